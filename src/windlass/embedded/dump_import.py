@@ -119,11 +119,11 @@ def _node(tree: Unstructured, file: str, number: int, now: float) -> FleetNode:
     decode_object(tree, file)  # raises an error that names the wrong field
     ready = (condition_of(tree, "Ready") or {}).get("status", "True") == "True"
     return FleetNode(
-        registered_node(_without_server_fields(tree), number, now, ready=ready), (), is_down=not ready
+        registered_node(_without_identity(tree), number, now, ready=ready), (), is_down=not ready
     )
 
 
-def _without_server_fields(tree: Unstructured) -> Unstructured:
+def _without_identity(tree: Unstructured) -> Unstructured:
     metadata = {key: value for key, value in tree["metadata"].items() if key not in _SERVER_FIELDS}
     return {**tree, "metadata": metadata}
 
@@ -206,7 +206,7 @@ class _ImportRun:
                 raise
 
     def _prepare(self, kind: str, tree: Unstructured) -> Unstructured:
-        prepared = _without_server_fields(tree)
+        prepared = _without_identity(tree)
         prepared.pop("status", None)
         prepared["metadata"].pop("finalizers", None)  # the controllers that would remove them don't run here
         prepared["metadata"]["ownerReferences"] = list(self._owners(tree))

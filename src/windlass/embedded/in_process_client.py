@@ -52,9 +52,7 @@ class InProcessClient:
         """Ordered by namespace and name."""
         kind = self._kind(resource)
         storage = self.registry.store.storage(kind.storage_resource)
-        found = (
-            self.registry.context.from_stored(kind, stored) for stored in storage.list_current(namespace)
-        )
+        found = (self.registry.context.from_stored(kind, item) for item in storage.list_current(namespace))
         selection = Selection.parse(kind, label_selector, field_selector)
         if selection is None:
             return [*found]

@@ -25,14 +25,7 @@ if TYPE_CHECKING:
 
 ORGANISATION = "windlass"
 LIFETIME = datetime.timedelta(days=3650)
-_DEFAULT_NAMES = (
-    "127.0.0.1",
-    "::1",
-    "localhost",
-    "kubernetes",
-    "kubernetes.default",
-    "kubernetes.default.svc",
-)
+_NAMES = ("127.0.0.1", "::1", "localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc")
 _IDENTITY_FILE = "identity.json"
 
 
@@ -64,7 +57,7 @@ def make_identity(names: Sequence[str] = ()) -> Identity:
     from cryptography.hazmat.primitives.asymmetric import ec
 
     ca_key, server_key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
-    all_names = tuple(dict.fromkeys((*_DEFAULT_NAMES, *names)))
+    all_names = tuple(dict.fromkeys((*_NAMES, *names)))
     authority = _authority(ca_key)
     certificate = _certificate(server_key, ca_key, authority.subject, all_names)
     pem = serialization.Encoding.PEM

@@ -18,7 +18,7 @@ from windlass.model.unstructured import Unstructured
 SYSTEM_CLASSES = {"system-node-critical": 2_000_001_000, "system-cluster-critical": 2_000_000_000}
 """Priority classes that exist even without their objects."""
 
-_DEFAULT_TOLERATION_KEYS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+_TOLERATED_TAINTS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 _DEFAULT_TOLERATION_SECONDS = 300
 
 
@@ -156,12 +156,10 @@ def _admit_priority_class(kind: Kind, obj: Unstructured, lookup: Lookup) -> None
 def add_default_tolerations(spec: Unstructured) -> None:
     """A pod stays 300 seconds on a node that is not ready or unreachable, unless it says otherwise."""
     tolerations = spec.get("tolerations") or []
-    missing_keys = [
-        key
-        for key in _DEFAULT_TOLERATION_KEYS
-        if not any(_tolerates(toleration, key) for toleration in tolerations)
+    missing = [
+        key for key in _TOLERATED_TAINTS if not any(_tolerates(present, key) for present in tolerations)
     ]
-    if missing_keys:
+    if missing:
         spec["tolerations"] = [
             *tolerations,
             *(
@@ -171,7 +169,7 @@ def add_default_tolerations(spec: Unstructured) -> None:
                     "effect": "NoExecute",
                     "tolerationSeconds": _DEFAULT_TOLERATION_SECONDS,
                 }
-                for key in missing_keys
+                for key in missing
             ),
         ]
 

@@ -97,10 +97,8 @@ def _schema_errors(schema: Unstructured, path: str, root: bool = False) -> Itera
         yield invalid(path, schema, "must be a schema")
         return
     kind = schema.get("type")
-    untyped_allowed = schema.get("x-kubernetes-preserve-unknown-fields") or schema.get(
-        "x-kubernetes-int-or-string"
-    )
-    if not root and not kind and not untyped_allowed:
+    untyped = schema.get("x-kubernetes-preserve-unknown-fields") or schema.get("x-kubernetes-int-or-string")
+    if not root and not kind and not untyped:
         yield required(f"{path}.type", "must not be empty for specified object fields")
     if kind and kind not in _TYPES:
         yield unsupported(f"{path}.type", kind, _TYPES)
@@ -163,9 +161,7 @@ def with_status(crd: Unstructured, kinds: Kinds, now: str) -> Unstructured:
 
 def is_established(crd: Unstructured) -> bool:
     conditions = (crd.get("status") or {}).get("conditions") or ()
-    return any(
-        condition["type"] == "Established" and condition["status"] == "True" for condition in conditions
-    )
+    return any(item["type"] == "Established" and item["status"] == "True" for item in conditions)
 
 
 def _conflict(spec: Unstructured, kinds: Kinds) -> tuple[str, str] | None:

@@ -58,26 +58,26 @@ class CustomKind:
     def decode(self, obj: object, field_validation: str) -> tuple[Unstructured, list[str]]:
         """A pruned copy with defaults, and warnings about pruned fields."""
         kind = self.kind
-        prefix = f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: '
+        head = f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: '
         if not isinstance(obj, dict):
             raise ApiError.bad_request(
-                prefix + "json: cannot unmarshal into Go value of type map[string]interface {}"
+                head + "json: cannot unmarshal into Go value of type map[string]interface {}"
             )
         if exceeds_depth(obj):
-            raise ApiError.bad_request(prefix + "exceeded max depth")
+            raise ApiError.bad_request(head + "exceeded max depth")
         unknown: list[str] = []
         body = {key: value for key, value in obj.items() if key not in ("apiVersion", "kind", "metadata")}
         decoded: Unstructured = {"apiVersion": kind.api_version, "kind": kind.kind}
         try:
             decoded["metadata"] = decode_metadata(obj.get("metadata") or {}, unknown)
         except TypeMismatch as problem:
-            raise ApiError.bad_request(prefix + problem.message()) from None
+            raise ApiError.bad_request(head + problem.message()) from None
         decoded.update(prune(body, self.schema, "", unknown))
         drop_nulls(decoded, self.schema)
         fill_defaults(decoded, self.schema)
         found = [f"unknown field {quoted(path)}" for path in sorted(unknown)]
         if field_validation == "Strict" and found:
-            raise ApiError.bad_request(f"{prefix}strict decoding error: {', '.join(found)}")
+            raise ApiError.bad_request(f"{head}strict decoding error: {', '.join(found)}")
         return decoded, found if field_validation == "Warn" else []
 
     def errors(self, obj: Unstructured) -> list[FieldError]:
@@ -136,15 +136,11 @@ def version_order(name: str) -> tuple[int, int, int, str]:
 def _printer_columns(definitions: list[Unstructured]) -> Columns:
     columns = [Column("Name", "string", "name")]
     readers = []
-    for column in definitions:
-        path = str(column.get("jsonPath", ""))
-        description = (
-            column.get("description") or f"Custom resource definition column (in JSONPath format): {path}"
-        )
-        kind = str(column.get("type", "string"))
-        columns.append(
-            Column(column["name"], kind, column.get("format", ""), column.get("priority", 0), description)
-        )
+    for item in definitions:
+        path = str(item.get("jsonPath", ""))
+        text = item.get("description") or f"Custom resource definition column (in JSONPath format): {path}"
+        kind = str(item.get("type", "string"))
+        columns.append(Column(item["name"], kind, item.get("format", ""), item.get("priority", 0), text))
         readers.append(_reader(path, kind))
 
     def cells(obj: Unstructured, now: float) -> list[Any]:

@@ -76,19 +76,17 @@ def decode(
             f"json: cannot unmarshal {json_type_name(obj)} into Go value of type {_go_package(kind)}.{kind.kind}"
         )
     state = _DecodeState()
-    prefix = (
-        "" if patched else f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: '
-    )
+    head = "" if patched else f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: '
     try:
         decoded: Unstructured = decoder_of(kind)(obj, state)
     except TypeMismatch as problem:
-        raise ApiError.bad_request(prefix + problem.message()) from None
+        raise ApiError.bad_request(head + problem.message()) from None
     decoded["apiVersion"], decoded["kind"] = kind.api_version, kind.kind
     if not state.unknown or field_validation == "Ignore":
         return decoded, []
     unknown = [f"unknown field {quoted(path)}" for path in unknown_fields(kind_schema(kind), obj)]
     if field_validation == "Strict" and unknown:
-        raise ApiError.bad_request(f"{prefix}strict decoding error: {', '.join(unknown)}")
+        raise ApiError.bad_request(f"{head}strict decoding error: {', '.join(unknown)}")
     return decoded, unknown
 
 
@@ -187,10 +185,8 @@ def _struct(node: SchemaNode) -> Decoder:
     def prepare() -> None:
         nonlocal ready
         for field, child in node.fields.items():
-            drops_zero = child.omit_rule == "zero" or (
-                child.omit_rule == "" and child.type in ("list", "map")
-            )
-            known[field] = (_decoder(child), drops_zero)
+            drops = child.omit_rule == "zero" or (child.omit_rule == "" and child.type in ("list", "map"))
+            known[field] = (_decoder(child), drops)
             if child.omit_rule == "always":
                 always_written.append((field, _zero(child)))
             elif child.omit_rule == "null":
@@ -257,8 +253,8 @@ def _list(node: SchemaNode) -> Decoder:
             raise TypeMismatch(value, wanted)
         if not inner:
             inner.append(_decoder(node.items))
-        decode_item = inner[0]
-        return [zero_value(node.items) if item is None else decode_item(item, state) for item in value]
+        inner_decode = inner[0]
+        return [zero_value(node.items) if item is None else inner_decode(item, state) for item in value]
 
     return decode_list
 
@@ -272,9 +268,9 @@ def _map(node: SchemaNode) -> Decoder:
             raise TypeMismatch(value, wanted)
         if not inner:
             inner.append(_decoder(node.values))
-        decode_item = inner[0]
+        decoder = inner[0]
         return {
-            key: zero_value(node.values) if item is None else decode_item(item, state)
+            key: zero_value(node.values) if item is None else decoder(item, state)
             for key, item in value.items()
         }
 
@@ -392,9 +388,5 @@ def _go_type(node: SchemaNode) -> str:
     if node.name:
         *_, version, name = node.name.split(".")
         return f"{version}.{name}"
-    scalar_names = {
-        "boolean": "bool",
-        "integer": str(node.resolved.get("format") or "int64"),
-        "number": "float64",
-    }
-    return scalar_names.get(node.type, "string")
+    names = {"boolean": "bool", "integer": str(node.resolved.get("format") or "int64"), "number": "float64"}
+    return names.get(node.type, "string")

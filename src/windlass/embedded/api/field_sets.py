@@ -145,12 +145,10 @@ def merge_fields(live: Any, applied: Any, node: SchemaNode | None) -> Any:
                 merge_fields(live[name], item, child) if live.get(name) is not None else deep_copy(item)
             )
         return merged
-    elements = {step: element for step, element, _ in children(live, node, kind)}
-    for step, element, element_node in children(applied, node, kind):
-        elements[step] = (
-            merge_fields(elements[step], element, element_node) if step in elements else deep_copy(element)
-        )
-    return list(elements.values())
+    found = {step: element for step, element, _ in children(live, node, kind)}
+    for step, element, child_node in children(applied, node, kind):
+        found[step] = merge_fields(found[step], element, child_node) if step in found else deep_copy(element)
+    return list(found.values())
 
 
 def remove_fields(value: Any, node: SchemaNode | None, paths: Iterable[Path]) -> Any:

@@ -32,23 +32,18 @@ def fill_defaults(pod: Unstructured, ranges: Iterable[Unstructured]) -> None:
 
 def _fill(pod: Unstructured, limits: dict[str, str], requests: dict[str, str]) -> None:
     changes = []
-    for field, container_type in (("containers", "container"), ("initContainers", "init container")):
+    for field, role in (("containers", "container"), ("initContainers", "init container")):
         for container in pod["spec"].get(field) or ():
             resources = container.setdefault("resources", {})
-            for resource_field, defaults, display_name in (
-                ("requests", requests, "request"),
-                ("limits", limits, "limit"),
-            ):
+            for section, defaults, word in (("requests", requests, "request"), ("limits", limits, "limit")):
                 missing = {
                     name: value
                     for name, value in defaults.items()
-                    if name not in (resources.get(resource_field) or {})
+                    if name not in (resources.get(section) or {})
                 }
                 if missing:
-                    resources[resource_field] = {**(resources.get(resource_field) or {}), **missing}
-                    changes.append(
-                        f"{', '.join(sorted(missing))} {display_name} for {container_type} {container['name']}"
-                    )
+                    resources[section] = {**(resources.get(section) or {}), **missing}
+                    changes.append(f"{', '.join(sorted(missing))} {word} for {role} {container['name']}")
     if changes:
         annotations = pod["metadata"].setdefault("annotations", {})
         annotations[_ANNOTATION] = "LimitRanger plugin set: " + "; ".join(changes)

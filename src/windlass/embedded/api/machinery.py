@@ -42,12 +42,10 @@ class Machinery:
         """Serves the kinds of an established CustomResourceDefinition, replacing its earlier ones."""
         self.stop_serving_crd(crd)
         versions = CustomKind.versions_of(crd)
-        for custom_kind in versions:
-            self._custom[custom_kind.kind.group, custom_kind.kind.version, custom_kind.kind.plural] = (
-                custom_kind
-            )
-            self.kinds.add(custom_kind.kind)
-        return [custom_kind.kind for custom_kind in versions]
+        for version in versions:
+            self._custom[version.kind.group, version.kind.version, version.kind.plural] = version
+            self.kinds.add(version.kind)
+        return [version.kind for version in versions]
 
     def stop_serving_crd(self, crd: Unstructured) -> None:
         group, plural = crd["spec"]["group"], crd["spec"]["names"]["plural"]
@@ -132,9 +130,7 @@ class Machinery:
             return merged
         if content_type == STRATEGIC_PATCH and not kind.custom:
             return strategic_merge(obj, patch, kind_schema(kind))
-        supported = [
-            media_type for media_type in PATCH_MEDIA_TYPES if media_type != STRATEGIC_PATCH or not kind.custom
-        ]
+        supported = [media for media in PATCH_MEDIA_TYPES if media != STRATEGIC_PATCH or not kind.custom]
         raise ApiError.unsupported_media_type(supported)
 
     # ---- responses

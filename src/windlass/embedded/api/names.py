@@ -52,7 +52,7 @@ def _cached(check: Callable[[str], list[str]]) -> Callable[[str], list[str]]:
 _MAX_CACHED_LENGTH = 320
 
 
-def _with_examples(must: str, pattern: str, *examples: str) -> str:
+def _examples(must: str, pattern: str, *examples: str) -> str:
     quoted_examples = "  or ".join(f"'{example}'," for example in examples)
     return f"{must} (e.g. {quoted_examples} regex used for validation is '{pattern}')"
 
@@ -67,7 +67,7 @@ def dns_label_problems(value: str) -> list[str]:
     if not _LABEL.fullmatch(value) and _SUBDOMAIN.fullmatch(value):
         problems.append("must not contain dots")
     elif not _LABEL.fullmatch(value):
-        problems.append(_with_examples(_MUST_LABEL, "[a-z0-9]([-a-z0-9]*[a-z0-9])?", "my-name", "123-abc"))
+        problems.append(_examples(_MUST_LABEL, "[a-z0-9]([-a-z0-9]*[a-z0-9])?", "my-name", "123-abc"))
     return problems
 
 
@@ -76,7 +76,7 @@ def dns_subdomain_problems(value: str) -> list[str]:
     problems = ["must be no more than 253 characters"] if len(value) > 253 else []
     if not _SUBDOMAIN.fullmatch(value):
         pattern = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
-        problems.append(_with_examples(_MUST_SUBDOMAIN, pattern, "example.com"))
+        problems.append(_examples(_MUST_SUBDOMAIN, pattern, "example.com"))
     return problems
 
 
@@ -84,7 +84,7 @@ def dns_subdomain_problems(value: str) -> list[str]:
 def dns_1035_problems(value: str) -> list[str]:
     problems = [_too_long(63)] if len(value) > 63 else []
     if not _SERVICE.fullmatch(value):
-        problems.append(_with_examples(_MUST_SERVICE, "[a-z]([-a-z0-9]*[a-z0-9])?", "my-name", "abc-123"))
+        problems.append(_examples(_MUST_SERVICE, "[a-z]([-a-z0-9]*[a-z0-9])?", "my-name", "abc-123"))
     return problems
 
 
@@ -93,7 +93,7 @@ def label_key_problems(key: str) -> list[str]:
     """Also for annotations, taints and resource names: an optional domain, a slash, a name."""
     prefix, slash, name = key.rpartition("/")
     if key.count("/") > 1:
-        example = _with_examples(
+        example = _examples(
             "a valid label key " + _MUST_QUALIFIED, _QUALIFIED_TEXT, "MyName", "my.name", "123-abc"
         )
         return [f"{example} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"]
@@ -108,7 +108,7 @@ def label_key_problems(key: str) -> list[str]:
         problems.append("name part " + _too_long(63))
     if not _QUALIFIED.fullmatch(name):
         problems.append(
-            _with_examples("name part " + _MUST_QUALIFIED, _QUALIFIED_TEXT, "MyName", "my.name", "123-abc")
+            _examples("name part " + _MUST_QUALIFIED, _QUALIFIED_TEXT, "MyName", "my.name", "123-abc")
         )
     return problems
 
@@ -121,7 +121,7 @@ def label_value_problems(value: str) -> list[str]:
     problems = [_too_long(63)] if len(value) > 63 else []
     if not _VALUE.fullmatch(value):
         pattern = "(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?"
-        problems.append(_with_examples(_MUST_VALUE, pattern, "MyValue", "my_value", "12345"))
+        problems.append(_examples(_MUST_VALUE, pattern, "MyValue", "my_value", "12345"))
     return problems
 
 
@@ -134,9 +134,7 @@ def environment_problems(name: str) -> list[str]:
 def config_key_problems(key: str) -> list[str]:
     problems = [_too_long(253)] if len(key) > 253 else []
     if not _CONFIG_KEY.fullmatch(key):
-        problems.append(
-            _with_examples(_MUST_CONFIG_KEY, "[-._a-zA-Z0-9]+", "key.name", "KEY_NAME", "key-name")
-        )
+        problems.append(_examples(_MUST_CONFIG_KEY, "[-._a-zA-Z0-9]+", "key.name", "KEY_NAME", "key-name"))
     if key == ".":
         problems.append("must not be '.'")
     elif key.startswith(".."):

@@ -28,10 +28,8 @@ def _path(kind: Kind) -> bytes:
     """One path with the operation that patches an object, and its parameter `fieldValidation`."""
     query = _text(2, "query") + _text(4, "fieldValidation") + _text(6, "string")
     parameter = _field(1, _field(2, _field(3, query)))
-    group_version_kind = {"group": kind.group, "version": kind.version, "kind": kind.kind}
-    extension = _text(1, "x-kubernetes-group-version-kind") + _field(
-        2, _text(2, json.dumps(group_version_kind))
-    )
+    gvk = {"group": kind.group, "version": kind.version, "kind": kind.kind}
+    extension = _text(1, "x-kubernetes-group-version-kind") + _field(2, _text(2, json.dumps(gvk)))
     operation = _field(8, parameter) + _field(13, extension)
     return _text(1, kind.path("{namespace}/{name}")) + _field(2, _field(8, operation))
 

@@ -161,19 +161,17 @@ def _test(document: Any, path: list[str], value: Any) -> Any:
         if value is None:
             return document
         raise
-    if not _equal_json(found, value):
+    if not _equal(found, value):
         raise _rejected()
     return document
 
 
-def _equal_json(left: Any, right: Any) -> bool:
+def _equal(left: Any, right: Any) -> bool:
     """Equal as JSON: unlike in Python, `1` is not `true`."""
     if isinstance(left, bool) or isinstance(right, bool):
         return left is right
     if isinstance(left, dict) and isinstance(right, dict):
-        return left.keys() == right.keys() and all(
-            _equal_json(value, right[key]) for key, value in left.items()
-        )
+        return left.keys() == right.keys() and all(_equal(value, right[key]) for key, value in left.items())
     if isinstance(left, list) and isinstance(right, list):
-        return len(left) == len(right) and all(map(_equal_json, left, right))
+        return len(left) == len(right) and all(map(_equal, left, right))
     return bool(left == right)

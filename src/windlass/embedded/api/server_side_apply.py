@@ -183,14 +183,14 @@ def apply(
         node,
         owners,
         me,
-        force or _from_client_side(base, result, node, owners, me),
+        force or _was_own(base, result, node, owners, me),
         ignored,
     )
     result["apiVersion"], result["kind"] = kind.api_version, kind.kind
-    return _with_owners(_with_last_applied(result, base, applied, manager), owners)
+    return _with_owners(_last_applied(result, base, applied, manager), owners)
 
 
-def _with_last_applied(
+def _last_applied(
     result: Unstructured, live: Unstructured, applied: Unstructured, manager: str
 ) -> Unstructured:
     """Keeps kubectl's last-applied annotation up to date if there is one, so that client-side apply keeps working."""
@@ -228,10 +228,10 @@ def _decode_applied(machinery: Machinery, kind: Kind, applied: Unstructured) -> 
         name = metadata.get("name", "") if isinstance(metadata, dict) else ""
         namespace = metadata.get("namespace", "") if isinstance(metadata, dict) else ""
         group_version = kind.api_version if kind.group else f"/{kind.version}"
-        message = (
+        head = (
             f"failed to create typed patch object ({namespace}/{name}; {group_version}, Kind={kind.kind}): "
         )
-        raise ApiError.bad_request(message + problem.message()) from None
+        raise ApiError.bad_request(head + problem.message()) from None
 
 
 def _owners_before_first_apply(live: Unstructured, node: SchemaNode, kind: Kind, subresource: str) -> Owners:
@@ -277,9 +277,7 @@ def _resolve_conflicts(
             owned.lose(written | changes.removed)
 
 
-def _from_client_side(
-    live: Unstructured, result: Unstructured, node: SchemaNode, owners: Owners, me: Manager
-) -> bool:
+def _was_own(live: Unstructured, result: Unstructured, node: SchemaNode, owners: Owners, me: Manager) -> bool:
     """Whether kubectl switches from client-side apply: all contested fields are ones that it applied on the
     client's side.
     """
@@ -297,9 +295,9 @@ def _from_client_side(
     since = difference(last_applied, live, node)
     mine -= since.changed | since.removed
     changes = difference(live, result, node)
-    written = changes.added | changes.changed
+    changed = changes.added | changes.changed
     contested = {
-        path for manager, owned in owners.items() if manager != me for path in owned.fields & written
+        path for manager, owned in owners.items() if manager != me for path in owned.fields & changed
     }
     return contested <= mine
 
@@ -400,10 +398,7 @@ def _with_owners(obj: Unstructured, owners: Owners) -> Unstructured:
 
 
 def _without_owners(obj: Unstructured) -> Unstructured:
-    return {
-        **obj,
-        "metadata": {key: value for key, value in obj["metadata"].items() if key != "managedFields"},
-    }
+    return {**obj, "metadata": {key: item for key, item in obj["metadata"].items() if key != "managedFields"}}
 
 
 def _entry(manager: Manager, time: str, fields: Unstructured) -> Unstructured:

@@ -110,16 +110,16 @@ def _is_directive(element: Any) -> bool:
 def _merge_list(value: list[Any], patch: list[Any], node: SchemaNode, order: list[Any] | None) -> list[Any]:
     key = node.merge_key
     if not key:
-        known = {hash_key(element) for element in value}
+        known = {hash_key(item) for item in value}
         merged = [
             *value,
-            *(element for element in dict.fromkeys(_primitives(patch)) if hash_key(element) not in known),
+            *(item for item in dict.fromkeys(_primitives(patch)) if hash_key(item) not in known),
         ]
         return _in_order(merged, patch if order is None else order, value, "")
-    if any(isinstance(element, dict) and element.get(_PATCH) == "replace" for element in patch):
-        return [_without_directives(element, node.items) for element in patch if not _is_directive(element)]
+    if any(isinstance(item, dict) and item.get(_PATCH) == "replace" for item in patch):
+        return [_without_directives(item, node.items) for item in patch if not _is_directive(item)]
     merged = _merge_elements(value, patch, node, key)
-    elements = [element for element in patch if not _is_directive(element)]
+    elements = [item for item in patch if not _is_directive(item)]
     return _in_order(merged, elements if order is None else order, value, key)
 
 
@@ -194,31 +194,28 @@ def _apply_list_directives(merged: Unstructured, patch: Unstructured, node: Sche
                 merged[field] = _in_order(merged[field], order, merged[field], child.merge_key)
 
 
-def _in_order(elements: list[Any], order: list[Any], old_elements: list[Any], key: str) -> list[Any]:
+def _in_order(elements: list[Any], order: list[Any], before: list[Any], key: str) -> list[Any]:
     """The elements named by `order` (by default the patch's) in that order; others keep their relative position."""
 
     def key_of(element: Any) -> Any:
         return hash_key(element.get(key) if key and isinstance(element, dict) else element)
 
-    new_positions, old_positions = (
-        _first_positions(map(key_of, order)),
-        _first_positions(map(key_of, old_elements)),
-    )
+    wanted, earlier = _positions(map(key_of, order)), _positions(map(key_of, before))
     ordered = sorted(
-        (item for item in elements if key_of(item) in new_positions),
-        key=lambda item: new_positions[key_of(item)],
+        (item for item in elements if key_of(item) in wanted),
+        key=lambda item: wanted[key_of(item)],
     )
-    others = deque(item for item in elements if key_of(item) not in new_positions)
+    others = deque(item for item in elements if key_of(item) not in wanted)
     result = []
     for item in ordered:
-        position = old_positions.get(key_of(item), -1)
-        while others and old_positions.get(key_of(others[0]), position) < position:
+        position = earlier.get(key_of(item), -1)
+        while others and earlier.get(key_of(others[0]), position) < position:
             result.append(others.popleft())
         result.append(item)
     return [*result, *others]
 
 
-def _first_positions(values: Iterable[Any]) -> dict[Any, int]:
+def _positions(values: Iterable[Any]) -> dict[Any, int]:
     """The first position of each value."""
     found: dict[Any, int] = {}
     for position, value in enumerate(values):

@@ -37,11 +37,7 @@ KINDS_WITH_GENERATION = {
 }
 """Built-in kinds whose generation counts changes of their spec. All custom kinds do."""
 
-_ACCEPTS_STATUS_ON_CREATE = {
-    ("", "Node"),
-    ("", "Namespace"),
-    ("apiextensions.k8s.io", "CustomResourceDefinition"),
-}
+_CREATED_WITH_STATUS = {("", "Node"), ("", "Namespace"), ("apiextensions.k8s.io", "CustomResourceDefinition")}
 
 CONTROLLER_UID = "batch.kubernetes.io/controller-uid"
 JOB_NAME = "batch.kubernetes.io/job-name"
@@ -50,7 +46,7 @@ JOB_NAME = "batch.kubernetes.io/job-name"
 def prepare_create(kind: Kind, obj: Unstructured) -> Unstructured:
     """A new object of a built-in kind."""
     identity = (kind.group, kind.kind)
-    if kind.has_subresource("status") and identity not in _ACCEPTS_STATUS_ON_CREATE:
+    if kind.has_subresource("status") and identity not in _CREATED_WITH_STATUS:
         obj["status"] = empty_status(kind)
     apply_defaults(kind, obj)
     if identity in KINDS_WITH_GENERATION:
@@ -247,12 +243,10 @@ def _keep_admitted_fields(new: Unstructured, old: Unstructured) -> None:
 
 def _set_generation(new: Unstructured, old: Unstructured, kind: Kind) -> None:
     generation: Any = old["metadata"].get("generation", 0)
-    has_changed = _generation_fields(new, kind) != _generation_fields(old, kind)
+    changed = _generation_fields(new, kind) != _generation_fields(old, kind)
     if kind.kind == "Deployment":
-        has_changed = has_changed or new["metadata"].get("annotations", {}) != old["metadata"].get(
-            "annotations", {}
-        )
-    new["metadata"]["generation"] = generation + has_changed
+        changed = changed or new["metadata"].get("annotations", {}) != old["metadata"].get("annotations", {})
+    new["metadata"]["generation"] = generation + changed
 
 
 def _generation_fields(obj: Unstructured, kind: Kind) -> Unstructured:

@@ -67,14 +67,12 @@ class _Summary:
         self.total = len(spec.get("containers") or ())
         self._status = status
         self.reason = status.get("reason") or status.get("phase") or ""
-        if any(_is_condition(item, "PodScheduled", reason="SchedulingGated") for item in self._conditions()):
+        if any(_has(item, "PodScheduled", reason="SchedulingGated") for item in self._conditions()):
             self.reason = "SchedulingGated"
         sidecars = {item.get("name"): _is_sidecar(item) for item in spec.get("initContainers") or ()}
         self.total += sum(sidecars.values())
         initializing = self._count_init_containers(sidecars, len(spec.get("initContainers") or ()))
-        if not initializing or any(
-            _is_condition(item, "Initialized", status="True") for item in self._conditions()
-        ):
+        if not initializing or any(_has(item, "Initialized", status="True") for item in self._conditions()):
             self._count_containers(sidecars)
         self._apply_deletion(pod, status)
 
@@ -126,7 +124,7 @@ class _Summary:
                 running = True
                 self.ready += 1
         if self.reason == "Completed":
-            ready = any(_is_condition(condition, "Ready", status="True") for condition in self._conditions())
+            ready = any(_has(condition, "Ready", status="True") for condition in self._conditions())
             self.reason = _reason_with_completed(running, ready, failed)
 
     def _apply_deletion(self, pod: Unstructured, status: Unstructured) -> None:
@@ -159,7 +157,7 @@ def _is_sidecar(container: Unstructured) -> bool:
     return container.get("restartPolicy") == "Always"
 
 
-def _is_condition(condition: Unstructured, kind: str, *, status: str = "", reason: str = "") -> bool:
+def _has(condition: Unstructured, kind: str, *, status: str = "", reason: str = "") -> bool:
     return (
         condition.get("type") == kind
         and (not status or condition.get("status") == status)

@@ -67,10 +67,8 @@ def replication_controller(obj: Unstructured, now: float) -> Cells:
 def ingress(obj: Unstructured, now: float) -> Cells:
     spec = obj["spec"]
     hosts = [item["host"] for item in spec.get("rules") or () if item.get("host")]
-    load_balancer_ingress = nested_value(obj, "status", "loadBalancer", "ingress") or ()
-    addresses = sorted(
-        {item.get("ip") or item.get("hostname") or "" for item in load_balancer_ingress} - {""}
-    )
+    entries = nested_value(obj, "status", "loadBalancer", "ingress") or ()
+    addresses = sorted({item.get("ip") or item.get("hostname") or "" for item in entries} - {""})
     return [
         name_of(obj),
         spec.get("ingressClassName") or NONE,
@@ -162,11 +160,9 @@ _JOB_STATUSES = (
 
 
 def _job_status(obj: Unstructured, status: Unstructured) -> str:
-    true_conditions = {
-        item.get("type") for item in status.get("conditions") or () if item.get("status") == "True"
-    }
+    true = {item.get("type") for item in status.get("conditions") or () if item.get("status") == "True"}
     for condition, status_word in _JOB_STATUSES:
-        if condition in true_conditions or (not condition and obj["metadata"].get("deletionTimestamp")):
+        if condition in true or (not condition and obj["metadata"].get("deletionTimestamp")):
             return status_word
     return "Running"
 
@@ -223,10 +219,8 @@ def _external(obj: Unstructured, spec: Unstructured) -> str:
     if kind == "ExternalName":
         return str(spec.get("externalName", ""))
     if kind == "LoadBalancer":
-        load_balancer_ingress = nested_value(obj, "status", "loadBalancer", "ingress") or ()
-        addresses = sorted(
-            {item.get("ip") or item.get("hostname") or "" for item in load_balancer_ingress} - {""}
-        )
+        entries = nested_value(obj, "status", "loadBalancer", "ingress") or ()
+        addresses = sorted({item.get("ip") or item.get("hostname") or "" for item in entries} - {""})
         return ",".join([*addresses, *own]) or "<pending>"
     return ",".join(own) or NONE
 

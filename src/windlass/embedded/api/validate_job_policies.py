@@ -80,20 +80,18 @@ def success_policy_errors(spec: Unstructured, path: str) -> Iterator[FieldError]
         ]
         yield invalid(f"{path}.successPolicy", {"Rules": rules}, "requires indexed completion mode")
         return
-    rules_path = f"{path}.successPolicy.rules"
+    where = f"{path}.successPolicy.rules"
     if not policy.get("rules"):
-        yield required(rules_path, "at least one rules must be specified when the successPolicy is specified")
+        yield required(where, "at least one rules must be specified when the successPolicy is specified")
     for index, rule in enumerate(policy.get("rules") or ()):
         count, indexes = rule.get("succeededCount"), rule.get("succeededIndexes")
         if count is None and indexes is None:
             detail = "at least one of succeededCount or succeededIndexes must be specified"
-            yield required(f"{rules_path}[{index}]", detail)
+            yield required(f"{where}[{index}]", detail)
         if count is not None and count < 0:
-            yield invalid(
-                f"{rules_path}[{index}].succeededCount", count, "must be greater than or equal to 0"
-            )
+            yield invalid(f"{where}[{index}].succeededCount", count, "must be greater than or equal to 0")
         if indexes is not None:
-            yield from _index_errors(indexes, f"{rules_path}[{index}].succeededIndexes")
+            yield from _index_errors(indexes, f"{where}[{index}].succeededIndexes")
 
 
 def _index_errors(indexes: str, path: str) -> Iterator[FieldError]:
@@ -101,8 +99,8 @@ def _index_errors(indexes: str, path: str) -> Iterator[FieldError]:
     for part in indexes.split(",") if indexes else ():
         for number in part.split("-"):
             if not number.isdigit():
-                detail = (
+                why = (
                     f'error parsing succeededIndexes: cannot convert string to integer for index: "{number}"'
                 )
-                yield invalid(path, indexes, detail)
+                yield invalid(path, indexes, why)
                 return

@@ -122,27 +122,25 @@ def _container_errors(
 def _ports_errors(ports: list[Unstructured], path: str, host_network: bool) -> Iterator[FieldError]:
     names: set[str] = set()
     for index, port in enumerate(ports):
-        port_path = f"{path}[{index}]"
+        where = f"{path}[{index}]"
         name = port.get("name")
         if name:
             for problem in port_name_problems(name):
-                yield invalid(f"{port_path}.name", name, problem)
+                yield invalid(f"{where}.name", name, problem)
             if name in names:
-                yield duplicate(f"{port_path}.name", name)
+                yield duplicate(f"{where}.name", name)
             names.add(name)
-        number, host_port = port.get("containerPort", 0), port.get("hostPort", 0)
+        number, outer = port.get("containerPort", 0), port.get("hostPort", 0)
         if number == 0:
-            yield required(f"{port_path}.containerPort")
+            yield required(f"{where}.containerPort")
         elif not 1 <= number <= 65535:
-            yield invalid(f"{port_path}.containerPort", number, _PORTS)
-        if host_port and not 1 <= host_port <= 65535:
-            yield invalid(f"{port_path}.hostPort", host_port, _PORTS)
-        elif host_network and host_port and host_port != number:
-            yield invalid(
-                f"{port_path}.hostPort", host_port, "must match `containerPort` when `hostNetwork` is true"
-            )
+            yield invalid(f"{where}.containerPort", number, _PORTS)
+        if outer and not 1 <= outer <= 65535:
+            yield invalid(f"{where}.hostPort", outer, _PORTS)
+        elif host_network and outer and outer != number:
+            yield invalid(f"{where}.hostPort", outer, "must match `containerPort` when `hostNetwork` is true")
         if port.get("protocol") not in _PROTOCOLS:
-            yield unsupported(f"{port_path}.protocol", port.get("protocol", ""), _PROTOCOLS)
+            yield unsupported(f"{where}.protocol", port.get("protocol", ""), _PROTOCOLS)
 
 
 def _variable_errors(variable: Unstructured, path: str) -> Iterator[FieldError]:

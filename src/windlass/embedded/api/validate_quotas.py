@@ -130,22 +130,8 @@ def _limit_item_errors(item: Unstructured, path: str) -> Iterator[FieldError]:
         limit, asked = default.get(name), request.get(name)
         yield from _order(f"{path}.min[{name}]", low, low, "min", high, "max")
         if asked:
-            yield from _order(
-                f"{path}.defaultRequest[{name}]",
-                asked,
-                low,
-                "min",
-                asked,
-                "default request",
-            )
-            yield from _order(
-                f"{path}.defaultRequest[{name}]",
-                asked,
-                asked,
-                "default request",
-                high,
-                "max",
-            )
+            yield from _order(f"{path}.defaultRequest[{name}]", asked, low, "min", asked, "default request")
+            yield from _order(f"{path}.defaultRequest[{name}]", asked, asked, "default request", high, "max")
             yield from _order(
                 f"{path}.defaultRequest[{name}]",
                 asked,

@@ -74,20 +74,18 @@ def _affinity_errors(affinity: Unstructured, path: str) -> Iterator[FieldError]:
             yield required(term_path, "must have at least one node selector term")
         for index, term in enumerate(terms):
             yield from node_term_errors(term, f"{term_path}[{index}]")
-    for index, preferred in enumerate(node.get(_PREFERRED) or ()):
+    for index, weighted in enumerate(node.get(_PREFERRED) or ()):
         term_path = f"{path}.nodeAffinity.{_PREFERRED}[{index}]"
-        yield from _weight_errors(preferred, term_path)
-        yield from node_term_errors(preferred.get("preference") or {}, f"{term_path}.preference")
+        yield from _weight_errors(weighted, term_path)
+        yield from node_term_errors(weighted.get("preference") or {}, f"{term_path}.preference")
     for name in ("podAffinity", "podAntiAffinity"):
         affinity_terms = affinity.get(name) or {}
         for index, term in enumerate(affinity_terms.get(_REQUIRED) or ()):
             yield from _pod_term_errors(term, f"{path}.{name}.{_REQUIRED}[{index}]")
-        for index, preferred in enumerate(affinity_terms.get(_PREFERRED) or ()):
+        for index, weighted in enumerate(affinity_terms.get(_PREFERRED) or ()):
             term_path = f"{path}.{name}.{_PREFERRED}[{index}]"
-            yield from _weight_errors(preferred, term_path)
-            yield from _pod_term_errors(
-                preferred.get("podAffinityTerm") or {}, f"{term_path}.podAffinityTerm"
-            )
+            yield from _weight_errors(weighted, term_path)
+            yield from _pod_term_errors(weighted.get("podAffinityTerm") or {}, f"{term_path}.podAffinityTerm")
 
 
 def _weight_errors(term: Unstructured, path: str) -> Iterator[FieldError]:

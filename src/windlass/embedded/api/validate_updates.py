@@ -45,44 +45,38 @@ def immutable_field_errors(new: Unstructured, old: Unstructured, *names: str) ->
 
 
 def pod_update_errors(new: Unstructured, old: Unstructured) -> Iterator[FieldError]:
-    spec, old_spec = new["spec"], old["spec"]
-    if spec == old_spec:
+    spec, before = new["spec"], old["spec"]
+    if spec == before:
         return
-    yield from _deadline_errors(spec, old_spec)
-    yield from _toleration_errors(spec, old_spec)
-    yield from _gate_errors(spec, old_spec)
-    allowed = _with_allowed_changes(spec, old_spec)
-    if allowed != old_spec:
-        yield forbidden_field("spec", f"{_POD_RULE}\n{_difference(old_spec, allowed)}")
+    yield from _deadline_errors(spec, before)
+    yield from _toleration_errors(spec, before)
+    yield from _gate_errors(spec, before)
+    allowed = _with_allowed_changes(spec, before)
+    if allowed != before:
+        yield forbidden_field("spec", f"{_POD_RULE}\n{_difference(before, allowed)}")
 
 
-def _with_allowed_changes(spec: Unstructured, old_spec: Unstructured) -> Unstructured:
+def _with_allowed_changes(spec: Unstructured, before: Unstructured) -> Unstructured:
     """The new spec with every allowed change undone."""
     reverted = dict(spec)
     for field in ("containers", "initContainers"):
-        if len(spec.get(field) or ()) == len(old_spec.get(field) or ()):
-            pairs = zip(spec.get(field) or (), old_spec.get(field) or (), strict=True)
+        if len(spec.get(field) or ()) == len(before.get(field) or ()):
+            pairs = zip(spec.get(field) or (), before.get(field) or (), strict=True)
             if field in spec:
                 reverted[field] = [
-                    {**container, "image": old_container["image"]} if "image" in old_container else container
-                    for container, old_container in pairs
+                    {**new, "image": old["image"]} if "image" in old else new for new, old in pairs
                 ]
     names = ["activeDeadlineSeconds", "tolerations", "schedulingGates"]
-    if (
-        old_spec.get("terminationGracePeriodSeconds", 0) < 0
-        and spec.get("terminationGracePeriodSeconds") == 1
-    ):
+    if before.get("terminationGracePeriodSeconds", 0) < 0 and spec.get("terminationGracePeriodSeconds") == 1:
         names.append("terminationGracePeriodSeconds")
-    if old_spec.get("schedulingGates"):
+    if before.get("schedulingGates"):
         # The API allows a gated pod to become more selective.
         names.append("nodeSelector")
-        if nested_value(spec, "affinity", "nodeAffinity") != nested_value(
-            old_spec, "affinity", "nodeAffinity"
-        ):
+        if nested_value(spec, "affinity", "nodeAffinity") != nested_value(before, "affinity", "nodeAffinity"):
             names.append("affinity")
     for name in names:
-        if name in old_spec:
-            reverted[name] = old_spec[name]
+        if name in before:
+            reverted[name] = before[name]
         else:
             reverted.pop(name, None)
     return reverted

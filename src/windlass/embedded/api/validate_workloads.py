@@ -42,9 +42,7 @@ def _labels(spec: Unstructured) -> Any:
     return (spec["template"].get("metadata") or {}).get("labels")
 
 
-def _selector_errors(
-    spec: Unstructured, empty_message: str, is_required: bool = True
-) -> Iterator[FieldError]:
+def _selector_errors(spec: Unstructured, if_empty: str, is_required: bool = True) -> Iterator[FieldError]:
     """The selector itself."""
     selector = spec.get("selector")
     if selector is None:
@@ -54,7 +52,7 @@ def _selector_errors(
     errors = list(selector_errors(selector, "spec.selector"))
     yield from errors
     if not selector.get("matchLabels") and not selector.get("matchExpressions"):
-        yield invalid("spec.selector", selector, empty_message)
+        yield invalid("spec.selector", selector, if_empty)
     elif errors:
         yield invalid("spec.selector", selector, "invalid label selector")
 
@@ -208,11 +206,8 @@ def _with_claims(spec: Unstructured) -> Unstructured:
     names = [(item.get("metadata") or {}).get("name", "") for item in spec.get("volumeClaimTemplates") or ()]
     pod_spec = spec["template"]["spec"]
     claims = [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in names]
-    other_volumes = [item for item in pod_spec.get("volumes") or () if item.get("name") not in names]
-    return {
-        **spec,
-        "template": {**spec["template"], "spec": {**pod_spec, "volumes": [*claims, *other_volumes]}},
-    }
+    others = [item for item in pod_spec.get("volumes") or () if item.get("name") not in names]
+    return {**spec, "template": {**spec["template"], "spec": {**pod_spec, "volumes": [*claims, *others]}}}
 
 
 def _claims_errors(spec: Unstructured) -> Iterator[FieldError]:

@@ -163,19 +163,16 @@ def _initial_replicas(
 
 
 def _replica_set(
-    deployment: Unstructured, name: str, pod_template_hash: str, revision: int, replicas: int
+    deployment: Unstructured, name: str, digest: str, revision: int, replicas: int
 ) -> Unstructured:
     spec = deployment["spec"]
     template = spec["template"]
-    labels = {**((template.get("metadata") or {}).get("labels") or {}), POD_TEMPLATE_HASH: pod_template_hash}
+    labels = {**((template.get("metadata") or {}).get("labels") or {}), POD_TEMPLATE_HASH: digest}
     selector = dict(spec["selector"])
-    selector["matchLabels"] = {**(selector.get("matchLabels") or {}), POD_TEMPLATE_HASH: pod_template_hash}
+    selector["matchLabels"] = {**(selector.get("matchLabels") or {}), POD_TEMPLATE_HASH: digest}
     surge, _ = surge_and_unavailable(deployment)
     annotations = _copied_annotations(deployment)
-    annotations |= {
-        REVISION_ANNOTATION: str(revision),
-        **_size_annotations(desired_replicas(deployment), surge),
-    }
+    annotations |= {REVISION_ANNOTATION: str(revision), **_sizes(desired_replicas(deployment), surge)}
     replica_set_spec: Unstructured = {
         "replicas": replicas,
         "selector": selector,
@@ -197,7 +194,7 @@ def _replica_set(
     }
 
 
-def _size_annotations(desired: int, surge: int) -> dict[str, str]:
+def _sizes(desired: int, surge: int) -> dict[str, str]:
     return {DESIRED_REPLICAS_ANNOTATION: str(desired), MAX_REPLICAS_ANNOTATION: str(desired + surge)}
 
 

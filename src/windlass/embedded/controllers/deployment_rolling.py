@@ -147,10 +147,7 @@ def _scale_in_proportion(
     total = sum(desired_replicas(item) for item in scaled)
     change = allowed - total
     # The largest gets its share first, so that rounding does not starve a small one.
-    ranked = sorted(
-        scaled,
-        key=lambda item: (-desired_replicas(item), -created_at(item) * (change > 0)),
-    )
+    ranked = sorted(scaled, key=lambda item: (-desired_replicas(item), -created_at(item) * (change > 0)))
     remaining = change
     sizes: dict[str, int] = {}
     for item in ranked:

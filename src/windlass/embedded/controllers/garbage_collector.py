@@ -53,9 +53,7 @@ class GarbageCollector:
                 self._index(resource, obj)
                 if is_deleting(obj) and obj["metadata"].get("finalizers"):
                     enqueue(f"{resource}|{key_of(obj)}")  # a deletion that an earlier process began
-        for resource, key in {
-            dependent for dependents in self._dependents.values() for dependent in dependents
-        }:
+        for resource, key in {item for items in self._dependents.values() for item in items}:
             enqueue(f"{resource}|{key}")
 
     def stop(self) -> None:
@@ -183,12 +181,12 @@ class GarbageCollector:
             obj = self._client.find(dependent[0], *split_key(dependent[1]))
             if obj is None:
                 continue
-            other_references = [
-                reference
-                for reference in obj["metadata"]["ownerReferences"]
-                if reference.get("uid") != uid_of(owner)
+            others = [
+                owner_ref
+                for owner_ref in obj["metadata"]["ownerReferences"]
+                if owner_ref.get("uid") != uid_of(owner)
             ]
-            merge = {"metadata": {"uid": uid_of(obj), "ownerReferences": other_references or None}}
+            merge = {"metadata": {"uid": uid_of(obj), "ownerReferences": others or None}}
             self._client.patch(dependent[0], *split_key(dependent[1]), merge)
         self._remove_finalizer(resource, owner, ORPHAN_FINALIZER)
 

@@ -370,14 +370,11 @@ class _JobSync:
         tally = self.tally
         first_actions: list[UpdateStatus | Patch] = []
         if tally.release:
-            uncounted_status = {
-                **status,
-                "uncountedTerminatedPods": {k: v for k, v in tally.counting.items() if v},
-            }
-            uncounted_status["conditions"] = self.job.get("status", {}).get("conditions")
+            uncounted = {**status, "uncountedTerminatedPods": {k: v for k, v in tally.counting.items() if v}}
+            uncounted["conditions"] = self.job.get("status", {}).get("conditions")
             if is_indexed(self.job):  # releasing the pods loses their indices
-                uncounted_status |= self._index_status()
-            first_actions.append(UpdateStatus(RESOURCE, self.job, uncounted_status))
+                uncounted |= self._index_status()
+            first_actions.append(UpdateStatus(RESOURCE, self.job, uncounted))
             first_actions += [Patch("pods", pod, remove_finalizer_patch(pod)) for pod in tally.release]
         # Pods to be created are not active yet: their creation may be refused.
         status["active"] = len(self.active) or None

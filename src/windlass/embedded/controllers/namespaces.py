@@ -51,7 +51,7 @@ class NamespaceController:
             return start_at
         remaining = self._delete_content(key)
         if remaining:
-            self._write_remaining_condition(namespace, remaining, now)
+            self._write_condition(namespace, remaining, now)
             return now + RETRY_SECONDS
         spec = {**(namespace.get("spec") or {}), "finalizers": []}
         self._client.update("namespaces", "", key, {**namespace, "spec": spec}, "finalize")
@@ -78,17 +78,15 @@ class NamespaceController:
             if error.code not in (404, 409):
                 raise
 
-    def _write_remaining_condition(
-        self, namespace: Unstructured, remaining: dict[str, int], now: float
-    ) -> None:
-        counts = ", ".join(
+    def _write_condition(self, namespace: Unstructured, remaining: dict[str, int], now: float) -> None:
+        text = ", ".join(
             f"{resource} has {count} resource instances" for resource, count in remaining.items()
         )
         new = {
             "type": "NamespaceContentRemaining",
             "status": "True",
             "reason": "SomeResourcesRemain",
-            "message": f"Some resources are remaining: {counts}",
+            "message": f"Some resources are remaining: {text}",
         }
         status = namespace.get("status") or {}
         conditions = with_condition(status.get("conditions") or (), new, now)

@@ -87,13 +87,10 @@ def _grace(lease: Unstructured | None) -> float:
 
 
 def _all_unknown(conditions: list[Unstructured], now: float) -> list[Unstructured]:
-    kinds = [condition["type"] for condition in conditions] or ["Ready"]
+    kinds = [item["type"] for item in conditions] or ["Ready"]
     for kind in kinds:
         new = {"type": kind, "status": "Unknown", "reason": _UNKNOWN_REASON[0], "message": _UNKNOWN_REASON[1]}
-        heartbeat = next(
-            (condition.get("lastHeartbeatTime") for condition in conditions if condition["type"] == kind),
-            None,
-        )
+        heartbeat = next((item.get("lastHeartbeatTime") for item in conditions if item["type"] == kind), None)
         conditions = with_condition(conditions, {**new, "lastHeartbeatTime": heartbeat}, now)
     return conditions
 
@@ -194,10 +191,10 @@ class TaintEvictionController:
             self._since.pop(key_of(new), None)
         elif resource == "pods":
             node = self._cache.get("nodes", node_name(new)) if node_name(new) else None
-            if node is not None and _no_execute_taints(node):
+            if node is not None and _evicting_taints(node):
                 yield key_of(new)
-        elif event_type != "DELETED" and _no_execute_taints(new) != (
-            _no_execute_taints(old) if old is not None else []
+        elif event_type != "DELETED" and _evicting_taints(new) != (
+            _evicting_taints(old) if old is not None else []
         ):
             yield from (key_of(pod) for pod in self._cache.pods_on_node(name_of(new)))
 
@@ -206,7 +203,7 @@ class TaintEvictionController:
         node = self._cache.get("nodes", node_name(pod)) if pod is not None else None
         if pod is None or node is None or is_deleting(pod) or is_finished(pod):
             return None
-        evict_at = eviction_time(pod, _no_execute_taints(node), now, self._since.get(key, now))
+        evict_at = eviction_time(pod, _evicting_taints(node), now, self._since.get(key, now))
         if evict_at is None:
             self._since.pop(key, None)
             return None
@@ -235,9 +232,7 @@ def eviction_time(
     """When the pod has to be deleted; None if it may stay. `since` counts for a taint without `timeAdded`."""
     times: list[float] = []
     for taint in taints:
-        matching = (
-            toleration for toleration in pod["spec"].get("tolerations") or () if tolerates(toleration, taint)
-        )
+        matching = (item for item in pod["spec"].get("tolerations") or () if tolerates(item, taint))
         first = next(matching, None)  # the first matching toleration counts
         if first is None:
             return now
@@ -256,7 +251,7 @@ def tolerates(toleration: Unstructured, taint: Unstructured) -> bool:
     return bool(toleration.get("key")) and (toleration.get("value") or "") == (taint.get("value") or "")
 
 
-def _no_execute_taints(node: Unstructured) -> list[Unstructured]:
+def _evicting_taints(node: Unstructured) -> list[Unstructured]:
     return [taint for taint in (node.get("spec") or {}).get("taints") or () if taint["effect"] == "NoExecute"]
 
 

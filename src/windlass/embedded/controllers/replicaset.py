@@ -88,9 +88,7 @@ def _status(
     status["observedGeneration"] = replica_set["metadata"].get("generation", 1)
     # With pods missing, their creation may still be refused: keep ReplicaFailure until all exist.
     if len(active) >= desired_replicas(replica_set):
-        kept = [
-            condition for condition in status.get("conditions") or () if condition["type"] != REPLICA_FAILURE
-        ]
+        kept = [item for item in status.get("conditions") or () if item["type"] != REPLICA_FAILURE]
         status["conditions"] = kept or None
     return status
 

@@ -32,23 +32,21 @@ def sync_revision(
 ) -> tuple[str, str]:
     """`(name, hash)` of the current template's revision, which is created or renumbered as the newest if necessary."""
     data = revision_data(owner)
-    newest = max((int(revision.get("revision") or 0) for revision in known), default=0)
-    for revision in known:
-        if revision.get("data") == data:
-            if int(revision.get("revision") or 0) < newest:
-                plan.add(Patch(CONTROLLER_REVISIONS, revision, {"revision": newest + 1}))
-            return name_of(revision), labels_of(revision).get(
-                REVISION_HASH_LABEL, name_of(revision).rpartition("-")[2]
-            )
-    template_digest = template_hash(owner["spec"]["template"])
-    taken = {name_of(revision) for revision in known}
+    newest = max((int(item.get("revision") or 0) for item in known), default=0)
+    for item in known:
+        if item.get("data") == data:
+            if int(item.get("revision") or 0) < newest:
+                plan.add(Patch(CONTROLLER_REVISIONS, item, {"revision": newest + 1}))
+            return name_of(item), labels_of(item).get(REVISION_HASH_LABEL, name_of(item).rpartition("-")[2])
+    digest = template_hash(owner["spec"]["template"])
+    taken = {name_of(item) for item in known}
     collisions = 0
-    while f"{name_of(owner)}-{template_digest}" in taken:
+    while f"{name_of(owner)}-{digest}" in taken:
         collisions += 1
-        template_digest = template_hash(owner["spec"]["template"], collisions)
-    new = _revision(owner, template_digest, newest + 1, data)
+        digest = template_hash(owner["spec"]["template"], collisions)
+    new = _revision(owner, digest, newest + 1, data)
     plan.add(Create(CONTROLLER_REVISIONS, owner, new, suppress_event=True))
-    return name_of(new), template_digest
+    return name_of(new), digest
 
 
 def _revision(owner: Unstructured, template_digest: str, number: int, data: Unstructured) -> Unstructured:

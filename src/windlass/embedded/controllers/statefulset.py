@@ -78,16 +78,14 @@ class _StatefulSetSync:
         self.update_name, self.update_hash = sync_revision(plan, owner, revisions)
         known = (owner.get("status") or {}).get("currentRevision") or self.update_name
         self.current_name = known
-        hashes = {
-            name_of(revision): labels_of(revision).get(REVISION_HASH_LABEL, "") for revision in revisions
-        }
+        hashes = {name_of(item): labels_of(item).get(REVISION_HASH_LABEL, "") for item in revisions}
         self.current_hash = hashes.get(known) or self.update_hash
         self.templates = {
-            labels_of(revision).get(REVISION_HASH_LABEL, ""): (
-                (revision.get("data") or {}).get("spec") or {}
-            ).get("template")
+            labels_of(item).get(REVISION_HASH_LABEL, ""): ((item.get("data") or {}).get("spec") or {}).get(
+                "template"
+            )
             or {}
-            for revision in revisions
+            for item in revisions
         }
 
     def step(self) -> None:
@@ -153,16 +151,14 @@ class _StatefulSetSync:
         return pod is not None and not is_deleting(pod) and is_available(pod, self.min_ready, self.now)
 
     def _create(self, number: int) -> None:
-        template_digest = self._hash_for(number)
+        digest = self._hash_for(number)
         template = self.spec["template"]
-        if template_digest != self.update_hash and self.templates.get(template_digest):
-            template = {
-                key: value for key, value in self.templates[template_digest].items() if key != "$patch"
-            }
+        if digest != self.update_hash and self.templates.get(digest):
+            template = {key: value for key, value in self.templates[digest].items() if key != "$patch"}
         name = f"{name_of(self.owner)}-{number}"
         pod = pod_from_template(template, self.owner, name=name)
         pod["metadata"]["generateName"] = f"{name_of(self.owner)}-"
-        added_labels = {POD_NAME: name, POD_INDEX: str(number), REVISION_HASH_LABEL: template_digest}
+        added_labels = {POD_NAME: name, POD_INDEX: str(number), REVISION_HASH_LABEL: digest}
         pod["metadata"]["labels"] = {**pod["metadata"]["labels"], **added_labels}
         pod["spec"]["hostname"] = name
         if self.spec.get("serviceName"):

@@ -153,15 +153,11 @@ class ReplicaSetController(OwnerController):
         try:
             return super().sync(key, now)
         except ApiError as error:
-            replica_set = self.cache.get(self.resource, key)
-            needs_condition = (
-                error is self._executor.create_error and "is being terminated" not in error.message
-            )
-            if replica_set is not None and needs_condition:
-                status = replica_failure_status(replica_set, error.message, now)
-                self._executor.execute(
-                    ReconcileResult((UpdateStatus(self.resource, replica_set, status),)), now
-                )
+            owner = self.cache.get(self.resource, key)
+            is_refused = error is self._executor.create_error and "is being terminated" not in error.message
+            if owner is not None and is_refused:
+                status = replica_failure_status(owner, error.message, now)
+                self._executor.execute(ReconcileResult((UpdateStatus(self.resource, owner, status),)), now)
             raise
 
     def reconcile(self, replica_set: Unstructured, now: float) -> ReconcileResult:
@@ -184,27 +180,21 @@ class DeploymentController(OwnerController):
                 yield from self._owner_keys(owner)
 
     def reconcile(self, deployment: Unstructured, now: float) -> ReconcileResult:
-        replica_sets = self.claim_children(deployment, "replicasets.apps")
+        sets = self.claim_children(deployment, "replicasets.apps")
         recreate = (deployment["spec"].get("strategy") or {}).get("type") == "Recreate"
-        pods = (
-            {uid_of(replica_set): self.cache.owned(PODS, uid_of(replica_set)) for replica_set in replica_sets}
-            if recreate
-            else {}
-        )
-        return reconcile_deployment(deployment, replica_sets, pods, now)
+        pods = {uid_of(item): self.cache.owned(PODS, uid_of(item)) for item in sets} if recreate else {}
+        return reconcile_deployment(deployment, sets, pods, now)
 
 
 class StatefulSetController(OwnerController):
     name, resource, kind = "statefulset-controller", "statefulsets.apps", "StatefulSet"
     children = (PODS, CONTROLLER_REVISIONS, "persistentvolumeclaims")
 
-    def reconcile(self, stateful_set: Unstructured, now: float) -> ReconcileResult:
-        revisions = self.cache.owned(CONTROLLER_REVISIONS, uid_of(stateful_set))
-        prefix = f"{namespace_of(stateful_set)}/"
+    def reconcile(self, owner: Unstructured, now: float) -> ReconcileResult:
+        revisions = self.cache.owned(CONTROLLER_REVISIONS, uid_of(owner))
+        prefix = f"{namespace_of(owner)}/"
         claims = [key_of(claim).removeprefix(prefix) for claim in self.cache.all("persistentvolumeclaims")]
-        return reconcile_statefulset(
-            stateful_set, self.claim_children(stateful_set), revisions, frozenset(claims), now
-        )
+        return reconcile_statefulset(owner, self.claim_children(owner), revisions, frozenset(claims), now)
 
 
 class DaemonSetController(OwnerController):

@@ -68,12 +68,10 @@ class Deleter:
     ) -> None:
         uid = stored.tree["metadata"].get("uid", "")
         if options.uid and options.uid != uid:
-            raise _precondition_failed(kind, name, "UID", options.uid, uid, "deleted and then recreated")
+            raise _mismatch(kind, name, "UID", options.uid, uid, "deleted and then recreated")
         if options.resource_version and options.resource_version != str(stored.version):
             known = str(stored.version)
-            raise _precondition_failed(
-                kind, name, "ResourceVersion", options.resource_version, known, "modified"
-            )
+            raise _mismatch(kind, name, "ResourceVersion", options.resource_version, known, "modified")
 
     def _delete_namespace(
         self, kind: Kind, stored: StoredObject, options: DeleteOptions
@@ -96,27 +94,21 @@ class Deleter:
     def _mark_deleted(self, tree: Unstructured, grace: int, finalizers: list[str]) -> Unstructured:
         """The object with its deletion mark. A second deletion can only shorten the grace period."""
         metadata = tree["metadata"]
-        marked_before = metadata.get("deletionTimestamp")
+        before = metadata.get("deletionTimestamp")
         changed = (metadata.get("finalizers") or []) != finalizers
-        if (
-            marked_before is not None
-            and metadata.get("deletionGracePeriodSeconds", 0) == grace
-            and not changed
-        ):
+        if before is not None and metadata.get("deletionGracePeriodSeconds", 0) == grace and not changed:
             return tree
         now = self._context.clock()
-        if marked_before is None:
-            deletion_time = now + grace
+        if before is None:
+            moment = now + grace
             generation = metadata.get("generation")
             generation = generation + 1 if isinstance(generation, int) else None
         else:
-            deletion_time = max(
-                now, parse_time(marked_before) - metadata.get("deletionGracePeriodSeconds", 0) + grace
-            )
+            moment = max(now, parse_time(before) - metadata.get("deletionGracePeriodSeconds", 0) + grace)
             generation = metadata.get("generation")
         return with_metadata(
             tree,
-            deletionTimestamp=format_time(deletion_time),
+            deletionTimestamp=format_time(moment),
             deletionGracePeriodSeconds=grace,
             finalizers=finalizers or None,
             generation=generation,
@@ -152,12 +144,10 @@ def _finalizers(kind: Kind, tree: Unstructured, options: DeleteOptions) -> list[
     return others
 
 
-def _precondition_failed(
-    kind: Kind, name: str, field: str, expected: str, actual: str, possible_cause: str
-) -> ApiError:
+def _mismatch(kind: Kind, name: str, field: str, expected: str, actual: str, cause: str) -> ApiError:
     return ApiError.conflict(
         kind,
         name,
         f"the {field} in the precondition ({expected}) does not match the {field} in record ({actual}). "
-        f"The object might have been {possible_cause}",
+        f"The object might have been {cause}",
     )

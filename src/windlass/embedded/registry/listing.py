@@ -119,13 +119,10 @@ class Listing:
             found = self._items_after(storage, version, namespace, after)
         except Compacted:
             raise _expired(query, kind, after) from None
-        list_version = self._context.store.version if version == LATEST else version
+        at = self._context.store.version if version == LATEST else version
         if not query.limit:
-            return Page(
-                [stored for stored in found if selection is None or selection.matches_stored(stored)],
-                list_version,
-            )
-        return self._limited_page(kind, found, query.limit, list_version, selection)
+            return Page([item for item in found if selection is None or selection.matches_stored(item)], at)
+        return self._limited_page(kind, found, query.limit, at, selection)
 
     def _limited_page(
         self, kind: Kind, found: Iterator[StoredObject], limit: int, version: int, selection: Selection | None

@@ -17,7 +17,7 @@ from windlass.embedded.registry.writer import Writer
 from windlass.embedded.store.stored_object import StoredObject
 from windlass.model.unstructured import Unstructured
 
-_BUDGET_EXCEEDED = "Cannot evict pod as it would violate the pod's disruption budget."
+_EXCEEDED = "Cannot evict pod as it would violate the pod's disruption budget."
 _TWO_BUDGETS = (
     "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
 )
@@ -147,14 +147,12 @@ class PodSubresources:
         observed = int(status.get("observedGeneration", 0))
         if observed < int(budget["metadata"].get("generation", 0)):
             message = f"The disruption budget {name} is still being processed by the server."
-            raise _eviction_refused(message, retry=10)
+            raise _refused(message, retry=10)
         allowed = int(status.get("disruptionsAllowed", 0))
         disrupted = status.get("disruptedPods") or {}
         if allowed < 1 or len(disrupted) > _MAX_DISRUPTED:
             needs, has = int(status.get("desiredHealthy", 0)), int(status.get("currentHealthy", 0))
-            raise _eviction_refused(
-                f"The disruption budget {name} needs {needs} healthy pods and has {has} currently"
-            )
+            raise _refused(f"The disruption budget {name} needs {needs} healthy pods and has {has} currently")
         if dry_run:
             return
         now = format_time(self._context.clock())
@@ -164,10 +162,8 @@ class PodSubresources:
         )
 
 
-def _eviction_refused(message: str, retry: int = 0) -> ApiError:
-    return ApiError.too_many_requests(
-        _BUDGET_EXCEEDED, [{"reason": "DisruptionBudget", "message": message}], retry
-    )
+def _refused(message: str, retry: int = 0) -> ApiError:
+    return ApiError.too_many_requests(_EXCEEDED, [{"reason": "DisruptionBudget", "message": message}], retry)
 
 
 def _why_not_bindable(name: str, pod: Unstructured) -> str:
@@ -189,9 +185,7 @@ def _ignores_budgets(pod: Unstructured) -> bool:
 
 def _is_ready(pod: Unstructured) -> bool:
     conditions = (pod.get("status") or {}).get("conditions") or []
-    return any(
-        condition.get("type") == "Ready" and condition.get("status") == "True" for condition in conditions
-    )
+    return any(item.get("type") == "Ready" and item.get("status") == "True" for item in conditions)
 
 
 def _object_field(tree: Unstructured, name: str) -> Unstructured:

@@ -70,11 +70,9 @@ class ScaleSubresource:
             if replicas < 0:
                 error = invalid("spec.replicas", replicas, "must be greater than or equal to 0")
                 raise ApiError.invalid(_SCALE, name, [error])
-            preconditions = {
-                field: metadata[field] for field in ("resourceVersion", "uid") if metadata.get(field)
-            }
-            tree = {**tree, "metadata": {**tree["metadata"], **preconditions}}
-            return _set_path(tree, paths.spec, replicas)
+            given = {field: metadata[field] for field in ("resourceVersion", "uid") if metadata.get(field)}
+            tree = {**tree, "metadata": {**tree["metadata"], **given}}
+            return _put(tree, paths.spec, replicas)
 
         stored = self._writer.modify(kind, namespace, name, scaled, options)
         return self._scale_of(kind, stored.tree)
@@ -99,14 +97,12 @@ class ScaleSubresource:
     def _scale_of(self, kind: Kind, tree: Unstructured) -> Unstructured:
         paths = self._paths(kind)
         metadata = {field: tree["metadata"][field] for field in _METADATA_FIELDS if field in tree["metadata"]}
-        status: Unstructured = {"replicas": _get_path(tree, paths.status) or 0}
-        selector = (
-            _get_path(tree, paths.selector) if paths.selector else (tree.get("spec") or {}).get("selector")
-        )
+        status: Unstructured = {"replicas": _at(tree, paths.status) or 0}
+        selector = _at(tree, paths.selector) if paths.selector else (tree.get("spec") or {}).get("selector")
         text = selector if isinstance(selector, str) else selector_text(selector)
         if text:
             status["selector"] = text
-        replicas = _get_path(tree, paths.spec) or 0
+        replicas = _at(tree, paths.spec) or 0
         spec = {"replicas": replicas} if replicas else {}
         return {
             "kind": "Scale",
@@ -137,17 +133,14 @@ def _merged(scale: Unstructured, patch: Unstructured) -> Unstructured:
     return merged
 
 
-def _get_path(tree: Any, path: list[str]) -> Any:
+def _at(tree: Any, path: list[str]) -> Any:
     for part in path:
         tree = tree.get(part) if isinstance(tree, dict) else None
     return tree
 
 
-def _set_path(tree: Unstructured, path: list[str], value: Any) -> Unstructured:
+def _put(tree: Unstructured, path: list[str], value: Any) -> Unstructured:
     """The object with another value at a path; unchanged parts are shared."""
     first, *rest = path
     child = tree.get(first)
-    return {
-        **tree,
-        first: _set_path(child if isinstance(child, dict) else {}, rest, value) if rest else value,
-    }
+    return {**tree, first: _put(child if isinstance(child, dict) else {}, rest, value) if rest else value}

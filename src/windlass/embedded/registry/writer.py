@@ -75,13 +75,13 @@ class Writer:
         """A JSON, merge or strategic merge patch."""
 
         def patched(tree: Unstructured) -> Unstructured:
-            result = self._context.machinery.patch(kind, tree, patch, media_type)
-            if (result.get("apiVersion"), result.get("kind")) != (kind.api_version, kind.kind):
-                reason = "the kind or version of an object can't be patched"
+            made = self._context.machinery.patch(kind, tree, patch, media_type)
+            if (made.get("apiVersion"), made.get("kind")) != (kind.api_version, kind.kind):
+                why = "the kind or version of an object can't be patched"
                 raise ApiError.unprocessable(
-                    f' "" is invalid: patch: Invalid value: {result.get("kind")!r}: {reason}'
+                    f' "" is invalid: patch: Invalid value: {made.get("kind")!r}: {why}'
                 )
-            return result
+            return made
 
         return self.modify(kind, namespace, name, patched, options, patched=True)
 
@@ -124,19 +124,17 @@ class Writer:
         patched: bool = False,
     ) -> StoredObject:
         stored = self._context.get(kind, namespace, name)
-        requested = change(self._context.from_stored(kind, stored))
-        check_type_and_namespace(kind, requested, namespace, self._context.kinds)
-        check_name(requested, name)
-        storage, tree = self._context.to_stored(
-            kind, self._admission.decode(kind, requested, options, patched)
-        )
+        asked = change(self._context.from_stored(kind, stored))
+        check_type_and_namespace(kind, asked, namespace, self._context.kinds)
+        check_name(asked, name)
+        storage, tree = self._context.to_stored(kind, self._admission.decode(kind, asked, options, patched))
         check_resource_version(kind, name, tree, stored, patched)
         old = stored.tree
         tree["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]
         tree = self._admission.admit_update(storage, tree, old, options, track_fields)
         tree["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]
         if is_deletable(storage, tree):
-            return self._remove_finalized(storage, stored, tree, options.dry_run)
+            return self._remove(storage, stored, tree, options.dry_run)
         if _is_unchanged(tree, old):
             return stored
         self._admission.charge_quota(storage, tree, old, options.dry_run)
@@ -147,7 +145,7 @@ class Writer:
     ) -> StoredObject:
         """Writes an object without checks: bindings, deletion marks."""
         if is_deletable(kind, tree):
-            return self._remove_finalized(kind, stored, tree, dry_run)
+            return self._remove(kind, stored, tree, dry_run)
         return self._write(kind, stored.key, tree, dry_run)
 
     def _write(self, kind: Kind, key: tuple[str, str], tree: Unstructured, dry_run: bool) -> StoredObject:
@@ -155,9 +153,7 @@ class Writer:
             return StoredObject(key, 0, msgspec.json.encode(tree), tree)
         return self._context.store.put(kind.storage_resource, key, tree)
 
-    def _remove_finalized(
-        self, kind: Kind, stored: StoredObject, tree: Unstructured, dry_run: bool
-    ) -> StoredObject:
+    def _remove(self, kind: Kind, stored: StoredObject, tree: Unstructured, dry_run: bool) -> StoredObject:
         """The last finalizer of an object that is being deleted is gone: it is removed."""
         if not dry_run:
             self._context.store.remove(kind.storage_resource, stored.key)
@@ -191,17 +187,14 @@ def _is_unchanged(tree: Unstructured, old: Unstructured) -> bool:
     """Whether nothing changes but the times in managedFields."""
     if tree == old:
         return True
-    metadata, old_metadata = tree["metadata"], old["metadata"]
-    if metadata.get("managedFields") == old_metadata.get("managedFields"):
+    new, before = tree["metadata"], old["metadata"]
+    if new.get("managedFields") == before.get("managedFields"):
         return False
     if any(tree.get(name) != old.get(name) for name in {*tree, *old} - {"metadata"}):
         return False
-    if any(
-        metadata.get(name) != old_metadata.get(name)
-        for name in {*metadata, *old_metadata} - {"managedFields"}
-    ):
+    if any(new.get(name) != before.get(name) for name in {*new, *before} - {"managedFields"}):
         return False
-    return _fields_without_times(metadata) == _fields_without_times(old_metadata)
+    return _fields_without_times(new) == _fields_without_times(before)
 
 
 def _fields_without_times(metadata: Unstructured) -> list[Unstructured]:

@@ -53,9 +53,9 @@ def behaviour_of(
         seconds, code = (DEFAULT_SECONDS if ends else None), 0
     if not is_init:
         if DURATION_ANNOTATION in annotations:
-            seconds = _parse_duration_or(annotations[DURATION_ANNOTATION], seconds)
+            seconds = _duration_or(annotations[DURATION_ANNOTATION], seconds)
         if EXIT_CODE_ANNOTATION in annotations:
-            code = _parse_int_or(annotations[EXIT_CODE_ANNOTATION], code)
+            code = _int_or(annotations[EXIT_CODE_ANNOTATION], code)
     output = list(result.output)
     if is_understood and result.errors:
         output.append((0.0, result.errors))
@@ -64,16 +64,14 @@ def behaviour_of(
 
 def utilization_of(pod: Unstructured) -> int:
     """Percentage for a running pod's GPUs."""
-    return max(
-        0, min(100, _parse_int_or(annotations_of(pod).get(UTILIZATION_ANNOTATION, ""), DEFAULT_UTILIZATION))
-    )
+    return max(0, min(100, _int_or(annotations_of(pod).get(UTILIZATION_ANNOTATION, ""), DEFAULT_UTILIZATION)))
 
 
 def _command(container: Unstructured) -> list[str]:
     return [*(container.get("command") or ()), *(container.get("args") or ())]
 
 
-def _parse_duration_or(text: str, default: float | None) -> float | None:
+def _duration_or(text: str, default: float | None) -> float | None:
     if text in _FOREVER:
         return None
     try:
@@ -82,6 +80,6 @@ def _parse_duration_or(text: str, default: float | None) -> float | None:
         return default
 
 
-def _parse_int_or(text: str, default: int) -> int:
+def _int_or(text: str, default: int) -> int:
     text = text.strip().removesuffix("%")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 4 else default

@@ -138,15 +138,12 @@ def restore_from_status(run: ContainerRun, status: Unstructured) -> Unstructured
     state: Unstructured = status.get("state") or {}
     run.restarts = int(status.get("restartCount") or 0)
     run.last_state = status.get("lastState") or None
-    terminated = state.get("terminated")
-    if terminated:
+    end = state.get("terminated")
+    if end:
         run.ended = ContainerExit(
-            int(terminated.get("exitCode") or 0), terminated.get("reason", ""), terminated.get("message", "")
+            int(end.get("exitCode") or 0), end.get("reason", ""), end.get("message", "")
         )
-        run.started_at, run.ended_at = (
-            parse_time(terminated.get("startedAt")),
-            parse_time(terminated.get("finishedAt")),
-        )
+        run.started_at, run.ended_at = parse_time(end.get("startedAt")), parse_time(end.get("finishedAt"))
     return state
 
 

@@ -23,10 +23,8 @@ class DeviceHealth:
 
     def record_event(self, node: str, reason: str, message: str, now: float) -> None:
         """An Event on the node."""
-        event_type = "Normal" if reason == HEALTHY else "Warning"
-        self._events.record(
-            self._client.get("nodes", "", node), reason, message, now, type=event_type, host=node
-        )
+        kind = "Normal" if reason == HEALTHY else "Warning"
+        self._events.record(self._client.get("nodes", "", node), reason, message, now, type=kind, host=node)
 
     def update_node_status(self, node: str, now: float) -> None:
         """Writes the allocatable devices."""

@@ -61,9 +61,7 @@ class DeviceManager:
         """`uuids` are the GPUs' UUIDs, `mig_uuids` those of MIG instances; missing ones are generated."""
         self.name, self.devices, self.replicas = name, tuple(devices), replicas
         self.devices_by_resource = {resource: tuple(units) for resource, units in devices_by_resource.items()}
-        self.uuids = tuple(uuids) or tuple(
-            f"GPU-{self._generated_uuid(f'gpu/{at}')}" for at in range(len(devices))
-        )
+        self.uuids = tuple(uuids) or tuple(f"GPU-{self._new_uuid(f'gpu/{at}')}" for at in range(len(devices)))
         self.unhealthy: dict[int, DeviceFault] = {
             device.index: DeviceFault(0, "unhealthy since the start")
             for device in devices
@@ -125,35 +123,30 @@ class DeviceManager:
         if resource == FRACTIONAL_GPU or (
             resource not in self.devices_by_resource and self._can_create_instance(resource)
         ):
-            chosen = [
-                index for index in preferred if index < len(self.devices) and index not in self.unhealthy
-            ][:count]
+            chosen = [gpu for gpu in preferred if gpu < len(self.devices) and gpu not in self.unhealthy][
+                :count
+            ]
             if len(chosen) < count:
                 raise DevicesUnavailable(resource, count, len(chosen))
             profile = profile_of_resource(resource) if resource != FRACTIONAL_GPU else ""
-            in_use = sum(device.resource == resource for device in self._pod_of_device)
+            in_use = sum(unit.resource == resource for unit in self._pod_of_device)
             return [
-                AllocatableDevice(resource, index, in_use + offset, profile)
-                for offset, index in enumerate(chosen)
+                AllocatableDevice(resource, gpu, in_use + number, profile)
+                for number, gpu in enumerate(chosen)
             ]
         free = [
-            device
-            for device in self.devices_by_resource.get(resource, ())
-            if device not in self._pod_of_device
-            and not self._is_unhealthy(device)
-            and device not in allocated
+            unit
+            for unit in self.devices_by_resource.get(resource, ())
+            if unit not in self._pod_of_device and not self._is_unhealthy(unit) and unit not in allocated
         ]
         if len(free) < count:
             raise DevicesUnavailable(resource, count, len(free))
         picked: list[AllocatableDevice] = []
-        for index in preferred:
-            match = next(
-                (device for device in free if device.gpu_index == index and device not in picked),
-                None,
-            )
+        for gpu in preferred:
+            match = next((unit for unit in free if unit.gpu_index == gpu and unit not in picked), None)
             if match is not None and len(picked) < count:
                 picked.append(match)
-        rest = [device for device in free if device not in picked]
+        rest = [unit for unit in free if unit not in picked]
         return [*picked, *rest[: count - len(picked)]]
 
     def _can_create_instance(self, resource: str) -> bool:
@@ -198,10 +191,10 @@ class DeviceManager:
         if device in self._mig_uuids:
             return self._mig_uuids[device]
         if device.profile:
-            return f"MIG-{self._generated_uuid(f'mig/{device.gpu_index}/{device.slot}/{device.profile}')}"
+            return f"MIG-{self._new_uuid(f'mig/{device.gpu_index}/{device.slot}/{device.profile}')}"
         return self.uuids[device.gpu_index]
 
-    def _generated_uuid(self, name: str) -> identifiers.UUID:
+    def _new_uuid(self, name: str) -> identifiers.UUID:
         return identifiers.uuid5(_NAMESPACE, f"{self.name}/{name}")
 
 

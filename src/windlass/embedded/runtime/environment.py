@@ -28,7 +28,7 @@ def container_environment(pod: Unstructured, container: Unstructured, lookup: Lo
         values |= _env_from(source, pod, lookup)
     for entry in container.get("env") or ():
         if entry.get("valueFrom"):
-            found = _value_from(entry["valueFrom"], pod, container, lookup)
+            found = _source(entry["valueFrom"], pod, container, lookup)
             if found is not None:
                 values[entry["name"]] = found
         else:
@@ -57,9 +57,7 @@ def _env_from(source: Unstructured, pod: Unstructured, lookup: Lookup) -> dict[s
     return {}
 
 
-def _value_from(
-    source: Unstructured, pod: Unstructured, container: Unstructured, lookup: Lookup
-) -> str | None:
+def _source(source: Unstructured, pod: Unstructured, container: Unstructured, lookup: Lookup) -> str | None:
     for field, resource in (("configMapKeyRef", "configmaps"), ("secretKeyRef", "secrets")):
         reference = source.get(field)
         if not reference:

@@ -45,21 +45,19 @@ def fleet_nodes(fleet: Fleet, now: float) -> list[FleetNode]:
     found: list[FleetNode] = []
     for pool in fleet.spec.pools:
         labels = discovered_labels(pool)
-        mig_instances = tuple(_mig_instances(pool))
+        instances = tuple(_mig_instances(pool))
         for number in range(pool.count):
             tree = to_unstructured(next(nodes))
             metadata = tree["metadata"]
             metadata["labels"] = {**labels, **metadata.get("labels", {})}
-            if mig_instances:
-                encoded = ",".join(f"{index}:{profile}" for index, profile in mig_instances)
+            if instances:
+                text = ",".join(f"{index}:{profile}" for index, profile in instances)
                 metadata["annotations"] = {
                     **(metadata.get("annotations") or {}),
-                    MIG_INSTANCES_ANNOTATION: encoded,
+                    MIG_INSTANCES_ANNOTATION: text,
                 }
-            is_down = any(fault.not_ready for fault in pool.faults if fault.node == number)
-            found.append(
-                FleetNode(registered_node(tree, len(found), now, ready=not is_down), mig_instances, is_down)
-            )
+            down = any(fault.not_ready for fault in pool.faults if fault.node == number)
+            found.append(FleetNode(registered_node(tree, len(found), now, ready=not down), instances, down))
     return found
 
 

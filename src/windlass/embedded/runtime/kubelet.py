@@ -70,12 +70,7 @@ class Kubelet:
         container_runtime: ContainerRuntime,
         start_seconds: float = 0.0,
     ) -> None:
-        self._client, self._cache, self._fleet, self._container_runtime = (
-            client,
-            cache,
-            fleet,
-            container_runtime,
-        )
+        self._client, self._cache, self._fleet, self._runtime = client, cache, fleet, container_runtime
         self._events = EventRecorder(client, self.name, EventRateLimiter())
         self._allocatable = AllocatableCache()
         self._start_seconds = start_seconds
@@ -105,11 +100,11 @@ class Kubelet:
         if worker is not None and (pod is None or uid_of(pod) != worker.uid):
             self._remove_worker(key, worker, now)
             worker = None
-        device_manager = self._fleet.device_manager(node_name(pod)) if pod is not None else None
-        if pod is None or device_manager is None or self._fleet.is_down(device_manager.name):
+        machine = self._fleet.device_manager(node_name(pod)) if pod is not None else None
+        if pod is None or machine is None or self._fleet.is_down(machine.name):
             return None
         if worker is None:
-            worker = self._start_worker(key, pod, device_manager, now)
+            worker = self._start_worker(key, pod, machine, now)
             if worker is None:
                 return None
         requeue_at = worker.sync(pod, now)
@@ -136,7 +131,7 @@ class Kubelet:
             self.pod_workers[key].kill_all(ContainerExit(255, "Unknown", "the node was restarted"), now)
 
     def _start_worker(
-        self, key: str, pod: Unstructured, device_manager: DeviceManager, now: float
+        self, key: str, pod: Unstructured, machine: DeviceManager, now: float
     ) -> PodWorker | None:
         """Handles a pod that is new here; None if it is finished or rejected."""
         if is_finished(pod):
@@ -146,15 +141,15 @@ class Kubelet:
             self._client.delete("pods", *split_key(key), grace=0, uid=uid_of(pod))
             return None
         try:
-            devices = self._admit(key, pod, device_manager, was_running)
+            devices = self._admit(key, pod, machine, was_running)
         except PodRejected as rejection:
             self._reject(pod, rejection, now)
             return None
         worker = PodWorker(
-            pod, self._container_runtime, self._make_launch, self._event_callback(key), self._start_seconds
+            pod, self._runtime, self._make_launch, self._event_callback(key), self._start_seconds
         )
         self.pod_workers[key] = worker
-        self._addresses.allocate(device_manager.name, key, str((pod.get("status") or {}).get("podIP") or ""))
+        self._addresses.allocate(machine.name, key, str((pod.get("status") or {}).get("podIP") or ""))
         if was_running:
             worker.restore(now)
         if devices and annotations_of(pod).get(ALLOCATED_DEVICES_ANNOTATION) != _indices(devices):
@@ -169,13 +164,13 @@ class Kubelet:
         return worker
 
     def _admit(
-        self, key: str, pod: Unstructured, device_manager: DeviceManager, was_running: bool
+        self, key: str, pod: Unstructured, machine: DeviceManager, was_running: bool
     ) -> tuple[AllocatableDevice, ...]:
         requests = PodRequests(pod)
         requests = self._shared_requests.setdefault(requests.shape, requests)
-        node = self._cache.get("nodes", device_manager.name)
+        node = self._cache.get("nodes", machine.name)
         if node is not None and not was_running:
-            running = self._requests.get(device_manager.name, {})
+            running = self._requests.get(machine.name, {})
             others = [other_requests for other_key, other_requests in running.items() if other_key != key]
             admit(self._allocatable.allocatable(node), requests, others)
         allocated = annotations_of(pod).get(ALLOCATED_DEVICES_ANNOTATION) if was_running else ""
@@ -185,12 +180,12 @@ class Kubelet:
             if index.isdigit()
         ]
         try:
-            devices = device_manager.allocate(key, requests.devices, preferred)
+            devices = machine.allocate(key, requests.devices, preferred)
         except DevicesUnavailable as error:
             if not was_running:
                 raise PodRejected("UnexpectedAdmissionError", f"{REJECTED_PREFIX}{error}") from None
             devices = ()
-        self._requests.setdefault(device_manager.name, {})[key] = requests
+        self._requests.setdefault(machine.name, {})[key] = requests
         return devices
 
     def _reject(self, pod: Unstructured, rejection: PodRejected, now: float) -> None:
@@ -245,7 +240,7 @@ class Kubelet:
         worker.kill_all(ContainerExit(137), now)
         self._release(key, worker)
         del self.pod_workers[key]
-        self._container_runtime.remove_pod(worker.pod)
+        self._runtime.remove_pod(worker.pod)
 
     def _make_launch(self, pod: Unstructured, run: ContainerRun) -> ContainerLaunch:
         environment = container_environment(pod, run.spec, self._lookup)

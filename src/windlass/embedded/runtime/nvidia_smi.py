@@ -84,23 +84,19 @@ def _row(left: str, right: str) -> str:
 
 
 def _query(fields: list[str], arguments: Sequence[str], devices: Sequence[VisibleDevice]) -> tuple[str, int]:
-    style = next(
-        (argument.partition("=")[2] for argument in arguments if argument.startswith("--format=")), ""
-    )
+    style = next((word.partition("=")[2] for word in arguments if word.startswith("--format=")), "")
     options = style.split(",")
     if options[0] != "csv":
         return '"--format=" switch is missing. Use --format=csv\n', 2
-    no_units = "nounits" in options
+    bare = "nounits" in options
     rows = []
     for device in devices:
-        values = _values(device, no_units)
+        values = _values(device, bare)
         unknown = next((field for field in fields if field.strip() not in values), None)
         if unknown is not None:
             return f'Field "{unknown.strip()}" is not a valid field to query.\n', 2
         rows.append(", ".join(values[field.strip()] for field in fields))
-    header = (
-        [] if "noheader" in options else [", ".join(_heading(field.strip(), no_units) for field in fields)]
-    )
+    header = [] if "noheader" in options else [", ".join(_heading(field.strip(), bare) for field in fields)]
     return "\n".join([*header, *rows]) + "\n", 0
 
 

@@ -13,9 +13,9 @@ def pod_status(worker: PodWorker, pod: Unstructured, now: float, host_ip: str, p
     """The kubelet's report; fields and conditions of others stay unchanged."""
     status = dict(pod.get("status") or {})
     phase = pod_phase(worker)
-    is_finished = phase in ("Succeeded", "Failed")
-    inits = [container for container in worker.container_runs if container.role != MAIN]
-    mains = [container for container in worker.container_runs if container.role == MAIN]
+    over = phase in ("Succeeded", "Failed")
+    inits = [run for run in worker.container_runs if run.role != MAIN]
+    mains = [run for run in worker.container_runs if run.role == MAIN]
     status["phase"] = phase
     status["startTime"] = status.get("startTime") or format_time(worker.started_at or now)
     status["hostIP"], status["hostIPs"] = host_ip, [{"ip": host_ip}]
@@ -25,14 +25,9 @@ def pod_status(worker: PodWorker, pod: Unstructured, now: float, host_ip: str, p
         status["podIP"], status["podIPs"] = pod_ip, [{"ip": pod_ip}]
     if inits:
         status["initContainerStatuses"] = [
-            container.status(
-                pod, container.is_running if container.role == SIDECAR else _is_initialised(container)
-            )
-            for container in inits
+            run.status(pod, run.is_running if run.role == SIDECAR else _is_initialised(run)) for run in inits
         ]
-    status["containerStatuses"] = [
-        container.status(pod, container.is_running and not is_finished) for container in mains
-    ]
+    status["containerStatuses"] = [run.status(pod, run.is_running and not over) for run in mains]
     status["conditions"] = _conditions(worker, pod, phase, now)
     status["qosClass"] = status.get("qosClass") or qos_class(pod["spec"])
     return status
@@ -41,16 +36,14 @@ def pod_status(worker: PodWorker, pod: Unstructured, now: float, host_ip: str, p
 def pod_phase(worker: PodWorker) -> str:
     if worker.failure is not None:
         return "Failed" if worker.is_finished else "Running"
-    inits = [container for container in worker.container_runs if container.role == INIT]
-    mains = [container for container in worker.container_runs if container.role == MAIN]
+    inits = [run for run in worker.container_runs if run.role == INIT]
+    mains = [run for run in worker.container_runs if run.role == MAIN]
     if worker.is_finished:
-        codes = [container.ended.code for container in (*inits, *mains) if container.ended is not None]
-        all_done = all(container.is_done for container in mains)
+        codes = [run.ended.code for run in (*inits, *mains) if run.ended is not None]
+        all_done = all(run.is_done for run in mains)
         return "Succeeded" if all_done and not any(codes) else "Failed"
-    has_started = any(
-        container.is_running or container.ended is not None or container.restarts for container in mains
-    )
-    return "Running" if has_started else "Pending"
+    begun = any(run.is_running or run.ended is not None or run.restarts for run in mains)
+    return "Running" if begun else "Pending"
 
 
 def _is_initialised(container: object) -> bool:
@@ -73,16 +66,13 @@ def _conditions(worker: PodWorker, pod: Unstructured, phase: str, now: float) ->
     new.append(_condition("Initialized", not uninitialized, "ContainersNotInitialized", incomplete))
     if phase == "Succeeded":
         new[1] |= {"reason": "PodCompleted"}
-    reason, message = "ContainersNotReady", f"containers with unready status: [{' '.join(unready)}]"
+    why, message = "ContainersNotReady", f"containers with unready status: [{' '.join(unready)}]"
     if phase == "Succeeded":
-        reason, message = "PodCompleted", ""
+        why, message = "PodCompleted", ""
     elif phase == "Failed":
-        reason, message = "PodFailed", ""
+        why, message = "PodFailed", ""
     ready = phase == "Running" and not unready
-    new += [
-        _condition("Ready", ready, reason, message),
-        _condition("ContainersReady", ready, reason, message),
-    ]
+    new += [_condition("Ready", ready, why, message), _condition("ContainersReady", ready, why, message)]
     new.append({"type": "PodScheduled", "status": "True"})
     for condition in new:
         conditions = with_condition(conditions, condition, now)

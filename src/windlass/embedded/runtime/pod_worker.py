@@ -34,9 +34,9 @@ EventCallback = Callable[[str, str, str, str], None]
 
 class PodWorker:
     __slots__ = (
-        "_container_runtime",
         "_make_launch",
         "_record_event",
+        "_runtime",
         "_start_seconds",
         "_stop_at",
         "_stopping",
@@ -61,11 +61,7 @@ class PodWorker:
         self.failure: tuple[str, str] | None = None
         """Reason and message if the pod as a whole has failed."""
         self.started_at = 0.0
-        self._container_runtime, self._make_launch, self._record_event = (
-            container_runtime,
-            make_launch,
-            record_event,
-        )
+        self._runtime, self._make_launch, self._record_event = container_runtime, make_launch, record_event
         self._start_seconds = start_seconds
         self._stopping = False
         self._stop_at = 0.0
@@ -98,7 +94,7 @@ class PodWorker:
                 continue
             started = parse_time(state["running"].get("startedAt"))
             run.launch = self._make_launch(self.pod, run)
-            process = self._container_runtime.resume(run.launch, started, now)
+            process = self._runtime.resume(run.launch, started, now)
             run.started_at = started
             if process is not None:
                 run.process = process
@@ -188,7 +184,7 @@ class PodWorker:
             return False
         try:
             run.launch = self._make_launch(self.pod, run)
-            process = self._container_runtime.start(run.launch, now)
+            process = self._runtime.start(run.launch, now)
         except ContainerStartError as error:
             if run.waiting != (error.reason, error.message):
                 self._record_event("Warning", "Failed", f"Error: {error.message}", run.name)
@@ -210,11 +206,11 @@ class PodWorker:
         self._record_event("Warning", "BackOff", message, run.name)
 
     def _has_image(self, run: ContainerRun, now: float) -> bool:
-        if not self._container_runtime.pulls_images:
+        if not self._runtime.pulls_images:
             return True
         image = str(run.spec.get("image") or "")
         if run.image_ready_at is None:
-            seconds_left = self._container_runtime.pull_seconds(str(self.pod["spec"]["nodeName"]), run.spec)
+            seconds_left = self._runtime.pull_seconds(str(self.pod["spec"]["nodeName"]), run.spec)
             if seconds_left is None:
                 if image:
                     message = f'Container image "{image}" already present on machine'

@@ -152,16 +152,16 @@ class SimulatedContainerRuntime:
         }
         if launch.devices:
             environment.setdefault("NVIDIA_VISIBLE_DEVICES", ",".join(launch.devices))
-        device_manager = self._fleet.device_manager(str(pod["spec"].get("nodeName") or ""))
-        allocated = device_manager.allocated_to(key_of(pod)) if device_manager is not None else ()
+        machine = self._fleet.device_manager(str(pod["spec"].get("nodeName") or ""))
+        allocated = machine.allocated_to(key_of(pod)) if machine is not None else ()
         own = [
             device
             for device in allocated
-            if device_manager is not None and device_manager.uuid_of(device) in launch.devices
+            if machine is not None and machine.uuid_of(device) in launch.devices
         ]
         visible = (
-            [_visible_device(device_manager, index, device, pod) for index, device in enumerate(own)]
-            if device_manager is not None
+            [_visible_device(machine, at, device, pod) for at, device in enumerate(own)]
+            if machine is not None
             else []
         )
         return ShellEnvironment(
@@ -170,27 +170,27 @@ class SimulatedContainerRuntime:
 
 
 def _visible_device(
-    device_manager: DeviceManager, number: int, allocated: AllocatableDevice, pod: Unstructured
+    machine: DeviceManager, number: int, unit: AllocatableDevice, pod: Unstructured
 ) -> VisibleDevice:
     """In a container, GPUs are numbered from 0, whatever their index on the node."""
-    device = device_manager.devices[allocated.gpu_index]
+    device = machine.devices[unit.gpu_index]
     utilization = utilization_of(pod)
     memory, share = device.memory_mib, ""
-    if allocated.profile:
-        memory = _profile_mib(allocated.profile, memory)
-    elif allocated.resource == FRACTIONAL_GPU or device_manager.replicas > 1:
+    if unit.profile:
+        memory = _profile_mib(unit.profile, memory)
+    elif unit.resource == FRACTIONAL_GPU or machine.replicas > 1:
         share = (
             "shared with other pods"
-            if allocated.resource == FRACTIONAL_GPU
-            else f"one of {device_manager.replicas} replicas"
+            if unit.resource == FRACTIONAL_GPU
+            else f"one of {machine.replicas} replicas"
         )
-    fault = device_manager.unhealthy.get(allocated.gpu_index)
+    fault = machine.unhealthy.get(unit.gpu_index)
     return VisibleDevice(
         index=number,
         name=device.model.replace("-", " "),
-        uuid=device_manager.uuid_of(allocated),
-        parent=device_manager.uuids[allocated.gpu_index] if allocated.profile else "",
-        profile=allocated.profile,
+        uuid=machine.uuid_of(unit),
+        parent=machine.uuids[unit.gpu_index] if unit.profile else "",
+        profile=unit.profile,
         memory_mib=memory,
         used_mib=memory * utilization // 110,
         utilization=0 if fault else utilization,

@@ -60,7 +60,7 @@ def run_command(arguments: Sequence[str], environment: ShellEnvironment) -> Comm
     elif arguments[0] in _SHELLS:
         _not_supported(arguments[0], result, 126, "a simulated pod has no interactive shell")
     else:
-        _run_simple_command(list(arguments), environment, result)
+        _run(list(arguments), environment, result)
     return result
 
 
@@ -73,11 +73,7 @@ def _run_script(text: str, environment: ShellEnvironment, result: CommandResult)
             continue
         should_run = separator in (";", "\n") or (separator == "&&") == (result.exit_code == 0)
         if command and should_run:
-            _run_simple_command(
-                [_expand(argument, environment.environment, result) for argument in command],
-                environment,
-                result,
-            )
+            _run([_expand(word, environment.environment, result) for word in command], environment, result)
         if result.exited or not result.understood or result.seconds is None:
             return
         command, separator = [], token
@@ -112,7 +108,7 @@ def _expand(word: str, environment: Mapping[str, str], result: CommandResult) ->
     )
 
 
-def _run_simple_command(arguments: list[str], environment: ShellEnvironment, result: CommandResult) -> None:
+def _run(arguments: list[str], environment: ShellEnvironment, result: CommandResult) -> None:
     name, rest = (
         arguments[0].rpartition("/")[2] if arguments[0].startswith("/") else arguments[0],
         arguments[1:],

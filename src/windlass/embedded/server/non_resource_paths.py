@@ -60,7 +60,7 @@ class NonResourceHandler:
         kinds, core = self._registry.kinds, path == "/api"
         if _wants_aggregated(request):
             body = self._cached(("aggregated", path), lambda: discovery.aggregated(kinds, core))
-            return await self._respond_with_etag(request, body, _AGGREGATED_TYPE)
+            return await self._respond(request, body, _AGGREGATED_TYPE)
         if core:
             return await respond_with_object(request, discovery.versions(request.headers.get("Host", "")))
         return await respond(request, self._cached(("groups",), lambda: discovery.groups(kinds)))
@@ -84,19 +84,17 @@ class NonResourceHandler:
         accept = request.headers.get("Accept", "")
         machinery = self._registry.machinery
         if openapi_protobuf.PROTOBUF_MARKER in accept:
-            return await self._respond_with_etag(
-                request, openapi_protobuf.v2(machinery), openapi_protobuf.MEDIA_TYPE
-            )
+            return await self._respond(request, openapi_protobuf.v2(machinery), openapi_protobuf.MEDIA_TYPE)
         if accept and "json" not in accept and "*/*" not in accept:
             raise ApiError.not_acceptable(("application/json",))
-        return await self._respond_with_etag(request, self._cached(("v2",), lambda: openapi.v2(machinery)))
+        return await self._respond(request, self._cached(("v2",), lambda: openapi.v2(machinery)))
 
     async def _v3(self, request: web.BaseRequest, rest: str) -> web.StreamResponse:
         machinery = self._registry.machinery
         if not rest:
             return await respond(request, self._cached(("v3",), lambda: openapi.v3_index(machinery)))
         group, _, version = rest.removeprefix("apis/").removeprefix("api/").rpartition("/")
-        return await self._respond_with_etag(
+        return await self._respond(
             request,
             self._cached(("v3", group, version), lambda: openapi.v3(machinery, group, version)),
         )
@@ -113,7 +111,7 @@ class NonResourceHandler:
             body = self._cache[name] = msgspec.json.encode(document)
         return body
 
-    async def _respond_with_etag(
+    async def _respond(
         self, request: web.BaseRequest, body: bytes, media_type: str = "application/json"
     ) -> web.StreamResponse:
         """With an ETag: 304 if the client has it already."""

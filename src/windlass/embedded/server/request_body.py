@@ -65,10 +65,8 @@ def decode_object(body: bytes, media_type: str, expected: Kind | None = None) ->
     if value is None:
         return {}
     if not isinstance(value, dict):
-        expectation = f" (must be of type {kind_name})" if kind_name else ""
-        raise ApiError.bad_request(
-            f"the object provided is unrecognized{expectation}: the body is not an object"
-        )
+        must_be = f" (must be of type {kind_name})" if kind_name else ""
+        raise ApiError.bad_request(f"the object provided is unrecognized{must_be}: the body is not an object")
     return value
 
 

@@ -86,7 +86,5 @@ def _gzip(body: bytes) -> bytes:
 
 
 def _quoted(text: str) -> str:
-    ascii_text = "".join(
-        character if character.isprintable() and character.isascii() else " " for character in text
-    )
-    return '"' + ascii_text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    plain = "".join(char if char.isprintable() and char.isascii() else " " for char in text)
+    return '"' + plain.replace("\\", "\\\\").replace('"', '\\"') + '"'

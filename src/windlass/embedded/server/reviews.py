@@ -55,24 +55,21 @@ def _access_review(review: Unstructured, user: User) -> Unstructured:
         error = invalid("spec.resourceAttributes", attributes.get("resourceAttributes"), reason)
         raise ApiError.invalid(_REVIEW, "", [error])
     status = {"allowed": True, "reason": "this cluster has no authorisation rules"}
-    return {**_review_without_status(review), "status": status}
+    return {**_reviewed(review), "status": status}
 
 
 def _rules_review(review: Unstructured, user: User) -> Unstructured:
     status = {"resourceRules": _EVERYTHING, "nonResourceRules": _EVERY_PATH, "incomplete": False}
-    return {**_review_without_status(review), "status": status}
+    return {**_reviewed(review), "status": status}
 
 
 def _self_review(review: Unstructured, user: User) -> Unstructured:
-    return {**_review_without_status(review), "status": {"userInfo": _user_info(user)}}
+    return {**_reviewed(review), "status": {"userInfo": _user_info(user)}}
 
 
 def _token_review(review: Unstructured, user: User) -> Unstructured:
     """Tokens are never confirmed to anyone."""
-    return {
-        **_review_without_status(review),
-        "status": {"authenticated": False, "error": "tokens can't be reviewed here"},
-    }
+    return {**_reviewed(review), "status": {"authenticated": False, "error": "tokens can't be reviewed here"}}
 
 
 REVIEW_HANDLERS: dict[str, Callable[[Unstructured, User], Unstructured]] = {
@@ -85,7 +82,7 @@ REVIEW_HANDLERS: dict[str, Callable[[Unstructured, User], Unstructured]] = {
 }
 
 
-def _review_without_status(review: Unstructured) -> Unstructured:
+def _reviewed(review: Unstructured) -> Unstructured:
     metadata, spec = review.get("metadata"), review.get("spec")
     result: Unstructured = {"metadata": metadata if isinstance(metadata, dict) else {}}
     result["metadata"].setdefault("creationTimestamp", None)

@@ -92,10 +92,10 @@ class Subresources:
         token_request = await _body(request, "TokenRequest")
         account = self._registry.context.get(target.kind, target.namespace, target.name).tree
         user = reviews.service_account_user(target.namespace, target.name, account["metadata"].get("uid", ""))
-        expires = self._registry.context.clock() + reviews.token_lifetime(token_request)
+        end = self._registry.context.clock() + reviews.token_lifetime(token_request)
         status = {
-            "token": self._authenticator.issue_token(user, expires),
-            "expirationTimestamp": format_time(expires),
+            "token": self._authenticator.issue_token(user, end),
+            "expirationTimestamp": format_time(end),
         }
         spec = token_request.get("spec")
         result = {

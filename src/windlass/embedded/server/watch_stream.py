@@ -67,9 +67,7 @@ class WatchStream:
         loop = asyncio.get_running_loop()
         error = self._collect_initial()
         self._is_live = True
-        unsubscribe = self._registry.store.subscribe_durable(
-            self._target.kind.storage_resource, self._on_change
-        )
+        stop = self._registry.store.subscribe_durable(self._target.kind.storage_resource, self._on_change)
         timers = [loop.call_later(self._timeout_seconds(), self._on_timeout)]
         if self._query.allow_bookmarks:
             timers.append(loop.call_later(BOOKMARK_SECONDS, self._on_bookmark_timer))
@@ -91,7 +89,7 @@ class WatchStream:
             raise
         finally:
             self._is_over = True
-            unsubscribe()
+            stop()
             for timer in timers:
                 timer.cancel()
         return response
@@ -107,11 +105,9 @@ class WatchStream:
             self._last_version = store.version
             for stored in storage.list_current(self._target.namespace):
                 if self._selection is None or self._selection.matches_stored(stored):
-                    self._append_line(encode_watch_event(ADDED, self._encoder.encode_event(stored)))
+                    self._append(encode_watch_event(ADDED, self._encoder.encode_event(stored)))
             if query.send_initial_events and query.allow_bookmarks:
-                self._append_line(
-                    encode_watch_event(BOOKMARK, self._encoder.encode_bookmark(store.version, True))
-                )
+                self._append(encode_watch_event(BOOKMARK, self._encoder.encode_bookmark(store.version, True)))
             return None
         if version == 0:  # sendInitialEvents=false without a version: from now on
             self._last_version = store.version
@@ -131,16 +127,14 @@ class WatchStream:
             if self._pending:
                 lines, self._pending, self._pending_bytes = self._pending, [], 0
                 await response.write(b"".join(lines))
-                batch_seconds = min(
-                    self._registry.store.watcher_count * BATCH_SECONDS_PER_WATCHER, MAX_BATCH_SECONDS
-                )
-                if batch_seconds > MIN_BATCH_SECONDS and not self._is_over:
-                    await asyncio.sleep(batch_seconds)
+                pause = min(self._registry.store.watcher_count * BATCH_SECONDS_PER_WATCHER, MAX_BATCH_SECONDS)
+                if pause > MIN_BATCH_SECONDS and not self._is_over:
+                    await asyncio.sleep(pause)
                 continue
             if self._bookmark_due:
                 self._bookmark_due = False
                 version = max(self._last_version, self._registry.store.durable_version)
-                self._append_line(encode_watch_event(BOOKMARK, self._encoder.encode_bookmark(version, False)))
+                self._append(encode_watch_event(BOOKMARK, self._encoder.encode_bookmark(version, False)))
                 continue
             if self._is_over:
                 return
@@ -155,15 +149,15 @@ class WatchStream:
         if namespace and change.new.key[0] != namespace:
             return
         if self._sends_all_as_stored:
-            self._append_line(change.watch_event)
+            self._append(change.watch_event)
             return
         event = self._filtered(change)
         if event is not None:
             kind, stored = event
             if kind == change.type and stored is change.new and self._encoder.can_send_stored_bytes(stored):
-                self._append_line(change.watch_event)
+                self._append(change.watch_event)
             else:
-                self._append_line(encode_watch_event(kind, self._encoder.encode_event(stored)))
+                self._append(encode_watch_event(kind, self._encoder.encode_event(stored)))
 
     def _filtered(self, change: Change) -> tuple[str, StoredObject] | None:
         """The change as seen through the selectors: an object may enter or leave the selection."""
@@ -178,7 +172,7 @@ class WatchStream:
             return (MODIFIED if matched_before else ADDED), change.new
         return (DELETED, _state_before_leaving(change)) if matched_before else None
 
-    def _append_line(self, line: bytes) -> None:
+    def _append(self, line: bytes) -> None:
         self._pending.append(line)
         self._pending_bytes += len(line)
         if self._pending_bytes > MAX_PENDING_BYTES and self._is_live:

@@ -56,7 +56,7 @@ class WriteHandlers:
         accepted: tuple[str, ...] = request_body.PATCH_MEDIA_TYPES
         if kind.custom and target.subresource != "scale":
             accepted = tuple(
-                accepted_type for accepted_type in accepted if accepted_type != request_body.STRATEGIC_PATCH
+                media_type for media_type in accepted if media_type != request_body.STRATEGIC_PATCH
             )
         if media not in accepted:
             raise ApiError.unsupported_media_type(accepted)
@@ -112,12 +112,10 @@ class WriteHandlers:
         )
         tree = request_body.decode_object(body, media, kind)
         if request.query.get("fieldValidation") == STRICT and media == request_body.JSON:
-            duplicates = ", ".join(
-                f'duplicate field "{path}"' for path in request_body.duplicate_fields(body)
-            )
-            if duplicates:
+            twice = ", ".join(f'duplicate field "{path}"' for path in request_body.duplicate_fields(body))
+            if twice:
                 message = f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}'
-                raise ApiError.bad_request(f"{message}: strict decoding error: {duplicates}")
+                raise ApiError.bad_request(f"{message}: strict decoding error: {twice}")
         return tree
 
     async def _delete_body(self, request: web.BaseRequest) -> Unstructured | None:
@@ -134,12 +132,10 @@ class WriteHandlers:
             )
         return tree
 
-    def _options(
-        self, request: web.BaseRequest, target: Target, options_kind: str
-    ) -> tuple[WriteOptions, list[str]]:
+    def _options(self, request: web.BaseRequest, target: Target, name: str) -> tuple[WriteOptions, list[str]]:
         warnings: list[str] = []
         agent = request.headers.get("User-Agent", "")
-        return write_options(request.query, agent, target.subresource, options_kind, warnings), warnings
+        return write_options(request.query, agent, target.subresource, name, warnings), warnings
 
     async def _respond(
         self, request: web.BaseRequest, target: Target, stored: StoredObject, status: int, warnings: list[str]

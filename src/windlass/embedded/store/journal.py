@@ -84,11 +84,11 @@ class Journal:
                     self._commit(batch)
                 except sqlite3.Error as error:
                     log.error("the cluster's state can't be written: %s", error)
-                    self._notify(
+                    self._call(
                         self._store.on_journal_failed, f"the cluster's state can't be written: {error}"
                     )
                     return
-                self._notify(self._store.on_committed, batch[-1].version)
+                self._call(self._store.on_committed, batch[-1].version)
             elif self._closing:
                 return
             if self._closing or self._queue:
@@ -122,7 +122,7 @@ class Journal:
             statement = prefix + ", ".join([row] * len(chunk)) + suffix
             self._connection.execute(statement, [value for values in chunk for value in values])
 
-    def _notify(self, callback: object, *arguments: object) -> None:
+    def _call(self, callback: object, *arguments: object) -> None:
         assert self._loop is not None  # the thread was started by `start`
         try:
             self._loop.call_soon_threadsafe(callback, *arguments)  # type: ignore[arg-type]
@@ -172,7 +172,5 @@ def _connect(file: Path) -> sqlite3.Connection:
         if row is None:
             connection.execute(_META, ("format", FORMAT_VERSION))
         elif row[0] != FORMAT_VERSION:
-            raise sqlite3.DatabaseError(
-                f"the file has format {row[0]}, and this version of Windlass reads {FORMAT_VERSION}"
-            )
+            raise sqlite3.DatabaseError(f"the file has format {row[0]}, this Windlass reads {FORMAT_VERSION}")
     return connection

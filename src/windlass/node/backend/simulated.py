@@ -53,10 +53,10 @@ class SimulatedBackend:
         self.folder = folder
         self._clock = clock
         self._driver = driver
-        self._base_gpus = tuple(_plain_gpus(pool, number))
+        self._gpus_as_built = tuple(_plain_gpus(pool, number))
         self._groups = [group for group in pool.gpus for _ in range(group.count)]
         path = folder / STATE_FILE if folder is not None else None
-        self.store = StateStore(_initial_state(self._base_gpus, self._groups, pool, number), path)
+        self.store = StateStore(_initial_state(self._gpus_as_built, self._groups, pool, number), path)
         self._faults_read = len(self.store.read().faults)
         self._files_generation = -1
         self._files_lock = threading.Lock()
@@ -68,7 +68,7 @@ class SimulatedBackend:
 
     def _gpus(self) -> tuple[Gpu, ...]:
         states = self.store.read().gpus
-        return tuple(_current(gpu, state) for gpu, state in zip(self._base_gpus, states, strict=True))
+        return tuple(_current(gpu, state) for gpu, state in zip(self._gpus_as_built, states, strict=True))
 
     def reading(self, uuid: str) -> Reading:
         for gpu, state in zip(self._gpus(), self.store.read().gpus, strict=True):
@@ -82,7 +82,7 @@ class SimulatedBackend:
         return {}
 
     def description(self, uuid: str) -> Mapping[str, str]:
-        return next((describe_gpu(gpu) for gpu in self._base_gpus if gpu.uuid == uuid), {})
+        return next((describe_gpu(gpu) for gpu in self._gpus_as_built if gpu.uuid == uuid), {})
 
     def processes(self, uuid: str) -> tuple[ProcessUsage, ...]:
         for gpu, state in zip(self._gpus(), self.store.read().gpus, strict=True):
@@ -90,10 +90,8 @@ class SimulatedBackend:
                 return tuple(state.processes)
             for instance in gpu.instances:
                 if instance.uuid == uuid:
-                    gpu_instance = instance.gpu_instance
-                    return tuple(
-                        process for process in state.processes if process.gpu_instance == gpu_instance
-                    )
+                    number = instance.gpu_instance
+                    return tuple(process for process in state.processes if process.gpu_instance == number)
         return ()
 
     def wait_for_faults(self, seconds: float) -> tuple[Fault, ...]:
@@ -206,7 +204,7 @@ class SimulatedBackend:
             if xid:
                 state.xids.append(xid)
                 machine.faults.append(
-                    Fault(uuid=self._base_gpus[index].uuid, xid=xid, gpu_instance=gpu_instance)
+                    Fault(uuid=self._gpus_as_built[index].uuid, xid=xid, gpu_instance=gpu_instance)
                 )
 
     def recover(self, index: int) -> None:
@@ -215,7 +213,7 @@ class SimulatedBackend:
             heal(machine.gpus[index])
 
     def _find(self, machine: Machine, uuid: str) -> tuple[Gpu, GpuState]:
-        for gpu, state in zip(self._base_gpus, machine.gpus, strict=True):
+        for gpu, state in zip(self._gpus_as_built, machine.gpus, strict=True):
             if gpu.uuid == uuid:
                 if state.is_lost:
                     raise DeviceError(f"GPU {uuid}: GPU is lost")

@@ -62,13 +62,10 @@ def _write_gpu(folder: Path, gpu: Gpu) -> list[Path]:
     mig = folder / f"proc/driver/nvidia/capabilities/gpu{gpu.minor}/mig"
     written = []
     for instance in gpu.instances:
-        first_minor = 3 + 135 * gpu.minor + 9 * instance.gpu_instance
-        instance_folder = mig / f"gi{instance.gpu_instance}"
-        for capability_folder, number in (
-            (instance_folder, first_minor),
-            (instance_folder / f"ci{instance.compute_instance}", first_minor + 1),
-        ):
-            access, cap = capability_folder / "access", folder / f"dev/nvidia-caps/nvidia-cap{number}"
+        first = 3 + 135 * gpu.minor + 9 * instance.gpu_instance
+        gi = mig / f"gi{instance.gpu_instance}"
+        for place, number in ((gi, first), (gi / f"ci{instance.compute_instance}", first + 1)):
+            access, cap = place / "access", folder / f"dev/nvidia-caps/nvidia-cap{number}"
             _write(access, f"DeviceFileMinor: {number}\nDeviceFileMode: 292\nDeviceFileModify: 1")
             _write(cap, f"char {_CAPS_MAJOR}:{number}")
             written += [access, cap]

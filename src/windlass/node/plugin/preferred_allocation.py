@@ -224,12 +224,7 @@ class GpuInterconnect:
         for position in required:
             add(position)
         while len(chosen) < size:
-            add(
-                max(
-                    (at for at in free if at not in chosen),
-                    key=lambda at: (near[at], -at),
-                )
-            )
+            add(max((at for at in free if at not in chosen), key=lambda at: (near[at], -at)))
         for _ in range(size):
             swap = self._best_swap(chosen, free, required, near)
             if swap is None:

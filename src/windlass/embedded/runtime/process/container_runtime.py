@@ -229,13 +229,13 @@ class ProcessContainerRuntime:
 
     def working_directory(self, launch: ContainerLaunch) -> Path:
         """The container's `workingDir`, else an empty folder of its pod."""
-        configured = launch.container.get("workingDir")
-        if configured:
-            if not Path(configured).is_dir():
+        given = launch.container.get("workingDir")
+        if given:
+            if not Path(given).is_dir():
                 raise ContainerStartError(
-                    "CreateContainerError", f"workingDir {configured} is not a directory of this machine"
+                    "CreateContainerError", f"workingDir {given} does not exist on this machine"
                 )
-            return Path(configured)
+            return Path(given)
         folder = self._folder / uid_of(launch.pod)
         folder.mkdir(parents=True, exist_ok=True)
         return folder

@@ -105,21 +105,19 @@ class GpuHealth:
 
     def sync(self, key: str, now: float) -> float | None:
         """Applies the findings to the cluster."""
-        device_manager, findings = self._device_manager, self._findings
+        machine, findings = self._device_manager, self._findings
         gpu_faults, mig_faults = self._device_faults(findings)
-        if (gpu_faults, mig_faults) != (device_manager.unhealthy, device_manager.unhealthy_mig_instances):
-            device_manager.unhealthy, device_manager.unhealthy_mig_instances = gpu_faults, mig_faults
+        if (gpu_faults, mig_faults) != (machine.unhealthy, machine.unhealthy_mig_instances):
+            machine.unhealthy, machine.unhealthy_mig_instances = gpu_faults, mig_faults
             self._health.update_node_status(key, now)
         while self._changes:
             self._record_change(key, self._changes[0], now)
             self._changes.popleft()
         for uuid in sorted(findings.broken & findings.unhealthy.keys()):
-            index = device_manager.index_of(uuid)
+            index = machine.index_of(uuid)
             if index is not None:
-                message = fault_message(device_manager, index, DeviceFault(0, findings.unhealthy[uuid]), uuid)
-                self._health.fail_pods(
-                    device_manager, index if uuid in device_manager.uuids else uuid, message, now
-                )
+                message = fault_message(machine, index, DeviceFault(0, findings.unhealthy[uuid]), uuid)
+                self._health.fail_pods(machine, index if uuid in machine.uuids else uuid, message, now)
         return None
 
     def _device_faults(
@@ -140,9 +138,9 @@ class GpuHealth:
         index = self._device_manager.index_of(change.uuid)
         if index is None:
             return
-        remedy = f"; {change.action}" if change.action else ""
+        todo = f"; {change.action}" if change.action else ""
         message = fault_message(
-            self._device_manager, index, DeviceFault(0, f"{change.reason}{remedy}"), change.uuid
+            self._device_manager, index, DeviceFault(0, f"{change.reason}{todo}"), change.uuid
         )
         is_harmless_xid = change.healthy and change.reason.startswith("Xid ")
         reason = XID if is_harmless_xid else HEALTHY if change.healthy else UNHEALTHY

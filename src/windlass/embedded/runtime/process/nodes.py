@@ -86,12 +86,10 @@ class ProcessNodes:
             raise
         environment = self._mps.environment() if self._mps is not None else {}
         self.fleet = SingleNodeFleet(this_machine.device_manager)
-        self._container_runtime = ProcessContainerRuntime(
-            self._folder / "pods", self._enqueue_pod, cgroups, environment
-        )
-        self.kubelet = Kubelet(client, cache, self.fleet, self._container_runtime)
+        self._runtime = ProcessContainerRuntime(self._folder / "pods", self._enqueue, cgroups, environment)
+        self.kubelet = Kubelet(client, cache, self.fleet, self._runtime)
         self.heartbeat = Heartbeat(client, self.fleet)
-        self.kubelet_api = ProcessKubeletApi(self._container_runtime)
+        self.kubelet_api = ProcessKubeletApi(self._runtime)
         self._health = self._watch_gpus(rules or health_rules_from_environment(os.environ), timing)
         self._loop: ControllerLoop | None = None
 
@@ -103,7 +101,7 @@ class ProcessNodes:
     @property
     def notes(self) -> list[str]:
         """Remarks for the user."""
-        reason = self._container_runtime.cgroups.unavailable_reason
+        reason = self._runtime.cgroups.unavailable_reason
         limits = f"memory and CPU limits are not enforced: {reason}" if reason else ""
         watch = "Xids, ECC errors and counters of these GPUs are watched" if self._health is not None else ""
         return [f"GPUs of this machine: {self.this_machine.note}", *filter(None, [watch, limits])]
@@ -130,10 +128,10 @@ class ProcessNodes:
 
     def close(self) -> None:
         """Kills what runs, and restores the machine's state."""
-        for process in self._container_runtime.all_processes():
+        for process in self._runtime.all_processes():
             process.kill(self._clock())
             process.poll(self._clock())
-        self._container_runtime.cgroups.close()
+        self._runtime.cgroups.close()
         if self._mps is not None:
             self._mps.stop()
         self._release(driver_answers=self._health is None or self._health.close())
@@ -145,7 +143,7 @@ class ProcessNodes:
                 self._backend.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _enqueue_pod(self, key: str) -> None:
+    def _enqueue(self, key: str) -> None:
         if self._loop is not None:
             self._loop.enqueue(self.kubelet, key)
 
