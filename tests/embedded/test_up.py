@@ -175,7 +175,7 @@ class TestRunning:
         address = printed.partition("token=")[0]
         links = {printed, link().strip(), link().strip()}
         assert len(links) == 3
-        assert all(re.fullmatch(re.escape(address) + r"token=[\w-]{32}", each) for each in links)
+        assert all(re.fullmatch(re.escape(address) + r"token=[\w-]{32}", link) for link in links)
 
 
 class TestEnding:
@@ -223,7 +223,7 @@ def test_the_configuration_is_used_and_published(tmp_path: Path, capsys: pytest.
     )
     assert published["schedulerNames"] == ["windlass", "default-scheduler", "lab"]
     assert answer["configuration"]["source"] == "published"
-    assert [one["name"] for one in answer["nodes"]] == ["h100-0"]
+    assert [node["name"] for node in answer["nodes"]] == ["h100-0"]
     capsys.readouterr()
     assert (
         run_command(cli, ["plan", "schedule", "--from", str(tmp_path / "dump"), "-o", "json"], "windlass")
@@ -283,7 +283,7 @@ class TestMistakes:
             json.dumps({"apiVersion": "windlass.dev/v1", "kind": "Fleet", "spec": {"pools": [pool]}})
         )
         empty.write_text('{"apiVersion": "v1", "kind": "List", "items": []}')
-        filled = [each.format(fleet=fleet, empty=empty) for each in arguments]
+        filled = [argument.format(fleet=fleet, empty=empty) for argument in arguments]
         assert run_command(cli, ["up", *filled], "windlass") == 2
         printed = capsys.readouterr()
         assert words in printed.err

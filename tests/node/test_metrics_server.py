@@ -1,4 +1,4 @@
-"""The exporter's port and strangers: what is answered, and who can't hold anything up."""
+"""The exporter's port: what is answered, and that no client can block the others."""
 
 from __future__ import annotations
 

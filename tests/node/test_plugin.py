@@ -269,7 +269,7 @@ class TestLiveChanges:
         def names() -> set[str]:
             return {device.name for device in read_spec(file.read_bytes()).devices}
 
-        first, second = (each.uuid for each in backend.inventory().gpus[0].instances)
+        first, second = (instance.uuid for instance in backend.inventory().gpus[0].instances)
         assert {"all", "0:0", first, second} <= names()
         gone = backend.inventory().gpus[0].instances[1].gpu_instance
         backend.destroy_instance(backend.inventory().gpus[0].uuid, gone)
@@ -322,7 +322,9 @@ class TestSwitch:
         assert len(node.kubelet.registrations) == 1
         switch.unlink()
         until(lambda: node.kubelet.devices("nvidia.com/mig-2g.20gb"), what="what is there now is advertised")
-        assert {each.resource_name for each in node.kubelet.registrations[1:]} == {"nvidia.com/mig-2g.20gb"}
+        assert {registration.resource_name for registration in node.kubelet.registrations[1:]} == {
+            "nvidia.com/mig-2g.20gb"
+        }
 
     def test_off_from_the_start_another_plugin_may_serve(self, nodes: list[Node], tmp_path: Path) -> None:
         first = eight(nodes, tmp_path)

@@ -230,7 +230,7 @@ def check_fault_and_recovery(agent: Agent) -> None:
 
     def told() -> bool:
         events = agent.api.items("/api/v1/namespaces/default/events")
-        return any(each["reason"] == "GPUUnhealthy" and "Xid 48" in each["message"] for each in events)
+        return any(event["reason"] == "GPUUnhealthy" and "Xid 48" in event["message"] for event in events)
 
     until(told, 20, "the node has an Event with reason and action")
     agent.machine.recover(index)
@@ -242,7 +242,7 @@ def device_health(agent: Agent, name: str) -> list[str]:
     found = []
     for status in agent.pod(name)["status"].get("containerStatuses", ()):
         for resource in status.get("allocatedResourcesStatus", ()):
-            found += [each["health"] for each in resource.get("resources", ())]
+            found += [item["health"] for item in resource.get("resources", ())]
     return found
 
 

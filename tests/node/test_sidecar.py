@@ -71,7 +71,7 @@ class FakeApi:
             {
                 "metadata": {
                     "name": "n1",
-                    "labels": {name.replace("__", "/"): each for name, each in labels.items()},
+                    "labels": {name.replace("__", "/"): value for name, value in labels.items()},
                 }
             }
         )

@@ -1,4 +1,4 @@
-"""`windlass up --from DUMP`: a real cluster's objects as a simulated one."""
+"""`windlass up --from DUMP`: a real cluster's objects in a simulated cluster."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.embedded.world import START, World
+from tests.embedded.in_process_cluster import START, InProcessCluster
 
 from windlass.cli.install_crds import crds
 from windlass.embedded.bootstrap import bootstrap
@@ -92,11 +92,11 @@ def node(name: str, ready: str = "True") -> Unstructured:
     return thing("Node", name, metadata={"labels": labels}, status=status)
 
 
-def take(tmp_path: Path, *objects: Unstructured) -> tuple[World, list[str], DumpImport]:
+def take(tmp_path: Path, *objects: Unstructured) -> tuple[InProcessCluster, list[str], DumpImport]:
     file = tmp_path / "dump.json"
     file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)}))
     copy = read_dump_import(file, START)
-    world = World()
+    world = InProcessCluster()
     bootstrap(world.verbs, crds())
     nodes = SimulatedNodes(
         world.verbs, world.cache, copy.nodes, delays=Delays(0, 0, 0), clock=lambda: world.now
@@ -160,7 +160,7 @@ class TestPods:
             tmp_path, node("a"), daemons, pod("agent", "a", daemons, gpus=0, restartPolicy="Always")
         )
         world.pass_time(100)
-        assert [each["metadata"]["name"] for each in world.verbs.list("pods", "team")] == ["agent"]
+        assert [item["metadata"]["name"] for item in world.verbs.list("pods", "team")] == ["agent"]
 
     def test_a_shortened_dump_is_filled_in(self, tmp_path: Path) -> None:
         short = pod("p", "a")
@@ -194,7 +194,7 @@ class TestPods:
         for name in ("counted", "foreign"):
             world.verbs.delete("pods", "team", name)
         world.pass_time(60)
-        left = {each["metadata"]["name"] for each in world.verbs.list("pods", "team")}
+        left = {item["metadata"]["name"] for item in world.verbs.list("pods", "team")}
         assert not left & {"counted", "foreign"}
 
 
@@ -203,7 +203,7 @@ class TestOthers:
         world, _, _ = take(tmp_path, node("a"), node("b", "False"))
         taints = world.get("nodes", "b", "")["spec"]["taints"]
         assert ("node.kubernetes.io/not-ready", "NoSchedule") in [
-            (each["key"], each["effect"]) for each in taints
+            (taint["key"], taint["effect"]) for taint in taints
         ]
 
     def test_queues(self, tmp_path: Path) -> None:
@@ -246,7 +246,7 @@ class TestOthers:
             ["Job", "j:"],
             ["Pod", "p:"],
         ]
-        assert [each["metadata"]["name"] for each in world.verbs.list("pods", "team")] == ["fine"]
+        assert [item["metadata"]["name"] for item in world.verbs.list("pods", "team")] == ["fine"]
 
     def test_a_node_that_stands_in_two_files_is_one(self, tmp_path: Path) -> None:
         _, lines, copy = take(tmp_path, node("a"), node("a"))
