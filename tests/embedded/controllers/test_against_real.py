@@ -22,8 +22,8 @@ from tests.embedded.controllers.stories import (
     told,
     wait,
 )
-from tests.embedded.server.harness import Client
 from tests.embedded.in_process_cluster import template
+from tests.embedded.server.harness import Client
 
 from windlass.model.unstructured import Unstructured
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from tests.embedded.runtime.sandbox import GPU, Sandbox
 from tests.embedded.in_process_cluster import conditions, template
+from tests.embedded.runtime.sandbox import GPU, Sandbox
 
 from windlass.embedded.runtime.container_runtime import ContainerExit
 from windlass.model.errors import InputError

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.embedded.runtime.sandbox import GPU, Sandbox
 from tests.embedded.in_process_cluster import conditions
+from tests.embedded.runtime.sandbox import GPU, Sandbox
 
 from windlass.embedded.runtime.simulated_containers import Delays
 from windlass.model.unstructured import Unstructured
