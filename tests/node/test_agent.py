@@ -249,10 +249,10 @@ class TestProcesses:
 
         kubeconfig = tmp_path / "kubeconfig"
         kubeconfig.write_text(KUBECONFIG)
-        assert names("plugin", "exporter", without_api=True) == ["plugin", "beside"]
-        assert names("exporter", without_api=True) == ["beside"]
+        assert names("plugin", "exporter", without_api=True) == ["plugin", "sidecar"]
+        assert names("exporter", without_api=True) == ["sidecar"]
         assert names("plugin", without_api=True) == ["plugin"]
-        assert names("plugin", kubeconfig=str(kubeconfig)) == ["plugin", "beside"], "for labels and events"
+        assert names("plugin", kubeconfig=str(kubeconfig)) == ["plugin", "sidecar"], "for labels and events"
         assert names("plugin", kubeconfig=str(tmp_path / "none")) == ["plugin"]
 
 
@@ -269,10 +269,10 @@ users: [{name: me, user: {token: t}}]
 class TestLife:
     def test_either_process_may_die_and_a_signal_ends_both(self, scene: Scene) -> None:
         scene.start()
-        (beside,) = scene.children("beside")
+        (sidecar,) = scene.children("sidecar")
         (plugin,) = scene.children("plugin")
-        os.kill(beside, signal.SIGKILL)
-        until(lambda: scene.children("beside") not in ([], [beside]), 20, "the exporter's process is back")
+        os.kill(sidecar, signal.SIGKILL)
+        until(lambda: scene.children("sidecar") not in ([], [sidecar]), 20, "the exporter's process is back")
         assert scene.children("plugin") == [plugin], "the plugin was not touched"
         os.kill(plugin, signal.SIGKILL)
         until(lambda: len(scene.kubelet.registrations) == 2, 30, "the plugin is back and registered")
@@ -301,7 +301,7 @@ class TestLife:
         with socket.create_server(("127.0.0.1", 0)) as owner:
             scene.port = owner.getsockname()[1]
             scene.start()
-            until(lambda: "another exporter is live on this node" in scene.log, 20, "it says why")
+            until(lambda: "remove the other exporter on this node" in scene.log, 20, "it says why")
             assert len(scene.children()) == 2
         url = f"http://127.0.0.1:{scene.port}/metrics"
 
@@ -313,7 +313,7 @@ class TestLife:
                 return ""
 
         until(lambda: "DCGM_FI_DEV_GPU_TEMP" in page(), 30, "the exporter has the port once it is free")
-        assert scene.log.count("another exporter is live") == 1
+        assert scene.log.count("remove the other exporter") == 1
         assert len(scene.kubelet.registrations) == 1, "the plugin was not touched"
 
     def test_files_that_lie_where_it_was_started_are_not_its_modules(

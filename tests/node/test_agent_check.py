@@ -76,7 +76,7 @@ def test_dcgm_exporters_interval_counts_milliseconds(tmp_path: Path, monkeypatch
         monkeypatch.setenv("DCGM_EXPORTER_INTERVAL", variable)
         done = CliRunner().invoke(run, ["--without-api", *given], catch_exceptions=False)
         assert done.exit_code == 0, done.output
-    assert [each.interval for each in seen] == [1.5, 7.0, 30.0]
+    assert [item.interval for item in seen] == [1.5, 7.0, 30.0]
     monkeypatch.setenv("DCGM_EXPORTER_INTERVAL", "soon")
     assert "DCGM_EXPORTER_INTERVAL" in str(CliRunner().invoke(run, ["--without-api"]).exception)
 
@@ -91,7 +91,7 @@ def test_an_empty_kubelet_socket_registers_nowhere(tmp_path: Path, monkeypatch: 
     CliRunner().invoke(run, ["--without-api", "--kubelet-socket="], catch_exceptions=False)
     monkeypatch.setenv("KUBELET_SOCKET", "")
     CliRunner().invoke(run, ["--without-api"], catch_exceptions=False)
-    assert [each.kubelet_socket for each in seen] == [None, Path("/k.sock"), NO_REGISTRATION, NO_REGISTRATION]
+    assert [item.kubelet_socket for item in seen] == [None, Path("/k.sock"), NO_REGISTRATION, NO_REGISTRATION]
     (tmp_path / "kubelet.sock").touch()
     assert Registrar(tmp_path).kubelet_identity() is not None
     assert Registrar(tmp_path, NO_REGISTRATION).kubelet_identity() is None

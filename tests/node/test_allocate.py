@@ -25,7 +25,9 @@ class Scene:
         self.inventory = self.backend.inventory()
         self.config = resolve_config(file)
         self.root = HostRoot(folder)
-        self.resources = {each.name: each for each in advertised_resources(self.inventory, self.config)}
+        self.resources = {
+            resource.name: resource for resource in advertised_resources(self.inventory, self.config)
+        }
 
     def give(self, name: str = "nvidia.com/gpu", *which: int) -> dp.ContainerAllocateResponse:
         resource: PluginResource = self.resources[name]

@@ -114,7 +114,7 @@ def test_devices_are_named_by_index_and_uuid_and_all(tmp_path: Path) -> None:
 
 def test_instances_bring_their_gpu_and_both_capabilities(tmp_path: Path) -> None:
     spec = spec_of(tmp_path, mig=("1g.10gb", "2g.20gb"))
-    (device,) = [each for each in spec.devices if each.name == "0:1"]
+    (device,) = [device for device in spec.devices if device.name == "0:1"]
     paths = [mount.container_path for mount in device.container_edits.mounts]
     assert paths[0] == "/dev/nvidia0"
     assert len([path for path in paths if path.startswith("/dev/nvidia-caps/nvidia-cap")]) == 2

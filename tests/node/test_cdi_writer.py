@@ -1,4 +1,4 @@
-"""CDI specs in force: for GPUs and for what comes with them, only ever right ones, and told once if not."""
+"""CDI specs of GPUs and what accompanies them: only valid ones are written, and errors are logged once."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class TestKinds:
         assert scene.written() == {"gpu", "gdrcopy", "gds", "mofed", "imex-channel"}
 
         def mounted(kind: str, name: str = "all") -> set[str]:
-            (device,) = (each for each in scene.spec(kind).devices if each.name == name)
+            (device,) = (device for device in scene.spec(kind).devices if device.name == name)
             return {mount.container_path for mount in device.container_edits.mounts}
 
         assert mounted("gdrcopy") == {"/dev/gdrdrv"}

@@ -34,7 +34,9 @@ from windlass.node.host_root import HostRoot
 from windlass.node.plugin.rpc import pod_resources_handler
 from windlass.node.protos import podresources_pb2 as pr
 
-ECC = [f"DCGM_FI_DEV_ECC_{word}_{span}_TOTAL" for word in ("SBE", "DBE") for span in ("VOL", "AGG")]
+ECC = [
+    f"DCGM_FI_DEV_ECC_{error_type}_{span}_TOTAL" for error_type in ("SBE", "DBE") for span in ("VOL", "AGG")
+]
 SENTINELS = (0x7FFFFFF0, 0x7FFFFFFFFFFFFFF0, 140737488355328.0)
 
 
@@ -70,9 +72,9 @@ class TestNames:
 
     def test_instances_have_theirs(self) -> None:
         found = samples(machine("H200", 1, mig=("1g.18gb", "3g.71gb")))["DCGM_FI_DEV_FB_FREE"]
-        profiles = {each.labels.get("GPU_I_PROFILE") for each in found}
+        profiles = {item.labels.get("GPU_I_PROFILE") for item in found}
         assert profiles == {None, "1g.18gb", "3g.71gb"}
-        assert len({each.labels["UUID"] for each in found}) == 1, "of the GPU, as in the original"
+        assert len({item.labels["UUID"] for item in found}) == 1, "of the GPU, as in the original"
 
     def test_what_mig_mode_does_not_give_is_absent(self) -> None:
         found = samples(machine("H200", 1, mig=("1g.18gb",)))
@@ -86,19 +88,19 @@ class TestNames:
     def test_no_value_is_a_sentinel(self) -> None:
         for model in ("H200", "A100-40", "T4", "L40S"):
             for found in samples(machine(model, 2)).values():
-                assert not [each for each in found if each.value in SENTINELS or each.value < 0]
+                assert not [item for item in found if item.value in SENTINELS or item.value < 0]
 
     def test_a_lost_gpu_is_simply_not_there(self) -> None:
         backend = machine(count=2)
         backend.inject(1, is_lost=True)
-        assert [each.labels["gpu"] for each in samples(backend)["DCGM_FI_DEV_GPU_TEMP"]] == ["0"]
+        assert [item.labels["gpu"] for item in samples(backend)["DCGM_FI_DEV_GPU_TEMP"]] == ["0"]
 
     def test_xids(self) -> None:
         backend = machine(count=2)
         uuid = backend.inventory().gpus[1].uuid
         view = CollectionContext(last_faults={uuid: Fault(uuid=uuid, xid=31)}, recent_xids={(uuid, 31): 3})
         found = samples(backend, view, "DCGM_EXP_XID_ERRORS_COUNT, gauge, Count of Xids.")
-        assert [each.value for each in found["DCGM_FI_DEV_XID_ERRORS"]] == [0, 31]
+        assert [item.value for item in found["DCGM_FI_DEV_XID_ERRORS"]] == [0, 31]
         none, counted = found["DCGM_EXP_XID_ERRORS_COUNT"]
         assert (counted.labels["xid"], counted.value) == ("31", 3)
         assert ("xid" in none.labels, none.value) == (False, 0), "a GPU without any has a plain zero"
@@ -110,7 +112,7 @@ class TestNames:
         view = CollectionContext(recent_clock_events={(uuid, 0x4): 2, (uuid, 0x40): 1, ("GPU-other", 0x8): 5})
         found = samples(backend, view, "DCGM_EXP_CLOCK_EVENTS_COUNT, gauge, Clock events.")
         counted = found["DCGM_EXP_CLOCK_EVENTS_COUNT"]
-        assert {each.labels["clock_event"]: each.value for each in counted} == {
+        assert {sample.labels["clock_event"]: sample.value for sample in counted} == {
             "power_cap": 2,
             "hw_thermal": 1,
         }
@@ -138,9 +140,9 @@ class TestEveryName:
     def test_so_are_the_labels(self) -> None:
         counters, _ = read_counters(ALL_OF_THEM)
         (family,) = (
-            each
-            for each in collect_families(machine(count=1), counters, CollectionContext())
-            if each.name.endswith("GPU_TEMP")
+            family
+            for family in collect_families(machine(count=1), counters, CollectionContext())
+            if family.name.endswith("GPU_TEMP")
         )
         assert family.samples[0].labels.keys() >= DESCRIPTION_FIELDS
         assert family.samples[0].labels["DCGM_FI_DEV_SERIAL"] == "1650024000000"
@@ -151,7 +153,7 @@ class TestEveryName:
         text = "".join(
             (folder / name).read_text() for name in ("nvml_reading.py", "protocol.py", "nvml_description.py")
         )
-        text = text.replace('f"DCGM_FI_DEV_ECC_{word}_{span}_TOTAL"', " ".join(ECC))
+        text = text.replace('f"DCGM_FI_DEV_ECC_{error_type}_{span}_TOTAL"', " ".join(ECC))
         by_itself = {
             "DCGM_FI_DEV_XID_ERRORS",
             "DCGM_FI_DRIVER_VERSION",
@@ -291,7 +293,7 @@ class TestFollowingTheCountersFile:
         assert self.metrics(exporter) == {"DCGM_FI_DEV_GPU_TEMP"}
         file.write_text(self.POWER)
         assert self.metrics(exporter) == {"DCGM_FI_DEV_POWER_USAGE"}
-        assert log == ["the counters have changed"]
+        assert log == ["the counters file has changed and is in force"]
 
     @pytest.mark.parametrize(
         "text", ["DCGM_FI_DEV_GPU_TEMP, gauge\n", "NOBODYS, gauge, x\n", "\0" * 200_000 + ","]
@@ -335,9 +337,9 @@ def families(draw: st.DrawFn) -> list[Family]:
 def test_prometheus_own_parser_reads_what_is_written(written: list[Family]) -> None:
     read = {family.name: family.samples for family in text_string_to_metric_families(write_text(written))}
     for family in written:
-        real = [each for each in family.samples if each.value - each.value == 0]
-        assert [(each.labels, each.value) for each in read.get(family.name, [])] == [
-            (dict(each.labels), each.value) for each in real
+        real = [sample for sample in family.samples if sample.value - sample.value == 0]
+        assert [(item.labels, item.value) for item in read.get(family.name, [])] == [
+            (dict(sample.labels), sample.value) for sample in real
         ]
 
 
@@ -390,5 +392,5 @@ class TestServer:
         self, scene: tuple[Counting, Exporter, MetricsServer]
     ) -> None:
         _, exporter, server = scene
-        with pytest.raises(InputError, match="another exporter is live"):
+        with pytest.raises(InputError, match="remove the other exporter"):
             MetricsServer(exporter, "127.0.0.1", server.port).start()

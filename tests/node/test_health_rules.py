@@ -106,15 +106,15 @@ class TestInstances:
     def test_a_fault_finds_its_instance_by_number_whatever_instances_are_called(self) -> None:
         plain = gpu("H100", cuts=[("1g.10gb", 0), ("1g.10gb", 1)])
         named = tuple(
-            type(each)(
-                uuid=f"{self.OLD}/{each.gpu_instance}/0",
-                index=each.index,
-                gpu_instance=each.gpu_instance,
-                profile=each.profile,
-                start=each.start,
-                size=each.size,
+            type(instance)(
+                uuid=f"{self.OLD}/{instance.gpu_instance}/0",
+                index=instance.index,
+                gpu_instance=instance.gpu_instance,
+                profile=instance.profile,
+                start=instance.start,
+                size=instance.size,
             )
-            for each in plain.instances
+            for instance in plain.instances
         )
         card = gpu("H100", cuts=[], instances=named)
         book = HealthTracker(HealthRules(), lambda: 0.0)

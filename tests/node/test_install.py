@@ -31,7 +31,7 @@ def printed(*arguments: str) -> list[dict[str, Any]]:
 
 class TestManifests:
     def test_the_pod_is_where_gpus_are_and_sees_what_it_must(self) -> None:
-        (daemon,) = [one for one in printed() if one["kind"] == "DaemonSet"]
+        (daemon,) = [obj for obj in printed() if obj["kind"] == "DaemonSet"]
         pod = daemon["spec"]["template"]["spec"]
         required = pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
         keys = [term["matchExpressions"][0]["key"] for term in required["nodeSelectorTerms"]]
@@ -46,8 +46,8 @@ class TestManifests:
     def test_the_agent_is_root_and_what_mounts_no_folder_of_the_host_is_not(self) -> None:
         """The image says UID 65532, and the kubelet goes by the image where the pod says nothing."""
         users: dict[str, set[object]] = {"host": set(), "own": set()}
-        for one in (*printed(), *all_objects(InstallOptions())):
-            pod = one.get("spec", {}).get("template", {}).get("spec", {})
+        for item in (*printed(), *all_objects(InstallOptions())):
+            pod = item.get("spec", {}).get("template", {}).get("spec", {})
             mounts_host = any("hostPath" in volume for volume in pod.get("volumes", ()))
             for container in pod.get("containers", ()):
                 context = {**pod.get("securityContext", {}), **container.get("securityContext", {})}
@@ -59,7 +59,7 @@ class TestManifests:
         config = tmp_path / "config.yaml"
         config.write_text("flags: {migStrategy: mixed}")
         objects = printed("--config", str(config), "--parts", "plugin")
-        (found,) = [one for one in objects if one["kind"] == "ConfigMap"]
+        (found,) = [obj for obj in objects if obj["kind"] == "ConfigMap"]
         assert found["data"]["config.yaml"] == "flags: {migStrategy: mixed}"
         config.write_text("flags: {migStrategy: some}")
         done = CliRunner().invoke(install, ["node", "--config", str(config)])
@@ -69,11 +69,11 @@ class TestManifests:
         for name, strategy in (("whole", "none"), ("cut", "mixed")):
             (tmp_path / name).write_text(f"flags: {{migStrategy: {strategy}}}")
         objects = printed("--config", str(tmp_path), "--default-config", "whole", "--arg=--honor-renames")
-        (found,) = [one for one in objects if one["kind"] == "ConfigMap"]
+        (found,) = [obj for obj in objects if obj["kind"] == "ConfigMap"]
         assert set(found["data"]) == {"whole", "cut"}
-        (daemon,) = [one for one in objects if one["kind"] == "DaemonSet"]
+        (daemon,) = [obj for obj in objects if obj["kind"] == "DaemonSet"]
         pod = daemon["spec"]["template"]["spec"]
-        (mount,) = [each for each in pod["containers"][0]["volumeMounts"] if each["name"] == "config"]
+        (mount,) = [mount for mount in pod["containers"][0]["volumeMounts"] if mount["name"] == "config"]
         assert pod["containers"][0]["args"][-3:] == [
             f"--config-file-srcdir={mount['mountPath']}",
             "--default-config=whole",
@@ -98,7 +98,7 @@ class TestManifests:
         assert words in str(done.exception)
 
     def test_the_namespace_allows_what_the_agent_needs(self) -> None:
-        (namespace,) = [one for one in printed() if one["kind"] == "Namespace"]
+        (namespace,) = [obj for obj in printed() if obj["kind"] == "Namespace"]
         assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "privileged"
 
 
@@ -266,7 +266,7 @@ def check_owners(plane: ControlPlane, mine: NodeApi, path: str) -> None:
     sink = NodeFeatureSink(OfTheDaemon(mine.access, "n1"), "default", "agent")
     sink.write_labels({"nvidia.com/gpu.count": "7"})
     found = plane.api.get(path)["metadata"]
-    assert [(each["kind"], each["name"]) for each in found["ownerReferences"]] == [
+    assert [(reference["kind"], reference["name"]) for reference in found["ownerReferences"]] == [
         ("DaemonSet", "owner"),
         ("Pod", "agent"),
     ]

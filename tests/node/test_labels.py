@@ -201,7 +201,7 @@ class TestCapabilities:
         ],
     )
     def test_the_mode_is_the_pci_class_that_all_have(self, classes: list[str], mode: str) -> None:
-        found = inventory(*(gpu("H100", at, pci_class=each) for at, each in enumerate(classes)))
+        found = inventory(*(gpu("H100", at, pci_class=value) for at, value in enumerate(classes)))
         assert labels(found)["gpu.mode"] == mode
 
     @pytest.mark.parametrize(
@@ -215,7 +215,7 @@ class TestCapabilities:
         ],
     )
     def test_the_clique_of_those_that_are_on_a_fabric(self, cliques: list[str], label: str | None) -> None:
-        found = inventory(*(gpu("H100", at, clique=each) for at, each in enumerate(cliques)))
+        found = inventory(*(gpu("H100", at, clique=clique) for at, clique in enumerate(cliques)))
         assert labels(found).get("gpu.clique") == label
 
     def test_a_gpu_without_memory_of_its_own_has_no_label_for_it(self) -> None:

@@ -1,4 +1,4 @@
-"""The exporter's port and strangers: what is answered, and who can't hold anything up."""
+"""The exporter's port: what is answered, and that no client can block the others."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.node.machines import until
 
 from windlass.model.errors import InputError
 from windlass.node.exporter import metrics_server
-from windlass.node.exporter.metrics_server import MOST_CLIENTS, MetricsServer
+from windlass.node.exporter.metrics_server import MAX_CLIENTS, MetricsServer
 
 PAGE = b"DCGM_FI_DEV_GPU_TEMP 40\n" * 50_000
 
@@ -103,7 +103,7 @@ def test_clients_that_go_away_are_no_news(server: MetricsServer, capfd: pytest.C
 
 def test_silent_clients_are_sent_away_and_can_not_take_every_place(impatient: MetricsServer) -> None:
     server = impatient
-    silent = [connect(server) for _ in range(MOST_CLIENTS + 20)]
+    silent = [connect(server) for _ in range(MAX_CLIENTS + 20)]
 
     def answers() -> bool:
         try:
@@ -125,11 +125,11 @@ def test_a_client_that_does_not_read_is_sent_away(
     with connect(server) as slow:
         slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         slow.sendall(b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n")
-        until(lambda: server._server._places._value == MOST_CLIENTS, 30, "its place is free again")
+        until(lambda: server._server._slots._value == MAX_CLIENTS, 30, "its place is free again")
 
 
 def test_a_port_that_is_taken_is_refused_with_the_reason(server: MetricsServer) -> None:
-    with pytest.raises(InputError, match=f"port {server.port} can't be had: .*another exporter is live"):
+    with pytest.raises(InputError, match=f"can't listen on port {server.port}: .*remove the other exporter"):
         MetricsServer(SimpleNamespace(metrics_text=b""), "127.0.0.1", server.port).start()  # type: ignore[arg-type]
 
 

@@ -23,7 +23,7 @@ from windlass.sharing.mig_plan import plan_gpu
 
 
 def layout(backend: SimulatedBackend, index: int = 0) -> list[tuple[str, int]]:
-    return [(each.profile, each.start) for each in backend.inventory().gpus[index].instances]
+    return [(instance.profile, instance.start) for instance in backend.inventory().gpus[index].instances]
 
 
 def bring(backend: SimulatedBackend, wanted: dict[str, int], enabled: bool = True) -> None:
@@ -67,9 +67,9 @@ class TestApply:
 
     def test_what_stays_keeps_its_identity(self) -> None:
         backend = machine("H200", 1, mig=("1g.18gb",) * 7)
-        before = {each.uuid for each in backend.inventory().gpus[0].instances}
+        before = {instance.uuid for instance in backend.inventory().gpus[0].instances}
         bring(backend, {"1g.18gb": 3, "3g.71gb": 1})
-        after = {each.uuid for each in backend.inventory().gpus[0].instances}
+        after = {instance.uuid for instance in backend.inventory().gpus[0].instances}
         assert len(before & after) == 3
 
     @given(
@@ -196,7 +196,7 @@ class TestHeldBack:
         scene.label("all-balanced")
         first = scene.backend.inventory().gpus[0]
         (asked,) = scene.asked
-        assert not asked & {first.uuid, *(each.uuid for each in first.instances)}, "what stays is not"
+        assert not asked & {first.uuid, *(instance.uuid for instance in first.instances)}, "what stays is not"
         assert len(asked) == 10
 
     def test_a_gpu_whose_mode_changes_is_held_back_as_a_whole(self) -> None:
@@ -210,7 +210,7 @@ class TestHeldBack:
         instances = scene.backend.inventory().gpus[0].instances
 
         def give() -> None:
-            scene.held = {each.uuid: [DeviceHolder("late", "team", "main")] for each in instances}
+            scene.held = {instance.uuid: [DeviceHolder("late", "team", "main")] for instance in instances}
 
         scene.meanwhile = give
         scene.label("all-3g.71gb")
@@ -225,7 +225,9 @@ class TestHeldBack:
 
     def test_another_instance_goes_where_one_was_taken_meanwhile(self) -> None:
         scene = Scene(machine("H200", 1, mig=("1g.18gb",) * 7))
-        lower_half = [each.uuid for each in scene.backend.inventory().gpus[0].instances if each.start < 4]
+        lower_half = [
+            instance.uuid for instance in scene.backend.inventory().gpus[0].instances if instance.start < 4
+        ]
         given: list[str] = []
 
         def give_one_that_was_to_go() -> None:
@@ -237,7 +239,7 @@ class TestHeldBack:
         scene.meanwhile = give_one_that_was_to_go
         scene.label("all-balanced")
         assert scene.states[-1][0] == "success"
-        left = {each.uuid for each in scene.backend.inventory().gpus[0].instances}
+        left = {instance.uuid for instance in scene.backend.inventory().gpus[0].instances}
         assert set(given) <= left
 
     def test_hands_that_change_each_time_end_it_and_nobody_loses_what_he_has(self) -> None:
@@ -250,7 +252,7 @@ class TestHeldBack:
         scene.label("all-balanced")
         assert len(scene.asked) <= 3
         assert scene.states[-1][0] in ("failed", "success")
-        assert set(scene.held) <= {each.uuid for each in scene.backend.inventory().gpus[0].instances}
+        assert set(scene.held) <= {instance.uuid for instance in scene.backend.inventory().gpus[0].instances}
 
 
 class TestManager:

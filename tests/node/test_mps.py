@@ -94,7 +94,7 @@ def test_the_agent_starts_it_once_and_again_when_it_dies(scene: Scene) -> None:
     scene.now += 10
     assert scene.follow() == {}
     assert sum(line.startswith("start") for line in scene.told) == 2
-    assert any("doesn't answer" in line for line in scene.log)
+    assert any("does not answer" in line for line in scene.log)
 
 
 def test_without_a_daemon_nobody_gets_the_device(scene: Scene) -> None:

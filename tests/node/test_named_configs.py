@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.node.machines import FLEET, until
 from tests.node.test_agent import GPU, WINDLASS
-from tests.node.test_beside import FakeApi
-from tests.node.test_beside import Scene as BesideScene
+from tests.node.test_sidecar import FakeApi
+from tests.node.test_sidecar import Scene as SidecarScene
 
 from windlass.model.errors import ClusterUnreachable, InputError
 from windlass.node import agent
@@ -184,10 +184,10 @@ class TestFollowing:
 
 
 def test_the_process_beside_leaves_the_labels_word_and_labels_at_once(tmp_path: Path) -> None:
-    scene = BesideScene(tmp_path, FakeApi(), config_label=CONFIG_LABEL, **{"--sleep-interval": "infinite"})
+    scene = SidecarScene(tmp_path, FakeApi(), config_label=CONFIG_LABEL, **{"--sleep-interval": "infinite"})
     word = tmp_path / "state" / CONFIG_LABEL_FILE
     stop = threading.Event()
-    thread = threading.Thread(target=scene.beside.run, args=(stop,))
+    thread = threading.Thread(target=scene.sidecar.run, args=(stop,))
     thread.start()
     try:
         until(word.exists, 20, "the first look")

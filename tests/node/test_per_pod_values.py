@@ -118,7 +118,7 @@ class Driver:
             raise nv.NVMLError(self.refuses)
         if since >= self.newest or not busy:
             raise nv.NVMLError(nv.NVML_ERROR_NOT_FOUND)
-        return [SimpleNamespace(pid=pid, smUtil=each, timeStamp=self.newest) for pid, each in busy]
+        return [SimpleNamespace(pid=pid, smUtil=usage, timeStamp=self.newest) for pid, usage in busy]
 
     def install(self, monkeypatch: pytest.MonkeyPatch, inventory: Any) -> nvml.NvmlBackend:
         monkeypatch.setattr(nv, "nvmlInit", lambda: None)

@@ -60,12 +60,12 @@ class Node:
     def make(self) -> None:
         root = HostRoot(self.backend.folder or "/nowhere")
         config = ConfigSource(self.config_file, {}, self.flags, log=self.log.append)
-        wish = PreferredDevicesFile(self.folder / "state/wishes.json")
+        preferred = PreferredDevicesFile(self.folder / "state/preferred-devices.json")
         self.process = CountedProcess(
             self.backend,
             root,
             config,
-            PluginManager(self.folder / "plugins", root, self.log.append, preferred_devices=wish),
+            PluginManager(self.folder / "plugins", root, self.log.append, preferred_devices=preferred),
             HealthTracker(HealthRules(quiet_seconds=0.3), time.monotonic),
             state=self.state,
             cdi=CdiWriter(self.folder / "cdi", root, self.log.append),
@@ -269,7 +269,7 @@ class TestLiveChanges:
         def names() -> set[str]:
             return {device.name for device in read_spec(file.read_bytes()).devices}
 
-        first, second = (each.uuid for each in backend.inventory().gpus[0].instances)
+        first, second = (instance.uuid for instance in backend.inventory().gpus[0].instances)
         assert {"all", "0:0", first, second} <= names()
         gone = backend.inventory().gpus[0].instances[1].gpu_instance
         backend.destroy_instance(backend.inventory().gpus[0].uuid, gone)
@@ -322,7 +322,9 @@ class TestSwitch:
         assert len(node.kubelet.registrations) == 1
         switch.unlink()
         until(lambda: node.kubelet.devices("nvidia.com/mig-2g.20gb"), what="what is there now is advertised")
-        assert {each.resource_name for each in node.kubelet.registrations[1:]} == {"nvidia.com/mig-2g.20gb"}
+        assert {registration.resource_name for registration in node.kubelet.registrations[1:]} == {
+            "nvidia.com/mig-2g.20gb"
+        }
 
     def test_off_from_the_start_another_plugin_may_serve(self, nodes: list[Node], tmp_path: Path) -> None:
         first = eight(nodes, tmp_path)
@@ -371,12 +373,10 @@ class TestRequests:
 
     def test_the_engines_wish_steers_where_one_pod_matches(self, nodes: list[Node], tmp_path: Path) -> None:
         node = eight(nodes, tmp_path)
-        wishes = tmp_path / "state/wishes.json"
-        write_preferred_devices(wishes, [PendingPod("a/p", GPU, 2, (5, 6)), PendingPod("a/q", GPU, 1, (7,))])
+        path = tmp_path / "state/preferred-devices.json"
+        write_preferred_devices(path, [PendingPod("a/p", GPU, 2, (5, 6)), PendingPod("a/q", GPU, 1, (7,))])
         assert node.kubelet.get_preferred_allocation(GPU, 2, node.ids(), []) == [node.ids()[5], node.ids()[6]]
-        write_preferred_devices(
-            wishes, [PendingPod("a/p", GPU, 2, (5, 6)), PendingPod("a/q", GPU, 2, (1, 2))]
-        )
+        write_preferred_devices(path, [PendingPod("a/p", GPU, 2, (5, 6)), PendingPod("a/q", GPU, 2, (1, 2))])
         assert node.kubelet.get_preferred_allocation(GPU, 2, node.ids(), []) != [node.ids()[5], node.ids()[6]]
 
     def test_pre_start_is_answered(self, nodes: list[Node], tmp_path: Path) -> None:

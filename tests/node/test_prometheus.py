@@ -77,7 +77,7 @@ def test_prometheus_scrapes_what_dashboards_ask_for(prometheus: str, tmp_path: P
             "it is scraped",
         )
         temperatures = _query(port, "DCGM_FI_DEV_GPU_TEMP")
-        assert {each["metric"]["gpu"] for each in temperatures} == {"0", "1"}
+        assert {temperature["metric"]["gpu"] for temperature in temperatures} == {"0", "1"}
         (mine,) = _query(port, 'DCGM_FI_DEV_FB_FREE{namespace="team-a"}')
         assert mine["metric"]["pod"] == "train"
         assert mine["metric"]["GPU_I_PROFILE"] in ("1g.18gb", "3g.71gb")

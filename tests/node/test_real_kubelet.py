@@ -230,7 +230,7 @@ def check_fault_and_recovery(agent: Agent) -> None:
 
     def told() -> bool:
         events = agent.api.items("/api/v1/namespaces/default/events")
-        return any(each["reason"] == "GPUUnhealthy" and "Xid 48" in each["message"] for each in events)
+        return any(event["reason"] == "GPUUnhealthy" and "Xid 48" in event["message"] for event in events)
 
     until(told, 20, "the node has an Event with reason and action")
     agent.machine.recover(index)
@@ -242,16 +242,16 @@ def device_health(agent: Agent, name: str) -> list[str]:
     found = []
     for status in agent.pod(name)["status"].get("containerStatuses", ()):
         for resource in status.get("allocatedResourcesStatus", ()):
-            found += [each["health"] for each in resource.get("resources", ())]
+            found += [item["health"] for item in resource.get("resources", ())]
     return found
 
 
 def check_exporter_killed(agent: Agent) -> None:
     """Everything beside the plugin dies: no GPU goes, no pod ends, and it comes back."""
-    (pid,) = agent.children("beside")
+    (pid,) = agent.children("sidecar")
     os.kill(pid, signal.SIGKILL)
     assert agent.resource("allocatable") == 8
-    until(lambda: agent.children("beside") not in ([], [pid]), 20, "it is started again")
+    until(lambda: agent.children("sidecar") not in ([], [pid]), 20, "it is started again")
     until(lambda: _answers(agent), 30, "the exporter answers again")
     assert agent.resource("allocatable") == 8
     assert agent.pod("four")["status"]["phase"] == "Running"

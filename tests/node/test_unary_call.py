@@ -180,7 +180,7 @@ def test_a_server_that_never_ends_is_left(tmp_path: Path) -> None:
 
 
 def test_an_answer_without_end_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unary_call, "MOST_BYTES", 1 << 20)
+    monkeypatch.setattr(unary_call, "MAX_BYTES", 1 << 20)
     with pytest.raises(DeviceError, match="larger than 1 MiB"):
         ask(tmp_path / "s", HEADERS + 70 * frame(0, 0, 1, bytes(1 << 14)))
 
@@ -209,4 +209,4 @@ def test_no_server_breaks_it(parts: list[bytes]) -> None:
         theirs.sendall(b"".join(parts))
         theirs.shutdown(socket.SHUT_WR)
         with contextlib.suppress(OSError, EOFError, struct.error):
-            unary_call._message(b"".join(unary_call._answer(ours, time.monotonic() + 60)))
+            unary_call._decode_message(b"".join(unary_call._receive_data(ours, time.monotonic() + 60)))

@@ -1,8 +1,6 @@
-"""What every cluster has from its first moment: the system's namespaces, priority classes, and the kinds that are
-brought in.
+"""Objects that every cluster has from the start: system namespaces, priority classes, the given CRDs.
 
-`embedded.embedded_cluster` calls it once, before anybody is let in. On a cluster that was kept from an earlier run it
-changes nothing.
+`embedded_cluster` calls `bootstrap` once, before the server listens. Existing objects are not changed.
 """
 
 from __future__ import annotations
@@ -32,10 +30,10 @@ _CLASSES = (
 def bootstrap(client: Client, crds: Iterable[Unstructured] = ()) -> None:
     for name in SYSTEM_NAMESPACES:
         create_if_missing(client, "namespaces", "", _named("v1", "Namespace", name))
-    for name, value, words in _CLASSES:
-        made = _named("scheduling.k8s.io/v1", "PriorityClass", name)
-        made |= {"value": value, "globalDefault": False, "description": words}
-        create_if_missing(client, "priorityclasses.scheduling.k8s.io", "", made)
+    for name, value, description in _CLASSES:
+        priority_class = _named("scheduling.k8s.io/v1", "PriorityClass", name)
+        priority_class |= {"value": value, "globalDefault": False, "description": description}
+        create_if_missing(client, "priorityclasses.scheduling.k8s.io", "", priority_class)
     for crd in crds:
         create_if_missing(client, CRDS, "", crd)
     create_if_missing(client, "services", "default", _api_service())
@@ -54,7 +52,7 @@ def _named(api_version: str, kind: str, name: str) -> Unstructured:
 
 
 def _api_service() -> Unstructured:
-    """The Service that every cluster has; nothing listens on its address."""
+    """The Service `kubernetes`; nothing listens on its address."""
     service = _named("v1", "Service", "kubernetes")
     service["metadata"]["labels"] = {"component": "apiserver", "provider": "kubernetes"}
     service["spec"] = {

@@ -1,9 +1,8 @@
-"""The cluster in one process, put together: store, API server, controllers, nodes and scheduler; and taken down
-again.
+"""Starts and stops a whole cluster in one process: store, API server, controllers, nodes and scheduler.
 
 `windlass up` starts an `EmbeddedCluster` and adds the page; tests and benchmarks start one as they need it.
-Everything runs on the loop that `start` is called on, except the scheduler, which has a thread with a loop of its
-own.
+Everything runs on the event loop on which `start` is called, except the scheduler, which has a thread with its own
+loop.
 """
 
 from __future__ import annotations
@@ -42,13 +41,13 @@ from windlass.model.unstructured import Unstructured
 @dataclass(frozen=True)
 class EmbeddedClusterOptions:
     nodes: Sequence[FleetNode] = ()
-    """The simulated machines; none where `real` brings this machine."""
+    """The simulated nodes; empty with `real_gpus`, which adds this machine."""
     real_gpus: bool = False
-    """Pods run as processes of this machine, on its GPUs."""
+    """Whether pods run as processes of this machine, on its GPUs."""
     gpu_replicas: int = 1
-    """With `real`: into how many each GPU is shared."""
+    """With `real_gpus`: how many replicas each GPU is shared into."""
     mps: bool = False
-    """With `real` and replicas: share by MPS instead of time-slicing."""
+    """With `gpu_replicas`: share by MPS instead of time-slicing."""
     crds: Sequence[Unstructured] = ()
     address: str = "127.0.0.1"
     port: int = 0
@@ -56,7 +55,7 @@ class EmbeddedClusterOptions:
     delays: Delays = field(default_factory=Delays)
     clock: Callable[[], float] = time.time
     settings: Settings = field(default_factory=Settings)
-    """What the scheduler is configured with."""
+    """The scheduler's settings."""
 
 
 class EmbeddedCluster:
@@ -64,85 +63,86 @@ class EmbeddedCluster:
         options = options or EmbeddedClusterOptions()
         self._options = options
         self._journal: Journal | None = None
-        self.identity = self._identity()
-        store = self._store()
+        self.identity = self._load_identity()
+        store = self._open_store()
         self.client = InProcessClient(Registry(store, clock=options.clock))
         self.cache = Cache(self.client)
-        self.server = ApiServer(self.client.registry, self.identity, hosts=self._names())
+        self.server = ApiServer(self.client.registry, self.identity, hosts=self._server_names())
         self.simulated_nodes: SimulatedNodes | None = None
-        self._process: ProcessNodes | None = None
+        self._process_nodes: ProcessNodes | None = None
         self.scheduler: SchedulerThread | None = None
         self._controllers: ControllerManager | None = None
-        self._task: asyncio.Task[None] | None = None
+        self._controller_task: asyncio.Task[None] | None = None
 
     @property
     def faults(self) -> Faults | None:
-        """What can be broken on purpose; nothing where the GPUs are real."""
+        """Fault injection; None with real GPUs."""
         return self.simulated_nodes.faults if self.simulated_nodes is not None else None
 
     async def start(self, populate: Callable[[InProcessClient], None] | None = None) -> None:
-        """Everything but the scheduler; `fill` puts objects in before controllers and nodes see the cluster.
+        """Starts everything but the scheduler. `populate` creates objects before controllers and nodes see the
+        cluster.
 
-        A cluster that was kept from an earlier run is not filled again: what was deleted since stays deleted.
+        A cluster that was kept from an earlier run is not populated again: what was deleted since stays deleted.
         """
         options = self._options
-        is_kept = bool(self.client.list("namespaces"))
+        is_restored = bool(self.client.list("namespaces"))
         if self._journal is not None:
             self._journal.start()
         bootstrap(self.client, options.crds)
-        workers = self._nodes()
-        if populate is not None and not is_kept:
+        node_controllers = self._make_nodes()
+        if populate is not None and not is_restored:
             populate(self.client)
         self._controllers = ControllerManager(
             self.client,
             self.cache,
             ca=self.identity.authority,
-            extra_controllers=workers,
+            extra_controllers=node_controllers,
             clock=options.clock,
         )
         self._controllers.start()
-        for nodes in (self.simulated_nodes, self._process):
+        for nodes in (self.simulated_nodes, self._process_nodes):
             if nodes is not None:
                 nodes.attach_loop(self._controllers.loop)
-        self._task = asyncio.create_task(self._controllers.loop.run(), name="windlass-controllers")
+        self._controller_task = asyncio.create_task(self._controllers.loop.run(), name="windlass-controllers")
         await self.listen(options.port)
 
     async def listen(self, port: int) -> None:
-        """Open the door; again with another port, where `start` found its own taken."""
+        """Starts listening; called again with another port if the first was taken."""
         await self.server.start(self._options.address, port)
 
     def notes(self) -> list[str]:
-        """What a person should know about the nodes."""
-        return self._process.notes if self._process is not None else []
+        """Remarks about the nodes for the user."""
+        return self._process_nodes.notes if self._process_nodes is not None else []
 
     def summary(self) -> str:
-        """The machines, in a line."""
+        """Nodes and GPUs in one line."""
         nodes = self.client.list("nodes")
         gpus = sum(gpu_count(node) for node in nodes)
-        how = "this machine's" if self._options.real_gpus else "simulated"
-        return f"{len(nodes)} {'node' if len(nodes) == 1 else 'nodes'} with {gpus} GPUs ({how})"
+        source = "this machine's" if self._options.real_gpus else "simulated"
+        return f"{len(nodes)} {'node' if len(nodes) == 1 else 'nodes'} with {gpus} GPUs ({source})"
 
-    def _nodes(self) -> Sequence[Controller]:
+    def _make_nodes(self) -> Sequence[Controller]:
         options = self._options
         if options.real_gpus:
-            self._process = ProcessNodes(
+            self._process_nodes = ProcessNodes(
                 self.client, self.cache, replicas=options.gpu_replicas, mps=options.mps, clock=options.clock
             )
-            self._process.register(options.clock())
-            self.server.set_kubelet_api(self._process.kubelet_api)
-            return self._process.controllers
+            self._process_nodes.register(options.clock())
+            self.server.set_kubelet_api(self._process_nodes.kubelet_api)
+            return self._process_nodes.controllers
         nodes = SimulatedNodes(
             self.client, self.cache, options.nodes, delays=options.delays, clock=options.clock
         )
         nodes.register(options.clock())
-        self._options = replace(options, nodes=())  # they are in the store now, and may be many
+        self._options = replace(options, nodes=())  # they are in the store now; free the memory
         self.simulated_nodes = nodes
         self.server.set_kubelet_api(nodes.kubelet_api)
         self.server.mount(PREFIX, sandbox_handler(nodes.faults, nodes.fleet.node_names))
         return nodes.controllers
 
     def start_scheduler(self) -> None:
-        """Loads the engine and begins to schedule; returns at once."""
+        """Starts the scheduler in its thread and returns at once."""
         self.scheduler = SchedulerThread(
             self.server.url,
             self.identity.token,
@@ -156,35 +156,35 @@ class EmbeddedCluster:
         write_kubeconfig(path, self.server.url, self.identity)
 
     async def stop(self) -> None:
-        """In the order in which things depend on each other; nothing that was acknowledged is lost."""
+        """Stops in the order of dependencies; acknowledged writes are on disk at the end."""
         if self.scheduler is not None:
             await asyncio.to_thread(self.scheduler.stop)
             await asyncio.to_thread(self.scheduler.join)
-        if self._task is not None:
-            self._task.cancel()
+        if self._controller_task is not None:
+            self._controller_task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+                await self._controller_task
         if self._controllers is not None:
             self._controllers.stop()
-        if self._process is not None:
-            self._process.close()
+        if self._process_nodes is not None:
+            self._process_nodes.close()
         await self.server.stop()
         if self._journal is not None:
             await self._journal.close()
 
-    def _names(self) -> tuple[str, ...]:
-        """Names besides loopback's under which the server answers."""
+    def _server_names(self) -> tuple[str, ...]:
+        """Host names besides loopback under which the server answers."""
         address = self._options.address
         return () if address in ("127.0.0.1", "::1", "localhost") else (address,)
 
-    def _identity(self) -> Identity:
+    def _load_identity(self) -> Identity:
         state = self._options.state_dir
         if state is None:
-            return make_identity(self._names())
+            return make_identity(self._server_names())
         state.mkdir(parents=True, exist_ok=True, mode=0o700)
-        return load_or_create_identity(state, self._names())
+        return load_or_create_identity(state, self._server_names())
 
-    def _store(self) -> Store:
+    def _open_store(self) -> Store:
         if self._options.state_dir is None:
             return Store()
         store, self._journal = open_state(self._options.state_dir)
@@ -192,7 +192,7 @@ class EmbeddedCluster:
 
 
 def gpu_count(node: Unstructured) -> int:
-    """GPUs that the node's machine has, whole or cut or shared."""
+    """The GPUs of the node's machine, whether whole, shared or in MIG mode."""
     decoded = convert(node, Node)
     assert isinstance(decoded, Node)
     return len(DeviceManager.from_node(decoded).devices)

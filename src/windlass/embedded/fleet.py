@@ -1,4 +1,4 @@
-"""The Fleet that `windlass up` builds: out of a file, or the default one that shows everything."""
+"""Reads the Fleet that `windlass up` simulates: from a file, or the default fleet."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ def default_fleet() -> Fleet:
 
 
 def read_fleet(path: Path) -> Fleet:
-    """An `InputError` with file, line and field for what is no Fleet, or can't be built."""
+    """Raises an `InputError` with file, line and field if the file is not a valid Fleet."""
     found: list[Fleet] = []
     for source in read_objects(path):
         if not isinstance(source.value, Fleet):
             raise InputError(
-                f"a {source.kind} is no Fleet", file=str(path), remedy="one Fleet, and nothing else"
+                f"a {source.kind} is not a Fleet", file=str(path), remedy="write one Fleet and nothing else"
             )
         try:
             check_fleet(source.value)
@@ -32,8 +32,8 @@ def read_fleet(path: Path) -> Fleet:
         found.append(source.value)
     if len(found) != 1:
         raise InputError(
-            f"holds {len(found)} Fleets",
+            f"contains {len(found)} Fleets",
             file=str(path),
-            remedy="one, with apiVersion: windlass.dev/v1, kind: Fleet",
+            remedy="write one, with apiVersion: windlass.dev/v1, kind: Fleet",
         )
     return found[0]

@@ -1,11 +1,11 @@
-"""The door into the API for this process: the same admission, validation and semantics as over HTTPS, without HTTPS.
+"""API client for code in this process: the same admission, validation and semantics as over HTTPS, without HTTPS.
 
-Controllers, runtimes and the page use it. Every verb is synchronous and runs on the loop's thread. Objects that come
-out are shared with everybody else: copy before you change. Objects that go in are copied.
+Controllers, runtimes and the page use it. Every verb is synchronous and runs on the loop's thread. Returned objects
+are shared: copy before changing them. Objects passed in are copied.
 
-    verbs = Verbs(Registry(Store()))
-    pod = verbs.create("pods", "default", {...})
-    stop = verbs.subscribe("pods", lambda kind, new, old: ...)
+    client = InProcessClient(Registry(Store()))
+    pod = client.create("pods", "default", {...})
+    stop = client.subscribe("pods", lambda kind, new, old: ...)
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from windlass.model.unstructured import Unstructured
 __all__ = ["ApiError", "ChangeHandler", "InProcessClient", "Watch"]
 
 ChangeHandler = Callable[[str, Unstructured, Unstructured | None], None]
-"""Hears of a change: ADDED, MODIFIED or DELETED, the new state (of a deletion: the last), and the old one."""
+"""Called with ADDED, MODIFIED or DELETED, the new state (for DELETED the last), and the old one."""
 ResourceChangeHandler = Callable[[str, str, Unstructured, Unstructured | None], None]
-"""The same, with the resource's name first."""
+"""Like `ChangeHandler`, with the resource's name first."""
 
 
 class InProcessClient:
@@ -41,7 +41,7 @@ class InProcessClient:
         return self.registry.context.from_stored(kind, self.registry.context.get(kind, namespace, name))
 
     def find(self, resource: str, namespace: str, name: str) -> Unstructured | None:
-        """The object, or None where there is none."""
+        """The object, or None."""
         kind = self._kind(resource)
         stored = self.registry.context.find(kind, namespace, name)
         return None if stored is None else self.registry.context.from_stored(kind, stored)
@@ -49,10 +49,10 @@ class InProcessClient:
     def list(
         self, resource: str, namespace: str = "", label_selector: str = "", field_selector: str = ""
     ) -> list[Unstructured]:
-        """In the order of namespace and name."""
+        """Ordered by namespace and name."""
         kind = self._kind(resource)
-        shelf = self.registry.store.storage(kind.storage_resource)
-        found = (self.registry.context.from_stored(kind, each) for each in shelf.list_current(namespace))
+        storage = self.registry.store.storage(kind.storage_resource)
+        found = (self.registry.context.from_stored(kind, item) for item in storage.list_current(namespace))
         selection = Selection.parse(kind, label_selector, field_selector)
         if selection is None:
             return [*found]
@@ -71,7 +71,7 @@ class InProcessClient:
         subresource: str = "",
         manager: str = "",
     ) -> Unstructured:
-        """409 where `metadata.resourceVersion` is given and stale."""
+        """409 if `metadata.resourceVersion` is given and stale."""
         options = IN_PROCESS_OPTIONS.with_manager(manager, subresource)
         kind = self._kind(resource)
         if subresource == "scale":
@@ -119,19 +119,19 @@ class InProcessClient:
         self.registry.pod_subresources.bind(namespace, name, binding)
 
     def evict(self, namespace: str, name: str, grace: int | None = None) -> None:
-        """429 where a disruption budget has no room."""
+        """429 if a disruption budget allows no disruption."""
         self.registry.pod_subresources.evict(namespace, name, DeleteOptions(grace_seconds=grace))
 
     def resources(self) -> Sequence[str]:
-        """Every kind that is stored, by the name that the other verbs take; custom ones too."""
+        """Every stored kind, built-in and custom, by the name that the other verbs take."""
         kinds = self.registry.kinds
-        return tuple(dict.fromkeys(each.storage_resource for each in kinds if "list" in each.verbs))
+        return tuple(dict.fromkeys(kind.storage_resource for kind in kinds if "list" in kind.verbs))
 
     def kind(self, resource: str) -> Kind:
         return self._kind(resource)
 
     def subscribe(self, resource: str, handler: ChangeHandler) -> Callable[[], None]:
-        """Called after each change, in the order of changes. Returns how to stop."""
+        """The handler is called after each change, in order. Returns the function that unsubscribes."""
 
         def listener(change: Change) -> None:
             handler(change.type, change.new.tree, None if change.old is None else change.old.tree)
@@ -139,7 +139,7 @@ class InProcessClient:
         return self.registry.store.subscribe(self._kind(resource).storage_resource, listener)
 
     def subscribe_all(self, handler: ResourceChangeHandler) -> Callable[[], None]:
-        """The same for all kinds, also those that are defined later."""
+        """For all kinds, also those that are defined later."""
 
         def listener(change: Change) -> None:
             old = None if change.old is None else change.old.tree
@@ -148,7 +148,7 @@ class InProcessClient:
         return self.registry.store.subscribe("*", listener)
 
     def watch(self, resource: str) -> Watch:
-        """First ADDED for everything that exists, then what happens."""
+        """ADDED for everything that exists, then changes."""
         watch = Watch([(ADDED, tree) for tree in self.list(resource)])
         watch.stop = self.subscribe(resource, lambda kind, new, _: watch.enqueue(kind, new))
         return watch

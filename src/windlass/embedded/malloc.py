@@ -1,7 +1,7 @@
-"""How memory is asked for and given back, where that is glibc's work.
+"""Tunes glibc's malloc so that freed memory is returned.
 
-`windlass up` calls it before its threads start. By itself glibc keeps a heap for each thread and holds on to what was
-freed: with thousands of nodes that is more than a hundred MiB that nobody uses.
+`windlass up` calls it before its threads start. By default glibc keeps one heap per thread and holds freed memory:
+with thousands of nodes that wastes more than 100 MiB.
 """
 
 from __future__ import annotations
@@ -9,16 +9,16 @@ from __future__ import annotations
 import ctypes
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
-"""Of `mallopt(3)`."""
+"""Parameters of `mallopt(3)`."""
 MMAP_THRESHOLD_BYTES = 256 << 10
 
 
 def limit_malloc() -> None:
-    """One heap for all threads; large blocks go back to the system when they are freed."""
+    """One heap for all threads; freed large blocks go back to the system."""
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError):
-        return  # another C library, with ways of its own
+        return  # not glibc
     mallopt(_ARENA_MAX, 1)
     mallopt(_MMAP_THRESHOLD, MMAP_THRESHOLD_BYTES)
     mallopt(_TRIM_THRESHOLD, MMAP_THRESHOLD_BYTES)

@@ -1,7 +1,7 @@
-"""The server's certificate and token, and the kubeconfig that hands them to a client.
+"""The server's certificate and token, and the kubeconfig for clients.
 
-`embedded.embedded_cluster` makes an `Identity` at the start (or finds the one in the state folder, so that a
-kubeconfig stays good across runs) and gives it to `server.server`. Nothing of it is readable by other users.
+`embedded_cluster` creates an `Identity` at the start, or loads the one in the state folder, so that a kubeconfig
+stays valid across runs, and passes it to `server.server`. No file is readable by other users.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 ORGANISATION = "windlass"
 LIFETIME = datetime.timedelta(days=3650)
-_ALWAYS = ("127.0.0.1", "::1", "localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc")
-_FILE = "identity.json"
+_NAMES = ("127.0.0.1", "::1", "localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc")
+_IDENTITY_FILE = "identity.json"
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """PEM texts and a token. The authority's key is forgotten once it has signed."""
+    """PEM texts and a token. The CA's private key is not kept."""
 
     authority: str
     certificate: str
@@ -52,22 +52,22 @@ class Identity(msgspec.Struct, frozen=True):
 
 
 def make_identity(names: Sequence[str] = ()) -> Identity:
-    """A new authority, a certificate of it for loopback and these names, and a token."""
+    """A new CA, a certificate for loopback and these names, and a token."""
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric import ec
 
-    root, leaf = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
-    everybody = tuple(dict.fromkeys((*_ALWAYS, *names)))
-    authority = _authority(root)
-    certificate = _certificate(leaf, root, authority.subject, everybody)
+    ca_key, server_key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
+    all_names = tuple(dict.fromkeys((*_NAMES, *names)))
+    authority = _authority(ca_key)
+    certificate = _certificate(server_key, ca_key, authority.subject, all_names)
     pem = serialization.Encoding.PEM
-    key = leaf.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    key = server_key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     return Identity(
         authority=authority.public_bytes(pem).decode(),
         certificate=certificate.public_bytes(pem).decode(),
         key=key.decode(),
         token=secrets.token_urlsafe(32),
-        names=everybody,
+        names=all_names,
     )
 
 
@@ -95,13 +95,13 @@ def _certificate(
     from cryptography.hazmat.primitives import hashes
     from cryptography.x509.oid import ExtendedKeyUsageOID
 
-    known = x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key())
+    key_identifier = x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key())
     return (
         _builder(_name("kube-apiserver"), issuer, key.public_key())
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(x509.SubjectAlternativeName([_general(name) for name in names]), critical=False)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(known, critical=False)
+        .add_extension(key_identifier, critical=False)
         .add_extension(_usage(sign=False), critical=True)
         .sign(signer, hashes.SHA256())
     )
@@ -162,21 +162,21 @@ def _general(name: str) -> x509.GeneralName:
 
 
 def load_or_create_identity(folder: Path, names: Sequence[str] = ()) -> Identity:
-    """The identity in a folder; a new one where there is none, or where it doesn't answer to these names."""
-    file = folder / _FILE
+    """The identity in a folder; a new one if there is none, or if it lacks one of these names."""
+    file = folder / _IDENTITY_FILE
     try:
-        kept = msgspec.json.decode(file.read_bytes(), type=Identity)
-        if set(names) <= set(kept.names):
-            return kept
+        loaded = msgspec.json.decode(file.read_bytes(), type=Identity)
+        if set(names) <= set(loaded.names):
+            return loaded
     except (FileNotFoundError, msgspec.MsgspecError):
         pass
-    made = make_identity(names)
-    write_private(file, msgspec.json.encode(made).decode())
-    return made
+    identity = make_identity(names)
+    write_private(file, msgspec.json.encode(identity).decode())
+    return identity
 
 
 def kubeconfig(server: str, identity: Identity, name: str = "windlass") -> str:
-    """A kubeconfig for the cluster's administrator. JSON, which is YAML too."""
+    """A kubeconfig for the cluster's administrator, as JSON (which is valid YAML)."""
     authority = base64.b64encode(identity.authority.encode()).decode()
     document = {
         "apiVersion": "v1",
@@ -190,15 +190,15 @@ def kubeconfig(server: str, identity: Identity, name: str = "windlass") -> str:
 
 
 def write_kubeconfig(path: Path, server: str, identity: Identity) -> None:
-    """Readable by its owner only, from its first moment; replaces what was there in one step."""
+    """Created readable by its owner only, and replaced in one step."""
     path.parent.mkdir(parents=True, exist_ok=True)
     write_private(path, kubeconfig(server, identity))
 
 
 def write_private(path: Path, text: str) -> None:
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
-    unfinished.unlink(missing_ok=True)
-    handle = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(handle, "w") as file:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.unlink(missing_ok=True)
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w") as file:
         file.write(text)
-    unfinished.replace(path)
+    temporary.replace(path)

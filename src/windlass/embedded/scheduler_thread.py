@@ -1,8 +1,8 @@
-"""Windlass's own scheduler beside the embedded API server: the same code as `windlass scheduler`, over HTTPS, in a
+"""Runs Windlass's scheduler against the embedded API server: the code of `windlass scheduler`, over HTTPS, in a
 thread.
 
-`embedded.embedded_cluster` starts it after the address is printed: the libraries that the engine needs take longer to
-load than everything else together.
+`embedded_cluster` starts it after the address was printed, since importing the engine takes longer than everything
+else.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from windlass.model.configuration import Settings
 log = logging.getLogger(__name__)
 
 SCHEDULER_NAMES = ("windlass", "default-scheduler")
-"""Pods of these are always placed: there is nobody else who would."""
+"""Pods with these scheduler names are always placed, since no other scheduler runs here."""
 STOP_SECONDS = 5.0
 MIN_NODES_TO_WAIT_FOR_JIT = 200
-"""From so many nodes on it is worth waiting for compiled code: up to a minute, once, where nothing is compiled yet."""
+"""From this number of nodes, the first decision waits for compiled kernels: up to a minute if none are cached."""
 
 
 def with_default_scheduler(settings: Settings) -> Settings:
-    """No other scheduler runs here, so ours also takes the pods that name kube-scheduler."""
+    """Adds kube-scheduler's name, since no other scheduler runs here."""
     names = tuple(dict.fromkeys((*SCHEDULER_NAMES, *settings.scheduler_names)))
     return msgspec.structs.replace(settings, scheduler_names=names)
 
@@ -42,7 +42,7 @@ class SchedulerThread:
         node_count: int = 0,
         settings: Settings | None = None,
     ) -> None:
-        """`nodes`: how many there are; few of them don't wait for compiled code before the first decision."""
+        """With few nodes, the first decision does not wait for compiled kernels."""
         self._settings = with_default_scheduler(settings or Settings())
         self._access = ClientConfig(
             server=server,
@@ -50,14 +50,14 @@ class SchedulerThread:
             ca=authority.encode(),
             name="windlass-up",
         )
-        self._warm = node_count >= MIN_NODES_TO_WAIT_FOR_JIT
+        self._waits_for_jit = node_count >= MIN_NODES_TO_WAIT_FOR_JIT
         self._thread = threading.Thread(target=self._run, name="windlass-scheduler", daemon=True)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: asyncio.Event | None = None
-        self._begun, self._ended = threading.Event(), threading.Event()
-        self._schedules = False
+        self._has_loop, self._has_ended = threading.Event(), threading.Event()
+        self._is_scheduling = False
         self.failure = ""
-        """Why it ended, where it did by itself."""
+        """Why it ended, if it did by itself."""
 
     def start(self) -> None:
         self._thread.start()
@@ -67,10 +67,10 @@ class SchedulerThread:
         return self._thread.is_alive()
 
     def stop(self) -> None:
-        """Ask it to end; `join` waits for that."""
+        """Asks it to end; `join` waits for that."""
         if self._thread.ident is None:
             return
-        self._begun.wait(STOP_SECONDS)
+        self._has_loop.wait(STOP_SECONDS)
         if self._loop is not None and self._stop is not None:
             try:
                 self._loop.call_soon_threadsafe(self._stop.set)
@@ -78,26 +78,24 @@ class SchedulerThread:
                 return  # its loop has ended already
 
     def join(self, seconds: float = STOP_SECONDS) -> None:
-        """Until it has brought everything that it began to its end; one that still loads has begun nothing."""
-        if self._schedules:
-            self._ended.wait(seconds)
+        """Waits until it has finished what it began; while it is still importing, there is nothing to wait for."""
+        if self._is_scheduling:
+            self._has_ended.wait(seconds)
             self._thread.join(0.1)
 
     def _run(self) -> None:
         try:
             asyncio.run(self._schedule())
-        except (
-            Exception
-        ) as error:  # the thread's boundary: the cluster goes on, and says that nobody schedules
+        except Exception as error:  # thread boundary: the cluster goes on without a scheduler
             self.failure = f"{type(error).__name__}: {error}"
-            log.error("the scheduler has ended, and nobody places pods any more: %s", self.failure)
-            log.debug("how the scheduler ended", exc_info=True)
+            log.error("the scheduler has stopped, so no more pods are placed: %s", self.failure)
+            log.debug("traceback of the scheduler", exc_info=True)
         finally:
-            self._begun.set()
+            self._has_loop.set()
 
     async def _schedule(self) -> None:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
-        self._begun.set()
+        self._has_loop.set()
         from windlass.scheduler.options import SchedulerOptions
         from windlass.scheduler.scheduler import run_scheduler
 
@@ -105,12 +103,12 @@ class SchedulerThread:
             return
         options = SchedulerOptions(
             settings=self._settings,
-            warm_up=self._warm,
+            warm_up=self._waits_for_jit,
             leader_elect=False,
             identity="windlass-up",
         )
-        self._schedules = True
+        self._is_scheduling = True
         try:
             await run_scheduler(self._access, options, self._stop)
         finally:
-            self._ended.set()
+            self._has_ended.set()

@@ -1,6 +1,7 @@
-"""What runs on a GPU node: device back ends, device plugin, labels, CDI, sharing set-up, MIG manager, health, exporter.
+"""What runs on a GPU node: device back ends, device plugin, labels, CDI, sharing setup, MIG manager, health,
+exporter.
 
-Fed by the hardware (or by its simulation) and by NVIDIA's configuration files; feeds the kubelet, the node object, the
-container runtime and Prometheus. What can be is decided in `sharing`, which knows no files and no clock; this room
-carries it out. No numpy: an agent that sits on every node has to be small.
+Input: the hardware (or its simulation) and NVIDIA's configuration files. Output: the kubelet, the Node object, the
+container runtime and Prometheus. The package `sharing` decides what is possible and uses neither files nor a clock;
+this package executes it. No numpy here: an agent that runs on every node has to be small.
 """

@@ -1,8 +1,9 @@
-"""Puts the agent together: from the command line's options to the two processes.
+"""Builds the node agent from its options: the commands of its two processes, and the objects that each process
+needs.
 
-`windlass node run` makes `commands` of its options; the supervisor starts them, and each ends up in `run_plugin` or
-`run_beside`. Nothing heavy is imported before it is needed, so that the plugin doesn't carry the exporter and the other
-way round.
+`windlass node run` calls `child_commands`; the supervisor starts these commands, and `child` calls `run_plugin` or
+`run_sidecar`. Imports are local to the functions that need them, so that the plugin does not load the exporter, nor
+the sidecar gRPC.
 """
 
 from __future__ import annotations
@@ -48,17 +49,17 @@ RETRY_SECONDS = 30.0
 LABEL_RETRY_SECONDS = 2.0
 MAX_PORT = 65_535
 PARENT_POLL_SECONDS = 1.0
-"""How often a process looks whether its supervisor is still there."""
+"""How often a child process checks that its supervisor is still alive."""
 
 
 class NoDriver(DeviceError):
-    """There has to be a driver (`failOnInitError`), and there is none."""
+    """`failOnInitError` requires a driver, and there is none."""
 
     exit_code = NO_DRIVER
 
 
 class AgentOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The command line of `windlass node run`, read."""
+    """The options of `windlass node run`. Passed to the child processes as JSON."""
 
     parts: frozenset[str] = frozenset(("plugin", *SIDECAR_PARTS))
     fleet: Path | None = None
@@ -105,7 +106,7 @@ def log_to_stderr(name: str) -> Callable[[str], None]:
 
 
 def make_backend(options: AgentOptions) -> DeviceBackend:
-    """Real GPUs, or those of a Fleet."""
+    """NVML, or the simulated back end if a Fleet file is given."""
     if options.fleet is None:
         from windlass.node.backend.nvml import NvmlBackend
 
@@ -118,14 +119,14 @@ def make_backend(options: AgentOptions) -> DeviceBackend:
 
 
 def clear_stale_label_files(options: AgentOptions) -> None:
-    """What a label switched off in an earlier life stays off only if somebody follows labels in this one."""
+    """Removes what an earlier agent recorded from node labels, if this agent can't read labels itself."""
     if not _can_reach_api(options):
-        for word in (PLUGIN_OFF_FILE, CONFIG_LABEL_FILE):
-            (options.state / word).unlink(missing_ok=True)
+        for name in (PLUGIN_OFF_FILE, CONFIG_LABEL_FILE):
+            (options.state / name).unlink(missing_ok=True)
 
 
 def make_named_configs(options: AgentOptions) -> NamedConfigs | None:
-    """The folder of named configs, where there is one."""
+    """The folder of named configs; None without `--config-file-srcdir`."""
     if options.config_file_srcdir is None:
         return None
     return NamedConfigs(
@@ -138,26 +139,26 @@ def make_named_configs(options: AgentOptions) -> NamedConfigs | None:
 
 
 def wait_for_config_label(options: AgentOptions, log: Callable[[str], None], stop: threading.Event) -> None:
-    """Where the node's label picks the config, nothing is offered before it was read once on this boot."""
-    word = options.state / CONFIG_LABEL_FILE
-    if options.config_file_srcdir is None or word.exists() or not _can_reach_api(options):
+    """Blocks the plugin until the sidecar has read the label that selects the config, once per boot."""
+    label_file = options.state / CONFIG_LABEL_FILE
+    if options.config_file_srcdir is None or label_file.exists() or not _can_reach_api(options):
         return
-    log(f"waiting for the node's label {options.node_label}, which the process beside reads")
-    while not word.exists() and not stop.wait(0.1):
+    log(f"waiting for the sidecar to read the node's label {options.node_label}")
+    while not label_file.exists() and not stop.wait(0.1):
         pass
 
 
 def fetch_config_label(options: AgentOptions, log: Callable[[str], None], stop: threading.Event) -> None:
-    """Asks for the node's label until there is an answer, or a word of before to go by."""
+    """Reads the node's label, retrying until the API server answers or a value from earlier is on disk."""
     api = _make_api(options) if options.config_file_srcdir is not None else None
-    told = ""
+    last_error = ""
     while api is not None and not stop.is_set():
         try:
             labels = api.get_node().get("metadata", {}).get("labels") or {}
         except WindlassError as error:
-            if str(error) != told:
-                told = str(error)
-                log(f"the node's label {options.node_label} can't be read: {told}")
+            if str(error) != last_error:
+                last_error = str(error)
+                log(f"the node's label {options.node_label} can't be read: {last_error}")
             if (options.state / CONFIG_LABEL_FILE).exists() or stop.wait(LABEL_RETRY_SECONDS):
                 return
         else:
@@ -165,7 +166,7 @@ def fetch_config_label(options: AgentOptions, log: Callable[[str], None], stop: 
             return
 
 
-def make_config(options: AgentOptions, log: Callable[[str], None], copy: Path | None = None) -> Any:
+def make_config(options: AgentOptions, log: Callable[[str], None], last_good_copy: Path | None = None) -> Any:
     from windlass.node.config_source import ConfigSource
 
     file = options.config_file or os.environ.get("CONFIG_FILE")
@@ -175,13 +176,13 @@ def make_config(options: AgentOptions, log: Callable[[str], None], copy: Path | 
         options.flags,
         honor_renames=options.honor_renames,
         log=log,
-        last_good_copy=copy,
+        last_good_copy=last_good_copy,
         is_restart=RESTARTED_VARIABLE in os.environ,
     )
 
 
 def run_plugin(options: AgentOptions) -> int:
-    """The plugin process; 2 for wrong input, 1 where another plugin is live or there is no driver."""
+    """The plugin process. Exit code 2 for wrong input, 1 if another plugin is running, 3 without a required driver."""
     from windlass.node.cdi_writer import CdiWriter
     from windlass.node.health import HealthTracker
     from windlass.node.health_rules import HealthRules, health_rules_from_environment
@@ -199,10 +200,10 @@ def run_plugin(options: AgentOptions) -> int:
         backend = wait_for_driver(options, config.config.fail_on_init_error, log, stop)
         if backend is None:
             return 0
-        wish = PreferredDevicesFile(options.state / "wishes.json")
-        kubelet = options.kubelet_socket
+        preferred = PreferredDevicesFile(options.state / "preferred-devices.json")
+        kubelet_socket = options.kubelet_socket
         manager = PluginManager(
-            options.device_plugins, root, log, kubelet_socket=kubelet, preferred_devices=wish
+            options.device_plugins, root, log, kubelet_socket=kubelet_socket, preferred_devices=preferred
         )
         rules = health_rules_from_environment(
             os.environ, HealthRules(quiet_seconds=options.quiet_seconds), log
@@ -228,27 +229,27 @@ def run_plugin(options: AgentOptions) -> int:
 
 
 def run_sidecar(options: AgentOptions) -> int:
-    """The process beside the plugin."""
+    """The sidecar process: everything but the device plugin."""
     from windlass.node.sidecar import Sidecar, SidecarOptions
 
-    log = log_to_stderr("beside")
+    log = log_to_stderr("sidecar")
     stop = _stop_on_signal()
     try:
         fetch_config_label(options, log, stop)
-        config = make_config(options, log, options.state / "beside-config.yaml")
+        config = make_config(options, log, options.state / "sidecar-config.yaml")
         backend = wait_for_driver(options, config.config.fail_on_init_error, log, stop)
         if backend is None:
             return 0
-        choices = SidecarOptions(
+        sidecar_options = SidecarOptions(
             parts=options.parts,
             interval=options.interval,
             mig_config=options.mig_config,
             state=options.state,
             config_label=options.node_label if options.config_file_srcdir is not None else "",
         )
-        parts = _beside_parts(options, backend, config, log)
-        beside = Sidecar(backend, HostRoot(options.root), config, choices, parts, log)
-        beside.run(stop)
+        parts = _make_sidecar_parts(options, backend, config, log)
+        sidecar = Sidecar(backend, HostRoot(options.root), config, sidecar_options, parts, log)
+        sidecar.run(stop)
     except WindlassError as error:
         log(f"error: {error}")
         return error.exit_code
@@ -256,7 +257,7 @@ def run_sidecar(options: AgentOptions) -> int:
     return 0
 
 
-def _beside_parts(
+def _make_sidecar_parts(
     options: AgentOptions, backend: DeviceBackend, config: Any, log: Callable[[str], None]
 ) -> SidecarParts:
     from windlass.node.exporter.metrics_server import MetricsServer
@@ -277,7 +278,7 @@ def make_web_config(
 ) -> WebConfig | None:
     if options.web_config_file is None:
         return None
-    from windlass.node.exporter.web_config import WebConfig  # brings TLS along
+    from windlass.node.exporter.web_config import WebConfig  # imports ssl
 
     return WebConfig(options.web_config_file, log)
 
@@ -288,7 +289,7 @@ def listen_address(text: str) -> tuple[str, int]:
     host = host.removeprefix("[").removesuffix("]")
     if not (port.isascii() and port.isdigit() and int(port) <= MAX_PORT) or (colon and host.endswith(":")):
         raise InputError(
-            f"{text[:64]!r} is no address", path="--listen", remedy="write :9400 or 127.0.0.1:9400"
+            f"{text[:64]!r} is not an address", path="--listen", remedy="write :9400 or 127.0.0.1:9400"
         )
     return host, int(port)
 
@@ -349,7 +350,7 @@ def make_counters_file(path: Path | None, log: Callable[[str], None] = lambda li
 def wait_for_driver(
     options: AgentOptions, required: bool, log: Callable[[str], None], stop: threading.Event
 ) -> DeviceBackend | None:
-    """The back end; with `failOnInitError: false` a node without a driver is waited on instead of failed."""
+    """Opens the back end. Retries while there is no driver; with `failOnInitError`, raises `NoDriver` instead."""
     while not stop.is_set():
         try:
             return make_backend(options)
@@ -362,11 +363,11 @@ def wait_for_driver(
 
 
 def _stop_on_signal() -> threading.Event:
-    """Set by TERM and INT, and when the supervisor is gone: an orphan would keep the port from the next agent."""
+    """An event set by TERM, INT, and the supervisor's death: an orphan would keep the next agent's port busy."""
     stop = threading.Event()
     parent = os.getppid()
 
-    def end(number: int, frame: FrameType | None) -> None:
+    def on_signal(number: int, frame: FrameType | None) -> None:
         stop.set()
 
     def watch_parent() -> None:
@@ -375,20 +376,19 @@ def _stop_on_signal() -> threading.Event:
                 stop.set()
 
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, end)
+        signal.signal(number, on_signal)
     threading.Thread(target=watch_parent, daemon=True, name="parent").start()
     return stop
 
 
 def child_commands(options: AgentOptions) -> dict[str, list[str]]:
-    """The processes that the chosen parts need, as the supervisor starts them."""
+    """The command of each process that the chosen parts need, by process name."""
     encoded = msgspec.json.encode(options, enc_hook=str).decode()
     names = ["plugin"] if "plugin" in options.parts else []
-    # Also the plugin alone has somebody beside it who reads the node's labels and tells of its health.
+    # Also an agent with the plugin only gets a sidecar: it reads the node's labels and reports health.
     if options.parts & set(SIDECAR_PARTS) or _can_reach_api(options):
-        names.append("beside")
-    # Without docstrings (-OO) each process is a megabyte and a half smaller. Whatever lies in the folder where the
-    # agent was started is no module of ours (-P).
+        names.append("sidecar")
+    # -OO drops docstrings (1.5 MB per process); -P keeps the working directory off the import path.
     return {name: [sys.executable, "-OO", "-P", "-m", "windlass.node.child", name, encoded] for name in names}
 
 

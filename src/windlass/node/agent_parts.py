@@ -1,7 +1,7 @@
-"""Who else does the agent's jobs on this node: NVIDIA's own pods, or another publisher of the same labels.
+"""The parts of the agent, their `nvidia.com/gpu.deploy.*` labels, and pods that already do the job of a part.
 
-Asked before each part starts. Two owners of one job fight without a word, so the part refuses and says whom it found
-and how to decide.
+The sidecar calls `conflicting_pods` before it starts a part: two device plugins, exporters or MIG managers on one
+node would overwrite each other silently, so the part does not start and its message names the pod and the remedy.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ DEPLOY_LABELS = {
     "labels": f"{DEPLOY_LABEL_PREFIX}gpu-feature-discovery",
     "mig": f"{DEPLOY_LABEL_PREFIX}mig-manager",
 }
-"""The operator's labels, which switch our parts too."""
+"""The labels with which the GPU operator switches its operands; they switch our parts too."""
 PLUGIN_OFF_FILE = "device-plugin.off"
-"""The file in the state folder that is there while the plugin, which reads no labels, is switched off."""
+"""File in the state folder that exists while a label disables the plugin. The plugin itself reads no labels."""
 _APPS = {
     "plugin": ("nvidia-device-plugin-daemonset", "nvidia-device-plugin", "nvidia-device-plugin-ds"),
     "exporter": ("nvidia-dcgm-exporter", "dcgm-exporter"),
@@ -39,9 +39,9 @@ def conflicting_pods(pods: Iterable[Mapping[str, Any]]) -> dict[str, str]:
         ):
             continue
         labels = metadata.get("labels") or {}
-        words = {labels.get(name, "") for name in _LABELS}
+        values = {labels.get(name, "") for name in _LABELS}
         for part, apps in _APPS.items():
-            if words.intersection(apps):
+            if values.intersection(apps):
                 found.setdefault(part, f"{metadata.get('namespace')}/{metadata.get('name')}")
     return found
 
@@ -49,12 +49,12 @@ def conflicting_pods(pods: Iterable[Mapping[str, Any]]) -> dict[str, str]:
 def conflict_message(part: str, owner: str) -> str:
     return (
         f"the part {part} does not start: {owner} does its job on this node "
-        f"(remove it, or leave the part out with the label {DEPLOY_LABELS[part]}=false)"
+        f"(remove that pod, or label the node {DEPLOY_LABELS[part]}=false)"
     )
 
 
 def is_disabled_by_label(part: str, labels: Mapping[str, str]) -> bool:
-    """`false` is the user's word, `paused-for-…` a pause by somebody else; nothing and `true` mean on."""
+    """No label and `true` enable a part; `false` and the operator's `paused-for-…` disable it."""
     if labels.get(f"{DEPLOY_LABEL_PREFIX}operands") == "false":
         return True
     return labels.get(DEPLOY_LABELS[part], "true") not in ("", "true")

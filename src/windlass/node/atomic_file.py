@@ -1,4 +1,4 @@
-"""Files that are either as before or entirely new: what one process of the agent leaves for the other to read."""
+"""Writes a file in one step, so that the agent's other process never reads half of it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ from pathlib import Path
 
 def write_atomically(path: Path, data: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
-    beside.write_bytes(data)
-    beside.replace(path)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
+    temporary.write_bytes(data)
+    temporary.replace(path)

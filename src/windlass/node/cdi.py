@@ -1,8 +1,8 @@
-"""CDI specs for the node's GPUs: made from the inventory, checked against the format and the node, then written.
+"""CDI specs for the node's GPUs: built from the inventory, checked against the format and the node, then written.
 
-Written by the plugin process before it advertises devices by CDI name, and again whenever MIG, the driver or device
-numbers change. Names, mounts and hooks follow NVIDIA's generator. A path that doesn't exist or a device node with
-another number would break containers one by one later; here it is an error before the spec is in force.
+`cdi_writer` calls this in the plugin process, before devices are advertised by CDI name and whenever MIG, the
+driver or device numbers change. Names, mounts and hooks follow NVIDIA's generator. A missing path or a device node
+with another number would fail each container later; `check_spec` reports it before the spec is written.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]*")
 class _Strict(
     msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True
 ):
-    """The format's rule: nothing that it doesn't know."""
+    """The format allows no unknown fields."""
 
 
 class CdiNode(_Strict, frozen=True):
@@ -108,31 +108,31 @@ def make_spec(
 
 
 def check_spec(spec: CdiSpec, root: HostRoot) -> None:
-    """Raises an `InputError` for the first thing that is wrong, by the format or on this node."""
+    """Raises an `InputError` for the first error, in the format or on this node."""
     if not _KIND.fullmatch(spec.kind):
         raise InputError(f"{spec.kind!r} is not vendor/class", path="kind")
     if not spec.devices:
         raise InputError("this machine has no such devices", path="devices")
     seen = set()
-    for at, device in enumerate(spec.devices):
+    for index, device in enumerate(spec.devices):
         if not _NAME.fullmatch(device.name) or device.name in seen:
             raise InputError(
-                f"{device.name!r} can't name a device, or is there twice", path=f"devices[{at}].name"
+                f"{device.name!r} is not a valid device name, or is used twice", path=f"devices[{index}].name"
             )
         seen.add(device.name)
-        _check_edits(device.container_edits, root, f"devices[{at}].containerEdits")
+        _check_edits(device.container_edits, root, f"devices[{index}].containerEdits")
     _check_edits(spec.container_edits, root, "containerEdits")
 
 
 def write_spec(spec: CdiSpec, folder: Path) -> Path:
-    """`<vendor>-<class>.json`, replaced as a whole."""
+    """Replaces `<vendor>-<class>.json` in one step."""
     path = folder / f"{spec.kind.replace('/', '-')}.json"
     write_atomically(path, msgspec.json.format(msgspec.json.encode(spec), indent=2))
     return path
 
 
 def read_spec(data: bytes) -> CdiSpec:
-    """A spec as the runtime reads it: strictly."""
+    """Decodes a spec strictly, as the container runtime does."""
     try:
         return msgspec.json.decode(data, type=CdiSpec)
     except msgspec.MsgspecError as error:
@@ -167,19 +167,19 @@ def _all_paths(inventory: Inventory, root: HostRoot) -> list[str]:
 def edits_for(paths: list[str], root: HostRoot) -> CdiEdits:
     nodes, mounts = [], []
     for path in paths:
-        found = root.device_node(path)
-        outside = str(root.path(path))
-        if found is not None and found.is_stand_in:
-            # A simulated device is a plain file: a container gets the file.
-            mounts.append(CdiMount(host_path=outside, container_path=path, options=("bind", "ro")))
+        device_node = root.device_node(path)
+        host_path = str(root.path(path))
+        if device_node is not None and device_node.is_stand_in:
+            # A simulated device is a plain file; mount that file.
+            mounts.append(CdiMount(host_path=host_path, container_path=path, options=("bind", "ro")))
         else:
             nodes.append(
                 CdiNode(
                     path=path,
-                    host_path=outside if outside != path else "",
+                    host_path=host_path if host_path != path else "",
                     type="c",
-                    major=found.major if found else 0,
-                    minor=found.minor if found else 0,
+                    major=device_node.major if device_node else 0,
+                    minor=device_node.minor if device_node else 0,
                     permissions="rw",
                 )
             )
@@ -204,54 +204,54 @@ def _common(root: HostRoot, version: str, hook: str, without_hooks: frozenset[st
 
 
 def _libraries(root: HostRoot, version: str) -> Iterator[str]:
-    """The driver's libraries carry its version in their names."""
+    """The driver's libraries have its version in their names."""
     for folder in LIBRARY_FOLDERS:
-        inside = root.path(folder)
-        for found in sorted(inside.glob(f"*.so.{version}")) if inside.is_dir() else ():
-            yield f"{folder}/{found.name}"
+        host_folder = root.path(folder)
+        for library in sorted(host_folder.glob(f"*.so.{version}")) if host_folder.is_dir() else ():
+            yield f"{folder}/{library.name}"
 
 
 def _hooks(hook: str, libraries: list[str], version: str, without: frozenset[str]) -> tuple[CdiHook, ...]:
     program = Path(hook).name
-    first = (program, "hook") if program == "nvidia-ctk" else (program,)
+    command = (program, "hook") if program == "nvidia-ctk" else (program,)
     links = []
     for path in libraries:
         name = Path(path).name.removesuffix(f".so.{version}")
         if name in ("libcuda", "libnvidia-ml", "libnvidia-ptxjitcompiler", "libnvidia-opencl"):
             links += ["--link", f"{name}.so.{version}::{Path(path).parent}/{name}.so.1"]
     folders = sorted({str(Path(path).parent) for path in libraries})
-    shared = [part for folder in folders for part in ("--folder", folder)]
-    wanted = {"create-symlinks": links, "update-ldcache": shared}
+    folder_arguments = [part for folder in folders for part in ("--folder", folder)]
+    arguments_by_hook = {"create-symlinks": links, "update-ldcache": folder_arguments}
     return tuple(
-        CdiHook(hook_name="createContainer", path=hook, args=(*first, name, *arguments))
-        for name, arguments in wanted.items()
+        CdiHook(hook_name="createContainer", path=hook, args=(*command, name, *arguments))
+        for name, arguments in arguments_by_hook.items()
         if arguments and without.isdisjoint((name, "all"))
     )
 
 
 def _version(devices: list[CdiDevice], common: CdiEdits) -> str:
-    """The lowest that has everything used: old runtimes refuse what is newer than they are."""
+    """The lowest CDI version with everything that is used: old runtimes refuse newer specs."""
     edits = [*(device.container_edits for device in devices), common]
-    needs_host_path = any(node.host_path for each in edits for node in each.device_nodes)
+    needs_host_path = any(node.host_path for edit in edits for node in edit.device_nodes)
     begins_with_digit = any(device.name[0].isdigit() for device in devices)
     return "0.5.0" if needs_host_path or begins_with_digit else "0.3.0"
 
 
 def _check_edits(edits: CdiEdits, root: HostRoot, path: str) -> None:
-    for at, node in enumerate(edits.device_nodes):
+    for index, node in enumerate(edits.device_nodes):
         found = root.device_node(node.path)
-        where = f"{path}.deviceNodes[{at}]"
+        where = f"{path}.deviceNodes[{index}]"
         if found is None:
             raise InputError(f"there is no device node {node.path}", path=where)
         if (found.major, found.minor) != (node.major, node.minor):
             raise InputError(
                 f"{node.path} is {found.major}:{found.minor} and not {node.major}:{node.minor}", path=where
             )
-    for at, mount in enumerate(edits.mounts):
+    for index, mount in enumerate(edits.mounts):
         if not Path(mount.host_path).exists():
-            raise InputError(f"there is no {mount.host_path}", path=f"{path}.mounts[{at}].hostPath")
+            raise InputError(f"there is no {mount.host_path}", path=f"{path}.mounts[{index}].hostPath")
         if not mount.container_path.startswith("/"):
-            raise InputError("must be absolute", path=f"{path}.mounts[{at}].containerPath")
-    for at, hook in enumerate(edits.hooks):
+            raise InputError("must be absolute", path=f"{path}.mounts[{index}].containerPath")
+    for index, hook in enumerate(edits.hooks):
         if not root.exists(hook.path):
-            raise InputError(f"there is no {hook.path}", path=f"{path}.hooks[{at}].path")
+            raise InputError(f"there is no {hook.path}", path=f"{path}.hooks[{index}].path")

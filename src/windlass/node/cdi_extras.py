@@ -1,7 +1,6 @@
-"""CDI specs for what may come with GPUs: IMEX channels, GPUDirect Storage, GDRCopy, and the network cards of MOFED.
+"""CDI specs for devices that accompany GPUs: IMEX channels, GPUDirect Storage, GDRCopy and MOFED network cards.
 
-Made for what the configuration switches on; `plugin.allocate` names them to containers, `cdi_writer` checks and writes
-them beside the spec of the GPUs.
+`cdi_writer` writes the specs that the configuration enables; `plugin.allocate` passes their names to containers.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ VERSION = "0.5.0"
 
 
 class Extra(msgspec.Struct, frozen=True):
-    """Which device nodes belong to a kind, and which files its library looks at."""
+    """The device nodes of one kind, and the files that its library needs."""
 
     nodes: tuple[str, ...]
     files: tuple[str, ...] = ()
@@ -34,12 +33,12 @@ _EXTRAS = {
 
 
 def present_imex_channels(config: PluginConfig, root: HostRoot) -> tuple[int, ...]:
-    """The wanted IMEX channels that this machine has; an `InputError` where one is required and isn't there."""
+    """The configured IMEX channels that exist here; an `InputError` if a required one is missing."""
     found = tuple(
-        each for each in config.imex_channel_ids if root.device_node(channel_path(each)) is not None
+        channel for channel in config.imex_channel_ids if root.device_node(channel_path(channel)) is not None
     )
     if config.imex_required and found != config.imex_channel_ids:
-        missing = next(each for each in config.imex_channel_ids if each not in found)
+        missing = next(channel for channel in config.imex_channel_ids if channel not in found)
         raise InputError(
             f"there is no {channel_path(missing)}",
             path="imex.required",
@@ -53,7 +52,7 @@ def channel_path(channel: int) -> str:
 
 
 def extra_specs(config: PluginConfig, root: HostRoot, vendor: str) -> Iterator[CdiSpec]:
-    """A spec for each kind that is switched on; one without devices where the machine has none of it."""
+    """One spec per enabled kind, without devices if the machine has none of them."""
     switches = {
         "gds": config.gds_enabled,
         "mofed": config.mofed_enabled,
@@ -61,18 +60,18 @@ def extra_specs(config: PluginConfig, root: HostRoot, vendor: str) -> Iterator[C
     }
     for name, extra in _EXTRAS.items():
         if switches[name]:
-            yield CdiSpec(cdi_version=VERSION, kind=f"{vendor}/{name}", devices=_all(extra, root))
+            yield CdiSpec(cdi_version=VERSION, kind=f"{vendor}/{name}", devices=_devices_of_kind(extra, root))
     channels = present_imex_channels(config, root)
     if channels:
-        paths = {str(each): [channel_path(each)] for each in channels}
-        paths["all"] = [path for one in paths.values() for path in one]
+        paths = {str(channel): [channel_path(channel)] for channel in channels}
+        paths["all"] = [channel_path(channel) for channel in channels]
         devices = (
-            CdiDevice(name=name, container_edits=edits_for(each, root)) for name, each in paths.items()
+            CdiDevice(name=name, container_edits=edits_for(nodes, root)) for name, nodes in paths.items()
         )
         yield CdiSpec(cdi_version=VERSION, kind=f"{vendor}/imex-channel", devices=tuple(devices))
 
 
-def _all(extra: Extra, root: HostRoot) -> tuple[CdiDevice, ...]:
+def _devices_of_kind(extra: Extra, root: HostRoot) -> tuple[CdiDevice, ...]:
     nodes = [path for pattern in extra.nodes for path in root.glob(pattern)]
     if not nodes:
         return ()

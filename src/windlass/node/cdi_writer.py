@@ -1,7 +1,7 @@
-"""Keeps the CDI specs in force in step with the hardware: made anew, checked, and written only if they are right.
+"""Keeps the CDI spec files in step with the hardware: built again, checked, and written only if correct.
 
-Called by the plugin process once per round, before devices are advertised under CDI names. A spec that doesn't hold
-leaves the last good one where it is, and is told once.
+The plugin process calls `sync` once per round, before devices are advertised under CDI names. If a spec fails the
+check, the last good file stays and the error is logged once.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ class CdiWriter:
         self._log = log
         self._without_hooks = frozenset(without_hooks)
         self._written: dict[str, CdiSpec] = {}
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
 
     def sync(self, inventory: Inventory, config: PluginConfig) -> None:
         if not any(strategy.startswith("cdi-") for strategy in config.device_list_strategy):
             return
-        wrong: set[str] = set()
+        errors: set[str] = set()
         try:
             for spec in self._specs(inventory, config):
-                wrong |= self._put(spec)
+                errors |= self._write_if_changed(spec)
         except InputError as error:
-            wrong.add(str(error))
-        for line in sorted(wrong - self._told):
+            errors.add(str(error))
+        for line in sorted(errors - self._logged):
             self._log(f"the last good CDI spec stays in force: {line}")
-        self._told = wrong
+        self._logged = errors
 
     def _specs(self, inventory: Inventory, config: PluginConfig) -> Iterator[CdiSpec]:
         hook = config.nvidia_ctk_path if self._root.exists(config.nvidia_ctk_path) else ""
@@ -50,8 +50,8 @@ class CdiWriter:
         )
         yield from extra_specs(config, self._root, CDI_VENDOR)
 
-    def _put(self, spec: CdiSpec) -> set[str]:
-        """Writes what is new; what is wrong with it, if anything."""
+    def _write_if_changed(self, spec: CdiSpec) -> set[str]:
+        """Writes a new or changed spec; returns its errors."""
         if spec == self._written.get(spec.kind):
             return set()
         try:

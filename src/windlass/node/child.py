@@ -1,6 +1,7 @@
-"""One process of the agent: `python -m windlass.node.child plugin|beside OPTIONS`, started by the supervisor.
+"""Entry point of one agent process: `python -m windlass.node.child plugin|sidecar OPTIONS`, started by the
+supervisor.
 
-The options are `AgentOptions` as JSON, read once by `windlass node run`, which has refused what is wrong with them.
+OPTIONS is `AgentOptions` as JSON; `windlass node run` has validated it already.
 """
 
 from __future__ import annotations
@@ -12,13 +13,13 @@ from windlass.node.leave_out import skip_unused_imports
 
 
 def main(name: str, options: str) -> int:
-    choices = json.loads(options)
+    raw_options = json.loads(options)
     skip_unused_imports(
-        tls=name != "plugin" and bool(not choices["without_api"] or choices["web_config_file"])
+        tls=name != "plugin" and bool(not raw_options["without_api"] or raw_options["web_config_file"])
     )
     from windlass.node.agent import decode_options, run_plugin, run_sidecar
 
-    run = {"plugin": run_plugin, "beside": run_sidecar}[name]
+    run = {"plugin": run_plugin, "sidecar": run_sidecar}[name]
     return run(decode_options(options))
 
 

@@ -1,8 +1,8 @@
-"""The device plugin's configuration as the agent follows it: read at the start, read again when the file changes.
+"""The device plugin's configuration: read at the start, and again when the file changes.
 
-At the first start a wrong configuration is an error; later the last good one stays in force and the mistake is told
-once. The file is YAML or JSON and is found by `--config-file` or `CONFIG_FILE`, or is one of several by name
-(`named_configs`).
+Both agent processes call `reload_if_changed` each round. A wrong configuration is an error at the first start;
+later the last good one stays in force and the error is logged once. The file is YAML or JSON, given by
+`--config-file` or `CONFIG_FILE`, or one of several by name (`named_configs`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from windlass.sharing.plugin_config import PluginConfig, resolve_config
 
 
 def read_yaml(path: Path) -> Any:
-    """The one document of a file; None for an empty one."""
+    """The only document of a file; None for an empty file."""
     from windlass.dump.yaml_documents import read_documents  # only where there is a file to read
 
     try:
@@ -45,62 +45,61 @@ class ConfigSource:
         last_good_copy: Path | None = None,
         is_restart: bool = False,
     ) -> None:
-        """`copy` is where the file in force is kept, for the next process of the same agent (`again`)."""
-        self._place = location
-        self._copy = last_good_copy
-        self._again = is_restart
+        """`last_good_copy`: where the file in force is kept for the agent's next process (`is_restart`)."""
+        self._location = location
+        self._last_good_copy = last_good_copy
+        self._is_restart = is_restart
         self._environment = environment
         self._flags = flags
         self._honor_renames = honor_renames
         self._log = log
-        self._seen = self._look()
-        self.config = self._first()
+        self._version = self._current_version()
+        self.config = self._read_at_start()
         self._warn()
 
     def reload_if_changed(self) -> PluginConfig:
-        """The configuration that is in force now."""
-        seen = self._look()
-        if seen != self._seen:
-            self._seen = seen
+        """The configuration in force now."""
+        version = self._current_version()
+        if version != self._version:
+            self._version = version
             try:
                 self.config = self._read()
             except InputError as error:
                 self._log(f"the last good configuration stays in force: {error}")
             else:
-                self._log(f"the configuration has changed{self._in_words()}")
+                self._log(f"the configuration has changed{self._describe_choice()}")
                 self._warn()
         return self.config
 
-    def _first(self) -> PluginConfig:
-        """At the start. A process that died leaves its successor the configuration that it had, and an agent, by name,
-        the one of those that were named."""
+    def _read_at_start(self) -> PluginConfig:
+        """Falls back to the predecessor's copy after a restart, or to the named config that was last in force."""
         try:
             return self._read()
         except InputError as error:
-            good = self._place.last_good() if isinstance(self._place, NamedConfigs) else None
-            if self._again and self._copy is not None and self._copy.exists():
-                good = self._copy
-            if good is None:
+            last_good = self._location.last_good() if isinstance(self._location, NamedConfigs) else None
+            if self._is_restart and self._last_good_copy is not None and self._last_good_copy.exists():
+                last_good = self._last_good_copy
+            if last_good is None:
                 raise
-            config = self._resolve(good)
-            self._log(f"the last good configuration ({good}) stays in force: {error}")
+            config = self._resolve(last_good)
+            self._log(f"the last good configuration ({last_good}) stays in force: {error}")
             return config
 
     def _read(self) -> PluginConfig:
         path = self._path()
         config = self._resolve(path)
-        self._keep(path)
+        self._record_last_good(path)
         return config
 
-    def _keep(self, path: Path | None) -> None:
-        """For later processes; without it they have only what the file says then."""
+    def _record_last_good(self, path: Path | None) -> None:
+        """For later processes; without it they can only read the file as it is then."""
         try:
-            if isinstance(self._place, NamedConfigs):
-                self._place.record_last_good(path)
-            if self._copy is not None:
-                write_atomically(self._copy, path.read_bytes() if path is not None else b"")
+            if isinstance(self._location, NamedConfigs):
+                self._location.record_last_good(path)
+            if self._last_good_copy is not None:
+                write_atomically(self._last_good_copy, path.read_bytes() if path is not None else b"")
         except OSError as error:
-            self._log(f"the configuration can't be kept for the next start: {error}")
+            self._log(f"the configuration can't be saved for the next start: {error}")
 
     def _resolve(self, path: Path | None) -> PluginConfig:
         raw = read_yaml(path) if path is not None else None
@@ -110,23 +109,20 @@ class ConfigSource:
             raise error.with_context(file=str(path or "")) from None
 
     def _path(self) -> Path | None:
-        return self._place.choose() if isinstance(self._place, NamedConfigs) else self._place
+        return self._location.choose() if isinstance(self._location, NamedConfigs) else self._location
 
     def _warn(self) -> None:
         for warning in self.config.warnings:
             self._log(f"warning: {warning}")
 
-    def _in_words(self) -> str:
-        if not isinstance(self._place, NamedConfigs):
+    def _describe_choice(self) -> str:
+        if not isinstance(self._location, NamedConfigs):
             return ""
         path = self._path()
-        return f": {path.name} is in force" if path is not None else ": none of the named ones is in force"
+        return f": {path.name} is in force" if path is not None else ": no named config is in force"
 
-    def _look(self) -> object:
-        """Tells one state of things from the next: which file, and what its content is known by.
-
-        A ConfigMap's file is a link that is turned to another: the target counts.
-        """
+    def _current_version(self) -> object:
+        """Identifies the file and its content. A ConfigMap's file is a symlink, so the target's stat counts."""
         try:
             path = self._path()
         except InputError as error:
@@ -134,7 +130,7 @@ class ConfigSource:
         if path is None:
             return None
         try:
-            found = path.stat()
+            status = path.stat()
         except OSError:
             return str(path)
-        return str(path), found.st_mtime_ns, found.st_ino, found.st_size
+        return str(path), status.st_mtime_ns, status.st_ino, status.st_size

@@ -1,8 +1,9 @@
-"""Devices that nobody is given while they are cut anew: the MIG manager asks, the plugin tells the kubelet.
+"""Keeps devices from being allocated while MIG changes them: the MIG manager asks, the plugin tells the kubelet.
 
-A change of layout takes seconds, and what was free when it was planned may be given to a pod in the middle of it. So
-the process beside the plugin leaves the devices that will go in a file, the plugin shows them as unhealthy and says
-that it did, and only then is it looked once more who holds what. Word of a process that is gone counts no longer.
+A layout change takes seconds, and a device that was free when it was planned may be allocated in the middle of it.
+So the sidecar writes the UUIDs to a file; the plugin reports them as unhealthy to the kubelet and acknowledges in a
+second file; then the MIG manager checks once more which pods hold devices. A request of a process that has died is
+ignored.
 """
 
 from __future__ import annotations
@@ -17,32 +18,32 @@ import msgspec
 
 from windlass.node.atomic_file import write_atomically
 
-CORDON_REASON = "it is being cut anew"
-REQUEST_FILE, ACKNOWLEDGED_FILE = "held-back.json", "held-back.done.json"
+CORDON_REASON = "its MIG layout is being changed"
+REQUEST_FILE, ACKNOWLEDGED_FILE = "device-cordon.json", "device-cordon.done.json"
 ACKNOWLEDGE_TIMEOUT_SECONDS = 5.0
-"""A plugin that takes longer isn't there, and then the kubelet can give nothing away either."""
+"""A plugin that takes longer is not running, and without it the kubelet can't allocate either."""
 KUBELET_SECONDS = 0.3
-"""For the kubelet to read what it was sent."""
+"""How long the kubelet gets to read the list that it was sent."""
 POLL_SECONDS = 0.02
 
 
 class CordonRequest(msgspec.Struct, frozen=True):
     pid: int
-    """Of who asks."""
+    """The process that asks."""
     uuids: frozenset[str]
 
 
 @contextmanager
 def cordon_devices(state: Path, uuids: frozenset[str], *, has_plugin: bool = True) -> Iterator[None]:
-    """Inside, the kubelet gives none of the devices to anybody."""
+    """While the context is open, the kubelet allocates none of the devices."""
     if not uuids or not has_plugin:
         yield
         return
-    word = CordonRequest(os.getpid(), uuids)
-    write_atomically(state / REQUEST_FILE, msgspec.json.encode(word))
+    request = CordonRequest(os.getpid(), uuids)
+    write_atomically(state / REQUEST_FILE, msgspec.json.encode(request))
     try:
-        end = time.monotonic() + ACKNOWLEDGE_TIMEOUT_SECONDS
-        while _read(state / ACKNOWLEDGED_FILE) != word and time.monotonic() < end:
+        deadline = time.monotonic() + ACKNOWLEDGE_TIMEOUT_SECONDS
+        while _read(state / ACKNOWLEDGED_FILE) != request and time.monotonic() < deadline:
             time.sleep(POLL_SECONDS)
         time.sleep(KUBELET_SECONDS)
         yield
@@ -55,20 +56,20 @@ class DeviceCordon:
 
     def __init__(self, state: Path) -> None:
         self._state = state
-        self._told: CordonRequest | None = None
-        (state / ACKNOWLEDGED_FILE).unlink(missing_ok=True)  # what another plugin told, this one hasn't
+        self._acknowledged: CordonRequest | None = None
+        (state / ACKNOWLEDGED_FILE).unlink(missing_ok=True)  # it belongs to an earlier plugin process
 
     def requested(self) -> CordonRequest | None:
-        word = _read(self._state / REQUEST_FILE)
-        return word if word is not None and _is_alive(word.pid) else None
+        request = _read(self._state / REQUEST_FILE)
+        return request if request is not None and _is_alive(request.pid) else None
 
     def acknowledge(self, request: CordonRequest | None) -> None:
-        """The kubelet was told of them."""
-        if request is not None and request != self._told:
+        """To be called when the kubelet has the list with these devices unhealthy."""
+        if request is not None and request != self._acknowledged:
             write_atomically(self._state / ACKNOWLEDGED_FILE, msgspec.json.encode(request))
-        elif request is None and self._told is not None:
+        elif request is None and self._acknowledged is not None:
             (self._state / ACKNOWLEDGED_FILE).unlink(missing_ok=True)
-        self._told = request
+        self._acknowledged = request
 
 
 def _read(path: Path) -> CordonRequest | None:

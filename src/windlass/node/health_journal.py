@@ -1,7 +1,7 @@
-"""What the plugin process knows about health, in a file that the rest of the agent reads.
+"""The health state of the plugin process, in a file that the rest of the agent reads.
 
-The plugin writes it after every change; the reporter makes node Events and annotations of it, the exporter metrics. The
-file is replaced as a whole, so a reader never sees half of it, and a dead reader never holds the plugin up.
+The plugin writes it after every change; `reporter` turns it into node Events and annotations, the exporter into
+metrics. The file is replaced in one step, so readers never see half of it and can't block the plugin.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import msgspec
 from windlass.node.atomic_file import write_atomically
 from windlass.node.health import HealthChange
 
-MOST_CHANGES = 200
+MAX_CHANGES = 200
 
 
 class HealthJournalEntry(msgspec.Struct, frozen=True):
@@ -22,27 +22,27 @@ class HealthJournalEntry(msgspec.Struct, frozen=True):
 
 
 class HealthJournal(msgspec.Struct, kw_only=True):
-    """The state now, and the latest changes by number."""
+    """The current state, and the latest changes by number."""
 
     unhealthy: dict[str, str] = {}
-    """Why each device can't be used, in a person's words."""
+    """Why each unhealthy device can't be used, by UUID."""
     actions: dict[str, str] = {}
-    """What would help each of them."""
+    """What to do about each of them."""
     ailments: dict[str, list[str]] = {}
-    """The same in kinds: `xid-48`, `heat`."""
+    """Their kinds of problems: `xid-48`, `heat`."""
     entries: list[HealthJournalEntry] = []
     last: int = 0
 
     def add(self, change: HealthChange) -> None:
         self.last += 1
-        self.entries = [*self.entries, HealthJournalEntry(self.last, change)][-MOST_CHANGES:]
+        self.entries = [*self.entries, HealthJournalEntry(self.last, change)][-MAX_CHANGES:]
 
     def since(self, number: int) -> list[HealthJournalEntry]:
         return [entry for entry in self.entries if entry.number > number]
 
 
 def read_journal(path: Path) -> HealthJournal:
-    """Empty where there is none, or none that can be read."""
+    """Empty if the file is missing or can't be decoded."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=HealthJournal)
     except (OSError, msgspec.MsgspecError):

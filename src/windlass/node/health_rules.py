@@ -1,6 +1,6 @@
-"""When something about a GPU counts against it: thresholds, and what a user wants ignored or counted.
+"""Thresholds and overrides of GPU health: when a reading or an Xid makes a device unhealthy.
 
-Made from the environment by the plugin process; asked by `health`.
+The plugin process builds the rules from its environment; `health` applies them.
 """
 
 from __future__ import annotations
@@ -12,26 +12,24 @@ import msgspec
 from windlass.node.xid import lookup_xid
 
 _EVERY_XID = ("all", "xids")
-LONGEST_NUMBER = 9
+MAX_DIGITS = 9
 
 
 class HealthRules(msgspec.Struct, frozen=True, kw_only=True):
-    """When something counts."""
-
     quiet_seconds: float = 30.0
-    """After the last fatal Xid, before the validator is asked again."""
+    """Seconds after the last fatal Xid before the validator runs again."""
     throttled_seconds: float = 60.0
-    """Of being slowed down by heat or a power brake without a break."""
+    """Seconds of uninterrupted slowdown by heat or the power brake that make a GPU unhealthy."""
     replays_per_minute: float = 600.0
     link_errors_per_minute: float = 60.0
     ignored_xids: frozenset[int] = frozenset()
-    """Not even told."""
+    """These are not even logged."""
     counted_xids: frozenset[int] = frozenset()
-    """Fatal whatever the catalogue says, and whatever is ignored."""
+    """Fatal even if the catalogue says otherwise or they are ignored too."""
     ignores_all_xids: bool = False
     counts_all_xids: bool = False
     watches_readings: bool = True
-    """Counters, throttling and links; a GPU that is lost counts in any case."""
+    """Whether counters, throttling and links count. A lost GPU is always unhealthy."""
 
     def is_ignored(self, code: int) -> bool:
         return not self._is_forced(code) and (self.ignores_all_xids or code in self.ignored_xids)
@@ -49,34 +47,34 @@ def health_rules_from_environment(
     rules: HealthRules | None = None,
     log: Callable[[str], None] = lambda line: None,
 ) -> HealthRules:
-    """The original's two variables, comma-separated: Xids to ignore, and Xids to count after all.
+    """NVIDIA's two variables, comma-separated: Xids to ignore and Xids to count.
 
-    Either may say `xids` or `all`; to ignore `all` switches the other checks off too. What is counted by its number
-    counts also where everything is ignored.
+    Either may contain `xids` or `all`; ignoring `all` disables the checks of readings too. An Xid that is counted
+    by number counts even if all are ignored.
     """
-    off = _words(environment, "DP_DISABLE_HEALTHCHECKS", log)
-    on = _words(environment, "DP_ENABLE_HEALTHCHECKS", log)
+    disabled = _items(environment, "DP_DISABLE_HEALTHCHECKS", log)
+    enabled = _items(environment, "DP_ENABLE_HEALTHCHECKS", log)
     return msgspec.structs.replace(
         rules or HealthRules(),
-        ignored_xids=_numbers(off),
-        counted_xids=_numbers(on),
-        ignores_all_xids=not off.isdisjoint(_EVERY_XID),
-        counts_all_xids=not on.isdisjoint(_EVERY_XID),
-        watches_readings="all" not in off,
+        ignored_xids=_xids(disabled),
+        counted_xids=_xids(enabled),
+        ignores_all_xids=not disabled.isdisjoint(_EVERY_XID),
+        counts_all_xids=not enabled.isdisjoint(_EVERY_XID),
+        watches_readings="all" not in disabled,
     )
 
 
-def _words(environment: Mapping[str, str], variable: str, log: Callable[[str], None]) -> frozenset[str]:
-    words = frozenset(word.strip().lower() for word in environment.get(variable, "").split(","))
-    for word in sorted(words.difference(_EVERY_XID, ("",))):
-        if not _is_number(word):
-            log(f"warning: {variable}: ignoring malformed Xid value {word[:64]!r}")
-    return words
+def _items(environment: Mapping[str, str], variable: str, log: Callable[[str], None]) -> frozenset[str]:
+    items = frozenset(item.strip().lower() for item in environment.get(variable, "").split(","))
+    for item in sorted(items.difference(_EVERY_XID, ("",))):
+        if not _is_xid(item):
+            log(f"warning: {variable}: ignoring malformed Xid value {item[:64]!r}")
+    return items
 
 
-def _numbers(words: frozenset[str]) -> frozenset[int]:
-    return frozenset(int(word) for word in words if _is_number(word))
+def _xids(items: frozenset[str]) -> frozenset[int]:
+    return frozenset(int(item) for item in items if _is_xid(item))
 
 
-def _is_number(word: str) -> bool:
-    return word.isascii() and word.isdigit() and len(word) <= LONGEST_NUMBER
+def _is_xid(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS

@@ -1,8 +1,8 @@
-"""The node's file surfaces, behind a root that can be moved: `/dev`, `/proc/driver/nvidia`, `/sys/bus/pci`, `/run`.
+"""The node's files under a root that can be moved: `/dev`, `/proc/driver/nvidia`, `/sys/bus/pci`, `/run`.
 
-Back ends, CDI, validator and plugin read device nodes and PCI facts only through here, so that a container can mount
-the host elsewhere and a test can make a machine out of a folder. A simulated device node is a plain file whose text is
-`char 195:0`: it stands in for the node that a test may not be allowed to make.
+Back ends, CDI, validator and plugin read device nodes and PCI data only through `HostRoot`, so that a container can
+mount the host elsewhere and a test can build a machine in a folder. A simulated device node is a plain file with
+the text `char 195:0`, since tests may not be allowed to create device nodes.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ _STAND_IN = re.compile(r"char (\d{1,5}):(\d{1,7})\s*")
 
 @dataclass(frozen=True)
 class DeviceNode:
-    """A character device, or the file that stands in for it."""
+    """A character device, or the plain file that stands in for it."""
 
     path: str
-    """As a container sees it: `/dev/nvidia0`."""
+    """The path inside a container: `/dev/nvidia0`."""
     major: int
     minor: int
     is_stand_in: bool = False
@@ -44,7 +44,7 @@ class HostRoot:
         self.dev_root = Path(dev) if dev is not None else self.root
 
     def path(self, host_path: str) -> Path:
-        """Where a path of the host is from here."""
+        """Maps a path of the host to a path that this process can open."""
         base = self.dev_root if host_path == "/dev" or host_path.startswith("/dev/") else self.root
         return base / host_path.lstrip("/")
 
@@ -54,24 +54,26 @@ class HostRoot:
     def glob(self, pattern: str) -> list[str]:
         """Paths of the host that match a pattern in their last part, sorted."""
         folder, _, name = pattern.rpartition("/")
-        inside = self.path(folder)
-        return sorted(f"{folder}/{found.name}" for found in inside.glob(name)) if inside.is_dir() else []
+        host_folder = self.path(folder)
+        return (
+            sorted(f"{folder}/{path.name}" for path in host_folder.glob(name)) if host_folder.is_dir() else []
+        )
 
     def read(self, host_path: str) -> str:
-        """The text of a file, stripped; empty where it can't be read."""
+        """The text of a file, stripped; empty if it can't be read."""
         try:
             return self.path(host_path).read_text(encoding="utf-8", errors="replace").strip()
         except OSError:
             return ""
 
     def device_node(self, host_path: str) -> DeviceNode | None:
-        """The device node at a path, or None where there is none."""
+        """The device node at a path; None if there is none."""
         try:
-            found = self.path(host_path).stat()
+            status = self.path(host_path).stat()
         except OSError:
             return None
-        if stat.S_ISCHR(found.st_mode):
-            return DeviceNode(host_path, os.major(found.st_rdev), os.minor(found.st_rdev))
+        if stat.S_ISCHR(status.st_mode):
+            return DeviceNode(host_path, os.major(status.st_rdev), os.minor(status.st_rdev))
         match = _STAND_IN.fullmatch(self.read(host_path))
         return DeviceNode(host_path, int(match[1]), int(match[2]), is_stand_in=True) if match else None
 
@@ -80,29 +82,29 @@ class HostRoot:
         found = []
         folder = self.path("/sys/bus/pci/devices")
         for device in sorted(folder.iterdir()) if folder.is_dir() else ():
-            if self._pci_fact(device.name, "vendor").lower() != NVIDIA_VENDOR:
+            if self._read_pci_attribute(device.name, "vendor").lower() != NVIDIA_VENDOR:
                 continue
             pci_class = self.pci_class(device.name)
-            if _number(pci_class, 16, 0) >> 16 == DISPLAY_CLASS:
+            if _parse_int(pci_class, 16, 0) >> 16 == DISPLAY_CLASS:
                 found.append(PciGpu(device.name.lower(), pci_class, self.numa_of(device.name)))
         return tuple(found)
 
     def numa_of(self, bus_id: str) -> int:
-        """-1 where the machine doesn't say."""
-        return _number(self._pci_fact(bus_id, "numa_node"), 10, -1)
+        """The NUMA node of a PCI device; -1 if unknown."""
+        return _parse_int(self._read_pci_attribute(bus_id, "numa_node"), 10, -1)
 
     def pci_config(self, bus_id: str) -> bytes:
-        """The configuration space: 64 bytes of it for the unprivileged, nothing where it can't be read."""
+        """The PCI configuration space: 64 bytes if unprivileged, empty if it can't be read."""
         try:
             return self.path(f"/sys/bus/pci/devices/{bus_id}/config").read_bytes()
         except OSError:
             return b""
 
     def pci_class(self, bus_id: str) -> str:
-        return self._pci_fact(bus_id, "class") or "0x000000"
+        return self._read_pci_attribute(bus_id, "class") or "0x000000"
 
     def capability_minor(self, minor: int, gpu_instance: int, compute_instance: int | None = None) -> int:
-        """Minor number of the `/dev/nvidia-caps` node that gives access to an instance; -1 where there is none."""
+        """Minor number of the `/dev/nvidia-caps` node that gives access to an instance; -1 if there is none."""
         where = f"/proc/driver/nvidia/capabilities/gpu{minor}/mig/gi{gpu_instance}"
         if compute_instance is not None:
             where += f"/ci{compute_instance}"
@@ -112,12 +114,12 @@ class HostRoot:
     def boot_id(self) -> str:
         return self.read("/proc/sys/kernel/random/boot_id")
 
-    def _pci_fact(self, bus_id: str, name: str) -> str:
+    def _read_pci_attribute(self, bus_id: str, name: str) -> str:
         return self.read(f"/sys/bus/pci/devices/{bus_id}/{name}")
 
 
-def _number(text: str, base: int, otherwise: int) -> int:
+def _parse_int(text: str, base: int, default: int) -> int:
     try:
         return int(text, base)
     except ValueError:
-        return otherwise
+        return default

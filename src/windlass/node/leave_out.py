@@ -1,8 +1,7 @@
-"""What libraries would load into the agent's processes, and the agent never uses: several megabytes on every node.
+"""Keeps modules that the agent never uses out of its processes: several megabytes on every node.
 
-Called by `child` before anything else is imported. OpenSSL is made to look as if it weren't there, which its users are
-prepared for; parts that are imported and never called are empty modules. The tests run the agent's real processes this
-way.
+`child` calls this before any other import. OpenSSL is made to look absent, which its users handle; modules that are
+imported and never called become empty ones. Tests run the agent's real processes this way.
 """
 
 from __future__ import annotations
@@ -13,9 +12,9 @@ from types import ModuleType
 
 NEVER_CALLED = ("grpc.aio",)
 PURE_PYTHON = ("google.protobuf.internal.python_message", "google.protobuf.text_format")
-"""The other way to do what protobuf's compiled half does."""
+"""The pure Python implementation, which is unused if protobuf's compiled one is there."""
 OPENSSL = ("ssl", "_hashlib")
-"""asyncio, which gRPC loads, does without the one; `hashlib` has code of its own for the other."""
+"""asyncio, which gRPC imports, works without `ssl`; `hashlib` falls back to its own code without `_hashlib`."""
 
 
 def skip_unused_imports(*, tls: bool) -> None:
@@ -24,4 +23,4 @@ def skip_unused_imports(*, tls: bool) -> None:
     for name in empty:
         sys.modules.setdefault(name, ModuleType(name))
     for name in () if tls else OPENSSL:
-        sys.modules.setdefault(name, None)  # type: ignore[arg-type]  # Python's own way to say "there is none"
+        sys.modules.setdefault(name, None)  # type: ignore[arg-type]  # None makes `import` raise ImportError

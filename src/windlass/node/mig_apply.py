@@ -1,8 +1,8 @@
-"""Carries a MIG plan out on the hardware, step by step, and back again where a step fails.
+"""Executes MIG plans on the hardware step by step, and rolls back if a step fails.
 
-Fed with `GpuPlan`s by the MIG manager; calls the device back end. Every step has its opposite: when one fails, those
-already done are undone in reverse order, so that the GPU has the layout that it had. A change of mode that waits for a
-reset gets one, of this GPU alone. What could not be undone is part of the error.
+The MIG manager passes `GpuPlan`s; this calls the device back end. Every step has an inverse: after a failure, the
+steps already done are undone in reverse order, so that the GPU gets its former layout back. A mode change that
+needs a reset resets that GPU only. Steps that could not be undone are named in the error.
 """
 
 from __future__ import annotations
@@ -17,20 +17,22 @@ Report = Callable[[str], None]
 
 
 def apply_plans(backend: DeviceBackend, plans: Sequence[GpuPlan], report: Report = lambda line: None) -> None:
-    """All plans, GPU after GPU; a `DeviceError` where one failed, after everything was rolled back."""
-    refused = [f"GPU {plan.index}: {plan.refusal}" for plan in plans if plan.refusal]
-    if refused:
-        raise DeviceError("; ".join(refused))
+    """Executes all plans, GPU by GPU. Raises a `DeviceError` after a failure and its rollback."""
+    refusals = [f"GPU {plan.index}: {plan.refusal}" for plan in plans if plan.refusal]
+    if refusals:
+        raise DeviceError("; ".join(refusals))
     done: list[tuple[str, Step]] = []
     for plan in plans:
         for step in plan.steps:
             try:
-                _carry_out(backend, plan.uuid, step)
-            except Exception as error:  # also a mistake of ours must not leave a GPU half cut
+                _execute(backend, plan.uuid, step)
+            except Exception as error:  # also a bug must not leave a GPU with half a layout
                 report(f"GPU {plan.index}: {describe_step(step)} failed: {error}")
                 stuck = _undo(backend, done, report)
-                left = f"; not rolled back: {'; '.join(stuck)}" if stuck else "; rolled back"
-                raise DeviceError(f"GPU {plan.index}: {describe_step(step)}: {error}{left}") from None
+                rollback_note = f"; not rolled back: {'; '.join(stuck)}" if stuck else "; rolled back"
+                raise DeviceError(
+                    f"GPU {plan.index}: {describe_step(step)}: {error}{rollback_note}"
+                ) from None
             done.append((plan.uuid, step))
             report(f"GPU {plan.index}: {describe_step(step)}")
 
@@ -45,12 +47,12 @@ def describe_step(step: Step) -> str:
             return f"MIG mode {'on' if enabled else 'off'}"
 
 
-def _carry_out(backend: DeviceBackend, uuid: str, step: Step) -> None:
+def _execute(backend: DeviceBackend, uuid: str, step: Step) -> None:
     match step:
         case Create(profile, start):
             backend.create_instance(uuid, profile, start)
         case Destroy(_, profile, start):
-            # Not by the number in the plan: an instance that a rollback made again has another.
+            # Not by the plan's number: an instance that a rollback created again has a new one.
             backend.destroy_instance(uuid, _instance_at(_gpu(backend, uuid), profile, start))
         case SetMode(enabled):
             _set_mode(backend, uuid, enabled)
@@ -61,26 +63,26 @@ def _set_mode(backend: DeviceBackend, uuid: str, enabled: bool) -> None:
         try:
             backend.reset(uuid)
         except DeviceError as error:
-            # Leave nothing pending: the next reboot would otherwise change the mode behind everybody's back.
+            # Leave nothing pending: otherwise the next reboot would change the mode unexpectedly.
             backend.set_mig_mode(uuid, not enabled)
             raise DeviceError(f"the reset that it needs failed: {error}") from None
     if _gpu(backend, uuid).mig_enabled != enabled:
-        raise DeviceError("the driver accepted it and didn't do it; the node has to be rebooted")
+        raise DeviceError("the driver accepted the MIG mode and did not change it; reboot the node")
 
 
 def _undo(backend: DeviceBackend, done: Sequence[tuple[str, Step]], report: Report) -> list[str]:
     stuck = []
     for uuid, step in reversed(done):
-        opposite = _opposite(step)
+        inverse = _inverse(step)
         try:
-            _carry_out(backend, uuid, opposite)
-            report(f"{uuid}: rolled back: {describe_step(opposite)}")
+            _execute(backend, uuid, inverse)
+            report(f"{uuid}: rolled back: {describe_step(inverse)}")
         except DeviceError as error:
-            stuck.append(f"{describe_step(opposite)}: {error}")
+            stuck.append(f"{describe_step(inverse)}: {error}")
     return stuck
 
 
-def _opposite(step: Step) -> Step:
+def _inverse(step: Step) -> Step:
     match step:
         case Create(profile, start):
             return Destroy(-1, profile, start)
@@ -99,7 +101,7 @@ def _gpu(backend: DeviceBackend, uuid: str) -> Gpu:
 
 def _instance_at(gpu: Gpu, profile: str, start: int) -> int:
     for instance in gpu.instances:
-        # The profile of a GPU instance whose compute is cut stands behind the `c.`.
+        # `1c.3g.40gb` is a compute instance of GPU instance profile `3g.40gb`.
         if instance.start == start and instance.profile.rpartition("c.")[2] == profile.rpartition("c.")[2]:
             return instance.gpu_instance
     raise DeviceError(f"there is no {profile} at slice {start}")

@@ -1,9 +1,10 @@
-"""Follows the node's label `nvidia.com/mig.config`: cuts the GPUs as it names, and says how that went.
+"""Follows the node's label `nvidia.com/mig.config`: changes the GPUs' MIG layout accordingly and reports the
+result.
 
-Runs in the process beside the plugin, fed with the node as it changes. The states are NVIDIA's (`pending`, then
-`success` or `failed`); the reason of a failure, or the plan that was carried out, is in an annotation. Pods that hold
-an instance that would have to go are never disturbed: the change fails and names them. The plugin sees new instances
-by itself, so nothing has to be paused, and nothing can stay paused.
+The sidecar calls `on_node` with every change of the Node. States are NVIDIA's (`pending`, then `success` or
+`failed`); an annotation has the reason of a failure, or the steps taken. Pods that hold an instance that would be
+destroyed are never disturbed: the change fails and names them. The plugin detects new instances by itself, so no
+component has to be paused.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ CONFIG_LABEL, STATE_LABEL = "nvidia.com/mig.config", "nvidia.com/mig.config.stat
 REASON_ANNOTATION = "windlass.dev/mig-config-reason"
 Holders = Callable[[], Mapping[str, Sequence[DeviceHolder]]]
 CordonDevices = Callable[[frozenset[str]], AbstractContextManager[None]]
-TRIES = 3
+MAX_ATTEMPTS = 3
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -45,7 +46,7 @@ class Outcome(msgspec.Struct, frozen=True):
 def plan_node(
     inventory: Inventory, entries: Sequence[MigEntry], in_use: frozenset[str] = frozenset()
 ) -> tuple[GpuPlan, ...]:
-    """What the layout means for each GPU that it names."""
+    """The plan of each GPU that the layout names."""
     plans = []
     for gpu in inventory.gpus:
         entry = entry_for_gpu(gpu, entries)
@@ -56,7 +57,7 @@ def plan_node(
 
 
 def affected_devices(inventory: Inventory, plans: Sequence[GpuPlan]) -> frozenset[str]:
-    """UUIDs of the instances that are destroyed and of the GPUs whose mode changes."""
+    """UUIDs of the instances that are destroyed and of the GPUs whose MIG mode changes."""
     found = set()
     for plan in plans:
         gpu = inventory.gpu(plan.uuid)
@@ -64,8 +65,10 @@ def affected_devices(inventory: Inventory, plans: Sequence[GpuPlan]) -> frozense
             if isinstance(step, SetMode):
                 found.add(plan.uuid)
             elif isinstance(step, Destroy) and gpu is not None:
-                gone = [each for each in gpu.instances if each.gpu_instance == step.gpu_instance]
-                found.update(each.uuid for each in gone)
+                destroyed = [
+                    instance for instance in gpu.instances if instance.gpu_instance == step.gpu_instance
+                ]
+                found.update(instance.uuid for instance in destroyed)
     return frozenset(found)
 
 
@@ -80,43 +83,43 @@ class MigManager:
         log: Callable[[str], None],
         cordon_devices: CordonDevices = lambda uuids: nullcontext(),
     ) -> None:
-        """Within `hold_back`, nobody is given the devices with these UUIDs."""
-        self._hold_back = cordon_devices
+        """While a context of `cordon_devices` is open, the kubelet does not allocate the devices with these UUIDs."""
+        self._cordon_devices = cordon_devices
         self._backend = backend
         self._config_file = config_file
         self._holders = holders
         self._write = write_state
         self._log = log
-        self._done = ""
-        self._refused = ""
-        """The layout that waits for something to be no longer in use."""
+        self._handled = ""
+        self._blocked = ""
+        """The layout that failed because devices were in use; `retry` tries it again."""
 
     def on_node(self, node: Mapping[str, Any]) -> None:
-        """Acts where the label has changed, or where the agent hasn't seen it yet."""
+        """Acts if the label has changed, or if the agent sees it for the first time."""
         labels = node.get("metadata", {}).get("labels") or {}
         wanted, state = labels.get(CONFIG_LABEL, ""), labels.get(STATE_LABEL, "")
-        if not wanted or wanted == self._done:
+        if not wanted or wanted == self._handled:
             return
-        self._done = wanted
-        self._refused = ""
+        self._handled = wanted
+        self._blocked = ""
         if state == "success" and self._is_applied(wanted):
             return
         if state != "pending":
             self._write("pending", "")
-        self._bring_about(wanted)
+        self._apply_and_report(wanted)
 
     def retry(self) -> None:
-        """A layout that failed because something was in use is brought about once it could be."""
-        if self._refused and not self._refusals(self._refused):
-            self._bring_about(self._refused)
+        """Applies a layout that failed because devices were in use, once they are free."""
+        if self._blocked and not self._refusals(self._blocked):
+            self._apply_and_report(self._blocked)
 
-    def _bring_about(self, name: str) -> None:
+    def _apply_and_report(self, name: str) -> None:
         outcome = self.apply(name)
-        self._refused = name if outcome.state == "failed" and self._refusals(name) else ""
+        self._blocked = name if outcome.state == "failed" and self._refusals(name) else ""
         self._write(outcome.state, outcome.reason)
 
     def _refusals(self, name: str) -> list[str]:
-        """Why the layout can't be planned now; empty where it can."""
+        """Why the layout can't be planned now; empty if it can."""
         try:
             inventory = self._backend.inventory()
             plans = plan_node(inventory, self.entries(name, inventory), self._in_use(inventory))
@@ -133,35 +136,35 @@ class MigManager:
         return not any(plan.steps or plan.refusal for plan in plans)
 
     def apply(self, name: str) -> Outcome:
-        """Cuts the GPUs as the named layout says; never raises."""
+        """Applies the named layout; never raises."""
         try:
-            plans = self._carry_out(name)
-        except Exception as error:  # whatever it is, the node must not be left pending without a word
-            words_of = str(error) if isinstance(error, WindlassError) else f"{type(error).__name__}: {error}"
-            self._log(f"MIG config {name}: {words_of}")
-            return Outcome("failed", words_of)
+            plans = self._apply_plans(name)
+        except Exception as error:  # the node must not stay `pending` for ever
+            reason = str(error) if isinstance(error, WindlassError) else f"{type(error).__name__}: {error}"
+            self._log(f"MIG config {name}: {reason}")
+            return Outcome("failed", reason)
         changed = [
             f"GPU {plan.index}: {', '.join(map(describe_step, plan.steps))}" for plan in plans if plan.steps
         ]
         self._log(f"MIG config {name}: {'; '.join(changed) or 'nothing to change'}")
         return Outcome("success", "; ".join(changed) or "nothing to change")
 
-    def _carry_out(self, name: str) -> tuple[GpuPlan, ...]:
-        """Plans, makes sure that nobody is given what will go, looks once more who holds what, and does it."""
-        for _ in range(TRIES):
-            going = affected_devices(self._backend.inventory(), self._plans(name))
-            with self._hold_back(going):
-                plans = self._plans(name)
-                if affected_devices(self._backend.inventory(), plans) <= going:
+    def _apply_plans(self, name: str) -> tuple[GpuPlan, ...]:
+        """Plans, cordons the devices that the plan affects, plans again with current holders, and executes."""
+        for _ in range(MAX_ATTEMPTS):
+            affected = affected_devices(self._backend.inventory(), self._feasible_plans(name))
+            with self._cordon_devices(affected):
+                plans = self._feasible_plans(name)
+                if affected_devices(self._backend.inventory(), plans) <= affected:
                     apply_plans(self._backend, plans, self._log)
                     return plans
-        raise InputError("devices changed hands each time while the layout was planned")
+        raise InputError(f"pods got or released GPUs during each of {MAX_ATTEMPTS} attempts")
 
-    def _plans(self, name: str) -> tuple[GpuPlan, ...]:
-        """What would be done now; an `InputError` where it can't be."""
+    def _feasible_plans(self, name: str) -> tuple[GpuPlan, ...]:
+        """The plans; an `InputError` if any of them is refused."""
         inventory = self._backend.inventory()
         plans = plan_node(inventory, self.entries(name, inventory), self._in_use(inventory))
-        self._refuse(plans)
+        self._raise_refusals(plans)
         return plans
 
     def entries(self, name: str, inventory: Inventory) -> tuple[MigEntry, ...]:
@@ -171,19 +174,23 @@ class MigManager:
         return select_config(read_mig_configs(raw, str(self._config_file)), name)
 
     def _in_use(self, inventory: Inventory) -> frozenset[str]:
-        """Devices that a pod holds or a process is on."""
+        """Devices that a pod holds or a process uses."""
         busy = {uuid for uuid, holders in self._holders().items() if holders}
         for gpu in inventory.gpus:
             for process in self._backend.processes(gpu.uuid):
-                inside = [each.uuid for each in gpu.instances if each.gpu_instance == process.gpu_instance]
-                busy.update(inside or [gpu.uuid])
+                instances = [
+                    instance.uuid
+                    for instance in gpu.instances
+                    if instance.gpu_instance == process.gpu_instance
+                ]
+                busy.update(instances or [gpu.uuid])
         return frozenset(busy)
 
-    def _refuse(self, plans: Sequence[GpuPlan]) -> None:
-        refused = [f"GPU {plan.index}: {plan.refusal}" for plan in plans if plan.refusal]
-        if refused:
+    def _raise_refusals(self, plans: Sequence[GpuPlan]) -> None:
+        refusals = [f"GPU {plan.index}: {plan.refusal}" for plan in plans if plan.refusal]
+        if refusals:
             pods = sorted(
-                {f"{each.namespace}/{each.pod}" for held in self._holders().values() for each in held}
+                {f"{holder.namespace}/{holder.pod}" for held in self._holders().values() for holder in held}
             )
             by = f" (pods with devices: {', '.join(pods)})" if pods else ""
-            raise InputError("; ".join(refused) + by)
+            raise InputError("; ".join(refusals) + by)

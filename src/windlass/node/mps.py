@@ -1,7 +1,8 @@
-"""The MPS control daemon of a shared resource: started, given its limits, watched, stopped.
+"""The MPS control daemon of a shared resource: started, given its limits, checked, stopped.
 
-Set up by the agent where the configuration shares by MPS; the device plugin hands its pipe folder to containers and
-asks here whether it still answers. Folders, limits and commands are those of NVIDIA's mps-control-daemon.
+`plugin.sharing_setup` starts it if the configuration shares by MPS and checks that it still answers; the device
+plugin mounts its pipe folder into containers. Folders, limits and commands are those of NVIDIA's
+mps-control-daemon.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from windlass.node.backend.protocol import DeviceBackend, DeviceError
 from windlass.sharing.inventory import Gpu
 
 CONTROL = "nvidia-cuda-mps-control"
-_SECONDS = 20
+_TIMEOUT_SECONDS = 20
 
 
 class MpsDaemon:
@@ -34,7 +35,7 @@ class MpsDaemon:
         return self.folder / "pipe"
 
     def start(self, *, with_limits: bool = True) -> None:
-        """Exclusive mode, the daemon, then an equal share of memory and threads for each client."""
+        """Sets exclusive mode, starts the daemon, then gives each client an equal share of memory and threads."""
         for folder in (self.pipe, self.folder / "log", self.shm):
             folder.mkdir(parents=True, exist_ok=True)
         for gpu in self.gpus:
@@ -50,7 +51,7 @@ class MpsDaemon:
         (self.folder / ".started").touch()
 
     def limits(self) -> list[str]:
-        """The commands that give every client its share; whole numbers, rounded down as the original does."""
+        """The commands that set each client's share; rounded down, as NVIDIA's daemon does."""
         commands = [
             f"set_default_device_pinned_mem_limit {gpu.index} {gpu.memory_mib // self.replicas}M"
             for gpu in self.gpus
@@ -64,15 +65,15 @@ class MpsDaemon:
             return False
 
     def stop(self) -> None:
-        """Ends the daemon and gives the GPUs back their default mode, whatever state either is in."""
+        """Stops the daemon and restores the GPUs' default mode, whatever state they are in."""
         (self.folder / ".started").unlink(missing_ok=True)
-        with contextlib.suppress(DeviceError):  # it was not running, which is what is wanted
+        with contextlib.suppress(DeviceError):  # it was not running
             self.send_command("quit")
         for gpu in self.gpus:
             self.backend.set_exclusive(gpu.uuid, False)
 
     def send_command(self, text: str) -> str:
-        """What the control daemon answers."""
+        """Returns the control daemon's answer."""
         return self._run([], text + "\n")
 
     def environment(self) -> dict[str, str]:
@@ -86,18 +87,18 @@ class MpsDaemon:
         visible = ",".join(gpu.uuid for gpu in self.gpus)
         environment = {**os.environ, **self.environment(), "CUDA_VISIBLE_DEVICES": visible}
         try:
-            done = subprocess.run(
+            result = subprocess.run(
                 [CONTROL, *arguments],
                 input=text,
                 env=environment,
                 capture_output=True,
                 text=True,
-                timeout=_SECONDS,
+                timeout=_TIMEOUT_SECONDS,
                 check=False,
             )
         except (OSError, subprocess.TimeoutExpired) as error:
             raise DeviceError(f"{CONTROL}: {error}") from None
-        if done.returncode != 0:
-            words = " ".join((done.stdout + done.stderr).split())
-            raise DeviceError(f"{CONTROL} {text.strip() or ' '.join(arguments)}: {words}")
-        return done.stdout.strip()
+        if result.returncode != 0:
+            output = " ".join((result.stdout + result.stderr).split())
+            raise DeviceError(f"{CONTROL} {text.strip() or ' '.join(arguments)}: {output}")
+        return result.stdout.strip()

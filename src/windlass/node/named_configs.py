@@ -1,8 +1,8 @@
-"""Which of several named device plugin configs is in force on this node: the original's config manager, without one.
+"""Which of several named device plugin configs is in force on this node: NVIDIA's config-manager, built in.
 
-The names are the files of a folder, such as a mounted ConfigMap. The node's label picks one; without it the default
-counts, and without that the fallback strategies do. Labels are read by the process beside the plugin, which leaves
-their word in a file; `config_source` asks here before each look, in both processes.
+The names are the files of a folder, such as a mounted ConfigMap. The node's label selects one; without a label the
+default counts, then the fallback strategies. The sidecar reads the label and writes its value to a file;
+`config_source` calls `choose` in both processes.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ NAMED, SINGLE, EMPTY = "named", "single", "empty"
 FALLBACKS = (NAMED, SINGLE, EMPTY)
 NAMED_FALLBACK = "default"
 CONFIG_LABEL_FILE = "device-plugin.config"
-"""The file in the state folder with the label's value; empty where the node has no such label."""
+"""File in the state folder with the label's value; empty if the node has no such label."""
 LAST_GOOD_FILE = "device-plugin.config.good"
-"""The file in the state folder with the name of the config that was last in force."""
+"""File in the state folder with the name of the config that was last in force."""
 
 
 def choose_config_name(label: str, names: Collection[str], default: str, fallbacks: Sequence[str]) -> str:
-    """The name in force; empty for no config at all. An `InputError` where nothing leads to one."""
+    """The name in force; empty for no config. Raises an `InputError` if no rule selects one."""
     if not names:
         raise InputError("no configuration files available", remedy="give the ConfigMap at least one key")
     if label or default:
@@ -71,30 +71,30 @@ class NamedConfigs:
         self._fallbacks = tuple(fallbacks)
 
     def names(self) -> frozenset[str]:
-        """The files; a ConfigMap's volume has some of its own besides, which begin with two dots."""
+        """The files. Names with two dots belong to the ConfigMap volume itself."""
         try:
-            found = [each for each in self.folder.iterdir() if not each.name.startswith("..")]
+            found = [path for path in self.folder.iterdir() if not path.name.startswith("..")]
         except OSError as error:
             raise InputError(error.strerror or str(error), file=str(self.folder)) from None
-        return frozenset(each.name for each in found if not each.is_dir())
+        return frozenset(path.name for path in found if not path.is_dir())
 
     def choose(self) -> Path | None:
-        """The file in force; None for no file. An `InputError` where the label, or what stands in for it, is wrong."""
+        """The file in force; None for no file. Raises an `InputError` if the label, default or fallback is wrong."""
         label = read_state_file(self._state / CONFIG_LABEL_FILE)
         try:
             name = choose_config_name(label, self.names(), self._default, self._fallbacks)
         except InputError as error:
-            place = f"{self.label}={label}" if label else f"without {self.label}"
-            raise error.with_context(file=str(self.folder), path=place) from None
+            source = f"{self.label}={label}" if label else f"without {self.label}"
+            raise error.with_context(file=str(self.folder), path=source) from None
         return self.folder / name if name else None
 
     def last_good(self) -> Path | None:
-        """The file of the config that was in force last, also in an earlier life of the agent; None without one."""
+        """The file of the config that was last in force, also under an earlier agent; None if there is none."""
         name = read_state_file(self._state / LAST_GOOD_FILE)
         return self.folder / name if name and name in self.names() else None
 
     def record_last_good(self, path: Path | None) -> None:
-        """That this one can be served."""
+        """Remembers the config that could be loaded."""
         name = path.name if path is not None else ""
         if name != read_state_file(self._state / LAST_GOOD_FILE):
             write_state_file(self._state / LAST_GOOD_FILE, name)

@@ -1,8 +1,8 @@
-"""The agent's few words with the API server: its own Node, the pods on it, events, and its NodeFeature.
+"""The sidecar's API client: its own Node, the pods on it, Events, and its NodeFeature.
 
-Used by the process beside the plugin. Plain blocking calls over one connection, since an agent on every node has to
-be small; which server and as whom comes from `kube.client_config`. Whoever calls decides what a failure means: every
-one is a `ClusterUnreachable` with the server's words, or `Conflict`/`Missing` where that matters.
+Plain blocking calls over one connection, since an agent on every node has to be small; server and credentials come
+from `kube.client_config`. Every failure is a `ClusterUnreachable` with the server's message, or a `NotFound`; the
+caller decides what it means.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from windlass.model.times import format_timestamp
 
 REQUEST_SECONDS = 15.0
 WATCH_SECONDS = 300
-Kept = TypeVar("Kept")
+Result = TypeVar("Result")
 
 
 class NotFound(ClusterUnreachable):
@@ -64,7 +64,7 @@ class NodeApi:
         self.request("PATCH", f"/api/v1/namespaces/{namespace}/pods/{name}", body, MERGE_PATCH)
 
     def create_event(self, *, reason: str, message: str, warning: bool, now: float, uid: str = "") -> None:
-        """An Event on the node, in the namespace where Kubernetes keeps such."""
+        """An Event on the node, in the namespace `default`, where Kubernetes keeps Events of nodes."""
         stamp = format_timestamp(int(now))
         body = {
             "apiVersion": "v1",
@@ -92,7 +92,7 @@ class NodeApi:
     def apply_node_feature(
         self, namespace: str, labels: Mapping[str, str], owners: Sequence[Mapping[str, Any]] = ()
     ) -> None:
-        """NFD's object of ours, made or replaced; it goes when its owners go."""
+        """Creates or replaces our NodeFeature object (NFD); it is garbage-collected with its owners."""
         name = f"nvidia-features-for-{self.node}"
         path = f"/apis/nfd.k8s-sigs.io/v1alpha1/namespaces/{namespace}/nodefeatures"
         metadata: dict[str, Any] = {
@@ -155,14 +155,14 @@ class NodeApi:
             connection.close()
 
     def request(self, method: str, path: str, body: Any = None, content_type: str = JSON) -> dict[str, Any]:
-        """The answer's document; one more try where a kept connection had died."""
+        """The decoded answer. Tries once more if a kept connection had died."""
         with self._lock:
             for attempt in (1, 2):
                 fresh = self._connection is None
                 try:
                     return self._send(method, path, body, content_type)
                 except (OSError, http.client.HTTPException) as error:
-                    self._drop()
+                    self._close_connection()
                     if fresh or attempt == 2:
                         raise ClusterUnreachable(f"{self.access.server}: {error}") from None
         raise AssertionError("the second attempt returns or raises")
@@ -178,47 +178,47 @@ class NodeApi:
         if answer.status < 300:
             found: dict[str, Any] = msgspec.json.decode(text) if text else {}
             return found
-        words = _words(text) or answer.reason
+        message = _error_message(text) or answer.reason
         kind = NotFound if answer.status == 404 else ClusterUnreachable
-        raise kind(f"{method} {path.partition('?')[0]}: {answer.status} {words}")
+        raise kind(f"{method} {path.partition('?')[0]}: {answer.status} {message}")
 
     def _connect(self, timeout: float) -> http.client.HTTPConnection:
         server = urlsplit(self.access.server)
         host, port = server.hostname or "", server.port
         if server.scheme == "http":
             return http.client.HTTPConnection(host, port or 80, timeout=timeout)
-        identity = _finished(self.access.credentials.client_certificate())
+        identity = _run_coroutine(self.access.credentials.client_certificate())
         context: ssl.SSLContext = tls_context(self.access.ca, self.access.insecure, identity)
         return http.client.HTTPSConnection(host, port or 443, timeout=timeout, context=context)
 
     def _headers(self) -> dict[str, str]:
-        headers = _finished(self.access.credentials.headers())
+        headers = _run_coroutine(self.access.credentials.headers())
         return {"Accept": JSON, "User-Agent": "windlass-node", **headers, **dict(self.access.headers)}
 
-    def _drop(self) -> None:
+    def _close_connection(self) -> None:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
 
 
-def _finished(work: Coroutine[Any, Any, Kept]) -> Kept:
-    """What a coroutine comes to. Most credentials wait for nothing and need no event loop, which is two megabytes.
+def _run_coroutine(work: Coroutine[Any, Any, Result]) -> Result:
+    """Runs a coroutine, without an event loop if possible: asyncio would cost two megabytes.
 
-    Only those that run a program wait for it, and they have brought asyncio along.
+    Most credentials never wait. Those that run a program do, and they have imported asyncio already.
     """
     asyncio = sys.modules.get("asyncio")
     if asyncio is not None:
-        kept: Kept = asyncio.run(work)
-        return kept
+        result: Result = asyncio.run(work)
+        return result
     try:
         work.send(None)
     except StopIteration as done:
-        found: Kept = done.value
-        return found
-    raise AssertionError("what waits has brought asyncio along")
+        value: Result = done.value
+        return value
+    raise AssertionError("a coroutine that waits has imported asyncio")
 
 
-def _words(text: bytes) -> str:
+def _error_message(text: bytes) -> str:
     try:
         found = msgspec.json.decode(text)
     except msgspec.DecodeError:

@@ -1,6 +1,6 @@
-"""What is wrong with the agent's options before anything runs: one line and exit code 2 instead of a process that dies.
+"""Validates the agent's options before any process starts: one line and exit code 2 instead of a crash loop.
 
-Called by `windlass node run`; the processes themselves rely on it.
+Called by `windlass node run`; the child processes rely on it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from windlass.node.agent import (
     make_web_config,
 )
 
-SHORTEST_INTERVAL, LONGEST_INTERVAL = 0.1, 86_400.0
+MIN_INTERVAL, MAX_INTERVAL = 0.1, 86_400.0
 
 
 def validate_options(options: AgentOptions) -> None:
@@ -39,7 +39,7 @@ def _check_config(options: AgentOptions) -> None:
         make_config(options, lambda line: None)
     elif options.config_file is not None:
         raise InputError(
-            "there is a file and a folder of named ones",
+            "a config file and a folder of named configs exclude each other",
             path="--config-file, --config-file-srcdir",
             remedy="give one of them",
         )
@@ -60,10 +60,10 @@ def _check_state(folder: Path) -> None:
 def _check_exporter(options: AgentOptions) -> None:
     listen_address(options.listen)
     make_web_config(options)
-    # Written so that what is no number at all is refused too.
-    if not SHORTEST_INTERVAL <= options.interval <= LONGEST_INTERVAL:
+    # The double comparison also refuses NaN.
+    if not MIN_INTERVAL <= options.interval <= MAX_INTERVAL:
         raise InputError(
-            f"{options.interval:g} is no interval", path="--interval", remedy="write seconds, 0.1 to 86400"
+            f"{options.interval:g} is out of range", path="--interval", remedy="write seconds, 0.1 to 86400"
         )
     make_counters_file(options.counters)
 

@@ -1,9 +1,9 @@
-"""The engine's wishes for devices, and what the kubelet really gave.
+"""The GPUs that the scheduler chose for pods of this node, and the GPUs that the kubelet allocated.
 
-The scheduler writes `windlass.dev/devices` with a binding. The process beside the plugin sees the pods of its node, and
-leaves in a file what waiting pods wish for; the plugin steers by it where exactly one waiting pod matches a request,
-since the kubelet doesn't say for whom it asks. What was given stands in PodResources, and is written back to the pod as
-`windlass.dev/allocated-devices`, which the scheduler believes.
+The scheduler writes `windlass.dev/devices` when it binds a pod. The sidecar watches the pods of its node and writes
+the choices for pending pods to a file; the plugin follows a choice if exactly one pending pod matches a request,
+since the kubelet does not say for which pod it asks. `reporter` reads the allocation from PodResources and writes
+it to the pod as `windlass.dev/allocated-devices`, which the scheduler trusts.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ class PendingPod(msgspec.Struct, frozen=True):
 def pending_pods(
     pods: Iterable[Mapping[str, Any]], holders: Mapping[str, Sequence[DeviceHolder]]
 ) -> list[PendingPod]:
-    """Pods with a wish that hold no device yet."""
-    served = {(each.namespace, each.pod) for held in holders.values() for each in held}
+    """Pods with the annotation that hold no device yet."""
+    served = {(holder.namespace, holder.pod) for held in holders.values() for holder in held}
     found = []
     for pod in pods:
         metadata = pod["metadata"]
-        wish = (metadata.get("annotations") or {}).get(PREFERRED_DEVICES_ANNOTATION, "")
+        preferred = (metadata.get("annotations") or {}).get(PREFERRED_DEVICES_ANNOTATION, "")
         key = (metadata.get("namespace", ""), metadata["name"])
-        if not wish or key in served or pod.get("status", {}).get("phase", "Pending") != "Pending":
+        if not preferred or key in served or pod.get("status", {}).get("phase", "Pending") != "Pending":
             continue
-        indices = tuple(int(word) for word in wish.split(",") if word.strip().isdigit())
-        for resource, size in _asked(pod):
+        indices = tuple(int(index) for index in preferred.split(",") if index.strip().isdigit())
+        for resource, size in _requested_devices(pod):
             found.append(PendingPod("/".join(key), resource, size, indices))
     return found
 
 
-def _asked(pod: Mapping[str, Any]) -> list[tuple[str, int]]:
+def _requested_devices(pod: Mapping[str, Any]) -> list[tuple[str, int]]:
     found = []
     for container in pod.get("spec", {}).get("containers", ()):
         for name, amount in (container.get("resources", {}).get("limits") or {}).items():
@@ -58,8 +58,8 @@ def _asked(pod: Mapping[str, Any]) -> list[tuple[str, int]]:
     return found
 
 
-def write_preferred_devices(path: Path, waiting: Sequence[PendingPod]) -> None:
-    write_atomically(path, msgspec.json.encode(waiting))
+def write_preferred_devices(path: Path, pending: Sequence[PendingPod]) -> None:
+    write_atomically(path, msgspec.json.encode(pending))
 
 
 class PreferredDevicesFile:
@@ -70,17 +70,17 @@ class PreferredDevicesFile:
 
     def __call__(self, resource: str, size: int) -> tuple[int, ...]:
         try:
-            waiting = msgspec.json.decode(self._path.read_bytes(), type=list[PendingPod])
+            pending = msgspec.json.decode(self._path.read_bytes(), type=list[PendingPod])
         except (OSError, msgspec.MsgspecError):
             return ()
-        fits = [each for each in waiting if (each.resource, each.size) == (resource, size)]
-        return fits[0].devices if len(fits) == 1 else ()
+        matching = [pod for pod in pending if (pod.resource, pod.size) == (resource, size)]
+        return matching[0].devices if len(matching) == 1 else ()
 
 
 def allocated_devices(
     inventory: Inventory, holders: Mapping[str, Sequence[DeviceHolder]]
 ) -> dict[tuple[str, str], str]:
-    """By pod: the indices of the GPUs that it was given, or is given a part of."""
+    """By pod: the indices of the GPUs that it holds entirely or in part."""
     found: dict[tuple[str, str], set[int]] = {}
     for uuid, held in holders.items():
         gpu = inventory.parent_of(uuid)

@@ -1,6 +1,6 @@
-"""Memory given back once a process of the agent has come up; called by both of them and by `nvml_slim`.
+"""Returns memory to the system once a process of the agent has started; called by both processes and `nvml_prune`.
 
-Loading leaves holes behind that nothing fills again: two megabytes of each process, on every node.
+Imports leave holes in the heap that are never filled again: two megabytes per process, on every node.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import gc
 
 
 def freeze_and_trim_memory() -> None:
-    """What was loaded so far stays for good: looking through it again would hold up an answer for milliseconds."""
+    """Exempts the objects so far from garbage collection, which would pause the process for milliseconds."""
     gc.collect()
     gc.freeze()
     trim_heap()
@@ -18,5 +18,5 @@ def freeze_and_trim_memory() -> None:
 
 def trim_heap() -> None:
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:  # only glibc has it
+    if trim is not None:  # glibc only
         trim(0)

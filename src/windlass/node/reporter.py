@@ -1,7 +1,7 @@
-"""What the cluster is told about this node: health as Events, devices as annotations, on pods what they were given.
+"""Reports this node's state to the API server: health as Events, devices as node annotations, allocations on pods.
 
-Runs as a part of the process beside the plugin; fed by the plugin's journal, the inventory and the kubelet's
-PodResources. Everything is told once, and again only after it has changed.
+Runs in the sidecar; reads the plugin's journal, the inventory and the kubelet's PodResources. Writes only what has
+changed.
 """
 
 from __future__ import annotations
@@ -40,26 +40,26 @@ class Reporter:
         self._journal = journal
         self._pods = pods
         self._holders = holders
-        # What happened before this process began was told by the one before it.
+        # Changes before this process started were reported by its predecessor.
         self._reported = read_journal(journal).last
         self._annotated: tuple[str, str] | None = None
-        self._given: dict[PodKey, str] = {}
+        self._reported_devices: dict[PodKey, str] = {}
 
     def report(self) -> None:
         journal = read_journal(self._journal)
         for entry in journal.since(self._reported):
-            self._tell(entry)
+            self._create_event(entry)
             self._reported = entry.number
         inventory = self._backend.inventory()
         self._annotate_node(*device_annotations(inventory, frozenset(journal.unhealthy)))
         self._annotate_pods(allocated_devices(inventory, self._holders()))
 
-    def _tell(self, entry: HealthJournalEntry) -> None:
+    def _create_event(self, entry: HealthJournalEntry) -> None:
         change = entry.change
-        todo = f": {change.action}" if change.action else ""
+        remedy = f": {change.action}" if change.action else ""
         self._api.create_event(
             reason="GPUHealthy" if change.healthy else "GPUUnhealthy",
-            message=f"{change.uuid}: {change.reason}{todo}",
+            message=f"{change.uuid}: {change.reason}{remedy}",
             warning=not change.healthy,
             now=time.time(),
         )
@@ -70,14 +70,16 @@ class Reporter:
             self._api.patch_node(annotations=annotations)
             self._annotated = (devices, unhealthy)
 
-    def _annotate_pods(self, given: Mapping[PodKey, str]) -> None:
+    def _annotate_pods(self, allocated: Mapping[PodKey, str]) -> None:
         pods = self._pods()
-        for key, devices in given.items():
+        for key, devices in allocated.items():
             annotations = pods.get(key, {}).get("metadata", {}).get("annotations") or {}
             if key in pods and devices not in (
                 annotations.get(ALLOCATED_DEVICES_ANNOTATION),
-                self._given.get(key),
+                self._reported_devices.get(key),
             ):
                 self._api.annotate_pod(*key, {ALLOCATED_DEVICES_ANNOTATION: devices})
-                self._given[key] = devices
-        self._given = {key: devices for key, devices in self._given.items() if key in given}
+                self._reported_devices[key] = devices
+        self._reported_devices = {
+            key: devices for key, devices in self._reported_devices.items() if key in allocated
+        }

@@ -1,8 +1,8 @@
-"""The process beside the plugin: exporter, labels, MIG manager, and what is told to the cluster.
+"""The sidecar process of the agent: exporter, labels, MIG manager, and reports to the API server.
 
-Each part is a thread with a boundary of its own: a part that fails says so and goes on, and none of them can take the
-node's GPUs away, since the plugin is another process. Parts are chosen on the command line, and switched by the node's
-`nvidia.com/gpu.deploy.*` labels while the agent runs.
+`agent.run_sidecar` builds and runs it. Each part is a thread that survives its own errors: it logs them and goes
+on, and none of them can withdraw the node's GPUs, since the plugin is another process. Parts are chosen on the
+command line, and enabled or disabled by the node's `nvidia.com/gpu.deploy.*` labels while the agent runs.
 """
 
 from __future__ import annotations
@@ -52,18 +52,18 @@ MEMORY_TRIM_SECONDS = 5.0
 class SidecarOptions(msgspec.Struct, frozen=True, kw_only=True):
     parts: frozenset[str]
     interval: float = 30.0
-    """Seconds between passes of the exporter."""
+    """Seconds between two collections of the exporter."""
     report_seconds: float = 1.0
     mig_config: Path | None = None
     state: Path
-    """Where word is left for the plugin, and the plugin leaves its own."""
+    """Folder of the files with which sidecar and plugin tell each other their state."""
     config_label: str = ""
-    """The label that picks the plugin's config; empty where there is only one."""
+    """The label that selects the plugin's config; empty without named configs."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SidecarParts:
-    """What the process is made of; what is None is not part of this agent."""
+    """The components of this agent; None for those that it does not have."""
 
     api: NodeApi | None = None
     pods: PodResources | None = None
@@ -91,15 +91,15 @@ class Sidecar:
         self._exporter, self._metrics = parts.exporter, parts.metrics
         self._stop = threading.Event()
         self._mig_lock = threading.Lock()
-        self._off: frozenset[str] = frozenset()
-        """Parts whose job somebody else does."""
-        self._switched_off: frozenset[str] = frozenset()
-        """Parts that the node's labels switch off right now."""
-        self._said: dict[str, str] = {}
-        """Why each part failed when it was last tried."""
+        self._conflicting: frozenset[str] = frozenset()
+        """Parts that don't run because another pod on this node does their job."""
+        self._disabled: frozenset[str] = frozenset()
+        """Parts that the node's labels disable now."""
+        self._last_errors: dict[str, str] = {}
+        """The last error of each part, to log it once."""
         self._pods: dict[PodKey, dict[str, Any]] = {}
         self._timestamp = int(time.time())
-        """In the labels, and the same for as long as the process lives: a label that changes wakes everybody."""
+        """Value of the timestamp label. Constant, since every label change wakes all watchers of the node."""
         if parts.exporter is not None:
             parts.exporter.pod_uids = self.pod_uids
         self._mig = MigManager(
@@ -109,24 +109,26 @@ class Sidecar:
             write_state=self._write_mig_state,
             log=log,
             cordon_devices=lambda uuids: cordon_devices(
-                options.state, uuids, has_plugin="plugin" in options.parts - self._off - self._switched_off
+                options.state,
+                uuids,
+                has_plugin="plugin" in options.parts - self._conflicting - self._disabled,
             ),
         )
 
     def run(self, stop: threading.Event) -> None:
         self._stop = stop
-        for part in self._refused_parts():
-            self._off |= {part}
-        if self._metrics is not None and "exporter" not in self._off:
+        for part in self._conflicting_parts():
+            self._conflicting |= {part}
+        if self._metrics is not None and "exporter" not in self._conflicting:
             self._start("port", None, self._metrics.start)
             self._start("exporter", self._options.interval, self._export)
-            self._start("faults", 0.0, self._fault_round)
-        if self._sink is not None and "labels" not in self._off:
+            self._start("faults", 0.0, self._poll_faults)
+        if self._sink is not None and "labels" not in self._conflicting:
             config = self._config.config
             is_once = config.oneshot or config.sleep_interval == INFINITE
-            self._start("labels", None if is_once else max(1.0, config.sleep_interval), self._label)
+            self._start("labels", None if is_once else max(1.0, config.sleep_interval), self._write_labels)
         if self._api is not None:
-            if "mig" in self._options.parts and "mig" not in self._off:
+            if "mig" in self._options.parts and "mig" not in self._conflicting:
                 self._start("mig", RETRY_SECONDS, self._retry_mig)
             self._start("node", RETRY_SECONDS, self._follow_node)
             self._start("pods", RETRY_SECONDS, self._follow_pods)
@@ -138,31 +140,31 @@ class Sidecar:
                 holders=self.holders,
             )
             self._start("report", self._options.report_seconds, reporter.report)
-        for _ in range(2):  # once what came up at the start has, and once it has worked for a while
+        for _ in range(2):  # after startup, and after the first rounds of work
             if not stop.wait(MEMORY_TRIM_SECONDS):
                 freeze_and_trim_memory()
         stop.wait()
-        if self._metrics is not None and "exporter" not in self._off:
+        if self._metrics is not None and "exporter" not in self._conflicting:
             self._metrics.stop()
 
     def holders(self) -> Mapping[str, Sequence[DeviceHolder]]:
         return self._resources.holders(self.pod_uids()) if self._resources is not None else {}
 
     def holders_or_raise(self) -> Mapping[str, Sequence[DeviceHolder]]:
-        """The same, and a `DeviceError` where the kubelet can't say: nothing is cut on a guess."""
+        """Like `holders`, but a `DeviceError` if the kubelet does not answer: MIG must not change on a guess."""
         return self._resources.holders_or_raise(self.pod_uids()) if self._resources is not None else {}
 
     def pod_uids(self) -> dict[PodKey, str]:
         return {key: pod["metadata"].get("uid", "") for key, pod in list(self._pods.items())}
 
-    def _refused_parts(self) -> list[str]:
-        """Parts whose job somebody else does, each said once."""
+    def _conflicting_parts(self) -> list[str]:
+        """Parts whose job another pod does, each logged."""
         if self._api is None:
             return []
         try:
             owners = conflicting_pods(self._api.list_pods())
         except WindlassError as error:
-            self._log(f"other owners can't be looked for: {error}")
+            self._log(f"can't check for other GPU agents on this node: {error}")
             return []
         found = [part for part in owners if part in self._options.parts]
         for part in found:
@@ -170,7 +172,7 @@ class Sidecar:
         return found
 
     def _start(self, name: str, period: float | None, work: Callable[[], None]) -> None:
-        """Work every so many seconds, or, without a period, until it has been done once."""
+        """Runs `work` in a thread every `period` seconds; without a period, until it has succeeded once."""
 
         def loop() -> None:
             while not self._stop.is_set():
@@ -182,37 +184,37 @@ class Sidecar:
         threading.Thread(target=loop, daemon=True, name=name).start()
 
     def _attempt(self, name: str, work: Callable[[], None]) -> bool:
-        """Whether it worked; why not is said once, and again after it has worked or failed in another way."""
+        """Whether it succeeded. An error is logged once, and again after a success or another error."""
         try:
             work()
         except WindlassError as error:
-            self._say(name, str(error))
+            self._log_once(name, str(error))
             return False
         except Exception as error:  # the boundary: one part must not end the others
-            self._say(name, f"{type(error).__name__}: {error}")
+            self._log_once(name, f"{type(error).__name__}: {error}")
             self._stop.wait(RETRY_SECONDS)
             return False
-        self._said.pop(name, None)
+        self._last_errors.pop(name, None)
         return True
 
-    def _say(self, name: str, why: str) -> None:
-        if self._said.get(name) != why:
-            self._said[name] = why
+    def _log_once(self, name: str, why: str) -> None:
+        if self._last_errors.get(name) != why:
+            self._last_errors[name] = why
             self._log(f"{name}: {why}")
 
     def _export(self) -> None:
         assert self._exporter is not None
-        if "exporter" in self._switched_off:
+        if "exporter" in self._disabled:
             self._exporter.metrics_text = b""
         else:
             self._exporter.collect()
 
-    def _fault_round(self) -> None:
+    def _poll_faults(self) -> None:
         assert self._exporter is not None
         self._exporter.on_faults(self._backend.wait_for_faults(1.0))
 
-    def _label(self) -> None:
-        if "labels" in self._off | self._switched_off or self._sink is None:
+    def _write_labels(self) -> None:
+        if "labels" in self._conflicting | self._disabled or self._sink is None:
             return
         config = self._config.reload_if_changed()
         found = node_labels(
@@ -234,35 +236,33 @@ class Sidecar:
 
     def _on_node(self, node: Mapping[str, Any]) -> None:
         labels = node.get("metadata", {}).get("labels") or {}
-        self._switched_off = frozenset(
-            part for part in self._options.parts if is_disabled_by_label(part, labels)
-        )
-        off = self._off | self._switched_off
-        self._switch_plugin("plugin" in off)
+        self._disabled = frozenset(part for part in self._options.parts if is_disabled_by_label(part, labels))
+        disabled = self._conflicting | self._disabled
+        self._set_plugin_disabled("plugin" in disabled)
         if self._options.config_label:
-            self._pick_config(labels.get(self._options.config_label, ""))
-        if "mig" in self._options.parts and "mig" not in off:
+            self._write_config_label(labels.get(self._options.config_label, ""))
+        if "mig" in self._options.parts and "mig" not in disabled:
             with self._mig_lock:
                 self._mig.on_node(node)
 
-    def _switch_plugin(self, off: bool) -> None:
-        """The plugin is another process: it finds the word in a file."""
-        switch = self._options.state / PLUGIN_OFF_FILE
-        if off:
-            switch.parent.mkdir(parents=True, exist_ok=True)
-            switch.touch()
+    def _set_plugin_disabled(self, disabled: bool) -> None:
+        """The plugin is another process: it looks for this file."""
+        off_file = self._options.state / PLUGIN_OFF_FILE
+        if disabled:
+            off_file.parent.mkdir(parents=True, exist_ok=True)
+            off_file.touch()
         else:
-            switch.unlink(missing_ok=True)
+            off_file.unlink(missing_ok=True)
 
-    def _pick_config(self, name: str) -> None:
-        """Both processes find the label's word in a file; labels that tell of sharing change with it."""
-        word = self._options.state / CONFIG_LABEL_FILE
-        if not word.exists() or read_state_file(word) != name:
-            write_state_file(word, name)
-            self._attempt("labels", self._label)
+    def _write_config_label(self, name: str) -> None:
+        """Both processes read the label's value from a file; the node's labels about sharing depend on it."""
+        label_file = self._options.state / CONFIG_LABEL_FILE
+        if not label_file.exists() or read_state_file(label_file) != name:
+            write_state_file(label_file, name)
+            self._attempt("labels", self._write_labels)
 
     def _retry_mig(self) -> None:
-        if "mig" not in self._switched_off:
+        if "mig" not in self._disabled:
             with self._mig_lock:
                 self._mig.retry()
 
@@ -270,7 +270,7 @@ class Sidecar:
         if self._api is not None:
             self._api.patch_node(labels={STATE_LABEL: state}, annotations={REASON_ANNOTATION: reason or None})
         if state == "success":
-            self._label()
+            self._write_labels()
 
     def _follow_pods(self) -> None:
         assert self._api is not None
@@ -281,13 +281,14 @@ class Sidecar:
                 self._pods.pop(_key(found), None)
             else:
                 self._pods[_key(found)] = found
-            self._write_wishes()
+            self._write_preferred_devices()
             if self._stop.is_set():
                 return
 
-    def _write_wishes(self) -> None:
+    def _write_preferred_devices(self) -> None:
         write_preferred_devices(
-            self._options.state / "wishes.json", pending_pods(list(self._pods.values()), self.holders())
+            self._options.state / "preferred-devices.json",
+            pending_pods(list(self._pods.values()), self.holders()),
         )
 
 

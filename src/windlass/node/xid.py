@@ -1,8 +1,8 @@
-"""What NVIDIA's driver means by an Xid: how bad it is, and what to do.
+"""Meaning of NVIDIA's Xid codes: how severe each is, and what to do.
 
-Asked by `health`. Severity follows the public Xid catalogue: an application's own mistake, or something that the driver
-has already dealt with, doesn't make the device unhealthy; what needs a reset, a reboot or NVIDIA's support does. Codes
-that the catalogue doesn't name count as serious: a healthy device doesn't report what nobody has written down.
+`health` looks codes up. Severity follows NVIDIA's public Xid catalogue: an application error, or something that the
+driver has already handled, does not make the device unhealthy; what needs a reset, a reboot or NVIDIA's support
+does. Unknown codes count as serious.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import msgspec
 
 
 class Action(Enum):
-    """What to do about it."""
+    """The catalogue's recommended action."""
 
     IGNORE = "nothing to do"
     RESTART_APP = "restart the application"
@@ -31,7 +31,7 @@ class Xid(msgspec.Struct, frozen=True):
 
     @property
     def is_fatal(self) -> bool:
-        """Whether the device can't be given to anybody until it has recovered."""
+        """Whether the device is unhealthy until it has recovered."""
         return self.action not in (Action.IGNORE, Action.RESTART_APP)
 
 
@@ -51,7 +51,7 @@ _ACTIONS = {
     Action.RESTART_APP: _codes("8 11 13 25 31 32 39-41 60 68-72 75-77 80 82-86 88 89 94 96-105 126-135 139"),
     Action.CHECK_LINKS: _codes("74 144-150"),
 }
-_WORDS = {
+_DESCRIPTIONS = {
     13: "graphics engine exception",
     31: "GPU memory page fault",
     32: "corrupted push buffer",
@@ -80,11 +80,11 @@ _WORDS = {
 }
 _BY_CODE = {code: action for action, codes in _ACTIONS.items() for code in codes}
 RECOVERY_CHANGED = 154
-"""Carries no verdict of its own: the recovery action, which is read anyway, says what to do."""
+"""Has no severity of its own: the recovery action, which is read anyway, says what to do."""
 
 
 def lookup_xid(code: int) -> Xid:
     if code == RECOVERY_CHANGED:
-        return Xid(code, Action.IGNORE, _WORDS[code])
+        return Xid(code, Action.IGNORE, _DESCRIPTIONS[code])
     action = _BY_CODE.get(code, Action.CONTACT_SUPPORT)
-    return Xid(code, action, _WORDS.get(code, f"Xid {code}"))
+    return Xid(code, action, _DESCRIPTIONS.get(code, f"Xid {code}"))

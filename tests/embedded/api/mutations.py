@@ -45,11 +45,11 @@ def places(value: Any) -> list[tuple[Any, Any]]:
     """Every place of a tree: the container and the key."""
     found: list[tuple[Any, Any]] = []
     if isinstance(value, dict):
-        for key, each in value.items():
-            found += [(value, key), *places(each)]
+        for key, item in value.items():
+            found += [(value, key), *places(item)]
     elif isinstance(value, list):
-        for index, each in enumerate(value):
-            found += [(value, index), *places(each)]
+        for index, item in enumerate(value):
+            found += [(value, index), *places(item)]
     return found
 
 

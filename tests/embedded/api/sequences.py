@@ -172,7 +172,7 @@ _ROLLED = {
 
 
 def _tries(target: Unstructured, *patches: Unstructured) -> list[Step]:
-    return [Step(target), *(Step(target, patch=each, content_type=MERGE) for each in patches)]
+    return [Step(target), *(Step(target, patch=patch, content_type=MERGE) for patch in patches)]
 
 
 FIXED: list[Step] = [

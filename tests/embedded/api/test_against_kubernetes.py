@@ -1,4 +1,4 @@
-"""The functions of `embedded.api` beside a real API server: the same requests, the same answers and refusals."""
+"""The functions of `embedded.api` compared with a real API server: same requests, same responses and errors."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def collection(obj: Unstructured) -> str:
 def comparable(obj: Unstructured) -> Unstructured:
     """Without what is different for each object, or by choice."""
     metadata = {key: value for key, value in obj["metadata"].items() if key not in _UNIQUE}
-    finalizers = [each for each in metadata.pop("finalizers", []) if each not in _NOT_OURS]
+    finalizers = [finalizer for finalizer in metadata.pop("finalizers", []) if finalizer not in _NOT_OURS]
     made = {**obj, "metadata": {**metadata, "finalizers": finalizers}}
     if isinstance(made.get("spec"), dict) and obj["kind"] == "Pod":
         made["spec"] = {key: value for key, value in obj["spec"].items() if key not in _OURS_ALONE}
@@ -145,7 +145,7 @@ class Hospitable(Desk):
 def _words(status: Unstructured) -> Any:
     """Code, reason and what is wrong with which field, in any order; a message as it is where there is one cause."""
     details = status.get("details") or {}
-    causes = sorted(json.dumps(each, sort_keys=True) for each in details.get("causes") or ())
+    causes = sorted(json.dumps(cause, sort_keys=True) for cause in details.get("causes") or ())
     message = status.get("message") if len(causes) < 2 else ""
     about = {key: value for key, value in details.items() if key != "causes"}
     parts = json.dumps([status.get("code"), status.get("reason"), message, about, causes], sort_keys=True)
@@ -208,11 +208,11 @@ def _owners(obj: Unstructured) -> list[str]:
     """Who owns what, without times and without the controllers of the real cluster."""
     entries = obj["metadata"].get("managedFields") or ()
     kept = [
-        {key: value for key, value in each.items() if key not in ("time", "fieldsType")}
-        for each in entries
-        if each["manager"] != "kube-controller-manager"
+        {key: value for key, value in entry.items() if key not in ("time", "fieldsType")}
+        for entry in entries
+        if entry["manager"] != "kube-controller-manager"
     ]
-    return sorted(json.dumps(each, sort_keys=True) for each in kept)
+    return sorted(json.dumps(item, sort_keys=True) for item in kept)
 
 
 _AGES = {"Age", "Last Seen", "First Seen", "Duration", "Created At", "Last Schedule"}
@@ -221,9 +221,7 @@ _AGES = {"Age", "Last Seen", "First Seen", "Duration", "Created At", "Last Sched
 def test_tables_have_the_same_cells(real: Real) -> None:
     desk = Desk()
     # What limits others comes last.
-    for obj in sorted(
-        (*EVERYTHING, *STATES), key=lambda each: each["kind"] in ("LimitRange", "ResourceQuota")
-    ):
+    for obj in sorted((*EVERYTHING, *STATES), key=lambda obj: obj["kind"] in ("LimitRange", "ResourceQuota")):
         path = f"{collection(obj)}/{obj['metadata']['name']}"
         code, answer = real.create(obj, "fieldManager=t")
         assert code == 201, f"{obj['kind']}: {answer.get('message')}"
@@ -235,11 +233,11 @@ def test_tables_have_the_same_cells(real: Real) -> None:
         accept = "application/json;as=Table;v=v1;g=meta.k8s.io"
         _, table = real.ask("GET", f"{path}?includeObject=Object", accept=accept)
         ours = desk.machinery.table(desk.kind_of(obj), [table["rows"][0]["object"]], time.time())
-        columns = [each["name"] for each in table["columnDefinitions"]]
-        assert [each["name"] for each in ours["columnDefinitions"]] == columns, obj["kind"]
+        columns = [column["name"] for column in table["columnDefinitions"]]
+        assert [column["name"] for column in ours["columnDefinitions"]] == columns, obj["kind"]
         for name in ("type", "format", "priority"):
-            assert [each[name] for each in ours["columnDefinitions"]] == [
-                each[name] for each in table["columnDefinitions"]
+            assert [column[name] for column in ours["columnDefinitions"]] == [
+                column[name] for column in table["columnDefinitions"]
             ], obj["kind"]
         assert _cells(ours, columns) == _cells(table, columns), obj
 
@@ -280,12 +278,14 @@ def test_custom_kinds_behave_alike(real: Real) -> None:
 
 def _established(crd: Unstructured) -> bool:
     conditions = crd.get("status", {}).get("conditions") or ()
-    return any(each["type"] == "Established" and each["status"] == "True" for each in conditions)
+    return any(
+        condition["type"] == "Established" and condition["status"] == "True" for condition in conditions
+    )
 
 
 def _accepted(crd: Unstructured) -> Any:
     status = crd["status"]
-    conditions = [{**each, "lastTransitionTime": ""} for each in status["conditions"]]
+    conditions = [{**condition, "lastTransitionTime": ""} for condition in status["conditions"]]
     return status["acceptedNames"], status["storedVersions"], conditions
 
 
@@ -297,7 +297,7 @@ def _causes(details: Unstructured | None) -> set[tuple[str, str]]:
     """What is wrong with which field, in any order."""
     causes = (details or {}).get("causes") or ()
     return {
-        (each["field"], each["message"])
-        for each in causes
-        if not any(words in each["message"] for words in _ALSO_SAID)
+        (cause["field"], cause["message"])
+        for cause in causes
+        if not any(words in cause["message"] for words in _ALSO_SAID)
     }

@@ -42,20 +42,20 @@ def test_a_kind_is_found_by_path_name_and_object() -> None:
 def test_discovery_has_both_forms_of_everything() -> None:
     kinds = Kinds()
     plain = {
-        (group, each["name"], each["kind"], tuple(each["verbs"]))
+        (group, resource["name"], resource["kind"], tuple(resource["verbs"]))
         for group in ("", *kinds.groups())
-        for each in (discovery.resources(kinds, group, "v1") or {"resources": []})["resources"]
+        for resource in (discovery.resources(kinds, group, "v1") or {"resources": []})["resources"]
     }
     aggregated = set()
     for core in (True, False):
         for group in discovery.aggregated(kinds, core)["items"]:
             name = group["metadata"].get("name", "")
             for version in group["versions"]:
-                for each in version["resources"]:
-                    kind = each["responseKind"]["kind"]
-                    aggregated.add((name, each["resource"], kind, tuple(each["verbs"])))
-                    for sub in each.get("subresources", ()):
-                        full = f"{each['resource']}/{sub['subresource']}"
+                for item in version["resources"]:
+                    kind = item["responseKind"]["kind"]
+                    aggregated.add((name, item["resource"], kind, tuple(item["verbs"])))
+                    for sub in item.get("subresources", ()):
+                        full = f"{item['resource']}/{sub['subresource']}"
                         aggregated.add((name, full, sub["responseKind"]["kind"], tuple(sub["verbs"])))
     assert plain == aggregated
 
@@ -78,8 +78,8 @@ def test_openapi_refers_to_nothing_that_is_missing() -> None:
     def references(node: object) -> set[str]:
         if isinstance(node, dict):
             own = {node["$ref"]} if isinstance(node.get("$ref"), str) else set()
-            return own.union(*(references(each) for each in node.values()), set())
-        return set().union(*(references(each) for each in node)) if isinstance(node, list) else set()
+            return own.union(*(references(value) for value in node.values()), set())
+        return set().union(*(references(item) for item in node)) if isinstance(node, list) else set()
 
     for kind in BUILT_IN_KINDS:
         document = openapi.v3(machinery, kind.group, kind.version)
@@ -94,7 +94,7 @@ def test_openapi_tells_kubectl_that_fields_are_checked() -> None:
     document = openapi.v3(Machinery(), "apps", "v1")
     assert document is not None
     patch = document["paths"]["/apis/apps/v1/namespaces/{namespace}/deployments/{name}"]["patch"]
-    assert "fieldValidation" in {each["name"] for each in patch["parameters"]}
+    assert "fieldValidation" in {parameter["name"] for parameter in patch["parameters"]}
     assert patch["x-kubernetes-group-version-kind"]["kind"] == "Deployment"
     assert b"fieldValidation" in openapi_protobuf.v2(Machinery())
 

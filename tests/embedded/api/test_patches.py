@@ -132,7 +132,7 @@ def test_directives() -> None:
     kept = _patched(two, {"$retainKeys": ["nodeName"], "nodeName": "n"})
     assert kept == {"nodeName": "n"}
     ordered = _patched(two, {"$setElementOrder/containers": [{"name": "b"}, {"name": "a"}]})
-    assert [each["name"] for each in ordered["containers"]] == ["b", "a"]
+    assert [container["name"] for container in ordered["containers"]] == ["b", "a"]
 
 
 def test_finalizers_are_a_set() -> None:
@@ -191,9 +191,9 @@ def test_long_lists_are_merged_and_ordered() -> None:
     gone = [{"name": f"c{number}", "$patch": "delete"} for number in range(1, count, 4)]
     made = _patched(live, {"containers": [*changed, *gone, {"name": "more", "image": "x"}]})["containers"]
     assert len(made) == count - len(gone) + 1
-    assert [each["name"] for each in made[:3]] == ["c0", "c2", "c3"]
-    assert [each["image"] for each in made[:3]] == ["new", "new", "old"]
-    assert "more" in (each["name"] for each in made[-2:])
+    assert [container["name"] for container in made[:3]] == ["c0", "c2", "c3"]
+    assert [container["image"] for container in made[:3]] == ["new", "new", "old"]
+    assert "more" in (container["name"] for container in made[-2:])
 
 
 def test_no_patch_changes_nothing() -> None:

@@ -77,7 +77,7 @@ def test_strange_objects_are_made_or_refused(which: int, seed: int) -> None:
 @settings(max_examples=400, deadline=None)
 @given(
     st.sampled_from(
-        [each for each in samples.NAMESPACED if each["kind"] in ("Pod", "Deployment", "Job", "Service")]
+        [sample for sample in samples.NAMESPACED if sample["kind"] in ("Pod", "Deployment", "Job", "Service")]
     ),
     st.sampled_from(PATCHES),
     st.integers(0, 10**9),

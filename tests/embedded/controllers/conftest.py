@@ -1,4 +1,4 @@
-"""Fixtures for stories that both an embedded and a real cluster are told."""
+"""Fixtures for tests that run the same steps on an embedded and on a real cluster."""
 
 from __future__ import annotations
 

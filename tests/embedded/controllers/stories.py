@@ -123,11 +123,11 @@ def set_phase(client: Client, pod: Unstructured, phase: str, code: int = 0) -> N
     client.patch(f"{pods_path()}/{pod['metadata']['name']}/status", {"status": status}).ok()
 
 
-def told(thing: Unstructured) -> list[tuple[str, ...]]:
+def told(obj: Unstructured) -> list[tuple[str, ...]]:
     """Conditions, without their times."""
     fields = ("type", "status", "reason", "message")
-    found = thing.get("status", {}).get("conditions") or ()
-    return sorted(tuple(plain(str(each.get(field, ""))) for field in fields) for each in found)
+    found = obj.get("status", {}).get("conditions") or ()
+    return sorted(tuple(plain(str(item.get(field, ""))) for field in fields) for item in found)
 
 
 def plain(text: str) -> str:
@@ -153,7 +153,8 @@ def shape(pod: Unstructured) -> Unstructured:
         "annotations": metadata.get("annotations", {}),
         "finalizers": metadata.get("finalizers", []),
         "owners": [
-            {**each, "uid": "UID", "name": plain(each["name"])} for each in metadata["ownerReferences"]
+            {**reference, "uid": "UID", "name": plain(reference["name"])}
+            for reference in metadata["ownerReferences"]
         ],
         "hostname": spec.get("hostname"),
         "subdomain": spec.get("subdomain"),
@@ -166,14 +167,14 @@ def shape(pod: Unstructured) -> Unstructured:
 
 def events(client: Client, kind: str) -> set[tuple[str, str, str]]:
     found = client.get(f"/api/v1{space()}/events", fieldSelector=f"involvedObject.kind={kind}").ok()["items"]
-    return {(each["type"], each["reason"], plain(each["message"])) for each in found}
+    return {(item["type"], item["reason"], plain(item["message"])) for item in found}
 
 
-def counts(thing: Unstructured, *without: str) -> Unstructured:
+def counts(obj: Unstructured, *without: str) -> Unstructured:
     """The numbers and names of a status."""
     return {
         key: value
-        for key, value in thing["status"].items()
+        for key, value in obj["status"].items()
         if key not in ("conditions", "startTime", "completionTime", *without)
     }
 
@@ -187,7 +188,7 @@ def job_story(spec: Unstructured, act: Callable[[Client], None] | None, last: st
         if act is not None:
             wait(lambda: pods(client))
             act(client)
-        wait(lambda: any(each[0] == last for each in told(client.get(f"{path}/story").ok())))
+        wait(lambda: any(condition[0] == last for condition in told(client.get(f"{path}/story").ok())))
         ended = client.get(f"{path}/story").ok()
         return counts(ended), told(ended)
 

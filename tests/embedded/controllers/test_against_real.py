@@ -1,4 +1,4 @@
-"""The same story on the embedded cluster and on a real one with kube-controller-manager: both make the same of it."""
+"""The same steps on the embedded cluster and on a real one with kube-controller-manager have the same results."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from tests.embedded.controllers.stories import (
     told,
     wait,
 )
+from tests.embedded.in_process_cluster import template
 from tests.embedded.server.harness import Client
-from tests.embedded.world import template
 
 from windlass.model.unstructured import Unstructured
 
@@ -44,9 +44,9 @@ def test_a_job_that_ends_well(both: tuple[Client, Client]) -> None:
         shapes = [shape(pod) for pod in pods(client)]
         for pod in pods(client):
             set_phase(client, pod, "Succeeded")
-        wait(lambda: any(each[0] == "Complete" for each in told(client.get(f"{path}/story").ok())))
+        wait(lambda: any(condition[0] == "Complete" for condition in told(client.get(f"{path}/story").ok())))
         ended = client.get(f"{path}/story").ok()
-        wait(lambda: any(each[1] == "Completed" for each in events(client, "Job")))
+        wait(lambda: any(event[1] == "Completed" for event in events(client, "Job")))
         return (
             shapes,
             counts(started),
@@ -66,9 +66,9 @@ def test_a_job_that_fails(both: tuple[Client, Client]) -> None:
         client.post(path, {"metadata": {"name": "story"}, "spec": spec}).ok()
         wait(lambda: len(pods(client)) == 2)
         set_phase(client, pods(client)[0], "Failed", 1)
-        wait(lambda: any(each[0] == "Failed" for each in told(client.get(f"{path}/story").ok())))
+        wait(lambda: any(condition[0] == "Failed" for condition in told(client.get(f"{path}/story").ok())))
         ended = client.get(f"{path}/story").ok()
-        wait(lambda: any(each[1] == "BackoffLimitExceeded" for each in events(client, "Job")))
+        wait(lambda: any(event[1] == "BackoffLimitExceeded" for event in events(client, "Job")))
         return counts(ended), told(ended), events(client, "Job"), len(pods(client))
 
     same(both, story)
@@ -89,7 +89,7 @@ def test_a_job_that_is_suspended_and_resumed(both: tuple[Client, Client]) -> Non
         client.patch(f"{path}/story", {"spec": {"suspend": False}}).ok()
         wait(lambda: len(pods(client)) == 1)
         wait(lambda: told(client.get(f"{path}/story").ok()) != suspended)
-        wait(lambda: any(each[1] == "Resumed" for each in events(client, "Job")))
+        wait(lambda: any(event[1] == "Resumed" for event in events(client, "Job")))
         return suspended, fields, told(client.get(f"{path}/story").ok()), events(client, "Job")
 
     same(both, story)
@@ -111,7 +111,7 @@ def test_a_deployment_and_its_rollout(both: tuple[Client, Client]) -> None:
             )
             fresh = status.get("observedGeneration") == found["metadata"]["generation"]
             right = all(pod["spec"]["containers"][0]["image"] == image for pod in pods(client))
-            rolled = any(each[2] == "NewReplicaSetAvailable" for each in told(found))
+            rolled = any(condition[2] == "NewReplicaSetAvailable" for condition in told(found))
             return found if full and fresh and right and rolled else None
 
         return dict(wait(done))
@@ -126,21 +126,21 @@ def test_a_deployment_and_its_rollout(both: tuple[Client, Client]) -> None:
         client.patch(f"{path}/story", {"spec": {"template": {"spec": {"containers": containers}}}}).ok()
         second = settle(client, "new")
         sets = client.get(f"{APPS}{space()}/replicasets").ok()["items"]
-        wait(lambda: any("from 1 to 0" in each[2] for each in events(client, "Deployment")))
+        wait(lambda: any("from 1 to 0" in event[2] for event in events(client, "Deployment")))
         return (
             shapes,
             [
-                (counts(each, "terminatingReplicas"), told(each), each["metadata"]["annotations"])
-                for each in (first, second)
+                (counts(item, "terminatingReplicas"), told(item), item["metadata"]["annotations"])
+                for item in (first, second)
             ],
             first["metadata"]["generation"],
             sorted(
                 (
-                    each["spec"]["replicas"],
-                    sorted(each["metadata"]["annotations"].items()),
-                    plain(each["metadata"]["name"]),
+                    replica_set["spec"]["replicas"],
+                    sorted(replica_set["metadata"]["annotations"].items()),
+                    plain(replica_set["metadata"]["name"]),
                 )
-                for each in sets
+                for replica_set in sets
             ),
             events(client, "Deployment"),
         )
@@ -167,8 +167,10 @@ def test_a_statefulset_s_first_pod(both: tuple[Client, Client]) -> None:
         wait(lambda: client.get(f"{path}/story").ok()["status"].get("availableReplicas") == 2)
         status = counts(client.get(f"{path}/story").ok(), "currentRevision", "updateRevision")
         revisions = client.get(f"{APPS}{space()}/controllerrevisions").ok()["items"]
-        history = [(each["revision"], sorted(each["data"]["spec"]["template"])) for each in revisions]
-        return first, status, history, {each[:2] for each in events(client, "StatefulSet")}
+        history = [
+            (revision["revision"], sorted(revision["data"]["spec"]["template"])) for revision in revisions
+        ]
+        return first, status, history, {event[:2] for event in events(client, "StatefulSet")}
 
     same(both, story)
 
@@ -231,7 +233,10 @@ def test_a_deployment_that_makes_no_progress(both: tuple[Client, Client]) -> Non
         }
         client.post(path, {"metadata": {"name": "story"}, "spec": spec}).ok()
         wait(
-            lambda: any("ProgressDeadlineExceeded" in each for each in told(client.get(f"{path}/story").ok()))
+            lambda: any(
+                "ProgressDeadlineExceeded" in condition
+                for condition in told(client.get(f"{path}/story").ok())
+            )
         )
         found = client.get(f"{path}/story").ok()
         client.patch(f"{path}/story", {"spec": {"paused": True}}).ok()
@@ -241,8 +246,8 @@ def test_a_deployment_that_makes_no_progress(both: tuple[Client, Client]) -> Non
     same(both, story)
 
 
-def _is_seen(thing: Unstructured) -> bool:
-    return bool(thing["status"].get("observedGeneration") == thing["metadata"]["generation"])
+def _is_seen(obj: Unstructured) -> bool:
+    return bool(obj["status"].get("observedGeneration") == obj["metadata"]["generation"])
 
 
 def test_a_replicaset_lets_go_and_takes_in(both: tuple[Client, Client]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.embedded.world import World, template
+from tests.embedded.in_process_cluster import InProcessCluster, template
 
 from windlass.embedded.controllers.daemonset import node_of
 from windlass.model.unstructured import Unstructured
@@ -14,33 +14,33 @@ SETS = "daemonsets.apps"
 
 
 @pytest.fixture
-def world() -> World:
-    world = World().run()
+def world() -> InProcessCluster:
+    world = InProcessCluster().run()
     for name, zone in (("a", "one"), ("b", "two")):
         add_node(world, name, {"zone": zone})
     return world
 
 
-def add_node(world: World, name: str, labels: dict[str, str], **spec: Any) -> None:
+def add_node(world: InProcessCluster, name: str, labels: dict[str, str], **spec: Any) -> None:
     world.verbs.create("nodes", "", {"metadata": {"name": name, "labels": labels}, "spec": spec})
 
 
-def make(world: World, **pod: Any) -> None:
+def make(world: InProcessCluster, **pod: Any) -> None:
     labels = {"app": "agent"}
     world.apply(SETS, "agent", {"selector": {"matchLabels": labels}, "template": template(labels, **pod)})
     world.step()
 
 
-def where(world: World) -> list[str]:
+def where(world: InProcessCluster) -> list[str]:
     return sorted(node_of(pod) for pod in world.pods())
 
 
-def status(world: World) -> Unstructured:
+def status(world: InProcessCluster) -> Unstructured:
     found: Unstructured = world.get(SETS, "agent")["status"]
     return found
 
 
-def test_one_on_every_node_and_on_those_that_come(world: World) -> None:
+def test_one_on_every_node_and_on_those_that_come(world: InProcessCluster) -> None:
     make(world)
     assert where(world) == ["a", "b"]
     add_node(world, "c", {})
@@ -50,15 +50,15 @@ def test_one_on_every_node_and_on_those_that_come(world: World) -> None:
     assert status(world)["numberReady"] == status(world)["desiredNumberScheduled"] == 3
 
 
-def test_pods_go_through_the_scheduler_and_tolerate_what_nodes_go_through(world: World) -> None:
+def test_pods_go_through_the_scheduler_and_tolerate_what_nodes_go_through(world: InProcessCluster) -> None:
     make(world)
     pod = world.pods()[0]
     assert "nodeName" not in pod["spec"]
-    keys = {each.get("key") for each in pod["spec"]["tolerations"]}
+    keys = {toleration.get("key") for toleration in pod["spec"]["tolerations"]}
     assert {"node.kubernetes.io/unschedulable", "node.kubernetes.io/not-ready"} <= keys
 
 
-def test_a_selector_and_its_change(world: World) -> None:
+def test_a_selector_and_its_change(world: InProcessCluster) -> None:
     make(world, nodeSelector={"zone": "two"})
     assert where(world) == ["b"]
     world.verbs.patch("nodes", "", "a", {"metadata": {"labels": {"zone": "two"}}})
@@ -69,14 +69,14 @@ def test_a_selector_and_its_change(world: World) -> None:
     assert where(world) == ["a"]
 
 
-def test_an_untolerated_taint_keeps_new_pods_away(world: World) -> None:
+def test_an_untolerated_taint_keeps_new_pods_away(world: InProcessCluster) -> None:
     taint = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
     add_node(world, "gpu", {}, taints=[taint])
     make(world)
     assert where(world) == ["a", "b"]
 
 
-def test_what_a_taint_keeps_out_is_not_missed(world: World) -> None:
+def test_what_a_taint_keeps_out_is_not_missed(world: InProcessCluster) -> None:
     """`kubectl rollout status` waits for as many as are desired."""
     add_node(world, "kept", {}, taints=[{"key": "kept", "effect": "NoSchedule"}])
     make(world)
@@ -89,17 +89,17 @@ def test_what_a_taint_keeps_out_is_not_missed(world: World) -> None:
     assert (status(world)["desiredNumberScheduled"], status(world)["numberMisscheduled"]) == (1, 1)
 
 
-def test_a_failed_pod_is_replaced(world: World) -> None:
+def test_a_failed_pod_is_replaced(world: InProcessCluster) -> None:
     make(world)
     pod = world.pods()[0]
     world.set_phase(pod, "Failed")
     world.step()
     assert where(world) == ["a", "b"]
-    assert pod["metadata"]["name"] not in [each["metadata"]["name"] for each in world.pods()]
+    assert pod["metadata"]["name"] not in [pod["metadata"]["name"] for pod in world.pods()]
     assert "FailedDaemonPod" in world.reasons("DaemonSet", "agent")
 
 
-def test_rolls_one_node_at_a_time(world: World) -> None:
+def test_rolls_one_node_at_a_time(world: InProcessCluster) -> None:
     make(world)
     world.start_all()
     containers = [{"name": "main", "image": "new"}]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.embedded.world import World, conditions, template
+from tests.embedded.in_process_cluster import InProcessCluster, conditions, template
 
 from windlass.embedded.controllers.deployment import REVISION_ANNOTATION
 from windlass.embedded.controllers.pod_template import POD_TEMPLATE_HASH
@@ -17,18 +17,18 @@ DEPLOYMENTS, SETS = "deployments.apps", "replicasets.apps"
 
 
 @pytest.fixture
-def world() -> World:
-    return World().run()
+def world() -> InProcessCluster:
+    return InProcessCluster().run()
 
 
-def make(world: World, replicas: int = 3, **spec: Any) -> None:
+def make(world: InProcessCluster, replicas: int = 3, **spec: Any) -> None:
     labels = {"app": "web"}
     base = {"replicas": replicas, "selector": {"matchLabels": labels}, "template": template(labels)}
     world.apply(DEPLOYMENTS, "web", {**base, **spec})
     world.step()
 
 
-def image(world: World, name: str) -> None:
+def image(world: InProcessCluster, name: str) -> None:
     containers = [{"name": "main", "image": name}]
     world.verbs.patch(
         DEPLOYMENTS, "default", "web", {"spec": {"template": {"spec": {"containers": containers}}}}
@@ -36,25 +36,27 @@ def image(world: World, name: str) -> None:
     world.step()
 
 
-def web(world: World) -> Unstructured:
+def web(world: InProcessCluster) -> Unstructured:
     return world.get(DEPLOYMENTS, "web")
 
 
-def sizes(world: World) -> dict[str, int]:
+def sizes(world: InProcessCluster) -> dict[str, int]:
     """Image → pods that are wanted of it."""
     return {
-        each["spec"]["template"]["spec"]["containers"][0]["image"]: each["spec"]["replicas"]
-        for each in world.verbs.list(SETS, "default")
+        item["spec"]["template"]["spec"]["containers"][0]["image"]: item["spec"]["replicas"]
+        for item in world.verbs.list(SETS, "default")
     }
 
 
-def progress(world: World) -> str:
-    found = [each for each in web(world)["status"]["conditions"] if each["type"] == "Progressing"]
+def progress(world: InProcessCluster) -> str:
+    found = [
+        condition for condition in web(world)["status"]["conditions"] if condition["type"] == "Progressing"
+    ]
     return str(found[0]["reason"])
 
 
 class TestRolling:
-    def test_comes_up(self, world: World) -> None:
+    def test_comes_up(self, world: InProcessCluster) -> None:
         make(world)
         world.start_all()
         status = web(world)["status"]
@@ -66,7 +68,7 @@ class TestRolling:
         pod = world.pods()[0]
         assert pod["metadata"]["name"].startswith(f"web-{pod['metadata']['labels'][POD_TEMPLATE_HASH]}-")
 
-    def test_goes_over_to_a_new_template(self, world: World) -> None:
+    def test_goes_over_to_a_new_template(self, world: InProcessCluster) -> None:
         make(world)
         world.start_all()
         image(world, "new")
@@ -75,7 +77,7 @@ class TestRolling:
         assert sizes(world) == {"train": 0, "new": 3}
         assert web(world)["metadata"]["annotations"][REVISION_ANNOTATION] == "2"
 
-    def test_a_template_that_comes_back_gets_the_newest_number(self, world: World) -> None:
+    def test_a_template_that_comes_back_gets_the_newest_number(self, world: InProcessCluster) -> None:
         make(world)
         world.start_all()
         image(world, "new")
@@ -84,14 +86,14 @@ class TestRolling:
         world.start_all()
         assert sizes(world) == {"train": 3, "new": 0}
         revisions = {
-            each["spec"]["template"]["spec"]["containers"][0]["image"]: each["metadata"]["annotations"][
+            item["spec"]["template"]["spec"]["containers"][0]["image"]: item["metadata"]["annotations"][
                 REVISION_ANNOTATION
             ]
-            for each in world.verbs.list(SETS, "default")
+            for item in world.verbs.list(SETS, "default")
         }
         assert revisions == {"train": "3", "new": "2"}
 
-    def test_a_new_template_that_never_gets_ready_leaves_the_old_one(self, world: World) -> None:
+    def test_a_new_template_that_never_gets_ready_leaves_the_old_one(self, world: InProcessCluster) -> None:
         make(world, progressDeadlineSeconds=60)
         world.start_all()
         image(world, "broken")
@@ -102,7 +104,7 @@ class TestRolling:
         assert conditions(web(world))["Available"] == "True"
         assert sizes(world) == {"train": 3, "broken": 1}
 
-    def test_pause_and_resume(self, world: World) -> None:
+    def test_pause_and_resume(self, world: InProcessCluster) -> None:
         make(world)
         world.start_all()
         world.verbs.patch(DEPLOYMENTS, "default", "web", {"spec": {"paused": True}})
@@ -117,7 +119,7 @@ class TestRolling:
         assert sizes(world) == {"train": 0, "new": 5}
         assert progress(world) == "NewReplicaSetAvailable"
 
-    def test_scaled_in_the_middle_of_a_rollout(self, world: World) -> None:
+    def test_scaled_in_the_middle_of_a_rollout(self, world: InProcessCluster) -> None:
         make(world, 10)
         world.start_all()
         image(world, "new")
@@ -129,7 +131,7 @@ class TestRolling:
         assert after["train"] > before["train"]
         assert after["new"] > before["new"]
 
-    def test_a_pod_that_falls_over_is_no_new_rollout(self, world: World) -> None:
+    def test_a_pod_that_falls_over_is_no_new_rollout(self, world: InProcessCluster) -> None:
         make(world, 2, progressDeadlineSeconds=60)
         world.start_all()
         world.set_phase(world.pods()[0], "Pending")
@@ -138,7 +140,7 @@ class TestRolling:
         world.pass_time(600)
         assert progress(world) == "NewReplicaSetAvailable"
 
-    def test_scaled_up_while_it_is_paused_and_has_nothing(self, world: World) -> None:
+    def test_scaled_up_while_it_is_paused_and_has_nothing(self, world: InProcessCluster) -> None:
         make(world, 0)
         world.verbs.patch(DEPLOYMENTS, "default", "web", {"spec": {"paused": True}})
         image(world, "new")
@@ -146,7 +148,7 @@ class TestRolling:
         world.step()
         assert sizes(world) == {"train": 2}
 
-    def test_pods_that_are_refused_are_the_deployment_s_trouble(self, world: World) -> None:
+    def test_pods_that_are_refused_are_the_deployment_s_trouble(self, world: InProcessCluster) -> None:
         world.apply("resourcequotas", "none", {"hard": {"pods": "0"}})
         world.step()
         make(world, 1)
@@ -155,9 +157,9 @@ class TestRolling:
         world.pass_time(60)
         world.start_all()
         assert "ReplicaFailure" not in conditions(web(world))
-        assert [conditions(each) for each in world.verbs.list(SETS, "default")] == [{}]
+        assert [conditions(item) for item in world.verbs.list(SETS, "default")] == [{}]
 
-    def test_old_sets_beyond_the_limit_go(self, world: World) -> None:
+    def test_old_sets_beyond_the_limit_go(self, world: InProcessCluster) -> None:
         make(world, revisionHistoryLimit=1)
         world.start_all()
         for name in ("one", "two", "three"):
@@ -177,7 +179,7 @@ class TestRolling:
     ) -> None:
         if surge == 0 and unavailable == 0:
             unavailable = 1
-        world = World().run()
+        world = InProcessCluster().run()
         rolling = {"maxSurge": surge, "maxUnavailable": unavailable}
         make(world, replicas, strategy={"type": "RollingUpdate", "rollingUpdate": rolling})
         world.start_all()
@@ -206,7 +208,7 @@ def _of(value: int | str, whole: int, *, up: bool) -> int:
 
 
 class TestRecreate:
-    def test_all_old_pods_go_first(self, world: World) -> None:
+    def test_all_old_pods_go_first(self, world: InProcessCluster) -> None:
         make(world, 2, strategy={"type": "Recreate"})
         world.start_all()
         for pod in world.pods():
@@ -220,13 +222,13 @@ class TestRecreate:
 
 class TestReplicaSet:
     @pytest.fixture
-    def web_set(self, world: World) -> World:
+    def web_set(self, world: InProcessCluster) -> InProcessCluster:
         labels = {"app": "web"}
         spec = {"replicas": 2, "selector": {"matchLabels": labels}, "template": template(labels)}
         world.apply(SETS, "web", spec)
         return world.step()
 
-    def test_a_pod_that_no_longer_matches_is_let_go_and_replaced(self, web_set: World) -> None:
+    def test_a_pod_that_no_longer_matches_is_let_go_and_replaced(self, web_set: InProcessCluster) -> None:
         pod = web_set.pods()[0]
         web_set.verbs.patch(
             "pods", "default", pod["metadata"]["name"], {"metadata": {"labels": {"app": "odd"}}}
@@ -235,7 +237,7 @@ class TestReplicaSet:
         assert len(web_set.pods("app=web")) == 2
         assert "ownerReferences" not in web_set.pods("app=odd")[0]["metadata"]
 
-    def test_an_orphan_that_matches_is_adopted(self, web_set: World) -> None:
+    def test_an_orphan_that_matches_is_adopted(self, web_set: InProcessCluster) -> None:
         web_set.verbs.create(
             "pods",
             "default",
@@ -247,14 +249,14 @@ class TestReplicaSet:
         web_set.step()
         assert len(web_set.pods()) == 2, "one of three was too many"
 
-    def test_the_least_useful_pods_go_first(self, web_set: World) -> None:
+    def test_the_least_useful_pods_go_first(self, web_set: InProcessCluster) -> None:
         ready = web_set.pods()[1]
         web_set.set_phase(ready, "Running")
         web_set.verbs.patch(SETS, "default", "web", {"spec": {"replicas": 1}})
         web_set.step()
         assert [pod["metadata"]["name"] for pod in web_set.pods()] == [ready["metadata"]["name"]]
 
-    def test_of_equal_pods_the_crowded_go_first(self, web_set: World) -> None:
+    def test_of_equal_pods_the_crowded_go_first(self, web_set: InProcessCluster) -> None:
         web_set.verbs.patch(SETS, "default", "web", {"spec": {"replicas": 3}})
         web_set.step()
         names = sorted(pod["metadata"]["name"] for pod in web_set.pods())
@@ -267,7 +269,7 @@ class TestReplicaSet:
         web_set.step().start_all()
         assert sorted(pod["spec"]["nodeName"] for pod in web_set.pods()) == ["a", "b"]
 
-    def test_a_failed_pod_is_replaced(self, web_set: World) -> None:
+    def test_a_failed_pod_is_replaced(self, web_set: InProcessCluster) -> None:
         web_set.set_phase(web_set.pods()[0], "Failed")
         web_set.step()
         assert [pod["status"]["phase"] for pod in web_set.pods()].count("Pending") == 2

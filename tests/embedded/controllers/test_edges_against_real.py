@@ -1,4 +1,4 @@
-"""Stories of failure, told to the embedded cluster and to a real one: limits per index, budgets, refused pods."""
+"""Failures, on the embedded cluster and on a real one: limits per index, budgets, refused pods."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from tests.embedded.controllers.stories import (
     told,
     wait,
 )
+from tests.embedded.in_process_cluster import template
 from tests.embedded.server.harness import Client
-from tests.embedded.world import template
 
 from windlass.model.unstructured import Unstructured
 
@@ -44,7 +44,7 @@ def job_of(client: Client, spec: Unstructured) -> str:
 
 
 def ended(client: Client, path: str, condition: str) -> tuple[Unstructured, Any]:
-    wait(lambda: any(each[0] == condition for each in told(client.get(path).ok())))
+    wait(lambda: any(item[0] == condition for item in told(client.get(path).ok())))
     found = client.get(path).ok()
     return counts(found), told(found)
 
@@ -159,9 +159,13 @@ def test_pods_that_a_quota_refuses(both: tuple[Client, Client]) -> None:
         spec = {"replicas": 1, "selector": {"matchLabels": LABELS}, "template": template(LABELS)}
         path = f"{APPS}{space()}/deployments"
         client.post(path, {"metadata": {"name": "story"}, "spec": spec}).ok()
-        wait(lambda: any(each[0] == "ReplicaFailure" for each in told(client.get(f"{path}/story").ok())))
+        wait(
+            lambda: any(
+                condition[0] == "ReplicaFailure" for condition in told(client.get(f"{path}/story").ok())
+            )
+        )
         sets = client.get(f"{APPS}{space()}/replicasets").ok()["items"]
-        return told(client.get(f"{path}/story").ok()), [told(each) for each in sets]
+        return told(client.get(f"{path}/story").ok()), [told(replica_set) for replica_set in sets]
 
     same(both, story)
 
@@ -173,14 +177,25 @@ def test_a_deployment_s_pod_that_falls_over(both: tuple[Client, Client]) -> None
         client.post(path, {"metadata": {"name": "story"}, "spec": spec}).ok()
         wait(lambda: len(pods(client)) == 1)
         set_phase(client, pods(client)[0], "Running")
-        wait(lambda: ("Available", "True") in [each[:2] for each in told(client.get(f"{path}/story").ok())])
+        wait(
+            lambda: (
+                ("Available", "True")
+                in [condition[:2] for condition in told(client.get(f"{path}/story").ok())]
+            )
+        )
         wait(
             lambda: any(
-                each[2] == "NewReplicaSetAvailable" for each in told(client.get(f"{path}/story").ok())
+                condition[2] == "NewReplicaSetAvailable"
+                for condition in told(client.get(f"{path}/story").ok())
             )
         )
         set_phase(client, pods(client)[0], "Pending")
-        wait(lambda: ("Available", "False") in [each[:2] for each in told(client.get(f"{path}/story").ok())])
-        return [plain(str(each)) for each in told(client.get(f"{path}/story").ok())]
+        wait(
+            lambda: (
+                ("Available", "False")
+                in [condition[:2] for condition in told(client.get(f"{path}/story").ok())]
+            )
+        )
+        return [plain(str(condition)) for condition in told(client.get(f"{path}/story").ok())]
 
     same(both, story)

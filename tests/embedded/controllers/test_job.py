@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.embedded.world import World, conditions, template
+from tests.embedded.in_process_cluster import InProcessCluster, conditions, template
 
 from windlass.embedded.controllers.job_pods import COMPLETION_INDEX, format_indices, parse_indices
 from windlass.embedded.controllers.objects import format_time
@@ -17,25 +17,25 @@ JOBS = "jobs.batch"
 
 
 @pytest.fixture
-def world() -> World:
-    return World().run()
+def world() -> InProcessCluster:
+    return InProcessCluster().run()
 
 
-def make(world: World, restart: str = "Never", **spec: Any) -> Unstructured:
+def make(world: InProcessCluster, restart: str = "Never", **spec: Any) -> Unstructured:
     world.apply(JOBS, "train", {"template": template({}, restart), **spec})
     return job(world.step())
 
 
-def job(world: World) -> Unstructured:
+def job(world: InProcessCluster) -> Unstructured:
     return world.get(JOBS, "train")
 
 
-def status(world: World) -> Unstructured:
+def status(world: InProcessCluster) -> Unstructured:
     found: Unstructured = job(world)["status"]
     return found
 
 
-def active(world: World) -> list[Unstructured]:
+def active(world: InProcessCluster) -> list[Unstructured]:
     return [
         pod
         for pod in world.pods()
@@ -43,7 +43,7 @@ def active(world: World) -> list[Unstructured]:
     ]
 
 
-def end(world: World, pod: Unstructured, phase: str = "Succeeded", code: int = 1) -> None:
+def end(world: InProcessCluster, pod: Unstructured, phase: str = "Succeeded", code: int = 1) -> None:
     moment = pod["metadata"]["creationTimestamp"]
     state = {
         "terminated": {
@@ -59,12 +59,12 @@ def end(world: World, pod: Unstructured, phase: str = "Succeeded", code: int = 1
     world.step()
 
 
-def _now(world: World) -> str:
+def _now(world: InProcessCluster) -> str:
     return format_time(world.now)
 
 
 class TestCompletion:
-    def test_runs_to_its_end(self, world: World) -> None:
+    def test_runs_to_its_end(self, world: InProcessCluster) -> None:
         make(world, parallelism=2, completions=3)
         assert len(active(world)) == 2
         assert status(world)["active"] == 2
@@ -79,12 +79,12 @@ class TestCompletion:
         assert found["completionTime"]
         assert world.reasons("Job", "train") == ["Completed", "SuccessfulCreate"]
 
-    def test_pods_carry_the_labels_that_people_select_by(self, world: World) -> None:
+    def test_pods_carry_the_labels_that_people_select_by(self, world: InProcessCluster) -> None:
         make(world)
         labels = world.pods("job-name=train,batch.kubernetes.io/job-name=train")[0]["metadata"]["labels"]
         assert labels["controller-uid"] == job(world)["metadata"]["uid"]
 
-    def test_without_completions_one_success_is_enough(self, world: World) -> None:
+    def test_without_completions_one_success_is_enough(self, world: InProcessCluster) -> None:
         make(world, parallelism=2, completions=None)
         first, second = active(world)
         end(world, first)
@@ -93,7 +93,7 @@ class TestCompletion:
         end(world, second)
         assert conditions(job(world))["Complete"] == "True"
 
-    def test_a_success_counts_after_its_pod_is_gone(self, world: World) -> None:
+    def test_a_success_counts_after_its_pod_is_gone(self, world: InProcessCluster) -> None:
         make(world, parallelism=1, completions=2)
         first = active(world)[0]
         end(world, first)
@@ -102,7 +102,7 @@ class TestCompletion:
         assert first["metadata"]["name"] not in [pod["metadata"]["name"] for pod in world.pods()]
         assert status(world)["succeeded"] == 1
 
-    def test_ttl_removes_it_with_its_pods(self, world: World) -> None:
+    def test_ttl_removes_it_with_its_pods(self, world: InProcessCluster) -> None:
         make(world, ttlSecondsAfterFinished=60)
         end(world, active(world)[0])
         world.pass_time(59)
@@ -111,7 +111,7 @@ class TestCompletion:
         assert world.verbs.find(JOBS, "default", "train") is None
         assert world.pods() == []
 
-    def test_parallelism_can_be_changed(self, world: World) -> None:
+    def test_parallelism_can_be_changed(self, world: InProcessCluster) -> None:
         make(world, parallelism=4, completions=8)
         world.verbs.patch(JOBS, "default", "train", {"spec": {"parallelism": 1}})
         world.step()
@@ -120,7 +120,7 @@ class TestCompletion:
 
 
 class TestIndexed:
-    def test_every_index_runs_once(self, world: World) -> None:
+    def test_every_index_runs_once(self, world: InProcessCluster) -> None:
         make(world, parallelism=2, completions=3, completionMode="Indexed")
         first = {pod["metadata"]["annotations"][COMPLETION_INDEX]: pod for pod in active(world)}
         assert sorted(first) == ["0", "1"]
@@ -128,12 +128,14 @@ class TestIndexed:
         assert pod["metadata"]["labels"][COMPLETION_INDEX] == "1"
         assert pod["metadata"]["name"].startswith("train-1-")
         assert pod["spec"]["hostname"] == "train-1"
-        assert [each["name"] for each in pod["spec"]["containers"][0]["env"]] == ["JOB_COMPLETION_INDEX"]
+        assert [variable["name"] for variable in pod["spec"]["containers"][0]["env"]] == [
+            "JOB_COMPLETION_INDEX"
+        ]
         end(world, first["1"])
         assert status(world)["completedIndexes"] == "1"
         assert sorted(pod["metadata"]["annotations"][COMPLETION_INDEX] for pod in active(world)) == ["0", "2"]
 
-    def test_a_failed_index_is_tried_again(self, world: World) -> None:
+    def test_a_failed_index_is_tried_again(self, world: InProcessCluster) -> None:
         make(world, parallelism=1, completions=1, completionMode="Indexed")
         end(world, active(world)[0], "Failed")
         world.pass_time(11)
@@ -148,7 +150,7 @@ class TestIndexed:
 
 
 class TestFailure:
-    def test_pauses_double(self, world: World) -> None:
+    def test_pauses_double(self, world: InProcessCluster) -> None:
         make(world, backoffLimit=10)
         for pause in (10, 20, 40, 80):
             end(world, active(world)[0], "Failed")
@@ -157,18 +159,18 @@ class TestFailure:
             world.pass_time(1)
             assert len(active(world)) == 1, pause
 
-    def test_beyond_the_limit_it_fails(self, world: World) -> None:
+    def test_beyond_the_limit_it_fails(self, world: InProcessCluster) -> None:
         make(world, parallelism=2, completions=2, backoffLimit=0)
         first, second = active(world)
         end(world, first, "Failed")
         assert conditions(job(world)) == {"FailureTarget": "True", "Failed": "True"}
         assert second["metadata"]["name"] not in [pod["metadata"]["name"] for pod in active(world)]
-        failed = next(each for each in status(world)["conditions"] if each["type"] == "Failed")
+        failed = next(condition for condition in status(world)["conditions"] if condition["type"] == "Failed")
         assert failed["reason"] == "BackoffLimitExceeded"
         assert failed["message"] == "Job has reached the specified backoff limit"
         assert "BackoffLimitExceeded" in world.reasons("Job", "train")
 
-    def test_restarts_count_where_pods_restart_themselves(self, world: World) -> None:
+    def test_restarts_count_where_pods_restart_themselves(self, world: InProcessCluster) -> None:
         make(world, "OnFailure", backoffLimit=2)
         statuses = [
             {"name": "main", "image": "x", "imageID": "", "ready": True, "restartCount": 2, "state": {}}
@@ -177,16 +179,16 @@ class TestFailure:
         world.step()
         assert conditions(job(world))["FailureTarget"] == "True"
 
-    def test_deadline(self, world: World) -> None:
+    def test_deadline(self, world: InProcessCluster) -> None:
         make(world, activeDeadlineSeconds=30)
         world.pass_time(29)
         assert conditions(job(world)) == {}
         world.pass_time(2)
-        failed = next(each for each in status(world)["conditions"] if each["type"] == "Failed")
+        failed = next(condition for condition in status(world)["conditions"] if condition["type"] == "Failed")
         assert failed["reason"] == "DeadlineExceeded"
         assert active(world) == []
 
-    def test_an_evicted_pod_counts_as_failed(self, world: World) -> None:
+    def test_an_evicted_pod_counts_as_failed(self, world: InProcessCluster) -> None:
         make(world)
         pod = active(world)[0]
         world.verbs.bind("default", pod["metadata"]["name"], "somewhere")
@@ -196,7 +198,7 @@ class TestFailure:
         assert status(world)["terminating"] == 1
 
     @pytest.mark.parametrize(("action", "failed"), [("Ignore", None), ("Count", 1)])
-    def test_policy_on_conditions(self, world: World, action: str, failed: int | None) -> None:
+    def test_policy_on_conditions(self, world: InProcessCluster, action: str, failed: int | None) -> None:
         rule = {"action": action, "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
         make(world, podFailurePolicy={"rules": [rule]})
         pod = active(world)[0]
@@ -211,12 +213,12 @@ class TestFailure:
         world.step()
         assert status(world).get("failed") == failed
 
-    def test_policy_fails_the_job(self, world: World) -> None:
+    def test_policy_fails_the_job(self, world: InProcessCluster) -> None:
         rule = {"action": "FailJob", "onExitCodes": {"operator": "In", "values": [42]}}
         make(world, podFailurePolicy={"rules": [rule]})
         name = active(world)[0]["metadata"]["name"]
         end(world, active(world)[0], "Failed", 42)
-        failed = next(each for each in status(world)["conditions"] if each["type"] == "Failed")
+        failed = next(condition for condition in status(world)["conditions"] if condition["type"] == "Failed")
         assert failed["reason"] == "PodFailurePolicy"
         assert failed["message"] == (
             f"Container main for pod default/{name} failed with exit code 42 matching FailJob rule at index 0"
@@ -224,7 +226,7 @@ class TestFailure:
 
 
 class TestSuspension:
-    def test_pods_go_and_come_back(self, world: World) -> None:
+    def test_pods_go_and_come_back(self, world: InProcessCluster) -> None:
         make(world, parallelism=2, completions=2)
         world.verbs.patch(JOBS, "default", "train", {"spec": {"suspend": True}})
         world.step()
@@ -240,13 +242,13 @@ class TestSuspension:
         assert status(world).get("failed") is None
         assert {"Suspended", "Resumed"} <= set(world.reasons("Job", "train"))
 
-    def test_a_suspended_job_has_no_deadline(self, world: World) -> None:
+    def test_a_suspended_job_has_no_deadline(self, world: InProcessCluster) -> None:
         make(world, suspend=True, activeDeadlineSeconds=10)
         world.pass_time(1000)
         assert conditions(job(world)) == {"Suspended": "True"}
 
 
-def test_a_refused_pod_is_tried_again(world: World) -> None:
+def test_a_refused_pod_is_tried_again(world: InProcessCluster) -> None:
     quota = {"hard": {"pods": "0"}}
     world.apply("resourcequotas", "none", quota)
     world.step()
@@ -270,7 +272,7 @@ def test_a_refused_pod_is_tried_again(world: World) -> None:
 def test_never_too_many_and_never_lost(
     parallelism: int, completions: int, indexed: bool, draws: list[tuple[int, str]]
 ) -> None:
-    world = World().run()
+    world = InProcessCluster().run()
     mode = "Indexed" if indexed else "NonIndexed"
     make(world, parallelism=parallelism, completions=completions, completionMode=mode, backoffLimit=100)
     succeeded = 0

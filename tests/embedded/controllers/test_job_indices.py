@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.embedded.controllers.test_job import JOBS, active, end, job, make, status
-from tests.embedded.world import World, conditions, template
+from tests.embedded.in_process_cluster import InProcessCluster, conditions, template
 
 from windlass.embedded.controllers.job_indices import (
     FAILURE_COUNT_ANNOTATION,
@@ -22,25 +22,25 @@ from windlass.model.unstructured import Unstructured
 
 
 @pytest.fixture
-def world() -> World:
-    return World().run()
+def world() -> InProcessCluster:
+    return InProcessCluster().run()
 
 
-def indexed(world: World, completions: int = 3, **spec: Any) -> None:
+def indexed(world: InProcessCluster, completions: int = 3, **spec: Any) -> None:
     make(world, parallelism=completions, completions=completions, completionMode="Indexed", **spec)
 
 
-def pod_of(world: World, index: int) -> Unstructured:
+def pod_of(world: InProcessCluster, index: int) -> Unstructured:
     (found,) = (pod for pod in active(world) if index_of(pod) == index)
     return found
 
 
-def indices(world: World) -> list[int]:
+def indices(world: InProcessCluster) -> list[int]:
     return sorted(map(index_of, active(world)))
 
 
 class TestLimitPerIndex:
-    def test_an_index_has_pauses_and_failures_of_its_own(self, world: World) -> None:
+    def test_an_index_has_pauses_and_failures_of_its_own(self, world: InProcessCluster) -> None:
         indexed(world, backoffLimitPerIndex=1)
         end(world, pod_of(world, 1), "Failed")
         assert indices(world) == [0, 2]
@@ -56,7 +56,7 @@ class TestLimitPerIndex:
         assert indices(world) == [0, 2]
         assert (status(world)["failedIndexes"], status(world)["failed"]) == ("1", 2)
 
-    def test_the_others_go_on_and_the_job_fails_in_the_end(self, world: World) -> None:
+    def test_the_others_go_on_and_the_job_fails_in_the_end(self, world: InProcessCluster) -> None:
         indexed(world, backoffLimitPerIndex=0)
         end(world, pod_of(world, 0), "Failed")
         assert conditions(job(world)) == {}
@@ -65,7 +65,7 @@ class TestLimitPerIndex:
         assert conditions(job(world)) == {"FailureTarget": "True", "Failed": "True"}
         assert (status(world)["completedIndexes"], status(world)["failedIndexes"]) == ("1,2", "0")
 
-    def test_an_ignored_failure_is_no_failure_and_is_counted_apart(self, world: World) -> None:
+    def test_an_ignored_failure_is_no_failure_and_is_counted_apart(self, world: InProcessCluster) -> None:
         rule = {"action": "Ignore", "onExitCodes": {"operator": "In", "values": [9]}}
         indexed(world, backoffLimitPerIndex=0, podFailurePolicy={"rules": [rule]})
         end(world, pod_of(world, 0), "Failed", code=9)
@@ -76,12 +76,16 @@ class TestLimitPerIndex:
 
 
 class TestSuccessPolicy:
-    def test_the_rest_is_stopped(self, world: World) -> None:
+    def test_the_rest_is_stopped(self, world: InProcessCluster) -> None:
         indexed(world, successPolicy={"rules": [{"succeededIndexes": "0"}]})
         end(world, pod_of(world, 0))
         world.step()
         assert active(world) == []
-        (met,) = (each for each in job(world)["status"]["conditions"] if each["type"] == "SuccessCriteriaMet")
+        (met,) = (
+            condition
+            for condition in job(world)["status"]["conditions"]
+            if condition["type"] == "SuccessCriteriaMet"
+        )
         assert (met["reason"], met["message"]) == ("SuccessPolicy", "Matched rules at index 0")
 
     @given(
@@ -102,7 +106,7 @@ class TestSuccessPolicy:
 class TestLeftBehind:
     """A pod must never be kept for good by the finalizer of a Job that will not count it."""
 
-    def test_the_job_is_made_anew_under_its_name(self, world: World) -> None:
+    def test_the_job_is_made_anew_under_its_name(self, world: InProcessCluster) -> None:
         make(world)
         (old,) = world.pods()
         world.verbs.delete(JOBS, "default", "train")
@@ -111,7 +115,7 @@ class TestLeftBehind:
         assert [pod["metadata"]["uid"] for pod in world.pods()] != [old["metadata"]["uid"]]
         assert len(world.pods()) == 1
 
-    def test_and_the_process_was_killed_in_between(self, world: World) -> None:
+    def test_and_the_process_was_killed_in_between(self, world: InProcessCluster) -> None:
         make(world)
         (old,) = world.pods()
         world.verbs.delete(JOBS, "default", "train")
@@ -121,7 +125,7 @@ class TestLeftBehind:
         assert old["metadata"]["uid"] not in [pod["metadata"]["uid"] for pod in again.pods()]
         assert len(again.pods()) == 1
 
-    def test_a_pod_without_a_node_that_is_deleted_is_replaced(self, world: World) -> None:
+    def test_a_pod_without_a_node_that_is_deleted_is_replaced(self, world: InProcessCluster) -> None:
         """With podReplacementPolicy Failed only a failed pod is replaced; nobody but the controllers can say so."""
         make(world, podReplacementPolicy="Failed")
         (old,) = world.pods()
@@ -131,9 +135,9 @@ class TestLeftBehind:
         assert (len(active(world)), status(world)["failed"]) == (1, 1)
 
 
-def restarted(world: World) -> World:
+def restarted(world: InProcessCluster) -> InProcessCluster:
     """Other controllers on the same store, which remember nothing."""
-    again = World()
+    again = InProcessCluster()
     again.now = world.now
     again.verbs = InProcessClient(Registry(world.verbs.registry.store, clock=lambda: again.now))
     again.cache = type(world.cache)(again.verbs)

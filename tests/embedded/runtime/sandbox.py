@@ -1,4 +1,4 @@
-"""A simulated park on a clock that the test turns, with nobody scheduling: tests bind pods themselves."""
+"""A simulated fleet on a clock that the test advances, without a scheduler: tests bind pods themselves."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import msgspec
-from tests.embedded.world import World
+from tests.embedded.in_process_cluster import InProcessCluster
 
 from windlass.embedded.controllers.cache import Cache
 from windlass.embedded.fleet import default_fleet
@@ -20,7 +20,7 @@ from windlass.model.unstructured import Unstructured
 GPU = "nvidia.com/gpu"
 
 
-class Sandbox(World):
+class Sandbox(InProcessCluster):
     def __init__(self, pools: list[Unstructured] | None = None, delays: Delays = Delays(0, 0, 0)) -> None:  # noqa: B008
         super().__init__()
         self._delays = delays

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from tests.embedded.in_process_cluster import conditions, template
 from tests.embedded.runtime.sandbox import GPU, Sandbox
-from tests.embedded.world import conditions, template
 
 from windlass.embedded.runtime.container_runtime import ContainerExit
 from windlass.model.errors import InputError
@@ -21,11 +21,11 @@ def node(world: Sandbox, name: str) -> Unstructured:
 
 
 def names(world: Sandbox) -> set[str]:
-    return {each["metadata"]["name"] for each in world.pods()}
+    return {pod["metadata"]["name"] for pod in world.pods()}
 
 
 def taints(world: Sandbox, name: str) -> list[tuple[str, str]]:
-    return [(each["key"], each["effect"]) for each in node(world, name)["spec"].get("taints", ())]
+    return [(taint["key"], taint["effect"]) for taint in node(world, name)["spec"].get("taints", ())]
 
 
 class TestGpu:
@@ -42,8 +42,8 @@ class TestGpu:
         assert node(world, "h100-0")["status"]["allocatable"][GPU] == "7"
         assert node(world, "h100-0")["status"]["capacity"][GPU] == "8"
         assert node(world, "h100-0")["metadata"]["annotations"]["windlass.dev/unhealthy-devices"] == "3"
-        events = [each for each in world.verbs.list("events") if each["reason"] == "GPUUnhealthy"]
-        assert {each["involvedObject"]["kind"] for each in events} == {"Node", "Pod"}
+        events = [event for event in world.verbs.list("events") if event["reason"] == "GPUUnhealthy"]
+        assert {event["involvedObject"]["kind"] for event in events} == {"Node", "Pod"}
 
     def test_no_pod_gets_it_until_it_is_healed(self, world: Sandbox) -> None:
         world.nodes.faults.fail("gpu/h100-0:0")
@@ -87,7 +87,7 @@ class TestNode:
         world.pass_time(15)
         found = node(world, "cpu-0")
         assert conditions(found)["Ready"] == "Unknown"
-        ready = next(each for each in found["status"]["conditions"] if each["type"] == "Ready")
+        ready = next(condition for condition in found["status"]["conditions"] if condition["type"] == "Ready")
         assert (ready["reason"], ready["message"]) == (
             "NodeStatusUnknown",
             "Kubelet stopped posting node status.",
@@ -101,7 +101,9 @@ class TestNode:
         assert conditions(node(world, "cpu-0"))["Ready"] == "True"
         assert taints(world, "cpu-0") == []
         reasons = {
-            each["reason"] for each in world.verbs.list("events") if each["involvedObject"]["name"] == "cpu-0"
+            event["reason"]
+            for event in world.verbs.list("events")
+            if event["involvedObject"]["name"] == "cpu-0"
         }
         assert {"NodeNotReady", "NodeReady"} <= reasons
 
@@ -187,7 +189,7 @@ class TestNode:
         )
         assert ("node.kubernetes.io/not-ready", "NoSchedule") in taints(world, "g-1")
         assert node(world, "g-0")["status"]["allocatable"][GPU] == "3"
-        assert {each["target"] for each in world.nodes.faults.active_faults()} == {"node/g-1", "gpu/g-0:2"}
+        assert {fault["target"] for fault in world.nodes.faults.active_faults()} == {"node/g-1", "gpu/g-0:2"}
 
 
 @pytest.mark.parametrize(
@@ -219,4 +221,4 @@ def test_signs_of_life_of_a_large_park_are_spread() -> None:
     world.verbs.subscribe("leases.coordination.k8s.io", count)
     world.pass_time(100)
     assert writes <= 3000
-    assert {conditions(each)["Ready"] for each in world.verbs.list("nodes")} == {"True"}
+    assert {conditions(item)["Ready"] for item in world.verbs.list("nodes")} == {"True"}

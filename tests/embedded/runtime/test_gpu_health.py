@@ -47,9 +47,9 @@ class Watched(Host):
 
     def told(self, reason: str) -> list[str]:
         return [
-            str(each["message"])
-            for each in self.verbs.list("events")
-            if each["reason"] == reason and each["involvedObject"]["kind"] == "Node"
+            str(event["message"])
+            for event in self.verbs.list("events")
+            if event["reason"] == reason and event["involvedObject"]["kind"] == "Node"
         ]
 
 
@@ -63,14 +63,14 @@ async def _watched(folder: Path, gpus: list[Unstructured]) -> AsyncIterator[Watc
 
 @pytest_asyncio.fixture
 async def host(tmp_path: Path) -> AsyncIterator[Watched]:
-    async for each in _watched(tmp_path, [{"model": "H200", "count": 2}]):
-        yield each
+    async for watched in _watched(tmp_path, [{"model": "H200", "count": 2}]):
+        yield watched
 
 
 @pytest_asyncio.fixture
 async def cut(tmp_path: Path) -> AsyncIterator[Watched]:
-    async for each in _watched(tmp_path, CUT):
-        yield each
+    async for watched in _watched(tmp_path, CUT):
+        yield watched
 
 
 async def two_pods(host: Watched) -> tuple[str, str]:
@@ -91,7 +91,7 @@ class TestFaults:
         pod = await host.until_phase(hit, "Failed")
         assert pod["status"]["reason"] == "GPUUnhealthy"
         assert "GPU 0 (GPU-" in pod["status"]["message"], "which may be hit by the loss, or by the Xid, first"
-        conditions = {each["type"]: each["status"] for each in pod["status"]["conditions"]}
+        conditions = {condition["type"]: condition["status"] for condition in pod["status"]["conditions"]}
         assert conditions["DisruptionTarget"] == "True"
         assert (host.allocatable(), host.ill(), gpu_count(host.node)) == (1, "0", 2)
         gone = "Xid 79: GPU has fallen off the bus; drain the node and reboot it"
@@ -148,10 +148,10 @@ class TestFaults:
         machine = cut.nodes.this_machine.device_manager
         (unit,) = machine.allocated_to("default/one")
         (instance,) = (
-            each
+            instance
             for gpu in cut.driver.inventory().gpus
-            for each in gpu.instances
-            if each.uuid == machine.uuid_of(unit)
+            for instance in gpu.instances
+            if instance.uuid == machine.uuid_of(unit)
         )
         cut.driver.inject(0, 48, gpu_instance=instance.gpu_instance)
         pod = await cut.until_phase("one", "Failed")

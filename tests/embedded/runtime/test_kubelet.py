@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.embedded.in_process_cluster import conditions
 from tests.embedded.runtime.sandbox import GPU, Sandbox
-from tests.embedded.world import conditions
 
 from windlass.embedded.runtime.simulated_containers import Delays
 from windlass.model.unstructured import Unstructured
@@ -123,7 +123,7 @@ class TestRestarts:
 
 class TestInitContainers:
     def start(self, world: Sandbox, *inits: Unstructured, **spec: Any) -> Unstructured:
-        listed = [{"name": f"init{at}", "image": "i", **each} for at, each in enumerate(inits)]
+        listed = [{"name": f"init{at}", "image": "i", **init} for at, init in enumerate(inits)]
         return world.start("p", "cpu-0", initContainers=listed, **spec)
 
     def test_one_after_the_other(self, world: Sandbox) -> None:

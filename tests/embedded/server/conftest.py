@@ -1,4 +1,4 @@
-"""Servers for these tests: the embedded one, and beside it a real one, which must give the same answers."""
+"""Servers for these tests: the embedded one, and a real one, which must give the same answers."""
 
 from __future__ import annotations
 

@@ -20,11 +20,11 @@ from windlass.bench.embedded.run import Result, Scale, measure
 def test_both_forms_are_measured() -> None:
     scale = Scale(pods=40, connections=4, watchers=2, crowd=10, nodes_kept=5, pods_kept=1100)
     results = asyncio.run(measure(scale, None, (False, True), lambda _: None))
-    assert [(one.server, one.durable) for one in results] == [(EMBEDDED, False), (EMBEDDED, True)]
-    for one in results:
-        assert min(one.creates, one.binds, one.events, one.crowd_events) > 0
-        assert one.crowd == 10
-        assert one.rss_mib
+    assert [(result.server, result.durable) for result in results] == [(EMBEDDED, False), (EMBEDDED, True)]
+    for result in results:
+        assert min(result.creates, result.binds, result.events, result.crowd_events) > 0
+        assert result.crowd == 10
+        assert result.rss_mib
     (rates,) = sections_of(results, "")
     assert len(rates.rows) == 2
 

@@ -35,7 +35,7 @@ def test_the_official_client(served: Served) -> None:
         core.patch_namespaced_config_map("official", "default", {"data": {"y": "2"}})
         assert core.read_namespaced_config_map("official", "default").data == {"x": "1", "y": "2"}
         found = core.list_config_map_for_all_namespaces(label_selector="a=b")
-        assert [each.metadata.name for each in found.items] == ["official"]
+        assert [item.metadata.name for item in found.items] == ["official"]
         core.delete_namespaced_config_map("official", "default")
         watch, told = kubernetes.watch.Watch(), []
         for event in watch.stream(
@@ -64,9 +64,9 @@ def test_lightkube(served: Served) -> None:
     assert made.status is not None
     assert made.status.phase == "Pending"
     client.patch(Pod, "light", {"metadata": {"labels": {"a": "b"}}})
-    assert [each.metadata.name for each in client.list(Pod, labels={"a": "b"}) if each.metadata] == ["light"]
-    for kind, each in client.watch(Pod, fields={"metadata.name": "light"}):
-        assert (kind, each.metadata.name if each.metadata else "") == ("ADDED", "light")
+    assert [item.metadata.name for item in client.list(Pod, labels={"a": "b"}) if item.metadata] == ["light"]
+    for kind, item in client.watch(Pod, fields={"metadata.name": "light"}):
+        assert (kind, item.metadata.name if item.metadata else "") == ("ADDED", "light")
         break
     config = ConfigMap(metadata=ObjectMeta(name="light", namespace="default"), data={"x": "1"})
     assert client.apply(config).data == {"x": "1"}

@@ -127,7 +127,7 @@ def test_many_at_once(either: Client) -> None:
     answer = either.delete(MAPS, labelSelector="of=many,odd=1").ok()
     assert answer["kind"] == "ConfigMapList"
     left = either.get(MAPS, labelSelector="of=many").ok()["items"]
-    assert [each["metadata"]["name"] for each in left] == ["many-0", "many-2"]
+    assert [event["metadata"]["name"] for event in left] == ["many-0", "many-2"]
 
 
 def test_default_namespaces_stay(either: Client) -> None:
@@ -182,7 +182,9 @@ def test_an_eviction_that_a_budget_allows(client: Client) -> None:
     assert (code, answer["status"]) == (201, "Success")
     marked = client.get(f"{PODS}/free").ok()
     assert marked["metadata"]["deletionTimestamp"]
-    target = next(one for one in marked["status"]["conditions"] if one["type"] == "DisruptionTarget")
+    target = next(
+        condition for condition in marked["status"]["conditions"] if condition["type"] == "DisruptionTarget"
+    )
     assert target["reason"] == "EvictionByEvictionAPI"
     status = client.get(f"{BUDGETS}/free").ok()["status"]
     assert status["disruptionsAllowed"] == 0

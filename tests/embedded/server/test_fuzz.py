@@ -183,7 +183,9 @@ def state(served: Served) -> tuple[int, dict[str, list[bytes]]]:
     def look() -> tuple[int, dict[str, list[bytes]]]:
         store = served.verbs.registry.store
         return store.version, {
-            one.resource: [each.raw for each in one.list_current()] for one in store.storages() if len(one)
+            storage.resource: [stored.raw for stored in storage.list_current()]
+            for storage in store.storages()
+            if len(storage)
         }
 
     return served.call(look)

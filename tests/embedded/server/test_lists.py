@@ -26,7 +26,7 @@ def fill(api: Client, prefix: str, count: int) -> list[str]:
 
 
 def names_of(page: Unstructured) -> list[str]:
-    return [each["metadata"]["name"] for each in page["items"]]
+    return [item["metadata"]["name"] for item in page["items"]]
 
 
 def test_a_list_is_in_the_order_of_names_and_says_its_version(either: Client) -> None:
@@ -36,7 +36,7 @@ def test_a_list_is_in_the_order_of_names_and_says_its_version(either: Client) ->
     assert page["kind"] == "ConfigMapList"
     assert page["apiVersion"] == "v1"
     assert int(page["metadata"]["resourceVersion"]) >= max(
-        int(each["metadata"]["resourceVersion"]) for each in page["items"]
+        int(item["metadata"]["resourceVersion"]) for item in page["items"]
     )
 
 
@@ -51,7 +51,7 @@ def test_pages_show_the_moment_of_the_first_one(either: Client) -> None:
     while token := page["metadata"].get("continue"):
         page = either.get(MAPS, labelSelector="of=pages", limit=3, **{"continue": token}).ok()
         assert page["metadata"]["resourceVersion"] == first["metadata"]["resourceVersion"]
-        assert all("data" not in each for each in page["items"])
+        assert all("data" not in item for item in page["items"])
         found += names_of(page)
     assert found == names
     now = either.get(MAPS, labelSelector="of=pages").ok()
@@ -77,7 +77,7 @@ def test_an_exact_version_is_shown_as_it_was(either: Client) -> None:
         MAPS, labelSelector="of=exact", resourceVersion=before, resourceVersionMatch="Exact"
     ).ok()
     assert names_of(then) == names
-    assert all("data" not in each for each in then["items"])
+    assert all("data" not in item for item in then["items"])
     assert then["metadata"]["resourceVersion"] == before
     newer = either.get(
         MAPS, labelSelector="of=exact", resourceVersion=before, resourceVersionMatch="NotOlderThan"
@@ -144,12 +144,12 @@ def test_metadata_only(either: Client) -> None:
     page = either.send("GET", MAPS, headers={"Accept": accept}, labelSelector="of=partial").ok()
     assert page["kind"] == "PartialObjectMetadataList"
     assert page["apiVersion"] == "meta.k8s.io/v1"
-    assert {each["kind"] for each in page["items"]} == {"PartialObjectMetadata"}
+    assert {item["kind"] for item in page["items"]} == {"PartialObjectMetadata"}
     accept = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
-    one = either.send("GET", f"{MAPS}/partial-00", headers={"Accept": accept}).ok()
-    assert one["kind"] == "PartialObjectMetadata"
-    assert one["metadata"]["labels"]["of"] == "partial"
-    assert "data" not in one
+    partial = either.send("GET", f"{MAPS}/partial-00", headers={"Accept": accept}).ok()
+    assert partial["kind"] == "PartialObjectMetadata"
+    assert partial["metadata"]["labels"]["of"] == "partial"
+    assert "data" not in partial
 
 
 def test_a_table(either: Client) -> None:

@@ -139,7 +139,7 @@ def told(
 def lasting(value: Any) -> Any:
     """Without what differs from run to run."""
     if isinstance(value, dict):
-        return {key: lasting(each) for key, each in value.items() if key not in FLEETING | ACCOUNT}
+        return {key: lasting(item) for key, item in value.items() if key not in FLEETING | ACCOUNT}
     if isinstance(value, list):
-        return [lasting(each) for each in value]
+        return [lasting(item) for item in value]
     return value

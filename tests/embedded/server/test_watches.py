@@ -30,7 +30,7 @@ def test_from_a_version_on_every_change_comes_once_and_in_order(either: Client) 
     either.delete(f"{MAPS}/first").ok()
     with either.watch(MAPS, resourceVersion=start) as events:
         found = [next(events) for _ in range(3)]
-        assert [shown(each) for each in found] == [
+        assert [shown(item) for item in found] == [
             ("ADDED", "first"),
             ("MODIFIED", "first"),
             ("DELETED", "first"),
@@ -124,7 +124,7 @@ def test_a_watch_ends_in_time_and_bookmarks_say_where(client: Client) -> None:
     client.post("/api/v1/namespaces/kube-public/configmaps", config("far")).ok()
     with client.watch(MAPS, resourceVersion=start, timeoutSeconds=1, allowWatchBookmarks="true") as events:
         told = list(events)
-    assert [each["type"] for each in told] == ["BOOKMARK"]
+    assert [condition["type"] for condition in told] == ["BOOKMARK"]
     assert version_of(told[0]["object"]) > int(start)
 
 

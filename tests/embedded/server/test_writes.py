@@ -219,7 +219,9 @@ def test_binding(either: Client) -> None:
     bound = either.get(f"{PODS}/bound").ok()
     assert bound["spec"]["nodeName"] == "n1"
     assert bound["metadata"]["annotations"] == {"windlass.dev/devices": "0,1"}
-    scheduled = next(one for one in bound["status"]["conditions"] if one["type"] == "PodScheduled")
+    scheduled = next(
+        condition for condition in bound["status"]["conditions"] if condition["type"] == "PodScheduled"
+    )
     assert scheduled["status"] == "True"
     answer = either.post(f"{PODS}/bound/binding", binding)
     assert answer.code == 409

@@ -101,7 +101,9 @@ def content(name: str, step: int) -> Unstructured:
 
 
 def enough(writers: list[Writer]) -> bool:
-    return sum(one.writes for one in writers) >= LEAST_WRITES or any(one.problem for one in writers)
+    return sum(writer.writes for writer in writers) >= LEAST_WRITES or any(
+        writer.problem for writer in writers
+    )
 
 
 def _root() -> Path:
@@ -116,12 +118,12 @@ def test_no_acknowledged_write_is_lost(tmp_path: Path) -> None:
         page = server.client.get(MAPS).ok()
         version = int(page["metadata"]["resourceVersion"])
         assert version >= newest, "versions went back"
-        found = {each["metadata"]["name"]: each for each in page["items"]}
-        assert {name: int(each["data"]["step"]) for name, each in found.items()} == {
+        found = {item["metadata"]["name"]: item for item in page["items"]}
+        assert {name: int(value["data"]["step"]) for name, value in found.items()} == {
             name: step for name, step in known.items() if step != GONE
         }
         writers = [
-            Writer(server.client, f"r{number}-c{each}", number * 100 + each) for each in range(CLIENTS)
+            Writer(server.client, f"r{number}-c{item}", number * 100 + item) for item in range(CLIENTS)
         ]
         for writer in writers:
             writer.start()
@@ -132,7 +134,7 @@ def test_no_acknowledged_write_is_lost(tmp_path: Path) -> None:
             writer.join(60)
             assert not writer.problem
             known |= writer.known
-        known = _settled(tmp_path, number, known, [one.open for one in writers if one.open])
+        known = _settled(tmp_path, number, known, [writer.open for writer in writers if writer.open])
 
 
 def _settled(
@@ -143,9 +145,9 @@ def _settled(
     page = server.client.get(MAPS).ok()
     server.kill()
     found = {}
-    for each in page["items"]:
-        name, step = each["metadata"]["name"], int(each["data"]["step"])
-        assert each["data"] == content(name, step)["data"], f"{name} is not whole"
+    for item in page["items"]:
+        name, step = item["metadata"]["name"], int(item["data"]["step"])
+        assert item["data"] == content(name, step)["data"], f"{name} is not whole"
         found[name] = step
     asked = dict(pending)
     for name in {*found, *known}:

@@ -1,4 +1,4 @@
-"""The store: what it shows at a version is what was there then, whatever has happened since."""
+"""The store: a list at a version shows the state at that version, whatever has happened since."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ def test_every_version_can_be_seen_again(steps: list[tuple[str, str, str]]) -> N
     shelf = store.storage("things")
     for version, expected in played(store, steps).items():
         found = list(shelf.list_at(version))
-        assert [each.key for each in found] == sorted(expected)
-        assert {each.key: each.tree["value"] for each in found} == expected
-        assert [each.key for each in shelf.list_at(version, "x")] == [
+        assert [item.key for item in found] == sorted(expected)
+        assert {item.key: item.tree["value"] for item in found} == expected
+        assert [stored.key for stored in shelf.list_at(version, "x")] == [
             key for key in sorted(expected) if key[0] == "x"
         ]
 
@@ -74,7 +74,7 @@ def test_changes_after_a_version_lead_from_it_to_now(steps: list[tuple[str, str,
             else:
                 assert change.type == (MODIFIED if change.key in state else ADDED)
                 state[change.key] = change.new.tree["value"]
-        assert state == {each.key: each.tree["value"] for each in shelf.list_current()}
+        assert state == {stored.key: stored.tree["value"] for stored in shelf.list_current()}
 
 
 @given(STEPS, SPACES, NAMES)
@@ -82,10 +82,12 @@ def test_a_list_goes_on_after_a_key(steps: list[tuple[str, str, str]], namespace
     store = Store()
     played(store, steps)
     shelf = store.storage("things")
-    everything = [each.key for each in shelf.list_current()]
+    everything = [stored.key for stored in shelf.list_current()]
     after = (namespace, name)
-    assert [each.key for each in shelf.list_current("", after)] == [key for key in everything if key > after]
-    assert [each.key for each in shelf.list_current(namespace, after)] == [
+    assert [stored.key for stored in shelf.list_current("", after)] == [
+        key for key in everything if key > after
+    ]
+    assert [stored.key for stored in shelf.list_current(namespace, after)] == [
         key for key in everything if key > after and key[0] == namespace
     ]
 
@@ -145,7 +147,7 @@ def test_what_is_kept_comes_back(tmp_path: Path) -> None:
     assert all(stat.S_IMODE(file.stat().st_mode) == 0o600 for file in tmp_path.iterdir())
     store, journal = open_state(tmp_path)
     assert store.version == version
-    assert {each.key[1]: each.tree["value"] for each in store.storage("things").list_current()} == {
+    assert {stored.key[1]: stored.tree["value"] for stored in store.storage("things").list_current()} == {
         f"n{number}": number for number in range(50) if number != 7
     }
     with pytest.raises(Compacted):

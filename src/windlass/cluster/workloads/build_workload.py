@@ -254,6 +254,8 @@ def _pod_group_parts(unit: Unit, members: UnitMembers, inputs: GroupingInputs) -
     elif pod_group.has_task_minimums and existing > pod_group.min_pods and not members.bound:
         message = "spec.minTaskMember: a minimum for each task is implemented only where it covers all pods"
         hold = (f"{message} ({existing} pods, {pod_group.min_pods} required)", NOT_IMPLEMENTED)
+    identity = WorkloadIdentity(unit.key.key, "PodGroup", pod_group.metadata, pod_group)
+    topology = pod_group.topology or topology_request_from_annotations(pod_group.metadata.annotations)
     return WorkloadParts(
         identity,
         pod_sets_of_group(members.pods, topology),

@@ -1,8 +1,8 @@
-"""Admission: what a server adds to an object, or refuses, because of other objects around it.
+"""Admission: what the server adds to a new object, or refuses, because of other objects.
 
-Fed by the server with a decoded tree that is about to be created, which is changed in place. In the order of a
-Kubernetes API server: limit ranges, service account, runtime class, priority, tolerations. Quotas come after validation
-(`api.quota`), and namespaces are the server's own check. The wording is the Kubernetes API's (Apache-2.0).
+`registry.admission_chain` calls it with a decoded object, which is changed in place. In the order of Kubernetes'
+API server: limit ranges, service account, runtime class, priority, tolerations. Quotas come after validation
+(`resource_quota`). Messages are the Kubernetes API's (Apache-2.0).
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from windlass.embedded.api.resource_quota import Lookup
 from windlass.model.unstructured import Unstructured
 
 SYSTEM_CLASSES = {"system-node-critical": 2_000_001_000, "system-cluster-critical": 2_000_000_000}
-"""Priority classes that every cluster has, whether somebody has made the objects or not."""
+"""Priority classes that exist even without their objects."""
 
-_TOLERATED = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
-_TOLERATED_SECONDS = 300
+_TOLERATED_TAINTS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+_DEFAULT_TOLERATION_SECONDS = 300
 
 
 def admit(kind: Kind, obj: Unstructured, lookup: Lookup) -> None:
-    """An object that is to be made. Raises 403."""
+    """Admits a new object. Raises 403."""
     if kind.custom:
         return
     if kind.resource == "pods":
@@ -40,132 +40,136 @@ def _admit_pod(kind: Kind, pod: Unstructured, lookup: Lookup) -> None:
     ranges = list(lookup.list("limitranges", pod["metadata"].get("namespace", "")))
     if ranges:
         limit_range.fill_defaults(pod, ranges)
-    _service_account(kind, pod, lookup)
-    _runtime_class(kind, pod, lookup)
-    _priority(kind, pod, lookup)
+    _admit_service_account(kind, pod, lookup)
+    _admit_runtime_class(kind, pod, lookup)
+    _admit_priority(kind, pod, lookup)
     add_default_tolerations(pod["spec"])
     if ranges:
         limit_range.check_pod(kind, pod, ranges)
 
 
-def _refused(kind: Kind, obj: Unstructured, why: str) -> ApiError:
-    return ApiError.forbidden(kind, obj["metadata"].get("name", ""), why)
+def _forbidden(kind: Kind, obj: Unstructured, reason: str) -> ApiError:
+    return ApiError.forbidden(kind, obj["metadata"].get("name", ""), reason)
 
 
-def _service_account(kind: Kind, pod: Unstructured, lookup: Lookup) -> None:
-    """Pods run as `default` unless they say otherwise; another account has to exist."""
+def _admit_service_account(kind: Kind, pod: Unstructured, lookup: Lookup) -> None:
+    """Pods run as `default` unless they name another account, which has to exist."""
     spec = pod["spec"]
     name = spec.get("serviceAccountName") or "default"
     namespace = pod["metadata"].get("namespace", "")
     if name != "default" and lookup.get("serviceaccounts", namespace, name) is None:
-        why = f'error looking up service account {namespace}/{name}: serviceaccount "{name}" not found'
-        raise _refused(kind, pod, why)
+        reason = f'error looking up service account {namespace}/{name}: serviceaccount "{name}" not found'
+        raise _forbidden(kind, pod, reason)
     spec["serviceAccountName"] = spec["serviceAccount"] = name
 
 
-def _runtime_class(kind: Kind, pod: Unstructured, lookup: Lookup) -> None:
+def _admit_runtime_class(kind: Kind, pod: Unstructured, lookup: Lookup) -> None:
     spec = pod["spec"]
     name = spec.get("runtimeClassName")
     if not name:
         if spec.get("overhead"):
-            why = "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead"
-            raise _refused(kind, pod, why)
+            reason = "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead"
+            raise _forbidden(kind, pod, reason)
         return
-    found = lookup.get("runtimeclasses.node.k8s.io", "", name)
-    if found is None:
-        raise _refused(kind, pod, f'pod rejected: RuntimeClass "{name}" not found')
-    overhead = nested_value(found, "overhead", "podFixed")
+    runtime_class = lookup.get("runtimeclasses.node.k8s.io", "", name)
+    if runtime_class is None:
+        raise _forbidden(kind, pod, f'pod rejected: RuntimeClass "{name}" not found')
+    overhead = nested_value(runtime_class, "overhead", "podFixed")
     if spec.get("overhead") not in (None, overhead):
-        why = "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead"
-        raise _refused(kind, pod, why)
+        reason = "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead"
+        raise _forbidden(kind, pod, reason)
     if overhead:
         spec["overhead"] = dict(overhead)
-    _runtime_scheduling(kind, pod, found.get("scheduling") or {})
+    _merge_runtime_scheduling(kind, pod, runtime_class.get("scheduling") or {})
 
 
-def _runtime_scheduling(kind: Kind, pod: Unstructured, scheduling: Unstructured) -> None:
+def _merge_runtime_scheduling(kind: Kind, pod: Unstructured, scheduling: Unstructured) -> None:
     spec = pod["spec"]
-    mine = spec.get("nodeSelector") or {}
+    node_selector = spec.get("nodeSelector") or {}
     for key, value in (scheduling.get("nodeSelector") or {}).items():
-        if mine.get(key, value) != value:
-            why = (
+        if node_selector.get(key, value) != value:
+            reason = (
                 f"conflict: runtimeClass.scheduling.nodeSelector[{key}] = {value}; "
-                f"pod.spec.nodeSelector[{key}] = {mine[key]}"
+                f"pod.spec.nodeSelector[{key}] = {node_selector[key]}"
             )
-            raise _refused(kind, pod, why)
+            raise _forbidden(kind, pod, reason)
         spec["nodeSelector"] = {**(spec.get("nodeSelector") or {}), key: value}
-    more = [
-        each for each in scheduling.get("tolerations") or () if each not in (spec.get("tolerations") or ())
+    added = [
+        toleration
+        for toleration in scheduling.get("tolerations") or ()
+        if toleration not in (spec.get("tolerations") or ())
     ]
-    if more:
-        spec["tolerations"] = [*(spec.get("tolerations") or ()), *deep_copy(more)]
+    if added:
+        spec["tolerations"] = [*(spec.get("tolerations") or ()), *deep_copy(added)]
 
 
-def _priority(kind: Kind, pod: Unstructured, lookup: Lookup) -> None:
-    """The number behind a priority class, which is what everybody looks at."""
+def _admit_priority(kind: Kind, pod: Unstructured, lookup: Lookup) -> None:
+    """Sets the value of the pod's priority class."""
     spec = pod["spec"]
     name = spec.get("priorityClassName", "")
     if name:
-        found = lookup.get("priorityclasses.scheduling.k8s.io", "", name)
-        if found is None and name in SYSTEM_CLASSES:
-            found = {"value": SYSTEM_CLASSES[name]}
-        if found is None:
-            raise _refused(kind, pod, f"no PriorityClass with name {name} was found")
+        priority_class = lookup.get("priorityclasses.scheduling.k8s.io", "", name)
+        if priority_class is None and name in SYSTEM_CLASSES:
+            priority_class = {"value": SYSTEM_CLASSES[name]}
+        if priority_class is None:
+            raise _forbidden(kind, pod, f"no PriorityClass with name {name} was found")
     else:
-        found = default_priority_class(lookup)
-        if found is not None:
-            spec["priorityClassName"] = found["metadata"]["name"]
-    value = found.get("value", 0) if found is not None else 0
-    policy = (found or {}).get("preemptionPolicy") or "PreemptLowerPriority"
+        priority_class = default_priority_class(lookup)
+        if priority_class is not None:
+            spec["priorityClassName"] = priority_class["metadata"]["name"]
+    value = priority_class.get("value", 0) if priority_class is not None else 0
+    policy = (priority_class or {}).get("preemptionPolicy") or "PreemptLowerPriority"
     if spec.get("priority") not in (None, value):
-        why = (
+        reason = (
             f"the integer value of priority ({spec['priority']}) must not be provided in pod spec; "
             f"priority admission controller computed {value} from the given PriorityClass name"
         )
-        raise _refused(kind, pod, why)
+        raise _forbidden(kind, pod, reason)
     if spec.get("preemptionPolicy") not in (None, policy):
-        why = (
+        reason = (
             f"the string value of PreemptionPolicy ({spec['preemptionPolicy']}) must not be provided in pod spec; "
             f"priority admission controller computed {policy} from the given PriorityClass name"
         )
-        raise _refused(kind, pod, why)
+        raise _forbidden(kind, pod, reason)
     spec["priority"], spec["preemptionPolicy"] = value, policy
 
 
 def default_priority_class(lookup: Lookup) -> Unstructured | None:
-    """The priority class of pods that name none; the lowest, should there be several."""
+    """The class of pods that name none; the one with the lowest value if there are several."""
     classes = lookup.list("priorityclasses.scheduling.k8s.io", "")
-    found = [each for each in classes if each.get("globalDefault")]
-    return min(found, key=lambda each: each.get("value", 0)) if found else None
+    defaults = [priority_class for priority_class in classes if priority_class.get("globalDefault")]
+    return min(defaults, key=lambda priority_class: priority_class.get("value", 0)) if defaults else None
 
 
 def _admit_priority_class(kind: Kind, obj: Unstructured, lookup: Lookup) -> None:
     if not obj.get("globalDefault"):
         return
-    found = default_priority_class(lookup)
-    if found is not None and found["metadata"]["name"] != obj["metadata"].get("name"):
-        why = (
-            f"PriorityClass {found['metadata']['name']} is already marked as default. "
+    existing = default_priority_class(lookup)
+    if existing is not None and existing["metadata"]["name"] != obj["metadata"].get("name"):
+        reason = (
+            f"PriorityClass {existing['metadata']['name']} is already marked as default. "
             "Only one default can exist"
         )
-        raise _refused(kind, obj, why)
+        raise _forbidden(kind, obj, reason)
 
 
 def add_default_tolerations(spec: Unstructured) -> None:
-    """A pod stays five minutes on a node that went silent, unless it says otherwise."""
-    mine = spec.get("tolerations") or []
-    more = [key for key in _TOLERATED if not any(_tolerates(each, key) for each in mine)]
-    if more:
+    """A pod stays 300 seconds on a node that is not ready or unreachable, unless it says otherwise."""
+    tolerations = spec.get("tolerations") or []
+    missing = [
+        key for key in _TOLERATED_TAINTS if not any(_tolerates(present, key) for present in tolerations)
+    ]
+    if missing:
         spec["tolerations"] = [
-            *mine,
+            *tolerations,
             *(
                 {
                     "key": key,
                     "operator": "Exists",
                     "effect": "NoExecute",
-                    "tolerationSeconds": _TOLERATED_SECONDS,
+                    "tolerationSeconds": _DEFAULT_TOLERATION_SECONDS,
                 }
-                for key in more
+                for key in missing
             ),
         ]
 

@@ -1,7 +1,7 @@
-"""CustomResourceDefinitions: are they sound, which names do they get, and when are they served.
+"""CustomResourceDefinitions: validation, names and conditions.
 
-Fed by the server when one is written: `prepare` checks it and fills in its status; `Machinery.adopt` then serves it.
-The wording is the Kubernetes API's (Apache-2.0).
+`api.validation` calls the checks, `registry.admission_chain` calls `with_status`; `Machinery.serve_crd` then serves
+the kind. Messages are the Kubernetes API's (Apache-2.0).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _STILL_STORED = (
 
 
 def definition_errors(crd: Unstructured) -> Iterator[FieldError]:
-    """What is wrong with a definition; `api.validation` asks for it."""
+    """Validation of a definition."""
     spec, names = crd["spec"], crd["spec"]["names"]
     if crd["metadata"].get("name") != f"{names.get('plural', '')}.{spec.get('group', '')}":
         yield invalid(
@@ -34,7 +34,7 @@ def definition_errors(crd: Unstructured) -> Iterator[FieldError]:
     if spec.get("scope") not in _SCOPES:
         yield unsupported("spec.scope", spec.get("scope", ""), _SCOPES)
     versions = spec.get("versions") or []
-    if sum(bool(each.get("storage")) for each in versions) != 1:
+    if sum(bool(version.get("storage")) for version in versions) != 1:
         yield invalid("spec.versions", versions, "must have exactly one version marked as storage version")
     seen: set[str] = set()
     for index, version in enumerate(versions):
@@ -42,13 +42,13 @@ def definition_errors(crd: Unstructured) -> Iterator[FieldError]:
 
 
 def definition_update_errors(new: Unstructured, old: Unstructured) -> Iterator[FieldError]:
-    """What may not change: objects are stored by it."""
+    """Fields that may not change because objects are stored by them."""
     if is_established(old):
         for path in (("scope",), ("names", "kind")):
             value = nested_value(new["spec"], *path)
             if value != nested_value(old["spec"], *path):
                 yield invalid(".".join(("spec", *path)), value, "field is immutable")
-    served = {each.get("name") for each in new["spec"].get("versions") or ()}
+    served = {served_version.get("name") for served_version in new["spec"].get("versions") or ()}
     for index, version in enumerate((old.get("status") or {}).get("storedVersions") or ()):
         if version not in served:
             yield invalid(f"status.storedVersions[{index}]", version, _STILL_STORED.format(version))
@@ -80,41 +80,41 @@ def _version_errors(version: Unstructured, path: str, seen: set[str]) -> Iterato
         yield invalid(f"{path}.name", name, "must be unique")
     seen.add(name)
     schema = (version.get("schema") or {}).get("openAPIV3Schema")
-    where = f"{path}.schema.openAPIV3Schema"
+    schema_path = f"{path}.schema.openAPIV3Schema"
     if schema is None:
-        yield required(where)
+        yield required(schema_path)
         return
     if not schema.get("type"):
-        yield required(f"{where}.type", "must not be empty at the root")
+        yield required(f"{schema_path}.type", "must not be empty at the root")
     elif schema["type"] != "object":
-        yield invalid(f"{where}.type", schema["type"], "must be object at the root")
-    yield from _schema_errors(schema, where, root=True)
+        yield invalid(f"{schema_path}.type", schema["type"], "must be object at the root")
+    yield from _schema_errors(schema, schema_path, root=True)
 
 
 def _schema_errors(schema: Unstructured, path: str, root: bool = False) -> Iterator[FieldError]:
-    """That a schema is structural: every place has a type."""
+    """Checks that a schema is structural: every field has a type."""
     if not isinstance(schema, dict) or not isinstance(schema.get("properties") or {}, dict):
         yield invalid(path, schema, "must be a schema")
         return
     kind = schema.get("type")
-    free = schema.get("x-kubernetes-preserve-unknown-fields") or schema.get("x-kubernetes-int-or-string")
-    if not root and not kind and not free:
+    untyped = schema.get("x-kubernetes-preserve-unknown-fields") or schema.get("x-kubernetes-int-or-string")
+    if not root and not kind and not untyped:
         yield required(f"{path}.type", "must not be empty for specified object fields")
     if kind and kind not in _TYPES:
         yield unsupported(f"{path}.type", kind, _TYPES)
-    for name, each in (schema.get("properties") or {}).items():
+    for name, property_schema in (schema.get("properties") or {}).items():
         if not (root and name in ("apiVersion", "kind", "metadata")):
-            yield from _schema_errors(each, f"{path}.properties[{name}]")
+            yield from _schema_errors(property_schema, f"{path}.properties[{name}]")
     items = schema.get("items")
     if kind == "array":
         if not isinstance(items, dict):
             yield required(f"{path}.items", "must be specified")
         else:
             yield from _schema_errors(items, f"{path}.items")
-    others = schema.get("additionalProperties")
-    if isinstance(others, dict):
-        yield from _schema_errors(others, f"{path}.additionalProperties")
-    if others is not None and schema.get("properties"):
+    additional = schema.get("additionalProperties")
+    if isinstance(additional, dict):
+        yield from _schema_errors(additional, f"{path}.additionalProperties")
+    if additional is not None and schema.get("properties"):
         yield FieldError(
             f"{path}.additionalProperties",
             "FieldValueForbidden",
@@ -127,50 +127,50 @@ def _schema_errors(schema: Unstructured, path: str, root: bool = False) -> Itera
 
 
 def with_status(crd: Unstructured, kinds: Kinds, now: str) -> Unstructured:
-    """A copy with the status that a controller would write: names accepted, established, versions stored."""
-    made: Unstructured = deep_copy(crd)
-    status = made.get("status") or {}
-    storage = next(each["name"] for each in made["spec"]["versions"] if each.get("storage"))
+    """A copy with the status that Kubernetes' controller would write: names accepted, established, stored versions."""
+    result: Unstructured = deep_copy(crd)
+    status = result.get("status") or {}
+    storage = next(item["name"] for item in result["spec"]["versions"] if item.get("storage"))
     stored = list(dict.fromkeys([*(status.get("storedVersions") or ()), storage]))
-    taken = _conflict(made["spec"], kinds)
-    before = {each["type"]: each for each in status.get("conditions") or ()}
+    conflict = _conflict(result["spec"], kinds)
+    before = {item["type"]: item for item in status.get("conditions") or ()}
     accepted = _condition(
         "NamesAccepted",
-        not taken,
-        "NoConflicts" if not taken else taken[0],
-        "no conflicts found" if not taken else taken[1],
+        not conflict,
+        "NoConflicts" if not conflict else conflict[0],
+        "no conflicts found" if not conflict else conflict[1],
         now,
         before,
     )
     established = _condition(
         "Established",
-        not taken,
-        "InitialNamesAccepted" if not taken else "NotAccepted",
-        "the initial names have been accepted" if not taken else "not all names are accepted",
+        not conflict,
+        "InitialNamesAccepted" if not conflict else "NotAccepted",
+        "the initial names have been accepted" if not conflict else "not all names are accepted",
         now,
         before,
     )
-    others = [each for name, each in before.items() if name not in ("NamesAccepted", "Established")]
-    made["status"] = {
+    others = [item for name, item in before.items() if name not in ("NamesAccepted", "Established")]
+    result["status"] = {
         "conditions": [accepted, established, *others],
-        "acceptedNames": deep_copy(made["spec"]["names"]) if not taken else {"kind": "", "plural": ""},
+        "acceptedNames": deep_copy(result["spec"]["names"]) if not conflict else {"kind": "", "plural": ""},
         "storedVersions": stored,
     }
-    return made
+    return result
 
 
 def is_established(crd: Unstructured) -> bool:
     conditions = (crd.get("status") or {}).get("conditions") or ()
-    return any(each["type"] == "Established" and each["status"] == "True" for each in conditions)
+    return any(item["type"] == "Established" and item["status"] == "True" for item in conditions)
 
 
 def _conflict(spec: Unstructured, kinds: Kinds) -> tuple[str, str] | None:
-    """Another resource of the same group that has one of the names already."""
+    """The reason and message if another resource of the group has one of the names."""
     group, names = spec["group"], spec["names"]
-    others = [each for each in kinds if each.group == group and each.plural != names["plural"]]
+    other_kinds = [kind for kind in kinds if kind.group == group and kind.plural != names["plural"]]
     for field, reason in (("kind", "KindConflict"), ("singular", "SingularConflict")):
         wanted = names.get(field)
-        if any(wanted == (each.kind if field == "kind" else each.singular_name) for each in others):
+        if any(wanted == (kind.kind if field == "kind" else kind.singular_name) for kind in other_kinds):
             return reason, f'"{wanted}" is already in use'
     return None
 
@@ -179,6 +179,6 @@ def _condition(
     kind: str, true: bool, reason: str, message: str, now: str, before: dict[str, Any]
 ) -> Unstructured:
     status = "True" if true else "False"
-    earlier = before.get(kind)
-    since = earlier["lastTransitionTime"] if earlier and earlier.get("status") == status else now
+    previous = before.get(kind)
+    since = previous["lastTransitionTime"] if previous and previous.get("status") == status else now
     return {"type": kind, "status": status, "lastTransitionTime": since, "reason": reason, "message": message}

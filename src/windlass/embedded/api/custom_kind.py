@@ -1,7 +1,7 @@
-"""A kind that a CustomResourceDefinition brings, in one version: its schema, subresources, columns, selectable fields.
+"""One version of a kind that a CustomResourceDefinition defines: schema, subresources, columns, selectable fields.
 
-`Custom.versions_of(crd)` makes them; `api.machinery` holds them and asks them for what it asks `api.decode` and
-`api.validation` for built-in kinds. All served versions share one stored object, without conversion.
+`CustomKind.versions_of(crd)` creates them; `machinery` holds them and uses them where it uses `decode` and
+`validation` for built-in kinds. All served versions share one stored object, without conversion.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ class CustomKind:
         self.raw_schema: RawSchema = (version.get("schema") or {}).get("openAPIV3Schema") or {}
         self.schema = _CustomNode(self.raw_schema)
         self.selectable_fields = tuple(
-            str(each.get("jsonPath", "")).lstrip(".") for each in version.get("selectableFields") or ()
+            str(field.get("jsonPath", "")).lstrip(".") for field in version.get("selectableFields") or ()
         )
         scale = (version.get("subresources") or {}).get("scale")
         self.scale: Unstructured | None = scale
         self.columns = _printer_columns(version.get("additionalPrinterColumns") or [_AGE])
         self._checked = {key: value for key, value in self.raw_schema.items() if key != "properties"}
         self._checked["properties"] = {
-            name: each
-            for name, each in (self.raw_schema.get("properties") or {}).items()
+            name: schema
+            for name, schema in (self.raw_schema.get("properties") or {}).items()
             if name not in ("metadata", "apiVersion", "kind")
         }
 
@@ -51,12 +51,12 @@ class CustomKind:
         spec = crd["spec"]
         names = {**spec["names"], **(crd.get("status") or {}).get("acceptedNames", {})}
         stored_as = f"{names['plural']}.{spec['group']}"
-        served = [each for each in spec["versions"] if each.get("served")]
-        served.sort(key=lambda each: version_order(each["name"]))
-        return [CustomKind(_kind(spec, names, each, stored_as), each) for each in served]
+        served = [version for version in spec["versions"] if version.get("served")]
+        served.sort(key=lambda version: version_order(version["name"]))
+        return [CustomKind(_kind(spec, names, version, stored_as), version) for version in served]
 
     def decode(self, obj: object, field_validation: str) -> tuple[Unstructured, list[str]]:
-        """A pruned copy with defaults, and warnings about what was pruned."""
+        """A pruned copy with defaults, and warnings about pruned fields."""
         kind = self.kind
         head = f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: '
         if not isinstance(obj, dict):
@@ -67,21 +67,21 @@ class CustomKind:
             raise ApiError.bad_request(head + "exceeded max depth")
         unknown: list[str] = []
         body = {key: value for key, value in obj.items() if key not in ("apiVersion", "kind", "metadata")}
-        made: Unstructured = {"apiVersion": kind.api_version, "kind": kind.kind}
+        decoded: Unstructured = {"apiVersion": kind.api_version, "kind": kind.kind}
         try:
-            made["metadata"] = decode_metadata(obj.get("metadata") or {}, unknown)
+            decoded["metadata"] = decode_metadata(obj.get("metadata") or {}, unknown)
         except TypeMismatch as problem:
             raise ApiError.bad_request(head + problem.message()) from None
-        made.update(prune(body, self.schema, "", unknown))
-        drop_nulls(made, self.schema)
-        fill_defaults(made, self.schema)
+        decoded.update(prune(body, self.schema, "", unknown))
+        drop_nulls(decoded, self.schema)
+        fill_defaults(decoded, self.schema)
         found = [f"unknown field {quoted(path)}" for path in sorted(unknown)]
         if field_validation == "Strict" and found:
             raise ApiError.bad_request(f"{head}strict decoding error: {', '.join(found)}")
-        return made, found if field_validation == "Warn" else []
+        return decoded, found if field_validation == "Warn" else []
 
     def errors(self, obj: Unstructured) -> list[FieldError]:
-        """What the schema has against an object."""
+        """Violations of the schema."""
         body = {key: value for key, value in obj.items() if key not in ("apiVersion", "kind", "metadata")}
         return list(schema_errors(body, self._checked, ""))
 
@@ -92,7 +92,10 @@ class _CustomNode(SchemaNode):
     def __init__(self, raw: RawSchema) -> None:
         super().__init__(raw)
         self.fields = {
-            **{name: SchemaNode(each) for name, each in (raw.get("properties") or {}).items()},
+            **{
+                name: SchemaNode(property_schema)
+                for name, property_schema in (raw.get("properties") or {}).items()
+            },
             "apiVersion": SchemaNode({"type": "string"}),
             "kind": SchemaNode({"type": "string"}),
             "metadata": definition_schema(OBJECT_META),
@@ -101,9 +104,9 @@ class _CustomNode(SchemaNode):
 
 
 def _kind(spec: Unstructured, names: Unstructured, version: Unstructured, stored_as: str) -> Kind:
-    has = version.get("subresources") or {}
-    subresources = [Subresource("status", names["kind"])] if has.get("status") is not None else []
-    if has.get("scale") is not None:
+    declared = version.get("subresources") or {}
+    subresources = [Subresource("status", names["kind"])] if declared.get("status") is not None else []
+    if declared.get("scale") is not None:
         subresources.append(_SCALE)
     return Kind(
         names["kind"],
@@ -130,14 +133,14 @@ def version_order(name: str) -> tuple[int, int, int, str]:
     return ({None: 0, "beta": 1, "alpha": 2}[stage], -int(major), -int(minor or 0), name)
 
 
-def _printer_columns(listed: list[Unstructured]) -> Columns:
+def _printer_columns(definitions: list[Unstructured]) -> Columns:
     columns = [Column("Name", "string", "name")]
     readers = []
-    for each in listed:
-        path = str(each.get("jsonPath", ""))
-        said = each.get("description") or f"Custom resource definition column (in JSONPath format): {path}"
-        kind = str(each.get("type", "string"))
-        columns.append(Column(each["name"], kind, each.get("format", ""), each.get("priority", 0), said))
+    for item in definitions:
+        path = str(item.get("jsonPath", ""))
+        text = item.get("description") or f"Custom resource definition column (in JSONPath format): {path}"
+        kind = str(item.get("type", "string"))
+        columns.append(Column(item["name"], kind, item.get("format", ""), item.get("priority", 0), text))
         readers.append(_reader(path, kind))
 
     def cells(obj: Unstructured, now: float) -> list[Any]:
@@ -169,4 +172,4 @@ def _cell(found: list[Any], kind: str, now: float) -> Any:
         return value if isinstance(value, int | float) else None
     if kind == "boolean":
         return value if isinstance(value, bool) else None
-    return ",".join(each if isinstance(each, str) else quoted(each) for each in found)
+    return ",".join(item if isinstance(item, str) else quoted(item) for item in found)

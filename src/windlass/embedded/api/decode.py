@@ -1,8 +1,9 @@
-"""From JSON to an object as the API server would write it back: types checked, empty values dropped, numbers canonical.
+"""Decodes JSON into the object that the API server would return: types checked, empty values dropped, numbers
+canonical.
 
-Fed with what a client sent; feeds defaulting and validation, which can trust every type after it. A kind's decoder is
-compiled once from its schema into closures, since it runs on every write. Only built-in kinds come here: custom ones
-have rules of their own (`api.structural`).
+`machinery` passes what a client sent; defaulting and validation can rely on every type afterwards. A kind's decoder
+is compiled once from its schema into closures, since it runs on every write. Built-in kinds only: custom kinds have
+other rules (`structural_schema`).
 """
 
 from __future__ import annotations
@@ -26,19 +27,19 @@ _RANGES = {"int32": 2**31, "int64": 2**63}
 
 
 class TypeMismatch(Exception):
-    """A value of the wrong type. The path is put together while the stack unwinds, so that good input costs nothing."""
+    """A value of the wrong type. The path is built while the stack unwinds, so that valid input costs nothing."""
 
-    def __init__(self, value: object, wanted: str, why: str = "") -> None:
-        super().__init__(why)
+    def __init__(self, value: object, wanted: str, message: str = "") -> None:
+        super().__init__(message)
         self.value = value
         self.wanted = wanted
-        self.why = why
+        self._message = message
         self.struct = ""
         self.path: list[str] = []
 
     def message(self) -> str:
-        if self.why:
-            return self.why
+        if self._message:
+            return self._message
         where = f"Go struct field {self.struct}.{'.'.join(self.path)}" if self.path else "Go value"
         found = json_type_name(self.value)
         if found == "number" and self.wanted in _RANGES:
@@ -46,70 +47,71 @@ class TypeMismatch(Exception):
         return f"json: cannot unmarshal {found} into {where} of type {self.wanted}"
 
 
-class _Notes:
-    """What a decoder found besides the object."""
+class _DecodeState:
+    """Options and findings of one decoding."""
 
-    __slots__ = ("bare", "unknown")
+    __slots__ = ("as_written", "unknown")
 
-    def __init__(self, bare: bool = False) -> None:
+    def __init__(self, as_written: bool = False) -> None:
         self.unknown = False
-        self.bare = bare
-        """Only what was given: nothing filled in, nothing empty left out."""
+        self.as_written = as_written
+        """Whether nothing is filled in and nothing empty is dropped."""
 
 
-Decoder = Callable[[Any, _Notes], Any]
+Decoder = Callable[[Any, _DecodeState], Any]
 
 
 def decode(
     kind: Kind, obj: object, field_validation: str = "Ignore", *, patched: bool = False
 ) -> tuple[Unstructured, list[str]]:
-    """The object in canonical form, and the warnings that go with it.
+    """The object in canonical form, and warnings.
 
-    Unknown fields are dropped: silently, with a warning each (`Warn`), or not at all (`StrictStruct`: 400). A value
-    of the wrong type is a 400 always. `patched`: the object came out of a patch, which words the refusal differently.
+    Unknown fields are dropped silently (`Ignore`), with a warning each (`Warn`), or refused with a 400 (`Strict`).
+    A value of the wrong type is always a 400. `patched`: the object is the result of a patch, which changes the
+    message.
     """
     if not isinstance(obj, dict):
         raise ApiError.bad_request(
             f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: '
             f"json: cannot unmarshal {json_type_name(obj)} into Go value of type {_go_package(kind)}.{kind.kind}"
         )
-    notes = _Notes()
+    state = _DecodeState()
     head = "" if patched else f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: '
     try:
-        made: Unstructured = decoder_of(kind)(obj, notes)
+        decoded: Unstructured = decoder_of(kind)(obj, state)
     except TypeMismatch as problem:
         raise ApiError.bad_request(head + problem.message()) from None
-    made["apiVersion"], made["kind"] = kind.api_version, kind.kind
-    if not notes.unknown or field_validation == "Ignore":
-        return made, []
+    decoded["apiVersion"], decoded["kind"] = kind.api_version, kind.kind
+    if not state.unknown or field_validation == "Ignore":
+        return decoded, []
     unknown = [f"unknown field {quoted(path)}" for path in unknown_fields(kind_schema(kind), obj)]
     if field_validation == "Strict" and unknown:
         raise ApiError.bad_request(f"{head}strict decoding error: {', '.join(unknown)}")
-    return made, unknown
+    return decoded, unknown
 
 
 def decode_as_written(kind: Kind, obj: Unstructured) -> Unstructured:
-    """Types checked and numbers canonical, with nothing filled in or left out. Raises `TypeMismatch`."""
-    notes = _Notes(bare=True)
-    made: Unstructured = decoder_of(kind)(obj, notes)
-    if notes.unknown:
+    """Types checked and numbers canonical, with nothing filled in or dropped. Raises `TypeMismatch`."""
+    state = _DecodeState(as_written=True)
+    decoded: Unstructured = decoder_of(kind)(obj, state)
+    if state.unknown:
         for path in unknown_fields(kind_schema(kind), obj):
             raise TypeMismatch(None, "", f".{path}: field not declared in schema")
-    return made
+    return decoded
 
 
 def decode_metadata(metadata: object, unknown: list[str]) -> Unstructured:
-    """Metadata of a custom object, which has the same shape everywhere; unknown fields are added to `unknown`."""
-    notes = _Notes()
+    """Metadata of a custom object; unknown fields are added to `unknown`."""
+    state = _DecodeState()
     node = definition_schema(OBJECT_META)
     try:
-        made: Unstructured = _decoder(node)(metadata, notes)
+        decoded: Unstructured = _decoder(node)(metadata, state)
     except TypeMismatch as problem:
         problem.path.insert(0, "metadata")
         raise
-    if notes.unknown:
+    if state.unknown:
         unknown += unknown_fields(node, metadata, "metadata")
-    return made
+    return decoded
 
 
 @cache
@@ -119,21 +121,21 @@ def decoder_of(kind: Kind) -> Decoder:
 
 
 def unknown_fields(node: SchemaNode, value: object, path: str = "") -> Iterator[str]:
-    """The paths of fields that the schema doesn't know; walked only where a decoder has met one."""
+    """Paths of fields that the schema does not have; only called if a decoder has found one."""
     if node.type == "struct" and isinstance(value, dict):
-        for name, each in value.items():
+        for name, item in value.items():
             inner = f"{path}.{name}" if path else name
             child = node.fields.get(name)
             if child is not None:
-                yield from unknown_fields(child, each, inner)
+                yield from unknown_fields(child, item, inner)
             elif not node.preserves_unknown_fields:
                 yield inner
     elif node.type == "map" and isinstance(value, dict):
-        for name, each in value.items():
-            yield from unknown_fields(node.values, each, f"{path}.{name}" if path else name)
+        for name, item in value.items():
+            yield from unknown_fields(node.values, item, f"{path}.{name}" if path else name)
     elif node.type == "list" and isinstance(value, list):
-        for index, each in enumerate(value):
-            yield from unknown_fields(node.items, each, f"{path}[{index}]")
+        for index, item in enumerate(value):
+            yield from unknown_fields(node.items, item, f"{path}[{index}]")
 
 
 # ---- decoders by type
@@ -142,15 +144,15 @@ def unknown_fields(node: SchemaNode, value: object, path: str = "") -> Iterator[
 def _decoder(node: SchemaNode) -> Decoder:
     if node.name:
         return _decoder_of(node.name)
-    return _made(node)
+    return _compile(node)
 
 
 @cache
 def _decoder_of(definition: str) -> Decoder:
-    return _made(definition_schema(definition))
+    return _compile(definition_schema(definition))
 
 
-def _made(node: SchemaNode) -> Decoder:
+def _compile(node: SchemaNode) -> Decoder:
     if node.type == "struct":
         return _struct(node)
     if node.type == "list":
@@ -173,11 +175,11 @@ def _made(node: SchemaNode) -> Decoder:
 
 
 def _struct(node: SchemaNode) -> Decoder:
-    """Fields are compiled at first use: definitions refer to themselves."""
+    """Fields are compiled at first use, since definitions refer to themselves."""
     name = node.name.rpartition(".")[2]
     wanted = _go_type(node)
     known: dict[str, tuple[Decoder, bool]] = {}
-    always: list[tuple[str, Any]] = []
+    always_written: list[tuple[str, Any]] = []
     ready = False
 
     def prepare() -> None:
@@ -186,38 +188,38 @@ def _struct(node: SchemaNode) -> Decoder:
             drops = child.omit_rule == "zero" or (child.omit_rule == "" and child.type in ("list", "map"))
             known[field] = (_decoder(child), drops)
             if child.omit_rule == "always":
-                always.append((field, _zero(child)))
+                always_written.append((field, _zero(child)))
             elif child.omit_rule == "null":
-                always.append((field, None))
+                always_written.append((field, None))
         ready = True
 
-    def decode_struct(value: Any, notes: _Notes) -> Any:
+    def decode_struct(value: Any, state: _DecodeState) -> Any:
         if type(value) is not dict:
             raise TypeMismatch(value, wanted)
         if not ready:
             prepare()
-        made = {}
-        for field, each in value.items():
+        decoded = {}
+        for field, item in value.items():
             found = known.get(field)
             if found is None:
-                notes.unknown = True
+                state.unknown = True
                 continue
-            if each is None:
+            if item is None:
                 continue
             try:
-                inner = found[0](each, notes)
+                inner = found[0](item, state)
             except TypeMismatch as problem:
                 problem.struct = problem.struct or name
                 problem.path.insert(0, field)
                 raise
-            if inner or not found[1] or notes.bare:
-                made[field] = inner
-        if notes.bare:
-            return made
-        for field, zero in always:
-            if field not in made:
-                made[field] = zero() if callable(zero) else zero
-        return made
+            if inner or not found[1] or state.as_written:
+                decoded[field] = inner
+        if state.as_written:
+            return decoded
+        for field, zero in always_written:
+            if field not in decoded:
+                decoded[field] = zero() if callable(zero) else zero
+        return decoded
 
     return decode_struct
 
@@ -230,8 +232,8 @@ def zero_value(node: SchemaNode) -> Any:
 
 def _zero(node: SchemaNode) -> Any:
     if node.type == "struct":
-        made = _decoder(node)
-        return lambda: made({}, _Notes())
+        decode_zero = _decoder(node)
+        return lambda: decode_zero({}, _DecodeState())
     return {
         "string": "",
         "integer": 0,
@@ -246,13 +248,13 @@ def _list(node: SchemaNode) -> Decoder:
     wanted = _go_type(node)
     inner: list[Decoder] = []
 
-    def decode_list(value: Any, notes: _Notes) -> Any:
+    def decode_list(value: Any, state: _DecodeState) -> Any:
         if type(value) is not list:
             raise TypeMismatch(value, wanted)
         if not inner:
             inner.append(_decoder(node.items))
-        each = inner[0]
-        return [zero_value(node.items) if item is None else each(item, notes) for item in value]
+        inner_decode = inner[0]
+        return [zero_value(node.items) if item is None else inner_decode(item, state) for item in value]
 
     return decode_list
 
@@ -261,34 +263,37 @@ def _map(node: SchemaNode) -> Decoder:
     wanted = _go_type(node)
     inner: list[Decoder] = []
 
-    def decode_map(value: Any, notes: _Notes) -> Any:
+    def decode_map(value: Any, state: _DecodeState) -> Any:
         if type(value) is not dict:
             raise TypeMismatch(value, wanted)
         if not inner:
             inner.append(_decoder(node.values))
-        each = inner[0]
+        decoder = inner[0]
         return {
-            key: zero_value(node.values) if item is None else each(item, notes) for key, item in value.items()
+            key: zero_value(node.values) if item is None else decoder(item, state)
+            for key, item in value.items()
         }
 
     return decode_map
 
 
-def _string(value: Any, notes: _Notes) -> Any:
+def _string(value: Any, state: _DecodeState) -> Any:
     if type(value) is not str:
         raise TypeMismatch(value, "string")
     return value
 
 
-def _bytes(value: Any, notes: _Notes) -> Any:
+def _bytes(value: Any, state: _DecodeState) -> Any:
     if type(value) is not str:
         raise TypeMismatch(value, "[]uint8")
     try:
         base64.b64decode(value, validate=True)
     except (binascii.Error, ValueError):
-        bad = re.search(r"[^A-Za-z0-9+/]", value)
+        invalid_character = re.search(r"[^A-Za-z0-9+/]", value)
         raise TypeMismatch(
-            value, "", f"illegal base64 data at input byte {bad.start() if bad else len(value)}"
+            value,
+            "",
+            f"illegal base64 data at input byte {invalid_character.start() if invalid_character else len(value)}",
         ) from None
     return value
 
@@ -296,7 +301,7 @@ def _bytes(value: Any, notes: _Notes) -> Any:
 def _integer(width: str) -> Decoder:
     limit = _RANGES.get(width, 2**63)
 
-    def decode_integer(value: Any, notes: _Notes) -> Any:
+    def decode_integer(value: Any, state: _DecodeState) -> Any:
         if type(value) is not int or not -limit <= value < limit:
             raise TypeMismatch(value, width)
         return value
@@ -304,19 +309,19 @@ def _integer(width: str) -> Decoder:
     return decode_integer
 
 
-def _boolean(value: Any, notes: _Notes) -> Any:
+def _boolean(value: Any, state: _DecodeState) -> Any:
     if type(value) is not bool:
         raise TypeMismatch(value, "bool")
     return value
 
 
-def _number(value: Any, notes: _Notes) -> Any:
+def _number(value: Any, state: _DecodeState) -> Any:
     if type(value) is not int and type(value) is not float:
         raise TypeMismatch(value, "float64")
     return value
 
 
-def _quantity(value: Any, notes: _Notes) -> Any:
+def _quantity(value: Any, state: _DecodeState) -> Any:
     if isinstance(value, dict | list):
         raise TypeMismatch(value, "", NO_MATCH)
     try:
@@ -325,7 +330,7 @@ def _quantity(value: Any, notes: _Notes) -> Any:
         raise TypeMismatch(value, "resource.Quantity", str(problem)) from None
 
 
-def _int_or_string(value: Any, notes: _Notes) -> Any:
+def _int_or_string(value: Any, state: _DecodeState) -> Any:
     if type(value) is str:
         return value
     if type(value) is not int or not -(2**31) <= value < 2**31:
@@ -333,15 +338,15 @@ def _int_or_string(value: Any, notes: _Notes) -> Any:
     return value
 
 
-def _time(value: Any, notes: _Notes) -> Any:
-    return _moment(value, canonical_time)
+def _time(value: Any, state: _DecodeState) -> Any:
+    return _timestamp(value, canonical_time)
 
 
-def _microtime(value: Any, notes: _Notes) -> Any:
-    return _moment(value, canonical_micro_time)
+def _microtime(value: Any, state: _DecodeState) -> Any:
+    return _timestamp(value, canonical_micro_time)
 
 
-def _moment(value: Any, read: Callable[[str], str]) -> Any:
+def _timestamp(value: Any, read: Callable[[str], str]) -> Any:
     if type(value) is not str:
         raise TypeMismatch(value, "string")
     try:
@@ -350,17 +355,17 @@ def _moment(value: Any, read: Callable[[str], str]) -> Any:
         raise TypeMismatch(value, "", str(problem)) from None
 
 
-def _anything(value: Any, notes: _Notes) -> Any:
+def _anything(value: Any, state: _DecodeState) -> Any:
     if isinstance(value, dict | list) and exceeds_depth(value):
         raise TypeMismatch(value, "", "exceeded max depth")
     return value
 
 
-# ---- Go's words for things
+# ---- names in Go's error messages
 
 
 def json_type_name(value: object) -> str:
-    """What JSON calls a value, as Go's messages have it."""
+    """The JSON type of a value, as in Go's messages."""
     if isinstance(value, bool):
         return "bool"
     if isinstance(value, int | float):
@@ -383,5 +388,5 @@ def _go_type(node: SchemaNode) -> str:
     if node.name:
         *_, version, name = node.name.split(".")
         return f"{version}.{name}"
-    plain = {"boolean": "bool", "integer": str(node.resolved.get("format") or "int64"), "number": "float64"}
-    return plain.get(node.type, "string")
+    names = {"boolean": "bool", "integer": str(node.resolved.get("format") or "int64"), "number": "float64"}
+    return names.get(node.type, "string")

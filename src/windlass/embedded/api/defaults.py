@@ -1,7 +1,8 @@
-"""What an API server fills in where an object is silent, for every built-in kind: `apply_defaults`.
+"""Defaulting of every built-in kind: `apply_defaults`.
 
-Fed with what `api.decode` made, and changes it in place. Custom kinds take theirs from their schema (`api.structural`).
-Compared with a real API server's answers in `tests/embedded/api/test_against_kubernetes.py`.
+`strategy`, `admission` and `server_side_apply` pass decoded objects, which are changed in place. Custom kinds have
+defaults in their schema (`structural_schema`). Compared with a real API server in
+`tests/embedded/api/test_against_kubernetes.py`.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ _RBAC = "rbac.authorization.k8s.io"
 
 
 def apply_defaults(kind: Kind, obj: Unstructured) -> None:
-    """Fill in what is missing."""
     fill = _FILLERS.get((kind.group, kind.kind))
     if fill is not None:
         fill(obj)
@@ -110,7 +110,7 @@ def _replica_set(obj: Unstructured) -> None:
 def _job(obj: Unstructured) -> None:
     labels = (obj["spec"]["template"].get("metadata") or {}).get("labels")
     if labels and not obj["metadata"].get("labels"):
-        obj["metadata"]["labels"] = labels  # the very same: a Job's labels are added to both
+        obj["metadata"]["labels"] = labels  # the same object: the generated labels are added to both
     _job_spec(obj["spec"])
 
 
@@ -167,12 +167,12 @@ def _service(obj: Unstructured) -> None:
 
 
 def _secret(obj: Unstructured) -> None:
-    """`stringData` is write-only: it becomes `data`."""
+    """`stringData` is write-only: it is moved into `data`."""
     obj.setdefault("type", "Opaque")
     plain = obj.pop("stringData", None)
     if plain:
-        coded = {key: base64.b64encode(value.encode()).decode() for key, value in plain.items()}
-        obj["data"] = {**(obj.get("data") or {}), **coded}
+        encoded = {key: base64.b64encode(value.encode()).decode() for key, value in plain.items()}
+        obj["data"] = {**(obj.get("data") or {}), **encoded}
 
 
 def _namespace(obj: Unstructured) -> None:

@@ -1,6 +1,6 @@
-"""What an API server fills into a pod, and into a pod template: `default_pod`, `default_template`.
+"""Defaulting of pods and pod templates: `default_pod`, `default_template`.
 
-Fed with decoded trees by `api.defaults`, and changes them in place. The values are those of the Kubernetes API.
+Called by `defaults` with decoded objects, which are changed in place. The values are those of the Kubernetes API.
 """
 
 from __future__ import annotations
@@ -9,15 +9,14 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
-from windlass.embedded.api.json_trees import deep_copy
 from windlass.model.unstructured import Unstructured
 
-_MODE = 0o644
+_DEFAULT_FILE_MODE = 0o644
 _VOLUMES_WITH_MODE = ("secret", "configMap", "downwardAPI", "projected")
 
 
 def default_pod(spec: Unstructured) -> None:
-    """A pod itself: what a template gets, and what is settled only when the pod is made."""
+    """A pod: the template's defaults, and those that are set only on the pod itself."""
     default_template(spec)
     spec.setdefault("enableServiceLinks", True)
     for container in (*spec["containers"], *spec.get("initContainers", ())):
@@ -32,21 +31,21 @@ def default_pod(spec: Unstructured) -> None:
 
 
 def _default_pod_level(spec: Unstructured) -> None:
-    """A pod's own limits are its requests where neither it nor its containers say otherwise."""
+    """Pod-level limits become requests if neither the pod nor its containers have requests."""
     limits = spec["resources"].get("limits") or {}
-    asked = {
+    requested = {
         name
         for container in spec["containers"]
         for name in container["resources"].get("requests") or ()
         if name in ("cpu", "memory")
     }
-    requests = {name: value for name, value in limits.items() if name not in asked}
+    requests = {name: value for name, value in limits.items() if name not in requested}
     if limits and requests:
         spec["resources"]["requests"] = {**requests, **(spec["resources"].get("requests") or {})}
 
 
 def default_template(spec: Unstructured) -> None:
-    """A pod spec, wherever it stands."""
+    """A pod spec anywhere."""
     spec["containers"] = spec.get("containers") or []
     spec.setdefault("dnsPolicy", "ClusterFirst")
     spec.setdefault("restartPolicy", "Always")
@@ -71,7 +70,7 @@ def default_template(spec: Unstructured) -> None:
 
 @lru_cache(maxsize=1 << 12)
 def _pull_policy(image: str) -> str:
-    """Always for the tag `latest`, said or implied."""
+    """Always for the tag `latest`, explicit or implied."""
     if "@" in image:
         return "IfNotPresent"
     _, colon, tag = image.rpartition("/")[2].rpartition(":")
@@ -128,7 +127,7 @@ def _default_volume(volume: Unstructured) -> None:
         volume["emptyDir"] = {}
     for name in _VOLUMES_WITH_MODE:
         if name in volume:
-            volume[name].setdefault("defaultMode", _MODE)
+            volume[name].setdefault("defaultMode", _DEFAULT_FILE_MODE)
     if "hostPath" in volume:
         volume["hostPath"].setdefault("type", "")
     if "image" in volume:
@@ -150,26 +149,24 @@ def _default_downward(source: Any) -> None:
 
 
 def qos_class(spec: Unstructured) -> str:
-    """Guaranteed, Burstable or BestEffort, from CPU and memory alone."""
-    requests: dict[str, str] = {}
-    limited = True
-    seen = False
+    """Guaranteed, Burstable or BestEffort, by CPU and memory."""
+    is_guaranteed = True
+    has_any = False
     for container in (*spec["containers"], *spec.get("initContainers", ())):
         resources = container.get("resources") or {}
-        asked, most = resources.get("requests") or {}, resources.get("limits") or {}
+        container_requests, container_limits = resources.get("requests") or {}, resources.get("limits") or {}
         for name in ("cpu", "memory"):
-            wanted, limit = asked.get(name, "0"), most.get(name, "0")
-            seen = seen or wanted != "0" or limit != "0"
-            limited = limited and limit != "0" and wanted in ("0", limit)
-            requests[name] = wanted
+            wanted, limit = container_requests.get(name, "0"), container_limits.get(name, "0")
+            has_any = has_any or wanted != "0" or limit != "0"
+            is_guaranteed = is_guaranteed and limit != "0" and wanted in ("0", limit)
     if "resources" in spec:
-        own = deep_copy(spec["resources"])
-        asked, most = own.get("requests") or {}, own.get("limits") or {}
-        if asked or most:
-            seen = True
-            limited = all(
-                name in most and asked.get(name, most[name]) == most[name] for name in ("cpu", "memory")
+        requests, limits = spec["resources"].get("requests") or {}, spec["resources"].get("limits") or {}
+        if requests or limits:
+            has_any = True
+            is_guaranteed = all(
+                name in limits and requests.get(name, limits[name]) == limits[name]
+                for name in ("cpu", "memory")
             )
-    if not seen:
+    if not has_any:
         return "BestEffort"
-    return "Guaranteed" if limited else "Burstable"
+    return "Guaranteed" if is_guaranteed else "Burstable"

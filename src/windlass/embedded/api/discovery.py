@@ -1,6 +1,6 @@
-"""Discovery documents: what is served here, aggregated (one request) and plain (one a group version).
+"""Discovery documents: the served kinds, aggregated (one request) and plain (one request per group version).
 
-Fed by the server with the table of kinds; read by `kubectl api-resources`, every client's mapper, and Windlass itself.
+`server.non_resource_paths` serves them; `kubectl api-resources` and every client's REST mapper read them.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _served(kinds: Kinds, group: str, version: str) -> list[Kind]:
 
 
 def _resource_discovery(kind: Kind) -> Unstructured:
-    made: Unstructured = {
+    result: Unstructured = {
         "resource": kind.plural,
         "responseKind": {"group": kind.group, "version": kind.version, "kind": kind.kind},
         "scope": "Namespaced" if kind.namespaced else "Cluster",
@@ -51,23 +51,23 @@ def _resource_discovery(kind: Kind) -> Unstructured:
         "verbs": list(kind.verbs),
     }
     if kind.short_names:
-        made["shortNames"] = list(kind.short_names)
+        result["shortNames"] = list(kind.short_names)
     if kind.categories:
-        made["categories"] = list(kind.categories)
+        result["categories"] = list(kind.categories)
     if kind.subresources:
-        made["subresources"] = [
+        result["subresources"] = [
             {
-                "subresource": each.name,
+                "subresource": subresource.name,
                 "responseKind": {
-                    "group": each.group or kind.group,
-                    "version": each.version or kind.version,
-                    "kind": each.kind,
+                    "group": subresource.group or kind.group,
+                    "version": subresource.version or kind.version,
+                    "kind": subresource.kind,
                 },
-                "verbs": list(each.verbs),
+                "verbs": list(subresource.verbs),
             }
-            for each in kind.subresources
+            for subresource in kind.subresources
         ]
-    return made
+    return result
 
 
 # ---- plain
@@ -92,19 +92,19 @@ def groups(kinds: Kinds) -> Unstructured:
 
 
 def group(kinds: Kinds, name: str) -> Unstructured | None:
-    """`/apis/GROUP`; none where there is no such group."""
+    """`/apis/GROUP`; None if there is no such group."""
     if name not in kinds.groups():
         return None
     return {"kind": "APIGroup", "apiVersion": "v1", **_group(kinds, name)}
 
 
 def _group(kinds: Kinds, name: str) -> Unstructured:
-    listed = [{"groupVersion": f"{name}/{each}", "version": each} for each in kinds.versions(name)]
-    return {"name": name, "versions": listed, "preferredVersion": listed[0]}
+    versions = [{"groupVersion": f"{name}/{version}", "version": version} for version in kinds.versions(name)]
+    return {"name": name, "versions": versions, "preferredVersion": versions[0]}
 
 
 def resources(kinds: Kinds, group: str, version: str) -> Unstructured | None:
-    """`/api/v1` or `/apis/GROUP/VERSION`; none where nothing of it is served."""
+    """`/api/v1` or `/apis/GROUP/VERSION`; None if it is not served."""
     found = _served(kinds, group, version)
     if not found:
         return None
@@ -118,7 +118,7 @@ def resources(kinds: Kinds, group: str, version: str) -> Unstructured | None:
 
 
 def _entries(kind: Kind) -> list[Unstructured]:
-    made: Unstructured = {
+    entry: Unstructured = {
         "name": kind.plural,
         "singularName": kind.singular_name,
         "namespaced": kind.namespaced,
@@ -126,25 +126,25 @@ def _entries(kind: Kind) -> list[Unstructured]:
         "verbs": list(kind.verbs),
     }
     if kind.short_names:
-        made["shortNames"] = list(kind.short_names)
+        entry["shortNames"] = list(kind.short_names)
     if kind.categories:
-        made["categories"] = list(kind.categories)
+        entry["categories"] = list(kind.categories)
     if "create" in kind.verbs and "list" in kind.verbs:
-        made["storageVersionHash"] = _hash(kind)
-    return [made, *(_subresource_entry(kind, each) for each in kind.subresources)]
+        entry["storageVersionHash"] = _hash(kind)
+    return [entry, *(_subresource_entry(kind, subresource) for subresource in kind.subresources)]
 
 
-def _subresource_entry(kind: Kind, each: Subresource) -> Unstructured:
-    made: Unstructured = {
-        "name": f"{kind.plural}/{each.name}",
+def _subresource_entry(kind: Kind, subresource: Subresource) -> Unstructured:
+    entry: Unstructured = {
+        "name": f"{kind.plural}/{subresource.name}",
         "singularName": "",
         "namespaced": kind.namespaced,
-        "kind": each.kind,
-        "verbs": list(each.verbs),
+        "kind": subresource.kind,
+        "verbs": list(subresource.verbs),
     }
-    if each.group:
-        made |= {"group": each.group, "version": each.version}
-    return made
+    if subresource.group:
+        entry |= {"group": subresource.group, "version": subresource.version}
+    return entry
 
 
 def _hash(kind: Kind) -> str:

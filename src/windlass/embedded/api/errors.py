@@ -1,10 +1,10 @@
-"""What an API server says when it says no: `ApiError`, a Kubernetes Status, and `FieldError`, one cause of a 422.
+"""Errors of the API: `ApiError`, a Kubernetes Status, and `FieldError`, one cause of a 422.
 
-Raised by everything in `embedded.api` and by the server's verbs; the server writes `ApiError.status()` as the answer.
-Reasons, codes and wording are the interface of the Kubernetes API (Apache-2.0), since clients and people look for them.
+Raised by `embedded.api` and `registry`; the server returns `ApiError.status()`. Reasons, codes and messages are
+part of the Kubernetes API (Apache-2.0), since clients match on them.
 
     ApiError            code, reason, message, details
-      made by           not_found, already_exists, conflict, invalid, forbidden, bad_request, expired, …
+      created by        not_found, already_exists, conflict, invalid, forbidden, bad_request, expired, …
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from windlass.model.unstructured import Unstructured
 
 
 class FieldError(msgspec.Struct, frozen=True):
-    """What is wrong with one field: `body` is the message without the field's name."""
+    """An error of one field; `body` is the message without the field's name."""
 
     field: str
     reason: str
@@ -30,28 +30,28 @@ class FieldError(msgspec.Struct, frozen=True):
 
 
 def quoted(value: object) -> str:
-    """A value as Kubernetes' messages show it: strings in quotes, everything else as JSON."""
+    """A value as in Kubernetes' messages: strings in quotes, everything else as JSON."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
-def _with(head: str, detail: str) -> str:
+def _with_detail(head: str, detail: str) -> str:
     return f"{head}: {detail}" if detail else head
 
 
 def required(field: str, detail: str = "") -> FieldError:
-    return FieldError(field, "FieldValueRequired", _with("Required value", detail))
+    return FieldError(field, "FieldValueRequired", _with_detail("Required value", detail))
 
 
 def invalid(field: str, value: object, detail: str) -> FieldError:
-    return FieldError(field, "FieldValueInvalid", _with(f"Invalid value: {quoted(value)}", detail))
+    return FieldError(field, "FieldValueInvalid", _with_detail(f"Invalid value: {quoted(value)}", detail))
 
 
 def unsupported(field: str, value: object, supported: Iterable[str]) -> FieldError:
-    known = ", ".join(quoted(each) for each in supported)
+    known = ", ".join(quoted(choice) for choice in supported)
     return FieldError(
         field,
         "FieldValueNotSupported",
-        _with(f"Unsupported value: {quoted(value)}", known and f"supported values: {known}"),
+        _with_detail(f"Unsupported value: {quoted(value)}", known and f"supported values: {known}"),
     )
 
 
@@ -60,7 +60,7 @@ def duplicate(field: str, value: object) -> FieldError:
 
 
 def forbidden_field(field: str, detail: str) -> FieldError:
-    return FieldError(field, "FieldValueForbidden", _with("Forbidden", detail))
+    return FieldError(field, "FieldValueForbidden", _with_detail("Forbidden", detail))
 
 
 def not_found_field(field: str, value: object) -> FieldError:
@@ -78,7 +78,7 @@ def too_many(field: str, count: int, max_items: int) -> FieldError:
 
 
 class ApiError(Exception):
-    """A refusal, with everything that a Status carries."""
+    """An error response, with everything that a Status has."""
 
     def __init__(self, code: int, reason: str, message: str, details: Unstructured | None = None) -> None:
         super().__init__(message)
@@ -87,10 +87,10 @@ class ApiError(Exception):
         self.message = message
         self.details = details
         self.metadata: Unstructured = {}
-        """Of the Status: a list that can go on has its token there."""
+        """Metadata of the Status: the continue token of an expired list."""
 
     def status(self) -> Unstructured:
-        """The Status object that a client reads."""
+        """The Status object that a client gets."""
         answer: Unstructured = {
             "kind": "Status",
             "apiVersion": "v1",
@@ -117,30 +117,30 @@ class ApiError(Exception):
         return cls(409, "AlreadyExists", f'{kind.resource} "{name}" already exists', _details(kind, name))
 
     @classmethod
-    def conflict(cls, kind: Kind, name: str, why: str = "") -> ApiError:
-        why = why or (
+    def conflict(cls, kind: Kind, name: str, reason: str = "") -> ApiError:
+        reason = reason or (
             "the object has been modified; please apply your changes to the latest version and try again"
         )
-        message = f'Operation cannot be fulfilled on {kind.resource} "{name}": {why}'
+        message = f'Operation cannot be fulfilled on {kind.resource} "{name}": {reason}'
         return cls(409, "Conflict", message, _details(kind, name))
 
     @classmethod
-    def forbidden(cls, kind: Kind, name: str, why: str) -> ApiError:
-        who = f'{kind.resource} "{name}"' if name else kind.resource
-        return cls(403, "Forbidden", f"{who} is forbidden: {why}", _details(kind, name))
+    def forbidden(cls, kind: Kind, name: str, reason: str) -> ApiError:
+        subject = f'{kind.resource} "{name}"' if name else kind.resource
+        return cls(403, "Forbidden", f"{subject} is forbidden: {reason}", _details(kind, name))
 
     @classmethod
     def invalid(cls, kind: Kind, name: str, errors: Sequence[FieldError]) -> ApiError:
         """422: every cause in `details`, all of them in the message."""
-        unique = list(dict.fromkeys(str(each) for each in errors))
-        what = unique[0] if len(unique) == 1 else f"[{', '.join(unique)}]"
+        unique = list(dict.fromkeys(str(error) for error in errors))
+        summary = unique[0] if len(unique) == 1 else f"[{', '.join(unique)}]"
         group_kind = f"{kind.kind}.{kind.group}" if kind.group else kind.kind
-        causes = [{"reason": e.reason, "message": e.body, "field": e.field} for e in errors]
+        causes = [{"reason": error.reason, "message": error.body, "field": error.field} for error in errors]
         details = {"name": name, "group": kind.group, "kind": kind.kind, "causes": causes}
         return cls(
             422,
             "Invalid",
-            f'{group_kind} "{name}" is invalid: {what}',
+            f'{group_kind} "{name}" is invalid: {summary}',
             {key: value for key, value in details.items() if value},
         )
 
@@ -152,12 +152,12 @@ class ApiError(Exception):
 
     @classmethod
     def unprocessable(cls, message: str) -> ApiError:
-        """422 without causes: a patch that can't be carried out."""
+        """422 without causes: a patch that can't be applied."""
         return cls(422, "Invalid", message)
 
     @classmethod
     def no_such_path(cls) -> ApiError:
-        """404 of an unknown group, version or resource."""
+        """404 for an unknown group, version or resource."""
         message = "the server could not find the requested resource"
         return cls(404, "NotFound", message, {})
 
@@ -181,12 +181,12 @@ class ApiError(Exception):
 
     @classmethod
     def expired(cls, message: str) -> ApiError:
-        """410: a version of the past that is forgotten."""
+        """410: a version that has been compacted."""
         return cls(410, "Expired", message)
 
     @classmethod
     def too_many_requests(cls, message: str, causes: Sequence[Unstructured] = (), retry: int = 0) -> ApiError:
-        """429: what an eviction against a disruption budget gets."""
+        """429: an eviction that a disruption budget does not allow."""
         details: Unstructured = {"causes": list(causes)} if causes else {}
         if retry:
             details["retryAfterSeconds"] = retry

@@ -1,7 +1,6 @@
-"""One Event, two faces: `v1` as it is stored, and `events.k8s.io/v1`, which names its fields differently.
+"""Conversion between `v1` Events, as they are stored, and `events.k8s.io/v1`, which names the fields differently.
 
-Fed by the server at its edges: what comes in or goes out as `events.k8s.io` is turned here. Field names are the
-Kubernetes API's (Apache-2.0).
+`registry.context` converts requests and responses. Field names are the Kubernetes API's (Apache-2.0).
 """
 
 from __future__ import annotations
@@ -25,21 +24,21 @@ _TO_CORE = {new: old for old, new in _PAIRS}
 
 
 def to_events_v1(obj: Unstructured) -> Unstructured:
-    """From the stored form to `events.k8s.io/v1`. Shares what lies below."""
-    made = {_TO_EVENTS.get(name, name): value for name, value in obj.items()}
-    made["apiVersion"] = "events.k8s.io/v1"
-    return made
+    """From the stored form to `events.k8s.io/v1`; nested values are shared."""
+    event = {_TO_EVENTS.get(name, name): value for name, value in obj.items()}
+    event["apiVersion"] = "events.k8s.io/v1"
+    return event
 
 
 def to_core_v1(obj: Unstructured) -> Unstructured:
-    """From `events.k8s.io/v1` to the stored form. Shares what lies below."""
-    made = {_TO_CORE.get(name, name): value for name, value in obj.items()}
-    made["apiVersion"] = "v1"
-    return made
+    """From `events.k8s.io/v1` to the stored form; nested values are shared."""
+    event = {_TO_CORE.get(name, name): value for name, value in obj.items()}
+    event["apiVersion"] = "v1"
+    return event
 
 
 def event_errors(obj: Unstructured) -> Iterator[FieldError]:
     involved = obj["involvedObject"].get("namespace", "")
-    mine = obj["metadata"].get("namespace", "")
-    if involved != mine and (involved or mine not in ("default", "kube-system")):
+    own = obj["metadata"].get("namespace", "")
+    if involved != own and (involved or own not in ("default", "kube-system")):
         yield invalid("involvedObject.namespace", involved, "does not match event.namespace")

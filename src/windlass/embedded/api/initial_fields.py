@@ -1,7 +1,8 @@
 """The fields of a new object as FieldsV1, compiled from its schema, since every create needs them.
 
-`fields_of_new` comes to the same as `fieldsets.written` of the difference from an empty object (a test holds that), at
-a fraction of the time. Only for built-in kinds, whose types `api.decode` has checked. Feeds `api.apply`.
+Used by `server_side_apply`. `initial_fields_v1` gives the same result as `field_sets` for the difference from an
+empty object (a test checks that), in a fraction of the time. Only for built-in kinds, whose types `decode` has
+checked.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from windlass.model.unstructured import Unstructured
 
 Writer = Callable[[Any], Unstructured]
 _LEAF: Unstructured = {}
-"""One for all: the trees made here are shared and never changed."""
+"""Shared, since these trees are never changed."""
 _Entry = tuple[str, Writer | None, Writer | None, bool]
-"""Step, writer of what is new as a whole, writer of what was there before, and whether Go always writes the field."""
+"""Step, writer for a new value, writer for a value that an empty object has too, whether Go always writes the field."""
 
 
 def initial_fields_v1(value: Unstructured, node: SchemaNode) -> Unstructured:
@@ -37,73 +38,73 @@ def _inner_of(definition: str) -> Writer | None:
 
 
 def _outer(node: SchemaNode) -> Writer:
-    """Of a struct that was there before anything was written into it: it is not itself among the fields."""
+    """For a struct that an empty object has too: it is not itself among the fields."""
     entries = _table(node)
 
     def write(value: Any) -> Unstructured:
         tree: Unstructured = {}
-        for name, each in value.items():
+        for name, item in value.items():
             step, inner, outer, always = entries(name)
-            if always and not each:
-                continue  # as empty as it was
+            if always and not item:
+                continue  # unchanged
             if outer is not None:
-                found = outer(each)
+                found = outer(item)
                 if found:
                     tree[step] = found
-            elif each is not None:
-                tree[step] = inner(each) if inner is not None and each else _LEAF
+            elif item is not None:
+                tree[step] = inner(item) if inner is not None and item else _LEAF
         return tree
 
     return write
 
 
 def _inner_struct(node: SchemaNode) -> Writer:
-    """Of a struct that is new: it is among the fields, and so is everything below."""
+    """For a struct that is new: it is among the fields, and so is everything below."""
     entries = _table(node)
 
     def write(value: Any) -> Unstructured:
         tree: Unstructured = {".": _LEAF}
-        for name, each in value.items():
+        for name, item in value.items():
             step, inner, _, _ = entries(name)
-            tree[step] = inner(each) if inner is not None and each else _LEAF
+            tree[step] = inner(item) if inner is not None and item else _LEAF
         return tree
 
     return write
 
 
 def _table(node: SchemaNode) -> Callable[[str], _Entry]:
-    """Entries by field, made at first use: definitions refer to themselves."""
-    made: dict[str, _Entry] = {}
+    """Entries by field, made at first use, since definitions refer to themselves."""
+    entries: dict[str, _Entry] = {}
 
     def entry(name: str) -> _Entry:
-        found = made.get(name)
+        found = entries.get(name)
         if found is None:
-            found = made[name] = _entry(name, node.fields.get(name))
+            found = entries[name] = _entry(name, node.fields.get(name))
         return found
 
     return entry
 
 
-def _entry(name: str, below: SchemaNode | None) -> _Entry:
-    if below is None:
+def _entry(name: str, child: SchemaNode | None) -> _Entry:
+    if child is None:
         return f"f:{name}", _unknown, None, False
-    always = below.omit_rule == "always"
-    inner = _inner_of(below.name) if _plain(below) else _inner(below)
+    always = child.omit_rule == "always"
+    inner = _inner_of(child.name) if _plain(child) else _inner(child)
     outer: Writer | None = None
-    if always and below.type == "struct" and not below.is_atomic:
-        outer = _outer_of(below.name) if below.name else _outer(below)
-    elif always and inner is not None and below.type == "list":
+    if always and child.type == "struct" and not child.is_atomic:
+        outer = _outer_of(child.name) if child.name else _outer(child)
+    elif always and inner is not None and child.type == "list":
         outer = _without_dot(inner)
     return f"f:{name}", inner, outer, always
 
 
 def _plain(node: SchemaNode) -> bool:
-    """A mere reference to a definition, which says nothing itself about merging."""
+    """A plain reference to a definition, without merge settings of its own."""
     return bool(node.name) and not any(key.startswith("x-kubernetes") for key in node.raw)
 
 
 def _without_dot(writer: Writer) -> Writer:
-    return lambda value: {step: each for step, each in writer(value).items() if step != "."}
+    return lambda value: {step: child for step, child in writer(value).items() if step != "."}
 
 
 def _inner(node: SchemaNode) -> Writer | None:
@@ -115,38 +116,38 @@ def _inner(node: SchemaNode) -> Writer | None:
     if node.type == "list" and node.list_type == "map":
         return _keyed(node)
     if node.type == "list" and node.list_type == "set":
-        return lambda value: {".": _LEAF, **{"v:" + compact_json(each): _LEAF for each in value}}
+        return lambda value: {".": _LEAF, **{"v:" + compact_json(item): _LEAF for item in value}}
     return _unknown if node.type == "any" and not node.name else None
 
 
 def _inner_map(node: SchemaNode) -> Writer:
-    below = node.values
-    inner = _inner_of(below.name) if _plain(below) else _inner(below)
+    values_node = node.values
+    inner = _inner_of(values_node.name) if _plain(values_node) else _inner(values_node)
 
     def write(value: Any) -> Unstructured:
         tree: Unstructured = {".": _LEAF}
-        for name, each in value.items():
-            tree[f"f:{name}"] = inner(each) if inner is not None and each else _LEAF
+        for name, item in value.items():
+            tree[f"f:{name}"] = inner(item) if inner is not None and item else _LEAF
         return tree
 
     return write
 
 
 def _keyed(node: SchemaNode) -> Writer:
-    below = node.items
-    inner = _inner_of(below.name) if _plain(below) else _inner(below)
+    items_node = node.items
+    inner = _inner_of(items_node.name) if _plain(items_node) else _inner(items_node)
 
     def write(value: Any) -> Unstructured:
         tree: Unstructured = {".": _LEAF}
-        for each in value:
-            tree[key_step(each, node)] = inner(each) if inner is not None and each else _LEAF
+        for element in value:
+            tree[key_step(element, node)] = inner(element) if inner is not None and element else _LEAF
         return tree
 
     return write
 
 
 def _unknown(value: Any) -> Unstructured:
-    """What no schema describes: objects fall into fields, lists are one."""
+    """Values without a schema: objects are divided into fields, lists are not."""
     if not isinstance(value, dict):
         return {}
     found: set[tuple[str, ...]] = set()

@@ -1,6 +1,6 @@
-"""JSON trees: copying them, and reading a value below several names.
+"""Helpers for JSON objects: copying, hashing, nested lookup, depth limit. Used throughout `embedded`.
 
-What the store hands out is shared and never changed in place, so whoever wants to change something copies first.
+Objects from the store are shared and never changed in place, so a caller that changes one copies it first.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import Any
 def deep_copy(value: Any) -> Any:
     """A deep copy of plain JSON, several times faster than `copy.deepcopy`."""
     if type(value) is dict:
-        return {key: deep_copy(each) if type(each) in _NESTED else each for key, each in value.items()}
+        return {key: deep_copy(item) if type(item) in _NESTED else item for key, item in value.items()}
     if type(value) is list:
-        return [deep_copy(each) if type(each) in _NESTED else each for each in value]
+        return [deep_copy(item) if type(item) in _NESTED else item for item in value]
     return value
 
 
@@ -22,13 +22,13 @@ _NESTED = (dict, list)
 
 
 def hash_key(value: Any) -> Any:
-    """What stands for a value in a set: lists may have many thousand elements, and are never compared pair by pair."""
-    # Not msgspec, whose sorting of names takes time by the square where they are nearly sorted already.
+    """A hashable key of a value, so that long lists need not be compared pairwise."""
+    # Not msgspec: its sorting of keys is quadratic if they are nearly sorted.
     return (json.dumps(value, sort_keys=True),) if type(value) in _NESTED else value
 
 
 def nested_value(value: Any, *names: str) -> Any:
-    """What stands below several names, or none where one of them is missing."""
+    """The value at a path of names; None if one is missing."""
     for name in names:
         if not isinstance(value, dict):
             return None
@@ -37,18 +37,18 @@ def nested_value(value: Any, *names: str) -> Any:
 
 
 MAX_DEPTH = 200
-"""Objects that are nested deeper are refused: nobody writes them by hand, and every walk over them is a stack."""
+"""Deeper objects are refused, since most functions here are recursive."""
 
 
 def exceeds_depth(value: Any, max_depth: int = MAX_DEPTH) -> bool:
-    """Whether containers are nested more than so many times, found out without a stack of its own."""
+    """Whether containers are nested deeper than `max_depth`; not recursive."""
     level = [value]
     for _ in range(max_depth):
         level = [
-            inner
-            for each in level
-            for inner in (each.values() if type(each) is dict else each)
-            if type(inner) in _NESTED
+            child
+            for container in level
+            for child in (container.values() if type(container) is dict else container)
+            if type(child) in _NESTED
         ]
         if not level:
             return False

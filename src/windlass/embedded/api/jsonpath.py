@@ -1,6 +1,6 @@
-"""The JSONPath that printer columns and scale paths are written in: `.status.conditions[?(@.type=="Ready")].status`.
+"""The JSONPath subset of printer columns: `.status.conditions[?(@.type=="Ready")].status`.
 
-Fed by `api.custom`. A path is parsed once into steps; what it finds is a list of values.
+Used by `custom_kind`. A path is parsed once into steps; the result is a list of values.
 """
 
 from __future__ import annotations
@@ -23,32 +23,31 @@ _TOKEN = re.compile(
 
 
 class BadPath(ValueError):
-    """A path that can't be read."""
+    """A path that can't be parsed."""
 
 
 @lru_cache(maxsize=4096)
 def compile_path(path: str) -> tuple[Step, ...]:
-    """The steps of a path."""
     text = path.strip()
     if text.startswith("{") and text.endswith("}"):
         text = text[1:-1]
     text = text.removeprefix("$")
     steps: list[Step] = []
-    at = 0
-    while at < len(text):
-        match = _TOKEN.match(text, at)
+    position = 0
+    while position < len(text):
+        match = _TOKEN.match(text, position)
         if match is None:
-            raise BadPath(f"unrecognized character in action at {text[at:]!r}")
+            raise BadPath(f"unrecognized character in action at {text[position:]!r}")
         steps.append(_step(match))
-        at = match.end()
+        position = match.end()
     return tuple(steps)
 
 
 def find(value: Any, path: str) -> list[Any]:
-    """Everything that the path leads to."""
+    """All values at the path."""
     found = [value]
     for step in compile_path(path):
-        found = [inner for each in found for inner in step(each)]
+        found = [inner for item in found for inner in step(item)]
     return found
 
 
@@ -97,11 +96,11 @@ def _element(index: int) -> Step:
 
 def _filter(names: list[str], equal: bool, wanted: Any) -> Step:
     def step(value: Any) -> Iterator[Any]:
-        for each in value if isinstance(value, list) else ():
-            found = each
+        for element in value if isinstance(value, list) else ():
+            found = element
             for name in names:
                 found = found.get(name) if isinstance(found, dict) else None
             if (found == wanted) == equal:
-                yield each
+                yield element
 
     return step

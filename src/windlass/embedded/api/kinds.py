@@ -1,8 +1,8 @@
-"""The kinds that the embedded API server serves: names, verbs, subresources, and where they are stored.
+"""The kinds that the embedded API server serves: names, verbs, subresources, storage.
 
-`BUILT_IN` is the table; `Kinds` is what a server holds: that table and the kinds that CustomResourceDefinitions add
-(`api.crds` makes them). Routing, discovery, OpenAPI, storage and the in-process verbs all look kinds up here.
-Names are those of the Kubernetes API (Apache-2.0).
+`BUILT_IN_KINDS` is the table; `Kinds` holds it together with the kinds of CustomResourceDefinitions. Routing,
+discovery, OpenAPI, registry and in-process client look kinds up here. Names are those of the Kubernetes API
+(Apache-2.0).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _ON_OBJECT = ("get", "patch", "update")
 
 
 class Subresource(msgspec.Struct, frozen=True):
-    """A path below an object, as discovery tells it. `group`/`version` are empty where they are the parent's."""
+    """A path below an object. `group` and `version` are empty if they are the parent's."""
 
     name: str
     kind: str
@@ -28,8 +28,7 @@ class Subresource(msgspec.Struct, frozen=True):
 
 
 class Kind(Resource, frozen=True):
-    """One kind in one version: what a client knows of it, and what only its server does. Versions of one kind share
-    `stored_as`, the name of their place in the store."""
+    """One kind in one version. Versions of one kind share `stored_as`, the name of their storage."""
 
     short_names: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
@@ -39,11 +38,11 @@ class Kind(Resource, frozen=True):
     list_kind: str = ""
     stored_as: str = ""
     custom: bool = False
-    """Added by a CustomResourceDefinition."""
+    """Whether a CustomResourceDefinition defines it."""
 
     @property
     def resource(self) -> str:
-        """`pods`, `jobs.batch`: the name by which the in-process verbs and the messages of the API know it."""
+        """`pods`, `jobs.batch`: the name in the in-process client and in messages of the API."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     @property
@@ -52,7 +51,7 @@ class Kind(Resource, frozen=True):
 
     @property
     def singular_name(self) -> str:
-        """The singular name, which discovery and `kubectl` output use."""
+        """For discovery and kubectl output."""
         return self.singular or self.kind.lower()
 
     @property
@@ -60,7 +59,7 @@ class Kind(Resource, frozen=True):
         return self.list_kind or self.kind + "List"
 
     def subresource(self, name: str) -> Subresource | None:
-        return next((each for each in self.subresources if each.name == name), None)
+        return next((found for found in self.subresources if found.name == name), None)
 
     def has_subresource(self, subresource: str) -> bool:
         return self.subresource(subresource) is not None
@@ -307,41 +306,41 @@ _OTHERS = (
 )
 
 BUILT_IN_KINDS: tuple[Kind, ...] = (*_CORE, *_APPS, *_OTHERS)
-"""In the order in which a Kubernetes API server lists groups and resources."""
+"""In the order in which Kubernetes' API server lists groups and resources."""
 
 
 class Kinds:
-    """The kinds served right now. `generation` moves with every change, so that documents made from it can be kept."""
+    """The kinds served now. `generation` changes with every change, so that derived documents can be cached."""
 
     def __init__(self) -> None:
         self.generation = 0
         self._by_path: dict[tuple[str, str, str], Kind] = {}
         self._by_kind: dict[tuple[str, str, str], Kind] = {}
         self._by_resource: dict[str, Kind] = {}
-        for each in BUILT_IN_KINDS:
-            self.add(each)
+        for kind in BUILT_IN_KINDS:
+            self.add(kind)
 
     def __iter__(self) -> Iterator[Kind]:
         return iter(self._by_path.values())
 
     def add(self, kind: Kind) -> None:
-        """Serve a kind, in place of what was served at the same path."""
+        """Serves a kind; replaces one with the same path."""
         self._by_path[kind.group, kind.version, kind.plural] = kind
         self._by_kind[kind.group, kind.version, kind.kind] = kind
         self._by_resource.setdefault(kind.resource, kind)
         self.generation += 1
 
     def remove(self, group: str, plural: str) -> None:
-        """Stop serving a kind, in all its versions."""
-        gone = [each for each in self if (each.group, each.plural) == (group, plural)]
-        for each in gone:
-            del self._by_path[each.group, each.version, each.plural]
-            self._by_kind.pop((each.group, each.version, each.kind), None)
-            self._by_resource.pop(each.resource, None)
-        self.generation += bool(gone)
+        """Stops serving a kind in all its versions."""
+        removed = [kind for kind in self if (kind.group, kind.plural) == (group, plural)]
+        for kind in removed:
+            del self._by_path[kind.group, kind.version, kind.plural]
+            self._by_kind.pop((kind.group, kind.version, kind.kind), None)
+            self._by_resource.pop(kind.resource, None)
+        self.generation += bool(removed)
 
     def by_path(self, group: str, version: str, plural: str) -> Kind | None:
-        """By the parts of a request's path."""
+        """By the parts of a request path."""
         return self._by_path.get((group, version, plural))
 
     def by_resource(self, resource: str) -> Kind | None:
@@ -349,14 +348,14 @@ class Kinds:
         return self._by_resource.get(resource)
 
     def by_kind(self, api_version: str, kind: str) -> Kind | None:
-        """By what stands in an object."""
+        """By an object's apiVersion and kind."""
         group, _, version = api_version.rpartition("/")
         return self._by_kind.get((group, version, kind))
 
     def versions(self, group: str) -> list[str]:
         """The versions of a group, the preferred one first."""
-        return list(dict.fromkeys(each.version for each in self if each.group == group))
+        return list(dict.fromkeys(kind.version for kind in self if kind.group == group))
 
     def groups(self) -> list[str]:
         """Every group but the core one, in the order in which discovery lists them."""
-        return list(dict.fromkeys(each.group for each in self if each.group))
+        return list(dict.fromkeys(kind.group for kind in self if kind.group))

@@ -1,6 +1,7 @@
-"""LimitRange: what containers get that don't say what they take, and what is too much or too little.
+"""LimitRange: defaults for containers without requests or limits, and minimum and maximum checks.
 
-Fed by `api.admission`: `fill` changes a pod, `check` refuses. The wording is the Kubernetes API's (Apache-2.0).
+`admission` calls it: `fill_defaults` changes a pod, `check_pod` and `check_claim` refuse. Messages are the
+Kubernetes API's (Apache-2.0).
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ from windlass.embedded.api.kinds import Kind
 from windlass.embedded.api.resource_lists import ResourceList, parse_resource_list, pod_resources
 from windlass.model.unstructured import Unstructured
 
-_NOTE = "kubernetes.io/limit-ranger"
+_ANNOTATION = "kubernetes.io/limit-ranger"
 
 
 def fill_defaults(pod: Unstructured, ranges: Iterable[Unstructured]) -> None:
-    """Defaults of the namespace for containers that are silent, in place."""
+    """Sets the namespace's defaults in containers that have none, in place."""
     for limit_range in ranges:
         limits: dict[str, str] = {}
         requests: dict[str, str] = {}
@@ -30,42 +31,42 @@ def fill_defaults(pod: Unstructured, ranges: Iterable[Unstructured]) -> None:
 
 
 def _fill(pod: Unstructured, limits: dict[str, str], requests: dict[str, str]) -> None:
-    said = []
-    for listed, word in (("containers", "container"), ("initContainers", "init container")):
-        for container in pod["spec"].get(listed) or ():
+    changes = []
+    for field, role in (("containers", "container"), ("initContainers", "init container")):
+        for container in pod["spec"].get(field) or ():
             resources = container.setdefault("resources", {})
-            for which, defaults, short in (("requests", requests, "request"), ("limits", limits, "limit")):
+            for section, defaults, word in (("requests", requests, "request"), ("limits", limits, "limit")):
                 missing = {
                     name: value
                     for name, value in defaults.items()
-                    if name not in (resources.get(which) or {})
+                    if name not in (resources.get(section) or {})
                 }
                 if missing:
-                    resources[which] = {**(resources.get(which) or {}), **missing}
-                    said.append(f"{', '.join(sorted(missing))} {short} for {word} {container['name']}")
-    if said:
+                    resources[section] = {**(resources.get(section) or {}), **missing}
+                    changes.append(f"{', '.join(sorted(missing))} {word} for {role} {container['name']}")
+    if changes:
         annotations = pod["metadata"].setdefault("annotations", {})
-        annotations[_NOTE] = "LimitRanger plugin set: " + "; ".join(said)
+        annotations[_ANNOTATION] = "LimitRanger plugin set: " + "; ".join(changes)
 
 
 def check_pod(kind: Kind, pod: Unstructured, ranges: Iterable[Unstructured]) -> None:
-    """A 403 with everything that is outside a range."""
+    """A 403 with every value outside a range."""
     for limit_range in ranges:
         problems = list(_problems(pod["spec"], nested_value(limit_range, "spec", "limits") or ()))
         if problems:
             unique = list(dict.fromkeys(problems))
-            shown = unique[0] if len(unique) == 1 else f"[{', '.join(unique)}]"
-            raise ApiError.forbidden(kind, pod["metadata"].get("name", ""), shown)
+            message = unique[0] if len(unique) == 1 else f"[{', '.join(unique)}]"
+            raise ApiError.forbidden(kind, pod["metadata"].get("name", ""), message)
 
 
 def check_claim(kind: Kind, claim: Unstructured, ranges: Iterable[Unstructured]) -> None:
-    """The same for the size of a claim."""
-    asked = parse_resource_list(nested_value(claim, "spec", "resources", "requests"))
+    """A 403 if a claim's size is outside a range."""
+    requests = parse_resource_list(nested_value(claim, "spec", "resources", "requests"))
     for limit_range in ranges:
         for item in nested_value(limit_range, "spec", "limits") or ():
             if item.get("type") != "PersistentVolumeClaim":
                 continue
-            problems = [*_too_little(item, asked, {}), *_asked_too_much(item, asked)]
+            problems = [*_below_minimum(item, requests, {}), *_request_above_maximum(item, requests)]
             if problems:
                 raise ApiError.forbidden(kind, claim["metadata"].get("name", ""), problems[0])
 
@@ -75,59 +76,59 @@ def _problems(spec: Unstructured, items: Iterable[Unstructured]) -> Iterator[str
         if item.get("type") == "Container":
             for container in (*spec.get("containers", ()), *spec.get("initContainers", ())):
                 resources = container.get("resources") or {}
-                yield from _outside(
+                yield from _range_problems(
                     item,
                     parse_resource_list(resources.get("requests")),
                     parse_resource_list(resources.get("limits")),
                 )
         elif item.get("type") == "Pod":
-            yield from _outside(item, pod_resources(spec, "requests"), pod_resources(spec, "limits"))
+            yield from _range_problems(item, pod_resources(spec, "requests"), pod_resources(spec, "limits"))
 
 
-def _outside(item: Unstructured, requests: ResourceList, limits: ResourceList) -> Iterator[str]:
-    yield from _too_little(item, requests, limits)
-    yield from _too_much(item, requests, limits)
-    yield from _too_far_apart(item, requests, limits)
+def _range_problems(item: Unstructured, requests: ResourceList, limits: ResourceList) -> Iterator[str]:
+    yield from _below_minimum(item, requests, limits)
+    yield from _above_maximum(item, requests, limits)
+    yield from _ratio_problems(item, requests, limits)
 
 
-def _too_little(item: Unstructured, requests: ResourceList, limits: ResourceList) -> Iterator[str]:
-    for name, least in parse_resource_list(item.get("min")).items():
-        head = f"minimum {name} usage per {item['type']} is {least}"
-        asked, limit = requests.get(name), limits.get(name)
-        if asked is None:
-            yield f"{head}.  No request is specified"
-        elif asked.value < least.value:
-            yield f"{head}, but request is {asked}"
-        elif limit is not None and limit.value < least.value:
-            yield f"{head}, but limit is {limit}"
+def _below_minimum(item: Unstructured, requests: ResourceList, limits: ResourceList) -> Iterator[str]:
+    for name, minimum in parse_resource_list(item.get("min")).items():
+        message = f"minimum {name} usage per {item['type']} is {minimum}"
+        request, limit = requests.get(name), limits.get(name)
+        if request is None:
+            yield f"{message}.  No request is specified"
+        elif request.value < minimum.value:
+            yield f"{message}, but request is {request}"
+        elif limit is not None and limit.value < minimum.value:
+            yield f"{message}, but limit is {limit}"
 
 
-def _too_much(item: Unstructured, requests: ResourceList, limits: ResourceList) -> Iterator[str]:
-    for name, most in parse_resource_list(item.get("max")).items():
-        head = f"maximum {name} usage per {item['type']} is {most}"
-        asked, limit = requests.get(name), limits.get(name)
+def _above_maximum(item: Unstructured, requests: ResourceList, limits: ResourceList) -> Iterator[str]:
+    for name, maximum in parse_resource_list(item.get("max")).items():
+        message = f"maximum {name} usage per {item['type']} is {maximum}"
+        request, limit = requests.get(name), limits.get(name)
         if limit is None:
-            yield f"{head}.  No limit is specified"
-        elif limit.value > most.value:
-            yield f"{head}, but limit is {limit}"
-        elif asked is not None and asked.value > most.value:
-            yield f"{head}, but request is {asked}"
+            yield f"{message}.  No limit is specified"
+        elif limit.value > maximum.value:
+            yield f"{message}, but limit is {limit}"
+        elif request is not None and request.value > maximum.value:
+            yield f"{message}, but request is {request}"
 
 
-def _asked_too_much(item: Unstructured, requests: ResourceList) -> Iterator[str]:
-    for name, most in parse_resource_list(item.get("max")).items():
-        asked = requests.get(name)
-        if asked is not None and asked.value > most.value:
-            yield f"maximum {name} usage per {item['type']} is {most}, but request is {asked}"
+def _request_above_maximum(item: Unstructured, requests: ResourceList) -> Iterator[str]:
+    for name, maximum in parse_resource_list(item.get("max")).items():
+        request = requests.get(name)
+        if request is not None and request.value > maximum.value:
+            yield f"maximum {name} usage per {item['type']} is {maximum}, but request is {request}"
 
 
-def _too_far_apart(item: Unstructured, requests: ResourceList, limits: ResourceList) -> Iterator[str]:
+def _ratio_problems(item: Unstructured, requests: ResourceList, limits: ResourceList) -> Iterator[str]:
     for name, ratio in parse_resource_list(item.get("maxLimitRequestRatio")).items():
-        head = f"{name} max limit to request ratio per {item['type']} is {ratio}"
-        asked, limit = requests.get(name), limits.get(name)
-        if asked is None or not asked.value:
-            yield f"{head}, but no request is specified or request is 0"
+        message = f"{name} max limit to request ratio per {item['type']} is {ratio}"
+        request, limit = requests.get(name), limits.get(name)
+        if request is None or not request.value:
+            yield f"{message}, but no request is specified or request is 0"
         elif limit is None or not limit.value:
-            yield f"{head}, but no limit is specified or limit is 0"
-        elif limit.value / asked.value > ratio.value:
-            yield f"{head}, but provided ratio is {float(limit.value / asked.value):f}"
+            yield f"{message}, but no limit is specified or limit is 0"
+        elif limit.value / request.value > ratio.value:
+            yield f"{message}, but provided ratio is {float(limit.value / request.value):f}"

@@ -1,7 +1,7 @@
-"""The front door of `embedded.api`: it knows the kinds served, built in and custom, and does what is asked.
+"""The entry point of `embedded.api`: knows the served kinds, built-in and custom, and dispatches to the other
+modules.
 
-The server's registry holds one. It is the only thing here with state: the table of kinds, and the schemas of the custom
-ones. Everything it answers is worked out by the pure functions of its neighbours.
+The registry holds one. Only this class has state: the table of kinds and the schemas of custom kinds.
 """
 
 from __future__ import annotations
@@ -39,32 +39,30 @@ class Machinery:
     # ---- custom kinds
 
     def serve_crd(self, crd: Unstructured) -> list[Kind]:
-        """Serve the kinds of an established CustomResourceDefinition, in place of what it said before."""
+        """Serves the kinds of an established CustomResourceDefinition, replacing its earlier ones."""
         self.stop_serving_crd(crd)
-        made = CustomKind.versions_of(crd)
-        for each in made:
-            self._custom[each.kind.group, each.kind.version, each.kind.plural] = each
-            self.kinds.add(each.kind)
-        return [each.kind for each in made]
+        versions = CustomKind.versions_of(crd)
+        for version in versions:
+            self._custom[version.kind.group, version.kind.version, version.kind.plural] = version
+            self.kinds.add(version.kind)
+        return [version.kind for version in versions]
 
     def stop_serving_crd(self, crd: Unstructured) -> None:
-        """Stop serving them."""
         group, plural = crd["spec"]["group"], crd["spec"]["names"]["plural"]
         for key in [key for key in self._custom if (key[0], key[2]) == (group, plural)]:
             del self._custom[key]
         self.kinds.remove(group, plural)
 
     def custom_kind(self, kind: Kind) -> CustomKind | None:
-        """What a CustomResourceDefinition says about a kind; none for a built-in one."""
+        """The CustomKind of a kind; None for a built-in one."""
         return self._custom.get((kind.group, kind.version, kind.plural)) if kind.custom else None
 
     def selectable_fields(self, kind: Kind) -> tuple[str, ...]:
-        """Paths that field selectors may name besides the usual ones."""
+        """Paths for field selectors besides the usual ones."""
         found = self.custom_kind(kind)
         return found.selectable_fields if found is not None else ()
 
     def schema(self, kind: Kind) -> SchemaNode:
-        """The schema."""
         found = self.custom_kind(kind)
         return found.schema if found is not None else kind_schema(kind)
 
@@ -73,7 +71,7 @@ class Machinery:
     def decode(
         self, kind: Kind, obj: object, field_validation: str = "Ignore", *, patched: bool = False
     ) -> tuple[Unstructured, list[str]]:
-        """A tree of our own in canonical form, with defaults of custom kinds, and the warnings for the client."""
+        """A new object in canonical form, with defaults of custom kinds, and warnings for the client."""
         found = self.custom_kind(kind)
         try:
             if found is not None:
@@ -81,11 +79,11 @@ class Machinery:
             return decode(kind, obj, field_validation)
         except RecursionError:
             raise ApiError.bad_request("exceeded max depth") from None
-        except ApiError as refusal:
-            raise _about_patch(refusal, obj) if patched and refusal.code == 400 else refusal from None
+        except ApiError as error:
+            raise _patch_error(error, obj) if patched and error.code == 400 else error from None
 
     def prepare_create(self, kind: Kind, obj: Unstructured) -> Unstructured:
-        """Status, generation and defaults of a new object, in place. `metadata.uid` and `.name` must be set."""
+        """Sets status, generation and defaults of a new object, in place. `metadata.uid` and `.name` must be set."""
         if kind.custom:
             obj["metadata"]["generation"] = 1
             if kind.has_subresource("status"):
@@ -96,32 +94,32 @@ class Machinery:
     def prepare_update(
         self, kind: Kind, new: Unstructured, old: Unstructured, subresource: str = ""
     ) -> Unstructured:
-        """What takes the place of `old`; what this request may not touch is `old`'s."""
+        """The object that replaces `old`; fields that this request may not change are `old`'s."""
         return strategy.prepare_update(kind, new, old, subresource)
 
     def validate_create(self, kind: Kind, obj: Unstructured) -> None:
-        """A 422 with every complaint."""
-        self._raise(kind, obj, [*creation_errors(kind, obj), *self._custom_errors(kind, obj)])
+        """Raises a 422 with all errors."""
+        self._raise_if_any(kind, obj, [*creation_errors(kind, obj), *self._custom_errors(kind, obj)])
 
     def validate_update(
         self, kind: Kind, new: Unstructured, old: Unstructured, subresource: str = ""
     ) -> None:
-        """The same, and that nothing has changed that can't."""
+        """Also checks that immutable fields are unchanged."""
         errors = [*update_errors(kind, new, old, subresource), *self._custom_errors(kind, new)]
-        self._raise(kind, new, errors)
+        self._raise_if_any(kind, new, errors)
 
     def _custom_errors(self, kind: Kind, obj: Unstructured) -> list[FieldError]:
         found = self.custom_kind(kind)
         return found.errors(obj) if found is not None else []
 
-    def _raise(self, kind: Kind, obj: Unstructured, errors: list[FieldError]) -> None:
+    def _raise_if_any(self, kind: Kind, obj: Unstructured, errors: list[FieldError]) -> None:
         if errors:
             raise ApiError.invalid(kind, obj["metadata"].get("name") or "", errors)
 
     # ---- patches
 
     def patch(self, kind: Kind, obj: Unstructured, patch: Any, content_type: str) -> Unstructured:
-        """The object after a patch, which must then be decoded again."""
+        """The object after a patch; it has to be decoded again."""
         if isinstance(patch, dict | list) and exceeds_depth(patch):
             raise ApiError.bad_request("error decoding patch: exceeded max depth")
         if content_type == JSON_PATCH:
@@ -132,10 +130,10 @@ class Machinery:
             return merged
         if content_type == STRATEGIC_PATCH and not kind.custom:
             return strategic_merge(obj, patch, kind_schema(kind))
-        supported = [each for each in PATCH_MEDIA_TYPES if each != STRATEGIC_PATCH or not kind.custom]
+        supported = [media for media in PATCH_MEDIA_TYPES if media != STRATEGIC_PATCH or not kind.custom]
         raise ApiError.unsupported_media_type(supported)
 
-    # ---- answers
+    # ---- responses
 
     def table(
         self,
@@ -147,18 +145,16 @@ class Machinery:
         include: str = "Metadata",
         headers: bool = True,
     ) -> Unstructured:
-        """A `meta.k8s.io/v1` Table with the columns that kubectl users know."""
+        """A `meta.k8s.io/v1` Table with the columns of `kubectl get`."""
         found = self.custom_kind(kind)
         columns = found.columns if found is not None else None
         return table(kind, objs, now, columns, list_meta=list_meta, include=include, headers=headers)
 
 
-def _about_patch(refusal: ApiError, obj: object) -> ApiError:
-    """An object that a patch has made unreadable is the patch's fault, and a 422."""
-    _, _, what = (
-        refusal.message.partition(": ") if "cannot be handled as" in refusal.message else ("", "", "")
-    )
+def _patch_error(error: ApiError, obj: object) -> ApiError:
+    """An object that a patch has made undecodable is a 422, as an error of the patch."""
+    _, _, detail = error.message.partition(": ") if "cannot be handled as" in error.message else ("", "", "")
     body = f"Invalid value: {quoted(json.dumps(obj, separators=(',', ':'), sort_keys=True))}: "
-    body += what or refusal.message
+    body += detail or error.message
     cause = {"reason": "FieldValueInvalid", "message": body, "field": "patch"}
     return ApiError(422, "Invalid", f' "" is invalid: patch: {body}', {"causes": [cause]})

@@ -1,6 +1,6 @@
-"""Names, label keys and values, and what Kubernetes says when they are wrong. Each function returns its complaints.
+"""Validation of names, label keys and label values. Each function returns a list of problems.
 
-Fed by validation, selectors and CustomResourceDefinitions. The wording is the Kubernetes API's (Apache-2.0).
+Used by validation, selectors and CustomResourceDefinitions. Messages are the Kubernetes API's (Apache-2.0).
 """
 
 from __future__ import annotations
@@ -43,57 +43,57 @@ _MUST_ENVIRONMENT = (
 _MUST_CONFIG_KEY = "a valid config key must consist of alphanumeric characters, '-', '_' or '.'"
 
 
-def _remembered(check: Callable[[str], list[str]]) -> Callable[[str], list[str]]:
-    """Keeps the answers about names of a usual length; a client can't fill the memory with others."""
-    known = lru_cache(maxsize=1 << 14)(check)
-    return lambda name: known(name) if len(name) <= _USUAL else check(name)
+def _cached(check: Callable[[str], list[str]]) -> Callable[[str], list[str]]:
+    """Caches the result for names of a usual length; longer ones could fill the memory."""
+    cached_check = lru_cache(maxsize=1 << 14)(check)
+    return lambda name: cached_check(name) if len(name) <= _MAX_CACHED_LENGTH else check(name)
 
 
-_USUAL = 320
+_MAX_CACHED_LENGTH = 320
 
 
-def _like(must: str, pattern: str, *examples: str) -> str:
-    shown = "  or ".join(f"'{each}'," for each in examples)
-    return f"{must} (e.g. {shown} regex used for validation is '{pattern}')"
+def _examples(must: str, pattern: str, *examples: str) -> str:
+    quoted_examples = "  or ".join(f"'{example}'," for example in examples)
+    return f"{must} (e.g. {quoted_examples} regex used for validation is '{pattern}')"
 
 
-def _too_long(most: int) -> str:
-    return f"must be no more than {most} bytes"
+def _too_long(max_bytes: int) -> str:
+    return f"must be no more than {max_bytes} bytes"
 
 
-@_remembered
+@_cached
 def dns_label_problems(value: str) -> list[str]:
     problems = [_too_long(63)] if len(value) > 63 else []
     if not _LABEL.fullmatch(value) and _SUBDOMAIN.fullmatch(value):
         problems.append("must not contain dots")
     elif not _LABEL.fullmatch(value):
-        problems.append(_like(_MUST_LABEL, "[a-z0-9]([-a-z0-9]*[a-z0-9])?", "my-name", "123-abc"))
+        problems.append(_examples(_MUST_LABEL, "[a-z0-9]([-a-z0-9]*[a-z0-9])?", "my-name", "123-abc"))
     return problems
 
 
-@_remembered
+@_cached
 def dns_subdomain_problems(value: str) -> list[str]:
     problems = ["must be no more than 253 characters"] if len(value) > 253 else []
     if not _SUBDOMAIN.fullmatch(value):
         pattern = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
-        problems.append(_like(_MUST_SUBDOMAIN, pattern, "example.com"))
+        problems.append(_examples(_MUST_SUBDOMAIN, pattern, "example.com"))
     return problems
 
 
-@_remembered
+@_cached
 def dns_1035_problems(value: str) -> list[str]:
     problems = [_too_long(63)] if len(value) > 63 else []
     if not _SERVICE.fullmatch(value):
-        problems.append(_like(_MUST_SERVICE, "[a-z]([-a-z0-9]*[a-z0-9])?", "my-name", "abc-123"))
+        problems.append(_examples(_MUST_SERVICE, "[a-z]([-a-z0-9]*[a-z0-9])?", "my-name", "abc-123"))
     return problems
 
 
-@_remembered
+@_cached
 def label_key_problems(key: str) -> list[str]:
-    """Also of annotations, taints, resource names: an optional domain, a slash, a name."""
+    """Also for annotations, taints and resource names: an optional domain, a slash, a name."""
     prefix, slash, name = key.rpartition("/")
     if key.count("/") > 1:
-        example = _like(
+        example = _examples(
             "a valid label key " + _MUST_QUALIFIED, _QUALIFIED_TEXT, "MyName", "my.name", "123-abc"
         )
         return [f"{example} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"]
@@ -101,14 +101,14 @@ def label_key_problems(key: str) -> list[str]:
     if slash and not prefix:
         problems.append("prefix part must be non-empty")
     elif slash:
-        problems += [f"prefix part {each}" for each in dns_subdomain_problems(prefix)]
+        problems += [f"prefix part {problem}" for problem in dns_subdomain_problems(prefix)]
     if not name:
         problems.append("name part must be non-empty")
     elif len(name) > 63:
         problems.append("name part " + _too_long(63))
     if not _QUALIFIED.fullmatch(name):
         problems.append(
-            _like("name part " + _MUST_QUALIFIED, _QUALIFIED_TEXT, "MyName", "my.name", "123-abc")
+            _examples("name part " + _MUST_QUALIFIED, _QUALIFIED_TEXT, "MyName", "my.name", "123-abc")
         )
     return problems
 
@@ -116,25 +116,25 @@ def label_key_problems(key: str) -> list[str]:
 _QUALIFIED_TEXT = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
 
 
-@_remembered
+@_cached
 def label_value_problems(value: str) -> list[str]:
     problems = [_too_long(63)] if len(value) > 63 else []
     if not _VALUE.fullmatch(value):
         pattern = "(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?"
-        problems.append(_like(_MUST_VALUE, pattern, "MyValue", "my_value", "12345"))
+        problems.append(_examples(_MUST_VALUE, pattern, "MyValue", "my_value", "12345"))
     return problems
 
 
-@_remembered
+@_cached
 def environment_problems(name: str) -> list[str]:
     return [] if _ENVIRONMENT.fullmatch(name) else [_MUST_ENVIRONMENT]
 
 
-@_remembered
+@_cached
 def config_key_problems(key: str) -> list[str]:
     problems = [_too_long(253)] if len(key) > 253 else []
     if not _CONFIG_KEY.fullmatch(key):
-        problems.append(_like(_MUST_CONFIG_KEY, "[-._a-zA-Z0-9]+", "key.name", "KEY_NAME", "key-name"))
+        problems.append(_examples(_MUST_CONFIG_KEY, "[-._a-zA-Z0-9]+", "key.name", "KEY_NAME", "key-name"))
     if key == ".":
         problems.append("must not be '.'")
     elif key.startswith(".."):
@@ -142,21 +142,21 @@ def config_key_problems(key: str) -> list[str]:
     return problems
 
 
-@_remembered
+@_cached
 def path_segment_problems(name: str) -> list[str]:
-    """Names of roles and the like: anything that fits into a path."""
+    """For names of roles and the like: anything that fits into a path."""
     if name in (".", ".."):
         return [f"may not be '{name}'"]
-    return [f"may not contain '{each}'" for each in "/%" if each in name]
+    return [f"may not contain '{character}'" for character in "/%" if character in name]
 
 
-@_remembered
+@_cached
 def dns_1123_service_problems(name: str) -> list[str]:
-    """Names of Services: an RFC 1123 label since Kubernetes 1.34."""
+    """For names of Services: an RFC 1123 label since Kubernetes 1.34."""
     return dns_label_problems(name)
 
 
-@_remembered
+@_cached
 def port_name_problems(name: str) -> list[str]:
     problems = []
     if len(name) > 15:

@@ -1,9 +1,9 @@
-"""OpenAPI documents, v2 and v3, of everything that is served, custom kinds included.
+"""OpenAPI documents, v2 and v3, of all served kinds.
 
-Fed by the server with its `Machinery`; read by `kubectl explain`, `kubectl apply` (merge keys, and whether the server
-checks fields) and client generators. Made on request from the schemas, in some milliseconds; the server keeps them
-while `kinds.generation` stands still. Descriptions are Windlass's own (`schemas/words.json`), for the fields that
-people look up.
+`server.non_resource_paths` serves them and caches them while `kinds.generation` is unchanged; `kubectl explain`,
+`kubectl apply` (merge keys, and whether the server validates fields) and client generators read them. They are
+built on request from the schemas, in milliseconds. Descriptions are Windlass's own (`schemas/words.json`), for the
+most used fields.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def descriptions() -> dict[str, dict[str, str]]:
 
 
 def v3_index(machinery: Machinery) -> Unstructured:
-    """`/openapi/v3`: where the documents are, with a hash that changes when one does."""
+    """`/openapi/v3`: the documents' paths, with hashes that change with their content."""
     paths = {}
     for group, version in _group_versions(machinery):
         path = f"apis/{group}/{version}" if group else f"api/{version}"
@@ -60,7 +60,7 @@ def _hash(machinery: Machinery, group: str, version: str) -> str:
 
 
 def v3(machinery: Machinery, group: str, version: str) -> Unstructured | None:
-    """`/openapi/v3/apis/GROUP/VERSION`; none where nothing of it is served."""
+    """`/openapi/v3/apis/GROUP/VERSION`; None if it is not served."""
     kinds = [kind for kind in machinery.kinds if (kind.group, kind.version) == (group, version)]
     if not kinds:
         return None
@@ -87,25 +87,25 @@ def v2(machinery: Machinery) -> Unstructured:
 
 
 def _schemas(machinery: Machinery, kinds: Iterable[Kind], prefix: str) -> dict[str, RawSchema]:
-    made: dict[str, RawSchema] = {}
+    schemas: dict[str, RawSchema] = {}
     roots: set[str] = set()
     for kind in kinds:
         if kind.custom:
             name = custom_name(kind)
-            made[name] = _custom_schema(machinery.schema(kind).raw, kind, prefix)
+            schemas[name] = _custom_schema(machinery.schema(kind).raw, kind, prefix)
             roots.add(OBJECT_META)
         else:
             name = definition_name(kind)
             roots.add(name)
-        made[name + "List"] = _list_schema(kind, name, prefix)
+        schemas[name + "List"] = _list_schema(kind, name, prefix)
         roots.add(_LIST_META)
-    for name in _reached(roots):
-        made[name] = _definition(name, prefix)
-    return made
+    for name in _reachable(roots):
+        schemas[name] = _definition(name, prefix)
+    return schemas
 
 
 def custom_name(kind: Kind) -> str:
-    """The name of a custom kind's definition: the group backwards, the version, the kind."""
+    """The name of a custom kind's definition: reversed group, version, kind."""
     return ".".join([*reversed(kind.group.split(".")), kind.version, kind.kind])
 
 
@@ -128,75 +128,81 @@ def _list_schema(kind: Kind, name: str, prefix: str) -> RawSchema:
 
 
 def _custom_schema(raw: RawSchema, kind: Kind, prefix: str) -> RawSchema:
-    made: RawSchema = dict(raw) or {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    own = descriptions().get(OBJECT_META, {})
-    made["properties"] = {
+    schema: RawSchema = dict(raw) or {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    metadata_descriptions = descriptions().get(OBJECT_META, {})
+    schema["properties"] = {
         **(raw.get("properties") or {}),
-        "apiVersion": {"type": "string", "description": _COMMON["apiVersion"]},
-        "kind": {"type": "string", "description": _COMMON["kind"]},
-        "metadata": _reference(prefix, OBJECT_META, own.get("", "")),
+        "apiVersion": {"type": "string", "description": _COMMON_DESCRIPTIONS["apiVersion"]},
+        "kind": {"type": "string", "description": _COMMON_DESCRIPTIONS["kind"]},
+        "metadata": _reference(prefix, OBJECT_META, metadata_descriptions.get("", "")),
     }
-    made["x-kubernetes-group-version-kind"] = [
+    schema["x-kubernetes-group-version-kind"] = [
         {"group": kind.group, "version": kind.version, "kind": kind.kind}
     ]
-    return made
+    return schema
 
 
-_COMMON = {
+_COMMON_DESCRIPTIONS = {
     "apiVersion": "Group and version of the kind, such as apps/v1.",
     "kind": "The kind of object.",
     "metadata": "Name, namespace, labels and the like.",
-    "spec": "What is wanted.",
-    "status": "What is; written by the cluster.",
+    "spec": "The desired state.",
+    "status": "The observed state, written by the cluster.",
 }
 
 
 def _definition(name: str, prefix: str) -> RawSchema:
-    raw, said = definitions()[name], descriptions().get(name, {})
-    made = _expanded(raw, prefix, said.get("", ""))
+    raw, field_descriptions = definitions()[name], descriptions().get(name, {})
+    schema = _to_openapi(raw, prefix, field_descriptions.get("", ""))
     if "properties" in raw:
-        made["properties"] = {
-            field: _expanded(each, prefix, _said(said, field, each))
-            for field, each in raw["properties"].items()
+        schema["properties"] = {
+            field: _to_openapi(
+                property_schema, prefix, _field_description(field_descriptions, field, property_schema)
+            )
+            for field, property_schema in raw["properties"].items()
         }
-    return made
+    return schema
 
 
-def _said(said: dict[str, str], field: str, raw: RawSchema) -> str:
-    """Of a field itself, else of what it refers to, else of fields of this name in general."""
-    return said.get(field) or descriptions().get(raw.get("$ref", ""), {}).get("") or _COMMON.get(field, "")
+def _field_description(field_descriptions: dict[str, str], field: str, raw: RawSchema) -> str:
+    """Of the field itself, else of the definition that it refers to, else of fields of this name in general."""
+    return (
+        field_descriptions.get(field)
+        or descriptions().get(raw.get("$ref", ""), {}).get("")
+        or _COMMON_DESCRIPTIONS.get(field, "")
+    )
 
 
-def _expanded(raw: RawSchema, prefix: str, description: str) -> RawSchema:
-    """A place as OpenAPI writes it; in version 3 a reference stands below `allOf` beside its description."""
-    made: RawSchema = {"description": description} if description else {}
-    made |= {key: value for key, value in raw.items() if key not in _OWN_KEYS}
+def _to_openapi(raw: RawSchema, prefix: str, description: str) -> RawSchema:
+    """A schema as OpenAPI writes it; in version 3 a reference is below `allOf`, next to its description."""
+    schema: RawSchema = {"description": description} if description else {}
+    schema |= {key: value for key, value in raw.items() if key not in _OWN_KEYS}
     if "$ref" in raw:
-        made |= _reference(prefix, raw["$ref"], description)
+        schema |= _reference(prefix, raw["$ref"], description)
     for inner in ("items", "additionalProperties"):
         if inner in raw:
-            made[inner] = _expanded(raw[inner], prefix, "")
-    if prefix == _V2 and "oneOf" in made:
-        del made["oneOf"]
-        made["type"] = "string"
-    return made
+            schema[inner] = _to_openapi(raw[inner], prefix, "")
+    if prefix == _V2 and "oneOf" in schema:
+        del schema["oneOf"]
+        schema["type"] = "string"
+    return schema
 
 
 def _reference(prefix: str, name: str, description: str) -> RawSchema:
-    said = {"description": description} if description else {}
+    described = {"description": description} if description else {}
     if prefix == _V2:
-        return {**said, "$ref": prefix + name}
-    return {**said, "default": {}, "allOf": [{"$ref": prefix + name}]}
+        return {**described, "$ref": prefix + name}
+    return {**described, "default": {}, "allOf": [{"$ref": prefix + name}]}
 
 
-def _reached(roots: Iterable[str]) -> list[str]:
+def _reachable(roots: Iterable[str]) -> list[str]:
     seen: set[str] = set()
-    waiting = list(roots)
-    while waiting:
-        name = waiting.pop()
+    pending = list(roots)
+    while pending:
+        name = pending.pop()
         if name not in seen and name in definitions():
             seen.add(name)
-            waiting += _references_of(name)
+            pending += _references_of(name)
     return sorted(seen)
 
 
@@ -219,28 +225,28 @@ def _references(node: Any) -> Iterator[str]:
 # ---- paths
 
 _QUERY = {
-    "dryRun": "`All`: everything is done but the writing.",
-    "fieldManager": "Who makes the change, for `managedFields`.",
-    "fieldValidation": "What becomes of unknown fields: Ignore, Warn or Strict.",
+    "dryRun": "`All`: the request is processed but nothing is stored.",
+    "fieldManager": "Name of the client that makes the change, for `managedFields`.",
+    "fieldValidation": "How unknown fields are treated: Ignore, Warn or Strict.",
     "force": "Take over fields that others own (server-side apply).",
     "labelSelector": "Only objects whose labels match.",
     "fieldSelector": "Only objects whose fields match.",
-    "limit": "At most so many; the answer says how to go on.",
+    "limit": "Maximum number of objects; the response has a token for the next page.",
     "watch": "Changes as they happen.",
 }
 _WRITE = ("dryRun", "fieldManager", "fieldValidation")
 
 
 def _paths(kind: Kind, prefix: str) -> Iterator[tuple[str, Unstructured]]:
-    inside, collection = kind.namespace_collection("{namespace}"), {}
+    namespaced_path, collection = kind.namespace_collection("{namespace}"), {}
     if "list" in kind.verbs:
-        listed = ("labelSelector", "fieldSelector", "limit", "watch")
-        collection["get"] = _operation(kind, "list", listed, prefix)
+        list_parameters = ("labelSelector", "fieldSelector", "limit", "watch")
+        collection["get"] = _operation(kind, "list", list_parameters, prefix)
         if kind.namespaced:
-            yield kind.collection, {"get": _operation(kind, "list", listed, prefix)}
+            yield kind.collection, {"get": _operation(kind, "list", list_parameters, prefix)}
     if "create" in kind.verbs:
         collection["post"] = _operation(kind, "post", _WRITE, prefix)
-    yield inside, collection
+    yield namespaced_path, collection
     item = {}
     for method, verb, query in (
         ("get", "get", ()),
@@ -252,18 +258,18 @@ def _paths(kind: Kind, prefix: str) -> Iterator[tuple[str, Unstructured]]:
             action = "put" if verb == "update" else verb
             item[method] = _operation(kind, action, query, prefix)
     if item:
-        yield f"{inside}/{{name}}", item
+        yield f"{namespaced_path}/{{name}}", item
 
 
 def _operation(kind: Kind, action: str, query: Iterable[str], prefix: str) -> Unstructured:
     def parameter(name: str) -> Unstructured:
-        shape: Unstructured = {"type": "string", "uniqueItems": True}
+        schema: Unstructured = {"type": "string", "uniqueItems": True}
         common = {"name": name, "in": "query", "description": _QUERY[name]}
-        return {**common, **shape} if prefix == _V2 else {**common, "schema": shape}
+        return {**common, **schema} if prefix == _V2 else {**common, "schema": schema}
 
-    named = kind.api_version.replace("/", "_").replace(".", "_").replace("-", "_")
+    identifier = kind.api_version.replace("/", "_").replace(".", "_").replace("-", "_")
     return {
-        "operationId": f"{action}_{named}_{kind.plural}",
+        "operationId": f"{action}_{identifier}_{kind.plural}",
         "parameters": [parameter(name) for name in query],
         "responses": {"200": {"description": "OK"}},
         "x-kubernetes-action": action,

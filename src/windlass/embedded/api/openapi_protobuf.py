@@ -1,7 +1,8 @@
-"""The OpenAPI v2 document in protobuf, which is the only form in which kubectl asks for it.
+"""The OpenAPI v2 document in protobuf, the only form in which kubectl requests it.
 
-kubectl reads it for kinds that it can't find in version 3, to learn whether the server checks fields; so it says that
-about every kind that is served, and no more. Message and field numbers are those of `openapi.v2` (gnostic, Apache-2.0).
+`server.non_resource_paths` serves it. kubectl reads it for kinds that it can't find in version 3, to learn whether
+the server validates fields; so it contains only that, for every kind. Field numbers are those of `openapi.v2`
+(gnostic, Apache-2.0).
 """
 
 from __future__ import annotations
@@ -13,12 +14,11 @@ from windlass.embedded.api.machinery import Machinery
 from windlass.embedded.api.openapi import VERSION
 
 PROTOBUF_MARKER = "com.github.proto-openapi.spec.v2"
-"""What stands in `Accept` of a client that wants it, in either spelling."""
+"""Part of the `Accept` header of clients that want it, in both spellings."""
 MEDIA_TYPE = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 
 
 def v2(machinery: Machinery) -> bytes:
-    """The document."""
     paths = b"".join(_field(2, _path(kind)) for kind in machinery.kinds if "patch" in kind.verbs)
     info = _text(1, "Kubernetes") + _text(2, VERSION)
     return _text(1, "2.0") + _field(2, info) + _field(8, paths)
@@ -28,8 +28,8 @@ def _path(kind: Kind) -> bytes:
     """One path with the operation that patches an object, and its parameter `fieldValidation`."""
     query = _text(2, "query") + _text(4, "fieldValidation") + _text(6, "string")
     parameter = _field(1, _field(2, _field(3, query)))
-    described = {"group": kind.group, "version": kind.version, "kind": kind.kind}
-    extension = _text(1, "x-kubernetes-group-version-kind") + _field(2, _text(2, json.dumps(described)))
+    gvk = {"group": kind.group, "version": kind.version, "kind": kind.kind}
+    extension = _text(1, "x-kubernetes-group-version-kind") + _field(2, _text(2, json.dumps(gvk)))
     operation = _field(8, parameter) + _field(13, extension)
     return _text(1, kind.path("{namespace}/{name}")) + _field(2, _field(8, operation))
 
@@ -44,9 +44,9 @@ def _field(number: int, value: bytes) -> bytes:
 
 
 def _varint(value: int) -> bytes:
-    made = bytearray()
+    encoded = bytearray()
     while value > 0x7F:
-        made.append(value & 0x7F | 0x80)
+        encoded.append(value & 0x7F | 0x80)
         value >>= 7
-    made.append(value)
-    return bytes(made)
+    encoded.append(value)
+    return bytes(encoded)

@@ -1,7 +1,7 @@
-"""JSON patch (RFC 6902) and JSON merge patch (RFC 7386), with the API server's answers to bad ones.
+"""JSON patch (RFC 6902) and JSON merge patch (RFC 7386), with the API server's errors for invalid ones.
 
-Fed by the server's PATCH and by the in-process verbs; results go back through `api.decode` or `api.structural`.
-Neither changes its input. Strategic merge patch is in `api.strategic`, server-side apply in `api.apply`.
+`machinery` and `in_process_client` call it; the result is decoded again. Neither changes its input. Strategic merge
+patch is in `strategic_merge`, server-side apply in `server_side_apply`.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from windlass.model.unstructured import Unstructured
 
 MAX_OPERATIONS = 10_000
 MAX_COPIED_BYTES = 3 << 20
-"""Bytes that the `copy` operations of one patch may add: each can double the object, and forty of them a memory."""
-_REFUSED = "the server rejected our request due to an error in our request"
+"""Limit for bytes that the `copy` operations of one patch add, since each can double the object."""
+_REJECTED_MESSAGE = "the server rejected our request due to an error in our request"
 
 
 def merge_patch(value: Any, patch: Any) -> Any:
-    """The value with the patch laid over it: objects merge, null removes, everything else replaces."""
+    """The value with the patch applied: objects are merged, null removes, everything else replaces."""
     if not isinstance(patch, dict):
         return patch
-    made = dict(value) if isinstance(value, dict) else {}
-    for key, each in patch.items():
-        if each is None:
-            made.pop(key, None)
+    merged = dict(value) if isinstance(value, dict) else {}
+    for key, item in patch.items():
+        if item is None:
+            merged.pop(key, None)
         else:
-            made[key] = merge_patch(made.get(key), each)
-    return made
+            merged[key] = merge_patch(merged.get(key), item)
+    return merged
 
 
 def json_patch(value: Unstructured, operations: Any) -> Unstructured:
-    """The value after all operations; a 422 (and no change) if one of them can't be carried out."""
+    """The value after all operations; a 422 if one of them can't be applied."""
     if operations is None:
         return value
     if not isinstance(operations, list):
@@ -44,23 +44,23 @@ def json_patch(value: Unstructured, operations: Any) -> Unstructured:
         raise ApiError.too_large(
             f"The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {len(operations)}"
         )
-    made: Any = deep_copy(value)
+    result: Any = deep_copy(value)
     copied = 0
     for operation in operations:
         if operation is not None and not isinstance(operation, dict):
             raise _undecodable(operation, "handlers.jsonPatchOp")
         if operation and operation.get("op") == "copy":
-            copied += len(msgspec.json.encode(_find(made, _pointer(operation.get("from")))))
+            copied += len(msgspec.json.encode(_find(result, _pointer(operation.get("from")))))
             if copied > MAX_COPIED_BYTES:
-                raise _refused()
-        made = _carry_out(made, operation or {})
-    if not isinstance(made, dict):
-        raise _refused()
-    return made
+                raise _rejected()
+        result = _apply_operation(result, operation or {})
+    if not isinstance(result, dict):
+        raise _rejected()
+    return result
 
 
 def check_merge_patch(patch: Any) -> None:
-    """Only objects are merged into objects."""
+    """A merge patch has to be an object."""
     if patch is None:
         raise ApiError.bad_request("Invalid JSON Patch")
     if not isinstance(patch, dict):
@@ -73,33 +73,33 @@ def _undecodable(value: Any, wanted: str) -> ApiError:
     )
 
 
-def _refused() -> ApiError:
-    return ApiError.unprocessable(_REFUSED)
+def _rejected() -> ApiError:
+    return ApiError.unprocessable(_REJECTED_MESSAGE)
 
 
-def _carry_out(document: Any, operation: Unstructured) -> Any:
+def _apply_operation(document: Any, operation: Unstructured) -> Any:
     name, path = operation.get("op"), _pointer(operation.get("path"))
     if name in ("add", "replace", "test") and "value" not in operation:
-        raise _refused()
+        raise _rejected()
     if name == "add":
-        return _put(document, path, deep_copy(operation["value"]))
+        return _set(document, path, deep_copy(operation["value"]))
     if name == "remove":
         return _remove(document, path)[0]
     if name == "replace":
-        return _put(document, path, deep_copy(operation["value"]), instead=True)
+        return _set(document, path, deep_copy(operation["value"]), replace=True)
     if name == "test":
         return _test(document, path, operation["value"])
     if name == "move":
         document, moved = _remove(document, _pointer(operation.get("from")))
-        return _put(document, path, moved)
+        return _set(document, path, moved)
     if name == "copy":
-        return _put(document, path, deep_copy(_find(document, _pointer(operation.get("from")))))
-    raise _refused()
+        return _set(document, path, deep_copy(_find(document, _pointer(operation.get("from")))))
+    raise _rejected()
 
 
 def _pointer(text: object) -> list[str]:
     if not isinstance(text, str) or (text and not text.startswith("/")):
-        raise _refused()
+        raise _rejected()
     return [part.replace("~1", "/").replace("~0", "~") for part in text.split("/")[1:]]
 
 
@@ -110,31 +110,30 @@ def _find(document: Any, path: list[str]) -> Any:
         elif isinstance(document, list):
             document = document[_index(part, len(document))]
         else:
-            raise _refused()
+            raise _rejected()
     return document
 
 
 def _index(part: str, length: int) -> int:
-    """Of an existing element; negative ones count from the end, as the API server's library has it."""
+    """Index of an existing element; negative ones count from the end, as in the API server's library."""
     if not part.removeprefix("-").isascii() or not part.removeprefix("-").isdigit() or len(part) > 9:
-        raise _refused()
+        raise _rejected()
     index = int(part)
     if not -length <= index < length:
-        raise _refused()
+        raise _rejected()
     return index
 
 
-def _put(document: Any, path: list[str], value: Any, *, instead: bool = False) -> Any:
-    """`instead`: in the place of an element of a list, else before it. A member of an object is set either way, as with
-    the API server's library."""
+def _set(document: Any, path: list[str], value: Any, *, replace: bool = False) -> Any:
+    """`replace`: replaces a list element, else inserts before it. An object's member is set either way."""
     if not path:
         return value
     parent, last = _find(document, path[:-1]), path[-1]
     if isinstance(parent, dict):
         parent[last] = value
     elif not isinstance(parent, list):
-        raise _refused()
-    elif instead:
+        raise _rejected()
+    elif replace:
         parent[_index(last, len(parent))] = value
     elif last in ("-", str(len(parent))):
         parent.append(value)
@@ -151,28 +150,28 @@ def _remove(document: Any, path: list[str]) -> tuple[Any, Any]:
         return document, parent.pop(last)
     if isinstance(parent, list):
         return document, parent.pop(_index(last, len(parent)))
-    raise _refused()
+    raise _rejected()
 
 
 def _test(document: Any, path: list[str], value: Any) -> Any:
-    """A missing member tests equal to null, as with the API server's library."""
+    """A missing member equals null, as in the API server's library."""
     try:
         found = _find(document, path)
     except ApiError:
         if value is None:
             return document
         raise
-    if not _same(found, value):
-        raise _refused()
+    if not _equal(found, value):
+        raise _rejected()
     return document
 
 
-def _same(one: Any, other: Any) -> bool:
-    """Equal as JSON: `1` is not `true`, whatever Python thinks."""
-    if isinstance(one, bool) or isinstance(other, bool):
-        return one is other
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(_same(each, other[key]) for key, each in one.items())
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(_same, one, other))
-    return bool(one == other)
+def _equal(left: Any, right: Any) -> bool:
+    """Equal as JSON: unlike in Python, `1` is not `true`."""
+    if isinstance(left, bool) or isinstance(right, bool):
+        return left is right
+    if isinstance(left, dict) and isinstance(right, dict):
+        return left.keys() == right.keys() and all(_equal(value, right[key]) for key, value in left.items())
+    if isinstance(left, list) and isinstance(right, list):
+        return len(left) == len(right) and all(map(_equal, left, right))
+    return bool(left == right)

@@ -1,8 +1,7 @@
-"""Quantities as an API server writes them back: `0.5` becomes `500m`, `1024Mi` becomes `1Gi`.
+"""Quantities as the API server returns them: `0.5` becomes `500m`, `1024Mi` becomes `1Gi`.
 
-Fed with raw JSON values by `api.decode`; `amount` and `written` serve quotas, limit ranges and validation, which add
-and compare. The arithmetic is `model.quantity`'s; here are only the API server's manners: what it says to a bad
-one, and that a value beyond 63 bits is capped.
+Used by `decode`, quotas, limit ranges and validation. The arithmetic is in `model.quantity`; this adds the API
+server's error messages, and that a value beyond 63 bits is capped.
 """
 
 from __future__ import annotations
@@ -21,24 +20,24 @@ _EXPONENT = re.compile(r"[eE][+-]?[0-9]+$")
 
 
 class InvalidQuantity(ValueError):
-    """With Kubernetes' words for it."""
+    """With Kubernetes' message."""
 
 
 @lru_cache(maxsize=1 << 16)
 def canonical(raw: str | int | float) -> str:
-    """The form in which the API server answers."""
-    text = raw if isinstance(raw, str) else _written_number(raw)
+    """The form that the API server returns."""
+    text = raw if isinstance(raw, str) else _number_text(raw)
     return format_quantity(quantity_value(text), style(text))
 
 
-def _written_number(raw: object) -> str:
+def _number_text(raw: object) -> str:
     if isinstance(raw, bool) or not isinstance(raw, int | float):
         raise InvalidQuantity(NO_MATCH)
     return str(raw) if isinstance(raw, int) else repr(raw)
 
 
 def style(text: str) -> QuantityStyle:
-    """The family of suffixes that a quantity was written with, and keeps."""
+    """The kind of suffix with which a quantity was written, and which it keeps."""
     if _BINARY.search(text):
         return "BinarySI"
     return "DecimalExponent" if _EXPONENT.search(text) else "DecimalSI"
@@ -58,7 +57,7 @@ def quantity_value(text: str) -> Fraction:
 
 
 def format_quantity_like(value: Fraction, like: str) -> str:
-    """A sum, in the family of suffixes of one of its parts."""
+    """A value with the kind of suffix of another quantity."""
     return format_quantity(value, style(like))
 
 

@@ -1,6 +1,7 @@
-"""Sums of quantities by resource name: what a pod asks for as a whole, and arithmetic on such lists.
+"""Quantities by resource name: a pod's total requests and limits, and arithmetic on such lists.
 
-Fed by `api.quota` and `api.limits`. An amount remembers how it was written, so that `1Gi` plus `1Gi` is `2Gi`.
+Used by `resource_quota` and `limit_range`. An amount remembers how it was written, so that `1Gi` plus `1Gi` is
+`2Gi`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from windlass.model.unstructured import Unstructured
 
 
 class ResourceAmount(msgspec.Struct, frozen=True):
-    """A value, and a text in whose family of suffixes it is to be written."""
+    """A value, and a text whose kind of suffix is used to format it."""
 
     value: Fraction
     format_like: str = "0"
@@ -31,50 +32,52 @@ def parse_resource_list(texts: Mapping[str, str] | None) -> ResourceList:
     return {name: ResourceAmount(quantity_value(text), text) for name, text in (texts or {}).items()}
 
 
-def add_resources(one: ResourceList, other: ResourceList) -> ResourceList:
-    made = dict(one)
-    for name, each in other.items():
-        before = made.get(name)
+def add_resources(first: ResourceList, second: ResourceList) -> ResourceList:
+    total = dict(first)
+    for name, amount in second.items():
+        before = total.get(name)
         if before is None or not before.value:
-            made[name] = each
+            total[name] = amount
         else:
-            made[name] = ResourceAmount(before.value + each.value, before.format_like)
-    return made
+            total[name] = ResourceAmount(before.value + amount.value, before.format_like)
+    return total
 
 
-def subtract_resources(one: ResourceList, other: ResourceList) -> ResourceList:
-    """One minus the other, by the names of the first."""
+def subtract_resources(first: ResourceList, second: ResourceList) -> ResourceList:
+    """First minus second, for the names of the first."""
     return {
-        name: ResourceAmount(each.value - other[name].value, each.format_like) if name in other else each
-        for name, each in one.items()
+        name: ResourceAmount(amount.value - second[name].value, amount.format_like)
+        if name in second
+        else amount
+        for name, amount in first.items()
     }
 
 
-def max_resources(one: ResourceList, other: ResourceList) -> ResourceList:
-    made = dict(one)
-    for name, each in other.items():
-        if name not in made or each.value > made[name].value:
-            made[name] = each
-    return made
+def max_resources(first: ResourceList, second: ResourceList) -> ResourceList:
+    result = dict(first)
+    for name, amount in second.items():
+        if name not in result or amount.value > result[name].value:
+            result[name] = amount
+    return result
 
 
 def pod_resources(spec: Unstructured, which: str) -> ResourceList:
-    """A pod's `requests` or `limits`: containers together, or an init container that needs more."""
-    together: ResourceList = {}
+    """A pod's `requests` or `limits`: the sum of its containers, or the largest need during initialization."""
+    running: ResourceList = {}
     for container in spec.get("containers") or ():
-        together = add_resources(together, parse_resource_list((container.get("resources") or {}).get(which)))
-    beside: ResourceList = {}
-    starting: ResourceList = {}
+        running = add_resources(running, parse_resource_list((container.get("resources") or {}).get(which)))
+    sidecars: ResourceList = {}
+    initializing: ResourceList = {}
     for container in spec.get("initContainers") or ():
-        mine = parse_resource_list((container.get("resources") or {}).get(which))
+        own = parse_resource_list((container.get("resources") or {}).get(which))
         if container.get("restartPolicy") == "Always":
-            together, beside = add_resources(together, mine), add_resources(beside, mine)
-            starting = max_resources(starting, beside)
+            running, sidecars = add_resources(running, own), add_resources(sidecars, own)
+            initializing = max_resources(initializing, sidecars)
         else:
-            starting = max_resources(starting, add_resources(mine, beside))
-    made = max_resources(together, starting)
-    made = {**made, **parse_resource_list((spec.get("resources") or {}).get(which))}
+            initializing = max_resources(initializing, add_resources(own, sidecars))
+    total = max_resources(running, initializing)
+    total = {**total, **parse_resource_list((spec.get("resources") or {}).get(which))}
     overhead = parse_resource_list(spec.get("overhead"))
     if which == "limits":
-        overhead = {name: each for name, each in overhead.items() if name in made}
-    return add_resources(made, overhead)
+        overhead = {name: amount for name, amount in overhead.items() if name in total}
+    return add_resources(total, overhead)

@@ -1,8 +1,8 @@
-"""ResourceQuota: what an object uses, whether that is allowed, and what is used then.
+"""ResourceQuota: what an object uses, whether that is allowed, and the usage afterwards.
 
-`charge` is asked by the server before it stores something; it refuses with `exceeded quota: …` or returns the quotas of
-the namespace with their new status, to be stored with the object. `usage` counts from scratch, for the quota controller
-and where a quota is new. The wording is the Kubernetes API's (Apache-2.0).
+`registry.admission_chain` calls `charge` before it stores an object; it raises `exceeded quota: …` or returns the
+namespace's quotas with their new status, to be stored with the object. `usage` counts from scratch, for the quota
+controller and for new quotas. Messages are the Kubernetes API's (Apache-2.0).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _ONE = ResourceAmount(Fraction(1), "1")
 
 
 class Lookup(Protocol):
-    """What admission may read: the server's store."""
+    """Read access to the store for admission."""
 
     def get(self, resource: str, namespace: str, name: str) -> Unstructured | None: ...
 
@@ -46,15 +46,15 @@ class Lookup(Protocol):
 
 
 def charge(kind: Kind, obj: Unstructured, old: Unstructured | None, lookup: Lookup) -> list[Unstructured]:
-    """The namespace's quotas after this write, as far as they change; a 403 if one doesn't allow it."""
+    """The namespace's quotas that this write changes; a 403 if one does not allow it."""
     if not kind.namespaced:
         return []
     namespace = obj["metadata"].get("namespace", "")
     quotas = list(lookup.list("resourcequotas", namespace))
     if not quotas:
         return []
-    mine = used_by(kind, obj)
-    before = used_by(kind, old) if old is not None else {}
+    used = used_by(kind, obj)
+    used_before = used_by(kind, old) if old is not None else {}
     changed = []
     for quota in quotas:
         if not matches(quota, kind, obj):
@@ -62,18 +62,18 @@ def charge(kind: Kind, obj: Unstructured, old: Unstructured | None, lookup: Look
         hard = parse_resource_list(nested_value(quota, "spec", "hard"))
         if old is None and kind.resource == "pods":
             _check_specified(quota, hard, obj, kind)
-        earlier = before if old is not None and matches(quota, kind, old) else {}
+        counted_before = used_before if old is not None and matches(quota, kind, old) else {}
         delta = {
-            name: each
-            for name, each in subtract_resources(mine, earlier).items()
-            if name in hard and each.value > 0
+            name: amount
+            for name, amount in subtract_resources(used, counted_before).items()
+            if name in hard and amount.value > 0
         }
         if delta:
-            changed.append(_charged(quota, hard, delta, kind, obj, lookup))
+            changed.append(_charge_quota(quota, hard, delta, kind, obj, lookup))
     return changed
 
 
-def _charged(
+def _charge_quota(
     quota: Unstructured,
     hard: ResourceList,
     delta: ResourceList,
@@ -85,23 +85,23 @@ def _charged(
     if nested_value(quota, "status", "hard") != nested_value(quota, "spec", "hard") or set(hard) - set(used):
         used = parse_resource_list(usage(quota, lookup))
     after = add_resources(used, delta)
-    over = sorted(name for name in delta if after[name].value > hard[name].value)
-    if over:
-        requested, spent, limited = (
-            ",".join(f"{name}={each[name]}" for name in over) for each in (delta, used, hard)
+    exceeded = sorted(name for name in delta if after[name].value > hard[name].value)
+    if exceeded:
+        requested_text, used_text, limited_text = (
+            ",".join(f"{name}={amounts[name]}" for name in exceeded) for amounts in (delta, used, hard)
         )
         raise ApiError.forbidden(
             kind,
             obj["metadata"].get("name", ""),
-            f"exceeded quota: {quota['metadata']['name']}, requested: {requested}, used: {spent}, "
-            f"limited: {limited}",
+            f"exceeded quota: {quota['metadata']['name']}, requested: {requested_text}, used: {used_text}, "
+            f"limited: {limited_text}",
         )
     status = {"hard": dict(quota["spec"]["hard"]), "used": {name: str(after[name]) for name in hard}}
     return {**quota, "status": status}
 
 
 def usage(quota: Unstructured, lookup: Lookup) -> dict[str, str]:
-    """What is used of everything that a quota limits, counted anew."""
+    """The usage of everything that a quota limits, counted from scratch."""
     namespace = quota["metadata"].get("namespace", "")
     hard = nested_value(quota, "spec", "hard") or {}
     total: ResourceList = {name: ResourceAmount(Fraction(0), "0") for name in hard}
@@ -109,9 +109,9 @@ def usage(quota: Unstructured, lookup: Lookup) -> dict[str, str]:
         kind = _kind_of(resource)
         for obj in lookup.list(resource, namespace):
             if matches(quota, kind, obj):
-                mine = used_by(kind, obj)
-                total = add_resources(total, {name: each for name, each in mine.items() if name in hard})
-    return {name: str(each) for name, each in total.items()}
+                used = used_by(kind, obj)
+                total = add_resources(total, {name: amount for name, amount in used.items() if name in hard})
+    return {name: str(amount) for name, amount in total.items()}
 
 
 def _kind_of(resource: str) -> Kind:
@@ -120,7 +120,7 @@ def _kind_of(resource: str) -> Kind:
 
 
 def _counted_resource(name: str) -> str:
-    """Which objects must be looked at for a limit of this name."""
+    """The resource that is counted for a limit of this name."""
     if name.startswith("count/"):
         return name.removeprefix("count/")
     if name.startswith("services"):
@@ -134,7 +134,7 @@ def _counted_resource(name: str) -> str:
 
 
 def used_by(kind: Kind, obj: Unstructured) -> ResourceList:
-    """By the names that quotas use."""
+    """Usage by the names that quotas use."""
     used: ResourceList = {f"count/{kind.resource}": _ONE}
     if kind.resource in _CORE_COUNTS:
         used[kind.resource] = _ONE
@@ -148,18 +148,18 @@ def used_by(kind: Kind, obj: Unstructured) -> ResourceList:
 
 
 def _used_by_pod(pod: Unstructured) -> Iterator[tuple[str, ResourceAmount]]:
-    """A pod that has ended uses nothing but its place in the store."""
+    """A finished pod uses nothing but its object count."""
     if nested_value(pod, "status", "phase") in ("Succeeded", "Failed"):
         return
     yield "pods", _ONE
     spec = pod.get("spec") or {}
-    for name, each in pod_resources(spec, "requests").items():
-        yield f"requests.{name}", each
+    for name, amount in pod_resources(spec, "requests").items():
+        yield f"requests.{name}", amount
         if name in _COMPUTE:
-            yield name, each
-    for name, each in pod_resources(spec, "limits").items():
+            yield name, amount
+    for name, amount in pod_resources(spec, "limits").items():
         if name in _COMPUTE:
-            yield f"limits.{name}", each
+            yield f"limits.{name}", amount
 
 
 def _used_by_claim(claim: Unstructured) -> Iterator[tuple[str, ResourceAmount]]:
@@ -182,26 +182,26 @@ def _used_by_service(service: Unstructured) -> Iterator[tuple[str, ResourceAmoun
 
 
 def _check_specified(quota: Unstructured, hard: ResourceList, pod: Unstructured, kind: Kind) -> None:
-    """Where CPU or memory is limited, every container must say what it takes of it."""
+    """If CPU or memory is limited, every container has to specify it."""
     missing: dict[str, set[str]] = {}
     spec = pod["spec"]
-    own = spec.get("resources") or {}
+    pod_level = spec.get("resources") or {}
     for name in hard:
-        which, _, resource = name.rpartition(".")
-        which = which or "requests"
-        if resource not in ("cpu", "memory") or which not in ("requests", "limits"):
+        field, _, resource = name.rpartition(".")
+        field = field or "requests"
+        if resource not in ("cpu", "memory") or field not in ("requests", "limits"):
             continue
-        if resource in (own.get(which) or {}):
+        if resource in (pod_level.get(field) or {}):
             continue
         for container in (*spec.get("containers", ()), *spec.get("initContainers", ())):
-            if resource not in ((container.get("resources") or {}).get(which) or {}):
+            if resource not in ((container.get("resources") or {}).get(field) or {}):
                 missing.setdefault(name, set()).add(container["name"])
     if missing:
-        shown = "; ".join(f"{name} for: {','.join(sorted(missing[name]))}" for name in sorted(missing))
+        listed = "; ".join(f"{name} for: {','.join(sorted(missing[name]))}" for name in sorted(missing))
         raise ApiError.forbidden(
             kind,
             pod["metadata"].get("name", ""),
-            f"failed quota: {quota['metadata']['name']}: must specify {shown}",
+            f"failed quota: {quota['metadata']['name']}: must specify {listed}",
         )
 
 
@@ -209,19 +209,19 @@ def _check_specified(quota: Unstructured, hard: ResourceList, pod: Unstructured,
 
 
 def matches(quota: Unstructured, kind: Kind, obj: Unstructured) -> bool:
-    """Whether a quota is about this object: all its scopes must hold, and only pods have scopes."""
+    """Whether a quota applies to this object: all its scopes must match, and only pods have scopes."""
     spec = quota.get("spec") or {}
-    terms = [{"scopeName": each, "operator": "Exists"} for each in spec.get("scopes") or ()]
+    terms = [{"scopeName": scope, "operator": "Exists"} for scope in spec.get("scopes") or ()]
     terms += nested_value(spec, "scopeSelector", "matchExpressions") or ()
     if not terms:
         return True
-    return kind.resource == "pods" and all(_in_scope(each, obj) for each in terms)
+    return kind.resource == "pods" and all(_in_scope(term, obj) for term in terms)
 
 
 def _in_scope(term: Unstructured, pod: Unstructured) -> bool:
     spec, name = pod["spec"], term.get("scopeName")
     if name == "PriorityClass":
-        return _of_class(term, spec.get("priorityClassName", ""))
+        return _matches_priority_class(term, spec.get("priorityClassName", ""))
     if name in ("Terminating", "NotTerminating"):
         limited = spec.get("activeDeadlineSeconds") is not None
         return bool(limited == (name == "Terminating"))
@@ -230,7 +230,7 @@ def _in_scope(term: Unstructured, pod: Unstructured) -> bool:
     return False
 
 
-def _of_class(term: Unstructured, name: str) -> bool:
+def _matches_priority_class(term: Unstructured, name: str) -> bool:
     operator, values = term.get("operator"), term.get("values") or ()
     if operator in ("In", "NotIn"):
         return bool((name in values) == (operator == "In"))

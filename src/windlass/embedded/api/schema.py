@@ -1,8 +1,8 @@
-"""The shape of objects: fields, types, enums, patch strategies and list types, as a tree of `Node`s.
+"""Schemas of objects as a tree of `SchemaNode`s: fields, types, enums, patch strategies, list types.
 
-Built-in kinds come from `schemas/kubernetes.json` (made by `tools/make_api_schemas.py`, loaded at first use), custom
-ones from their definition's structural schema; both are one class, so that decoding, patches, server-side apply and
-OpenAPI are written once. Feeds `api.decode`, `api.strategic`, `api.fieldsets`, `api.crds` and `api.openapi`.
+Built-in kinds come from `schemas/kubernetes.json` (made by `tools/make_api_schemas.py`, loaded at first use),
+custom kinds from their structural schema; both use one class, so that decoding, patches, server-side apply and
+OpenAPI are written once.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SCALARS = ("string", "integer", "number", "boolean")
 
 @cache
 def definitions() -> dict[str, RawSchema]:
-    """Every definition of the built-in kinds, by its OpenAPI name."""
+    """All definitions of built-in kinds, by OpenAPI name."""
     file = resources.files("windlass.embedded.api") / "schemas" / "kubernetes.json"
     loaded: dict[str, dict[str, RawSchema]] = msgspec.json.decode(file.read_bytes())
     return loaded["definitions"]
@@ -39,9 +39,9 @@ def definitions() -> dict[str, RawSchema]:
 @cache
 def _names() -> dict[tuple[str, str, str], str]:
     return {
-        (each["group"], each["version"], each["kind"]): name
+        (gvk["group"], gvk["version"], gvk["kind"]): name
         for name, raw in definitions().items()
-        for each in raw.get("x-kubernetes-group-version-kind", ())
+        for gvk in raw.get("x-kubernetes-group-version-kind", ())
     }
 
 
@@ -52,7 +52,7 @@ def definition_name(kind: Kind) -> str:
 
 @cache
 def definition_schema(name: str) -> SchemaNode:
-    """The node of a definition, one for everybody who refers to it."""
+    """The node of a definition, shared by all references to it."""
     return SchemaNode(definitions()[name], name)
 
 
@@ -62,17 +62,18 @@ def kind_schema(kind: Kind) -> SchemaNode:
 
 
 class SchemaNode:
-    """One place in an object: its type, what lies below it, and how changes to it are merged.
+    """One field of an object: its type, the fields below it, and how changes to it are merged.
 
-    `type` is one of struct, map, list, string, integer, number, boolean, quantity, int-or-string, time, microtime, any.
+    `type` is one of struct, map, list, string, integer, number, boolean, quantity, int-or-string, time, microtime,
+    any.
     """
 
     def __init__(self, raw: RawSchema, name: str = "") -> None:
         self.raw = raw
-        """What this place says itself: merge strategy, list type, presence."""
+        """The field's own schema: merge strategy, list type, presence."""
         reference: str = raw.get("$ref", "")
         self.name = name or reference
-        """The OpenAPI name of the definition behind it, if it has one."""
+        """The OpenAPI name of the definition that it refers to, if any."""
         self.resolved: RawSchema = definitions()[reference] if reference else raw
 
     @cached_property
@@ -95,7 +96,7 @@ class SchemaNode:
 
     @cached_property
     def fields(self) -> dict[str, SchemaNode]:
-        """Of a struct. An embedded object's standard fields are among them."""
+        """Fields of a struct. An embedded object also has the standard fields."""
         if self.type != "struct":
             return {}
         found = {name: SchemaNode(raw) for name, raw in self.resolved.get("properties", {}).items()}
@@ -117,7 +118,7 @@ class SchemaNode:
 
     @property
     def preserves_unknown_fields(self) -> bool:
-        """Fields that the schema doesn't know are kept."""
+        """Whether fields that are not in the schema are kept."""
         return bool(self.resolved.get("x-kubernetes-preserve-unknown-fields"))
 
     @property
@@ -144,26 +145,26 @@ class SchemaNode:
     @cached_property
     def list_type(self) -> str:
         """atomic, set or map."""
-        return str(self._either("x-kubernetes-list-type") or "atomic")
+        return str(self._own_or_resolved("x-kubernetes-list-type") or "atomic")
 
     @cached_property
     def list_keys(self) -> tuple[str, ...]:
-        return tuple(self._either("x-kubernetes-list-map-keys") or ())
+        return tuple(self._own_or_resolved("x-kubernetes-list-map-keys") or ())
 
     @cached_property
     def is_atomic(self) -> bool:
-        """Owned as a whole: an atomic map or struct."""
-        return bool(self._either("x-kubernetes-map-type") == "atomic")
+        """Whether a map or struct is owned as a whole."""
+        return bool(self._own_or_resolved("x-kubernetes-map-type") == "atomic")
 
     @property
     def default(self) -> Any:
-        return self._either("default")
+        return self._own_or_resolved("default")
 
-    def _either(self, key: str) -> Any:
+    def _own_or_resolved(self, key: str) -> Any:
         return self.raw.get(key, self.resolved.get(key))
 
     def child(self, name: str) -> SchemaNode | None:
-        """What lies below `name` of a struct or map; none where the schema doesn't know it."""
+        """The node of a field of a struct or map; None if the schema does not have it."""
         if self.type == "struct":
             return self.fields.get(name)
         return self.values if self.type == "map" else None

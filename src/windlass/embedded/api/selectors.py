@@ -1,7 +1,7 @@
-"""Label and field selectors of list and watch requests: text in, a function on objects out.
+"""Label and field selectors of list and watch requests: parses text into a predicate on objects.
 
-Fed by the server and the in-process verbs (`selector=…, fields=…`). A bad selector is a 400 with Kubernetes' words.
-Parsed selectors are kept: watchers and controllers ask the same few over and over.
+Used by `registry.selection` and the controllers' subresources. An invalid selector is a 400 with Kubernetes'
+message. Parsed selectors are cached, since watchers and controllers use the same few again and again.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ _Requirement = Callable[[Labels], bool]
 _TOKENS = re.compile(r"\s*(==|=|!=|!|,|\(|\)|<|>|[^\s=!,()<>]+)")
 
 
-_SIGNS = ("=", "==", "!=", ",", "(", ")", "<", ">")
+_OPERATORS = ("=", "==", "!=", ",", "(", ")", "<", ">")
 
 
 def label_selector(text: str) -> Match | None:
-    """A function on objects; none where everything matches."""
+    """A predicate; None if everything matches."""
     requirements = parse_labels(text)
     if not requirements:
         return None
 
     def matches(obj: Unstructured) -> bool:
         labels = obj["metadata"].get("labels") or {}
-        return all(each(labels) for each in requirements)
+        return all(requirement(labels) for requirement in requirements)
 
     return matches
 
@@ -45,54 +45,54 @@ def parse_labels(text: str) -> tuple[_Requirement, ...]:
     """The requirements of `a=b,c in (d,e),!f`; all of them must hold."""
     tokens = _TOKENS.findall(text)
     requirements: list[_Requirement] = []
-    at = 0
-    while at < len(tokens):
-        requirement, at = _requirement(tokens, at)
+    position = 0
+    while position < len(tokens):
+        requirement, position = _requirement(tokens, position)
         requirements.append(requirement)
-        if at < len(tokens):
-            if tokens[at] != ",":
-                raise ApiError.bad_request(f"found '{tokens[at]}', expected: ',' or 'end of string'")
-            at += 1
-            if at == len(tokens) or tokens[at] in _SIGNS:
-                found = tokens[at] if at < len(tokens) else ""
+        if position < len(tokens):
+            if tokens[position] != ",":
+                raise ApiError.bad_request(f"found '{tokens[position]}', expected: ',' or 'end of string'")
+            position += 1
+            if position == len(tokens) or tokens[position] in _OPERATORS:
+                found = tokens[position] if position < len(tokens) else ""
                 raise ApiError.bad_request(f"found '{found}', expected: identifier after ','")
     return tuple(requirements)
 
 
-def _unparsable(what: str) -> ApiError:
-    return ApiError.bad_request(f"unable to parse requirement: {what}")
+def _unparsable(detail: str) -> ApiError:
+    return ApiError.bad_request(f"unable to parse requirement: {detail}")
 
 
-def _requirement(tokens: list[str], at: int) -> tuple[_Requirement, int]:
-    absent = tokens[at] == "!"
-    at += absent
-    key = tokens[at] if at < len(tokens) else ""
-    if absent and (not key or key in ("!", *_SIGNS)):
+def _requirement(tokens: list[str], position: int) -> tuple[_Requirement, int]:
+    absent = tokens[position] == "!"
+    position += absent
+    key = tokens[position] if position < len(tokens) else ""
+    if absent and (not key or key in ("!", *_OPERATORS)):
         raise _unparsable(f"found '{key}', expected: identifier")
-    if key in _SIGNS:
+    if key in _OPERATORS:
         raise ApiError.bad_request(f"found '{key}', expected: !, identifier, or 'end of string'")
-    _check(label_key_problems(key), "<nil>", key)  # the API server has no better name for it
-    at += 1
-    operator = tokens[at] if at < len(tokens) else ""
+    _raise_problems(label_key_problems(key), "<nil>", key)  # the API server has no better name for this field
+    position += 1
+    operator = tokens[position] if position < len(tokens) else ""
     if absent:
-        return (lambda labels: key not in labels), at
+        return (lambda labels: key not in labels), position
     if operator in ("", ","):
-        return (lambda labels: key in labels), at
+        return (lambda labels: key in labels), position
     if operator in ("=", "==", "!="):
-        value, at = _exact(tokens, at + 1)
-        return _compared(key, operator, value), at
+        value, position = _parse_value(tokens, position + 1)
+        return _equality(key, operator, value), position
     if operator in ("in", "notin"):
-        values, at = _values(tokens, at + 1)
+        values, position = _parse_values(tokens, position + 1)
         for value in values:
-            _check(label_value_problems(value), f"values[{values.index(value)}][{key}]", value)
-        return _among(key, frozenset(values), operator == "in"), at
+            _raise_problems(label_value_problems(value), f"values[{values.index(value)}][{key}]", value)
+        return _set_membership(key, frozenset(values), operator == "in"), position
     if operator in ("<", ">"):
-        value, at = _exact(tokens, at + 1)
-        return _ordered(key, operator, value), at
+        value, position = _parse_value(tokens, position + 1)
+        return _comparison(key, operator, value), position
     raise _unparsable(f"found '{operator}', expected: in, notin, =, ==, !=, gt, lt")
 
 
-def _check(problems: list[str], field: str, value: str) -> None:
+def _raise_problems(problems: list[str], field: str, value: str) -> None:
     if problems:
         error = FieldError(
             field, "FieldValueInvalid", f"Invalid value: {quoted(value)}: {'; '.join(problems)}"
@@ -100,55 +100,55 @@ def _check(problems: list[str], field: str, value: str) -> None:
         raise _unparsable(str(error))
 
 
-def _exact(tokens: list[str], at: int) -> tuple[str, int]:
-    if at >= len(tokens) or tokens[at] == ",":
-        return "", at
-    if tokens[at] in ("!", *_SIGNS):
-        raise _unparsable(f"found '{tokens[at]}', expected: identifier")
-    return tokens[at], at + 1
+def _parse_value(tokens: list[str], position: int) -> tuple[str, int]:
+    if position >= len(tokens) or tokens[position] == ",":
+        return "", position
+    if tokens[position] in ("!", *_OPERATORS):
+        raise _unparsable(f"found '{tokens[position]}', expected: identifier")
+    return tokens[position], position + 1
 
 
-def _values(tokens: list[str], at: int) -> tuple[list[str], int]:
-    if at >= len(tokens) or tokens[at] != "(":
-        raise _unparsable(f"found '{tokens[at] if at < len(tokens) else ''}' expected: '('")
-    values, at, fresh = [], at + 1, True
-    while at < len(tokens) and tokens[at] != ")":
-        if tokens[at] == ",":
-            if fresh:
+def _parse_values(tokens: list[str], position: int) -> tuple[list[str], int]:
+    if position >= len(tokens) or tokens[position] != "(":
+        raise _unparsable(f"found '{tokens[position] if position < len(tokens) else ''}' expected: '('")
+    values, position, expects_value = [], position + 1, True
+    while position < len(tokens) and tokens[position] != ")":
+        if tokens[position] == ",":
+            if expects_value:
                 values.append("")
-            fresh = True
-        elif not fresh:
-            raise _unparsable(f"found '{tokens[at]}', expected: ',' or ')'")
+            expects_value = True
+        elif not expects_value:
+            raise _unparsable(f"found '{tokens[position]}', expected: ',' or ')'")
         else:
-            values.append(tokens[at])
-            fresh = False
-        at += 1
-    if at >= len(tokens):
+            values.append(tokens[position])
+            expects_value = False
+        position += 1
+    if position >= len(tokens):
         raise _unparsable("found '', expected: ',' or ')'")
-    return values or [""], at + 1
+    return values or [""], position + 1
 
 
-def _compared(key: str, operator: str, value: str) -> _Requirement:
-    _check(label_value_problems(value), f"values[0][{key}]", value)
+def _equality(key: str, operator: str, value: str) -> _Requirement:
+    _raise_problems(label_value_problems(value), f"values[0][{key}]", value)
     if operator == "!=":
         return lambda labels: labels.get(key) != value
     return lambda labels: labels.get(key) == value
 
 
-def _among(key: str, values: frozenset[str], inside: bool) -> _Requirement:
+def _set_membership(key: str, values: frozenset[str], inside: bool) -> _Requirement:
     if inside:
         return lambda labels: labels.get(key) in values
     return lambda labels: labels.get(key) not in values
 
 
-def _ordered(key: str, operator: str, value: str) -> _Requirement:
-    limit = _whole(value)
+def _comparison(key: str, operator: str, value: str) -> _Requirement:
+    limit = _parse_int(value)
     if limit is None:
-        what = "for 'Gt', 'Lt' operators, the value must be an integer"
-        raise _unparsable(f"values[0]: Invalid value: {quoted(value)}: {what}")
+        detail = "for 'Gt', 'Lt' operators, the value must be an integer"
+        raise _unparsable(f"values[0]: Invalid value: {quoted(value)}: {detail}")
 
     def holds(labels: Labels) -> bool:
-        found = _whole(labels.get(key, ""))
+        found = _parse_int(labels.get(key, ""))
         if found is None:
             return False
         return found > limit if operator == ">" else found < limit
@@ -156,7 +156,7 @@ def _ordered(key: str, operator: str, value: str) -> _Requirement:
     return holds
 
 
-def _whole(text: str) -> int | None:
+def _parse_int(text: str) -> int | None:
     return int(text) if re.fullmatch(r"-?[0-9]{1,18}", text) else None
 
 
@@ -164,12 +164,12 @@ def _whole(text: str) -> int | None:
 
 
 def matches_selector(selector: Mapping[str, Any] | None, labels: Labels) -> bool:
-    """A LabelSelector of a spec: none matches nothing, an empty one everything."""
+    """A LabelSelector of a spec: None matches nothing, an empty one everything."""
     if selector is None:
         return False
     if any(labels.get(key) != value for key, value in (selector.get("matchLabels") or {}).items()):
         return False
-    return all(_expression(each, labels) for each in selector.get("matchExpressions") or ())
+    return all(_expression(expression, labels) for expression in selector.get("matchExpressions") or ())
 
 
 def _expression(expression: Mapping[str, Any], labels: Labels) -> bool:
@@ -202,14 +202,14 @@ _FIELDS: dict[tuple[str, str], tuple[str, ...]] = {
     ("", "Secret"): ("type",),
     ("", "Service"): ("spec.clusterIP", "spec.type"),
     ("", "Event"): (
-        *(f"involvedObject.{each}" for each in _INVOLVED),
+        *(f"involvedObject.{field}" for field in _INVOLVED),
         "reason",
         "reportingComponent",
         "source",
         "type",
     ),
     ("events.k8s.io", "Event"): (
-        *(f"regarding.{each}" for each in _INVOLVED),
+        *(f"regarding.{field}" for field in _INVOLVED),
         "reason",
         "reportingController",
         "type",
@@ -223,16 +223,16 @@ _RENAMED = {"status.successful": "status.succeeded", "reportingController": "rep
 
 
 def field_selector(text: str, kind: Kind, selectable: tuple[str, ...] = ()) -> Match | None:
-    """A function on stored objects; none where everything matches. `selectable`: more paths, from a custom kind."""
+    """A predicate on stored objects; None if everything matches. `selectable`: more paths, of a custom kind."""
     if not text:
         return None
-    terms = [_term(kind, selectable, *each) for each in _split_fields(text)]
-    return lambda obj: all(each(obj) for each in terms)
+    terms = [_term(kind, selectable, *part) for part in _split_fields(text)]
+    return lambda obj: all(term(obj) for term in terms)
 
 
 @lru_cache(maxsize=1024)
 def _split_fields(text: str) -> tuple[tuple[str, str, str], ...]:
-    """`a=b,c!=d` as (path, operator, value); a backslash frees a comma, an equals sign or a backslash."""
+    """`a=b,c!=d` as (path, operator, value); a backslash escapes a comma, an equals sign or a backslash."""
     terms = []
     for part in re.findall(r"(?:\\.|[^,\\])+", text):
         match = re.fullmatch(r"((?:\\.|[^=!\\])*)(==|!=|=)((?:\\[,=\\]|[^,=\\])*)", part)

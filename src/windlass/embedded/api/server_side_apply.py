@@ -1,9 +1,9 @@
-"""Server-side apply, and who owns which field: `apply` for apply patches, `track` for every other write.
+"""Server-side apply and field ownership: `apply` for apply patches, `track_managed_fields` for every other write.
 
-The server calls `track` on each create, update and patch before it stores the result, and `apply` for
-`application/apply-patch+yaml`. Ownership stands in `metadata.managedFields`, as in Kubernetes: an applied field that
-another manager owns with another value is a conflict (409) unless forced; a field that its only owner no longer applies
-goes away. The wording is the Kubernetes API's (Apache-2.0).
+`registry` calls `track_managed_fields` on each create, update and patch before it stores the result, and `apply`
+for `application/apply-patch+yaml`. Ownership is in `metadata.managedFields`, as in Kubernetes: an applied field
+that another manager owns with another value is a conflict (409) unless forced; a field that its only owner no
+longer applies is removed. Messages are the Kubernetes API's (Apache-2.0).
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ _UNOWNED_METADATA = {
 }
 BEFORE_FIRST_APPLY = "before-first-apply"
 LAST_APPLIED_ANNOTATION = "kubectl.kubernetes.io/last-applied-configuration"
-"""What `kubectl apply` has applied, where the client did the work."""
+"""The configuration that client-side `kubectl apply` applied last."""
 
 
 class Manager(msgspec.Struct, frozen=True):
-    """Somebody who owns fields: the same name may own some by applying and others by updating."""
+    """An owner of fields: one name may own some by applying and others by updating."""
 
     name: str
     operation: str
@@ -64,7 +64,7 @@ class Manager(msgspec.Struct, frozen=True):
 
 
 class _Owned:
-    """What a manager owns. An entry of `managedFields` is read only where its fields matter, and kept if they don't."""
+    """The fields that a manager owns. An entry of `managedFields` is decoded only if its fields matter."""
 
     __slots__ = ("_fields", "entry", "time")
 
@@ -80,7 +80,7 @@ class _Owned:
         return self._fields
 
     def lose(self, paths: Paths) -> None:
-        """Take fields away, if they are this manager's."""
+        """Removes fields that this manager owns."""
         if self.entry is not None and not {path[0] for path in paths} & set(self.entry.get("fieldsV1") or ()):
             return
         common = self.fields & paths
@@ -102,41 +102,41 @@ def track_managed_fields(
     *,
     subresource: str = "",
 ) -> Unstructured:
-    """The new object with `managedFields` that say who wrote what. `now` is RFC 3339; `live` is what was stored.
+    """The new object with updated `managedFields`. `now` is RFC 3339; `live` is the stored object.
 
-    A new object is tracked right after it was decoded, before admission adds what its maker didn't write.
+    A new object is tracked right after decoding, before admission adds fields that its creator did not write.
     """
     if live is None and not kind.custom:
         apply_defaults(kind, new)
     node = machinery.schema(kind)
     if live is None and not kind.custom and not new["metadata"].get("managedFields"):
-        return _first(kind, new, node, Manager(manager, "Update", kind.api_version, subresource), now)
+        return _first_owner(kind, new, node, Manager(manager, "Update", kind.api_version, subresource), now)
     owners = _owners(new, live)
-    found = difference(live if live is not None else empty_object(machinery, kind), new, node)
+    changes = difference(live if live is not None else empty_object(machinery, kind), new, node)
     ignored = _Ignored(kind, subresource)
-    taken = ignored.kept(found.added | found.changed)
-    gone = ignored.kept(found.removed)
+    written = ignored.filter(changes.added | changes.changed)
+    removed = ignored.filter(changes.removed)
     me = Manager(manager, "Update", kind.api_version, subresource)
-    if not taken and not gone:
+    if not written and not removed:
         return _with_owners(new, owners) if owners else _without_owners(new)
-    for each, owned in owners.items():
-        if each != me:
-            owned.lose(taken | gone)
-    mine = owners.get(me)
-    fields = ((mine.fields if mine is not None else set()) - gone) | taken
-    if mine is None or fields != mine.fields:
+    for other, owned in owners.items():
+        if other != me:
+            owned.lose(written | removed)
+    own = owners.get(me)
+    fields = ((own.fields if own is not None else set()) - removed) | written
+    if own is None or fields != own.fields:
         owners[me] = _Owned(fields, now)
     return _with_owners(new, owners)
 
 
-def _first(kind: Kind, new: Unstructured, node: SchemaNode, me: Manager, now: str) -> Unstructured:
-    """A new object has one owner: whoever makes it."""
+def _first_owner(kind: Kind, new: Unstructured, node: SchemaNode, manager: Manager, now: str) -> Unstructured:
+    """A new object has one owner: its creator."""
     fields = initial_fields_v1(new, node)
-    ignored = _Ignored(kind, me.subresource)
-    for top in ignored.tops:
-        fields.pop(top, None)
+    ignored = _Ignored(kind, manager.subresource)
+    for top_level_field in ignored.top_level:
+        fields.pop(top_level_field, None)
     metadata = {
-        step: each for step, each in fields.get("f:metadata", {}).items() if step not in ignored.metadata
+        step: child for step, child in fields.get("f:metadata", {}).items() if step not in ignored.metadata
     }
     metadata.pop(".", None)
     fields.pop("f:metadata", None)
@@ -144,7 +144,7 @@ def _first(kind: Kind, new: Unstructured, node: SchemaNode, me: Manager, now: st
         fields["f:metadata"] = metadata
     if not fields:
         return _without_owners(new)
-    entry = _entry(me, now, fields)
+    entry = _entry(manager, now, fields)
     return {**new, "metadata": {**new["metadata"], "managedFields": [entry]}}
 
 
@@ -159,39 +159,49 @@ def apply(
     force: bool = False,
     subresource: str = "",
 ) -> Unstructured:
-    """What is there with what was applied laid over it; a 409 with every conflict. Goes on to `decode` like a patch."""
-    _check(kind, applied)
+    """The live object merged with the applied one; a 409 with every conflict. The result is decoded like a patch."""
+    _check_applied(kind, applied)
     node = machinery.schema(kind)
-    config = _typed(machinery, kind, applied)
+    config = _decode_applied(machinery, kind, applied)
     base = live if live is not None else empty_object(machinery, kind)
     owners = _owners(base, None)
     if live is not None and not owners:
-        owners = _before(live, node, kind, subresource)
+        owners = _owners_before_first_apply(live, node, kind, subresource)
     me = Manager(manager, "Apply", kind.api_version, subresource)
     ignored = _Ignored(kind, subresource)
     mine: Paths = set()
     applied_fields(config, node, (), mine)
-    mine = ignored.kept(mine)
-    last = owners.get(me)
+    mine = ignored.filter(mine)
+    previous = owners.get(me)
     result: Unstructured = merge_fields(base, config, node)
-    owners[me] = _Owned(mine, last.time if last is not None and last.fields == mine else now)
-    if last is not None:
-        result = remove_fields(result, node, _orphaned(last.fields - mine, owners))
-    _settle(base, result, node, owners, me, force or _taken_over(base, result, node, owners, me), ignored)
+    owners[me] = _Owned(mine, previous.time if previous is not None and previous.fields == mine else now)
+    if previous is not None:
+        result = remove_fields(result, node, _unowned_fields(previous.fields - mine, owners))
+    _resolve_conflicts(
+        base,
+        result,
+        node,
+        owners,
+        me,
+        force or _was_own(base, result, node, owners, me),
+        ignored,
+    )
     result["apiVersion"], result["kind"] = kind.api_version, kind.kind
-    return _with_owners(_with_note(result, base, applied, manager), owners)
+    return _with_owners(_last_applied(result, base, applied, manager), owners)
 
 
-def _with_note(result: Unstructured, live: Unstructured, applied: Unstructured, manager: str) -> Unstructured:
-    """kubectl's note of what was applied stays true where it has one, so that it can go back to applying itself."""
+def _last_applied(
+    result: Unstructured, live: Unstructured, applied: Unstructured, manager: str
+) -> Unstructured:
+    """Keeps kubectl's last-applied annotation up to date if there is one, so that client-side apply keeps working."""
     if manager != "kubectl" or LAST_APPLIED_ANNOTATION not in (live["metadata"].get("annotations") or {}):
         return result
-    note = json.dumps(applied, sort_keys=True, separators=(",", ":"), ensure_ascii=False) + "\n"
-    annotations = {**(result["metadata"].get("annotations") or {}), LAST_APPLIED_ANNOTATION: note}
+    configuration = json.dumps(applied, sort_keys=True, separators=(",", ":"), ensure_ascii=False) + "\n"
+    annotations = {**(result["metadata"].get("annotations") or {}), LAST_APPLIED_ANNOTATION: configuration}
     return {**result, "metadata": {**result["metadata"], "annotations": annotations}}
 
 
-def _check(kind: Kind, applied: object) -> None:
+def _check_applied(kind: Kind, applied: object) -> None:
     if not isinstance(applied, dict):
         raise ApiError.bad_request("error decoding YAML: an object is expected")
     if exceeds_depth(applied):
@@ -207,8 +217,8 @@ def _check(kind: Kind, applied: object) -> None:
         raise ApiError.bad_request("metadata.managedFields must be nil")
 
 
-def _typed(machinery: Machinery, kind: Kind, applied: Unstructured) -> Unstructured:
-    """What was applied, types checked and numbers canonical, with nothing filled in or left out."""
+def _decode_applied(machinery: Machinery, kind: Kind, applied: Unstructured) -> Unstructured:
+    """The applied object, types checked and numbers canonical, with nothing filled in or dropped."""
     if kind.custom:
         return applied
     try:
@@ -218,32 +228,32 @@ def _typed(machinery: Machinery, kind: Kind, applied: Unstructured) -> Unstructu
         name = metadata.get("name", "") if isinstance(metadata, dict) else ""
         namespace = metadata.get("namespace", "") if isinstance(metadata, dict) else ""
         group_version = kind.api_version if kind.group else f"/{kind.version}"
-        what = (
+        head = (
             f"failed to create typed patch object ({namespace}/{name}; {group_version}, Kind={kind.kind}): "
         )
-        raise ApiError.bad_request(what + problem.message()) from None
+        raise ApiError.bad_request(head + problem.message()) from None
 
 
-def _before(live: Unstructured, node: SchemaNode, kind: Kind, subresource: str) -> Owners:
-    """An object that nobody has kept account of: what is there belongs to whoever came before."""
+def _owners_before_first_apply(live: Unstructured, node: SchemaNode, kind: Kind, subresource: str) -> Owners:
+    """An object without managedFields: all its fields belong to the manager `before-first-apply`."""
     fields: Paths = set()
-    for name, each in live.items():
-        all_fields(each, node.child(name), (f"f:{name}",), fields)
-    kept = _Ignored(kind, subresource).kept(fields)
-    return {Manager(BEFORE_FIRST_APPLY, "Update", kind.api_version): _Owned(kept)}
+    for name, value in live.items():
+        all_fields(value, node.child(name), (f"f:{name}",), fields)
+    tracked = _Ignored(kind, subresource).filter(fields)
+    return {Manager(BEFORE_FIRST_APPLY, "Update", kind.api_version): _Owned(tracked)}
 
 
-def _orphaned(gone: Paths, owners: Owners) -> list[Path]:
-    """Fields that nobody applies any more, and that nobody else owns, nor anything below them."""
+def _unowned_fields(removed: Paths, owners: Owners) -> list[Path]:
+    """Fields that are no longer applied and that no other manager owns, nor anything below them."""
     claimed: set[Path] = set()
     for owned in owners.values():
         for path in owned.fields:
             for length in range(1, len(path) + 1):
                 claimed.add(path[:length])
-    return [path for path in gone if path not in claimed]
+    return [path for path in removed if path not in claimed]
 
 
-def _settle(
+def _resolve_conflicts(
     live: Unstructured,
     result: Unstructured,
     node: SchemaNode,
@@ -252,41 +262,43 @@ def _settle(
     force: bool,
     ignored: _Ignored,
 ) -> None:
-    """Take fields from others: with a conflict where they hold another value, unless forced."""
-    found = difference(live, result, node)
-    touched = ignored.kept(found.added | found.changed)
+    """Takes fields from other managers; a conflict if they have another value, unless forced."""
+    changes = difference(live, result, node)
+    written = ignored.filter(changes.added | changes.changed)
     conflicts = {
-        each: sorted(owned.fields & touched)
-        for each, owned in owners.items()
-        if each != me and owned.fields & touched
+        manager: sorted(owned.fields & written)
+        for manager, owned in owners.items()
+        if manager != me and owned.fields & written
     }
     if conflicts and not force:
         raise _conflict(conflicts)
-    for each, owned in owners.items():
-        if each != me:
-            owned.lose(touched | found.removed)
+    for manager, owned in owners.items():
+        if manager != me:
+            owned.lose(written | changes.removed)
 
 
-def _taken_over(
-    live: Unstructured, result: Unstructured, node: SchemaNode, owners: Owners, me: Manager
-) -> bool:
-    """Whether kubectl takes over from itself: all that it touches is what it has applied on the client's side."""
-    note = (live["metadata"].get("annotations") or {}).get(LAST_APPLIED_ANNOTATION)
-    if me.name != "kubectl" or not isinstance(note, str):
+def _was_own(live: Unstructured, result: Unstructured, node: SchemaNode, owners: Owners, me: Manager) -> bool:
+    """Whether kubectl switches from client-side apply: all contested fields are ones that it applied on the
+    client's side.
+    """
+    annotation = (live["metadata"].get("annotations") or {}).get(LAST_APPLIED_ANNOTATION)
+    if me.name != "kubectl" or not isinstance(annotation, str):
         return False
     try:
-        last = json.loads(note)
+        last_applied = json.loads(annotation)
     except ValueError:
         return False
-    if not isinstance(last, dict):
+    if not isinstance(last_applied, dict):
         return False
     mine: Paths = set()
-    applied_fields(last, node, (), mine)
-    moved = difference(last, live, node)
-    mine -= moved.changed | moved.removed
-    found = difference(live, result, node)
-    touched = found.added | found.changed
-    contested = {path for each, owned in owners.items() if each != me for path in owned.fields & touched}
+    applied_fields(last_applied, node, (), mine)
+    since = difference(last_applied, live, node)
+    mine -= since.changed | since.removed
+    changes = difference(live, result, node)
+    changed = changes.added | changes.changed
+    contested = {
+        path for manager, owned in owners.items() if manager != me for path in owned.fields & changed
+    }
     return contested <= mine
 
 
@@ -295,7 +307,7 @@ def _conflict(conflicts: dict[Manager, list[Path]]) -> ApiError:
     causes = [
         {
             "reason": "FieldManagerConflict",
-            "message": f"conflict with {_described(manager)}",
+            "message": f"conflict with {_manager_text(manager)}",
             "field": format_path(path),
         }
         for manager, paths in conflicts.items()
@@ -305,41 +317,41 @@ def _conflict(conflicts: dict[Manager, list[Path]]) -> ApiError:
         message = f"Apply failed with 1 conflict: {causes[0]['message']}: {causes[0]['field']}"
     else:
         lines = []
-        for manager in sorted(conflicts, key=_described):
-            lines.append(f"conflicts with {_described(manager)}:")
+        for manager in sorted(conflicts, key=_manager_text):
+            lines.append(f"conflicts with {_manager_text(manager)}:")
             lines += [f"- {format_path(path)}" for path in conflicts[manager]]
         message = f"Apply failed with {count} conflicts: " + "\n".join(lines)
     return ApiError(409, "Conflict", message, {"causes": causes})
 
 
-def _described(manager: Manager) -> str:
+def _manager_text(manager: Manager) -> str:
     text = f'"{manager.name}"'
     if manager.subresource:
         text += f' with subresource "{manager.subresource}"'
     return text if manager.operation == "Apply" else f"{text} using {manager.api_version}"
 
 
-# ---- what nobody owns
+# ---- fields without owner
 
 
 class _Ignored:
-    """Fields that are not accounted for: identity, and the half of the object that a write doesn't touch."""
+    """Fields that are not tracked: identity, and the part of the object that a write does not change."""
 
     def __init__(self, kind: Kind, subresource: str) -> None:
-        self.tops = {"f:apiVersion", "f:kind"}
+        self.top_level = {"f:apiVersion", "f:kind"}
         self.metadata = _UNOWNED_METADATA
         if subresource == "status":
-            self.tops |= {"f:spec", "f:metadata"}
+            self.top_level |= {"f:spec", "f:metadata"}
         elif kind.has_subresource("status"):
-            self.tops.add("f:status")
+            self.top_level.add("f:status")
 
-    def kept(self, paths: Paths) -> Paths:
-        tops, metadata = self.tops, self.metadata
+    def filter(self, paths: Paths) -> Paths:
+        top_level, metadata = self.top_level, self.metadata
         return {
             path
             for path in paths
             if path
-            and path[0] not in tops
+            and path[0] not in top_level
             and not (path[0] == "f:metadata" and (len(path) == 1 or path[1] in metadata))
         }
 
@@ -350,7 +362,7 @@ def _empty_built_in(kind: Kind) -> Unstructured:
 
 
 def empty_object(machinery: Machinery, kind: Kind) -> Unstructured:
-    """An object of a kind before anything was written into it."""
+    """An object of a kind before anything is written into it."""
     return {"metadata": {}} if kind.custom else _empty_built_in(kind)
 
 
@@ -358,35 +370,35 @@ def empty_object(machinery: Machinery, kind: Kind) -> Unstructured:
 
 
 def _owners(obj: Unstructured, live: Unstructured | None) -> Owners:
-    """From an object, or where it doesn't say, from what is stored. An empty list forgets everybody."""
-    listed = obj["metadata"].get("managedFields")
-    if listed is None and live is not None:
-        listed = live["metadata"].get("managedFields")
-    made: Owners = {}
-    for entry in listed or ():
+    """The owners from an object, else from the stored one. An empty list forgets all owners."""
+    entries = obj["metadata"].get("managedFields")
+    if entries is None and live is not None:
+        entries = live["metadata"].get("managedFields")
+    owners: Owners = {}
+    for entry in entries or ():
         if not isinstance(entry.get("fieldsV1"), dict) or not entry.get("manager"):
             continue
-        who = Manager(
+        manager = Manager(
             entry["manager"],
             entry.get("operation", "Update"),
             entry.get("apiVersion", ""),
             entry.get("subresource", ""),
         )
-        made[who] = _Owned(None, entry.get("time", ""), entry)
-    return made
+        owners[manager] = _Owned(None, entry.get("time", ""), entry)
+    return owners
 
 
 def _with_owners(obj: Unstructured, owners: Owners) -> Unstructured:
-    kept = [(manager, owned) for manager, owned in owners.items() if owned.entry or owned.fields]
-    kept.sort(key=lambda each: (each[0].operation, each[1].time, each[0].name, each[0].api_version))
+    remaining = [(manager, owned) for manager, owned in owners.items() if owned.entry or owned.fields]
+    remaining.sort(key=lambda item: (item[0].operation, item[1].time, item[0].name, item[0].api_version))
     listed = [
-        owned.entry or _entry(manager, owned.time, to_fields_v1(owned.fields)) for manager, owned in kept
+        owned.entry or _entry(manager, owned.time, to_fields_v1(owned.fields)) for manager, owned in remaining
     ]
     return {**obj, "metadata": {**obj["metadata"], "managedFields": listed}}
 
 
 def _without_owners(obj: Unstructured) -> Unstructured:
-    return {**obj, "metadata": {key: each for key, each in obj["metadata"].items() if key != "managedFields"}}
+    return {**obj, "metadata": {key: item for key, item in obj["metadata"].items() if key != "managedFields"}}
 
 
 def _entry(manager: Manager, time: str, fields: Unstructured) -> Unstructured:

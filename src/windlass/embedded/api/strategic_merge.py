@@ -1,7 +1,7 @@
-"""Strategic merge patch: a merge patch that knows which lists are merged by a key, and obeys the `$` directives.
+"""Strategic merge patch: a merge patch that merges lists by key and supports the `$` directives.
 
-Fed by the server's PATCH with the object, the patch and the kind's schema; `kubectl apply`, `kubectl edit` and
-`kubectl rollout` send these. Directives: `$patch` (replace, delete, merge), `$retainKeys`,
+`machinery` calls it with the object, the patch and the kind's schema; `kubectl apply`, `kubectl edit` and `kubectl
+rollout` send such patches. Directives: `$patch` (replace, delete, merge), `$retainKeys`,
 `$deleteFromPrimitiveList/FIELD` and `$setElementOrder/FIELD`. The input is not changed.
 """
 
@@ -25,7 +25,6 @@ _UNKNOWN = SchemaNode({})
 
 
 def strategic_merge(value: Unstructured, patch: Any, node: SchemaNode) -> Unstructured:
-    """The object with the patch laid over it."""
     if patch is None:
         return value
     if not isinstance(patch, dict):
@@ -43,36 +42,36 @@ def _merge_object(value: Unstructured, patch: Unstructured, node: SchemaNode) ->
         if directive == "delete":
             return None
         if directive == "replace":
-            replaced: Unstructured = _added(patch, node)
+            replaced: Unstructured = _without_directives(patch, node)
             return replaced
         if directive != "merge":
-            shown = _go_text(patch)
-            raise ApiError.bad_request(f"unknown patch type: {_go_text(directive)} in map: {shown}")
-    made = _retained(value, patch)
-    for key, each in patch.items():
+            patch_text = _go_text(patch)
+            raise ApiError.bad_request(f"unknown patch type: {_go_text(directive)} in map: {patch_text}")
+    merged = _apply_retain_keys(value, patch)
+    for key, patch_value in patch.items():
         if key.startswith("$"):
             continue
         child = node.child(key) or _UNKNOWN
-        result = _merge_value(made.get(key), each, child, _order_of(patch, key))
+        result = _merge_value(merged.get(key), patch_value, child, _order_of(patch, key))
         if result is None:
-            made.pop(key, None)
+            merged.pop(key, None)
         else:
-            made[key] = result
-    _carry_out_list_directives(made, patch, node)
-    return made
+            merged[key] = result
+    _apply_list_directives(merged, patch, node)
+    return merged
 
 
-def _retained(value: Unstructured, patch: Unstructured) -> Unstructured:
-    """The object, without what `$retainKeys` doesn't name."""
+def _apply_retain_keys(value: Unstructured, patch: Unstructured) -> Unstructured:
+    """The object without fields that `$retainKeys` does not name."""
     kept = patch.get(_RETAIN)
     if kept is None:
         return dict(value)
-    if not isinstance(kept, list) or not all(isinstance(each, str) for each in kept):
+    if not isinstance(kept, list) or not all(isinstance(name, str) for name in kept):
         raise ApiError.bad_request("invalid patch format of retainKeys")
     missing = [key for key in patch if not key.startswith("$") and patch[key] is not None and key not in kept]
     if missing:
         raise ApiError.bad_request("invalid patch format of retainKeys")
-    return {key: each for key, each in value.items() if key in kept}
+    return {key: item for key, item in value.items() if key in kept}
 
 
 def _merge_value(value: Any, patch: Any, node: SchemaNode, order: list[Any] | None) -> Any:
@@ -82,25 +81,25 @@ def _merge_value(value: Any, patch: Any, node: SchemaNode, order: list[Any] | No
         if node.type == "any" or not isinstance(value, dict):
             return _merge_object({}, patch, node)
         if "replace" in node.patch_strategies:
-            return _added(patch, node)
+            return _without_directives(patch, node)
         return _merge_object(value, patch, node)
     if isinstance(patch, list):
         if "merge" not in node.patch_strategies:
-            return _added(patch, node)
+            return _without_directives(patch, node)
         return _merge_list(value if isinstance(value, list) else [], patch, node, order)
     return patch
 
 
-def _added(patch: Any, node: SchemaNode) -> Any:
-    """Something new, freed of nulls and directives."""
+def _without_directives(patch: Any, node: SchemaNode) -> Any:
+    """A new value without nulls and directives."""
     if isinstance(patch, dict):
-        made = {}
-        for key, each in patch.items():
-            if each is not None and not key.startswith("$"):
-                made[key] = _added(each, node.child(key) or _UNKNOWN)
-        return made
+        result = {}
+        for key, item in patch.items():
+            if item is not None and not key.startswith("$"):
+                result[key] = _without_directives(item, node.child(key) or _UNKNOWN)
+        return result
     if isinstance(patch, list):
-        return [_added(each, node.items) for each in patch if not _is_directive(each)]
+        return [_without_directives(item, node.items) for item in patch if not _is_directive(item)]
     return patch
 
 
@@ -111,41 +110,44 @@ def _is_directive(element: Any) -> bool:
 def _merge_list(value: list[Any], patch: list[Any], node: SchemaNode, order: list[Any] | None) -> list[Any]:
     key = node.merge_key
     if not key:
-        known = {hash_key(each) for each in value}
-        made = [*value, *(each for each in dict.fromkeys(_primitives(patch)) if hash_key(each) not in known)]
-        return _ordered(made, patch if order is None else order, value, "")
-    if any(isinstance(each, dict) and each.get(_PATCH) == "replace" for each in patch):
-        return [_added(each, node.items) for each in patch if not _is_directive(each)]
-    made = _merge_elements(value, patch, node, key)
-    named = [each for each in patch if not _is_directive(each)]
-    return _ordered(made, named if order is None else order, value, key)
+        known = {hash_key(item) for item in value}
+        merged = [
+            *value,
+            *(item for item in dict.fromkeys(_primitives(patch)) if hash_key(item) not in known),
+        ]
+        return _in_order(merged, patch if order is None else order, value, "")
+    if any(isinstance(item, dict) and item.get(_PATCH) == "replace" for item in patch):
+        return [_without_directives(item, node.items) for item in patch if not _is_directive(item)]
+    merged = _merge_elements(value, patch, node, key)
+    elements = [item for item in patch if not _is_directive(item)]
+    return _in_order(merged, elements if order is None else order, value, key)
 
 
 def _primitives(patch: list[Any]) -> list[Any]:
-    if any(isinstance(each, dict | list) for each in patch):
+    if any(isinstance(element, dict | list) for element in patch):
         raise ApiError.bad_request("invalid patch format of primitive list")
     return patch
 
 
 def _merge_elements(value: list[Any], patch: list[Any], node: SchemaNode, key: str) -> list[Any]:
-    """Element by element, found by its key."""
-    made: list[Any] = list(value)
-    places: dict[Any, int] = {}
-    for place, each in enumerate(made):
-        if isinstance(each, dict):
-            places.setdefault(hash_key(each.get(key)), place)
+    """Merges element by element, matched by key."""
+    merged: list[Any] = list(value)
+    positions: dict[Any, int] = {}
+    for position, existing in enumerate(merged):
+        if isinstance(existing, dict):
+            positions.setdefault(hash_key(existing.get(key)), position)
     for element in patch:
-        mark = hash_key(_key_of(element, key))
-        place = places.get(mark, len(made))
+        key_value = hash_key(_key_of(element, key))
+        position = positions.get(key_value, len(merged))
         if element.get(_PATCH) == "delete":
-            if places.pop(mark, None) is not None:
-                made[place] = None  # nulls are no elements, and go at the end
-        elif place == len(made):
-            places[mark] = place
-            made.append(_merge_object({}, element, node.items) or {})
+            if positions.pop(key_value, None) is not None:
+                merged[position] = None  # removed at the end
+        elif position == len(merged):
+            positions[key_value] = position
+            merged.append(_merge_object({}, element, node.items) or {})
         else:
-            made[place] = _merge_object(made[place], element, node.items)
-    return [each for each in made if each is not None]
+            merged[position] = _merge_object(merged[position], element, node.items)
+    return [element for element in merged if element is not None]
 
 
 def _key_of(element: Any, key: str) -> Any:
@@ -174,46 +176,48 @@ def _order_of(patch: Unstructured, key: str) -> list[Any] | None:
     return order
 
 
-def _carry_out_list_directives(made: Unstructured, patch: Unstructured, node: SchemaNode) -> None:
-    """Directives beside the fields: removals from primitive lists, and an order without a patch of its own."""
-    for key, each in patch.items():
+def _apply_list_directives(merged: Unstructured, patch: Unstructured, node: SchemaNode) -> None:
+    """Directives next to the fields: removals from primitive lists, and an order without a patch of the list."""
+    for key, value in patch.items():
         if key.startswith(_DELETE):
             field = key.removeprefix(_DELETE)
-            if not isinstance(each, list):
+            if not isinstance(value, list):
                 raise ApiError.bad_request("invalid patch format of primitive list")
-            if isinstance(made.get(field), list):
-                gone = {hash_key(item) for item in each}
-                made[field] = [item for item in made[field] if hash_key(item) not in gone]
+            if isinstance(merged.get(field), list):
+                removed = {hash_key(item) for item in value}
+                merged[field] = [item for item in merged[field] if hash_key(item) not in removed]
         elif key.startswith(_ORDER):
             field = key.removeprefix(_ORDER)
             order = _order_of(patch, field)
             child = node.child(field) or _UNKNOWN
-            if field not in patch and order is not None and isinstance(made.get(field), list):
-                made[field] = _ordered(made[field], order, made[field], child.merge_key)
+            if field not in patch and order is not None and isinstance(merged.get(field), list):
+                merged[field] = _in_order(merged[field], order, merged[field], child.merge_key)
 
 
-def _ordered(made: list[Any], order: list[Any], before: list[Any], key: str) -> list[Any]:
-    """The elements named by `order` (the patch's own, unless it says otherwise) in that order; the others keep their
-    place among them as far as they had one."""
+def _in_order(elements: list[Any], order: list[Any], before: list[Any], key: str) -> list[Any]:
+    """The elements named by `order` (by default the patch's) in that order; others keep their relative position."""
 
-    def mark(element: Any) -> Any:
+    def key_of(element: Any) -> Any:
         return hash_key(element.get(key) if key and isinstance(element, dict) else element)
 
-    wanted, earlier = _places(map(mark, order)), _places(map(mark, before))
-    named = sorted((each for each in made if mark(each) in wanted), key=lambda each: wanted[mark(each)])
-    others = deque(each for each in made if mark(each) not in wanted)
+    wanted, earlier = _positions(map(key_of, order)), _positions(map(key_of, before))
+    ordered = sorted(
+        (item for item in elements if key_of(item) in wanted),
+        key=lambda item: wanted[key_of(item)],
+    )
+    others = deque(item for item in elements if key_of(item) not in wanted)
     result = []
-    for each in named:
-        place = earlier.get(mark(each), -1)
-        while others and earlier.get(mark(others[0]), place) < place:
+    for item in ordered:
+        position = earlier.get(key_of(item), -1)
+        while others and earlier.get(key_of(others[0]), position) < position:
             result.append(others.popleft())
-        result.append(each)
+        result.append(item)
     return [*result, *others]
 
 
-def _places(marks: Iterable[Any]) -> dict[Any, int]:
-    """Where each stands first."""
+def _positions(values: Iterable[Any]) -> dict[Any, int]:
+    """The first position of each value."""
     found: dict[Any, int] = {}
-    for place, each in enumerate(marks):
-        found.setdefault(each, place)
+    for position, value in enumerate(values):
+        found.setdefault(value, position)
     return found

@@ -1,7 +1,7 @@
-"""What becomes of an object between decoding and validation: status, generation, and what only the server may write.
+"""Per-kind preparation between decoding and validation: status, generation, and fields that only the server writes.
 
-`prepare_create` and `prepare_update` are fed with decoded, defaulted trees and change them; `metadata.uid` must be set
-before (a Job's selector is made of it). They feed `api.validation`.
+`machinery` passes decoded, defaulted objects, which are changed; `metadata.uid` must be set before, since a Job's
+selector contains it. `registry` and the server read the sets of kinds at the end: how they are updated and deleted.
 """
 
 from __future__ import annotations
@@ -35,33 +35,33 @@ KINDS_WITH_GENERATION = {
     ("apiextensions.k8s.io", "CustomResourceDefinition"),
     ("discovery.k8s.io", "EndpointSlice"),
 }
-"""The built-in kinds whose generation counts the changes of their spec. Custom kinds all do."""
+"""Built-in kinds whose generation counts changes of their spec. All custom kinds do."""
 
-_KEEPS_STATUS = {("", "Node"), ("", "Namespace"), ("apiextensions.k8s.io", "CustomResourceDefinition")}
+_CREATED_WITH_STATUS = {("", "Node"), ("", "Namespace"), ("apiextensions.k8s.io", "CustomResourceDefinition")}
 
 CONTROLLER_UID = "batch.kubernetes.io/controller-uid"
 JOB_NAME = "batch.kubernetes.io/job-name"
 
 
 def prepare_create(kind: Kind, obj: Unstructured) -> Unstructured:
-    """An object that is to be made, of a built-in kind."""
+    """A new object of a built-in kind."""
     identity = (kind.group, kind.kind)
-    if kind.has_subresource("status") and identity not in _KEEPS_STATUS:
+    if kind.has_subresource("status") and identity not in _CREATED_WITH_STATUS:
         obj["status"] = empty_status(kind)
     apply_defaults(kind, obj)
     if identity in KINDS_WITH_GENERATION:
         obj["metadata"]["generation"] = 1
-    more = _CREATED.get(identity)
-    if more is not None:
-        more(obj)
+    prepare = _PREPARE_CREATE.get(identity)
+    if prepare is not None:
+        prepare(obj)
     return obj
 
 
 def empty_status(kind: Kind) -> Unstructured:
-    """The status of an object that nobody has looked at yet."""
+    """The status of an object that no controller has handled yet."""
     node = kind_schema(kind).fields.get("status")
-    made: Unstructured = zero_value(node) if node is not None else {}
-    return made
+    status: Unstructured = zero_value(node) if node is not None else {}
+    return status
 
 
 def _created_pod(obj: Unstructured) -> None:
@@ -91,12 +91,12 @@ def _created_namespace(obj: Unstructured) -> None:
 
 
 def _created_job(obj: Unstructured) -> None:
-    """A Job's pods are told apart by its own identity, unless it brings a selector of its own."""
+    """Generates labels and selector from the Job's UID, unless it has a selector of its own."""
     spec, metadata = obj["spec"], obj["metadata"]
     template = spec["template"].setdefault("metadata", {})
     if spec.get("manualSelector"):
         return
-    mine = {
+    generated = {
         "controller-uid": metadata.get("uid", ""),
         "job-name": metadata.get("name", ""),
         CONTROLLER_UID: metadata.get("uid", ""),
@@ -104,7 +104,7 @@ def _created_job(obj: Unstructured) -> None:
     }
     labels = template.setdefault("labels", {})
     shared = labels is metadata.get("labels")
-    labels.update(mine)
+    labels.update(generated)
     if shared or not metadata.get("labels"):
         metadata["labels"] = dict(labels)
     selector = spec.setdefault("selector", {})
@@ -112,7 +112,7 @@ def _created_job(obj: Unstructured) -> None:
 
 
 def _created_service(obj: Unstructured) -> None:
-    """Objects only: an address that nothing answers to, but stable and alike."""
+    """Assigns an address on which nothing listens, but which is stable."""
     spec = obj["spec"]
     if spec["type"] == "ExternalName":
         return
@@ -120,9 +120,9 @@ def _created_service(obj: Unstructured) -> None:
         digest = hashlib.sha256(obj["metadata"].get("uid", "").encode()).digest()
         spec["clusterIP"] = f"10.96.{digest[0]}.{1 + digest[1] % 254}"
     spec.setdefault("clusterIPs", [spec["clusterIP"]])
-    anything = spec["clusterIP"] == "None" and not spec.get("selector")
-    spec.setdefault("ipFamilies", ["IPv4", "IPv6"] if anything else ["IPv4"])
-    spec.setdefault("ipFamilyPolicy", "RequireDualStack" if anything else "SingleStack")
+    is_headless_without_selector = spec["clusterIP"] == "None" and not spec.get("selector")
+    spec.setdefault("ipFamilies", ["IPv4", "IPv6"] if is_headless_without_selector else ["IPv4"])
+    spec.setdefault("ipFamilyPolicy", "RequireDualStack" if is_headless_without_selector else "SingleStack")
     if spec["type"] in ("NodePort", "LoadBalancer"):
         for index, port in enumerate(spec.get("ports", ())):
             if not port.get("nodePort"):
@@ -134,7 +134,7 @@ def _created_claim(obj: Unstructured) -> None:
     obj["status"] = {"phase": "Pending"}
 
 
-_CREATED: dict[tuple[str, str], Callable[[Unstructured], None]] = {
+_PREPARE_CREATE: dict[tuple[str, str], Callable[[Unstructured], None]] = {
     ("", "Pod"): _created_pod,
     ("", "Namespace"): _created_namespace,
     ("", "Service"): _created_service,
@@ -149,7 +149,7 @@ _CREATED: dict[tuple[str, str], Callable[[Unstructured], None]] = {
 
 
 def prepare_update(kind: Kind, new: Unstructured, old: Unstructured, subresource: str = "") -> Unstructured:
-    """An object that is to take the place of `old`: what the request may not touch is `old`'s."""
+    """The object that replaces `old`; fields that the request may not change are `old`'s."""
     _keep_identity(new, old)
     if subresource == "status":
         return _status_only(kind, new, old)
@@ -163,15 +163,15 @@ def prepare_update(kind: Kind, new: Unstructured, old: Unstructured, subresource
     if kind.has_subresource("status"):
         _copy(new, old, "status")
     if not kind.custom:
-        _updated(kind, new, old)
+        _prepare_kind_update(kind, new, old)
     if kind.custom or (kind.group, kind.kind) in KINDS_WITH_GENERATION:
-        _count(new, old, kind)
+        _set_generation(new, old, kind)
     return new
 
 
 def _keep_identity(new: Unstructured, old: Unstructured) -> None:
-    """Metadata that is the server's alone."""
-    mine, theirs = new["metadata"], old["metadata"]
+    """Metadata that only the server writes."""
+    metadata, old_metadata = new["metadata"], old["metadata"]
     for name in (
         "uid",
         "creationTimestamp",
@@ -180,30 +180,30 @@ def _keep_identity(new: Unstructured, old: Unstructured) -> None:
         "generation",
         "selfLink",
     ):
-        if name in theirs:
-            mine[name] = theirs[name]
+        if name in old_metadata:
+            metadata[name] = old_metadata[name]
         elif name != "uid":
-            mine.pop(name, None)
-    mine["name"] = theirs["name"]
+            metadata.pop(name, None)
+    metadata["name"] = old_metadata["name"]
     for name in ("namespace", "generateName"):
-        if name in theirs:
-            mine.setdefault(name, theirs[name])
+        if name in old_metadata:
+            metadata.setdefault(name, old_metadata[name])
 
 
 def _status_only(kind: Kind, new: Unstructured, old: Unstructured) -> Unstructured:
-    made = {**deep_copy(old), **({"status": new["status"]} if "status" in new else {})}
-    made["metadata"]["resourceVersion"] = new["metadata"].get("resourceVersion", "")
+    result = {**deep_copy(old), **({"status": new["status"]} if "status" in new else {})}
+    result["metadata"]["resourceVersion"] = new["metadata"].get("resourceVersion", "")
     if "managedFields" in new["metadata"]:
-        made["metadata"]["managedFields"] = new["metadata"]["managedFields"]
+        result["metadata"]["managedFields"] = new["metadata"]["managedFields"]
     if "status" not in new:
-        made.pop("status", None)
+        result.pop("status", None)
     if (kind.group, kind.kind) == ("", "Pod") and "qosClass" in old.get("status", {}):
-        made["status"].setdefault("qosClass", old["status"]["qosClass"])
+        result["status"].setdefault("qosClass", old["status"]["qosClass"])
     if not kind.custom:
         for name in ("labels", "annotations", "finalizers", "ownerReferences"):
-            _copy(made["metadata"], new["metadata"], name)
-        apply_defaults(kind, made)
-    return made
+            _copy(result["metadata"], new["metadata"], name)
+        apply_defaults(kind, result)
+    return result
 
 
 def _copy(target: Unstructured, source: Unstructured, name: str) -> None:
@@ -213,7 +213,7 @@ def _copy(target: Unstructured, source: Unstructured, name: str) -> None:
         target.pop(name, None)
 
 
-def _updated(kind: Kind, new: Unstructured, old: Unstructured) -> None:
+def _prepare_kind_update(kind: Kind, new: Unstructured, old: Unstructured) -> None:
     identity = (kind.group, kind.kind)
     if identity == ("", "Service"):
         for name in ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"):
@@ -222,34 +222,85 @@ def _updated(kind: Kind, new: Unstructured, old: Unstructured) -> None:
     elif identity == ("batch", "Job") and not new["spec"].get("selector"):
         _copy(new["spec"], old["spec"], "selector")
     elif identity == ("apps", "DaemonSet"):
-        before = (old["metadata"].get("annotations") or {}).get(TEMPLATE_GENERATION, "0")
+        generation = (old["metadata"].get("annotations") or {}).get(TEMPLATE_GENERATION, "0")
         changed = new["spec"].get("template") != old["spec"].get("template")
-        counted = str(int(before) + changed) if before.isdigit() else before
-        new["metadata"].setdefault("annotations", {})[TEMPLATE_GENERATION] = counted
+        new_generation = str(int(generation) + changed) if generation.isdigit() else generation
+        new["metadata"].setdefault("annotations", {})[TEMPLATE_GENERATION] = new_generation
     elif identity == ("", "Namespace"):
         new["spec"]["finalizers"] = deep_copy(old["spec"].get("finalizers", []))
     apply_defaults(kind, new)
     if identity == ("", "Pod"):
-        _updated_pod(new["spec"], old["spec"])
+        _keep_admitted_fields(new["spec"], old["spec"])
 
 
-def _updated_pod(new: Unstructured, old: Unstructured) -> None:
-    """What admission has put in stays, also where the client has left it out."""
+def _keep_admitted_fields(new: Unstructured, old: Unstructured) -> None:
+    """Fields that admission has set stay, also if the client has left them out."""
     for name in ("priority", "preemptionPolicy", "priorityClassName", "serviceAccountName", "serviceAccount"):
         if name in old:
             new.setdefault(name, old[name])
     add_default_tolerations(new)
 
 
-def _count(new: Unstructured, old: Unstructured, kind: Kind) -> None:
-    before: Any = old["metadata"].get("generation", 0)
-    moved = _counted(new, kind) != _counted(old, kind)
+def _set_generation(new: Unstructured, old: Unstructured, kind: Kind) -> None:
+    generation: Any = old["metadata"].get("generation", 0)
+    changed = _generation_fields(new, kind) != _generation_fields(old, kind)
     if kind.kind == "Deployment":
-        moved = moved or new["metadata"].get("annotations", {}) != old["metadata"].get("annotations", {})
-    new["metadata"]["generation"] = before + moved
+        changed = changed or new["metadata"].get("annotations", {}) != old["metadata"].get("annotations", {})
+    new["metadata"]["generation"] = generation + changed
 
 
-def _counted(obj: Unstructured, kind: Kind) -> Unstructured:
-    """What a change of generation is about: everything but metadata, and status where that is a resource of its own."""
+def _generation_fields(obj: Unstructured, kind: Kind) -> Unstructured:
+    """Everything but metadata, and status if that is a subresource."""
     left_out = {"metadata", "status"} if kind.has_subresource("status") else {"metadata"}
     return {key: value for key, value in obj.items() if key not in left_out}
+
+
+# ---- kinds with other rules for updates and deletions, as in Kubernetes' API server (Apache-2.0)
+
+NO_UNCONDITIONAL_UPDATE = frozenset(
+    {
+        "leases.coordination.k8s.io",
+        "poddisruptionbudgets.policy",
+        "runtimeclasses.node.k8s.io",
+        "csidrivers.storage.k8s.io",
+        "csinodes.storage.k8s.io",
+        "volumeattachments.storage.k8s.io",
+        "customresourcedefinitions.apiextensions.k8s.io",
+    }
+)
+"""An update has to give the version that it replaces; so do updates of custom objects."""
+CREATE_ON_UPDATE = frozenset(
+    {
+        "leases.coordination.k8s.io",
+        "runtimeclasses.node.k8s.io",
+        "roles.rbac.authorization.k8s.io",
+        "rolebindings.rbac.authorization.k8s.io",
+        "clusterroles.rbac.authorization.k8s.io",
+        "clusterrolebindings.rbac.authorization.k8s.io",
+        "limitranges",
+        "events",
+        "services",
+        "endpoints",
+    }
+)
+RETURN_DELETED_OBJECT = frozenset(
+    {
+        "pods",
+        "services",
+        "serviceaccounts",
+        "namespaces",
+        "resourcequotas",
+        "persistentvolumes",
+        "persistentvolumeclaims",
+        "podtemplates",
+        "csidrivers.storage.k8s.io",
+        "csinodes.storage.k8s.io",
+        "storageclasses.storage.k8s.io",
+        "volumeattachments.storage.k8s.io",
+    }
+)
+"""A deletion returns the object; for all other kinds a Status."""
+
+
+def allows_unconditional_update(kind: Kind) -> bool:
+    return not kind.custom and kind.resource not in NO_UNCONDITIONAL_UPDATE

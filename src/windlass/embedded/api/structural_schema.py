@@ -1,7 +1,7 @@
-"""Objects of custom kinds against their structural schema: pruning, defaults, and validation in Kubernetes' words.
+"""Custom objects against their structural schema: pruning, defaulting and validation.
 
-Fed by `api.custom` with what a client sent. Rules in CEL (`x-kubernetes-validations`) are kept and shown, not
-evaluated. The wording is the Kubernetes API's (Apache-2.0).
+Used by `custom_kind`. CEL rules (`x-kubernetes-validations`) are stored and returned, not evaluated. Messages are
+the Kubernetes API's (Apache-2.0).
 """
 
 from __future__ import annotations
@@ -27,77 +27,77 @@ from windlass.embedded.api.json_trees import deep_copy, hash_key
 from windlass.embedded.api.schema import RawSchema, SchemaNode
 from windlass.embedded.api.timestamps import InvalidTimestamp, canonical_time
 
-_DEEPEST = 64
+_MAX_DEPTH = 64
 
 
 def prune(value: Any, node: SchemaNode, path: str, unknown: list[str]) -> Any:
-    """A copy without the fields that the schema doesn't know; their paths are added to `unknown`."""
+    """A copy without fields that are not in the schema; their paths are added to `unknown`."""
     if isinstance(value, dict):
         return _pruned_object(value, node, path, unknown)
     if isinstance(value, list):
-        items = node.items if node.type == "list" else _FREE
-        return [prune(each, items, f"{path}[{index}]", unknown) for index, each in enumerate(value)]
+        items = node.items if node.type == "list" else _ANY_VALUE
+        return [prune(item, items, f"{path}[{index}]", unknown) for index, item in enumerate(value)]
     return value
 
 
 def _pruned_object(value: RawSchema, node: SchemaNode, path: str, unknown: list[str]) -> RawSchema:
-    made = {}
-    for name, each in value.items():
+    pruned = {}
+    for name, item in value.items():
         inner = f"{path}.{name}" if path else name
         child = node.child(name)
         if child is not None:
-            made[name] = prune(each, child, inner, unknown)
+            pruned[name] = prune(item, child, inner, unknown)
         elif node.preserves_unknown_fields or node.type in ("any", "int-or-string"):
-            made[name] = deep_copy(each)
+            pruned[name] = deep_copy(item)
         elif node.type in ("struct", "map"):
             unknown.append(inner)
         else:
-            made[name] = deep_copy(each)  # of the wrong type altogether: validation will say so
-    return made
+            pruned[name] = deep_copy(item)  # wrong type; validation reports it
+    return pruned
 
 
-_FREE = SchemaNode({"x-kubernetes-preserve-unknown-fields": True})
+_ANY_VALUE = SchemaNode({"x-kubernetes-preserve-unknown-fields": True})
 
 
 def fill_defaults(value: Any, node: SchemaNode) -> None:
-    """Put defaults where nothing stands, in place. A null that may not be one counts as nothing."""
+    """Sets missing fields to their defaults, in place. A null in a non-nullable field counts as missing."""
     if isinstance(value, dict):
         for name, child in node.fields.items():
             if "default" not in child.resolved:
                 continue
             if name not in value or (value[name] is None and not child.resolved.get("nullable")):
                 value[name] = deep_copy(child.resolved["default"])
-        for name, each in value.items():
-            below = node.child(name)
-            if below is not None:
-                fill_defaults(each, below)
+        for name, item in value.items():
+            child_node = node.child(name)
+            if child_node is not None:
+                fill_defaults(item, child_node)
     elif isinstance(value, list) and node.type == "list":
-        for each in value:
-            fill_defaults(each, node.items)
+        for item in value:
+            fill_defaults(item, node.items)
 
 
 def drop_nulls(value: Any, node: SchemaNode) -> None:
-    """A null where none may be is as good as absent, in place."""
+    """Removes nulls of non-nullable fields, in place."""
     if isinstance(value, dict):
-        for name in [name for name, each in value.items() if each is None]:
+        for name in [name for name, item in value.items() if item is None]:
             child = node.child(name)
             if child is not None and not child.resolved.get("nullable") and child.type != "any":
                 del value[name]
-        for name, each in value.items():
-            below = node.child(name)
-            if below is not None:
-                drop_nulls(each, below)
+        for name, item in value.items():
+            child_node = node.child(name)
+            if child_node is not None:
+                drop_nulls(item, child_node)
     elif isinstance(value, list) and node.type == "list":
-        for each in value:
-            drop_nulls(each, node.items)
+        for item in value:
+            drop_nulls(item, node.items)
 
 
 # ---- validation
 
 
 def schema_errors(value: Any, raw: RawSchema, path: str, depth: int = 0) -> Iterator[FieldError]:
-    """Everything about a value that its schema forbids."""
-    if depth > _DEEPEST:
+    """All violations of the schema."""
+    if depth > _MAX_DEPTH:
         return
     if value is None and raw.get("nullable"):
         return
@@ -142,8 +142,8 @@ def _type_name(value: Any) -> str:
 
 
 def _enum_errors(value: Any, raw: RawSchema, path: str) -> Iterator[FieldError]:
-    if not any(value == each and type(value) is type(each) for each in raw["enum"]):
-        yield unsupported(path, value, [str(each) for each in raw["enum"]])
+    if not any(value == choice and type(value) is type(choice) for choice in raw["enum"]):
+        yield unsupported(path, value, [str(choice) for choice in raw["enum"]])
 
 
 def _string_errors(value: str, raw: RawSchema, path: str) -> Iterator[FieldError]:
@@ -151,7 +151,7 @@ def _string_errors(value: str, raw: RawSchema, path: str) -> Iterator[FieldError
         yield too_long(path, raw["maxLength"])
     if len(value) < raw.get("minLength", 0):
         yield invalid(path, value, f"{path} in body should be at least {raw['minLength']} chars long")
-    if "pattern" in raw and not _found(raw["pattern"], value):
+    if "pattern" in raw and not _matches_pattern(raw["pattern"], value):
         yield invalid(path, value, f"{path} in body should match '{raw['pattern']}'")
     check = _FORMATS.get(raw.get("format", ""))
     if check is not None and not check(value):
@@ -160,11 +160,8 @@ def _string_errors(value: str, raw: RawSchema, path: str) -> Iterator[FieldError
 
 @lru_cache(maxsize=1024)
 def _compiled(pattern: str) -> Any:
-    """A matcher whose time grows with the text and no faster, whatever the pattern: anybody may write one.
-
-    None for a pattern that it can't read; such a one holds nobody up.
-    """
-    import jsonschema_rs  # a tenth of a second, which only users of patterns should pay
+    """A matcher with linear time, since clients may write any pattern; None for one that it can't parse."""
+    import jsonschema_rs  # takes 0.1 s, so only if there are patterns
 
     try:
         return jsonschema_rs.validator_for({"pattern": pattern}, pattern_options=jsonschema_rs.RegexOptions())
@@ -172,42 +169,42 @@ def _compiled(pattern: str) -> Any:
         return None
 
 
-def _found(pattern: str, value: str) -> bool:
+def _matches_pattern(pattern: str, value: str) -> bool:
     compiled = _compiled(pattern)
     return compiled is None or bool(compiled.is_valid(value))
 
 
 def _number_errors(value: float, raw: RawSchema, path: str) -> Iterator[FieldError]:
-    least, most = raw.get("minimum"), raw.get("maximum")
-    if least is not None:
-        if raw.get("exclusiveMinimum") and value <= least:
-            yield invalid(path, value, f"{path} in body should be greater than {least:g}")
-        elif value < least:
-            yield invalid(path, value, f"{path} in body should be greater than or equal to {least:g}")
-    if most is not None:
-        if raw.get("exclusiveMaximum") and value >= most:
-            yield invalid(path, value, f"{path} in body should be less than {most:g}")
-        elif value > most:
-            yield invalid(path, value, f"{path} in body should be less than or equal to {most:g}")
+    minimum, maximum = raw.get("minimum"), raw.get("maximum")
+    if minimum is not None:
+        if raw.get("exclusiveMinimum") and value <= minimum:
+            yield invalid(path, value, f"{path} in body should be greater than {minimum:g}")
+        elif value < minimum:
+            yield invalid(path, value, f"{path} in body should be greater than or equal to {minimum:g}")
+    if maximum is not None:
+        if raw.get("exclusiveMaximum") and value >= maximum:
+            yield invalid(path, value, f"{path} in body should be less than {maximum:g}")
+        elif value > maximum:
+            yield invalid(path, value, f"{path} in body should be less than or equal to {maximum:g}")
     factor = raw.get("multipleOf")
     if factor and (value / factor) % 1:
         yield invalid(path, value, f"{path} in body should be a multiple of {factor:g}")
     width = {"int32": 31, "int64": 63}.get(raw.get("format", ""))
     if width and raw.get("type") == "integer" and not -(2**width) <= value < 2**width:
-        what = f"Checked value must be of type integer with format {raw['format']} in {path}"
-        yield FieldError("<nil>", "FieldValueInvalid", f'Invalid value: "": {what}')
+        detail = f"Checked value must be of type integer with format {raw['format']} in {path}"
+        yield FieldError("<nil>", "FieldValueInvalid", f'Invalid value: "": {detail}')
 
 
 def _list_errors(value: list[Any], raw: RawSchema, path: str, depth: int) -> Iterator[FieldError]:
     if "maxItems" in raw and len(value) > raw["maxItems"]:
         yield too_many(path, len(value), raw["maxItems"])
     if len(value) < raw.get("minItems", 0):
-        least = raw["minItems"]
-        yield invalid(path, len(value), f"{path} in body should have at least {least} items")
+        minimum = raw["minItems"]
+        yield invalid(path, len(value), f"{path} in body should have at least {minimum} items")
     if raw.get("uniqueItems") and len(set(map(hash_key, value))) < len(value):
         yield invalid(path, value, f"{path} in body shouldn't contain duplicates")
-    for index, each in enumerate(value):
-        yield from schema_errors(each, raw.get("items") or {}, f"{path}[{index}]", depth + 1)
+    for index, item in enumerate(value):
+        yield from schema_errors(item, raw.get("items") or {}, f"{path}[{index}]", depth + 1)
     yield from _list_type_errors(value, raw, path)
 
 
@@ -217,12 +214,12 @@ def _list_type_errors(value: list[Any], raw: RawSchema, path: str) -> Iterator[F
         return
     keys = raw.get("x-kubernetes-list-map-keys") or ()
     seen = set()
-    for index, each in enumerate(value):
-        identity = each
+    for index, item in enumerate(value):
+        identity = item
         if kind == "map":
-            if not isinstance(each, dict):
+            if not isinstance(item, dict):
                 continue
-            identity = {key: each[key] for key in keys if key in each}
+            identity = {key: item[key] for key in keys if key in item}
             if not identity:
                 continue
         if hash_key(identity) in seen:
@@ -234,42 +231,42 @@ def _object_errors(value: RawSchema, raw: RawSchema, path: str, depth: int) -> I
     if "maxProperties" in raw and len(value) > raw["maxProperties"]:
         yield too_many(path, len(value), raw["maxProperties"])
     if len(value) < raw.get("minProperties", 0):
-        least = raw["minProperties"]
-        yield invalid(path, len(value), f"{path} in body should have at least {least} properties")
+        minimum = raw["minProperties"]
+        yield invalid(path, len(value), f"{path} in body should have at least {minimum} properties")
     for name in raw.get("required") or ():
         if name not in value:
             yield required(f"{path}.{name}" if path else name)
-    known, others = raw.get("properties") or {}, raw.get("additionalProperties")
-    for name, each in value.items():
+    known, additional = raw.get("properties") or {}, raw.get("additionalProperties")
+    for name, item in value.items():
         inner = f"{path}.{name}" if path else name
         if name in known:
-            yield from schema_errors(each, known[name], inner, depth + 1)
-        elif isinstance(others, dict):
-            yield from schema_errors(each, others, inner, depth + 1)
+            yield from schema_errors(item, known[name], inner, depth + 1)
+        elif isinstance(additional, dict):
+            yield from schema_errors(item, additional, inner, depth + 1)
 
 
 def _combined_errors(value: Any, raw: RawSchema, path: str, depth: int) -> Iterator[FieldError]:
     """allOf, anyOf, oneOf and not."""
     for inner in raw.get("allOf") or ():
         yield from schema_errors(value, inner, path, depth + 1)
-    for word, wanted in (("anyOf", "at least one schema"), ("oneOf", "one and only one schema")):
-        choices = raw.get(word)
+    for keyword, wanted in (("anyOf", "at least one schema"), ("oneOf", "one and only one schema")):
+        choices = raw.get(keyword)
         if not choices:
             continue
-        found = [list(schema_errors(value, each, path, depth + 1)) for each in choices]
-        fitting = sum(not each for each in found)
-        if not fitting or (word == "oneOf" and fitting > 1):
-            how = f"Found {fitting} valid alternatives" if fitting else "Found none valid"
-            more = f" ({word}). {how}" if word == "oneOf" else f" ({word})"
-            yield _about_object(f'"{path}" must validate {wanted}{more}')
-            if not fitting:
+        found = [list(schema_errors(value, choice, path, depth + 1)) for choice in choices]
+        valid_count = sum(not errors for errors in found)
+        if not valid_count or (keyword == "oneOf" and valid_count > 1):
+            found_text = f"Found {valid_count} valid alternatives" if valid_count else "Found none valid"
+            suffix = f" ({keyword}). {found_text}" if keyword == "oneOf" else f" ({keyword})"
+            yield _object_error(f'"{path}" must validate {wanted}{suffix}')
+            if not valid_count:
                 yield from found[0]
     if "not" in raw and not list(schema_errors(value, raw["not"], path, depth + 1)):
-        yield _about_object(f'"{path}" must not validate the schema (not)')
+        yield _object_error(f'"{path}" must not validate the schema (not)')
 
 
-def _about_object(what: str) -> FieldError:
-    return FieldError("<nil>", "FieldValueInvalid", f'Invalid value: "": {what}')
+def _object_error(detail: str) -> FieldError:
+    return FieldError("<nil>", "FieldValueInvalid", f'Invalid value: "": {detail}')
 
 
 # ---- formats
@@ -293,7 +290,7 @@ def _is_time(value: str) -> bool:
     return True
 
 
-def _is_network(value: str) -> bool:
+def is_network(value: str) -> bool:
     try:
         ipaddress.ip_network(value, strict=False)
     except ValueError:
@@ -309,20 +306,22 @@ def _is_base64(value: str) -> bool:
     return True
 
 
-def _like(pattern: str) -> Callable[[str], bool]:
+def _full_match(pattern: str) -> Callable[[str], bool]:
     compiled = re.compile(pattern)
     return lambda value: compiled.fullmatch(value) is not None
 
 
 _FORMATS: dict[str, Callable[[str], bool]] = {
     "date-time": _is_time,
-    "date": _like(r"\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])"),
-    "duration": _like(r"-?([0-9]+(\.[0-9]+)?\s*(ns|us|µs|ms|s|m|h|d|w|hr|min|sec|days?|hours?|weeks?))+|0"),
+    "date": _full_match(r"\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])"),
+    "duration": _full_match(
+        r"-?([0-9]+(\.[0-9]+)?\s*(ns|us|µs|ms|s|m|h|d|w|hr|min|sec|days?|hours?|weeks?))+|0"
+    ),
     "byte": _is_base64,
     "ipv4": _is_address(4),
     "ipv6": _is_address(6),
-    "cidr": _is_network,
-    "uuid": _like(r"(?i)[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12}"),
-    "hostname": _like(r"(?i)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"),
-    "email": _like(r"[^@\s]+@[^@\s]+"),
+    "cidr": is_network,
+    "uuid": _full_match(r"(?i)[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12}"),
+    "hostname": _full_match(r"(?i)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"),
+    "email": _full_match(r"[^@\s]+@[^@\s]+"),
 }

@@ -1,6 +1,6 @@
-"""The row of a pod in a Table: how many containers are ready, and the one word that says how it is doing.
+"""The row of a pod in a Table: ready containers and the status word, with the rules of kubectl's printer.
 
-Fed by `api.tables`. What the word is in which case is the behaviour that kubectl users know.
+Used by `tables`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def pod_cells(pod: Unstructured, now: float) -> list[Any]:
 
 
 def pod_conditions(pod: Unstructured) -> list[Unstructured]:
-    """A finished pod's row is marked, so that kubectl can leave it out where it has always done so."""
+    """A finished pod's row is marked, so that kubectl can hide it."""
     phase = nested_value(pod, "status", "phase")
     if phase == "Succeeded":
         return [_completed("Succeeded", "The pod has completed successfully.")]
@@ -50,15 +50,15 @@ def _completed(reason: str, message: str) -> Unstructured:
 
 
 def _gates(spec: Unstructured, status: Unstructured) -> str:
-    gates = [each.get("conditionType") for each in spec.get("readinessGates") or ()]
+    gates = [item.get("conditionType") for item in spec.get("readinessGates") or ()]
     if not gates:
         return NONE
-    true = {each.get("type") for each in status.get("conditions") or () if each.get("status") == "True"}
+    true = {item.get("type") for item in status.get("conditions") or () if item.get("status") == "True"}
     return f"{sum(gate in true for gate in gates)}/{len(gates)}"
 
 
 class _Summary:
-    """Counts and the word, gathered while walking over the container statuses."""
+    """Counts and the status word, collected from the container statuses."""
 
     def __init__(self, pod: Unstructured, spec: Unstructured, status: Unstructured) -> None:
         self.restarts = 0
@@ -67,37 +67,37 @@ class _Summary:
         self.total = len(spec.get("containers") or ())
         self._status = status
         self.reason = status.get("reason") or status.get("phase") or ""
-        if any(_is(each, "PodScheduled", reason="SchedulingGated") for each in self._conditions()):
+        if any(_has(item, "PodScheduled", reason="SchedulingGated") for item in self._conditions()):
             self.reason = "SchedulingGated"
-        beside = {each.get("name"): _stays(each) for each in spec.get("initContainers") or ()}
-        self.total += sum(beside.values())
-        initializing = self._initialization(beside, len(spec.get("initContainers") or ()))
-        if not initializing or any(_is(each, "Initialized", status="True") for each in self._conditions()):
-            self._running(beside)
-        self._ending(pod, status)
+        sidecars = {item.get("name"): _is_sidecar(item) for item in spec.get("initContainers") or ()}
+        self.total += sum(sidecars.values())
+        initializing = self._count_init_containers(sidecars, len(spec.get("initContainers") or ()))
+        if not initializing or any(_has(item, "Initialized", status="True") for item in self._conditions()):
+            self._count_containers(sidecars)
+        self._apply_deletion(pod, status)
 
     def _conditions(self) -> list[Unstructured]:
         return self._status.get("conditions") or []
 
-    def _count(self, container: Unstructured) -> None:
+    def _count_restarts(self, container: Unstructured) -> None:
         self.restarts += container.get("restartCount", 0)
         finished = nested_value(container, "lastState", "terminated", "finishedAt")
         if finished and (self.restarted is None or finished > self.restarted):
             self.restarted = finished
 
-    def _initialization(self, beside: dict[Any, bool], count: int) -> bool:
-        """Whether the pod still initialises, and with which word."""
+    def _count_init_containers(self, sidecars: dict[Any, bool], count: int) -> bool:
+        """Whether the pod is still initializing; sets the status word if so."""
         for index, container in enumerate(self._status.get("initContainerStatuses") or ()):
-            self._count(container)
+            self._count_restarts(container)
             state = container.get("state") or {}
-            ended, waiting = state.get("terminated"), state.get("waiting") or {}
-            if ended is not None and ended.get("exitCode", 0) == 0:
+            terminated, waiting = state.get("terminated"), state.get("waiting") or {}
+            if terminated is not None and terminated.get("exitCode", 0) == 0:
                 continue
-            if beside.get(container.get("name")) and container.get("started"):
+            if sidecars.get(container.get("name")) and container.get("started"):
                 self.ready += bool(container.get("ready"))
                 continue
-            if ended is not None:
-                self.reason = "Init:" + _how_it_ended(ended)
+            if terminated is not None:
+                self.reason = "Init:" + _termination_reason(terminated)
             elif waiting.get("reason") not in (None, "", "PodInitializing"):
                 self.reason = "Init:" + waiting["reason"]
             else:
@@ -105,29 +105,29 @@ class _Summary:
             return True
         return False
 
-    def _running(self, beside: dict[Any, bool]) -> None:
+    def _count_containers(self, sidecars: dict[Any, bool]) -> None:
         self.restarts, self.restarted = 0, None
         for container in self._status.get("initContainerStatuses") or ():
-            if beside.get(container.get("name")):
-                self._count(container)
+            if sidecars.get(container.get("name")):
+                self._count_restarts(container)
         running, failed = False, ""
         for container in reversed(self._status.get("containerStatuses") or ()):
-            self._count(container)
+            self._count_restarts(container)
             state = container.get("state") or {}
-            ended = state.get("terminated")
+            terminated = state.get("terminated")
             if (state.get("waiting") or {}).get("reason"):
                 self.reason = state["waiting"]["reason"]
-            elif ended is not None:
-                self.reason = _how_it_ended(ended)
-                failed = self.reason if ended.get("exitCode", 0) else failed
+            elif terminated is not None:
+                self.reason = _termination_reason(terminated)
+                failed = self.reason if terminated.get("exitCode", 0) else failed
             elif container.get("ready") and state.get("running") is not None:
                 running = True
                 self.ready += 1
         if self.reason == "Completed":
-            ready = any(_is(each, "Ready", status="True") for each in self._conditions())
-            self.reason = _of_several(running, ready, failed)
+            ready = any(_has(condition, "Ready", status="True") for condition in self._conditions())
+            self.reason = _reason_with_completed(running, ready, failed)
 
-    def _ending(self, pod: Unstructured, status: Unstructured) -> None:
+    def _apply_deletion(self, pod: Unstructured, status: Unstructured) -> None:
         if not pod["metadata"].get("deletionTimestamp"):
             return
         if status.get("reason") == "NodeLost":
@@ -136,8 +136,8 @@ class _Summary:
             self.reason = "Terminating"
 
 
-def _of_several(running: bool, ready: bool, failed: str) -> str:
-    """One container is done: what that means for the pod depends on the others."""
+def _reason_with_completed(running: bool, ready: bool, failed: str) -> str:
+    """The status word if one container has completed, which depends on the others."""
     if running and ready:
         return "Running"
     if failed:
@@ -145,19 +145,19 @@ def _of_several(running: bool, ready: bool, failed: str) -> str:
     return "NotReady" if running else "Completed"
 
 
-def _how_it_ended(ended: Unstructured) -> str:
-    if ended.get("reason"):
-        return str(ended["reason"])
-    if ended.get("signal"):
-        return f"Signal:{ended['signal']}"
-    return f"ExitCode:{ended.get('exitCode', 0)}"
+def _termination_reason(terminated: Unstructured) -> str:
+    if terminated.get("reason"):
+        return str(terminated["reason"])
+    if terminated.get("signal"):
+        return f"Signal:{terminated['signal']}"
+    return f"ExitCode:{terminated.get('exitCode', 0)}"
 
 
-def _stays(container: Unstructured) -> bool:
+def _is_sidecar(container: Unstructured) -> bool:
     return container.get("restartPolicy") == "Always"
 
 
-def _is(condition: Unstructured, kind: str, *, status: str = "", reason: str = "") -> bool:
+def _has(condition: Unstructured, kind: str, *, status: str = "", reason: str = "") -> bool:
     return (
         condition.get("type") == kind
         and (not status or condition.get("status") == status)

@@ -1,6 +1,6 @@
-"""The rows of all kinds but pods in a Table: one function a kind, cells in the order of `table_columns`.
+"""The rows of all kinds but pods in a Table: one function per kind, cells in the order of the columns in `tables`.
 
-Fed by `api.tables` with an object and the time. What stands in the cells is what kubectl users know.
+Called with an object and the time. The content follows kubectl's printers.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ def age_of(obj: Unstructured, now: float) -> str:
 
 def _containers(spec: Unstructured) -> tuple[str, str]:
     containers = nested_value(spec, "template", "spec", "containers") or ()
-    names = ",".join(each.get("name", "") for each in containers)
-    return names, ",".join(each.get("image", "") for each in containers)
+    names = ",".join(container.get("name", "") for container in containers)
+    return names, ",".join(container.get("image", "") for container in containers)
 
 
 def labels_text(labels: Any) -> str:
@@ -39,16 +39,16 @@ def selector_text(selector: Any) -> str:
     if selector is None:
         return NONE
     terms = [(key, f"{key}={value}") for key, value in (selector.get("matchLabels") or {}).items()]
-    for each in selector.get("matchExpressions") or ():
-        key, operator = each.get("key", ""), each.get("operator")
-        values = ",".join(sorted(each.get("values") or ()))
-        shown = {
+    for expression in selector.get("matchExpressions") or ():
+        key, operator = expression.get("key", ""), expression.get("operator")
+        values = ",".join(sorted(expression.get("values") or ()))
+        text = {
             "In": f"{key} in ({values})",
             "NotIn": f"{key} notin ({values})",
             "DoesNotExist": f"!{key}",
         }.get(operator, key)
-        terms.append((key, shown))
-    return ",".join(shown for _, shown in sorted(terms)) or NONE
+        terms.append((key, text))
+    return ",".join(text for _, text in sorted(terms)) or NONE
 
 
 def replica_set(obj: Unstructured, now: float) -> Cells:
@@ -66,9 +66,9 @@ def replication_controller(obj: Unstructured, now: float) -> Cells:
 
 def ingress(obj: Unstructured, now: float) -> Cells:
     spec = obj["spec"]
-    hosts = [each["host"] for each in spec.get("rules") or () if each.get("host")]
-    given = nested_value(obj, "status", "loadBalancer", "ingress") or ()
-    addresses = sorted({each.get("ip") or each.get("hostname") or "" for each in given} - {""})
+    hosts = [item["host"] for item in spec.get("rules") or () if item.get("host")]
+    entries = nested_value(obj, "status", "loadBalancer", "ingress") or ()
+    addresses = sorted({item.get("ip") or item.get("hostname") or "" for item in entries} - {""})
     return [
         name_of(obj),
         spec.get("ingressClassName") or NONE,
@@ -104,7 +104,7 @@ def stateful_set(obj: Unstructured, now: float) -> Cells:
 
 def daemon_set(obj: Unstructured, now: float) -> Cells:
     spec, status = obj["spec"], obj.get("status") or {}
-    numbers = (
+    counts = (
         "desiredNumberScheduled",
         "currentNumberScheduled",
         "numberReady",
@@ -113,7 +113,7 @@ def daemon_set(obj: Unstructured, now: float) -> Cells:
     )
     return [
         name_of(obj),
-        *(status.get(each, 0) for each in numbers),
+        *(status.get(field, 0) for field in counts),
         labels_text(nested_value(spec, "template", "spec", "nodeSelector")),
         age_of(obj, now),
         *_containers(spec),
@@ -125,7 +125,7 @@ def job(obj: Unstructured, now: float) -> Cells:
     spec, status = obj["spec"], obj.get("status") or {}
     return [
         name_of(obj),
-        _job_word(obj, status),
+        _job_status(obj, status),
         _completions(spec, status),
         _job_duration(status, now),
         age_of(obj, now),
@@ -142,14 +142,14 @@ def _completions(spec: Unstructured, status: Unstructured) -> str:
 
 
 def _job_duration(status: Unstructured, now: float) -> str:
-    begun = seconds_since(status.get("startTime"), now)
-    if begun is None:
+    started = seconds_since(status.get("startTime"), now)
+    if started is None:
         return ""
     ended = seconds_since(status.get("completionTime"), now)
-    return human_duration(begun if ended is None else begun - ended)
+    return human_duration(started if ended is None else started - ended)
 
 
-_JOB_WORDS = (
+_JOB_STATUSES = (
     ("Complete", "Complete"),
     ("Failed", "Failed"),
     ("", "Terminating"),
@@ -159,18 +159,18 @@ _JOB_WORDS = (
 )
 
 
-def _job_word(obj: Unstructured, status: Unstructured) -> str:
-    true = {each.get("type") for each in status.get("conditions") or () if each.get("status") == "True"}
-    for condition, word in _JOB_WORDS:
+def _job_status(obj: Unstructured, status: Unstructured) -> str:
+    true = {item.get("type") for item in status.get("conditions") or () if item.get("status") == "True"}
+    for condition, status_word in _JOB_STATUSES:
         if condition in true or (not condition and obj["metadata"].get("deletionTimestamp")):
-            return word
+            return status_word
     return "Running"
 
 
 def cron_job(obj: Unstructured, now: float) -> Cells:
     spec, status = obj["spec"], obj.get("status") or {}
     last = status.get("lastScheduleTime")
-    inner = nested_value(spec, "jobTemplate", "spec") or {}
+    job_spec = nested_value(spec, "jobTemplate", "spec") or {}
     return [
         name_of(obj),
         spec.get("schedule", ""),
@@ -179,8 +179,8 @@ def cron_job(obj: Unstructured, now: float) -> Cells:
         len(status.get("active") or ()),
         age(last, now) if last else NONE,
         age_of(obj, now),
-        *_containers(inner),
-        selector_text(inner.get("selector")),
+        *_containers(job_spec),
+        selector_text(job_spec.get("selector")),
     ]
 
 
@@ -195,7 +195,7 @@ def pod_disruption_budget(obj: Unstructured, now: float) -> Cells:
 
 def service(obj: Unstructured, now: float) -> Cells:
     spec = obj["spec"]
-    ports = ",".join(_port(each) for each in spec.get("ports") or ()) or NONE
+    ports = ",".join(_port(port) for port in spec.get("ports") or ()) or NONE
     address = (spec.get("clusterIPs") or [NONE])[0]
     external = _external(obj, spec)
     return [
@@ -219,19 +219,19 @@ def _external(obj: Unstructured, spec: Unstructured) -> str:
     if kind == "ExternalName":
         return str(spec.get("externalName", ""))
     if kind == "LoadBalancer":
-        given = nested_value(obj, "status", "loadBalancer", "ingress") or ()
-        addresses = sorted({each.get("ip") or each.get("hostname") or "" for each in given} - {""})
+        entries = nested_value(obj, "status", "loadBalancer", "ingress") or ()
+        addresses = sorted({item.get("ip") or item.get("hostname") or "" for item in entries} - {""})
         return ",".join([*addresses, *own]) or "<pending>"
     return ",".join(own) or NONE
 
 
 def endpoints(obj: Unstructured, now: float) -> Cells:
-    shown: list[str] = []
+    targets: list[str] = []
     for subset in obj.get("subsets") or ():
-        addresses = [each.get("ip", "") for each in subset.get("addresses") or ()]
+        addresses = [address.get("ip", "") for address in subset.get("addresses") or ()]
         ports = subset.get("ports") or ()
-        shown += [f"{ip}:{port['port']}" for port in ports for ip in addresses] if ports else addresses
-    return [name_of(obj), _first_three(shown), age_of(obj, now)]
+        targets += [f"{ip}:{port['port']}" for port in ports for ip in addresses] if ports else addresses
+    return [name_of(obj), _first_three(targets), age_of(obj, now)]
 
 
 def _first_three(values: list[str], none: str = NONE) -> str:
@@ -242,8 +242,8 @@ def _first_three(values: list[str], none: str = NONE) -> str:
 
 
 def endpoint_slice(obj: Unstructured, now: float) -> Cells:
-    ports = [str(each["port"]) if each.get("port") else "*" for each in obj.get("ports") or ()]
-    addresses = [ip for each in obj.get("endpoints") or () for ip in each.get("addresses") or ()]
+    ports = [str(item["port"]) if item.get("port") else "*" for item in obj.get("ports") or ()]
+    addresses = [ip for item in obj.get("endpoints") or () for ip in item.get("addresses") or ()]
     return [
         name_of(obj),
         obj.get("addressType", ""),
@@ -264,7 +264,7 @@ def node(obj: Unstructured, now: float) -> Cells:
         kernel += f" ({info['architecture']})"
     return [
         name_of(obj),
-        _node_word(obj, status),
+        _node_status(obj, status),
         _roles(obj["metadata"].get("labels") or {}),
         age_of(obj, now),
         info.get("kubeletVersion", ""),
@@ -276,11 +276,11 @@ def node(obj: Unstructured, now: float) -> Cells:
     ]
 
 
-def _node_word(obj: Unstructured, status: Unstructured) -> str:
+def _node_status(obj: Unstructured, status: Unstructured) -> str:
     words = ["Unknown"]
-    for each in status.get("conditions") or ():
-        if each.get("type") == "Ready":
-            words = ["Ready" if each.get("status") == "True" else "NotReady"]
+    for condition in status.get("conditions") or ():
+        if condition.get("type") == "Ready":
+            words = ["Ready" if condition.get("status") == "True" else "NotReady"]
     if nested_value(obj, "spec", "unschedulable"):
         words.append("SchedulingDisabled")
     return ",".join(words)
@@ -293,7 +293,7 @@ def _roles(labels: Unstructured) -> str:
 
 
 def _address(status: Unstructured, kind: str) -> str:
-    return next((each["address"] for each in status.get("addresses") or () if each.get("type") == kind), NONE)
+    return next((item["address"] for item in status.get("addresses") or () if item.get("type") == kind), NONE)
 
 
 def event(obj: Unstructured, now: float) -> Cells:
@@ -364,7 +364,7 @@ def lease(obj: Unstructured, now: float) -> Cells:
 
 def controller_revision(obj: Unstructured, now: float) -> Cells:
     owners = obj["metadata"].get("ownerReferences") or ()
-    owner = next((each for each in owners if each.get("controller")), None)
+    owner = next((reference for reference in owners if reference.get("controller")), None)
     controller = NONE
     if owner is not None:
         group = owner["apiVersion"].rpartition("/")[0]
@@ -379,10 +379,10 @@ def role_binding(obj: Unstructured, now: float) -> Cells:
 
 
 def _subjects(subjects: Any, kind: str) -> list[str]:
-    found = [each for each in subjects if each.get("kind") == kind]
+    found = [subject for subject in subjects if subject.get("kind") == kind]
     if kind == "ServiceAccount":
-        return [f"{each.get('namespace', '')}/{each.get('name', '')}" for each in found]
-    return [each.get("name", "") for each in found]
+        return [f"{subject.get('namespace', '')}/{subject.get('name', '')}" for subject in found]
+    return [subject.get("name", "") for subject in found]
 
 
 def scale(obj: Unstructured, now: float) -> Cells:
@@ -390,5 +390,5 @@ def scale(obj: Unstructured, now: float) -> Cells:
 
 
 def default_row(obj: Unstructured, now: float) -> Cells:
-    """Kinds without columns of their own: a name, and since when."""
+    """Kinds without columns of their own: name and creation time."""
     return [name_of(obj), obj["metadata"].get("creationTimestamp")]

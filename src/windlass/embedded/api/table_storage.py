@@ -1,6 +1,6 @@
 """The rows of storage kinds in a Table, cells in the order of the columns in `tables`.
 
-Fed by `api.tables` with an object and the time. What stands in the cells is what kubectl users know.
+Called with an object and the time. The content follows kubectl's printers.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ def _modes(modes: Any) -> str:
 
 
 def _phase(obj: Unstructured) -> str:
-    gone = obj["metadata"].get("deletionTimestamp")
-    return "Terminating" if gone else str(nested_value(obj, "status", "phase") or "")
+    deletion_timestamp = obj["metadata"].get("deletionTimestamp")
+    return "Terminating" if deletion_timestamp else str(nested_value(obj, "status", "phase") or "")
 
 
 def volume(obj: Unstructured, now: float) -> Cells:
@@ -98,7 +98,7 @@ def csi_driver(obj: Unstructured, now: float) -> Cells:
         spec.get("attachRequired", True),
         spec.get("podInfoOnMount", False),
         spec.get("storageCapacity", False),
-        "<unset>" if tokens is None else ",".join(each.get("audience", "") for each in tokens),
+        "<unset>" if tokens is None else ",".join(request.get("audience", "") for request in tokens),
         spec.get("requiresRepublish", False),
         ",".join(spec.get("volumeLifecycleModes") or ()) or NONE,
         age_of(obj, now),

@@ -1,7 +1,7 @@
-"""Tables: the answer that `kubectl get` asks for, with the columns that its users know, also those of `-o wide`.
+"""Tables: the response of `kubectl get`, with kubectl's columns, including those of `-o wide`.
 
-Fed by `api.machinery` with objects as they are stored and the time. A custom kind brings its columns along
-(`api.custom`). Columns of priority 1 are shown by `-o wide` only; the client leaves them out, not we.
+`machinery` passes stored objects and the time. A custom kind has its own columns (`custom_kind`). Columns of
+priority 1 are for `-o wide`; the client filters them.
 """
 
 from __future__ import annotations
@@ -21,8 +21,6 @@ Cells = Callable[[Unstructured, float], list[Any]]
 
 
 class Column(msgspec.Struct, frozen=True):
-    """One column of a Table."""
-
     name: str
     type: str = "string"
     format: str = ""
@@ -34,7 +32,7 @@ class Column(msgspec.Struct, frozen=True):
             "name": self.name,
             "type": self.type,
             "format": self.format,
-            "description": self.description or _WORDS.get(self.name, ""),
+            "description": self.description or _DESCRIPTIONS.get(self.name, ""),
             "priority": self.priority,
         }
 
@@ -46,13 +44,13 @@ class Columns(msgspec.Struct, frozen=True):
     cells: Cells
 
 
-_WORDS = {
+_DESCRIPTIONS = {
     "Name": "The object's name, unique among its kind in its namespace.",
-    "Age": "How long ago the object was made.",
-    "Created At": "When the object was made.",
+    "Age": "How long ago the object was created.",
+    "Created At": "When the object was created.",
     "Ready": "How many are ready, of how many.",
-    "Status": "How it is doing, in one word.",
-    "Restarts": "How often its containers were started anew, and when last.",
+    "Status": "Its state in one word.",
+    "Restarts": "How often its containers were restarted, and when last.",
     "Node": "The node that it runs on.",
     "IP": "Its address.",
     "Containers": "Names of the containers in the template.",
@@ -67,13 +65,13 @@ _WORDS = {
 
 
 def _columns(text: str) -> tuple[Column, ...]:
-    """From `Name|Ready|IP+|Count#`: a plus for `-o wide`, a hash for numbers, an exclamation mark for booleans."""
-    made = []
+    """Parses `Name|Ready|IP+|Count#`: a plus for `-o wide`, a hash for numbers, an exclamation mark for booleans."""
+    columns = []
     for part in text.split("|"):
         kind = "integer" if "#" in part else "boolean" if "!" in part else "string"
         name = part.rstrip("+#!")
-        made.append(Column(name, kind, "name" if name == "Name" else "", int("+" in part)))
-    return tuple(made)
+        columns.append(Column(name, kind, "name" if name == "Name" else "", int("+" in part)))
+    return tuple(columns)
 
 
 _TEMPLATE = "Containers+|Images+|Selector+"
@@ -82,8 +80,8 @@ _RBAC = "rbac.authorization.k8s.io"
 _BINDING = Columns(_columns("Name|Role|Age|Users+|Groups+|ServiceAccounts+"), rows.role_binding)
 _EVENT = Columns(
     tuple(
-        Column(each.name, each.type, each.format, each.priority)
-        for each in _columns(
+        Column(column.name, column.type, column.format, column.priority)
+        for column in _columns(
             "Last Seen|Type|Reason|Object|Subobject+|Source+|Message|First Seen+|Count+|Name+"
         )
     ),
@@ -194,23 +192,23 @@ def table(
     include: str = "Metadata",
     headers: bool = True,
 ) -> Unstructured:
-    """A `meta.k8s.io/v1` Table. `include`: what a row carries besides its cells (None, Metadata or Object)."""
+    """A `meta.k8s.io/v1` Table. `include`: what a row has besides its cells (None, Metadata or Object)."""
     chosen = columns or _BUILT_IN.get((kind.group, kind.kind), _PLAIN)
-    marks = pod_conditions if (kind.group, kind.kind) == ("", "Pod") else None
-    made = []
+    row_conditions = pod_conditions if (kind.group, kind.kind) == ("", "Pod") else None
+    table_rows = []
     for obj in objs:
         row: Unstructured = {"cells": chosen.cells(obj, now)}
-        conditions = marks(obj) if marks is not None else None
+        conditions = row_conditions(obj) if row_conditions is not None else None
         if conditions:
             row["conditions"] = conditions
         row["object"] = _included(obj, include)
-        made.append(row)
+        table_rows.append(row)
     return {
         "kind": "Table",
         "apiVersion": "meta.k8s.io/v1",
         "metadata": list_meta or {},
-        "columnDefinitions": [each.definition() for each in chosen.columns] if headers else None,
-        "rows": made,
+        "columnDefinitions": [column.definition() for column in chosen.columns] if headers else None,
+        "rows": table_rows,
     }
 
 

@@ -1,6 +1,7 @@
-"""Times of the API: RFC 3339, written back in UTC, with whole seconds (`time`) or six digits (`microtime`).
+"""Timestamps of the API: RFC 3339 in UTC, with whole seconds (`Time`) or six digits (`MicroTime`); ages as in
+kubectl.
 
-Fed by `api.decode`. The usual form passes untouched; anything else is read and written anew.
+Used by `decode` and the tables. The usual form is returned unchanged; other forms are parsed and formatted again.
 """
 
 from __future__ import annotations
@@ -14,37 +15,37 @@ _ANY = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d+))?(Z|[+-]\d\d:\d\d
 
 
 class InvalidTimestamp(ValueError):
-    """With the API server's words for it."""
+    """With the API server's message."""
 
 
 def canonical_time(text: str) -> str:
-    """To the second."""
+    """With a resolution of seconds."""
     return text if _USUAL.fullmatch(text) else _utc(text).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def canonical_micro_time(text: str) -> str:
-    """To the microsecond, which must be written out: six digits, no more and no fewer."""
+    """With a resolution of microseconds; the input must have exactly six digits."""
     if _USUAL_MICRO.fullmatch(text):
         return text
     match = _ANY.fullmatch(text)
     if match is None or len(match[2] or "") != 6:
-        raise InvalidTimestamp(_words(text, ".000000"))
+        raise InvalidTimestamp(_error_message(text, ".000000"))
     return _utc(text).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def _utc(text: str) -> datetime:
     match = _ANY.fullmatch(text)
     if match is None:
-        raise InvalidTimestamp(_words(text))
-    whole, fraction, zone = match.groups()
+        raise InvalidTimestamp(_error_message(text))
+    seconds_text, fraction, zone = match.groups()
     try:
-        moment = datetime.fromisoformat(whole + ("+00:00" if zone == "Z" else zone)).astimezone(UTC)
+        parsed = datetime.fromisoformat(seconds_text + ("+00:00" if zone == "Z" else zone)).astimezone(UTC)
     except (ValueError, OverflowError):
-        raise InvalidTimestamp(_words(text)) from None
-    return moment + timedelta(microseconds=int((fraction or "0").ljust(6, "0")[:6]))
+        raise InvalidTimestamp(_error_message(text)) from None
+    return parsed + timedelta(microseconds=int((fraction or "0").ljust(6, "0")[:6]))
 
 
-def _words(text: str, fraction: str = "") -> str:
+def _error_message(text: str, fraction: str = "") -> str:
     found = re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d", text)
     rest, wanted = (text[found.end() :], fraction or "Z07:00") if found else (text, "2006")
     return (
@@ -53,7 +54,7 @@ def _words(text: str, fraction: str = "") -> str:
 
 
 def seconds_since(text: str | None, now: float) -> float | None:
-    """How long ago a time of the API was; `now` in seconds since 1970."""
+    """Seconds since a timestamp of the API; `now` is in seconds since 1970."""
     if not text:
         return None
     try:
@@ -63,13 +64,13 @@ def seconds_since(text: str | None, now: float) -> float | None:
 
 
 def age(text: str | None, now: float) -> str:
-    """How long ago, as kubectl writes it; `<unknown>` where nobody knows."""
-    passed = seconds_since(text, now)
-    return "<unknown>" if passed is None else human_duration(passed)
+    """How long ago, as kubectl writes it; `<unknown>` without a valid timestamp."""
+    seconds = seconds_since(text, now)
+    return "<unknown>" if seconds is None else human_duration(seconds)
 
 
 def human_duration(duration: float) -> str:
-    """A duration in at most two units, the coarser the longer it is: 90s, 5m30s, 3h5m, 4d2h, 300d."""
+    """A duration in at most two units, coarser if it is longer: 90s, 5m30s, 3h5m, 4d2h, 300d."""
     seconds = int(duration)
     if seconds < 0:
         return "0s" if seconds >= -1 else "<invalid>"
@@ -77,13 +78,13 @@ def human_duration(duration: float) -> str:
         return f"{seconds}s"
     minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
     if minutes < 180:
-        return _two(minutes, "m", seconds % 60, "s", minutes < 10)
+        return _two_units(minutes, "m", seconds % 60, "s", minutes < 10)
     if hours < 48:
-        return _two(hours, "h", minutes % 60, "m", hours < 8)
+        return _two_units(hours, "h", minutes % 60, "m", hours < 8)
     if days < 730:
-        return _two(days, "d", hours % 24, "h", hours < 24 * 8)
-    return _two(days // 365, "y", days % 365, "d", days < 365 * 8)
+        return _two_units(days, "d", hours % 24, "h", hours < 24 * 8)
+    return _two_units(days // 365, "y", days % 365, "d", days < 365 * 8)
 
 
-def _two(large: int, unit: str, small: int, small_unit: str, precise: bool) -> str:
+def _two_units(large: int, unit: str, small: int, small_unit: str, precise: bool) -> str:
     return f"{large}{unit}{small}{small_unit}" if precise and small else f"{large}{unit}"

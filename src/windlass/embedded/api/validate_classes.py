@@ -1,6 +1,6 @@
-"""Checks of the classes that pods name: PriorityClass and RuntimeClass.
+"""Validation of PriorityClass and RuntimeClass.
 
-Fed by `api.validation` with decoded, defaulted trees. The wording is the Kubernetes API's (Apache-2.0).
+Called by `validation` with decoded, defaulted objects. Messages are the Kubernetes API's (Apache-2.0).
 """
 
 from __future__ import annotations

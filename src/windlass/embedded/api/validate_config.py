@@ -1,6 +1,6 @@
-"""Checks of ConfigMaps and Secrets.
+"""Validation of ConfigMaps and Secrets.
 
-Fed by `api.validation` with decoded, defaulted trees. The wording is the Kubernetes API's (Apache-2.0).
+Called by `validation` with decoded, defaulted objects. Messages are the Kubernetes API's (Apache-2.0).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from windlass.embedded.api.errors import FieldError, invalid, required, too_long
 from windlass.embedded.api.names import config_key_problems
 from windlass.model.unstructured import Unstructured
 
-_MOST_DATA = 1024 * 1024
+_MAX_DATA_BYTES = 1024 * 1024
 
 
 def config_map_errors(obj: Unstructured) -> Iterator[FieldError]:
@@ -22,11 +22,11 @@ def config_map_errors(obj: Unstructured) -> Iterator[FieldError]:
                 yield invalid(f"{field}[{key}]", key, problem)
             if field == "data" and key in binary:
                 yield invalid(f"data[{key}]", key, "duplicate of key present in binaryData")
-    total = sum(len(each.encode()) for each in data.values()) + sum(
-        len(each) * 3 // 4 for each in binary.values()
+    total = sum(len(value.encode()) for value in data.values()) + sum(
+        len(value) * 3 // 4 for value in binary.values()
     )
-    if total > _MOST_DATA:
-        yield too_long("[]", _MOST_DATA)
+    if total > _MAX_DATA_BYTES:
+        yield too_long("[]", _MAX_DATA_BYTES)
 
 
 _SECRET_KEYS = {
@@ -42,8 +42,8 @@ def secret_errors(obj: Unstructured) -> Iterator[FieldError]:
     for key in data:
         for problem in config_key_problems(key):
             yield invalid(f"data[{key}]", key, problem)
-    if sum(len(each) * 3 // 4 for each in data.values()) > _MOST_DATA:
-        yield too_long("data", _MOST_DATA)
+    if sum(len(value) * 3 // 4 for value in data.values()) > _MAX_DATA_BYTES:
+        yield too_long("data", _MAX_DATA_BYTES)
     for key in _SECRET_KEYS.get(obj.get("type", ""), ()):
         if key not in data:
             yield required(f"data[{key}]")

@@ -1,4 +1,4 @@
-"""Checks of metadata and of selectors inside specs. Fed by `api.validation` with decoded trees."""
+"""Validation of metadata and of selectors inside specs. Called by `validation` and the other `validate_` modules."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _NAMES: dict[tuple[str, str], Callable[[str], list[str]]] = {
 
 
 def metadata_errors(kind: Kind, metadata: Unstructured) -> Iterator[FieldError]:
-    """Everything about metadata that must hold on every write."""
+    """Everything that must hold on every write."""
     yield from _name_errors(kind, metadata)
     labels = metadata.get("labels")
     if labels:
@@ -79,8 +79,8 @@ def _finalizer_errors(names: list[str], path: str) -> Iterator[FieldError]:
             yield invalid(path, name, problem)
     for index, name in enumerate(names):
         if "/" not in name and name not in _STANDARD_FINALIZERS:
-            what = "name is neither a standard finalizer name nor is it fully qualified"
-            yield invalid(f"{path}[{index}]", name, what)
+            detail = "name is neither a standard finalizer name nor is it fully qualified"
+            yield invalid(f"{path}[{index}]", name, detail)
 
 
 def _owner_errors(owners: list[Unstructured]) -> Iterator[FieldError]:
@@ -91,7 +91,7 @@ def _owner_errors(owners: list[Unstructured]) -> Iterator[FieldError]:
         for name in ("kind", "name", "uid"):
             if not owner.get(name):
                 yield invalid(f"{path}.{name}", "", "must not be empty")
-    controllers = [each.get("name") for each in owners if each.get("controller")]
+    controllers = [owner.get("name") for owner in owners if owner.get("controller")]
     if len(controllers) > 1:
         yield invalid(
             path,
@@ -105,12 +105,12 @@ def _owner_errors(owners: list[Unstructured]) -> Iterator[FieldError]:
 
 
 def selector_errors(selector: Unstructured | None, path: str) -> Iterator[FieldError]:
-    """Of a LabelSelector."""
+    """Validates a LabelSelector."""
     if not selector:
         return
     yield from label_errors(selector.get("matchLabels") or {}, f"{path}.matchLabels")
-    for index, each in enumerate(selector.get("matchExpressions") or ()):
-        yield from expression_errors(each, f"{path}.matchExpressions[{index}]")
+    for index, expression in enumerate(selector.get("matchExpressions") or ()):
+        yield from expression_errors(expression, f"{path}.matchExpressions[{index}]")
 
 
 def expression_errors(expression: Unstructured, path: str) -> Iterator[FieldError]:
@@ -138,11 +138,11 @@ def forbidden_values(path: str) -> FieldError:
     )
 
 
-# ---- small words for the others
+# ---- helper for the other modules
 
 
-def minimum_errors(tree: Unstructured, name: str, path: str, least: int = 0) -> Iterator[FieldError]:
-    """A number that must not be below another."""
+def minimum_errors(tree: Unstructured, name: str, path: str, minimum: int = 0) -> Iterator[FieldError]:
+    """A number that must not be below a minimum."""
     value = tree.get(name)
-    if value is not None and value < least:
-        yield invalid(f"{path}.{name}", value, f"must be greater than or equal to {least}")
+    if value is not None and value < minimum:
+        yield invalid(f"{path}.{name}", value, f"must be greater than or equal to {minimum}")

@@ -1,6 +1,6 @@
-"""Checks of Services, Endpoints, EndpointSlices, Ingresses and NetworkPolicies.
+"""Validation of Services, Endpoints, EndpointSlices, Ingresses and NetworkPolicies.
 
-Fed by `api.validation` with decoded, defaulted trees. The wording is the Kubernetes API's (Apache-2.0).
+Called by `validation` with decoded, defaulted objects. Messages are the Kubernetes API's (Apache-2.0).
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ def endpoints_errors(obj: Unstructured) -> Iterator[FieldError]:
         path = f"subsets[{index}]"
         if not subset.get("addresses") and not subset.get("notReadyAddresses"):
             yield required(path, "must specify `addresses` or `notReadyAddresses`")
-        for listed in ("addresses", "notReadyAddresses"):
-            for number, address in enumerate(subset.get(listed) or ()):
+        for field in ("addresses", "notReadyAddresses"):
+            for number, address in enumerate(subset.get(field) or ()):
                 if not is_address(address.get("ip", "")):
-                    yield invalid(f"{path}.{listed}[{number}].ip", address.get("ip", ""), ADDRESS_MESSAGE)
-                    yield invalid(f"{path}.{listed}[{number}].ip", address.get("ip", ""), _ADDRESS)
+                    yield invalid(f"{path}.{field}[{number}].ip", address.get("ip", ""), ADDRESS_MESSAGE)
+                    yield invalid(f"{path}.{field}[{number}].ip", address.get("ip", ""), _ADDRESS)
         for number, port in enumerate(subset.get("ports") or ()):
             if not 1 <= port.get("port", 0) <= 65535:
                 yield invalid(f"{path}.ports[{number}].port", port.get("port", 0), PORT_RANGE_MESSAGE)
@@ -61,10 +61,10 @@ def endpoint_slice_errors(obj: Unstructured) -> Iterator[FieldError]:
 def network_policy_errors(obj: Unstructured) -> Iterator[FieldError]:
     spec = obj["spec"]
     yield from selector_errors(spec.get("podSelector"), "spec.podSelector")
-    for way in ("ingress", "egress"):
-        for index, rule in enumerate(spec.get(way) or ()):
+    for direction in ("ingress", "egress"):
+        for index, rule in enumerate(spec.get(direction) or ()):
             for number, port in enumerate(rule.get("ports") or ()):
-                yield from _policy_port_errors(port, f"spec.{way}[{index}].ports[{number}]")
+                yield from _policy_port_errors(port, f"spec.{direction}[{index}].ports[{number}]")
     for index, kind in enumerate(spec.get("policyTypes") or ()):
         if kind not in ("Ingress", "Egress"):
             yield unsupported(f"spec.policyTypes[{index}]", kind, ("Ingress", "Egress"))
@@ -91,35 +91,35 @@ def ingress_errors(obj: Unstructured) -> Iterator[FieldError]:
         if host and not host.startswith("*."):
             for problem in dns_subdomain_problems(host):
                 yield invalid(f"spec.rules[{index}].host", host, problem)
-        where = f"spec.rules[{index}].http.paths"
+        paths_path = f"spec.rules[{index}].http.paths"
         if http is not None and not http.get("paths"):
-            yield required(where)
+            yield required(paths_path)
         for number, path in enumerate((http or {}).get("paths") or ()):
-            yield from _ingress_path_errors(path, f"{where}[{number}]")
+            yield from _ingress_path_errors(path, f"{paths_path}[{number}]")
 
 
-def _ingress_path_errors(path: Unstructured, where: str) -> Iterator[FieldError]:
+def _ingress_path_errors(path: Unstructured, field_path: str) -> Iterator[FieldError]:
     kind = path.get("pathType")
     if not kind:
-        yield required(f"{where}.pathType", "pathType must be specified")
+        yield required(f"{field_path}.pathType", "pathType must be specified")
     elif kind not in _PATH_TYPES:
-        yield unsupported(f"{where}.pathType", kind, _PATH_TYPES)
+        yield unsupported(f"{field_path}.pathType", kind, _PATH_TYPES)
     elif kind != "ImplementationSpecific" and not path.get("path", "").startswith("/"):
-        yield invalid(f"{where}.path", path.get("path", ""), "must be an absolute path")
-    yield from _backend_errors(path.get("backend") or {}, f"{where}.backend")
+        yield invalid(f"{field_path}.path", path.get("path", ""), "must be an absolute path")
+    yield from _backend_errors(path.get("backend") or {}, f"{field_path}.backend")
 
 
-def _backend_errors(backend: Unstructured, where: str) -> Iterator[FieldError]:
+def _backend_errors(backend: Unstructured, path: str) -> Iterator[FieldError]:
     service: Any = backend.get("service")
     if service is None:
         if backend.get("resource") is None:
-            yield invalid(where, "", "resource or service backend is required")
+            yield invalid(path, "", "resource or service backend is required")
         return
     if not service.get("name"):
-        yield required(f"{where}.service.name")
+        yield required(f"{path}.service.name")
     port = service.get("port") or {}
     if not port.get("name") and not port.get("number"):
-        yield required(where, "port name or number is required")
+        yield required(path, "port name or number is required")
 
 
 _SERVICE_TYPES = ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort")

@@ -1,15 +1,15 @@
-"""Checks of Nodes, and of the Leases by which they and others show that they live.
+"""Validation of Nodes and Leases.
 
-Fed by `api.validation` with decoded, defaulted trees. The wording is the Kubernetes API's (Apache-2.0).
+Called by `validation` with decoded, defaulted objects. Messages are the Kubernetes API's (Apache-2.0).
 """
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Iterator
 
 from windlass.embedded.api.errors import FieldError, duplicate, invalid, required, unsupported
 from windlass.embedded.api.names import label_key_problems, label_value_problems
+from windlass.embedded.api.structural_schema import is_network
 from windlass.embedded.api.validate_resources import quantity_errors
 from windlass.embedded.api.validate_scheduling import EFFECTS
 from windlass.model.unstructured import Unstructured
@@ -38,18 +38,10 @@ def node_errors(obj: Unstructured) -> Iterator[FieldError]:
         for name, value in (status.get(field) or {}).items():
             yield from quantity_errors(name, value, f"status.{field}.{name}")
     cidr = obj["spec"].get("podCIDR")
-    if cidr and not _is_network(cidr):
+    if cidr and not is_network(cidr):
         yield invalid(
             "spec.podCIDRs[0]", cidr, "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"
         )
-
-
-def _is_network(text: str) -> bool:
-    try:
-        ipaddress.ip_network(text, strict=False)
-    except ValueError:
-        return False
-    return "/" in text
 
 
 def lease_errors(obj: Unstructured) -> Iterator[FieldError]:

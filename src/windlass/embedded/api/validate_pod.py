@@ -1,7 +1,8 @@
-"""Checks of pod specs, alone and in templates. Fed by `api.validation` with decoded, defaulted trees.
+"""Validation of pod specs, of pods and of templates: containers, volumes and resources.
 
-Containers, volumes and resources; where a pod may go is in `check_placement`. The wording is the Kubernetes API's
-(Apache-2.0), and is compared with a real API server's in `tests/embedded/api/test_against_kubernetes.py`.
+Called by `validation` and `validate_workloads` with decoded, defaulted objects; scheduling fields are in
+`validate_scheduling`. Messages are the Kubernetes API's (Apache-2.0), compared with a real API server's in
+`tests/embedded/api/test_against_kubernetes.py`.
 """
 
 from __future__ import annotations
@@ -47,7 +48,6 @@ _FIELD_PATHS = {
 
 
 def pod_spec_errors(spec: Unstructured, path: str = "spec") -> Iterator[FieldError]:
-    """Everything about a pod spec."""
     volumes = yield from _volumes_errors(spec.get("volumes") or [], f"{path}.volumes")
     yield from _containers_errors(spec, path, volumes)
     if spec.get("restartPolicy") not in _RESTART:
@@ -74,23 +74,23 @@ def _containers_errors(spec: Unstructured, path: str, volumes: set[str]) -> Iter
     if not spec["containers"]:
         yield required(f"{path}.containers")
     seen: set[str] = set()
-    for listed in ("containers", "initContainers"):
-        for index, container in enumerate(spec.get(listed) or ()):
-            where = f"{path}.{listed}[{index}]"
+    for field in ("containers", "initContainers"):
+        for index, container in enumerate(spec.get(field) or ()):
+            container_path = f"{path}.{field}[{index}]"
             name = container.get("name")
             if not name:
-                yield required(f"{where}.name")
+                yield required(f"{container_path}.name")
             elif name in seen:
-                yield duplicate(f"{where}.name", name)
+                yield duplicate(f"{container_path}.name", name)
             else:
                 for problem in dns_label_problems(name):
-                    yield invalid(f"{where}.name", name, problem)
+                    yield invalid(f"{container_path}.name", name, problem)
             seen.add(name)
-            yield from _container_errors(container, where, volumes, bool(spec.get("hostNetwork")))
+            yield from _container_errors(container, container_path, volumes, bool(spec.get("hostNetwork")))
 
 
 def _container_errors(
-    container: Unstructured, path: str, volumes: set[str], host: bool
+    container: Unstructured, path: str, volumes: set[str], host_network: bool
 ) -> Iterator[FieldError]:
     image = container.get("image", "")
     if not image:
@@ -104,7 +104,7 @@ def _container_errors(
         if container.get(name) not in known:
             yield unsupported(f"{path}.{name}", container.get(name, ""), known)
     if "ports" in container:
-        yield from _ports_errors(container["ports"], f"{path}.ports", host)
+        yield from _ports_errors(container["ports"], f"{path}.ports", host_network)
     for index, variable in enumerate(container.get("env", ())):
         yield from _variable_errors(variable, f"{path}.env[{index}]")
     mounts = container.get("volumeMounts")
@@ -119,7 +119,7 @@ def _container_errors(
     yield from requirement_errors(container["resources"], f"{path}.resources")
 
 
-def _ports_errors(ports: list[Unstructured], path: str, host: bool) -> Iterator[FieldError]:
+def _ports_errors(ports: list[Unstructured], path: str, host_network: bool) -> Iterator[FieldError]:
     names: set[str] = set()
     for index, port in enumerate(ports):
         where = f"{path}[{index}]"
@@ -130,17 +130,15 @@ def _ports_errors(ports: list[Unstructured], path: str, host: bool) -> Iterator[
             if name in names:
                 yield duplicate(f"{where}.name", name)
             names.add(name)
-        number, outside = port.get("containerPort", 0), port.get("hostPort", 0)
+        number, outer = port.get("containerPort", 0), port.get("hostPort", 0)
         if number == 0:
             yield required(f"{where}.containerPort")
         elif not 1 <= number <= 65535:
             yield invalid(f"{where}.containerPort", number, _PORTS)
-        if outside and not 1 <= outside <= 65535:
-            yield invalid(f"{where}.hostPort", outside, _PORTS)
-        elif host and outside and outside != number:
-            yield invalid(
-                f"{where}.hostPort", outside, "must match `containerPort` when `hostNetwork` is true"
-            )
+        if outer and not 1 <= outer <= 65535:
+            yield invalid(f"{where}.hostPort", outer, _PORTS)
+        elif host_network and outer and outer != number:
+            yield invalid(f"{where}.hostPort", outer, "must match `containerPort` when `hostNetwork` is true")
         if port.get("protocol") not in _PROTOCOLS:
             yield unsupported(f"{where}.protocol", port.get("protocol", ""), _PROTOCOLS)
 
@@ -157,14 +155,14 @@ def _variable_errors(variable: Unstructured, path: str) -> Iterator[FieldError]:
     if variable.get("value"):
         yield invalid(f"{path}.valueFrom", "", "may not be specified when `value` is not empty")
         return
-    given = [each for each in source if source[each] is not None]
-    if not given:
+    sources = [field for field in source if source[field] is not None]
+    if not sources:
         yield invalid(
             f"{path}.valueFrom",
             "",
             "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`",
         )
-    elif len(given) > 1:
+    elif len(sources) > 1:
         yield invalid(f"{path}.valueFrom", "", "may not have more than one field specified at a time")
     yield from _source_errors(source, f"{path}.valueFrom")
 
@@ -194,18 +192,18 @@ def _source_errors(source: Unstructured, path: str) -> Iterator[FieldError]:
 
 
 def _mounts_errors(mounts: list[Unstructured], path: str, volumes: set[str]) -> Iterator[FieldError]:
-    taken: set[str] = set()
+    mounted_paths: set[str] = set()
     for index, mount in enumerate(mounts):
-        where, name, target = f"{path}[{index}]", mount.get("name", ""), mount.get("mountPath", "")
+        mount_path, name, target = f"{path}[{index}]", mount.get("name", ""), mount.get("mountPath", "")
         if not name:
-            yield required(f"{where}.name")
+            yield required(f"{mount_path}.name")
         elif name not in volumes:
-            yield not_found_field(f"{where}.name", name)
+            yield not_found_field(f"{mount_path}.name", name)
         if not target:
-            yield required(f"{where}.mountPath")
-        if target in taken:
-            yield invalid(f"{where}.mountPath", target, "must be unique")
-        taken.add(target)
+            yield required(f"{mount_path}.mountPath")
+        if target in mounted_paths:
+            yield invalid(f"{mount_path}.mountPath", target, "must be unique")
+        mounted_paths.add(target)
 
 
 def _probe_errors(probe: Unstructured, path: str, which: str) -> Iterator[FieldError]:
@@ -254,7 +252,7 @@ def _handler_errors(action: Unstructured, path: str, name: str) -> Iterator[Fiel
 
 # ---- volumes
 
-_NEEDED = {
+_REQUIRED_FIELDS = {
     "hostPath": ("path",),
     "persistentVolumeClaim": ("claimName",),
     "secret": ("secretName",),
@@ -268,15 +266,15 @@ def _volumes_errors(volumes: list[Unstructured], path: str) -> Generator[FieldEr
     """Returns the names of the volumes, for the mounts."""
     names: set[str] = set()
     for index, volume in enumerate(volumes):
-        where, name = f"{path}[{index}]", volume.get("name", "")
-        yield from _volume_source_errors(volume, where)
+        volume_path, name = f"{path}[{index}]", volume.get("name", "")
+        yield from _volume_source_errors(volume, volume_path)
         if not name:
-            yield required(f"{where}.name")
+            yield required(f"{volume_path}.name")
         else:
             for problem in dns_label_problems(name):
-                yield invalid(f"{where}.name", name, problem)
+                yield invalid(f"{volume_path}.name", name, problem)
         if name in names:
-            yield duplicate(f"{where}.name", name)
+            yield duplicate(f"{volume_path}.name", name)
         names.add(name)
     return names
 
@@ -286,9 +284,9 @@ def _volume_source_errors(volume: Unstructured, path: str) -> Iterator[FieldErro
     for extra in sources[1:]:
         yield forbidden_field(f"{path}.{extra}", "may not specify more than 1 volume type")
     for name in sources[:1]:
-        for needed in _NEEDED.get(name, ()):
-            if not volume[name].get(needed):
-                yield required(f"{path}.{name}.{needed}")
+        for field in _REQUIRED_FIELDS.get(name, ()):
+            if not volume[name].get(field):
+                yield required(f"{path}.{name}.{field}")
         if name == "nfs" and not volume[name].get("path", "").startswith("/"):
             yield invalid(f"{path}.nfs.path", volume[name].get("path", ""), "must be an absolute path")
         if name == "downwardAPI":
@@ -297,6 +295,6 @@ def _volume_source_errors(volume: Unstructured, path: str) -> Iterator[FieldErro
                     yield required(f"{path}.downwardAPI.path")
         if name in ("configMap", "secret"):
             for index, item in enumerate(volume[name].get("items") or ()):
-                for needed in ("key", "path"):
-                    if not item.get(needed):
-                        yield required(f"{path}.{name}.items[{index}].{needed}")
+                for field in ("key", "path"):
+                    if not item.get(field):
+                        yield required(f"{path}.{name}.items[{index}].{field}")

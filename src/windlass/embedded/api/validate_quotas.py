@@ -1,6 +1,6 @@
-"""Checks of ResourceQuotas and LimitRanges; what they do to others is `api.quota` and `api.limits`.
+"""Validation of ResourceQuotas and LimitRanges; their effect is in `resource_quota` and `limit_range`.
 
-Fed by `api.validation` with decoded, defaulted trees. The wording is the Kubernetes API's (Apache-2.0).
+Called by `validation` with decoded, defaulted objects. Messages are the Kubernetes API's (Apache-2.0).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _SCOPES = {
     "CrossNamespacePodAffinity",
     "VolumeAttributesClass",
 }
-_OF_PODS = {
+_POD_RESOURCES = {
     name for name in _QUOTA_NAMES if name.startswith(("requests.", "limits.", "cpu", "memory", "ephemeral"))
 }
 
@@ -69,7 +69,7 @@ def quota_errors(obj: Unstructured) -> Iterator[FieldError]:
     if any(scope not in _SCOPES for scope in scopes):
         yield invalid("spec.scopes", scopes, "unsupported scope")
     elif scopes and any(
-        name not in _OF_PODS | {"pods"} and "/" not in name for name in spec.get("hard") or {}
+        name not in _POD_RESOURCES | {"pods"} and "/" not in name for name in spec.get("hard") or {}
     ):
         yield invalid("spec.scopes", scopes, "unsupported scope applied to resource")
 
@@ -84,13 +84,13 @@ def _scope_selector_errors(spec: Unstructured) -> Iterator[FieldError]:
             yield invalid(f"{path}.operator", operator, _ONLY_EXISTS)
         if operator in ("In", "NotIn"):
             if not values:
-                what = "must be at least one value when `operator` is 'In' or 'NotIn' for scope selector"
-                yield required(f"{path}.values", what)
+                detail = "must be at least one value when `operator` is 'In' or 'NotIn' for scope selector"
+                yield required(f"{path}.values", detail)
         elif operator not in ("Exists", "DoesNotExist"):
             yield invalid(f"{path}.operator", operator, "not a valid selector operator")
         elif values:
-            what = "must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector"
-            yield invalid(f"{path}.values", values, what)
+            detail = "must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector"
+            yield invalid(f"{path}.values", values, detail)
 
 
 _ONLY_EXISTS = (
@@ -121,28 +121,31 @@ def _limit_item_errors(item: Unstructured, path: str) -> Iterator[FieldError]:
             if item.get(name):
                 yield forbidden_field(f"{path}.{name}", "may not be specified when `type` is 'Pod'")
     if item.get("type") == "PersistentVolumeClaim" and not item.get("min") and not item.get("max"):
-        what = "either minimum or maximum storage value is required, but neither was provided"
-        yield required(f"{path}.limits", what)
-    least, most = item.get("min") or {}, item.get("max") or {}
+        detail = "either minimum or maximum storage value is required, but neither was provided"
+        yield required(f"{path}.limits", detail)
+    minimum, maximum = item.get("min") or {}, item.get("max") or {}
     default, request = item.get("default") or {}, item.get("defaultRequest") or {}
-    for name in sorted({*least, *most, *default, *request}):
-        low, high = least.get(name), most.get(name)
+    for name in sorted({*minimum, *maximum, *default, *request}):
+        low, high = minimum.get(name), maximum.get(name)
         limit, asked = default.get(name), request.get(name)
-        yield from _ordered(f"{path}.min[{name}]", low, low, "min", high, "max")
+        yield from _order(f"{path}.min[{name}]", low, low, "min", high, "max")
         if asked:
-            yield from _ordered(f"{path}.defaultRequest[{name}]", asked, low, "min", asked, "default request")
-            yield from _ordered(
-                f"{path}.defaultRequest[{name}]", asked, asked, "default request", high, "max"
-            )
-            yield from _ordered(
-                f"{path}.defaultRequest[{name}]", asked, asked, "default request", limit, "default limit"
+            yield from _order(f"{path}.defaultRequest[{name}]", asked, low, "min", asked, "default request")
+            yield from _order(f"{path}.defaultRequest[{name}]", asked, asked, "default request", high, "max")
+            yield from _order(
+                f"{path}.defaultRequest[{name}]",
+                asked,
+                asked,
+                "default request",
+                limit,
+                "default limit",
             )
         if limit:
-            yield from _ordered(f"{path}.default[{name}]", low, low, "min", limit, "default")
-            yield from _ordered(f"{path}.default[{name}]", high, limit, "default", high, "max")
+            yield from _order(f"{path}.default[{name}]", low, low, "min", limit, "default")
+            yield from _order(f"{path}.default[{name}]", high, limit, "default", high, "max")
 
 
-def _ordered(
+def _order(
     path: str, shown: str | None, low: str | None, low_name: str, high: str | None, high_name: str
 ) -> Iterator[FieldError]:
     if low is not None and high is not None and quantity_value(low) > quantity_value(high):

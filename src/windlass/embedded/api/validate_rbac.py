@@ -1,6 +1,6 @@
-"""Checks of roles and of who gets them. They are kept, and nobody asks them: whoever has the token may do everything.
+"""Validation of roles and bindings. They are stored but not enforced: whoever has the token may do everything.
 
-Fed by `api.validation` with decoded, defaulted trees. The wording is the Kubernetes API's (Apache-2.0).
+Called by `validation` with decoded, defaulted objects. Messages are the Kubernetes API's (Apache-2.0).
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ def role_errors(obj: Unstructured) -> Iterator[FieldError]:
             yield required(f"{path}.verbs", "verbs must contain at least one value")
         if rule.get("nonResourceURLs"):
             if rule.get("resources") or rule.get("apiGroups") or rule.get("resourceNames"):
-                what = "rules cannot apply to both regular resources and non-resource URLs"
-                yield invalid(f"{path}.nonResourceURLs", rule["nonResourceURLs"], what)
+                detail = "rules cannot apply to both regular resources and non-resource URLs"
+                yield invalid(f"{path}.nonResourceURLs", rule["nonResourceURLs"], detail)
             continue
         if not rule.get("apiGroups"):
             yield required(f"{path}.apiGroups", "resource rules must supply at least one api group")
@@ -39,12 +39,12 @@ def binding_errors(obj: Unstructured) -> Iterator[FieldError]:
     if not role.get("name"):
         yield required("roleRef.name")
     known = ("ServiceAccount", "User", "Group")
-    everywhere = obj["kind"] == "ClusterRoleBinding"
+    is_cluster_scoped = obj["kind"] == "ClusterRoleBinding"
     for index, subject in enumerate(obj.get("subjects") or ()):
         path = f"subjects[{index}]"
         if not subject.get("name"):
             yield required(f"{path}.name")
         if subject.get("kind") not in known:
             yield unsupported(f"{path}.kind", subject.get("kind", ""), known)
-        elif everywhere and subject["kind"] == "ServiceAccount" and not subject.get("namespace"):
+        elif is_cluster_scoped and subject["kind"] == "ServiceAccount" and not subject.get("namespace"):
             yield required(f"{path}.namespace")

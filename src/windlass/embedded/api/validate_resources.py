@@ -1,6 +1,7 @@
-"""Checks of resource lists: names, quantities, and requests against limits. `must be an integer` is said here.
+"""Validation of resource lists: names, quantities, and requests against limits.
 
-Fed by the checks of pods, nodes, quotas and limit ranges with decoded trees, whose quantities are canonical strings.
+Called by the checks of pods, nodes, quotas and limit ranges with decoded objects, whose quantities are canonical
+strings.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _INTEGERS = {"pods", "services", "replicationcontrollers", "resourcequotas", "se
 
 @lru_cache(maxsize=1 << 12)
 def is_extended(name: str) -> bool:
-    """A device or another thing that is counted in whole pieces, such as `nvidia.com/gpu`."""
+    """A device or another resource that is counted in whole units, such as `nvidia.com/gpu`."""
     if "/" not in name or "kubernetes.io/" in name or name.startswith("requests."):
         return False
     return not label_key_problems(f"requests.{name}")
@@ -37,20 +38,20 @@ def overcommittable(name: str) -> bool:
 
 
 def requirement_errors(resources: Unstructured, path: str) -> Iterator[FieldError]:
-    """Of a container's `resources`."""
+    """Validates a container's `resources`."""
     limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
     if limits:
         for name, value in limits.items():
             yield from _container_resource_errors(name, value, f"{path}.limits[{name}]")
     for name, value in requests.items():
         yield from _container_resource_errors(name, value, f"{path}.requests[{name}]")
-        yield from _against_limit(name, value, limits, path)
+        yield from _limit_errors(name, value, limits, path)
     huge = any(name.startswith("hugepages-") for name in (*limits, *requests))
     if huge and not ({"cpu", "memory"} & (limits.keys() | requests.keys())):
         yield forbidden_field(path, "HugePages require cpu or memory")
 
 
-def _against_limit(name: str, value: str, limits: Mapping[str, str], path: str) -> Iterator[FieldError]:
+def _limit_errors(name: str, value: str, limits: Mapping[str, str], path: str) -> Iterator[FieldError]:
     limit = limits.get(name)
     if limit is None:
         if not overcommittable(name):
@@ -90,7 +91,7 @@ def _container_name_problems(name: str) -> tuple[str, ...]:
 
 
 def quantity_errors(name: str, value: str, path: str) -> Iterator[FieldError]:
-    """No negative ones, and whole ones where pieces are counted."""
+    """Not negative, and an integer for countable resources."""
     if value.startswith("-"):
         yield invalid(path, value, "must be greater than or equal to 0")
     if (

@@ -1,6 +1,7 @@
-"""Checks of what a pod says about where it may go: tolerations, node selectors, affinity, spread, gates.
+"""Validation of a pod's scheduling fields: tolerations, node selectors, affinity, topology spread, scheduling
+gates.
 
-Fed by `check_pod`. The wording is the Kubernetes API's (Apache-2.0).
+Called by `validate_pod`. Messages are the Kubernetes API's (Apache-2.0).
 """
 
 from __future__ import annotations
@@ -67,24 +68,24 @@ def _toleration_errors(toleration: Unstructured, path: str) -> Iterator[FieldErr
 def _affinity_errors(affinity: Unstructured, path: str) -> Iterator[FieldError]:
     node = affinity.get("nodeAffinity") or {}
     if _REQUIRED in node:
-        where = f"{path}.nodeAffinity.{_REQUIRED}.nodeSelectorTerms"
+        term_path = f"{path}.nodeAffinity.{_REQUIRED}.nodeSelectorTerms"
         terms = node[_REQUIRED].get("nodeSelectorTerms") or []
         if not terms:
-            yield required(where, "must have at least one node selector term")
+            yield required(term_path, "must have at least one node selector term")
         for index, term in enumerate(terms):
-            yield from node_term_errors(term, f"{where}[{index}]")
-    for index, each in enumerate(node.get(_PREFERRED) or ()):
-        where = f"{path}.nodeAffinity.{_PREFERRED}[{index}]"
-        yield from _weight_errors(each, where)
-        yield from node_term_errors(each.get("preference") or {}, f"{where}.preference")
+            yield from node_term_errors(term, f"{term_path}[{index}]")
+    for index, weighted in enumerate(node.get(_PREFERRED) or ()):
+        term_path = f"{path}.nodeAffinity.{_PREFERRED}[{index}]"
+        yield from _weight_errors(weighted, term_path)
+        yield from node_term_errors(weighted.get("preference") or {}, f"{term_path}.preference")
     for name in ("podAffinity", "podAntiAffinity"):
-        both = affinity.get(name) or {}
-        for index, term in enumerate(both.get(_REQUIRED) or ()):
+        affinity_terms = affinity.get(name) or {}
+        for index, term in enumerate(affinity_terms.get(_REQUIRED) or ()):
             yield from _pod_term_errors(term, f"{path}.{name}.{_REQUIRED}[{index}]")
-        for index, each in enumerate(both.get(_PREFERRED) or ()):
-            where = f"{path}.{name}.{_PREFERRED}[{index}]"
-            yield from _weight_errors(each, where)
-            yield from _pod_term_errors(each.get("podAffinityTerm") or {}, f"{where}.podAffinityTerm")
+        for index, weighted in enumerate(affinity_terms.get(_PREFERRED) or ()):
+            term_path = f"{path}.{name}.{_PREFERRED}[{index}]"
+            yield from _weight_errors(weighted, term_path)
+            yield from _pod_term_errors(weighted.get("podAffinityTerm") or {}, f"{term_path}.podAffinityTerm")
 
 
 def _weight_errors(term: Unstructured, path: str) -> Iterator[FieldError]:
@@ -93,12 +94,14 @@ def _weight_errors(term: Unstructured, path: str) -> Iterator[FieldError]:
 
 
 def node_term_errors(term: Unstructured, path: str) -> Iterator[FieldError]:
-    for index, each in enumerate(term.get("matchExpressions") or ()):
-        yield from _node_expression_errors(each, f"{path}.matchExpressions[{index}]")
-    for index, each in enumerate(term.get("matchFields") or ()):
-        if each.get("key") != "metadata.name":
+    for index, expression in enumerate(term.get("matchExpressions") or ()):
+        yield from _node_expression_errors(expression, f"{path}.matchExpressions[{index}]")
+    for index, expression in enumerate(term.get("matchFields") or ()):
+        if expression.get("key") != "metadata.name":
             yield invalid(
-                f"{path}.matchFields[{index}].key", each.get("key", ""), "not a valid field selector key"
+                f"{path}.matchFields[{index}].key",
+                expression.get("key", ""),
+                "not a valid field selector key",
             )
 
 

@@ -1,6 +1,6 @@
-"""What may not change: pods after they are made, a Job's template, selectors, classes, immutable configuration.
+"""Validation of updates: immutable fields of pods, Job templates, selectors, classes and immutable configuration.
 
-Fed by `api.validation` with the new and the old tree. The wording is the Kubernetes API's (Apache-2.0).
+Called by `validation` with the new and the old object. Messages are the Kubernetes API's (Apache-2.0).
 """
 
 from __future__ import annotations
@@ -39,57 +39,58 @@ _CLAIM_RULE = (
 
 
 def immutable_field_errors(new: Unstructured, old: Unstructured, *names: str) -> Iterator[FieldError]:
-    """One field that stays what it is."""
     value, before = nested_value(new, *names), nested_value(old, *names)
     if value != before:
         yield invalid(".".join(names), value, "field is immutable")
 
 
 def pod_update_errors(new: Unstructured, old: Unstructured) -> Iterator[FieldError]:
-    mine, before = new["spec"], old["spec"]
-    if mine == before:
+    spec, before = new["spec"], old["spec"]
+    if spec == before:
         return
-    yield from _deadline_errors(mine, before)
-    yield from _toleration_errors(mine, before)
-    yield from _gate_errors(mine, before)
-    allowed = _with_allowed_changes(mine, before)
+    yield from _deadline_errors(spec, before)
+    yield from _toleration_errors(spec, before)
+    yield from _gate_errors(spec, before)
+    allowed = _with_allowed_changes(spec, before)
     if allowed != before:
         yield forbidden_field("spec", f"{_POD_RULE}\n{_difference(before, allowed)}")
 
 
-def _with_allowed_changes(mine: Unstructured, before: Unstructured) -> Unstructured:
-    """The new spec with everything taken back that may change."""
-    made = dict(mine)
-    for listed in ("containers", "initContainers"):
-        if len(mine.get(listed) or ()) == len(before.get(listed) or ()):
-            pairs = zip(mine.get(listed) or (), before.get(listed) or (), strict=True)
-            if listed in mine:
-                made[listed] = [{**a, "image": b["image"]} if "image" in b else a for a, b in pairs]
+def _with_allowed_changes(spec: Unstructured, before: Unstructured) -> Unstructured:
+    """The new spec with every allowed change undone."""
+    reverted = dict(spec)
+    for field in ("containers", "initContainers"):
+        if len(spec.get(field) or ()) == len(before.get(field) or ()):
+            pairs = zip(spec.get(field) or (), before.get(field) or (), strict=True)
+            if field in spec:
+                reverted[field] = [
+                    {**new, "image": old["image"]} if "image" in old else new for new, old in pairs
+                ]
     names = ["activeDeadlineSeconds", "tolerations", "schedulingGates"]
-    if before.get("terminationGracePeriodSeconds", 0) < 0 and mine.get("terminationGracePeriodSeconds") == 1:
+    if before.get("terminationGracePeriodSeconds", 0) < 0 and spec.get("terminationGracePeriodSeconds") == 1:
         names.append("terminationGracePeriodSeconds")
     if before.get("schedulingGates"):
-        # A pod that is held back may still be steered; the API allows it to become more selective.
+        # The API allows a gated pod to become more selective.
         names.append("nodeSelector")
-        if nested_value(mine, "affinity", "nodeAffinity") != nested_value(before, "affinity", "nodeAffinity"):
+        if nested_value(spec, "affinity", "nodeAffinity") != nested_value(before, "affinity", "nodeAffinity"):
             names.append("affinity")
     for name in names:
         if name in before:
-            made[name] = before[name]
+            reverted[name] = before[name]
         else:
-            made.pop(name, None)
-    return made
+            reverted.pop(name, None)
+    return reverted
 
 
 def _difference(before: Unstructured, after: Unstructured) -> str:
-    """A few lines that show what is different."""
-    old, new = (json.dumps(each, indent=1, sort_keys=True).splitlines() for each in (before, after))
+    """A short diff for the message."""
+    old, new = (json.dumps(spec, indent=1, sort_keys=True).splitlines() for spec in (before, after))
     lines = list(difflib.unified_diff(old, new, lineterm="", n=3))[2:]
     return "\n".join(lines) + "\n"
 
 
-def _deadline_errors(mine: Unstructured, before: Unstructured) -> Iterator[FieldError]:
-    new, old = mine.get("activeDeadlineSeconds"), before.get("activeDeadlineSeconds")
+def _deadline_errors(spec: Unstructured, old_spec: Unstructured) -> Iterator[FieldError]:
+    new, old = spec.get("activeDeadlineSeconds"), old_spec.get("activeDeadlineSeconds")
     if old is not None and new is None:
         message = "must not update from a positive integer to nil value"
         yield invalid("spec.activeDeadlineSeconds", None, message)
@@ -97,19 +98,19 @@ def _deadline_errors(mine: Unstructured, before: Unstructured) -> Iterator[Field
         yield invalid("spec.activeDeadlineSeconds", new, "must be less than or equal to previous value")
 
 
-def _toleration_errors(mine: Unstructured, before: Unstructured) -> Iterator[FieldError]:
+def _toleration_errors(spec: Unstructured, old_spec: Unstructured) -> Iterator[FieldError]:
     def identity(toleration: Unstructured) -> Unstructured:
         return {key: value for key, value in toleration.items() if key != "tolerationSeconds"}
 
-    kept = [identity(each) for each in mine.get("tolerations") or ()]
-    if any(identity(each) not in kept for each in before.get("tolerations") or ()):
+    kept = [identity(item) for item in spec.get("tolerations") or ()]
+    if any(identity(item) not in kept for item in old_spec.get("tolerations") or ()):
         message = "existing toleration can not be modified except its tolerationSeconds"
         yield forbidden_field("spec.tolerations", message)
 
 
-def _gate_errors(mine: Unstructured, before: Unstructured) -> Iterator[FieldError]:
-    known = {each["name"] for each in before.get("schedulingGates") or ()}
-    for index, gate in enumerate(mine.get("schedulingGates") or ()):
+def _gate_errors(spec: Unstructured, old_spec: Unstructured) -> Iterator[FieldError]:
+    known = {old_gate["name"] for old_gate in old_spec.get("schedulingGates") or ()}
+    for index, gate in enumerate(spec.get("schedulingGates") or ()):
         if gate["name"] not in known:
             message = f"only deletion is allowed, but found new scheduling gate '{gate['name']}'"
             yield forbidden_field(f"spec.schedulingGates[{index}].name", message)
@@ -119,39 +120,39 @@ _SCHEDULING = ("nodeSelector", "affinity", "tolerations", "schedulingGates")
 
 
 def job_update_errors(new: Unstructured, old: Unstructured) -> Iterator[FieldError]:
-    """The template may still be steered while the Job is suspended and has not begun."""
-    mine, before = new["spec"], old["spec"]
-    indexed = mine.get("completionMode") == "Indexed" and mine.get("completions") == mine.get("parallelism")
+    """Scheduling fields of the template may change while the Job is suspended and has not started."""
+    spec, old_spec = new["spec"], old["spec"]
+    indexed = spec.get("completionMode") == "Indexed" and spec.get("completions") == spec.get("parallelism")
     if not indexed:
         yield from immutable_field_errors(new, old, "spec", "completions")
     yield from immutable_field_errors(new, old, "spec", "selector")
-    if mine.get("template") != before.get("template"):
-        steerable = before.get("suspend") and not nested_value(old, "status", "startTime")
-        template = deep_copy(mine["template"])
-        if steerable or (before.get("suspend") and not nested_value(old, "status", "active")):
-            _take_back(template, before["template"])
-        if template != before["template"]:
-            yield invalid("spec.template", mine["template"], "field is immutable")
+    if spec.get("template") != old_spec.get("template"):
+        not_started = old_spec.get("suspend") and not nested_value(old, "status", "startTime")
+        template = deep_copy(spec["template"])
+        if not_started or (old_spec.get("suspend") and not nested_value(old, "status", "active")):
+            _restore_scheduling_fields(template, old_spec["template"])
+        if template != old_spec["template"]:
+            yield invalid("spec.template", spec["template"], "field is immutable")
     yield from immutable_field_errors(new, old, "spec", "completionMode")
     for name in ("podFailurePolicy", "backoffLimitPerIndex", "managedBy", "successPolicy"):
         yield from immutable_field_errors(new, old, "spec", name)
 
 
-def _take_back(template: Unstructured, before: Unstructured) -> None:
+def _restore_scheduling_fields(template: Unstructured, old_template: Unstructured) -> None:
     for name in _SCHEDULING:
-        _restore(template["spec"], before["spec"], name)
-    for listed in ("containers", "initContainers"):
-        pairs = zip(template["spec"].get(listed) or (), before["spec"].get(listed) or (), strict=False)
-        for container, earlier in pairs:
-            _restore(container, earlier, "resources")
-    metadata, earlier = template.setdefault("metadata", {}), before.get("metadata") or {}
+        _restore(template["spec"], old_template["spec"], name)
+    for field in ("containers", "initContainers"):
+        pairs = zip(template["spec"].get(field) or (), old_template["spec"].get(field) or (), strict=False)
+        for container, old in pairs:
+            _restore(container, old, "resources")
+    metadata, old = template.setdefault("metadata", {}), old_template.get("metadata") or {}
     for name in ("labels", "annotations"):
-        _restore(metadata, earlier, name)
+        _restore(metadata, old, name)
 
 
-def _restore(tree: Unstructured, before: Unstructured, name: str) -> None:
-    if name in before:
-        tree[name] = deep_copy(before[name])
+def _restore(tree: Unstructured, source: Unstructured, name: str) -> None:
+    if name in source:
+        tree[name] = deep_copy(source[name])
     else:
         tree.pop(name, None)
 
@@ -161,15 +162,15 @@ def selector_update_errors(new: Unstructured, old: Unstructured) -> Iterator[Fie
 
 
 def stateful_set_update_errors(new: Unstructured, old: Unstructured) -> Iterator[FieldError]:
-    def fixed(spec: Unstructured) -> Unstructured:
+    def immutable_fields(spec: Unstructured) -> Unstructured:
         return {key: value for key, value in spec.items() if key not in _STATEFUL_CHANGEABLE}
 
-    if fixed(new["spec"]) != fixed(old["spec"]):
+    if immutable_fields(new["spec"]) != immutable_fields(old["spec"]):
         yield forbidden_field("spec", _STATEFUL_RULE)
 
 
 def data_update_errors(new: Unstructured, old: Unstructured) -> Iterator[FieldError]:
-    """ConfigMaps and Secrets that have said that they never change."""
+    """ConfigMaps and Secrets that are marked as immutable."""
     rule = "field is immutable when `immutable` is set"
     if old.get("immutable"):
         if not new.get("immutable"):
@@ -185,10 +186,10 @@ def secret_update_errors(new: Unstructured, old: Unstructured) -> Iterator[Field
 
 
 def service_update_errors(new: Unstructured, old: Unstructured) -> Iterator[FieldError]:
-    mine, before = new["spec"], old["spec"]
-    both = mine.get("type") != "ExternalName" and before.get("type") != "ExternalName"
-    if both and before.get("clusterIP") and mine.get("clusterIP") != before["clusterIP"]:
-        yield invalid("spec.clusterIPs[0]", [mine.get("clusterIP")], "may not change once set")
+    spec, old_spec = new["spec"], old["spec"]
+    have_cluster_ip = spec.get("type") != "ExternalName" and old_spec.get("type") != "ExternalName"
+    if have_cluster_ip and old_spec.get("clusterIP") and spec.get("clusterIP") != old_spec["clusterIP"]:
+        yield invalid("spec.clusterIPs[0]", [spec.get("clusterIP")], "may not change once set")
 
 
 def priority_class_update_errors(new: Unstructured, old: Unstructured) -> Iterator[FieldError]:
@@ -213,13 +214,13 @@ quota_update_errors = _fixed_fields(("spec", "scopes"))
 
 
 def claim_update_errors(new: Unstructured, old: Unstructured) -> Iterator[FieldError]:
-    mine, before = deep_copy(new["spec"]), old["spec"]
-    if not before.get("volumeName"):
-        _restore(mine, before, "volumeName")
+    spec, old_spec = deep_copy(new["spec"]), old["spec"]
+    if not old_spec.get("volumeName"):
+        _restore(spec, old_spec, "volumeName")
     if nested_value(old, "status", "phase") == "Bound":
-        _restore(mine, before, "resources")
-    if mine != before:
-        yield forbidden_field("spec", f"{_CLAIM_RULE}\n{_difference(before, mine)}")
+        _restore(spec, old_spec, "resources")
+    if spec != old_spec:
+        yield forbidden_field("spec", f"{_CLAIM_RULE}\n{_difference(old_spec, spec)}")
 
 
 def binding_update_errors(new: Unstructured, old: Unstructured) -> Iterator[FieldError]:
@@ -231,8 +232,8 @@ def binding_update_errors(new: Unstructured, old: Unstructured) -> Iterator[Fiel
 
 def node_update_errors(new: Unstructured, old: Unstructured) -> Iterator[FieldError]:
     for name, field in (("podCIDR", "podCIDRs"), ("providerID", "providerID")):
-        before = old["spec"].get(name)
-        if before and new["spec"].get(name) != before:
+        old_value = old["spec"].get(name)
+        if old_value and new["spec"].get(name) != old_value:
             yield forbidden_field(
                 f"spec.{field}", f'node updates may not change {name} except from "" to valid'
             )

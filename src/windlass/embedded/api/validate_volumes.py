@@ -1,6 +1,6 @@
-"""Checks of volumes and claims, of the classes they are made by, and of what attaches them.
+"""Validation of volumes, claims, storage classes, CSI nodes and volume attachments.
 
-Fed by `api.validation` with decoded, defaulted trees. The wording is the Kubernetes API's (Apache-2.0).
+Called by `validation` with decoded, defaulted objects. Messages are the Kubernetes API's (Apache-2.0).
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ def claim_errors(obj: Unstructured) -> Iterator[FieldError]:
 
 
 def claim_spec_errors(spec: Unstructured, path: str) -> Iterator[FieldError]:
-    """Also of the claims in a StatefulSet."""
+    """Also for the claim templates of a StatefulSet."""
     modes = spec.get("accessModes") or []
     if not modes:
         yield required(f"{path}.accessModes", "at least 1 access mode is required")
     for mode in modes:
         if mode not in _MODES:
             yield unsupported(f"{path}.accessModes", mode, _MODES)
-    asked = ((spec.get("resources") or {}).get("requests") or {}).get("storage")
-    if asked is None:
+    requested = ((spec.get("resources") or {}).get("requests") or {}).get("storage")
+    if requested is None:
         yield required(f"{path}.resources[storage]")
-    elif quantity_value(asked) <= 0:
-        yield invalid(f"{path}.resources[storage]", asked, "must be greater than zero")
+    elif quantity_value(requested) <= 0:
+        yield invalid(f"{path}.resources[storage]", requested, "must be greater than zero")
     yield from _storage_errors(spec, path)
 
 
@@ -63,7 +63,7 @@ _VOLUME_FIELDS = {
     "volumeMode",
 }
 _RECLAIM = ("Delete", "Recycle", "Retain")
-_NEEDED = {
+_REQUIRED_FIELDS = {
     "hostPath": ("path",),
     "local": ("path",),
     "nfs": ("server", "path"),
@@ -100,7 +100,7 @@ def _volume_source_errors(spec: Unstructured) -> Iterator[FieldError]:
     for extra in sources[1:]:
         yield forbidden_field(f"spec.{extra}", "may not specify more than 1 volume type")
     for name in sources[:1]:
-        for field in _NEEDED.get(name, ()):
+        for field in _REQUIRED_FIELDS.get(name, ()):
             if not spec[name].get(field):
                 yield required(f"spec.{name}.{field}")
         if name == "nfs" and not spec[name].get("path", "").startswith("/"):
@@ -110,13 +110,13 @@ def _volume_source_errors(spec: Unstructured) -> Iterator[FieldError]:
 
 
 def _volume_affinity_errors(affinity: Unstructured, path: str) -> Iterator[FieldError]:
-    wanted = affinity.get("required")
-    if wanted is None:
+    required_terms = affinity.get("required")
+    if required_terms is None:
         yield required(path, "must specify required node constraints")
         return
-    if not wanted.get("nodeSelectorTerms"):
+    if not required_terms.get("nodeSelectorTerms"):
         yield required(f"{path}.nodeSelectorTerms", "must have at least one node selector term")
-    for index, term in enumerate(wanted.get("nodeSelectorTerms") or ()):
+    for index, term in enumerate(required_terms.get("nodeSelectorTerms") or ()):
         yield from node_term_errors(term, f"{path}.nodeSelectorTerms[{index}]")
 
 

@@ -1,6 +1,6 @@
-"""Checks of Deployments, ReplicaSets, DaemonSets, StatefulSets, Jobs and CronJobs.
+"""Validation of Deployments, ReplicaSets, DaemonSets, StatefulSets, Jobs, CronJobs and PodDisruptionBudgets.
 
-Fed by `api.validation` with decoded, defaulted trees. The wording is the Kubernetes API's (Apache-2.0).
+Called by `validation` with decoded, defaulted objects. Messages are the Kubernetes API's (Apache-2.0).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _MISMATCH = "`selector` does not match template `labels`"
 
 
 def template_errors(template: Unstructured, path: str) -> Iterator[FieldError]:
-    """A pod template by itself."""
+    """Validates a pod template."""
     metadata = template.get("metadata") or {}
     yield from label_errors(metadata.get("labels") or {}, f"{path}.labels")
     yield from annotation_errors(metadata.get("annotations") or {}, f"{path}.annotations")
@@ -42,22 +42,22 @@ def _labels(spec: Unstructured) -> Any:
     return (spec["template"].get("metadata") or {}).get("labels")
 
 
-def _selects(spec: Unstructured, empty: str, needed: bool = True) -> Iterator[FieldError]:
-    """The selector, as far as it stands alone."""
+def _selector_errors(spec: Unstructured, if_empty: str, is_required: bool = True) -> Iterator[FieldError]:
+    """The selector itself."""
     selector = spec.get("selector")
     if selector is None:
-        if needed:
+        if is_required:
             yield required("spec.selector")
         return
-    wrong = list(selector_errors(selector, "spec.selector"))
-    yield from wrong
+    errors = list(selector_errors(selector, "spec.selector"))
+    yield from errors
     if not selector.get("matchLabels") and not selector.get("matchExpressions"):
-        yield invalid("spec.selector", selector, empty)
-    elif wrong:
+        yield invalid("spec.selector", selector, if_empty)
+    elif errors:
         yield invalid("spec.selector", selector, "invalid label selector")
 
 
-def _matches_template(spec: Unstructured) -> Iterator[FieldError]:
+def _template_label_errors(spec: Unstructured) -> Iterator[FieldError]:
     selector, labels = spec.get("selector"), _labels(spec)
     if selector is not None and list(selector_errors(selector, "")):
         return
@@ -65,17 +65,17 @@ def _matches_template(spec: Unstructured) -> Iterator[FieldError]:
         yield invalid("spec.template.metadata.labels", labels, _MISMATCH)
 
 
-def _long_running(spec: Unstructured) -> Iterator[FieldError]:
-    """Pods that are kept running always restart and have no deadline."""
-    yield from _matches_template(spec)
+def _long_running_errors(spec: Unstructured) -> Iterator[FieldError]:
+    """Pods that are kept running must always restart and have no deadline."""
+    yield from _template_label_errors(spec)
     yield from template_errors(spec["template"], "spec.template")
-    inner = spec["template"]["spec"]
-    if inner.get("restartPolicy") not in ("Always", None) and inner["restartPolicy"] in (
+    pod_spec = spec["template"]["spec"]
+    if pod_spec.get("restartPolicy") not in ("Always", None) and pod_spec["restartPolicy"] in (
         "Never",
         "OnFailure",
     ):
-        yield unsupported("spec.template.spec.restartPolicy", inner["restartPolicy"], ("Always",))
-    if inner.get("activeDeadlineSeconds") is not None:
+        yield unsupported("spec.template.spec.restartPolicy", pod_spec["restartPolicy"], ("Always",))
+    if pod_spec.get("activeDeadlineSeconds") is not None:
         yield forbidden_field(
             "spec.template.spec.activeDeadlineSeconds",
             "activeDeadlineSeconds in ReplicaSet is not Supported",
@@ -85,8 +85,8 @@ def _long_running(spec: Unstructured) -> Iterator[FieldError]:
 def deployment_errors(obj: Unstructured) -> Iterator[FieldError]:
     spec = obj["spec"]
     yield from minimum_errors(spec, "replicas", "spec")
-    yield from _selects(spec, "empty selector is invalid for deployment")
-    yield from _long_running(spec)
+    yield from _selector_errors(spec, "empty selector is invalid for deployment")
+    yield from _long_running_errors(spec)
     yield from _strategy_errors(spec["strategy"])
     yield from minimum_errors(spec, "minReadySeconds", "spec")
     yield from minimum_errors(spec, "revisionHistoryLimit", "spec")
@@ -124,13 +124,13 @@ def _is_zero(value: Any) -> bool:
     return value in (0, "0%")
 
 
-def int_or_percent_errors(value: Any, path: str, most: int | None = None) -> Iterator[FieldError]:
-    """A number of pods, or a share of them."""
+def int_or_percent_errors(value: Any, path: str, max_percent: int | None = None) -> Iterator[FieldError]:
+    """A number of pods, or a percentage of them."""
     if isinstance(value, str):
         if not re.fullmatch(r"[0-9]+%", value):
             yield invalid(path, value, PERCENT_MESSAGE)
-        elif most is not None and int(value[:-1]) > most:
-            yield invalid(path, value, f"must not be greater than {most}%")
+        elif max_percent is not None and int(value[:-1]) > max_percent:
+            yield invalid(path, value, f"must not be greater than {max_percent}%")
     elif value is not None and value < 0:
         yield invalid(path, value, "must be greater than or equal to 0")
 
@@ -154,14 +154,14 @@ def replica_set_errors(obj: Unstructured) -> Iterator[FieldError]:
     spec = obj["spec"]
     yield from minimum_errors(spec, "replicas", "spec")
     yield from minimum_errors(spec, "minReadySeconds", "spec")
-    yield from _selects(spec, "empty selector is invalid for deployment")
-    yield from _long_running(spec)
+    yield from _selector_errors(spec, "empty selector is invalid for deployment")
+    yield from _long_running_errors(spec)
 
 
 def daemon_set_errors(obj: Unstructured) -> Iterator[FieldError]:
     spec = obj["spec"]
-    yield from _selects(spec, "empty selector is invalid for daemonset", needed=False)
-    yield from _long_running(spec)
+    yield from _selector_errors(spec, "empty selector is invalid for daemonset", is_required=False)
+    yield from _long_running_errors(spec)
     yield from minimum_errors(spec, "minReadySeconds", "spec")
     strategy = spec["updateStrategy"]
     if strategy.get("type") == "RollingUpdate":
@@ -197,17 +197,17 @@ def stateful_set_errors(obj: Unstructured) -> Iterator[FieldError]:
     if spec.get("serviceName"):
         for problem in dns_label_problems(spec["serviceName"]):
             yield invalid("spec.serviceName", spec["serviceName"], problem)
-    yield from _selects(spec, "empty selector is invalid for statefulset")
-    yield from _long_running(_with_claims(spec))
+    yield from _selector_errors(spec, "empty selector is invalid for statefulset")
+    yield from _long_running_errors(_with_claims(spec))
 
 
 def _with_claims(spec: Unstructured) -> Unstructured:
-    """The set with the volumes that its claims will be in its pods, so that containers may mount them."""
-    names = [(each.get("metadata") or {}).get("name", "") for each in spec.get("volumeClaimTemplates") or ()]
-    inner = spec["template"]["spec"]
+    """The spec with the volumes of its claim templates, so that containers may mount them."""
+    names = [(item.get("metadata") or {}).get("name", "") for item in spec.get("volumeClaimTemplates") or ()]
+    pod_spec = spec["template"]["spec"]
     claims = [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in names]
-    others = [each for each in inner.get("volumes") or () if each.get("name") not in names]
-    return {**spec, "template": {**spec["template"], "spec": {**inner, "volumes": [*claims, *others]}}}
+    others = [item for item in pod_spec.get("volumes") or () if item.get("name") not in names]
+    return {**spec, "template": {**spec["template"], "spec": {**pod_spec, "volumes": [*claims, *others]}}}
 
 
 def _claims_errors(spec: Unstructured) -> Iterator[FieldError]:
@@ -229,7 +229,7 @@ _REPLACEMENT = ("Failed", "TerminatingOrFailed")
 def job_errors(obj: Unstructured) -> Iterator[FieldError]:
     spec = obj["spec"]
     yield from _generated_selector_errors(obj)
-    yield from _job_numbers(spec, "spec")
+    yield from _job_field_errors(spec, "spec")
     selector = spec.get("selector")
     if selector is None:
         yield required("spec.selector")
@@ -241,7 +241,7 @@ def job_errors(obj: Unstructured) -> Iterator[FieldError]:
 
 
 def _generated_selector_errors(obj: Unstructured) -> Iterator[FieldError]:
-    """A selector is the server's own making, unless the Job says that it brings one."""
+    """The server generates the selector, unless `manualSelector` is set."""
     spec = obj["spec"]
     if spec.get("manualSelector"):
         return
@@ -251,7 +251,7 @@ def _generated_selector_errors(obj: Unstructured) -> Iterator[FieldError]:
         yield invalid("spec.selector", spec.get("selector"), "`selector` not auto-generated")
 
 
-def _job_numbers(spec: Unstructured, path: str) -> Iterator[FieldError]:
+def _job_field_errors(spec: Unstructured, path: str) -> Iterator[FieldError]:
     for name in (
         "parallelism",
         "completions",
@@ -302,17 +302,17 @@ def cron_job_errors(obj: Unstructured) -> Iterator[FieldError]:
     if not schedule:
         yield required("spec.schedule")
     elif not schedule.startswith("@") and len(schedule.split()) != 5:
-        found = schedule.split()
+        fields = schedule.split()
         yield invalid(
-            "spec.schedule", schedule, f"expected exactly 5 fields, found {len(found)}: [{' '.join(found)}]"
+            "spec.schedule", schedule, f"expected exactly 5 fields, found {len(fields)}: [{' '.join(fields)}]"
         )
     if spec.get("concurrencyPolicy") not in _CONCURRENCY:
         yield unsupported("spec.concurrencyPolicy", spec.get("concurrencyPolicy", ""), _CONCURRENCY)
     for name in ("startingDeadlineSeconds", "successfulJobsHistoryLimit", "failedJobsHistoryLimit"):
         yield from minimum_errors(spec, name, "spec")
-    inner = spec["jobTemplate"]["spec"]
-    yield from _job_numbers(inner, "spec.jobTemplate.spec")
-    yield from _job_template_errors(inner, "spec.jobTemplate.spec.template")
+    job_spec = spec["jobTemplate"]["spec"]
+    yield from _job_field_errors(job_spec, "spec.jobTemplate.spec")
+    yield from _job_template_errors(job_spec, "spec.jobTemplate.spec.template")
 
 
 def controller_revision_errors(obj: Unstructured) -> Iterator[FieldError]:

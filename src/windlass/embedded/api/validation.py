@@ -1,7 +1,7 @@
-"""Is this object what it should be: `creation_errors` and `update_errors`, for every kind.
+"""Validation of every kind: `creation_errors` and `update_errors`.
 
-Fed with decoded, defaulted trees by `api.machinery`, which raises what is found here as a 422. Custom kinds get their
-metadata checked here, and the rest by their schema (`api.structural`). CustomResourceDefinitions are in `api.crds`.
+`machinery` passes decoded, defaulted objects and raises the result as a 422. For custom kinds only metadata is
+checked here, the rest by their schema (`structural_schema`). CustomResourceDefinitions are in `crds`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _STORAGE = "storage.k8s.io"
 
 
 def creation_errors(kind: Kind, obj: Unstructured) -> list[FieldError]:
-    """Everything that is wrong with a new object."""
+    """All errors of a new object."""
     errors = list(metadata_errors(kind, obj["metadata"]))
     errors += _content_errors(kind, obj)
     return errors
@@ -39,7 +39,7 @@ def creation_errors(kind: Kind, obj: Unstructured) -> list[FieldError]:
 def update_errors(
     kind: Kind, new: Unstructured, old: Unstructured, subresource: str = ""
 ) -> list[FieldError]:
-    """Everything that is wrong with a new version of an object."""
+    """All errors of a new version of an object."""
     errors = list(metadata_errors(kind, new["metadata"]))
     errors += _metadata_update_errors(new["metadata"], old["metadata"])
     if subresource in ("status", "finalize"):
@@ -47,14 +47,14 @@ def update_errors(
             errors += nodes.node_errors(new)
         return errors
     errors += _content_errors(kind, new)
-    check = _UPDATES.get((kind.group, kind.kind))
+    check = _UPDATE_CHECKS.get((kind.group, kind.kind))
     if check is not None and not kind.custom:
         errors += check(new, old)
     return errors
 
 
 def _content_errors(kind: Kind, obj: Unstructured) -> Iterable[FieldError]:
-    check = None if kind.custom else _CONTENTS.get((kind.group, kind.kind))
+    check = None if kind.custom else _CREATE_CHECKS.get((kind.group, kind.kind))
     return check(obj) if check is not None else ()
 
 
@@ -63,13 +63,13 @@ def _metadata_update_errors(new: Unstructured, old: Unstructured) -> Iterator[Fi
         yield invalid("metadata.uid", new["uid"], "field is immutable")
     if old.get("deletionTimestamp"):
         known = old.get("finalizers") or ()
-        more = [each for each in new.get("finalizers") or () if each not in known]
-        if more:
-            shown = ", ".join(f'"{each}"' for each in more)
+        added = [finalizer for finalizer in new.get("finalizers") or () if finalizer not in known]
+        if added:
+            names = ", ".join(f'"{finalizer}"' for finalizer in added)
             yield forbidden_field(
                 "metadata.finalizers",
                 "no new finalizers can be added if the object is being deleted, "
-                f"found new finalizers []string{{{shown}}}",
+                f"found new finalizers []string{{{names}}}",
             )
 
 
@@ -77,7 +77,7 @@ def _pod_errors(obj: Unstructured) -> Iterator[FieldError]:
     return pod_spec_errors(obj["spec"])
 
 
-_CONTENTS: dict[tuple[str, str], Callable[[Unstructured], Iterable[FieldError]]] = {
+_CREATE_CHECKS: dict[tuple[str, str], Callable[[Unstructured], Iterable[FieldError]]] = {
     ("", "Pod"): _pod_errors,
     ("", "ConfigMap"): config.config_map_errors,
     ("", "ReplicationController"): workloads.replication_controller_errors,
@@ -114,7 +114,7 @@ _CONTENTS: dict[tuple[str, str], Callable[[Unstructured], Iterable[FieldError]]]
     ("apiextensions.k8s.io", "CustomResourceDefinition"): definition_errors,
 }
 
-_UPDATES: dict[tuple[str, str], Callable[[Unstructured, Unstructured], Iterable[FieldError]]] = {
+_UPDATE_CHECKS: dict[tuple[str, str], Callable[[Unstructured, Unstructured], Iterable[FieldError]]] = {
     ("", "Pod"): updates.pod_update_errors,
     ("", "ConfigMap"): updates.data_update_errors,
     ("", "Secret"): updates.secret_update_errors,

@@ -1,5 +1,5 @@
-"""The part of `embedded.in_process_client.InProcessClient` that controllers and nodes use, so that they can be given
-something else in a test.
+"""The part of `embedded.in_process_client.InProcessClient` that controllers and kubelets use; tests can pass
+another.
 """
 
 from __future__ import annotations

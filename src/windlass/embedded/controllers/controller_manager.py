@@ -1,4 +1,4 @@
-"""All controllers on one loop. `embedded.embedded_cluster` makes them, adds the nodes' kubelets, and runs the loop."""
+"""All controllers on one loop. `embedded.embedded_cluster` creates it, adds the nodes' kubelets, and runs the loop."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from windlass.embedded.controllers.workload_controllers import WORKLOAD_CONTROLL
 
 
 class ControllerManager:
-    """`further` are workers that share the loop and the cache: the kubelets."""
+    """`extra_controllers` share the loop and the cache: the kubelets."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class ControllerManager:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._garbage, self._quotas = GarbageCollector(client), ResourceQuotaController(client, cache)
-        workers: list[Controller] = [
+        controllers: list[Controller] = [
             *(make(client, cache) for make in WORKLOAD_CONTROLLERS),
             DisruptionController(client, cache),
             self._quotas,
@@ -47,12 +47,12 @@ class ControllerManager:
             self._garbage,
             *extra_controllers,
         ]
-        self.loop = ControllerLoop(cache, workers, clock)
+        self.loop = ControllerLoop(cache, controllers, clock)
 
     def start(self) -> None:
         self.loop.start()
-        for worker in (self._garbage, self._quotas):
-            worker.start(partial(self.loop.enqueue, worker))
+        for controller in (self._garbage, self._quotas):
+            controller.start(partial(self.loop.enqueue, controller))
 
     def stop(self) -> None:
         self._garbage.stop()

@@ -1,6 +1,7 @@
-"""The DaemonSet controller: one pod on every node that it fits by selector, affinity and taints.
+"""The DaemonSet controller: one pod on every node that matches selector, affinity and tolerations.
 
-`reconcile_daemonset` is pure. A pod is tied to its node by affinity and goes through the scheduler like any other.
+`reconcile_daemonset` is pure; `workload_controllers` calls it. Each pod has a required node affinity for its node
+and goes through the scheduler like any other pod.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ from windlass.model.unstructured import Unstructured
 
 RESOURCE = "daemonsets.apps"
 _NODE_NAME = "metadata.name"
-_EVERYWHERE = (
+_DEFAULT_TOLERATIONS = (
     ("node.kubernetes.io/not-ready", "NoExecute"),
     ("node.kubernetes.io/unreachable", "NoExecute"),
     ("node.kubernetes.io/disk-pressure", "NoSchedule"),
@@ -63,22 +64,22 @@ def reconcile_daemonset(
     plan = ReconcileResultBuilder()
     if is_deleting(owner):
         return plan.build()
-    _, digest = sync_revision(plan, owner, revisions)
+    _, template_hash = sync_revision(plan, owner, revisions)
     by_node: dict[str, list[Unstructured]] = {}
     for pod in pods:
         by_node.setdefault(node_of(pod), []).append(pod)
     wanted = _wanted_nodes(owner, nodes)
-    _place(plan, owner, by_node, wanted, digest)
-    _update(plan, owner, by_node, wanted, digest, now)
-    in_use = {digest, *(labels_of(pod).get(REVISION_HASH_LABEL, "") for pod in pods)}
+    _create_and_delete(plan, owner, by_node, wanted, template_hash)
+    _update(plan, owner, by_node, wanted, template_hash, now)
+    in_use = {template_hash, *(labels_of(pod).get(REVISION_HASH_LABEL, "") for pod in pods)}
     truncate_history(plan, owner, revisions, in_use)
-    plan.add(UpdateStatus(RESOURCE, owner, _status(owner, by_node, wanted, digest, now)))
+    plan.add(UpdateStatus(RESOURCE, owner, _status(owner, by_node, wanted, template_hash, now)))
     plan.requeue(soonest_available(pods, _min_ready(owner), now))
     return plan.build()
 
 
 def node_of(pod: Unstructured) -> str:
-    """Where it runs, or the node that it is tied to."""
+    """The node that it is bound to, or that its affinity names."""
     spec = pod.get("spec") or {}
     if spec.get("nodeName"):
         return str(spec["nodeName"])
@@ -93,7 +94,7 @@ def node_of(pod: Unstructured) -> str:
 
 
 def _wanted_nodes(owner: Unstructured, nodes: Sequence[Unstructured]) -> dict[str, bool]:
-    """Nodes on which a pod may be → whether one should be: a running one stays through a NoSchedule taint."""
+    """Node → whether a pod should start there. Running pods stay on all of them, but not on nodes that are absent."""
     template = {**owner["spec"]["template"].get("spec", {}), "tolerations": _tolerations(owner)}
     pod = convert({"metadata": {"name": "template"}, "spec": template}, Pod)
     assert isinstance(pod, Pod)
@@ -101,8 +102,8 @@ def _wanted_nodes(owner: Unstructured, nodes: Sequence[Unstructured]) -> dict[st
     for node in nodes:
         if not matches_required_node_affinity(pod, labels_of(node), name_of(node)):
             continue
-        listed = (node.get("spec") or {}).get("taints") or ()
-        taints = [msgspec.convert(_bare(each), Taint) for each in listed]
+        raw_taints = (node.get("spec") or {}).get("taints") or ()
+        taints = [msgspec.convert(_taint_fields(taint), Taint) for taint in raw_taints]
         if find_untolerated_taint(taints, pod.spec.tolerations, ("NoExecute",)) is None:
             wanted[name_of(node)] = find_untolerated_taint(taints, pod.spec.tolerations) is None
     return wanted
@@ -113,58 +114,58 @@ def _desired(wanted: dict[str, bool]) -> list[str]:
     return [node for node, should in wanted.items() if should]
 
 
-def _bare(taint: Unstructured) -> dict[str, Any]:
+def _taint_fields(taint: Unstructured) -> dict[str, Any]:
     return {key: value for key, value in taint.items() if key in ("key", "value", "effect") and value}
 
 
 def _tolerations(owner: Unstructured) -> list[Unstructured]:
     spec = owner["spec"]["template"].get("spec") or {}
-    added = [{"key": key, "operator": "Exists", "effect": effect} for key, effect in _EVERYWHERE]
+    added = [{"key": key, "operator": "Exists", "effect": effect} for key, effect in _DEFAULT_TOLERATIONS]
     if spec.get("hostNetwork"):
         network = {"key": "node.kubernetes.io/network-unavailable", "operator": "Exists"}
         added.append({**network, "effect": "NoSchedule"})
     return [*(spec.get("tolerations") or ()), *added]
 
 
-def _place(
+def _create_and_delete(
     plan: ReconcileResultBuilder,
     owner: Unstructured,
     by_node: dict[str, list[Unstructured]],
     wanted: dict[str, bool],
-    digest: str,
+    template_hash: str,
 ) -> None:
     for node, may_start in wanted.items():
-        here = by_node.get(node, [])
-        for pod in here:
+        pods = by_node.get(node, [])
+        for pod in pods:
             if phase_of(pod) in ("Failed", "Succeeded") and not is_deleting(pod):
-                said = f"Found failed daemon pod {owner['metadata']['namespace']}/{name_of(pod)} on node {node}, "
+                message = f"Found failed daemon pod {owner['metadata']['namespace']}/{name_of(pod)} on node {node}, "
                 if phase_of(pod) == "Failed":
-                    plan.add(EmitEvent(owner, "FailedDaemonPod", f"{said}will try to kill it", "Warning"))
+                    plan.add(EmitEvent(owner, "FailedDaemonPod", f"{message}will try to kill it", "Warning"))
                 plan.add(Delete("pods", pod, owner))
-        standing = [pod for pod in here if not is_deleting(pod) and not is_finished(pod)]
-        if not here and may_start:
-            plan.add(Create("pods", owner, _pod(owner, node, digest)))
-        for extra in sorted(standing, key=created_at)[1:]:
-            plan.add(Delete("pods", extra, owner))
-    for node, here in by_node.items():
+        active = [pod for pod in pods if not is_deleting(pod) and not is_finished(pod)]
+        if not pods and may_start:
+            plan.add(Create("pods", owner, _pod(owner, node, template_hash)))
+        for duplicate in sorted(active, key=created_at)[1:]:
+            plan.add(Delete("pods", duplicate, owner))
+    for node, pods in by_node.items():
         if node not in wanted:
-            plan.add(*(Delete("pods", pod, owner) for pod in here if not is_deleting(pod)))
+            plan.add(*(Delete("pods", pod, owner) for pod in pods if not is_deleting(pod)))
 
 
-def _pod(owner: Unstructured, node: str, digest: str) -> Unstructured:
+def _pod(owner: Unstructured, node: str, template_hash: str) -> Unstructured:
     pod = pod_from_template(owner["spec"]["template"], owner, prefix=generate_name_of(name_of(owner)))
     generation = str(owner["metadata"].get("generation", 1))
-    marks = {REVISION_HASH_LABEL: digest, "pod-template-generation": generation}
-    pod["metadata"]["labels"] = {**pod["metadata"]["labels"], **marks}
+    added_labels = {REVISION_HASH_LABEL: template_hash, "pod-template-generation": generation}
+    pod["metadata"]["labels"] = {**pod["metadata"]["labels"], **added_labels}
     spec = pod["spec"]
     spec["tolerations"] = _tolerations(owner)
     field = {"key": _NODE_NAME, "operator": "In", "values": [node]}
     affinity = dict(spec.get("affinity") or {})
     required = "requiredDuringSchedulingIgnoredDuringExecution"
-    of_nodes = dict(affinity.get("nodeAffinity") or {})
-    # Kubernetes replaces whatever terms there were: the controller has checked them already.
-    of_nodes[required] = {"nodeSelectorTerms": [{"matchFields": [field]}]}
-    spec["affinity"] = {**affinity, "nodeAffinity": of_nodes}
+    node_affinity = dict(affinity.get("nodeAffinity") or {})
+    # Kubernetes replaces the template's own terms, which `_wanted_nodes` has checked already.
+    node_affinity[required] = {"nodeSelectorTerms": [{"matchFields": [field]}]}
+    spec["affinity"] = {**affinity, "nodeAffinity": node_affinity}
     return pod
 
 
@@ -173,28 +174,28 @@ def _update(
     owner: Unstructured,
     by_node: dict[str, list[Unstructured]],
     wanted: dict[str, bool],
-    digest: str,
+    template_hash: str,
     now: float,
 ) -> None:
-    """Old pods go, as many at a time as may be away."""
+    """Rolling update: deletes old pods, as many at a time as maxUnavailable allows."""
     strategy = owner["spec"].get("updateStrategy") or {}
     if strategy.get("type") == "OnDelete":
         return
     rolling = strategy.get("rollingUpdate") or {}
-    most = max(
+    max_unavailable = max(
         1, scaled_int_or_percent(rolling.get("maxUnavailable", 1), len(_desired(wanted)), round_up=True)
     )
-    away, candidates = 0, []
+    unavailable, candidates = 0, []
     for node in _desired(wanted):
-        standing = [pod for pod in by_node.get(node, ()) if not is_deleting(pod) and not is_finished(pod)]
-        well = any(is_available(pod, _min_ready(owner), now) for pod in standing)
-        old = [pod for pod in standing if labels_of(pod).get(REVISION_HASH_LABEL) != digest]
-        if old and not well:
+        active = [pod for pod in by_node.get(node, ()) if not is_deleting(pod) and not is_finished(pod)]
+        is_up = any(is_available(pod, _min_ready(owner), now) for pod in active)
+        old = [pod for pod in active if labels_of(pod).get(REVISION_HASH_LABEL) != template_hash]
+        if old and not is_up:
             plan.add(*(Delete("pods", pod, owner) for pod in old))
         elif old:
             candidates += old
-        away += not well
-    plan.add(*(Delete("pods", pod, owner) for pod in candidates[: max(0, most - away)]))
+        unavailable += not is_up
+    plan.add(*(Delete("pods", pod, owner) for pod in candidates[: max(0, max_unavailable - unavailable)]))
 
 
 def _min_ready(owner: Unstructured) -> int:
@@ -205,12 +206,12 @@ def _status(
     owner: Unstructured,
     by_node: dict[str, list[Unstructured]],
     wanted: dict[str, bool],
-    digest: str,
+    template_hash: str,
     now: float,
 ) -> Unstructured:
     desired = _desired(wanted)
-    standing = {node: [pod for pod in by_node.get(node, ()) if not is_deleting(pod)] for node in desired}
-    first = [pods[0] for pods in standing.values() if pods]
+    pods_by_node = {node: [pod for pod in by_node.get(node, ()) if not is_deleting(pod)] for node in desired}
+    first = [pods[0] for pods in pods_by_node.values() if pods]
     available = sum(is_available(pod, _min_ready(owner), now) for pod in first)
     status = dict(owner.get("status") or {})
     status["desiredNumberScheduled"] = len(desired)
@@ -218,7 +219,7 @@ def _status(
     status["numberMisscheduled"] = sum(bool(pods) for node, pods in by_node.items() if node not in desired)
     status["numberReady"] = sum(map(is_ready, first))
     status["updatedNumberScheduled"] = (
-        sum(labels_of(pod).get(REVISION_HASH_LABEL) == digest for pod in first) or None
+        sum(labels_of(pod).get(REVISION_HASH_LABEL) == template_hash for pod in first) or None
     )
     status["numberAvailable"] = available or None
     status["numberUnavailable"] = len(desired) - available or None

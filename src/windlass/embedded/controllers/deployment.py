@@ -1,7 +1,8 @@
-"""The Deployment controller: one ReplicaSet for each template, and the way from one to the next.
+"""The Deployment controller: one ReplicaSet per template, and the rollout from one to the next.
 
-`reconcile_deployment` is pure. Rolling steps are in `deployment_rolling`, status and conditions in
-`deployment_status`. `kubectl rollout` works on what is written here: revisions, the pause, the progress condition.
+`reconcile_deployment` is pure; `workload_controllers` calls it. Rolling steps are in `deployment_rolling`, status
+and conditions in `deployment_status`. `kubectl rollout` relies on the revisions, pause and progress condition
+written here.
 """
 
 from __future__ import annotations
@@ -58,11 +59,11 @@ def reconcile_deployment(
     pods: Mapping[str, Sequence[Unstructured]],
     now: float,
 ) -> ReconcileResult:
-    """`pods` are those of each ReplicaSet, by its uid; only Recreate looks at them."""
+    """`pods` are those of each ReplicaSet by UID; only the Recreate strategy needs them."""
     plan = ReconcileResultBuilder()
-    ordered = sorted(replica_sets, key=lambda each: (created_at(each), name_of(each)))
-    new = _current(deployment, ordered)
-    old = [each for each in ordered if each is not new]
+    ordered = sorted(replica_sets, key=lambda replica_set: (created_at(replica_set), name_of(replica_set)))
+    new = _current_replica_set(deployment, ordered)
+    old = [replica_set for replica_set in ordered if replica_set is not new]
     if is_deleting(deployment):
         _write_status(plan, deployment, new, old, now)
         return plan.build()
@@ -72,41 +73,41 @@ def reconcile_deployment(
         _write_status(plan, deployment, None, old, now, created)
         return plan.build()
     if new is not None and not paused:
-        _keep_revision(plan, deployment, new, old)
+        _sync_revision(plan, deployment, new, old)
     if paused or _was_scaled(deployment, ordered):
         scale_proportionally(plan, deployment, new, old)
     elif (deployment["spec"].get("strategy") or {}).get("type") == "Recreate":
-        assert new is not None, "made above"
+        assert new is not None, "created above"
         recreate_step(plan, deployment, new, old, pods)
     else:
-        assert new is not None, "made above"
+        assert new is not None, "created above"
         rolling_update_step(plan, deployment, new, old)
     if not paused:
-        _clean_up(plan, deployment, new, old)
+        _delete_old_replica_sets(plan, deployment, new, old)
     _write_status(plan, deployment, new, old, now)
     return plan.build()
 
 
-def revision_of(thing: Unstructured) -> int:
-    text = annotations_of(thing).get(REVISION_ANNOTATION, "0")
+def revision_of(obj: Unstructured) -> int:
+    text = annotations_of(obj).get(REVISION_ANNOTATION, "0")
     return int(text) if text.isascii() and text.isdigit() else 0
 
 
-def _current(deployment: Unstructured, ordered: Sequence[Unstructured]) -> Unstructured | None:
+def _current_replica_set(deployment: Unstructured, ordered: Sequence[Unstructured]) -> Unstructured | None:
     """The oldest ReplicaSet with the Deployment's template."""
     template = deployment["spec"]["template"]
-    for each in ordered:
-        if same_template(each["spec"]["template"], template):
-            return each
+    for replica_set in ordered:
+        if same_template(replica_set["spec"]["template"], template):
+            return replica_set
     return None
 
 
 def _was_scaled(deployment: Unstructured, replica_sets: Sequence[Unstructured]) -> bool:
     desired = str(desired_replicas(deployment))
     return any(
-        desired_replicas(each) > 0
-        and annotations_of(each).get(DESIRED_REPLICAS_ANNOTATION, desired) != desired
-        for each in replica_sets
+        desired_replicas(item) > 0
+        and annotations_of(item).get(DESIRED_REPLICAS_ANNOTATION, desired) != desired
+        for item in replica_sets
     )
 
 
@@ -116,12 +117,12 @@ def _create_new(
     old: Sequence[Unstructured],
     pods: Mapping[str, Sequence[Unstructured]],
 ) -> str:
-    """The name of the ReplicaSet that is made; empty where its name is taken."""
+    """Creates the ReplicaSet of the current template; returns its name, or "" after a hash collision."""
     collisions = int((deployment.get("status") or {}).get("collisionCount") or 0)
     template = deployment["spec"]["template"]
     digest = template_hash(template, collisions)
     name = f"{name_of(deployment)}-{digest}"
-    if any(name_of(each) == name for each in old):  # two templates, one hash: take another
+    if any(name_of(replica_set) == name for replica_set in old):  # another template with the same hash
         plan.add(
             UpdateStatus(
                 RESOURCE, deployment, {**deployment.get("status", {}), "collisionCount": collisions + 1}
@@ -130,8 +131,8 @@ def _create_new(
         return ""
     revision = max(map(revision_of, old), default=0) + 1
     is_recreate = (deployment["spec"].get("strategy") or {}).get("type") == "Recreate"
-    replicas = _first_size(deployment, old, is_recreate, pods)
-    made = _replica_set(deployment, name, digest, revision, replicas)
+    replicas = _initial_replicas(deployment, old, is_recreate, pods)
+    new = _replica_set(deployment, name, digest, revision, replicas)
     plan.add(
         Patch(
             RESOURCE,
@@ -140,21 +141,21 @@ def _create_new(
             "status",
         )
     )
-    plan.add(Create(REPLICA_SETS, deployment, made, suppress_event=True))
+    plan.add(Create(REPLICA_SETS, deployment, new, suppress_event=True))
     if replicas:
-        said = f"Scaled up replica set {name} from 0 to {replicas}"
-        plan.add(EmitEvent(deployment, "ScalingReplicaSet", said))
+        message = f"Scaled up replica set {name} from 0 to {replicas}"
+        plan.add(EmitEvent(deployment, "ScalingReplicaSet", message))
     return name
 
 
-def _first_size(
+def _initial_replicas(
     deployment: Unstructured,
     old: Sequence[Unstructured],
     is_recreate: bool,
     pods: Mapping[str, Sequence[Unstructured]],
 ) -> int:
     desired = desired_replicas(deployment)
-    running = sum(desired_replicas(each) for each in old)
+    running = sum(desired_replicas(replica_set) for replica_set in old)
     if is_recreate:
         return 0 if running or any(pods.values()) else desired
     surge, _ = surge_and_unavailable(deployment)
@@ -170,15 +171,15 @@ def _replica_set(
     selector = dict(spec["selector"])
     selector["matchLabels"] = {**(selector.get("matchLabels") or {}), POD_TEMPLATE_HASH: digest}
     surge, _ = surge_and_unavailable(deployment)
-    annotations = _copied(deployment)
+    annotations = _copied_annotations(deployment)
     annotations |= {REVISION_ANNOTATION: str(revision), **_sizes(desired_replicas(deployment), surge)}
-    made_spec: Unstructured = {
+    replica_set_spec: Unstructured = {
         "replicas": replicas,
         "selector": selector,
         "template": {**template, "metadata": {**(template.get("metadata") or {}), "labels": labels}},
     }
     if spec.get("minReadySeconds"):
-        made_spec["minReadySeconds"] = spec["minReadySeconds"]
+        replica_set_spec["minReadySeconds"] = spec["minReadySeconds"]
     return {
         "apiVersion": "apps/v1",
         "kind": "ReplicaSet",
@@ -189,7 +190,7 @@ def _replica_set(
             "annotations": annotations,
             "ownerReferences": [owner_reference(deployment)],
         },
-        "spec": made_spec,
+        "spec": replica_set_spec,
     }
 
 
@@ -197,25 +198,25 @@ def _sizes(desired: int, surge: int) -> dict[str, str]:
     return {DESIRED_REPLICAS_ANNOTATION: str(desired), MAX_REPLICAS_ANNOTATION: str(desired + surge)}
 
 
-def _copied(deployment: Unstructured) -> dict[str, str]:
+def _copied_annotations(deployment: Unstructured) -> dict[str, str]:
     return {key: value for key, value in annotations_of(deployment).items() if key not in _NOT_COPIED}
 
 
-def _keep_revision(
+def _sync_revision(
     plan: ReconcileResultBuilder, deployment: Unstructured, new: Unstructured, old: Sequence[Unstructured]
 ) -> None:
-    """A template that comes back gets the newest number, and remembers the ones that it had."""
+    """A template that is used again gets the newest revision number, and its old numbers go into the history."""
     newest = max(map(revision_of, old), default=0) + 1
     revision = revision_of(new)
-    annotations = _copied(deployment)
+    annotations = _copied_annotations(deployment)
     if revision < newest:
         annotations[REVISION_ANNOTATION] = str(newest)
         if revision:
-            before = [
+            history = [
                 *filter(None, annotations_of(new).get(REVISION_HISTORY_ANNOTATION, "").split(",")),
                 str(revision),
             ]
-            annotations[REVISION_HISTORY_ANNOTATION] = ",".join(before)
+            annotations[REVISION_HISTORY_ANNOTATION] = ",".join(history)
         revision = newest
     merge: Unstructured = {"metadata": {"annotations": annotations}}
     min_ready = int(deployment["spec"].get("minReadySeconds") or 0)
@@ -232,28 +233,28 @@ def _keep_revision(
     )
 
 
-def _clean_up(
+def _delete_old_replica_sets(
     plan: ReconcileResultBuilder,
     deployment: Unstructured,
     new: Unstructured | None,
     old: Sequence[Unstructured],
 ) -> None:
-    """Old ReplicaSets beyond the limit, once the rollout is through."""
+    """Deletes old ReplicaSets beyond revisionHistoryLimit, once the rollout is complete."""
     limit = deployment["spec"].get("revisionHistoryLimit")
     status = (new or {}).get("status") or {}
     if new is None or int(status.get("availableReplicas") or 0) < desired_replicas(deployment):
         return
     idle = [
-        each
-        for each in old
-        if not desired_replicas(each)
-        and not (each.get("status") or {}).get("replicas")
-        and not is_deleting(each)
-        and labels_of(each).get(POD_TEMPLATE_HASH)
+        replica_set
+        for replica_set in old
+        if not desired_replicas(replica_set)
+        and not (replica_set.get("status") or {}).get("replicas")
+        and not is_deleting(replica_set)
+        and labels_of(replica_set).get(POD_TEMPLATE_HASH)
     ]
     surplus = len(idle) - (10 if limit is None else int(limit))
-    for each in sorted(idle, key=revision_of)[: max(0, surplus)]:
-        plan.add(Delete(REPLICA_SETS, each))
+    for replica_set in sorted(idle, key=revision_of)[: max(0, surplus)]:
+        plan.add(Delete(REPLICA_SETS, replica_set))
 
 
 def _write_status(
@@ -264,10 +265,10 @@ def _write_status(
     now: float,
     created: str = "",
 ) -> None:
-    status, again = deployment_status(deployment, new, old, now, created)
+    status, requeue_at = deployment_status(deployment, new, old, now, created)
     for action in plan.actions:
         if isinstance(action, UpdateStatus):  # a new collision count
             status["collisionCount"] = action.status["collisionCount"]
-    plan.actions = [each for each in plan.actions if not isinstance(each, UpdateStatus)]
+    plan.actions = [action for action in plan.actions if not isinstance(action, UpdateStatus)]
     plan.add(UpdateStatus(RESOURCE, deployment, status))
-    plan.requeue(again)
+    plan.requeue(requeue_at)

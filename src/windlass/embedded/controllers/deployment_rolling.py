@@ -1,4 +1,8 @@
-"""How many pods each ReplicaSet of a Deployment may have next: rolling, recreating, scaling. Called by `deployment`."""
+"""How many pods each ReplicaSet of a Deployment gets next: rolling update, recreate, scaling. Called by
+`deployment`.
+
+Follows kube-controller-manager's deployment controller (rolling.go, recreate.go, sync.go).
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,7 @@ MAX_REPLICAS_ANNOTATION = "deployment.kubernetes.io/max-replicas"
 
 
 def surge_and_unavailable(deployment: Unstructured) -> tuple[int, int]:
-    """`(surge, unavailable)` in pods; both zero would stand still, so then one may be unavailable."""
+    """`(maxSurge, maxUnavailable)` in pods. If both are zero, nothing could move, so one may be unavailable."""
     strategy = deployment["spec"].get("strategy") or {}
     if strategy.get("type") == "Recreate":
         return 0, 0
@@ -33,7 +37,7 @@ def surge_and_unavailable(deployment: Unstructured) -> tuple[int, int]:
 def scale_replica_set(
     plan: ReconcileResultBuilder, deployment: Unstructured, replica_set: Unstructured, size: int
 ) -> bool:
-    """Scale a ReplicaSet and say so; whether that changes anything."""
+    """Scales a ReplicaSet and records an event; returns whether its size changes."""
     before = desired_replicas(replica_set)
     surge, _ = surge_and_unavailable(deployment)
     desired = desired_replicas(deployment)
@@ -45,58 +49,58 @@ def scale_replica_set(
     if size == before:
         return False
     direction = "up" if size > before else "down"
-    said = f"Scaled {direction} replica set {name_of(replica_set)} from {before} to {size}"
-    plan.add(EmitEvent(deployment, "ScalingReplicaSet", said))
+    message = f"Scaled {direction} replica set {name_of(replica_set)} from {before} to {size}"
+    plan.add(EmitEvent(deployment, "ScalingReplicaSet", message))
     return True
 
 
 def rolling_update_step(
     plan: ReconcileResultBuilder, deployment: Unstructured, new: Unstructured, old: Sequence[Unstructured]
 ) -> None:
-    """One step: first up, then down, never both at once."""
-    if scale_replica_set(plan, deployment, new, _new_size(deployment, new, old)):
+    """One step: scale the new ReplicaSet up; if it stays, scale old ones down."""
+    if scale_replica_set(plan, deployment, new, _new_replicas(deployment, new, old)):
         return
-    _shrink_old(plan, deployment, new, old)
+    _scale_down_old(plan, deployment, new, old)
 
 
-def _new_size(deployment: Unstructured, new: Unstructured, old: Sequence[Unstructured]) -> int:
+def _new_replicas(deployment: Unstructured, new: Unstructured, old: Sequence[Unstructured]) -> int:
     desired, size = desired_replicas(deployment), desired_replicas(new)
     if size >= desired:
         return desired
     surge, _ = surge_and_unavailable(deployment)
-    total = size + sum(desired_replicas(each) for each in old)
-    room = desired + surge - total
-    return size if room <= 0 else min(desired, size + room)
+    total = size + sum(desired_replicas(item) for item in old)
+    headroom = desired + surge - total
+    return size if headroom <= 0 else min(desired, size + headroom)
 
 
-def _shrink_old(
+def _scale_down_old(
     plan: ReconcileResultBuilder, deployment: Unstructured, new: Unstructured, old: Sequence[Unstructured]
 ) -> None:
-    standing = [each for each in old if desired_replicas(each)]
-    if not standing:
+    scaled = [item for item in old if desired_replicas(item)]
+    if not scaled:
         return
     _, unavailable = surge_and_unavailable(deployment)
-    floor = desired_replicas(deployment) - unavailable
-    total = desired_replicas(new) + sum(desired_replicas(each) for each in standing)
+    min_available = desired_replicas(deployment) - unavailable
+    total = desired_replicas(new) + sum(desired_replicas(item) for item in scaled)
     new_unavailable = desired_replicas(new) - _available(new)
-    may_go = total - floor - new_unavailable
-    if may_go <= 0:
+    max_cleanup = total - min_available - new_unavailable
+    if max_cleanup <= 0:
         return
-    sizes = {name_of(each): desired_replicas(each) for each in standing}
-    for each in sorted(standing, key=created_at):  # pods that don't work anyway go first
-        ill = min(sizes[name_of(each)] - _available(each), may_go)
-        if ill > 0:
-            sizes[name_of(each)] -= ill
-            may_go -= ill
-    healthy = _available(new) + sum(min(_available(each), sizes[name_of(each)]) for each in standing)
-    spare = healthy - floor
-    for each in sorted(standing, key=created_at):
-        step = min(sizes[name_of(each)], spare)
+    sizes = {name_of(item): desired_replicas(item) for item in scaled}
+    for item in sorted(scaled, key=created_at):  # unhealthy pods go first
+        unhealthy = min(sizes[name_of(item)] - _available(item), max_cleanup)
+        if unhealthy > 0:
+            sizes[name_of(item)] -= unhealthy
+            max_cleanup -= unhealthy
+    available = _available(new) + sum(min(_available(item), sizes[name_of(item)]) for item in scaled)
+    surplus = available - min_available
+    for item in sorted(scaled, key=created_at):
+        step = min(sizes[name_of(item)], surplus)
         if step > 0:
-            sizes[name_of(each)] -= step
-            spare -= step
-    for each in standing:
-        scale_replica_set(plan, deployment, each, sizes[name_of(each)])
+            sizes[name_of(item)] -= step
+            surplus -= step
+    for item in scaled:
+        scale_replica_set(plan, deployment, item, sizes[name_of(item)])
 
 
 def recreate_step(
@@ -106,12 +110,12 @@ def recreate_step(
     old: Sequence[Unstructured],
     pods: Mapping[str, Sequence[Unstructured]],
 ) -> None:
-    """All old pods go before the first new one comes."""
-    shrunk = [scale_replica_set(plan, deployment, each, 0) for each in old if desired_replicas(each)]
-    if any(shrunk):
+    """All old pods end before the first new one is created."""
+    scaled_down = [scale_replica_set(plan, deployment, item, 0) for item in old if desired_replicas(item)]
+    if any(scaled_down):
         return
-    left = [pod for each in old for pod in pods.get(each["metadata"]["uid"], ()) if not is_finished(pod)]
-    if not left:
+    remaining = [pod for item in old for pod in pods.get(item["metadata"]["uid"], ()) if not is_finished(pod)]
+    if not remaining:
         scale_replica_set(plan, deployment, new, desired_replicas(deployment))
 
 
@@ -121,49 +125,49 @@ def scale_proportionally(
     new: Unstructured | None,
     old: Sequence[Unstructured],
 ) -> None:
-    """The number of pods was changed, or the Deployment is paused: keep the proportions of a rollout under way."""
-    standing = [each for each in (*old, *([new] if new else [])) if desired_replicas(each)]
+    """Keeps the proportions of a rollout when the Deployment is scaled or paused in the middle of it."""
+    scaled = [item for item in (*old, *([new] if new else [])) if desired_replicas(item)]
     desired = desired_replicas(deployment)
-    if len(standing) <= 1:
-        latest = standing[0] if standing else (new or max(old, key=created_at, default=None))
+    if len(scaled) <= 1:
+        latest = scaled[0] if scaled else (new or max(old, key=created_at, default=None))
         if latest is not None:
             scale_replica_set(plan, deployment, latest, desired)
         return
     if new is not None and _is_saturated(new, desired):
-        for each in standing:
-            scale_replica_set(plan, deployment, each, desired if each is new else 0)
+        for item in scaled:
+            scale_replica_set(plan, deployment, item, desired if item is new else 0)
         return
     surge, _ = surge_and_unavailable(deployment)
-    _share_out(plan, deployment, standing, desired + surge if desired else 0)
+    _scale_in_proportion(plan, deployment, scaled, desired + surge if desired else 0)
 
 
-def _share_out(
-    plan: ReconcileResultBuilder, deployment: Unstructured, standing: list[Unstructured], allowed: int
+def _scale_in_proportion(
+    plan: ReconcileResultBuilder, deployment: Unstructured, scaled: list[Unstructured], allowed: int
 ) -> None:
-    total = sum(desired_replicas(each) for each in standing)
+    total = sum(desired_replicas(item) for item in scaled)
     change = allowed - total
-    # The largest gets its share first, so that rounding doesn't starve a small one.
-    ranked = sorted(standing, key=lambda each: (-desired_replicas(each), -created_at(each) * (change > 0)))
-    left = change
+    # The largest gets its share first, so that rounding does not starve a small one.
+    ranked = sorted(scaled, key=lambda item: (-desired_replicas(item), -created_at(item) * (change > 0)))
+    remaining = change
     sizes: dict[str, int] = {}
-    for each in ranked:
-        size = desired_replicas(each)
-        before = int(annotations_of(each).get(MAX_REPLICAS_ANNOTATION) or 0) or total
-        share = math.floor(size * allowed / before + 0.5) - size  # halves go up, as Kubernetes rounds
-        share = max(min(share, left), 0) if change > 0 else min(max(share, left), 0)
-        sizes[name_of(each)] = size + share
-        left -= share
-    if left:
+    for item in ranked:
+        size = desired_replicas(item)
+        allowed_before = int(annotations_of(item).get(MAX_REPLICAS_ANNOTATION) or 0) or total
+        share = math.floor(size * allowed / allowed_before + 0.5) - size  # rounds half up, as Kubernetes does
+        share = max(min(share, remaining), 0) if change > 0 else min(max(share, remaining), 0)
+        sizes[name_of(item)] = size + share
+        remaining -= share
+    if remaining:
         first = name_of(ranked[0])
-        sizes[first] = max(0, sizes[first] + left)
-    for each in standing:
-        scale_replica_set(plan, deployment, each, sizes[name_of(each)])
+        sizes[first] = max(0, sizes[first] + remaining)
+    for item in scaled:
+        scale_replica_set(plan, deployment, item, sizes[name_of(item)])
 
 
 def _is_saturated(new: Unstructured, desired: int) -> bool:
-    """Whether the new ReplicaSet has all that the Deployment wants, and was meant to."""
-    known = annotations_of(new).get(DESIRED_REPLICAS_ANNOTATION) == str(desired)
-    return known and desired_replicas(new) == desired == _available(new)
+    """Whether the new ReplicaSet has all replicas that the Deployment wants, available."""
+    is_annotated = annotations_of(new).get(DESIRED_REPLICAS_ANNOTATION) == str(desired)
+    return is_annotated and desired_replicas(new) == desired == _available(new)
 
 
 def _available(replica_set: Unstructured) -> int:

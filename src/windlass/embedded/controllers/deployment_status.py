@@ -1,4 +1,4 @@
-"""A Deployment's status and conditions, which `kubectl rollout status` waits for. Called by `deployment`."""
+"""A Deployment's status and conditions, which `kubectl rollout status` reads. Called by `deployment`."""
 
 from __future__ import annotations
 
@@ -25,54 +25,52 @@ def deployment_status(
     now: float,
     created: str = "",
 ) -> tuple[Unstructured, float | None]:
-    """The status as it should stand, and when the progress deadline has to be looked at.
-
-    `created` names the ReplicaSet that is being made for a new template.
-    """
-    sets = [*old, *([new] if new is not None else [])]
+    """The status, and when to check the progress deadline. `created`: a ReplicaSet that is being created."""
+    replica_sets = [*old, *([new] if new is not None else [])]
     status = dict(deployment.get("status") or {})
-    available = _sum(sets, "availableReplicas")
-    total = _sum(sets, "replicas")
-    before = {field: int(status.get(field) or 0) for field in _COUNTED}
+    available = _sum(replica_sets, "availableReplicas")
+    total = _sum(replica_sets, "replicas")
+    before = {field: int(status.get(field) or 0) for field in _REPLICA_COUNTS}
     status["observedGeneration"] = deployment["metadata"].get("generation", 1)
     status["replicas"] = total or None
     status["updatedReplicas"] = _sum([new] if new is not None else [], "replicas") or None
-    status["readyReplicas"] = _sum(sets, "readyReplicas") or None
+    status["readyReplicas"] = _sum(replica_sets, "readyReplicas") or None
     status["availableReplicas"] = available or None
-    status["unavailableReplicas"] = max(0, sum(map(desired_replicas, sets)) - available) or None
-    moved = any(int(status.get(field) or 0) > before[field] for field in _COUNTED[1:]) or (
+    status["unavailableReplicas"] = max(0, sum(map(desired_replicas, replica_sets)) - available) or None
+    has_progressed = any(int(status.get(field) or 0) > before[field] for field in _REPLICA_COUNTS[1:]) or (
         total - int(status.get("updatedReplicas") or 0) < before["replicas"] - before["updatedReplicas"]
     )
     conditions = list(status.get("conditions") or ())
-    conditions = _with(conditions, _availability(deployment, available), now)
-    conditions = _with_refusals(conditions, new, old, now)
-    progress, again = _progress(deployment, new, status, moved, now, created)
+    conditions = _set_condition(conditions, _available_condition(deployment, available), now)
+    conditions = _copy_replica_failure(conditions, new, old, now)
+    progress, requeue_at = _progressing_condition(deployment, new, status, has_progressed, now, created)
     if progress is not None:
-        conditions = _with(conditions, progress, now)
-        if moved and progress["reason"] == "ReplicaSetUpdated":
+        conditions = _set_condition(conditions, progress, now)
+        if has_progressed and progress["reason"] == "ReplicaSetUpdated":
             conditions = [
-                _touched(each, now) if each["type"] == "Progressing" else each for each in conditions
+                _with_update_time(condition, now) if condition["type"] == "Progressing" else condition
+                for condition in conditions
             ]
     status["conditions"] = conditions
-    return status, again
+    return status, requeue_at
 
 
-_COUNTED = ("replicas", "updatedReplicas", "readyReplicas", "availableReplicas")
+_REPLICA_COUNTS = ("replicas", "updatedReplicas", "readyReplicas", "availableReplicas")
 
 
-def _sum(sets: Sequence[Unstructured], field: str) -> int:
-    return sum(int((each.get("status") or {}).get(field) or 0) for each in sets)
+def _sum(replica_sets: Sequence[Unstructured], field: str) -> int:
+    return sum(int((replica_set.get("status") or {}).get(field) or 0) for replica_set in replica_sets)
 
 
-def _with(conditions: list[Unstructured], new: Unstructured, now: float) -> list[Unstructured]:
+def _set_condition(conditions: list[Unstructured], new: Unstructured, now: float) -> list[Unstructured]:
     return with_condition(conditions, new, now, update_time_field="lastUpdateTime")
 
 
-def _touched(condition: Unstructured, now: float) -> Unstructured:
+def _with_update_time(condition: Unstructured, now: float) -> Unstructured:
     return {**condition, "lastUpdateTime": format_time(now)}
 
 
-def _availability(deployment: Unstructured, available: int) -> Unstructured:
+def _available_condition(deployment: Unstructured, available: int) -> Unstructured:
     _, unavailable = surge_and_unavailable(deployment)
     enough = available >= desired_replicas(deployment) - unavailable
     return {
@@ -93,11 +91,11 @@ def is_complete(deployment: Unstructured, status: Unstructured) -> bool:
     )
 
 
-def _progress(
+def _progressing_condition(
     deployment: Unstructured,
     new: Unstructured | None,
     status: Unstructured,
-    moved: bool,
+    has_progressed: bool,
     now: float,
     created: str,
 ) -> tuple[Unstructured | None, float | None]:
@@ -105,46 +103,46 @@ def _progress(
     if deadline is None or int(deadline) == NO_PROGRESS_DEADLINE:
         return None, None
     known = condition_of(deployment, "Progressing")
-    what = f'ReplicaSet "{name_of(new)}"' if new is not None else "Deployment"
+    subject = f'ReplicaSet "{name_of(new)}"' if new is not None else "Deployment"
     if deployment["spec"].get("paused"):
-        late = known is not None and known.get("reason") == "ProgressDeadlineExceeded"
+        timed_out = known is not None and known.get("reason") == "ProgressDeadlineExceeded"
         paused = _condition("Unknown", "DeploymentPaused", "Deployment is paused")
-        return unchanged_condition(known) if late and known is not None else paused, None
+        return unchanged_condition(known) if timed_out and known is not None else paused, None
     if known is not None and known.get("reason") == "DeploymentPaused":
         return _condition("Unknown", "DeploymentResumed", "Deployment is resumed"), now + int(deadline)
     if created:
-        said = f'Created new replica set "{created}"'
-        return _condition("True", "NewReplicaSetCreated", said), now + int(deadline)
+        message = f'Created new replica set "{created}"'
+        return _condition("True", "NewReplicaSetCreated", message), now + int(deadline)
     if new is None:
         return (unchanged_condition(known) if known else None), None
-    was_through = known is not None and known.get("reason") == "NewReplicaSetAvailable"
-    if known is not None and was_through and status.get("replicas") == status.get("updatedReplicas"):
-        return unchanged_condition(known), None  # a pod that falls over later is no new rollout
+    was_complete = known is not None and known.get("reason") == "NewReplicaSetAvailable"
+    if known is not None and was_complete and status.get("replicas") == status.get("updatedReplicas"):
+        return unchanged_condition(known), None  # a pod that fails later does not start a new rollout
     if is_complete(deployment, status):
-        return _condition("True", "NewReplicaSetAvailable", f"{what} has successfully progressed."), None
+        return _condition("True", "NewReplicaSetAvailable", f"{subject} has successfully progressed."), None
     if known is None:
-        said = f'Found new replica set "{name_of(new)}"'
-        return _condition("True", "FoundNewReplicaSet", said), now + int(deadline)
-    if moved:
-        return _condition("True", "ReplicaSetUpdated", f"{what} is progressing."), now + int(deadline)
-    if was_through:
+        message = f'Found new replica set "{name_of(new)}"'
+        return _condition("True", "FoundNewReplicaSet", message), now + int(deadline)
+    if has_progressed:
+        return _condition("True", "ReplicaSetUpdated", f"{subject} is progressing."), now + int(deadline)
+    if was_complete:
         return unchanged_condition(known), None
     expires = parse_time(known.get("lastUpdateTime")) + int(deadline)
     if now >= expires:
-        return _condition("False", "ProgressDeadlineExceeded", f"{what} has timed out progressing."), None
+        return _condition("False", "ProgressDeadlineExceeded", f"{subject} has timed out progressing."), None
     return unchanged_condition(known), expires
 
 
-def _with_refusals(
+def _copy_replica_failure(
     conditions: list[Unstructured], new: Unstructured | None, old: Sequence[Unstructured], now: float
 ) -> list[Unstructured]:
-    """What keeps a ReplicaSet from making pods is the Deployment's trouble too; the new one's comes first."""
-    for each in (*([new] if new is not None else []), *old):
-        refused = condition_of(each, REPLICA_FAILURE)
-        if refused is not None and refused.get("status") == "True":
-            words = {name: refused.get(name, "") for name in ("type", "status", "reason", "message")}
-            return _with(conditions, words, now)
-    return [each for each in conditions if each["type"] != REPLICA_FAILURE]
+    """Copies a ReplicaSet's ReplicaFailure condition to the Deployment, preferring the new ReplicaSet's."""
+    for replica_set in (*([new] if new is not None else []), *old):
+        failure = condition_of(replica_set, REPLICA_FAILURE)
+        if failure is not None and failure.get("status") == "True":
+            fields = {name: failure.get(name, "") for name in ("type", "status", "reason", "message")}
+            return _set_condition(conditions, fields, now)
+    return [condition for condition in conditions if condition["type"] != REPLICA_FAILURE]
 
 
 def unchanged_condition(known: Unstructured) -> Unstructured:

@@ -1,15 +1,16 @@
-"""PodDisruptionBudgets: how many of the pods may go right now. The eviction subresource believes what is written
+"""PodDisruptionBudgets: how many pods may be evicted now. The eviction subresource relies on the status written
 here.
 
-`reconcile_budget` is pure; `DisruptionController` gathers. `expected` is how many pods there should be, which a
-percentage and maxUnavailable need to know from the pods' owners. Where that can't be known, nothing may go, and it
-says why.
+`reconcile_budget` is pure; `DisruptionController` collects its input. `expected` is the number of pods that there
+should be, which a percentage and maxUnavailable need from the pods' owners. If it is unknown, no eviction is
+allowed, and the condition says why.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from windlass.embedded.api.selectors import matches_selector
 from windlass.embedded.controllers.cache import Cache
 from windlass.embedded.controllers.client import Client
 from windlass.embedded.controllers.executor import ActionExecutor
@@ -22,7 +23,6 @@ from windlass.embedded.controllers.objects import (
     namespace_of,
     parse_time,
     scaled_int_or_percent,
-    selector_matches,
     with_condition,
 )
 from windlass.embedded.controllers.pod_state import is_finished, is_ready
@@ -36,24 +36,24 @@ from windlass.model.unstructured import Unstructured
 
 RESOURCE = "poddisruptionbudgets.policy"
 DELETION_TIMEOUT_SECONDS = 120.0
-"""An eviction that was allowed and never came about is forgotten after so long."""
+"""An allowed eviction whose pod was not deleted stops counting after this time, as in Kubernetes."""
 _SCALED = {
     "ReplicaSet": "replicasets.apps",
     "StatefulSet": "statefulsets.apps",
     "Deployment": "deployments.apps",
 }
 _UNSCALED = {"Job": "jobs.batch", "DaemonSet": "daemonsets.apps"}
-"""Owners that don't say how many pods there should be."""
+"""Owners without a scale subresource."""
 
 
 class ExpectedPodsUnknown(Exception):
-    """How many pods there should be can't be known."""
+    """The number of pods that there should be is unknown."""
 
 
 def reconcile_budget(
     budget: Unstructured, pods: Sequence[Unstructured], expected: int, now: float
 ) -> ReconcileResult:
-    """`pods` are those that it selects."""
+    """`pods` are those that the budget selects."""
     if is_deleting(budget):
         return ReconcileResult()
     plan = ReconcileResultBuilder()
@@ -92,29 +92,29 @@ def reconcile_budget(
 
 
 def reconcile_expected_unknown(budget: Unstructured, why: str, now: float) -> ReconcileResult:
-    """To be on the safe side, nothing may go."""
+    """Allows no eviction."""
     status = {"currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0, **(budget.get("status") or {})}
     status["disruptionsAllowed"] = 0
     generation = budget["metadata"].get("generation", 1)
     new = {"type": "DisruptionAllowed", "status": "False", "reason": "SyncFailed", "message": why}
     conditions = status.get("conditions") or ()
     status["conditions"] = with_condition(conditions, {**new, "observedGeneration": generation}, now)
-    said = f"Failed to calculate the number of expected pods: {why}"
+    message = f"Failed to calculate the number of expected pods: {why}"
     return ReconcileResult(
         (
             UpdateStatus(RESOURCE, budget, status),
-            EmitEvent(budget, "CalculateExpectedPodCountFailed", said, "Warning"),
+            EmitEvent(budget, "CalculateExpectedPodCountFailed", message, "Warning"),
         )
     )
 
 
 def _still_disrupted(disrupted: dict[str, str], pods: Sequence[Unstructured], now: float) -> dict[str, str]:
     """Pods whose eviction was allowed and that are not being deleted yet."""
-    waiting = {name_of(pod) for pod in pods if not is_deleting(pod)}
+    not_deleting = {name_of(pod) for pod in pods if not is_deleting(pod)}
     return {
         name: at
         for name, at in disrupted.items()
-        if name in waiting and now < parse_time(at) + DELETION_TIMEOUT_SECONDS
+        if name in not_deleting and now < parse_time(at) + DELETION_TIMEOUT_SECONDS
     }
 
 
@@ -124,7 +124,7 @@ class DisruptionController:
 
     def __init__(self, client: Client, cache: Cache) -> None:
         self._cache = cache
-        self._carrier = ActionExecutor(client, self.name)
+        self._executor = ActionExecutor(client, self.name)
 
     def keys_for(
         self, resource: str, event_type: str, new: Unstructured, old: Unstructured | None
@@ -137,7 +137,7 @@ class DisruptionController:
                 continue
             selector = budget["spec"].get("selector")
             if resource != "pods" or any(
-                selector_matches(selector, labels_of(state)) for state in (new, old) if state is not None
+                matches_selector(selector, labels_of(state)) for state in (new, old) if state is not None
             ):
                 yield key_of(budget)
 
@@ -149,21 +149,21 @@ class DisruptionController:
             pod
             for pod in self._cache.all("pods")
             if namespace_of(pod) == namespace_of(budget)
-            and selector_matches(budget["spec"].get("selector"), labels_of(pod))
+            and matches_selector(budget["spec"].get("selector"), labels_of(pod))
             and not is_finished(pod)
         ]
         try:
-            outcome = reconcile_budget(budget, pods, self._expected(budget, pods), now)
-        except ExpectedPodsUnknown as why:
-            outcome = (
+            result = reconcile_budget(budget, pods, self._expected_pods(budget, pods), now)
+        except ExpectedPodsUnknown as error:
+            result = (
                 ReconcileResult()
                 if is_deleting(budget)
-                else reconcile_expected_unknown(budget, str(why), now)
+                else reconcile_expected_unknown(budget, str(error), now)
             )
-        self._carrier.execute(outcome, now)
-        return outcome.requeue_at
+        self._executor.execute(result, now)
+        return result.requeue_at
 
-    def _expected(self, budget: Unstructured, pods: Sequence[Unstructured]) -> int:
+    def _expected_pods(self, budget: Unstructured, pods: Sequence[Unstructured]) -> int:
         spec = budget["spec"]
         if spec.get("maxUnavailable") is None and not str(spec.get("minAvailable", 1)).endswith("%"):
             return len(pods)
@@ -171,7 +171,7 @@ class DisruptionController:
         for pod in pods:
             reference = controller_of(pod)
             if reference is None:
-                continue  # nobody would replace it, so it doesn't count
+                continue  # no controller would replace it, so it does not count
             if reference.get("kind") in _UNSCALED:
                 resource = _UNSCALED[reference["kind"]]
                 raise ExpectedPodsUnknown(f"{resource} does not implement the scale subresource")
@@ -184,13 +184,13 @@ class DisruptionController:
                 total += 1 if size is None else int(size)
         return total
 
-    def _top_owner(self, thing: Unstructured) -> Unstructured | None:
-        """The thing with a scale: the Deployment above a ReplicaSet, else the ReplicaSet itself."""
-        reference = controller_of(thing)
+    def _top_owner(self, obj: Unstructured) -> Unstructured | None:
+        """The owner with a scale: the Deployment above a ReplicaSet, else the ReplicaSet itself."""
+        reference = controller_of(obj)
         resource = _SCALED.get((reference or {}).get("kind", ""))
         if reference is None or resource is None:
             return None
-        owner = self._cache.get(resource, f"{namespace_of(thing)}/{reference['name']}")
+        owner = self._cache.get(resource, f"{namespace_of(obj)}/{reference['name']}")
         if owner is None:
             return None
         return self._top_owner(owner) or owner

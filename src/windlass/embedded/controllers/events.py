@@ -1,7 +1,6 @@
-"""Events as users know them: one object for each reason and message about a thing, counted, gone after an hour.
+"""Events: one object per subject, reason and message, with a count, deleted after an hour.
 
-Controllers and node runtimes announce through an `EventRecorder`; `EventTtlController` is the worker that removes old
-ones.
+Controllers and node runtimes write them through an `EventRecorder`; `EventTtlController` deletes old ones.
 """
 
 from __future__ import annotations
@@ -19,30 +18,30 @@ MAX_MESSAGE_LENGTH = 1024
 
 
 class EventRateLimiter:
-    """How many events that only tell of normal things may be written: so many at once, then so many a second."""
+    """Token bucket for normal events: a burst, then a rate per second."""
 
     def __init__(self, burst: float = 1000.0, rate: float = 50.0) -> None:
-        self._left, self._burst, self._rate = burst, burst, rate
-        self._at = 0.0
+        self._tokens, self._burst, self._rate = burst, burst, rate
+        self._refilled_at = 0.0
 
     def try_accept(self, now: float) -> bool:
-        self._left = min(self._burst, self._left + max(0.0, now - self._at) * self._rate)
-        self._at = max(self._at, now)
-        if self._left < 1:
+        self._tokens = min(self._burst, self._tokens + max(0.0, now - self._refilled_at) * self._rate)
+        self._refilled_at = max(self._refilled_at, now)
+        if self._tokens < 1:
             return False
-        self._left -= 1
+        self._tokens -= 1
         return True
 
 
 class EventRecorder:
-    """Writes events of one component; `host` is the node for a kubelet's.
+    """Writes events of one component; `host` is the kubelet's node.
 
-    With an allowance, normal events beyond it are dropped, as a kubelet drops them; warnings never are.
+    With a rate limiter, normal events beyond it are dropped, as a kubelet drops them; warnings never are.
     """
 
     def __init__(self, client: Client, component: str, rate_limiter: EventRateLimiter | None = None) -> None:
-        self._door, self._component, self._allowance = client, component, rate_limiter
-        self._known: OrderedDict[tuple[str, ...], tuple[str, str]] = OrderedDict()
+        self._client, self._component, self._rate_limiter = client, component, rate_limiter
+        self._recent: OrderedDict[tuple[str, ...], tuple[str, str]] = OrderedDict()
         self._serial = 0
 
     def record(
@@ -56,28 +55,28 @@ class EventRecorder:
         host: str = "",
         field: str = "",
     ) -> None:
-        """An event that can't be written is lost: nothing depends on one."""
-        if type == "Normal" and self._allowance is not None and not self._allowance.try_accept(now):
+        """Errors are ignored: nothing depends on an event."""
+        if type == "Normal" and self._rate_limiter is not None and not self._rate_limiter.try_accept(now):
             return
         message = message[:MAX_MESSAGE_LENGTH]
         target = _reference(regarding, field)
         key = (target.get("uid", ""), target["name"], field, type, reason, message, host)
-        known = self._known.get(key)
+        known = self._recent.get(key)
         try:
-            if known is None or not self._count(known, now):
-                self._known[key] = self._create(target, reason, message, now, type, host)
+            if known is None or not self._increment_count(known, now):
+                self._recent[key] = self._create(target, reason, message, now, type, host)
         except ApiError:
             return
-        self._known.move_to_end(key)
-        if len(self._known) > MAX_KNOWN_EVENTS:
-            self._known.popitem(last=False)
+        self._recent.move_to_end(key)
+        if len(self._recent) > MAX_KNOWN_EVENTS:
+            self._recent.popitem(last=False)
 
-    def _count(self, known: tuple[str, str], now: float) -> bool:
+    def _increment_count(self, known: tuple[str, str], now: float) -> bool:
         namespace, name = known
         try:
-            event = self._door.get("events", namespace, name)
+            event = self._client.get("events", namespace, name)
             merge = {"count": int(event.get("count") or 1) + 1, "lastTimestamp": format_time(now)}
-            self._door.patch("events", namespace, name, merge)
+            self._client.patch("events", namespace, name, merge)
         except ApiError:
             return False
         return True
@@ -86,10 +85,10 @@ class EventRecorder:
         self, target: Unstructured, reason: str, message: str, now: float, type: str, host: str
     ) -> tuple[str, str]:
         namespace = target.get("namespace") or "default"
-        # Names in the order of time, as Kubernetes makes them: `kubectl describe` shows events of one second by name.
+        # Names sort by time, as Kubernetes' do: `kubectl describe` orders events of one second by name.
         self._serial += 1
         name = f"{target['name']}.{int(now * 1_000_000):x}{self._serial & 0xFFFF:04x}"
-        moment = format_time(now)
+        timestamp = format_time(now)
         source = {"component": self._component}
         event = {
             "apiVersion": "v1",
@@ -101,24 +100,24 @@ class EventRecorder:
             "type": type,
             "source": {**source, "host": host} if host else source,
             "count": 1,
-            "firstTimestamp": moment,
-            "lastTimestamp": moment,
+            "firstTimestamp": timestamp,
+            "lastTimestamp": timestamp,
             "eventTime": None,
             "reportingComponent": self._component,
             "reportingInstance": host,
         }
-        self._door.create("events", namespace, event)
+        self._client.create("events", namespace, event)
         return namespace, name
 
 
-def _reference(thing: Unstructured, field: str) -> Unstructured:
-    metadata = thing["metadata"]
+def _reference(obj: Unstructured, field: str) -> Unstructured:
+    metadata = obj["metadata"]
     reference = {
-        "apiVersion": thing["apiVersion"],
-        "kind": thing["kind"],
+        "apiVersion": obj["apiVersion"],
+        "kind": obj["kind"],
         "name": metadata["name"],
         "namespace": metadata.get("namespace", ""),
-        # Node events carry the node's name, as the kubelet writes it: `kubectl describe node` looks for that.
+        # `kubectl describe node` finds a node's events by its name, as the kubelet writes it.
         "uid": metadata.get("uid", ""),
         "resourceVersion": metadata.get("resourceVersion", ""),
         "fieldPath": field,
@@ -127,13 +126,13 @@ def _reference(thing: Unstructured, field: str) -> Unstructured:
 
 
 class EventTtlController:
-    """A worker: an event goes an hour after it was last seen."""
+    """Deletes an event an hour after it was last seen."""
 
     name = "events-ttl"
     resources = ("events",)
 
     def __init__(self, client: Client, lifetime: float = EVENT_TTL_SECONDS) -> None:
-        self._door, self._lifetime = client, lifetime
+        self._client, self._lifetime = client, lifetime
 
     def keys_for(
         self, resource: str, event_type: str, new: Unstructured, old: Unstructured | None
@@ -143,17 +142,17 @@ class EventTtlController:
     def sync(self, key: str, now: float) -> float | None:
         namespace, name = split_key(key)
         try:
-            event = self._door.get("events", namespace, name)
+            event = self._client.get("events", namespace, name)
         except ApiError:
             return None
-        ends = _last_seen(event) + self._lifetime
-        if now < ends:
-            return ends
-        self._door.delete("events", namespace, name)
+        expires = _last_seen(event) + self._lifetime
+        if now < expires:
+            return expires
+        self._client.delete("events", namespace, name)
         return None
 
 
 def _last_seen(event: Unstructured) -> float:
     series = event.get("series") or {}
     seen = (event.get("lastTimestamp"), series.get("lastObservedTime"), event.get("eventTime"))
-    return max((parse_time(each) for each in seen), default=0.0) or created_at(event)
+    return max((parse_time(timestamp) for timestamp in seen), default=0.0) or created_at(event)

@@ -1,7 +1,7 @@
-"""Carries out what a controller decided, in order, through the in-process verbs.
+"""Executes a controller's actions in order, through the in-process client.
 
-`controllers.owners` hands outcomes in. Once making a child is refused, no further ones are tried; the rest is carried
-out, and the refusal is raised at the end: the loop comes back later, and the controller decides anew.
+Controllers pass their `ReconcileResult`. After a child's creation was refused, no further ones are tried; the other
+actions are executed and the refusal is raised at the end, so that the loop retries later.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from windlass.embedded.controllers.reconcile_result import (
 )
 from windlass.model.unstructured import Unstructured
 
-_NAMES = {"pods": "pod", "replicasets.apps": "replica set", "persistentvolumeclaims": "claim"}
+_DISPLAY_NAMES = {"pods": "pod", "replicasets.apps": "replica set", "persistentvolumeclaims": "claim"}
 
 
 class ActionExecutor:
     def __init__(self, client: Client, component: str, rate_limiter: EventRateLimiter | None = None) -> None:
         self.create_error: ApiError | None = None
-        """Why the last outcome's children could not be made."""
-        self._door = client
+        """Why the last result's children could not be created."""
+        self._client = client
         self.events = EventRecorder(client, component, rate_limiter)
 
     def execute(self, result: ReconcileResult, now: float) -> None:
@@ -49,78 +49,78 @@ class ActionExecutor:
 
     def _create(self, action: Create, now: float) -> ApiError | None:
         namespace = namespace_of(action.owner)
-        what = _NAMES.get(action.resource, action.resource)
+        kind = _DISPLAY_NAMES.get(action.resource, action.resource)
         try:
-            made = self._door.create(action.resource, namespace, action.obj)
+            made = self._client.create(action.resource, namespace, action.obj)
         except ApiError as error:
             if error.reason != "AlreadyExists" and "is being terminated" not in error.message:
-                said = f"Error creating: {error.message}"
-                self.events.record(action.owner, "FailedCreate", said, now, type="Warning")
+                message = f"Error creating: {error.message}"
+                self.events.record(action.owner, "FailedCreate", message, now, type="Warning")
             return error
         if not action.suppress_event:
-            said = f"Created {what}: {name_of(made)}"
-            self.events.record(action.owner, "SuccessfulCreate", said, now)
+            message = f"Created {kind}: {name_of(made)}"
+            self.events.record(action.owner, "SuccessfulCreate", message, now)
         return None
 
     def _delete(self, action: Delete, now: float) -> None:
-        thing = action.obj
+        obj = action.obj
         try:
-            self._door.delete(
+            self._client.delete(
                 action.resource,
-                namespace_of(thing),
-                name_of(thing),
+                namespace_of(obj),
+                name_of(obj),
                 grace=action.grace,
                 propagation=action.propagation,
-                uid=uid_of(thing),
+                uid=uid_of(obj),
             )
         except ApiError as error:
             if error.code in (404, 409):
-                return  # gone, or another life under the same name: either way not ours to delete any more
+                return  # deleted, or another object by the same name (UID precondition)
             raise
         if action.owner is not None:
-            what = _NAMES.get(action.resource, action.resource)
-            said = f"Deleted {what}: {name_of(thing)}"
-            self.events.record(action.owner, "SuccessfulDelete", said, now)
+            kind = _DISPLAY_NAMES.get(action.resource, action.resource)
+            message = f"Deleted {kind}: {name_of(obj)}"
+            self.events.record(action.owner, "SuccessfulDelete", message, now)
 
     def _patch(self, action: Patch) -> None:
-        thing = action.obj
-        if is_noop_patch(thing, action.merge):
+        obj = action.obj
+        if is_noop_patch(obj, action.merge):
             return
         try:
-            self._door.patch(
-                action.resource, namespace_of(thing), name_of(thing), action.merge, action.subresource
+            self._client.patch(
+                action.resource, namespace_of(obj), name_of(obj), action.merge, action.subresource
             )
         except ApiError as error:
             if error.code != 404:
                 raise
 
     def _write_status(self, action: UpdateStatus) -> None:
-        thing = action.obj
+        obj = action.obj
         status = without_none(action.status)
-        if status == (thing.get("status") or {}):
+        if status == (obj.get("status") or {}):
             return
         try:
-            # The same pass may have changed it already; nothing else runs in between, so the newest is meant.
-            newest = self._door.get(action.resource, namespace_of(thing), name_of(thing))
-            whole = {**newest, "status": status}
-            self._door.update(action.resource, namespace_of(thing), name_of(thing), whole, "status")
+            # An earlier action of this result may have changed it; nothing else runs in between.
+            newest = self._client.get(action.resource, namespace_of(obj), name_of(obj))
+            updated = {**newest, "status": status}
+            self._client.update(action.resource, namespace_of(obj), name_of(obj), updated, "status")
         except ApiError as error:
             if error.code != 404:
                 raise
 
 
-def is_noop_patch(thing: object, merge: object) -> bool:
-    """Whether a merge patch would leave the object as it is."""
+def is_noop_patch(obj: object, merge: object) -> bool:
+    """Whether a merge patch would change nothing."""
     if isinstance(merge, dict):
-        if not isinstance(thing, dict):
+        if not isinstance(obj, dict):
             return False
         return all(
-            key not in thing if value is None else key in thing and is_noop_patch(thing[key], value)
+            key not in obj if value is None else key in obj and is_noop_patch(obj[key], value)
             for key, value in merge.items()
         )
-    return thing == merge
+    return obj == merge
 
 
 def without_none(status: Unstructured) -> Unstructured:
-    """Kubernetes leaves out what is absent; a None stands for that."""
+    """None stands for an absent field."""
     return {key: value for key, value in status.items() if value is not None}

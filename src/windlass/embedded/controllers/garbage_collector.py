@@ -1,7 +1,7 @@
-"""Garbage collection: what is owned goes when its owners are gone; foreground and orphan deletion.
+"""Garbage collection: deletes dependents whose owners are gone; foreground and orphan deletion.
 
-`GarbageCollector` hears of every kind, also of those that CustomResourceDefinitions add later, through
-`subscribe_all`. It keeps who exists and who depends on whom, and nothing else of the objects.
+Run by `controller_manager`. Hears of every kind through `subscribe_all`, also those that CustomResourceDefinitions
+add later. Keeps only which objects exist and which depend on which.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from windlass.model.unstructured import Unstructured
 
 FOREGROUND_FINALIZER, ORPHAN_FINALIZER = "foregroundDeletion", "orphan"
 ObjectKey = tuple[str, str]
-"""Resource and key."""
+"""Resource and `namespace/name`."""
 ResourceChangeHandler = Callable[[str, str, Unstructured, "Unstructured | None"], None]
 
 
 class AllKindsClient(Client, Protocol):
-    """The verbs, for all kinds."""
+    """The client, for all kinds."""
 
     def find(self, resource: str, namespace: str, name: str) -> Unstructured | None: ...
 
@@ -38,26 +38,26 @@ class GarbageCollector:
     resources: Sequence[str] = ()
 
     def __init__(self, client: AllKindsClient) -> None:
-        self._verbs = client
-        self._alive: dict[str, ObjectKey] = {}
+        self._client = client
+        self._existing: dict[str, ObjectKey] = {}
         self._dependents: dict[str, set[ObjectKey]] = {}
-        self._wake: Callable[[str], None] = lambda key: None
-        self._stop: Callable[[], None] = lambda: None
+        self._enqueue: Callable[[str], None] = lambda key: None
+        self._unsubscribe: Callable[[], None] = lambda: None
 
     def start(self, enqueue: Callable[[str], None]) -> None:
-        """Look at everything that exists, and hear of every change; `wake` puts a key into the loop's queue."""
-        self._wake = enqueue
-        self._stop = self._verbs.subscribe_all(self._hear)
-        for resource in self._verbs.resources():
-            for thing in self._verbs.list(resource):
-                self._know(resource, thing)
-                if is_deleting(thing) and thing["metadata"].get("finalizers"):
-                    enqueue(f"{resource}|{key_of(thing)}")  # begun by a process that was killed since
-        for resource, key in {place for places in self._dependents.values() for place in places}:
+        """Indexes and enqueues what exists, and subscribes to every change."""
+        self._enqueue = enqueue
+        self._unsubscribe = self._client.subscribe_all(self._on_change)
+        for resource in self._client.resources():
+            for obj in self._client.list(resource):
+                self._index(resource, obj)
+                if is_deleting(obj) and obj["metadata"].get("finalizers"):
+                    enqueue(f"{resource}|{key_of(obj)}")  # a deletion that an earlier process began
+        for resource, key in {item for items in self._dependents.values() for item in items}:
             enqueue(f"{resource}|{key}")
 
     def stop(self) -> None:
-        self._stop()
+        self._unsubscribe()
 
     def keys_for(
         self, resource: str, event_type: str, new: Unstructured, old: Unstructured | None
@@ -66,137 +66,143 @@ class GarbageCollector:
 
     def sync(self, key: str, now: float) -> float | None:
         resource, _, name = key.partition("|")
-        if resource not in self._verbs.resources():
-            return None  # its definition is gone, and it with it
-        thing = self._verbs.find(resource, *split_key(name))
-        if thing is None:
+        if resource not in self._client.resources():
+            return None  # its CustomResourceDefinition was deleted
+        obj = self._client.find(resource, *split_key(name))
+        if obj is None:
             return None
-        finalizers = thing["metadata"].get("finalizers") or ()
-        if is_deleting(thing) and ORPHAN_FINALIZER in finalizers:
-            self._orphan(resource, thing)
-        elif is_deleting(thing) and FOREGROUND_FINALIZER in finalizers:
-            self._foreground(resource, thing)
-        if not is_deleting(thing):
-            self._collect(resource, thing)
+        finalizers = obj["metadata"].get("finalizers") or ()
+        if is_deleting(obj) and ORPHAN_FINALIZER in finalizers:
+            self._orphan_dependents(resource, obj)
+        elif is_deleting(obj) and FOREGROUND_FINALIZER in finalizers:
+            self._delete_in_foreground(resource, obj)
+        if not is_deleting(obj):
+            self._collect(resource, obj)
         return None
 
-    def _hear(self, resource: str, kind: str, new: Unstructured, old: Unstructured | None) -> None:
+    def _on_change(self, resource: str, kind: str, new: Unstructured, old: Unstructured | None) -> None:
         if old is not None:
-            self._unknow(resource, old)
-        place = f"{resource}|{key_of(new)}"
+            self._unindex(resource, old)
+        key = f"{resource}|{key_of(new)}"
         if kind == "DELETED":
-            self._bereave(uid_of(new))
+            self._enqueue_dependents(uid_of(new))
             for reference in new["metadata"].get("ownerReferences") or ():
-                self._wake_owner(reference)
+                self._enqueue_owner(reference)
             return
-        self._know(resource, new)
+        self._index(resource, new)
         owners = new["metadata"].get("ownerReferences")
         if owners and (old is None or owners != old["metadata"].get("ownerReferences")):
-            self._wake(place)
+            self._enqueue(key)
         if is_deleting(new) and new["metadata"].get("finalizers"):
-            self._wake(place)
+            self._enqueue(key)
 
-    def _bereave(self, uid: str) -> None:
+    def _enqueue_dependents(self, uid: str) -> None:
         for resource, key in self._dependents.get(uid, ()):
-            self._wake(f"{resource}|{key}")
+            self._enqueue(f"{resource}|{key}")
 
-    def _wake_owner(self, reference: Unstructured) -> None:
-        """An owner that waits for its last dependent hears that one is gone."""
-        place = self._alive.get(reference.get("uid", ""))
-        if place is not None:
-            self._wake("|".join(place))
+    def _enqueue_owner(self, reference: Unstructured) -> None:
+        """An owner in foreground deletion waits for its last dependent."""
+        owner = self._existing.get(reference.get("uid", ""))
+        if owner is not None:
+            self._enqueue("|".join(owner))
 
-    def _know(self, resource: str, thing: Unstructured) -> None:
-        place = (resource, key_of(thing))
-        self._alive[uid_of(thing)] = place
-        for reference in thing["metadata"].get("ownerReferences") or ():
-            self._dependents.setdefault(reference.get("uid", ""), set()).add(place)
+    def _index(self, resource: str, obj: Unstructured) -> None:
+        object_key = (resource, key_of(obj))
+        self._existing[uid_of(obj)] = object_key
+        for reference in obj["metadata"].get("ownerReferences") or ():
+            self._dependents.setdefault(reference.get("uid", ""), set()).add(object_key)
 
-    def _unknow(self, resource: str, thing: Unstructured) -> None:
-        place = (resource, key_of(thing))
-        self._alive.pop(uid_of(thing), None)
-        for reference in thing["metadata"].get("ownerReferences") or ():
-            held = self._dependents.get(reference.get("uid", ""))
-            if held is not None:
-                held.discard(place)
-                if not held:
+    def _unindex(self, resource: str, obj: Unstructured) -> None:
+        object_key = (resource, key_of(obj))
+        self._existing.pop(uid_of(obj), None)
+        for reference in obj["metadata"].get("ownerReferences") or ():
+            dependents = self._dependents.get(reference.get("uid", ""))
+            if dependents is not None:
+                dependents.discard(object_key)
+                if not dependents:
                     del self._dependents[reference.get("uid", "")]
 
-    def _collect(self, resource: str, thing: Unstructured) -> None:
-        """Delete it if none of its owners is left, or only such as wait for it to go."""
-        references = thing["metadata"].get("ownerReferences") or []
-        living = [each for each in references if self._stands(each)]
-        if not references or len(living) == len(references):
+    def _collect(self, resource: str, obj: Unstructured) -> None:
+        """Deletes it if no owner is left, or only owners in foreground deletion."""
+        references = obj["metadata"].get("ownerReferences") or []
+        solid = [reference for reference in references if self._keeps_dependents(reference)]
+        if not references or len(solid) == len(references):
             return
-        if living:
-            merge = {"metadata": {"uid": uid_of(thing), "ownerReferences": living}}
-            self._verbs.patch(resource, *split_key(key_of(thing)), merge)
+        if solid:
+            merge = {"metadata": {"uid": uid_of(obj), "ownerReferences": solid}}
+            self._client.patch(resource, *split_key(key_of(obj)), merge)
             return
-        waiting = any(self._waits(each) for each in references)
+        owner_waits = any(self._waits_for_dependents(reference) for reference in references)
         self._delete(
-            resource, thing, "Foreground" if waiting and self._has_dependents(thing) else "Background"
+            resource, obj, "Foreground" if owner_waits and self._has_dependents(obj) else "Background"
         )
 
-    def _stands(self, reference: Unstructured) -> bool:
-        """Whether the owner keeps its dependents; an owner of a kind that isn't served is nobody's to judge."""
-        place = self._alive.get(reference.get("uid", ""))
-        if place is None:
-            return not self._serves(reference)
-        return not self._waits(reference)
+    def _keeps_dependents(self, reference: Unstructured) -> bool:
+        """Whether the owner exists outside foreground deletion; one of a kind that is not served counts as
+        existing.
+        """
+        owner = self._existing.get(reference.get("uid", ""))
+        if owner is None:
+            return not self._is_served(reference)
+        return not self._waits_for_dependents(reference)
 
-    def _waits(self, reference: Unstructured) -> bool:
-        place = self._alive.get(reference.get("uid", ""))
-        owner = self._verbs.find(place[0], *split_key(place[1])) if place is not None else None
+    def _waits_for_dependents(self, reference: Unstructured) -> bool:
+        owner_key = self._existing.get(reference.get("uid", ""))
+        owner = self._client.find(owner_key[0], *split_key(owner_key[1])) if owner_key is not None else None
         if owner is None or not is_deleting(owner):
             return False
         return FOREGROUND_FINALIZER in (owner["metadata"].get("finalizers") or ())
 
-    def _serves(self, reference: Unstructured) -> bool:
+    def _is_served(self, reference: Unstructured) -> bool:
         group = str(reference.get("apiVersion", "")).rpartition("/")[0]
-        kinds = (self._verbs.kind(resource) for resource in self._verbs.resources())
+        kinds = (self._client.kind(resource) for resource in self._client.resources())
         return any(kind.group == group and kind.kind == reference.get("kind") for kind in kinds)
 
-    def _has_dependents(self, thing: Unstructured) -> bool:
-        return bool(self._dependents.get(uid_of(thing)))
+    def _has_dependents(self, obj: Unstructured) -> bool:
+        return bool(self._dependents.get(uid_of(obj)))
 
-    def _foreground(self, resource: str, owner: Unstructured) -> None:
+    def _delete_in_foreground(self, resource: str, owner: Unstructured) -> None:
         blocking = 0
-        for place in tuple(self._dependents.get(uid_of(owner), ())):
-            thing = self._verbs.find(place[0], *split_key(place[1]))
-            if thing is None:
+        for dependent in tuple(self._dependents.get(uid_of(owner), ())):
+            obj = self._client.find(dependent[0], *split_key(dependent[1]))
+            if obj is None:
                 continue
             blocking += any(
-                each.get("uid") == uid_of(owner) and each.get("blockOwnerDeletion")
-                for each in thing["metadata"]["ownerReferences"]
+                reference.get("uid") == uid_of(owner) and reference.get("blockOwnerDeletion")
+                for reference in obj["metadata"]["ownerReferences"]
             )
-            if not is_deleting(thing):
-                self._collect(place[0], thing)
+            if not is_deleting(obj):
+                self._collect(dependent[0], obj)
         if not blocking or not self._dependents.get(uid_of(owner)):
-            self._take_off(resource, owner, FOREGROUND_FINALIZER)
+            self._remove_finalizer(resource, owner, FOREGROUND_FINALIZER)
 
-    def _orphan(self, resource: str, owner: Unstructured) -> None:
-        for place in tuple(self._dependents.get(uid_of(owner), ())):
-            thing = self._verbs.find(place[0], *split_key(place[1]))
-            if thing is None:
+    def _orphan_dependents(self, resource: str, owner: Unstructured) -> None:
+        for dependent in tuple(self._dependents.get(uid_of(owner), ())):
+            obj = self._client.find(dependent[0], *split_key(dependent[1]))
+            if obj is None:
                 continue
-            others = [e for e in thing["metadata"]["ownerReferences"] if e.get("uid") != uid_of(owner)]
-            merge = {"metadata": {"uid": uid_of(thing), "ownerReferences": others or None}}
-            self._verbs.patch(place[0], *split_key(place[1]), merge)
-        self._take_off(resource, owner, ORPHAN_FINALIZER)
+            others = [
+                owner_ref
+                for owner_ref in obj["metadata"]["ownerReferences"]
+                if owner_ref.get("uid") != uid_of(owner)
+            ]
+            merge = {"metadata": {"uid": uid_of(obj), "ownerReferences": others or None}}
+            self._client.patch(dependent[0], *split_key(dependent[1]), merge)
+        self._remove_finalizer(resource, owner, ORPHAN_FINALIZER)
 
-    def _take_off(self, resource: str, owner: Unstructured, finalizer: str) -> None:
-        left = [each for each in owner["metadata"]["finalizers"] if each != finalizer]
-        merge = {"metadata": {"uid": uid_of(owner), "finalizers": left or None}}
+    def _remove_finalizer(self, resource: str, owner: Unstructured, finalizer: str) -> None:
+        remaining = [name for name in owner["metadata"]["finalizers"] if name != finalizer]
+        merge = {"metadata": {"uid": uid_of(owner), "finalizers": remaining or None}}
         try:
-            self._verbs.patch(resource, *split_key(key_of(owner)), merge)
+            self._client.patch(resource, *split_key(key_of(owner)), merge)
         except ApiError as error:
             if error.code != 404:
                 raise
 
-    def _delete(self, resource: str, thing: Unstructured, propagation: str) -> None:
-        namespace, name = split_key(key_of(thing))
+    def _delete(self, resource: str, obj: Unstructured, propagation: str) -> None:
+        namespace, name = split_key(key_of(obj))
         try:
-            self._verbs.delete(resource, namespace, name, propagation=propagation, uid=uid_of(thing))
+            self._client.delete(resource, namespace, name, propagation=propagation, uid=uid_of(obj))
         except ApiError as error:
             if error.code not in (404, 409):
                 raise

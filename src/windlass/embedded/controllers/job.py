@@ -1,8 +1,8 @@
-"""The Job controller: so many pods until so many have succeeded, or until it is clear that they won't.
+"""The Job controller: runs pods until enough have succeeded, or until the Job has failed.
 
-`reconcile_job` is pure: a Job, its pods, what is remembered of failures, and the time go in; actions come out. A pod
-is counted once and for all, by a finalizer that keeps it until then; `status.uncountedTerminatedPods` carries those
-that were being counted when the process was killed.
+`reconcile_job` is pure: a Job, its pods, the failures so far and the time go in, actions come out;
+`workload_controllers` calls it. A pod is counted exactly once: a finalizer keeps it until then, and
+`status.uncountedTerminatedPods` lists those that were being counted when the process was killed.
 """
 
 from __future__ import annotations
@@ -76,11 +76,11 @@ class Failures:
 
     @property
     def backoff_until(self) -> float:
-        """No new pod before this moment."""
+        """No new pod is created before this time."""
         if not self.count:
             return 0.0
-        pause: float = min(INITIAL_BACKOFF * 2 ** min(self.count - 1, 20), MAX_BACKOFF)
-        return self.last + pause
+        backoff: float = min(INITIAL_BACKOFF * 2 ** min(self.count - 1, 20), MAX_BACKOFF)
+        return self.last + backoff
 
 
 NO_FAILURES = Failures()
@@ -88,21 +88,21 @@ NO_FAILURES = Failures()
 
 @dataclass
 class Tally:
-    """What has ended: counted before, and found now."""
+    """The ended pods: counted before, and found now."""
 
     succeeded: int = 0
     failed: int = 0
     done: set[int] = field(default_factory=set)
-    """Indices that have succeeded."""
+    """Succeeded indices."""
     given_up: set[int] = field(default_factory=set)
-    """Indices that have failed for good, where each has failures of its own."""
+    """Indices that have failed finally (backoffLimitPerIndex)."""
     again: dict[int, Unstructured] = field(default_factory=dict)
-    """Indices to be tried again, each with the pod that failed last."""
+    """Indices to retry, each with its newest failed pod."""
     counting: dict[str, list[str]] = field(default_factory=lambda: {"succeeded": [], "failed": []})
     release: list[Unstructured] = field(default_factory=list)
-    """Pods whose finalizer can go."""
+    """Pods whose finalizer can be removed."""
     why_fail: str = ""
-    """The words of a FailJob rule."""
+    """The message of a FailJob rule."""
     failures: Failures = NO_FAILURES
 
 
@@ -112,27 +112,27 @@ def reconcile_job(
     if job["spec"].get("managedBy") not in (None, "", JOB_CONTROLLER):
         return ReconcileResult(), failures
     if is_deleting(job) or is_job_finished(job):
-        return _after_the_end(job, pods, now), failures
+        return _reconcile_finished(job, pods, now), failures
     tally = count_ended(job, pods, now, failures)
-    return _Pass(job, list(pods), now, tally).run(), tally.failures
+    return _JobSync(job, list(pods), now, tally).run(), tally.failures
 
 
 def is_job_finished(job: Unstructured) -> bool:
     return has_condition(job, "Complete") or has_condition(job, "Failed")
 
 
-def _after_the_end(job: Unstructured, pods: Sequence[Unstructured], now: float) -> ReconcileResult:
-    """Nothing but letting go of pods and, after its time, of the Job."""
+def _reconcile_finished(job: Unstructured, pods: Sequence[Unstructured], now: float) -> ReconcileResult:
+    """Only releases pods, and deletes the Job after ttlSecondsAfterFinished."""
     plan = ReconcileResultBuilder(
         [Patch("pods", pod, remove_finalizer_patch(pod)) for pod in pods if has_tracking_finalizer(pod)]
     )
     ttl = job["spec"].get("ttlSecondsAfterFinished")
     if ttl is not None and not is_deleting(job):
-        ended = (
+        finished = (
             condition_of(job, "Complete") if has_condition(job, "Complete") else condition_of(job, "Failed")
         )
-        assert ended is not None, "it is over"
-        expires = parse_time(ended.get("lastTransitionTime")) + int(ttl)
+        assert finished is not None, "finished"
+        expires = parse_time(finished.get("lastTransitionTime")) + int(ttl)
         if now >= expires:
             plan.add(Delete(RESOURCE, job, propagation="Foreground"))
         else:
@@ -143,51 +143,51 @@ def _after_the_end(job: Unstructured, pods: Sequence[Unstructured], now: float) 
 def count_ended(job: Unstructured, pods: Sequence[Unstructured], now: float, failures: Failures) -> Tally:
     status = job.get("status") or {}
     tally = Tally(int(status.get("succeeded") or 0), int(status.get("failed") or 0), failures=failures)
-    ending = has_condition(job, "FailureTarget")
+    is_failing = has_condition(job, "FailureTarget")
     if is_indexed(job):
         tally.done = _done_indices(job, pods)
     if is_per_index(job):
-        # Once the Job ends, its pods are killed, and their indices have not failed by that.
-        tally.given_up = failed_indices(job, () if ending else pods) - tally.done
-        if not ending:
+        # A failing Job kills its pods; that is no failure of their indices.
+        tally.given_up = failed_indices(job, () if is_failing else pods) - tally.done
+        if not is_failing:
             tally.again = failed_pods_to_retry(job, pods, tally.done | tally.given_up)
-    before = status.get("uncountedTerminatedPods") or {}
-    caught = {kind: set(before.get(kind) or ()) for kind in ("succeeded", "failed")}
-    ends: list[tuple[float, bool]] = []
+    uncounted = status.get("uncountedTerminatedPods") or {}
+    counting = {kind: set(uncounted.get(kind) or ()) for kind in ("succeeded", "failed")}
+    finish_times: list[tuple[float, bool]] = []
     for pod in pods:
         if not has_tracking_finalizer(pod):
             continue
         if phase_of(pod) == "Succeeded":
-            caught["succeeded"].add(uid_of(pod))
-            ends.append((finished_at(pod, now), True))
-        elif has_failed(job, pod) or (ending and is_finished(pod)):
-            action, words = failure_policy_action(job, pod)
-            tally.why_fail = tally.why_fail or (words if action == FAIL_JOB else "")
+            counting["succeeded"].add(uid_of(pod))
+            finish_times.append((finished_at(pod, now), True))
+        elif has_failed(job, pod) or (is_failing and is_finished(pod)):
+            action, message = failure_policy_action(job, pod)
+            tally.why_fail = tally.why_fail or (message if action == FAIL_JOB else "")
             if tally.again.get(index_of(pod)) is pod:
-                continue  # it is counted once another one bears its number of failures on
+                continue  # counted when its replacement has taken over its failure count
             if action != IGNORE:
-                caught["failed"].add(uid_of(pod))
-                ends.append((finished_at(pod, now), False))
+                counting["failed"].add(uid_of(pod))
+                finish_times.append((finished_at(pod, now), False))
         else:
             continue
         tally.release.append(pod)
-    tally.counting = {kind: sorted(uids) for kind, uids in caught.items()}
-    tally.succeeded = len(tally.done) if is_indexed(job) else tally.succeeded + len(caught["succeeded"])
-    tally.failed += len(caught["failed"])
-    for moment, good in sorted(ends):
-        tally.failures = Failures() if good else Failures(tally.failures.count + 1, moment)
+    tally.counting = {kind: sorted(uids) for kind, uids in counting.items()}
+    tally.succeeded = len(tally.done) if is_indexed(job) else tally.succeeded + len(counting["succeeded"])
+    tally.failed += len(counting["failed"])
+    for finished, succeeded in sorted(finish_times):
+        tally.failures = Failures() if succeeded else Failures(tally.failures.count + 1, finished)
     return tally
 
 
 def _done_indices(job: Unstructured, pods: Sequence[Unstructured]) -> set[int]:
-    """Indices that have succeeded; those beyond a number of completions that was lowered no longer count."""
+    """Succeeded indices below `completions`, which may have been lowered."""
     known = parse_indices((job.get("status") or {}).get("completedIndexes") or "")
     new = {index_of(pod) for pod in pods if has_tracking_finalizer(pod) and phase_of(pod) == "Succeeded"}
     return {index for index in known | new if 0 <= index < int(job["spec"].get("completions") or 0)}
 
 
-class _Pass:
-    """One look at a Job that is not over."""
+class _JobSync:
+    """One sync of a Job that is not finished."""
 
     def __init__(self, job: Unstructured, pods: list[Unstructured], now: float, tally: Tally) -> None:
         self.job, self.spec, self.now, self.tally = job, job["spec"], now, tally
@@ -199,47 +199,47 @@ class _Pass:
         self.suspended = bool(self.spec.get("suspend"))
 
     def run(self) -> ReconcileResult:
-        self._note_suspension()
-        why = self._why_failed()
-        if why:
-            self._end("FailureTarget", "Failed", *why)
-        elif success := self._why_succeeded():
-            self._end("SuccessCriteriaMet", "Complete", *success)
+        self._update_suspended()
+        failure = self._failure_reason()
+        if failure:
+            self._finish("FailureTarget", "Failed", *failure)
+        elif success := self._success_reason():
+            self._finish("SuccessCriteriaMet", "Complete", *success)
         else:
-            self._keep_going()
-        self._write()
+            self._scale_pods()
+        self._write_status()
         return self.plan.build()
 
-    def _note_suspension(self) -> None:
+    def _update_suspended(self) -> None:
         known = condition_of({"status": {"conditions": self.conditions}}, "Suspended")
-        was = known is not None and known["status"] == "True"
+        was_suspended = known is not None and known["status"] == "True"
         if self.suspended:
             self.status["startTime"] = None
-            if not was:
-                self._condition("Suspended", "JobSuspended", "Job suspended")
+            if not was_suspended:
+                self._set_condition("Suspended", "JobSuspended", "Job suspended")
                 self.plan.add(EmitEvent(self.job, "Suspended", "Job suspended"))
-        elif was:
-            self._condition("Suspended", "JobResumed", "Job resumed", "False")
+        elif was_suspended:
+            self._set_condition("Suspended", "JobResumed", "Job resumed", "False")
             self.plan.add(EmitEvent(self.job, "Resumed", "Job resumed"))
             self.status["startTime"] = format_time(self.now)
         elif not self.status.get("startTime"):
             self.status["startTime"] = format_time(self.now)
 
-    def _why_failed(self) -> tuple[str, str] | None:
-        begun = condition_of(self.job, "FailureTarget")
-        if begun is not None and begun.get("status") == "True":
-            return str(begun["reason"]), str(begun["message"])
+    def _failure_reason(self) -> tuple[str, str] | None:
+        target = condition_of(self.job, "FailureTarget")
+        if target is not None and target.get("status") == "True":
+            return str(target["reason"]), str(target["message"])
         if self.tally.why_fail:
             return "PodFailurePolicy", self.tally.why_fail
-        if self._past_limit():
+        if self._is_past_backoff_limit():
             return "BackoffLimitExceeded", "Job has reached the specified backoff limit"
-        if self._past_deadline():
+        if self._is_past_deadline():
             return "DeadlineExceeded", "Job was active longer than specified deadline"
         if is_per_index(self.job):
             return index_failure_reason(self.job, self.tally.given_up, self.tally.done)
         return None
 
-    def _past_limit(self) -> bool:
+    def _is_past_backoff_limit(self) -> bool:
         limit = self.spec.get("backoffLimit")
         limit = 6 if limit is None else int(limit)
         if self.tally.failed > limit:
@@ -249,15 +249,15 @@ class _Pass:
         count = sum(total_restarts(pod) for pod in self.active)
         return count > 0 if limit == 0 else count >= limit
 
-    def _past_deadline(self) -> bool:
+    def _is_past_deadline(self) -> bool:
         deadline = self.spec.get("activeDeadlineSeconds")
         if deadline is None or self.suspended or not self.status.get("startTime"):
             return False
-        ends = parse_time(self.status["startTime"]) + int(deadline)
-        self.plan.requeue(ends)
-        return self.now >= ends
+        deadline_at = parse_time(self.status["startTime"]) + int(deadline)
+        self.plan.requeue(deadline_at)
+        return self.now >= deadline_at
 
-    def _why_succeeded(self) -> tuple[str, str] | None:
+    def _success_reason(self) -> tuple[str, str] | None:
         met = condition_of(self.job, "SuccessCriteriaMet")
         if met is not None and met.get("status") == "True":
             return str(met["reason"]), str(met["message"])
@@ -271,20 +271,20 @@ class _Pass:
             enough = self.tally.succeeded >= int(completions)
         return ("CompletionsReached", "Reached expected number of succeeded pods") if enough else None
 
-    def _end(self, target: str, final: str, reason: str, message: str) -> None:
-        """First the target, then the pods go, then the last word."""
-        self._condition(target, reason, message)
-        counted = target == "FailureTarget"
+    def _finish(self, target: str, final: str, reason: str, message: str) -> None:
+        """First the target condition, then the pods are deleted, then the final condition."""
+        self._set_condition(target, reason, message)
+        is_failure = target == "FailureTarget"
         for pod in self.active:
-            if not counted and has_tracking_finalizer(pod):
+            if not is_failure and has_tracking_finalizer(pod):
                 self.plan.add(Patch("pods", pod, remove_finalizer_patch(pod)))
             self.plan.add(Delete("pods", pod, self.job))
-        left = len(self.active) + self.terminating
+        remaining = len(self.active) + self.terminating
         self.active = []
-        if left:
-            self.terminating = left
+        if remaining:
+            self.terminating = remaining
             return
-        self._condition(final, reason, message)
+        self._set_condition(final, reason, message)
         if final == "Complete":
             self.status["completionTime"] = format_time(self.now)
             self.plan.add(EmitEvent(self.job, "Completed", "Job completed"))
@@ -294,14 +294,14 @@ class _Pass:
         if ttl is not None:
             self.plan.requeue(self.now + int(ttl))
 
-    def _keep_going(self) -> None:
+    def _scale_pods(self) -> None:
         if is_indexed(self.job):
             self._remove(duplicate_index_pods(self.active))
-        want = self._wanted()
-        if len(self.active) > want:
+        wanted = self._wanted_pods()
+        if len(self.active) > wanted:
             ranked = sorted(self.active, key=deletion_rank)
-            self._remove(ranked[: len(self.active) - want])
-        missing = want - len(self.active)
+            self._remove(ranked[: len(self.active) - wanted])
+        missing = wanted - len(self.active)
         if self.spec.get("podReplacementPolicy") == "Failed":
             missing -= self.terminating
         if missing <= 0:
@@ -309,37 +309,37 @@ class _Pass:
         if not is_per_index(self.job) and self.now < self.tally.failures.backoff_until:
             self.plan.requeue(self.tally.failures.backoff_until)
             return
-        self._start(min(missing, MAX_POD_CHANGES_PER_SYNC))
+        self._create_pods(min(missing, MAX_POD_CHANGES_PER_SYNC))
 
-    def _wanted(self) -> int:
+    def _wanted_pods(self) -> int:
         if self.suspended:
             return 0
         parallelism = self.spec.get("parallelism")
-        most = 1 if parallelism is None else int(parallelism)
+        max_parallel = 1 if parallelism is None else int(parallelism)
         completions = self.spec.get("completions")
         if completions is None:
-            return len(self.active) if self.tally.succeeded > 0 else most
-        return max(0, min(most, int(completions) - self.tally.succeeded))
+            return len(self.active) if self.tally.succeeded > 0 else max_parallel
+        return max(0, min(max_parallel, int(completions) - self.tally.succeeded))
 
     def _remove(self, pods: Sequence[Unstructured]) -> None:
         for pod in pods:
             if has_tracking_finalizer(pod):
                 self.plan.add(
                     Patch("pods", pod, remove_finalizer_patch(pod))
-                )  # first, so that it doesn't count as failed
+                )  # first, so that it is not counted as failed
             self.plan.add(Delete("pods", pod, self.job))
-        gone = {uid_of(pod) for pod in pods}
-        self.active = [pod for pod in self.active if uid_of(pod) not in gone]
-        self.terminating += len(gone)
+        removed = {uid_of(pod) for pod in pods}
+        self.active = [pod for pod in self.active if uid_of(pod) not in removed]
+        self.terminating += len(removed)
 
-    def _start(self, count: int) -> None:
+    def _create_pods(self, count: int) -> None:
         if not is_indexed(self.job):
             self.plan.add(*(Create("pods", self.job, new_pod(self.job)) for _ in range(count)))
             return
-        taken = self.tally.done | self.tally.given_up | {index_of(pod) for pod in self.active}
+        unavailable = self.tally.done | self.tally.given_up | {index_of(pod) for pod in self.active}
         if is_per_index(self.job):
-            taken |= self._waiting_indices()
-        for index in missing_indices(taken, int(self.spec.get("completions") or 0), count):
+            unavailable |= self._indices_in_backoff()
+        for index in missing_indices(unavailable, int(self.spec.get("completions") or 0), count):
             pod = (
                 new_index_pod(self.job, index, self.tally.again.get(index))
                 if is_per_index(self.job)
@@ -347,36 +347,36 @@ class _Pass:
             )
             self.plan.add(Create("pods", self.job, pod))
 
-    def _waiting_indices(self) -> set[int]:
-        """Indices that have failed and whose pause isn't over."""
-        waiting = set()
+    def _indices_in_backoff(self) -> set[int]:
+        """Failed indices whose back-off is not over."""
+        in_backoff = set()
         for index, pod in self.tally.again.items():
-            at = retry_at(pod, INITIAL_BACKOFF, MAX_BACKOFF, self.now)
-            if self.now < at:
-                waiting.add(index)
-                self.plan.requeue(at)
-        return waiting
+            retry_time = retry_at(pod, INITIAL_BACKOFF, MAX_BACKOFF, self.now)
+            if self.now < retry_time:
+                in_backoff.add(index)
+                self.plan.requeue(retry_time)
+        return in_backoff
 
-    def _condition(self, kind: str, reason: str, message: str, status: str = "True") -> None:
+    def _set_condition(self, kind: str, reason: str, message: str, status: str = "True") -> None:
         new = {"type": kind, "status": status, "reason": reason, "message": message}
         known = condition_of({"status": {"conditions": self.conditions}}, kind)
         if known is not None and known["status"] == status:
             return
         self.conditions = with_condition(self.conditions, new, self.now, update_time_field="lastProbeTime")
 
-    def _write(self) -> None:
-        """The counts go first, together with whose they are; the pods are let go after that."""
+    def _write_status(self) -> None:
+        """The counts are written first, with the UIDs that they include; only then the pods are released."""
         status = self.status
         tally = self.tally
-        first: list[UpdateStatus | Patch] = []
+        first_actions: list[UpdateStatus | Patch] = []
         if tally.release:
-            held = {**status, "uncountedTerminatedPods": {k: v for k, v in tally.counting.items() if v}}
-            held["conditions"] = self.job.get("status", {}).get("conditions")
-            if is_indexed(self.job):  # their pods are let go next, and with them goes what they did
-                held |= self._indices()
-            first.append(UpdateStatus(RESOURCE, self.job, held))
-            first += [Patch("pods", pod, remove_finalizer_patch(pod)) for pod in tally.release]
-        # Pods that are only about to be made are counted once they are there: making them may be refused.
+            uncounted = {**status, "uncountedTerminatedPods": {k: v for k, v in tally.counting.items() if v}}
+            uncounted["conditions"] = self.job.get("status", {}).get("conditions")
+            if is_indexed(self.job):  # releasing the pods loses their indices
+                uncounted |= self._index_status()
+            first_actions.append(UpdateStatus(RESOURCE, self.job, uncounted))
+            first_actions += [Patch("pods", pod, remove_finalizer_patch(pod)) for pod in tally.release]
+        # Pods to be created are not active yet: their creation may be refused.
         status["active"] = len(self.active) or None
         status["ready"] = sum(is_ready(pod) for pod in self.active)
         status["terminating"] = self.terminating
@@ -385,13 +385,13 @@ class _Pass:
         status["uncountedTerminatedPods"] = {}
         status["conditions"] = self.conditions or None
         if is_indexed(self.job):
-            status |= self._indices()
-        self.plan.actions = [*first, *self.plan.actions, UpdateStatus(RESOURCE, self.job, status)]
+            status |= self._index_status()
+        self.plan.actions = [*first_actions, *self.plan.actions, UpdateStatus(RESOURCE, self.job, status)]
 
-    def _indices(self) -> Unstructured:
-        """What the status says of an Indexed Job's indices."""
+    def _index_status(self) -> Unstructured:
+        """The status fields of an Indexed Job's indices."""
         tally = self.tally
-        said: Unstructured = {"completedIndexes": format_indices(tally.done) or None}
+        fields: Unstructured = {"completedIndexes": format_indices(tally.done) or None}
         if is_per_index(self.job):
-            said["failedIndexes"] = format_indices(tally.given_up)
-        return said
+            fields["failedIndexes"] = format_indices(tally.given_up)
+        return fields

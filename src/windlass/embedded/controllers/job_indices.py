@@ -1,7 +1,8 @@
-"""Indices of an Indexed Job that fail and succeed on their own: backoffLimitPerIndex, maxFailedIndexes, successPolicy.
+"""Indices of an Indexed Job that fail and succeed on their own: backoffLimitPerIndex, maxFailedIndexes,
+successPolicy.
 
-Asked by `controllers.job`. How often an index has failed stands on its newest pod; that pod is kept, uncounted, until
-the next one of its index bears the number on.
+Called by `job`. An annotation on the newest pod of an index counts its failures; that pod is kept, uncounted, until
+its replacement has taken over the count.
 """
 
 from __future__ import annotations
@@ -26,20 +27,20 @@ IGNORED_FAILURE_COUNT_ANNOTATION = "batch.kubernetes.io/job-index-ignored-failur
 
 
 def is_per_index(job: Unstructured) -> bool:
-    """Whether every index has failures of its own."""
+    """Whether failures are counted per index."""
     return job["spec"].get("backoffLimitPerIndex") is not None
 
 
 def failed_indices(job: Unstructured, pods: Iterable[Unstructured]) -> set[int]:
-    """Those that won't be tried again: known before, and found among the pods."""
+    """Indices that are not tried again: known before, and found among the pods."""
     found = parse_indices((job.get("status") or {}).get("failedIndexes") or "")
     for pod in pods:
-        if has_failed(job, pod) and _was_the_last_try(job, pod):
+        if has_failed(job, pod) and _was_last_attempt(job, pod):
             found.add(index_of(pod))
     return found - {-1}
 
 
-def _was_the_last_try(job: Unstructured, pod: Unstructured) -> bool:
+def _was_last_attempt(job: Unstructured, pod: Unstructured) -> bool:
     action, _ = failure_policy_action(job, pod)
     if action == FAIL_INDEX:
         return True
@@ -49,29 +50,29 @@ def _was_the_last_try(job: Unstructured, pod: Unstructured) -> bool:
 
 
 def failed_pods_to_retry(
-    job: Unstructured, pods: Sequence[Unstructured], over: set[int]
+    job: Unstructured, pods: Sequence[Unstructured], finished: set[int]
 ) -> dict[int, Unstructured]:
-    """Index → its newest failed pod, where another one has to follow; `over` are indices that have come to an end."""
-    busy = over | {index_of(pod) for pod in pods if is_active(pod)}
+    """Index → its newest failed pod, if it has to be replaced; `finished` are finished indices."""
+    excluded = finished | {index_of(pod) for pod in pods if is_active(pod)}
     newest: dict[int, Unstructured] = {}
     for pod in pods:
         index = index_of(pod)
-        if index < 0 or index in busy or not has_tracking_finalizer(pod) or not has_failed(job, pod):
+        if index < 0 or index in excluded or not has_tracking_finalizer(pod) or not has_failed(job, pod):
             continue
-        if index not in newest or _tries(pod) > _tries(newest[index]):
+        if index not in newest or _attempts(pod) > _attempts(newest[index]):
             newest[index] = pod
     return newest
 
 
-def new_index_pod(job: Unstructured, index: int, before: Unstructured | None) -> Unstructured:
-    """The pod of an index, with the failures so far written on it."""
+def new_index_pod(job: Unstructured, index: int, previous: Unstructured | None) -> Unstructured:
+    """The pod of an index, annotated with the failures so far."""
     failures = ignored = 0
-    if before is not None:
+    if previous is not None:
         failures, ignored = (
-            _count(before, FAILURE_COUNT_ANNOTATION),
-            _count(before, IGNORED_FAILURE_COUNT_ANNOTATION),
+            _count(previous, FAILURE_COUNT_ANNOTATION),
+            _count(previous, IGNORED_FAILURE_COUNT_ANNOTATION),
         )
-        is_ignored = failure_policy_action(job, before)[0] == IGNORE
+        is_ignored = failure_policy_action(job, previous)[0] == IGNORE
         failures, ignored = failures + (not is_ignored), ignored + is_ignored
     pod = new_pod(job, index)
     pod["metadata"]["annotations"][FAILURE_COUNT_ANNOTATION] = str(failures)
@@ -80,36 +81,36 @@ def new_index_pod(job: Unstructured, index: int, before: Unstructured | None) ->
     return pod
 
 
-def retry_at(before: Unstructured, first: float, longest: float, now: float) -> float:
-    """When the next pod of the index may come: the pause doubles with each failure."""
-    pause: float = min(first * 2 ** min(_tries(before), 20), longest)
-    return finished_at(before, now) + pause
+def retry_at(previous: Unstructured, first: float, longest: float, now: float) -> float:
+    """When the next pod of the index may be created: the back-off doubles with each failure."""
+    backoff: float = min(first * 2 ** min(_attempts(previous), 20), longest)
+    return finished_at(previous, now) + backoff
 
 
 def index_failure_reason(job: Unstructured, failed: set[int], done: set[int]) -> tuple[str, str] | None:
-    """Reason and message, where failed indices are the Job's end."""
-    most = job["spec"].get("maxFailedIndexes")
-    if most is not None and len(failed) > int(most):
-        words = "Job has exceeded the specified maximal number of failed indexes"
-        return "MaxFailedIndexesExceeded", words
+    """Reason and message if failed indices end the Job, else None."""
+    max_failed = job["spec"].get("maxFailedIndexes")
+    if max_failed is not None and len(failed) > int(max_failed):
+        message = "Job has exceeded the specified maximal number of failed indexes"
+        return "MaxFailedIndexesExceeded", message
     if failed and len(failed) + len(done) >= int(job["spec"].get("completions") or 0):
         return "FailedIndexes", "Job has failed indexes"
     return None
 
 
 def matched_success_rule(job: Unstructured, done: set[int]) -> int | None:
-    """The number of the first rule of the success policy that the succeeded indices meet."""
+    """The number of the first success policy rule that the succeeded indices meet."""
     for number, rule in enumerate((job["spec"].get("successPolicy") or {}).get("rules") or ()):
-        named = rule.get("succeededIndexes")
-        wanted = parse_indices(named) if named is not None else None
-        hits = done if wanted is None else done & wanted
-        least = rule.get("succeededCount")
-        if len(hits) >= (int(least) if least is not None else len(wanted or ())):
+        indices_text = rule.get("succeededIndexes")
+        wanted = parse_indices(indices_text) if indices_text is not None else None
+        matching = done if wanted is None else done & wanted
+        min_count = rule.get("succeededCount")
+        if len(matching) >= (int(min_count) if min_count is not None else len(wanted or ())):
             return number
     return None
 
 
-def _tries(pod: Unstructured) -> int:
+def _attempts(pod: Unstructured) -> int:
     return _count(pod, FAILURE_COUNT_ANNOTATION) + _count(pod, IGNORED_FAILURE_COUNT_ANNOTATION)
 
 

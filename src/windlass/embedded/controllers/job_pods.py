@@ -1,4 +1,4 @@
-"""The pods of a Job: which count as what, and the indices of an Indexed one. Read by `controllers.job`."""
+"""The pods of a Job: how each counts, and the indices of an Indexed Job. Used by `job`."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ def is_indexed(job: Unstructured) -> bool:
 
 
 def index_of(pod: Unstructured) -> int:
-    """-1 where it has none."""
+    """-1 without an index."""
     text = annotations_of(pod).get(COMPLETION_INDEX, "")
     return int(text) if text.isascii() and text.isdigit() else -1
 
 
 def has_tracking_finalizer(pod: Unstructured) -> bool:
-    """Whether it still waits to be counted."""
+    """Whether it has not been counted yet."""
     return TRACKING_FINALIZER in (pod["metadata"].get("finalizers") or ())
 
 
 def remove_finalizer_patch(pod: Unstructured) -> Unstructured:
-    """The patch that lets a counted pod go."""
-    left = [each for each in pod["metadata"].get("finalizers") or () if each != TRACKING_FINALIZER]
-    return {"metadata": {"uid": uid_of(pod), "finalizers": left or None}}
+    """The patch that releases a counted pod."""
+    remaining = [name for name in pod["metadata"].get("finalizers") or () if name != TRACKING_FINALIZER]
+    return {"metadata": {"uid": uid_of(pod), "finalizers": remaining or None}}
 
 
 def has_failed(job: Unstructured, pod: Unstructured) -> bool:
-    """A pod that is being deleted counts as failed, since it may never get to say how it ended."""
+    """A pod that is being deleted counts as failed, since its outcome may never be known."""
     if phase_of(pod) == "Failed":
         return True
     if job["spec"].get("podReplacementPolicy") == "Failed":
@@ -44,17 +44,18 @@ def has_failed(job: Unstructured, pod: Unstructured) -> bool:
 
 
 def finished_at(pod: Unstructured, now: float) -> float:
-    """When the pod ended, as its last container says; else when it was deleted, else now."""
+    """When its last container ended; else when it was deleted, else now."""
     statuses = (pod.get("status") or {}).get("containerStatuses") or ()
-    ends = [
-        parse_time(((each.get("state") or {}).get("terminated") or {}).get("finishedAt")) for each in statuses
+    times = [
+        parse_time(((status.get("state") or {}).get("terminated") or {}).get("finishedAt"))
+        for status in statuses
     ]
-    known = max(ends, default=0.0) or parse_time(pod["metadata"].get("deletionTimestamp"))
+    known = max(times, default=0.0) or parse_time(pod["metadata"].get("deletionTimestamp"))
     return min(known, now) if known else now
 
 
 def parse_indices(text: str) -> set[int]:
-    """Out of `1,3-5,7`."""
+    """Parses `1,3-5,7`."""
     found: set[int] = set()
     for part in filter(None, (text or "").split(",")):
         first, _, last = part.partition("-")
@@ -63,7 +64,7 @@ def parse_indices(text: str) -> set[int]:
 
 
 def format_indices(indices: Iterable[int]) -> str:
-    """As `1,3-5,7`; two neighbours are written `3,4`."""
+    """Writes `1,3-5,7`; two neighbours are written `3,4`."""
     parts: list[str] = []
     run: list[int] = []
     for index in [*sorted(indices), -2]:
@@ -75,7 +76,7 @@ def format_indices(indices: Iterable[int]) -> str:
 
 
 def missing_indices(taken: set[int], completions: int, count: int) -> list[int]:
-    """The first indices that are neither done nor being worked on."""
+    """The first indices that are neither done nor active."""
     found: list[int] = []
     for index in range(completions):
         if len(found) == count:
@@ -86,7 +87,7 @@ def missing_indices(taken: set[int], completions: int, count: int) -> list[int]:
 
 
 def new_pod(job: Unstructured, index: int = -1) -> Unstructured:
-    """The Job's next pod; for an Indexed Job the one of an index."""
+    """The Job's next pod; for an Indexed Job, the pod of an index."""
     name = name_of(job)
     pod = pod_from_template(
         job["spec"]["template"], job, prefix=f"{name}-" if index < 0 else f"{name}-{index}-"
@@ -109,16 +110,16 @@ def new_pod(job: Unstructured, index: int = -1) -> Unstructured:
 
 def _add_index(container: Unstructured) -> None:
     environment = container.setdefault("env", [])
-    if not any(each.get("name") == "JOB_COMPLETION_INDEX" for each in environment):
+    if not any(variable.get("name") == "JOB_COMPLETION_INDEX" for variable in environment):
         field = {"fieldRef": {"apiVersion": "v1", "fieldPath": f"metadata.labels['{COMPLETION_INDEX}']"}}
         environment.append({"name": "JOB_COMPLETION_INDEX", "valueFrom": field})
 
 
 def duplicate_index_pods(pods: Sequence[Unstructured]) -> list[Unstructured]:
-    """Active pods of an index that has an older one already."""
+    """Active pods of an index that has an older active pod."""
     seen: set[int] = set()
     extra: list[Unstructured] = []
-    for pod in sorted(pods, key=lambda each: (each["metadata"].get("creationTimestamp", ""), name_of(each))):
+    for pod in sorted(pods, key=lambda pod: (pod["metadata"].get("creationTimestamp", ""), name_of(pod))):
         index = index_of(pod)
         if index < 0 or index in seen:
             extra.append(pod)

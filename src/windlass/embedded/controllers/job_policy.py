@@ -1,4 +1,4 @@
-"""A Job's podFailurePolicy: what a failed pod means for the Job. Asked by `controllers.job`."""
+"""A Job's podFailurePolicy: what a failed pod means for the Job. Used by `job` and `job_indices`."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ COUNT, IGNORE, FAIL_JOB, FAIL_INDEX = "Count", "Ignore", "FailJob", "FailIndex"
 
 
 def failure_policy_action(job: Unstructured, pod: Unstructured) -> tuple[str, str]:
-    """`(action, message)` of the first rule that matches; Count where there is none."""
+    """`(action, message)` of the first matching rule; Count without one."""
     policy = job["spec"].get("podFailurePolicy")
     if not policy or phase_of(pod) != "Failed":
         return COUNT, ""
     for number, rule in enumerate(policy.get("rules") or ()):
-        why = _matches(rule, pod)
-        if why:
+        match = _match_rule(rule, pod)
+        if match:
             action = str(rule["action"])
-            return action, f"{why} matching {action} rule at index {number}"
+            return action, f"{match} matching {action} rule at index {number}"
     return COUNT, ""
 
 
-def _matches(rule: Unstructured, pod: Unstructured) -> str:
-    """In words, or "" where the rule doesn't match."""
+def _match_rule(rule: Unstructured, pod: Unstructured) -> str:
+    """What matched; "" if the rule does not match."""
     codes = rule.get("onExitCodes")
     if codes:
         wanted = set(codes.get("values") or ())
@@ -42,7 +42,7 @@ def _matches(rule: Unstructured, pod: Unstructured) -> str:
 
 def _exit_codes(pod: Unstructured, only: str) -> Iterator[tuple[str, int]]:
     status = pod.get("status") or {}
-    for each in (*(status.get("containerStatuses") or ()), *(status.get("initContainerStatuses") or ())):
-        ended = (each.get("state") or {}).get("terminated")
-        if ended and ended.get("exitCode") and (not only or each["name"] == only):
-            yield each["name"], int(ended["exitCode"])
+    for container in (*(status.get("containerStatuses") or ()), *(status.get("initContainerStatuses") or ())):
+        terminated = (container.get("state") or {}).get("terminated")
+        if terminated and terminated.get("exitCode") and (not only or container["name"] == only):
+            yield container["name"], int(terminated["exitCode"])

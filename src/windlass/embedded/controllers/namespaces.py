@@ -1,4 +1,6 @@
-"""Namespaces that are deleted are emptied first; every living one has its service account and the cluster's CA."""
+"""Empties deleted namespaces; gives every other namespace its service account and the cluster's CA. Run by
+`controller_manager`.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +16,13 @@ from windlass.model.unstructured import Unstructured
 
 RETRY_SECONDS = 0.5
 GRACE_SECONDS = 2.0
-"""Before a namespace is emptied: `kubectl delete -f` deletes it first and then, by name, what the file has inside.
-Kubernetes' controller waits five."""
+"""Delay before a namespace is emptied, since `kubectl delete -f` deletes the namespace first and then, by name, what is
+in it. Kubernetes' controller waits five seconds."""
 ROOT_CA_CONFIG_MAP = "kube-root-ca.crt"
 
 
 class Discovery(Protocol):
-    """What is served, besides the verbs themselves."""
+    """What is served, besides the client's verbs."""
 
     def resources(self) -> Sequence[str]: ...
 
@@ -32,7 +34,7 @@ class NamespaceController:
     resources = ("namespaces",)
 
     def __init__(self, client: Client, discovery: Discovery, cache: Cache) -> None:
-        self._door, self._catalogue, self._cache = client, discovery, cache
+        self._client, self._discovery, self._cache = client, discovery, cache
 
     def keys_for(
         self, resource: str, event_type: str, new: Unstructured, old: Unstructured | None
@@ -44,61 +46,63 @@ class NamespaceController:
         namespace = self._cache.get("namespaces", key)
         if namespace is None or not is_deleting(namespace):
             return None
-        begins = parse_time(namespace["metadata"].get("deletionTimestamp")) + GRACE_SECONDS
-        if now < begins:
-            return begins
-        left = self._empty(key)
-        if left:
-            self._tell(namespace, left, now)
+        start_at = parse_time(namespace["metadata"].get("deletionTimestamp")) + GRACE_SECONDS
+        if now < start_at:
+            return start_at
+        remaining = self._delete_content(key)
+        if remaining:
+            self._write_condition(namespace, remaining, now)
             return now + RETRY_SECONDS
         spec = {**(namespace.get("spec") or {}), "finalizers": []}
-        self._door.update("namespaces", "", key, {**namespace, "spec": spec}, "finalize")
+        self._client.update("namespaces", "", key, {**namespace, "spec": spec}, "finalize")
         return None
 
-    def _empty(self, name: str) -> dict[str, int]:
-        """Delete everything inside; returns what has not gone at once, by resource."""
-        left: dict[str, int] = {}
-        for resource in self._catalogue.resources():
-            if not self._catalogue.kind(resource).namespaced:
+    def _delete_content(self, name: str) -> dict[str, int]:
+        """Deletes everything inside; returns how many objects remain, by resource."""
+        remaining_by_resource: dict[str, int] = {}
+        for resource in self._discovery.resources():
+            if not self._discovery.kind(resource).namespaced:
                 continue
-            for thing in self._door.list(resource, name):
-                if not is_deleting(thing):
-                    self._delete(resource, name, thing)
-            remaining = len(self._door.list(resource, name))
+            for obj in self._client.list(resource, name):
+                if not is_deleting(obj):
+                    self._delete(resource, name, obj)
+            remaining = len(self._client.list(resource, name))
             if remaining:
-                left[resource] = remaining
-        return left
+                remaining_by_resource[resource] = remaining
+        return remaining_by_resource
 
-    def _delete(self, resource: str, namespace: str, thing: Unstructured) -> None:
+    def _delete(self, resource: str, namespace: str, obj: Unstructured) -> None:
         try:
-            self._door.delete(resource, namespace, name_of(thing), uid=uid_of(thing))
+            self._client.delete(resource, namespace, name_of(obj), uid=uid_of(obj))
         except ApiError as error:
             if error.code not in (404, 409):
                 raise
 
-    def _tell(self, namespace: Unstructured, left: dict[str, int], now: float) -> None:
-        said = ", ".join(f"{resource} has {count} resource instances" for resource, count in left.items())
+    def _write_condition(self, namespace: Unstructured, remaining: dict[str, int], now: float) -> None:
+        text = ", ".join(
+            f"{resource} has {count} resource instances" for resource, count in remaining.items()
+        )
         new = {
             "type": "NamespaceContentRemaining",
             "status": "True",
             "reason": "SomeResourcesRemain",
-            "message": f"Some resources are remaining: {said}",
+            "message": f"Some resources are remaining: {text}",
         }
         status = namespace.get("status") or {}
         conditions = with_condition(status.get("conditions") or (), new, now)
         if conditions != status.get("conditions"):
             merge = {"status": {"conditions": conditions}}
-            self._door.patch("namespaces", "", name_of(namespace), merge, "status")
+            self._client.patch("namespaces", "", name_of(namespace), merge, "status")
 
 
 class ServiceAccountController:
-    """What a pod expects to find: the service account `default`, and the certificate that the API server shows."""
+    """Creates the service account `default` and the ConfigMap with the API server's CA in every namespace."""
 
     name = "serviceaccount-controller"
     resources = ("namespaces", "serviceaccounts", "configmaps")
 
     def __init__(self, client: Client, cache: Cache, ca: str = "") -> None:
-        self._door, self._cache, self._ca = client, cache, ca
+        self._client, self._cache, self._ca = client, cache, ca
 
     def keys_for(
         self, resource: str, event_type: str, new: Unstructured, old: Unstructured | None
@@ -114,7 +118,7 @@ class ServiceAccountController:
             return None
         if self._cache.get("serviceaccounts", f"{key}/default") is None:
             account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
-            self._door.create("serviceaccounts", key, account)
+            self._client.create("serviceaccounts", key, account)
         known = self._cache.get("configmaps", f"{key}/{ROOT_CA_CONFIG_MAP}")
         data = {"ca.crt": self._ca}
         if known is None:
@@ -124,7 +128,7 @@ class ServiceAccountController:
                 "metadata": {"name": ROOT_CA_CONFIG_MAP},
                 "data": data,
             }
-            self._door.create("configmaps", key, config)
+            self._client.create("configmaps", key, config)
         elif known.get("data") != data:
-            self._door.patch("configmaps", key, ROOT_CA_CONFIG_MAP, {"data": data})
+            self._client.patch("configmaps", key, ROOT_CA_CONFIG_MAP, {"data": data})
         return None

@@ -1,8 +1,8 @@
-"""Nodes that fall silent: marked, tainted, and in the end left by their pods.
+"""Nodes whose kubelet stopped renewing its lease: condition, taints, and eviction of their pods.
 
-`NodeLifecycleController` reads leases and conditions and writes conditions, taints and the readiness of pods;
-`TaintEvictionController` removes pods that don't tolerate a NoExecute taint (any longer); `PodGarbageCollector`
-forgets those whose node is gone.
+Run by `controller_manager`. `NodeLifecycleController` reads leases and conditions and writes conditions, taints and
+the readiness of pods; `TaintEvictionController` deletes pods that don't tolerate a NoExecute taint (any longer);
+`PodGarbageCollector` deletes pods whose node no longer exists.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from windlass.embedded.controllers.objects import (
     parse_time,
     with_condition,
 )
-from windlass.embedded.controllers.pod_state import is_finished, is_ready
+from windlass.embedded.controllers.pod_state import is_finished, is_ready, node_name
 from windlass.embedded.controllers.reconcile_result import (
     Delete,
     EmitEvent,
@@ -34,7 +34,7 @@ from windlass.embedded.controllers.reconcile_result import (
 from windlass.model.unstructured import Unstructured
 
 NODE_MONITOR_GRACE_SECONDS = 40.0
-"""How long a node may be silent."""
+"""How long a node may go without a heartbeat (kube-controller-manager's default)."""
 LEASES, LEASE_NAMESPACE = "leases.coordination.k8s.io", "kube-node-lease"
 NOT_READY, UNREACHABLE = "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"
 UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
@@ -45,7 +45,7 @@ _PRESSURE = {
     "NetworkUnavailable": "node.kubernetes.io/network-unavailable",
 }
 _MANAGED = {NOT_READY, UNREACHABLE, UNSCHEDULABLE, *_PRESSURE.values()}
-_SILENT = ("NodeStatusUnknown", "Kubelet stopped posting node status.")
+_UNKNOWN_REASON = ("NodeStatusUnknown", "Kubelet stopped posting node status.")
 
 
 def reconcile_node(
@@ -53,29 +53,29 @@ def reconcile_node(
 ) -> ReconcileResult:
     plan = ReconcileResultBuilder()
     conditions = list((node.get("status") or {}).get("conditions") or ())
-    silent_at = _last_heard(node, lease) + _grace(lease)
+    grace_ends = _last_heartbeat(node, lease) + _grace(lease)
     if lease is None:
-        pass  # a node that never had a kubelet can't fall silent
-    elif now >= silent_at:
-        conditions = _unknown(conditions, now)
+        pass  # a node that never had a kubelet has no heartbeat to miss
+    elif now >= grace_ends:
+        conditions = _all_unknown(conditions, now)
         if (condition_of(node, "Ready") or {}).get("status") != "Unknown":
             plan.add(Patch("nodes", node, {"status": {"conditions": conditions}}, "status"))
-            said = f"Node {name_of(node)} status is now: NodeNotReady"
-            plan.add(EmitEvent(node, "NodeNotReady", said))
+            message = f"Node {name_of(node)} status is now: NodeNotReady"
+            plan.add(EmitEvent(node, "NodeNotReady", message))
     else:
-        plan.requeue(silent_at)
-    seen = {**node, "status": {**(node.get("status") or {}), "conditions": conditions}}
-    taints = wanted_taints(seen, now)
+        plan.requeue(grace_ends)
+    updated = {**node, "status": {**(node.get("status") or {}), "conditions": conditions}}
+    taints = wanted_taints(updated, now)
     if taints != ((node.get("spec") or {}).get("taints") or []):
         plan.add(Patch("nodes", node, {"spec": {"taints": taints or None}}))
-    if (condition_of(seen, "Ready") or {}).get("status", "True") != "True":
+    if (condition_of(updated, "Ready") or {}).get("status", "True") != "True":
         for pod in pods:
             if is_ready(pod) and not is_finished(pod):
-                plan.add(*_not_ready_any_more(pod, now))
+                plan.add(*_mark_not_ready(pod, now))
     return plan.build()
 
 
-def _last_heard(node: Unstructured, lease: Unstructured | None) -> float:
+def _last_heartbeat(node: Unstructured, lease: Unstructured | None) -> float:
     renewed = parse_time((lease or {}).get("spec", {}).get("renewTime"))
     return max(renewed, created_at(node))
 
@@ -86,23 +86,25 @@ def _grace(lease: Unstructured | None) -> float:
     )
 
 
-def _unknown(conditions: list[Unstructured], now: float) -> list[Unstructured]:
-    kinds = [each["type"] for each in conditions] or ["Ready"]
+def _all_unknown(conditions: list[Unstructured], now: float) -> list[Unstructured]:
+    kinds = [item["type"] for item in conditions] or ["Ready"]
     for kind in kinds:
-        new = {"type": kind, "status": "Unknown", "reason": _SILENT[0], "message": _SILENT[1]}
-        beat = next((each.get("lastHeartbeatTime") for each in conditions if each["type"] == kind), None)
-        conditions = with_condition(conditions, {**new, "lastHeartbeatTime": beat}, now)
+        new = {"type": kind, "status": "Unknown", "reason": _UNKNOWN_REASON[0], "message": _UNKNOWN_REASON[1]}
+        heartbeat = next((item.get("lastHeartbeatTime") for item in conditions if item["type"] == kind), None)
+        conditions = with_condition(conditions, {**new, "lastHeartbeatTime": heartbeat}, now)
     return conditions
 
 
 def wanted_taints(node: Unstructured, now: float) -> list[Unstructured]:
-    """Those of others as they are, and ours as the node's state wants them."""
+    """Taints of others unchanged, and ours as the node's state requires."""
     known = (node.get("spec") or {}).get("taints") or []
-    ours = _own_taints(node)
+    ours = _taints_of_state(node)
     kept = [
-        dict(each) for each in known if each["key"] not in _MANAGED or (each["key"], each["effect"]) in ours
+        dict(taint)
+        for taint in known
+        if taint["key"] not in _MANAGED or (taint["key"], taint["effect"]) in ours
     ]
-    present = {(each["key"], each["effect"]) for each in kept}
+    present = {(taint["key"], taint["effect"]) for taint in kept}
     added = [
         {"key": key, "effect": effect, "timeAdded": format_time(now)}
         if effect == "NoExecute" or key in (NOT_READY, UNREACHABLE)
@@ -113,7 +115,7 @@ def wanted_taints(node: Unstructured, now: float) -> list[Unstructured]:
     return [*kept, *added]
 
 
-def _own_taints(node: Unstructured) -> list[tuple[str, str]]:
+def _taints_of_state(node: Unstructured) -> list[tuple[str, str]]:
     taints: list[tuple[str, str]] = []
     if (node.get("spec") or {}).get("unschedulable"):
         taints.append((UNSCHEDULABLE, "NoSchedule"))
@@ -127,7 +129,7 @@ def _own_taints(node: Unstructured) -> list[tuple[str, str]]:
     return taints
 
 
-def _not_ready_any_more(pod: Unstructured, now: float) -> list[Patch | EmitEvent]:
+def _mark_not_ready(pod: Unstructured, now: float) -> list[Patch | EmitEvent]:
     new = {"type": "Ready", "status": "False", "reason": "NodeNotReady"}
     conditions = with_condition((pod.get("status") or {}).get("conditions") or (), new, now)
     return [
@@ -142,32 +144,32 @@ class NodeLifecycleController:
 
     def __init__(self, client: Client, cache: Cache) -> None:
         self._cache = cache
-        # Thousands of nodes that come at once are no thousands of pieces of news.
-        self._carrier = ActionExecutor(client, self.name, EventRateLimiter())
+        # Thousands of nodes that register at once must not write thousands of events.
+        self._executor = ActionExecutor(client, self.name, EventRateLimiter())
 
     def keys_for(
         self, resource: str, event_type: str, new: Unstructured, old: Unstructured | None
     ) -> Iterator[str]:
         if resource == "nodes":
             if event_type == "ADDED":
-                said = f"Node {name_of(new)} event: Registered Node {name_of(new)} in Controller"
-                self._carrier.events.record(new, "RegisteredNode", said, created_at(new))
+                message = f"Node {name_of(new)} event: Registered Node {name_of(new)} in Controller"
+                self._executor.events.record(new, "RegisteredNode", message, created_at(new))
             yield name_of(new)
         elif resource == LEASES and new["metadata"].get("namespace") == LEASE_NAMESPACE:
-            # A renewal on time changes nothing; the check at the old deadline reads the new one.
-            news = old is None or event_type == "DELETED" or self._is_marked(name_of(new))
-            yield from [name_of(new)] if news else []
+            # A timely renewal changes nothing: the check at the old deadline reads the new one.
+            matters = old is None or event_type == "DELETED" or self._is_unknown(name_of(new))
+            yield from [name_of(new)] if matters else []
 
     def sync(self, key: str, now: float) -> float | None:
         node = self._cache.get("nodes", key)
         if node is None or is_deleting(node):
             return None
         lease = self._cache.get(LEASES, f"{LEASE_NAMESPACE}/{key}")
-        outcome = reconcile_node(node, lease, self._cache.pods_on_node(key), now)
-        self._carrier.execute(outcome, now)
-        return outcome.requeue_at
+        result = reconcile_node(node, lease, self._cache.pods_on_node(key), now)
+        self._executor.execute(result, now)
+        return result.requeue_at
 
-    def _is_marked(self, name: str) -> bool:
+    def _is_unknown(self, name: str) -> bool:
         node = self._cache.get("nodes", name)
         return node is not None and (condition_of(node, "Ready") or {}).get("status") == "Unknown"
 
@@ -178,9 +180,9 @@ class TaintEvictionController:
 
     def __init__(self, client: Client, cache: Cache) -> None:
         self._cache = cache
-        self._carrier = ActionExecutor(client, self.name)
+        self._executor = ActionExecutor(client, self.name)
         self._since: dict[str, float] = {}
-        """Since when a pod is known to have to go some time; only taints that don't say when they came need it."""
+        """When a pod's NoExecute taint was first seen, for taints without `timeAdded`."""
 
     def keys_for(
         self, resource: str, event_type: str, new: Unstructured, old: Unstructured | None
@@ -188,24 +190,26 @@ class TaintEvictionController:
         if resource == "pods" and event_type == "DELETED":
             self._since.pop(key_of(new), None)
         elif resource == "pods":
-            node = self._cache.get("nodes", _node_name(new)) if _node_name(new) else None
-            if node is not None and _evicting(node):
+            node = self._cache.get("nodes", node_name(new)) if node_name(new) else None
+            if node is not None and _evicting_taints(node):
                 yield key_of(new)
-        elif event_type != "DELETED" and _evicting(new) != (_evicting(old) if old is not None else []):
+        elif event_type != "DELETED" and _evicting_taints(new) != (
+            _evicting_taints(old) if old is not None else []
+        ):
             yield from (key_of(pod) for pod in self._cache.pods_on_node(name_of(new)))
 
     def sync(self, key: str, now: float) -> float | None:
         pod = self._cache.get("pods", key)
-        node = self._cache.get("nodes", _node_name(pod)) if pod is not None else None
+        node = self._cache.get("nodes", node_name(pod)) if pod is not None else None
         if pod is None or node is None or is_deleting(pod) or is_finished(pod):
             return None
-        ends = eviction_time(pod, _evicting(node), now, self._since.get(key, now))
-        if ends is None:
+        evict_at = eviction_time(pod, _evicting_taints(node), now, self._since.get(key, now))
+        if evict_at is None:
             self._since.pop(key, None)
             return None
         self._since.setdefault(key, now)
-        if ends > now:
-            return ends
+        if evict_at > now:
+            return evict_at
         new = {
             "type": "DisruptionTarget",
             "status": "True",
@@ -218,23 +222,23 @@ class TaintEvictionController:
             Patch("pods", pod, {"status": {"conditions": conditions}}, "status"),
             Delete("pods", pod),
         )
-        self._carrier.execute(ReconcileResult(actions), now)
+        self._executor.execute(ReconcileResult(actions), now)
         return None
 
 
 def eviction_time(
     pod: Unstructured, taints: Sequence[Unstructured], now: float, since: float
 ) -> float | None:
-    """When the pod has to go; None where it may stay. `since` counts for a taint that doesn't say when it came."""
-    ends: list[float] = []
+    """When the pod has to be deleted; None if it may stay. `since` counts for a taint without `timeAdded`."""
+    times: list[float] = []
     for taint in taints:
-        covering = (each for each in pod["spec"].get("tolerations") or () if tolerates(each, taint))
-        first = next(covering, None)  # of several that fit, the first one counts
+        matching = (item for item in pod["spec"].get("tolerations") or () if tolerates(item, taint))
+        first = next(matching, None)  # the first matching toleration counts
         if first is None:
             return now
         if first.get("tolerationSeconds") is not None:
-            ends.append((parse_time(taint.get("timeAdded")) or since) + max(0, first["tolerationSeconds"]))
-    return min(ends, default=None)
+            times.append((parse_time(taint.get("timeAdded")) or since) + max(0, first["tolerationSeconds"]))
+    return min(times, default=None)
 
 
 def tolerates(toleration: Unstructured, taint: Unstructured) -> bool:
@@ -247,23 +251,19 @@ def tolerates(toleration: Unstructured, taint: Unstructured) -> bool:
     return bool(toleration.get("key")) and (toleration.get("value") or "") == (taint.get("value") or "")
 
 
-def _evicting(node: Unstructured) -> list[Unstructured]:
-    return [each for each in (node.get("spec") or {}).get("taints") or () if each["effect"] == "NoExecute"]
-
-
-def _node_name(pod: Unstructured) -> str:
-    return str((pod.get("spec") or {}).get("nodeName") or "")
+def _evicting_taints(node: Unstructured) -> list[Unstructured]:
+    return [taint for taint in (node.get("spec") or {}).get("taints") or () if taint["effect"] == "NoExecute"]
 
 
 class PodGarbageCollector:
-    """Pods of which nobody will ever say that they have ended: their node doesn't exist, or they never had one."""
+    """Deletes pods that no kubelet will ever finish: their node does not exist, or they never had one."""
 
     name = "pod-garbage-collector"
     resources = ("nodes", "pods")
 
     def __init__(self, client: Client, cache: Cache) -> None:
         self._door, self._cache = client, cache
-        self._carrier = ActionExecutor(client, self.name)
+        self._executor = ActionExecutor(client, self.name)
         self._missing: dict[str, float] = {}
 
     def keys_for(
@@ -275,22 +275,22 @@ class PodGarbageCollector:
             self._missing.pop(name_of(new), None)
         elif event_type == "DELETED":
             return
-        elif not _node_name(new):
+        elif not node_name(new):
             yield from [key_of(new)] if is_deleting(new) else []
-        elif self._cache.get("nodes", _node_name(new)) is None:
+        elif self._cache.get("nodes", node_name(new)) is None:
             yield key_of(new)
 
     def sync(self, key: str, now: float) -> float | None:
         pod = self._cache.get("pods", key)
         if pod is None:
             return None
-        if not _node_name(pod):
-            if is_deleting(pod):  # a finalizer keeps it, and whoever put that there waits for its end
-                self._give_up(pod, {}, now)
+        if not node_name(pod):
+            if is_deleting(pod):  # a finalizer keeps it until it is finished
+                self._fail_and_delete(pod, {}, now)
             return None
-        if self._cache.get("nodes", _node_name(pod)) is not None:
+        if self._cache.get("nodes", node_name(pod)) is not None:
             return None
-        since = self._missing.setdefault(_node_name(pod), now)
+        since = self._missing.setdefault(node_name(pod), now)
         if now < since + NODE_MONITOR_GRACE_SECONDS:
             return since + NODE_MONITOR_GRACE_SECONDS
         new = {
@@ -300,12 +300,12 @@ class PodGarbageCollector:
             "message": "PodGC: node no longer exists",
         }
         conditions = with_condition((pod.get("status") or {}).get("conditions") or (), new, now)
-        self._give_up(pod, {"conditions": conditions}, now)
+        self._fail_and_delete(pod, {"conditions": conditions}, now)
         return None
 
-    def _give_up(self, pod: Unstructured, status: Unstructured, now: float) -> None:
+    def _fail_and_delete(self, pod: Unstructured, status: Unstructured, now: float) -> None:
         actions: list[Patch | Delete] = []
         if not is_finished(pod):
             actions.append(Patch("pods", pod, {"status": {"phase": "Failed", **status}}, "status"))
         actions.append(Delete("pods", pod, grace=0))
-        self._carrier.execute(ReconcileResult(tuple(actions)), now)
+        self._executor.execute(ReconcileResult(tuple(actions)), now)

@@ -1,19 +1,19 @@
-"""Small questions about Kubernetes objects as they come out of the store: names, owners, labels, conditions, times.
+"""Accessors of Kubernetes objects as the store keeps them: names, owners, labels, conditions, times.
 
-Every controller and the node runtimes ask here. Objects are shared and never changed: what differs is returned anew.
+Used by all controllers and node runtimes. Objects are shared and never modified: functions return changed copies.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from windlass.model.unstructured import Unstructured
 
 
-def key_of(thing: Unstructured) -> str:
-    """`namespace/name`, or the name of what has no namespace."""
-    metadata = thing["metadata"]
+def key_of(obj: Unstructured) -> str:
+    """`namespace/name`, or the name of a cluster-scoped object."""
+    metadata = obj["metadata"]
     namespace = metadata.get("namespace", "")
     return f"{namespace}/{metadata['name']}" if namespace else str(metadata["name"])
 
@@ -23,37 +23,37 @@ def split_key(key: str) -> tuple[str, str]:
     return namespace, name
 
 
-def name_of(thing: Unstructured) -> str:
-    return str(thing["metadata"]["name"])
+def name_of(obj: Unstructured) -> str:
+    return str(obj["metadata"]["name"])
 
 
-def namespace_of(thing: Unstructured) -> str:
-    return str(thing["metadata"].get("namespace", ""))
+def namespace_of(obj: Unstructured) -> str:
+    return str(obj["metadata"].get("namespace", ""))
 
 
-def uid_of(thing: Unstructured) -> str:
-    return str(thing["metadata"].get("uid", ""))
+def uid_of(obj: Unstructured) -> str:
+    return str(obj["metadata"].get("uid", ""))
 
 
-def labels_of(thing: Unstructured) -> dict[str, str]:
-    return thing["metadata"].get("labels") or {}
+def labels_of(obj: Unstructured) -> dict[str, str]:
+    return obj["metadata"].get("labels") or {}
 
 
-def annotations_of(thing: Unstructured) -> dict[str, str]:
-    return thing["metadata"].get("annotations") or {}
+def annotations_of(obj: Unstructured) -> dict[str, str]:
+    return obj["metadata"].get("annotations") or {}
 
 
-def is_deleting(thing: Unstructured) -> bool:
-    return bool(thing["metadata"].get("deletionTimestamp"))
+def is_deleting(obj: Unstructured) -> bool:
+    return bool(obj["metadata"].get("deletionTimestamp"))
 
 
-def created_at(thing: Unstructured) -> float:
-    return parse_time(thing["metadata"].get("creationTimestamp"))
+def created_at(obj: Unstructured) -> float:
+    return parse_time(obj["metadata"].get("creationTimestamp"))
 
 
-def controller_of(thing: Unstructured) -> Unstructured | None:
-    """The owner reference of the controller that manages it."""
-    for reference in thing["metadata"].get("ownerReferences") or ():
+def controller_of(obj: Unstructured) -> Unstructured | None:
+    """The owner reference of its controller."""
+    for reference in obj["metadata"].get("ownerReferences") or ():
         if reference.get("controller"):
             return dict(reference)
     return None
@@ -70,30 +70,8 @@ def owner_reference(owner: Unstructured) -> Unstructured:
     }
 
 
-def selector_matches(selector: Unstructured | None, labels: Mapping[str, str]) -> bool:
-    """A LabelSelector: none matches nothing, an empty one everything."""
-    if selector is None:
-        return False
-    for key, value in (selector.get("matchLabels") or {}).items():
-        if labels.get(key) != value:
-            return False
-    return all(_expressed(expression, labels) for expression in selector.get("matchExpressions") or ())
-
-
-def _expressed(expression: Unstructured, labels: Mapping[str, str]) -> bool:
-    value = labels.get(expression["key"])
-    match expression["operator"]:
-        case "In":
-            return value in (expression.get("values") or ())
-        case "NotIn":
-            return value is None or value not in (expression.get("values") or ())
-        case "Exists":
-            return value is not None
-    return value is None
-
-
 def parse_time(timestamp: object) -> float:
-    """Seconds since 1970 of an RFC 3339 time; 0 for none."""
+    """Seconds since 1970 of an RFC 3339 timestamp; 0 for none."""
     if not isinstance(timestamp, str) or not timestamp:
         return 0.0
     try:
@@ -112,40 +90,40 @@ def format_micro_time(now: float) -> str:
     return datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
-def condition_of(thing: Unstructured, kind: str) -> Unstructured | None:
-    for condition in (thing.get("status") or {}).get("conditions") or ():
+def condition_of(obj: Unstructured, kind: str) -> Unstructured | None:
+    for condition in (obj.get("status") or {}).get("conditions") or ():
         if condition.get("type") == kind:
             return dict(condition)
     return None
 
 
-def has_condition(thing: Unstructured, kind: str, status: str = "True") -> bool:
-    found = condition_of(thing, kind)
+def has_condition(obj: Unstructured, kind: str, status: str = "True") -> bool:
+    found = condition_of(obj, kind)
     return found is not None and found.get("status") == status
 
 
 def with_condition(
     conditions: Iterable[Unstructured], new: Unstructured, now: float, *, update_time_field: str = ""
 ) -> list[Unstructured]:
-    """The list with the condition set. Its transition time moves only with its status.
+    """The list with the condition set. Its transition time changes only with its status.
 
-    `updated` names a further time field, such as `lastUpdateTime`, that moves when anything of it changes.
+    `update_time_field` names another time field, such as `lastUpdateTime`, which changes when any field changes.
     """
-    listed = [dict(each) for each in conditions]
-    moment = format_time(now)
-    stamped = {**new, "lastTransitionTime": moment}
+    updated = [dict(condition) for condition in conditions]
+    timestamp = format_time(now)
+    stamped = {**new, "lastTransitionTime": timestamp}
     if update_time_field:
-        stamped[update_time_field] = moment
-    for at, old in enumerate(listed):
+        stamped[update_time_field] = timestamp
+    for index, old in enumerate(updated):
         if old["type"] != new["type"]:
             continue
         if old.get("status") == new.get("status"):
-            stamped["lastTransitionTime"] = old.get("lastTransitionTime", moment)
+            stamped["lastTransitionTime"] = old.get("lastTransitionTime", timestamp)
             if update_time_field and all(old.get(field) == value for field, value in new.items()):
-                stamped[update_time_field] = old.get(update_time_field, moment)
-        listed[at] = stamped
-        return listed
-    return [*listed, stamped]
+                stamped[update_time_field] = old.get(update_time_field, timestamp)
+        updated[index] = stamped
+        return updated
+    return [*updated, stamped]
 
 
 def scaled_int_or_percent(value: object, whole: int, *, round_up: bool) -> int:

@@ -1,4 +1,6 @@
-"""What a controller asks of a pod: does it still count, is it ready, which of several goes first."""
+"""State of a pod as controllers see it: active, ready, available, and the order of deletion. Used by most
+controllers.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ def is_active(pod: Unstructured) -> bool:
 
 
 def is_terminating(pod: Unstructured) -> bool:
-    """Being deleted and not yet at its end."""
+    """Being deleted and not finished."""
     return is_deleting(pod) and not is_finished(pod)
 
 
@@ -40,12 +42,12 @@ def is_ready(pod: Unstructured) -> bool:
 
 
 def is_available(pod: Unstructured, min_ready: int, now: float) -> bool:
-    """Ready, and for long enough."""
+    """Ready for at least `min_ready` seconds."""
     return available_at(pod, min_ready) is not None and now >= (available_at(pod, min_ready) or 0.0)
 
 
 def available_at(pod: Unstructured, min_ready: int) -> float | None:
-    """When it becomes available if it stays ready; None while it is not ready."""
+    """When it becomes available if it stays ready; None if it is not ready."""
     ready = condition_of(pod, "Ready")
     if ready is None or ready.get("status") != "True":
         return None
@@ -60,22 +62,22 @@ def soonest_available(pods: Sequence[Unstructured], min_ready: int, now: float) 
 
 def max_restarts(pod: Unstructured) -> int:
     statuses = (pod.get("status") or {}).get("containerStatuses") or ()
-    return max((int(each.get("restartCount", 0)) for each in statuses), default=0)
+    return max((int(container.get("restartCount", 0)) for container in statuses), default=0)
 
 
 def total_restarts(pod: Unstructured) -> int:
     status = pod.get("status") or {}
     listed = (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ()))
-    return sum(int(each.get("restartCount", 0)) for each in listed)
+    return sum(int(container.get("restartCount", 0)) for container in listed)
 
 
 def node_name(pod: Unstructured) -> str:
-    """Where it was bound to; empty before."""
+    """The node that it is bound to; empty before."""
     return str((pod.get("spec") or {}).get("nodeName") or "")
 
 
 def deletion_rank(pod: Unstructured, pods_on_node: int = 0) -> tuple[object, ...]:
-    """Sorts pods as Kubernetes scales down: the first ones go first. `crowd`: how many of its kind share its node."""
+    """Sort key for scaling down, as in Kubernetes. `pods_on_node`: pods of the same owner on its node."""
     phases = {"Pending": 0, "Unknown": 1, "Running": 2}
     ready = condition_of(pod, "Ready")
     since = parse_time(ready.get("lastTransitionTime")) if ready and is_ready(pod) else 0.0

@@ -1,4 +1,4 @@
-"""Pods out of a pod template, and the hash that tells templates apart."""
+"""Pods from a pod template, and the template's hash. Used by the workload controllers."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from windlass.embedded.controllers.objects import namespace_of, owner_reference
 from windlass.model.unstructured import Unstructured
 
 _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
-"""Kubernetes' letters for generated names: no vowels, so no words come out."""
+"""Kubernetes' letters for generated names: no vowels, so that no words appear."""
 POD_TEMPLATE_HASH = "pod-template-hash"
 
 
 def pod_from_template(
     template: Unstructured, owner: Unstructured, *, name: str = "", prefix: str = ""
 ) -> Unstructured:
-    """A pod that the owner controls, with a name or with a prefix for one; the template itself is not shared."""
-    given = template.get("metadata") or {}
+    """A pod controlled by the owner, with a name or a generateName prefix; shares nothing with the template."""
+    template_metadata = template.get("metadata") or {}
     metadata: Unstructured = {
         "namespace": namespace_of(owner),
-        "labels": dict(given.get("labels") or {}),
-        "annotations": dict(given.get("annotations") or {}),
+        "labels": dict(template_metadata.get("labels") or {}),
+        "annotations": dict(template_metadata.get("annotations") or {}),
         "ownerReferences": [owner_reference(owner)],
     }
-    if given.get("finalizers"):
-        metadata["finalizers"] = list(given["finalizers"])
+    if template_metadata.get("finalizers"):
+        metadata["finalizers"] = list(template_metadata["finalizers"])
     if not metadata["annotations"]:
         del metadata["annotations"]
     metadata["name" if name else "generateName"] = name or prefix
@@ -35,12 +35,12 @@ def pod_from_template(
 
 
 def generate_name_of(name: str) -> str:
-    """`generateName` for the children of `name`; the server shortens what is too long."""
+    """`generateName` for the children of `name`; the server shortens it if necessary."""
     return f"{name}-"
 
 
 def template_hash(template: Unstructured, collisions: int = 0) -> str:
-    """Ten letters for a template; `collisions` makes others, where they are taken."""
+    """Ten letters for a template; `collisions` gives another hash if the name is taken."""
     encoded = msgspec.json.encode(template, order="deterministic") + (
         b"%d" % collisions if collisions else b""
     )
@@ -52,12 +52,12 @@ def template_hash(template: Unstructured, collisions: int = 0) -> str:
     return letters
 
 
-def same_template(one: Unstructured, other: Unstructured) -> bool:
-    """Whether two templates are the same but for the label that carries the hash."""
-    return _bare(one) == _bare(other)
+def same_template(first: Unstructured, second: Unstructured) -> bool:
+    """Whether two templates are equal apart from the hash label."""
+    return _without_hash(first) == _without_hash(second)
 
 
-def _bare(template: Unstructured) -> Unstructured:
+def _without_hash(template: Unstructured) -> Unstructured:
     metadata = {
         key: value
         for key, value in (template.get("metadata") or {}).items()

@@ -1,7 +1,6 @@
-"""What a controller wants done: a list of actions, and when to look again.
+"""The result of a controller's reconcile: actions, and when to reconcile again.
 
-Every controller's `reconcile` is a pure function that returns an `Outcome`; `controllers.carry` carries it out
-through the in-process verbs.
+Every controller's `reconcile` function is pure and returns a `ReconcileResult`; `executor` executes it.
 """
 
 from __future__ import annotations
@@ -13,18 +12,18 @@ from windlass.model.unstructured import Unstructured
 
 @dataclass(frozen=True)
 class Create:
-    """A new object, for `owner`; success and failure become events on the owner."""
+    """A new object for `owner`; success and failure become events on the owner."""
 
     resource: str
     owner: Unstructured
     obj: Unstructured
     suppress_event: bool = False
-    """No event on success: where the controller announces in its own words."""
+    """No event on success, since the controller emits its own."""
 
 
 @dataclass(frozen=True)
 class Delete:
-    """An object goes away, for `owner`, who gets the event."""
+    """Deletes an object; `owner` gets the event."""
 
     resource: str
     obj: Unstructured
@@ -35,7 +34,7 @@ class Delete:
 
 @dataclass(frozen=True)
 class Patch:
-    """A merge patch; not sent where it would change nothing that the object shows."""
+    """A merge patch; not sent if it would change nothing."""
 
     resource: str
     obj: Unstructured
@@ -45,7 +44,7 @@ class Patch:
 
 @dataclass(frozen=True)
 class UpdateStatus:
-    """The object's status, whole; not sent where it is the same already."""
+    """Replaces the object's status; not sent if it is equal."""
 
     resource: str
     obj: Unstructured
@@ -54,8 +53,6 @@ class UpdateStatus:
 
 @dataclass(frozen=True)
 class EmitEvent:
-    """An Event about an object."""
-
     regarding: Unstructured
     reason: str
     message: str
@@ -69,13 +66,11 @@ Action = Create | Delete | Patch | UpdateStatus | EmitEvent
 class ReconcileResult:
     actions: tuple[Action, ...] = ()
     requeue_at: float | None = None
-    """The moment at which time alone may change something."""
+    """When time alone may change something."""
 
 
 @dataclass
 class ReconcileResultBuilder:
-    """An outcome in the making."""
-
     actions: list[Action] = field(default_factory=list)
     requeue_at: float | None = None
 

@@ -1,4 +1,6 @@
-"""The ReplicaSet controller: as many pods as asked for, the least valuable ones go first."""
+"""The ReplicaSet controller: the desired number of pods, least valuable ones deleted first. Called by
+`workload_controllers`.
+"""
 
 from __future__ import annotations
 
@@ -36,24 +38,24 @@ BURST_REPLICAS = 500
 REPLICA_FAILURE = "ReplicaFailure"
 
 
-def desired_replicas(thing: Unstructured) -> int:
-    replicas = thing["spec"].get("replicas")
+def desired_replicas(obj: Unstructured) -> int:
+    replicas = obj["spec"].get("replicas")
     return 1 if replicas is None else int(replicas)
 
 
 def reconcile_replicaset(
     replica_set: Unstructured, pods: Sequence[Unstructured], now: float
 ) -> ReconcileResult:
-    """Says nothing of pods that are refused: only whoever carries this out learns of it, see `refused_status`."""
+    """Knows nothing of refused creations; the caller handles those with `replica_failure_status`."""
     plan = ReconcileResultBuilder()
     active = [pod for pod in pods if is_active(pod)]
     if not is_deleting(replica_set):
         difference = desired_replicas(replica_set) - len(active)
         if difference > 0:
-            plan.add(*(_new(replica_set) for _ in range(min(difference, BURST_REPLICAS))))
+            plan.add(*(_create_pod(replica_set) for _ in range(min(difference, BURST_REPLICAS))))
         elif difference < 0:
-            crowds = Counter(node_name(pod) for pod in active)
-            ranked = sorted(active, key=lambda pod: deletion_rank(pod, crowds[node_name(pod)]))
+            pods_per_node = Counter(node_name(pod) for pod in active)
+            ranked = sorted(active, key=lambda pod: deletion_rank(pod, pods_per_node[node_name(pod)]))
             plan.add(*(Delete("pods", pod, replica_set) for pod in ranked[:-difference]))
     min_ready = int(replica_set["spec"].get("minReadySeconds") or 0)
     plan.add(UpdateStatus(RESOURCE, replica_set, _status(replica_set, pods, active, min_ready, now)))
@@ -61,7 +63,7 @@ def reconcile_replicaset(
     return plan.build()
 
 
-def _new(replica_set: Unstructured) -> Create:
+def _create_pod(replica_set: Unstructured) -> Create:
     pod = pod_from_template(
         replica_set["spec"]["template"], replica_set, prefix=generate_name_of(name_of(replica_set))
     )
@@ -84,19 +86,18 @@ def _status(
     status["availableReplicas"] = sum(is_available(pod, min_ready, now) for pod in active) or None
     status["terminatingReplicas"] = sum(map(is_terminating, pods)) or None
     status["observedGeneration"] = replica_set["metadata"].get("generation", 1)
-    if len(active) >= desired_replicas(
-        replica_set
-    ):  # until then, whether pods are refused is still to be seen
-        kept = [each for each in status.get("conditions") or () if each["type"] != REPLICA_FAILURE]
+    # With pods missing, their creation may still be refused: keep ReplicaFailure until all exist.
+    if len(active) >= desired_replicas(replica_set):
+        kept = [item for item in status.get("conditions") or () if item["type"] != REPLICA_FAILURE]
         status["conditions"] = kept or None
     return status
 
 
-def replica_failure_status(replica_set: Unstructured, why: str, now: float) -> Unstructured:
-    """The status of a ReplicaSet that can't make its pods: why it could not first, since each pod has another name."""
+def replica_failure_status(replica_set: Unstructured, message: str, now: float) -> Unstructured:
+    """The status after refused creations. Keeps the first message, since each pod has another name."""
     status = dict(replica_set.get("status") or {})
     if has_condition(replica_set, REPLICA_FAILURE):
         return status
-    new = {"type": REPLICA_FAILURE, "status": "True", "reason": "FailedCreate", "message": why}
+    new = {"type": REPLICA_FAILURE, "status": "True", "reason": "FailedCreate", "message": message}
     status["conditions"] = with_condition(status.get("conditions") or (), new, now)
     return status

@@ -1,6 +1,7 @@
-"""ResourceQuota status: what is used, counted again whenever something that counts comes, goes or ends.
+"""ResourceQuota status: usage, counted again whenever a counted object is created, deleted or finished.
 
-Admission keeps the count while objects are made (`api.quota.charge`); this gives back what is gone.
+Run by `controller_manager`. Admission charges quotas when objects are created (`api.resource_quota`); this
+controller releases what is gone.
 """
 
 from __future__ import annotations
@@ -24,25 +25,25 @@ class ResourceQuotaController:
     resources = (RESOURCE,)
 
     def __init__(self, client: AllKindsClient, cache: Cache) -> None:
-        self._verbs, self._cache = client, cache
-        self._carrier = ActionExecutor(client, self.name)
-        self._wake: Callable[[str], None] = lambda key: None
-        self._stop: Callable[[], None] = lambda: None
+        self._client, self._cache = client, cache
+        self._executor = ActionExecutor(client, self.name)
+        self._enqueue: Callable[[str], None] = lambda key: None
+        self._unsubscribe: Callable[[], None] = lambda: None
 
     def start(self, enqueue: Callable[[str], None]) -> None:
-        """Hear of every kind, since a quota may count any (`count/…`); `wake` puts a key into the loop's queue."""
-        self._wake = enqueue
-        self._stop = self._verbs.subscribe_all(self._hear)
+        """Subscribes to every kind, since a quota may count any (`count/…`)."""
+        self._enqueue = enqueue
+        self._unsubscribe = self._client.subscribe_all(self._on_change)
 
     def stop(self) -> None:
-        self._stop()
+        self._unsubscribe()
 
     def keys_for(
         self, resource: str, event_type: str, new: Unstructured, old: Unstructured | None
     ) -> Iterator[str]:
         yield key_of(new)
 
-    def _hear(self, resource: str, kind: str, new: Unstructured, old: Unstructured | None) -> None:
+    def _on_change(self, resource: str, kind: str, new: Unstructured, old: Unstructured | None) -> None:
         if kind == "MODIFIED" and not (
             resource == "pods" and old is not None and is_finished(new) != is_finished(old)
         ):
@@ -50,21 +51,19 @@ class ResourceQuotaController:
         if resource in (RESOURCE, "events"):
             return
         for quota in self._cache.orphans(RESOURCE, namespace_of(new)):
-            self._wake(key_of(quota))
+            self._enqueue(key_of(quota))
 
     def sync(self, key: str, now: float) -> float | None:
         quota = self._cache.get(RESOURCE, key)
         if quota is None:
             return None
         status = {"hard": quota["spec"].get("hard") or {}, "used": usage(quota, self)}
-        self._carrier.execute(ReconcileResult((UpdateStatus(RESOURCE, quota, status),)), now)
+        self._executor.execute(ReconcileResult((UpdateStatus(RESOURCE, quota, status),)), now)
         return None
 
     def get(self, resource: str, namespace: str, name: str) -> Unstructured | None:
-        """For `usage`, which looks things up here."""
-        return next(
-            (each for each in self.list(resource, namespace) if each["metadata"]["name"] == name), None
-        )
+        """For `usage`, which reads objects through this class."""
+        return next((obj for obj in self.list(resource, namespace) if obj["metadata"]["name"] == name), None)
 
     def list(self, resource: str, namespace: str = "") -> list[Unstructured]:
-        return self._verbs.list(resource, namespace)
+        return self._client.list(resource, namespace)

@@ -30,31 +30,31 @@ def revision_data(owner: Unstructured) -> Unstructured:
 def sync_revision(
     plan: ReconcileResultBuilder, owner: Unstructured, known: Sequence[Unstructured]
 ) -> tuple[str, str]:
-    """`(name, hash)` of the revision for the template as it is; made, or brought to the top, where need be."""
+    """`(name, hash)` of the current template's revision, which is created or renumbered as the newest if necessary."""
     data = revision_data(owner)
-    newest = max((int(each.get("revision") or 0) for each in known), default=0)
-    for each in known:
-        if each.get("data") == data:
-            if int(each.get("revision") or 0) < newest:
-                plan.add(Patch(CONTROLLER_REVISIONS, each, {"revision": newest + 1}))
-            return name_of(each), labels_of(each).get(REVISION_HASH_LABEL, name_of(each).rpartition("-")[2])
+    newest = max((int(item.get("revision") or 0) for item in known), default=0)
+    for item in known:
+        if item.get("data") == data:
+            if int(item.get("revision") or 0) < newest:
+                plan.add(Patch(CONTROLLER_REVISIONS, item, {"revision": newest + 1}))
+            return name_of(item), labels_of(item).get(REVISION_HASH_LABEL, name_of(item).rpartition("-")[2])
     digest = template_hash(owner["spec"]["template"])
-    taken = {name_of(each) for each in known}
-    tries = 0
+    taken = {name_of(item) for item in known}
+    collisions = 0
     while f"{name_of(owner)}-{digest}" in taken:
-        tries += 1
-        digest = template_hash(owner["spec"]["template"], tries)
-    made = _revision(owner, digest, newest + 1, data)
-    plan.add(Create(CONTROLLER_REVISIONS, owner, made, suppress_event=True))
-    return name_of(made), digest
+        collisions += 1
+        digest = template_hash(owner["spec"]["template"], collisions)
+    new = _revision(owner, digest, newest + 1, data)
+    plan.add(Create(CONTROLLER_REVISIONS, owner, new, suppress_event=True))
+    return name_of(new), digest
 
 
-def _revision(owner: Unstructured, digest: str, number: int, data: Unstructured) -> Unstructured:
+def _revision(owner: Unstructured, template_digest: str, number: int, data: Unstructured) -> Unstructured:
     labels = (owner["spec"]["template"].get("metadata") or {}).get("labels") or {}
     metadata: Unstructured = {
-        "name": f"{name_of(owner)}-{digest}",
+        "name": f"{name_of(owner)}-{template_digest}",
         "namespace": namespace_of(owner),
-        "labels": {**labels, REVISION_HASH_LABEL: digest},
+        "labels": {**labels, REVISION_HASH_LABEL: template_digest},
         "ownerReferences": [owner_reference(owner)],
     }
     cause = annotations_of(owner).get(_CAUSE)
@@ -72,14 +72,14 @@ def _revision(owner: Unstructured, digest: str, number: int, data: Unstructured)
 def truncate_history(
     plan: ReconcileResultBuilder, owner: Unstructured, known: Sequence[Unstructured], in_use: Iterable[str]
 ) -> None:
-    """Beyond the limit, the oldest that nothing uses go."""
+    """Deletes the oldest unused revisions beyond revisionHistoryLimit."""
     limit = owner["spec"].get("revisionHistoryLimit")
     used = set(in_use)
     idle = [
-        each
-        for each in known
-        if name_of(each) not in used and labels_of(each).get(REVISION_HASH_LABEL, "") not in used
+        revision
+        for revision in known
+        if name_of(revision) not in used and labels_of(revision).get(REVISION_HASH_LABEL, "") not in used
     ]
     surplus = len(idle) - (10 if limit is None else int(limit))
-    ranked = sorted(idle, key=lambda each: int(each.get("revision") or 0))
-    plan.add(*(Delete(CONTROLLER_REVISIONS, each) for each in ranked[: max(0, surplus)]))
+    ranked = sorted(idle, key=lambda revision: int(revision.get("revision") or 0))
+    plan.add(*(Delete(CONTROLLER_REVISIONS, revision) for revision in ranked[: max(0, surplus)]))

@@ -1,7 +1,8 @@
-"""The StatefulSet controller: pods with lasting names, made and replaced in order.
+"""The StatefulSet controller: pods with stable names, created and replaced in order. Called by
+`workload_controllers`.
 
-`reconcile_statefulset` is pure. One step at a time with the policy OrderedReady, all at once with Parallel; updates
-go from the highest number down to the partition.
+`reconcile_statefulset` is pure. OrderedReady takes one step at a time, Parallel all at once; updates go from the
+highest ordinal down to the partition.
 """
 
 from __future__ import annotations
@@ -40,11 +41,11 @@ def reconcile_statefulset(
     claims: frozenset[str],
     now: float,
 ) -> ReconcileResult:
-    """`claims` are the names of the volume claims that exist."""
+    """`claims` are the names of existing PersistentVolumeClaims."""
     plan = ReconcileResultBuilder()
     if is_deleting(owner):
         return plan.build()
-    state = _State(owner, pods, revisions, claims, now, plan)
+    state = _StatefulSetSync(owner, pods, revisions, claims, now, plan)
     state.step()
     plan.add(UpdateStatus(RESOURCE, owner, state.status()))
     plan.requeue(soonest_available(pods, state.min_ready, now))
@@ -52,12 +53,12 @@ def reconcile_statefulset(
 
 
 def ordinal(owner: Unstructured, pod: Unstructured) -> int:
-    """-1 for a name that is not one of its own."""
+    """-1 for a name that does not belong to the set."""
     prefix, _, number = name_of(pod).rpartition("-")
     return int(number) if prefix == name_of(owner) and number.isascii() and number.isdigit() else -1
 
 
-class _State:
+class _StatefulSetSync:
     def __init__(
         self,
         owner: Unstructured,
@@ -77,26 +78,26 @@ class _State:
         self.update_name, self.update_hash = sync_revision(plan, owner, revisions)
         known = (owner.get("status") or {}).get("currentRevision") or self.update_name
         self.current_name = known
-        hashes = {name_of(each): labels_of(each).get(REVISION_HASH_LABEL, "") for each in revisions}
+        hashes = {name_of(item): labels_of(item).get(REVISION_HASH_LABEL, "") for item in revisions}
         self.current_hash = hashes.get(known) or self.update_hash
         self.templates = {
-            labels_of(each).get(REVISION_HASH_LABEL, ""): ((each.get("data") or {}).get("spec") or {}).get(
+            labels_of(item).get(REVISION_HASH_LABEL, ""): ((item.get("data") or {}).get("spec") or {}).get(
                 "template"
             )
             or {}
-            for each in revisions
+            for item in revisions
         }
 
     def step(self) -> None:
         for number in range(self.first, self.last + 1):
-            if not self._fill(number) and not self.parallel:
+            if not self._ensure_pod(number) and not self.parallel:
                 return
-        if not self._shrink() and not self.parallel:
+        if not self._scale_down() and not self.parallel:
             return
         self._update()
 
-    def _fill(self, number: int) -> bool:
-        """Whether the pod of this number is there and well, so that the next one may be looked at."""
+    def _ensure_pod(self, number: int) -> bool:
+        """Whether the pod of this ordinal exists and is available, so that the next one may be handled."""
         pod = self.pods.get(number)
         if pod is None:
             self._create(number)
@@ -106,8 +107,8 @@ class _State:
             return False
         return not is_deleting(pod) and is_available(pod, self.min_ready, self.now)
 
-    def _shrink(self) -> bool:
-        """From the highest number down, one at a time; whether nothing is left to remove."""
+    def _scale_down(self) -> bool:
+        """Deletes from the highest ordinal down, one at a time; returns whether nothing is left to delete."""
         extra = sorted((n for n in self.pods if not self.first <= n <= self.last), reverse=True)
         for number in extra:
             pod = self.pods[number]
@@ -126,26 +127,26 @@ class _State:
             return
         rolling = strategy.get("rollingUpdate") or {}
         first = self.first + int(rolling.get("partition") or 0)
-        most = max(
+        max_unavailable = max(
             1,
             scaled_int_or_percent(
                 rolling.get("maxUnavailable", 1), desired_replicas(self.owner), round_up=False
             ),
         )
-        away = sum(not self._is_well(number) for number in range(self.first, self.last + 1))
+        unavailable = sum(not self._is_available(number) for number in range(self.first, self.last + 1))
         for number in range(self.last, first - 1, -1):
             pod = self.pods.get(number)
             if pod is None or labels_of(pod).get(REVISION_HASH_LABEL) == self.update_hash:
-                if pod is not None and not self._is_well(number) and away >= most:
+                if pod is not None and not self._is_available(number) and unavailable >= max_unavailable:
                     return
                 continue
-            if not is_deleting(pod) and (away < most or not self._is_well(number)):
+            if not is_deleting(pod) and (unavailable < max_unavailable or not self._is_available(number)):
                 self.plan.add(Delete("pods", pod, self.owner))
-                away += self._is_well(number)
-            if away >= most:
+                unavailable += self._is_available(number)
+            if unavailable >= max_unavailable:
                 return
 
-    def _is_well(self, number: int) -> bool:
+    def _is_available(self, number: int) -> bool:
         pod = self.pods.get(number)
         return pod is not None and not is_deleting(pod) and is_available(pod, self.min_ready, self.now)
 
@@ -157,29 +158,29 @@ class _State:
         name = f"{name_of(self.owner)}-{number}"
         pod = pod_from_template(template, self.owner, name=name)
         pod["metadata"]["generateName"] = f"{name_of(self.owner)}-"
-        marks = {POD_NAME: name, POD_INDEX: str(number), REVISION_HASH_LABEL: digest}
-        pod["metadata"]["labels"] = {**pod["metadata"]["labels"], **marks}
+        added_labels = {POD_NAME: name, POD_INDEX: str(number), REVISION_HASH_LABEL: digest}
+        pod["metadata"]["labels"] = {**pod["metadata"]["labels"], **added_labels}
         pod["spec"]["hostname"] = name
         if self.spec.get("serviceName"):
             pod["spec"]["subdomain"] = self.spec["serviceName"]
-        for made in self._claims(pod, name):
-            self.plan.add(Create("persistentvolumeclaims", self.owner, made))
+        for claim in self._claims(pod, name):
+            self.plan.add(Create("persistentvolumeclaims", self.owner, claim))
         self.plan.add(Create("pods", self.owner, pod))
 
     def _hash_for(self, number: int) -> str:
-        """Below the partition the old template stands."""
+        """Below the partition the current revision stays."""
         rolling = (self.spec.get("updateStrategy") or {}).get("rollingUpdate") or {}
-        kept = number < self.first + int(rolling.get("partition") or 0)
-        return self.current_hash if kept else self.update_hash
+        is_below_partition = number < self.first + int(rolling.get("partition") or 0)
+        return self.current_hash if is_below_partition else self.update_hash
 
     def _claims(self, pod: Unstructured, name: str) -> Iterator[Unstructured]:
-        """A claim for each template, mounted under the template's name."""
+        """A claim per volumeClaimTemplate, mounted under the template's name."""
         volumes = list(pod["spec"].get("volumes") or ())
         for template in self.spec.get("volumeClaimTemplates") or ():
-            mount = template["metadata"]["name"]
-            claim = f"{mount}-{name}"
-            volumes = [each for each in volumes if each.get("name") != mount]
-            volumes.append({"name": mount, "persistentVolumeClaim": {"claimName": claim}})
+            volume_name = template["metadata"]["name"]
+            claim = f"{volume_name}-{name}"
+            volumes = [volume for volume in volumes if volume.get("name") != volume_name]
+            volumes.append({"name": volume_name, "persistentVolumeClaim": {"claimName": claim}})
             if claim not in self.claims:
                 labels = {**labels_of(template), **(self.spec["selector"].get("matchLabels") or {})}
                 metadata = {"name": claim, "namespace": namespace_of(self.owner), "labels": labels}
@@ -200,9 +201,9 @@ class _State:
         ready = [pod for pod in counted if is_ready(pod)]
         current = self.current_name
         wanted = desired_replicas(self.owner)
-        rolled = len(updated) == wanted == len(ready) == len(counted)
-        if rolled or (self.spec.get("updateStrategy") or {}).get("type") == "OnDelete":
-            current = self.update_name if rolled else current
+        is_complete = len(updated) == wanted == len(ready) == len(counted)
+        if is_complete or (self.spec.get("updateStrategy") or {}).get("type") == "OnDelete":
+            current = self.update_name if is_complete else current
         current_hash = self.update_hash if current == self.update_name else self.current_hash
         in_use = {
             current,

@@ -1,7 +1,7 @@
-"""The workers that run the pure controllers of kinds with children: gather, reconcile, carry out.
+"""Controllers of kinds with children: collect the input, call the pure reconcile function, execute its result.
 
-`controllers.all` makes one for each kind. A change of an object or of one of its children brings the object's key
-into the queue; so does a new orphan that its selector matches.
+`controller_manager` creates one per kind. A change of an object or of a child enqueues the object's key; so does a
+new orphan that its selector matches.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 
 from windlass.embedded.api.errors import ApiError
+from windlass.embedded.api.selectors import matches_selector
 from windlass.embedded.controllers.adoption import claim_children
 from windlass.embedded.controllers.cache import Cache
 from windlass.embedded.controllers.client import Client
@@ -24,7 +25,6 @@ from windlass.embedded.controllers.objects import (
     key_of,
     labels_of,
     namespace_of,
-    selector_matches,
     uid_of,
 )
 from windlass.embedded.controllers.reconcile_result import Patch, ReconcileResult, UpdateStatus
@@ -37,14 +37,14 @@ PODS = "pods"
 
 
 class OwnerController(ABC):
-    """What all of them share; a subclass says how one object is reconciled."""
+    """The common part; a subclass implements `reconcile` for its kind."""
 
     name = resource = kind = ""
     children: Sequence[str] = (PODS,)
 
     def __init__(self, client: Client, cache: Cache) -> None:
         self.cache = cache
-        self._carrier = ActionExecutor(client, self.name)
+        self._executor = ActionExecutor(client, self.name)
         self.resources: Sequence[str] = (self.resource, *self.children)
 
     def keys_for(
@@ -55,23 +55,23 @@ class OwnerController(ABC):
             return
         for state in (new, old):
             if state is not None:
-                yield from self._parents(state)
+                yield from self._owner_keys(state)
 
     def sync(self, key: str, now: float) -> float | None:
-        thing = self.cache.get(self.resource, key)
-        if thing is None:
+        owner = self.cache.get(self.resource, key)
+        if owner is None:
             return None
-        outcome = self.reconcile(thing, now)
-        self._carrier.execute(outcome, now)
-        return outcome.requeue_at
+        result = self.reconcile(owner, now)
+        self._executor.execute(result, now)
+        return result.requeue_at
 
     @abstractmethod
-    def reconcile(self, thing: Unstructured, now: float) -> ReconcileResult:
-        """What is to be done about one object now."""
+    def reconcile(self, owner: Unstructured, now: float) -> ReconcileResult:
+        """What has to be done about one object now."""
 
     def claim_children(self, owner: Unstructured, resource: str = PODS) -> list[Unstructured]:
-        """The owner's children, after strangers were released and orphans adopted."""
-        mine, patches = claim_children(
+        """The owner's children, after releases and adoptions."""
+        children, patches = claim_children(
             owner,
             owner["spec"].get("selector"),
             resource,
@@ -79,12 +79,12 @@ class OwnerController(ABC):
             self.cache.orphans(resource, namespace_of(owner)),
         )
         if not patches:
-            return mine
-        self._carrier.execute(ReconcileResult(tuple(patches)), 0.0)
-        keys = {key_of(child) for child in mine}
+            return children
+        self._executor.execute(ReconcileResult(tuple(patches)), 0.0)
+        keys = {key_of(child) for child in children}
         return [child for child in self.cache.owned(resource, uid_of(owner)) if key_of(child) in keys]
 
-    def _parents(self, child: Unstructured) -> Iterator[str]:
+    def _owner_keys(self, child: Unstructured) -> Iterator[str]:
         reference = controller_of(child)
         if reference is not None:
             if reference.get("kind") == self.kind:
@@ -93,8 +93,8 @@ class OwnerController(ABC):
         if is_deleting(child) or not labels_of(child):
             return
         for owner in self.cache.all(self.resource):
-            here = namespace_of(owner) == namespace_of(child)
-            if here and selector_matches(owner["spec"].get("selector"), labels_of(child)):
+            same_namespace = namespace_of(owner) == namespace_of(child)
+            if same_namespace and matches_selector(owner["spec"].get("selector"), labels_of(child)):
                 yield key_of(owner)
 
 
@@ -104,44 +104,44 @@ class JobController(OwnerController):
     def __init__(self, client: Client, cache: Cache) -> None:
         super().__init__(client, cache)
         self._failures: dict[str, Failures] = {}
-        self._left: dict[str, set[str]] = {}
-        """Key → uids of Jobs of that name that are gone and have left pods behind."""
+        self._orphaning_jobs: dict[str, set[str]] = {}
+        """Key → UIDs of deleted Jobs of that name whose pods still have the finalizer."""
 
     def keys_for(
         self, resource: str, event_type: str, new: Unstructured, old: Unstructured | None
     ) -> Iterator[str]:
         if resource == self.resource and event_type == "DELETED":
             self._failures.pop(uid_of(new), None)
-            self._left.setdefault(key_of(new), set()).add(uid_of(new))
+            self._orphaning_jobs.setdefault(key_of(new), set()).add(uid_of(new))
         elif resource == PODS and event_type != "DELETED" and has_tracking_finalizer(new):
-            self._note_former_life(new)
+            self._note_deleted_job(new)
         return super().keys_for(resource, event_type, new, old)
 
     def sync(self, key: str, now: float) -> float | None:
-        for uid in self._left.pop(key, ()):
-            self._let_go(uid)
+        for uid in self._orphaning_jobs.pop(key, ()):
+            self._release_pods(uid)
         return super().sync(key, now)
 
-    def reconcile(self, thing: Unstructured, now: float) -> ReconcileResult:
-        known = self._failures.get(uid_of(thing), Failures())
-        outcome, failures = reconcile_job(thing, self.claim_children(thing), now, known)
-        self._failures[uid_of(thing)] = failures
-        return outcome
+    def reconcile(self, job: Unstructured, now: float) -> ReconcileResult:
+        failures_before = self._failures.get(uid_of(job), Failures())
+        result, failures = reconcile_job(job, self.claim_children(job), now, failures_before)
+        self._failures[uid_of(job)] = failures
+        return result
 
-    def _note_former_life(self, pod: Unstructured) -> None:
-        """Its Job is gone, or another one bears the name by now."""
+    def _note_deleted_job(self, pod: Unstructured) -> None:
+        """Notes that the pod's Job was deleted, even if another one has the same name now."""
         owner = controller_of(pod)
         if owner is None or owner.get("kind") != self.kind:
             return
         key = f"{namespace_of(pod)}/{owner.get('name')}"
         job = self.cache.get(self.resource, key)
         if job is None or uid_of(job) != owner.get("uid"):
-            self._left.setdefault(key, set()).add(str(owner.get("uid")))
+            self._orphaning_jobs.setdefault(key, set()).add(str(owner.get("uid")))
 
-    def _let_go(self, uid: str) -> None:
-        """Pods of a Job that is gone must not be kept by its finalizer."""
+    def _release_pods(self, uid: str) -> None:
+        """Pods of a deleted Job must not be kept by its finalizer."""
         pods = (pod for pod in self.cache.owned(PODS, uid) if has_tracking_finalizer(pod))
-        self._carrier.execute(
+        self._executor.execute(
             ReconcileResult(tuple(Patch(PODS, pod, remove_finalizer_patch(pod)) for pod in pods)), 0.0
         )
 
@@ -152,16 +152,16 @@ class ReplicaSetController(OwnerController):
     def sync(self, key: str, now: float) -> float | None:
         try:
             return super().sync(key, now)
-        except ApiError as refused:
-            thing = self.cache.get(self.resource, key)
-            is_told = refused is self._carrier.create_error and "is being terminated" not in refused.message
-            if thing is not None and is_told:
-                status = replica_failure_status(thing, refused.message, now)
-                self._carrier.execute(ReconcileResult((UpdateStatus(self.resource, thing, status),)), now)
+        except ApiError as error:
+            owner = self.cache.get(self.resource, key)
+            is_refused = error is self._executor.create_error and "is being terminated" not in error.message
+            if owner is not None and is_refused:
+                status = replica_failure_status(owner, error.message, now)
+                self._executor.execute(ReconcileResult((UpdateStatus(self.resource, owner, status),)), now)
             raise
 
-    def reconcile(self, thing: Unstructured, now: float) -> ReconcileResult:
-        return reconcile_replicaset(thing, self.claim_children(thing), now)
+    def reconcile(self, replica_set: Unstructured, now: float) -> ReconcileResult:
+        return reconcile_replicaset(replica_set, self.claim_children(replica_set), now)
 
 
 class DeploymentController(OwnerController):
@@ -177,24 +177,24 @@ class DeploymentController(OwnerController):
             reference = controller_of(new)
             owner = self.cache.get("replicasets.apps", f"{namespace_of(new)}/{(reference or {}).get('name')}")
             if owner is not None:
-                yield from self._parents(owner)
+                yield from self._owner_keys(owner)
 
-    def reconcile(self, thing: Unstructured, now: float) -> ReconcileResult:
-        sets = self.claim_children(thing, "replicasets.apps")
-        recreate = (thing["spec"].get("strategy") or {}).get("type") == "Recreate"
-        pods = {uid_of(each): self.cache.owned(PODS, uid_of(each)) for each in sets} if recreate else {}
-        return reconcile_deployment(thing, sets, pods, now)
+    def reconcile(self, deployment: Unstructured, now: float) -> ReconcileResult:
+        sets = self.claim_children(deployment, "replicasets.apps")
+        recreate = (deployment["spec"].get("strategy") or {}).get("type") == "Recreate"
+        pods = {uid_of(item): self.cache.owned(PODS, uid_of(item)) for item in sets} if recreate else {}
+        return reconcile_deployment(deployment, sets, pods, now)
 
 
 class StatefulSetController(OwnerController):
     name, resource, kind = "statefulset-controller", "statefulsets.apps", "StatefulSet"
     children = (PODS, CONTROLLER_REVISIONS, "persistentvolumeclaims")
 
-    def reconcile(self, thing: Unstructured, now: float) -> ReconcileResult:
-        revisions = self.cache.owned(CONTROLLER_REVISIONS, uid_of(thing))
-        prefix = f"{namespace_of(thing)}/"
-        claims = [key_of(each).removeprefix(prefix) for each in self.cache.all("persistentvolumeclaims")]
-        return reconcile_statefulset(thing, self.claim_children(thing), revisions, frozenset(claims), now)
+    def reconcile(self, owner: Unstructured, now: float) -> ReconcileResult:
+        revisions = self.cache.owned(CONTROLLER_REVISIONS, uid_of(owner))
+        prefix = f"{namespace_of(owner)}/"
+        claims = [key_of(claim).removeprefix(prefix) for claim in self.cache.all("persistentvolumeclaims")]
+        return reconcile_statefulset(owner, self.claim_children(owner), revisions, frozenset(claims), now)
 
 
 class DaemonSetController(OwnerController):
@@ -206,17 +206,17 @@ class DaemonSetController(OwnerController):
     ) -> Iterator[str]:
         if resource != "nodes":
             yield from super().keys_for(resource, event_type, new, old)
-        elif old is None or event_type == "DELETED" or _differs(new, old):
-            yield from (key_of(each) for each in self.cache.all(self.resource))
+        elif old is None or event_type == "DELETED" or _matters_to_daemonsets(new, old):
+            yield from (key_of(daemon_set) for daemon_set in self.cache.all(self.resource))
 
-    def reconcile(self, thing: Unstructured, now: float) -> ReconcileResult:
-        revisions = self.cache.owned(CONTROLLER_REVISIONS, uid_of(thing))
+    def reconcile(self, daemon_set: Unstructured, now: float) -> ReconcileResult:
+        revisions = self.cache.owned(CONTROLLER_REVISIONS, uid_of(daemon_set))
         nodes = list(self.cache.all("nodes"))
-        return reconcile_daemonset(thing, self.claim_children(thing), nodes, revisions, now)
+        return reconcile_daemonset(daemon_set, self.claim_children(daemon_set), nodes, revisions, now)
 
 
-def _differs(new: Unstructured, old: Unstructured) -> bool:
-    """As far as a DaemonSet can see; heartbeats don't count."""
+def _matters_to_daemonsets(new: Unstructured, old: Unstructured) -> bool:
+    """Whether labels or spec differ; heartbeats don't matter."""
     return labels_of(new) != labels_of(old) or (new.get("spec") or {}) != (old.get("spec") or {})
 
 

@@ -1,1 +1,1 @@
-"""What the verbs of the API do to the store: prepare, default, admit, validate, write, delete."""
+"""The verbs of the API on the store: prepare, default, admit, validate, write, delete, list."""

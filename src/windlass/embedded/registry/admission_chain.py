@@ -1,9 +1,9 @@
-"""Defaults, admission and validation: what `embedded.api` knows, asked in the order in which an API server asks.
+"""Defaulting, admission and validation in the order of Kubernetes' API server.
 
     create   decode → managed fields → admit → prepare → validate → quota
-    change   decode → prepare → validate → managed fields → quota
+    update   decode → prepare → validate → managed fields → quota
 
-`registry.writer` calls it with trees and gets trees back that are its own.
+`writer` passes objects and gets back objects of its own. The rules themselves are in `embedded.api`.
 """
 
 from __future__ import annotations
@@ -48,24 +48,24 @@ class AdmissionChain:
         self.lookup = StoreLookup(context)
 
     def decode(self, kind: Kind, tree: object, options: WriteOptions, patched: bool = False) -> Unstructured:
-        """A tree of our own, with every type as it should be."""
-        made, warnings = self._machinery.decode(kind, tree, options.field_validation, patched=patched)
+        """A new object, with every field of the right type."""
+        decoded, warnings = self._machinery.decode(kind, tree, options.field_validation, patched=patched)
         for warning in warnings:
             options.warn(warning)
-        return made
+        return decoded
 
     def check_namespace(self, kind: Kind, namespace: str, name: str) -> None:
-        """Nothing is made in a namespace that isn't there, or that is going."""
+        """Nothing can be created in a namespace that does not exist or is being deleted."""
         if not kind.namespaced:
             return
-        spaces = self._context.kind("namespaces")
-        found = self._context.find(spaces, "", namespace)
+        namespaces = self._context.kind("namespaces")
+        found = self._context.find(namespaces, "", namespace)
         if found is None:
-            raise ApiError.not_found(spaces, namespace)
+            raise ApiError.not_found(namespaces, namespace)
         if "deletionTimestamp" in found.tree["metadata"]:
             message = f"namespace {namespace} is being terminated"
-            why = f"unable to create new content in namespace {namespace} because it is being terminated"
-            refusal = ApiError.forbidden(kind, name, why)
+            reason = f"unable to create new content in namespace {namespace} because it is being terminated"
+            refusal = ApiError.forbidden(kind, name, reason)
             cause = {"reason": "NamespaceTerminating", "message": message, "field": "metadata.namespace"}
             refusal.details = {**(refusal.details or {}), "causes": [cause]}
             raise refusal
@@ -73,9 +73,9 @@ class AdmissionChain:
     def admit_create(
         self, kind: Kind, tree: Unstructured, options: WriteOptions, track_fields: bool
     ) -> Unstructured:
-        """What is stored in the end; refuses what is not valid."""
-        if track_fields:  # before admission adds what its maker didn't write
-            tree = self._tracked(kind, None, tree, options)
+        """The object to store; raises if it is not valid."""
+        if track_fields:  # before admission adds fields that the client did not write
+            tree = self._with_managed_fields(kind, None, tree, options)
         admission.admit(kind, tree, self.lookup)
         tree = self._machinery.prepare_create(kind, tree)
         self._machinery.validate_create(kind, tree)
@@ -86,16 +86,15 @@ class AdmissionChain:
     def admit_update(
         self, kind: Kind, tree: Unstructured, old: Unstructured, options: WriteOptions, track_fields: bool
     ) -> Unstructured:
-        """The same for a change."""
         subresource = options.subresource
         tree = self._machinery.prepare_update(kind, tree, old, subresource)
         self._machinery.validate_update(kind, tree, old, subresource)
         if kind.resource == CRD and not subresource:
             tree = crds.with_status(tree, self._context.kinds, self._now())
-        return self._tracked(kind, old, tree, options) if track_fields else tree
+        return self._with_managed_fields(kind, old, tree, options) if track_fields else tree
 
     def charge_quota(self, kind: Kind, tree: Unstructured, old: Unstructured | None, dry_run: bool) -> None:
-        """Take what the object needs from the quotas of its namespace; 403 where there is not enough."""
+        """Charges the quotas of its namespace; 403 if one is exceeded."""
         if not kind.namespaced:
             return
         for changed in resource_quota.charge(kind, tree, old, self.lookup):
@@ -104,7 +103,7 @@ class AdmissionChain:
                 key = metadata["namespace"], metadata["name"]
                 self._context.store.put("resourcequotas", key, {**changed, "metadata": dict(metadata)})
 
-    def _tracked(
+    def _with_managed_fields(
         self, kind: Kind, old: Unstructured | None, tree: Unstructured, options: WriteOptions
     ) -> Unstructured:
         return server_side_apply.track_managed_fields(

@@ -1,4 +1,4 @@
-"""What everything in `registry` works with: the store, the kinds, the clock, and the way between versions of a kind."""
+"""Shared by all of `registry`: the store, the kinds, the clock, and conversion between versions of a kind."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ class Context:
         return found
 
     def storage_kind(self, kind: Kind) -> Kind:
-        """The kind in the version that is stored; a custom one in its preferred version."""
+        """The kind in its storage version; for a custom kind its preferred version."""
         return self.kinds.by_resource(kind.storage_resource) or kind
 
     def to_stored(self, kind: Kind, tree: Unstructured) -> tuple[Kind, Unstructured]:
-        """From the version of a request to the one that is stored."""
+        """Converts from the request's version to the storage version."""
         storage = self.storage_kind(kind)
         if storage.api_version == kind.api_version:
             return kind, tree
@@ -49,7 +49,7 @@ class Context:
         return storage, {**tree, "apiVersion": storage.api_version}
 
     def from_stored(self, kind: Kind, stored: StoredObject) -> Unstructured:
-        """What is stored, in the version of a request. Shared: not to be changed."""
+        """Converts a stored object to the request's version. Shared: not to be changed."""
         tree = stored.tree
         if kind.group == _EVENTS:
             return events.to_events_v1(tree)

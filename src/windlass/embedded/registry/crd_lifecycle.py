@@ -1,7 +1,7 @@
-"""CustomResourceDefinitions as they come and go: the kinds that they define are served, or not any more.
+"""Serves the kinds of CustomResourceDefinitions, and stops serving them when these are deleted.
 
-Listens to the store, so that it doesn't matter who wrote a definition. A definition that is deleted takes its objects
-along: it stays, marked, until the last of them is gone.
+Listens to the store, whatever wrote the definition. A deleted definition stays, with a finalizer, until all its
+objects are deleted.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from windlass.model.unstructured import Unstructured
 class CrdLifecycle:
     def __init__(self, context: Context, writer: Writer, deleter: Deleter) -> None:
         self._context, self._writer, self._deleter = context, writer, deleter
-        self._going: set[str] = set()
+        self._terminating: set[str] = set()
         for stored in context.store.storage(CRD).list_current():
             self._serve(stored.tree)
-        context.store.subscribe(CRD, self._changed)
-        context.store.subscribe(ALL, self._emptied)
+        context.store.subscribe(CRD, self._on_crd_change)
+        context.store.subscribe(ALL, self._on_object_change)
 
-    def _changed(self, change: Change) -> None:
+    def _on_crd_change(self, change: Change) -> None:
         if change.type == DELETED:
             self._context.machinery.stop_serving_crd(change.new.tree)
         else:
@@ -37,32 +37,32 @@ class CrdLifecycle:
         if crds.is_established(definition):
             self._context.machinery.serve_crd(definition)
         if "deletionTimestamp" in definition["metadata"]:
-            self._clean(definition["metadata"]["name"])
+            self._delete_objects(definition["metadata"]["name"])
 
-    def _clean(self, resource: str) -> None:
-        """Delete what is left; go on when the last of it has gone."""
-        if resource in self._going:
+    def _delete_objects(self, resource: str) -> None:
+        """Deletes the kind's objects; the definition goes when the last of them is gone."""
+        if resource in self._terminating:
             return
-        self._going.add(resource)
+        self._terminating.add(resource)
         kind = self._context.kinds.by_resource(resource)
         if kind is not None:
             for stored in list(self._context.store.storage(kind.storage_resource).list_current()):
                 self._deleter.delete(kind, *stored.key, DeleteOptions(propagation=BACKGROUND))
-        self._release(resource)
+        self._remove_finalizer_if_empty(resource)
 
-    def _emptied(self, change: Change) -> None:
-        if change.type == DELETED and change.resource in self._going:
-            self._release(change.resource)
+    def _on_object_change(self, change: Change) -> None:
+        if change.type == DELETED and change.resource in self._terminating:
+            self._remove_finalizer_if_empty(change.resource)
 
-    def _release(self, resource: str) -> None:
+    def _remove_finalizer_if_empty(self, resource: str) -> None:
         if len(self._context.store.storage(resource)):
             return
-        self._going.discard(resource)
+        self._terminating.discard(resource)
         kind: Kind = self._context.kind(CRD)
         stored = self._context.find(kind, "", resource)
         if stored is None or "deletionTimestamp" not in stored.tree["metadata"]:
             return
-        left = [
-            each for each in stored.tree["metadata"].get("finalizers") or [] if each != CRD_CLEANUP_FINALIZER
+        remaining = [
+            name for name in stored.tree["metadata"].get("finalizers") or [] if name != CRD_CLEANUP_FINALIZER
         ]
-        self._writer.write_unchecked(kind, stored, with_metadata(stored.tree, finalizers=left or None))
+        self._writer.write_unchecked(kind, stored, with_metadata(stored.tree, finalizers=remaining or None))

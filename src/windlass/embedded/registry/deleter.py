@@ -1,10 +1,10 @@
-"""Deleting: preconditions, grace for pods, finalizers, and what becomes of the objects that are owned.
+"""Deletion: preconditions, grace period of pods, finalizers, propagation to dependents.
 
-    grace left        the object is marked, and whoever runs it deletes it again with grace 0 when it has stopped
-    finalizers left   the object is marked, and goes with the last of them (`registry.writer`)
-    otherwise         the object goes
+    grace period left   the object is marked; the kubelet deletes it again with grace 0 when it has stopped
+    finalizers left     the object is marked, and removed with the last finalizer (`writer`)
+    otherwise           the object is removed
 
-Foreground and orphan deletion are finalizers that the garbage collector takes off.
+Foreground and orphan deletion are finalizers that the garbage collector removes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FOREGROUND_FINALIZER, ORPHAN_FINALIZER = "foregroundDeletion", "orphan"
 DEFAULT_GRACE_SECONDS = 30
 CRD = "customresourcedefinitions.apiextensions.k8s.io"
 CRD_CLEANUP_FINALIZER = "customresourcecleanup.apiextensions.k8s.io"
-"""Holds a definition until its objects are gone; `registry.definitions` sees to that."""
+"""Keeps a definition until its objects are deleted; `crd_lifecycle` removes it."""
 IMMORTAL_NAMESPACES = frozenset({"default", "kube-system", "kube-public"})
 
 
@@ -33,12 +33,12 @@ class Deleter:
     def delete(
         self, kind: Kind, namespace: str, name: str, options: DeleteOptions
     ) -> tuple[StoredObject, bool]:
-        """What is left or was last there, and whether it is gone."""
+        """The remaining or last state, and whether the object was removed."""
         stored = self._context.get(kind, namespace, name)
         self.check_preconditions(kind, name, stored, options)
         storage = self._context.storage_kind(kind)
         if storage.resource == "namespaces":
-            return self._namespace(storage, stored, options)
+            return self._delete_namespace(storage, stored, options)
         tree, grace = stored.tree, 0
         if storage.resource == "pods":
             grace = _pod_grace(tree, options.grace_seconds)
@@ -52,11 +52,11 @@ class Deleter:
             and len(self._context.store.storage(name))
         ):
             finalizers.append(CRD_CLEANUP_FINALIZER)
-        marked = self._marked(tree, grace, finalizers)
+        marked = self._mark_deleted(tree, grace, finalizers)
         if not marked["metadata"].get("finalizers") and grace == 0:
             if options.dry_run:
                 return stored, True
-            if storage.resource == "pods" and marked != tree:  # in two steps, so that watchers see the first
+            if storage.resource == "pods" and marked != tree:  # in two steps, so that watchers see the mark
                 self._context.store.put(storage.storage_resource, stored.key, marked)
             return self._context.store.remove(storage.storage_resource, stored.key), True
         if marked == tree:
@@ -68,20 +68,20 @@ class Deleter:
     ) -> None:
         uid = stored.tree["metadata"].get("uid", "")
         if options.uid and options.uid != uid:
-            raise _precondition(kind, name, "UID", options.uid, uid, "deleted and then recreated")
+            raise _mismatch(kind, name, "UID", options.uid, uid, "deleted and then recreated")
         if options.resource_version and options.resource_version != str(stored.version):
             known = str(stored.version)
-            raise _precondition(kind, name, "ResourceVersion", options.resource_version, known, "modified")
+            raise _mismatch(kind, name, "ResourceVersion", options.resource_version, known, "modified")
 
-    def _namespace(
+    def _delete_namespace(
         self, kind: Kind, stored: StoredObject, options: DeleteOptions
     ) -> tuple[StoredObject, bool]:
-        """A namespace is emptied first: the controller takes its finalizer off when nothing is left in it."""
+        """The namespace controller empties it first and then removes its finalizer."""
         name, tree = stored.key[1], stored.tree
         if name in IMMORTAL_NAMESPACES:
             raise ApiError.forbidden(kind, name, "this namespace may not be deleted")
-        held = (tree.get("spec") or {}).get("finalizers") or tree["metadata"].get("finalizers")
-        if not held:
+        finalizers = (tree.get("spec") or {}).get("finalizers") or tree["metadata"].get("finalizers")
+        if not finalizers:
             if options.dry_run:
                 return stored, True
             return self._context.store.remove(kind.storage_resource, stored.key), True
@@ -91,8 +91,8 @@ class Deleter:
         marked["status"] = {**(tree.get("status") or {}), "phase": "Terminating"}
         return self._writer.write_unchecked(kind, stored, marked, options.dry_run), False
 
-    def _marked(self, tree: Unstructured, grace: int, finalizers: list[str]) -> Unstructured:
-        """The tree with its deletion written into it. A second deletion can only shorten the first one's grace."""
+    def _mark_deleted(self, tree: Unstructured, grace: int, finalizers: list[str]) -> Unstructured:
+        """The object with its deletion mark. A second deletion can only shorten the grace period."""
         metadata = tree["metadata"]
         before = metadata.get("deletionTimestamp")
         changed = (metadata.get("finalizers") or []) != finalizers
@@ -115,12 +115,12 @@ class Deleter:
         )
 
 
-def _pod_grace(tree: Unstructured, asked: int | None) -> int:
-    """Seconds that a pod gets to stop: none where nothing runs."""
+def _pod_grace(tree: Unstructured, requested: int | None) -> int:
+    """Seconds that a pod gets to stop: 0 if it does not run."""
     spec, status = tree.get("spec") or {}, tree.get("status") or {}
     if not spec.get("nodeName") or status.get("phase") in ("Succeeded", "Failed"):
         return 0
-    grace = asked
+    grace = requested
     if grace is None:
         grace = spec.get("terminationGracePeriodSeconds")
     if grace is None:
@@ -129,14 +129,14 @@ def _pod_grace(tree: Unstructured, asked: int | None) -> int:
 
 
 def _finalizers(kind: Kind, tree: Unstructured, options: DeleteOptions) -> list[str]:
-    """Those there are, with the one that the propagation asks for and without the other."""
-    known = [str(each) for each in tree["metadata"].get("finalizers") or []]
+    """The object's finalizers, with the one that the propagation policy needs and without the other."""
+    known = [str(name) for name in tree["metadata"].get("finalizers") or []]
     wanted = options.propagation
     if not wanted:
         if FOREGROUND_FINALIZER in known or ORPHAN_FINALIZER in known:
             return known
         wanted = ORPHAN if kind.resource == "jobs.batch" else ""
-    others = [each for each in known if each not in (FOREGROUND_FINALIZER, ORPHAN_FINALIZER)]
+    others = [name for name in known if name not in (FOREGROUND_FINALIZER, ORPHAN_FINALIZER)]
     if wanted == FOREGROUND:
         return [*others, FOREGROUND_FINALIZER]
     if wanted == ORPHAN:
@@ -144,10 +144,10 @@ def _finalizers(kind: Kind, tree: Unstructured, options: DeleteOptions) -> list[
     return others
 
 
-def _precondition(kind: Kind, name: str, what: str, asked: str, known: str, maybe: str) -> ApiError:
+def _mismatch(kind: Kind, name: str, field: str, expected: str, actual: str, cause: str) -> ApiError:
     return ApiError.conflict(
         kind,
         name,
-        f"the {what} in the precondition ({asked}) does not match the {what} in record ({known}). "
-        f"The object might have been {maybe}",
+        f"the {field} in the precondition ({expected}) does not match the {field} in record ({actual}). "
+        f"The object might have been {cause}",
     )

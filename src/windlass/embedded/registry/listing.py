@@ -1,7 +1,8 @@
-"""Lists: of now, of an exact version, or page by page of one version, with selectors.
+"""Lists: current, at an exact version, or page by page of one version, with selectors.
 
-The HTTP server and the watches that begin with a list call it. A page's token carries the version of the first page, so
-that all pages show one moment; when that moment is forgotten, the answer (410) carries a token that goes on from now.
+Called by the HTTP server and by watches that begin with a list. A continue token has the version of the first page,
+so that all pages show the same state; when that version is compacted, the 410 answer has a token that continues
+with the current state.
 """
 
 from __future__ import annotations
@@ -43,26 +44,25 @@ class ListQuery(msgspec.Struct, frozen=True, kw_only=True):
     watch: bool = False
     allow_bookmarks: bool = False
     send_initial_events: bool | None = None
-    """`sendInitialEvents`."""
     timeout: float | None = None
 
     def for_name(self, name: str) -> ListQuery:
-        """The same of one object."""
+        """The same query for one object."""
         fields = f"{self.field_selector},metadata.name={name}".lstrip(",")
         return msgspec.structs.replace(self, field_selector=fields)
 
     def problems(self) -> list[FieldError]:
-        """What is wrong with how these parameters go together."""
+        """Invalid combinations of parameters."""
         if self.watch:
             return self._watch_problems()
         found = []
         if self.resource_version_match:
             if not self.resource_version:
-                why = "resourceVersionMatch is forbidden unless resourceVersion is provided"
-                found.append(forbidden_field("resourceVersionMatch", why))
+                reason = "resourceVersionMatch is forbidden unless resourceVersion is provided"
+                found.append(forbidden_field("resourceVersionMatch", reason))
             if self.continue_token:
-                why = "resourceVersionMatch is forbidden when continue is provided"
-                found.append(forbidden_field("resourceVersionMatch", why))
+                reason = "resourceVersionMatch is forbidden when continue is provided"
+                found.append(forbidden_field("resourceVersionMatch", reason))
             if self.resource_version_match not in (EXACT, NOT_OLDER_THAN):
                 found.append(
                     unsupported(
@@ -70,8 +70,8 @@ class ListQuery(msgspec.Struct, frozen=True, kw_only=True):
                     )
                 )
             if self.resource_version_match == EXACT and self.resource_version == "0":
-                why = 'resourceVersionMatch "exact" is forbidden for resourceVersion "0"'
-                found.append(forbidden_field("resourceVersionMatch", why))
+                reason = 'resourceVersionMatch "exact" is forbidden for resourceVersion "0"'
+                found.append(forbidden_field("resourceVersionMatch", reason))
         if self.send_initial_events is not None:
             found.append(forbidden_field("sendInitialEvents", "sendInitialEvents is forbidden for list"))
         return found
@@ -79,19 +79,19 @@ class ListQuery(msgspec.Struct, frozen=True, kw_only=True):
     def _watch_problems(self) -> list[FieldError]:
         found = []
         if self.send_initial_events is not None and self.resource_version_match != NOT_OLDER_THAN:
-            why = f"sendInitialEvents requires setting resourceVersionMatch to {NOT_OLDER_THAN}"
-            found.append(forbidden_field("resourceVersionMatch", why))
+            reason = f"sendInitialEvents requires setting resourceVersionMatch to {NOT_OLDER_THAN}"
+            found.append(forbidden_field("resourceVersionMatch", reason))
         if self.resource_version_match:
             if self.send_initial_events is None:
-                why = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
-                found.append(forbidden_field("resourceVersionMatch", why))
+                reason = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
+                found.append(forbidden_field("resourceVersionMatch", reason))
             if self.resource_version_match != NOT_OLDER_THAN:
                 found.append(
                     unsupported("resourceVersionMatch", self.resource_version_match, (NOT_OLDER_THAN,))
                 )
             if self.continue_token:
-                why = "resourceVersionMatch is forbidden when continue is provided"
-                found.append(forbidden_field("resourceVersionMatch", why))
+                reason = "resourceVersionMatch is forbidden when continue is provided"
+                found.append(forbidden_field("resourceVersionMatch", reason))
         return found
 
 
@@ -113,40 +113,40 @@ class Listing:
         self._context = context
 
     def page(self, kind: Kind, namespace: str, query: ListQuery, selection: Selection | None) -> Page:
-        shelf = self._context.store.storage(kind.storage_resource)
-        version, after = self._moment(query, kind)
+        storage = self._context.store.storage(kind.storage_resource)
+        version, after = self._version_and_start(query, kind)
         try:
-            found = self._from(shelf, version, namespace, after)
+            found = self._items_after(storage, version, namespace, after)
         except Compacted:
             raise _expired(query, kind, after) from None
         at = self._context.store.version if version == LATEST else version
         if not query.limit:
-            return Page([each for each in found if selection is None or selection.matches_stored(each)], at)
-        return self._cut(kind, found, query.limit, at, selection)
+            return Page([item for item in found if selection is None or selection.matches_stored(item)], at)
+        return self._limited_page(kind, found, query.limit, at, selection)
 
-    def _cut(
+    def _limited_page(
         self, kind: Kind, found: Iterator[StoredObject], limit: int, version: int, selection: Selection | None
     ) -> Page:
         items: list[StoredObject] = []
-        for each in found:
-            if selection is not None and not selection.matches_stored(each):
+        for stored in found:
+            if selection is not None and not selection.matches_stored(stored):
                 continue
             if len(items) == limit:
-                # Kubernetes counts what is left only where nothing is filtered
+                # As in Kubernetes, remainingItemCount is only given without selectors.
                 remaining = 1 + sum(1 for _ in found) if selection is None else None
                 return Page(items, version, _token(kind, version, items[-1].key), remaining)
-            items.append(each)
+            items.append(stored)
         return Page(items, version)
 
-    def _from(
-        self, shelf: ResourceStorage, version: int, namespace: str, after: Key | None
+    def _items_after(
+        self, storage: ResourceStorage, version: int, namespace: str, after: Key | None
     ) -> Iterator[StoredObject]:
         if version == LATEST:
-            return shelf.list_current(namespace, after)
-        return shelf.list_at(version, namespace, after)
+            return storage.list_current(namespace, after)
+        return storage.list_at(version, namespace, after)
 
-    def _moment(self, query: ListQuery, kind: Kind) -> tuple[int, Key | None]:
-        """Of which version the list is to be, and after which key it goes on."""
+    def _version_and_start(self, query: ListQuery, kind: Kind) -> tuple[int, Key | None]:
+        """The version to list, and the key after which the page starts."""
         if query.continue_token:
             if query.resource_version not in ("", "0"):
                 raise ApiError.bad_request("specifying resource version is not allowed when using continue")
@@ -162,7 +162,7 @@ class Listing:
         return (version if exact else LATEST), None
 
     def check_not_in_future(self, version: int) -> None:
-        """A version of the future is an error: somebody mixed up two clusters."""
+        """A version of the future is an error: the client mixed up two clusters."""
         current = self._context.store.version
         if version > current:
             message = f"Timeout: Too large resource version: {version}, current: {current}"
@@ -190,26 +190,26 @@ def _read_token(text: str) -> _Token:
         raw = base64.b64decode(text.encode() + b"=" * (-len(text) % 4), altchars=b"-_", validate=True)
         token = msgspec.json.decode(raw, type=_Token)
     except (binascii.Error, msgspec.MsgspecError, UnicodeError):
-        why = "it is not one that this server gave out"
-        raise ApiError.bad_request(f"invalid continue token: continue key is not valid: {why}") from None
+        reason = "it is not one that this server gave out"
+        raise ApiError.bad_request(f"invalid continue token: continue key is not valid: {reason}") from None
     if token.v != _TOKEN_VERSION:
-        why = "continue key is not valid: server does not recognize this encoded version"
-        raise ApiError.bad_request(f"invalid continue token: {why} {token.v}")
+        reason = "continue key is not valid: server does not recognize this encoded version"
+        raise ApiError.bad_request(f"invalid continue token: {reason} {token.v}")
     if token.rv == 0:
-        why = "continue key is not valid: incorrect encoded start resourceVersion (version meta.k8s.io/v1)"
-        raise ApiError.bad_request(f"invalid continue token: {why}")
+        reason = "continue key is not valid: incorrect encoded start resourceVersion (version meta.k8s.io/v1)"
+        raise ApiError.bad_request(f"invalid continue token: {reason}")
     if not token.start:
-        why = "continue key is not valid: encoded start key empty (version meta.k8s.io/v1)"
-        raise ApiError.bad_request(f"invalid continue token: {why}")
+        reason = "continue key is not valid: encoded start key empty (version meta.k8s.io/v1)"
+        raise ApiError.bad_request(f"invalid continue token: {reason}")
     return token
 
 
 def _key(kind: Kind, start: str) -> Key:
-    """The last key that was given out."""
-    space, slash, name = start.rstrip("\0").rpartition("/")
-    if bool(slash) != kind.namespaced or "/" in space:
+    """The last key of the previous page."""
+    namespace, slash, name = start.rstrip("\0").rpartition("/")
+    if bool(slash) != kind.namespaced or "/" in namespace:
         raise ApiError.bad_request(f"invalid continue token: continue key is not valid: {start}")
-    return space, name
+    return namespace, name
 
 
 def _expired(query: ListQuery, kind: Kind, after: Key | None) -> ApiError:

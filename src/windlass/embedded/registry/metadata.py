@@ -1,7 +1,4 @@
-"""Metadata that only the server may write, and small work on trees.
-
-Used by everything in `registry`.
-"""
+"""Metadata that only the server writes, for `writer` and `deleter`."""
 
 from __future__ import annotations
 
@@ -13,15 +10,15 @@ from typing import Any
 from windlass.model.unstructured import Unstructured
 
 
-def format_time(moment: float) -> str:
-    """Seconds, as Kubernetes writes times in metadata."""
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(moment))
+def format_time(seconds: float) -> str:
+    """With a resolution of seconds, as Kubernetes writes times in metadata."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
 
 
-def parse_time(stamp: str) -> float:
-    """The moment of such a time; 0 where it can't be read."""
+def parse_time(timestamp: str) -> float:
+    """Seconds since 1970; 0 if it can't be parsed."""
     try:
-        return float(calendar.timegm(time.strptime(stamp[:19], "%Y-%m-%dT%H:%M:%S")))
+        return float(calendar.timegm(time.strptime(timestamp[:19], "%Y-%m-%dT%H:%M:%S")))
     except ValueError:
         return 0.0
 
@@ -31,13 +28,13 @@ def new_uid() -> str:
 
 
 def with_metadata(tree: Unstructured, **fields: Any) -> Unstructured:
-    """A tree with other metadata; a field that is None is left out. The rest is shared."""
+    """The object with changed metadata; None removes a field. Everything else is shared."""
     metadata = {**tree["metadata"], **fields}
     return {**tree, "metadata": {name: value for name, value in metadata.items() if value is not None}}
 
 
 def init_metadata(tree: Unstructured, name: str, namespace: str, now: str) -> None:
-    """The metadata of an object's first moment, in place."""
+    """Sets the metadata of a new object, in place."""
     metadata = tree["metadata"]
     for field in ("deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "resourceVersion"):
         metadata.pop(field, None)

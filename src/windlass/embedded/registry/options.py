@@ -1,6 +1,7 @@
-"""What a request says beside its object: the query parameters of writes and deletions, read once.
+"""Options of writes and deletions: the query parameters, parsed once.
 
-Made by `server.query` from the wire and by `verbs` for callers in this process; `registry` acts on them.
+`server.query` makes them from HTTP requests, `in_process_client` for callers in this process; `registry` applies
+them.
 """
 
 from __future__ import annotations
@@ -13,24 +14,24 @@ STRICT, WARN, IGNORE = "Strict", "Warn", "Ignore"
 FOREGROUND, BACKGROUND, ORPHAN = "Foreground", "Background", "Orphan"
 
 
-def _unheard(_: str) -> None:
-    """A warning that nobody waits for."""
+def _ignore_warning(_: str) -> None:
+    """The default: warnings are dropped."""
 
 
 class WriteOptions(msgspec.Struct, frozen=True, kw_only=True):
     dry_run: bool = False
     field_manager: str = ""
-    """The field manager: asked for, else the first word of the user agent."""
+    """The given field manager, else the user agent up to its first slash."""
     field_validation: str = WARN
-    """What becomes of unknown fields."""
+    """How unknown fields are treated."""
     subresource: str = ""
     force: bool = False
-    """Of server-side apply: take fields from other managers."""
-    warn: Callable[[str], object] = _unheard
-    """Takes what the client should read beside the answer."""
+    """Server-side apply takes over fields of other managers."""
+    warn: Callable[[str], object] = _ignore_warning
+    """Gets warnings for the client."""
 
     def with_manager(self, manager: str, subresource: str = "") -> WriteOptions:
-        """The same, of a manager (if one is named) and for a subresource."""
+        """A copy with this manager (if given) and subresource."""
         if not manager and not subresource:
             return self
         return msgspec.structs.replace(
@@ -42,7 +43,7 @@ class DeleteOptions(msgspec.Struct, frozen=True, kw_only=True):
     dry_run: bool = False
     grace_seconds: int | None = None
     propagation: str = ""
-    """Empty: the kind's default."""
+    """Empty for the kind's default."""
     uid: str = ""
     resource_version: str = ""
 

@@ -1,26 +1,26 @@
-"""That a body is about what the path is about: kind, version, namespace, name; and about the version that is stored."""
+"""Checks that a body matches its path (kind, version, namespace, name) and the stored version. Called by `writer`."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from windlass.embedded.api import strategy
 from windlass.embedded.api.errors import ApiError, invalid
 from windlass.embedded.api.kinds import Kind, Kinds
-from windlass.embedded.registry import strategy
 from windlass.embedded.store.stored_object import StoredObject
 from windlass.model.unstructured import Unstructured
 
-_FIXED = ("deletionTimestamp", "deletionGracePeriodSeconds")
-"""Only a deletion writes them."""
+_DELETION_FIELDS = ("deletionTimestamp", "deletionGracePeriodSeconds")
+"""Only a deletion sets them."""
 
 
 def check_type_and_namespace(kind: Kind, tree: Any, namespace: str, kinds: Kinds) -> None:
-    """Kind, version and namespace. What is missing is written into the tree."""
+    """Kind, version and namespace; missing metadata is added to the object."""
     if not isinstance(tree, dict):
         raise ApiError.bad_request(f"the object provided is unrecognized (must be of type {kind.kind})")
     version, name = tree.get("apiVersion") or kind.api_version, tree.get("kind") or kind.kind
     if version != kind.api_version or name != kind.kind:
-        raise _another(kind, str(version), str(name), kinds)
+        raise _wrong_type(kind, str(version), str(name), kinds)
     metadata = tree.get("metadata")
     if metadata is None:
         metadata = tree["metadata"] = {}
@@ -39,7 +39,7 @@ def check_type_and_namespace(kind: Kind, tree: Any, namespace: str, kinds: Kinds
 
 
 def check_name(tree: Unstructured, name: str) -> None:
-    """The name, where an object is changed."""
+    """For changes: the name in the body has to be the one in the path."""
     given = tree["metadata"].get("name") or ""
     if given != name:
         raise ApiError.bad_request(
@@ -50,38 +50,38 @@ def check_name(tree: Unstructured, name: str) -> None:
 def check_resource_version(
     kind: Kind, name: str, tree: Unstructured, stored: StoredObject, patched: bool
 ) -> None:
-    """409 where the tree is made from another version than the one that is stored, or from another object.
+    """409 if the object is based on another version than the stored one, or on another object.
 
-    A patch says what it changes, so there another uid is a change of what can't be changed.
+    In a patch, another UID is an attempt to change an immutable field instead.
     """
     metadata = tree["metadata"]
     version = metadata.get("resourceVersion") or ""
     if version in ("", "0"):
         if not strategy.allows_unconditional_update(kind):
-            wrong = invalid("metadata.resourceVersion", 0, "must be specified for an update")
-            raise ApiError.invalid(kind, name, [wrong])
+            error = invalid("metadata.resourceVersion", 0, "must be specified for an update")
+            raise ApiError.invalid(kind, name, [error])
     elif version != str(stored.version):
         if not (version.isascii() and version.isdigit()):
-            wrong = invalid(
+            error = invalid(
                 "metadata.resourceVersion", version, f'strconv.ParseUint: parsing "{version}": invalid syntax'
             )
-            raise ApiError.invalid(kind, name, [wrong])
+            raise ApiError.invalid(kind, name, [error])
         raise ApiError.conflict(kind, name)
     old = stored.tree["metadata"]
     uid, known = metadata.get("uid"), old.get("uid")
-    fixed = [field for field in _FIXED if field in metadata and field not in old]
+    immutable = [field for field in _DELETION_FIELDS if field in metadata and field not in old]
     if patched and uid and uid != known:
-        fixed.append("uid")
-    if fixed:
-        wrongs = [invalid(f"metadata.{field}", metadata[field], "field is immutable") for field in fixed]
-        raise ApiError.invalid(kind, name, wrongs)
+        immutable.append("uid")
+    if immutable:
+        errors = [invalid(f"metadata.{field}", metadata[field], "field is immutable") for field in immutable]
+        raise ApiError.invalid(kind, name, errors)
     if uid and uid != known:
-        why = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {known}"
-        raise ApiError.conflict(kind, name, why)
+        reason = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {known}"
+        raise ApiError.conflict(kind, name, reason)
 
 
-def _another(kind: Kind, version: str, name: str, kinds: Kinds) -> ApiError:
-    """The body is of another kind, or of a version of it that isn't asked for here."""
+def _wrong_type(kind: Kind, version: str, name: str, kinds: Kinds) -> ApiError:
+    """The body is of another kind, or of another version of it."""
     group = version.rpartition("/")[0]
     if name == kind.kind and (group == kind.group or kinds.by_kind(version, name) is not None):
         return ApiError.bad_request(
@@ -89,7 +89,7 @@ def _another(kind: Kind, version: str, name: str, kinds: Kinds) -> ApiError:
             f"({kind.api_version})"
         )
     short = version.rpartition("/")[2]
-    why = f'no kind "{name}" is registered for version "{version}" in scheme "pkg/runtime/scheme.go:111"'
+    reason = f'no kind "{name}" is registered for version "{version}" in scheme "pkg/runtime/scheme.go:111"'
     if kinds.by_kind(version, name) is not None:
-        why = f"converting ({version}).{name} to ({kind.api_version}).{kind.kind}: unknown conversion"
-    return ApiError.bad_request(f'{name} in version "{short}" cannot be handled as a {kind.kind}: {why}')
+        reason = f"converting ({version}).{name} to ({kind.api_version}).{kind.kind}: unknown conversion"
+    return ApiError.bad_request(f'{name} in version "{short}" cannot be handled as a {kind.kind}: {reason}')

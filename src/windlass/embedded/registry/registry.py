@@ -1,6 +1,6 @@
-"""Everything that can be done to the store by the rules of the API, in one place.
+"""Everything that the API can do to the store.
 
-`verbs` gives it to callers in this process, `server` to those who come by HTTPS; both get the same rules.
+`in_process_client` offers it to callers in this process, `server` to HTTPS clients; the rules are the same.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from windlass.embedded.store.store import Store
 
 class Registry:
     def __init__(self, store: Store, clock: Callable[[], float] = time.time) -> None:
-        """`store` may have objects already: those of the last run."""
+        """`store` may already have objects from an earlier run."""
         self.store = store
         self.machinery = Machinery()
         self.kinds = self.machinery.kinds

@@ -1,7 +1,4 @@
-"""The scale subresource: how many replicas there are and should be, the same for every kind that has replicas.
-
-`verbs` and the HTTP server call it.
-"""
+"""The scale subresource of every kind with replicas. Called by `in_process_client` and the HTTP server."""
 
 from __future__ import annotations
 
@@ -18,11 +15,11 @@ from windlass.model.unstructured import Unstructured
 
 _SCALE = Kind("Scale", "", "autoscaling", "v1")
 JSON_PATCH = "application/json-patch+json"
-_KEPT = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
+_METADATA_FIELDS = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
 
 
 class ScalePaths:
-    """Where a kind keeps its numbers."""
+    """Where a kind keeps its replica counts."""
 
     def __init__(self, spec: str = "", status: str = "", selector: str = "") -> None:
         self.spec = (spec or ".spec.replicas").lstrip(".").split(".")
@@ -45,7 +42,7 @@ class ScaleSubresource:
     def patch(
         self, kind: Kind, namespace: str, name: str, patch: Any, media_type: str, options: WriteOptions
     ) -> Unstructured:
-        """A Scale has no lists, so a strategic patch is a merge patch."""
+        """A Scale has no lists, so a strategic merge patch is a merge patch."""
         if media_type == JSON_PATCH:
             return self.modify(kind, namespace, name, lambda scale: json_patch(scale, patch), options)
         if not isinstance(patch, dict):
@@ -55,7 +52,7 @@ class ScaleSubresource:
     def modify(
         self, kind: Kind, namespace: str, name: str, change: Mutation, options: WriteOptions
     ) -> Unstructured:
-        """Change the Scale as if it were an object of its own."""
+        """Changes the Scale as if it were a separate object."""
         paths = self._paths(kind)
 
         def scaled(tree: Unstructured) -> Unstructured:
@@ -71,17 +68,17 @@ class ScaleSubresource:
                     "unmarshal into Go struct field ScaleSpec.spec.replicas of type int32"
                 )
             if replicas < 0:
-                wrong = invalid("spec.replicas", replicas, "must be greater than or equal to 0")
-                raise ApiError.invalid(_SCALE, name, [wrong])
+                error = invalid("spec.replicas", replicas, "must be greater than or equal to 0")
+                raise ApiError.invalid(_SCALE, name, [error])
             given = {field: metadata[field] for field in ("resourceVersion", "uid") if metadata.get(field)}
             tree = {**tree, "metadata": {**tree["metadata"], **given}}
-            return _with(tree, paths.spec, replicas)
+            return _put(tree, paths.spec, replicas)
 
         stored = self._writer.modify(kind, namespace, name, scaled, options)
         return self._scale_of(kind, stored.tree)
 
     def _paths(self, kind: Kind) -> ScalePaths:
-        """Those of a custom kind stand in its definition."""
+        """A custom kind's paths are in its CustomResourceDefinition."""
         if not kind.custom:
             return ScalePaths()
         definition = self._context.get(
@@ -99,7 +96,7 @@ class ScaleSubresource:
 
     def _scale_of(self, kind: Kind, tree: Unstructured) -> Unstructured:
         paths = self._paths(kind)
-        metadata = {field: tree["metadata"][field] for field in _KEPT if field in tree["metadata"]}
+        metadata = {field: tree["metadata"][field] for field in _METADATA_FIELDS if field in tree["metadata"]}
         status: Unstructured = {"replicas": _at(tree, paths.status) or 0}
         selector = _at(tree, paths.selector) if paths.selector else (tree.get("spec") or {}).get("selector")
         text = selector if isinstance(selector, str) else selector_text(selector)
@@ -117,15 +114,15 @@ class ScaleSubresource:
 
 
 def selector_text(selector: Any) -> str:
-    """A LabelSelector object as a string."""
+    """A LabelSelector object as text."""
     if not isinstance(selector, dict):
         return ""
     parts = [f"{key}={value}" for key, value in sorted((selector.get("matchLabels") or {}).items())]
-    words = {"In": "in", "NotIn": "notin"}
-    for one in selector.get("matchExpressions") or []:
-        key, operator = one.get("key", ""), one.get("operator", "")
-        if operator in words:
-            parts.append(f"{key} {words[operator]} ({','.join(one.get('values') or [])})")
+    set_operators = {"In": "in", "NotIn": "notin"}
+    for requirement in selector.get("matchExpressions") or []:
+        key, operator = requirement.get("key", ""), requirement.get("operator", "")
+        if operator in set_operators:
+            parts.append(f"{key} {set_operators[operator]} ({','.join(requirement.get('values') or [])})")
         else:
             parts.append(key if operator == "Exists" else f"!{key}")
     return ",".join(parts)
@@ -142,8 +139,8 @@ def _at(tree: Any, path: list[str]) -> Any:
     return tree
 
 
-def _with(tree: Unstructured, path: list[str], value: Any) -> Unstructured:
-    """The tree with another value at a path; what doesn't change is shared."""
-    head, *rest = path
-    below = tree.get(head)
-    return {**tree, head: _with(below if isinstance(below, dict) else {}, rest, value) if rest else value}
+def _put(tree: Unstructured, path: list[str], value: Any) -> Unstructured:
+    """The object with another value at a path; unchanged parts are shared."""
+    first, *rest = path
+    child = tree.get(first)
+    return {**tree, first: _put(child if isinstance(child, dict) else {}, rest, value) if rest else value}

@@ -1,4 +1,4 @@
-"""Which objects a request is about: label and field selectors, parsed once and asked for every object."""
+"""Label and field selectors of a request, parsed once and applied to every object of a list or watch."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from windlass.model.unstructured import Unstructured
 
 
 class Selection:
-    """Label and field terms; all of them must hold."""
-
     __slots__ = ("_fields", "_labels")
 
     def __init__(self, labels: Match | None, fields: Match | None) -> None:
@@ -20,11 +18,11 @@ class Selection:
     def parse(
         cls, kind: Kind, selector: str, fields: str, selectable: tuple[str, ...] = ()
     ) -> Selection | None:
-        """None where everything matches."""
+        """None if everything matches."""
         if not selector and not fields:
             return None
-        one, other = label_selector(selector), field_selector(fields, kind, selectable)
-        return None if one is None and other is None else cls(one, other)
+        label_match, field_match = label_selector(selector), field_selector(fields, kind, selectable)
+        return None if label_match is None and field_match is None else cls(label_match, field_match)
 
     def matches(self, tree: Unstructured) -> bool:
         if self._labels is not None and not self._labels(tree):

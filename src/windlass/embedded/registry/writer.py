@@ -1,10 +1,10 @@
-"""Creating and changing objects: what a request asks for becomes a new version in the store, or an `ApiError`.
+"""Creates and changes objects: a request becomes a new version in the store, or an `ApiError`.
 
-    create   decode → metadata → checks → store
-    change   what is stored → what is asked for → decode → checks → store
+    create   decode → metadata → admission → store
+    update   stored object → requested object → decode → admission → store
 
-`verbs` and the HTTP server call it. Everything happens between two turns of the loop, so nobody sees half of it, and a
-refusal leaves the store as it was. A dry run does all of it but the last step.
+`in_process_client` and the HTTP server call it. Each write runs without interruption on the loop, so nobody sees
+half of it, and a refused write changes nothing. A dry run does everything but the last step.
 """
 
 from __future__ import annotations
@@ -15,10 +15,9 @@ from typing import Any
 
 import msgspec
 
-from windlass.embedded.api import server_side_apply
+from windlass.embedded.api import server_side_apply, strategy
 from windlass.embedded.api.errors import ApiError
 from windlass.embedded.api.kinds import Kind
-from windlass.embedded.registry import strategy
 from windlass.embedded.registry.admission_chain import AdmissionChain
 from windlass.embedded.registry.context import Context
 from windlass.embedded.registry.metadata import format_time, init_metadata
@@ -32,37 +31,37 @@ from windlass.embedded.store.stored_object import StoredObject
 from windlass.model.unstructured import Unstructured
 
 Mutation = Callable[[Unstructured], Unstructured]
-"""Takes what is stored, which is shared, and gives what should be there instead."""
+"""Stored object (shared, not to be changed) → requested object."""
 
 _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
-_LONGEST_PREFIX = 58
-_TRIES = 8
+_MAX_PREFIX_LENGTH = 58
+_MAX_NAME_ATTEMPTS = 8
 
 
 class Writer:
     def __init__(self, context: Context, admission: AdmissionChain) -> None:
-        self._context, self._checks = context, admission
+        self._context, self._admission = context, admission
 
     def create(
         self, kind: Kind, namespace: str, tree: Unstructured, options: WriteOptions, track_fields: bool = True
     ) -> StoredObject:
-        """`managed` is False where `managedFields` have been seen to."""
+        """`track_fields` is False if `managedFields` are set already."""
         check_type_and_namespace(kind, tree, namespace, self._context.kinds)
-        tree = self._checks.decode(kind, tree, options)
-        name = self._name_of(kind, tree, namespace)
+        tree = self._admission.decode(kind, tree, options)
+        name = self._name_or_generate(kind, tree, namespace)
         kind, tree = self._context.to_stored(kind, tree)
         init_metadata(tree, name, namespace, format_time(self._context.clock()))
-        self._checks.check_namespace(kind, namespace, name)
-        tree = self._checks.admit_create(kind, tree, options, track_fields)
+        self._admission.check_namespace(kind, namespace, name)
+        tree = self._admission.admit_create(kind, tree, options, track_fields)
         if self._context.find(kind, namespace, name) is not None:
             raise ApiError.already_exists(kind, name)
-        self._checks.charge_quota(kind, tree, None, options.dry_run)
+        self._admission.charge_quota(kind, tree, None, options.dry_run)
         return self._write(kind, (namespace, name), tree, options.dry_run)
 
     def update(
         self, kind: Kind, namespace: str, name: str, tree: Unstructured, options: WriteOptions
     ) -> StoredObject:
-        """Replace an object by a tree. Kinds that allow it are created where there is none."""
+        """Replaces an object. Kinds that allow it are created if they don't exist."""
         check_type_and_namespace(kind, tree, namespace, self._context.kinds)
         check_name(tree, name)
         missing = self._context.find(kind, namespace, name) is None
@@ -89,7 +88,7 @@ class Writer:
     def apply(
         self, kind: Kind, namespace: str, name: str, applied: Unstructured, options: WriteOptions
     ) -> StoredObject:
-        """Server-side apply: the fields that this manager wants, merged with those of the others."""
+        """Server-side apply: this manager's fields, merged with those of the others."""
         check_type_and_namespace(kind, applied, namespace, self._context.kinds)
         applied["metadata"].setdefault("name", name)
         check_name(applied, name)
@@ -109,7 +108,7 @@ class Writer:
         )
         if live is None:
             return self.create(kind, namespace, merged, options, track_fields=False)
-        if not merged["metadata"].get("resourceVersion"):  # applied to whatever is there
+        if not merged["metadata"].get("resourceVersion"):  # without a precondition
             merged["metadata"]["resourceVersion"] = live["metadata"]["resourceVersion"]
         return self.modify(kind, namespace, name, lambda _: merged, options, track_fields=False)
 
@@ -124,30 +123,29 @@ class Writer:
         track_fields: bool = True,
         patched: bool = False,
     ) -> StoredObject:
-        """Change what is stored."""
         stored = self._context.get(kind, namespace, name)
         asked = change(self._context.from_stored(kind, stored))
         check_type_and_namespace(kind, asked, namespace, self._context.kinds)
         check_name(asked, name)
-        storage, tree = self._context.to_stored(kind, self._checks.decode(kind, asked, options, patched))
+        storage, tree = self._context.to_stored(kind, self._admission.decode(kind, asked, options, patched))
         check_resource_version(kind, name, tree, stored, patched)
         old = stored.tree
         tree["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]
-        tree = self._checks.admit_update(storage, tree, old, options, track_fields)
+        tree = self._admission.admit_update(storage, tree, old, options, track_fields)
         tree["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]
         if is_deletable(storage, tree):
-            return self._finish(storage, stored, tree, options.dry_run)
-        if _same(tree, old):
+            return self._remove(storage, stored, tree, options.dry_run)
+        if _is_unchanged(tree, old):
             return stored
-        self._checks.charge_quota(storage, tree, old, options.dry_run)
+        self._admission.charge_quota(storage, tree, old, options.dry_run)
         return self._write(storage, stored.key, tree, options.dry_run)
 
     def write_unchecked(
         self, kind: Kind, stored: StoredObject, tree: Unstructured, dry_run: bool = False
     ) -> StoredObject:
-        """Write a tree that is known to be right: bindings, deletion marks. No checks."""
+        """Writes an object without checks: bindings, deletion marks."""
         if is_deletable(kind, tree):
-            return self._finish(kind, stored, tree, dry_run)
+            return self._remove(kind, stored, tree, dry_run)
         return self._write(kind, stored.key, tree, dry_run)
 
     def _write(self, kind: Kind, key: tuple[str, str], tree: Unstructured, dry_run: bool) -> StoredObject:
@@ -155,28 +153,28 @@ class Writer:
             return StoredObject(key, 0, msgspec.json.encode(tree), tree)
         return self._context.store.put(kind.storage_resource, key, tree)
 
-    def _finish(self, kind: Kind, stored: StoredObject, tree: Unstructured, dry_run: bool) -> StoredObject:
-        """The last finalizer is off an object that is being deleted: it goes, as it was stored last."""
+    def _remove(self, kind: Kind, stored: StoredObject, tree: Unstructured, dry_run: bool) -> StoredObject:
+        """The last finalizer of an object that is being deleted is gone: it is removed."""
         if not dry_run:
             self._context.store.remove(kind.storage_resource, stored.key)
         return StoredObject(stored.key, stored.version, msgspec.json.encode(tree), tree)
 
-    def _name_of(self, kind: Kind, tree: Unstructured, namespace: str) -> str:
-        """The object's name, or one made from `generateName` that nobody has."""
+    def _name_or_generate(self, kind: Kind, tree: Unstructured, namespace: str) -> str:
+        """The object's name, or an unused one made from `generateName`."""
         metadata = tree["metadata"]
         name, prefix = str(metadata.get("name") or ""), str(metadata.get("generateName") or "")
         if name or not prefix:
             return name
         taken = self._context.store.storage(kind.storage_resource).items
-        for _ in range(_TRIES):
-            name = prefix[:_LONGEST_PREFIX] + "".join(random.choices(_ALPHABET, k=5))
+        for _ in range(_MAX_NAME_ATTEMPTS):
+            name = prefix[:_MAX_PREFIX_LENGTH] + "".join(random.choices(_ALPHABET, k=5))
             if (namespace, name) not in taken:
                 return name
         raise ApiError.already_exists(kind, name)
 
 
 def is_deletable(kind: Kind, tree: Unstructured) -> bool:
-    """Marked for deletion, with nothing left that holds it."""
+    """Marked for deletion, without finalizers or grace period."""
     metadata = tree["metadata"]
     if "deletionTimestamp" not in metadata or metadata.get("finalizers"):
         return False
@@ -185,20 +183,20 @@ def is_deletable(kind: Kind, tree: Unstructured) -> bool:
     return not metadata.get("deletionGracePeriodSeconds")
 
 
-def _same(tree: Unstructured, old: Unstructured) -> bool:
-    """Whether nothing changes but the times at which managers last wrote."""
+def _is_unchanged(tree: Unstructured, old: Unstructured) -> bool:
+    """Whether nothing changes but the times in managedFields."""
     if tree == old:
         return True
-    mine, theirs = tree["metadata"], old["metadata"]
-    if mine.get("managedFields") == theirs.get("managedFields"):
+    new, before = tree["metadata"], old["metadata"]
+    if new.get("managedFields") == before.get("managedFields"):
         return False
     if any(tree.get(name) != old.get(name) for name in {*tree, *old} - {"metadata"}):
         return False
-    if any(mine.get(name) != theirs.get(name) for name in {*mine, *theirs} - {"managedFields"}):
+    if any(new.get(name) != before.get(name) for name in {*new, *before} - {"managedFields"}):
         return False
-    return _timeless(mine) == _timeless(theirs)
+    return _fields_without_times(new) == _fields_without_times(before)
 
 
-def _timeless(metadata: Unstructured) -> list[Unstructured]:
+def _fields_without_times(metadata: Unstructured) -> list[Unstructured]:
     entries = metadata.get("managedFields") or []
-    return [{name: value for name, value in each.items() if name != "time"} for each in entries]
+    return [{name: value for name, value in entry.items() if name != "time"} for entry in entries]

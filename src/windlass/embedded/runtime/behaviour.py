@@ -1,8 +1,8 @@
-"""How a simulated container behaves: how long it runs, how it ends, what it prints.
+"""How a simulated container behaves: how long it runs, how it exits, what it prints.
 
-In this order: the pod's annotations `sandbox.windlass.dev/duration` and `…/exit-code`; its own command, where
-`runtime.shell` understands it; else a pod that should end (restart policy Never or OnFailure) ends well after a
-minute, and any other runs until it is deleted. The scheduler reads none of this.
+`simulated_containers` asks. In order of precedence: the pod's annotations `sandbox.windlass.dev/duration` and
+`…/exit-code`; its own command, if `simulated_shell` understands it; else a pod that should end (restartPolicy Never
+or OnFailure) succeeds after a minute, and any other runs until it is deleted. The scheduler reads none of this.
 """
 
 from __future__ import annotations
@@ -31,55 +31,55 @@ class Behaviour:
     """None: until it is stopped."""
     exit_code: int
     output: tuple[tuple[float, str], ...] = ()
-    """Text, each piece with the second at which it appears."""
+    """Text with the second at which it appears."""
     prints_progress: bool = False
-    """Whether it goes on to print a line every few seconds."""
+    """Whether it prints a line every few seconds."""
 
 
 def behaviour_of(
     pod: Unstructured, container: Unstructured, environment: ShellEnvironment, is_init: bool
 ) -> Behaviour:
     annotations = annotations_of(pod)
-    words = [expand(str(word), dict(environment.environment)) for word in _command(container)]
-    done = run_command(words, environment)
-    known = done.understood and bool(words)
-    length: float | None
-    if known:
-        length, code = done.seconds, done.exit_code
+    command = [expand(str(part), dict(environment.environment)) for part in _command(container)]
+    result = run_command(command, environment)
+    is_understood = result.understood and bool(command)
+    seconds: float | None
+    if is_understood:
+        seconds, code = result.seconds, result.exit_code
     elif is_init:
-        length, code = 0.0, 0
+        seconds, code = 0.0, 0
     else:
         ends = pod["spec"].get("restartPolicy") in ("Never", "OnFailure")
-        length, code = (DEFAULT_SECONDS if ends else None), 0
+        seconds, code = (DEFAULT_SECONDS if ends else None), 0
     if not is_init:
         if DURATION_ANNOTATION in annotations:
-            length = _length(annotations[DURATION_ANNOTATION], length)
+            seconds = _duration_or(annotations[DURATION_ANNOTATION], seconds)
         if EXIT_CODE_ANNOTATION in annotations:
-            code = _number(annotations[EXIT_CODE_ANNOTATION], code)
-    output = list(done.output)
-    if known and done.errors:
-        output.append((0.0, done.errors))
-    return Behaviour(length, code, tuple(output), prints_progress=not known)
+            code = _int_or(annotations[EXIT_CODE_ANNOTATION], code)
+    output = list(result.output)
+    if is_understood and result.errors:
+        output.append((0.0, result.errors))
+    return Behaviour(seconds, code, tuple(output), prints_progress=not is_understood)
 
 
 def utilization_of(pod: Unstructured) -> int:
-    """Percent, of a running pod's GPUs."""
-    return max(0, min(100, _number(annotations_of(pod).get(UTILIZATION_ANNOTATION, ""), DEFAULT_UTILIZATION)))
+    """Percentage for a running pod's GPUs."""
+    return max(0, min(100, _int_or(annotations_of(pod).get(UTILIZATION_ANNOTATION, ""), DEFAULT_UTILIZATION)))
 
 
 def _command(container: Unstructured) -> list[str]:
     return [*(container.get("command") or ()), *(container.get("args") or ())]
 
 
-def _length(text: str, otherwise: float | None) -> float | None:
+def _duration_or(text: str, default: float | None) -> float | None:
     if text in _FOREVER:
         return None
     try:
         return float(parse_duration(text))
     except InputError:
-        return otherwise
+        return default
 
 
-def _number(text: str, otherwise: int) -> int:
+def _int_or(text: str, default: int) -> int:
     text = text.strip().removesuffix("%")
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 4 else otherwise
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 4 else default

@@ -1,4 +1,4 @@
-"""One container of a pod: waiting, running or ended, and how it came to that. `runtime.podrun` moves it on."""
+"""One container of a pod: waiting, running or terminated, with its restarts. `pod_worker` changes it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from windlass.model.unstructured import Unstructured
 
 INITIAL_BACKOFF, MAX_BACKOFF = 10.0, 300.0
 BACKOFF_RESET_SECONDS = 600.0
-"""A container that ran so long starts with a clean sheet."""
+"""A container that ran this long restarts without back-off, as in the kubelet."""
 INIT, SIDECAR, MAIN = "init", "sidecar", "main"
 
 
@@ -25,17 +25,17 @@ class ContainerRun:
     ended: ContainerExit | None = None
     ended_at: float = 0.0
     last_state: Unstructured | None = None
-    """`lastState`."""
+    """The status field `lastState`."""
     restarts: int = 0
     image_ready_at: float | None = None
-    """When its image is there; None until it is being pulled."""
+    """When its image has been pulled; None before the pull starts."""
     retry_at: float = 0.0
     backoff: float = 0.0
     waiting: tuple[str, str] = ("ContainerCreating", "")
     in_backoff: bool = False
-    """Whether it waits for its next start, and no longer shows how it ended."""
+    """Whether it waits for its next start and its state is shown as waiting, not terminated."""
     pulled_message: str = ""
-    """What is to be said once its image is there."""
+    """Event message for when its image has been pulled."""
 
     @property
     def name(self) -> str:
@@ -62,7 +62,7 @@ class ContainerRun:
         ran = self.ended_at - self.started_at
         if ran >= BACKOFF_RESET_SECONDS:
             self.backoff = 0.0
-        # The first restart is at once; from then on it is counted from the end, and doubles.
+        # The first restart is immediate; then the back-off, counted from the end, doubles.
         self.retry_at = self.ended_at + self.backoff
         self.backoff = min(MAX_BACKOFF, max(INITIAL_BACKOFF, self.backoff * 2))
 
@@ -113,37 +113,37 @@ class ContainerRun:
         return terminated
 
     def backoff_message(self, pod: Unstructured) -> str:
-        where = f"container={self.name} pod={name_of(pod)}_{namespace_of(pod)}({uid_of(pod)})"
-        pause = max(0.0, self.retry_at - self.ended_at)
-        length = f"{int(pause // 60)}m{int(pause % 60)}s" if pause >= 60 else f"{int(pause)}s"
-        return f"back-off {length} restarting failed {where}"
+        container = f"container={self.name} pod={name_of(pod)}_{namespace_of(pod)}({uid_of(pod)})"
+        backoff = max(0.0, self.retry_at - self.ended_at)
+        duration = f"{int(backoff // 60)}m{int(backoff % 60)}s" if backoff >= 60 else f"{int(backoff)}s"
+        return f"back-off {duration} restarting failed {container}"
 
 
 def container_runs_of(pod: Unstructured) -> list[ContainerRun]:
     """In the order in which they start."""
     spec = pod["spec"]
-    first = [
-        ContainerRun(each, SIDECAR if each.get("restartPolicy") == "Always" else INIT)
-        for each in spec.get("initContainers") or ()
+    inits = [
+        ContainerRun(container, SIDECAR if container.get("restartPolicy") == "Always" else INIT)
+        for container in spec.get("initContainers") or ()
     ]
-    mains = [ContainerRun(each, MAIN) for each in spec["containers"]]
-    if first:
-        for box in (*first, *mains):
-            box.waiting = ("PodInitializing", "")
-    return [*first, *mains]
+    mains = [ContainerRun(container, MAIN) for container in spec["containers"]]
+    if inits:
+        for run in (*inits, *mains):
+            run.waiting = ("PodInitializing", "")
+    return [*inits, *mains]
 
 
 def restore_from_status(run: ContainerRun, status: Unstructured) -> Unstructured:
-    """Take over what a container's status says; returns its state."""
+    """Restores a container from its status; returns its state."""
     state: Unstructured = status.get("state") or {}
     run.restarts = int(status.get("restartCount") or 0)
     run.last_state = status.get("lastState") or None
-    ended = state.get("terminated")
-    if ended:
+    end = state.get("terminated")
+    if end:
         run.ended = ContainerExit(
-            int(ended.get("exitCode") or 0), ended.get("reason", ""), ended.get("message", "")
+            int(end.get("exitCode") or 0), end.get("reason", ""), end.get("message", "")
         )
-        run.started_at, run.ended_at = parse_time(ended.get("startedAt")), parse_time(ended.get("finishedAt"))
+        run.started_at, run.ended_at = parse_time(end.get("startedAt")), parse_time(end.get("finishedAt"))
     return state
 
 

@@ -1,6 +1,6 @@
-"""What a kubelet asks of whatever really (or not really) runs a container.
+"""The interface between a kubelet and what runs containers.
 
-`runtime.podrun` drives the life of a pod through this; `runtime.simulated` and `runtime.process` implement it.
+`pod_worker` uses it; `simulated_containers` and `process.container_runtime` implement it.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ class ContainerExit(msgspec.Struct, frozen=True):
 
     code: int
     reason: str = ""
-    """Empty: Completed or Error, by the code."""
+    """If empty: Completed or Error, by the exit code."""
     message: str = ""
     signal: int = 0
     at: float | None = None
-    """When; None: just now."""
+    """None: now."""
 
 
 class ContainerStartError(Exception):
-    """The container can't be started; the reason stands in its waiting state, and it is tried again later."""
+    """The container can't be started; the reason is shown in its waiting state, and the start is retried."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
@@ -39,25 +39,23 @@ class ContainerLaunch:
     """Everything that is known when a container starts."""
 
     pod: Unstructured
-    """As it is now: it is renewed with every step of the pod, so that no old version of it is kept alive."""
+    """The current version: replaced with every sync, so that old versions are freed."""
     container: Unstructured
     attempt: int
-    """Counted from 0."""
+    """From 0."""
     environment: Mapping[str, str]
     devices: Sequence[str] = ()
-    """UUIDs of the GPUs or MIG devices that the pod holds."""
+    """UUIDs of the container's GPUs or MIG devices."""
 
 
 class Process(Protocol):
-    """A started container."""
-
     started_at: float
 
     def poll(self, now: float) -> ContainerExit | None:
-        """How it ended, once it has."""
+        """How it ended; None while it runs."""
 
     def next_poll_at(self) -> float | None:
-        """When to poll again; None where whoever runs it will say."""
+        """When to poll again; None if the runtime signals the end itself."""
 
     def terminate(self, now: float) -> None:
         """SIGTERM."""
@@ -69,16 +67,16 @@ class Process(Protocol):
 class ContainerRuntime(Protocol):
     @property
     def pulls_images(self) -> bool:
-        """Whether images mean anything here."""
+        """Whether images are pulled at all."""
 
     def pull_seconds(self, node: str, container: Unstructured) -> float | None:
-        """How long the image takes; None where it is on the node already."""
+        """How long the pull takes; None if the image is on the node already."""
 
     def start(self, launch: ContainerLaunch, now: float) -> Process:
         """Raises `ContainerStartError`."""
 
     def resume(self, launch: ContainerLaunch, started_at: float, now: float) -> Process | None:
-        """A container that ran when this process last stopped; None where it is lost."""
+        """A container that ran when this process last stopped; None if it is lost."""
 
     def remove_pod(self, pod: Unstructured) -> None:
-        """The pod is gone; so are its logs."""
+        """Removes the pod's logs; the pod was deleted."""

@@ -1,6 +1,7 @@
-"""A container's environment variables, out of its spec, the pod's own fields, ConfigMaps and Secrets.
+"""A container's environment variables from its spec, the pod's fields, ConfigMaps and Secrets.
 
-Called by the kubelet when a container starts. What is missing is a `ContainerStartError` in the kubelet's own words.
+The kubelet calls it when a container starts. A missing source raises a `ContainerStartError` in the kubelet's own
+wording.
 """
 
 from __future__ import annotations
@@ -16,18 +17,18 @@ from windlass.model.quantity import whole_value
 from windlass.model.unstructured import Unstructured
 
 Lookup = Callable[[str, str, str], "Unstructured | None"]
-"""Resource, namespace and name; None where there is none."""
+"""(resource, namespace, name) → object, or None."""
 _REFERENCE = re.compile(r"\$\$|\$\(([A-Za-z_][A-Za-z0-9_.-]*)\)")
-_KEYED = re.compile(r"metadata\.(labels|annotations)\['([^']*)'\]")
+_SUBSCRIPT = re.compile(r"metadata\.(labels|annotations)\['([^']*)'\]")
 
 
 def container_environment(pod: Unstructured, container: Unstructured, lookup: Lookup) -> dict[str, str]:
     values: dict[str, str] = {}
     for source in container.get("envFrom") or ():
-        values |= _whole_source(source, pod, lookup)
+        values |= _env_from(source, pod, lookup)
     for entry in container.get("env") or ():
         if entry.get("valueFrom"):
-            found = _from(entry["valueFrom"], pod, container, lookup)
+            found = _source(entry["valueFrom"], pod, container, lookup)
             if found is not None:
                 values[entry["name"]] = found
         else:
@@ -36,17 +37,17 @@ def container_environment(pod: Unstructured, container: Unstructured, lookup: Lo
 
 
 def expand(text: str, values: dict[str, str]) -> str:
-    """`$(NAME)` is replaced where NAME is known; `$$` is a dollar."""
+    """Replaces `$(NAME)` if NAME is known; `$$` becomes a dollar sign."""
 
-    def one(match: re.Match[str]) -> str:
+    def replace(match: re.Match[str]) -> str:
         if match[0] == "$$":
             return "$"
         return values.get(match[1], match[0])
 
-    return _REFERENCE.sub(one, text)
+    return _REFERENCE.sub(replace, text)
 
 
-def _whole_source(source: Unstructured, pod: Unstructured, lookup: Lookup) -> dict[str, str]:
+def _env_from(source: Unstructured, pod: Unstructured, lookup: Lookup) -> dict[str, str]:
     prefix = source.get("prefix") or ""
     for field, resource in (("configMapRef", "configmaps"), ("secretRef", "secrets")):
         reference = source.get(field)
@@ -56,7 +57,7 @@ def _whole_source(source: Unstructured, pod: Unstructured, lookup: Lookup) -> di
     return {}
 
 
-def _from(source: Unstructured, pod: Unstructured, container: Unstructured, lookup: Lookup) -> str | None:
+def _source(source: Unstructured, pod: Unstructured, container: Unstructured, lookup: Lookup) -> str | None:
     for field, resource in (("configMapKeyRef", "configmaps"), ("secretKeyRef", "secrets")):
         reference = source.get(field)
         if not reference:
@@ -67,8 +68,8 @@ def _from(source: Unstructured, pod: Unstructured, container: Unstructured, look
         if reference.get("optional"):
             return None
         kind = "ConfigMap" if resource == "configmaps" else "Secret"
-        said = f"couldn't find key {reference['key']} in {kind} {namespace_of(pod)}/{reference['name']}"
-        raise ContainerStartError("CreateContainerConfigError", said)
+        message = f"couldn't find key {reference['key']} in {kind} {namespace_of(pod)}/{reference['name']}"
+        raise ContainerStartError("CreateContainerConfigError", message)
     if source.get("fieldRef"):
         return _field(source["fieldRef"]["fieldPath"], pod)
     if source.get("resourceFieldRef"):
@@ -81,8 +82,8 @@ def _data(resource: str, reference: Unstructured, pod: Unstructured, lookup: Loo
     if found is None:
         if reference.get("optional"):
             return None
-        what = resource.removesuffix("s")
-        raise ContainerStartError("CreateContainerConfigError", f'{what} "{reference["name"]}" not found')
+        kind = resource.removesuffix("s")
+        raise ContainerStartError("CreateContainerConfigError", f'{kind} "{reference["name"]}" not found')
     data = found.get("data") or {}
     if resource == "secrets":
         return {key: base64.b64decode(value).decode("utf-8", "replace") for key, value in data.items()}
@@ -90,10 +91,10 @@ def _data(resource: str, reference: Unstructured, pod: Unstructured, lookup: Loo
 
 
 def _field(path: str, pod: Unstructured) -> str:
-    keyed = _KEYED.fullmatch(path)
-    if keyed:
-        source = labels_of(pod) if keyed[1] == "labels" else annotations_of(pod)
-        return source.get(keyed[2], "")
+    subscript = _SUBSCRIPT.fullmatch(path)
+    if subscript:
+        source = labels_of(pod) if subscript[1] == "labels" else annotations_of(pod)
+        return source.get(subscript[2], "")
     spec, status = pod.get("spec") or {}, pod.get("status") or {}
     return {
         "metadata.name": name_of(pod),

@@ -1,8 +1,8 @@
-"""A Fleet as the Node objects that an API server would show once kubelets, GPU Feature Discovery and the device
-plugin have done their work.
+"""Makes Node objects from a Fleet, as an API server would show them after kubelet, GPU Feature Discovery and device
+plugin.
 
-`model.fleet` expands the Fleet as placement sees it; here comes what a kubelet adds, and the labels of the node
-agent's own label writer, run on the simulated back end of one node of each pool.
+`model.fleet` expands the Fleet for placement; this adds what a kubelet writes, and the labels of the node agent,
+computed on the simulated back end of one node per pool.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from windlass.sharing.plugin_config import resolve_config
 
 KUBELET_VERSION = "v1.36.0"
 _MACHINE = "windlass-sandbox"
-_CALM = {
+_PRESSURE_CONDITIONS = {
     "MemoryPressure": ("KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
     "DiskPressure": ("KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
     "PIDPressure": ("KubeletHasSufficientPID", "kubelet has sufficient PID available"),
 }
 NOT_READY = "node.kubernetes.io/not-ready"
 MIG_INSTANCES_ANNOTATION = "sandbox.windlass.dev/mig-instances"
-"""`GPU:profile` of every instance, which Kubernetes only counts; the page draws them."""
+"""`GPU:profile` of every MIG instance, for the page; Kubernetes only counts them."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class FleetNode:
     tree: Unstructured
     mig_instances: MigInstances
     is_down: bool = False
-    """Broken from the start: its kubelet says nothing."""
+    """Failed from the start: its kubelet sends no heartbeat."""
 
 
 def fleet_nodes(fleet: Fleet, now: float) -> list[FleetNode]:
@@ -45,31 +45,31 @@ def fleet_nodes(fleet: Fleet, now: float) -> list[FleetNode]:
     found: list[FleetNode] = []
     for pool in fleet.spec.pools:
         labels = discovered_labels(pool)
-        parts = tuple(_parts(pool))
+        instances = tuple(_mig_instances(pool))
         for number in range(pool.count):
             tree = to_unstructured(next(nodes))
             metadata = tree["metadata"]
             metadata["labels"] = {**labels, **metadata.get("labels", {})}
-            if parts:
-                cut = ",".join(f"{at}:{profile}" for at, profile in parts)
+            if instances:
+                text = ",".join(f"{index}:{profile}" for index, profile in instances)
                 metadata["annotations"] = {
                     **(metadata.get("annotations") or {}),
-                    MIG_INSTANCES_ANNOTATION: cut,
+                    MIG_INSTANCES_ANNOTATION: text,
                 }
             down = any(fault.not_ready for fault in pool.faults if fault.node == number)
-            found.append(FleetNode(registered_node(tree, len(found), now, ready=not down), parts, down))
+            found.append(FleetNode(registered_node(tree, len(found), now, ready=not down), instances, down))
     return found
 
 
 def registered_node(node: Unstructured, number: int, now: float, *, ready: bool = True) -> Unstructured:
-    """The node as its kubelet registers it: ours, with addresses, conditions and versions."""
+    """The node as its kubelet registers it, with addresses, conditions and versions."""
     metadata = dict(node["metadata"])
     metadata["annotations"] = {**(metadata.get("annotations") or {}), SIMULATED_NODE_ANNOTATION: "simulated"}
     spec = dict(node.get("spec") or {})
     spec["podCIDR"] = f"10.{128 + (number >> 8) % 128}.{number & 255}.0/24"
     spec["podCIDRs"], spec["providerID"] = [spec["podCIDR"]], f"windlass://{metadata['name']}"
-    # The node lifecycle controller writes these itself, from the Ready condition.
-    spec["taints"] = [dict(each) for each in spec.get("taints") or () if each["key"] != NOT_READY]
+    # The node lifecycle controller adds the not-ready taint from the Ready condition.
+    spec["taints"] = [dict(taint) for taint in spec.get("taints") or () if taint["key"] != NOT_READY]
     if not spec["taints"]:
         del spec["taints"]
     status = dict(node.get("status") or {})
@@ -87,17 +87,17 @@ def registered_node(node: Unstructured, number: int, now: float, *, ready: bool 
 
 
 def node_conditions(now: float, *, ready: bool = True) -> list[Unstructured]:
-    moment = format_time(now)
-    times = {"lastHeartbeatTime": moment, "lastTransitionTime": moment}
-    calm = [
+    timestamp = format_time(now)
+    times = {"lastHeartbeatTime": timestamp, "lastTransitionTime": timestamp}
+    pressures = [
         {"type": kind, "status": "False", "reason": reason, "message": message, **times}
-        for kind, (reason, message) in _CALM.items()
+        for kind, (reason, message) in _PRESSURE_CONDITIONS.items()
     ]
-    words = ("KubeletReady", "kubelet is posting ready status")
+    reason_and_message = ("KubeletReady", "kubelet is posting ready status")
     if not ready:
-        words = ("KubeletNotReady", "container runtime is down")
+        reason_and_message = ("KubeletNotReady", "container runtime is down")
     state = {"type": "Ready", "status": "True" if ready else "False"}
-    return [*calm, {**state, "reason": words[0], "message": words[1], **times}]
+    return [*pressures, {**state, "reason": reason_and_message[0], "message": reason_and_message[1], **times}]
 
 
 def node_info(name: str) -> Unstructured:
@@ -116,12 +116,12 @@ def node_info(name: str) -> Unstructured:
 
 
 def discovered_labels(pool: FleetPool) -> dict[str, str]:
-    """What GPU Feature Discovery would write on a node of the pool; no timestamp, since it would never be renewed."""
+    """GPU Feature Discovery's labels for the pool's nodes, without the timestamp, which would never be renewed."""
     if not pool.gpus:
         return {}
     inventory = SimulatedBackend(pool).inventory()
-    cut = any(not isinstance(group.mig, str) for group in pool.gpus)
-    config: Unstructured = {"flags": {"migStrategy": pool.mig_strategy if cut else "none"}}
+    has_mig = any(not isinstance(group.mig, str) for group in pool.gpus)
+    config: Unstructured = {"flags": {"migStrategy": pool.mig_strategy if has_mig else "none"}}
     if pool.sharing is not None:
         strategy = "mps" if pool.sharing.strategy == "mps" else "timeSlicing"
         shared = {"name": "nvidia.com/gpu", "replicas": pool.sharing.replicas}
@@ -129,8 +129,8 @@ def discovered_labels(pool: FleetPool) -> dict[str, str]:
     return node_labels(inventory, resolve_config(config), machine=_MACHINE)
 
 
-def _parts(pool: FleetPool) -> Iterator[tuple[int, str]]:
-    """Which GPU each instance of a cut pool is on; with the strategy single every instance is a device of its own."""
+def _mig_instances(pool: FleetPool) -> Iterator[tuple[int, str]]:
+    """The GPU and profile of each instance. Empty with strategy single, where every instance is a device."""
     if pool.mig_strategy == "single":
         return
     position = 0

@@ -1,7 +1,7 @@
-"""The nodes' signs of life: a Lease for each, renewed in turn, and their status when something about it changes.
+"""The nodes' heartbeats: a Lease each, renewed regularly, and their status when it changes.
 
-A worker of the controllers' loop. Ten seconds between renewals, as a kubelet does; in a park of more than five
-hundred nodes longer, so that signs of life stay under twenty writes a second, with leases that last accordingly.
+A controller on the controllers' loop. Renews every ten seconds, as a kubelet does; with more than 200 nodes less
+often, so that there are at most 20 writes per second, with longer leases accordingly.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Heartbeat:
     resources = ("nodes",)
 
     def __init__(self, client: Client, fleet: NodeFleet) -> None:
-        self._door, self._park = client, fleet
+        self._client, self._fleet = client, fleet
         self._events = EventRecorder(client, "kubelet")
         self._count = 0
 
@@ -48,10 +48,10 @@ class Heartbeat:
             self._count -= 1
 
     def sync(self, key: str, now: float) -> float | None:
-        if not self._park.is_ours(key) or self._park.is_down(key):
+        if not self._fleet.is_ours(key) or self._fleet.is_down(key):
             return None
         self.renew_lease(key, now)
-        node = self._door.get("nodes", "", key)
+        node = self._client.get("nodes", "", key)
         if (condition_of(node, "Ready") or {}).get("status") != "True":
             self.update_node_status(key, now)
         return now + self.interval
@@ -61,44 +61,43 @@ class Heartbeat:
         return max(RENEW_INTERVAL_SECONDS, self._count / MAX_RENEWALS_PER_SECOND)
 
     def update_node_status(self, node_name: str, now: float) -> None:
-        """The kubelet's view of its node: ready, with so many healthy devices."""
-        machine = self._park.device_manager(node_name)
-        if machine is None:
+        """Writes the kubelet's view of its node: ready, with its healthy devices."""
+        device_manager = self._fleet.device_manager(node_name)
+        if device_manager is None:
             return
-        node = self._door.get("nodes", "", node_name)
+        node = self._client.get("nodes", "", node_name)
         status = dict(node.get("status") or {})
         was_ready = (condition_of(node, "Ready") or {}).get("status") == "True"
         conditions = list(status.get("conditions") or ())
         for new in node_conditions(now):
             new.pop("lastTransitionTime")
             conditions = with_condition(conditions, new, now)
-        healthy = {name: str(count) for name, count in machine.allocatable().items()}
+        healthy = {name: str(count) for name, count in device_manager.allocatable().items()}
         capacity = status.get("capacity") or {}
         known = {name: count for name, count in healthy.items() if name in capacity}
         status["allocatable"] = {**(status.get("allocatable") or {}), **known}
         status["conditions"] = conditions
-        self._door.update("nodes", "", node_name, {**node, "status": status}, "status")
-        ill = ",".join(map(str, sorted(machine.unhealthy)))
-        merge = {"metadata": {"annotations": {UNHEALTHY_ANNOTATION: ill or None}}}
-        self._door.patch("nodes", "", node_name, merge)
+        self._client.update("nodes", "", node_name, {**node, "status": status}, "status")
+        unhealthy = ",".join(map(str, sorted(device_manager.unhealthy)))
+        merge = {"metadata": {"annotations": {UNHEALTHY_ANNOTATION: unhealthy or None}}}
+        self._client.patch("nodes", "", node_name, merge)
         if not was_ready:
-            said = f"Node {node_name} status is now: NodeReady"
-            self._events.record(node, "NodeReady", said, now, host=node_name)
+            message = f"Node {node_name} status is now: NodeReady"
+            self._events.record(node, "NodeReady", message, now, host=node_name)
 
     def renew_lease(self, node_name: str, now: float) -> None:
-        """The lease is good for another while."""
         merge = {
             "spec": {"renewTime": format_micro_time(now), "leaseDurationSeconds": int(4 * self.interval)}
         }
         try:
-            self._door.patch(LEASES, NAMESPACE, node_name, merge)
+            self._client.patch(LEASES, NAMESPACE, node_name, merge)
         except ApiError as error:
             if error.code != 404:
                 raise
             self._create(node_name, now)
 
     def _create(self, key: str, now: float) -> None:
-        node = self._door.get("nodes", "", key)
+        node = self._client.get("nodes", "", key)
         if is_deleting(node):
             return
         owner = {"apiVersion": "v1", "kind": "Node", "name": key, "uid": uid_of(node)}
@@ -113,4 +112,4 @@ class Heartbeat:
             "metadata": {"name": key, "namespace": NAMESPACE, "ownerReferences": [owner]},
             "spec": spec,
         }
-        self._door.create(LEASES, NAMESPACE, lease)
+        self._client.create(LEASES, NAMESPACE, lease)

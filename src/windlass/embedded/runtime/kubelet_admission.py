@@ -1,7 +1,7 @@
-"""The kubelet's own look at a pod that was bound to its node: does it fit after all?
+"""The kubelet's admission of a pod that was bound to its node: whether it still fits.
 
-A scheduler may have decided on old news, or another one may have been quicker. The kubelet then fails the pod with a
-reason that schedulers and the Job controller understand; nothing is ever overcommitted.
+Called by `kubelet`. A scheduler may have decided on old state, or two schedulers may have raced. The kubelet then
+fails the pod with a reason that schedulers and the Job controller understand; nodes are never overcommitted.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ REJECTED_PREFIX = "Pod was rejected: "
 
 
 class PodRejected(Exception):
-    """The pod fails at the door."""
+    """The kubelet does not admit the pod."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
@@ -31,7 +31,7 @@ class PodRejected(Exception):
 
 
 class PodRequests:
-    """What a pod asks for, in the integers of `model.requests`."""
+    """A pod's requests, in the integers of `model.requests`."""
 
     __slots__ = ("devices", "requests")
 
@@ -53,33 +53,33 @@ class PodRequests:
 
     @property
     def shape(self) -> tuple[object, ...]:
-        """The same for pods that need the same."""
+        """Equal for pods with equal requests."""
         return (*sorted(self.requests.items()), *sorted(self.devices.items()))
 
 
 class AllocatableCache:
-    """What nodes have to give, read again only when a node's status has changed."""
+    """Allocatable resources of nodes, decoded again only when a node's status has changed."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[Unstructured, dict[str, int]]] = {}
 
     def allocatable(self, node: Unstructured) -> Mapping[str, int]:
         name, status = node["metadata"]["name"], node.get("status") or {}
-        given = status.get("allocatable") or status.get("capacity") or {}
+        raw = status.get("allocatable") or status.get("capacity") or {}
         known = self._known.get(name)
-        if known is None or known[0] != given:
+        if known is None or known[0] != raw:
             decoded = convert(node, Node)
             assert isinstance(decoded, Node)
-            known = self._known[name] = (given, dict(node_quantities(decoded)[1]))
+            known = self._known[name] = (raw, dict(node_quantities(decoded)[1]))
         return known[1]
 
 
 def admit(allocatable: Mapping[str, int], requests: PodRequests, others: Iterable[PodRequests]) -> None:
-    """Raises `PodRejected` where the node has no room beside the pods that it runs."""
+    """Raises `PodRejected` if the node lacks room besides the pods that it runs."""
     running = list(others)
     if "pods" in allocatable and len(running) + 1 > allocatable["pods"]:
         raise _out_of("pods", 1, len(running), allocatable["pods"])
-    used = _sum(each.requests for each in running)
+    used = _sum(other.requests for other in running)
     for name in _CHECKED:
         wanted = requests.requests.get(name, 0)
         if wanted and used.get(name, 0) + wanted > allocatable.get(name, 0):
@@ -87,15 +87,15 @@ def admit(allocatable: Mapping[str, int], requests: PodRequests, others: Iterabl
 
 
 def _out_of(name: str, wanted: int, used: int, capacity: int) -> PodRejected:
-    said = (
+    message = (
         f"Node didn't have enough resource: {name}, requested: {wanted}, used: {used}, capacity: {capacity}"
     )
-    return PodRejected(f"OutOf{name}", REJECTED_PREFIX + said)
+    return PodRejected(f"OutOf{name}", REJECTED_PREFIX + message)
 
 
 def _sum(amounts: Iterable[Mapping[str, int]]) -> dict[str, int]:
     total: dict[str, int] = {}
-    for each in amounts:
-        for name, amount in each.items():
+    for requests in amounts:
+        for name, amount in requests.items():
             total[name] = total.get(name, 0) + amount
     return total

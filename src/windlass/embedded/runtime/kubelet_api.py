@@ -1,8 +1,8 @@
-"""What the API server asks of whatever runs pods: logs, and commands inside a container.
+"""The interface through which the API server reaches a kubelet: logs, and commands in a container.
 
-The server's `log`, `exec` and `attach` subresources call a `KubeletApi`; `runtime.simulated` and `runtime.process` are
-the two there are. Everything runs on the loop's thread. A request that can't be served raises `Refused`, which the
-server answers as a Kubernetes Status with that code, reason and message.
+The server's `log`, `exec` and `attach` subresources call a `KubeletApi`; `simulated_containers` and
+`process.kubelet_api` implement it. Everything runs on the loop's thread. A request that can't be served raises
+`KubeletApiError`, which the server returns as a Status.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ STDERR = 2
 
 
 class KubeletApiError(Exception):
-    """The request can't be served, for a reason that its user should read."""
+    """The request can't be served; code, reason and message are for the user."""
 
     def __init__(self, code: int, reason: str, message: str) -> None:
         super().__init__(message)
@@ -27,7 +27,7 @@ class KubeletApiError(Exception):
 
 
 class LogRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """The query parameters of `pods/log`; `container` is "" where the pod has only one."""
+    """The query parameters of `pods/log`; `container` may be "" if the pod has only one."""
 
     container: str = ""
     follow: bool = False
@@ -40,7 +40,7 @@ class LogRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExecRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """The query parameters of `pods/exec` and `pods/attach` (there without a command)."""
+    """The query parameters of `pods/exec` and `pods/attach` (which has no command)."""
 
     container: str = ""
     command: tuple[str, ...] = ()
@@ -49,33 +49,33 @@ class ExecRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExecSession(Protocol):
-    """A command that runs. The server pumps both ways, asks for the code at the end, and always closes it."""
+    """A running command. The server copies both directions, reads the exit code at the end, and always closes it."""
 
     def output(self) -> AsyncIterator[tuple[int, bytes]]:
-        """Pieces of `STDOUT` and `STDERR` as they come; ends when the command has ended and all of it was read."""
+        """`STDOUT` and `STDERR` chunks as they arrive; ends when the command has ended and all is read."""
 
     async def write(self, data: bytes) -> None:
-        """Standard input; ignored once the command has ended."""
+        """Standard input; ignored after the command has ended."""
 
     async def end_input(self) -> None:
-        """No more standard input."""
+        """End of standard input."""
 
     def resize(self, width: int, height: int) -> None:
-        """The user's terminal has another size."""
+        """The client's terminal has a new size."""
 
     async def exit_code(self) -> int:
         """Waits for the end."""
 
     async def close(self) -> None:
-        """Ends what still runs, e.g. because the client has gone."""
+        """Kills what still runs, for example because the client has disconnected."""
 
 
 class KubeletApi(Protocol):
     def logs(self, pod: Unstructured, request: LogRequest) -> AsyncIterator[bytes]:
-        """Pieces of text; refuses, before the first, a container that is unknown or not started."""
+        """Chunks of text; raises before the first chunk if the container is unknown or not started."""
 
     async def exec(self, pod: Unstructured, request: ExecRequest) -> ExecSession:
         """Runs the command in a running container."""
 
     async def attach(self, pod: Unstructured, request: ExecRequest) -> ExecSession:
-        """Joins a running container's own streams."""
+        """Connects to a running container's own streams."""

@@ -1,8 +1,7 @@
-"""What `nvidia-smi` shows inside a simulated container: the GPUs, shares or MIG devices that the pod holds, and no
-other.
+"""`nvidia-smi` in a simulated container: shows only the GPUs, shares or MIG devices that the pod holds.
 
-Called by `runtime.shell`. The layout is our own in the spirit of the tool's; `-L` and `--query-gpu … --format=csv`
-are for scripts.
+Called by `simulated_shell`. The table's layout resembles the tool's; `-L` and `--query-gpu … --format=csv` are for
+scripts.
 """
 
 from __future__ import annotations
@@ -25,26 +24,26 @@ class VisibleDevice(msgspec.Struct, frozen=True, kw_only=True):
     used_mib: int = 0
     utilization: int = 0
     profile: str = ""
-    """MIG profile, where it is an instance."""
+    """MIG profile; empty for a GPU."""
     parent: str = ""
-    """The GPU's UUID, of an instance."""
+    """UUID of the GPU that a MIG instance is on."""
     share: str = ""
-    """In words, where it is shared."""
+    """How it is shared, as text; empty if it is not."""
     fault: str = ""
 
 
 def nvidia_smi(arguments: Sequence[str], devices: Sequence[VisibleDevice]) -> tuple[str, int]:
-    """`(printed, exit code)`."""
+    """`(output, exit code)`."""
     if not devices:
         return "No devices were found\n", 6
-    query = next((each for each in arguments if each.startswith("--query-gpu=")), "")
+    query = next((argument for argument in arguments if argument.startswith("--query-gpu=")), "")
     if query:
         return _query(query.partition("=")[2].split(","), arguments, devices)
     if "-L" in arguments or "--list-gpus" in arguments:
         return _list(devices), 0
     if "--version" in arguments:
         return f"NVIDIA-SMI version  : {VERSION}\nCUDA Version        : {CUDA}\n(simulated)\n", 0
-    unknown = [each for each in arguments if each not in ("-i", "0")]
+    unknown = [argument for argument in arguments if argument not in ("-i", "0")]
     if unknown:
         return f"Invalid or unsimulated option: {unknown[0]}\n", 2
     return _table(devices), 0
@@ -56,9 +55,9 @@ def _list(devices: Sequence[VisibleDevice]) -> str:
         if not device.profile:
             lines.append(f"GPU {device.index}: {device.name} (UUID: {device.uuid})")
             continue
-        head = f"GPU {device.index}: {device.name} (UUID: {device.parent})"
-        if head not in lines:
-            lines.append(head)
+        gpu_line = f"GPU {device.index}: {device.name} (UUID: {device.parent})"
+        if gpu_line not in lines:
+            lines.append(gpu_line)
         lines.append(f"  MIG {device.profile}     Device  0: (UUID: {device.uuid})")
     return "\n".join(lines) + "\n"
 
@@ -80,12 +79,12 @@ def _table(devices: Sequence[VisibleDevice]) -> str:
 
 
 def _row(left: str, right: str) -> str:
-    room = _WIDTH - 4 - len(right)
-    return f"| {left[:room]:<{room}}{right} |"
+    width = _WIDTH - 4 - len(right)
+    return f"| {left[:width]:<{width}}{right} |"
 
 
 def _query(fields: list[str], arguments: Sequence[str], devices: Sequence[VisibleDevice]) -> tuple[str, int]:
-    style = next((each.partition("=")[2] for each in arguments if each.startswith("--format=")), "")
+    style = next((word.partition("=")[2] for word in arguments if word.startswith("--format=")), "")
     options = style.split(",")
     if options[0] != "csv":
         return '"--format=" switch is missing. Use --format=csv\n', 2
@@ -97,21 +96,21 @@ def _query(fields: list[str], arguments: Sequence[str], devices: Sequence[Visibl
         if unknown is not None:
             return f'Field "{unknown.strip()}" is not a valid field to query.\n', 2
         rows.append(", ".join(values[field.strip()] for field in fields))
-    head = [] if "noheader" in options else [", ".join(_heading(field.strip(), bare) for field in fields)]
-    return "\n".join([*head, *rows]) + "\n", 0
+    header = [] if "noheader" in options else [", ".join(_heading(field.strip(), bare) for field in fields)]
+    return "\n".join([*header, *rows]) + "\n", 0
 
 
 _UNITS = {"memory.total": "MiB", "memory.used": "MiB", "memory.free": "MiB", "utilization.gpu": "%"}
 
 
-def _heading(field: str, bare: bool) -> str:
+def _heading(field: str, no_units: bool) -> str:
     unit = _UNITS.get(field)
-    return field if unit is None or bare else f"{field} [{unit}]"
+    return field if unit is None or no_units else f"{field} [{unit}]"
 
 
-def _values(device: VisibleDevice, bare: bool) -> dict[str, str]:
-    def of(number: int, unit: str) -> str:
-        return str(number) if bare else f"{number} {unit}"
+def _values(device: VisibleDevice, no_units: bool) -> dict[str, str]:
+    def with_unit(number: int, unit: str) -> str:
+        return str(number) if no_units else f"{number} {unit}"
 
     return {
         "index": str(device.index),
@@ -120,10 +119,10 @@ def _values(device: VisibleDevice, bare: bool) -> dict[str, str]:
         "uuid": device.parent or device.uuid,
         "gpu_uuid": device.parent or device.uuid,
         "driver_version": VERSION,
-        "memory.total": of(device.memory_mib, "MiB"),
-        "memory.used": of(device.used_mib, "MiB"),
-        "memory.free": of(device.memory_mib - device.used_mib, "MiB"),
-        "utilization.gpu": of(device.utilization, "%"),
+        "memory.total": with_unit(device.memory_mib, "MiB"),
+        "memory.used": with_unit(device.used_mib, "MiB"),
+        "memory.free": with_unit(device.memory_mib - device.used_mib, "MiB"),
+        "utilization.gpu": with_unit(device.utilization, "%"),
         "mig.mode.current": "Enabled" if device.profile else "Disabled",
         "count": "1",
     }

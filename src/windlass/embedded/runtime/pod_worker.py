@@ -1,8 +1,7 @@
-"""The life of one pod on its node: images, init containers, sidecars, restarts, back-off, the end.
+"""Runs one pod on its node: image pulls, init containers, sidecars, restarts, back-off, termination.
 
-`runtime.kubelet` makes a `PodWorker` for each pod that it accepts and calls `step` whenever something may have changed;
-`step` moves containers on and says when to look again. What Kubernetes calls the pod's status comes from
-`runtime.podstatus`.
+`kubelet` creates a `PodWorker` per admitted pod and calls `sync` whenever something may have changed; `sync`
+advances the containers and returns when to sync again. `pod_status` derives the pod's status.
 """
 
 from __future__ import annotations
@@ -27,20 +26,20 @@ from windlass.embedded.runtime.container_runtime import (
 from windlass.model.unstructured import Unstructured
 
 RETRY_SECONDS = 10.0
-"""How long after a container that couldn't start it is tried again."""
+"""Delay before a failed container start is retried."""
 KILLED = ContainerExit(137)
 EventCallback = Callable[[str, str, str, str], None]
-"""Type, reason and message of an event, and the container that it is about."""
+"""(type, reason, message, container) of an event."""
 
 
 class PodWorker:
     __slots__ = (
-        "_containers",
-        "_launch",
+        "_make_launch",
+        "_record_event",
+        "_runtime",
         "_start_seconds",
         "_stop_at",
         "_stopping",
-        "_tell",
         "container_runs",
         "failure",
         "pod",
@@ -60,9 +59,9 @@ class PodWorker:
         self.uid = uid_of(pod)
         self.container_runs = container_runs_of(pod)
         self.failure: tuple[str, str] | None = None
-        """Reason and message, where the pod as a whole has failed."""
+        """Reason and message if the pod as a whole has failed."""
         self.started_at = 0.0
-        self._containers, self._launch, self._tell = container_runtime, make_launch, record_event
+        self._runtime, self._make_launch, self._record_event = container_runtime, make_launch, record_event
         self._start_seconds = start_seconds
         self._stopping = False
         self._stop_at = 0.0
@@ -73,63 +72,63 @@ class PodWorker:
 
     @property
     def main_containers(self) -> list[ContainerRun]:
-        return [box for box in self.container_runs if box.role == MAIN]
+        return [run for run in self.container_runs if run.role == MAIN]
 
     @property
     def is_finished(self) -> bool:
         """Nothing runs and nothing will."""
-        if any(box.is_running for box in self.container_runs):
+        if any(run.is_running for run in self.container_runs):
             return False
-        is_going = bool(self.pod["metadata"].get("deletionTimestamp"))
-        return self.failure is not None or is_going or self._has_come_to_its_end()
+        is_deleting = bool(self.pod["metadata"].get("deletionTimestamp"))
+        return self.failure is not None or is_deleting or self._is_complete()
 
     def restore(self, now: float) -> None:
-        """Take up a pod that ran before this process started."""
+        """Takes over a pod that ran before this process started."""
         status = self.pod.get("status") or {}
         listed = [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
-        known = {each["name"]: each for each in listed}
+        known = {container_status["name"]: container_status for container_status in listed}
         self.started_at = parse_time(status.get("startTime")) or now
-        for box in self.container_runs:
-            state = restore_from_status(box, known.get(box.name) or {})
+        for run in self.container_runs:
+            state = restore_from_status(run, known.get(run.name) or {})
             if not state.get("running"):
                 continue
             started = parse_time(state["running"].get("startedAt"))
-            box.launch = self._launch(self.pod, box)
-            process = self._containers.resume(box.launch, started, now)
-            box.started_at = started
+            run.launch = self._make_launch(self.pod, run)
+            process = self._runtime.resume(run.launch, started, now)
+            run.started_at = started
             if process is not None:
-                box.process = process
+                run.process = process
             else:
-                box.mark_ended(ContainerExit(137, "ContainerStatusUnknown", "the runtime was restarted"), now)
+                run.mark_ended(ContainerExit(137, "ContainerStatusUnknown", "the runtime was restarted"), now)
 
     def sync(self, pod: Unstructured, now: float) -> float | None:
-        """Move everything on as far as it goes now; returns when to look again."""
+        """Advances everything as far as possible now; returns when to sync again."""
         self.pod = pod
         self.started_at = self.started_at or now
-        for box in self.container_runs:
-            if box.launch is not None:
-                box.launch.pod = pod
-            if box.process is not None and (ended := box.process.poll(now)) is not None:
-                box.mark_ended(ended, now)
+        for run in self.container_runs:
+            if run.launch is not None:
+                run.launch.pod = pod
+            if run.process is not None and (ended := run.process.poll(now)) is not None:
+                run.mark_ended(ended, now)
         if self.is_finished:
             return None
         if pod["metadata"].get("deletionTimestamp") or self.failure is not None:
             self._stop(now)
         elif not self._past_deadline(now):
             self._advance(now)
-        return min(self._moments(now), default=None)
+        return min(self._sync_times(now), default=None)
 
     def fail(self, reason: str, message: str, now: float, ended: ContainerExit = KILLED) -> None:
-        """The pod as a whole fails; what runs is killed, and ends as `ended` says."""
+        """Fails the whole pod; running containers are killed and end as `ended`."""
         self.failure = (reason, message)
         self.kill_all(ended, now)
 
     def kill_all(self, ended: ContainerExit, now: float) -> None:
-        """Every running container ends this way at once."""
-        for box in self.container_runs:
-            if box.process is not None:
-                box.process.kill(now)
-                box.mark_ended(ended, now)
+        """Ends every running container at once as `ended`."""
+        for run in self.container_runs:
+            if run.process is not None:
+                run.process.kill(now)
+                run.mark_ended(ended, now)
 
     def _past_deadline(self, now: float) -> bool:
         limit = self.pod["spec"].get("activeDeadlineSeconds")
@@ -139,131 +138,131 @@ class PodWorker:
         return True
 
     def _advance(self, now: float) -> None:
-        for box in self.container_runs:
-            if box.role == MAIN:
+        for run in self.container_runs:
+            if run.role == MAIN:
                 continue
-            if box.role == INIT and box.is_done and box.ended is not None and box.ended.code == 0:
+            if run.role == INIT and run.is_done and run.ended is not None and run.ended.code == 0:
                 continue
-            if box.role == SIDECAR and box.is_running:
+            if run.role == SIDECAR and run.is_running:
                 continue
-            if box.is_running or not self._start_again(box, now):
+            if run.is_running or not self._start_if_due(run, now):
                 return
-            if box.role == INIT:
+            if run.role == INIT:
                 return
-        if self._has_come_to_its_end():
+        if self._is_complete():
             self._stop(now)
             return
-        for box in self.main_containers:
-            if not box.is_running:
-                self._start_again(box, now)
+        for run in self.main_containers:
+            if not run.is_running:
+                self._start_if_due(run, now)
 
-    def _has_come_to_its_end(self) -> bool:
-        inits = [box for box in self.container_runs if box.role == INIT]
+    def _is_complete(self) -> bool:
+        inits = [run for run in self.container_runs if run.role == INIT]
         if self.restart_policy == "Never" and any(
-            box.is_done and box.ended and box.ended.code for box in inits
+            run.is_done and run.ended and run.ended.code for run in inits
         ):
             return True
-        return all(box.is_done and not self._restarts(box) for box in self.main_containers)
+        return all(run.is_done and not self._will_restart(run) for run in self.main_containers)
 
-    def _restarts(self, box: ContainerRun) -> bool:
-        if box.role == SIDECAR:
+    def _will_restart(self, run: ContainerRun) -> bool:
+        if run.role == SIDECAR:
             return True
-        if box.ended is None:
+        if run.ended is None:
             return True
-        if box.role == INIT:
-            return box.ended.code != 0 and self.restart_policy != "Never"
-        return self.restart_policy == "Always" or (self.restart_policy == "OnFailure" and box.ended.code != 0)
+        if run.role == INIT:
+            return run.ended.code != 0 and self.restart_policy != "Never"
+        return self.restart_policy == "Always" or (self.restart_policy == "OnFailure" and run.ended.code != 0)
 
-    def _start_again(self, box: ContainerRun, now: float) -> bool:
-        """Start a container that should run, if its time has come; whether it runs."""
-        if box.ended is not None and not self._restarts(box):
+    def _start_if_due(self, run: ContainerRun, now: float) -> bool:
+        """Starts a container that should run, after its back-off and image pull; returns whether it runs."""
+        if run.ended is not None and not self._will_restart(run):
             return False
-        if now < box.retry_at:
-            self._back_off(box)
+        if now < run.retry_at:
+            self._back_off(run)
             return False
-        if not self._has_image(box, now):
+        if not self._has_image(run, now):
             return False
         try:
-            box.launch = self._launch(self.pod, box)
-            process = self._containers.start(box.launch, now)
+            run.launch = self._make_launch(self.pod, run)
+            process = self._runtime.start(run.launch, now)
         except ContainerStartError as error:
-            if box.waiting != (error.reason, error.message):
-                self._tell("Warning", "Failed", f"Error: {error.message}", box.name)
-            box.waiting, box.retry_at = (error.reason, error.message), now + RETRY_SECONDS
-            box.in_backoff = box.ended is not None
+            if run.waiting != (error.reason, error.message):
+                self._record_event("Warning", "Failed", f"Error: {error.message}", run.name)
+            run.waiting, run.retry_at = (error.reason, error.message), now + RETRY_SECONDS
+            run.in_backoff = run.ended is not None
             return False
-        box.mark_started(process, now)
-        self._tell("Normal", "Created", f"Created container: {box.name}", box.name)
-        self._tell("Normal", "Started", f"Started container {box.name}", box.name)
+        run.mark_started(process, now)
+        self._record_event("Normal", "Created", f"Created container: {run.name}", run.name)
+        self._record_event("Normal", "Started", f"Started container {run.name}", run.name)
         return True
 
-    def _back_off(self, box: ContainerRun) -> None:
-        if box.ended is None or box.in_backoff:
+    def _back_off(self, run: ContainerRun) -> None:
+        if run.ended is None or run.in_backoff:
             return
-        box.in_backoff = True
-        box.waiting = ("CrashLoopBackOff", box.backoff_message(self.pod))
-        where = f"{name_of(self.pod)}_{namespace_of(self.pod)}({self.uid})"
-        said = f"Back-off restarting failed container {box.name} in pod {where}"
-        self._tell("Warning", "BackOff", said, box.name)
+        run.in_backoff = True
+        run.waiting = ("CrashLoopBackOff", run.backoff_message(self.pod))
+        pod = f"{name_of(self.pod)}_{namespace_of(self.pod)}({self.uid})"
+        message = f"Back-off restarting failed container {run.name} in pod {pod}"
+        self._record_event("Warning", "BackOff", message, run.name)
 
-    def _has_image(self, box: ContainerRun, now: float) -> bool:
-        if not self._containers.pulls_images:
+    def _has_image(self, run: ContainerRun, now: float) -> bool:
+        if not self._runtime.pulls_images:
             return True
-        image = str(box.spec.get("image") or "")
-        if box.image_ready_at is None:
-            seconds_left = self._containers.pull_seconds(str(self.pod["spec"]["nodeName"]), box.spec)
+        image = str(run.spec.get("image") or "")
+        if run.image_ready_at is None:
+            seconds_left = self._runtime.pull_seconds(str(self.pod["spec"]["nodeName"]), run.spec)
             if seconds_left is None:
                 if image:
-                    said = f'Container image "{image}" already present on machine'
-                    self._tell("Normal", "Pulled", said, box.name)
-                box.image_ready_at = now + self._start_seconds
+                    message = f'Container image "{image}" already present on machine'
+                    self._record_event("Normal", "Pulled", message, run.name)
+                run.image_ready_at = now + self._start_seconds
             else:
-                self._tell("Normal", "Pulling", f'Pulling image "{image}"', box.name)
-                box.image_ready_at = now + seconds_left + self._start_seconds
-                took = f"{seconds_left:.3f}".rstrip("0").rstrip(".") or "0"
-                box.pulled_message = (
-                    f'Successfully pulled image "{image}" in {took}s ({took}s including waiting).'
+                self._record_event("Normal", "Pulling", f'Pulling image "{image}"', run.name)
+                run.image_ready_at = now + seconds_left + self._start_seconds
+                duration = f"{seconds_left:.3f}".rstrip("0").rstrip(".") or "0"
+                run.pulled_message = (
+                    f'Successfully pulled image "{image}" in {duration}s ({duration}s including waiting).'
                 )
-        if now < box.image_ready_at:
+        if now < run.image_ready_at:
             return False
-        if box.pulled_message:
-            self._tell("Normal", "Pulled", box.pulled_message, box.name)
-            box.pulled_message = ""
+        if run.pulled_message:
+            self._record_event("Normal", "Pulled", run.pulled_message, run.name)
+            run.pulled_message = ""
         return True
 
     def _stop(self, now: float) -> None:
         """SIGTERM to everything, SIGKILL after the grace period."""
         deletion = self.pod["metadata"].get("deletionTimestamp")
-        ends = parse_time(deletion) if deletion else self._stop_by(now)
-        for box in self._running():
-            assert box.process is not None
+        kill_at = parse_time(deletion) if deletion else self._kill_at(now)
+        for run in self._running():
+            assert run.process is not None
             if not self._stopping:
-                self._tell("Normal", "Killing", f"Stopping container {box.name}", box.name)
-                box.process.terminate(now)
-            if now >= ends:
-                box.process.kill(now)
-            ended = box.process.poll(now)
+                self._record_event("Normal", "Killing", f"Stopping container {run.name}", run.name)
+                run.process.terminate(now)
+            if now >= kill_at:
+                run.process.kill(now)
+            ended = run.process.poll(now)
             if ended is not None:
-                box.mark_ended(ended, now)
+                run.mark_ended(ended, now)
         self._stopping = True
 
-    def _stop_by(self, now: float) -> float:
+    def _kill_at(self, now: float) -> float:
         grace = self.pod["spec"].get("terminationGracePeriodSeconds")
         if not self._stopping:
             self._stop_at = now + (30.0 if grace is None else float(grace))
         return self._stop_at
 
     def _running(self) -> Sequence[ContainerRun]:
-        return [box for box in self.container_runs if box.is_running]
+        return [run for run in self.container_runs if run.is_running]
 
-    def _moments(self, now: float) -> Iterator[float]:
-        for box in self.container_runs:
-            if box.process is not None:
-                at = box.process.next_poll_at()
+    def _sync_times(self, now: float) -> Iterator[float]:
+        for run in self.container_runs:
+            if run.process is not None:
+                at = run.process.next_poll_at()
                 if at is not None:
                     yield at
-            elif box.ended is None or self._restarts(box):
-                yield from (at for at in (box.image_ready_at, box.retry_at) if at is not None and at > now)
+            elif run.ended is None or self._will_restart(run):
+                yield from (at for at in (run.image_ready_at, run.retry_at) if at is not None and at > now)
         if self._stopping and self._running():
             deletion = self.pod["metadata"].get("deletionTimestamp")
             yield parse_time(deletion) if deletion else self._stop_at

@@ -1,4 +1,4 @@
-"""`/windlass/sandbox` on the embedded API server, behind its token: what is broken, and how to break and mend it.
+"""`/windlass/sandbox` on the embedded API server, behind its token: lists, injects and heals faults.
 
     GET   /windlass/sandbox            {"kind": "SandboxFaults", "items": […], "nodes": […]}
     POST  /windlass/sandbox            {"action": "fail" | "heal", "target": "gpu/h100-0:3", "xid": 79}
@@ -19,7 +19,7 @@ from windlass.embedded.runtime.faults import Faults
 from windlass.model.errors import InputError
 
 PREFIX = "/windlass/sandbox"
-_LARGEST = 4096
+_MAX_BODY_BYTES = 4096
 
 
 class SandboxRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -36,19 +36,19 @@ def sandbox_handler(
             return _answer("SandboxFaults", items=faults.active_faults(), nodes=nodes())
         if request.method != "POST":
             raise ApiError(405, "MethodNotAllowed", "use GET or POST")
-        return _answer("SandboxResult", message=execute(faults, await _order(request)))
+        return _answer("SandboxResult", message=execute(faults, await _read_request(request)))
 
     return handle
 
 
-async def _order(request: web.BaseRequest) -> SandboxRequest:
-    body = await request.content.read(_LARGEST + 1)
-    if len(body) > _LARGEST:
-        raise ApiError.bad_request("the order is too long")
+async def _read_request(request: web.BaseRequest) -> SandboxRequest:
+    body = await request.content.read(_MAX_BODY_BYTES + 1)
+    if len(body) > _MAX_BODY_BYTES:
+        raise ApiError.bad_request(f"the request is larger than {_MAX_BODY_BYTES} bytes")
     try:
         return msgspec.json.decode(body, type=SandboxRequest)
     except msgspec.MsgspecError as error:
-        raise ApiError.bad_request(f"not an order: {error}") from None
+        raise ApiError.bad_request(f"not a sandbox request: {error}") from None
 
 
 def execute(faults: Faults, request: SandboxRequest) -> str:

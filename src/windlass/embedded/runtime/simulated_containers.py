@@ -1,7 +1,7 @@
-"""Containers that exist in name only: they take time, print lines, and end as they are told to.
+"""Simulated containers: they take time, print lines and exit as configured, and run nothing on this machine.
 
-`SimulatedContainerRuntime` is what the kubelet runs pods on; `SimulatedKubeletApi` answers `kubectl logs` and
-`kubectl exec` for them. Nothing is run on this machine.
+The kubelet runs pods on `SimulatedContainerRuntime`; `SimulatedKubeletApi` answers `kubectl logs` and `kubectl
+exec`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ MAX_LOG_LINES = 5000
 
 @dataclass(frozen=True)
 class Delays:
-    """How long things take, in seconds: long enough to be seen, short enough not to be waited for."""
+    """Simulated durations in seconds: long enough to be seen, short enough not to be waited for."""
 
     pull: float = 0.5
     start: float = 0.2
@@ -71,7 +71,7 @@ class SimulatedProcess:
             self.stopped = ContainerExit(137, at=now)
 
     def lines(self, now: float) -> tuple[list[Line], bool]:
-        """All lines up to now, and whether that is all."""
+        """All lines until now, and whether there will be no more."""
         ended = self.poll(now)
         until = min(now, ended.at) if ended is not None and ended.at is not None else now
         pod = self.launch.pod
@@ -81,14 +81,14 @@ class SimulatedProcess:
                 found += [(self.started_at + after, line.encode()) for line in text.splitlines(keepends=True)]
         if self.behaviour.prints_progress:
             name, gpus = self.launch.container["name"], len(self.launch.devices)
-            said = (
+            first_line = (
                 f"windlass sandbox: container {name} of {key_of(pod)} is simulated; it holds {gpus} GPU(s)\n"
             )
-            found.append((self.started_at, said.encode()))
+            found.append((self.started_at, first_line.encode()))
             steps = min(MAX_LOG_LINES, int((until - self.started_at) // PROGRESS_SECONDS))
-            busy = f"  gpu {utilization_of(pod)}%" if gpus else ""
+            utilization = f"  gpu {utilization_of(pod)}%" if gpus else ""
             for step in range(1, steps + 1):
-                text = f"step {step * 10:>6}  loss {2.5 / (1 + step / 20):.4f}{busy}\n"
+                text = f"step {step * 10:>6}  loss {2.5 / (1 + step / 20):.4f}{utilization}\n"
                 found.append((self.started_at + step * PROGRESS_SECONDS, text.encode()))
         if (
             self.stopped is not None
@@ -104,7 +104,7 @@ class SimulatedContainerRuntime:
     pulls_images = True
 
     def __init__(self, fleet: NodeFleet, delays: Delays | None = None) -> None:
-        self._park, self._delays = fleet, delays or Delays()
+        self._fleet, self._delays = fleet, delays or Delays()
         self._images: set[tuple[str, str]] = set()
         self._runs: dict[tuple[str, str], list[SimulatedProcess]] = {}
 
@@ -117,16 +117,16 @@ class SimulatedContainerRuntime:
         return self._delays.pull / 4 if known else self._delays.pull
 
     def start(self, launch: ContainerLaunch, now: float) -> SimulatedProcess:
-        return self._begin(launch, now, now)
+        return self._start(launch, now, now)
 
     def resume(self, launch: ContainerLaunch, started_at: float, now: float) -> SimulatedProcess | None:
-        return self._begin(launch, started_at or now, now)
+        return self._start(launch, started_at or now, now)
 
-    def _begin(self, launch: ContainerLaunch, started_at: float, now: float) -> SimulatedProcess:
+    def _start(self, launch: ContainerLaunch, started_at: float, now: float) -> SimulatedProcess:
         inits = launch.pod["spec"].get("initContainers") or ()
         is_init = any(
-            each["name"] == launch.container["name"] and each.get("restartPolicy") != "Always"
-            for each in inits
+            container["name"] == launch.container["name"] and container.get("restartPolicy") != "Always"
+            for container in inits
         )
         behaviour = behaviour_of(launch.pod, launch.container, self.shell_environment(launch, now), is_init)
         process = SimulatedProcess(launch, behaviour, started_at, self._delays.stop)
@@ -139,7 +139,7 @@ class SimulatedContainerRuntime:
             self._runs.pop((uid_of(pod), container["name"]), None)
 
     def processes(self, pod: Unstructured, container: str) -> list[SimulatedProcess]:
-        """The last one, and the one before it."""
+        """The previous and the current one."""
         return self._runs.get((uid_of(pod), container), [])
 
     def shell_environment(self, launch: ContainerLaunch, now: float) -> ShellEnvironment:
@@ -152,19 +152,29 @@ class SimulatedContainerRuntime:
         }
         if launch.devices:
             environment.setdefault("NVIDIA_VISIBLE_DEVICES", ",".join(launch.devices))
-        machine = self._park.device_manager(str(pod["spec"].get("nodeName") or ""))
-        units = machine.allocated_to(key_of(pod)) if machine is not None else ()
-        mine = [unit for unit in units if machine is not None and machine.uuid_of(unit) in launch.devices]
-        seen = [_seen(machine, at, unit, pod) for at, unit in enumerate(mine)] if machine is not None else []
+        machine = self._fleet.device_manager(str(pod["spec"].get("nodeName") or ""))
+        allocated = machine.allocated_to(key_of(pod)) if machine is not None else ()
+        own = [
+            device
+            for device in allocated
+            if machine is not None and machine.uuid_of(device) in launch.devices
+        ]
+        visible = (
+            [_visible_device(machine, at, device, pod) for at, device in enumerate(own)]
+            if machine is not None
+            else []
+        )
         return ShellEnvironment(
-            hostname, environment, lambda words: nvidia_smi(words, seen), format_time(now)
+            hostname, environment, lambda arguments: nvidia_smi(arguments, visible), format_time(now)
         )
 
 
-def _seen(machine: DeviceManager, number: int, unit: AllocatableDevice, pod: Unstructured) -> VisibleDevice:
-    """Inside a container GPUs are counted from 0, whatever their numbers on the node."""
+def _visible_device(
+    machine: DeviceManager, number: int, unit: AllocatableDevice, pod: Unstructured
+) -> VisibleDevice:
+    """In a container, GPUs are numbered from 0, whatever their index on the node."""
     device = machine.devices[unit.gpu_index]
-    busy = utilization_of(pod)
+    utilization = utilization_of(pod)
     memory, share = device.memory_mib, ""
     if unit.profile:
         memory = _profile_mib(unit.profile, memory)
@@ -174,7 +184,7 @@ def _seen(machine: DeviceManager, number: int, unit: AllocatableDevice, pod: Uns
             if unit.resource == FRACTIONAL_GPU
             else f"one of {machine.replicas} replicas"
         )
-    ill = machine.unhealthy.get(unit.gpu_index)
+    fault = machine.unhealthy.get(unit.gpu_index)
     return VisibleDevice(
         index=number,
         name=device.model.replace("-", " "),
@@ -182,24 +192,24 @@ def _seen(machine: DeviceManager, number: int, unit: AllocatableDevice, pod: Uns
         parent=machine.uuids[unit.gpu_index] if unit.profile else "",
         profile=unit.profile,
         memory_mib=memory,
-        used_mib=memory * busy // 110,
-        utilization=0 if ill else busy,
+        used_mib=memory * utilization // 110,
+        utilization=0 if fault else utilization,
         share=share,
-        fault=f"Xid {ill.xid}: {ill.message}" if ill is not None else "",
+        fault=f"Xid {fault.xid}: {fault.message}" if fault is not None else "",
     )
 
 
 def _profile_mib(profile: str, memory: int) -> int:
-    """`1g.10gb` → its memory, less what the driver keeps."""
+    """Memory of a profile such as `1g.10gb`, less what the driver reserves."""
     gigabytes = profile.partition(".")[2].partition("gb")[0]
     return min(memory, int(gigabytes) * 1024 * 97 // 100) if gigabytes.isdigit() else memory
 
 
 class SimulatedExec:
-    """A command in a simulated container: all of its output is known at once, its time is not."""
+    """A command in a simulated container: its output is known at once, only its duration is waited for."""
 
     def __init__(self, result: CommandResult, has_input: bool = False) -> None:
-        self._done = result
+        self._result = result
         self._ended = asyncio.Event()
         self._echoes: asyncio.Queue[bytes] = asyncio.Queue()
         if result.echoes_stdin and not has_input:
@@ -207,20 +217,20 @@ class SimulatedExec:
 
     async def output(self) -> AsyncIterator[tuple[int, bytes]]:
         try:
-            if self._done.text:
-                yield STDOUT, self._done.text.encode()
-            if self._done.errors:
-                yield STDERR, self._done.errors.encode()
-            while self._done.echoes_stdin and (data := await self._echoes.get()):
+            if self._result.text:
+                yield STDOUT, self._result.text.encode()
+            if self._result.errors:
+                yield STDERR, self._result.errors.encode()
+            while self._result.echoes_stdin and (data := await self._echoes.get()):
                 yield STDOUT, data
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._done.seconds):
+                async with asyncio.timeout(self._result.seconds):
                     await self._ended.wait()
         finally:
             self._ended.set()
 
     async def write(self, data: bytes) -> None:
-        if self._done.echoes_stdin and data:
+        if self._result.echoes_stdin and data:
             self._echoes.put_nowait(data)
 
     async def end_input(self) -> None:
@@ -231,7 +241,7 @@ class SimulatedExec:
 
     async def exit_code(self) -> int:
         await self._ended.wait()
-        return self._done.exit_code
+        return self._result.exit_code
 
     async def close(self) -> None:
         self._echoes.put_nowait(b"")
@@ -245,11 +255,11 @@ class SimulatedKubeletApi:
         fleet: NodeFleet,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._containers, self._park, self._clock = container_runtime, fleet, clock
+        self._containers, self._fleet, self._clock = container_runtime, fleet, clock
 
     def logs(self, pod: Unstructured, request: LogRequest) -> AsyncIterator[bytes]:
         container = select_container(pod, request.container)["name"]
-        self._reach(pod)
+        self._check_reachable(pod)
         runs = self._containers.processes(pod, container)
         process = select_run(runs, pod, container, request.previous)
 
@@ -260,8 +270,8 @@ class SimulatedKubeletApi:
 
     async def exec(self, pod: Unstructured, request: ExecRequest) -> ExecSession:
         process = self._running(pod, request)
-        place = self._containers.shell_environment(process.launch, self._clock())
-        return SimulatedExec(run_command(request.command, place), request.stdin)
+        environment = self._containers.shell_environment(process.launch, self._clock())
+        return SimulatedExec(run_command(request.command, environment), request.stdin)
 
     async def attach(self, pod: Unstructured, request: ExecRequest) -> ExecSession:
         process = self._running(pod, request)
@@ -272,17 +282,17 @@ class SimulatedKubeletApi:
 
     def _running(self, pod: Unstructured, request: ExecRequest) -> SimulatedProcess:
         container = select_container(pod, request.container)["name"]
-        self._reach(pod)
+        self._check_reachable(pod)
         runs = self._containers.processes(pod, container)
         if not runs or runs[-1].poll(self._clock()) is not None:
-            said = f'unable to upgrade connection: container not found ("{container}")'
-            raise KubeletApiError(500, "InternalError", said)
+            message = f'unable to upgrade connection: container not found ("{container}")'
+            raise KubeletApiError(500, "InternalError", message)
         return runs[-1]
 
-    def _reach(self, pod: Unstructured) -> None:
+    def _check_reachable(self, pod: Unstructured) -> None:
         node = str(pod["spec"].get("nodeName") or "")
         if not node:
             raise KubeletApiError(400, "BadRequest", f"pod {name_of(pod)} does not have a host assigned")
-        if self._park.is_down(node):
-            said = f"the kubelet of node {node} can't be reached: connect: connection refused"
-            raise KubeletApiError(500, "InternalError", said)
+        if self._fleet.is_down(node):
+            message = f"the kubelet of node {node} can't be reached: connect: connection refused"
+            raise KubeletApiError(500, "InternalError", message)

@@ -1,7 +1,7 @@
-"""The machines of a simulated cluster, made when they are first needed, and which of them have failed.
+"""The device managers of a simulated cluster's nodes, created on first use, and which nodes have failed.
 
-The kubelet asks here for its machines, `runtime.faults` breaks and mends them, `runtime.heartbeat` leaves out the
-silent. A node is ours if it carries the annotation that `runtime.fleet_nodes` writes; nodes of others are left alone.
+The kubelet and `heartbeat` ask it, `faults` changes it. A node is ours if it has the annotation that `fleet_nodes`
+writes.
 """
 
 from __future__ import annotations
@@ -16,31 +16,31 @@ from windlass.model.node import Node
 from windlass.model.unstructured import Unstructured
 
 SIMULATED_NODE_ANNOTATION = "sandbox.windlass.dev/node"
-"""The annotation of nodes that the embedded cluster's own kubelet stands for."""
+"""Annotation of nodes that the embedded cluster's kubelet serves."""
 MigInstances = Sequence[tuple[int, str]]
-"""Which GPU each MIG instance of a node is cut from."""
+"""GPU index and profile of each MIG instance of a node."""
 
 
 class SimulatedFleet:
     def __init__(self, cache: Cache, mig_instances: Mapping[str, MigInstances] | None = None) -> None:
         self._cache = cache
-        self._parts = dict(mig_instances or {})
-        self._machines: dict[str, DeviceManager] = {}
+        self._mig_instances = dict(mig_instances or {})
+        self._device_managers: dict[str, DeviceManager] = {}
         self._uids: dict[str, str] = {}
         self.down_nodes: set[str] = set()
 
     def is_ours(self, node: str) -> bool:
-        found = self._cache.get("nodes", node)
-        return found is not None and SIMULATED_NODE_ANNOTATION in annotations_of(found)
+        node_object = self._cache.get("nodes", node)
+        return node_object is not None and SIMULATED_NODE_ANNOTATION in annotations_of(node_object)
 
     def device_manager(self, node: str) -> DeviceManager | None:
-        found = self._cache.get("nodes", node)
-        if found is None or SIMULATED_NODE_ANNOTATION not in annotations_of(found):
+        node_object = self._cache.get("nodes", node)
+        if node_object is None or SIMULATED_NODE_ANNOTATION not in annotations_of(node_object):
             return None
-        if self._uids.get(node) != found["metadata"].get("uid"):
-            self._machines[node] = self._made(found)
-            self._uids[node] = found["metadata"].get("uid", "")
-        return self._machines[node]
+        if self._uids.get(node) != node_object["metadata"].get("uid"):
+            self._device_managers[node] = self._make_device_manager(node_object)
+            self._uids[node] = node_object["metadata"].get("uid", "")
+        return self._device_managers[node]
 
     def is_down(self, node: str) -> bool:
         return node in self.down_nodes
@@ -52,7 +52,7 @@ class SimulatedFleet:
             if SIMULATED_NODE_ANNOTATION in annotations_of(node)
         ]
 
-    def _made(self, node: Unstructured) -> DeviceManager:
+    def _make_device_manager(self, node: Unstructured) -> DeviceManager:
         decoded = convert(node, Node)
         assert isinstance(decoded, Node)
-        return DeviceManager.from_node(decoded, self._parts.get(decoded.name, ()))
+        return DeviceManager.from_node(decoded, self._mig_instances.get(decoded.name, ()))

@@ -1,6 +1,6 @@
-"""The simulated nodes put together: park, kubelet, signs of life, faults, and the answers to logs and exec.
+"""The simulated nodes: fleet, kubelet, heartbeats, faults, and the answers to logs and exec.
 
-`embedded.embedded_cluster` makes one, registers a Fleet's nodes, and gives its workers to the controllers' loop.
+`embedded_cluster` creates it, registers a Fleet's nodes, and adds its controllers to the controllers' loop.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class SimulatedNodes:
         delays: Delays | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._door = client
+        self._client = client
         delays = delays or Delays()
         self._nodes = list(nodes)
         self.fleet = SimulatedFleet(
@@ -48,7 +48,7 @@ class SimulatedNodes:
         self.kubelet = Kubelet(client, cache, self.fleet, containers, delays.start)
         self.heartbeat = Heartbeat(client, self.fleet)
         self.kubelet_api = SimulatedKubeletApi(containers, self.fleet, clock)
-        self.faults = Faults(client, self.fleet, self.kubelet, self.heartbeat, self._wake, clock)
+        self.faults = Faults(client, self.fleet, self.kubelet, self.heartbeat, self._enqueue, clock)
         self._loop: ControllerLoop | None = None
 
     @property
@@ -59,8 +59,8 @@ class SimulatedNodes:
         self._loop = loop
 
     def register(self, now: float) -> None:
-        """Create the Node objects; one that is there from an earlier run stays as it is, and is alive again."""
-        known = {name_of(node): node for node in self._door.list("nodes")}
+        """Creates the Node objects. Those of an earlier run stay unchanged, and their leases are renewed."""
+        known = {name_of(node): node for node in self._client.list("nodes")}
         for node in self._nodes:
             if name_of(node.tree) not in known:
                 self._create(node.tree)
@@ -71,11 +71,11 @@ class SimulatedNodes:
 
     def _create(self, node: Unstructured) -> None:
         try:
-            self._door.create("nodes", "", node)
+            self._client.create("nodes", "", node)
         except ApiError as error:
-            raise InputError(f"node {name_of(node)} can't be made: {error.message}") from None
+            raise InputError(f"node {name_of(node)} can't be created: {error.message}") from None
 
-    def _wake(self, what: str, key: str) -> None:
-        assert self._loop is not None, "faults come only after the loop has started"
-        worker: Controller = self.heartbeat if what == "node" else self.kubelet
-        self._loop.enqueue(worker, key)
+    def _enqueue(self, kind: str, key: str) -> None:
+        assert self._loop is not None, "faults are injected only after the loop has started"
+        controller: Controller = self.heartbeat if kind == "node" else self.kubelet
+        self._loop.enqueue(controller, key)

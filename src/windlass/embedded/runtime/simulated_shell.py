@@ -1,7 +1,7 @@
-"""A very small shell for containers that don't exist: what a command would print, how long it takes, how it ends.
+"""A small shell for simulated containers: what a command prints, how long it takes, how it exits.
 
-Used twice by `runtime.simulated`: for a container's own command (so that `sleep 30` and `nvidia-smi` in a manifest do
-what they say) and for `kubectl exec`. It runs nothing on this machine. What it doesn't know it says so, with 127.
+`simulated_containers` uses it for a container's own command (so that `sleep 30` and `nvidia-smi` in a manifest
+work) and for `kubectl exec`. It runs nothing on this machine. Unknown commands exit with 127 and a message.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ KNOWN_COMMANDS = (
 )
 _SHELLS = ("sh", "bash", "/bin/sh", "/bin/bash", "/usr/bin/bash", "/usr/bin/sh")
 _VARIABLE = re.compile(r"\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_]*))")
-_JOINERS = (";", "&&", "||", "\n")
+_SEPARATORS = (";", "&&", "||", "\n")
 
 
 @dataclass(frozen=True)
 class ShellEnvironment:
-    """Where a command runs."""
+    """What a command can see."""
 
     hostname: str
     environment: Mapping[str, str]
     nvidia_smi: Callable[[Sequence[str]], tuple[str, int]]
-    """Its arguments in, what it prints and its exit code out."""
+    """Arguments → (output, exit code)."""
     date: str = ""
 
 
 @dataclass
 class CommandResult:
-    """What came of it: pieces of output, each with the second at which it appears."""
+    """The result; each piece of output has the second at which it appears."""
 
     output: list[tuple[float, str]] = field(default_factory=list)
     errors: str = ""
@@ -44,7 +44,7 @@ class CommandResult:
     exited: bool = False
     """`exit` was called."""
     echoes_stdin: bool = False
-    """Whatever comes in on standard input goes out again, until it ends."""
+    """Whether standard input is copied to standard output."""
 
     @property
     def text(self) -> str:
@@ -52,140 +52,147 @@ class CommandResult:
 
 
 def run_command(arguments: Sequence[str], environment: ShellEnvironment) -> CommandResult:
-    done = CommandResult()
+    result = CommandResult()
     if not arguments:
         return CommandResult(understood=False)
     if arguments[0] in _SHELLS and len(arguments) > 2 and arguments[1] in ("-c", "-ec", "-lc", "-exc"):
-        _script(arguments[2], environment, done)
+        _run_script(arguments[2], environment, result)
     elif arguments[0] in _SHELLS:
-        _unknown(arguments[0], done, 126, "a simulated pod has no interactive shell")
+        _not_supported(arguments[0], result, 126, "a simulated pod has no interactive shell")
     else:
-        _one(list(arguments), environment, done)
-    return done
+        _run(list(arguments), environment, result)
+    return result
 
 
-def _script(text: str, place: ShellEnvironment, done: CommandResult) -> None:
-    words: list[str] = []
-    joiner = ";"
-    for token in [*_tokens(text, done), ";"]:
-        if token not in _JOINERS:
-            words.append(token)
+def _run_script(text: str, environment: ShellEnvironment, result: CommandResult) -> None:
+    command: list[str] = []
+    separator = ";"
+    for token in [*_tokens(text, result), ";"]:
+        if token not in _SEPARATORS:
+            command.append(token)
             continue
-        wanted = joiner in (";", "\n") or (joiner == "&&") == (done.exit_code == 0)
-        if words and wanted:
-            _one([_expand(word, place.environment, done) for word in words], place, done)
-        if done.exited or not done.understood or done.seconds is None:
+        should_run = separator in (";", "\n") or (separator == "&&") == (result.exit_code == 0)
+        if command and should_run:
+            _run([_expand(word, environment.environment, result) for word in command], environment, result)
+        if result.exited or not result.understood or result.seconds is None:
             return
-        words, joiner = [], token
+        command, separator = [], token
 
 
-def _tokens(text: str, done: CommandResult) -> list[str]:
-    """Words and joiners; quotes are kept until variables are put in."""
+def _tokens(text: str, result: CommandResult) -> list[str]:
+    """Words and separators; quotes are kept until variables are expanded."""
     lexer = shlex.shlex(text.replace("\n", " ; "), posix=False, punctuation_chars=";&|()<>")
     lexer.whitespace_split = True
     try:
-        found = list(lexer)
+        tokens = list(lexer)
     except ValueError:
-        found = []
-        _unknown("sh", done, 2, "the script has an open quote")
-    odd = {"|", "&", "<", ">", ">>", "(", ")", "()", "while", "for", "if", "do", "case", "until"}
-    strange = next((token for token in found if token in odd), None)
-    if strange is not None:
-        _unknown("sh", done, 126, f"'{strange}' in a script is more than it understands")
+        tokens = []
+        _not_supported("sh", result, 2, "the script has an open quote")
+    unsupported = {"|", "&", "<", ">", ">>", "(", ")", "()", "while", "for", "if", "do", "case", "until"}
+    found_unsupported = next((token for token in tokens if token in unsupported), None)
+    if found_unsupported is not None:
+        _not_supported("sh", result, 126, f"'{found_unsupported}' in a script is not supported")
         return []
-    return found
+    return tokens
 
 
-def _expand(word: str, environment: Mapping[str, str], done: CommandResult) -> str:
+def _expand(word: str, environment: Mapping[str, str], result: CommandResult) -> str:
     if len(word) > 1 and word[0] == word[-1] == "'":
         return word[1:-1]
-    word = word.replace("$?", str(done.exit_code))
-    put_in = _VARIABLE.sub(lambda match: environment.get(match[1] or match[2], ""), word)
-    return put_in[1:-1] if len(put_in) > 1 and put_in[0] == put_in[-1] == '"' else put_in.replace('"', "")
+    word = word.replace("$?", str(result.exit_code))
+    expanded = _VARIABLE.sub(lambda match: environment.get(match[1] or match[2], ""), word)
+    return (
+        expanded[1:-1]
+        if len(expanded) > 1 and expanded[0] == expanded[-1] == '"'
+        else expanded.replace('"', "")
+    )
 
 
-def _one(words: list[str], place: ShellEnvironment, done: CommandResult) -> None:
-    name, rest = words[0].rpartition("/")[2] if words[0].startswith("/") else words[0], words[1:]
-    done.exit_code = 0
+def _run(arguments: list[str], environment: ShellEnvironment, result: CommandResult) -> None:
+    name, rest = (
+        arguments[0].rpartition("/")[2] if arguments[0].startswith("/") else arguments[0],
+        arguments[1:],
+    )
+    result.exit_code = 0
     match name:
         case "true" | ":":
             pass
         case "false":
-            done.exit_code = 1
+            result.exit_code = 1
         case "exit":
-            done.exited = True
-            done.exit_code = int(rest[0]) & 255 if rest and rest[0].isdigit() else done.exit_code
+            result.exited = True
+            result.exit_code = int(rest[0]) & 255 if rest and rest[0].isdigit() else result.exit_code
         case "echo":
             ending = "" if rest[:1] == ["-n"] else "\n"
-            _print(done, " ".join(rest[1:] if rest[:1] == ["-n"] else rest) + ending)
+            _append_output(result, " ".join(rest[1:] if rest[:1] == ["-n"] else rest) + ending)
         case "hostname":
-            _print(done, place.hostname + "\n")
+            _append_output(result, environment.hostname + "\n")
         case "env" | "printenv":
-            _environment(rest, place, done)
+            _print_environment(rest, environment, result)
         case "cat":
-            _cat(rest, place, done)
+            _cat(rest, environment, result)
         case "nvidia-smi":
-            printed, done.exit_code = place.nvidia_smi(rest)
-            _print(done, printed)
+            printed, result.exit_code = environment.nvidia_smi(rest)
+            _append_output(result, printed)
         case "sleep":
-            _sleep(rest, done)
+            _sleep(rest, result)
         case "date":
-            _print(done, place.date + "\n")
+            _append_output(result, environment.date + "\n")
         case "pwd":
-            _print(done, "/\n")
+            _append_output(result, "/\n")
         case "whoami":
-            _print(done, "root\n")
+            _append_output(result, "root\n")
         case "uname":
-            _print(done, f"Linux {place.hostname} x86_64\n" if rest else "Linux\n")
+            _append_output(result, f"Linux {environment.hostname} x86_64\n" if rest else "Linux\n")
         case _:
-            _unknown(name, done, 127, "it runs no images")
+            _not_supported(name, result, 127, "it runs no images")
 
 
-def _print(done: CommandResult, text: str) -> None:
-    done.output.append((done.seconds or 0.0, text))
+def _append_output(result: CommandResult, text: str) -> None:
+    result.output.append((result.seconds or 0.0, text))
 
 
-def _environment(names: list[str], place: ShellEnvironment, done: CommandResult) -> None:
+def _print_environment(names: list[str], environment: ShellEnvironment, result: CommandResult) -> None:
     if not names:
-        _print(done, "".join(f"{key}={value}\n" for key, value in place.environment.items()))
+        _append_output(result, "".join(f"{key}={value}\n" for key, value in environment.environment.items()))
         return
     for name in names:
-        if name in place.environment:
-            _print(done, place.environment[name] + "\n")
+        if name in environment.environment:
+            _append_output(result, environment.environment[name] + "\n")
         else:
-            done.exit_code = 1
+            result.exit_code = 1
 
 
-def _cat(files: list[str], place: ShellEnvironment, done: CommandResult) -> None:
+def _cat(files: list[str], environment: ShellEnvironment, result: CommandResult) -> None:
     if not files or files == ["-"]:
-        done.echoes_stdin = True
-    for file in (each for each in files if each != "-"):
+        result.echoes_stdin = True
+    for file in (name for name in files if name != "-"):
         if file == "/etc/hostname":
-            _print(done, place.hostname + "\n")
+            _append_output(result, environment.hostname + "\n")
         else:
-            done.errors += f"cat: {file}: a simulated pod has no files but /etc/hostname\n"
-            done.exit_code = 1
+            result.errors += f"cat: {file}: a simulated pod has no files but /etc/hostname\n"
+            result.exit_code = 1
 
 
-def _sleep(arguments: list[str], done: CommandResult) -> None:
+def _sleep(arguments: list[str], result: CommandResult) -> None:
     if arguments[:1] in (["infinity"], ["inf"]):
-        done.seconds = None
+        result.seconds = None
         return
     total = 0.0
     units = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-    for word in arguments:
-        number, unit = (word[:-1], word[-1]) if word[-1:] in units else (word, "s")
+    for argument in arguments:
+        number, unit = (argument[:-1], argument[-1]) if argument[-1:] in units else (argument, "s")
         if not re.fullmatch(r"\d{1,9}(\.\d{1,9})?", number):
-            done.errors += f"sleep: invalid time interval '{word}'\n"
-            done.exit_code = 1
+            result.errors += f"sleep: invalid time interval '{argument}'\n"
+            result.exit_code = 1
             return
         total += float(number) * units[unit]
-    done.seconds = (done.seconds or 0.0) + total
+    result.seconds = (result.seconds or 0.0) + total
 
 
-def _unknown(name: str, done: CommandResult, code: int, why: str) -> None:
-    done.understood, done.exit_code = False, code
-    done.errors += (
-        f"{name}: this container is simulated by windlass up, and {why}. "
+def _not_supported(name: str, result: CommandResult, code: int, reason: str) -> None:
+    result.understood, result.exit_code = False, code
+    result.errors += (
+        f"{name}: this container is simulated by windlass up, and {reason}. "
         f"It knows: {', '.join(KNOWN_COMMANDS)}, and sh -c of these\n"
     )

@@ -1,1 +1,1 @@
-"""The API over HTTPS: who may come in, what a path means, and how answers, watches and streams are written."""
+"""The API over HTTPS: authentication, paths, and the encoding of responses, watches and streams."""

@@ -1,7 +1,7 @@
-"""Who may come in: a bearer token, and a Host and Origin that are ours.
+"""Authentication: a bearer token, and a Host and Origin of this server.
 
-`server.server` asks before anything else. Without the token nothing is answered, not even whether it is there. A page
-of another site that resolves its name to loopback sends its own name as Host, or its own Origin, and is refused.
+`server` calls it before anything else. Without the token no request is answered. The check of Host and Origin stops
+web pages of other sites that resolve their name to loopback (DNS rebinding).
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ ADMIN = User("system:admin", ("system:masters", "system:authenticated"))
 
 class Authenticator:
     def __init__(self, token: str, hosts: Collection[str] = ()) -> None:
-        """`hosts`: names besides those of loopback under which the server may be called."""
+        """`hosts`: names besides loopback under which the server may be called."""
         self._token = token.encode()
         self._names = frozenset((*LOOPBACK, *(_bracketed(host) for host in hosts)))
-        self._any = bool({"0.0.0.0", "[::]"} & self._names)
-        self._guests: dict[str, tuple[User, float]] = {}
+        self._allows_any_host = bool({"0.0.0.0", "[::]"} & self._names)
+        self._issued: dict[str, tuple[User, float]] = {}
 
     def issue_token(self, user: User, until: float) -> str:
-        """A token for somebody else, e.g. a service account, that is good until a moment."""
+        """A token for another user, such as a service account, valid until a given time."""
         now = time.time()
-        self._guests = {token: guest for token, guest in self._guests.items() if guest[1] > now}
+        self._issued = {token: issued for token, issued in self._issued.items() if issued[1] > now}
         token = secrets.token_urlsafe(48)
-        self._guests[token] = user, until
+        self._issued[token] = user, until
         return token
 
     def authenticate(self, request: web.BaseRequest) -> User:
         headers = request.headers
         host = headers.get("Host", "")
-        if not self._ours(host):
+        if not self._is_allowed_host(host):
             raise ApiError(403, "Forbidden", f"forbidden: the host {host!r} is not a name of this server")
         origin = headers.get("Origin")
         if origin is not None and origin != f"https://{host}":
@@ -58,16 +58,16 @@ class Authenticator:
             raise ApiError.unauthorized()
         if hmac.compare_digest(token.encode("utf-8", "surrogateescape"), self._token):
             return ADMIN
-        user, until = self._guests.get(token, (ADMIN, 0.0))
+        user, until = self._issued.get(token, (ADMIN, 0.0))
         if until <= time.time():
             raise ApiError.unauthorized()
         return user
 
-    def _ours(self, host: str) -> bool:
+    def _is_allowed_host(self, host: str) -> bool:
         name, colon, port = host.rpartition(":")
         if not colon or not port.isdigit():
             name = host
-        return name.lower() in self._names or (self._any and bool(name))
+        return name.lower() in self._names or (self._allows_any_host and bool(name))
 
 
 def _bracketed(host: str) -> str:

@@ -1,11 +1,11 @@
-"""The form that a client asks for in its Accept header, and objects and lists written in it.
+"""The response format that a client asks for in its Accept header, and the encoding of objects and lists.
 
-    JSON      the object's own bytes, as they are stored: no work at all
+    JSON      the stored bytes: no encoding needed
     Table     what `kubectl get` prints
     Partial   metadata only
-    YAML      JSON, written differently
+    YAML      the JSON document as YAML
 
-Used for answers and for the events of watches.
+Used for responses and for watch events.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _VERSIONS = ("v1", "v1beta1")
 class ResponseFormat(msgspec.Struct, frozen=True):
     shape: str = PLAIN
     version: str = "v1"
-    """Of Table and PartialObjectMetadata."""
+    """Version of Table and PartialObjectMetadata."""
     yaml: bool = False
 
     @property
@@ -48,18 +48,18 @@ DEFAULT_FORMAT = ResponseFormat()
 
 @lru_cache(maxsize=256)
 def negotiate_format(accept: str) -> ResponseFormat:
-    """The first form that the client would take and that we have; 406 where there is none."""
+    """The first supported format that the client accepts; 406 if there is none."""
     if not accept:
         return DEFAULT_FORMAT
-    wishes = [_wish(part) for part in accept.split(",") if part.strip()]
-    for _, media, parameters in sorted(wishes, key=lambda wish: -wish[0]):
-        form = _form(media, parameters)
-        if form is not None:
-            return form
+    accepted = [_parse_accept_part(part) for part in accept.split(",") if part.strip()]
+    for _, media, parameters in sorted(accepted, key=lambda candidate: -candidate[0]):
+        response_format = _match_format(media, parameters)
+        if response_format is not None:
+            return response_format
     raise ApiError.not_acceptable(ACCEPTED_MEDIA_TYPES)
 
 
-def _wish(text: str) -> tuple[float, str, dict[str, str]]:
+def _parse_accept_part(text: str) -> tuple[float, str, dict[str, str]]:
     media, *rest = (part.strip() for part in text.split(";"))
     parameters = dict(part.partition("=")[::2] for part in rest)
     try:
@@ -69,77 +69,77 @@ def _wish(text: str) -> tuple[float, str, dict[str, str]]:
     return weight, media.lower(), parameters
 
 
-def _form(media: str, parameters: dict[str, str]) -> ResponseFormat | None:
+def _match_format(media: str, parameters: dict[str, str]) -> ResponseFormat | None:
     if media not in ("application/json", "application/yaml", "*/*", "application/*"):
         return None
     in_yaml = media == "application/yaml"
-    what = parameters.get("as", "")
-    if not what:
+    as_kind = parameters.get("as", "")
+    if not as_kind:
         return ResponseFormat(yaml=in_yaml)
     if parameters.get("g") != _META or parameters.get("v") not in _VERSIONS:
         return None
-    if what == "Table":
+    if as_kind == "Table":
         return ResponseFormat(TABLE, parameters["v"], in_yaml)
-    if what in ("PartialObjectMetadata", "PartialObjectMetadataList"):
+    if as_kind in ("PartialObjectMetadata", "PartialObjectMetadataList"):
         return ResponseFormat(PARTIAL, parameters["v"], in_yaml)
     return None
 
 
 class ObjectEncoder:
-    """Writes objects of a kind in a form."""
+    """Encodes objects of a kind in a format."""
 
     def __init__(
         self, registry: Registry, kind: Kind, response_format: ResponseFormat, include_object: str = ""
     ) -> None:
-        self._registry, self._kind, self._form = registry, kind, response_format
-        self._include = include_object or "Metadata"
-        if self._include not in ("None", "Metadata", "Object"):
+        self._registry, self._kind, self._format = registry, kind, response_format
+        self._include_object = include_object or "Metadata"
+        if self._include_object not in ("None", "Metadata", "Object"):
             raise ApiError.bad_request(f'unrecognized includeObject value: "{include_object}"')
-        self._headers = True
-        self._bytes_may_do = (
+        self._needs_headers = True
+        self._may_send_bytes = (
             response_format.shape == PLAIN and not response_format.yaml and not kind.stored_as
         )
-        self.sends_stored_bytes = self._bytes_may_do and not kind.custom
-        """Whether the stored bytes are what the client wants, of every object."""
+        self.sends_stored_bytes = self._may_send_bytes and not kind.custom
+        """Whether every object can be sent as its stored bytes."""
 
     def can_send_stored_bytes(self, stored: StoredObject) -> bool:
-        """Whether the stored bytes of this object are what the client wants; custom kinds have several versions."""
+        """Whether this object can be sent as its stored bytes; custom kinds have several versions."""
         if self.sends_stored_bytes:
             return True
-        return self._bytes_may_do and bool(stored.tree.get("apiVersion") == self._kind.api_version)
+        return self._may_send_bytes and bool(stored.tree.get("apiVersion") == self._kind.api_version)
 
     def encode_object(self, stored: StoredObject) -> bytes:
-        return stored.raw if self.can_send_stored_bytes(stored) else self._encoded(self._tree(stored))
+        return stored.raw if self.can_send_stored_bytes(stored) else self._encode(self._tree(stored))
 
     def encode_event(self, stored: StoredObject) -> bytes:
-        """The object of a watch event. Only the first Table of a watch has the columns' names."""
-        if self._form.shape != TABLE:
+        """The object of a watch event. Only the first Table of a watch has column definitions."""
+        if self._format.shape != TABLE:
             return self.encode_object(stored)
-        table = self._table([stored], self._headers, {"resourceVersion": str(stored.version)})
-        self._headers = False
-        return self._encoded(table)
+        table = self._table([stored], self._needs_headers, {"resourceVersion": str(stored.version)})
+        self._needs_headers = False
+        return self._encode(table)
 
     def encode_bookmark(self, version: int, ends_initial: bool) -> bytes:
-        """An object of the kind with nothing in it but a version."""
+        """An object of the kind with only a version."""
         metadata: Unstructured = {"resourceVersion": str(version), "creationTimestamp": None}
         if ends_initial:
             metadata["annotations"] = {"k8s.io/initial-events-end": "true"}
-        if self._form.shape == PLAIN:
-            return self._encoded(
+        if self._format.shape == PLAIN:
+            return self._encode(
                 {"kind": self._kind.kind, "apiVersion": self._kind.api_version, "metadata": metadata}
             )
-        if self._form.shape == PARTIAL:
-            return self._encoded(
+        if self._format.shape == PARTIAL:
+            return self._encode(
                 {
                     "kind": "PartialObjectMetadata",
-                    "apiVersion": self._form.api_version,
+                    "apiVersion": self._format.api_version,
                     "metadata": metadata,
                 }
             )
-        table = self._table([], self._headers, {"resourceVersion": str(version)})
+        table = self._table([], self._needs_headers, {"resourceVersion": str(version)})
         if ends_initial:
             table["rows"] = [{"cells": [], "object": {"metadata": metadata}}]
-        return self._encoded(table)
+        return self._encode(table)
 
     def encode_list(self, page: Page) -> bytes:
         metadata: Unstructured = {"resourceVersion": str(page.version)}
@@ -147,55 +147,55 @@ class ObjectEncoder:
             metadata["continue"] = page.continue_token
         if page.remaining is not None:
             metadata["remainingItemCount"] = page.remaining
-        if self._form.shape == TABLE:
-            return self._encoded(self._table(page.items, True, metadata))
-        if self._form.shape == PARTIAL:
-            kind, version = "PartialObjectMetadataList", self._form.api_version
+        if self._format.shape == TABLE:
+            return self._encode(self._table(page.items, True, metadata))
+        if self._format.shape == PARTIAL:
+            kind, version = "PartialObjectMetadataList", self._format.api_version
         else:
             kind, version = self._kind.list_kind_name, self._kind.api_version
-        if self._form.yaml:
-            items = [self._tree(each) for each in page.items]
-            return self._encoded({"kind": kind, "apiVersion": version, "metadata": metadata, "items": items})
-        head = b'{"kind":"%b","apiVersion":"%b","metadata":%b,"items":[' % (
+        if self._format.yaml:
+            items = [self._tree(stored) for stored in page.items]
+            return self._encode({"kind": kind, "apiVersion": version, "metadata": metadata, "items": items})
+        prefix = b'{"kind":"%b","apiVersion":"%b","metadata":%b,"items":[' % (
             kind.encode(),
             version.encode(),
             msgspec.json.encode(metadata),
         )
         if self.sends_stored_bytes:
-            return b"%b%b]}\n" % (head, b",".join([each.raw for each in page.items]))
-        return b"%b%b]}\n" % (head, b",".join([self.encode_object(each) for each in page.items]))
+            return b"%b%b]}\n" % (prefix, b",".join([stored.raw for stored in page.items]))
+        return b"%b%b]}\n" % (prefix, b",".join([self.encode_object(stored) for stored in page.items]))
 
     def _tree(self, stored: StoredObject) -> Unstructured:
-        if self._form.shape == TABLE:
+        if self._format.shape == TABLE:
             return self._table([stored], True, {"resourceVersion": str(stored.version)})
         tree = self._registry.context.from_stored(self._kind, stored)
-        if self._form.shape == PARTIAL:
+        if self._format.shape == PARTIAL:
             return {
                 "kind": "PartialObjectMetadata",
-                "apiVersion": self._form.api_version,
+                "apiVersion": self._format.api_version,
                 "metadata": tree["metadata"],
             }
         return tree
 
     def _table(self, items: list[StoredObject], headers: bool, metadata: Unstructured) -> Unstructured:
         context = self._registry.context
-        made = self._registry.machinery.table(
+        table = self._registry.machinery.table(
             self._kind,
-            [context.from_stored(self._kind, each) for each in items],
+            [context.from_stored(self._kind, stored) for stored in items],
             context.clock(),
             list_meta=metadata,
-            include=self._include,
+            include=self._include_object,
             headers=headers,
         )
-        made["apiVersion"] = self._form.api_version
-        return made
+        table["apiVersion"] = self._format.api_version
+        return table
 
-    def _encoded(self, tree: Unstructured) -> bytes:
-        return encode_document(tree, self._form)
+    def _encode(self, tree: Unstructured) -> bytes:
+        return encode_document(tree, self._format)
 
 
 def encode_document(tree: Unstructured, response_format: ResponseFormat) -> bytes:
-    """Any document in JSON or YAML."""
+    """Any document as JSON or YAML."""
     if response_format.yaml:
         dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
         return bytes(yaml.dump(tree, Dumper=dumper, encoding="utf-8", allow_unicode=True))

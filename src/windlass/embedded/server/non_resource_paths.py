@@ -1,6 +1,6 @@
-"""What is not about objects: discovery, OpenAPI, version, health, metrics.
+"""Paths that are not about objects: discovery, OpenAPI, version, health, metrics.
 
-Documents are made by `embedded.api` from the kinds served, and kept until those change.
+`server` routes here. `embedded.api` makes the documents from the served kinds; they are cached until those change.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from windlass.embedded.server.responses import method_not_allowed, respond, resp
 from windlass.model.unstructured import Unstructured
 
 KUBERNETES_VERSION = "1.36.3"
-"""The release whose API this follows."""
+"""The Kubernetes release whose API is served."""
 _HEALTH = ("/healthz", "/livez", "/readyz")
 _AGGREGATED = "APIGroupDiscoveryList"
 _AGGREGATED_TYPE = f"application/json;g=apidiscovery.k8s.io;v=v2;as={_AGGREGATED}"
@@ -30,7 +30,7 @@ _PATHS = ("/api", "/api/v1", "/apis", *_HEALTH, "/metrics", "/openapi/v2", "/ope
 class NonResourceHandler:
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
-        self._kept: dict[tuple[str, ...], bytes] = {}
+        self._cache: dict[tuple[str, ...], bytes] = {}
         self._generation = -1
 
     async def serve(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -48,7 +48,7 @@ class NonResourceHandler:
         if path == "/version":
             return await respond_with_object(request, version_info())
         if path.startswith(_HEALTH):
-            return _text(_healthy(path) if "verbose" in request.query else "ok")
+            return _text(_verbose_health(path) if "verbose" in request.query else "ok")
         if path == "/metrics":
             return _text(self._metrics(), "text/plain; version=0.0.4; charset=utf-8")
         if path == "/":
@@ -56,64 +56,65 @@ class NonResourceHandler:
         raise ApiError.no_such_path()
 
     async def _groups(self, request: web.BaseRequest, path: str) -> web.StreamResponse:
-        """Aggregated for clients that know it, else the plain list of groups."""
+        """Aggregated discovery for clients that support it, else the plain list of groups."""
         kinds, core = self._registry.kinds, path == "/api"
         if _wants_aggregated(request):
-            body = self._keep(("aggregated", path), lambda: discovery.aggregated(kinds, core))
-            return await self._tagged(request, body, _AGGREGATED_TYPE)
+            body = self._cached(("aggregated", path), lambda: discovery.aggregated(kinds, core))
+            return await self._respond(request, body, _AGGREGATED_TYPE)
         if core:
             return await respond_with_object(request, discovery.versions(request.headers.get("Host", "")))
-        return await respond(request, self._keep(("groups",), lambda: discovery.groups(kinds)))
+        return await respond(request, self._cached(("groups",), lambda: discovery.groups(kinds)))
 
     async def _resources(self, request: web.BaseRequest, parts: list[str]) -> web.StreamResponse:
         """`/api/v1`, `/apis/batch`, `/apis/batch/v1`."""
         kinds, core = self._registry.kinds, request.path.startswith("/api/")
         if len(parts) == (1 if core else 2):
             group, version = ("", parts[0]) if core else (parts[0], parts[1])
-            found = ("resources", group, version)
+            cache_key = ("resources", group, version)
             return await respond(
-                request, self._keep(found, lambda: discovery.resources(kinds, group, version))
+                request, self._cached(cache_key, lambda: discovery.resources(kinds, group, version))
             )
         if core or len(parts) != 1:
             raise ApiError.no_such_path()
         return await respond(
-            request, self._keep(("group", parts[0]), lambda: discovery.group(kinds, parts[0]))
+            request, self._cached(("group", parts[0]), lambda: discovery.group(kinds, parts[0]))
         )
 
     async def _v2(self, request: web.BaseRequest) -> web.StreamResponse:
         accept = request.headers.get("Accept", "")
         machinery = self._registry.machinery
         if openapi_protobuf.PROTOBUF_MARKER in accept:
-            return await self._tagged(request, openapi_protobuf.v2(machinery), openapi_protobuf.MEDIA_TYPE)
+            return await self._respond(request, openapi_protobuf.v2(machinery), openapi_protobuf.MEDIA_TYPE)
         if accept and "json" not in accept and "*/*" not in accept:
             raise ApiError.not_acceptable(("application/json",))
-        return await self._tagged(request, self._keep(("v2",), lambda: openapi.v2(machinery)))
+        return await self._respond(request, self._cached(("v2",), lambda: openapi.v2(machinery)))
 
     async def _v3(self, request: web.BaseRequest, rest: str) -> web.StreamResponse:
         machinery = self._registry.machinery
         if not rest:
-            return await respond(request, self._keep(("v3",), lambda: openapi.v3_index(machinery)))
+            return await respond(request, self._cached(("v3",), lambda: openapi.v3_index(machinery)))
         group, _, version = rest.removeprefix("apis/").removeprefix("api/").rpartition("/")
-        return await self._tagged(
-            request, self._keep(("v3", group, version), lambda: openapi.v3(machinery, group, version))
+        return await self._respond(
+            request,
+            self._cached(("v3", group, version), lambda: openapi.v3(machinery, group, version)),
         )
 
-    def _keep(self, name: tuple[str, ...], make: Callable[[], Unstructured | None]) -> bytes:
-        """A document of the kinds that are served now; 404 where there is none."""
+    def _cached(self, name: tuple[str, ...], make: Callable[[], Unstructured | None]) -> bytes:
+        """A document about the served kinds; 404 if there is none."""
         if self._generation != self._registry.kinds.generation:
-            self._kept, self._generation = {}, self._registry.kinds.generation
-        body = self._kept.get(name)
+            self._cache, self._generation = {}, self._registry.kinds.generation
+        body = self._cache.get(name)
         if body is None:
-            made = make()
-            if made is None:
+            document = make()
+            if document is None:
                 raise ApiError.no_such_path()
-            body = self._kept[name] = msgspec.json.encode(made)
+            body = self._cache[name] = msgspec.json.encode(document)
         return body
 
-    async def _tagged(
+    async def _respond(
         self, request: web.BaseRequest, body: bytes, media_type: str = "application/json"
     ) -> web.StreamResponse:
-        """With an ETag, so that a client that has it isn't sent it again."""
+        """With an ETag: 304 if the client has it already."""
         tag = f'"{hashlib.sha256(body).hexdigest()}"'
         if request.headers.get("If-None-Match") == tag:
             return web.Response(status=304, headers={"Etag": tag})
@@ -125,20 +126,22 @@ class NonResourceHandler:
     def _paths(self) -> list[str]:
         kinds = self._registry.kinds
         groups = [f"/apis/{group}" for group in kinds.groups()]
-        versions = [f"/apis/{group}/{each}" for group in kinds.groups() for each in kinds.versions(group)]
+        versions = [
+            f"/apis/{group}/{version}" for group in kinds.groups() for version in kinds.versions(group)
+        ]
         return sorted((*_PATHS, *groups, *versions))
 
     def _metrics(self) -> str:
         lines = ["# TYPE apiserver_storage_objects gauge"]
-        for shelf in self._registry.store.storages():
-            lines.append(f'apiserver_storage_objects{{resource="{shelf.resource}"}} {len(shelf)}')
+        for storage in self._registry.store.storages():
+            lines.append(f'apiserver_storage_objects{{resource="{storage.resource}"}} {len(storage)}')
         lines.append("# TYPE windlass_store_resource_version counter")
         lines.append(f"windlass_store_resource_version {self._registry.store.version}")
         return "\n".join(lines) + "\n"
 
 
-def _healthy(path: str) -> str:
-    """Everything is in this process: if it answers, all of it is well."""
+def _verbose_health(path: str) -> str:
+    """Everything is in this process: if it answers, all checks pass."""
     return f"[+]ping ok\n[+]store ok\n{path.split('/')[1]} check passed\n"
 
 
@@ -159,10 +162,12 @@ def version_info() -> Unstructured:
 
 
 def _wants_aggregated(request: web.BaseRequest) -> bool:
-    forms = request.headers.get("Accept", "").split(",")
+    accepted = request.headers.get("Accept", "").split(",")
     return any(
-        f"as={_AGGREGATED}" in form and "g=apidiscovery.k8s.io" in form and "v=v2beta1" not in form
-        for form in forms
+        f"as={_AGGREGATED}" in media_type
+        and "g=apidiscovery.k8s.io" in media_type
+        and "v=v2beta1" not in media_type
+        for media_type in accepted
     )
 
 

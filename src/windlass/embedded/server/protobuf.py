@@ -1,7 +1,7 @@
-"""Kubernetes' protobuf bodies as JSON trees. Read only: answers are JSON, which every client takes.
+"""Decodes Kubernetes' protobuf bodies into objects. Responses are always JSON, which every client accepts.
 
-Newer kubectl and client-go send built-in kinds this way and in no other. `server.bodies` calls it; the field numbers
-are in `messages.json`, made by `tools/make_wire_messages.py`. Input is anybody's, so every length is checked.
+Newer kubectl and client-go send built-in kinds only this way. `request_body` calls it; the field numbers are in
+`messages.json`, made by `tools/make_wire_messages.py`. The input is untrusted, so every length is checked.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 
 class Malformed(ValueError):
-    """Not what it says it is."""
+    """The body is not a valid message."""
 
 
 class Field(msgspec.Struct, frozen=True, array_like=True):
@@ -37,9 +37,9 @@ class Field(msgspec.Struct, frozen=True, array_like=True):
     type: str
     repeated: bool
     key: str
-    """The type of a map's keys; empty where it is none."""
+    """Key type of a map; empty for other fields."""
     inline: bool
-    """JSON writes what is in it in its place."""
+    """Whether JSON inlines its fields into the parent."""
 
 
 @cache
@@ -51,7 +51,7 @@ def _messages() -> dict[str, dict[int, Field]]:
 
 @cache
 def _by_kind() -> dict[tuple[str, str], str]:
-    """(version, kind) → messages of that name; the group is the package's last part but one."""
+    """(group/version, kind) → message name; the group is the second last part of the package."""
     found: dict[tuple[str, str], str] = {}
     for name in _messages():
         *_, group, version, kind = name.split(".")
@@ -63,7 +63,7 @@ _GROUPS = {"": "core", "rbac.authorization.k8s.io": "rbac"}
 
 
 def decode(body: bytes, default: tuple[str, str]) -> Unstructured:
-    """The object in an envelope. `default`: apiVersion and kind where the envelope doesn't say."""
+    """The object in an envelope. `default`: apiVersion and kind if the envelope has none."""
     if not body.startswith(MAGIC):
         raise Malformed(
             "provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]"
@@ -71,7 +71,7 @@ def decode(body: bytes, default: tuple[str, str]) -> Unstructured:
     version, kind, raw = "", "", b""
     for number, wire, value in _fields(memoryview(body)[len(MAGIC) :]):
         if number == 1 and wire == _BYTES:
-            version, kind = _type_of(value)
+            version, kind = _decode_type_meta(value)
         elif number == 2 and wire == _BYTES:
             raw = value
     version, kind = version or default[0], kind or default[1]
@@ -90,7 +90,7 @@ def _message(version: str, kind: str) -> str | None:
     return found
 
 
-def _type_of(data: memoryview) -> tuple[str, str]:
+def _decode_type_meta(data: memoryview) -> tuple[str, str]:
     found = {number: _text(value) for number, wire, value in _fields(data) if wire == _BYTES}
     return found.get(1, ""), found.get(2, "")
 
@@ -99,23 +99,23 @@ def _object(data: Any, message: str, depth: int) -> Unstructured:
     if depth > MAX_DEPTH:
         raise Malformed("exceeded max depth")
     fields = _messages().get(message, {})
-    made: Unstructured = {}
+    decoded: Unstructured = {}
     for number, wire, value in _fields(data):
         field = fields.get(number)
         if field is None:
             continue
         if field.key:
             key, item = _entry(value, field, depth)
-            made.setdefault(field.name, {})[key] = item
+            decoded.setdefault(field.name, {})[key] = item
         elif field.inline:
-            made.update(_object(_nested(value, wire), field.type, depth + 1))
+            decoded.update(_object(_nested(value, wire), field.type, depth + 1))
         elif field.repeated:
-            made.setdefault(field.name, []).append(_value(field.type, wire, value, depth))
+            decoded.setdefault(field.name, []).append(_value(field.type, wire, value, depth))
         else:
             item = _value(field.type, wire, value, depth)
             if item is not None:
-                made[field.name] = item
-    return made
+                decoded[field.name] = item
+    return decoded
 
 
 def _entry(data: Any, field: Field, depth: int) -> tuple[str, Any]:
@@ -136,11 +136,11 @@ def _value(kind: str, wire: int, value: Any, depth: int) -> Any:
         return _scalar(kind, wire, value)
     data = _nested(value, wire)
     if kind in _SPECIAL:
-        return _SPECIAL[kind]({number: (each, content) for number, each, content in _fields(data)})
-    made = _object(data, kind, depth + 1)
+        return _SPECIAL[kind]({number: (wire_type, content) for number, wire_type, content in _fields(data)})
+    decoded = _object(data, kind, depth + 1)
     if kind.endswith(".ExtraValue"):
-        return made.get("items", [])
-    return made
+        return decoded.get("items", [])
+    return decoded
 
 
 def _nested(value: Any, wire: int) -> memoryview:
@@ -171,20 +171,20 @@ def _signed(value: int) -> int:
     return value - (1 << 64) if value >> 63 else value
 
 
-Found = dict[int, tuple[int, Any]]
+FieldsByNumber = dict[int, tuple[int, Any]]
 
 
-def _quantity(found: Found) -> str:
+def _quantity(found: FieldsByNumber) -> str:
     return _text(found[1][1]) if 1 in found and found[1][0] == _BYTES else "0"
 
 
-def _int_or_string(found: Found) -> int | str:
+def _int_or_string(found: FieldsByNumber) -> int | str:
     if found.get(1, (0, 0))[1] == 1:
         return _text(found[3][1]) if 3 in found and found[3][0] == _BYTES else ""
     return _signed(found[2][1]) if 2 in found and found[2][0] == _VARINT else 0
 
 
-def _moment(found: Found) -> str | None:
+def _time(found: FieldsByNumber) -> str | None:
     if not found:
         return None
     seconds = _signed(found[1][1]) if 1 in found and found[1][0] == _VARINT else 0
@@ -193,15 +193,15 @@ def _moment(found: Found) -> str | None:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
 
 
-def _exact_moment(found: Found) -> str | None:
-    whole = _moment(found)
-    if whole is None:
+def _micro_time(found: FieldsByNumber) -> str | None:
+    seconds_text = _time(found)
+    if seconds_text is None:
         return None
     nanos = found[2][1] if 2 in found and found[2][0] == _VARINT else 0
-    return f"{whole[:-1]}.{min(nanos // 1000, 999_999):06}Z"
+    return f"{seconds_text[:-1]}.{min(nanos // 1000, 999_999):06}Z"
 
 
-def _embedded(found: Found) -> Any:
+def _embedded(found: FieldsByNumber) -> Any:
     raw = bytes(found[1][1]) if 1 in found and found[1][0] == _BYTES else b""
     try:
         return msgspec.json.decode(raw) if raw else None
@@ -209,7 +209,7 @@ def _embedded(found: Found) -> Any:
         raise Malformed(f"embedded JSON: {error}") from None
 
 
-def _duration(found: Found) -> str:
+def _duration(found: FieldsByNumber) -> str:
     nanos = _signed(found[1][1]) if 1 in found and found[1][0] == _VARINT else 0
     return f"{nanos / 1e9:g}s"
 
@@ -217,8 +217,8 @@ def _duration(found: Found) -> str:
 _SPECIAL = {
     _QUANTITY: _quantity,
     _INT_OR_STRING: _int_or_string,
-    f"{_META}.Time": _moment,
-    f"{_META}.MicroTime": _exact_moment,
+    f"{_META}.Time": _time,
+    f"{_META}.MicroTime": _micro_time,
     f"{_META}.Duration": _duration,
     f"{_META}.FieldsV1": _embedded,
     _RAW: _embedded,
@@ -226,37 +226,37 @@ _SPECIAL = {
 
 
 def _fields(data: Any) -> Iterator[tuple[int, int, Any]]:
-    """(number, wire type, value) of each field: numbers as int, everything else as bytes."""
-    view, at, end = memoryview(data), 0, len(data)
-    while at < end:
-        tag, at = _varint(view, at, end)
+    """(number, wire type, value) of each field: varints as int, everything else as bytes."""
+    view, position, end = memoryview(data), 0, len(data)
+    while position < end:
+        tag, position = _varint(view, position, end)
         number, wire = tag >> 3, tag & 7
         if wire == _VARINT:
-            value, at = _varint(view, at, end)
+            value, position = _varint(view, position, end)
             yield number, wire, value
             continue
         if wire == _BYTES:
-            size, at = _varint(view, at, end)
+            size, position = _varint(view, position, end)
         elif wire in (_FIXED64, _FIXED32):
             size = 8 if wire == _FIXED64 else 4
         else:
             raise Malformed(f"illegal wireType {wire}")
-        if size > end - at:
+        if size > end - position:
             raise Malformed("unexpected EOF")
-        yield number, wire, view[at : at + size]
-        at += size
+        yield number, wire, view[position : position + size]
+        position += size
 
 
-def _varint(view: memoryview, at: int, end: int) -> tuple[int, int]:
+def _varint(view: memoryview, position: int, end: int) -> tuple[int, int]:
     value = shift = 0
-    while at < end and shift < 70:
-        byte = view[at]
-        at += 1
+    while position < end and shift < 70:
+        byte = view[position]
+        position += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
-            return value & 0xFFFFFFFFFFFFFFFF, at
+            return value & 0xFFFFFFFFFFFFFFFF, position
         shift += 7
-    raise Malformed("unexpected EOF" if at >= end else "integer overflow")
+    raise Malformed("unexpected EOF" if position >= end else "integer overflow")
 
 
 def _text(data: Any) -> str:

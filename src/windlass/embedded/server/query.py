@@ -1,4 +1,4 @@
-"""Query parameters as the options that `registry` knows; what makes no sense is refused with Kubernetes' words."""
+"""Parses query parameters into the options of `registry`; errors have Kubernetes' messages. Used by the handlers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MAX_FIELD_MANAGER_LENGTH = 128
 def write_options(
     query: Query, user_agent: str, subresource: str, options_kind: str, warnings: list[str]
 ) -> WriteOptions:
-    """`what` is the name of the options in messages: CreateOptions and so on."""
+    """`options_kind` names the options in messages: CreateOptions and so on."""
     if not query:
         return WriteOptions(
             field_manager=field_manager_of(user_agent), subresource=subresource, warn=warnings.append
@@ -57,29 +57,29 @@ def write_options(
 
 
 def delete_options(query: Query, body: Unstructured | None) -> DeleteOptions:
-    """From the body, and from the query where the body doesn't say."""
-    given = body or {}
+    """From the body, else from the query."""
+    options = body or {}
     problems = _dry_run_problems(query)
-    wanted = given.get("dryRun") or []
+    wanted = options.get("dryRun") or []
     if not isinstance(wanted, list):
         raise ApiError.bad_request(_mismatch("dryRun", "[]string", wanted))
-    if any(each != "All" for each in wanted):
+    if any(value != "All" for value in wanted):
         problems.append(unsupported("dryRun", wanted, ("All",)))
-    grace = _grace(given["gracePeriodSeconds"]) if "gracePeriodSeconds" in given else None
+    grace = _grace(options["gracePeriodSeconds"]) if "gracePeriodSeconds" in options else None
     if grace is None:
         grace = int_parameter(query, "gracePeriodSeconds")
-    policy = given.get("propagationPolicy", query.get("propagationPolicy")) or ""
-    orphan = given.get("orphanDependents", query.get("orphanDependents"))
+    policy = options.get("propagationPolicy", query.get("propagationPolicy")) or ""
+    orphan = options.get("orphanDependents", query.get("orphanDependents"))
     if policy and policy not in _POLICIES:
         problems.append(unsupported("propagationPolicy", policy, (*_POLICIES, "nil")))
     if orphan is not None and policy:
-        why = "orphanDependents and deletionPropagation cannot be both set"
-        problems.append(invalid("propagationPolicy", policy, why))
+        reason = "orphanDependents and deletionPropagation cannot be both set"
+        problems.append(invalid("propagationPolicy", policy, reason))
     if problems:
         raise ApiError.invalid(_options_kind("DeleteOptions"), "", problems)
     if orphan is not None:
         policy = ORPHAN if orphan in (True, "true", "1") else BACKGROUND
-    conditions = given.get("preconditions") or {}
+    conditions = options.get("preconditions") or {}
     if not isinstance(conditions, dict):
         raise ApiError.bad_request(_mismatch("preconditions", "v1.Preconditions", conditions))
     return DeleteOptions(
@@ -94,7 +94,7 @@ def delete_options(query: Query, body: Unstructured | None) -> DeleteOptions:
 def list_query(query: Query, watch: bool = False) -> ListQuery:
     if not query:
         return ListQuery(watch=watch)
-    made = ListQuery(
+    result = ListQuery(
         label_selector=query.get("labelSelector", ""),
         field_selector=query.get("fieldSelector", ""),
         limit=max(0, int_parameter(query, "limit") or 0),
@@ -108,19 +108,19 @@ def list_query(query: Query, watch: bool = False) -> ListQuery:
         else None,
         timeout=int_parameter(query, "timeoutSeconds"),
     )
-    problems = made.problems()
+    problems = result.problems()
     if problems:
         raise ApiError.invalid(_options_kind("ListOptions"), "", problems)
-    return made
+    return result
 
 
 def field_manager_of(agent: str) -> str:
-    """The name in a user agent: what stands before the first slash."""
+    """The user agent up to its first slash."""
     return agent.partition("/")[0][:MAX_FIELD_MANAGER_LENGTH] or "unknown"
 
 
 def bool_parameter(query: Query, name: str) -> bool:
-    """Whatever is neither missing nor a no is a yes, as in Kubernetes."""
+    """As in Kubernetes, every value but `false` and `0` is true."""
     text = query.get(name)
     return text is not None and text.lower() != "false" and text != "0"
 
@@ -151,13 +151,13 @@ def _text(tree: Unstructured, name: str) -> str:
 
 
 def _mismatch(field: str, wanted: str, value: object = None) -> str:
-    shown = {str: "string", dict: "object", list: "array", bool: "bool"}.get(type(value), "number")
-    return f"json: cannot unmarshal {shown} into Go struct field DeleteOptions.{field} of type {wanted}"
+    json_type = {str: "string", dict: "object", list: "array", bool: "bool"}.get(type(value), "number")
+    return f"json: cannot unmarshal {json_type} into Go struct field DeleteOptions.{field} of type {wanted}"
 
 
 def _dry_run_problems(query: Query) -> list[FieldError]:
     wanted = query.getall("dryRun", None) or ()
-    return [unsupported("dryRun", list(wanted), ("All",))] if any(each != "All" for each in wanted) else []
+    return [unsupported("dryRun", list(wanted), ("All",))] if any(value != "All" for value in wanted) else []
 
 
 def _options_kind(name: str) -> Kind:

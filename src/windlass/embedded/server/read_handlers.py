@@ -1,4 +1,4 @@
-"""GET: one object, a list, or a watch."""
+"""GET: one object, a list, or a watch. `server` routes here."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class ReadHandlers:
             return await respond_with_object(
                 request, self._scale_table(scale) if form.shape == TABLE else scale
             )
-        writing = ObjectEncoder(self._registry, target.kind, form, query.get("includeObject", ""))
-        body = writing.encode_object(self._registry.context.get(target.kind, target.namespace, target.name))
+        encoder = ObjectEncoder(self._registry, target.kind, form, query.get("includeObject", ""))
+        body = encoder.encode_object(self._registry.context.get(target.kind, target.namespace, target.name))
         await self._registry.store.wait_durable()
         return await respond(request, body, form.media_type)
 
@@ -45,16 +45,16 @@ class ReadHandlers:
 
     async def list(self, request: web.BaseRequest, target: Target) -> web.StreamResponse:
         kind, query = target.kind, list_query(request.query, target.watch)
-        if target.name:  # the old path of a watch on one object
+        if target.name:  # the deprecated watch path of one object
             query = query.for_name(target.name)
         form = negotiate_format(request.headers.get("Accept", ""))
         selectable = self._registry.machinery.selectable_fields(kind) if query.field_selector else ()
         selection = Selection.parse(kind, query.label_selector, query.field_selector, selectable)
-        writing = ObjectEncoder(self._registry, kind, form, request.query.get("includeObject", ""))
+        encoder = ObjectEncoder(self._registry, kind, form, request.query.get("includeObject", ""))
         if query.watch:
-            watching = WatchStream(self._registry, target, query, selection, writing)
-            return await watching.serve(request)
+            stream = WatchStream(self._registry, target, query, selection, encoder)
+            return await stream.serve(request)
         page = self._registry.listing.page(kind, target.namespace, query, selection)
-        body = writing.encode_list(page)
+        body = encoder.encode_list(page)
         await self._registry.store.wait_durable()
         return await respond(request, body, form.media_type)

@@ -1,9 +1,7 @@
-"""What a path of the API is about: a kind, a namespace, a name, a subresource.
+"""Parses an API path into kind, namespace, name and subresource, for routing in `server`.
 
-    /api/v1/namespaces/default/pods/p/status
-    /apis/batch/v1/jobs
-
-`server.server` routes by it.
+/api/v1/namespaces/default/pods/p/status
+/apis/batch/v1/jobs
 """
 
 from __future__ import annotations
@@ -20,11 +18,11 @@ class Target(msgspec.Struct, frozen=True):
     name: str = ""
     subresource: str = ""
     watch: bool = False
-    """By the old path, `/api/v1/watch/…`."""
+    """Whether the deprecated path `/api/v1/watch/…` was used."""
 
 
 def parse_target(path: str, kinds: Kinds) -> Target | None:
-    """None where the path is not about objects: the root of a group, or something else altogether."""
+    """None if the path is not about objects."""
     parts = path.split("/")
     if parts[-1] == "":
         parts.pop()

@@ -1,4 +1,6 @@
-"""Answers: bytes with a status code, compressed where a client asks and it is worth it; refusals as Status objects."""
+"""HTTP responses, compressed if the client asks and it is worthwhile; errors as Status objects. Used by all
+handlers.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +21,8 @@ from windlass.embedded.server.negotiation import (
 from windlass.model.unstructured import Unstructured
 
 MIN_GZIP_BYTES = 128 << 10
-"""As the API server has it: below this, compression costs more than it saves."""
-_GZIP = 16 + zlib.MAX_WBITS
+"""As in Kubernetes' API server: below this, compression costs more than it saves."""
+_GZIP_WBITS = 16 + zlib.MAX_WBITS
 
 
 async def respond(
@@ -32,7 +34,7 @@ async def respond(
 ) -> web.Response:
     headers = {"Content-Type": media_type, "Cache-Control": "no-cache, private"}
     if len(body) > MIN_GZIP_BYTES and "gzip" in request.headers.get("Accept-Encoding", ""):
-        body = await asyncio.to_thread(_compressed, body)
+        body = await asyncio.to_thread(_gzip, body)
         headers["Content-Encoding"] = "gzip"
         headers["Vary"] = "Accept-Encoding"
     response = web.Response(body=body, status=status, headers=headers)
@@ -44,22 +46,22 @@ async def respond(
 async def respond_with_object(
     request: web.BaseRequest, tree: Unstructured, status: int = 200, warnings: Sequence[str] = ()
 ) -> web.Response:
-    """A document in the form that the client asks for: JSON, or YAML."""
+    """A document as JSON or YAML, as the client asks."""
     form = negotiate_format(request.headers.get("Accept", ""))
     return await respond(request, encode_document(tree, form), form.media_type, status, warnings)
 
 
 def error_response(request: web.BaseRequest, error: ApiError) -> web.Response:
-    """A Status, in whatever form the client reads; JSON where it reads none of ours."""
+    """A Status in the client's format; JSON if it accepts none of ours."""
     form: ResponseFormat
     try:
         form = negotiate_format(request.headers.get("Accept", ""))
     except ApiError:
         form = DEFAULT_FORMAT
     headers = {"Content-Type": form.media_type, "Cache-Control": "no-cache, private"}
-    retry = (error.details or {}).get("retryAfterSeconds")
-    if retry:
-        headers["Retry-After"] = str(retry)
+    retry_after = (error.details or {}).get("retryAfterSeconds")
+    if retry_after:
+        headers["Retry-After"] = str(retry_after)
     if error.code == 401:
         headers["WWW-Authenticate"] = 'Bearer realm="windlass"'
     response = web.Response(body=encode_document(error.status(), form), status=error.code, headers=headers)
@@ -74,15 +76,15 @@ def method_not_allowed() -> ApiError:
 
 
 def watch_error_event(error: ApiError) -> bytes:
-    """The last line of a watch that can't go on."""
+    """The last line of a watch that can't continue."""
     return b'{"type":"ERROR","object":%b}\n' % msgspec.json.encode(error.status())
 
 
-def _compressed(body: bytes) -> bytes:
-    packer = zlib.compressobj(1, zlib.DEFLATED, _GZIP)
-    return packer.compress(body) + packer.flush()
+def _gzip(body: bytes) -> bytes:
+    compressor = zlib.compressobj(1, zlib.DEFLATED, _GZIP_WBITS)
+    return compressor.compress(body) + compressor.flush()
 
 
 def _quoted(text: str) -> str:
-    plain = "".join(each if each.isprintable() and each.isascii() else " " for each in text)
+    plain = "".join(char if char.isprintable() and char.isascii() else " " for char in text)
     return '"' + plain.replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -1,6 +1,6 @@
-"""Questions about who is asking and what they may do. Whoever has the token may do everything, and is told so.
+"""Access reviews and token requests. There are no authorisation rules: whoever has the token may do everything.
 
-`kubectl auth can-i` and `kubectl auth whoami` ask. There are no authorisation rules in a cluster of one process.
+`subresources` calls it for `kubectl auth can-i`, `kubectl auth whoami` and `kubectl create token`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _EVERY_PATH = [{"verbs": ["*"], "nonResourceURLs": ["*"]}]
 
 
 def requesting_user(request: web.BaseRequest) -> User:
-    """Who asks, or as whom they ask."""
+    """The user of a request, or the impersonated one."""
     name = request.headers.get("Impersonate-User")
     if name:
         return User(name, (*request.headers.getall("Impersonate-Group", ()), "system:authenticated"))
@@ -31,67 +31,66 @@ def requesting_user(request: web.BaseRequest) -> User:
 
 
 def service_account_user(namespace: str, name: str, uid: str) -> User:
-    """A service account, as a user."""
     groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated")
     return User(f"system:serviceaccount:{namespace}:{name}", groups, uid)
 
 
-def token_lifetime(asked: Unstructured) -> int:
-    """How long a token is to be good for; an hour where nobody says."""
-    spec = asked.get("spec")
+def token_lifetime(token_request: Unstructured) -> int:
+    """Seconds until a token expires; an hour by default."""
+    spec = token_request.get("spec")
     wanted = spec.get("expirationSeconds") if isinstance(spec, dict) else None
     if wanted is None:
         return DEFAULT_TOKEN_SECONDS
     if not isinstance(wanted, int) or not MIN_TOKEN_SECONDS <= wanted < 1 << 32:
-        wrong = invalid("spec.expirationSeconds", wanted, "may not specify a duration less than 10 minutes")
-        raise ApiError.invalid(_TOKEN_REQUEST, "", [wrong])
+        error = invalid("spec.expirationSeconds", wanted, "may not specify a duration less than 10 minutes")
+        raise ApiError.invalid(_TOKEN_REQUEST, "", [error])
     return wanted
 
 
-def _access(review: Unstructured, user: User) -> Unstructured:
+def _access_review(review: Unstructured, user: User) -> Unstructured:
     spec = review.get("spec")
-    given = spec if isinstance(spec, dict) else {}
-    if bool(given.get("resourceAttributes")) == bool(given.get("nonResourceAttributes")):
-        why = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
-        wrong = invalid("spec.resourceAttributes", given.get("resourceAttributes"), why)
-        raise ApiError.invalid(_REVIEW, "", [wrong])
+    attributes = spec if isinstance(spec, dict) else {}
+    if bool(attributes.get("resourceAttributes")) == bool(attributes.get("nonResourceAttributes")):
+        reason = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
+        error = invalid("spec.resourceAttributes", attributes.get("resourceAttributes"), reason)
+        raise ApiError.invalid(_REVIEW, "", [error])
     status = {"allowed": True, "reason": "this cluster has no authorisation rules"}
-    return {**_asked(review), "status": status}
+    return {**_reviewed(review), "status": status}
 
 
-def _rules(review: Unstructured, user: User) -> Unstructured:
+def _rules_review(review: Unstructured, user: User) -> Unstructured:
     status = {"resourceRules": _EVERYTHING, "nonResourceRules": _EVERY_PATH, "incomplete": False}
-    return {**_asked(review), "status": status}
+    return {**_reviewed(review), "status": status}
 
 
-def _self(review: Unstructured, user: User) -> Unstructured:
-    return {**_asked(review), "status": {"userInfo": _shown(user)}}
+def _self_review(review: Unstructured, user: User) -> Unstructured:
+    return {**_reviewed(review), "status": {"userInfo": _user_info(user)}}
 
 
-def _token(review: Unstructured, user: User) -> Unstructured:
-    """Tokens of others are not known here, and the one that asks is never given again."""
-    return {**_asked(review), "status": {"authenticated": False, "error": "tokens can't be reviewed here"}}
+def _token_review(review: Unstructured, user: User) -> Unstructured:
+    """Tokens are never confirmed to anyone."""
+    return {**_reviewed(review), "status": {"authenticated": False, "error": "tokens can't be reviewed here"}}
 
 
 REVIEW_HANDLERS: dict[str, Callable[[Unstructured, User], Unstructured]] = {
-    "SelfSubjectAccessReview": _access,
-    "SubjectAccessReview": _access,
-    "LocalSubjectAccessReview": _access,
-    "SelfSubjectRulesReview": _rules,
-    "SelfSubjectReview": _self,
-    "TokenReview": _token,
+    "SelfSubjectAccessReview": _access_review,
+    "SubjectAccessReview": _access_review,
+    "LocalSubjectAccessReview": _access_review,
+    "SelfSubjectRulesReview": _rules_review,
+    "SelfSubjectReview": _self_review,
+    "TokenReview": _token_review,
 }
 
 
-def _asked(review: Unstructured) -> Unstructured:
+def _reviewed(review: Unstructured) -> Unstructured:
     metadata, spec = review.get("metadata"), review.get("spec")
-    shown: Unstructured = {"metadata": metadata if isinstance(metadata, dict) else {}}
-    shown["metadata"].setdefault("creationTimestamp", None)
+    result: Unstructured = {"metadata": metadata if isinstance(metadata, dict) else {}}
+    result["metadata"].setdefault("creationTimestamp", None)
     if isinstance(spec, dict):
-        shown["spec"] = spec
-    return shown
+        result["spec"] = spec
+    return result
 
 
-def _shown(user: User) -> Unstructured:
-    shown: Unstructured = {"username": user.name, "groups": list(user.groups)}
-    return {**shown, "uid": user.uid} if user.uid else shown
+def _user_info(user: User) -> Unstructured:
+    info: Unstructured = {"username": user.name, "groups": list(user.groups)}
+    return {**info, "uid": user.uid} if user.uid else info

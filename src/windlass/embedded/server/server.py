@@ -1,9 +1,9 @@
-"""The API server: HTTPS in, `registry` behind it.
+"""The API server: HTTPS in front of `registry`.
 
-    TLS ─► doors (Host, Origin, token) ─► paths ─► reading | writing | subresources | documents
+    TLS ─► authentication (Host, Origin, token) ─► path ─► read | write | subresources | other documents
 
-Built on aiohttp's low-level server, without an application and its middlewares: a request costs little more than its
-work. `embedded.embedded_cluster` starts one and may mount more under other paths, behind the same door.
+Built on aiohttp's low-level server, without an application and its middlewares, to keep the cost per request low.
+`embedded_cluster` starts one and may mount handlers under other paths, behind the same authentication.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ SHUTDOWN_TIMEOUT_SECONDS = 1.0
 BACKLOG = 1024
 GC_THRESHOLDS = (100_000, 20, 100)
 IDLE_SECONDS = 90.0
-"""How long a connection may say nothing, at its beginning too: whoever has no token can't hold many."""
+"""How long a connection may be idle, also before its first request, so that strangers can't hold many."""
 MAX_LINE_BYTES = 256 << 10
-"""Of a request's head: a command to execute stands in the path, as does a long selector."""
+"""Limit for a line of the request's head; exec commands and long selectors are part of the path."""
 
 
 class ApiServer:
@@ -56,18 +56,18 @@ class ApiServer:
         kubelet_api: KubeletApi | None = None,
         hosts: Collection[str] = (),
     ) -> None:
-        """`hosts`: names and addresses besides loopback's under which clients may call it."""
+        """`hosts`: names and addresses besides loopback under which clients may call it."""
         self.registry, self.identity, self.authenticator = (
             registry,
             identity,
             Authenticator(identity.token, hosts),
         )
-        self._reading, self._writes = ReadHandlers(registry), WriteHandlers(registry)
+        self._reads, self._writes = ReadHandlers(registry), WriteHandlers(registry)
         self._subresources = Subresources(registry, kubelet_api, self.authenticator)
-        self._documents = NonResourceHandler(registry)
+        self._non_resource = NonResourceHandler(registry)
         self._mounts: dict[str, Handler] = {}
         self._server: asyncio.Server | None = None
-        self._web: web.Server | None = None
+        self._web_server: web.Server | None = None
         self.host, self.port = "", 0
 
     @property
@@ -76,41 +76,41 @@ class ApiServer:
         return f"https://{shown}:{self.port}"
 
     def set_kubelet_api(self, kubelet_api: KubeletApi) -> None:
-        """Who answers for logs and commands, where that is known only after the server was made."""
+        """Sets what answers logs and exec, if it is created after the server."""
         self._subresources.kubelet_api = kubelet_api
 
     def mount(self, prefix: str, handler: Handler) -> None:
-        """Serve everything below a prefix by a handler, to whoever has the token."""
+        """Serves everything below a prefix by a handler, for clients with the token."""
         self._mounts[prefix.rstrip("/") + "/"] = handler
 
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> None:
-        # What is stored has no cycles; looking for some among half a million trees takes a third of the time.
+        # Stored objects have no reference cycles; searching half a million of them takes a third of the time.
         gc.set_threshold(*GC_THRESHOLDS)
         loop = asyncio.get_running_loop()
-        self._web = web.Server(
+        self._web_server = web.Server(
             self._handle,
             request_factory=_bounded_request,
-            handler_cancellation=True,  # a watch ends when its client goes, not with the next event
+            handler_cancellation=True,  # a watch ends when its client disconnects, not with the next event
             access_log=None,
             keepalive_timeout=IDLE_SECONDS,
             max_line_size=MAX_LINE_BYTES,
         )
-        logging.getLogger("aiohttp.server").addFilter(_is_ours)
+        logging.getLogger("aiohttp.server").addFilter(_is_server_error)
         self._server = await loop.create_server(
-            self._web, host, port, ssl=self.identity.ssl_context(), backlog=BACKLOG, reuse_address=True
+            self._web_server, host, port, ssl=self.identity.ssl_context(), backlog=BACKLOG, reuse_address=True
         )
         bound = self._server.sockets[0].getsockname()
-        self.host, self.port = _shown(str(bound[0]), self._server.sockets[0]), int(bound[1])
+        self.host, self.port = _client_address(str(bound[0]), self._server.sockets[0]), int(bound[1])
 
     async def stop(self) -> None:
-        if self._server is not None and self._web is not None:
+        if self._server is not None and self._web_server is not None:
             self._server.close()
-            self._web.pre_shutdown()
-            await self._web.shutdown(SHUTDOWN_TIMEOUT_SECONDS)
-            self._server = self._web = None
+            self._web_server.pre_shutdown()
+            await self._web_server.shutdown(SHUTDOWN_TIMEOUT_SECONDS)
+            self._server = self._web_server = None
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Every request comes through here, and every refusal goes out here."""
+        """Every request comes through here, and every error is turned into a response here."""
         try:
             request[USER_KEY] = self.authenticator.authenticate(request)
             return await self._route(request)
@@ -120,7 +120,7 @@ class ApiServer:
             if isinstance(error, ConnectionError):
                 raise
             return error_response(request, ApiError.internal(str(error)))
-        except Exception as error:  # the boundary: nobody's request may end the process or leak a traceback
+        except Exception as error:  # boundary: no request may end the process or show a traceback
             log.exception("%s %s", request.method, request.path)
             return error_response(request, ApiError.internal(f"{type(error).__name__}: {error}"))
 
@@ -128,21 +128,21 @@ class ApiServer:
         path = request.path
         target = parse_target(path, self.registry.kinds)
         if target is not None:
-            return await self._on_objects(request, target)
+            return await self._handle_resource(request, target)
         for prefix, handler in self._mounts.items():
             if path.startswith(prefix) or path + "/" == prefix:
                 return await handler(request)
-        return await self._documents.serve(request)
+        return await self._non_resource.serve(request)
 
-    async def _on_objects(self, request: web.BaseRequest, target: Target) -> web.StreamResponse:
+    async def _handle_resource(self, request: web.BaseRequest, target: Target) -> web.StreamResponse:
         method = request.method
         if target.subresource or "list" not in target.kind.verbs:
-            own = self._subresources.handler(target, method)
-            if own is not None:
-                return await own(request, target)
+            subresource_handler = self._subresources.handler(target, method)
+            if subresource_handler is not None:
+                return await subresource_handler(request, target)
         if method == "GET":
-            many = not target.name or target.watch
-            return await (self._reading.list if many else self._reading.get)(request, target)
+            is_list = not target.name or target.watch
+            return await (self._reads.list if is_list else self._reads.get)(request, target)
         handler = self._write_handler(method, target)
         if handler is None:
             raise method_not_allowed()
@@ -153,10 +153,10 @@ class ApiServer:
     ) -> Callable[[web.BaseRequest, Target], Awaitable[web.StreamResponse]] | None:
         writes = self._writes
         if not target.name:
-            somewhere = bool(target.namespace) == target.kind.namespaced
-            if method == "POST" and somewhere:
+            has_right_scope = bool(target.namespace) == target.kind.namespaced
+            if method == "POST" and has_right_scope:
                 return writes.create
-            allowed = "deletecollection" in target.kind.verbs and somewhere
+            allowed = "deletecollection" in target.kind.verbs and has_right_scope
             return writes.delete_collection if method == "DELETE" and allowed else None
         if method == "PUT":
             return writes.update
@@ -176,14 +176,14 @@ def _bounded_request(
     return web.BaseRequest(message, payload, protocol, writer, task, loop, client_max_size=MAX_BODY_BYTES)
 
 
-def _is_ours(record: logging.LogRecord) -> bool:
-    """Whether a failure is the server's own; who sends no HTTP is answered, and fills no log with tracebacks."""
+def _is_server_error(record: logging.LogRecord) -> bool:
+    """Whether a failure is the server's own; invalid HTTP from clients is not logged."""
     error = record.exc_info[1] if record.exc_info else None
     return not isinstance(error, HttpProcessingError)
 
 
-def _shown(address: str, listener: socket.socket) -> str:
-    """An address that a client on this machine can use: a wildcard is none."""
+def _client_address(address: str, listener: socket.socket) -> str:
+    """An address that a client on this machine can use instead of a wildcard."""
     if address in ("0.0.0.0", "::"):  # compared, not bound
         return "127.0.0.1" if listener.family == socket.AF_INET else "::1"
     return address

@@ -1,6 +1,7 @@
-"""Logs as text, and exec and attach over WebSocket: bytes between a client and the runtime that runs the pod.
+"""Logs as text, exec and attach over WebSocket: copies bytes between a client and the kubelet API.
 
-The first byte of a WebSocket message says which stream it is of (Kubernetes' `v4` and `v5.channel.k8s.io`).
+Called by `subresources`. The first byte of a WebSocket message is the stream's number (Kubernetes' `v4` and
+`v5.channel.k8s.io`).
 """
 
 from __future__ import annotations
@@ -20,96 +21,95 @@ from windlass.model.unstructured import Unstructured
 STDIN, ERROR, RESIZE, CLOSE = 0, 3, 4, 255
 PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
 FIRST_OUTPUT_TIMEOUT_SECONDS = 0.5
-"""How long a log may take to say that it can't be had, before the answer begins."""
+"""How long an error may take to arrive before the response starts."""
 
 
-_NO_SOCKET = "Upgrade request required: exec and attach are served over WebSocket only"
+_WEBSOCKET_REQUIRED = "Upgrade request required: exec and attach are served over WebSocket only"
 
 
 async def serve_logs(
     request: web.BaseRequest, pod: Unstructured, kubelet_api: KubeletApi
 ) -> web.StreamResponse:
     query = request.query
-    asked = LogRequest(
+    log_request = LogRequest(
         container=container_of(pod, query.get("container", "")),
         follow=bool_parameter(query, "follow"),
         previous=bool_parameter(query, "previous"),
-        tail_lines=_natural(request, "tailLines"),
-        limit_bytes=_natural(request, "limitBytes"),
-        since_seconds=_natural(request, "sinceSeconds"),
+        tail_lines=_non_negative(request, "tailLines"),
+        limit_bytes=_non_negative(request, "limitBytes"),
+        since_seconds=_non_negative(request, "sinceSeconds"),
         since_time=query.get("sinceTime", ""),
         timestamps=bool_parameter(query, "timestamps"),
     )
     if not is_scheduled(pod):
         return web.Response(text="", content_type="text/plain")
-    pieces = aiter(kubelet_api.logs(pod, asked))
-    first = asyncio.ensure_future(_next(pieces))
+    chunks = aiter(kubelet_api.logs(pod, log_request))
+    first = asyncio.ensure_future(_next(chunks))
     await asyncio.wait([first], timeout=FIRST_OUTPUT_TIMEOUT_SECONDS)
     if first.done():
-        first.result()  # a refusal is raised here, while it can still be the answer
+        first.result()  # raises an error while it can still be the response
     response = web.StreamResponse(headers={"Content-Type": "text/plain"})
     response.enable_chunked_encoding()
     try:
         await response.prepare(request)
-        piece = await first
-        while piece is not None:
-            await response.write(piece)
-            piece = await _next(pieces)
+        chunk = await first
+        while chunk is not None:
+            await response.write(chunk)
+            chunk = await _next(chunks)
         await response.write_eof()
     finally:
         first.cancel()
-        close = getattr(pieces, "aclose", None)
+        close = getattr(chunks, "aclose", None)
         if close is not None:
-            with contextlib.suppress(Exception):  # the stream is over; how its source ends is its own affair
+            with contextlib.suppress(Exception):  # the stream is over
                 await close()
     return response
 
 
-async def _next(pieces: AsyncIterator[bytes]) -> bytes | None:
-    return await anext(pieces, None)
+async def _next(chunks: AsyncIterator[bytes]) -> bytes | None:
+    return await anext(chunks, None)
 
 
 async def serve_exec_or_attach(
     request: web.BaseRequest, pod: Unstructured, kubelet_api: KubeletApi, subresource: str
 ) -> web.StreamResponse:
-    """A command in a container, or the container's own streams."""
     query = request.query
     container = container_of(pod, query.get("container", ""))
     if not is_scheduled(pod):
         raise ApiError.bad_request(f"pod {pod['metadata']['name']} does not have a host assigned")
     tty = bool_parameter(query, "tty")
-    wanted = {stream for stream, name in ((1, "stdout"), (2, "stderr")) if bool_parameter(query, name)}
-    asked = ExecRequest(
+    streams = {stream for stream, name in ((1, "stdout"), (2, "stderr")) if bool_parameter(query, name)}
+    exec_request = ExecRequest(
         container=container,
         command=tuple(query.getall("command", ())),
         tty=tty,
         stdin=bool_parameter(query, "stdin"),
     )
-    if subresource == "exec" and not asked.command:
+    if subresource == "exec" and not exec_request.command:
         raise ApiError.bad_request("you must specify at least one command for the container")
     is_socket = request.headers.get("Upgrade", "").lower() == "websocket"
     if subresource == "exec" and not is_socket:
-        raise ApiError.bad_request(_NO_SOCKET)
-    session = await (kubelet_api.exec if subresource == "exec" else kubelet_api.attach)(pod, asked)
-    if not is_socket:  # clients that were refused ask again in the old way: then the reason still stands
+        raise ApiError.bad_request(_WEBSOCKET_REQUIRED)
+    session = await (kubelet_api.exec if subresource == "exec" else kubelet_api.attach)(pod, exec_request)
+    if not is_socket:  # a client whose WebSocket failed retries with SPDY
         await session.close()
-        raise ApiError.bad_request(_NO_SOCKET)
+        raise ApiError.bad_request(_WEBSOCKET_REQUIRED)
     socket = web.WebSocketResponse(protocols=PROTOCOLS, max_msg_size=0, heartbeat=30.0)
     try:
         await socket.prepare(request)
-        await _converse(socket, session, wanted or {1, 2})
+        await _copy_streams(socket, session, streams or {1, 2})
     finally:
         await session.close()
     return socket
 
 
-async def _converse(socket: web.WebSocketResponse, session: ExecSession, wanted: set[int]) -> None:
-    reader = asyncio.create_task(_take_input(socket, session))
-    writer = asyncio.create_task(_give_output(socket, session, wanted))
+async def _copy_streams(socket: web.WebSocketResponse, session: ExecSession, streams: set[int]) -> None:
+    reader = asyncio.create_task(_receive_input(socket, session))
+    writer = asyncio.create_task(_send_output(socket, session, streams))
     try:
         done, _ = await asyncio.wait((reader, writer), return_when=asyncio.FIRST_COMPLETED)
         if writer not in done:
-            return  # the client has gone
+            return  # the client has disconnected
         code = writer.result()
         with contextlib.suppress(ConnectionError):
             await socket.send_bytes(bytes([ERROR]) + msgspec.json.encode(exit_status(code)))
@@ -120,14 +120,14 @@ async def _converse(socket: web.WebSocketResponse, session: ExecSession, wanted:
         await socket.close()
 
 
-async def _give_output(socket: web.WebSocketResponse, session: ExecSession, wanted: set[int]) -> int:
-    async for stream, piece in session.output():
-        if stream in wanted and piece:
-            await socket.send_bytes(bytes([stream]) + piece)
+async def _send_output(socket: web.WebSocketResponse, session: ExecSession, streams: set[int]) -> int:
+    async for stream, chunk in session.output():
+        if stream in streams and chunk:
+            await socket.send_bytes(bytes([stream]) + chunk)
     return await session.exit_code()
 
 
-async def _take_input(socket: web.WebSocketResponse, session: ExecSession) -> None:
+async def _receive_input(socket: web.WebSocketResponse, session: ExecSession) -> None:
     async for message in socket:
         if message.type is WSMsgType.TEXT:
             data = str(message.data).encode()
@@ -152,13 +152,13 @@ class _Size(msgspec.Struct):
 
 
 def _resize(session: ExecSession, data: bytes) -> None:
-    with contextlib.suppress(msgspec.MsgspecError):  # a size that can't be read changes nothing
+    with contextlib.suppress(msgspec.MsgspecError):  # ignore a malformed size
         size = msgspec.json.decode(data, type=_Size)
         session.resize(size.Width, size.Height)
 
 
 def exit_status(code: int) -> Unstructured:
-    """What the client learns of the command's end."""
+    """The Status that tells the client how the command ended."""
     if code == 0:
         return {"metadata": {}, "status": "Success"}
     return {
@@ -174,16 +174,16 @@ def is_scheduled(pod: Unstructured) -> bool:
     return bool((pod.get("spec") or {}).get("nodeName"))
 
 
-def container_of(pod: Unstructured, asked: str) -> str:
-    """The container that is meant; a 400 with Kubernetes' words where that can't be told."""
+def container_of(pod: Unstructured, requested: str) -> str:
+    """The requested container, the only one, or the default one; else a 400 with Kubernetes' message."""
     spec, name = pod.get("spec") or {}, pod["metadata"]["name"]
-    mains = [each["name"] for each in spec.get("containers") or []]
-    inits = [each["name"] for each in spec.get("initContainers") or []]
-    others = [each["name"] for each in spec.get("ephemeralContainers") or []]
-    if asked:
-        if asked not in (*mains, *inits, *others):
-            raise ApiError.bad_request(f"container {asked} is not valid for pod {name}")
-        return asked
+    mains = [container["name"] for container in spec.get("containers") or []]
+    inits = [container["name"] for container in spec.get("initContainers") or []]
+    ephemerals = [container["name"] for container in spec.get("ephemeralContainers") or []]
+    if requested:
+        if requested not in (*mains, *inits, *ephemerals):
+            raise ApiError.bad_request(f"container {requested} is not valid for pod {name}")
+        return requested
     if len(mains) == 1:
         return str(mains[0])
     default = (pod["metadata"].get("annotations") or {}).get("kubectl.kubernetes.io/default-container")
@@ -195,7 +195,7 @@ def container_of(pod: Unstructured, asked: str) -> str:
     raise ApiError.bad_request(message)
 
 
-def _natural(request: web.BaseRequest, name: str) -> int | None:
+def _non_negative(request: web.BaseRequest, name: str) -> int | None:
     value = int_parameter(request.query, name)
     if value is not None and value < 0:
         problem = (

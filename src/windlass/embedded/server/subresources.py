@@ -1,4 +1,6 @@
-"""What is created but not stored, and what is streamed: bindings, evictions, tokens, reviews, logs, exec, attach."""
+"""Subresources that are not stored objects: bindings, evictions, tokens, reviews, logs, exec, attach. `server`
+routes here.
+"""
 
 from __future__ import annotations
 
@@ -20,26 +22,26 @@ from windlass.model.unstructured import Unstructured
 
 Handler = Callable[[web.BaseRequest, Target], Awaitable[web.StreamResponse]]
 
-_NO_PORTS = (
+_NO_PORT_FORWARD = (
     "pods of this cluster have no network of their own: nothing listens on a simulated pod, and a pod that is a local "
     "process (--gpus real) is reached on this machine's own ports"
 )
-_DONE = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
+_SUCCESS = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
 
 
 class Subresources:
     def __init__(
         self, registry: Registry, kubelet_api: KubeletApi | None, authenticator: Authenticator
     ) -> None:
-        self._registry, self.kubelet_api, self._doors = registry, kubelet_api, authenticator
+        self._registry, self.kubelet_api, self._authenticator = registry, kubelet_api, authenticator
 
     def handler(self, target: Target, method: str) -> Handler | None:
-        """None where the subresource is read and written like the object itself."""
+        """None if the subresource is read and written like the object itself."""
         name = target.subresource
         if name in ("exec", "attach"):
-            return self._session if method in ("GET", "POST") else _not_allowed
+            return self._exec_or_attach if method in ("GET", "POST") else _not_allowed
         if name == "portforward":
-            return self._ports if method in ("GET", "POST") else _not_allowed
+            return self._port_forward if method in ("GET", "POST") else _not_allowed
         if name == "log":
             return self._logs if method == "GET" else _not_allowed
         if name == "binding" or target.kind.resource == "bindings":
@@ -56,73 +58,76 @@ class Subresources:
         binding = await _body(request, "Binding")
         options = write_options(request.query, "", "", "CreateOptions", [])
         metadata = binding.get("metadata")
-        given = metadata.get("name") if isinstance(metadata, dict) else None
-        name = target.name or given
-        if not isinstance(name, str) or (given and given != name):
+        name_in_body = metadata.get("name") if isinstance(metadata, dict) else None
+        name = target.name or name_in_body
+        if not isinstance(name, str) or (name_in_body and name_in_body != name):
             raise ApiError.bad_request("name in URL does not match name in Binding object")
         self._registry.pod_subresources.bind(target.namespace, name, binding, options.dry_run)
-        return await self._done(request)
+        return await self._respond_success(request)
 
     async def _evict(self, request: web.BaseRequest, target: Target) -> web.StreamResponse:
         eviction = await _body(request, "Eviction")
         metadata, body = eviction.get("metadata"), eviction.get("deleteOptions")
-        given = metadata.get("name") if isinstance(metadata, dict) else None
-        if given and given != target.name:
+        name_in_body = metadata.get("name") if isinstance(metadata, dict) else None
+        if name_in_body and name_in_body != target.name:
             raise ApiError.bad_request("name in URL does not match name in Eviction object")
         if body is not None and not isinstance(body, dict):
             raise ApiError.bad_request("deleteOptions is not an object")
         options = delete_options(request.query, body)
         self._registry.pod_subresources.evict(target.namespace, target.name, options)
-        return await self._done(request)
+        return await self._respond_success(request)
 
-    async def _done(self, request: web.BaseRequest) -> web.StreamResponse:
+    async def _respond_success(self, request: web.BaseRequest) -> web.StreamResponse:
         await self._registry.store.wait_durable()
-        return await respond_with_object(request, _DONE, 201)
+        return await respond_with_object(request, _SUCCESS, 201)
 
     async def _review(self, request: web.BaseRequest, target: Target) -> web.StreamResponse:
         review = await _body(request, target.kind.kind)
-        made = reviews.REVIEW_HANDLERS[target.kind.kind](review, reviews.requesting_user(request))
-        made = {"kind": target.kind.kind, "apiVersion": target.kind.api_version, **made}
-        return await respond_with_object(request, made, 201)
+        result = reviews.REVIEW_HANDLERS[target.kind.kind](review, reviews.requesting_user(request))
+        result = {"kind": target.kind.kind, "apiVersion": target.kind.api_version, **result}
+        return await respond_with_object(request, result, 201)
 
     async def _token(self, request: web.BaseRequest, target: Target) -> web.StreamResponse:
-        """A token of a service account. It opens the same door as any: there are no authorisation rules here."""
-        asked = await _body(request, "TokenRequest")
+        """A token of a service account. It gives full access: there are no authorisation rules."""
+        token_request = await _body(request, "TokenRequest")
         account = self._registry.context.get(target.kind, target.namespace, target.name).tree
         user = reviews.service_account_user(target.namespace, target.name, account["metadata"].get("uid", ""))
-        until = self._registry.context.clock() + reviews.token_lifetime(asked)
-        status = {"token": self._doors.issue_token(user, until), "expirationTimestamp": format_time(until)}
-        spec = asked.get("spec")
-        made = {
+        end = self._registry.context.clock() + reviews.token_lifetime(token_request)
+        status = {
+            "token": self._authenticator.issue_token(user, end),
+            "expirationTimestamp": format_time(end),
+        }
+        spec = token_request.get("spec")
+        result = {
             "kind": "TokenRequest",
             "apiVersion": "authentication.k8s.io/v1",
             "metadata": {"name": target.name},
         }
-        made |= {"spec": spec if isinstance(spec, dict) else {}, "status": status}
-        return await respond_with_object(request, made, 201)
+        result |= {"spec": spec if isinstance(spec, dict) else {}, "status": status}
+        return await respond_with_object(request, result, 201)
 
     async def _logs(self, request: web.BaseRequest, target: Target) -> web.StreamResponse:
         pod, runtime = self._pod(target)
         try:
             return await serve_logs(request, pod, runtime)
-        except KubeletApiError as refused:
-            raise ApiError(refused.code, refused.reason, refused.message) from None
+        except KubeletApiError as error:
+            raise ApiError(error.code, error.reason, error.message) from None
 
-    async def _ports(self, request: web.BaseRequest, target: Target) -> web.StreamResponse:
+    async def _port_forward(self, request: web.BaseRequest, target: Target) -> web.StreamResponse:
         self._registry.context.get(target.kind, target.namespace, target.name)
-        raise ApiError.bad_request(_NO_PORTS)
+        raise ApiError.bad_request(_NO_PORT_FORWARD)
 
-    async def _session(self, request: web.BaseRequest, target: Target) -> web.StreamResponse:
+    async def _exec_or_attach(self, request: web.BaseRequest, target: Target) -> web.StreamResponse:
         pod, runtime = self._pod(target)
         try:
             return await serve_exec_or_attach(request, pod, runtime, target.subresource)
-        except KubeletApiError as refused:
-            raise ApiError(refused.code, refused.reason, refused.message) from None
+        except KubeletApiError as error:
+            raise ApiError(error.code, error.reason, error.message) from None
 
     def _pod(self, target: Target) -> tuple[Unstructured, KubeletApi]:
         pod = self._registry.context.get(target.kind, target.namespace, target.name).tree
         if self.kubelet_api is None:
-            raise ApiError(503, "ServiceUnavailable", "there is no runtime that runs pods here")
+            raise ApiError(503, "ServiceUnavailable", "this server has no nodes that run pods")
         return pod, self.kubelet_api
 
 

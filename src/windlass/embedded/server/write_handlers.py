@@ -1,12 +1,15 @@
-"""POST, PUT, PATCH and DELETE: body and options are read, `registry` does it, and the answer waits for the disk."""
+"""POST, PUT, PATCH and DELETE: decodes body and options, calls `registry`, and responds once the change is durable.
+
+`server` routes here.
+"""
 
 from __future__ import annotations
 
 from aiohttp import web
 
+from windlass.embedded.api import strategy
 from windlass.embedded.api.errors import ApiError, required
 from windlass.embedded.api.kinds import Kind
-from windlass.embedded.registry import strategy
 from windlass.embedded.registry.options import STRICT, WriteOptions
 from windlass.embedded.registry.registry import Registry
 from windlass.embedded.registry.selection import Selection
@@ -18,12 +21,12 @@ from windlass.embedded.server.responses import respond, respond_with_object
 from windlass.embedded.store.stored_object import StoredObject
 from windlass.model.unstructured import Unstructured
 
-_ORPHANED = (
+_ORPHAN_WARNING = (
     "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them "
     "or set propagationPolicy=Orphan to suppress this warning"
 )
 _PATCH_OPTIONS = Kind("PatchOptions", "", "meta.k8s.io", "v1")
-_MANAGER_NEEDED = required("fieldManager", "is required for apply patch")
+_MANAGER_REQUIRED = required("fieldManager", "is required for apply patch")
 
 
 class WriteHandlers:
@@ -31,57 +34,59 @@ class WriteHandlers:
         self._registry = registry
 
     async def create(self, request: web.BaseRequest, target: Target) -> web.StreamResponse:
-        tree = await self._tree(request, target)
+        tree = await self._decode_object(request, target)
         options, warnings = self._options(request, target, "CreateOptions")
         stored = self._registry.writer.create(target.kind, target.namespace, tree, options)
-        return await self._answer(request, target, stored, 201, warnings)
+        return await self._respond(request, target, stored, 201, warnings)
 
     async def update(self, request: web.BaseRequest, target: Target) -> web.StreamResponse:
-        tree = await self._tree(request, target)
+        tree = await self._decode_object(request, target)
         options, warnings = self._options(request, target, "UpdateOptions")
         registry, kind = self._registry, target.kind
         if target.subresource == "scale":
             scale = registry.scale_subresource.update(kind, target.namespace, target.name, tree, options)
-            return await self._document(request, scale)
+            return await self._respond_status(request, scale)
         before = registry.context.find(kind, target.namespace, target.name)
         stored = registry.writer.update(kind, target.namespace, target.name, tree, options)
-        return await self._answer(request, target, stored, 201 if before is None else 200, warnings)
+        return await self._respond(request, target, stored, 201 if before is None else 200, warnings)
 
     async def patch(self, request: web.BaseRequest, target: Target) -> web.StreamResponse:
         body, media = await request_body.read_body(request), request_body.content_type(request)
         kind, registry = target.kind, self._registry
         accepted: tuple[str, ...] = request_body.PATCH_MEDIA_TYPES
         if kind.custom and target.subresource != "scale":
-            accepted = tuple(each for each in accepted if each != request_body.STRATEGIC_PATCH)
+            accepted = tuple(
+                media_type for media_type in accepted if media_type != request_body.STRATEGIC_PATCH
+            )
         if media not in accepted:
             raise ApiError.unsupported_media_type(accepted)
         patch = request_body.decode_patch(body, media)
         options, warnings = self._options(request, target, "PatchOptions")
-        where = kind, target.namespace, target.name
+        key = kind, target.namespace, target.name
         if media == request_body.APPLY_PATCH:
             if not request.query.get("fieldManager"):
-                raise ApiError.invalid(_PATCH_OPTIONS, "", [_MANAGER_NEEDED])
-            before = registry.context.find(*where)
-            stored = registry.writer.apply(*where, patch, options)
-            return await self._answer(request, target, stored, 201 if before is None else 200, warnings)
+                raise ApiError.invalid(_PATCH_OPTIONS, "", [_MANAGER_REQUIRED])
+            before = registry.context.find(*key)
+            stored = registry.writer.apply(*key, patch, options)
+            return await self._respond(request, target, stored, 201 if before is None else 200, warnings)
         if target.subresource == "scale":
-            scale = registry.scale_subresource.patch(*where, patch, media, options)
-            return await self._document(request, scale)
-        stored = registry.writer.patch(*where, patch, media, options)
-        return await self._answer(request, target, stored, 200, warnings)
+            scale = registry.scale_subresource.patch(*key, patch, media, options)
+            return await self._respond_status(request, scale)
+        stored = registry.writer.patch(*key, patch, media, options)
+        return await self._respond(request, target, stored, 200, warnings)
 
     async def delete(self, request: web.BaseRequest, target: Target) -> web.StreamResponse:
         options = delete_options(request.query, await self._delete_body(request))
         kind, registry = target.kind, self._registry
-        stored, gone = registry.deleter.delete(kind, target.namespace, target.name, options)
-        warnings = [_ORPHANED] if kind.resource == "jobs.batch" and not options.propagation else []
-        if not gone or kind.storage_resource in strategy.RETURN_DELETED_OBJECT:
-            return await self._answer(request, target, stored, 200, warnings)
+        stored, is_removed = registry.deleter.delete(kind, target.namespace, target.name, options)
+        warnings = [_ORPHAN_WARNING] if kind.resource == "jobs.batch" and not options.propagation else []
+        if not is_removed or kind.storage_resource in strategy.RETURN_DELETED_OBJECT:
+            return await self._respond(request, target, stored, 200, warnings)
         details = {"name": target.name, "group": kind.group, "kind": kind.plural}
         details["uid"] = stored.tree["metadata"].get("uid", "")
         status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
-        shown = {key: value for key, value in details.items() if value}
-        return await self._document(request, {**status, "details": shown}, warnings)
+        nonempty_details = {key: value for key, value in details.items() if value}
+        return await self._respond_status(request, {**status, "details": nonempty_details}, warnings)
 
     async def delete_collection(self, request: web.BaseRequest, target: Target) -> web.StreamResponse:
         options = delete_options(request.query, await self._delete_body(request))
@@ -91,15 +96,15 @@ class WriteHandlers:
             kind, query.label_selector, query.field_selector, registry.machinery.selectable_fields(kind)
         )
         page = registry.listing.page(kind, target.namespace, query, selection)
-        for each in page.items:
-            if registry.context.find(kind, *each.key) is not None:
-                registry.deleter.delete(kind, *each.key, options)
+        for stored in page.items:
+            if registry.context.find(kind, *stored.key) is not None:
+                registry.deleter.delete(kind, *stored.key, options)
         form = negotiate_format(request.headers.get("Accept", ""))
         body = ObjectEncoder(registry, kind, form, request.query.get("includeObject", "")).encode_list(page)
         await registry.store.wait_durable()
         return await respond(request, body, form.media_type)
 
-    async def _tree(self, request: web.BaseRequest, target: Target) -> Unstructured:
+    async def _decode_object(self, request: web.BaseRequest, target: Target) -> Unstructured:
         media, body, kind = (
             request_body.content_type(request),
             await request_body.read_body(request),
@@ -109,30 +114,30 @@ class WriteHandlers:
         if request.query.get("fieldValidation") == STRICT and media == request_body.JSON:
             twice = ", ".join(f'duplicate field "{path}"' for path in request_body.duplicate_fields(body))
             if twice:
-                head = f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}'
-                raise ApiError.bad_request(f"{head}: strict decoding error: {twice}")
+                message = f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}'
+                raise ApiError.bad_request(f"{message}: strict decoding error: {twice}")
         return tree
 
     async def _delete_body(self, request: web.BaseRequest) -> Unstructured | None:
-        """DeleteOptions; most clients send them, none has to."""
+        """The DeleteOptions, if the client sent any."""
         body = await request_body.read_body(request)
         if not body:
             return None
         tree = request_body.decode_object(body, request_body.content_type(request))
-        named = tree.get("kind")
-        if named not in (None, "", "DeleteOptions"):
+        kind_name = tree.get("kind")
+        if kind_name not in (None, "", "DeleteOptions"):
             version = tree.get("apiVersion") or "meta.k8s.io/v1"
             raise ApiError.bad_request(
-                f'no kind "{named}" is registered for version "{version}" in scheme "pkg/runtime/scheme.go:111"'
+                f'no kind "{kind_name}" is registered for version "{version}" in scheme "pkg/runtime/scheme.go:111"'
             )
         return tree
 
-    def _options(self, request: web.BaseRequest, target: Target, what: str) -> tuple[WriteOptions, list[str]]:
+    def _options(self, request: web.BaseRequest, target: Target, name: str) -> tuple[WriteOptions, list[str]]:
         warnings: list[str] = []
         agent = request.headers.get("User-Agent", "")
-        return write_options(request.query, agent, target.subresource, what, warnings), warnings
+        return write_options(request.query, agent, target.subresource, name, warnings), warnings
 
-    async def _answer(
+    async def _respond(
         self, request: web.BaseRequest, target: Target, stored: StoredObject, status: int, warnings: list[str]
     ) -> web.StreamResponse:
         form = negotiate_format(request.headers.get("Accept", ""))
@@ -142,7 +147,7 @@ class WriteHandlers:
             await self._registry.store.wait_durable()
         return await respond(request, body, form.media_type, status, warnings)
 
-    async def _document(
+    async def _respond_status(
         self, request: web.BaseRequest, tree: Unstructured, warnings: list[str] | None = None
     ) -> web.StreamResponse:
         await self._registry.store.wait_durable()

@@ -1,1 +1,1 @@
-"""Objects and their history: in memory, and behind `--state` in an SQLite file."""
+"""Objects and their history: in memory, and with `--state` in an SQLite file."""

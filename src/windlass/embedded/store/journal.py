@@ -1,10 +1,10 @@
-"""The store on disk: an SQLite file that a write reaches before anybody is told of it.
+"""The store on disk: an SQLite file that a write reaches before it is acknowledged.
 
-    loop's thread   append(change) ─► queue
-    own thread      takes all that is queued ─► one transaction, one sync to disk ─► tells the store, on the loop
+    loop's thread     append(change) ─► queue
+    journal's thread  takes all queued changes ─► one transaction, one sync to disk ─► notifies the store, on the loop
 
-Many writes share one sync, so that durable writes cost little more than the disk's own time. Killed at any moment, the
-file holds whole transactions only: every write that was acknowledged, and perhaps some that were about to be.
+Many writes share one sync, so durable writes cost little more than the disk's own time. After a kill at any moment
+the file has whole transactions only: every acknowledged write, and perhaps some that were about to be acknowledged.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ _ROW, _KEY = "(?, ?, ?, ?, ?)", "(?, ?, ?)"
 _PUT = "insert or replace into objects values "
 _REMOVE = "delete from objects where (resource, namespace, name) in (values "
 ROWS_PER_STATEMENT = 100
-"""Rows in one statement. Between statements the loop's thread has to let this one in, which takes it a moment."""
+"""Rows per statement. Between statements this thread has to wait for the GIL."""
 SWITCH_SECONDS = 0.001
 CHECKPOINT_PAGES = 8000
-"""Of the log, 32 MiB, before they are carried over into the file; that holds up the writes that come then."""
+"""Size of the write-ahead log (32 MiB) that triggers a checkpoint, which delays concurrent writes."""
 _META = "insert or replace into meta values (?, ?)"
 
 
 class Journal:
-    """Writes changes in the background. One for a store, on the loop that runs when it is started."""
+    """Writes changes in the background. One per store, on the loop that runs when it is started."""
 
     def __init__(self, connection: sqlite3.Connection, store: Store) -> None:
         self._connection, self._store = connection, store
@@ -57,7 +57,7 @@ class Journal:
         self._thread = threading.Thread(target=self._run, name="windlass-journal", daemon=True)
 
     def start(self) -> None:
-        """Begin to write, and tell the store on the running loop."""
+        """Starts writing; the store is notified on the running loop."""
         self._loop = asyncio.get_running_loop()
         sys.setswitchinterval(SWITCH_SECONDS)
         self._thread.start()
@@ -67,7 +67,7 @@ class Journal:
         self._wake.set()
 
     async def close(self) -> None:
-        """Write what is queued, and let go of the file."""
+        """Writes what is queued, and closes the file."""
         self._closing = True
         self._wake.set()
         if self._loop is not None:
@@ -78,21 +78,23 @@ class Journal:
         while True:
             self._wake.wait()
             self._wake.clear()
-            batch = self._taken()
+            batch = self._drain_queue()
             if batch:
                 try:
                     self._commit(batch)
                 except sqlite3.Error as error:
-                    log.error("the state can't be written: %s", error)
-                    self._tell(self._store.on_journal_failed, f"the state can't be written: {error}")
+                    log.error("the cluster's state can't be written: %s", error)
+                    self._call(
+                        self._store.on_journal_failed, f"the cluster's state can't be written: {error}"
+                    )
                     return
-                self._tell(self._store.on_committed, batch[-1].version)
+                self._call(self._store.on_committed, batch[-1].version)
             elif self._closing:
                 return
             if self._closing or self._queue:
                 self._wake.set()
 
-    def _taken(self) -> list[Change]:
+    def _drain_queue(self) -> list[Change]:
         batch = []
         while self._queue:
             batch.append(self._queue.popleft())
@@ -114,24 +116,24 @@ class Journal:
             self._execute(_PUT, _ROW, "", puts)
             self._connection.execute(_META, ("version", batch[-1].version))
 
-    def _execute(self, head: str, row: str, tail: str, rows: list[tuple[object, ...]]) -> None:
-        for at in range(0, len(rows), ROWS_PER_STATEMENT):
-            part = rows[at : at + ROWS_PER_STATEMENT]
-            statement = head + ", ".join([row] * len(part)) + tail
-            self._connection.execute(statement, [value for one in part for value in one])
+    def _execute(self, prefix: str, row: str, suffix: str, rows: list[tuple[object, ...]]) -> None:
+        for start in range(0, len(rows), ROWS_PER_STATEMENT):
+            chunk = rows[start : start + ROWS_PER_STATEMENT]
+            statement = prefix + ", ".join([row] * len(chunk)) + suffix
+            self._connection.execute(statement, [value for values in chunk for value in values])
 
-    def _tell(self, what: object, *arguments: object) -> None:
+    def _call(self, callback: object, *arguments: object) -> None:
         assert self._loop is not None  # the thread was started by `start`
         try:
-            self._loop.call_soon_threadsafe(what, *arguments)  # type: ignore[arg-type]
-        except RuntimeError:  # the loop has ended; nobody waits any more
+            self._loop.call_soon_threadsafe(callback, *arguments)  # type: ignore[arg-type]
+        except RuntimeError:  # the loop has ended; nothing waits any more
             return
 
 
 def open_state(folder: Path, max_changes: int = MAX_CHANGES) -> tuple[Store, Journal]:
-    """The store of a folder, with all that was acknowledged, and its journal, which is to be started on the loop.
+    """The store of a folder, with everything that was acknowledged, and its journal, to be started on the loop.
 
-    Exits with a message (`InputError`) where the folder can't be used, or another process uses it.
+    Raises an `InputError` if the folder can't be used, or another process uses it.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -141,14 +143,14 @@ def open_state(folder: Path, max_changes: int = MAX_CHANGES) -> tuple[Store, Jou
     row = connection.execute("select value from meta where name = 'version'").fetchone()
     version = int(row[0]) if row is not None else FIRST_VERSION
     store = Store(version, max_changes)
-    kept: dict[str, list[StoredObject]] = {}
-    for resource, namespace, name, at, raw in connection.execute(
+    items_by_resource: dict[str, list[StoredObject]] = {}
+    for resource, namespace, name, object_version, raw in connection.execute(
         "select resource, namespace, name, version, raw from objects"
     ):
-        stored = StoredObject((namespace, name), at, bytes(raw))
+        stored = StoredObject((namespace, name), object_version, bytes(raw))
         stored.keep_tree()
-        kept.setdefault(resource, []).append(stored)
-    for resource, items in kept.items():
+        items_by_resource.setdefault(resource, []).append(stored)
+    for resource, items in items_by_resource.items():
         store.storage(resource).restore(items)
     journal = Journal(connection, store)
     store.journal = journal
@@ -156,9 +158,8 @@ def open_state(folder: Path, max_changes: int = MAX_CHANGES) -> tuple[Store, Jou
 
 
 def _connect(file: Path) -> sqlite3.Connection:
-    os.close(
-        os.open(file, os.O_RDWR | os.O_CREAT, 0o600)
-    )  # there are secrets in it; its log takes its mode over
+    # The file contains Secrets, so only its owner may read it; SQLite gives its log the same mode.
+    os.close(os.open(file, os.O_RDWR | os.O_CREAT, 0o600))
     connection = sqlite3.connect(file, isolation_level=None, check_same_thread=False, timeout=2.0)
     connection.execute("pragma locking_mode = exclusive")
     connection.execute("pragma journal_mode = wal")
@@ -166,10 +167,10 @@ def _connect(file: Path) -> sqlite3.Connection:
     connection.execute(f"pragma wal_autocheckpoint = {CHECKPOINT_PAGES}")
     connection.executescript(_TABLES)
     with connection:
-        connection.execute("begin immediate")  # takes the lock: one process a folder
+        connection.execute("begin immediate")  # takes the lock: one process per folder
         row = connection.execute("select value from meta where name = 'format'").fetchone()
         if row is None:
             connection.execute(_META, ("format", FORMAT_VERSION))
         elif row[0] != FORMAT_VERSION:
-            raise sqlite3.DatabaseError(f"it has format {row[0]}; this program knows {FORMAT_VERSION}")
+            raise sqlite3.DatabaseError(f"the file has format {row[0]}, this Windlass reads {FORMAT_VERSION}")
     return connection

@@ -1,7 +1,7 @@
-"""The objects of one kind in the order of their keys, and what has happened to them.
+"""The objects of one kind in the order of their keys, and their recent changes.
 
-`store.store` has one for each kind. History is bounded by count and bytes; what falls out of it is compacted, and a
-reader who needs it is told so (`Compacted`), which the API answers with 410.
+`store` has one per kind. History is limited by count and bytes; older changes are compacted, and reading them
+raises `Compacted`, which the API answers with 410.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from windlass.embedded.store.stored_object import DELETED, Change, Key, StoredOb
 MAX_CHANGES = 20_000
 MAX_HISTORY_BYTES = 16 << 20
 DECODED_CHANGES = 256
-"""Changes whose trees are kept, for watchers with selectors; of older ones only the bytes are."""
+"""Changes kept in decoded form, for watchers with selectors; older ones are kept as bytes only."""
 
 
 class Compacted(Exception):
-    """The version that was asked for is older than what is remembered; `oldest` is the oldest that is."""
+    """The requested version is older than the history; `oldest` is the oldest that is left."""
 
     def __init__(self, oldest: int) -> None:
         super().__init__(f"compacted up to {oldest}")
@@ -31,17 +31,17 @@ class ResourceStorage:
         self.resource = resource
         self.items: dict[Key, StoredObject] = {}
         self.compacted_version = version
-        """Changes up to this version are forgotten."""
+        """Changes up to this version are compacted."""
         self._keys: list[Key] = []
         self._history: deque[Change] = deque()
         self._bytes = 0
-        self._most = max_changes
+        self._max_changes = max_changes
 
     def __len__(self) -> int:
         return len(self.items)
 
     def restore(self, items: list[StoredObject]) -> None:
-        """What was there when the server was last stopped; no history."""
+        """Sets the objects of an earlier run, without history."""
         self.items = {item.key: item for item in items}
         self._keys = sorted(self.items)
 
@@ -58,11 +58,11 @@ class ResourceStorage:
         self._bytes += len(change.new.raw)
         if len(self._history) > DECODED_CHANGES:
             self._history[-DECODED_CHANGES - 1].drop_trees()
-        while len(self._history) > self._most or self._bytes > MAX_HISTORY_BYTES:
-            self._forget()
+        while len(self._history) > self._max_changes or self._bytes > MAX_HISTORY_BYTES:
+            self._compact_oldest()
 
     def list_current(self, namespace: str = "", after: Key | None = None) -> Iterator[StoredObject]:
-        """As it is now, in the order of keys; of one namespace, and from a key on, where asked."""
+        """The current objects in the order of keys; of one namespace and after a key, if given."""
         keys, items = self._keys, self.items
         start = bisect_left(keys, (namespace, "")) if namespace else 0
         if after is not None:
@@ -71,12 +71,12 @@ class ResourceStorage:
         return (items[key] for key in keys[start:end])
 
     def list_at(self, version: int, namespace: str = "", after: Key | None = None) -> Iterator[StoredObject]:
-        """As it was at a version: what came later is taken back."""
+        """The objects at a version: later changes are undone."""
         later = self.changes_since(version)
         if not later:
             return self.list_current(namespace, after)
-        back: dict[Key, StoredObject | None] = {change.key: change.old for change in reversed(later)}
-        merged = {**self.items, **back}
+        undone: dict[Key, StoredObject | None] = {change.key: change.old for change in reversed(later)}
+        merged = {**self.items, **undone}
         chosen = sorted(
             key
             for key, item in merged.items()
@@ -96,7 +96,7 @@ class ResourceStorage:
         later.reverse()
         return later
 
-    def _forget(self) -> None:
-        gone = self._history.popleft()
-        self.compacted_version = gone.version
-        self._bytes -= len(gone.new.raw)
+    def _compact_oldest(self) -> None:
+        oldest = self._history.popleft()
+        self.compacted_version = oldest.version
+        self._bytes -= len(oldest.new.raw)

@@ -1,10 +1,8 @@
-"""All objects, one counter of versions, and whoever wants to hear of changes.
+"""All objects, one version counter, and the listeners to changes.
 
-`registry` writes here and nobody else. A write is applied at once and told to the listeners in this process; where
-there is a journal, watchers over the network and answers wait until it is on disk (`durable`), so that nothing which
-was told can be lost.
-
-Everything runs on the loop's thread; only the journal has one of its own.
+Only `registry` writes here. A write is applied at once and passed to listeners in this process; with a journal,
+network watchers and responses wait until it is on disk (`durable`), so that nothing which was acknowledged can be
+lost. Everything runs on the loop's thread, except the journal's own.
 """
 
 from __future__ import annotations
@@ -25,16 +23,16 @@ from windlass.model.unstructured import Unstructured
 log = logging.getLogger(__name__)
 
 FIRST_VERSION = 1000
-"""Versions start here, so that a small one that somebody made up is too old, as it is in a cluster that has lived."""
+"""Versions start here, so that a small made-up version is too old, as in a cluster that has run for a while."""
 
 ALL = "*"
-"""Subscribes to the changes of every kind."""
+"""Subscribes to changes of every kind."""
 
 Listener = Callable[[Change], None]
 
 
 class Journal(Protocol):
-    """Where changes are kept. It calls `Store.committed` on the loop's thread once they are on disk."""
+    """Stores changes. Calls `Store.on_committed` on the loop's thread once they are on disk."""
 
     def append(self, change: Change) -> None: ...
 
@@ -43,46 +41,46 @@ class Store:
     def __init__(self, version: int = FIRST_VERSION, max_changes: int = MAX_CHANGES) -> None:
         self.version = self.durable_version = self._start = version
         self.journal: Journal | None = None
-        self._most_changes = max_changes
-        self._sharing = FieldInterner()
-        self._shelves: dict[str, ResourceStorage] = {}
-        self._near: dict[str, list[Listener]] = {}
-        self._far: dict[str, dict[int, Listener]] = {}
-        self._tickets = self.watcher_count = 0
-        self._telling: deque[Change] = deque()
-        self._busy = False
-        self._unwritten: deque[Change] = deque()
-        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._max_changes = max_changes
+        self._interner = FieldInterner()
+        self._storages: dict[str, ResourceStorage] = {}
+        self._listeners: dict[str, list[Listener]] = {}
+        self._durable_listeners: dict[str, dict[int, Listener]] = {}
+        self._last_ticket = self.watcher_count = 0
+        self._to_notify: deque[Change] = deque()
+        self._is_notifying = False
+        self._not_durable: deque[Change] = deque()
+        self._durable_waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._failure: str = ""
 
     def storage(self, resource: str) -> ResourceStorage:
-        shelf = self._shelves.get(resource)
-        if shelf is None:
-            shelf = self._shelves[resource] = ResourceStorage(resource, self._start, self._most_changes)
-        return shelf
+        found = self._storages.get(resource)
+        if found is None:
+            found = self._storages[resource] = ResourceStorage(resource, self._start, self._max_changes)
+        return found
 
     def storages(self) -> Iterable[ResourceStorage]:
-        return self._shelves.values()
+        return self._storages.values()
 
     def put(self, resource: str, key: Key, tree: Unstructured) -> StoredObject:
-        """Store a tree that the store may keep. Its resourceVersion is written into it."""
+        """Stores an object, which the store may keep. Its resourceVersion is set."""
         old = self.storage(resource).items.get(key)
         version = self.version + 1
         tree["metadata"]["resourceVersion"] = str(version)
-        self._sharing.intern(tree)
+        self._interner.intern(tree)
         new = StoredObject(key, version, msgspec.json.encode(tree), tree)
         self._apply(Change(resource, version, ADDED if old is None else MODIFIED, new, old))
         return new
 
     def remove(self, resource: str, key: Key) -> StoredObject:
-        """Take an object away. What is left of it is its last state, with the version of its end."""
+        """Removes an object. Returns its last state, with the version of its deletion."""
         old = self.storage(resource).items[key]
         version = self.version + 1
         tree = dict(old.tree)
         tree["metadata"] = {**tree["metadata"], "resourceVersion": str(version)}
-        gone = StoredObject(key, version, msgspec.json.encode(tree), tree)
-        self._apply(Change(resource, version, DELETED, gone, old))
-        return gone
+        removed = StoredObject(key, version, msgspec.json.encode(tree), tree)
+        self._apply(Change(resource, version, DELETED, removed, old))
+        return removed
 
     def _apply(self, change: Change) -> None:
         if self._failure:
@@ -90,36 +88,36 @@ class Store:
         self.version = change.version
         self.storage(change.resource).apply(change)
         if self.journal is not None:
-            self._unwritten.append(change)
+            self._not_durable.append(change)
             self.journal.append(change)
         else:
             self.durable_version = change.version
-            self._tell_far(change)
-        self._tell_near(change)  # last: those who hear of it may write
+            self._notify_durable(change)
+        self._notify_listeners(change)  # last, since listeners may write
 
-    def _tell_near(self, change: Change) -> None:
-        """Listeners may write; those changes are told after this one, so that everybody hears them in order."""
-        self._telling.append(change)
-        if self._busy:
+    def _notify_listeners(self, change: Change) -> None:
+        """Listeners may write; those changes are queued, so that every listener gets all changes in order."""
+        self._to_notify.append(change)
+        if self._is_notifying:
             return
-        self._busy = True
+        self._is_notifying = True
         try:
-            while self._telling:
-                one = self._telling.popleft()
-                for listener in (*self._near.get(one.resource, ()), *self._near.get(ALL, ())):
-                    _tell(listener, one)
+            while self._to_notify:
+                queued = self._to_notify.popleft()
+                for listener in (*self._listeners.get(queued.resource, ()), *self._listeners.get(ALL, ())):
+                    _call_listener(listener, queued)
         finally:
-            self._busy = False
+            self._is_notifying = False
 
-    def _tell_far(self, change: Change) -> None:
-        listeners = self._far.get(change.resource)
+    def _notify_durable(self, change: Change) -> None:
+        listeners = self._durable_listeners.get(change.resource)
         if listeners:
             for listener in tuple(listeners.values()):
-                _tell(listener, change)
+                _call_listener(listener, change)
 
     def subscribe(self, resource: str, listener: Listener) -> Callable[[], None]:
-        """Hear of changes at once, in this process. Returns how to stop."""
-        listeners = self._near.setdefault(resource, [])
+        """Calls the listener at once after each change. Returns the function that unsubscribes."""
+        listeners = self._listeners.setdefault(resource, [])
         listeners.append(listener)
 
         def stop() -> None:
@@ -129,10 +127,10 @@ class Store:
         return stop
 
     def subscribe_durable(self, resource: str, listener: Listener) -> Callable[[], None]:
-        """Hear of changes once they are durable. Returns how to stop."""
-        self._tickets += 1
-        ticket = self._tickets
-        listeners = self._far.setdefault(resource, {})
+        """Calls the listener when a change is durable. Returns the function that unsubscribes."""
+        self._last_ticket += 1
+        ticket = self._last_ticket
+        listeners = self._durable_listeners.setdefault(resource, {})
         listeners[ticket] = listener
         self.watcher_count += 1
 
@@ -148,36 +146,38 @@ class Store:
         return self.durable_version == self.version
 
     async def wait_durable(self) -> None:
-        """Until everything that was written before this call is durable."""
+        """Waits until everything that was written before this call is durable."""
         if self.durable_version >= self.version:
             return
         if self._failure:
             raise OSError(self._failure)
         future = asyncio.get_running_loop().create_future()
-        self._waiting.append((self.version, future))
+        self._durable_waiters.append((self.version, future))
         await future
 
     def on_committed(self, version: int) -> None:
-        """Everything up to a version is on disk: tell those who waited for it."""
+        """Everything up to a version is on disk."""
         self.durable_version = version
-        while self._waiting and self._waiting[0][0] <= version:  # answers first: watchers may be many
-            future = self._waiting.popleft()[1]
+        while (
+            self._durable_waiters and self._durable_waiters[0][0] <= version
+        ):  # responses first: there may be many watchers
+            future = self._durable_waiters.popleft()[1]
             if not future.done():
                 future.set_result(None)
-        while self._unwritten and self._unwritten[0].version <= version:
-            self._tell_far(self._unwritten.popleft())
+        while self._not_durable and self._not_durable[0].version <= version:
+            self._notify_durable(self._not_durable.popleft())
 
     def on_journal_failed(self, problem: str) -> None:
-        """The journal can't be written: nothing more is accepted, and nobody is told that it was."""
+        """The journal can't be written: further writes fail, and pending ones are not acknowledged."""
         self._failure = problem
-        while self._waiting:
-            future = self._waiting.popleft()[1]
+        while self._durable_waiters:
+            future = self._durable_waiters.popleft()[1]
             if not future.done():
                 future.set_exception(OSError(problem))
 
 
-def _tell(listener: Listener, change: Change) -> None:
+def _call_listener(listener: Listener, change: Change) -> None:
     try:
         listener(change)
-    except Exception:  # a listener's mistake is its own; the write has happened
+    except Exception:  # the write has happened; a listener's error must not undo it
         log.exception("a listener failed on %s of %s %s", change.type, change.resource, change.key)

@@ -1,7 +1,7 @@
 """One version of an object, and one change from a version to the next.
 
-`store.shelf` keeps them. An object is encoded once; its bytes are shared by gets, lists, all watchers and the journal.
-The tree beside the bytes is for whoever has to look inside, and is shared too: nobody may change it.
+`resource_storage` keeps them. An object is encoded once; the bytes are shared by gets, lists, all watchers and the
+journal. The decoded object is shared too, and nobody may change it.
 """
 
 from __future__ import annotations
@@ -11,14 +11,12 @@ import msgspec
 from windlass.model.unstructured import Unstructured
 
 Key = tuple[str, str]
-"""Namespace ("" for kinds without) and name."""
+"""Namespace ("" for cluster-scoped kinds) and name."""
 
 ADDED, MODIFIED, DELETED = "ADDED", "MODIFIED", "DELETED"
 
 
 class StoredObject:
-    """An object as it was at one resourceVersion."""
-
     __slots__ = ("_tree", "key", "raw", "version")
 
     def __init__(self, key: Key, version: int, raw: bytes, tree: Unstructured | None = None) -> None:
@@ -26,11 +24,11 @@ class StoredObject:
 
     @property
     def tree(self) -> Unstructured:
-        """Shared. The tree of a version that is history is decoded again for whoever asks."""
+        """Shared. For a historical version it is decoded on each access."""
         return self._tree if self._tree is not None else msgspec.json.decode(self.raw)
 
     def drop_tree(self) -> None:
-        """Keep the bytes only: trees take several times their room."""
+        """Keeps only the bytes: decoded objects need several times as much memory."""
         self._tree = None
 
     def keep_tree(self) -> None:
@@ -38,15 +36,15 @@ class StoredObject:
 
 
 class Change:
-    """What a write did. `new` of a deletion is the last state, with the deletion's own resourceVersion."""
+    """What a write did. `new` of a deletion is the last state, with the deletion's resourceVersion."""
 
-    __slots__ = ("_line", "new", "old", "resource", "type", "version")
+    __slots__ = ("_watch_event", "new", "old", "resource", "type", "version")
 
     def __init__(
         self, resource: str, version: int, event_type: str, new: StoredObject, old: StoredObject | None
     ) -> None:
         self.resource, self.version, self.type, self.new, self.old = resource, version, event_type, new, old
-        self._line = b""
+        self._watch_event = b""
 
     @property
     def key(self) -> Key:
@@ -54,14 +52,14 @@ class Change:
 
     @property
     def watch_event(self) -> bytes:
-        """The line of a watch, made once for all who watch."""
-        if not self._line:
-            self._line = encode_watch_event(self.type, self.new.raw)
-        return self._line
+        """The line of a watch, encoded once for all watchers."""
+        if not self._watch_event:
+            self._watch_event = encode_watch_event(self.type, self.new.raw)
+        return self._watch_event
 
     def drop_trees(self) -> None:
-        """It is history: keep the bytes of the object only."""
-        self._line = b""
+        """Keeps only the bytes of a historical change."""
+        self._watch_event = b""
         if self.old is not None:
             self.old.drop_tree()
         if self.type == DELETED:

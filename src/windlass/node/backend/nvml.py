@@ -1,8 +1,8 @@
-"""Real NVIDIA GPUs through NVML, by way of nvidia-ml-py.
+"""Real NVIDIA GPUs through NVML (nvidia-ml-py).
 
-Fed by the driver's `libnvidia-ml.so.1`; implements `protocol.DeviceBackend`, with MIG in `nvml_mig` and counters in
-`nvml_reading`. Every call can fail on its own (a lost GPU, MIG mode, an old driver): what fails is left out of the
-inventory or the reading, and only a missing driver is an error.
+Implements `protocol.DeviceBackend` for the agent and `windlass up --gpus real`, with MIG in `nvml_mig` and counters
+in `nvml_reading`. Every call can fail on its own (a lost GPU, MIG mode, an old driver): what fails is left out of
+the inventory or the reading; only a missing driver is an error.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from windlass.node.validator.compute import compute_in_process
 from windlass.sharing.inventory import Driver, Gpu, Inventory
 
 NO_GPU_INSTANCE = 0xFFFFFFFF
-"""NVML's word for "not one instance but the whole GPU"."""
+"""NVML's value for "the whole GPU, not an instance"."""
 SKIPPED_NAMES = ("DGX Display", "NVIDIA DGX Display")
-_MOST_LINKS = 18
+_MAX_LINKS = 18
 NVLINK_CACHE_SECONDS = 10.0
-"""How long NVLinks are believed: asking for all of them takes most of the time that an inventory takes."""
+"""How long NVLink data is cached: reading it takes most of the time of an inventory."""
 
 
 class NvmlBackend:
@@ -49,35 +49,35 @@ class NvmlBackend:
             raise DeviceError(f"NVML can't be used: {error}; is the NVIDIA driver loaded?") from None
         self._known: dict[int, Gpu] = {}
         self._profiles: dict[str, tuple[nvml_mig.Profile, ...]] = {}
-        self._words: dict[str, Mapping[str, str]] = {}
+        self._descriptions: dict[str, Mapping[str, str]] = {}
         self._reader = NvmlReader()
         self._events: Any = None
-        self._wiring: dict[str, tuple[float, int, str, tuple[int, ...]]] = {}
+        self._links: dict[str, tuple[float, int, str, tuple[int, ...]]] = {}
 
     def inventory(self) -> Inventory:
         count = call_or_raise("NVML doesn't answer", nv.nvmlDeviceGetCount)
         cuda = call_or_raise("NVML doesn't answer", nv.nvmlSystemGetCudaDriverVersion_v2)
         version = decode_text(call_or_raise("NVML doesn't answer", nv.nvmlSystemGetDriverVersion))
         seen = [gpu for index in range(count) if (gpu := self._gpu(index)) is not None]
-        # A GPU that fell off the bus may no longer be counted: it stays known, marked, until the agent starts anew.
-        here = {gpu.uuid for gpu in seen}
-        seen += [gpu for gpu in self._known.values() if gpu.uuid not in here]
+        # A GPU that fell off the bus may no longer be listed: it stays known, marked as lost, until the agent restarts.
+        seen_uuids = {gpu.uuid for gpu in seen}
+        seen += [gpu for gpu in self._known.values() if gpu.uuid not in seen_uuids]
         for gpu in seen:
             self._known[gpu.index] = msgspec.structs.replace(gpu, is_lost=True)
         shown = [gpu for gpu in seen if gpu.name not in SKIPPED_NAMES]
         addresses = {gpu.bus_id: position for position, gpu in enumerate(shown)}
-        wired = tuple(self._wire(gpu, addresses) for gpu in shown)
-        return Inventory(Driver(version, (cuda // 1000, cuda % 1000 // 10)), wired)
+        gpus = tuple(self._with_links(gpu, addresses) for gpu in shown)
+        return Inventory(Driver(version, (cuda // 1000, cuda % 1000 // 10)), gpus)
 
-    def _wire(self, gpu: Gpu, addresses: dict[str, int]) -> Gpu:
-        """Adds what the GPU is linked to, as of a few seconds ago."""
-        asked, switches, clique, peers = self._wiring.get(gpu.uuid, (-NVLINK_CACHE_SECONDS, 0, "", ()))
+    def _with_links(self, gpu: Gpu, addresses: dict[str, int]) -> Gpu:
+        """Adds the GPU's NVLinks, at most `NVLINK_CACHE_SECONDS` old."""
+        read_at, switches, clique, peers = self._links.get(gpu.uuid, (-NVLINK_CACHE_SECONDS, 0, "", ()))
         now = time.monotonic()
-        if now - asked >= NVLINK_CACHE_SECONDS or len(peers) != len(addresses):
+        if now - read_at >= NVLINK_CACHE_SECONDS or len(peers) != len(addresses):
             handle = try_call(nv.nvmlDeviceGetHandleByUUID, gpu.uuid)
             if handle is not None:
                 switches, clique, peers = _switch_links(handle), _clique(handle), _peers(handle, addresses)
-                self._wiring[gpu.uuid] = (now, switches, clique, peers)
+                self._links[gpu.uuid] = (now, switches, clique, peers)
         return msgspec.structs.replace(gpu, switch_links=switches, clique=clique, peers=peers)
 
     def _gpu(self, index: int) -> Gpu | None:
@@ -91,7 +91,7 @@ class NvmlBackend:
         bus_id = short_bus_id(decode_text(pci.busId))
         mode = try_call(nv.nvmlDeviceGetMigMode, handle)
         uuid = decode_text(nv.nvmlDeviceGetUUID(handle))
-        cut = nvml_mig.instances_of(handle, self._profiles_of(handle, uuid)) if mode and mode[0] else ()
+        instances = nvml_mig.instances_of(handle, self._profiles_of(handle, uuid)) if mode and mode[0] else ()
         return Gpu(
             index=index,
             minor=nv.nvmlDeviceGetMinorNumber(handle),
@@ -110,7 +110,7 @@ class NvmlBackend:
             mig_capable=mode is not None,
             mig_enabled=bool(mode and mode[0]),
             mig_pending=bool(mode and mode[1]),
-            instances=cut,
+            instances=instances,
         )
 
     def reading(self, uuid: str) -> Reading:
@@ -118,16 +118,16 @@ class NvmlBackend:
         return self._reader.read(handle, uuid) if handle is not None else {}
 
     def description(self, uuid: str) -> Mapping[str, str]:
-        handle = try_call(nv.nvmlDeviceGetHandleByUUID, uuid) if uuid not in self._words else None
+        handle = try_call(nv.nvmlDeviceGetHandleByUUID, uuid) if uuid not in self._descriptions else None
         if handle is not None:
-            self._words[uuid] = nvml_description.describe_gpu(handle)
-        return self._words.get(uuid, {})
+            self._descriptions[uuid] = nvml_description.describe_gpu(handle)
+        return self._descriptions.get(uuid, {})
 
     def processes(self, uuid: str) -> tuple[ProcessUsage, ...]:
         handle = try_call(nv.nvmlDeviceGetHandleByUUID, uuid)
         if handle is None:
             return ()
-        busy = self._reader.process_utilization(handle, uuid)
+        sm_percent_by_pid = self._reader.process_utilization(handle, uuid)
         found: dict[int, ProcessUsage] = {}
         for listing in (
             nv.nvmlDeviceGetGraphicsRunningProcesses,
@@ -139,14 +139,14 @@ class NvmlBackend:
                 found[process.pid] = ProcessUsage(
                     pid=process.pid,
                     memory_mib=(process.usedGpuMemory or 0) >> 20,
-                    sm_percent=-1 if busy is None else busy.get(process.pid, 0),
-                    gpu_instance=_number(instance),
+                    sm_percent=-1 if sm_percent_by_pid is None else sm_percent_by_pid.get(process.pid, 0),
+                    gpu_instance=_instance_or_whole(instance),
                 )
         return tuple(found[pid] for pid in sorted(found))
 
     def wait_for_faults(self, seconds: float) -> tuple[Fault, ...]:
         if self._events is None:
-            self._events = call_or_raise("faults can't be waited for", _register)
+            self._events = call_or_raise("faults can't be waited for", _register_events)
         try:
             event = nv.nvmlEventSetWait_v2(self._events, int(seconds * 1000))
         except nv.NVMLError_Timeout:
@@ -159,8 +159,8 @@ class NvmlBackend:
             Fault(
                 uuid=decode_text(try_call(nv.nvmlDeviceGetUUID, event.device) or ""),
                 xid=int(event.eventData),
-                gpu_instance=_number(event.gpuInstanceId),
-                compute_instance=_number(event.computeInstanceId),
+                gpu_instance=_instance_or_whole(event.gpuInstanceId),
+                compute_instance=_instance_or_whole(event.computeInstanceId),
             ),
         )
 
@@ -214,11 +214,11 @@ class NvmlBackend:
 
 
 def _memory_mib(handle: Any) -> int:
-    """0 for a GPU that has no memory of its own."""
+    """0 for a GPU without memory of its own."""
     return getattr(try_call(nv.nvmlDeviceGetMemoryInfo, handle), "total", 0) >> 20
 
 
-def _register() -> Any:
+def _register_events() -> Any:
     events = nv.nvmlEventSetCreate()
     for index in range(nv.nvmlDeviceGetCount()):
         handle = try_call(nv.nvmlDeviceGetHandleByIndex, index)
@@ -230,9 +230,9 @@ def _register() -> Any:
 
 
 def _peers(handle: Any, addresses: dict[str, int]) -> tuple[int, ...]:
-    """Counts the NVLinks to each GPU by the PCI addresses at their far ends."""
+    """Counts the NVLinks to each GPU by the PCI addresses at their other ends."""
     peers = [0] * len(addresses)
-    for link in range(_MOST_LINKS) if len(addresses) > 1 else ():
+    for link in range(_MAX_LINKS) if len(addresses) > 1 else ():
         remote = try_call(nv.nvmlDeviceGetNvLinkRemotePciInfo, handle, link)
         position = addresses.get(short_bus_id(decode_text(remote.busId))) if remote is not None else None
         if position is not None:
@@ -242,7 +242,7 @@ def _peers(handle: Any, addresses: dict[str, int]) -> tuple[int, ...]:
 
 def _switch_links(handle: Any) -> int:
     count = 0
-    for link in range(_MOST_LINKS):
+    for link in range(_MAX_LINKS):
         if try_call(nv.nvmlDeviceGetNvLinkState, handle, link):
             kind = try_call(nv.nvmlDeviceGetNvLinkRemoteDeviceType, handle, link)
             count += kind == nv.NVML_NVLINK_DEVICE_TYPE_SWITCH
@@ -259,7 +259,7 @@ def _clique(handle: Any) -> str:
     return f"{'-'.join(parts)}.{info.cliqueId}"
 
 
-def _number(instance: int) -> int:
+def _instance_or_whole(instance: int) -> int:
     return -1 if instance == NO_GPU_INSTANCE else int(instance)
 
 

@@ -1,7 +1,7 @@
-"""How NVML is called here: with its refusals either counted as "not given" or turned into a `DeviceError`.
+"""Calls NVML and turns its errors either into None or into a `DeviceError`.
 
-Shared by the `nvml` modules. NVML refuses a call for many reasons that are no failure of the node (an older GPU, MIG
-mode, a missing privilege); whoever asks says which way it wants to hear of it.
+Shared by the `nvml` modules. NVML refuses calls for many reasons that are no failure of the node (an older GPU, MIG
+mode, a missing privilege), so the caller chooses.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from windlass.node.backend.protocol import DeviceError
 
 
 def try_call(function: Callable[..., Any], *arguments: Any) -> Any:
-    """What the driver answers; None where it doesn't give it."""
+    """The driver's answer; None if it refuses."""
     try:
         return function(*arguments)
     except nv.NVMLError:
@@ -24,7 +24,7 @@ def try_call(function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def call_or_raise(what: str, function: Callable[..., Any], *arguments: Any) -> Any:
-    """What the driver answers; a `DeviceError` that begins with `what` where it refuses."""
+    """The driver's answer; a `DeviceError` that begins with `what` if it refuses."""
     try:
         return function(*arguments)
     except nv.NVMLError as error:
@@ -32,16 +32,16 @@ def call_or_raise(what: str, function: Callable[..., Any], *arguments: Any) -> A
 
 
 def nvidia_smi(*arguments: str) -> None:
-    """For the few things that NVML has no call for."""
+    """For the operations that NVML has no call for."""
     try:
-        done = subprocess.run(
+        result = subprocess.run(
             ["nvidia-smi", *arguments], capture_output=True, text=True, timeout=120, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise DeviceError(f"nvidia-smi {' '.join(arguments)}: {error}") from None
-    if done.returncode != 0:
-        words = " ".join((done.stdout + done.stderr).split())
-        raise DeviceError(f"nvidia-smi {' '.join(arguments)} failed: {words}")
+    if result.returncode != 0:
+        output = " ".join((result.stdout + result.stderr).split())
+        raise DeviceError(f"nvidia-smi {' '.join(arguments)} failed: {output}")
 
 
 def decode_text(value: str | bytes) -> str:
@@ -49,6 +49,6 @@ def decode_text(value: str | bytes) -> str:
 
 
 def short_bus_id(bus_id: str) -> str:
-    """NVML writes the domain with eight digits, sysfs with four."""
+    """NVML writes the PCI domain with eight digits, sysfs with four."""
     domain, _, rest = bus_id.lower().partition(":")
     return f"{domain[-4:]}:{rest}"

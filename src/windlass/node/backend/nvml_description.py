@@ -1,6 +1,6 @@
-"""Words about a GPU through NVML, under DCGM's names: serial number, brand, versions of what is burnt into the board.
+"""Texts about a GPU through NVML, under DCGM's names: serial number, brand, firmware versions.
 
-Asked by `nvml.NvmlBackend` once per GPU, since none of it changes; the exporter hangs them on metrics as labels.
+`nvml.NvmlBackend` reads them once per GPU, since they never change; the exporter uses them as labels.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _BRANDS = {
 
 
 def describe_gpu(handle: Any) -> dict[str, str]:
-    """What the GPU says of itself; what it doesn't say is left out."""
+    """What the driver answers; the rest is left out."""
     found = {
         "DCGM_FI_NVML_VERSION": try_call(nv.nvmlSystemGetNVMLVersion),
         "DCGM_FI_DEV_BRAND": _BRANDS.get(try_call(nv.nvmlDeviceGetBrand, handle)),
@@ -40,4 +40,4 @@ def describe_gpu(handle: Any) -> dict[str, str]:
             nv.nvmlDeviceGetInforomVersion, handle, nv.NVML_INFOROM_POWER
         ),
     }
-    return {name: decode_text(word) for name, word in found.items() if word}
+    return {name: decode_text(text) for name, text in found.items() if text}

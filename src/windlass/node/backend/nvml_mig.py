@@ -1,7 +1,7 @@
-"""MIG through NVML: which profiles a GPU has, which instances exist, how to make and unmake them.
+"""MIG through NVML: a GPU's profiles and instances, and how to create and destroy instances.
 
-Used by `nvml.NvmlBackend`. NVML numbers a profile in two ways (an enum to ask with, an id to create with) and names it
-in neither; names come from `sharing.mig`'s formula, with the suffix that the enum stands for.
+Used by `nvml.NvmlBackend`. NVML numbers a profile in two ways (an enum for queries, an id for creation) and names
+it in neither; names come from `sharing.mig`'s formula, with the suffix that the enum stands for.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _SUFFIXES |= {0xD: "-me", 0xE: "-me", 0xF: "+me.all", 0x10: "+me.all"}
 
 
 class Profile(msgspec.Struct, frozen=True):
-    """A GPU instance profile as this driver numbers it."""
+    """A GPU instance profile with the driver's id."""
 
     name: str
     id: int
@@ -41,7 +41,7 @@ def profiles_of(handle: Any) -> tuple[Profile, ...]:
 
 
 def instances_of(handle: Any, profiles: tuple[Profile, ...]) -> tuple[MigInstance, ...]:
-    """The MIG devices of a GPU, by their index."""
+    """The MIG devices of a GPU, by index."""
     found = []
     for index in range(try_call(nv.nvmlDeviceGetMaxMigDeviceCount, handle) or 0):
         device = try_call(nv.nvmlDeviceGetMigDeviceHandleByIndex, handle, index)
@@ -55,21 +55,21 @@ def _instance(handle: Any, device: Any, index: int, profiles: tuple[Profile, ...
     attributes = nv.nvmlDeviceGetAttributes_v2(device)
     gpu_instance = nv.nvmlDeviceGetGpuInstanceId(device)
     info = nv.nvmlGpuInstanceGetInfo(nv.nvmlDeviceGetGpuInstanceById(handle, gpu_instance))
-    slices, cut = attributes.gpuInstanceSliceCount, attributes.computeInstanceSliceCount
+    slices, compute_slices = attributes.gpuInstanceSliceCount, attributes.computeInstanceSliceCount
     total = nv.nvmlDeviceGetMemoryInfo(handle).total >> 20
-    plain = profile_name(slices, attributes.memorySizeMB, total)
-    name = next((profile.name for profile in profiles if profile.id == info.profileId), plain)
+    default_name = profile_name(slices, attributes.memorySizeMB, total)
+    name = next((profile.name for profile in profiles if profile.id == info.profileId), default_name)
     return MigInstance(
         uuid=decode_text(nv.nvmlDeviceGetUUID(device)),
         index=index,
         gpu_instance=gpu_instance,
         compute_instance=nv.nvmlDeviceGetComputeInstanceId(device),
-        profile=name if cut == slices else f"{cut}c.{name}",
+        profile=name if compute_slices == slices else f"{compute_slices}c.{name}",
         start=info.placement.start,
         size=info.placement.size,
         memory_mib=attributes.memorySizeMB,
         multiprocessors=attributes.multiprocessorCount,
-        compute_slices=cut,
+        compute_slices=compute_slices,
         instance_slices=slices,
         engines=Engines(
             attributes.sharedCopyEngineCount,
@@ -82,10 +82,10 @@ def _instance(handle: Any, device: Any, index: int, profiles: tuple[Profile, ...
 
 
 def create(handle: Any, profile: Profile, start: int, what: str) -> None:
-    """A GPU instance at this slice with one compute instance over all of it; nothing where either fails."""
-    place = nv.c_nvmlGpuInstancePlacement_t(start, _size_at(handle, profile, start, what))
+    """Creates a GPU instance at this slice with one compute instance over all of it; neither if one fails."""
+    placement = nv.c_nvmlGpuInstancePlacement_t(start, _size_at(handle, profile, start, what))
     instance = call_or_raise(
-        what, nv.nvmlDeviceCreateGpuInstanceWithPlacement, handle, profile.id, ctypes.byref(place)
+        what, nv.nvmlDeviceCreateGpuInstanceWithPlacement, handle, profile.id, ctypes.byref(placement)
     )
     try:
         call_or_raise(f"compute instance of {what}", _create_compute, instance, profile.slices)
@@ -105,12 +105,12 @@ def _size_at(handle: Any, profile: Profile, start: int, what: str) -> int:
     count = ctypes.c_uint(0)
     possible = nv.nvmlDeviceGetGpuInstancePossiblePlacements
     call_or_raise(what, possible, handle, profile.id, None, ctypes.byref(count))
-    places = (nv.c_nvmlGpuInstancePlacement_t * max(1, count.value))()
-    call_or_raise(what, possible, handle, profile.id, places, ctypes.byref(count))
-    for place in places[: count.value]:
-        if place.start == start:
-            return int(place.size)
-    starts = ", ".join(str(place.start) for place in places[: count.value])
+    placements = (nv.c_nvmlGpuInstancePlacement_t * max(1, count.value))()
+    call_or_raise(what, possible, handle, profile.id, placements, ctypes.byref(count))
+    for placement in placements[: count.value]:
+        if placement.start == start:
+            return int(placement.size)
+    starts = ", ".join(str(placement.start) for placement in placements[: count.value])
     raise DeviceError(f"{what}: the driver allows the starts {starts or 'none'}")
 
 

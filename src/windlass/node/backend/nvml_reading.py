@@ -1,8 +1,8 @@
-"""One pass over a GPU's counters through NVML, under dcgm-exporter's names.
+"""Reads a GPU's counters through NVML, under dcgm-exporter's names.
 
-Called by `nvml.NvmlBackend`; what comes out goes to the exporter and to health. Each source is a line of a table: a
-name and how to ask. What the device doesn't answer is left out. The profiling metrics need GPM (Hopper and later) and
-two samples: the first pass has none, every later one covers the time since the pass before.
+Called by `nvml.NvmlBackend` for the exporter and for health. `_SOURCES` lists one function per group of counters;
+what the device does not answer is left out. Profiling metrics need GPM (Hopper and later) and two samples: the
+first reading has none, later ones cover the time since the previous reading.
 """
 
 from __future__ import annotations
@@ -110,13 +110,13 @@ def _rows(handle: Any) -> Pairs:
 
 
 def _ecc(handle: Any) -> Pairs:
-    for kind, word in (
+    for kind, error_type in (
         (nv.NVML_MEMORY_ERROR_TYPE_CORRECTED, "SBE"),
         (nv.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, "DBE"),
     ):
         for counter, span in ((nv.NVML_VOLATILE_ECC, "VOL"), (nv.NVML_AGGREGATE_ECC, "AGG")):
             yield (
-                f"DCGM_FI_DEV_ECC_{word}_{span}_TOTAL",
+                f"DCGM_FI_DEV_ECC_{error_type}_{span}_TOTAL",
                 nv.nvmlDeviceGetTotalEccErrors(handle, kind, counter),
             )
 
@@ -138,21 +138,21 @@ def _fields(handle: Any) -> Pairs:
 
 
 def _link_traffic(handle: Any) -> Pairs:
-    asked = [
+    fields = [
         (nv.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, _ALL_LINKS),
         (nv.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX, _ALL_LINKS),
     ]
-    sent = [
+    totals = [
         _field_value(value)
-        for value in nv.nvmlDeviceGetFieldValues(handle, asked)
+        for value in nv.nvmlDeviceGetFieldValues(handle, fields)
         if value.nvmlReturn == nv.NVML_SUCCESS
     ]
-    if len(sent) == len(asked):
-        yield "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL", sum(sent)
+    if len(totals) == len(fields):
+        yield "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL", sum(totals)
 
 
 def _license(handle: Any) -> Pairs:
-    """Only a virtual GPU needs one."""
+    """Only virtual GPUs need one."""
     found = nv.nvmlDeviceGetGridLicensableFeatures_v4(handle)
     if found.isGridLicenseSupported:
         features = found.gridLicensableFeatures[: found.licensableFeaturesCount]
@@ -180,12 +180,12 @@ _SOURCES: tuple[Callable[[Any], Pairs], ...] = (
 
 
 class NvmlReader:
-    """Keeps what lies between two passes: GPM samples, and how far processes were read."""
+    """Keeps the state between two readings: GPM samples, and up to when processes were read."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()  # two threads must not free one sample
         self._samples: dict[str, Any] = {}
-        self._seen: dict[str, int] = {}
+        self._read_until: dict[str, int] = {}
 
     def read(self, handle: Any, uuid: str) -> dict[str, float]:
         found: dict[str, float] = {}
@@ -202,11 +202,11 @@ class NvmlReader:
         return found
 
     def process_utilization(self, handle: Any, uuid: str) -> dict[int, int] | None:
-        """SM percent by process, from the driver's samples since the last time; None where it takes none.
+        """SM percent by process, from the driver's samples since the last call; None if it takes none.
 
-        A process that did nothing has no sample, and if nobody did anything, that there are none is an error to NVML.
+        An idle process has no sample, and if all are idle, NVML reports the empty result as an error.
         """
-        since = self._seen.get(uuid, 0) or int((time.time() - 2) * 1e6)
+        since = self._read_until.get(uuid, 0) or int((time.time() - 2) * 1e6)
         try:
             samples = nv.nvmlDeviceGetProcessUtilization(handle, since)
         except nv.NVMLError as error:
@@ -215,7 +215,7 @@ class NvmlReader:
         for sample in samples:
             if sample.pid:
                 sums.setdefault(sample.pid, []).append(sample.smUtil)
-            self._seen[uuid] = max(self._seen.get(uuid, 0), sample.timeStamp)
+            self._read_until[uuid] = max(self._read_until.get(uuid, 0), sample.timeStamp)
         return {pid: round(sum(values) / len(values)) for pid, values in sums.items()}
 
     def _profiling(self, handle: Any, uuid: str) -> dict[str, float]:
@@ -237,16 +237,16 @@ class NvmlReader:
         except nv.NVMLError:
             nv.nvmlGpmSampleFree(sample)
             return {}
-        before = self._samples.get(uuid)
+        previous = self._samples.get(uuid)
         self._samples[uuid] = sample
-        if before is None:
+        if previous is None:
             return {}
         try:
-            return dict(_gpm_values(before, sample))
+            return dict(_gpm_values(previous, sample))
         except nv.NVMLError:
             return {}
         finally:
-            nv.nvmlGpmSampleFree(before)
+            nv.nvmlGpmSampleFree(previous)
 
 
 def _gpm_values(before: Any, after: Any) -> Iterator[tuple[str, float]]:
@@ -255,8 +255,8 @@ def _gpm_values(before: Any, after: Any) -> Iterator[tuple[str, float]]:
     request.version = nv.NVML_GPM_METRICS_GET_VERSION
     request.numMetrics = len(wanted)
     request.sample1, request.sample2 = before, after
-    for at, number in enumerate(wanted):
-        request.metrics[at].metricId = number
+    for index, number in enumerate(wanted):
+        request.metrics[index].metricId = number
     nv.nvmlGpmMetricsGet(request)
     for metric in request.metrics[: len(wanted)]:
         if metric.nvmlReturn != nv.NVML_SUCCESS or metric.value != metric.value:

@@ -1,8 +1,8 @@
-"""What every device back end can do: list, measure, wait for faults, cut and reset.
+"""The interface of a device back end: inventory, readings, faults, MIG changes, resets.
 
-`nvml` and `simulated` implement it; `inventory`, `health`, `exporter`, `mig_manager` and `validator` call it and know
-no other. A reading is a map from a metric's name (dcgm-exporter's, see `exporter.fields`) to a number: what the device
-doesn't give is absent, never a sentinel.
+`nvml` and `simulated` implement it; health, exporter, MIG manager and validator use it. A reading maps a metric's
+name (dcgm-exporter's, see `exporter.fields`) to a number; what the device does not give is absent, never a
+sentinel.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ Reading = Mapping[str, float]
 
 
 class DeviceError(WindlassError):
-    """The driver refused something, or a GPU didn't answer; the message says what and which."""
+    """The driver refused a call, or a GPU did not answer; the message says which."""
 
 
 class MigModeChange(Enum):
-    """What became of a change of MIG mode."""
+    """The result of a change of MIG mode."""
 
     DONE = "done"
     NEEDS_RESET = "needs a GPU reset"
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that the driver reported about a GPU, or about one instance of it."""
+    """A fault that the driver reported about a GPU or one of its instances."""
 
     uuid: str
-    """Of the GPU; empty where the driver couldn't say which."""
+    """Of the GPU; empty if the driver does not say which."""
     xid: int
     gpu_instance: int = -1
     """-1: the whole GPU."""
@@ -53,12 +53,12 @@ class ProcessUsage(msgspec.Struct, frozen=True, kw_only=True):
     pid: int
     memory_mib: int = 0
     sm_percent: int = -1
-    """Of the GPU's time; -1 where the driver doesn't say (MIG mode)."""
+    """Percentage of the GPU's time; -1 if the driver does not say (MIG mode)."""
     gpu_instance: int = -1
 
 
 class ComputeResult(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """What came of a computation with a known answer."""
+    """The result of a computation with a known answer."""
 
     right: bool
     device: str = ""
@@ -70,43 +70,43 @@ class ComputeResult(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 class DeviceBackend(Protocol):
     def inventory(self) -> Inventory:
-        """The GPUs as they are now; a lost one stays in the list, marked. Raises `DeviceError` without a driver."""
+        """The GPUs now; lost ones stay in the list, marked. Raises `DeviceError` without a driver."""
         ...
 
     def reading(self, uuid: str) -> Reading:
-        """One pass over a GPU's (or MIG device's) counters; empty where it can't be reached."""
+        """The counters of a GPU or MIG device; empty if it can't be reached."""
         ...
 
     def description(self, uuid: str) -> Mapping[str, str]:
-        """Words about a GPU that never change, by DCGM's names for them: serial number, VBIOS and the like."""
+        """Texts about a GPU that never change, by DCGM's names: serial number, VBIOS and the like."""
         ...
 
     def processes(self, uuid: str) -> tuple[ProcessUsage, ...]:
-        """Who uses the GPU or MIG device, and how much of its time since the last call."""
+        """Processes on the GPU or MIG device, with their share of its time since the last call."""
         ...
 
     def wait_for_faults(self, seconds: float) -> tuple[Fault, ...]:
-        """Faults since the last call; waits for the first up to so long, and may return early with none."""
+        """Faults since the last call. Waits for the first at most `seconds`; may return early with none."""
         ...
 
     def set_mig_mode(self, uuid: str, enabled: bool) -> MigModeChange:
-        """Raises `DeviceError` where the GPU is in use or has no MIG."""
+        """Raises `DeviceError` if the GPU is in use or has no MIG."""
         ...
 
     def create_instance(self, uuid: str, profile: str, start: int) -> None:
-        """A GPU instance at this memory slice, with one compute instance over all of it."""
+        """Creates a GPU instance at this memory slice, with one compute instance over all of it."""
         ...
 
     def destroy_instance(self, uuid: str, gpu_instance: int) -> None:
-        """The instance and its compute instances; a `DeviceError` where a process uses it."""
+        """Destroys the instance and its compute instances; a `DeviceError` if a process uses it."""
         ...
 
     def reset(self, uuid: str) -> None:
-        """A GPU reset; only possible while nothing uses the GPU."""
+        """Resets the GPU; only possible while nothing uses it."""
         ...
 
     def set_exclusive(self, uuid: str, exclusive: bool) -> None:
-        """The compute mode that the MPS daemon needs, or the default."""
+        """Sets the compute mode that the MPS daemon needs, or the default."""
         ...
 
     def set_time_slice(self, uuid: str, interval: str) -> None:

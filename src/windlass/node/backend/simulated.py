@@ -1,8 +1,9 @@
-"""GPUs that don't exist: a Fleet entry played as a node's hardware, with true MIG arithmetic and faults on command.
+"""A simulated node's GPUs, made from a Fleet entry, with real MIG geometry and injected faults.
 
-Made from a `FleetPool`; implements `protocol.DeviceBackend`. What can be cut where is `sharing.mig`'s, clocks and
-temperatures are functions of the clock that is handed in (`simulated_reading`), what changes is in `simulated_state`,
-and the files that a machine would show (`/dev`, `/proc`, `/sys`) are written by `simulated_surfaces`.
+Implements `protocol.DeviceBackend` for tests, `windlass up` and `windlass node run --fleet`. Possible MIG layouts
+come from `sharing.mig`, clocks and temperatures are functions of the given clock (`simulated_reading`), mutable
+state is in `simulated_state`, and `simulated_host_files` writes the files that a machine would show (`/dev`,
+`/proc`, `/sys`).
 """
 
 from __future__ import annotations
@@ -52,22 +53,22 @@ class SimulatedBackend:
         self.folder = folder
         self._clock = clock
         self._driver = driver
-        self._plain = tuple(_plain_gpus(pool, number))
+        self._gpus_as_built = tuple(_plain_gpus(pool, number))
         self._groups = [group for group in pool.gpus for _ in range(group.count)]
         path = folder / STATE_FILE if folder is not None else None
-        self.store = StateStore(_first_state(self._plain, self._groups, pool, number), path)
-        self._read_faults = len(self.store.read().faults)
-        self._surfaces_of = -1
-        self._surfaces = threading.Lock()
-        self._write_surfaces()
+        self.store = StateStore(_initial_state(self._gpus_as_built, self._groups, pool, number), path)
+        self._faults_read = len(self.store.read().faults)
+        self._files_generation = -1
+        self._files_lock = threading.Lock()
+        self._write_files()
 
     def inventory(self) -> Inventory:
-        self._write_surfaces()
+        self._write_files()
         return Inventory(self._driver, self._gpus())
 
     def _gpus(self) -> tuple[Gpu, ...]:
         states = self.store.read().gpus
-        return tuple(_current(gpu, state) for gpu, state in zip(self._plain, states, strict=True))
+        return tuple(_current(gpu, state) for gpu, state in zip(self._gpus_as_built, states, strict=True))
 
     def reading(self, uuid: str) -> Reading:
         for gpu, state in zip(self._gpus(), self.store.read().gpus, strict=True):
@@ -81,7 +82,7 @@ class SimulatedBackend:
         return {}
 
     def description(self, uuid: str) -> Mapping[str, str]:
-        return next((describe_gpu(gpu) for gpu in self._plain if gpu.uuid == uuid), {})
+        return next((describe_gpu(gpu) for gpu in self._gpus_as_built if gpu.uuid == uuid), {})
 
     def processes(self, uuid: str) -> tuple[ProcessUsage, ...]:
         for gpu, state in zip(self._gpus(), self.store.read().gpus, strict=True):
@@ -89,27 +90,27 @@ class SimulatedBackend:
                 return tuple(state.processes)
             for instance in gpu.instances:
                 if instance.uuid == uuid:
-                    inside = instance.gpu_instance
-                    return tuple(each for each in state.processes if each.gpu_instance == inside)
+                    number = instance.gpu_instance
+                    return tuple(process for process in state.processes if process.gpu_instance == number)
         return ()
 
     def wait_for_faults(self, seconds: float) -> tuple[Fault, ...]:
-        until = time.monotonic() + seconds
+        deadline = time.monotonic() + seconds
         while True:
             faults = self.store.read().faults
-            if len(faults) > self._read_faults:
-                new = tuple(faults[self._read_faults :])
-                self._read_faults = len(faults)
+            if len(faults) > self._faults_read:
+                new = tuple(faults[self._faults_read :])
+                self._faults_read = len(faults)
                 return new
-            left = until - time.monotonic()
-            if left <= 0:
+            remaining = deadline - time.monotonic()
+            if remaining <= 0:
                 return ()
-            time.sleep(min(_POLL_SECONDS, left))
+            time.sleep(min(_POLL_SECONDS, remaining))
 
     def set_mig_mode(self, uuid: str, enabled: bool) -> MigModeChange:
         with self.store.change() as machine:
             gpu, state = self._find(machine, uuid)
-            _refuse(state, "mig-mode", f"MIG mode of {uuid}")
+            _raise_if_refused(state, "mig-mode", f"MIG mode of {uuid}")
             if not gpu.mig_capable:
                 raise DeviceError(f"MIG mode of {uuid}: Not Supported")
             if state.processes or (state.cuts and not enabled):
@@ -124,12 +125,12 @@ class SimulatedBackend:
         with self.store.change() as machine:
             gpu, state = self._find(machine, uuid)
             what = f"{profile} at slice {start} of {uuid}"
-            _refuse(state, "create", what)
-            _refuse(state, f"create {profile}", what)
+            _raise_if_refused(state, "create", what)
+            _raise_if_refused(state, f"create {profile}", what)
             if not state.mig_enabled:
                 raise DeviceError(f"{what}: Not Supported")
-            geometry, found = _known_profile(gpu, profile)
-            taken = _taken(geometry, state.cuts)
+            geometry, found = _profile_of(gpu, profile)
+            taken = _occupied_slices(geometry, state.cuts)
             if start not in found.starts or taken & geometry.mask(found, start):
                 raise DeviceError(f"{what}: Insufficient Resources")
             name = f"{uuid}/{profile}/{start}/{machine.generation}"
@@ -143,43 +144,43 @@ class SimulatedBackend:
             )
             state.next_instance += 1
             state.cuts.sort(key=lambda cut: cut.start)
-        self._write_surfaces()
+        self._write_files()
 
     def destroy_instance(self, uuid: str, gpu_instance: int) -> None:
         with self.store.change() as machine:
             _, state = self._find(machine, uuid)
             what = f"instance {gpu_instance} of {uuid}"
-            _refuse(state, "destroy", what)
+            _raise_if_refused(state, "destroy", what)
             if not any(cut.gpu_instance == gpu_instance for cut in state.cuts):
                 raise DeviceError(f"{what}: Not Found")
             if any(process.gpu_instance == gpu_instance for process in state.processes):
                 raise DeviceError(f"{what}: In use by another client")
             state.cuts = [cut for cut in state.cuts if cut.gpu_instance != gpu_instance]
-        self._write_surfaces()
+        self._write_files()
 
     def reset(self, uuid: str) -> None:
         with self.store.change() as machine:
             _, state = self._find(machine, uuid)
-            _refuse(state, "reset", f"reset of {uuid}")
+            _raise_if_refused(state, "reset", f"reset of {uuid}")
             if state.processes:
                 raise DeviceError(f"reset of {uuid}: In use by another client")
             heal(state)
             state.mig_enabled = state.mig_pending
             state.cuts = []
-        self._write_surfaces()
+        self._write_files()
 
     def set_exclusive(self, uuid: str, exclusive: bool) -> None:
         with self.store.change() as machine:
             _, state = self._find(machine, uuid)
-            _refuse(state, "exclusive", f"compute mode of {uuid}")
+            _raise_if_refused(state, "exclusive", f"compute mode of {uuid}")
 
     def set_time_slice(self, uuid: str, interval: str) -> None:
         if interval not in ("default", "short", "medium", "long"):
-            raise DeviceError(f"time slice of {uuid}: {interval!r} is none")
+            raise DeviceError(f"time slice of {uuid}: {interval!r} is not default, short, medium or long")
 
     def compute(self, uuid: str) -> ComputeResult:
         for gpu, state in zip(self._gpus(), self.store.read().gpus, strict=True):
-            if uuid == gpu.uuid or any(each.uuid == uuid for each in gpu.instances):
+            if uuid == gpu.uuid or any(instance.uuid == uuid for instance in gpu.instances):
                 if state.is_lost:
                     return ComputeResult(
                         right=False, error="cuInit: no CUDA-capable device is detected (100)"
@@ -192,25 +193,27 @@ class SimulatedBackend:
         return ComputeResult(right=False, error="cuDeviceGet: invalid device ordinal (101)")
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """Nothing is open."""
 
-    def inject(self, index: int, xid: int = 0, *, gpu_instance: int = -1, **facts: object) -> None:
-        """A fault on command: an Xid as the driver would report it, and facts of `GpuState` that change with it."""
+    def inject(self, index: int, xid: int = 0, *, gpu_instance: int = -1, **fields: object) -> None:
+        """Injects a fault: an Xid as the driver would report it, and fields of `GpuState` that change with it."""
         with self.store.change() as machine:
             state = machine.gpus[index]
-            for name, value in facts.items():
+            for name, value in fields.items():
                 setattr(state, name, value)
             if xid:
                 state.xids.append(xid)
-                machine.faults.append(Fault(uuid=self._plain[index].uuid, xid=xid, gpu_instance=gpu_instance))
+                machine.faults.append(
+                    Fault(uuid=self._gpus_as_built[index].uuid, xid=xid, gpu_instance=gpu_instance)
+                )
 
     def recover(self, index: int) -> None:
-        """The GPU is as new."""
+        """Repairs the GPU completely."""
         with self.store.change() as machine:
             heal(machine.gpus[index])
 
     def _find(self, machine: Machine, uuid: str) -> tuple[Gpu, GpuState]:
-        for gpu, state in zip(self._plain, machine.gpus, strict=True):
+        for gpu, state in zip(self._gpus_as_built, machine.gpus, strict=True):
             if gpu.uuid == uuid:
                 if state.is_lost:
                     raise DeviceError(f"GPU {uuid}: GPU is lost")
@@ -220,19 +223,19 @@ class SimulatedBackend:
     def _board(self, gpu: Gpu) -> GpuBoard:
         return board_of(gpu.name.replace(" ", "-"), gpu.geometry)
 
-    def _write_surfaces(self) -> None:
+    def _write_files(self) -> None:
         if self.folder is None:
             return
-        if self.store.read().generation == self._surfaces_of:
+        if self.store.read().generation == self._files_generation:
             return
-        with self._surfaces, self.store.locked():
+        with self._files_lock, self.store.locked():
             generation = self.store.read().generation
             write_host_files(self.folder, self._driver, self._gpus())
-            self._surfaces_of = generation
+            self._files_generation = generation
 
 
 def heal(state: GpuState) -> None:
-    """What a reset, or a repair, leaves behind: nothing wrong."""
+    """Clears all faults, as a reset or a repair does."""
     state.is_lost = state.remap_pending = state.remap_failure = False
     state.xids = []
     state.double_bit_errors = state.single_bit_errors = 0
@@ -240,16 +243,16 @@ def heal(state: GpuState) -> None:
 
 
 def _plain_gpus(pool: FleetPool, number: int) -> list[Gpu]:
-    """The GPUs before anything is cut or broken."""
+    """The GPUs without MIG instances and faults."""
     gpus: list[Gpu] = []
     first_island = 0
     islands: list[int] = []
     for group in pool.gpus:
-        for at in range(group.count):
+        for position in range(group.count):
             gpus.append(_plain_gpu(pool, number, group, len(gpus)))
-            islands.append(first_island + at * group.islands // group.count)
+            islands.append(first_island + position * group.islands // group.count)
         first_island += group.islands
-    return [_wire(gpu, at, gpus, islands) for at, gpu in enumerate(gpus)]
+    return [_with_links(gpu, position, gpus, islands) for position, gpu in enumerate(gpus)]
 
 
 def _plain_gpu(pool: FleetPool, number: int, group: FleetGpus, index: int) -> Gpu:
@@ -277,25 +280,25 @@ def _plain_gpu(pool: FleetPool, number: int, group: FleetGpus, index: int) -> Gp
 
 
 def _driver_name(product: str) -> str:
-    """`NVIDIA-A100-SXM4-80GB` → `NVIDIA A100-SXM4-80GB`; the label has lost which dashes were blanks."""
+    """`NVIDIA-A100-SXM4-80GB` → `NVIDIA A100-SXM4-80GB`: in a label, blanks have become dashes."""
     return product.replace("NVIDIA-H100-80GB-HBM3", "NVIDIA H100 80GB HBM3").replace("-", " ", 1)
 
 
-def _wire(gpu: Gpu, at: int, gpus: list[Gpu], islands: list[int]) -> Gpu:
-    """NVSwitch where a whole board of SXM GPUs is one island, else links between the members of an island."""
+def _with_links(gpu: Gpu, position: int, gpus: list[Gpu], islands: list[int]) -> Gpu:
+    """NVSwitch if at least eight GPUs are one island, else direct links between the members of an island."""
     board = board_of(gpu.name.replace(" ", "-"), gpu.geometry)
-    mates = [other for other, island in enumerate(islands) if island == islands[at] and other != at]
+    mates = [peer for peer, island in enumerate(islands) if island == islands[position] and peer != position]
     if not board.links or not mates:
         return msgspec.structs.replace(gpu, peers=(0,) * len(gpus))
     if len(set(islands)) == 1 and len(gpus) >= 8:
         return msgspec.structs.replace(gpu, peers=(0,) * len(gpus), switch_links=board.links)
-    each = max(1, board.links // len(mates))
-    peers = tuple(each if other in mates else 0 for other in range(len(gpus)))
+    links_per_peer = max(1, board.links // len(mates))
+    peers = tuple(links_per_peer if peer in mates else 0 for peer in range(len(gpus)))
     return msgspec.structs.replace(gpu, peers=peers)
 
 
-def _first_state(gpus: tuple[Gpu, ...], groups: list[FleetGpus], pool: FleetPool, number: int) -> Machine:
-    ill = {index for fault in pool.faults if fault.node == number for index in fault.devices}
+def _initial_state(gpus: tuple[Gpu, ...], groups: list[FleetGpus], pool: FleetPool, number: int) -> Machine:
+    faulty = {index for fault in pool.faults if fault.node == number for index in fault.devices}
     states = []
     for gpu, group in zip(gpus, groups, strict=True):
         board = board_of(gpu.name.replace(" ", "-"), gpu.geometry)
@@ -313,7 +316,7 @@ def _first_state(gpus: tuple[Gpu, ...], groups: list[FleetGpus], pool: FleetPool
                     )
                 )
                 state.next_instance += 1
-        if gpu.index in ill:
+        if gpu.index in faulty:
             state.recovery_action = 1
         states.append(state)
     return Machine(gpus=states)
@@ -331,7 +334,7 @@ def _current(gpu: Gpu, state: GpuState) -> Gpu:
 
 
 def _instance(gpu: Gpu, cut: MigInstanceState, index: int) -> MigInstance:
-    geometry, profile = _known_profile(gpu, cut.profile)
+    geometry, profile = _profile_of(gpu, cut.profile)
     return MigInstance(
         uuid=cut.uuid,
         index=index,
@@ -347,7 +350,7 @@ def _instance(gpu: Gpu, cut: MigInstanceState, index: int) -> MigInstance:
     )
 
 
-def _known_profile(gpu: Gpu, name: str) -> tuple[MigGeometry, MigProfile]:
+def _profile_of(gpu: Gpu, name: str) -> tuple[MigGeometry, MigProfile]:
     geometry = gpu.geometry
     profile = geometry.profile(name) if geometry else None
     if geometry is None or profile is None:
@@ -355,7 +358,7 @@ def _known_profile(gpu: Gpu, name: str) -> tuple[MigGeometry, MigProfile]:
     return geometry, profile
 
 
-def _taken(geometry: MigGeometry, cuts: list[MigInstanceState]) -> int:
+def _occupied_slices(geometry: MigGeometry, cuts: list[MigInstanceState]) -> int:
     taken = 0
     for cut in cuts:
         profile = geometry.profile(cut.profile)
@@ -364,6 +367,6 @@ def _taken(geometry: MigGeometry, cuts: list[MigInstanceState]) -> int:
     return taken
 
 
-def _refuse(state: GpuState, operation: str, what: str) -> None:
+def _raise_if_refused(state: GpuState, operation: str, what: str) -> None:
     if operation in state.refuses:
         raise DeviceError(f"{what}: Unknown Error")

@@ -1,4 +1,4 @@
-"""What simulated GPUs are made of, besides what the catalogue knows of a model. Read by `simulated`."""
+"""Properties of simulated GPU models that the catalogue does not have. Read by `simulated`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from windlass.model.mig import MigGeometry
 
 
 class GpuBoard(msgspec.Struct, frozen=True):
-    """Facts of a model that the catalogue doesn't need."""
+    """Hardware properties of one model."""
 
     device_id: str = "2335"
     multiprocessors: int = 132
@@ -17,7 +17,7 @@ class GpuBoard(msgspec.Struct, frozen=True):
     memory_clock: int = 2619
     watts: int = 700
     resets_for_mig: bool = False
-    """Whether a change of MIG mode waits for a reset (Ampere)."""
+    """Whether a change of MIG mode needs a reset (Ampere)."""
     has_gpm: bool = False
 
 

@@ -1,7 +1,4 @@
-"""Which simulated node this is: a Fleet file and a node's name.
-
-Read once at the agent's start; `simulated` takes the pool and the number that come out.
-"""
+"""Finds the pool and number of a simulated node in a Fleet file, once at the agent's start."""
 
 from __future__ import annotations
 
@@ -15,8 +12,8 @@ from windlass.model.fleet_spec import Fleet, FleetPool, check_fleet
 
 
 def pool_of_node(path: Path, name: str) -> tuple[FleetPool, int]:
-    """The pool and number of a node by its name (`h100-0`), or the first node where no name fits."""
-    fleet = _read(path)
+    """The pool and number of a node by name (`h100-0`); the first node with GPUs if no name matches."""
+    fleet = _read_fleet(path)
     for pool in fleet.spec.pools:
         for number in range(pool.count):
             if name == f"{pool.name}-{number:0{len(str(pool.count - 1))}d}":
@@ -27,7 +24,7 @@ def pool_of_node(path: Path, name: str) -> tuple[FleetPool, int]:
     return first, 0
 
 
-def _read(path: Path) -> Fleet:
+def _read_fleet(path: Path) -> Fleet:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -43,4 +40,4 @@ def _read(path: Path) -> Fleet:
             except InputError as error:
                 raise error.with_context(file=str(path)) from None
             return fleet
-    raise InputError("holds no Fleet", file=str(path), remedy="kind: Fleet, apiVersion: windlass.dev/v1")
+    raise InputError("contains no Fleet", file=str(path), remedy="kind: Fleet, apiVersion: windlass.dev/v1")

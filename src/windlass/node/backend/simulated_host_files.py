@@ -1,7 +1,7 @@
-"""The files that a machine with these GPUs would show: device nodes, capabilities, PCI facts.
+"""Writes the files that a machine with these GPUs would show: device nodes, capabilities, PCI data.
 
-Written by `simulated` into its folder whenever the machine changes; read back through `node.host_root`. Device nodes
-are plain files that say which node they stand for, since making real ones takes a privilege.
+`simulated` writes them into its folder whenever the machine changes; `node.host_root` reads them. Device nodes are
+plain files with the numbers of the node, since creating real ones needs privileges.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 from windlass.node.atomic_file import write_atomically
 from windlass.sharing.inventory import Driver, Gpu
 
-_GPU_MAJOR, _UVM_MAJOR, _CAPS_MAJOR = 195, 510, 237
+_GPU_MAJOR, _CAPS_MAJOR = 195, 237
 _COMMON = {
     "nvidiactl": (195, 255),
     "nvidia-modeset": (195, 254),
@@ -21,7 +21,7 @@ _COMMON = {
 
 
 def write_host_files(folder: Path, driver: Driver, gpus: tuple[Gpu, ...]) -> None:
-    """All surfaces anew; what belongs to instances or minor numbers that are gone is removed."""
+    """Writes all files again, and removes those of instances and minor numbers that no longer exist."""
     _write_common(folder, driver)
     caps, proc = folder / "dev/nvidia-caps", folder / "proc/driver/nvidia/capabilities"
     wanted = {f"nvidia{gpu.minor}" for gpu in gpus if not gpu.is_lost}
@@ -47,7 +47,7 @@ def _write_common(folder: Path, driver: Driver) -> None:
 
 
 def _write_gpu(folder: Path, gpu: Gpu) -> list[Path]:
-    """One GPU's files; returns those that come and go with its instances."""
+    """Writes one GPU's files; returns those that depend on its instances."""
     pci = folder / "sys/bus/pci/devices" / gpu.bus_id
     for name, text in (
         ("vendor", "0x10de"),
@@ -60,20 +60,20 @@ def _write_gpu(folder: Path, gpu: Gpu) -> list[Path]:
         return []
     _write(folder / f"dev/nvidia{gpu.minor}", f"char {_GPU_MAJOR}:{gpu.minor}")
     mig = folder / f"proc/driver/nvidia/capabilities/gpu{gpu.minor}/mig"
-    made = []
+    written = []
     for instance in gpu.instances:
         first = 3 + 135 * gpu.minor + 9 * instance.gpu_instance
-        inside = mig / f"gi{instance.gpu_instance}"
-        for place, number in ((inside, first), (inside / f"ci{instance.compute_instance}", first + 1)):
+        gi = mig / f"gi{instance.gpu_instance}"
+        for place, number in ((gi, first), (gi / f"ci{instance.compute_instance}", first + 1)):
             access, cap = place / "access", folder / f"dev/nvidia-caps/nvidia-cap{number}"
             _write(access, f"DeviceFileMinor: {number}\nDeviceFileMode: 292\nDeviceFileModify: 1")
             _write(cap, f"char {_CAPS_MAJOR}:{number}")
-            made += [access, cap]
-    return made
+            written += [access, cap]
+    return written
 
 
 def _write(path: Path, text: str) -> None:
-    """Only if it differs, and never half: another process may be reading."""
+    """Only if the content differs, and in one step: another process may be reading."""
     try:
         if path.read_text() == text + "\n":
             return

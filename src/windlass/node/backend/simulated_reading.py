@@ -1,7 +1,7 @@
 """Clocks, temperatures, memory and utilisation of a simulated GPU as functions of time.
 
-Called by `simulated` with the clock's time; the same time gives the same reading. A load that was set on command is
-used as it is; otherwise each GPU follows a slow wave of its own, so that charts show something.
+`simulated` calls it with the clock's time; the same time gives the same reading. A load that was set explicitly is
+used; otherwise each GPU follows a slow wave of its own, so that charts are not flat.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from windlass.sharing.inventory import Gpu, MigInstance
 _PERIOD = 600.0
 _IDLE_CELSIUS, _HOT_CELSIUS = 31, 74
 _RESERVED_MIB = 596
-_NEVER_HAPPEN = (
-    *(f"DCGM_FI_DEV_{what}_VIOLATION" for what in ("POWER", "THERMAL", "SYNC_BOOST", "BOARD_LIMIT")),
-    *(f"DCGM_FI_DEV_{what}_VIOLATION" for what in ("LOW_UTIL", "RELIABILITY")),
-    *(f"DCGM_FI_DEV_RETIRED_{what}" for what in ("SBE", "DBE", "PENDING")),
+_ALWAYS_ZERO = (
+    *(f"DCGM_FI_DEV_{cause}_VIOLATION" for cause in ("POWER", "THERMAL", "SYNC_BOOST", "BOARD_LIMIT")),
+    *(f"DCGM_FI_DEV_{cause}_VIOLATION" for cause in ("LOW_UTIL", "RELIABILITY")),
+    *(f"DCGM_FI_DEV_RETIRED_{cause}" for cause in ("SBE", "DBE", "PENDING")),
 )
-"""Counters that a simulated GPU has and never moves."""
+"""Counters that a simulated GPU has and that stay zero."""
 
 
 def read_gpu(gpu: Gpu, state: GpuState, board: GpuBoard, now: float) -> Reading:
@@ -31,7 +31,7 @@ def read_gpu(gpu: Gpu, state: GpuState, board: GpuBoard, now: float) -> Reading:
     used = sum(process.memory_mib for process in state.processes)
     reading |= _memory(gpu.memory_mib, used, _RESERVED_MIB)
     if not state.mig_enabled:
-        # With MIG on, the driver answers neither of these for the whole GPU.
+        # In MIG mode the driver gives none of these for the whole GPU.
         reading["DCGM_FI_DEV_GPU_UTIL"] = round(100 * load)
         reading["DCGM_FI_DEV_MEM_COPY_UTIL"] = round(60 * load)
         reading["DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS"] = 0
@@ -45,7 +45,7 @@ def read_gpu(gpu: Gpu, state: GpuState, board: GpuBoard, now: float) -> Reading:
 
 
 def describe_gpu(gpu: Gpu) -> dict[str, str]:
-    """What is burnt into the board."""
+    """Serial number and firmware versions."""
     return {
         "DCGM_FI_NVML_VERSION": "13.580.159.04",
         "DCGM_FI_DEV_BRAND": "NVIDIA",
@@ -59,8 +59,8 @@ def describe_gpu(gpu: Gpu) -> dict[str, str]:
 
 
 def read_instance(gpu: Gpu, instance: MigInstance, state: GpuState, board: GpuBoard, now: float) -> Reading:
-    inside = [each for each in state.processes if each.gpu_instance == instance.gpu_instance]
-    reading = dict(_memory(instance.memory_mib, sum(each.memory_mib for each in inside), 16))
+    processes = [process for process in state.processes if process.gpu_instance == instance.gpu_instance]
+    reading = dict(_memory(instance.memory_mib, sum(process.memory_mib for process in processes), 16))
     if board.has_gpm:
         load = gpu_load(gpu, state, now + 37 * instance.gpu_instance)
         reading |= _profiling(load)
@@ -79,9 +79,9 @@ def gpu_load(gpu: Gpu, state: GpuState, now: float) -> float:
 def _board_values(gpu: Gpu, state: GpuState, board: GpuBoard, load: float, now: float) -> dict[str, float]:
     celsius = round(_IDLE_CELSIUS + (_HOT_CELSIUS - _IDLE_CELSIUS) * load)
     watts = round(board.watts * (0.12 + 0.85 * load), 3)
-    slowed = 0.5 if state.throttle else 1.0
+    clock_factor = 0.5 if state.throttle else 1.0
     return {
-        "DCGM_FI_DEV_SM_CLOCK": round(board.sm_clock * slowed * (0.17 + 0.83 * min(1.0, 4 * load))),
+        "DCGM_FI_DEV_SM_CLOCK": round(board.sm_clock * clock_factor * (0.17 + 0.83 * min(1.0, 4 * load))),
         "DCGM_FI_DEV_MEM_CLOCK": board.memory_clock,
         "DCGM_FI_DEV_GPU_TEMP": celsius,
         "DCGM_FI_DEV_MEMORY_TEMP": celsius + 6,
@@ -108,7 +108,7 @@ def _link_values(state: GpuState, load: float, now: float) -> dict[str, float]:
 
 def _error_values(state: GpuState) -> dict[str, float]:
     return {
-        **dict.fromkeys(_NEVER_HAPPEN, 0),
+        **dict.fromkeys(_ALWAYS_ZERO, 0),
         "DCGM_FI_DEV_PCIE_REPLAY_COUNTER": state.pcie_replays,
         "DCGM_FI_DEV_ECC_SBE_VOL_TOTAL": state.single_bit_errors,
         "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL": state.double_bit_errors,

@@ -1,7 +1,7 @@
-"""What changes about simulated GPUs, kept in memory or in a file that several processes share.
+"""The mutable state of simulated GPUs, in memory or in a file that several processes share.
 
-`simulated` reads and changes it. The agent is two processes that must see one machine, and faults are injected from a
-third: so the state is one JSON file, replaced as a whole under a lock, and read again when it has changed.
+Used by `simulated`. The agent's two processes must see one machine, and faults are injected from a third: so the
+state is one JSON file, replaced in one step under a lock, and read again when it has changed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class MigInstanceState(msgspec.Struct, kw_only=True):
 
 
 class GpuState(msgspec.Struct, kw_only=True):
-    """One GPU: its mode, its instances, what ails it, and what it refuses to do."""
+    """One GPU: its mode, instances, faults, and the operations that fail."""
 
     minor: int
     mig_enabled: bool = False
@@ -36,7 +36,7 @@ class GpuState(msgspec.Struct, kw_only=True):
     cuts: list[MigInstanceState] = []
     processes: list[ProcessUsage] = []
     load: float = -1.0
-    """Utilisation from 0 to 1; below 0 it follows a wave of its own."""
+    """Utilisation from 0 to 1; below 0 it follows a wave."""
     is_lost: bool = False
     xids: list[int] = []
     """Xids since the last reset."""
@@ -46,22 +46,22 @@ class GpuState(msgspec.Struct, kw_only=True):
     remap_failure: bool = False
     remapped_rows: int = 0
     throttle: int = 0
-    """NVML's bits."""
+    """NVML's clock event bits."""
     pcie_replays: int = 0
     links_down: int = 0
     link_errors: int = 0
     recovery_action: int = 0
     is_licensed: bool | None = None
-    """Whether a virtual GPU has its licence; None for a real one, which needs none."""
+    """Whether a virtual GPU has a licence; None for a physical one, which needs none."""
     refuses: list[str] = []
     """Operations that fail: `mig-mode`, `create`, `destroy`, `reset`, `create 2g.20gb`, …"""
     needs_reset: bool = False
-    """A change of MIG mode waits for a reset."""
+    """Whether a change of MIG mode needs a reset."""
     next_instance: int = 1
 
 
 class Machine(msgspec.Struct, kw_only=True):
-    """All GPUs of the simulated node, and the faults so far."""
+    """All GPUs of the simulated node, and all faults so far."""
 
     gpus: list[GpuState]
     faults: list[Fault] = []
@@ -74,8 +74,8 @@ class StateStore:
     def __init__(self, initial: Machine, path: Path | None = None) -> None:
         self.path = path
         self._machine = initial
-        self._seen: tuple[int, int] = (0, 0)
-        self._mine = threading.RLock()
+        self._version: tuple[int, int] = (0, 0)
+        self._thread_lock = threading.RLock()
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
             with self._lock():
@@ -85,14 +85,14 @@ class StateStore:
                     self._write()
 
     def read(self) -> Machine:
-        """The state as it is now; not to be changed."""
-        if self.path is not None and self._stamp() != self._seen:
+        """The current state; not to be changed by the caller."""
+        if self.path is not None and self._file_version() != self._version:
             self._read()
         return self._machine
 
     @contextmanager
     def change(self) -> Iterator[Machine]:
-        """The state to change, alone; kept unless the block raises."""
+        """A copy of the state to change, under the lock; discarded if the block raises."""
         with self._lock():
             if self.path is not None:
                 self._read()
@@ -104,8 +104,8 @@ class StateStore:
 
     @contextmanager
     def _lock(self) -> Iterator[None]:
-        """Alone among the threads of this process and among processes."""
-        with self._mine:
+        """Excludes other threads of this process and other processes."""
+        with self._thread_lock:
             if self.path is None:
                 yield
                 return
@@ -114,26 +114,26 @@ class StateStore:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Alone among processes; also for the files that follow from the state."""
+        """Excludes other processes; also taken for the files derived from the state."""
         with open(f"{self.path}.lock", "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 
-    def _stamp(self) -> tuple[int, int]:
+    def _file_version(self) -> tuple[int, int]:
         assert self.path is not None
-        found = self.path.stat()
-        return found.st_mtime_ns, found.st_ino
+        status = self.path.stat()
+        return status.st_mtime_ns, status.st_ino
 
     def _read(self) -> None:
         assert self.path is not None
-        stamp = self._stamp()
+        version = self._file_version()
         self._machine = msgspec.json.decode(self.path.read_bytes(), type=Machine)
-        self._seen = stamp
+        self._version = version
 
     def _write(self) -> None:
         if self.path is None:
             return
-        beside = self.path.with_suffix(f".{os.getpid()}")
-        beside.write_bytes(msgspec.json.encode(self._machine))
-        beside.replace(self.path)
-        self._seen = self._stamp()
+        temporary = self.path.with_suffix(f".{os.getpid()}")
+        temporary.write_bytes(msgspec.json.encode(self._machine))
+        temporary.replace(self.path)
+        self._version = self._file_version()

@@ -1,8 +1,8 @@
-"""One pass over the hardware, turned into metric families.
+"""One collection: reads the hardware once and turns it into metric families.
 
-Reads the device back end once per interval, joins what `pods` knows about who holds which device, and hands the
-families to `server`. A device that several pods share has one sample a pod: utilisation and memory are the pod's own
-where the driver counts by process, and the device's where it doesn't. Nothing that the device doesn't give is exported.
+`exporter` calls it once per interval. A device that several pods share has one sample per pod: utilisation and
+memory are the pod's own if the driver counts by process, else the device's. Values that the device does not give
+are not exported.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def collect_families(
     context: CollectionContext,
     devices: Sequence[MeasuredDevice] | None = None,
 ) -> list[Family]:
-    """The families of one pass, in the order of the counters file."""
+    """The families of one collection, in the order of the counters file."""
     found = read_devices(backend) if devices is None else devices
     extra = {device.gpu.uuid: _extra_labels(backend, device, counters) for device in found}
     families = []
@@ -40,66 +40,69 @@ def collect_families(
 
 
 def read_devices(backend: DeviceBackend) -> list[MeasuredDevice]:
-    """Every GPU; with MIG, its instances too, which then carry the pods."""
+    """Every GPU and its MIG instances; with MIG, pods hold the instances."""
     inventory = backend.inventory()
-    return [device for gpu in inventory.gpus for device in _of_gpu(backend, inventory, gpu)]
+    return [device for gpu in inventory.gpus for device in _read_gpu(backend, inventory, gpu)]
 
 
-def _of_gpu(backend: DeviceBackend, inventory: Inventory, gpu: Gpu) -> list[MeasuredDevice]:
-    whole = MeasuredDevice(inventory, gpu, None, backend.reading(gpu.uuid))
+def _read_gpu(backend: DeviceBackend, inventory: Inventory, gpu: Gpu) -> list[MeasuredDevice]:
+    whole_gpu = MeasuredDevice(inventory, gpu, None, backend.reading(gpu.uuid))
     return [
-        whole,
-        *(MeasuredDevice(inventory, gpu, each, backend.reading(each.uuid)) for each in gpu.instances),
+        whole_gpu,
+        *(
+            MeasuredDevice(inventory, gpu, instance, backend.reading(instance.uuid))
+            for instance in gpu.instances
+        ),
     ]
 
 
 def _samples(
-    field: str, device: MeasuredDevice, view: CollectionContext, extra: Mapping[str, Mapping[str, str]]
+    field: str, device: MeasuredDevice, context: CollectionContext, extra: Mapping[str, Mapping[str, str]]
 ) -> list[Sample]:
-    base = {**_labels(device, view), **extra[device.gpu.uuid]}
-    holders = view.holders.get(device.uuid, ())
+    base = {**_labels(device, context), **extra[device.gpu.uuid]}
+    holders = context.holders.get(device.uuid, ())
     found = []
-    for labels, value in _points(field, device, view):
+    for labels, value in _labelled_values(field, device, context):
         if not holders:
             found.append(Sample({**base, **labels}, value))
         for holder in holders:
-            share = _share(field, value, holder, device, view)
+            share = _share(field, value, holder, device, context)
             found.append(Sample({**base, **labels, **_pod_labels(holder)}, share))
     return found
 
 
-def _points(field: str, device: MeasuredDevice, view: CollectionContext) -> LabelledValues:
+def _labelled_values(field: str, device: MeasuredDevice, context: CollectionContext) -> LabelledValues:
     if field in DERIVED_METRICS:
-        return DERIVED_METRICS[field](device, view) if device.instance is None else []
-    value = _value(field, device, view)
+        return DERIVED_METRICS[field](device, context) if device.instance is None else []
+    value = _value(field, device, context)
     return [] if value is None else [({}, value)]
 
 
-def _value(field: str, device: MeasuredDevice, view: CollectionContext) -> float | None:
+def _value(field: str, device: MeasuredDevice, context: CollectionContext) -> float | None:
     if field == XID:
         if device.instance is not None or not device.reading:
             return None
-        fault = view.last_faults.get(device.gpu.uuid)
+        fault = context.last_faults.get(device.gpu.uuid)
         return fault.xid if fault else 0
     return device.reading.get(FIELD_ALIASES.get(field, field))
 
 
 def _share(
-    field: str, value: float, holder: DeviceHolder, device: MeasuredDevice, view: CollectionContext
+    field: str, value: float, holder: DeviceHolder, device: MeasuredDevice, context: CollectionContext
 ) -> float:
-    """A pod's own part where the driver counts by process; the device's value otherwise."""
-    processes = view.processes.get(device.uuid)
+    """The pod's own value if the driver counts by process; else the device's."""
+    processes = context.processes.get(device.uuid)
     if field not in (UTILISATION, MEMORY_USED) or not holder.uid or processes is None:
         return value
-    mine = [each for each in processes if view.pods_of_processes.get(each.pid) == holder.uid]
+    own = [process for process in processes if context.pods_of_processes.get(process.pid) == holder.uid]
     if field == MEMORY_USED:
-        return sum(each.memory_mib for each in mine)
-    if any(each.sm_percent < 0 for each in mine):
+        return sum(process.memory_mib for process in own)
+    if any(process.sm_percent < 0 for process in own):
         return value
-    return sum(each.sm_percent for each in mine)
+    return sum(process.sm_percent for process in own)
 
 
-def _labels(device: MeasuredDevice, view: CollectionContext) -> dict[str, str]:
+def _labels(device: MeasuredDevice, context: CollectionContext) -> dict[str, str]:
     gpu = device.gpu
     labels = {
         "gpu": str(gpu.index),
@@ -111,15 +114,15 @@ def _labels(device: MeasuredDevice, view: CollectionContext) -> dict[str, str]:
     if device.instance is not None:
         labels["GPU_I_PROFILE"] = device.instance.profile
         labels["GPU_I_ID"] = str(device.instance.gpu_instance)
-    if view.hostname:
-        labels[view.hostname_label] = view.hostname
+    if context.hostname:
+        labels[context.hostname_label] = context.hostname
     return labels
 
 
 def _extra_labels(
     backend: DeviceBackend, device: MeasuredDevice, counters: Sequence[Counter]
 ) -> dict[str, str]:
-    """What the counters file wants as labels: words that describe the GPU, where it has them."""
+    """The values that the counters file asks for as labels, if the GPU has them."""
     wanted = [counter.field for counter in counters if counter.type == "label"]
     known = {
         "DCGM_FI_DRIVER_VERSION": device.inventory.driver.version,

@@ -1,7 +1,7 @@
-"""What one pass of the exporter looks at: devices with their readings, and what is known besides the hardware.
+"""Input of one collection: devices with their readings, and what is known besides the hardware.
 
-Filled by `server` (who holds what, faults, ailments) and by `collect` (readings); `collect` and `made_here` turn it
-into samples.
+`exporter` fills the context (holders, faults, problems) and `collect` the readings; `collect` and `derived_metrics`
+turn them into samples.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from windlass.node.backend.protocol import Fault, ProcessUsage, Reading
 from windlass.sharing.inventory import Gpu, Inventory, MigInstance
 
 WINDOW_SECONDS = 300.0
-"""How far back the counts of Xids and clock events look."""
+"""The window of the counts of Xids and clock events."""
 
 
 class DeviceHolder(msgspec.Struct, frozen=True):
-    """A container that was given a device."""
+    """A container that holds a device."""
 
     pod: str
     namespace: str
@@ -27,27 +27,27 @@ class DeviceHolder(msgspec.Struct, frozen=True):
 
 
 class CollectionContext(msgspec.Struct, frozen=True, kw_only=True):
-    """What a pass knows besides the hardware."""
+    """What a collection knows besides the hardware."""
 
     hostname: str = ""
     hostname_label: str = "Hostname"
     holders: Mapping[str, Sequence[DeviceHolder]] = {}
     """By UUID of the GPU or MIG device."""
     processes: Mapping[str, Sequence[ProcessUsage]] = {}
-    """Who uses the devices that several containers share, by UUID; asked for once per pass."""
+    """Processes on devices that several containers share, by UUID; read once per collection."""
     pods_of_processes: Mapping[int, str] = {}
     """UID of the pod that a process belongs to."""
     last_faults: Mapping[str, Fault] = {}
     recent_xids: Mapping[tuple[str, int], int] = {}
     """How often each Xid was seen on each GPU within the window."""
     recent_clock_events: Mapping[tuple[str, int], int] = {}
-    """In how many passes within the window each bit of the clock event reasons was set, by GPU."""
+    """In how many collections within the window each bit of the clock event reasons was set, by GPU."""
     problem_kinds: Mapping[str, Sequence[str]] = {}
-    """Kinds of what is wrong, by UUID of the GPU or MIG device."""
+    """Kinds of health problems, by UUID of the GPU or MIG device."""
 
 
 class MeasuredDevice(msgspec.Struct, frozen=True):
-    """A GPU, or one of its instances, as it was read in this pass."""
+    """A GPU, or one of its instances, as read in this collection."""
 
     inventory: Inventory
     gpu: Gpu

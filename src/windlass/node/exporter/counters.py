@@ -1,8 +1,8 @@
-"""dcgm-exporter's counters file: which metrics, of which type, with which help text.
+"""Parses dcgm-exporter's counters file: which metrics, of which type, with which help text.
 
-Fed with the text of the file by the exporter's start; a wrong line is an `InputError` with its number, as the original
-refuses it. A field that DCGM has and Windlass doesn't is no error here: it is reported once and left out. What the
-exporter makes itself is a closed list, so an unknown name among those is a mistake.
+`counters_file` passes the text. A malformed line is an `InputError` with its number, as in dcgm-exporter. A DCGM
+field that Windlass can't measure is no error: it is logged once and left out. The `DCGM_EXP_` names are a closed
+list, so an unknown one is an error.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ class Counter(msgspec.Struct, frozen=True):
 
 
 def read_counters(text: str, file: str = "") -> tuple[tuple[Counter, ...], list[str]]:
-    """The counters, and which of them are left out because Windlass can't measure them."""
+    """The counters, and the fields left out because Windlass can't measure them."""
     counters: dict[str, Counter] = {}
     left_out: list[str] = []
     for number, line in enumerate(text.splitlines(), start=1):
         if not line.strip() or line.strip().startswith("#"):
             continue
         counter = _counter(line, number, file)
-        if _can_be_had(counter):
-            # A name that stands there twice is one metric: Prometheus refuses a page with two.
+        if _is_supported(counter):
+            # A duplicate is exported once: Prometheus refuses a page with two families of one name.
             counters.setdefault(counter.field, counter)
         elif counter.field.startswith("DCGM_FI_"):
             left_out.append(counter.field)
@@ -49,8 +49,8 @@ def read_counters(text: str, file: str = "") -> tuple[tuple[Counter, ...], list[
     return tuple(counters.values()), left_out
 
 
-def _can_be_had(counter: Counter) -> bool:
-    """Numbers as metrics, words as labels."""
+def _is_supported(counter: Counter) -> bool:
+    """Numbers can be metrics, texts only labels."""
     field = FIELD_ALIASES.get(counter.field, counter.field)
     if counter.type == "label":
         return field in DESCRIPTION_FIELDS
@@ -68,7 +68,7 @@ def _counter(line: str, number: int, file: str) -> Counter:
         raise InputError(str(error), file=file, line=number, remedy="write: field, type, help") from None
     if len(parts) != 3:
         raise InputError(
-            f"has {len(parts)} fields and not 3", file=file, line=number, remedy="write: field, type, help"
+            f"has {len(parts)} fields instead of 3", file=file, line=number, remedy="write: field, type, help"
         )
     field, kind, text = parts
     if kind not in TYPES:

@@ -1,7 +1,7 @@
-"""The counters file as the exporter follows it: read at the start, and again when it changes, as dcgm-exporter does.
+"""Follows the counters file: read at the start, and again when it changes, as dcgm-exporter does.
 
-At the start a wrong file is an error; later the last good counters stay in force and the mistake is told once. Without
-a file there is the default set.
+`exporter` calls `reload_if_changed` before each collection. A wrong file is an error at the start; later the last
+good counters stay in force and the error is logged once. Without a file the default counters apply.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ class CountersFile:
     def __init__(self, path: Path | None, log: Callable[[str], None] = lambda line: None) -> None:
         self._path = path
         self._log = log
-        self._seen = self._stamp()
+        self._version = self._current_version()
         self._counters = self._read()
 
     def reload_if_changed(self) -> Sequence[Counter]:
-        """The counters that are in force now."""
-        seen = self._stamp()
-        if seen != self._seen:
-            self._seen = seen
+        """The counters in force now."""
+        version = self._current_version()
+        if version != self._version:
+            self._version = version
             try:
                 self._counters = self._read()
             except InputError as error:
                 self._log(f"the last good counters stay in force: {error}")
             else:
-                self._log("the counters have changed")
+                self._log("the counters file has changed and is in force")
         return self._counters
 
     def _read(self) -> Sequence[Counter]:
@@ -42,14 +42,14 @@ class CountersFile:
             raise InputError(f"can't be read: {error}", file=str(self._path)) from None
         counters, left_out = read_counters(text, str(self._path))
         if left_out:
-            self._log(f"not measured here and left out: {', '.join(left_out)}")
+            self._log(f"left out, since Windlass can't measure them: {', '.join(left_out)}")
         return counters
 
-    def _stamp(self) -> tuple[int, int, int] | None:
+    def _current_version(self) -> tuple[int, int, int] | None:
         if self._path is None:
             return None
         try:
-            found = self._path.stat()
+            status = self._path.stat()
         except OSError:
             return None
-        return found.st_mtime_ns, found.st_ino, found.st_size
+        return status.st_mtime_ns, status.st_ino, status.st_size

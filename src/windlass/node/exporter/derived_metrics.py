@@ -1,7 +1,8 @@
-"""The metrics that dcgm-exporter makes itself instead of asking DCGM: counts over a window, health, links to peers.
+"""The metrics that dcgm-exporter computes itself instead of asking DCGM: counts over a window, health, links to
+peers.
 
-Called by `collect` for the counters under `DCGM_EXP_`; values come out of the `CollectionContext` and the inventory,
-so none of them asks the hardware for anything. They are about whole GPUs, never about an instance.
+`collect` calls these for counters named `DCGM_EXP_…`. Values come from the `CollectionContext` and the inventory,
+without asking the hardware. They concern whole GPUs, never an instance.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def clock_event_counts(device: MeasuredDevice, context: CollectionContext) -> La
 
 
 def _counts(label: str, counts: Mapping[str, int]) -> LabelledValues:
-    """One point for each value that was seen; a plain zero where none was."""
+    """One value for each label that was seen; a single zero if none was."""
     if not counts:
         return [({**_WINDOW}, 0)]
     return [({**_WINDOW, label: value}, count) for value, count in counts.items()]
@@ -60,15 +61,15 @@ def health_status(device: MeasuredDevice, context: CollectionContext) -> Labelle
 
 
 def peer_status(device: MeasuredDevice, context: CollectionContext) -> LabelledValues:
-    """Whether each other GPU of the node is reached over NVLink; DCGM's words and numbers for it."""
+    """Whether each other GPU of the node is reached over NVLink, in DCGM's words and numbers."""
     gpus = device.inventory.gpus
-    me = next(at for at, gpu in enumerate(gpus) if gpu.uuid == device.gpu.uuid)
+    own_index = next(index for index, gpu in enumerate(gpus) if gpu.uuid == device.gpu.uuid)
     found: LabelledValues = []
-    for at, peer in enumerate(gpus):
-        if at != me:
-            works = device.inventory.linked(me, at) and not (peer.is_lost or device.gpu.is_lost)
-            word, value = ("OK", 0) if works else ("NotSupported", 5)
-            found.append(({"peer_gpu": str(peer.index), "link_status": word}, value))
+    for index, peer in enumerate(gpus):
+        if index != own_index:
+            works = device.inventory.linked(own_index, index) and not (peer.is_lost or device.gpu.is_lost)
+            status, value = ("OK", 0) if works else ("NotSupported", 5)
+            found.append(({"peer_gpu": str(peer.index), "link_status": status}, value))
     return found
 
 

@@ -1,7 +1,7 @@
-"""The exporter: a pass over the hardware every interval, and the page that `metrics_server` answers scrapes with.
+"""Collects from the hardware every interval and keeps the page with which `metrics_server` answers scrapes.
 
-Runs in the process beside the plugin. However often Prometheus asks, the hardware is asked once per interval. A pass
-that fails leaves the last page and is counted in the exporter's own metrics.
+Runs in the sidecar. However often Prometheus scrapes, the hardware is read once per interval. A failed collection
+leaves the last page in place and is counted in the exporter's own metrics.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Exporter:
         journal: Path | None = None,
         hostname_label: str = "Hostname",
     ) -> None:
-        """`counters` may be asked before each pass for those that are in force then."""
+        """`counters` may be a function, which is called before each collection."""
         self._backend = backend
         self._counters = counters if callable(counters) else lambda: counters
         self._hostname = hostname
@@ -42,7 +42,7 @@ class Exporter:
         self._root = root
         self._pods = pods
         self.pod_uids: Callable[[], Mapping[tuple[str, str], str]] = dict
-        """What is known of pods by namespace and name; without it, shared devices have no values by pod."""
+        """UIDs of pods by namespace and name; without them, shared devices have no values per pod."""
         self._journal = journal
         self._last_faults: dict[str, Fault] = {}
         self._recent_xids = RecentEvents()
@@ -51,37 +51,36 @@ class Exporter:
         self.metrics_text = b""
 
     def on_faults(self, faults: Sequence[Fault]) -> None:
-        """Kept for the Xid metrics."""
+        """Records faults for the Xid metrics."""
         for fault in faults:
             self._last_faults[fault.uuid] = fault
             self._recent_xids.add(fault.uuid, fault.xid)
 
     def collect(self) -> None:
-        """One pass over the hardware."""
-        begun = time.perf_counter()
+        started = time.perf_counter()
         journal = read_journal(self._journal) if self._journal is not None else HealthJournal()
         counters = self._counters()
         try:
             devices = read_devices(self._backend)
-            if any(each.field == "DCGM_EXP_CLOCK_EVENTS_COUNT" for each in counters):
-                self._note_clock_events(devices)
-            families = collect_families(self._backend, counters, self._view(journal), devices)
+            if any(counter.field == "DCGM_EXP_CLOCK_EVENTS_COUNT" for counter in counters):
+                self._count_clock_events(devices)
+            families = collect_families(self._backend, counters, self._make_context(journal), devices)
         except DeviceError:
             self._failures += 1
             return
-        families += self._own(journal, time.perf_counter() - begun)
+        families += self._own_metrics(journal, time.perf_counter() - started)
         self.metrics_text = write_text(families).encode()
 
-    def _note_clock_events(self, devices: Sequence[MeasuredDevice]) -> None:
+    def _count_clock_events(self, devices: Sequence[MeasuredDevice]) -> None:
         for device in devices:
             reasons = int(device.reading.get(THROTTLE_REASONS, 0)) if device.instance is None else 0
             for bit in CLOCK_EVENTS:
                 if reasons & bit:
                     self._recent_clock_events.add(device.gpu.uuid, bit)
 
-    def _view(self, journal: HealthJournal) -> CollectionContext:
+    def _make_context(self, journal: HealthJournal) -> CollectionContext:
         holders = self._pods.holders(self.pod_uids()) if self._pods else {}
-        # The dearest of the calls, and one whose samples are gone once read: only for what is shared, and only once.
+        # The most expensive call, and reading consumes the samples: only for shared devices, once per collection.
         processes = {uuid: self._backend.processes(uuid) for uuid, held in holders.items() if len(held) > 1}
         pids = [process.pid for found in processes.values() for process in found]
         return CollectionContext(
@@ -96,8 +95,8 @@ class Exporter:
             problem_kinds=journal.ailments,
         )
 
-    def _own(self, journal: HealthJournal, seconds: float) -> list[Family]:
-        """What is said about the exporter itself, and about health."""
+    def _own_metrics(self, journal: HealthJournal, seconds: float) -> list[Family]:
+        """Metrics about the exporter itself and about health."""
         families = [
             Family(
                 "windlass_exporter_pass_seconds",

@@ -1,7 +1,7 @@
 """The metrics that can be exported under dcgm-exporter's names, and its default set.
 
-`counters` checks a counters file against it. Which of them a device gives is seen when it is read: a name that is
-known here and not given by the hardware is absent from the output.
+`counters` checks a counters file against it. A field that is known here but not given by the hardware is absent
+from the output.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ READING_FIELDS = frozenset(
         "DCGM_FI_PROF_NVLINK_RX_BYTES",
     ]
 )
-"""Numbers that a back end's reading has, where the device gives them."""
+"""Numbers in a back end's reading, if the device gives them."""
 
 DESCRIPTION_FIELDS = frozenset(
     [
@@ -109,7 +109,7 @@ DESCRIPTION_FIELDS = frozenset(
         "DCGM_FI_DEV_POWER_INFOROM_VER",
     ]
 )
-"""Words about a GPU; they can only be labels of other metrics."""
+"""Texts about a GPU; they can only be labels of other metrics."""
 
 FIELD_ALIASES = {"DCGM_FI_DEV_CLOCK_THROTTLE_REASONS": "DCGM_FI_DEV_CLOCKS_EVENT_REASONS"}
-"""Older names of a field; readings have the newer."""
+"""Older name → the name used in readings."""

@@ -1,7 +1,7 @@
-"""Our ailments in DCGM's words: which of its health watches they belong to, how bad they are, which error it names.
+"""Maps health problems to DCGM's health watches, severities and error codes.
 
-Asked by `made_here` for `DCGM_EXP_GPU_HEALTH_STATUS`. Kinds are those of `node.health`; one that stands for no
-finding about the hardware (the validator hasn't passed yet) is no incident.
+`derived_metrics` uses it for `DCGM_EXP_GPU_HEALTH_STATUS`. The kinds are those of `node.health`. A kind that is no
+finding about the hardware (not validated yet) is no incident.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ WATCHES = ("PCIE", "NVLINK", "PMU", "MCU", "MEM", "SM", "INFOROM", "THERMAL", "P
 
 
 class Incident(msgspec.Struct, frozen=True):
-    """What one health watch says."""
+    """The result of one health watch."""
 
     watch: str
     value: int = PASS
@@ -51,12 +51,12 @@ _ANYTHING = Incident("ALL", FAIL, "DCGM_FR_UNKNOWN")
 
 
 def incidents(kinds: Iterable[str]) -> list[Incident]:
-    """Every watch with the worst that it has seen, in DCGM's order."""
+    """Every watch with its worst result, in DCGM's order."""
     worst = {watch: Incident(watch) for watch in WATCHES}
     for kind in sorted(kinds):
         if kind not in _NO_FINDING:
             found = incident(kind)
-            worst[found.watch] = max(worst[found.watch], found, key=lambda each: each.value)
+            worst[found.watch] = max(worst[found.watch], found, key=lambda result: result.value)
     return list(worst.values())
 
 

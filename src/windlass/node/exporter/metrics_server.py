@@ -1,8 +1,7 @@
-"""`/metrics` and `/health` on a port: the exporter's last page, for whoever asks.
+"""Serves the exporter's last page on `/metrics`, and `/health`.
 
-Runs in the process beside the plugin. A scrape is one copy of bytes. Clients are strangers: one that says nothing,
-reads nothing or goes away in the middle costs a thread for a while and not a word in the log, and there are only so
-many threads.
+Runs in the sidecar. A scrape copies bytes and reads no hardware. Clients are not trusted: one that sends nothing,
+reads nothing or disconnects occupies one of a limited number of threads for a limited time and is not logged.
 """
 
 from __future__ import annotations
@@ -20,10 +19,10 @@ if TYPE_CHECKING:
 
 PORT = 9400
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-MOST_CLIENTS = 64
+MAX_CLIENTS = 64
 CLIENT_SECONDS = 15.0
-"""How long a client may be silent, or not take what it asked for. Prometheus keeps connections for longer than its
-interval and opens a new one where that was ended."""
+"""How long a client may send or read nothing. Prometheus keeps connections open for longer than its interval, and
+reconnects if one was closed."""
 
 
 class MetricsServer:
@@ -39,23 +38,23 @@ class MetricsServer:
         self._address = address
         self._server: _Server | None = None
         self.port = port
-        """Where it is 0, the one that was found, once it has started."""
+        """If 0, the port that the system chose, after `start`."""
 
     def start(self) -> None:
-        """Raises an `InputError` where the port is taken."""
+        """Raises an `InputError` if the port is taken."""
         try:
-            self._server = self._bound()
+            self._server = self._bind()
         except OSError as error:
             raise InputError(
-                f"port {self.port} can't be had: {error.strerror or error}",
-                remedy="another exporter is live on this node; remove it, or choose another port",
+                f"can't listen on port {self.port}: {error.strerror or error}",
+                remedy="remove the other exporter on this node, or choose another port with --listen",
             ) from None
         self._server.web = self._web
         self.port = self._server.server_address[1]
         threading.Thread(target=self._server.serve_forever, daemon=True, name="metrics").start()
 
-    def _bound(self) -> _Server:
-        """Every address is those of both families, where the machine has both."""
+    def _bind(self) -> _Server:
+        """An empty address means all addresses, IPv4 and IPv6 if the machine has both."""
         if not self._address and socket.has_dualstack_ipv6():
             return _Server6(("::", self.port), self._handler)
         kind = _Server6 if ":" in self._address else _Server
@@ -99,45 +98,45 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:
-        """A scrape is no news."""
+        """Scrapes are not logged."""
 
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
-    request_queue_size = MOST_CLIENTS
+    request_queue_size = MAX_CLIENTS
     web: WebConfig | None = None
 
     def __init__(self, *arguments: Any) -> None:
-        self._places = threading.BoundedSemaphore(MOST_CLIENTS)
+        self._slots = threading.BoundedSemaphore(MAX_CLIENTS)
         super().__init__(*arguments)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        if not self._places.acquire(blocking=False):
+        if not self._slots.acquire(blocking=False):
             self.shutdown_request(request)
             return
         try:
             super().process_request(request, client_address)
         except BaseException:
-            self._places.release()
+            self._slots.release()
             raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         try:
-            super().process_request_thread(self._wrapped(request), client_address)
-        except OSError:  # gone before TLS could begin
+            super().process_request_thread(self._wrap_tls(request), client_address)
+        except OSError:  # disconnected before the TLS handshake
             self.shutdown_request(request)
         finally:
-            self._places.release()
+            self._slots.release()
 
-    def _wrapped(self, request: Any) -> Any:
-        """The handshake comes with the first word, under the client's own time limit."""
+    def _wrap_tls(self, request: Any) -> Any:
+        """The handshake happens with the first read, under the client's own timeout."""
         context = self.web.tls_context() if self.web is not None else None
         if context is None:
             return request
         return context.wrap_socket(request, server_side=True, do_handshake_on_connect=False)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that went away is no news either."""
+        """Disconnects are not logged either."""
 
 
 class _Server6(_Server):

@@ -1,7 +1,7 @@
-"""Who holds which device: the kubelet's PodResources, and the cgroups of processes.
+"""Which pod holds which device: the kubelet's PodResources API, and the cgroups of processes.
 
-Asked by the exporter once per pass and by the MIG manager before it touches an instance. Device IDs are looked through
-to the GPU or MIG device behind them, so plain, `.shared` and MIG resources join alike, whatever they are called.
+The exporter asks once per collection, the MIG manager before it changes an instance. Device IDs are mapped to the
+GPU or MIG device behind them, so plain, `.shared` and MIG resources join alike, whatever their names.
 """
 
 from __future__ import annotations
@@ -19,22 +19,19 @@ from windlass.node.protos import podresources_pb2 as pr
 from windlass.node.unary_call import call_unary
 from windlass.sharing.sharing_config import NVIDIA_PREFIX
 
-SOCKET = "/var/lib/kubelet/pod-resources/kubelet.sock"
 _METHOD = "/v1.PodResourcesLister/List"
-_SECONDS = 5.0
+_TIMEOUT_SECONDS = 5.0
 _POD_UID = re.compile(r"pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})")
 
 
 class PodResources:
-    """The kubelet's answer."""
-
     def __init__(self, socket: Path) -> None:
         self._socket = socket
 
     def holders(self, uids: Mapping[tuple[str, str], str] | None = None) -> dict[str, list[DeviceHolder]]:
-        """Containers by UUID of the GPU or MIG device; empty where the kubelet doesn't answer.
+        """Containers by UUID of the GPU or MIG device; empty if the kubelet does not answer.
 
-        `uids` is what the API server knows about pods, by namespace and name; PodResources doesn't say it.
+        `uids` are the pods' UIDs by namespace and name from the API server; PodResources has none.
         """
         try:
             return self.holders_or_raise(uids)
@@ -44,12 +41,14 @@ class PodResources:
     def holders_or_raise(
         self, uids: Mapping[tuple[str, str], str] | None = None
     ) -> dict[str, list[DeviceHolder]]:
-        """The same for who must not be wrong about it: a `DeviceError` where the kubelet doesn't answer."""
-        data = call_unary(self._socket, _METHOD, pr.ListPodResourcesRequest().SerializeToString(), _SECONDS)
+        """Like `holders`, but a `DeviceError` if the kubelet does not answer."""
+        data = call_unary(
+            self._socket, _METHOD, pr.ListPodResourcesRequest().SerializeToString(), _TIMEOUT_SECONDS
+        )
         try:
             answer = pr.ListPodResourcesResponse.FromString(data)
         except DecodeError:
-            raise DeviceError(f"{self._socket} answered with something else") from None
+            raise DeviceError(f"{self._socket} sent an answer that is not a PodResources list") from None
         return holders_from_response(answer, uids or {})
 
 
@@ -65,8 +64,8 @@ def holders_from_response(
             for devices in container.devices:
                 if not devices.resource_name.startswith(NVIDIA_PREFIX):
                     continue
-                for each in devices.device_ids:
-                    found.setdefault(physical_device_id(each), {})[holder] = None
+                for device_id in devices.device_ids:
+                    found.setdefault(physical_device_id(device_id), {})[holder] = None
     return {uuid: list(holders) for uuid, holders in found.items()}
 
 
@@ -76,7 +75,7 @@ def physical_device_id(device_id: str) -> str:
 
 
 def pod_uids_of_processes(root: HostRoot, pids: Iterable[int]) -> dict[int, str]:
-    """UID of the pod that each process belongs to, by its cgroup; processes of the host are left out."""
+    """UID of the pod of each process, by its cgroup; processes outside pods are left out."""
     found = {}
     for pid in pids:
         match = _POD_UID.search(root.read(f"/proc/{pid}/cgroup"))

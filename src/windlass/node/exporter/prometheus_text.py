@@ -1,7 +1,7 @@
-"""Prometheus' text format, written directly: a scrape is one join over prepared lines.
+"""Writes Prometheus' text format.
 
-Fed with samples by `collect`. Labels keep dcgm-exporter's names and order, since dashboards and recording rules match
-on them.
+`exporter` calls it once per collection. Labels keep dcgm-exporter's names and order, since dashboards and recording
+rules match on them.
 """
 
 from __future__ import annotations
@@ -16,15 +16,11 @@ _HELP_ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n"})
 
 
 class Sample(msgspec.Struct, frozen=True):
-    """One number of one metric."""
-
     labels: Mapping[str, str]
     value: float
 
 
 class Family(msgspec.Struct, frozen=True):
-    """A metric with its samples."""
-
     name: str
     type: str
     help: str
@@ -32,7 +28,7 @@ class Family(msgspec.Struct, frozen=True):
 
 
 def write_text(families: Iterable[Family]) -> str:
-    """The page that Prometheus scrapes; a family without samples, and a value that is no number, are left out."""
+    """The page that Prometheus scrapes, without empty families and non-finite values."""
     lines: list[str] = []
     for family in families:
         samples = [sample for sample in family.samples if math.isfinite(sample.value)]

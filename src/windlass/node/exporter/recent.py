@@ -1,4 +1,4 @@
-"""What happened to which GPU within the exporter's window, counted: Xids and clock events."""
+"""Counts of Xids and clock events per GPU within the exporter's window, for `exporter`."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from windlass.node.exporter.collection_context import WINDOW_SECONDS
 
 DeviceEvent = tuple[str, int]
 """UUID of a GPU, and the Xid or the bit of a clock event."""
-MOST_KEPT = 1 << 14
+MAX_KEPT = 1 << 14
 
 
 class RecentEvents:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._seen: deque[tuple[float, DeviceEvent]] = deque(maxlen=MOST_KEPT)
+        self._events: deque[tuple[float, DeviceEvent]] = deque(maxlen=MAX_KEPT)
 
     def add(self, uuid: str, code: int) -> None:
-        self._seen.append((self._clock(), (uuid, code)))
+        self._events.append((self._clock(), (uuid, code)))
 
     def counts(self) -> Counter[DeviceEvent]:
-        """How often each happened within the window; what is older is forgotten."""
+        """Counts within the window; older events are dropped."""
         oldest = self._clock() - WINDOW_SECONDS
-        while self._seen and self._seen[0][0] < oldest:
-            self._seen.popleft()
-        return Counter(what for _, what in list(self._seen))
+        while self._events and self._events[0][0] < oldest:
+            self._events.popleft()
+        return Counter(event for _, event in list(self._events))

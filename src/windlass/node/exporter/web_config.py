@@ -1,8 +1,9 @@
-"""TLS and passwords on the exporter's port, by the file that dcgm-exporter takes (`--web-config-file`).
+"""TLS and basic authentication on the exporter's port, by the file that dcgm-exporter takes (`--web-config-file`).
 
-`metrics_server` asks for the TLS of each connection and whether a request may be answered. The file, certificates and
-keys are read again when they change; what is wrong then leaves the last good ones in force, and is an error at the
-start. What the format has and this doesn't do is refused by name: protection that isn't there must not look as if.
+`metrics_server` asks for the TLS context of each connection and whether a request is authorized. The file,
+certificates and keys are read again when they change; an error at the start is fatal, later the last good version
+stays in force. Fields of the format that are not implemented are refused by name, so that nobody relies on
+protection that is not there.
 """
 
 from __future__ import annotations
@@ -36,23 +37,23 @@ CLIENT_AUTH_TYPES = {
     "VerifyClientCertIfGiven": ssl.CERT_OPTIONAL,
     "RequireAndVerifyClientCert": ssl.CERT_REQUIRED,
 }
-MOST_KEPT = 64
-_CRYPT = threading.Lock()
+MAX_CACHED = 64
+_CRYPT_LOCK = threading.Lock()
 _HASH = re.compile(r"\$2[aby]\$(?:0[4-9]|1[0-6])\$[./A-Za-z0-9]{53}")
-"""With a cost that is over before a scrape times out."""
-_SHORTEST, _LENGTH = "$2b$04$" + 22 * ".", 60
+"""Costs 4 to 16: with more, a scrape would time out."""
+_CHEAPEST_SALT, _HASH_LENGTH = "$2b$04$" + 22 * ".", 60
 _TLS_FIELDS = ("cert_file", "key_file", "client_auth_type", "client_ca_file", "min_version", "max_version")
 
 
 class LoadedWebConfig(msgspec.Struct, frozen=True):
-    """One reading of the file."""
+    """One version of the file."""
 
     tls: Any
     """An SSL context; None for plain HTTP."""
     users: dict[str, str]
-    """Password hashes (bcrypt) by name; empty for everybody."""
+    """bcrypt hashes by user name; empty if no authentication is needed."""
     files: tuple[Path, ...]
-    """What a change of which makes it stale."""
+    """Certificates and keys, whose change means a reload."""
 
 
 class WebConfig:
@@ -60,18 +61,18 @@ class WebConfig:
         self._path = path
         self._log = log
         self._lock = threading.Lock()
-        self._known: set[bytes] = set()
-        """Digests of passwords that were right: comparing one with its hash is slow on purpose."""
-        self._rules = load_web_config(path)
-        self._seen = self._stamps()
+        self._accepted: set[bytes] = set()
+        """Digests of accepted credentials, since bcrypt is slow on purpose."""
+        self._loaded = load_web_config(path)
+        self._versions = self._current_versions()
 
     def tls_context(self) -> ssl.SSLContext | None:
-        found: ssl.SSLContext | None = self._follow().tls
+        found: ssl.SSLContext | None = self._reload_if_changed().tls
         return found
 
     def allows(self, authorization: str) -> bool:
-        """Whether a request with this header may be answered."""
-        users = self._follow().users
+        """Whether a request with this header is authorized."""
+        users = self._reload_if_changed().users
         if not users:
             return True
         name, password = _basic(authorization)
@@ -80,31 +81,31 @@ class WebConfig:
             return False
         digest = hashlib.sha256(b"\0".join((name.encode(), expected.encode(), password))).digest()
         with self._lock:
-            if digest in self._known:
+            if digest in self._accepted:
                 return True
             if not hmac.compare_digest(bcrypt(password, expected), expected.encode()):
                 return False
-            if len(self._known) >= MOST_KEPT:
-                self._known.clear()
-            self._known.add(digest)
+            if len(self._accepted) >= MAX_CACHED:
+                self._accepted.clear()
+            self._accepted.add(digest)
         return True
 
-    def _follow(self) -> LoadedWebConfig:
+    def _reload_if_changed(self) -> LoadedWebConfig:
         with self._lock:
-            seen = self._stamps()
-            if seen != self._seen:
-                self._seen = seen
+            versions = self._current_versions()
+            if versions != self._versions:
+                self._versions = versions
                 try:
-                    self._rules = load_web_config(self._path)
+                    self._loaded = load_web_config(self._path)
                 except InputError as error:
                     self._log(f"the last good web config stays in force: {error}")
                 else:
                     self._log("the web config has changed")
-                    self._seen = self._stamps()
-            return self._rules
+                    self._versions = self._current_versions()
+            return self._loaded
 
-    def _stamps(self) -> list[tuple[int, int] | None]:
-        return [_stamp(path) for path in (self._path, *self._rules.files)]
+    def _current_versions(self) -> list[tuple[int, int] | None]:
+        return [_file_version(path) for path in (self._path, *self._loaded.files)]
 
 
 def load_web_config(path: Path) -> LoadedWebConfig:
@@ -125,49 +126,51 @@ def load_web_config(path: Path) -> LoadedWebConfig:
 
 
 def _context(tls: Mapping[str, Any], files: Mapping[str, Path]) -> ssl.SSLContext:
-    where = "tls_server_config"
+    path = "tls_server_config"
     for field in ("cert_file", "key_file"):
         if field not in files:
-            raise InputError("is required", path=f"{where}.{field}", remedy="name a file in PEM")
+            raise InputError("is required", path=f"{path}.{field}", remedy="name a file in PEM")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = _one_of(TLS_VERSIONS, tls.get("min_version", "TLS12"), f"{where}.min_version")
-    context.maximum_version = _one_of(TLS_VERSIONS, tls.get("max_version", "TLS13"), f"{where}.max_version")
-    clients = _one_of(CLIENT_AUTH_TYPES, tls.get("client_auth_type", ""), f"{where}.client_auth_type")
-    if (clients == ssl.CERT_NONE) != ("client_ca_file" not in files):
+    context.minimum_version = _one_of(TLS_VERSIONS, tls.get("min_version", "TLS12"), f"{path}.min_version")
+    context.maximum_version = _one_of(TLS_VERSIONS, tls.get("max_version", "TLS13"), f"{path}.max_version")
+    verify_mode = _one_of(CLIENT_AUTH_TYPES, tls.get("client_auth_type", ""), f"{path}.client_auth_type")
+    if (verify_mode == ssl.CERT_NONE) != ("client_ca_file" not in files):
         raise InputError(
-            "client_ca_file and a client_auth_type that verifies go together", path=where, remedy="give both"
+            "client_ca_file and a client_auth_type that verifies need each other",
+            path=path,
+            remedy="give both",
         )
     try:
         context.load_cert_chain(files["cert_file"], files["key_file"])
         if "client_ca_file" in files:
             context.load_verify_locations(files["client_ca_file"])
     except (OSError, ssl.SSLError) as error:
-        raise InputError(f"can't be loaded: {error.strerror or error}", path=where) from None
-    context.verify_mode = clients
+        raise InputError(f"can't be loaded: {error.strerror or error}", path=path) from None
+    context.verify_mode = verify_mode
     return context
 
 
 def _users(raw: Any) -> dict[str, str]:
     if not isinstance(raw, Mapping):
-        raise InputError("must be a map", path="basic_auth_users", remedy="write name: hash by bcrypt")
+        raise InputError("must be a map", path="basic_auth_users", remedy="write name: bcrypt hash")
     for name, secret in raw.items():
         path = f"basic_auth_users.{str(name)[:64]}"
         if not isinstance(secret, str) or not _HASH.fullmatch(secret):
-            raise InputError("is no hash by bcrypt", path=path, remedy="make one with htpasswd -nBC 10 NAME")
-    if raw and len(bcrypt(b"", _SHORTEST)) != _LENGTH:
-        raise InputError("there is no bcrypt here", path="basic_auth_users", remedy="install libxcrypt")
+            raise InputError("is not a bcrypt hash", path=path, remedy="make one with htpasswd -nBC 10 NAME")
+    if raw and len(bcrypt(b"", _CHEAPEST_SALT)) != _HASH_LENGTH:
+        raise InputError("this machine has no bcrypt", path="basic_auth_users", remedy="install libxcrypt")
     return {str(name): secret for name, secret in raw.items()}
 
 
 def bcrypt(password: bytes, secret: str) -> bytes:
-    """The C library's own; empty where it has none. It answers in one buffer for everybody, hence the lock."""
+    """The C library's `crypt`; empty if it has none. It returns a static buffer, hence the lock."""
     for name in ("libcrypt.so.1", "libcrypt.so.2"):
         try:
             function = ctypes.CDLL(name).crypt
         except (OSError, AttributeError):
             continue
         function.restype, function.argtypes = ctypes.c_char_p, (ctypes.c_char_p, ctypes.c_char_p)
-        with _CRYPT:
+        with _CRYPT_LOCK:
             return function(password, secret.encode()) or b""
     return b""
 
@@ -187,26 +190,26 @@ def _mapping(raw: Any, path: str, fields: tuple[str, ...]) -> Mapping[str, Any]:
     for name in raw:
         if name not in fields:
             where = f"{path}.{str(name)[:64]}".lstrip(".")
-            raise InputError("is not done here", path=where, remedy=f"the fields are {', '.join(fields)}")
+            raise InputError("is not supported", path=where, remedy=f"the fields are {', '.join(fields)}")
     return raw
 
 
 def _text(raw: Any, path: str) -> str:
     if not isinstance(raw, str):
-        raise InputError("must be text", path=path, remedy="put it between quotation marks")
+        raise InputError("must be text", path=path, remedy="put it in quotation marks")
     return raw
 
 
 def _one_of(choices: Mapping[str, Any], raw: Any, path: str) -> Any:
     if not isinstance(raw, str) or raw not in choices:
         names = ", ".join(filter(None, choices))
-        raise InputError(f"{str(raw)[:64]!r} is not done here", path=path, remedy=f"use {names}")
+        raise InputError(f"{str(raw)[:64]!r} is not supported", path=path, remedy=f"use {names}")
     return choices[raw]
 
 
-def _stamp(path: Path) -> tuple[int, int] | None:
+def _file_version(path: Path) -> tuple[int, int] | None:
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_ino
+    return status.st_mtime_ns, status.st_ino

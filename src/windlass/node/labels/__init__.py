@@ -1,1 +1,1 @@
-"""GPU Feature Discovery's labels: `features` makes them, `sinks` puts them where NFD or the scheduler finds them."""
+"""GPU Feature Discovery's labels: `features` computes them, `sinks` writes them for NFD or onto the Node."""

@@ -1,8 +1,8 @@
-"""The complete label set of GPU Feature Discovery for one node, out of the inventory and the plugin's configuration.
+"""The label set of GPU Feature Discovery for one node, from the inventory and the plugin's configuration.
 
-A pure function; `sinks` writes what comes out. Where a node has several models, the labels speak of the one that most
-of its GPUs are, the larger and then the first on a draw, so they don't flip from run to run as the original's do; the
-whole truth goes into our own annotation (`layout`), which the scheduler reads.
+A pure function, called by the sidecar; `sinks` writes the result. On a node with several GPU models the labels
+describe the most frequent one, then the one with more memory, then the first, so that they don't change from run to
+run as GFD's do. The annotations (`device_annotations`) describe every device; the scheduler reads those.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ DOMAIN = "nvidia.com/"
 _FAMILIES = ((1, "tesla"), (2, "fermi"), (3, "kepler"), (5, "maxwell"), (6, "pascal"), (9, "hopper"))
 _LATER_FAMILIES = ((10, "blackwell"), (12, "blackwell"), (13, "rubin"))
 _VERSION = re.compile(r"(\d+)\.(\d+)(?:\.(\d+))?")
-LONGEST_VALUE = 63
+MAX_VALUE_LENGTH = 63
 
 
 def node_labels(
@@ -33,7 +33,7 @@ def node_labels(
     timestamp: int | None = None,
     virtual: VirtualGpus | None = None,
 ) -> dict[str, str]:
-    """Every label; empty for a node without GPUs. `timestamp` is left out where the configuration says so."""
+    """Every label; empty for a node without GPUs. No timestamp if the configuration says so."""
     if not inventory.gpus:
         return {}
     labels = {**_versions(inventory), **_gpu_labels(inventory, config)}
@@ -54,7 +54,7 @@ def family_of(compute: tuple[int, int]) -> str:
 
 
 def device_annotations(inventory: Inventory, unhealthy: frozenset[str] = frozenset()) -> tuple[str, str]:
-    """The values of our annotations: every device with island and NUMA node, and the indices that are unhealthy."""
+    """The values of our two annotations: every device with island and NUMA node, and the unhealthy indices."""
     islands = inventory.islands()
     numbers = {island: number for number, island in enumerate(dict.fromkeys(islands))}
     groups = [
@@ -68,8 +68,10 @@ def device_annotations(inventory: Inventory, unhealthy: frozenset[str] = frozens
         )
         for at, gpu in enumerate(inventory.gpus)
     ]
-    ill = [str(at) for at, gpu in enumerate(inventory.gpus) if gpu.uuid in unhealthy or gpu.is_lost]
-    return encode_layout(tuple(groups)), ",".join(ill)
+    unhealthy_indices = [
+        str(at) for at, gpu in enumerate(inventory.gpus) if gpu.uuid in unhealthy or gpu.is_lost
+    ]
+    return encode_layout(tuple(groups)), ",".join(unhealthy_indices)
 
 
 def _versions(inventory: Inventory) -> dict[str, str]:
@@ -100,19 +102,19 @@ def _versions(inventory: Inventory) -> dict[str, str]:
 def _gpu_labels(inventory: Inventory, config: PluginConfig) -> dict[str, str]:
     gpus = inventory.gpus
     chosen = labelled_gpus(gpus)
-    # What is not cut speaks for its model: only that can be shared as a whole GPU.
+    # Prefer a GPU without MIG: only such a GPU can be shared as a whole.
     first = min(chosen, key=lambda gpu: gpu.mig_enabled)
     can_mps = config.sharing_strategy == "mps" and not any(gpu.mig_enabled for gpu in gpus)
     labels = {
-        "mig.capable": _yes(any(gpu.mig_capable for gpu in gpus)),
-        "mps.capable": _yes(can_mps),
+        "mig.capable": _bool(any(gpu.mig_capable for gpu in gpus)),
+        "mps.capable": _bool(can_mps),
         "gpu.compute.major": str(first.compute[0]),
         "gpu.compute.minor": str(first.compute[1]),
         "gpu.family": family_of(first.compute),
         "gpu.mode": _mode(gpus),
         **_resource_labels("gpu", product_label(first.name), len(chosen), first, None, config),
     }
-    if first.memory_mib:  # a GPU that uses the machine's memory has none of its own
+    if first.memory_mib:  # 0 for a GPU that uses the machine's memory
         labels["gpu.memory"] = str(first.memory_mib)
     cliques = {gpu.clique for gpu in gpus if gpu.clique}
     if len(cliques) == 1:
@@ -134,18 +136,18 @@ def labelled_gpus(gpus: Sequence[Gpu]) -> list[Gpu]:
 
 
 def _single_labels(inventory: Inventory, config: PluginConfig) -> dict[str, str]:
-    cut = [gpu for gpu in inventory.gpus if gpu.mig_enabled]
-    if not cut:
+    mig_gpus = [gpu for gpu in inventory.gpus if gpu.mig_enabled]
+    if not mig_gpus:
         return {}
     if single_strategy_error(inventory):
         return {
-            "gpu.product": f"{product_label(cut[0].name)}-MIG-INVALID",
+            "gpu.product": f"{product_label(mig_gpus[0].name)}-MIG-INVALID",
             "gpu.count": "0",
             "gpu.replicas": "0",
             "gpu.memory": "0",
             "gpu.sharing-strategy": "",
         }
-    pairs = [(gpu, instance) for gpu in cut for instance in gpu.instances]
+    pairs = [(gpu, instance) for gpu in mig_gpus for instance in gpu.instances]
     return _instance_labels("gpu", pairs, config)
 
 
@@ -192,7 +194,7 @@ def _resource_labels(
 ) -> dict[str, str]:
     resource = unshared_resource_name(gpu, instance, config)
     entry = config.sharing.entry_for(resource, gpu, instance, 0) if config.sharing else None
-    # Sharing whole GPUs is not about one that is cut, and the original says so with no replicas at all.
+    # Sharing of whole GPUs does not apply to a GPU in MIG mode; GFD writes 0 replicas then.
     disabled = instance is None and gpu.mig_enabled
     replicas = 0 if disabled else entry.replicas if entry else 1
     renamed = entry is not None and entry.shared_name != resource
@@ -212,8 +214,8 @@ def _mode(gpus: Sequence[Gpu]) -> str:
 
 
 def _value(text: str) -> str:
-    return product_label(text)[:LONGEST_VALUE].strip("-_.")
+    return product_label(text)[:MAX_VALUE_LENGTH].strip("-_.")
 
 
-def _yes(truth: bool) -> str:
-    return "true" if truth else "false"
+def _bool(value: bool) -> str:
+    return "true" if value else "false"

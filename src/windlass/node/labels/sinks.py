@@ -1,7 +1,7 @@
-"""Where labels go: a feature file that NFD reads, a NodeFeature object, or the node's own labels.
+"""Where labels are written: NFD's feature file, a NodeFeature object, or the Node's own labels.
 
-Called by the agent's label part after each change. Labels that were ours and are gone are taken away; labels of others
-are never touched. A sink that belongs to somebody else is left alone, and the part says whose it is.
+The sidecar calls `write_labels`. Labels that we wrote and that no longer apply are removed; labels of others are
+never changed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class LabelSink(Protocol):
 
 
 class FileSink:
-    """NFD's feature file: `name=value` lines, replaced as a whole."""
+    """NFD's feature file: `name=value` lines, replaced in one step."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -35,14 +35,14 @@ class FileSink:
 
 
 class NodeFeatureSink:
-    """NFD's object for this node, owned by the agent's DaemonSet and pod, so that it goes when they go."""
+    """NFD's object for this node, owned by the agent's DaemonSet and pod, so that it is deleted with them."""
 
     def __init__(self, api: NodeApi, namespace: str, pod: str = "") -> None:
         self._api = api
         self._namespace = namespace
         self._pod = pod
         self._owners: list[dict[str, Any]] | None = None if pod else []
-        """None until the agent's own pod could be read."""
+        """None until the agent's own pod has been read."""
 
     def write_labels(self, labels: Mapping[str, str]) -> None:
         if self._owners is None:
@@ -50,7 +50,7 @@ class NodeFeatureSink:
         self._api.apply_node_feature(self._namespace, labels, self._owners or ())
 
     def _find_owners(self) -> list[dict[str, Any]] | None:
-        """Labels matter more than who owns them: a pod that can't be read is asked for again the next time."""
+        """None if the pod can't be read: then labels are written without owners, and it is read next time."""
         try:
             return owner_references(self._api.get_pod(self._namespace, self._pod))
         except ClusterUnreachable:
@@ -58,37 +58,42 @@ class NodeFeatureSink:
 
 
 def owner_references(pod: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The DaemonSet of a pod and the pod itself; nothing for a pod of another kind of owner."""
+    """The DaemonSet of a pod and the pod itself; empty for other owners."""
     metadata = pod["metadata"]
     for owner in metadata.get("ownerReferences") or ():
         if owner["kind"] == "DaemonSet":
             fields = {name: owner[name] for name in ("apiVersion", "kind", "name", "uid")}
-            mine = {"apiVersion": "v1", "kind": "Pod", "name": metadata["name"], "uid": metadata["uid"]}
-            return [{**fields, "controller": True}, mine]
+            pod_reference = {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "name": metadata["name"],
+                "uid": metadata["uid"],
+            }
+            return [{**fields, "controller": True}, pod_reference]
     return []
 
 
 class NodeSink:
-    """Labels on the Node itself; which are ours stands in an annotation."""
+    """Labels on the Node itself; an annotation lists those that are ours."""
 
     def __init__(self, api: NodeApi) -> None:
         self._api = api
 
     def write_labels(self, labels: Mapping[str, str]) -> None:
         metadata = self._api.get_node()["metadata"]
-        now: dict[str, str] = metadata.get("labels") or {}
-        before = (metadata.get("annotations") or {}).get(OWNED_LABELS_ANNOTATION, "").split(",")
-        wanted: dict[str, str | None] = {
-            name: value for name, value in labels.items() if now.get(name) != value
+        current: dict[str, str] = metadata.get("labels") or {}
+        owned_before = (metadata.get("annotations") or {}).get(OWNED_LABELS_ANNOTATION, "").split(",")
+        changes: dict[str, str | None] = {
+            name: value for name, value in labels.items() if current.get(name) != value
         }
-        wanted |= {name: None for name in before if name in now and name not in labels}
+        changes |= {name: None for name in owned_before if name in current and name not in labels}
         owned = ",".join(sorted(labels))
-        if wanted or owned != ",".join(before):
-            self._api.patch_node(labels=wanted, annotations={OWNED_LABELS_ANNOTATION: owned})
+        if changes or owned != ",".join(owned_before):
+            self._api.patch_node(labels=changes, annotations={OWNED_LABELS_ANNOTATION: owned})
 
 
 def make_sink(kind: str, *, file: Path, api: NodeApi | None, namespace: str, pod: str = "") -> LabelSink:
-    """`file`, `node-feature` or `node`; `pod` is the agent's own, where it runs in one."""
+    """`kind` is `file`, `node-feature` or `node`; `pod` is the agent's own pod, if it runs in one."""
     if kind == "file":
         return FileSink(file)
     if api is None:

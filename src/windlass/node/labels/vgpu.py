@@ -1,8 +1,8 @@
-"""Whether the GPUs of this machine are virtual, and which driver the hypervisor below runs.
+"""Detects virtual GPUs, and the driver of the hypervisor below.
 
-Asked by the labels. A virtual GPU says so in its PCI configuration space: a vendor-specific capability that begins
-with "VF", in which one record holds the version and the branch of the host's driver. Without privileges only the
-first 64 bytes can be read, and then nobody knows.
+Used for the labels. A virtual GPU has a vendor-specific PCI capability that begins with "VF", in which one record
+holds the version and branch of the host's driver. Without privileges only the first 64 bytes can be read, and then
+the answer is unknown.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _HOST_DRIVER = 0
 
 
 class HostDriver(msgspec.Struct, frozen=True):
-    """The driver of the hypervisor; empty words where the GPU is virtual and doesn't say."""
+    """The hypervisor's driver; empty if the GPU is virtual and does not say."""
 
     version: str = ""
     branch: str = ""
@@ -30,12 +30,12 @@ class HostDriver(msgspec.Struct, frozen=True):
 
 class VirtualGpus(msgspec.Struct, frozen=True):
     is_known: bool
-    """Whether the configuration space of every GPU could be read."""
+    """Whether the whole configuration space of every GPU could be read."""
     host: HostDriver | None = None
-    """None where no GPU is virtual."""
+    """None if no GPU is virtual."""
 
     def labels(self) -> dict[str, str]:
-        """None at all where nobody knows: a wrong `false` would be worse."""
+        """No labels if unknown: a wrong `false` would be worse."""
         if self.host is None:
             return {"vgpu.present": "false"} if self.is_known else {}
         found = {"vgpu.present": "true"}
@@ -48,7 +48,7 @@ class VirtualGpus(msgspec.Struct, frozen=True):
 
 
 def find_virtual_gpus(root: HostRoot) -> VirtualGpus:
-    """Looks through the NVIDIA GPUs on the PCI bus; a machine without such files has none that is virtual."""
+    """Checks the NVIDIA GPUs on the PCI bus."""
     spaces = [space for gpu in root.pci_gpus() if (space := root.pci_config(gpu.bus_id))]
     hosts = [host for space in spaces if (host := host_driver(space)) is not None]
     known = all(len(space) >= WHOLE_SPACE for space in spaces)
@@ -56,7 +56,7 @@ def find_virtual_gpus(root: HostRoot) -> VirtualGpus:
 
 
 def host_driver(space: bytes) -> HostDriver | None:
-    """What a configuration space says of the host's driver; None where the GPU is not virtual."""
+    """The host's driver from a configuration space; None if the GPU is not virtual."""
     capability = vendor_capability(space)
     if capability[3:_RECORDS_AT] != _SIGNATURE:
         return None
@@ -67,7 +67,7 @@ def host_driver(space: bytes) -> HostDriver | None:
 
 
 def vendor_capability(space: bytes) -> bytes:
-    """The first vendor-specific capability, header included; empty where there is none or the list is broken."""
+    """The first vendor-specific capability, header included; empty if there is none or the list is broken."""
     if len(space) < WHOLE_SPACE or not space[_STATUS] & _HAS_LIST:
         return b""
     at, seen = space[_FIRST], set[int]()
@@ -80,7 +80,7 @@ def vendor_capability(space: bytes) -> bytes:
 
 
 def _records(capability: bytes) -> Iterator[tuple[int, bytes]]:
-    """Kind and content of each record: one byte of kind, one of length with both counted in."""
+    """Kind and content of each record: one byte kind, one byte length (both included), content."""
     at = _RECORDS_AT
     while at + 1 < len(capability) and capability[at + 1] >= 2:
         yield capability[at], capability[at + 2 : at + capability[at + 1]]

@@ -1,8 +1,8 @@
-"""What a container is given with its devices: environment, mounts, device nodes, annotations, CDI names.
+"""What a container gets with its devices: environment, mounts, device nodes, annotations, CDI names.
 
-Called by `resource_server` for each container of an Allocate request. Names, values and orders are NVIDIA's, for every
-`deviceListStrategy`; several strategies add up. Where only CDI ones are on, devices come by CDI alone; what MPS and the
-drivers beside (GDS, GDRCopy, MOFED) need is given all the same.
+`resource_server` calls it for each container of an Allocate request. Names, values and orders are NVIDIA's, for
+every `deviceListStrategy`; several strategies add up. With CDI strategies only, devices come by CDI alone, but the
+environment for MPS, GDS, GDRCopy and MOFED is set all the same.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ class Allocator:
         self._new_id = new_id
 
     def allocate_container(self, ids: Sequence[str]) -> dp.ContainerAllocateResponse:
-        devices = self._known(ids)
+        devices = self._devices_by_id(ids)
         config = self._config
         strategies = config.device_list_strategy
         names = self._names(devices)
-        channels = self._channels()
+        channels = self._imex_channels()
         cdi_names = self._cdi_names(names, channels)
         response = dp.ContainerAllocateResponse()
         if "cdi-cri" in strategies:
@@ -50,7 +50,7 @@ class Allocator:
         if "cdi-annotations" in strategies and cdi_names:
             key = f"{config.cdi_annotation_prefix}nvidia-device-plugin_{self._new_id()}"
             response.annotations[key] = ",".join(cdi_names)
-        self._add_beside(response)
+        self._add_driver_environment(response)
         if all(strategy.startswith("cdi-") for strategy in strategies):
             return response
         if "envvar" in strategies:
@@ -63,7 +63,7 @@ class Allocator:
             response.devices.extend(self._device_specs(devices))
         return response
 
-    def _add_beside(self, response: dp.ContainerAllocateResponse) -> None:
+    def _add_driver_environment(self, response: dp.ContainerAllocateResponse) -> None:
         config = self._config
         if config.sharing_strategy == "mps" and self._resource.is_shared:
             self._add_mps(response)
@@ -75,23 +75,23 @@ class Allocator:
             if enabled:
                 response.envs[name] = "enabled"
 
-    def _known(self, ids: Sequence[str]) -> list[PluginDevice]:
+    def _devices_by_id(self, ids: Sequence[str]) -> list[PluginDevice]:
         refusal = f'invalid allocation request for "{self._resource.name}": invalid request'
-        unknown = [each for each in ids if each not in self._devices]
+        unknown = [device_id for device_id in ids if device_id not in self._devices]
         if unknown:
             raise FailedCall(f"{refusal}: unknown device: {unknown[0]}")
         if self._resource.fail_above_one and len(ids) > 1:
             raise FailedCall(f"{refusal}: maximum request size for shared resources is 1; found {len(ids)}")
-        return [self._devices[each] for each in ids]
+        return [self._devices[device_id] for device_id in ids]
 
-    def _channels(self) -> tuple[int, ...]:
+    def _imex_channels(self) -> tuple[int, ...]:
         try:
             return present_imex_channels(self._config, self._root)
         except InputError as error:
             raise FailedCall(str(error)) from None
 
     def _names(self, devices: Sequence[PluginDevice]) -> list[str]:
-        """Physical devices, each once, as the ID strategy calls them."""
+        """Physical devices, each once, named by the ID strategy."""
         by_index = self._config.device_id_strategy == "index"
         return list(dict.fromkeys(device.index if by_index else device.uuid for device in devices))
 
@@ -126,9 +126,9 @@ class Allocator:
                         device.gpu.minor, device.instance.gpu_instance, compute
                     )
                     paths.append(f"/dev/nvidia-caps/nvidia-cap{number}")
-        outside = self._config.nvidia_dev_root or self._config.nvidia_driver_root
+        host_root = self._config.nvidia_dev_root or self._config.nvidia_driver_root
         return [
-            dp.DeviceSpec(container_path=path, host_path=str(Path(outside) / path[1:]), permissions="rw")
+            dp.DeviceSpec(container_path=path, host_path=str(Path(host_root) / path[1:]), permissions="rw")
             for path in dict.fromkeys(paths)
         ]
 

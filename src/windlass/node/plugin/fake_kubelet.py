@@ -1,6 +1,6 @@
 """The kubelet's side of the device plugin protocol, over real gRPC and Unix sockets.
 
-For tests and for `windlass bench node`: a plugin that this kubelet understands speaks the protocol.
+Used by tests and by `windlass bench node`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from windlass.node.protos import deviceplugin_pb2 as dp
 
 
 class FakeKubelet:
-    """Takes registrations, opens the stream of each plugin as the real one does, and keeps the last list."""
+    """Accepts registrations, opens each plugin's stream as the real kubelet does, and keeps the last list."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -28,7 +28,7 @@ class FakeKubelet:
         self._server: Any = None
 
     def start(self) -> None:
-        """As the kubelet does: everything in its folder goes first."""
+        """Empties its folder first, as the kubelet does."""
         self.folder.mkdir(parents=True, exist_ok=True)
         for old in self.folder.iterdir():
             old.unlink()
@@ -63,10 +63,10 @@ class FakeKubelet:
     def get_preferred_allocation(
         self, resource: str, size: int, available: list[str], must: list[str]
     ) -> list[str]:
-        asked = dp.ContainerPreferredAllocationRequest(
+        container_request = dp.ContainerPreferredAllocationRequest(
             available_deviceIDs=available, must_include_deviceIDs=must, allocation_size=size
         )
-        request = dp.PreferredAllocationRequest(container_requests=[asked])
+        request = dp.PreferredAllocationRequest(container_requests=[container_request])
         (answer,) = self.plugin(resource).get_preferred_allocation(request, timeout=5).container_responses
         return list(answer.deviceIDs)
 
@@ -90,4 +90,4 @@ class FakeKubelet:
                 ]
                 self.updates[resource] = self.updates.get(resource, 0) + 1
         except (grpc.RpcError, ValueError):
-            return  # the plugin has gone, or the test is over
+            return  # the plugin has stopped, or the test is over

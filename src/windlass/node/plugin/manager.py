@@ -1,8 +1,8 @@
-"""Keeps what the kubelet is told in step with the hardware, the configuration and health, without restarts.
+"""Keeps the kubelet in step with hardware, configuration and health, without restarts.
 
-The plugin process runs `step` in a loop: look at the kubelet's socket, look at the inventory, serve what there is. New
-resources get a server and are registered, resources that are gone get an empty list, changed devices are told over the
-open streams. Failures are told once and tried again; nothing here ends the process.
+The plugin process calls `sync` in a loop: check the kubelet's socket, compare resources with the inventory, update
+the servers. New resources get a server and are registered, vanished resources get an empty list, changed devices
+are sent over the open streams. Failures are logged once and tried again; none of them ends the process.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from windlass.sharing.plugin_config import PluginConfig
 
 RETRY_SECONDS = 5.0
 WITHDRAW_TIMEOUT_SECONDS = 10.0
-"""How long a resource that goes waits for the kubelet to have heard of it."""
+"""How long `withdraw` waits until the kubelet has the empty lists."""
 
 
 class ConflictingPlugin(InputError):
-    """Another program does this job on the node already."""
+    """Another device plugin serves this node already."""
 
     exit_code = 1
 
@@ -51,19 +51,19 @@ class PluginManager:
         self._folder = folder
         self._root = root
         self._log = log
-        self._wish = preferred_devices
+        self._preferred_devices = preferred_devices
         self._clock = clock
         self._servers: dict[str, ResourceServer] = {}
         self._kubelet: tuple[int, int] | None = None
         self._unregistered: dict[str, float] = {}
-        """Resources that the kubelet doesn't know yet, and when to try again."""
-        self._last_told = ""
-        self._made_from: tuple[Inventory, PluginConfig] | None = None
+        """Resources not registered yet, and when to try next (clock)."""
+        self._last_logged = ""
+        self._built_from: tuple[Inventory, PluginConfig] | None = None
         self._resources: tuple[PluginResource, ...] = ()
-        self._tools: dict[str, tuple[DeviceChooser, Allocator]] = {}
+        self._handlers: dict[str, tuple[DeviceChooser, Allocator]] = {}
 
     def refuse_conflicting_plugin(self, inventory: Inventory, config: PluginConfig) -> None:
-        """Raises where another plugin serves one of our resources."""
+        """Raises if another plugin serves one of our resources."""
         for resource in advertised_resources(inventory, config):
             socket = self.registrar.conflicting_socket(resource.name)
             if socket:
@@ -74,58 +74,57 @@ class PluginManager:
                 )
 
     def advertised_resources(self, inventory: Inventory, config: PluginConfig) -> tuple[PluginResource, ...]:
-        """What would be advertised; the last good resources where the configuration can't serve the hardware."""
-        if self._made_from != (inventory, config):
-            self._remake(inventory, config)
+        """The resources to advertise; the last good ones if the configuration does not fit the hardware."""
+        if self._built_from != (inventory, config):
+            self._build_resources(inventory, config)
         return self._resources
 
     def sync(self, inventory: Inventory, config: PluginConfig, unhealthy: UnhealthyDevices) -> None:
-        """One round; what the configuration can't make of the hardware leaves the last good resources in force."""
         if not self._folder.is_dir():
-            self._tell(f"waiting for the kubelet: there is no {self._folder}")
+            self._log_once(f"waiting for the kubelet: there is no {self._folder}")
             return
-        self._follow_kubelet()
+        self._check_kubelet()
         for resource in self.advertised_resources(inventory, config):
             self._serve(resource, unhealthy)
-        self._register_waiting()
+        self._register_pending()
 
     def stop(self) -> None:
-        """No more answers; the kubelet keeps the capacity for a while, for a plugin that comes back."""
+        """Stops answering. The kubelet keeps the capacity for a while, for a plugin that comes back."""
         for server in self._servers.values():
             server.stop()
         self._servers.clear()
         self._unregistered.clear()
 
     def withdraw(self) -> None:
-        """The kubelet hears that there is nothing here any more, and then no more answers."""
+        """Sends empty lists to the kubelet, then stops."""
         for server in self._servers.values():
             server.withdraw()
         for server in self._servers.values():
             server.wait_until_sent(WITHDRAW_TIMEOUT_SECONDS)
         self.stop()
 
-    def _follow_kubelet(self) -> None:
-        now = self.registrar.kubelet_identity()
-        if now is not None and now != self._kubelet:
+    def _check_kubelet(self) -> None:
+        identity = self.registrar.kubelet_identity()
+        if identity is not None and identity != self._kubelet:
             if self._kubelet is not None:
-                self._log("the kubelet has started anew: registering again")
+                self._log("the kubelet has restarted: registering again")
                 for server in self._servers.values():
                     server.stop()
                     server.start()
             self._unregistered = dict.fromkeys(self._servers, 0.0)
-        if now is not None:
-            self._kubelet = now
+        if identity is not None:
+            self._kubelet = identity
 
-    def _remake(self, inventory: Inventory, config: PluginConfig) -> None:
+    def _build_resources(self, inventory: Inventory, config: PluginConfig) -> None:
         try:
             present_imex_channels(config, self._root)
             resources = advertised_resources(inventory, config)
         except InputError as error:
-            self._tell(f"the last good resources stay: {error}")
+            self._log_once(f"the last good resources stay in force: {error}")
             return
-        self._made_from = (inventory, config)
+        self._built_from = (inventory, config)
         self._resources = resources
-        self._tools = {
+        self._handlers = {
             resource.name: (
                 DeviceChooser(resource, inventory, config.shared_devices_allocation_policy),
                 Allocator(resource, config, self._root, lambda: str(uuid.uuid4())),
@@ -140,22 +139,22 @@ class PluginManager:
             self._log(f"warning: {warning}")
         self._log(
             "advertising "
-            + (", ".join(f"{each.name}: {len(each.devices)}" for each in resources) or "nothing")
+            + (", ".join(f"{resource.name}: {len(resource.devices)}" for resource in resources) or "nothing")
         )
 
-    def _serve(self, resource: PluginResource, health: UnhealthyDevices) -> None:
-        chooser, allocator = self._tools[resource.name]
+    def _serve(self, resource: PluginResource, unhealthy: UnhealthyDevices) -> None:
+        chooser, allocator = self._handlers[resource.name]
         server = self._servers.get(resource.name)
         if server is not None:
-            server.update(resource, health, chooser, allocator)
+            server.update(resource, unhealthy, chooser, allocator)
             return
-        server = ResourceServer(resource.name, self._folder, self._wish)
-        server.update(resource, health, chooser, allocator)
+        server = ResourceServer(resource.name, self._folder, self._preferred_devices)
+        server.update(resource, unhealthy, chooser, allocator)
         server.start()
         self._servers[resource.name] = server
         self._unregistered[resource.name] = 0.0
 
-    def _register_waiting(self) -> None:
+    def _register_pending(self) -> None:
         if self._kubelet is None:
             return
         for name, due in list(self._unregistered.items()):
@@ -164,13 +163,13 @@ class PluginManager:
             try:
                 self.registrar.register(self._servers[name])
             except DeviceError as error:
-                self._tell(str(error))
+                self._log_once(str(error))
                 self._unregistered[name] = self._clock() + RETRY_SECONDS
             else:
                 del self._unregistered[name]
                 self._log(f"registered {name}")
 
-    def _tell(self, line: str) -> None:
-        if line != self._last_told:
+    def _log_once(self, line: str) -> None:
+        if line != self._last_logged:
             self._log(line)
-            self._last_told = line
+            self._last_logged = line

@@ -1,7 +1,7 @@
-"""The plugin process: hardware, health and configuration in; the kubelet told.
+"""The plugin process: reads hardware, health and configuration, and updates the kubelet.
 
-One loop, woken by faults as they come and otherwise twice a second; `health_watch` has threads beside it that wait for
-the driver and for the validator. Only the loop changes anything.
+`agent.run_plugin` runs it. One loop, woken by faults and otherwise twice a second; threads of `health_watch` wait
+for the driver and the validator. Only the loop changes state.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from windlass.sharing.plugin_config import PluginConfig
 
 Log = Callable[[str], None]
 MEMORY_TRIM_ROUND = 10
-"""After so many everything that comes up has come up: servers, validator, the kubelet's streams."""
+"""After this round everything has started: servers, validator, the kubelet's streams."""
 
 
 class PluginProcess:
@@ -56,19 +56,19 @@ class PluginProcess:
         self._sharing = SharingSetup(backend, log, interval=time_slice)
         self._log = log
         self._journal_path = state / "health.json"
-        self._switch = state / PLUGIN_OFF_FILE
-        self._held_back = DeviceCordon(state)
+        self._off_file = state / PLUGIN_OFF_FILE
+        self._cordon = DeviceCordon(state)
         self._journal: HealthJournal = read_journal(self._journal_path)
         self._wake = threading.Event()
         gate = ValidatedGpus(state / "validated.json", root.boot_id())
         self._watch = HealthWatch(
             backend, root, tracker, log=log, wake=self._wake.set, timing=self.timing, validated=gate
         )
-        self._is_off: bool | None = None
-        """Whether a label keeps the plugin off; None before the first look."""
+        self._was_disabled: bool | None = None
+        """Whether a label disabled the plugin in the last round; None before the first."""
 
     def run(self, stop: threading.Event) -> None:
-        """Until `stop` is set; a driver that goes away is waited for."""
+        """Runs until `stop` is set; while the driver is gone, errors are logged and the loop goes on."""
         self._watch.start(stop)
         freeze_and_trim_memory()
         rounds = 0
@@ -86,54 +86,56 @@ class PluginProcess:
         self._sharing.stop()
 
     def sync(self) -> None:
-        """One look at everything."""
+        """One round."""
         config = self.config.reload_if_changed()
         inventory = self.backend.inventory()
-        # First of all: who is refused or switched off leaves no trace, such as a CDI spec under the other's name.
-        is_off = self._switched_off(inventory, config)
+        # First: a plugin that is refused or disabled must write nothing, such as a CDI spec under the same name.
+        disabled = self._is_disabled(inventory, config)
         self._watch.poll(inventory)
-        self._tell()
-        if is_off:
+        self._record_changes()
+        if disabled:
             return
         self._cdi.sync(inventory, config)
         unshared = self._sharing.sync(inventory, config, self.manager.advertised_resources(inventory, config))
-        word = self._held_back.requested()
-        held = dict.fromkeys(word.uuids if word is not None else (), CORDON_REASON)
-        self.manager.sync(inventory, config, {**held, **unshared, **self.tracker.unhealthy()})
-        self._held_back.acknowledge(word)
+        cordon = self._cordon.requested()
+        cordoned = dict.fromkeys(cordon.uuids if cordon is not None else (), CORDON_REASON)
+        self.manager.sync(inventory, config, {**cordoned, **unshared, **self.tracker.unhealthy()})
+        self._cordon.acknowledge(cordon)
 
     def wake(self) -> None:
         self._wake.set()
 
-    def _tell(self) -> None:
+    def _record_changes(self) -> None:
         changes = self.tracker.drain_changes()
         unhealthy = self.tracker.unhealthy()
         for change in changes:
             self._journal.add(change)
-            todo = f" ({change.action})" if change.action else ""
-            self._log(f"{change.uuid}: {'healthy' if change.healthy else 'unhealthy'}: {change.reason}{todo}")
+            remedy = f" ({change.action})" if change.action else ""
+            self._log(
+                f"{change.uuid}: {'healthy' if change.healthy else 'unhealthy'}: {change.reason}{remedy}"
+            )
         if changes or unhealthy != self._journal.unhealthy:
             self._journal.unhealthy, self._journal.ailments = unhealthy, self.tracker.problem_kinds()
             self._journal.actions = self.tracker.actions()
             self._write_journal()
 
     def _write_journal(self) -> None:
-        """The kubelet hears of a fault also where the disk is full."""
+        """A full disk must not keep a fault from the kubelet."""
         try:
             write_journal(self._journal_path, self._journal)
         except OSError as error:
-            self._log(f"events and metrics don't hear of it: {error}")
+            self._log(f"health.json can't be written, so events and metrics miss this change: {error}")
 
-    def _switched_off(self, inventory: Inventory, config: PluginConfig) -> bool:
-        """The rest of the agent reads the node's deploy labels, and leaves its word in a file."""
-        off, before = self._switch.exists(), self._is_off
-        if off and not before:
-            self._log(f"switched off by the node's label {DEPLOY_LABELS['plugin']}: nothing is advertised")
+    def _is_disabled(self, inventory: Inventory, config: PluginConfig) -> bool:
+        """The sidecar reads the node's deploy labels and creates a file while the plugin is disabled."""
+        disabled, before = self._off_file.exists(), self._was_disabled
+        if disabled and not before:
+            self._log(f"disabled by the node's label {DEPLOY_LABELS['plugin']}: nothing is advertised")
             self.manager.withdraw()
             self._sharing.stop()
-        elif not off and before is not False:
+        elif not disabled and before is not False:
             self.manager.refuse_conflicting_plugin(inventory, config)
             if before:
-                self._log("switched on again by the node's label")
-        self._is_off = off
-        return off
+                self._log("enabled again by the node's label")
+        self._was_disabled = disabled
+        return disabled

@@ -1,7 +1,7 @@
-"""Makes the kubelet know a plugin's sockets, and notices when it has forgotten them.
+"""Registers the plugin's sockets with the kubelet, and notices when the kubelet has restarted.
 
-Used by `manager`'s loop. A kubelet that starts anew empties its folder and makes its own socket again: a socket with
-another identity means that everything has to be served and registered again.
+`manager` uses it. A restarting kubelet empties its folder and creates its socket again: a socket with another inode
+means that everything has to be served and registered again.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from windlass.node.protos import deviceplugin_pb2 as dp
 
 KUBELET_SOCKET = "kubelet.sock"
 NO_REGISTRATION = Path()
-"""Instead of a socket: serve, and register nowhere."""
-_SECONDS = 5
+"""Instead of a socket: serve without registering."""
+_TIMEOUT_SECONDS = 5
 
 
 class Registrar:
@@ -28,17 +28,17 @@ class Registrar:
         self.is_disabled = kubelet_socket == NO_REGISTRATION
 
     def kubelet_identity(self) -> tuple[int, int] | None:
-        """Tells one life of the kubelet from the next; None while there is no kubelet to register with."""
+        """Differs between two starts of the kubelet; None while there is none to register with."""
         if self.is_disabled:
             return None
         try:
-            found = self.kubelet_socket.stat()
+            status = self.kubelet_socket.stat()
         except OSError:
             return None
-        return found.st_ino, found.st_ctime_ns
+        return status.st_ino, status.st_ctime_ns
 
     def register(self, server: ResourceServer) -> None:
-        """A `DeviceError` where the kubelet refuses or isn't there."""
+        """Raises a `DeviceError` if the kubelet refuses or does not answer."""
         request = dp.RegisterRequest(
             version=VERSION,
             endpoint=server.socket.name,
@@ -47,15 +47,15 @@ class Registrar:
         )
         channel = unix_channel(str(self.kubelet_socket))
         try:
-            registration_client(channel)(request, timeout=_SECONDS)
+            registration_client(channel)(request, timeout=_TIMEOUT_SECONDS)
         except grpc.RpcError as error:
-            words = error.details() if hasattr(error, "details") else str(error)
-            raise DeviceError(f"the kubelet didn't register {server.name}: {words}") from None
+            message = error.details() if hasattr(error, "details") else str(error)
+            raise DeviceError(f"the kubelet didn't register {server.name}: {message}") from None
         finally:
             channel.close()
 
     def conflicting_socket(self, resource: str) -> str:
-        """The socket on which another plugin serves the resource right now; empty where there is none."""
+        """The socket on which another plugin serves the resource now; empty if there is none."""
         socket = self.folder / socket_name(resource)
         if not socket.exists():
             return ""

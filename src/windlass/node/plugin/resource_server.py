@@ -1,7 +1,7 @@
 """The gRPC server of one resource on its Unix socket.
 
-Made and kept by `manager`. The kubelet opens a stream and gets the whole list of devices at once and again after each
-change; preferred allocation and Allocate are answered from what the list was made of.
+Created by `manager`. The kubelet opens a stream and gets the whole list of devices at once and again after each
+change; GetPreferredAllocation and Allocate are answered from the same state.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from windlass.sharing.sharing_config import NVIDIA_PREFIX
 UnhealthyDevices = Mapping[str, str]
 """Why a GPU or MIG device can't be used, by UUID; healthy ones are absent."""
 PreferredDevices = Callable[[str, int], Sequence[int]]
-"""The GPUs that the engine wants for the next container that asks for so many of a resource."""
+"""(resource, size) → indices of the GPUs that the scheduler chose for the pod that asks."""
 
 _WORKERS = 6
 STOP_GRACE_SECONDS = 2.0
-"""How long open calls may take to end; there is nothing to wait for where there are none."""
+"""How long open calls may take to end."""
 
 
 def socket_name(resource: str) -> str:
@@ -42,12 +42,12 @@ class ResourceServer:
     ) -> None:
         self.name = name
         self.socket = folder / socket_name(name)
-        self._wish = preferred_devices
+        self._preferred_devices = preferred_devices
         self._changed = threading.Condition()
         self._generation = 0
         self._response = dp.ListAndWatchResponse()
-        self._told: dict[object, int] = {}
-        """The generation that each open stream has sent."""
+        self._sent: dict[object, int] = {}
+        """The generation that each open stream has sent, by stream."""
         self._chooser: DeviceChooser | None = None
         self._allocator: Allocator | None = None
         self._server: Any = None
@@ -55,7 +55,7 @@ class ResourceServer:
         self._is_stopped = False
 
     def start(self) -> None:
-        """Raises a `DeviceError` where the socket can't be made."""
+        """Raises a `DeviceError` if the socket can't be created."""
         self.socket.unlink(missing_ok=True)
         self._is_stopped = False
         self._workers = ThreadPoolExecutor(_WORKERS, thread_name_prefix=self.socket.stem)
@@ -72,7 +72,7 @@ class ResourceServer:
             self._is_stopped = True
             self._changed.notify_all()
         if self._server is not None:
-            # Streams that end by themselves deliver what was sent; one that is cut off may lose it.
+            # Streams that end by themselves deliver what was sent; a cancelled one may lose it.
             self._server.stop(grace=STOP_GRACE_SECONDS).wait()
             self._server = None
         if self._workers is not None:
@@ -86,8 +86,10 @@ class ResourceServer:
         device_chooser: DeviceChooser,
         allocator: Allocator,
     ) -> None:
-        """What the resource consists of now; the kubelet hears of it only if its list changes."""
-        response = dp.ListAndWatchResponse(devices=[_device(each, unhealthy) for each in resource.devices])
+        """Sets the resource's state; the kubelet gets a new list only if it differs."""
+        response = dp.ListAndWatchResponse(
+            devices=[_device(device, unhealthy) for device in resource.devices]
+        )
         with self._changed:
             self._chooser, self._allocator = device_chooser, allocator
             if response != self._response:
@@ -96,17 +98,17 @@ class ResourceServer:
                 self._changed.notify_all()
 
     def withdraw(self) -> None:
-        """An empty list: the resource has no devices any more, and pods on it are told."""
+        """Sends an empty list: the resource has no devices any more."""
         with self._changed:
             self._response = dp.ListAndWatchResponse()
             self._generation += 1
             self._changed.notify_all()
 
     def wait_until_sent(self, seconds: float) -> None:
-        """Until every kubelet that listens has been sent the latest list, or so long."""
+        """Waits until every open stream has sent the latest list, or `seconds` have passed."""
         with self._changed:
             self._changed.wait_for(
-                lambda: all(told == self._generation for told in self._told.values()), seconds
+                lambda: all(generation == self._generation for generation in self._sent.values()), seconds
             )
 
     def get_device_plugin_options(self) -> dp.DevicePluginOptions:
@@ -119,8 +121,8 @@ class ResourceServer:
         try:
             while True:
                 with self._changed:
-                    # gRPC asks for the next message when it has taken the one before.
-                    self._told[stream] = seen
+                    # gRPC asks for the next message only after it has taken the previous one.
+                    self._sent[stream] = seen
                     self._changed.notify_all()
                     while self._generation == seen and not self._is_stopped and context.is_active():
                         self._changed.wait()
@@ -130,7 +132,7 @@ class ResourceServer:
                 yield response
         finally:
             with self._changed:
-                del self._told[stream]
+                del self._sent[stream]
                 self._changed.notify_all()
 
     def get_preferred_allocation(
@@ -138,12 +140,17 @@ class ResourceServer:
     ) -> dp.PreferredAllocationResponse:
         answer = dp.PreferredAllocationResponse()
         chooser = self._chooser
-        for asked in request.container_requests:
-            size = asked.allocation_size
-            chosen: Sequence[str] = list(asked.available_deviceIDs)[:size]
+        for container_request in request.container_requests:
+            size = container_request.allocation_size
+            chosen: Sequence[str] = list(container_request.available_deviceIDs)[:size]
             if chooser is not None:
-                wish = self._wish(self.name, size)
-                chosen = chooser.choose(asked.available_deviceIDs, asked.must_include_deviceIDs, size, wish)
+                preferred = self._preferred_devices(self.name, size)
+                chosen = chooser.choose(
+                    container_request.available_deviceIDs,
+                    container_request.must_include_deviceIDs,
+                    size,
+                    preferred,
+                )
             answer.container_responses.add(deviceIDs=chosen)
         return answer
 
@@ -151,7 +158,8 @@ class ResourceServer:
         allocator = self._allocator
         assert allocator is not None, "a server is updated before it is started"
         containers = [
-            allocator.allocate_container(list(asked.devices_ids)) for asked in request.container_requests
+            allocator.allocate_container(list(container_request.devices_ids))
+            for container_request in request.container_requests
         ]
         return dp.AllocateResponse(container_responses=containers)
 
@@ -163,9 +171,9 @@ class ResourceServer:
             self._changed.notify_all()
 
 
-def _device(device: Any, health: UnhealthyDevices) -> dp.Device:
-    ill = health.get(device.uuid) or health.get(device.gpu.uuid)
-    found = dp.Device(ID=device.id, health=UNHEALTHY if ill else HEALTHY)
+def _device(device: Any, unhealthy: UnhealthyDevices) -> dp.Device:
+    problem = unhealthy.get(device.uuid) or unhealthy.get(device.gpu.uuid)
+    result = dp.Device(ID=device.id, health=UNHEALTHY if problem else HEALTHY)
     if device.gpu.numa >= 0:
-        found.topology.nodes.add(ID=device.gpu.numa)
-    return found
+        result.topology.nodes.add(ID=device.gpu.numa)
+    return result

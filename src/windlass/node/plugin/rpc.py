@@ -1,7 +1,7 @@
-"""The kubelet's gRPC services by hand: handlers and callers with types, over the generated messages.
+"""Typed handlers and clients of the kubelet's gRPC services, over the generated messages.
 
-Used by `resource_server` and `registrar`, and by the tests' own kubelet. gRPC's generated
-service stubs are untyped and load more than is needed; the wire is the same.
+Used by `resource_server`, `registrar` and `fake_kubelet`. gRPC's generated service stubs are untyped and import
+more than is needed; the wire format is the same.
 """
 
 from __future__ import annotations
@@ -20,8 +20,6 @@ _PLUGIN, _REGISTRATION, _LISTER = "v1beta1.DevicePlugin", "v1beta1.Registration"
 
 
 class DevicePluginService(Protocol):
-    """What the kubelet calls."""
-
     def get_device_plugin_options(self) -> dp.DevicePluginOptions: ...
 
     def list_and_watch(self, context: Any) -> Iterator[dp.ListAndWatchResponse]: ...
@@ -36,11 +34,11 @@ class DevicePluginService(Protocol):
 
 
 class FailedCall(Exception):
-    """Answered to the kubelet as a failed call with this message."""
+    """Returned to the kubelet as a failed call with this message."""
 
 
 def plugin_handler(service: DevicePluginService) -> Any:
-    """The service as gRPC takes it."""
+    """The service as a gRPC handler."""
     return grpc.method_handlers_generic_handler(
         _PLUGIN,
         {
@@ -76,7 +74,7 @@ def unix_channel(socket: str) -> Any:
 
 
 class DevicePluginClient:
-    """The kubelet's view of a plugin."""
+    """A plugin as the kubelet calls it."""
 
     def __init__(self, channel: Any) -> None:
         self.get_device_plugin_options = _caller(
@@ -101,9 +99,9 @@ def registration_client(channel: Any) -> Callable[..., Any]:
 
 
 def _unary(function: Callable[[Any], Any], request: Any) -> Any:
-    def handle(asked: Any, context: Any) -> Any:
+    def handle(message: Any, context: Any) -> Any:
         try:
-            return function(asked)
+            return function(message)
         except FailedCall as refusal:
             context.abort(grpc.StatusCode.UNKNOWN, str(refusal))
 
@@ -113,12 +111,12 @@ def _unary(function: Callable[[Any], Any], request: Any) -> Any:
 
 
 def _caller(channel: Any, service: str, method: str, response: Any) -> Callable[..., Any]:
-    found: Callable[..., Any] = channel.unary_unary(
+    caller: Callable[..., Any] = channel.unary_unary(
         f"/{service}/{method}", request_serializer=_serialize, response_deserializer=response.FromString
     )
-    return found
+    return caller
 
 
 def _serialize(message: Any) -> bytes:
-    found: bytes = message.SerializeToString()
-    return found
+    data: bytes = message.SerializeToString()
+    return data

@@ -1,7 +1,7 @@
-"""Brings the hardware into the state that sharing needs: MPS daemons started and watched, time-slice intervals set.
+"""Prepares the hardware for sharing: starts and checks MPS daemons, sets time-slice intervals.
 
-Called by the plugin process once per round. A daemon that is not there is started (again), and until it answers, the
-devices that it serves are nobody's: a container that is given one would find no daemon to talk to.
+The plugin process calls `sync` once per round. A daemon that does not run is started (again); until it answers, its
+devices are reported as unhealthy, since a container would find no daemon to connect to.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from windlass.sharing.advertised_resources import PluginResource
 from windlass.sharing.inventory import Inventory
 from windlass.sharing.plugin_config import PluginConfig
 
-LOOK_SECONDS = 5.0
+CHECK_SECONDS = 5.0
 
 
 class SharingSetup:
@@ -31,18 +31,18 @@ class SharingSetup:
         self._backend = backend
         self._log = log
         self._interval = interval
-        """The time slice; empty leaves it as it is."""
+        """The time slice; empty leaves it unchanged."""
         self._clock = clock
         self._daemons: dict[str, MpsDaemon] = {}
-        self._made_for: dict[str, object] = {}
-        self._due = 0.0
-        self._ills: dict[str, str] = {}
-        self._sliced: set[str] = set()
+        self._started_for: dict[str, object] = {}
+        self._next_check = 0.0
+        self._problems: dict[str, str] = {}
+        self._with_interval: set[str] = set()
 
     def sync(
         self, inventory: Inventory, config: PluginConfig, resources: tuple[PluginResource, ...]
     ) -> dict[str, str]:
-        """Why devices can't be shared right now, by UUID; empty where everything stands."""
+        """Why devices can't be shared now, by UUID; empty if all daemons run."""
         if config.sharing_strategy == "time-slicing" and self._interval:
             self._set_intervals(inventory)
         wanted = {
@@ -50,19 +50,19 @@ class SharingSetup:
             for resource in resources
             if config.sharing_strategy == "mps" and resource.is_shared
         }
-        changed = self._stop_others(wanted, config)
-        if changed or self._clock() >= self._due:
-            self._due = self._clock() + LOOK_SECONDS
-            self._ills = {}
+        changed = self._stop_outdated(wanted, config)
+        if changed or self._clock() >= self._next_check:
+            self._next_check = self._clock() + CHECK_SECONDS
+            self._problems = {}
             for resource in wanted.values():
                 self._keep_alive(resource, config)
-        return self._ills
+        return self._problems
 
     def stop(self) -> None:
         for daemon in self._daemons.values():
             self._try_to_stop(daemon)
         self._daemons.clear()
-        self._made_for.clear()
+        self._started_for.clear()
 
     def _keep_alive(self, resource: PluginResource, config: PluginConfig) -> None:
         daemon = self._daemons.get(resource.name)
@@ -73,25 +73,25 @@ class SharingSetup:
                 self._backend, root, resource.name, list(gpus.values()), resource.devices[0].replicas
             )
             self._daemons[resource.name] = daemon
-            self._made_for[resource.name] = _key(resource, config)
+            self._started_for[resource.name] = _key(resource, config)
         elif daemon.is_alive():
             return
         else:
-            self._log(f"the MPS daemon of {resource.name} doesn't answer; starting it again")
+            self._log(f"the MPS daemon of {resource.name} does not answer; restarting it")
         try:
             daemon.start()
             self._log(f"MPS daemon of {resource.name}: {', '.join(daemon.limits())}")
         except DeviceError as error:
             self._log(f"the MPS daemon of {resource.name} can't be started: {error}")
-            self._ills |= dict.fromkeys(gpus, f"no MPS daemon: {error}")
+            self._problems |= dict.fromkeys(gpus, f"no MPS daemon: {error}")
 
-    def _stop_others(self, wanted: dict[str, PluginResource], config: PluginConfig) -> bool:
-        """Daemons of resources that are gone or have changed."""
+    def _stop_outdated(self, wanted: dict[str, PluginResource], config: PluginConfig) -> bool:
+        """Stops daemons of vanished or changed resources; returns whether any has to be started or was stopped."""
         changed = bool(wanted.keys() - self._daemons.keys())
         for name in list(self._daemons):
-            if name not in wanted or self._made_for[name] != _key(wanted[name], config):
+            if name not in wanted or self._started_for[name] != _key(wanted[name], config):
                 self._try_to_stop(self._daemons.pop(name))
-                del self._made_for[name]
+                del self._started_for[name]
                 changed = True
         return changed
 
@@ -103,14 +103,14 @@ class SharingSetup:
 
     def _set_intervals(self, inventory: Inventory) -> None:
         for gpu in inventory.gpus:
-            if gpu.uuid in self._sliced or gpu.is_lost:
+            if gpu.uuid in self._with_interval or gpu.is_lost:
                 continue
-            self._sliced.add(gpu.uuid)
+            self._with_interval.add(gpu.uuid)
             try:
                 self._backend.set_time_slice(gpu.uuid, self._interval)
                 self._log(f"{gpu.uuid}: time slice {self._interval}")
             except DeviceError as error:
-                self._log(f"{gpu.uuid}: the time slice stays as it is: {error}")
+                self._log(f"{gpu.uuid}: can't set the time slice: {error}")
 
 
 def _key(resource: PluginResource, config: PluginConfig) -> tuple[object, ...]:

@@ -1,4 +1,5 @@
-"""Is this node fit for GPU work: the acceptance checks, each with its evidence, and a real computation on every GPU.
+"""Whether this node is fit for GPU work: acceptance checks, and a real computation on every GPU.
 
-`checks` asks the driver and the file surfaces, `cuda` computes, `gate` remembers what passed on this boot.
+`checks` asks the driver and the host's files, `cuda` and `compute` compute, `validated_gpus` remembers what passed
+on this boot.
 """

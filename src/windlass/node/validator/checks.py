@@ -1,7 +1,7 @@
 """The acceptance checks of a GPU node, each with its evidence.
 
-Asks the device back end and the file surfaces; `windlass node validate` prints what comes out, and the gate opens when
-nothing failed. A check that doesn't apply says so and passes; a warning is told and passes too.
+`windlass node validate` prints the result, and `health_watch` makes a GPU available when none of its checks failed.
+A check that does not apply passes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from windlass.sharing.inventory import Gpu, Inventory
 PASS, FAIL, NOT_APPLICABLE = "pass", "fail", "does not apply"
 MEMORY_TOLERANCE = 0.02
 THROTTLE_BITS = 0x8 | 0x20 | 0x40 | 0x80
-"""Hardware slowdown, thermal slowdown of either kind, power brake."""
+"""NVML: hardware slowdown, thermal slowdown (software and hardware), power brake."""
 
 ComputeFunction = Callable[[str], ComputeResult]
 
@@ -42,11 +42,11 @@ class Validation(msgspec.Struct, frozen=True):
         return all(check.outcome != FAIL for check in self.checks)
 
     def failures(self, gpu: int) -> tuple[Check, ...]:
-        """What keeps one GPU from being used: its own failures and the driver's, but no lost neighbour."""
+        """Why one GPU can't be used: its own failures and the driver's, not those of other GPUs."""
         return tuple(
-            each
-            for each in self.checks
-            if each.outcome == FAIL and (each.gpu == gpu or (each.gpu is None and each.name == "driver"))
+            check
+            for check in self.checks
+            if check.outcome == FAIL and (check.gpu == gpu or (check.gpu is None and check.name == "driver"))
         )
 
 
@@ -58,22 +58,22 @@ def validate(
     expected_driver: str = "",
     only: frozenset[str] | None = None,
 ) -> Validation:
-    """All checks. `compute` runs the computation on a device; None leaves it out, `only` names devices to keep to."""
+    """All checks. `compute` runs the computation on a device (None skips it); `only` limits it to these devices."""
     try:
         inventory = backend.inventory()
     except DeviceError as error:
         return Validation(
             (Check(name="driver", outcome=FAIL, evidence=str(error), remedy="load the NVIDIA driver"),)
         )
-    checks = [_driver(inventory, root, expected_driver), _on_bus(inventory, root)]
+    checks = [_check_driver(inventory, root, expected_driver), _check_visible(inventory, root)]
     for gpu in inventory.gpus:
         checks += _gpu_checks(backend, gpu, inventory)
         if compute is not None:
-            checks += _computations(gpu, compute, only)
+            checks += _check_computation(gpu, compute, only)
     return Validation(tuple(checks))
 
 
-def _driver(inventory: Inventory, root: HostRoot, expected: str) -> Check:
+def _check_driver(inventory: Inventory, root: HostRoot, expected: str) -> Check:
     version = inventory.driver.version
     module = root.read("/proc/driver/nvidia/version")
     if expected and version != expected:
@@ -81,7 +81,7 @@ def _driver(inventory: Inventory, root: HostRoot, expected: str) -> Check:
             name="driver",
             outcome=FAIL,
             evidence=f"library {version}, expected {expected}",
-            remedy="bring the node to the driver of the others",
+            remedy=f"install driver {expected}",
         )
     if module and version not in module:
         return Check(
@@ -93,7 +93,7 @@ def _driver(inventory: Inventory, root: HostRoot, expected: str) -> Check:
     return Check(name="driver", outcome=PASS, evidence=f"{version}, CUDA {_dotted(inventory.driver.cuda)}")
 
 
-def _on_bus(inventory: Inventory, root: HostRoot) -> Check:
+def _check_visible(inventory: Inventory, root: HostRoot) -> Check:
     on_bus = {gpu.bus_id for gpu in root.pci_gpus()}
     seen = {gpu.bus_id for gpu in inventory.gpus if not gpu.is_lost}
     missing = sorted(on_bus - seen)
@@ -102,11 +102,13 @@ def _on_bus(inventory: Inventory, root: HostRoot) -> Check:
         return Check(
             name="visible",
             outcome=FAIL,
-            evidence=f"on the PCI bus but not with the driver: {', '.join(sorted({*missing, *lost}))}",
-            remedy="reboot; if it stays away, have the board looked at",
+            evidence=f"on the PCI bus, but the driver does not see it: {', '.join(sorted({*missing, *lost}))}",
+            remedy="reboot the node; if it stays missing, replace the board",
         )
     if not seen:
-        return Check(name="visible", outcome=FAIL, evidence="no GPU", remedy="is this a GPU node?")
+        return Check(
+            name="visible", outcome=FAIL, evidence="no GPU", remedy="run this on a node with NVIDIA GPUs"
+        )
     return Check(name="visible", outcome=PASS, evidence=f"{len(seen)} of {len(on_bus) or len(seen)} GPUs")
 
 
@@ -115,44 +117,44 @@ def _gpu_checks(backend: DeviceBackend, gpu: Gpu, inventory: Inventory) -> list[
         return [_check(gpu, "answers", FAIL, "the GPU is lost", "reset the GPU or reboot the node")]
     reading = backend.reading(gpu.uuid)
     return [
-        _memory(gpu),
-        _links(gpu, inventory, reading),
-        _remap(gpu, reading),
-        _throttling(gpu, reading),
-        _recovery(gpu, reading),
+        _check_memory(gpu),
+        _check_links(gpu, inventory, reading),
+        _check_remapping(gpu, reading),
+        _check_throttling(gpu, reading),
+        _check_recovery(gpu, reading),
     ]
 
 
-def _memory(gpu: Gpu) -> Check:
+def _check_memory(gpu: Gpu) -> Check:
     known = find_gpu_model(product_label(gpu.name))
     if known is None:
         return _check(
             gpu, "memory", NOT_APPLICABLE, f"{gpu.memory_mib} MiB; {gpu.name} is not in the catalogue"
         )
-    off = abs(gpu.memory_mib - known.memory_mib) / known.memory_mib
+    deviation = abs(gpu.memory_mib - known.memory_mib) / known.memory_mib
     evidence = f"{gpu.memory_mib} MiB of {known.memory_mib}"
-    if off > MEMORY_TOLERANCE:
+    if deviation > MEMORY_TOLERANCE:
         return _check(gpu, "memory", FAIL, evidence, "memory is missing: reset the GPU, else replace it")
     return _check(gpu, "memory", PASS, evidence)
 
 
-def _links(gpu: Gpu, inventory: Inventory, reading: protocol.Reading) -> Check:
+def _check_links(gpu: Gpu, inventory: Inventory, reading: protocol.Reading) -> Check:
     down = int(reading.get(protocol.LINKS_DOWN, 0))
     active = gpu.switch_links + sum(gpu.peers)
     if not active and not down:
         return _check(gpu, "nvlink", NOT_APPLICABLE, "no NVLink in use")
     if down:
         return _check(gpu, "nvlink", FAIL, f"{down} links are down", "check cables and the fabric manager")
-    mates = [other for other in inventory.gpus if other.switch_links or sum(other.peers)]
-    most = max(other.switch_links + sum(other.peers) for other in mates)
+    linked_gpus = [peer for peer in inventory.gpus if peer.switch_links or sum(peer.peers)]
+    most = max(peer.switch_links + sum(peer.peers) for peer in linked_gpus)
     if active < most:
         return _check(
-            gpu, "nvlink", FAIL, f"{active} links, {most} on its neighbours", "check the fabric manager"
+            gpu, "nvlink", FAIL, f"{active} links, {most} on other GPUs", "check the fabric manager"
         )
     return _check(gpu, "nvlink", PASS, f"{active} links active")
 
 
-def _remap(gpu: Gpu, reading: protocol.Reading) -> Check:
+def _check_remapping(gpu: Gpu, reading: protocol.Reading) -> Check:
     if reading.get(protocol.ROW_REMAP_FAILURE):
         return _check(gpu, "row remapping", FAIL, "a row could not be remapped", "replace the GPU")
     if reading.get(protocol.ROW_REMAP_PENDING):
@@ -164,7 +166,7 @@ def _remap(gpu: Gpu, reading: protocol.Reading) -> Check:
     return _check(gpu, "row remapping", PASS, "nothing pending")
 
 
-def _throttling(gpu: Gpu, reading: protocol.Reading) -> Check:
+def _check_throttling(gpu: Gpu, reading: protocol.Reading) -> Check:
     reasons = int(reading.get(protocol.THROTTLE_REASONS, 0))
     if reasons & THROTTLE_BITS:
         return _check(
@@ -173,11 +175,11 @@ def _throttling(gpu: Gpu, reading: protocol.Reading) -> Check:
     return _check(gpu, "throttling", PASS, f"reasons {reasons:#x}")
 
 
-def _recovery(gpu: Gpu, reading: protocol.Reading) -> Check:
+def _check_recovery(gpu: Gpu, reading: protocol.Reading) -> Check:
     action = int(reading.get(protocol.RECOVERY_ACTION, 0))
-    words = RECOVERY_ACTION_TEXT.get(action, f"action {action}")
+    text = RECOVERY_ACTION_TEXT.get(action, f"action {action}")
     if action:
-        return _check(gpu, "recovery", FAIL, f"the driver asks for: {words}", words)
+        return _check(gpu, "recovery", FAIL, f"the driver asks for: {text}", text)
     return _check(gpu, "recovery", PASS, "no action asked for")
 
 
@@ -193,7 +195,7 @@ RECOVERY_ACTION_TEXT = {
 }
 
 
-def _computations(gpu: Gpu, compute: ComputeFunction, only: frozenset[str] | None) -> list[Check]:
+def _check_computation(gpu: Gpu, compute: ComputeFunction, only: frozenset[str] | None) -> list[Check]:
     """On the GPU, or on each of its instances."""
     if gpu.is_lost:
         return []
@@ -201,7 +203,7 @@ def _computations(gpu: Gpu, compute: ComputeFunction, only: frozenset[str] | Non
     if not devices:
         return [_check(gpu, "computation", NOT_APPLICABLE, "MIG is on and there are no instances")]
     checks = []
-    for uuid in devices if only is None else [each for each in devices if each in only]:
+    for uuid in devices if only is None else [device for device in devices if device in only]:
         result = compute(uuid)
         if result.right:
             evidence = f"right on {result.device} ({result.multiprocessors} SMs), {result.milliseconds} ms"

@@ -88,18 +88,18 @@ class Cuda:
     ) -> None:
         """Starts a kernel; `wait` sees its outcome."""
         pointers = (ctypes.c_void_p * len(arguments))(
-            *(ctypes.cast(ctypes.byref(each), ctypes.c_void_p) for each in arguments)
+            *(ctypes.cast(ctypes.byref(argument), ctypes.c_void_p) for argument in arguments)
         )
-        one = ctypes.c_uint(1)
+        single = ctypes.c_uint(1)
         self._call(
             "cuLaunchKernel",
             kernel,
             ctypes.c_uint(blocks),
-            one,
-            one,
+            single,
+            single,
             ctypes.c_uint(threads),
-            one,
-            one,
+            single,
+            single,
             ctypes.c_uint(0),
             None,
             pointers,
@@ -112,9 +112,9 @@ class Cuda:
     def _call(self, name: str, *arguments: object) -> None:
         code = getattr(self._library, name)(*arguments)
         if code != 0:
-            raise CudaError(f"{name}: {self._error_words(code)}")
+            raise CudaError(f"{name}: {self._error_message(code)}")
 
-    def _error_words(self, code: int) -> str:
+    def _error_message(self, code: int) -> str:
         text = ctypes.c_char_p()
         self._library.cuGetErrorString(code, ctypes.byref(text))
         return f"{(text.value or b'unknown error').decode()} ({code})"

@@ -1,6 +1,6 @@
-"""The kernels that validator and measurements run, as PTX text: the driver compiles them, no toolkit is needed.
+"""The kernels of the validator and of the measurements in `tools/gpu`, as PTX text: the driver compiles them.
 
-Written for compute capability 5.0, so every GPU that a current driver serves can run them. Used by `cuda`.
+Written for compute capability 5.0, so every GPU that a current driver serves can run them. Used by `compute`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ PLACE = """\
   mov.u32 %r4, %ntid.x;
   mov.u32 %r5, %tid.x;
 """
-"""Where a thread stands: its block, the size of blocks, its number in it."""
+"""A thread's position: its block, the block size, its number in the block."""
 
 OUT_AND_ROUNDS = (
     """\
@@ -29,7 +29,7 @@ OUT_AND_ROUNDS = (
   mad.lo.u32 %r6, %r3, %r4, %r5;
 """
 )
-"""How a kernel that only computes begins: its two arguments, and the number of the thread in %r6."""
+"""The start of a kernel without input: its two arguments, and the thread number in %r6."""
 
 SAXPY = (
     VERSION

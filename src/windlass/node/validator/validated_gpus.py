@@ -1,7 +1,7 @@
 """Which GPUs have passed the validator on this boot.
 
-The plugin asks it when it starts: a GPU that passed stays usable over a restart of the agent, and has to pass again
-after a reboot, since that is when hardware is found wanting.
+`health_watch` asks when it starts: a GPU that passed stays usable over a restart of the agent, and has to pass
+again after a reboot, when hardware faults show.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Limits on memory and CPU for processes, through cgroups v2 or v1, where this user may make any.
+"""Memory and CPU limits for processes through cgroups v2 or v1, if this user may create any.
 
-`process.containers` asks for a group for each container. Where no group can be made, `why_not` says so in a line, and
-the processes run without limits: a limit that pretends to hold would be worse.
+`container_runtime` asks for a group per container. If none can be created, `unavailable_reason` says why, and
+processes run without limits.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ _ROOT = Path("/sys/fs/cgroup")
 
 @dataclass(frozen=True)
 class Cgroup:
-    """The cgroup of one container: one folder in v2, one for each controller in v1."""
+    """The cgroup of one container: one folder in v2, one per controller in v1."""
 
     folders: tuple[Path, ...]
 
     @property
     def procs(self) -> tuple[Path, ...]:
-        """The files that a process writes its number into to join."""
+        """The files into which a process writes its PID to join."""
         return tuple(folder / "cgroup.procs" for folder in self.folders)
 
     def was_oom_killed(self) -> bool:
-        """Whether the kernel has killed something in it for lack of memory."""
+        """Whether the kernel has killed a process in it for lack of memory."""
         for folder in self.folders:
             for name in ("memory.events", "memory.oom_control"):
                 for line in _read(folder / name).splitlines():
-                    word, _, count = line.partition(" ")
-                    if word == "oom_kill" and count.strip().isdigit() and int(count) > 0:
+                    key, _, count = line.partition(" ")
+                    if key == "oom_kill" and count.strip().isdigit() and int(count) > 0:
                         return True
         return False
 
     def remove(self) -> None:
         for folder in self.folders:
-            with contextlib.suppress(OSError):  # still busy: it goes with the machine's next boot
+            with contextlib.suppress(OSError):  # still busy: it is removed by the next boot
                 folder.rmdir()
 
 
@@ -51,7 +51,7 @@ class Cgroups:
         self._bases = self._open()
 
     def create(self, name: str, memory: int = 0, milli_cpu: int = 0) -> Cgroup | None:
-        """A group with limits (0: none); None where none can be made, or none is asked for."""
+        """A group with limits (0: none); None if it can't be created or no limit is given."""
         if not self._bases or not (memory or milli_cpu):
             return None
         folders = []
@@ -81,7 +81,7 @@ class Cgroups:
             return ()
 
     def _open_v2(self) -> tuple[Path, ...]:
-        """At the root of what this process sees; controllers must be handed down twice."""
+        """Below the root that this process sees; controllers have to be enabled at both levels."""
         base = self._root / self._name
         (self._root / "cgroup.subtree_control").write_text("+cpu +memory")
         base.mkdir(exist_ok=True)

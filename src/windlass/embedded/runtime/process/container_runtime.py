@@ -1,8 +1,7 @@
-"""Containers that are processes of this machine: their own session, their devices by environment, their limits by
-cgroup.
+"""Containers as processes of this machine: each with its own session, devices by environment, limits by cgroup.
 
-The kubelet starts them through `ProcessContainerRuntime`, as it does simulated ones; `process.runtime` reads their
-lines. When this process dies, they die with it.
+The kubelet starts them through `ProcessContainerRuntime`, as it does simulated ones; `kubelet_api` reads their
+output. When this process dies, they are killed.
 """
 
 from __future__ import annotations
@@ -49,18 +48,18 @@ NO_COMMAND = (
 
 
 class LocalProcess:
-    """One started command, and the lines that it has printed."""
+    """A started command, and the lines that it has printed."""
 
     def __init__(
         self, popen: subprocess.Popen[bytes], launch: ContainerLaunch, group: Cgroup | None, now: float
     ) -> None:
         self.launch, self.started_at = launch, now
-        self._popen, self._group = popen, group
+        self._popen, self._cgroup = popen, group
         self._ended: ContainerExit | None = None
         self._lines: list[Line] = []
-        self._rest = b""
+        self._partial_line = b""
         self._size = self._dropped = 0
-        self._watch: int | None = None
+        self._pidfd: int | None = None
         assert popen.stdout is not None
         os.set_blocking(popen.stdout.fileno(), False)
 
@@ -68,12 +67,12 @@ class LocalProcess:
         if self._ended is None:
             code = self._popen.poll()
             if code is not None:
-                self._ended = self._end(code)
+                self._ended = self._on_exit(code)
         return self._ended
 
     def next_poll_at(self) -> float | None:
-        """Only where the system can't tell by itself that a process has ended."""
-        return None if self._watch is not None else time.time() + POLL_SECONDS
+        """None if a pidfd signals the end."""
+        return None if self._pidfd is not None else time.time() + POLL_SECONDS
 
     def terminate(self, now: float) -> None:
         self._signal(signal.SIGTERM)
@@ -81,30 +80,30 @@ class LocalProcess:
     def kill(self, now: float) -> None:
         self._signal(signal.SIGKILL)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._popen.wait(0.2)  # the kernel needs a moment; what hangs in a driver ends when it ends
+            self._popen.wait(0.2)  # a process that hangs in a driver may take longer
         self.poll(now)
 
     def lines(self) -> tuple[Sequence[Line], bool]:
         return self._lines, self._ended is not None
 
     def watch(self, on_exit: Callable[[], None]) -> None:
-        """Read output as it comes, and call `wake` when the process has ended; on the running loop."""
+        """Reads output as it arrives, and calls `on_exit` when the process has ended; on the running loop."""
         loop = asyncio.get_running_loop()
         assert self._popen.stdout is not None
         loop.add_reader(self._popen.stdout.fileno(), self._read)
         try:
-            self._watch = os.pidfd_open(self._popen.pid)
+            self._pidfd = os.pidfd_open(self._popen.pid)
         except (OSError, AttributeError):
             return
-        watch = self._watch
+        pidfd = self._pidfd
 
         def ended() -> None:
-            loop.remove_reader(watch)
-            os.close(watch)
-            self.poll(time.time())  # its pod may have been given up already, and would not ask again
+            loop.remove_reader(pidfd)
+            os.close(pidfd)
+            self.poll(time.time())  # its pod may be gone, and nothing else would reap it
             on_exit()
 
-        loop.add_reader(self._watch, ended)
+        loop.add_reader(self._pidfd, ended)
 
     def _signal(self, number: signal.Signals) -> None:
         """To the command and everything that it has started."""
@@ -112,21 +111,21 @@ class LocalProcess:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._popen.pid, number)
 
-    def _end(self, code: int) -> ContainerExit:
+    def _on_exit(self, code: int) -> ContainerExit:
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._popen.pid, signal.SIGKILL)  # what it has left behind
+            os.killpg(self._popen.pid, signal.SIGKILL)  # children that it left behind
         self._read()
         self._close()
-        if self._rest:
-            self._take(self._rest + b"\n")
-            self._rest = b""
-        killed = self._group is not None and self._group.was_oom_killed()
-        if self._group is not None:
-            self._group.remove()
+        if self._partial_line:
+            self._append_line(self._partial_line + b"\n")
+            self._partial_line = b""
+        was_oom_killed = self._cgroup is not None and self._cgroup.was_oom_killed()
+        if self._cgroup is not None:
+            self._cgroup.remove()
         if code < 0:
-            reason = "OOMKilled" if killed else ""
+            reason = "OOMKilled" if was_oom_killed else ""
             return ContainerExit(128 - code, reason, at=time.time())
-        return ContainerExit(code, "OOMKilled" if killed and code else "", at=time.time())
+        return ContainerExit(code, "OOMKilled" if was_oom_killed and code else "", at=time.time())
 
     def _close(self) -> None:
         stream = self._popen.stdout
@@ -137,7 +136,7 @@ class LocalProcess:
         stream.close()
 
     def _read(self) -> None:
-        """Everything that is there now."""
+        """Reads everything that is available now."""
         stream = self._popen.stdout
         while stream is not None and not stream.closed:
             try:
@@ -149,17 +148,17 @@ class LocalProcess:
             if not data:
                 self._close()
                 return
-            *whole, self._rest = (self._rest + data).split(b"\n")
-            for line in whole:
-                self._take(line + b"\n")
+            *lines, self._partial_line = (self._partial_line + data).split(b"\n")
+            for line in lines:
+                self._append_line(line + b"\n")
 
-    def _take(self, line: bytes) -> None:
+    def _append_line(self, line: bytes) -> None:
         self._lines.append((time.time(), line))
         self._size += len(line)
         if self._size > MAX_LOG_BYTES:
             half = len(self._lines) // 2
-            self._size -= sum(len(each) for _, each in self._lines[:half])
-            # A new list: whoever follows the old one has read it by its length.
+            self._size -= sum(len(dropped) for _, dropped in self._lines[:half])
+            # A new list, since a reader that follows the log indexes into the old one.
             self._lines = [(time.time(), b"... earlier lines were dropped ...\n"), *self._lines[half:]]
 
 
@@ -173,8 +172,8 @@ class ProcessContainerRuntime:
         cgroups: Cgroups | None = None,
         mps_environment: Mapping[str, str] | None = None,
     ) -> None:
-        """`wake` gets the key of a pod of which a process has ended; `mps` is the environment of shared GPUs."""
-        self._folder, self._wake, self._mps = folder, enqueue, dict(mps_environment or {})
+        """`enqueue` gets the key of a pod whose process has ended; `mps_environment` is for shared GPUs."""
+        self._folder, self._enqueue, self._mps_environment = folder, enqueue, dict(mps_environment or {})
         self.cgroups = cgroups or Cgroups()
         self._runs: dict[tuple[str, str], list[LocalProcess]] = {}
 
@@ -183,23 +182,23 @@ class ProcessContainerRuntime:
 
     def start(self, launch: ContainerLaunch, now: float) -> LocalProcess:
         container = launch.container
-        values = self.environment(launch)
+        environment = self.environment(launch)
         command = [
-            expand(str(word), values)
-            for word in (*(container.get("command") or ()), *(container.get("args") or ()))
+            expand(str(argument), environment)
+            for argument in (*(container.get("command") or ()), *(container.get("args") or ()))
         ]
         if not container.get("command"):
             raise ContainerStartError("CreateContainerError", NO_COMMAND.format(name=container["name"]))
-        if shutil.which(command[0], path=values.get("PATH")) is None:
-            said = f'exec: "{command[0]}": executable file not found in $PATH'
-            raise ContainerStartError("CreateContainerError", said)
-        group = self._limits(launch)
-        files = ":".join(map(str, group.procs)) if group is not None else ""
+        if shutil.which(command[0], path=environment.get("PATH")) is None:
+            message = f'exec: "{command[0]}": executable file not found in $PATH'
+            raise ContainerStartError("CreateContainerError", message)
+        cgroup = self._create_cgroup(launch)
+        cgroup_files = ":".join(map(str, cgroup.procs)) if cgroup is not None else ""
         try:
             popen = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(LAUNCHER), str(os.getpid()), files, "--", *command],
+                [sys.executable, "-I", "-S", str(LAUNCHER), str(os.getpid()), cgroup_files, "--", *command],
                 cwd=self.working_directory(launch),
-                env=values,
+                env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
@@ -207,15 +206,15 @@ class ProcessContainerRuntime:
             )
         except (OSError, ValueError) as error:
             raise ContainerStartError("CreateContainerError", str(error)) from None
-        process = LocalProcess(popen, launch, group, now)
+        process = LocalProcess(popen, launch, cgroup, now)
         key = key_of(launch.pod)
-        process.watch(lambda: self._wake(key))
+        process.watch(lambda: self._enqueue(key))
         runs = self._runs.setdefault((uid_of(launch.pod), container["name"]), [])
         runs[:] = [*runs[-1:], process]
         return process
 
     def resume(self, launch: ContainerLaunch, started_at: float, now: float) -> LocalProcess | None:
-        return None  # processes die with the one that started them
+        return None  # processes are killed with the process that started them
 
     def remove_pod(self, pod: Unstructured) -> None:
         for container in (*(pod["spec"].get("initContainers") or ()), *pod["spec"]["containers"]):
@@ -229,35 +228,35 @@ class ProcessContainerRuntime:
         return [process for runs in self._runs.values() for process in runs]
 
     def working_directory(self, launch: ContainerLaunch) -> Path:
-        """The command's folder: the one that the container names, else an empty one of its pod's own."""
+        """The container's `workingDir`, else an empty folder of its pod."""
         given = launch.container.get("workingDir")
         if given:
             if not Path(given).is_dir():
                 raise ContainerStartError(
-                    "CreateContainerError", f"workingDir {given} is no folder of this machine"
+                    "CreateContainerError", f"workingDir {given} does not exist on this machine"
                 )
             return Path(given)
-        own = self._folder / uid_of(launch.pod)
-        own.mkdir(parents=True, exist_ok=True)
-        return own
+        folder = self._folder / uid_of(launch.pod)
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
 
     def environment(self, launch: ContainerLaunch) -> dict[str, str]:
-        """Little of this process's own, then the pod's, then its devices: none, unless it asked for some."""
+        """A few inherited variables, then the pod's, then its devices: none unless it requested some."""
         values = {name: os.environ[name] for name in _INHERITED if name in os.environ}
         values["HOSTNAME"] = str(launch.pod["spec"].get("hostname") or launch.pod["metadata"]["name"])
         values |= launch.environment
         visible = ",".join(launch.devices)
         values["CUDA_VISIBLE_DEVICES"], values["NVIDIA_VISIBLE_DEVICES"] = visible, visible or "void"
         if launch.devices:
-            values |= self._mps
+            values |= self._mps_environment
         return values
 
-    def _limits(self, launch: ContainerLaunch) -> Cgroup | None:
+    def _create_cgroup(self, launch: ContainerLaunch) -> Cgroup | None:
         limits = (launch.container.get("resources") or {}).get("limits") or {}
         try:
             memory = whole_value(limits["memory"]) if "memory" in limits else 0
-            milli = milli_value(limits["cpu"]) if "cpu" in limits else 0
+            milli_cpu = milli_value(limits["cpu"]) if "cpu" in limits else 0
         except InputError:
             return None
         name = f"{uid_of(launch.pod)}-{launch.container['name']}-{launch.attempt}"
-        return self.cgroups.create(name, memory, milli)
+        return self.cgroups.create(name, memory, milli_cpu)

@@ -1,10 +1,10 @@
-"""The health of this machine's own GPUs: what the driver reports becomes the node's status and its pods' fate.
+"""The health of this machine's GPUs: turns driver reports into the node's status and failed pods.
 
-The node agent's `HealthWatch` and `HealthTracker` decide what is ill, in a thread of their own, since a driver in
-trouble may not answer for seconds. `GpuHealth` carries that into the cluster as a worker of the controllers' loop: an
-ill GPU is no longer allocatable, and pods on one that is broken (a fatal Xid, a double-bit ECC error, a GPU off the
-bus) fail. Pods on one that is only slow or badly connected go on; nobody new gets it. When the driver asks for nothing
-any more and a computation on the GPU comes out right, it is given away again.
+`nodes` creates it. The node agent's `HealthWatch` and `HealthTracker` decide in a thread of their own what is
+unhealthy, since a driver with problems may not answer for seconds. `GpuHealth`, a controller on the controllers'
+loop, applies the result: an unhealthy GPU is not allocatable, and pods on a broken one (fatal Xid, double-bit ECC
+error, GPU off the bus) fail. Pods on a GPU that is only slow or badly connected go on. A GPU is allocatable again
+when the driver asks for no action and a computation on it succeeds.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ from windlass.sharing.inventory import Inventory
 log = logging.getLogger(__name__)
 
 POLL_SECONDS = 2.0
-"""Between looks at GPUs that report nothing; a fault is looked at at once."""
+"""Polling interval without faults; a fault is handled at once."""
 STOP_TIMEOUT_SECONDS = 5.0
 FATAL_REASON_PREFIXES = ("xid-", "lost", "ecc")
-"""Kinds of ailments, by their beginnings, with which a pod can't go on."""
+"""Prefixes of problem kinds with which a pod can't continue."""
 
 
 @dataclass(frozen=True)
 class HealthFindings:
-    """What the book says, by UUID."""
+    """The tracker's result, by UUID."""
 
     unhealthy: dict[str, str] = field(default_factory=dict)
     broken: frozenset[str] = frozenset()
 
 
 class GpuHealth:
-    """A worker; its only key is the node's name."""
+    """A controller whose only key is the node's name."""
 
     name = "gpu-health"
     resources: Sequence[str] = ()
@@ -60,37 +60,37 @@ class GpuHealth:
         rules: HealthRules | None = None,
         timing: Timing | None = None,
     ) -> None:
-        self._machine, self._backend, self._health = device_manager, backend, health
+        self._device_manager, self._backend, self._health = device_manager, backend, health
         self._timing = timing or Timing(round_seconds=POLL_SECONDS)
-        self._book = HealthTracker(rules or HealthRules(), time.monotonic)
+        self._tracker = HealthTracker(rules or HealthRules(), time.monotonic)
         self._stop, self._wake = threading.Event(), threading.Event()
         self._watch = HealthWatch(
-            backend, HostRoot(), self._book, log=self._complain, wake=self._wake.set, timing=self._timing
+            backend, HostRoot(), self._tracker, log=self._log_once, wake=self._wake.set, timing=self._timing
         )
         self._thread = threading.Thread(target=self._run, daemon=True, name="gpu-health")
-        self._complaint = ""
+        self._last_logged = ""
         self._findings = HealthFindings()
         self._changes: deque[HealthChange] = deque()
 
     def start(self, loop: ControllerLoop) -> None:
-        """Watch, and wake the worker through the loop that runs now."""
-        running = asyncio.get_running_loop()
+        """Starts watching; findings reach the controllers' loop through the running event loop."""
+        event_loop = asyncio.get_running_loop()
 
-        def hear(findings: HealthFindings, changes: Sequence[HealthChange]) -> None:
+        def receive(findings: HealthFindings, changes: Sequence[HealthChange]) -> None:
             self._findings = findings
             self._changes.extend(changes)
-            loop.enqueue(self, self._machine.name)
+            loop.enqueue(self, self._device_manager.name)
 
-        def tell(findings: HealthFindings, changes: Sequence[HealthChange]) -> None:
+        def publish(findings: HealthFindings, changes: Sequence[HealthChange]) -> None:
             if not self._stop.is_set():
-                running.call_soon_threadsafe(hear, findings, changes)
+                event_loop.call_soon_threadsafe(receive, findings, changes)
 
-        self._tell = tell
+        self._publish = publish
         self._watch.start(self._stop)
         self._thread.start()
 
     def close(self) -> bool:
-        """End the watch; False where the driver doesn't answer, and must not be closed under those who wait for it."""
+        """Stops watching; False if the driver does not answer, and so must not be closed while threads wait in it."""
         self._stop.set()
         self._wake.set()
         if self._thread.ident is None:
@@ -104,68 +104,72 @@ class GpuHealth:
         yield from ()
 
     def sync(self, key: str, now: float) -> float | None:
-        """Carry what was found into the cluster."""
-        machine, findings = self._machine, self._findings
-        ill, ill_parts = self._illnesses(findings)
-        if (ill, ill_parts) != (machine.unhealthy, machine.unhealthy_mig_instances):
-            machine.unhealthy, machine.unhealthy_mig_instances = ill, ill_parts
+        """Applies the findings to the cluster."""
+        machine, findings = self._device_manager, self._findings
+        gpu_faults, mig_faults = self._device_faults(findings)
+        if (gpu_faults, mig_faults) != (machine.unhealthy, machine.unhealthy_mig_instances):
+            machine.unhealthy, machine.unhealthy_mig_instances = gpu_faults, mig_faults
             self._health.update_node_status(key, now)
         while self._changes:
-            self._announce(key, self._changes[0], now)
+            self._record_change(key, self._changes[0], now)
             self._changes.popleft()
         for uuid in sorted(findings.broken & findings.unhealthy.keys()):
             index = machine.index_of(uuid)
             if index is not None:
-                said = fault_message(machine, index, DeviceFault(0, findings.unhealthy[uuid]), uuid)
-                self._health.fail_pods(machine, index if uuid in machine.uuids else uuid, said, now)
+                message = fault_message(machine, index, DeviceFault(0, findings.unhealthy[uuid]), uuid)
+                self._health.fail_pods(machine, index if uuid in machine.uuids else uuid, message, now)
         return None
 
-    def _illnesses(self, findings: HealthFindings) -> tuple[dict[int, DeviceFault], dict[str, DeviceFault]]:
-        """Of GPUs by their index, of MIG instances by their UUID."""
-        whole: dict[int, DeviceFault] = {}
-        parts: dict[str, DeviceFault] = {}
-        for uuid, why in findings.unhealthy.items():
-            index = self._machine.index_of(uuid)
-            if index is not None and uuid in self._machine.uuids:
-                whole[index] = DeviceFault(0, why)
+    def _device_faults(
+        self, findings: HealthFindings
+    ) -> tuple[dict[int, DeviceFault], dict[str, DeviceFault]]:
+        """Faults of GPUs by index, of MIG instances by UUID."""
+        gpu_faults: dict[int, DeviceFault] = {}
+        mig_faults: dict[str, DeviceFault] = {}
+        for uuid, reason in findings.unhealthy.items():
+            index = self._device_manager.index_of(uuid)
+            if index is not None and uuid in self._device_manager.uuids:
+                gpu_faults[index] = DeviceFault(0, reason)
             elif index is not None:
-                parts[uuid] = DeviceFault(0, why)
-        return whole, parts
+                mig_faults[uuid] = DeviceFault(0, reason)
+        return gpu_faults, mig_faults
 
-    def _announce(self, node: str, change: HealthChange, now: float) -> None:
-        index = self._machine.index_of(change.uuid)
+    def _record_change(self, node: str, change: HealthChange, now: float) -> None:
+        index = self._device_manager.index_of(change.uuid)
         if index is None:
             return
         todo = f"; {change.action}" if change.action else ""
-        said = fault_message(self._machine, index, DeviceFault(0, f"{change.reason}{todo}"), change.uuid)
-        is_told = change.healthy and change.reason.startswith("Xid ")
-        reason = XID if is_told else HEALTHY if change.healthy else UNHEALTHY
-        self._health.record_event(node, reason, said, now)
+        message = fault_message(
+            self._device_manager, index, DeviceFault(0, f"{change.reason}{todo}"), change.uuid
+        )
+        is_harmless_xid = change.healthy and change.reason.startswith("Xid ")
+        reason = XID if is_harmless_xid else HEALTHY if change.healthy else UNHEALTHY
+        self._health.record_event(node, reason, message, now)
 
     def _run(self) -> None:
-        """The thread: nothing here touches the cluster."""
+        """The watching thread; does not touch the cluster."""
         while not self._stop.is_set():
             try:
-                self._look(self._backend.inventory())
+                self._poll(self._backend.inventory())
             except DeviceError as error:
-                self._complain(str(error))
+                self._log_once(str(error))
             self._wake.wait(self._timing.round_seconds)
             self._wake.clear()
 
-    def _look(self, inventory: Inventory) -> None:
+    def _poll(self, inventory: Inventory) -> None:
         self._watch.poll(inventory)
-        changes = self._book.drain_changes()
+        changes = self._tracker.drain_changes()
         if changes:
-            kinds = self._book.problem_kinds()
+            kinds = self._tracker.problem_kinds()
             broken = {
                 uuid
                 for uuid, found in kinds.items()
                 if any(kind.startswith(FATAL_REASON_PREFIXES) for kind in found)
             }
-            self._tell(HealthFindings(self._book.unhealthy(), frozenset(broken)), changes)
+            self._publish(HealthFindings(self._tracker.unhealthy(), frozenset(broken)), changes)
 
-    def _complain(self, said: str) -> None:
-        """Once for each thing that goes on being wrong."""
-        if said != self._complaint:
-            self._complaint = said
-            log.warning("watching the GPUs: %s", said)
+    def _log_once(self, problem: str) -> None:
+        """Logs a repeated problem once."""
+        if problem != self._last_logged:
+            self._last_logged = problem
+            log.warning("watching the GPUs: %s", problem)

@@ -1,7 +1,7 @@
 """`kubectl logs` and `kubectl exec` for pods that are processes of this machine.
 
-A command that is executed "in" a pod is another process with the pod's environment and folder. `nvidia-smi` knows
-nothing of `CUDA_VISIBLE_DEVICES`, so it is told which GPUs are the pod's.
+An executed command is another process with the pod's environment and folder. `nvidia-smi` ignores
+`CUDA_VISIBLE_DEVICES`, so it gets the pod's GPUs by `-i`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ CHUNK = 1 << 15
 
 
 class LocalExec:
-    """A process with pipes, or with a terminal of its own."""
+    """A process with pipes, or with its own terminal."""
 
     def __init__(self, process: asyncio.subprocess.Process, terminal: int | None) -> None:
         self._process, self._terminal = process, terminal
@@ -43,14 +43,14 @@ class LocalExec:
     async def output(self) -> AsyncIterator[tuple[int, bytes]]:
         queue: asyncio.Queue[tuple[int, bytes] | None] = asyncio.Queue(64)
         readers = [asyncio.create_task(reading) for reading in self._readers(queue)]
-        left = len(readers)
+        open_readers = len(readers)
         try:
-            while left:
-                piece = await queue.get()
-                if piece is None:
-                    left -= 1
+            while open_readers:
+                chunk = await queue.get()
+                if chunk is None:
+                    open_readers -= 1
                 else:
-                    yield piece
+                    yield chunk
         finally:
             for task in readers:
                 task.cancel()
@@ -58,25 +58,25 @@ class LocalExec:
 
     def _readers(self, queue: asyncio.Queue[tuple[int, bytes] | None]) -> Iterator[Coroutine[Any, Any, None]]:
         if self._terminal is not None:
-            yield self._from_terminal(queue)
+            yield self._read_terminal(queue)
             return
         for channel, stream in ((STDOUT, self._process.stdout), (STDERR, self._process.stderr)):
             assert stream is not None
-            yield self._from_stream(queue, channel, stream)
+            yield self._read_stream(queue, channel, stream)
 
-    async def _from_stream(
+    async def _read_stream(
         self, queue: asyncio.Queue[tuple[int, bytes] | None], channel: int, stream: asyncio.StreamReader
     ) -> None:
         while data := await stream.read(CHUNK):
             await queue.put((channel, data))
         await queue.put(None)
 
-    async def _from_terminal(self, queue: asyncio.Queue[tuple[int, bytes] | None]) -> None:
+    async def _read_terminal(self, queue: asyncio.Queue[tuple[int, bytes] | None]) -> None:
         assert self._terminal is not None
         while True:
             try:
                 data = await asyncio.to_thread(os.read, self._terminal, CHUNK)
-            except OSError:  # the far end is closed: the command has ended
+            except OSError:  # the other end is closed: the command has ended
                 data = b""
             if not data:
                 await queue.put(None)
@@ -134,29 +134,29 @@ class ProcessKubeletApi:
         command = _with_devices(list(request.command), process.launch.devices)
         environment = self._containers.environment(process.launch)
         folder = self._containers.working_directory(process.launch)
-        terminal = far = None
+        terminal = terminal_end = None
         if request.tty:
-            terminal, far = os.openpty()
+            terminal, terminal_end = os.openpty()
         pipe = asyncio.subprocess.PIPE
-        quiet = asyncio.subprocess.DEVNULL
+        devnull = asyncio.subprocess.DEVNULL
         try:
             started = await asyncio.create_subprocess_exec(
                 *command,
                 cwd=folder,
                 env=environment,
-                stdin=far if far is not None else (pipe if request.stdin else quiet),
-                stdout=far if far is not None else pipe,
-                stderr=far if far is not None else pipe,
+                stdin=terminal_end if terminal_end is not None else (pipe if request.stdin else devnull),
+                stdout=terminal_end if terminal_end is not None else pipe,
+                stderr=terminal_end if terminal_end is not None else pipe,
                 start_new_session=True,
             )
         except OSError as error:
             if terminal is not None:
                 os.close(terminal)
-            said = f'exec: "{command[0]}": {error.strerror}'
-            raise KubeletApiError(500, "InternalError", said) from None
+            message = f'exec: "{command[0]}": {error.strerror}'
+            raise KubeletApiError(500, "InternalError", message) from None
         finally:
-            if far is not None:
-                os.close(far)
+            if terminal_end is not None:
+                os.close(terminal_end)
         return LocalExec(started, terminal)
 
     async def attach(self, pod: Unstructured, request: ExecRequest) -> ExecSession:
@@ -168,8 +168,8 @@ class ProcessKubeletApi:
         container = select_container(pod, request.container)["name"]
         runs = self._containers.processes(pod, container)
         if not runs or runs[-1].poll(time.time()) is not None:
-            said = f'unable to upgrade connection: container not found ("{container}")'
-            raise KubeletApiError(500, "InternalError", said)
+            message = f'unable to upgrade connection: container not found ("{container}")'
+            raise KubeletApiError(500, "InternalError", message)
         try:
             self._containers.working_directory(runs[-1].launch)
         except ContainerStartError as error:
@@ -182,6 +182,6 @@ def _with_devices(command: list[str], devices: Sequence[str]) -> list[str]:
         return command
     if not devices:
         return ["sh", "-c", "echo 'No devices were found: this pod asked for no GPU'; exit 6"]
-    if any(word in ("-i", "--id") or word.startswith(("--id=", "-i=")) for word in command):
+    if any(argument in ("-i", "--id") or argument.startswith(("--id=", "-i=")) for argument in command):
         return command
     return [command[0], "-i", ",".join(devices), *command[1:]]

@@ -1,12 +1,12 @@
-"""What starts before a container's command, in the new process: joins its cgroups, dies with its parent, becomes the
-command.
+"""Runs in the new process before a container's command: joins its cgroups, sets the parent-death signal, executes
+it.
 
-Run as a file by `process.containers`, with nothing but the standard library:
+`container_runtime` runs it as a file, with only the standard library:
 
     python -I -S launcher.py PARENT CGROUP_FILES -- COMMAND…
 
-CGROUP_FILES are paths of `cgroup.procs` files, separated by colons. Exit code 127 where there is no such command, 126
-where it can't be executed, as a shell has it.
+CGROUP_FILES are paths of `cgroup.procs` files, separated by colons. As in a shell, exit code 127 means that the
+command does not exist, 126 that it can't be executed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def main(arguments: list[str]) -> int:
             procs.write(str(os.getpid()))
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != int(parent):
-        return 137  # whoever started this is gone already
+        return 137  # the parent has died already
     try:
         os.execvp(command[0], command)
     except OSError as error:

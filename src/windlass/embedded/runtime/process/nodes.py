@@ -1,7 +1,7 @@
-"""The one node of `windlass up --gpus real`, put together: this machine, its kubelet, its GPUs, its processes.
+"""The node of `windlass up --gpus real`: this machine, its kubelet, its GPUs, its processes.
 
-Has the same face as `runtime.nodes.SimulatedNodes`; `embedded.embedded_cluster` chooses. Faults are not injected
-here: the hardware has its own, and `process.health` watches for them.
+Same interface as `simulated_nodes.SimulatedNodes`; `embedded_cluster` chooses. No faults are injected: `gpu_health`
+watches the hardware's own.
 """
 
 from __future__ import annotations
@@ -41,22 +41,22 @@ def nvml_backend() -> DeviceBackend:
 
 
 class SingleNodeFleet:
-    """The park of one."""
+    """A fleet of one node."""
 
     def __init__(self, device_manager: DeviceManager) -> None:
-        self._machine = device_manager
+        self._device_manager = device_manager
 
     def device_manager(self, node: str) -> DeviceManager | None:
-        return self._machine if node == self._machine.name else None
+        return self._device_manager if node == self._device_manager.name else None
 
     def is_ours(self, node: str) -> bool:
-        return node == self._machine.name
+        return node == self._device_manager.name
 
     def is_down(self, node: str) -> bool:
         return False
 
     def node_names(self) -> list[str]:
-        return [self._machine.name]
+        return [self._device_manager.name]
 
 
 class ProcessNodes:
@@ -73,24 +73,24 @@ class ProcessNodes:
         rules: HealthRules | None = None,
         timing: Timing | None = None,
     ) -> None:
-        """`rules` and `timing` say when a GPU counts as ill, and how often it is looked at."""
-        self._door, self._clock = client, clock
+        """`rules` and `timing` say when a GPU is unhealthy and how often it is read."""
+        self._client, self._clock = client, clock
         self._folder = Path(tempfile.mkdtemp(prefix="windlass-up-"))
         root = str(self._folder / "mps") if mps else ""
-        found, self._backend = discover_this_machine(backend, replicas, root, clock())
-        self.this_machine: ThisMachine = found
+        this_machine, self._backend = discover_this_machine(backend, replicas, root, clock())
+        self.this_machine: ThisMachine = this_machine
         try:
             self._mps = self._start_mps(replicas) if mps else None
         except InputError:
-            self._let_go()
+            self._release()
             raise
         environment = self._mps.environment() if self._mps is not None else {}
-        self.fleet = SingleNodeFleet(found.device_manager)
-        self._containers = ProcessContainerRuntime(self._folder / "pods", self._wake, cgroups, environment)
-        self.kubelet = Kubelet(client, cache, self.fleet, self._containers)
+        self.fleet = SingleNodeFleet(this_machine.device_manager)
+        self._runtime = ProcessContainerRuntime(self._folder / "pods", self._enqueue, cgroups, environment)
+        self.kubelet = Kubelet(client, cache, self.fleet, self._runtime)
         self.heartbeat = Heartbeat(client, self.fleet)
-        self.kubelet_api = ProcessKubeletApi(self._containers)
-        self._health = self._watch(rules or health_rules_from_environment(os.environ), timing)
+        self.kubelet_api = ProcessKubeletApi(self._runtime)
+        self._health = self._watch_gpus(rules or health_rules_from_environment(os.environ), timing)
         self._loop: ControllerLoop | None = None
 
     @property
@@ -100,9 +100,9 @@ class ProcessNodes:
 
     @property
     def notes(self) -> list[str]:
-        """What a person should know."""
-        why = self._containers.cgroups.unavailable_reason
-        limits = f"limits on memory and CPU are not enforced here: {why}" if why else ""
+        """Remarks for the user."""
+        reason = self._runtime.cgroups.unavailable_reason
+        limits = f"memory and CPU limits are not enforced: {reason}" if reason else ""
         watch = "Xids, ECC errors and counters of these GPUs are watched" if self._health is not None else ""
         return [f"GPUs of this machine: {self.this_machine.note}", *filter(None, [watch, limits])]
 
@@ -112,46 +112,46 @@ class ProcessNodes:
             self._health.start(loop)
 
     def register(self, now: float) -> None:
-        """The Node object; made anew at each start, since the hardware may have changed."""
+        """Creates the Node object, or updates the one from an earlier start, since the hardware may have changed."""
         name = name_of(self.this_machine.node)
-        if any(name_of(node) == name for node in self._door.list("nodes")):
-            known = self._door.get("nodes", "", name)
-            metadata = {**known["metadata"], **self.this_machine.node["metadata"]}
-            self._door.update("nodes", "", name, {**known, "metadata": metadata})
-            newest = self._door.get("nodes", "", name)
-            self._door.update(
+        if any(name_of(node) == name for node in self._client.list("nodes")):
+            existing = self._client.get("nodes", "", name)
+            metadata = {**existing["metadata"], **self.this_machine.node["metadata"]}
+            self._client.update("nodes", "", name, {**existing, "metadata": metadata})
+            newest = self._client.get("nodes", "", name)
+            self._client.update(
                 "nodes", "", name, {**newest, "status": self.this_machine.node["status"]}, "status"
             )
             self.heartbeat.renew_lease(name, now)
         else:
-            self._door.create("nodes", "", self.this_machine.node)
+            self._client.create("nodes", "", self.this_machine.node)
 
     def close(self) -> None:
-        """Kill what runs, and leave the machine as it was."""
-        for process in self._containers.all_processes():
+        """Kills what runs, and restores the machine's state."""
+        for process in self._runtime.all_processes():
             process.kill(self._clock())
             process.poll(self._clock())
-        self._containers.cgroups.close()
+        self._runtime.cgroups.close()
         if self._mps is not None:
             self._mps.stop()
-        self._let_go(answers=self._health is None or self._health.close())
+        self._release(driver_answers=self._health is None or self._health.close())
 
-    def _let_go(self, *, answers: bool = True) -> None:
-        """Of the driver, unless it doesn't answer those who still wait for it, and of the folder."""
-        if self._backend is not None and answers:
+    def _release(self, *, driver_answers: bool = True) -> None:
+        """Closes the driver, unless it does not answer while threads wait in it, and removes the folder."""
+        if self._backend is not None and driver_answers:
             with contextlib.suppress(DeviceError):
                 self._backend.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _wake(self, key: str) -> None:
+    def _enqueue(self, key: str) -> None:
         if self._loop is not None:
             self._loop.enqueue(self.kubelet, key)
 
-    def _watch(self, rules: HealthRules, timing: Timing | None) -> GpuHealth | None:
-        """None where there is no GPU to watch."""
+    def _watch_gpus(self, rules: HealthRules, timing: Timing | None) -> GpuHealth | None:
+        """None if there is no GPU to watch."""
         if self._backend is None or not self.this_machine.device_manager.devices:
             return None
-        health = DeviceHealth(self._door, self.kubelet, self.heartbeat)
+        health = DeviceHealth(self._client, self.kubelet, self.heartbeat)
         return GpuHealth(self.this_machine.device_manager, self._backend, health, rules=rules, timing=timing)
 
     def _start_mps(self, replicas: int) -> MpsDaemon:

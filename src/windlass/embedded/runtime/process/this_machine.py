@@ -1,7 +1,6 @@
-"""This machine as a Node: its CPUs and memory, and the GPUs that NVML reports, as the node agent would advertise
-them.
+"""This machine as a Node: its CPUs and memory, and its GPUs, as the node agent would advertise them.
 
-`process.nodes` registers what comes out. Without a driver the node has no GPUs, and says why.
+`nodes` registers the result. Without a driver the node has no GPUs, and the note says why.
 """
 
 from __future__ import annotations
@@ -35,13 +34,13 @@ class ThisMachine:
     device_manager: DeviceManager
     inventory: Inventory | None
     note: str
-    """What a person should know: the GPUs, or why there are none."""
+    """For the user: the GPUs, or why there are none."""
 
 
 def discover_this_machine(
     backend: Callable[[], DeviceBackend], replicas: int, mps_root: str, now: float
 ) -> tuple[ThisMachine, DeviceBackend | None]:
-    """`mps_root` is the folder for MPS's pipes; empty: shared by time. `InputError` where that can't be."""
+    """`mps_root` is the folder for MPS pipes; empty for time-slicing. Raises `InputError` if sharing is impossible."""
     try:
         opened = backend()
         inventory = opened.inventory()
@@ -54,12 +53,12 @@ def discover_this_machine(
     labels = node_labels(inventory, config, machine=platform.node())
     tree = _node(inventory, labels, advertised, {LAYOUT_ANNOTATION: device_annotations(inventory)[0]}, now)
     names = ", ".join(f"{gpu.index}: {gpu.name}" for gpu in inventory.gpus) or "none (the driver lists none)"
-    return ThisMachine(tree, _machine(tree, inventory, advertised), inventory, names), opened
+    return ThisMachine(tree, _make_device_manager(tree, inventory, advertised), inventory, names), opened
 
 
 def sharing_config(inventory: Inventory, replicas: int, mps_root: str) -> PluginConfig:
-    cut = any(gpu.mig_enabled for gpu in inventory.gpus)
-    config: Unstructured = {"flags": {"migStrategy": "mixed" if cut else "none"}}
+    has_mig = any(gpu.mig_enabled for gpu in inventory.gpus)
+    config: Unstructured = {"flags": {"migStrategy": "mixed" if has_mig else "none"}}
     if mps_root:
         config["flags"]["mpsRoot"] = mps_root
     if replicas > 1:
@@ -69,7 +68,7 @@ def sharing_config(inventory: Inventory, replicas: int, mps_root: str) -> Plugin
 
 
 def node_name() -> str:
-    """The host's name as a node may be called."""
+    """The host name as a valid node name."""
     name = re.sub(r"[^a-z0-9.-]+", "-", socket.gethostname().lower()).strip("-.")
     return name[:63].strip("-.") or "this-machine"
 
@@ -83,20 +82,20 @@ def _node(
 ) -> Unstructured:
     name = node_name()
     architecture = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
-    amounts = {
+    capacity = {
         "cpu": str(os.cpu_count() or 1),
         "memory": str(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")),
         "ephemeral-storage": str(_disk_bytes()),
         "pods": "110",
-        **{each.name: str(len(each.devices)) for each in advertised},
+        **{resource.name: str(len(resource.devices)) for resource in advertised},
     }
-    own = {HOSTNAME: name, "kubernetes.io/os": "linux", "kubernetes.io/arch": architecture}
+    own_labels = {HOSTNAME: name, "kubernetes.io/os": "linux", "kubernetes.io/arch": architecture}
     if inventory is not None and inventory.gpus:
-        own["nvidia.com/gpu.present"] = "true"
+        own_labels["nvidia.com/gpu.present"] = "true"
     tree = registered_node(
         {
-            "metadata": {"name": name, "labels": {**labels, **own}, "annotations": annotations},
-            "status": {"capacity": amounts, "allocatable": amounts},
+            "metadata": {"name": name, "labels": {**labels, **own_labels}, "annotations": annotations},
+            "status": {"capacity": capacity, "allocatable": capacity},
         },
         0,
         now,
@@ -114,27 +113,27 @@ def _node(
 
 
 def _disk_bytes() -> int:
-    found = os.statvfs("/")
-    return found.f_frsize * found.f_blocks
+    filesystem = os.statvfs("/")
+    return filesystem.f_frsize * filesystem.f_blocks
 
 
-def _machine(
+def _make_device_manager(
     tree: Unstructured, inventory: Inventory, advertised: tuple[PluginResource, ...]
 ) -> DeviceManager:
     node = convert(tree, Node)
     assert isinstance(node, Node)
     capacity, allocatable = node_quantities(node)
-    positions = {gpu.uuid: at for at, gpu in enumerate(inventory.gpus)}
-    units: dict[str, list[AllocatableDevice]] = {}
-    uuids: dict[AllocatableDevice, str] = {}
-    shares = 1
+    positions = {gpu.uuid: index for index, gpu in enumerate(inventory.gpus)}
+    devices_by_resource: dict[str, list[AllocatableDevice]] = {}
+    device_uuids: dict[AllocatableDevice, str] = {}
+    replicas = 1
     for resource in advertised:
         for number, device in enumerate(resource.devices):
             profile = device.instance.profile if device.instance is not None else ""
-            unit = AllocatableDevice(resource.name, positions[device.gpu.uuid], number, profile)
-            units.setdefault(resource.name, []).append(unit)
-            uuids[unit] = device.uuid
-            shares = max(shares, device.replicas)
+            allocatable_device = AllocatableDevice(resource.name, positions[device.gpu.uuid], number, profile)
+            devices_by_resource.setdefault(resource.name, []).append(allocatable_device)
+            device_uuids[allocatable_device] = device.uuid
+            replicas = max(replicas, device.replicas)
     devices = node_devices(node, allocatable, capacity)
-    whole = [gpu.uuid for gpu in inventory.gpus]
-    return DeviceManager(node.name, devices, units, shares, whole, uuids)
+    gpu_uuids = [gpu.uuid for gpu in inventory.gpus]
+    return DeviceManager(node.name, devices, devices_by_resource, replicas, gpu_uuids, device_uuids)

@@ -1,4 +1,4 @@
-"""Field ownership without a server: invariants, and the short way for new objects beside the long one."""
+"""Field ownership without a server: invariants, and the compiled fields of new objects against the general ones."""
 
 from __future__ import annotations
 
@@ -72,13 +72,13 @@ def test_every_manager_has_what_it_applied_last(steps: list[tuple[str, dict[str,
     wanted: dict[str, dict[str, str]] = {}
     for manager, data in steps:
         desk.patch(_config(), _config(**data), APPLY, manager, force=True)
-        others = [each for name, each in wanted.items() if name != manager]
-        for each in others:
-            for key in [key for key in each if data.get(key, each[key]) != each[key]]:
-                del each[key]
+        others = [config for name, config in wanted.items() if name != manager]
+        for config in others:
+            for key in [key for key in config if data.get(key, config[key]) != config[key]]:
+                del config[key]
         wanted[manager] = dict(data)
         stored = desk.objects["configmaps", "default", "c"]
-        together = {key: value for each in wanted.values() for key, value in each.items()}
+        together = {key: value for config in wanted.values() for key, value in config.items()}
         assert stored.get("data", {}) == together
 
 
@@ -97,7 +97,7 @@ def test_a_custom_kinds_lists_are_owned_by_their_keys() -> None:
     two = {**one, "spec": {"parts": [{"name": "b", "weight": 2}], "tags": ["y"]}}
     desk.patch(one, one, APPLY, "one")
     made = desk.patch(one, two, APPLY, "two")
-    assert [each["name"] for each in made["spec"]["parts"]] == ["a", "b"]
+    assert [part["name"] for part in made["spec"]["parts"]] == ["a", "b"]
     assert made["spec"]["tags"] == ["x", "y"]
     conflict = {**one, "spec": {"parts": [{"name": "a", "weight": 9}]}}
     assert refusal(lambda: desk.patch(one, conflict, APPLY, "two")) == (

@@ -1,4 +1,4 @@
-"""Parts of objects that are kept once: what is written stays what it was."""
+"""Parts of objects that are kept once: interning does not change what was stored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The process beside the plugin: labels that switch parts, owners that keep them off, health and gifts told on."""
+"""The sidecar: labels that disable parts, pods of other owners, MIG, health Events and allocated devices."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class FakeApi:
             {
                 "metadata": {
                     "name": "n1",
-                    "labels": {name.replace("__", "/"): each for name, each in labels.items()},
+                    "labels": {name.replace("__", "/"): value for name, value in labels.items()},
                 }
             }
         )
@@ -118,7 +118,7 @@ class Scene:
         root = HostRoot(folder / "machine")
         self.exporter = Exporter(self.backend, default_counters(), hostname="n1", root=root)
         self.metrics = MetricsServer(self.exporter, "127.0.0.1", 0)
-        self.beside = Sidecar(
+        self.sidecar = Sidecar(
             self.backend,
             root,
             ConfigSource(None, {}, {"--sleep-interval": "1s", **flags}),
@@ -139,7 +139,7 @@ class Scene:
             self.log.append,
         )
         self.stop = threading.Event()
-        self.thread = threading.Thread(target=self.beside.run, args=(self.stop,), daemon=True)
+        self.thread = threading.Thread(target=self.sidecar.run, args=(self.stop,), daemon=True)
 
     @property
     def switch(self) -> Path:
@@ -262,9 +262,9 @@ def test_health_becomes_events_and_annotations(scenes: list[Scene], tmp_path: Pa
 
 def test_wishes_are_left_for_the_plugin_and_gifts_written_back(scenes: list[Scene], tmp_path: Path) -> None:
     scene = started(scenes, tmp_path, [pod("waits", devices="4,5"), pod("has")])
-    wish = PreferredDevicesFile(tmp_path / "state/wishes.json")
-    until(lambda: wish("nvidia.com/gpu", 2) == (4, 5), what="the wish is known")
-    assert wish("nvidia.com/gpu", 1) == ()
+    preferred = PreferredDevicesFile(tmp_path / "state/preferred-devices.json")
+    until(lambda: preferred("nvidia.com/gpu", 2) == (4, 5), what="the preferred is known")
+    assert preferred("nvidia.com/gpu", 1) == ()
     uuids = [gpu.uuid for gpu in scene.backend.inventory().gpus]
     scene.given.held = {
         uuids[1]: [DeviceHolder("has", "team", "main")],

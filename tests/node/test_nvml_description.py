@@ -1,4 +1,4 @@
-"""What NVML says and doesn't say: words about a GPU, its memory and its licence, with refusals left out."""
+"""Texts about a GPU from NVML, its memory and its licence; what NVML refuses is left out."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class TestWords:
         assert found.keys() == DESCRIPTION_FIELDS - known_otherwise
         assert found["DCGM_FI_DEV_SERIAL"] == "1652823055642"
         assert found["DCGM_FI_DEV_BRAND"] == "NVIDIA"
-        assert [found[f"DCGM_FI_DEV_{each}_INFOROM_VER"] for each in ("OEM", "ECC", "POWER")] == [
+        assert [found[f"DCGM_FI_DEV_{item}_INFOROM_VER"] for item in ("OEM", "ECC", "POWER")] == [
             "0.1",
             "1.1",
             "2.1",

@@ -1,4 +1,4 @@
-"""Preferred allocation: well-wired sets, islands kept whole, no lost GPU, and an answer in milliseconds."""
+"""Preferred allocation: well-connected sets, islands kept whole, no lost GPU, and an answer in milliseconds."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def ids(found: Inventory, *indices: int) -> list[str]:
 
 
 def indices(found: Inventory, chosen: list[str]) -> list[int]:
-    return [at for at, each in enumerate(found.gpus) if each.uuid in chosen]
+    return [at for at, item in enumerate(found.gpus) if item.uuid in chosen]
 
 
 class TestWholeGpus:
@@ -86,11 +86,11 @@ class TestParts:
     SHARED = {"sharing": {"timeSlicing": {"resources": [{"name": "nvidia.com/gpu", "replicas": 4}]}}}
 
     def free(self, found: Inventory, taken: dict[int, int]) -> list[str]:
-        return [f"{each.uuid}::{n}" for at, each in enumerate(found.gpus) for n in range(taken.get(at, 0), 4)]
+        return [f"{item.uuid}::{n}" for at, item in enumerate(found.gpus) for n in range(taken.get(at, 0), 4)]
 
     def on(self, found: Inventory, chosen: list[str]) -> list[int]:
         return sorted(
-            at for at, each in enumerate(found.gpus) for name in chosen if name.startswith(each.uuid)
+            at for at, item in enumerate(found.gpus) for name in chosen if name.startswith(item.uuid)
         )
 
     def test_distributed_takes_the_emptiest(self) -> None:
@@ -232,7 +232,7 @@ def test_no_better_wired_set_exists(request: tuple[Inventory, list[int], list[in
 
     if len(must) > size:
         return
-    best = max(worth(each) for each in combinations(free, size) if set(must) <= set(each))
+    best = max(worth(subset) for subset in combinations(free, size) if set(must) <= set(subset))
     assert worth(picked) == best
 
 

@@ -1,4 +1,4 @@
-"""Quotas, limit ranges and the rest of admission: who is let in, what is counted, and what is said."""
+"""Quotas, limit ranges and the rest of admission: what is refused, what is counted, and the messages."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ def test_system_classes_are_always_there() -> None:
 
 def test_pods_tolerate_a_silent_node_for_five_minutes() -> None:
     tolerations = Desk().create(pod("a"))["spec"]["tolerations"]
-    assert {each["key"]: each["tolerationSeconds"] for each in tolerations} == {
+    assert {toleration["key"]: toleration["tolerationSeconds"] for toleration in tolerations} == {
         "node.kubernetes.io/not-ready": 300,
         "node.kubernetes.io/unreachable": 300,
     }

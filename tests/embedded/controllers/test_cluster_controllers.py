@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.embedded.world import World, conditions, template
+from tests.embedded.in_process_cluster import InProcessCluster, conditions, template
 
 from windlass.embedded.api.errors import ApiError
 from windlass.embedded.controllers.cache import Cache
@@ -18,11 +18,11 @@ CONFIGS = "configmaps"
 
 
 @pytest.fixture
-def world() -> World:
-    return World().run()
+def world() -> InProcessCluster:
+    return InProcessCluster().run()
 
 
-def owned(world: World, name: str, *owners: Unstructured, block: bool = True) -> Unstructured:
+def owned(world: InProcessCluster, name: str, *owners: Unstructured, block: bool = True) -> Unstructured:
     references = [
         {
             "apiVersion": "v1",
@@ -37,13 +37,13 @@ def owned(world: World, name: str, *owners: Unstructured, block: bool = True) ->
     return world.verbs.create(CONFIGS, "default", {"metadata": metadata})
 
 
-def configs(world: World) -> list[str]:
-    names = [each["metadata"]["name"] for each in world.verbs.list(CONFIGS, "default")]
+def configs(world: InProcessCluster) -> list[str]:
+    names = [item["metadata"]["name"] for item in world.verbs.list(CONFIGS, "default")]
     return [name for name in names if name != "kube-root-ca.crt"]
 
 
 class TestBudgets:
-    def make(self, world: World, replicas: int = 3, **spec: Any) -> None:
+    def make(self, world: InProcessCluster, replicas: int = 3, **spec: Any) -> None:
         labels = {"app": "web"}
         selector = {"matchLabels": labels}
         world.apply(
@@ -54,7 +54,7 @@ class TestBudgets:
         world.apply(BUDGETS, "web", {"selector": selector, **spec})
         world.step().start_all()
 
-    def status(self, world: World) -> Unstructured:
+    def status(self, world: InProcessCluster) -> Unstructured:
         found: Unstructured = world.get(BUDGETS, "web")["status"]
         return found
 
@@ -67,14 +67,16 @@ class TestBudgets:
             ({"minAvailable": 3}, 3, 0),
         ],
     )
-    def test_how_many_may_go(self, world: World, spec: Unstructured, desired: int, allowed: int) -> None:
+    def test_how_many_may_go(
+        self, world: InProcessCluster, spec: Unstructured, desired: int, allowed: int
+    ) -> None:
         self.make(world, **spec)
         status = self.status(world)
         assert (status["desiredHealthy"], status["currentHealthy"], status["expectedPods"]) == (desired, 3, 3)
         assert status["disruptionsAllowed"] == allowed
         assert conditions(world.get(BUDGETS, "web"))["DisruptionAllowed"] == ("True" if allowed else "False")
 
-    def test_evictions_use_it_up(self, world: World) -> None:
+    def test_evictions_use_it_up(self, world: InProcessCluster) -> None:
         self.make(world, minAvailable=2)
         first, second, _ = world.pods()
         world.verbs.bind("default", first["metadata"]["name"], "somewhere")
@@ -88,7 +90,7 @@ class TestBudgets:
 
 
 class TestNamespaces:
-    def test_every_namespace_has_an_account_and_the_ca(self, world: World) -> None:
+    def test_every_namespace_has_an_account_and_the_ca(self, world: InProcessCluster) -> None:
         world.verbs.create("namespaces", "", {"metadata": {"name": "team"}})
         world.step()
         assert world.verbs.get("serviceaccounts", "team", "default")
@@ -97,7 +99,7 @@ class TestNamespaces:
         world.step()
         assert world.verbs.get("serviceaccounts", "team", "default"), "it comes back"
 
-    def test_deletion_empties_it(self, world: World) -> None:
+    def test_deletion_empties_it(self, world: InProcessCluster) -> None:
         world.verbs.create("namespaces", "", {"metadata": {"name": "team"}})
         world.step()
         pod = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "x"}]}}
@@ -119,7 +121,7 @@ class TestNamespaces:
 
 
 class TestGarbage:
-    def test_goes_with_its_last_owner(self, world: World) -> None:
+    def test_goes_with_its_last_owner(self, world: InProcessCluster) -> None:
         one, two = owned(world, "one"), owned(world, "two")
         owned(world, "child", one, two)
         world.step()
@@ -131,14 +133,14 @@ class TestGarbage:
         world.step()
         assert configs(world) == []
 
-    def test_down_to_grandchildren(self, world: World) -> None:
+    def test_down_to_grandchildren(self, world: InProcessCluster) -> None:
         child = owned(world, "b", owned(world, "a"))
         owned(world, "c", child)
         world.verbs.delete(CONFIGS, "default", "a")
         world.step()
         assert configs(world) == []
 
-    def test_foreground_waits_for_dependents(self, world: World) -> None:
+    def test_foreground_waits_for_dependents(self, world: InProcessCluster) -> None:
         owner = owned(world, "a")
         child = owned(world, "b", owner)
         world.verbs.patch(CONFIGS, "default", "b", {"metadata": {"finalizers": ["example.com/hold"]}})
@@ -150,26 +152,26 @@ class TestGarbage:
         world.step()
         assert configs(world) == []
 
-    def test_orphans_stay(self, world: World) -> None:
+    def test_orphans_stay(self, world: InProcessCluster) -> None:
         owned(world, "b", owned(world, "a"))
         world.verbs.delete(CONFIGS, "default", "a", propagation="Orphan")
         world.step()
         assert configs(world) == ["b"]
         assert "ownerReferences" not in world.get(CONFIGS, "b")["metadata"]
 
-    def test_an_owner_of_an_unknown_kind_is_nobody_s_to_judge(self, world: World) -> None:
+    def test_an_owner_of_an_unknown_kind_is_nobody_s_to_judge(self, world: InProcessCluster) -> None:
         reference = {"apiVersion": "example.com/v1", "kind": "Thing", "name": "x", "uid": "1"}
         world.verbs.create(CONFIGS, "default", {"metadata": {"name": "kept", "ownerReferences": [reference]}})
         world.step()
         assert configs(world) == ["kept"]
 
-    def test_an_owner_that_never_was(self, world: World) -> None:
+    def test_an_owner_that_never_was(self, world: InProcessCluster) -> None:
         reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "1"}
         world.verbs.create(CONFIGS, "default", {"metadata": {"name": "lost", "ownerReferences": [reference]}})
         world.step()
         assert configs(world) == []
 
-    def test_what_a_killed_process_had_begun_is_brought_to_its_end(self, world: World) -> None:
+    def test_what_a_killed_process_had_begun_is_brought_to_its_end(self, world: InProcessCluster) -> None:
         """An owner that was deleted in the foreground, whose last dependent is gone, and nobody has noticed."""
         world.verbs.create(CONFIGS, "default", {"metadata": {"name": "owner"}})
         merge = {"metadata": {"finalizers": ["foregroundDeletion"]}}
@@ -184,7 +186,7 @@ class TestGarbage:
 
 
 @pytest.mark.parametrize("resource", ["daemonsets.apps", "poddisruptionbudgets.policy"])
-def test_quota_counts_any_kind_and_gives_it_back(world: World, resource: str) -> None:
+def test_quota_counts_any_kind_and_gives_it_back(world: InProcessCluster, resource: str) -> None:
     world.apply("resourcequotas", "one", {"hard": {f"count/{resource}": "1"}})
     world.step()
     selector = {"matchLabels": {"a": "b"}}
@@ -200,7 +202,7 @@ def test_quota_counts_any_kind_and_gives_it_back(world: World, resource: str) ->
         assert world.get("resourcequotas", "one")["status"]["used"] == {f"count/{resource}": "0"}
 
 
-def test_quota_gives_back_what_has_ended(world: World) -> None:
+def test_quota_gives_back_what_has_ended(world: InProcessCluster) -> None:
     world.apply("resourcequotas", "few", {"hard": {"pods": "2"}})
     world.step()
     box = {"spec": {"containers": [{"name": "c", "image": "x"}]}}
@@ -213,21 +215,21 @@ def test_quota_gives_back_what_has_ended(world: World) -> None:
     assert world.get("resourcequotas", "few")["status"]["used"] == {"pods": "1"}
 
 
-def test_events_are_counted_and_expire(world: World) -> None:
+def test_events_are_counted_and_expire(world: InProcessCluster) -> None:
     thing = world.verbs.create("configmaps", "default", {"metadata": {"name": "thing"}})
     writer = EventRecorder(world.verbs, "somebody")
     for _ in range(3):
         writer.record(thing, "Odd", "something happened", world.now, type="Warning")
     writer.record(thing, "Odd", "something else", world.now)
     world.step()
-    events = {each["message"]: each for each in world.verbs.list("events", "default")}
+    events = {event["message"]: event for event in world.verbs.list("events", "default")}
     assert events["something happened"]["count"] == 3
     assert events["something else"]["count"] == 1
     world.pass_time(3000)
     writer.record(thing, "Odd", "something happened", world.now, type="Warning")
     world.pass_time(1000)
     left = world.verbs.list("events", "default")
-    assert [each["message"] for each in left] == ["something happened"], "an hour after it was last seen"
+    assert [event["message"] for event in left] == ["something happened"], "an hour after it was last seen"
     world.pass_time(3000)
     assert world.verbs.list("events", "default") == []
 
@@ -258,7 +260,7 @@ class TestQueue:
         assert queue.add_rate_limited("a", 0.0) == pauses[0]
 
 
-def test_a_definition_goes_after_its_objects(world: World) -> None:
+def test_a_definition_goes_after_its_objects(world: InProcessCluster) -> None:
     crds = "customresourcedefinitions.apiextensions.k8s.io"
     names = {"kind": "Thing", "plural": "things", "singular": "thing", "listKind": "ThingList"}
     schema = {"openAPIV3Schema": {"type": "object"}}
@@ -278,13 +280,13 @@ def test_a_definition_goes_after_its_objects(world: World) -> None:
     assert world.verbs.find(crds, "", "things.example.com") is None
 
 
-def test_normal_events_have_an_allowance_and_warnings_have_none(world: World) -> None:
+def test_normal_events_have_an_allowance_and_warnings_have_none(world: InProcessCluster) -> None:
     thing = world.verbs.create("configmaps", "default", {"metadata": {"name": "thing"}})
     writer = EventRecorder(world.verbs, "kubelet", EventRateLimiter(burst=3, rate=1))
     for number in range(10):
         writer.record(thing, "Started", f"container {number}", world.now)
         writer.record(thing, "BackOff", f"container {number}", world.now, type="Warning")
-    kinds = [each["type"] for each in world.verbs.list("events", "default")]
+    kinds = [event["type"] for event in world.verbs.list("events", "default")]
     assert (kinds.count("Normal"), kinds.count("Warning")) == (3, 10)
     writer.record(thing, "Started", "later", world.now + 1)
     assert len(world.verbs.list("events", "default")) == 14

@@ -1,4 +1,4 @@
-"""`windlass up --from DUMP`: a real cluster's objects as a simulated one."""
+"""`windlass up --from DUMP`: a real cluster's objects in a simulated cluster."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.embedded.world import START, World
+from tests.embedded.in_process_cluster import START, InProcessCluster
 
 from windlass.cli.install_crds import crds
 from windlass.embedded.bootstrap import bootstrap
@@ -92,11 +92,11 @@ def node(name: str, ready: str = "True") -> Unstructured:
     return thing("Node", name, metadata={"labels": labels}, status=status)
 
 
-def take(tmp_path: Path, *objects: Unstructured) -> tuple[World, list[str], DumpImport]:
+def take(tmp_path: Path, *objects: Unstructured) -> tuple[InProcessCluster, list[str], DumpImport]:
     file = tmp_path / "dump.json"
     file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)}))
     copy = read_dump_import(file, START)
-    world = World()
+    world = InProcessCluster()
     bootstrap(world.verbs, crds())
     nodes = SimulatedNodes(
         world.verbs, world.cache, copy.nodes, delays=Delays(0, 0, 0), clock=lambda: world.now
@@ -131,7 +131,7 @@ class TestPods:
         assert runs["status"]["startTime"] == LONG_AGO
         assert ("nodeName" in waits["spec"], waits["status"]["phase"]) == (False, "Pending")
         assert waits["spec"]["schedulerName"] == "windlass"
-        assert lines == ["taken over: 1 Node, 2 Pod"]
+        assert lines == ["imported: 1 Node, 2 Pod"]
 
     def test_a_job_keeps_its_pods(self, tmp_path: Path) -> None:
         train = job()
@@ -160,14 +160,14 @@ class TestPods:
             tmp_path, node("a"), daemons, pod("agent", "a", daemons, gpus=0, restartPolicy="Always")
         )
         world.pass_time(100)
-        assert [each["metadata"]["name"] for each in world.verbs.list("pods", "team")] == ["agent"]
+        assert [item["metadata"]["name"] for item in world.verbs.list("pods", "team")] == ["agent"]
 
     def test_a_shortened_dump_is_filled_in(self, tmp_path: Path) -> None:
         short = pod("p", "a")
         short["spec"]["containers"] = [{"resources": {"limits": {GPU: "1"}}}]
         short["status"] = {"phase": "Running"}
         world, lines, _ = take(tmp_path, node("a"), short)
-        assert lines == ["taken over: 1 Node, 1 Pod"]
+        assert lines == ["imported: 1 Node, 1 Pod"]
         assert world.get("pods", "p", "team")["status"]["phase"] == "Running"
 
     def test_priorities_come_along_without_their_class(self, tmp_path: Path) -> None:
@@ -194,7 +194,7 @@ class TestPods:
         for name in ("counted", "foreign"):
             world.verbs.delete("pods", "team", name)
         world.pass_time(60)
-        left = {each["metadata"]["name"] for each in world.verbs.list("pods", "team")}
+        left = {item["metadata"]["name"] for item in world.verbs.list("pods", "team")}
         assert not left & {"counted", "foreign"}
 
 
@@ -203,7 +203,7 @@ class TestOthers:
         world, _, _ = take(tmp_path, node("a"), node("b", "False"))
         taints = world.get("nodes", "b", "")["spec"]["taints"]
         assert ("node.kubernetes.io/not-ready", "NoSchedule") in [
-            (each["key"], each["effect"]) for each in taints
+            (taint["key"], taint["effect"]) for taint in taints
         ]
 
     def test_queues(self, tmp_path: Path) -> None:
@@ -218,7 +218,7 @@ class TestOthers:
         )
         local = thing("LocalQueue", "q", api, "team", spec={"clusterQueue": "team"})
         world, lines, _ = take(tmp_path, node("a"), flavor, queue, local)
-        assert lines == ["taken over: 1 Node, 1 ResourceFlavor, 1 ClusterQueue, 1 LocalQueue"]
+        assert lines == ["imported: 1 Node, 1 ResourceFlavor, 1 ClusterQueue, 1 LocalQueue"]
         assert world.get("localqueues.kueue.x-k8s.io", "q", "team")["spec"]["clusterQueue"] == "team"
 
     def test_a_quota_that_is_overrun_stops_nothing_that_runs(self, tmp_path: Path) -> None:
@@ -232,7 +232,7 @@ class TestOthers:
         broken = pod("p")
         broken["spec"]["containers"][0]["resources"] = {"limits": {GPU: "0.5"}}
         _, lines, _ = take(tmp_path, node("a"), broken)
-        assert lines[0] == "taken over: 1 Node"
+        assert lines[0] == "imported: 1 Node"
         assert "left out: Pod p:" in lines[1]
         assert "must be an integer" in lines[1]
 
@@ -240,17 +240,17 @@ class TestOthers:
         odd = [thing("Pod", "p", namespace="team", spec=7), thing("DaemonSet", "d", "apps/v1", "team")]
         odd.append(thing("Job", "j", "batch/v1", "team", spec={"template": []}))
         world, lines, _ = take(tmp_path, node("a"), *odd, pod("fine", "a"))
-        assert lines[0] == "taken over: 1 Node, 1 Pod"
+        assert lines[0] == "imported: 1 Node, 1 Pod"
         assert sorted(line.split()[2:4] for line in lines[1:]) == [
             ["DaemonSet", "d:"],
             ["Job", "j:"],
             ["Pod", "p:"],
         ]
-        assert [each["metadata"]["name"] for each in world.verbs.list("pods", "team")] == ["fine"]
+        assert [item["metadata"]["name"] for item in world.verbs.list("pods", "team")] == ["fine"]
 
     def test_a_node_that_stands_in_two_files_is_one(self, tmp_path: Path) -> None:
         _, lines, copy = take(tmp_path, node("a"), node("a"))
-        assert (lines, len(copy.nodes)) == (["taken over: 1 Node"], 1)
+        assert (lines, len(copy.nodes)) == (["imported: 1 Node"], 1)
 
     @pytest.mark.parametrize(
         ("broken", "said"),
@@ -258,7 +258,7 @@ class TestOthers:
             ({"kind": "Node", "apiVersion": "v1"}, "metadata.name: a Node has no name"),
             (thing("Node", "n", status=5), "status: expected a mapping, found 5"),
             (thing("Node", "n", status={"conditions": {}}), "status.conditions: expected a list"),
-            (thing("Node", "Not A Name"), "node Not A Name can't be made"),
+            (thing("Node", "Not A Name"), "node Not A Name can't be created"),
         ],
     )
     def test_a_broken_node_is_named(self, tmp_path: Path, broken: Unstructured, said: str) -> None:
@@ -267,7 +267,7 @@ class TestOthers:
         assert said in str(caught.value)
 
     def test_a_dump_without_nodes(self, tmp_path: Path) -> None:
-        with pytest.raises(InputError, match="holds no Node"):
+        with pytest.raises(InputError, match="contains no Node"):
             take(tmp_path, pod("p"))
 
 

@@ -1,4 +1,4 @@
-"""What is not about stored objects: version, health, metrics, who am I, tokens, and kinds that come and go."""
+"""Paths without stored objects: version, health, metrics, reviews, tokens, and kinds that are added and removed."""
 
 from __future__ import annotations
 
@@ -156,8 +156,8 @@ def test_a_custom_kind_of_two_versions_is_read_in_either(client: Client) -> None
         path = f"/apis/example.com/{name}/namespaces/default/gadgets"
         page = client.get(path).ok()
         assert page["apiVersion"] == f"example.com/{name}"
-        assert [each["apiVersion"] for each in page["items"]] == [f"example.com/{name}"] * 2
-        assert [each["metadata"]["name"] for each in page["items"]] == ["v1", "v1beta1"]
+        assert [item["apiVersion"] for item in page["items"]] == [f"example.com/{name}"] * 2
+        assert [item["metadata"]["name"] for item in page["items"]] == ["v1", "v1beta1"]
         with client.watch(path) as events:
             assert {next(events)["object"]["apiVersion"] for _ in range(2)} == {f"example.com/{name}"}
     client.delete(f"{CRDS}/gadgets.example.com").ok()

@@ -1,4 +1,4 @@
-"""The metrics that the exporter makes itself: counts over a window, health in DCGM's words, links to peers."""
+"""The metrics that the exporter computes itself: counts over a window, health in DCGM's words, links to peers."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class TestHealthStatus:
     ) -> None:
         found = self.status(machine(count=2), gpu1=[kind])
         assert found["1"].pop(watch) == (value, code)
-        assert {each for watches in found.values() for each in watches.values()} == {(0, "DCGM_FR_OK")}
+        assert {value for watches in found.values() for value in watches.values()} == {(0, "DCGM_FR_OK")}
 
     def test_the_worst_of_a_watch_counts_and_the_gate_does_not(self) -> None:
         found = self.status(machine(count=1), gpu0=["gate", "remap-pending", "heat"])
@@ -91,7 +91,7 @@ class TestHealthStatus:
             "DCGM_EXP_GPU_HEALTH_STATUS"
         ]
         assert len(found) == len(WATCHES)
-        assert {each.value for each in found} == {0, 20}
+        assert {item.value for item in found} == {0, 20}
 
     def test_what_the_plugin_found_out_is_what_is_exported(self, tmp_path: Path) -> None:
         """From the book of health through the journal to the page."""
@@ -133,8 +133,8 @@ class TestHealthStatus:
 class TestPeers:
     def status(self, backend: SimulatedBackend) -> dict[tuple[str, str], tuple[float, str]]:
         return {
-            (each.labels["gpu"], each.labels["peer_gpu"]): (each.value, each.labels["link_status"])
-            for each in samples(backend, None, PEERS)["DCGM_EXP_P2P_STATUS"]
+            (item.labels["gpu"], item.labels["peer_gpu"]): (item.value, item.labels["link_status"])
+            for item in samples(backend, None, PEERS)["DCGM_EXP_P2P_STATUS"]
         }
 
     def test_behind_a_switch_everybody_reaches_everybody(self) -> None:

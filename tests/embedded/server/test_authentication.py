@@ -1,4 +1,4 @@
-"""Who may come in: the token, the Host, the Origin; the kubeconfig's mode; the certificate."""
+"""Authentication: the token, the Host, the Origin; the kubeconfig's mode; the certificate."""
 
 from __future__ import annotations
 

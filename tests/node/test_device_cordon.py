@@ -1,4 +1,4 @@
-"""Devices that are about to be cut anew are given to nobody, and are free again however that ends."""
+"""Cordoned devices are not allocated while MIG changes them, and are released however the change ends."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_the_kubelet_is_told_and_told_again(tmp_path: Path) -> None:
                 "two are held back",
             )
         until(lambda: len(node.kubelet.healthy_devices(GPU)) == 8, 20, "and back")
-        assert not any("cut anew" in line for line in node.log), "no fault of theirs"
+        assert not any("MIG layout" in line for line in node.log), "no fault of theirs"
     finally:
         node.stop()
         node.kubelet.stop()

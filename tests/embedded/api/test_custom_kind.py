@@ -57,7 +57,7 @@ def test_columns_come_from_the_definition() -> None:
     made["status"] = {"conditions": [{"type": "Ready", "status": "True"}]}
     kind = desk.kind_of(made)
     table = desk.machinery.table(kind, [made], 0.0)
-    assert [each["name"] for each in table["columnDefinitions"]] == [
+    assert [column["name"] for column in table["columnDefinitions"]] == [
         "Name",
         "Size",
         "Mode",
@@ -85,7 +85,9 @@ def test_a_taken_kind_is_not_established() -> None:
     other = definition()
     other["metadata"]["name"] = "gadgets.example.com"
     other["spec"]["names"] = {"plural": "gadgets", "kind": "Widget"}
-    status = {each["type"]: each["status"] for each in desk.create(other)["status"]["conditions"]}
+    status = {
+        condition["type"]: condition["status"] for condition in desk.create(other)["status"]["conditions"]
+    }
     assert status == {"NamesAccepted": "False", "Established": "False"}
 
 

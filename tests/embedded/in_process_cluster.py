@@ -1,4 +1,4 @@
-"""An embedded cluster without a server: store, verbs and controllers, on a clock that the test turns."""
+"""An embedded cluster without a server: store, client and controllers, on a clock that the test advances."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ START = 1_800_000_000.0
 BOX = {"name": "main", "image": "train"}
 
 
-class World:
-    """`step` lets everything come to rest; `pass_time` does so at every moment that something waits for."""
+class InProcessCluster:
+    """`step` syncs everything that is due; `pass_time` does so at every time that something waits for."""
 
     def __init__(self) -> None:
         self.now = START
@@ -27,19 +27,19 @@ class World:
         self.cache = Cache(self.verbs)
         self.controllers: ControllerManager | None = None
 
-    def run(self, *further: Controller) -> World:
+    def run(self, *further: Controller) -> InProcessCluster:
         self.controllers = ControllerManager(
             self.verbs, self.cache, extra_controllers=further, clock=lambda: self.now
         )
         self.controllers.start()
         return self.step()
 
-    def step(self) -> World:
+    def step(self) -> InProcessCluster:
         assert self.controllers is not None
         self.controllers.loop.sync_due(self.now)
         return self
 
-    def pass_time(self, seconds: float) -> World:
+    def pass_time(self, seconds: float) -> InProcessCluster:
         """Every delayed piece of work happens at its own moment."""
         assert self.controllers is not None
         end = self.now + seconds
@@ -67,7 +67,7 @@ class World:
         status = {"phase": phase, "conditions": conditions, **more}
         self.verbs.patch("pods", "default", pod["metadata"]["name"], {"status": status}, "status")
 
-    def start_all(self) -> World:
+    def start_all(self) -> InProcessCluster:
         """Every pod that waits becomes Running and ready; every pod that is to go is gone."""
         for _ in range(50):
             changed = False
@@ -95,5 +95,7 @@ def template(labels: dict[str, str], restart: str = "Always", **spec: Any) -> Un
     return {"metadata": {"labels": labels}, "spec": {"restartPolicy": restart, "containers": [BOX], **spec}}
 
 
-def conditions(thing: Unstructured) -> dict[str, str]:
-    return {each["type"]: each["status"] for each in thing.get("status", {}).get("conditions") or ()}
+def conditions(obj: Unstructured) -> dict[str, str]:
+    return {
+        condition["type"]: condition["status"] for condition in obj.get("status", {}).get("conditions") or ()
+    }
