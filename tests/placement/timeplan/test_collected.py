@@ -70,7 +70,7 @@ def test_a_start_is_planned_by_it_and_says_so() -> None:
     assert plans(outcome)["large"][0] == (1, 3584)
     [said] = [event.text for event in events(outcome, "hold") if event.at == 1]
     basis = "42 earlier runs of queue default/team ended within 59m44s"
-    assert f"when default/first has ended as usual (95 % of {basis})" in said
+    assert f"when default/first ends (95 % of {basis})" in said
     assert starts(outcome)["small"] > starts(outcome)["large"]
 
 

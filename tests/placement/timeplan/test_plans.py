@@ -57,7 +57,7 @@ def test_the_plan_is_kept_in_quota_as_well_as_in_room() -> None:
     )
     assert starts(outcome) == {"first": 0, "large": HOUR}
     [said] = {event.text for event in events(outcome, "hold") if event.at == 2 and "long" in event.subject}
-    assert said.startswith("RESERVED_FOR_OTHERS: there is room now, but it would delay default/large")
+    assert said.startswith("RESERVED_FOR_OTHERS: it would fit now, but it would delay default/large")
 
 
 def test_another_queue_does_not_run_ahead_either() -> None:

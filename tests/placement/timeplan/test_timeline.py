@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from windlass.model.pod import Pod
 from windlass.placement.blocked_capacity import PlannedPod
-from windlass.placement.timeplan.capacity_forecast import FreeCapacityTimeline
+from windlass.placement.timeplan.capacity_forecast import FreeCapacityTimeline, SpareCapacityProfile
 from windlass.placement.timeplan.planned_start import PlannedStart
-from windlass.placement.timeplan.profile import SpareCapacityProfile
 from windlass.placement.timeplan.quota_timeline import AmendedQuotaTimeline, QuotaTimeline, TimedQueueUsage
 
 NODES, WIDTH = 5, 2
