@@ -198,6 +198,7 @@ class Advisor:
             "relief": relief,
             "changes": changes,
             "moves": moves,
+            "refusals": protecting_budgets(held, self._preemption),
             "remedy": "" if relief or changes or moves else find_remedy(held, infeasible),
         }
 

@@ -108,6 +108,10 @@ class CandidateFinder:
             feasible &= preemptor.allowed_nodes
         return PotentialNodes(request, free, usable, feasible, np.maximum(fits, 0))
 
+    def may_help(self, preemptor: Preemptor) -> bool:
+        """Whether any node would have enough if all units were evicted that budgets and priorities allow."""
+        return bool(self.potential_nodes(preemptor).feasible.any())
+
     def find_candidate(self, preemptor: Preemptor) -> Candidate | None:
         """The cheapest candidate that was found, its victims removed from the overlay; None where there is none."""
         potential = self.potential_nodes(preemptor)
