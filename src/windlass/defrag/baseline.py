@@ -111,9 +111,7 @@ class DefragBaseline:
             if admit.after or admit.workload not in by_key:
                 continue
             for pod_set in by_key[admit.workload].pod_sets:
-                nodes = next(
-                    (admitted.nodes for admitted in admit.pod_sets if admitted.name == pod_set.name), {}
-                )
+                nodes = next((chosen.nodes for chosen in admit.pod_sets if chosen.name == pod_set.name), {})
                 if not pod_set.pod_keys:
                     _assume_on_nodes(overlay, pod_set.template, nodes)
 

@@ -1,10 +1,10 @@
-"""Calendar reservations as the engine keeps them: who is kept out, who is let in, and what the plan says."""
+"""Calendar reservations: which workloads they keep out, which they let in, and what the plan says."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from tests.placement.timeplan.worlds import events, job, scenario, starts
+from tests.placement.timeplan.scenarios import events, job, scenario, starts
 
 from windlass.cli.plan_document import plan_document
 from windlass.model.codec import decode_object

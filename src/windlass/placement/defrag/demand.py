@@ -67,13 +67,11 @@ def demand_of(piece: Workload, choices: Choices, placer: WorkloadPlacer, overlay
         for number, pod_set in enumerate(pod_sets)
         for i in range(pod_set.count)
     )
-    with_topology = [
-        i for i, pod_set in enumerate(pod_sets) if pod_set.topology is not None and tree is not None
-    ]
-    if not with_topology or tree is None:
+    topological = [i for i, pod_set in enumerate(pod_sets) if pod_set.topology is not None]
+    if not topological or tree is None:
         return Demand(piece, choices, pods)
-    domains = _domains(tree, [pod_sets[i] for i in with_topology], overlay.snapshot.nodes.size)
-    return Demand(piece, choices, pods, domains, frozenset(with_topology))
+    domains = _domains(tree, [pod_sets[i] for i in topological], overlay.snapshot.nodes.size)
+    return Demand(piece, choices, pods, domains, frozenset(topological))
 
 
 def _choices(piece: Workload, placer: WorkloadPlacer, system: QueueSystem) -> Iterator[Choices]:

@@ -73,13 +73,13 @@ class _Model:
     ) -> None:
         self._solver = load_solver()
         self._model = self._solver.CpModel()
-        self._overlay, self._movable_pods = overlay, movable_pods
-        self._movable_numbers = [
+        self._overlay, self._movable = overlay, movable_pods
+        self._numbers = [
             movable.number
             for movable in movable_pods.pods
             if not self._is_not_modelled(movable.shape, movable.pod)
         ]
-        self._is_exact = len(self._movable_numbers) == len(movable_pods.pods)
+        self._is_exact = len(self._numbers) == len(movable_pods.pods)
         """Whether the model has everything and was solved to optimality: then its weight is a lower bound."""
         for pod in pods:
             if self._is_not_modelled(pod.shape, pod.pod):
@@ -88,15 +88,15 @@ class _Model:
                     object=f"Pod {pod.pod.key}",
                     remedy="leave --exact out",
                 )
-        if (len(pods) + len(self._movable_numbers)) * overlay.snapshot.nodes.size > MAX_CELLS:
+        if (len(pods) + len(self._numbers)) * overlay.snapshot.nodes.size > MAX_CELLS:
             raise InputError(
-                f"{len(pods) + len(self._movable_numbers)} pods on {overlay.snapshot.nodes.size} nodes are too many "
+                f"{len(pods) + len(self._numbers)} pods on {overlay.snapshot.nodes.size} nodes are too many "
                 f"for --exact (at most {MAX_CELLS:,} pods × nodes)",
                 remedy="leave --exact out, or plan for a part of the cluster",
             )
         self._has_order = False
-        self._stays = {number: self._model.new_bool_var("") for number in self._movable_numbers}
-        self._moving = {number: self._moving_pod(number) for number in self._movable_numbers}
+        self._stays = {number: self._model.new_bool_var("") for number in self._numbers}
+        self._moving = {number: self._moving_pod(number) for number in self._numbers}
         self._waiting = [self._pod_variables(pod.shape, pod.row, pod.allowed) for pod in pods]
         self._add_constraints(limits)
 
@@ -116,18 +116,14 @@ class _Model:
         return PodVariables(shape, row, {node: self._model.new_bool_var("") for node in nodes})
 
     def _moving_pod(self, number: int) -> PodVariables:
-        movable = self._movable_pods.pods[number]
+        movable = self._movable.pods[number]
         allowed = movable.allowed
         if not movable.may_change_device:
-            allowed = (
-                np.ones(self._overlay.snapshot.nodes.size, dtype=np.bool_)
-                if allowed is None
-                else allowed.copy()
-            )
+            everywhere = np.ones(self._overlay.snapshot.nodes.size, dtype=np.bool_)
+            allowed = everywhere if allowed is None else allowed.copy()
             allowed[movable.node] = False
-        return self._pod_variables(
-            movable.shape, self._overlay.table.row(movable.shape, self._overlay.snapshot), allowed
-        )
+        row = self._overlay.table.row(movable.shape, self._overlay.snapshot)
+        return self._pod_variables(movable.shape, row, allowed)
 
     # Constraints
 
@@ -139,14 +135,13 @@ class _Model:
             model.add_exactly_one([self._stays[number], *pod_variables.node_vars.values()])
         moves = {number: 1 - stays for number, stays in self._stays.items()}
         model.add(sum(moves.values()) <= limits.max_moves)
-        for budget, allowance in enumerate(self._movable_pods.budgets):
-            covered = [
-                moved for number, moved in moves.items() if budget in self._movable_pods.pods[number].budgets
-            ]
+        for budget, allowance in enumerate(self._movable.budgets):
+            pods = self._movable.pods
+            covered = [moved for number, moved in moves.items() if budget in pods[number].budgets]
             model.add(sum(covered) <= allowance)
         self._gang_stops: dict[int, Linear] = {}
-        for number in self._movable_numbers:
-            gang = self._movable_pods.pods[number].gang_loss
+        for number in self._numbers:
+            gang = self._movable.pods[number].gang_loss
             if gang >= 0:
                 stops = self._gang_stops.setdefault(gang, model.new_bool_var(""))
                 model.add(stops + self._stays[number] >= 1)
@@ -162,12 +157,12 @@ class _Model:
         pods = list(self._pods_on(node))
         if not pods:
             return
-        movable = [number for number in self._movable_pods.on_node.get(node, ()) if number in self._stays]
+        movable = [number for number in self._movable.on_node.get(node, ()) if number in self._stays]
         resources, state = self._overlay.snapshot.resources, self._overlay.state
         for name in sorted({name for pod, _ in pods for name, _ in pod.shape.requests}):
             taken = sum(dict(pod.shape.requests).get(name, 0) * here for pod, here in pods)
             freed = sum(
-                dict(self._movable_pods.pods[number].shape.requests).get(name, 0) * (1 - self._stays[number])
+                dict(self._movable.pods[number].shape.requests).get(name, 0) * (1 - self._stays[number])
                 for number in movable
             )
             free = int(state.free[node, resources.column(name)])
@@ -188,7 +183,7 @@ class _Model:
         free: list[Linear] = [int(state.device_occupancy[device, FREE_MILLI]) for device in devices]
         most = [int(state.device_occupancy[device, FREE_MILLI]) for device in devices]
         for number in movable:
-            for grant in self._movable_pods.pods[number].grants:
+            for grant in self._movable.pods[number].grants:
                 free[grant.index] += grant.milli * (1 - self._stays[number])
                 most[grant.index] += grant.milli
         taken: list[Linear] = [0] * len(devices)
@@ -227,9 +222,7 @@ class _Model:
                 break
             if accepted is None and not self._has_order and self._order_size() <= MAX_ORDER_PAIRS:
                 self._has_order = True
-                add_order_constraints(
-                    self._model, self._overlay, self._movable_pods, self._stays, self._moving
-                )
+                add_order_constraints(self._model, self._overlay, self._movable, self._stays, self._moving)
             else:
                 self._exclude(relocations)
         if best is None or bound is None:
@@ -237,10 +230,10 @@ class _Model:
         return msgspec.structs.replace(best, bound=min(bound, best.weight) if self._is_exact else 0)
 
     def _order_size(self) -> int:
-        return len(self._movable_numbers) ** 2 * self._overlay.snapshot.nodes.size
+        return len(self._numbers) ** 2 * self._overlay.snapshot.nodes.size
 
     def _solve_lightest(self) -> tuple[tuple[Relocation, ...], int] | None:
-        movable_pods = self._movable_pods
+        movable_pods = self._movable
         pods = sum(1 - stays for stays in self._stays.values())
         lost = sum(
             movable_pods.pods[number].loss * (1 - stays) for number, stays in self._stays.items()
@@ -254,18 +247,16 @@ class _Model:
         model.minimize(pods)
         solver = self._run(model) or solver
         moved = [number for number, stays in self._stays.items() if not solver.value(stays)]
-        return tuple(self._relocation(number, solver) for number in moved), movable_pods.total_weight(
-            set(moved)
-        )
+        relocations = tuple(self._relocation(number, solver) for number in moved)
+        return relocations, movable_pods.total_weight(set(moved))
 
     def _relocation(self, number: int, solver: Any) -> Relocation:
         pod_variables = self._moving[number]
         node = next(node for node, here in pod_variables.node_vars.items() if solver.value(here))
         if not is_gpu_share(pod_variables.shape):
             return Relocation(number, node)
-        return Relocation(
-            number, node, next(i for i, used in pod_variables.device_vars[node].items() if solver.value(used))
-        )
+        devices = pod_variables.device_vars[node].items()
+        return Relocation(number, node, next(device for device, used in devices if solver.value(used)))
 
     def _run(self, model: Any) -> Any | None:
         solver = self._solver.CpSolver()

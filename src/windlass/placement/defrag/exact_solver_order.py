@@ -60,13 +60,8 @@ class _Turns:
         stays: Mapping[int, Linear],
         moving: Mapping[int, PodVariables],
     ) -> None:
-        self._model, self._overlay, self._movable_pods, self._stays, self._moving = (
-            model,
-            overlay,
-            movable_pods,
-            stays,
-            moving,
-        )
+        self._model, self._overlay, self._movable = model, overlay, movable_pods
+        self._stays, self._moving = stays, moving
         turn = {number: model.new_int_var(0, len(moving), "") for number in moving}
         self._before: dict[tuple[int, int], Linear] = {}
         for number in moving:
@@ -93,58 +88,42 @@ class _Turns:
         return has_arrived
 
     def _others(self, number: int, node: int) -> list[tuple[int, PodVariables]]:
-        return [
-            (n, pod_variables)
-            for n, pod_variables in self._moving.items()
-            if n != number and node in pod_variables.node_vars
-        ]
+        return [(n, pod) for n, pod in self._moving.items() if n != number and node in pod.node_vars]
 
     def room_on_node(self, number: int, node: int, here: Linear) -> None:
-        pod_variables = self._moving[number]
+        pod = self._moving[number]
         free = self._overlay.state.free[node]
-        leaving = [
-            other_number
-            for other_number in self._movable_pods.on_node.get(node, ())
-            if other_number in self._moving
-        ]
-        left = {other_number: self._has_left(other_number, number) for other_number in leaving}
+        leaving = [other for other in self._movable.on_node.get(node, ()) if other in self._moving]
+        left = {other: self._has_left(other, number) for other in leaving}
         arrived = {
-            other_number: self._has_arrived(other_variables.node_vars[node], other_number, number)
-            for other_number, other_variables in self._others(number, node)
+            other: self._has_arrived(variables.node_vars[node], other, number)
+            for other, variables in self._others(number, node)
         }
-        for name, amount in pod_variables.shape.requests:
-            freed = sum(
-                self._moving[other_number].request(name) * has_left for other_number, has_left in left.items()
-            )
-            taken = sum(
-                self._moving[other_number].request(name) * has_arrived
-                for other_number, has_arrived in arrived.items()
-            )
+        for name, amount in pod.shape.requests:
+            freed = sum(self._moving[other].request(name) * leaves for other, leaves in left.items())
+            taken = sum(self._moving[other].request(name) * arrives for other, arrives in arrived.items())
             free_now = int(free[self._overlay.snapshot.resources.column(name)])
             self._model.add(amount + taken <= free_now + freed).only_enforce_if(here)
 
     def room_on_devices(self, number: int, node: int) -> None:
-        pod_variables, state = self._moving[number], self._overlay.state
+        pod, state = self._moving[number], self._overlay.state
         devices = state.devices(node)
-        for index, milli, _ in usable_devices(self._overlay, pod_variables.shape, pod_variables.row, node):
-            if index not in pod_variables.device_vars.get(node, {}):
+        for index, milli, _ in usable_devices(self._overlay, pod.shape, pod.row, node):
+            if index not in pod.device_vars.get(node, {}):
                 continue
             freed: Linear = 0
-            for other in self._movable_pods.on_node.get(node, ()):
-                for grant in self._movable_pods.pods[other].grants if other in self._moving else ():
+            for other in self._movable.on_node.get(node, ()):
+                for grant in self._movable.pods[other].grants if other in self._moving else ():
                     if grant.index == index:
                         freed += grant.milli * self._has_left(other, number)
             taken: Linear = 0
-            for other_number, other_variables in self._others(number, node):
-                there = other_variables.device_vars.get(node, {}).get(index)
+            for arriving, variables in self._others(number, node):
+                there = variables.device_vars.get(node, {}).get(index)
                 if there is not None:
-                    taken += self._milli_by_device(other_variables, node)[index] * self._has_arrived(
-                        there, other_number, number
-                    )
+                    share = self._milli_by_device(variables, node)[index]
+                    taken += share * self._has_arrived(there, arriving, number)
             free = int(state.device_occupancy[devices[index], FREE_MILLI])
-            self._model.add(milli + taken <= free + freed).only_enforce_if(
-                pod_variables.device_vars[node][index]
-            )
+            self._model.add(milli + taken <= free + freed).only_enforce_if(pod.device_vars[node][index])
 
     def _milli_by_device(self, pod_variables: PodVariables, node: int) -> dict[int, int]:
         """Device → milli-GPU that the pod would take of it."""

@@ -79,9 +79,8 @@ class _Finder:
             for pod_set in workload.pod_sets
             for key in pod_set.pod_keys
         }
-        self._ready: Bools = np.array(
-            [is_node_ready(node) for node in snapshot.nodes.objects], dtype=np.bool_
-        )
+        ready = [is_node_ready(node) for node in snapshot.nodes.objects]
+        self._ready: Bools = np.array(ready, dtype=np.bool_)
         self._gang_loss_index: dict[str, int] = {}
         self._gang_loss_totals: list[tuple[str, int]] = []
 
@@ -144,11 +143,8 @@ class _Finder:
         return self._lost_seconds(0, workload)
 
     def _lost_seconds(self, elapsed: int, workload: Workload | None) -> int:
-        queue = (
-            workload.admission.cluster_queue
-            if workload is not None and workload.admission is not None
-            else ""
-        )
+        admission = workload.admission if workload is not None else None
+        queue = admission.cluster_queue if admission is not None else ""
         declared = workload.restart_seconds if workload is not None else None
         return self._costs.config.seconds_lost(elapsed, declared, queue)
 
@@ -171,9 +167,8 @@ class _Finder:
 
     def _add_gang_loss(self, workload: Workload) -> int:
         pods = self._snapshot.pods
-        rows = [
-            self._rows[key] for pod_set in workload.pod_sets for key in pod_set.pod_keys if key in self._rows
-        ]
+        keys = (key for pod_set in workload.pod_sets for key in pod_set.pod_keys)
+        rows = [self._rows[key] for key in keys if key in self._rows]
         running = [row for row in rows if int(pods.node[row]) >= 0 and int(pods.shape[row]) != UNREADABLE]
         minimum = sum(pod_set.count for pod_set in workload.pod_sets)
         if workload.min_pods is not None:

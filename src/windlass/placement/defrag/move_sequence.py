@@ -112,9 +112,8 @@ class MoveSequencer:
             loss = self._movable.gang_losses[movable.gang_loss].loss
         else:
             loss = movable.loss
-        steps.append(
-            MoveStep(movable.number, movable.node if earlier is None else earlier.node, assumed, loss)
-        )
+        from_node = movable.node if earlier is None else earlier.node
+        steps.append(MoveStep(movable.number, from_node, assumed, loss))
 
 
 def steps_weight(steps: Sequence[MoveStep]) -> int:

@@ -96,9 +96,8 @@ class NodeClearing:
             tried += 1
             if self._fits_without(item, node, chosen):
                 sets.append(chosen)
-        return tuple(
-            sorted(sets, key=lambda numbers: (self._movable.total_weight(set(numbers)), numbers))
-        ), complete
+        sets.sort(key=lambda numbers: (self._movable.total_weight(set(numbers)), numbers))
+        return tuple(sets), complete
 
     def _useful(self, item: PodToPlace, node: int, movable: Subset, reasons: np.uint64) -> Subset:
         """Pods that hold something of which the node has too little."""
@@ -116,9 +115,8 @@ class NodeClearing:
 
     def _shortage(self, item: PodToPlace, node: int) -> dict[str, int]:
         snapshot, free = self._overlay.snapshot, self._overlay.state.free[node]
-        lacking = {
-            name: amount - int(free[snapshot.resources.column(name)]) for name, amount in item.shape.requests
-        }
+        column = snapshot.resources.column
+        lacking = {name: amount - int(free[column(name)]) for name, amount in item.shape.requests}
         return {name: amount for name, amount in lacking.items() if amount > 0}
 
     def _sums_suffice(self, item: PodToPlace, node: int, chosen: Subset) -> bool:
@@ -163,13 +161,8 @@ class NodeClearing:
         classes: dict[tuple[object, ...], list[int]] = {}
         for number in useful:
             pod = self._movable.pods[number]
-            key = (
-                pod.shape.key,
-                pod.loss,
-                pod.gang_loss,
-                pod.budgets,
-                pod.grants if pod.may_change_device else (),
-            )
+            grants = pod.grants if pod.may_change_device else ()
+            key = (pod.shape.key, pod.loss, pod.gang_loss, pod.budgets, grants)
             classes.setdefault(key, []).append(number)
         return list(classes.values())
 

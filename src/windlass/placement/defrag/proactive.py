@@ -92,9 +92,8 @@ class _Mover:
             for pod in pod_set.pod_keys
         }
         costs = MoveCosts(state.now, state.queues)
-        self._movable = find_movable_pods(
-            snapshot, snapshot.workloads, snapshot.budgets, costs, state.evicted_pods()
-        )
+        evicted = state.evicted_pods()
+        self._movable = find_movable_pods(snapshot, snapshot.workloads, snapshot.budgets, costs, evicted)
 
     def run(self) -> MoveDecisions:
         for hold in self._targets():
@@ -112,10 +111,8 @@ class _Mover:
         return MoveDecisions()
 
     def _targets(self) -> Iterator[Hold]:
-        fitting = [
-            hold for hold in self._holds if hold.verdict.code in CODES_FIXED_BY_MOVES and self._is_whole(hold)
-        ]
-        yield from fitting[:MAX_TARGETS]
+        movable = (hold for hold in self._holds if hold.verdict.code in CODES_FIXED_BY_MOVES)
+        yield from [hold for hold in movable if self._is_whole(hold)][:MAX_TARGETS]
 
     def _is_whole(self, hold: Hold) -> bool:
         """Whether all of the workload waits, not only a piece of a running one."""
@@ -150,12 +147,11 @@ class _Mover:
         return node.name if node is not None else ""
 
     def _is_worth_it(
-        self, piece: Workload, verdict: Verdict, movable: MovablePods, found: FoundMoves
+        self, piece: Workload, verdict: Verdict, movable: MovablePods, moves: FoundMoves
     ) -> bool:
-        moved = {step.pod_number for step in found.steps}
-        held_milli = sum(
-            held_gpu_milli(movable.pods[number].shape, movable.pods[number].grants) for number in moved
-        )
+        moved = {step.pod_number for step in moves.steps}
+        pods = [movable.pods[number] for number in moved]
+        held_milli = sum(held_gpu_milli(pod.shape, pod.grants) for pod in pods)
         requested = sum(
             held_gpu_milli(pod_set.shape, ()) * pod_set.count
             for pod_set in self._state.placer.pending_pod_sets(piece, _without_flavors(piece))[0]
@@ -163,7 +159,7 @@ class _Mover:
         seconds_gained = HORIZON_SECONDS
         if verdict.planned_start is not None:
             seconds_gained = min(seconds_gained, max(0, verdict.planned_start - self._state.now))
-        return held_milli < requested and sum(step.loss for step in found.steps) < requested * seconds_gained
+        return held_milli < requested and sum(step.loss for step in moves.steps) < requested * seconds_gained
 
     # Executing the moves on the overlay
 
@@ -180,9 +176,8 @@ class _Mover:
         ahead, behind = self._other_waiting(piece)
         placed = PlacementResult(ok=False)
         if not self._could_any_start(ahead):
-            placed = PlannedStartGuard(state.occupancy, state.planned_starts, state.turns).place(
-                piece, choices
-            )
+            guard = PlannedStartGuard(state.occupancy, state.planned_starts, state.turns)
+            placed = guard.place(piece, choices)
         if not placed.ok or self._could_any_start(behind) or not self._place_again(moved):
             state.occupancy.rollback(checkpoint)
             return None
@@ -212,24 +207,19 @@ class _Mover:
             if other is None or other.key == piece.key or other.hold or not other.active:
                 continue
             pod_sets, _, _ = self._state.placer.pending_pod_sets(other, _without_flavors(other))
-            kind = (
-                other.namespace,
-                other.queue_name,
-                *((pod_set.shape.key, pod_set.count) for pod_set in pod_sets),
-            )
+            shapes = ((pod_set.shape.key, pod_set.count) for pod_set in pod_sets)
+            kind = (other.namespace, other.queue_name, *shapes)
             side = ahead if ranks[other.key] < ranks[piece.key] else behind
             side.setdefault(kind, other)
         return list(ahead.values()), list(behind.values())
 
-    def _rank(self, piece: Workload, position: int) -> tuple[int, int]:
+    def _rank(self, piece: Workload, place: int) -> tuple[int, int]:
         """Holds are in the order of the decision: urgent single pods, workloads (with a known turn), other pods."""
         turn = self._state.turns.get(piece.key)
         if turn is not None:
             return 1, turn
-        first = next(
-            (i for i, hold in enumerate(self._holds) if hold.workload in self._state.turns), position
-        )
-        return (0 if position < first else 2), position
+        first = next((i for i, hold in enumerate(self._holds) if hold.workload in self._state.turns), place)
+        return (0 if place < first else 2), place
 
     def _could_any_start(self, others: Sequence[Workload]) -> bool:
         """Whether any of them could start on the overlay as it is now, without the moved pods."""

@@ -35,9 +35,8 @@ def lower_bound(overlay: Overlay, movable_pods: MovablePods, pods: Sequence[PodT
     for item in pods:
         pods_by_set.setdefault(item.pod_set, []).append(item)
     # One pod that leaves may help several pod sets, so their bounds must not be added up.
-    return max(
-        (_pod_set_bound(overlay, movable_pods, equal_pods) for equal_pods in pods_by_set.values()), default=0
-    )
+    bounds = (_pod_set_bound(overlay, movable_pods, equal_pods) for equal_pods in pods_by_set.values())
+    return max(bounds, default=0)
 
 
 def _total_suffices(overlay: Overlay, pods: Sequence[PodToPlace]) -> bool:
@@ -48,11 +47,8 @@ def _total_suffices(overlay: Overlay, pods: Sequence[PodToPlace]) -> bool:
             requested[name] = requested.get(name, 0) + amount
     resources, free = overlay.snapshot.resources, np.maximum(overlay.state.free, 0).sum(axis=0)
     mig_resources = {name for name in requested if name.startswith("nvidia.com/mig-")}
-    return all(
-        amount <= int(free[resources.column(name)])
-        for name, amount in requested.items()
-        if name not in mig_resources
-    )
+    countable = {name: amount for name, amount in requested.items() if name not in mig_resources}
+    return all(amount <= int(free[resources.column(name)]) for name, amount in countable.items())
 
 
 def _pod_set_bound(overlay: Overlay, movable_pods: MovablePods, pods: Sequence[PodToPlace]) -> int:
@@ -96,10 +92,7 @@ def _weight_curve(
     requested = _requests(overlay, pod, node)
     free = {name: _free(overlay, node, name) for name in requested}
     movable = [movable_pods.pods[number] for number in movable_pods.on_node.get(node, ())]
-    held = [
-        {**dict(running.shape.requests), GPU_MILLI: held_gpu_milli(running.shape, running.grants)}
-        for running in movable
-    ]
+    held = [{**dict(pod.shape.requests), GPU_MILLI: held_gpu_milli(pod.shape, pod.grants)} for pod in movable]
     weights = [movable_pods.min_weight(running.number) for running in movable]
     curve = [0]
     for pods in range(1, count + 1):
@@ -129,9 +122,8 @@ def _requests(overlay: Overlay, pod: PodToPlace, node: int) -> dict[str, int]:
 
 def _free(overlay: Overlay, node: int, name: str) -> int:
     if name == GPU_MILLI:
-        return sum(
-            int(overlay.state.device_occupancy[device, FREE_MILLI]) for device in overlay.state.devices(node)
-        )
+        state = overlay.state
+        return sum(int(state.device_occupancy[device, FREE_MILLI]) for device in state.devices(node))
     return int(overlay.state.free[node, overlay.snapshot.resources.column(name)])
 
 

@@ -117,12 +117,8 @@ class Advisor:
         pod_sets, _, _ = self.post_decision().placer.pending_pod_sets(piece, choices)
         if reported == TOO_LARGE and any(pod_set.topology is not None for pod_set in pod_sets):
             return reported  # too large for one domain: single nodes can't tell the cause
-        key = (
-            reported,
-            piece.namespace,
-            piece.queue_name,
-            *((pod_set.shape.key, pod_set.count) for pod_set in pod_sets),
-        )
+        shapes = ((pod_set.shape.key, pod_set.count) for pod_set in pod_sets)
+        key = (reported, piece.namespace, piece.queue_name, *shapes)
         cause = self._cause_by_request.get(key)
         if cause is None or any(has_inter_pod_rules(pod_set.pod) for pod_set in pod_sets):
             allowed_nodes = self.post_decision().nodes_of_queue(piece)
@@ -187,9 +183,8 @@ class Advisor:
             return {"limits": limits, "remedy": find_remedy(held), "refusals": ()}
         infeasible = self._is_infeasible(held)
         assert self._offers is not None
-        moves = (
-            self._offers.moves(held) if held.verdict.code in CODES_FIXED_BY_MOVES and not infeasible else ()
-        )
+        may_move = held.verdict.code in CODES_FIXED_BY_MOVES and not infeasible
+        moves = self._offers.moves(held) if may_move else ()
         relief, changes = None if infeasible else find_relief(held), find_changes(held)
         return {
             "detail": _gang_detail(held),
@@ -232,9 +227,8 @@ def _gang_detail(held: HeldWorkload) -> str:
     pod_set, feasibility = held.pod_sets[index], held.feasibility(index)
     if pod_set.count < 2 or not feasibility.placeable:
         return detail
-    words = format_reason_counts(
-        (reason_of(pod_set.shape, bit).kube, count) for bit, count in feasibility.reason_counts()
-    )
+    counts = feasibility.reason_counts()
+    words = format_reason_counts((reason_of(pod_set.shape, bit).kube, count) for bit, count in counts)
     reasons = f": {words}" if words else ""
     only = "only " if feasibility.placeable < pod_set.count else ""
     return f"{only}{feasibility.placeable} of {pod_set.count} pods fit{reasons}"

@@ -86,12 +86,8 @@ def _rule_cause(wanted: int, groups: Sequence[NodeGroup]) -> str:
             if _total_capacity(inside := [group for group in groups if set(group.permanent) <= set(lifted)])
             >= wanted
         ]
-        would_start = [
-            lifted
-            for lifted, inside in enough
-            if any(group.permanent and not group.curable for group in inside)
-        ]
-        for lifted in would_start or [lifted for lifted, _ in enough]:
+        starts = [rules for rules, inside in enough if any(g.permanent and not g.curable for g in inside)]
+        for lifted in starts or [lifted for lifted, _ in enough]:
             return lifted[0]
     return TOO_LARGE
 

@@ -138,9 +138,8 @@ def _fewer_pods(held: HeldWorkload, index: int) -> Change | None:
     largest = count - 1
     if not held.lacks_quota and not held.has_topology_request:
         largest = min(largest, int(held.feasibility(index).pods_per_node.sum()))
-    value = _largest_that_starts(
-        range(1, largest + 1), lambda pods: variants.with_count(held.piece, index, pods), held
-    )
+    counts = range(1, largest + 1)
+    value = _largest_that_starts(counts, lambda pods: variants.with_count(held.piece, index, pods), held)
     if value is None:
         return None
     word = "pod" if value == 1 else "pods"

@@ -45,9 +45,8 @@ class DryRuns:
         self.state = state
         self._budget = budget or DryRunBudget(state.overlay.snapshot.nodes.size)
         state.count_admitted()
-        self._nominator = Nominator(
-            state.occupancy.system, PreemptionContext(state.queues, state.now), state.placer
-        )
+        context = PreemptionContext(state.queues, state.now)
+        self._nominator = Nominator(state.occupancy.system, context, state.placer)
         self._runs, self._pods = 0, 0
 
     @property
@@ -74,11 +73,8 @@ class DryRuns:
         if not piece.queue_name:
             return tuple(PodSetChoice(pod_set.name, pod_set.count, {}) for pod_set in piece.pod_sets)
         assignment = self.assignment(piece, without)
-        return (
-            assignment.choices
-            if assignment is not None and assignment.mode == FlavorAssignmentMode.FIT
-            else None
-        )
+        fits = assignment is not None and assignment.mode == FlavorAssignmentMode.FIT
+        return assignment.choices if assignment is not None and fits else None
 
     def assignment(self, piece: Workload, without: Collection[str] = ()) -> Assignment | None:
         node = self.state.occupancy.cluster_queue_of(piece)
@@ -100,11 +96,8 @@ class DryRuns:
     def _restored(self) -> Iterator[None]:
         """Undoes everything afterwards, including rows of the score table that only the dry run needed."""
         occupancy, table = self.state.occupancy, self.state.overlay.table
-        checkpoint, rows, cache_sizes = (
-            occupancy.checkpoint(),
-            table.rows_in_use(),
-            occupancy.placer.cache_sizes(),
-        )
+        checkpoint, rows = occupancy.checkpoint(), table.rows_in_use()
+        cache_sizes = occupancy.placer.cache_sizes()
         try:
             yield
         finally:

@@ -89,11 +89,8 @@ def _queue_head(detail: str) -> str:
 def _first_plan(held: HeldWorkload) -> str:
     """The workload or reservation with the earliest planned start that comes before this one."""
     turn = held.state.turns.get(held.piece.key, 1 << 60)
-    earlier = [
-        planned
-        for planned in held.state.planned_starts
-        if planned.turn < turn and not planned.is_for(held.piece)
-    ]
+    others = (planned for planned in held.state.planned_starts if not planned.is_for(held.piece))
+    earlier = [planned for planned in others if planned.turn < turn]
     return min(earlier, key=lambda planned: (planned.start, planned.turn, planned.key)).key if earlier else ""
 
 
@@ -115,9 +112,8 @@ def quota_limits(held: HeldWorkload) -> Iterator[Limit]:
         ]
         if not cells:
             if resource != PODS and not held.state.queues.ignore_undeclared:
-                yield Limit(
-                    "quota", f"queue {node.name} has no quota for {resource}", node.name, resource=resource
-                )
+                text = f"queue {node.name} has no quota for {resource}"
+                yield Limit("quota", text, node.name, resource=resource)
             continue
         best = max(cells, key=node.available)
         if node.available(best) < needed:
@@ -188,14 +184,9 @@ def size_limits(held: HeldWorkload) -> Iterator[Limit]:
             topology_failure = empty.never_fits_topology([pod_set])
             failure = topology_failure or empty.never_fits([pod_set])
             if failure is not None:
-                level = (
-                    pod_set.topology.level
-                    if topology_failure is not None and pod_set.topology is not None
-                    else ""
-                )
-                yield Limit(
-                    "size", failure.message, level=level, needed=str(pod_set.count), available=str(most)
-                )
+                level = pod_set.topology.level if topology_failure and pod_set.topology else ""
+                needed = str(pod_set.count)
+                yield Limit("size", failure.message, level=level, needed=needed, available=str(most))
             continue
         eligible = held.feasibility(index).eligible_nodes
         for name, amount in pod_set.shape.requests:
@@ -214,18 +205,16 @@ def capacity_limits(held: HeldWorkload) -> Iterator[Limit]:
     if held.has_topology_request:
         yield from _topology_limit(held)
     index = held.tightest_pod_set()
-    pod_set, feasibility = held.pod_sets[index], held.feasibility(index)
+    pod_set, fit = held.pod_sets[index], held.feasibility(index)
     if pod_set.shape.gpu is not None and not pod_set.shape.gpu.profile:
-        yield from _gpu_limits(held, pod_set, feasibility)
-    yield from _node_limits(pod_set, feasibility)
+        yield from _gpu_limits(held, pod_set, fit)
+    yield from _node_limits(pod_set, fit)
 
 
 def _topology_limit(held: HeldWorkload) -> Iterator[Limit]:
     """Runs the topology search again, on what is free after the decision."""
     overlay = held.state.overlay
-    pod_sets = [
-        pod_set for pod_set in held.pod_sets if pod_set.topology is not None and pod_set.tree is held.tree
-    ]
+    pod_sets = [pod_set for pod_set in held.pod_sets if pod_set.topology and pod_set.tree is held.tree]
     assert held.tree is not None
     rows = [overlay.table.row(pod_set.shape, overlay.snapshot, pod_set.pod) for pod_set in pod_sets]
     checkpoint = overlay.checkpoint()
@@ -234,9 +223,7 @@ def _topology_limit(held: HeldWorkload) -> Iterator[Limit]:
     overlay.rollback(checkpoint)
     if not isinstance(result, TopologyFailure):
         return
-    level = result.level or next(
-        pod_set.topology.level for pod_set in pod_sets if pod_set.topology is not None
-    )
+    level = result.level or next(pod_set.topology.level for pod_set in pod_sets if pod_set.topology)
     text = result.message
     if result.level and result.needed:
         all_units = f"all {result.needed} {result.unit}s" if result.needed > 1 else f"its {result.unit}"
@@ -244,26 +231,24 @@ def _topology_limit(held: HeldWorkload) -> Iterator[Limit]:
     yield Limit("topology", text, level=level, needed=str(result.needed or ""), available=str(result.fits))
 
 
-def _gpu_limits(
-    held: HeldWorkload, pod_set: PendingPodSet, feasibility: PodSetFeasibility
-) -> Iterator[Limit]:
+def _gpu_limits(held: HeldWorkload, pod_set: PendingPodSet, fit: PodSetFeasibility) -> Iterator[Limit]:
     gpu = pod_set.shape.gpu
     assert gpu is not None
     totals = held.gpu_totals()
     unit = 1 if gpu.milli == WHOLE_MILLI else WHOLE_MILLI
     free = sum(totals.free_by_node)
-    bits = {bit for bit, _ in feasibility.reason_counts()}
+    bits = {bit for bit, _ in fit.reason_counts()}
     # No reason at all means that every node takes some pods, but all nodes together too few.
-    if (_lacks_gpus(pod_set, bits) or not bits) and gpu.milli and feasibility.placeable < pod_set.count:
+    if (_lacks_gpus(pod_set, bits) or not bits) and gpu.milli and fit.placeable < pod_set.count:
         requested, available = f"{totals.requested / WHOLE_MILLI:g}", f"{free / unit:g}"
-        if totals.are_fragmented and feasibility.pod_set.count:
-            kind, text = "fragmentation", _fragmentation_text(totals.free_by_node, unit, feasibility)
+        if totals.are_fragmented and fit.pod_set.count:
+            kind, text = "fragmentation", _fragmentation_text(totals.free_by_node, unit, fit)
         else:
             word = "GPU" if requested == "1" else "GPUs"
             kind, text = "resource", f"{requested} {word} requested, {available} free on eligible nodes"
-        nodes = int(np.count_nonzero(feasibility.pods_per_node == 0))
+        nodes = int(np.count_nonzero(fit.pods_per_node == 0))
         yield Limit(kind, text, resource=GPU, needed=requested, available=available, nodes=nodes)
-    yield from _pinned(held, pod_set, feasibility)
+    yield from _pinned(held, pod_set, fit)
 
 
 def _fragmentation_text(free_by_node: list[int], unit: int, feasibility: PodSetFeasibility) -> str:
@@ -289,9 +274,9 @@ def _lacks_gpus(pod_set: PendingPodSet, bits: set[int]) -> bool:
     return device_bit in bits or any(name.startswith(GPU) for name in names)
 
 
-def _pinned(held: HeldWorkload, pod_set: PendingPodSet, feasibility: PodSetFeasibility) -> Iterator[Limit]:
+def _pinned(held: HeldWorkload, pod_set: PendingPodSet, fit: PodSetFeasibility) -> Iterator[Limit]:
     """Free GPUs that only the pod's own GPU model, node selector or affinity excludes."""
-    excluded = other_models(pod_set, feasibility)
+    excluded = other_models(pod_set, fit)
     if not excluded:
         return
     total = sum(excluded.values())
@@ -305,7 +290,7 @@ def _pinned(held: HeldWorkload, pod_set: PendingPodSet, feasibility: PodSetFeasi
     text = f"its request for {pin or 'certain nodes'} excludes {total} free GPUs: {listed}"
     if pin and not own and not by_model_request:
         text = f"its queue's flavor has only nodes with {pin}, which excludes {total} free GPUs: {listed}"
-    nodes = int(np.count_nonzero(feasibility.reasons & np.uint64(MODEL_OR_AFFINITY_BITS)))
+    nodes = int(np.count_nonzero(fit.reasons & np.uint64(MODEL_OR_AFFINITY_BITS)))
     yield Limit("model", text, resource=GPU, available=str(total), nodes=nodes)
 
 
@@ -344,14 +329,14 @@ def pinned_to(pod_set: PendingPodSet) -> str:
     return ", ".join(f"{key}={value}" for key, value in sorted(spec.node_selector.items()))
 
 
-def _node_limits(pod_set: PendingPodSet, feasibility: PodSetFeasibility) -> Iterator[Limit]:
+def _node_limits(pod_set: PendingPodSet, fit: PodSetFeasibility) -> Iterator[Limit]:
     """One limit for every reason that is not about GPUs."""
-    for bit, nodes in feasibility.reason_counts():
+    for bit, nodes in fit.reason_counts():
         name = pod_set.shape.requests[bit - FIRST_RESOURCE_BIT][0] if bit >= FIRST_RESOURCE_BIT else ""
         if name.startswith(GPU) or bit == WHY_GPU_DEVICE_ROOM.bit_length() - 1:
             continue
         if name and name != "pods":
-            most = format_amount(name, int(feasibility.free(name)[feasibility.eligible_nodes].max(initial=0)))
+            most = format_amount(name, int(fit.free(name)[fit.eligible_nodes].max(initial=0)))
             requested = format_amount(name, dict(pod_set.shape.requests)[name])
             has = "node has" if nodes == 1 else "nodes have"
             text = (

@@ -7,6 +7,7 @@ Nothing is placed: a few passes over the columns, once for all pods of one shape
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
@@ -73,11 +74,8 @@ def node_groups(
 ) -> list[NodeGroup]:
     """`allowed_nodes`: the nodes that count at all, such as those of the queue's flavors."""
     row = overlay.table.row(pod_set.shape, overlay.snapshot, pod_set.pod)
-    reasons, holds, too_small = (
-        overlay.reasons(pod_set.pod, row),
-        empty.pods_per_empty_node_without_rules(pod_set),
-        _too_small(overlay, pod_set),
-    )
+    reasons, too_small = overlay.reasons(pod_set.pod, row), _too_small(overlay, pod_set)
+    holds = empty.pods_per_empty_node_without_rules(pod_set)
     taints = np.where(reasons & np.uint64(WHY_TAINT), overlay.snapshot.nodes.taint_set_codes, -1)
     candidates = np.flatnonzero(allowed_nodes & _has_devices(overlay, pod_set))
     # Nodes with the same reasons, taints and too small resources answer alike: one group for each distinct row.
@@ -113,9 +111,8 @@ def _group(overlay: Overlay, pod_set: PendingPodSet, key: tuple[int, int, int], 
         sizes.add(TOO_LARGE)  # the node has too few GPUs, or of another model
     curable -= sizes | (GPU_CODES if TOO_LARGE in sizes else set())  # lacking GPUs follow from the size
     permanent |= sizes
-    return NodeGroup(
-        tuple(sorted(permanent, key=cause_rank)), tuple(sorted(curable, key=cause_rank)), max(1, holds)
-    )
+    by_rank = partial(sorted, key=cause_rank)
+    return NodeGroup(tuple(by_rank(permanent)), tuple(by_rank(curable)), max(1, holds))
 
 
 def _taint_codes(overlay: Overlay, pod_set: PendingPodSet, taints: int) -> set[str]:
@@ -154,9 +151,8 @@ def _is_unknown_resource(overlay: Overlay, pod_set: PendingPodSet) -> bool:
     total, resources = overlay.state.allocatable, overlay.snapshot.resources
     names = [name for name, amount in pod_set.shape.requests if amount > 0 and is_extended_resource(name)]
     can_make = bool((overlay.state.device_info[:, GEOMETRY] >= 0).any())
-    columns = [
-        resources.column(name) for name in names if not (can_make and _is_made_on_demand(pod_set, name))
-    ]
+    advertised = [name for name in names if not (can_make and _is_made_on_demand(pod_set, name))]
+    columns = [resources.column(name) for name in advertised]
     return any(column >= total.shape[1] or not total[:, column].any() for column in columns)
 
 

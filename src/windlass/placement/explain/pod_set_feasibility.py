@@ -52,22 +52,17 @@ class PodSetFeasibility:
 
     def reason_counts(self) -> list[tuple[int, int]]:
         """(bit, number of nodes) for every reason, the most frequent first."""
-        counts = [
-            (bit, int(np.count_nonzero(self.reasons >> np.uint64(bit) & np.uint64(1)))) for bit in range(64)
-        ]
-        return sorted(
-            ((bit, nodes) for bit, nodes in counts if nodes), key=lambda count: (-count[1], count[0])
-        )
+        masks = ((bit, self.reasons >> np.uint64(bit) & np.uint64(1)) for bit in range(64))
+        counts = [(bit, nodes) for bit, mask in masks if (nodes := int(np.count_nonzero(mask)))]
+        return sorted(counts, key=lambda count: (-count[1], count[0]))
 
     def free(self, resource: str) -> Ints:
         """By node, the free amount; 0 where no node has the resource."""
         column = self.overlay.snapshot.resources.column(resource)
         state = self.overlay.state
-        return (
-            state.free[:, column]
-            if column < state.free.shape[1]
-            else np.zeros(len(state.free), dtype=np.int64)
-        )
+        if column >= state.free.shape[1]:
+            return np.zeros(len(state.free), dtype=np.int64)
+        return state.free[:, column]
 
 
 def nodes_limited_by_capacity(overlay: Overlay, row: int) -> Bools:
@@ -83,9 +78,8 @@ def free_gpus(overlay: Overlay, shape: Shape, models: Collection[str] | None = N
     if gpu is None or gpu.profile:
         return np.zeros(snapshot.nodes.size, dtype=np.int64)
     mask = snapshot.gpu_models.mask(gpu.models if models is None else models)
-    usable = (state.device_info[:, HEALTHY] == 1) & (
-        mask >> np.maximum(state.device_info[:, MODEL], 0) & 1 == 1
-    )
+    usable = state.device_info[:, HEALTHY] == 1
+    usable &= mask >> np.maximum(state.device_info[:, MODEL], 0) & 1 == 1
     free = np.where(usable, state.device_occupancy[:, FREE_MILLI], 0)
     if gpu.milli != WHOLE_MILLI:
         return _sum_by_node(overlay, free)

@@ -92,9 +92,8 @@ class PostDecisionState:
     def _add_single_pods(self) -> None:
         """Single pods that the fast loop placed are occupants like any other workload."""
         placed_workloads = self.placer.placed_workloads
-        members = {
-            key for piece in self.pieces.values() for pod_set in piece.pod_sets for key in pod_set.pod_keys
-        }
+        pod_sets = (pod_set for piece in self.pieces.values() for pod_set in piece.pod_sets)
+        members = {key for pod_set in pod_sets for key in pod_set.pod_keys}
         for assumed in self.overlay.assumed_pods()[:MAX_SINGLE_PODS]:
             key = assumed.pod.key
             if (
@@ -126,13 +125,9 @@ class PostDecisionState:
             return found if found.admission is None else None
         snapshot = self.overlay.snapshot
         row = self.placer.placed_workloads.pod_row(key)
-        if row is None:
+        if row is None or int(snapshot.pods.shape[row]) == UNREADABLE:
             return None
-        return (
-            None
-            if int(snapshot.pods.shape[row]) == UNREADABLE
-            else single_pod_workload(snapshot.pods.objects[row])
-        )
+        return single_pod_workload(snapshot.pods.objects[row])
 
     def nodes_of_queue(self, piece: Workload) -> Bools:
         """Nodes of the flavors of its queue; all nodes where it is in no queue."""
@@ -156,11 +151,8 @@ def _waiting_pieces(outcomes: Sequence[Outcome], pieces: Mapping[str, Workload])
             found[workload_key(outcome.workload)] = outcome.workload
         elif outcome.workload in pieces:
             found.setdefault(workload_key(outcome.workload), outcome.workload)
-            found |= {
-                pod: outcome.workload
-                for pod_set in pieces[outcome.workload].pod_sets
-                for pod in pod_set.pod_keys
-            }
+            for pod_set in pieces[outcome.workload].pod_sets:
+                found |= dict.fromkeys(pod_set.pod_keys, outcome.workload)
     return found
 
 

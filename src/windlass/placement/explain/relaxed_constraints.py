@@ -66,10 +66,8 @@ def _tolerations(held: HeldWorkload, index: int) -> Iterator[Variant]:
             loss=TOLERATION * len(taints),
             public_text=f"with a toleration for the taint {keys}",
         )
-        yield (
-            change,
-            variants.with_pod(held.piece, index, variants.with_tolerations(pod_set.template, tolerations)),
-        )
+        pod = variants.with_tolerations(pod_set.template, tolerations)
+        yield change, variants.with_pod(held.piece, index, pod)
 
 
 def _untolerated(held: HeldWorkload, index: int) -> list[tuple[Taint, ...]]:
@@ -86,9 +84,8 @@ def _untolerated(held: HeldWorkload, index: int) -> list[tuple[Taint, ...]]:
 def _count_taints(
     taints: Sequence[Taint], tolerations: Sequence[Toleration], counts: dict[tuple[Taint, ...], int]
 ) -> None:
-    hard = tuple(
-        taint for taint in taints if taint.effect in HARD_EFFECTS and not tolerates(tolerations, taint)
-    )
+    untolerated = (taint for taint in taints if not tolerates(tolerations, taint))
+    hard = tuple(taint for taint in untolerated if taint.effect in HARD_EFFECTS)
     if hard and not any(taint.key.startswith(CONDITION_TAINT_PREFIX) for taint in hard):
         counts[hard] = counts.get(hard, 0) + 1
 
@@ -136,18 +133,10 @@ def _frequent(values: Iterator[str]) -> list[str]:
 def _selectors(held: HeldWorkload, index: int) -> Iterator[Variant]:
     pod_set = held.piece.pod_sets[index]
     for key, value in sorted(pod_set.template.spec.node_selector.items())[:MAX_VARIANTS]:
-        change = Change(
-            "selector",
-            f"without the node selector {key}={value}",
-            pod_set.name,
-            f"{key}={value}",
-            "",
-            SELECTOR,
-        )
-        yield (
-            change,
-            variants.with_pod(held.piece, index, variants.with_selector(pod_set.template, key, None)),
-        )
+        text = f"without the node selector {key}={value}"
+        change = Change("selector", text, pod_set.name, f"{key}={value}", "", SELECTOR)
+        pod = variants.with_selector(pod_set.template, key, None)
+        yield change, variants.with_pod(held.piece, index, pod)
 
 
 def _topologies(held: HeldWorkload, index: int) -> Iterator[Variant]:

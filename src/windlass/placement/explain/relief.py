@@ -120,13 +120,8 @@ def _is_in_cohort_tree(held: HeldWorkload, occupant: Occupant, node: QuotaNode) 
 def _holder_rank(occupant: Occupant, queue: str, cells: set[tuple[str, str]]) -> tuple[object, ...]:
     assert occupant.queue_usage is not None
     amount = max(occupant.queue_usage[1].get(cell, 0) for cell in cells)
-    return (
-        occupant.queue_usage[0] != queue,
-        -amount,
-        occupant.end is None,
-        occupant.end or 0,
-        occupant.workload.key,
-    )
+    end = occupant.end
+    return (occupant.queue_usage[0] != queue, -amount, end is None, end or 0, occupant.workload.key)
 
 
 # Capacity

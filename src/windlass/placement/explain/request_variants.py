@@ -94,9 +94,8 @@ def _with_spec(pod: Pod, **fields: object) -> Pod:
 
 
 def _with_annotations(pod: Pod, annotations: Mapping[str, str]) -> Pod:
-    return replace(
-        pod, metadata=replace(pod.metadata, annotations={**pod.metadata.annotations, **annotations})
-    )
+    merged = {**pod.metadata.annotations, **annotations}
+    return replace(pod, metadata=replace(pod.metadata, annotations=merged))
 
 
 def _request_of(container: Container, resource: str) -> int:
@@ -111,7 +110,6 @@ def _with_request(container: Container, resource: str, amount: int) -> Container
     text = format_amount(resource, amount)
     same = resources.requests.get(resource, resources.limits.get(resource)) == resources.limits.get(resource)
     requests = {**resources.requests, resource: text}
-    limits = (
-        {**resources.limits, resource: text} if same and resource in resources.limits else resources.limits
-    )
+    follows = same and resource in resources.limits
+    limits = {**resources.limits, resource: text} if follows else resources.limits
     return replace(container, resources=replace(resources, requests=requests, limits=limits))

@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from windlass.cluster.node_state import Ints
 from windlass.cluster.shape import read_requests
@@ -32,9 +32,8 @@ def make_single_pod_holds(
         key = keys[row]
         reason = placed.held.get(position)
         if reason is not None:
-            code = (
-                _code_of_unreadable(snapshot.pods.objects[row]) if reason is INVALID_OBJECT else reason.code
-            )
+            is_invalid = reason is INVALID_OBJECT
+            code = _code_of_unreadable(snapshot.pods.objects[row]) if is_invalid else reason.code
             detail = snapshot.unreadable.get(key, reason.kube)
             holds.append(Hold(key, Verdict(code=code, nodes=snapshot.nodes.size, detail=detail)))
             continue
@@ -66,8 +65,6 @@ def with_api_refusals(holds: list[Hold], snapshot: Snapshot) -> list[Hold]:
     for hold in holds:
         refusals = snapshot.refusals.affecting(hold.workload, pods.get(hold.workload, (hold.workload,)))
         if refusals:
-            hold = msgspec.structs.replace(
-                hold, verdict=msgspec.structs.replace(hold.verdict, refusals=refusals)
-            )
+            hold = replace(hold, verdict=replace(hold.verdict, refusals=refusals))
         result.append(hold)
     return result

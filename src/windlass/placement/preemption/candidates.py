@@ -227,16 +227,10 @@ class CandidateFinder:
     def select_free_node(self, preemptor: Preemptor, sequence: int) -> int:
         """The node to choose without any eviction; -1 if there is none."""
         reasons = self._overlay.reasons(preemptor.pod, preemptor.row)
-        feasible = (
-            reasons == 0 if preemptor.allowed_nodes is None else (reasons == 0) & preemptor.allowed_nodes
-        )
-        return (
-            self._overlay.select_node(
-                preemptor.pod, preemptor.row, reasons, sequence, preemptor.allowed_nodes
-            )
-            if feasible.any()
-            else -1
-        )
+        allowed = preemptor.allowed_nodes
+        if not (reasons == 0 if allowed is None else (reasons == 0) & allowed).any():
+            return -1
+        return self._overlay.select_node(preemptor.pod, preemptor.row, reasons, sequence, allowed)
 
     def remove_victims(self, victims: Sequence[VictimUnit]) -> None:
         """Remove the victims and their dependents from the overlay."""

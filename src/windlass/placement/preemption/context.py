@@ -49,11 +49,8 @@ class Preemption:
 
     def may_preempt(self, priority: int, policy: str) -> bool:
         """Whether its policy allows preemption and any running pod has a lower priority."""
-        return (
-            self._lowest_running_priority is not None
-            and policy != NEVER
-            and priority > self._lowest_running_priority
-        )
+        lowest = self._lowest_running_priority
+        return lowest is not None and policy != NEVER and priority > lowest
 
     @cached_property
     def _highest_waiting_priority(self) -> int:
@@ -91,9 +88,8 @@ class Preemption:
 
     @cached_property
     def candidate_finder(self) -> CandidateFinder:
-        return CandidateFinder(
-            self.overlay, self.freed_resources, self._permits if self.budgets else permit_all
-        )
+        check = self._permits if self.budgets else permit_all
+        return CandidateFinder(self.overlay, self.freed_resources, check)
 
     def _permits(self, units: Sequence[VictimUnit]) -> bool:
         if self._overrides_budgets:

@@ -43,24 +43,21 @@ class FreedResources:
         self.entry_node = pairs // max(1, len(units))
         self.freed: Ints = np.zeros((len(pairs), self._columns + 1), dtype=np.int64)
         np.add.at(self.freed, entry.reshape(-1), self._vectors(pods))
-        self._replica: Ints = np.maximum(
-            1, MILLI_PER_GPU // np.maximum(1, snapshot.node_state.node_info[:, REPLICAS])
-        )
+        replicas = np.maximum(1, snapshot.node_state.node_info[:, REPLICAS])
+        self._replica: Ints = np.maximum(1, MILLI_PER_GPU // replicas)
         """[node] thousandths of a GPU that count as one advertised GPU."""
         self._freed_replicas: Ints = self.freed.copy()
         self._freed_replicas[:, -1] = self.freed[:, -1] * MILLI_PER_GPU // self._replica[self.entry_node]
         self.priority = np.array([unit.priority for unit in units], dtype=np.int64)
-        levels = {
-            level: rank for rank, level in enumerate(sorted({unit.priority for unit in units}), start=1)
-        }
+        priorities = sorted({unit.priority for unit in units})
+        levels = {priority: rank for rank, priority in enumerate(priorities, start=1)}
         ranks = [0 if unit.is_terminating else levels[unit.priority] for unit in units]
         self._rank = np.array(ranks, dtype=np.int64)
         """Rank of the unit's priority among all; 0 for a unit that is terminating anyway."""
         self._started_at = np.array([unit.started_at for unit in units], dtype=np.int64)
         self._loss = np.array([unit.loss for unit in units], dtype=np.int64).reshape(-1, 2)
-        self._pods = np.array(
-            [0 if unit.is_terminating else len(unit.pods) for unit in units], dtype=np.int64
-        )
+        counts = [0 if unit.is_terminating else len(unit.pods) for unit in units]
+        self._pods = np.array(counts, dtype=np.int64)
         self.present: Bools = np.ones(len(units), dtype=np.bool_)
         """Units that are on the overlay."""
 
@@ -144,9 +141,8 @@ class FreedResources:
         top = np.maximum.reduceat(np.where(evicted, self._rank[unit], -1), starts)
         lost = [np.add.reduceat(np.where(evicted, self._loss[unit, part], 0), starts) for part in range(2)]
         pods = np.add.reduceat(np.where(evicted, self._pods[unit], 0), starts)
-        newest = np.minimum.reduceat(
-            np.where(evicted, self._started_at[unit], np.iinfo(np.int64).max), starts
-        )
+        started = np.where(evicted, self._started_at[unit], np.iinfo(np.int64).max)
+        newest = np.minimum.reduceat(started, starts)
         order = np.lexsort((node[starts], -newest, pods, lost[1], lost[0], top))
         ordered: Ints = node[starts][order]
         return ordered
@@ -157,9 +153,8 @@ class FreedResources:
         """The units on a node in eviction order, and what each frees there of the requested columns."""
         first, end = np.searchsorted(self.entry_node, [node, node + 1]).tolist()
         entries = [entry for entry in range(first, end) if usable[entry]]
-        return [self.units[int(self.entry_unit[entry])] for entry in entries], self._freed_columns(request)[
-            entries
-        ]
+        units = [self.units[int(self.entry_unit[entry])] for entry in entries]
+        return units, self._freed_columns(request)[entries]
 
 
 def _free_with_gpu_milli(state: NodeState) -> Ints:

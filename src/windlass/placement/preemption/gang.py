@@ -99,10 +99,9 @@ class _Search:
 
     def _preemptor(self, index: int, member: int, domain: Bools | None) -> Preemptor:
         pod_set = self._pod_sets[index]
-        remaining = pod_set.count - member
-        return Preemptor(
-            pod_set.pod_at(member), pod_set.shape, self._rows[index], self._priority, remaining, domain
-        )
+        left = pod_set.count - member
+        pod, row = pod_set.pod_at(member), self._rows[index]
+        return Preemptor(pod, pod_set.shape, row, self._priority, left, domain)
 
     def _domains(self, present: Sequence[bool]) -> list[Bools | None]:
         """Domains that could hold the gang if all present units were evicted; None stands for all nodes."""
@@ -113,13 +112,13 @@ class _Search:
         required = next((request.level for request in requests if request.mode == "required"), "")
         if self._tree is not None and required:
             domains = [*self._tree.domains(required, size)]
-        potential = [
+        found = [
             self._preemption.candidate_finder.potential_nodes(self._preemptor(index, 0, None))
             for index, pod_set in enumerate(self._pod_sets)
             if pod_set.count
         ]
         counts = [pod_set.count for pod_set in self._pod_sets if pod_set.count]
-        capacities = [np.where(nodes.feasible, nodes.fits, 0) for nodes in potential]
+        capacities = [np.where(nodes.feasible, nodes.fits, 0) for nodes in found]
         kept = [
             domain
             for domain in domains
@@ -128,9 +127,7 @@ class _Search:
             )
         ]
         if len(kept) > 1:
-            fits_now = (
-                np.all(potential[0].free >= potential[0].request.amounts, axis=1) & potential[0].feasible
-            )
+            fits_now = np.all(found[0].free >= found[0].request.amounts, axis=1) & found[0].feasible
             kept.sort(key=lambda domain: -_within(fits_now.astype(np.int64), domain))
         return kept[:MAX_DOMAINS]
 
@@ -139,9 +136,8 @@ class _Search:
         overlay, preemption = self._overlay, self._preemption
         checkpoint = overlay.checkpoint()
         victims: list[VictimUnit] = []
-        order = sorted(
-            range(len(self._pod_sets)), key=lambda index: (-self._pod_sets[index].shape.gpu_milli, index)
-        )
+        sizes = [-pod_set.shape.gpu_milli for pod_set in self._pod_sets]
+        order = sorted(range(len(sizes)), key=lambda index: (sizes[index], index))
         steps = [(index, member) for index in order for member in range(self._pod_sets[index].count)]
         complete = all(self._place_member(index, member, domain, victims) for index, member in steps)
         overlay.rollback(checkpoint)

@@ -79,9 +79,7 @@ class _Preempting:
         refused = results.refusal[:count]
         self._refusal[start:end] = np.where(refused >= 0, refused + offset, -1)
         self._refusals += results.refusals
-        self._held.update(
-            {start + position: reason for position, reason in results.held.items() if position < count}
-        )
+        self._held |= {start + place: reason for place, reason in results.held.items() if place < count}
 
     def _first_preemptor(self, first: int, results: SinglePodResults) -> int | None:
         """Position of the first pod that all nodes refused and for which preemption may help."""
@@ -95,11 +93,8 @@ class _Preempting:
     def _preemptor(self, position: int) -> Preemptor | None:
         """None where the pod may not preempt, or can't be parsed."""
         row = int(self._queue[position])
-        pod, shape, priority = (
-            self._pods.objects[row],
-            int(self._pods.shape[row]),
-            int(self._pods.priority[row]),
-        )
+        pod, shape = self._pods.objects[row], int(self._pods.shape[row])
+        priority = int(self._pods.priority[row])
         policy = preemption_policy(pod, self._overlay.snapshot.queue_system.non_preempting_classes)
         if shape == UNREADABLE or not self._preemption.may_preempt(priority, policy):
             return None
@@ -119,9 +114,8 @@ class _Preempting:
         for _ in self._preemption.budget_attempts():
             checkpoint = self._overlay.checkpoint()
             units: list[VictimUnit] = []
-            assumed = self._preemption.place_with_victims(
-                preemptor, self._overlay.snapshot.decided_pods + position, units
-            )
+            sequence = self._overlay.snapshot.decided_pods + position
+            assumed = self._preemption.place_with_victims(preemptor, sequence, units)
             if assumed is not None:
                 self._node[position], self._grant[position] = assumed.node, assumed.grant
                 earlier = dict(self._preemption.victims_by_node)

@@ -27,10 +27,7 @@ def eviction_cost(units: Sequence[VictimUnit]) -> EvictionCost:
             total = sums.setdefault(unit.priority, [0, 0, 0])
             for part, amount in enumerate((*unit.loss, len(unit.pods))):
                 total[part] += amount
-    return [
-        (priority, (lost, share, pods))
-        for priority, (lost, share, pods) in sorted(sums.items(), reverse=True)
-    ]
+    return [(priority, (cost[0], cost[1], cost[2])) for priority, cost in sorted(sums.items(), reverse=True)]
 
 
 def select_victims(units: Sequence[VictimUnit], freed: Ints, lacking: Ints) -> list[int] | None:
@@ -49,9 +46,8 @@ def _exhaustive(units: Sequence[VictimUnit], freed: Ints, lacking: Ints) -> list
     chosen = chosen[np.all(chosen @ freed >= lacking, axis=1)]
     columns: list[Ints] = []
     for priority in sorted({unit.priority for unit in units if not unit.is_terminating}, reverse=True):
-        same_priority = np.array(
-            [unit.priority == priority and not unit.is_terminating for unit in units], dtype=np.int64
-        )
+        counted = [unit.priority == priority and not unit.is_terminating for unit in units]
+        same_priority = np.array(counted, dtype=np.int64)
         columns.append(chosen @ same_priority)
         for part in range(3):
             amounts = [(*unit.loss, len(unit.pods))[part] for unit in units]

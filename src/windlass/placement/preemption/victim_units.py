@@ -59,15 +59,8 @@ class VictimUnit(msgspec.Struct, frozen=True, eq=False):
     @property
     def eviction_order(self) -> tuple[object, ...]:
         """The sort key: the first in this order is evicted first."""
-        return (
-            not self.is_terminating,
-            self.priority,
-            *self.loss,
-            len(self.pods),
-            -self.started_at,
-            self.uid,
-            self.key,
-        )
+        cost = (self.priority, *self.loss, len(self.pods))
+        return (not self.is_terminating, *cost, -self.started_at, self.uid, self.key)
 
 
 def find_victim_units(
@@ -173,9 +166,8 @@ class _Finder:
         started_at = workload.started_at if workload is not None else 0
         started_at = started_at or max(start_time(pod) for pod in objects)
         pods = [pod.key for pod in objects]
-        dependent_pods = [
-            name for dependent in dependents for pod_set in dependent.pod_sets for name in pod_set.pod_keys
-        ]
+        pod_sets = (pod_set for dependent in dependents for pod_set in dependent.pod_sets)
+        dependent_pods = [name for pod_set in pod_sets for name in pod_set.pod_keys]
         is_terminating = all(pod.metadata.deletion_timestamp for pod in objects)
         if not is_terminating:
             if not (self._is_evictable(workload, objects) and self._is_old_enough(started_at)):
@@ -229,11 +221,8 @@ class _Finder:
         checkpoint = workload.checkpoint_at if workload is not None else 0
         checkpoint = checkpoint or parse_timestamp(pod.metadata.annotations.get(LAST_CHECKPOINT, ""))
         since = max(checkpoint, start_time(pod))
-        queue = (
-            workload.admission.cluster_queue
-            if workload is not None and workload.admission is not None
-            else ""
-        )
+        admission = workload.admission if workload is not None else None
+        queue = admission.cluster_queue if admission is not None else ""
         declared = workload.restart_seconds if workload is not None else declared_restart_cost([pod.metadata])
         return self._config.seconds_lost(self._now - since, declared, queue)
 

@@ -77,9 +77,9 @@ class CapacityForecast:
         self._by_workload: dict[str, tuple[object, AmountsByNode]] = {}
         self._by_planned_start: dict[int, tuple[PlannedStart, AmountsByNode]] = {}
         self._timelines: dict[frozenset[str], FreeCapacityTimeline] = {}
-        self._initial_releases: CapacityReleases | None = None
+        self._initial: CapacityReleases | None = None
         """Releases of the workloads that ran at the first call; later changes are added to them or masked out."""
-        self._initial_numbers: dict[str, int] = {}
+        self._numbers: dict[str, int] = {}
         self._version = -1
 
     def free(self, moment: int, ends: Mapping[str, int | None], without: Collection[str] = ()) -> Ints:
@@ -102,28 +102,23 @@ class CapacityForecast:
 
     def _timeline(self, ends: Mapping[str, int | None], without: frozenset[str]) -> FreeCapacityTimeline:
         """The timeline over all known ends; workloads in `without` release at time 0."""
-        if self._initial_releases is None:
-            keys = [
-                key
-                for key, end in ends.items()
-                if end is not None and not self._placer.placed_workloads[key].placed
-            ]
-            self._initial_releases = self._releases({key: ends[key] or 0 for key in keys})
-            self._initial_numbers = {key: number for number, key in enumerate(keys)}
+        if self._initial is None:
+            placed = self._placer.placed_workloads
+            keys = [key for key, end in ends.items() if end is not None and not placed[key].placed]
+            self._initial = self._releases({key: ends[key] or 0 for key in keys})
+            self._numbers = {key: number for number, key in enumerate(keys)}
         removed = without & ends.keys()
-        stays = np.ones(len(self._initial_numbers), dtype=np.bool_)
-        absent = (self._initial_numbers.keys() - ends.keys()) | (removed & self._initial_numbers.keys())
-        stays[[self._initial_numbers[key] for key in absent]] = False
-        kept = stays[self._initial_releases.owner]
-        others = {
-            key: end for key in ends.keys() - self._initial_numbers.keys() if (end := ends[key]) is not None
-        }
+        stays = np.ones(len(self._numbers), dtype=np.bool_)
+        absent = (self._numbers.keys() - ends.keys()) | (removed & self._numbers.keys())
+        stays[[self._numbers[key] for key in absent]] = False
+        kept = stays[self._initial.owner]
+        others = {key: end for key in ends.keys() - self._numbers.keys() if (end := ends[key]) is not None}
         more = self._releases({**others, **dict.fromkeys(removed, 0)})
         return FreeCapacityTimeline(
             self._free_now(),
-            np.concatenate([self._initial_releases.until[kept], more.until]),
-            np.concatenate([self._initial_releases.rows[kept], more.rows]),
-            np.concatenate([self._initial_releases.amounts[kept], more.amounts]),
+            np.concatenate([self._initial.until[kept], more.until]),
+            np.concatenate([self._initial.rows[kept], more.rows]),
+            np.concatenate([self._initial.amounts[kept], more.amounts]),
         )
 
     def _releases(self, ends: Mapping[str, int]) -> CapacityReleases:
@@ -155,10 +150,8 @@ class CapacityForecast:
                 for row in placed.running_rows
                 if pods.shape[row] >= 0
             ]
-            amounts += [
-                (placement.assumed.node, self.row_request(placement.assumed.row))
-                for placement in placed.placed
-            ]
+            assumed = (placement.assumed for placement in placed.placed)
+            amounts += [(pod.node, self.row_request(pod.row)) for pod in assumed]
             cached = self._by_workload[key] = (placed, self._sum_by_node(amounts))
         return cached[1]
 
@@ -209,25 +202,22 @@ class SpareCapacityProfile:
 
     def __init__(
         self,
-        planned_starts: Sequence[PlannedStart],
+        plans: Sequence[PlannedStart],
         held_by: Callable[[PlannedStart], AmountsByNode],
         free: Callable[[int], Ints],
     ) -> None:
         """`free`: by node at a moment, planned starts not counted."""
         self._free = free
-        held = [held_by(planned) for planned in planned_starts]
+        held = [held_by(planned) for planned in plans]
         self._rows: Ints = np.unique(np.concatenate([rows for rows, _ in held]))
-        self._held: Ints = np.zeros(
-            (len(planned_starts), len(self._rows), held[0][1].shape[1]), dtype=np.int64
-        )
+        self._held: Ints = np.zeros((len(plans), len(self._rows), held[0][1].shape[1]), dtype=np.int64)
         for matrix, (rows, amounts) in zip(self._held, held, strict=True):
             matrix[np.searchsorted(self._rows, rows)] = amounts
-        self._from = np.array([planned.start for planned in planned_starts], dtype=np.int64)
-        self._until = np.array(
-            [FOREVER if planned.end is None else planned.end for planned in planned_starts], dtype=np.int64
-        )
+        self._from = np.array([planned.start for planned in plans], dtype=np.int64)
+        ends = [FOREVER if planned.end is None else planned.end for planned in plans]
+        self._until = np.array(ends, dtype=np.int64)
         self._starts: list[int] = np.unique(self._from).tolist()
-        self._left_by_start: dict[int, Ints] = {}
+        self._left: dict[int, Ints] = {}
         """Moment → what is left on the rows of planned starts then."""
 
     def spare(self, start: int, end: int | None) -> Ints:
@@ -242,10 +232,8 @@ class SpareCapacityProfile:
         return least
 
     def _left_at(self, moment: int) -> Ints:
-        left = self._left_by_start.get(moment)
+        left = self._left.get(moment)
         if left is None:
             active = (self._from <= moment) & (self._until > moment)
-            left = self._left_by_start[moment] = self._free(moment)[self._rows] - self._held[active].sum(
-                axis=0
-            )
+            left = self._left[moment] = self._free(moment)[self._rows] - self._held[active].sum(axis=0)
         return left

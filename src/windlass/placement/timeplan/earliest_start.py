@@ -29,9 +29,8 @@ evenly spread: a start that is far off is planned less exactly."""
 class EarliestStartSearch:
     def __init__(self, occupancy: Occupancy, config: QueueConfig) -> None:
         self._occupancy = occupancy
-        self._nominator = Nominator(
-            occupancy.system, PreemptionContext(config, occupancy.now), occupancy.placer
-        )
+        context = PreemptionContext(config, occupancy.now)
+        self._nominator = Nominator(occupancy.system, context, occupancy.placer)
 
     def earliest(
         self,
@@ -81,14 +80,12 @@ class EarliestStartSearch:
         limit = run_limit_of(workload, occupancy.settings)
         end = None if limit is None else moment + limit
         lead = occupancy.settings.reservation_lead
-        binding = [planned for planned in planned_starts if planned.applies_at(moment, lead)]
+        binding = [plan for plan in planned_starts if plan.applies_at(moment, lead)]
         spare = occupancy.spare(moment, end, binding, without)
         if not fitter.can_fit(spare):
             return None
-        overlapping = [planned for planned in binding if planned.overlaps(moment, end)]
-        occupancy.set_quota_at(
-            moment, [planned for planned in overlapping if planned.is_active_at(moment)], without
-        )
+        overlapping = [plan for plan in binding if plan.overlaps(moment, end)]
+        occupancy.set_quota_at(moment, [plan for plan in overlapping if plan.is_active_at(moment)], without)
         assignment = self._assignment(workload)
         if workload.queue_name and assignment is None:
             return None
@@ -119,25 +116,22 @@ class EarliestStartSearch:
         node = self._occupancy.cluster_queue_of(workload)
         if node is None:
             return None
-        assignment = self._nominator.nominate(
-            PendingWorkload(workload, node, self._occupancy.placer)
-        ).assignment
+        pending = PendingWorkload(workload, node, self._occupancy.placer)
+        assignment = self._nominator.nominate(pending).assignment
         return assignment if assignment.mode == FlavorAssignmentMode.FIT else None
 
     def _fits_quota_later(
         self,
         workload: Workload,
         assignment: Assignment,
-        planned_starts: Sequence[PlannedStart],
+        plans: Sequence[PlannedStart],
         moment: int,
         without: Collection[str],
     ) -> bool:
         """Whether quota also suffices whenever another planned start begins during its run."""
         node = self._occupancy.cluster_queue_of(workload)
-        later = sorted({planned.start for planned in planned_starts if planned.start > moment})
-        return node is None or self._occupancy.quota_suffices(
-            node, assignment.usage, later, planned_starts, without
-        )
+        later = sorted({plan.start for plan in plans if plan.start > moment})
+        return node is None or self._occupancy.quota_suffices(node, assignment.usage, later, plans, without)
 
 
 def _sample(moments: Sequence[int]) -> list[int]:

@@ -62,10 +62,9 @@ def _known_from(basis: StartBasis) -> str:
         return "by run-time limit"
     limits = "by run-time limit, or " if len(basis.estimates) < len(basis.keys) else ""
     texts = list(dict.fromkeys(estimate.text for estimate in basis.estimates))
-    more = len(texts) - MAX_NAMED_WORKLOADS
-    return (
-        f"{limits}{', '.join(texts[:MAX_NAMED_WORKLOADS])}{f' and {more} more estimates' if more > 0 else ''}"
-    )
+    others = len(texts) - MAX_NAMED_WORKLOADS
+    more = f" and {others} more estimates" if others > 0 else ""
+    return f"{limits}{', '.join(texts[:MAX_NAMED_WORKLOADS])}{more}"
 
 
 def no_planned_start_message(unbounded: Sequence[str], strict: bool, ahead: int) -> str:

@@ -106,9 +106,8 @@ class Occupancy:
 
     def _add_placed_occupant(self, workload: Workload, choices: tuple[PodSetChoice, ...]) -> None:
         node = self.cluster_queue_of(workload)
-        queue_usage = (
-            (node.name, assignment_usage(workload, choices, node, self.placer)) if node is not None else None
-        )
+        usage = assignment_usage(workload, choices, node, self.placer) if node is not None else {}
+        queue_usage = (node.name, usage) if node is not None else None
         limit = run_limit_of(workload, self.settings)
         end = None if limit is None else self.now + limit
         self._occupants[workload.key] = Occupant(workload, end, queue_usage)
@@ -147,9 +146,8 @@ class Occupancy:
     def nodes_of(self, key: str) -> set[int]:
         placed = self.placer.placed_workloads[key]
         nodes = self.overlay.snapshot.pods.node
-        return {int(nodes[row]) for row in placed.running_rows} | {
-            placement.assumed.node for placement in placed.placed
-        }
+        running = {int(nodes[row]) for row in placed.running_rows}
+        return running | {placement.assumed.node for placement in placed.placed}
 
     def planned_pods_of(self, key: str) -> tuple[PlannedPod, ...]:
         assumed = [placement.assumed for placement in self.placer.placed_workloads[key].placed]
@@ -176,14 +174,12 @@ class Occupancy:
             return self.free(start, without).copy()
         return self._profile(planned_starts, frozenset(without)).spare(start, end)
 
-    def _profile(
-        self, planned_starts: Sequence[PlannedStart], without: frozenset[str]
-    ) -> SpareCapacityProfile:
-        key = (self._current().version, without, tuple(map(id, planned_starts)))
+    def _profile(self, plans: Sequence[PlannedStart], without: frozenset[str]) -> SpareCapacityProfile:
+        key = (self._current().version, without, tuple(map(id, plans)))
         if self._last_profile is None or self._last_profile[0] != key:
             free = partial(self.free, without=without)
-            profile = SpareCapacityProfile(planned_starts, self.forecast.held_by_planned_start, free)
-            self._last_profile = (key, profile, planned_starts)
+            profile = SpareCapacityProfile(plans, self.forecast.held_by_planned_start, free)
+            self._last_profile = (key, profile, plans)
         return self._last_profile[1]
 
     def free(self, moment: int, without: Collection[str] = ()) -> Ints:
@@ -209,9 +205,7 @@ class Occupancy:
     def _usage_timeline(self, keys: set[str]) -> AmendedQuotaTimeline:
         """The usage of these workloads, as a difference to the usage of all that ran at first."""
         others = (self._occupants[key] for key in keys - self._running_usage.keys())
-        more = [
-            (occupant.end, occupant.queue_usage) for occupant in others if occupant.queue_usage is not None
-        ]
+        more = [(user.end, user.queue_usage) for user in others if user.queue_usage is not None]
         less = [self._running_usage[key] for key in self._running_usage.keys() - keys]
         return AmendedQuotaTimeline(self._running_quota, more, less)
 
@@ -253,18 +247,10 @@ class Occupancy:
         """
         self.set_quota_at(moment, planned_starts, without)
         node.add_usage(usage)
-        cells = {
-            (planned.queue, cell)
-            for planned in planned_starts
-            for cell, amount in planned.usage.items()
-            if amount
-        }
-        cells |= {(node.name, cell) for cell, amount in usage.items() if amount}
-        fits = all(
-            queue.headroom(cell) >= 0
-            for name, cell in cells
-            if (queue := self.quota.active_queue(name)) is not None
-        )
+        cells = {(plan.queue, cell) for plan in planned_starts for cell, used in plan.usage.items() if used}
+        cells |= {(node.name, cell) for cell, used in usage.items() if used}
+        queues = ((self.quota.active_queue(name), cell) for name, cell in cells)
+        fits = all(queue.headroom(cell) >= 0 for queue, cell in queues if queue is not None)
         node.remove_usage(usage)
         return fits
 
@@ -292,9 +278,8 @@ class Occupancy:
         closed = fitter.nodes_lost_to_plans(self.spare(self.now, self.now + 1, ()), spare)
         for _ in range(MAX_PLACEMENT_TRIES):
             checkpoint = self.placer.checkpoint()
-            result = self.placer.place_around_blocked(
-                workload, choices, BlockedCapacity(active, sorted(closed))
-            )
+            blocked = BlockedCapacity(active, sorted(closed))
+            result = self.placer.place_around_blocked(workload, choices, blocked)
             if not result.ok:
                 return result
             rows, held = self.forecast.held_by_planned_pods(self.planned_pods_of(workload.key))

@@ -62,9 +62,8 @@ class PodSetFitter:
         self, free: Ints, tree: DomainTree | None = None, topology: str = "", among: Bools | None = None
     ) -> list[PlannedPod] | None:
         """A node for every pod, or None where not all of them fit."""
-        with_topology = [
-            i for i, pod_set in enumerate(self._pod_sets) if pod_set.topology is not None and tree is not None
-        ]
+        requested = [i for i, pod_set in enumerate(self._pod_sets) if pod_set.topology is not None]
+        with_topology = requested if tree is not None else []
         free = free.copy()
         planned: list[PlannedPod] = []
         if with_topology and tree is not None:

@@ -41,58 +41,49 @@ def plan_reservations(
     """A `PlannedStart` for every reservation that is not over, the earliest first."""
     planned_starts: list[PlannedStart] = []
     shortfalls: list[ReservationShortfall] = []
-    for reservation in sorted(reservations, key=lambda reservation: (reservation.start, reservation.name)):
-        if reservation.until <= occupancy.now:
+    for reserved in sorted(reservations, key=lambda reserved: (reserved.start, reserved.name)):
+        if reserved.until <= occupancy.now:
             continue
-        used = _used_by_holders(occupancy, reservation, workloads)
-        left = max(0, reservation.count - sum(used.values()))
-        spare = occupancy.spare(max(occupancy.now, reservation.start), reservation.until, planned_starts)
-        pods = _keep_on_nodes(occupancy, reservation, used, left, spare)
-        pods += _place_units(
-            occupancy, reservation, left - len(pods), [*used, *(pod.node for pod in pods)], spare
-        )
+        used = _used_by_holders(occupancy, reserved, workloads)
+        left = max(0, reserved.count - sum(used.values()))
+        spare = occupancy.spare(max(occupancy.now, reserved.start), reserved.until, planned_starts)
+        units = _keep_on_nodes(occupancy, reserved, used, left, spare)
+        nodes = [*used, *(unit.node for unit in units)]
+        units += _place_units(occupancy, reserved, left - len(units), nodes, spare)
         planned_starts.append(
             PlannedStart(
-                reservation.key,
-                reservation.start,
-                reservation.until,
-                tuple(pods),
-                reserved_for=reservation.who,
+                reserved.key,
+                reserved.start,
+                reserved.until,
+                tuple(units),
+                reserved_for=reserved.who,
             )
         )
-        if len(pods) < left:
-            shortfalls.append(
-                ReservationShortfall(reservation.key, reservation.count, len(pods) + reservation.count - left)
-            )
+        if len(units) < left:
+            found = len(units) + reserved.count - left
+            shortfalls.append(ReservationShortfall(reserved.key, reserved.count, found))
     return planned_starts, shortfalls
 
 
 def _used_by_holders(
-    occupancy: Occupancy, reservation: Reservation, workloads: Sequence[Workload]
+    occupancy: Occupancy, reserved: Reservation, workloads: Sequence[Workload]
 ) -> dict[int, int]:
     """Node → units that workloads of the reservation have used since it began."""
     used: dict[int, int] = {}
     index = occupancy.overlay.snapshot.nodes.index
-    unit = quota_requests(reservation.template)
+    unit = quota_requests(reserved.template)
     # Pods of the holders may have another size than a unit: they are converted by the scarcest resource of a unit.
     measure = next((name for name in ("nvidia.com/gpu", "cpu", "memory") if unit.get(name)), "pods")
-    planned = PlannedStart(
-        reservation.key, reservation.start, reservation.until, (), reserved_for=reservation.who
-    )
-    for workload in workloads if reservation.start <= occupancy.now else ():
-        if (
-            workload.admission is None
-            or workload.started_at < reservation.start
-            or not planned.is_for(workload)
-        ):
+    planned = PlannedStart(reserved.key, reserved.start, reserved.until, (), reserved_for=reserved.who)
+    for workload in workloads if reserved.start <= occupancy.now else ():
+        if workload.admission is None or workload.started_at < reserved.start or not planned.is_for(workload):
             continue
         for assignment in workload.admission.assignments:
             per_pod = assignment.usage.get(measure, assignment.count) // max(1, assignment.count)
             for name, pods in assignment.nodes.items():
                 if name in index:
-                    used[index[name]] = used.get(index[name], 0) + -(
-                        -per_pod * pods // max(1, unit.get(measure, 1))
-                    )
+                    units = -(-per_pod * pods // max(1, unit.get(measure, 1)))  # rounded up
+                    used[index[name]] = used.get(index[name], 0) + units
     return used
 
 

@@ -38,9 +38,8 @@ def with_run_estimates(
     """The settings with estimates from earlier runs."""
     if not run_times or not settings.percentile:
         return settings
-    return msgspec.structs.replace(
-        settings, run_estimates=RunTimeEstimates(run_times, settings.percentile, now)
-    )
+    estimates = RunTimeEstimates(run_times, settings.percentile, now)
+    return msgspec.structs.replace(settings, run_estimates=estimates)
 
 
 MAX_LIMIT_SECONDS = 10**10
@@ -53,9 +52,8 @@ def run_limit_of(workload: Workload, settings: PlannedStartSettings) -> int | No
     if estimate is not None:
         return estimate.seconds
     declared = workload.max_run_seconds
-    known = (
-        settings.history.get(f"{workload.namespace}/{workload.queue_name}") if workload.queue_name else None
-    )
+    queue = f"{workload.namespace}/{workload.queue_name}"
+    known = settings.history.get(queue) if workload.queue_name else None
     if declared is None or (known is not None and not workload.run_limit_enforced):
         return min(max(known or 0, declared or 0), MAX_LIMIT_SECONDS) or None
     return min(max(1, declared), MAX_LIMIT_SECONDS)

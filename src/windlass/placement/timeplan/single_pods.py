@@ -73,9 +73,7 @@ def any_run_limit(single_pods: Sequence[Workload]) -> bool:
 def _has_ends(
     gangs: Sequence[Workload], single_pods: Sequence[Workload], settings: PlannedStartSettings
 ) -> bool:
-    return any_run_limit(single_pods) or any(
-        run_limit_of(workload, settings) is not None for workload in gangs
-    )
+    return any_run_limit(single_pods) or any(run_limit_of(gang, settings) is not None for gang in gangs)
 
 
 def block_planned_capacity(occupancy: Occupancy, planned_starts: Sequence[PlannedStart]) -> BlockedCapacity:

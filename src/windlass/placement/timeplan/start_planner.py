@@ -95,11 +95,8 @@ class StartPlanner:
         """
         if not self._is_possible:
             return None
-        turns = {
-            outcome.workload: outcome.decided_in_cycle
-            for outcome in outcomes
-            if isinstance(outcome, Admitted | Held)
-        }
+        decided = (outcome for outcome in outcomes if isinstance(outcome, Admitted | Held))
+        turns = {outcome.workload: outcome.decided_in_cycle for outcome in decided}
         return PlannedStartGuard(self._occupancy, [*self._reservations, *self._plans.values()], turns)
 
     def plan(self, outcomes: Sequence[Outcome]) -> bool:
@@ -145,11 +142,7 @@ class StartPlanner:
     def _earliest_start(
         self, workload: Workload, turn: int, not_before: int, outcomes: Sequence[Outcome]
     ) -> PlannedStart | None:
-        others = [
-            planned
-            for planned in (*self._reservations, *self._plans.values())
-            if not planned.is_for(workload)
-        ]
+        others = [plan for plan in (*self._reservations, *self._plans.values()) if not plan.is_for(workload)]
         found = self._search.earliest(workload, others, turn, not_before)
         later = [
             self._by_key[outcome.workload]
@@ -159,11 +152,10 @@ class StartPlanner:
         if not later or (found is not None and found.start <= self._occupancy.now + 1):
             return found
         # If it would start earlier without the workloads that were decided after it, they delay it.
-        undelayed = self._search.earliest(
-            workload, others, turn, not_before, {admitted.key for admitted in later}
-        )
+        keys = {behind.key for behind in later}
+        undelayed = self._search.earliest(workload, others, turn, not_before, keys)
         if undelayed is not None and (undelayed.borrows or self._reservations):
-            restricted = {admitted.key for admitted in later if self._must_not_delay(admitted, undelayed)}
+            restricted = {behind.key for behind in later if self._must_not_delay(behind, undelayed)}
             undelayed = self._search.earliest(workload, others, turn, not_before, restricted)
         if undelayed is None or (found is not None and found.start <= undelayed.start):
             return found
@@ -202,12 +194,11 @@ class StartPlanner:
         """The workloads whose end makes room for it: those on its nodes or, where only quota lacked, the last to
         end."""
         known_plans = [*self._reservations, *self._plans.values()]
-        with_end = [
-            (other.end, other) for other in known_plans if other.key != planned.key and other.end is not None
-        ]
-        ended = [(end, other) for end, other in with_end if end <= planned.start]
+        others = [plan for plan in known_plans if plan.key != planned.key]
+        with_end = [(plan.end, plan) for plan in others if plan.end is not None]
+        ended = [(end, plan) for end, plan in with_end if end <= planned.start]
         known_ends = self._ends()
-        on_nodes = {(end, other.key) for end, other in ended if other.nodes & planned.nodes}
+        on_nodes = {(end, plan.key) for end, plan in ended if plan.nodes & planned.nodes}
         on_nodes |= {
             (end, key)
             for node in planned.nodes
@@ -218,7 +209,7 @@ class StartPlanner:
             return [key for _, key in sorted(on_nodes)]
         before = bisect_right(known_ends.ends, planned.start)
         last = max([end for end, _ in ended] + known_ends.ends[before - 1 : before], default=0)
-        return sorted([other.key for end, other in ended if end == last] + known_ends.by_end.get(last, []))
+        return sorted([plan.key for end, plan in ended if end == last] + known_ends.by_end.get(last, []))
 
     def _ends(self) -> _KnownEnds:
         """Computed once for all plans of one pass."""
@@ -240,12 +231,12 @@ class StartPlanner:
         kept: list[Outcome] = []
         for outcome in outcomes:
             delayed = [
-                planned
-                for planned in self._delayed.values()
+                plan
+                for plan in self._delayed.values()
                 if isinstance(outcome, Admitted)
-                and planned.turn < outcome.decided_in_cycle
+                and plan.turn < outcome.decided_in_cycle
                 and not outcome.after
-                and self._must_not_delay(self._by_key[outcome.workload], planned)
+                and self._must_not_delay(self._by_key[outcome.workload], plan)
             ]
             end = next(
                 (
@@ -255,13 +246,12 @@ class StartPlanner:
                 ),
                 None,
             )
-            delayed = [planned for planned in delayed if planned.overlaps(self._occupancy.now, end)]
+            delayed = [plan for plan in delayed if plan.overlaps(self._occupancy.now, end)]
             if delayed and isinstance(outcome, Admitted):
                 self._occupancy.placer.remove(self._by_key[outcome.workload])
+                code, turn = RESERVED_FOR_OTHERS.code, outcome.decided_in_cycle
                 message = messages.delays_plan_message(delayed, self._occupancy)
-                kept.append(
-                    Held(outcome.workload, RESERVED_FOR_OTHERS.code, message, outcome.decided_in_cycle)
-                )
+                kept.append(Held(outcome.workload, code, message, turn))
             else:
                 kept.append(outcome)
         return kept
@@ -279,32 +269,25 @@ class StartPlanner:
             queue = node.name if node is not None else ""
             ahead = counts.get(queue, 0)
             counts[queue] = ahead + 1
-            planned = self._plans.get(hold.workload)
-            if planned is not None:
-                keys = self._basis[planned.key]
-                text = messages.planned_start_message(
-                    planned, messages.StartBasis(keys, self._estimates(keys)), ahead, self._occupancy
-                )
+            plan = self._plans.get(hold.workload)
+            if plan is not None:
+                keys = self._basis[plan.key]
+                known_by = messages.StartBasis(keys, self._estimates(keys))
+                text = messages.planned_start_message(plan, known_by, ahead, self._occupancy)
             elif position >= depth:
                 text = messages.beyond_depth_message(depth, ahead)
             else:
-                unbounded = (
-                    sorted({*map(workload_key, self._unbounded())}) if unbounded is None else unbounded
-                )
+                if unbounded is None:
+                    unbounded = sorted({*map(workload_key, self._unbounded())})
                 text = messages.no_planned_start_message(unbounded, bool(self._strict_queue(workload)), ahead)
-            start, basis = (
-                (planned.start, tuple(self._basis[planned.key])) if planned is not None else (None, ())
-            )
-            found[hold.workload] = Outlook(start, ahead, text, basis)
+            start = None if plan is None else plan.start
+            found[hold.workload] = Outlook(start, ahead, text, tuple(self._basis.get(hold.workload, ())))
         return found
 
     def _estimates(self, keys: Sequence[str]) -> list[RunTimeEstimate]:
         """Estimates for those of the workloads whose end is known only from earlier runs."""
-        estimates = [
-            run_estimate_of(self._by_key[key], self._occupancy.settings)
-            for key in keys
-            if key in self._by_key
-        ]
+        settings, known = self._occupancy.settings, [key for key in keys if key in self._by_key]
+        estimates = (run_estimate_of(self._by_key[key], settings) for key in known)
         return [estimate for estimate in estimates if estimate is not None]
 
     def _unbounded(self) -> Iterator[str]:

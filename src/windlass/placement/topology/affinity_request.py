@@ -20,23 +20,17 @@ def request_from_affinity(pod: Pod, gang: Sequence[Pod]) -> TopologyRequest | No
     affinity = pod.spec.affinity.pod_affinity if pod.spec.affinity else None
     if affinity is None:
         return None
-    required = [
-        term
-        for term in affinity.required_during_scheduling_ignored_during_execution
-        if selects_pod(term, pod, pod)
-    ]
+    terms = affinity.required_during_scheduling_ignored_during_execution
+    required = [term for term in terms if selects_pod(term, pod, pod)]
     if len(required) == 1:
         return _request("required", required[0], pod, gang)
     if required:
         return None  # several topology keys at once: inter-pod rules decide pod by pod
-    preferred = [
-        weighted
-        for weighted in affinity.preferred_during_scheduling_ignored_during_execution
-        if selects_pod(weighted.pod_affinity_term, pod, pod)
-    ]
+    weighted_terms = affinity.preferred_during_scheduling_ignored_during_execution
+    preferred = [term for term in weighted_terms if selects_pod(term.pod_affinity_term, pod, pod)]
     if not preferred:
         return None
-    heaviest = max(preferred, key=lambda weighted: weighted.weight)
+    heaviest = max(preferred, key=lambda term: term.weight)
     return _request("preferred", heaviest.pod_affinity_term, pod, gang)
 
 

@@ -82,34 +82,32 @@ def _fill(parent: Ints, units: Ints, ranked: Ints, needs: Ints, order: FillOrder
     if not len(ranked):
         return np.zeros(0, dtype=np.int64)  # no domain was chosen above: the pod set has no pods
     offer, owner = units[ranked], parent[ranked]
-    first_of_parent = np.searchsorted(owner, np.arange(len(needs)))
+    starts = np.searchsorted(owner, np.arange(len(needs)))
     running_sum = np.cumsum(offer)
     before = running_sum - offer
-    before -= before[first_of_parent][owner]
+    before -= before[starts][owner]
     take = np.clip(needs[owner] - before, 0, offer)
     if order is FillOrder.LARGEST_FIRST:
         lasts = np.flatnonzero((before < needs[owner]) & (before + offer >= needs[owner]))
-        _swap_last(lasts, take, offer, owner, first_of_parent)
+        _swap_last(lasts, take, offer, owner, starts)
     taken = np.zeros(len(units), dtype=np.int64)
     taken[ranked] = take
     return taken
 
 
-def _swap_last(lasts: Ints, take: Ints, offer: Ints, owner: Ints, first_of_parent: Ints) -> None:
+def _swap_last(lasts: Ints, take: Ints, offer: Ints, owner: Ints, starts: Ints) -> None:
     """Replaces the last used domain of each parent by the smallest unused one that can take its units.
 
     All parents at once; positions are those of the ranked pool.
     """
-    rest = np.full(len(first_of_parent), _INFINITE)
-    first_position = np.full(len(first_of_parent), _INFINITE)
+    rest = np.full(len(starts), _INFINITE)
+    first_position = np.full(len(starts), _INFINITE)
     rest[owner[lasts]] = take[lasts]
     first_position[owner[lasts]] = lasts
     position = np.arange(len(take))
     suffices = (position >= first_position[owner]) & (offer >= rest[owner])
-    least = np.minimum.reduceat(np.where(suffices, offer, _INFINITE), first_of_parent)
-    better = np.minimum.reduceat(
-        np.where(suffices & (offer == least[owner]), position, _INFINITE), first_of_parent
-    )
+    least = np.minimum.reduceat(np.where(suffices, offer, _INFINITE), starts)
+    better = np.minimum.reduceat(np.where(suffices & (offer == least[owner]), position, _INFINITE), starts)
     remaining = rest[owner[lasts]]
     take[lasts] = 0
     take[better[owner[lasts]]] = remaining
@@ -122,11 +120,8 @@ def _leader_domain(pool: DomainPool, children: Ints, need: int, order: FillOrder
     rest still fits.
     """
     assert pool.takes_leader is not None
-    takes, with_leader, units = (
-        pool.takes_leader[children],
-        pool.units_with_leader[children],
-        pool.units[children],
-    )
+    takes, units = pool.takes_leader[children], pool.units[children]
+    with_leader = pool.units_with_leader[children]
     if order is FillOrder.LARGEST_FIRST:
         single = best_fit_domain(takes & (with_leader >= need), with_leader, np.arange(len(children)))
         if single != NO_DOMAIN:

@@ -94,9 +94,8 @@ def _sum_of_slices(below: DomainCapacity, sums: NodeCounts, first_child: Ints) -
     units: Ints = np.add.reduceat(below.units, first_child)
     with_leader = units
     if below.takes_leader is not None:
-        with_leader = _without_leader_cost(
-            units, below.units - below.units_with_leader, below.takes_leader, first_child
-        )
+        cost = below.units - below.units_with_leader
+        with_leader = _without_leader_cost(units, cost, below.takes_leader, first_child)
     return DomainCapacity(
         pods=sums.pods,
         units=units,

@@ -59,10 +59,8 @@ class MatrixCapacity:
         cap = self._caps[request]
         allowed = np.ones(len(self._free), dtype=np.bool_) if cap is None else cap > 0
         # As Kueue does, a node that lacks several resources is counted for the first of them by name.
-        columns = sorted(
-            np.flatnonzero(self._requests[request] > 0), key=lambda column: self._resources[column]
-        )
-        for column in columns:
+        requested = np.flatnonzero(self._requests[request] > 0)
+        for column in sorted(requested, key=lambda column: self._resources[column]):
             lacking = allowed & (self._free[:, column] < self._requests[request, column])
             if lacking.any():
                 counts[f'resource "{self._resources[column]}"'] = int(lacking.sum())

@@ -66,29 +66,28 @@ def _place_group(
         message = messages.not_fit(topology, 0, 1, "pod")
         message = messages.with_exclusions(message, tree.total, capacity.excluded_nodes(leader))
         return TopologyFailure(requests[leader].name, message, tree.levels[resolved.level], needed=1)
-    result = find_nodes(tree, resolved, nodes, request)
-    if isinstance(result, Shortage):
-        message = messages.shortage(topology, tree, resolved, nodes, result, request.count)
+    found = find_nodes(tree, resolved, nodes, request)
+    if isinstance(found, Shortage):
+        message = messages.shortage(topology, tree, resolved, nodes, found, request.count)
         message = messages.with_exclusions(message, tree.total, capacity.excluded_nodes(workers))
         needed = request.count // resolved.slice_size
-        return TopologyFailure(
-            request.name, message, tree.levels[result.depth], result.fits, needed, resolved.unit
-        )
-    placed = {workers: result.placement(tree, request.name)}
+        level = tree.levels[found.depth]
+        return TopologyFailure(request.name, message, level, found.fits, needed, resolved.unit)
+    placed = {workers: found.placement(tree, request.name)}
     if leader is not None:
-        placed[leader] = result.leader_placement(tree, requests[leader].name)
+        placed[leader] = found.leader_placement(tree, requests[leader].name)
     return placed
 
 
 def _workers_and_leader(
-    requests: Sequence[TopologyPodSetRequest], group: Sequence[int]
+    sets: Sequence[TopologyPodSetRequest], group: Sequence[int]
 ) -> tuple[int, int | None]:
     """The larger set of a pair are the workers; of two equal ones, the first."""
     if len(group) == 1:
         return group[0], None
-    workers, leader = sorted(group, key=lambda index: -requests[index].count)[:2]
-    if len(group) > 2 or requests[leader].count != 1:
-        name = requests[workers].request
+    workers, leader = sorted(group, key=lambda index: -sets[index].count)[:2]
+    if len(group) > 2 or sets[leader].count != 1:
+        name = sets[workers].request
         raise ImpossibleRequest(
             f"podset group {name.group if name else ''} must be a leader of one pod and its workers"
         )

@@ -92,23 +92,20 @@ class _Replacement:
         """Place so many pods on the nodes of the first mask that has capacity; otherwise the last failure."""
         resolved = resolve_in_tree(self._tree, request, count)
         pods = self._capacity.pods_per_node(self._position)[self._tree.rows]
-        pod_set_request = replace(self._request, count=count)
+        set_request = replace(self._request, count=count)
         failure = None
         for mask in masks:
             allowed = np.where(mask, pods, 0)
             nodes = NodeCounts(allowed, allowed, None)
-            result = find_nodes(self._tree, resolved, nodes, pod_set_request)
+            result = find_nodes(self._tree, resolved, nodes, set_request)
             if not isinstance(result, Shortage):
-                self._record(result.placement(self._tree, pod_set_request.name))
+                self._record(result.placement(self._tree, set_request.name))
                 return None
             message = messages.shortage(self._topology, self._tree, resolved, nodes, result, count)
-            message = messages.with_exclusions(
-                message, self._tree.total, {"topologyDomain": int((~mask).sum())}
-            )
+            excluded = {"topologyDomain": int((~mask).sum())}
+            message = messages.with_exclusions(message, self._tree.total, excluded)
             level, needed = self._tree.levels[result.depth], count // resolved.slice_size
-            failure = TopologyFailure(
-                pod_set_request.name, message, level, result.fits, needed, resolved.unit
-            )
+            failure = TopologyFailure(set_request.name, message, level, result.fits, needed, resolved.unit)
         return failure
 
     def _record(self, placed: PodSetPlacement) -> None:

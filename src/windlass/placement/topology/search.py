@@ -83,14 +83,12 @@ def find_nodes(
     tree: DomainTree, resolved: ResolvedRequest, nodes: NodeCounts, request: TopologyPodSetRequest
 ) -> SearchResult | Shortage:
     """Nodes for the pods of a request, given how many fit on each."""
-    capacities = domain_capacities(tree, resolved, nodes)
+    layers = domain_capacities(tree, resolved, nodes)
     score = None if request.score is None else request.score[tree.rows]
-    top = find_fitting_level(resolved, capacities, request.count // resolved.slice_size, score)
-    return (
-        top
-        if isinstance(top, Shortage)
-        else SearchResult(top, descend(tree, resolved, capacities, top, score))
-    )
+    top = find_fitting_level(resolved, layers, request.count // resolved.slice_size, score)
+    if isinstance(top, Shortage):
+        return top
+    return SearchResult(top, descend(tree, resolved, layers, top, score))
 
 
 def find_fitting_level(
@@ -158,9 +156,9 @@ def descend(
         if child_score is not None and tree.has_node_layer:
             order = FillOrder.BEST_SCORE
         needs = chosen.pods // capacity.unit_size
-        leader = (
-            NO_DOMAIN if chosen.leader == NO_DOMAIN else int(np.searchsorted(chosen.domains, chosen.leader))
-        )
+        leader = chosen.leader
+        if leader != NO_DOMAIN:
+            leader = int(np.searchsorted(chosen.domains, leader))
         if chosen.depth < resolved.slice_level:
             # Above the slice level, whole units may go to any child: all children are one pool with one parent.
             parent, needs = np.zeros_like(parent), needs.sum(keepdims=True)
@@ -184,15 +182,13 @@ def _children(tree: DomainTree, chosen: ChosenDomains) -> tuple[Ints, Ints]:
     return np.arange(len(parent)) + shift[parent], parent
 
 
-def _make_pool(
-    capacity: DomainCapacity, domains: Ints, parent: Ints, score: Ints | None = None
-) -> DomainPool:
+def _make_pool(layer: DomainCapacity, domains: Ints, parent: Ints, score: Ints | None = None) -> DomainPool:
     return DomainPool(
         parent=parent,
-        units=capacity.units[domains],
-        pods=capacity.pods[domains],
-        units_with_leader=capacity.units_with_leader[domains],
-        takes_leader=None if capacity.takes_leader is None else capacity.takes_leader[domains],
+        units=layer.units[domains],
+        pods=layer.pods[domains],
+        units_with_leader=layer.units_with_leader[domains],
+        takes_leader=None if layer.takes_leader is None else layer.takes_leader[domains],
         score=score,
     )
 

@@ -126,15 +126,13 @@ def _starts(values: Sequence[tuple[str, ...]], depth: int) -> list[int]:
 def _layers(starts: Sequence[Sequence[int]], nodes: int) -> tuple[Layer, ...]:
     layers = []
     for depth, starts_of_level in enumerate(starts):
-        first_nodes = np.array(starts_of_level, dtype=np.int64)
-        parent = np.zeros(len(first_nodes), dtype=np.int64)
+        first = np.array(starts_of_level, dtype=np.int64)
+        parent = np.zeros(len(first), dtype=np.int64)
         if depth:
-            parent = (
-                np.searchsorted(np.array(starts[depth - 1], dtype=np.int64), first_nodes, side="right") - 1
-            )
+            parent = np.searchsorted(np.array(starts[depth - 1], dtype=np.int64), first, side="right") - 1
         first_child = np.zeros(0, dtype=np.int64)
         if depth + 1 < len(starts):
-            ends = np.append(first_nodes, nodes)
+            ends = np.append(first, nodes)
             first_child = np.searchsorted(np.array(starts[depth + 1], dtype=np.int64), ends)
         layers.append(Layer(parent=parent.astype(np.int64), first_child=first_child.astype(np.int64)))
     return tuple(layers)

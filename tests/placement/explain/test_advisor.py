@@ -1,4 +1,4 @@
-"""Holds that a person reads: what binds is named rightly, and so is what would lift it."""
+"""Texts of holds: the cause, relief, changes and remedies are named correctly."""
 
 from __future__ import annotations
 
@@ -89,8 +89,8 @@ def test_a_hold_of_a_lone_pod_says_what_to_do(objects: list[Unstructured], remed
 
 def test_gpus_that_a_rule_keeps_it_from_are_not_called_fragments():
     zones = [node("n1"), node("n2", 1)]
-    for number, one in enumerate(zones):
-        one["metadata"]["labels"]["zone"] = str(number)
+    for number, zone_node in enumerate(zones):
+        zone_node["metadata"]["labels"]["zone"] = str(number)
     labels = {"labels": {"app": "x"}}
     spread = {
         "maxSkew": 1,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from tests.placement.timeplan.worlds import events, job, plans, scenario, starts
+from tests.placement.timeplan.scenarios import events, job, plans, scenario, starts
 
 from windlass.model.workload import Admission, Workload
 from windlass.placement.timeplan.run_limits import PlannedStartSettings, expected_end, run_limit_of
