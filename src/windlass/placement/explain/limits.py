@@ -283,13 +283,15 @@ def _pinned(held: HeldWorkload, pod_set: PendingPodSet, fit: PodSetFeasibility) 
     by_model = sorted(excluded.items(), key=lambda item: (-item[1], item[0]))
     listed = ", ".join(f"{count} {name}" for name, count in by_model)
     templates = [template_set.template.spec for template_set in held.piece.pod_sets]
-    own = any(spec.node_selector or spec.affinity for spec in templates)
-    pin = pinned_to(pod_set)
-    by_model_request = pod_set.shape.gpu is not None and bool(pod_set.shape.gpu.models)
-    # A flavor adds its node labels to the pod's selector: then the queue excludes the GPUs, not the request.
-    text = f"its request for {pin or 'certain nodes'} excludes {total} free GPUs: {listed}"
-    if pin and not own and not by_model_request:
-        text = f"its queue's flavor has only nodes with {pin}, which excludes {total} free GPUs: {listed}"
+    if pod_set.shape.gpu is not None and pod_set.shape.gpu.models:
+        rule = "its request for GPU model"
+    elif any(spec.node_selector for spec in templates):
+        rule = "its node selector"
+    elif any(spec.affinity for spec in templates):
+        rule = "its node affinity to"
+    else:  # the flavor has added its node labels to the selector: the queue excludes the GPUs, not the request
+        rule = "its queue's flavor with node labels"
+    text = f"{rule} {pinned_to(pod_set)} excludes {total} free GPUs: {listed}"
     nodes = int(np.count_nonzero(fit.reasons & np.uint64(MODEL_OR_AFFINITY_BITS)))
     yield Limit("model", text, resource=GPU, available=str(total), nodes=nodes)
 
