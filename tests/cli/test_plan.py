@@ -174,7 +174,7 @@ def test_the_document_for_scripts() -> None:
 def test_a_hold_with_everything_that_is_known_of_it() -> None:
     verdict = Verdict(
         "GPU_FRAGMENTED",
-        detail="1 of 2 pods finds a node",
+        detail="only 1 of 2 pods fit",
         planned_start=parse_timestamp("2026-01-01T01:00:00Z"),
         ahead=2,
         outlook="planned",

@@ -1,11 +1,11 @@
-"""Defragmentation by example: who is moved, who never is, and in which order."""
+"""Defragmentation by example: which pods move, which never do, and in which order."""
 
 from __future__ import annotations
 
 import msgspec
 import numpy as np
 import pytest
-from moving import NOW, moves_of, plan_for, running, waiting
+from defrag_clusters import NOW, moves_of, plan_for, running, waiting
 
 from reference.park import GPU, gpu_node, pod
 from windlass.cluster.shape import make_shape

@@ -1,11 +1,11 @@
-"""Whatever is planned can be carried out move by move, moves nobody who must stay, and brings what it says."""
+"""Every plan can be executed move by move, moves no protected pod, and has the effect that it says."""
 
 from __future__ import annotations
 
 import msgspec
+from defrag_clusters import NOW, Account, clusters, plan_for
 from hypothesis import given
 from hypothesis import strategies as st
-from moving import NOW, Account, clusters, plan_for
 
 from windlass.defrag.baseline import objects_after_moves
 from windlass.model.configuration import Settings
@@ -24,10 +24,10 @@ def binds_of(objects):
 def test_the_moves_can_be_made_and_help(objects, most):
     plan = plan_for(objects, max_moves=most, steps=400)
     account = Account(objects)
-    pods = {each.key: each for each in objects if isinstance(each, Pod)}
+    pods = {pod.key: pod for pod in objects if isinstance(pod, Pod)}
     lost = 0
     for move in plan.moves:
-        assert pods[move.pod].metadata.owner_references, "a bare pod is nobody's to make anew"
+        assert pods[move.pod].metadata.owner_references, "nothing creates a bare pod again"
         if not move.is_stop:
             age = NOW - parse_timestamp(pods[move.pod].status.start_time)
             lost += account.gpu_milli(move.pod) * age
@@ -64,13 +64,13 @@ def test_pods_that_are_to_be_left_alone_are(objects, data):
         {"karpenter.sh/do-not-disrupt": "true"},
     )
     marked = []
-    for each in objects:
-        if isinstance(each, Pod) and each.spec.node_name and data.draw(st.booleans()):
-            notes = {**each.metadata.annotations, **data.draw(st.sampled_from(marks))}
-            each = msgspec.structs.replace(
-                each, metadata=msgspec.structs.replace(each.metadata, annotations=notes)
+    for object_ in objects:
+        if isinstance(object_, Pod) and object_.spec.node_name and data.draw(st.booleans()):
+            notes = {**object_.metadata.annotations, **data.draw(st.sampled_from(marks))}
+            object_ = msgspec.structs.replace(
+                object_, metadata=msgspec.structs.replace(object_.metadata, annotations=notes)
             )
-        marked.append(each)
+        marked.append(object_)
     plan = plan_for(marked, steps=300)
-    notes = {each.key: each.metadata.annotations for each in marked if isinstance(each, Pod)}
+    notes = {object_.key: object_.metadata.annotations for object_ in marked if isinstance(object_, Pod)}
     assert not any(notes[move.pod].keys() & (marks[0].keys() | marks[1].keys()) for move in plan.moves)

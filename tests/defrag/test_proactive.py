@@ -1,12 +1,12 @@
-"""Moves that the engine makes on its own: for whom, of whom, at what price, and that they come to an end."""
+"""Proactive defragmentation: for which workloads, with which pods, at what loss, and that it terminates."""
 
 from __future__ import annotations
 
 import msgspec
 import pytest
+from defrag_clusters import NOW, running
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
-from moving import NOW, running
 
 from reference.park import gpu_node, pod
 from windlass.cluster.delta import Put
@@ -31,23 +31,25 @@ CLASS = decode_object(
 
 
 class Cluster:
-    """Carries plans out: bound pods run, evicted ones are made again and wait."""
+    """Executes plans: bound pods run, evicted ones are created again and wait."""
 
     def __init__(self, objects, config=ON):
         self.config = msgspec.structs.replace(engine_config(config), max_explained_holds=MAX_EXPLAINED_HOLDS)
         self.now = NOW
         self.nodes = [
-            one for one in objects if not hasattr(one, "spec") or not hasattr(one.spec, "node_name")
+            object_
+            for object_ in objects
+            if not hasattr(object_, "spec") or not hasattr(object_.spec, "node_name")
         ]
-        self.pods = {one.key: one for one in objects if one not in self.nodes}
+        self.pods = {object_.key: object_ for object_ in objects if object_ not in self.nodes}
 
     def plan(self):
         store = Store()
-        store.apply(Put(one) for one in (*self.nodes, *self.pods.values()))
+        store.apply(Put(object_) for object_ in (*self.nodes, *self.pods.values()))
         return decide(store.snapshot(self.now), self.config, self.now)
 
-    def carry_out(self, plan):
-        """Whether anything changed."""
+    def execute(self, plan):
+        """Execute the plan; true if anything changed."""
         self.now += 1
         for evict in plan.evicts:
             for key in evict.pods:
@@ -58,24 +60,24 @@ class Cluster:
         return bool(plan.evicts) or any(not bind.after for bind in plan.binds)
 
     def _change(self, key, node, created):
-        one = self.pods[key]
-        meta = one.metadata
+        current = self.pods[key]
+        meta = current.metadata
         if created is not None:
             meta = msgspec.structs.replace(meta, creation_timestamp=created, uid=f"{meta.uid}'")
-        spec = msgspec.structs.replace(one.spec, node_name=node)
-        self.pods[key] = msgspec.structs.replace(one, metadata=meta, spec=spec)
+        spec = msgspec.structs.replace(current.spec, node_name=node)
+        self.pods[key] = msgspec.structs.replace(current, metadata=meta, spec=spec)
 
     def waiting(self):
-        """GPUs that are waited for."""
-        return sum(gpus(one) for one in self.pods.values() if not one.spec.node_name)
+        """GPUs of all waiting pods."""
+        return sum(gpus(waiting_pod) for waiting_pod in self.pods.values() if not waiting_pod.spec.node_name)
 
     def is_running(self, name):
-        members = [one for key, one in self.pods.items() if key.startswith(f"default/{name}")]
-        return all(one.spec.node_name for one in members)
+        members = [member for key, member in self.pods.items() if key.startswith(f"default/{name}")]
+        return all(member.spec.node_name for member in members)
 
 
-def gpus(one):
-    return int(one.spec.containers[0].resources.limits.get("nvidia.com/gpu", 0))
+def gpus(pod_):
+    return int(pod_.spec.containers[0].resources.limits.get("nvidia.com/gpu", 0))
 
 
 def gang(name, count, size, priority=0):
@@ -110,8 +112,8 @@ def test_the_smallest_pod_moves_and_the_job_starts_after_it():
         "default/w1": ("n2", ("default/p0",)),
     }
     assert not [hold for hold in plan.holds if hold.workload == "default/w"]
-    cluster.carry_out(plan)
-    cluster.carry_out(cluster.plan())
+    cluster.execute(plan)
+    cluster.execute(cluster.plan())
     assert cluster.is_running("w")
     assert cluster.pods["default/p0"].spec.node_name == "n1"
 
@@ -172,14 +174,14 @@ def test_while_a_pod_leaves_nothing_moves():
 
 
 def test_who_waits_before_it_would_take_the_room():
-    """An older job of the same size goes first: moves are made for that one, not for the younger."""
-    first = [msgspec.structs.replace(one) for one in gang("a", 1, 8)]
+    """Moves are made for the older of two jobs of the same size."""
+    first = [msgspec.structs.replace(member) for member in gang("a", 1, 8)]
     plan = Cluster([*pieces(6, 6), *first, *gang("b", 1, 8)]).plan()
     assert {evict.for_workload for evict in plan.evicts} == {"default/a"}
 
 
 def test_no_move_where_somebody_before_it_would_take_both_places():
-    """Once `p0` is gone, the older gang fits on what was its room and what was to be its next place."""
+    """Without `p0`, the older gang fits on the node of `p0` and on the node to which `p0` would move."""
     full = running("p1", 7, on="n1", kind="")
     objects = [CLASS, gpu_node("n0", 8, cpu=64), gpu_node("n1", 8, cpu=64), running("p0", 1, on="n0"), full]
     assert Cluster([*objects, *gang("b", 1, 8)]).plan().evicts
@@ -213,7 +215,9 @@ def clusters(draw):
 @given(clusters())
 def test_every_set_of_moves_starts_somebody_larger_and_it_comes_to_rest(objects):
     cluster = Cluster(objects)
-    bare = {one.key for one in cluster.pods.values() if not one.metadata.owner_references}
+    bare = {
+        running_pod.key for running_pod in cluster.pods.values() if not running_pod.metadata.owner_references
+    }
     before, promised = cluster.waiting(), ""
     sets = 0
     for _ in range(30):
@@ -225,9 +229,11 @@ def test_every_set_of_moves_starts_somebody_larger_and_it_comes_to_rest(objects)
             sets += 1
             assert not bare & {key for evict in moved for key in evict.pods}
             target = moved[0].for_workload
-            asked = sum(gpus(one) for key, one in cluster.pods.items() if key.startswith(target))
+            asked = sum(
+                gpus(running_pod) for key, running_pod in cluster.pods.items() if key.startswith(target)
+            )
             assert sum(gpus(cluster.pods[key]) for evict in moved for key in evict.pods) < asked
-        if not cluster.carry_out(plan):
+        if not cluster.execute(plan):
             break
         if promised:
             assert cluster.waiting() < before
@@ -238,7 +244,14 @@ def test_every_set_of_moves_starts_somebody_larger_and_it_comes_to_rest(objects)
                 cluster.waiting() - sum(gpus(cluster.pods[key]) for evict in moved for key in evict.pods),
             )
         for node in (f"n{i}" for i in range(5)):
-            assert sum(gpus(one) for one in cluster.pods.values() if one.spec.node_name == node) <= 8
+            assert (
+                sum(
+                    gpus(running_pod)
+                    for running_pod in cluster.pods.values()
+                    if running_pod.spec.node_name == node
+                )
+                <= 8
+            )
     else:
         raise AssertionError("it doesn't come to rest")
     event(f"{sets} sets of moves")

@@ -116,7 +116,7 @@ def test_an_estimate_from_earlier_runs_says_what_it_rests_on() -> None:
     assert found.outlook is not None
     assert found.outlook.start == "2026-03-01T12:29:44Z"
     basis = "95 % of 42 earlier runs of queue team/q ended within 59m44s"
-    assert f"when team/busy has ended as usual ({basis})" in found.outlook.basis
+    assert f"when team/busy ends ({basis})" in found.outlook.basis
     assert "42 earlier runs" in " ".join(diagnosis_text(found, wide=False).split())
 
 
@@ -204,7 +204,7 @@ def test_in_a_large_cluster_without_known_ends_only_the_order_is_asked_for(
     assert last is not None
     assert next_one.start == ENDS
     assert last.start is None, "the first one has the GPU then, and nobody knows for how long"
-    assert "others wait ahead of it" in last.basis
+    assert "other workloads wait ahead of it" in last.basis
 
 
 @settings(max_examples=150, deadline=None)

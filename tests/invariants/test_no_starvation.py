@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.placement.timeplan.worlds import job, scenario, starts
+from tests.placement.timeplan.scenarios import job, scenario, starts
 
 MINUTE = 60
 COMES_AT = 10 * MINUTE

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.placement.preemption.parks import NOW, gpu_node, pod, pod_group
+from tests.placement.preemption.preemption_cases import NOW, gpu_node, pod, pod_group
 
 from windlass.model.codec import decode_object
 from windlass.model.configuration import Settings

@@ -1,10 +1,11 @@
-"""Moves of running pods that make room for what waits, each answer confirmed by the engine itself.
+"""Plans moves of running pods that make room for waiting workloads, and confirms each answer with the engine.
 
-    objects ─► scene: store, decide (what starts anyway) ─► planner: search, stage ─► scene: decide again ─► plan
+    objects ─► baseline: decide ─► planner: search and sequence moves ─► baseline: decide after the moves ─► plan
 
-`windlass plan defrag` calls it. An answer counts only if the moves can be made one after another without any node
-being over-committed, and `decide` on the objects as they are afterwards starts the workload, evicts nobody for it, and
-still starts everything that would have started without the moves.
+`windlass plan defrag` calls `defrag_plan`. An answer counts only if the moves can be executed one after another without
+over-committing a node, and `engine.decide` on the objects after the moves starts the workload, evicts nothing for it,
+and still starts everything that would have started without them. The search is in `placement.defrag`, which has a
+README.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The cluster that moves are planned on: who runs, what starts anyway, and what still waits.
+"""The cluster before any move: what runs, what starts anyway, and what still waits.
 
-Built from objects by `defrag.planner`, which asks it for overlays to search on and whether moves really help.
+`defrag.planner` builds it from objects, takes overlays to search on from it, and asks it whether moves help.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class DefragBaseline:
         self.snapshot = _snapshot(objects, now)
         self.workloads = self.snapshot.workloads or group_workloads(grouping_inputs(objects, now)).workloads
         self.pieces = pieces_to_decide(self.snapshot.queue_system, self.workloads)
-        self.budgets = [thing for thing in objects if isinstance(thing, PodDisruptionBudget)]
+        self.budgets = [object_ for object_ in objects if isinstance(object_, PodDisruptionBudget)]
         self.plan_before = decide(self.snapshot, config, now)
         pods = self.snapshot.pods
         self._bound = {
@@ -44,10 +44,10 @@ class DefragBaseline:
         }
         self.started = self.started_by(self.plan_before)
 
-    # Who waits
+    # Waiting pieces
 
     def waiting(self) -> list[Workload]:
-        """Pieces that don't run and don't start now without an eviction, in order."""
+        """Pieces that neither run nor start now without an eviction, in order."""
         found = [
             piece
             for piece in self.pieces
@@ -59,7 +59,7 @@ class DefragBaseline:
         )
 
     def started_by(self, plan: Plan) -> frozenset[str]:
-        """Pieces that start by this plan without anybody having to go first."""
+        """Pieces that this plan starts without an eviction."""
         binds = {bind.pod for bind in plan.binds if not bind.after}
         admits = {admit.workload for admit in plan.admits if not admit.after}
         return frozenset(
@@ -67,13 +67,13 @@ class DefragBaseline:
         )
 
     def _runs(self, piece: Workload) -> bool:
-        keys = [key for one in piece.pod_sets for key in one.pod_keys]
+        keys = [key for pod_set in piece.pod_sets for key in pod_set.pod_keys]
         if not keys:
             return piece.admission is not None
         return all(key in self._bound for key in keys)
 
     def _starts(self, piece: Workload, binds: set[str], admits: set[str]) -> bool:
-        keys = [key for one in piece.pod_sets for key in one.pod_keys]
+        keys = [key for pod_set in piece.pod_sets for key in pod_set.pod_keys]
         if not keys:
             return workload_key(piece.key) in admits
         return all(key in binds or key in self._bound for key in keys)
@@ -81,24 +81,24 @@ class DefragBaseline:
     # Overlays
 
     def overlay(self) -> tuple[Overlay, WorkloadPlacer]:
-        """A fresh one, with everything on it that runs or starts anyway."""
+        """A new overlay with everything that runs or starts anyway."""
         snapshot, config = self.snapshot, self.config
         table = EngineCache().score_table(snapshot, config, config.expected_mix or WorkloadMix())
         small = snapshot.nodes.size * max(1, len(snapshot.shapes)) <= MAX_INTERPRETED_CELLS
         overlay = Overlay(
             snapshot, table, make_scoring_rule(config.placement, snapshot.node_state), jit.kernels(small)
         )
-        site = WorkloadPlacer(
+        placer = WorkloadPlacer(
             overlay,
             snapshot.queue_system,
             self.pieces,
             config.gangs.resources,
             topology_levels=config.gangs.topology_levels,
         )
-        self._seat_starters(overlay)
-        return overlay, site
+        self._assume_starting(overlay)
+        return overlay, placer
 
-    def _seat_starters(self, overlay: Overlay) -> None:
+    def _assume_starting(self, overlay: Overlay) -> None:
         snapshot = self.snapshot
         rows, index = overlay.pod_rows(), snapshot.nodes.index
         for bind in self.plan_before.binds:
@@ -106,23 +106,23 @@ class DefragBaseline:
                 shape = snapshot.shapes[int(snapshot.pods.shape[rows[bind.pod]])]
                 table_row = overlay.table.row(shape, snapshot)
                 overlay.assume_unchecked(snapshot.pods.objects[rows[bind.pod]], table_row, index[bind.node])
-        whole = {workload.key: workload for workload in self.workloads}
+        by_key = {workload.key: workload for workload in self.workloads}
         for admit in self.plan_before.admits:
-            if admit.after or admit.workload not in whole:
+            if admit.after or admit.workload not in by_key:
                 continue
-            for one in whole[admit.workload].pod_sets:
-                nodes = next((chosen.nodes for chosen in admit.pod_sets if chosen.name == one.name), {})
-                if not one.pod_keys:
-                    _seat_all(overlay, one.template, nodes)
+            for pod_set in by_key[admit.workload].pod_sets:
+                nodes = next((chosen.nodes for chosen in admit.pod_sets if chosen.name == pod_set.name), {})
+                if not pod_set.pod_keys:
+                    _assume_on_nodes(overlay, pod_set.template, nodes)
 
-    # Does it help?
+    # Confirmation
 
     def plan_after(self, moves: Sequence[Move]) -> Plan:
-        """What the engine decides once these moves have been made."""
+        """What the engine decides after these moves."""
         return decide(_snapshot(objects_after_moves(self._objects, moves), self._now), self.config, self._now)
 
     def is_improvement(self, plan: Plan, piece: Workload, already_started: frozenset[str]) -> bool:
-        """Whether the piece starts, and the others too, and nobody is evicted who would not be without the moves."""
+        """Whether the piece starts, everything started before still does, and no further pod is evicted."""
         started = self.started_by(plan)
         evicted = {pod for evict in self.plan_before.evicts for pod in evict.pods}
         return (
@@ -133,33 +133,33 @@ class DefragBaseline:
 
 
 def objects_after_moves(objects: Sequence[object], moves: Sequence[Move]) -> list[object]:
-    """The objects as they are once the moves have been made."""
+    """The objects after the moves."""
     last: Mapping[str, Move] = {move.pod: move for move in moves}
     return [
-        _moved(thing, last[thing.key]) if isinstance(thing, Pod) and thing.key in last else thing
-        for thing in objects
+        _moved(object_, last[object_.key]) if isinstance(object_, Pod) and object_.key in last else object_
+        for object_ in objects
     ]
 
 
 def _moved(pod: Pod, move: Move) -> Pod:
-    notes = {key: text for key, text in pod.metadata.annotations.items() if key != ALLOCATED_DEVICES}
+    annotations = {key: text for key, text in pod.metadata.annotations.items() if key != ALLOCATED_DEVICES}
     if move.devices:
-        notes[ASSIGNED_DEVICES] = ",".join(str(grant.index) for grant in move.devices)
+        annotations[ASSIGNED_DEVICES] = ",".join(str(grant.index) for grant in move.devices)
     replace = msgspec.structs.replace
     return replace(
         pod,
-        metadata=replace(pod.metadata, annotations=notes),
+        metadata=replace(pod.metadata, annotations=annotations),
         spec=replace(pod.spec, node_name=move.to_node),
     )
 
 
 def _snapshot(objects: Sequence[object], now: int) -> Snapshot:
     store = Store()
-    store.apply(Put(thing) for thing in objects)
+    store.apply(Put(object_) for object_ in objects)
     return store.snapshot(now)
 
 
-def _seat_all(overlay: Overlay, pod: Pod, nodes: Mapping[str, int]) -> None:
+def _assume_on_nodes(overlay: Overlay, pod: Pod, nodes: Mapping[str, int]) -> None:
     row = overlay.table.row(make_shape(pod), overlay.snapshot)
     for name, count in nodes.items():
         for _ in range(count):

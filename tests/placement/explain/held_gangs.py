@@ -20,8 +20,8 @@ QUEUE = "kueue.x-k8s.io/queue-name"
 SECRET = "tenant-x"
 
 
-class Ask(msgspec.Struct, frozen=True):
-    """What the gang asks for."""
+class GangRequest(msgspec.Struct, frozen=True):
+    """What the gang requests."""
 
     pods: int
     gpus: int
@@ -33,14 +33,14 @@ class Ask(msgspec.Struct, frozen=True):
     queue: str = ""
 
     def objects(self):
-        notes = {self.topology[0]: self.topology[1]} if self.topology else {}
+        annotations = {self.topology[0]: self.topology[1]} if self.topology else {}
         return [
             pod(
                 f"w{i}",
                 self.gpus,
                 cpu=str(self.cpu),
                 group=("w", self.pods),
-                annotations=notes,
+                annotations=annotations,
                 labels={QUEUE: self.queue} if self.queue else {},
                 created=format_timestamp(NOW - 60),
                 node_selector={PRODUCT: self.product} if self.product else {},
@@ -61,10 +61,10 @@ class Ask(msgspec.Struct, frozen=True):
             case "selector":
                 return msgspec.structs.replace(self, product="")
             case "topology":
-                wish = (
+                topology = (
                     (PREFERRED, self.topology[1]) if change.after == "preferred" else (REQUIRED, change.after)
                 )
-                return msgspec.structs.replace(self, topology=wish)
+                return msgspec.structs.replace(self, topology=topology)
             case "toleration":
                 more = tuple(_toleration(text) for text in change.after.split(" and "))
                 return msgspec.structs.replace(self, tolerations=(*self.tolerations, *more))
@@ -77,26 +77,26 @@ def _toleration(text):
     return Toleration(key, "Equal" if value else "Exists", value, effect)
 
 
-class Scenery(msgspec.Struct, frozen=True):
+class Cluster(msgspec.Struct, frozen=True):
     """Everything but the gang."""
 
     objects: tuple[object, ...]
     running: tuple[object, ...]
 
-    def with_gang(self, ask, without=()):
-        kept = [one for one in self.running if one.key not in without]
-        return [*self.objects, *kept, *ask.objects()]
+    def with_gang(self, request, without=()):
+        kept = [running for running in self.running if running.key not in without]
+        return [*self.objects, *kept, *request.objects()]
 
 
 def running_pod(name, gpus, cpu, node, *, limit=None, is_bare=False, age=600):
     spec = {"active_deadline_seconds": limit} if limit else {}
-    made = pod(
+    created = pod(
         name, gpus, cpu=str(cpu), on=node, namespace="other", created=format_timestamp(NOW - age), **spec
     )
     owners = () if is_bare else (OwnerReference("ReplicaSet", "apps/v1", name, controller=True),)
     return msgspec.structs.replace(
-        made,
-        metadata=msgspec.structs.replace(made.metadata, owner_references=owners),
+        created,
+        metadata=msgspec.structs.replace(created.metadata, owner_references=owners),
         status=PodStatus(phase="Running", start_time=format_timestamp(NOW - age)),
     )
 
@@ -112,7 +112,7 @@ def queue_objects(quota):
         "namespaceSelector": {},
         "resourceGroups": [
             {
-                "coveredResources": [one["name"] for one in cells],
+                "coveredResources": [cell["name"] for cell in cells],
                 "flavors": [{"name": "f", "resources": cells}],
             }
         ],
@@ -129,7 +129,7 @@ def queue_objects(quota):
         "metadata": {"name": "lq", "namespace": "default"},
         "spec": {"clusterQueue": "cq"},
     }
-    return [decode_object(one) for one in (flavor, queue, local)]
+    return [decode_object(tree) for tree in (flavor, queue, local)]
 
 
 PRIORITY_CLASS = {
@@ -141,7 +141,7 @@ PRIORITY_CLASS = {
 
 
 @st.composite
-def sceneries(draw):
+def clusters(draw):
     """Two to five nodes in racks of two, one model each, some with a taint, partly in use."""
     count = draw(st.integers(2, 5))
     nodes, running = [], []
@@ -153,13 +153,13 @@ def sceneries(draw):
         nodes.append(gpu_node(f"n{i}", gpus, cpu=16, model=model, labels=labels, taints=taints))
         left, cores = gpus, 16
         for k in range(draw(st.integers(0, 3))):
-            wish, cpu = draw(st.sampled_from((1, 2, 4))), draw(st.sampled_from((1, 2, 6)))
-            if wish <= left and cpu < cores:
-                left, cores = left - wish, cores - cpu
+            pod_gpus, cpu = draw(st.sampled_from((1, 2, 4))), draw(st.sampled_from((1, 2, 6)))
+            if pod_gpus <= left and cpu < cores:
+                left, cores = left - pod_gpus, cores - cpu
                 running.append(
                     running_pod(
                         f"p{i}{k}",
-                        wish,
+                        pod_gpus,
                         cpu,
                         f"n{i}",
                         limit=draw(st.sampled_from((None, None, 3600))),
@@ -167,12 +167,12 @@ def sceneries(draw):
                     )
                 )
     objects = [*nodes, decode_object(PRIORITY_CLASS)]
-    return Scenery(tuple(objects), tuple(running))
+    return Cluster(tuple(objects), tuple(running))
 
 
 @st.composite
-def asks(draw):
-    return Ask(
+def gang_requests(draw):
+    return GangRequest(
         pods=draw(st.integers(1, 4)),
         gpus=draw(st.sampled_from((1, 2, 4, 6, 8))),
         cpu=draw(st.sampled_from((1, 1, 4, 14))),

@@ -1,4 +1,4 @@
-"""The cause of a hold: what would have to change, of all that nodes say, whatever was counted most often."""
+"""The cause of a hold: what would have to change, whichever reason most nodes have."""
 
 from __future__ import annotations
 
@@ -77,8 +77,8 @@ def test_the_order_of_nodes_decides_nothing(groups: list[NodeGroup], wanted: int
 @given(GROUPS, st.integers(1, 4))
 def test_a_named_rule_keeps_it_off_some_node(groups: list[NodeGroup], wanted: int) -> None:
     cause = cause_of(FULL, wanted, groups)
-    there = {code for one in groups for code in (*one.permanent, *one.curable)}
-    assert cause in there | {FULL, TOO_LARGE}
+    codes = {code for node_group in groups for code in (*node_group.permanent, *node_group.curable)}
+    assert cause in codes | {FULL, TOO_LARGE}
 
 
 def test_every_cause_has_its_rank() -> None:
@@ -91,7 +91,7 @@ class TestInThePlan:
         desk = Desk(gpu_node("g", 8, taints=[taint("gpu")]), node("c"), pod("p", 2))
         verdict = desk.verdict("p")
         assert verdict.code == TAINT
-        assert {one.code for one in verdict.counts} == {TAINT, FULL}, "the literal answer stays"
+        assert {count.code for count in verdict.counts} == {TAINT, FULL}, "the literal answer stays"
 
     def test_a_node_that_is_not_well_is_no_matter_of_tolerations(self) -> None:
         ill = gpu_node("g", 8, taints=[taint("node.kubernetes.io/not-ready")])

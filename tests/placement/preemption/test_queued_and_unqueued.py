@@ -1,4 +1,4 @@
-"""Between work in queues and work in none: who takes whose place, and who gives way before it has started."""
+"""Preemption between queued and unqueued workloads, and admissions withdrawn within one decision."""
 
 from __future__ import annotations
 
@@ -82,11 +82,11 @@ def decided(*trees: Unstructured) -> Plan:
 
 
 def evicted(plan: Plan) -> dict[str, str]:
-    return {one.workload: one.for_workload for one in plan.evicts}
+    return {evict.workload: evict.for_workload for evict in plan.evicts}
 
 
 def bound(plan: Plan) -> dict[str, str]:
-    return {one.pod.partition("/")[2]: one.node for one in plan.binds}
+    return {bind.pod.partition("/")[2]: bind.node for bind in plan.binds}
 
 
 def test_queued_work_prefers_victims_of_its_own_queue_to_those_in_none() -> None:

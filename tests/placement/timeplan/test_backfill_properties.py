@@ -1,4 +1,4 @@
-"""What must hold of plans whatever the work: nobody is delayed by one behind, the head starts, nothing is by chance."""
+"""Properties of planned starts: no workload behind delays one before it, the head starts, results repeat."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.placement.timeplan.worlds import events, job, plans, scenario, starts
+from tests.placement.timeplan.scenarios import events, job, plans, scenario, starts
 
 MINUTE = 60
 FAR = 100_000
@@ -38,7 +38,7 @@ def _names(timeline: list[dict[str, Any]]) -> list[str]:
 @settings(max_examples=25, deadline=None)
 @given(arrivals())
 def test_nobody_starts_later_than_planned(timeline: list[dict[str, Any]]) -> None:
-    """On one node, where everything runs to its limit, a plan once told only ever becomes earlier."""
+    """On one node, where everything runs to its limit, a planned start only becomes earlier."""
     outcome = scenario(timeline)
     started = starts(outcome)
     assert sorted(started) == sorted(_names(timeline))
@@ -51,7 +51,7 @@ def test_nobody_starts_later_than_planned(timeline: list[dict[str, Any]]) -> Non
 @settings(max_examples=25, deadline=None)
 @given(arrivals(pods=3, early_ends=True), st.integers(2, 3))
 def test_the_head_of_a_queue_does_not_starve(timeline: list[dict[str, Any]], nodes: int) -> None:
-    """Whoever is the first to wait starts when it was told or before, on several nodes and with early ends too."""
+    """The first waiting workload starts at its planned start or before, also on several nodes and with early ends."""
     outcome = scenario(timeline, nodes=nodes)
     started = starts(outcome)
     assert sorted(started) == sorted(_names(timeline))
@@ -90,7 +90,7 @@ def test_without_limits_nothing_changes(timeline: list[dict[str, Any]]) -> None:
 def test_heads_of_two_queues_start_though_each_other_is_busy(
     timeline: list[dict[str, Any]], queues: list[str]
 ) -> None:
-    """Two queues that each own all the room there is: quota keeps nobody out, so plans have to."""
+    """Two queues that each have quota for all GPUs: only plans keep their workloads apart."""
     for number, work in enumerate(work for moment in timeline for work in moment.get("submit", [])):
         work["queue"] = queues[number % len(queues)]
     both = [{"name": name, "quota": {"gpu": 16}} for name in ("team", "other")]
@@ -106,6 +106,6 @@ def test_heads_of_two_queues_start_though_each_other_is_busy(
 
 
 def _oldest_held(outcome: Any, at: int, timeline: list[dict[str, Any]]) -> str:
-    """Of those who were held at the time, the one that came first."""
+    """The workload that was submitted first, of those held at that time."""
     held = {event.subject for event in events(outcome, "hold") if event.at == at}
     return next(f"default/{name}" for name in _names(timeline) if f"default/{name}" in held)

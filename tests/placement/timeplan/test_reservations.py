@@ -1,10 +1,10 @@
-"""Calendar reservations as the engine keeps them: who is kept out, who is let in, and what the plan says."""
+"""Calendar reservations: which workloads they keep out, which they let in, and what the plan says."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from tests.placement.timeplan.worlds import events, job, scenario, starts
+from tests.placement.timeplan.scenarios import events, job, scenario, starts
 
 from windlass.cli.plan_document import plan_document
 from windlass.model.codec import decode_object
@@ -79,7 +79,7 @@ def test_before_it_only_what_ends_in_time_starts() -> None:
     )
     assert starts(outcome) == {"short": 0}
     said = [event.text for event in events(outcome, "hold") if event.subject == "default/long"]
-    assert said[0].startswith("RESERVED_FOR_OTHERS: there is room, but Reservation r keeps n-0 from")
+    assert said[0].startswith("RESERVED_FOR_OTHERS: it would fit now, but Reservation r holds n-0 from")
 
 
 def test_one_that_is_far_off_closes_nothing_yet() -> None:

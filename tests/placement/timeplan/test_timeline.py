@@ -1,4 +1,4 @@
-"""Sums that are kept from one moment to the next say the same as sums that are made anew."""
+"""Cached timelines of capacity and quota give the same sums as a fresh computation."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from windlass.model.pod import Pod
 from windlass.placement.blocked_capacity import PlannedPod
-from windlass.placement.timeplan.capacity_forecast import FreeCapacityTimeline
+from windlass.placement.timeplan.capacity_forecast import FreeCapacityTimeline, SpareCapacityProfile
 from windlass.placement.timeplan.planned_start import PlannedStart
-from windlass.placement.timeplan.profile import SpareCapacityProfile
 from windlass.placement.timeplan.quota_timeline import AmendedQuotaTimeline, QuotaTimeline, TimedQueueUsage
 
 NODES, WIDTH = 5, 2
@@ -31,7 +30,7 @@ HOLDERS = st.lists(
 )
 
 
-def course(returns: list[tuple[int, int, list[int]]]) -> FreeCapacityTimeline:
+def timeline(returns: list[tuple[int, int, list[int]]]) -> FreeCapacityTimeline:
     return FreeCapacityTimeline(
         np.full((NODES, WIDTH), 20, dtype=np.int64),
         np.array([until for until, _, _ in returns], dtype=np.int64),
@@ -42,7 +41,7 @@ def course(returns: list[tuple[int, int, list[int]]]) -> FreeCapacityTimeline:
 
 @given(RETURNS, st.lists(MOMENTS, min_size=1, max_size=8))
 def test_what_is_free_at_a_moment(returns: list[tuple[int, int, list[int]]], moments: list[int]) -> None:
-    found = course(returns)
+    found = timeline(returns)
     for moment in moments:
         expected = np.full((NODES, WIDTH), 20, dtype=np.int64)
         for until, row, amounts in returns:
@@ -51,7 +50,7 @@ def test_what_is_free_at_a_moment(returns: list[tuple[int, int, list[int]]], mom
         assert found.at(moment).tolist() == expected.tolist()
 
 
-def summed(holders: list[TimedQueueUsage], moment: int) -> dict[str, dict[tuple[str, str], int]]:
+def expected_usage(holders: list[TimedQueueUsage], moment: int) -> dict[str, dict[tuple[str, str], int]]:
     total: dict[str, dict[tuple[str, str], int]] = {}
     for end, (queue, usage) in holders:
         if end is None or end > moment:
@@ -61,7 +60,7 @@ def summed(holders: list[TimedQueueUsage], moment: int) -> dict[str, dict[tuple[
     return total
 
 
-def without_nothing(totals: object) -> dict[str, dict[tuple[str, str], int]]:
+def without_zeros(totals: object) -> dict[str, dict[tuple[str, str], int]]:
     assert isinstance(totals, dict)
     kept = {
         queue: {cell: amount for cell, amount in usage.items() if amount} for queue, usage in totals.items()
@@ -73,53 +72,55 @@ def without_nothing(totals: object) -> dict[str, dict[tuple[str, str], int]]:
 def test_what_is_held_at_a_moment(
     running: list[TimedQueueUsage], placed: list[TimedQueueUsage], data: st.DataObject
 ) -> None:
-    gone = data.draw(st.sets(st.sampled_from(range(len(running))))) if running else set()
-    found = AmendedQuotaTimeline(QuotaTimeline(running), placed, [running[number] for number in gone])
-    here = [one for number, one in enumerate(running) if number not in gone] + placed
+    removed = data.draw(st.sets(st.sampled_from(range(len(running))))) if running else set()
+    found = AmendedQuotaTimeline(QuotaTimeline(running), placed, [running[number] for number in removed])
+    remaining = [usage for number, usage in enumerate(running) if number not in removed] + placed
     for moment in data.draw(st.lists(st.integers(0, 13), min_size=1, max_size=8)):
-        assert without_nothing(found.at(moment)) == summed(here, moment)
+        assert without_zeros(found.at(moment)) == expected_usage(remaining, moment)
 
 
-class Held(NamedTuple):
-    """A wall and what it holds by node."""
+class PlannedUsage(NamedTuple):
+    """A planned start and what it takes on each node."""
 
-    wall: PlannedStart
+    planned: PlannedStart
     rows: list[int]
     amounts: list[list[int]]
 
 
 @st.composite
-def walls(draw: st.DrawFn) -> Held:
+def planned_starts(draw: st.DrawFn) -> PlannedUsage:
     start = draw(st.integers(0, 10))
     end = draw(st.one_of(st.none(), st.integers(start + 1, 14)))
     rows = sorted(draw(st.sets(st.integers(0, NODES - 1), max_size=3)))
     amounts = [draw(AMOUNTS) for _ in rows]
-    name = f"wall-{draw(st.integers(0, 999))}"
-    return Held(
+    name = f"planned-{draw(st.integers(0, 999))}"
+    return PlannedUsage(
         PlannedStart(name, start, end, tuple(PlannedPod(Pod(), 0, row) for row in rows)), rows, amounts
     )
 
 
-@given(RETURNS, st.lists(walls(), min_size=1, max_size=5), st.integers(1, 12), ENDS)
+@given(RETURNS, st.lists(planned_starts(), min_size=1, max_size=5), st.integers(1, 12), ENDS)
 def test_the_least_that_walls_leave_in_a_span(
-    returns: list[tuple[int, int, list[int]]], held: list[Held], start: int, length: int | None
+    returns: list[tuple[int, int, list[int]]], usages: list[PlannedUsage], start: int, length: int | None
 ) -> None:
     end = None if length is None else start + length
-    free = course(returns)
-    by_wall = {
-        id(one.wall): (
-            np.array(one.rows, dtype=np.int64),
-            np.array(one.amounts, dtype=np.int64).reshape(-1, WIDTH),
+    free = timeline(returns)
+    by_planned_start = {
+        id(usage.planned): (
+            np.array(usage.rows, dtype=np.int64),
+            np.array(usage.amounts, dtype=np.int64).reshape(-1, WIDTH),
         )
-        for one in held
+        for usage in usages
     }
-    profile = SpareCapacityProfile([one.wall for one in held], lambda wall: by_wall[id(wall)], free.at)
+    profile = SpareCapacityProfile(
+        [usage.planned for usage in usages], lambda planned: by_planned_start[id(planned)], free.at
+    )
     expected = free.at(start).copy()
     for moment in range(start, end if end is not None else 40):
         left = free.at(moment).copy()
-        for one in held:
-            if one.wall.is_active_at(moment):
-                for row, amounts in zip(one.rows, one.amounts, strict=True):
+        for usage in usages:
+            if usage.planned.is_active_at(moment):
+                for row, amounts in zip(usage.rows, usage.amounts, strict=True):
                     left[row] -= amounts
         expected = np.minimum(expected, left)
     assert profile.spare(start, end).tolist() == expected.tolist()

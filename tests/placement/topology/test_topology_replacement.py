@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.placement.topology.worlds import World, keeps, worlds
+from tests.placement.topology.topology_cases import TopologyCase, cases, keeps
 
 from windlass.model.workload import TopologyRequest
 from windlass.placement.topology import (
@@ -80,41 +80,41 @@ def test_a_set_that_already_breaks_its_rule_is_not_mended_piecemeal() -> None:
     assert replace({"a": 1, "d": 1}, {"b": 9}, 1, TopologyRequest("required", "rack")) == message
 
 
-@given(worlds(most_sets=1), st.data())
-def test_what_stays_and_what_is_new_keep_the_rules_together(world: World, data: st.DataObject) -> None:
-    placed = world.plan()
-    world.wishes = [wish for wish in world.wishes if wish.name == "set0"]
+@given(cases(most_sets=1), st.data())
+def test_what_stays_and_what_is_new_keep_the_rules_together(case: TopologyCase, data: st.DataObject) -> None:
+    placed = case.plan()
+    case.pod_sets = [pod_set for pod_set in case.pod_sets if pod_set.name == "set0"]
     if isinstance(placed, TopologyFailure):
         return
-    (wish,) = world.wishes
+    (pod_set,) = case.pod_sets
     lost = data.draw(st.sampled_from(sorted(placed["set0"])))
     kept = {node: pods for node, pods in placed["set0"].items() if node != lost}
-    free = {name: list(free) for name, free in zip(world.names, world.free, strict=True)}
+    free = {name: list(free) for name, free in zip(case.names, case.free, strict=True)}
     for node, pods in kept.items():
-        free[node] = [have - pods * one for have, one in zip(free[node], wish.takes, strict=True)]
+        free[node] = [have - pods * amount for have, amount in zip(free[node], pod_set.takes, strict=True)]
     free[lost] = [0, 0]
-    answer = replacement(world, free, kept, placed["set0"][lost])
+    answer = replacement(case, free, kept, placed["set0"][lost])
     if isinstance(answer, PodSetPlacement):
-        new = answer.by_node(world.names)
+        new = answer.by_node(case.names)
         together = {node: kept.get(node, 0) + new.get(node, 0) for node in {*kept, *new}}
-        assert sum(together.values()) == wish.count
-        assert keeps(world, wish.request, together, {})
+        assert sum(together.values()) == pod_set.count
+        assert keeps(case, pod_set.request, together, {})
         assert all(
-            have >= pods * one
+            have >= pods * amount
             for node, pods in new.items()
-            for have, one in zip(free[node], wish.takes, strict=True)
-            if one
+            for have, amount in zip(free[node], pod_set.takes, strict=True)
+            if amount
         )
 
 
 def replacement(
-    world: World, free: dict[str, list[int]], kept: dict[str, int], count: int
+    case: TopologyCase, free: dict[str, list[int]], kept: dict[str, int], count: int
 ) -> PodSetPlacement | TopologyFailure:
-    tree = DomainTree.build(world.levels, world.paths, world.names)
+    tree = DomainTree.build(case.levels, case.paths, case.names)
     room = MatrixCapacity(
-        ["a", "b"], np.array([free[name] for name in world.names]), np.array([world.wishes[0].takes])
+        ["a", "b"], np.array([free[name] for name in case.names]), np.array([case.pod_sets[0].takes])
     )
-    stay = np.array([kept.get(name, 0) for name in world.names])
+    stay = np.array([kept.get(name, 0) for name in case.names])
     return plan_replacement(
-        tree, TopologyPodSetRequest("set0", count, world.wishes[0].request), 0, stay, room
+        tree, TopologyPodSetRequest("set0", count, case.pod_sets[0].request), 0, stay, room
     )

@@ -1,8 +1,8 @@
-"""What waits, as pods that need a place, and the ways in which it may be placed.
+"""A waiting workload as pods that need nodes, for each choice of flavors and topology domains.
 
-Made of a workload's piece (`placement.workload_pieces`) and the site that would place it; feeds `search`, `bound` and
-`exact`. A queue that has several flavors, or a topology that has several domains, gives several ways; each is
-searched by itself, and `placement.gang` has the last word on whether the pods really start.
+`defrag.planner` and `move_finder` make demands; `move_search`, `weight_bound` and `exact_solver` work on their pods. A
+queue with several flavors, or a topology with several domains, gives several choices, which are searched one by one.
+`placement.gang` confirms that the pods really start.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from windlass.queueing.placement_interface import PodSetChoice
 
 Choices = tuple[PodSetChoice, ...]
 MAX_FLAVOR_COMBINATIONS = 6
-"""Combinations of flavors that are looked at for one workload."""
+"""Combinations of flavors that are tried for one workload."""
 
 
 class Demand(msgspec.Struct, frozen=True):
@@ -32,12 +32,12 @@ class Demand(msgspec.Struct, frozen=True):
     choices: Choices
     pods: tuple[PodToPlace, ...]
     domains: tuple[Bools | None, ...] = (None,)
-    """The nodes that all the pods with a topology request have to be on: any one of these."""
+    """Sets of nodes: all pods with a topology request have to be within one of them."""
     topology_pod_sets: frozenset[int] = frozenset()
-    """Parts that the domains are meant for."""
+    """Indexes of the pod sets with a topology request."""
 
     def pods_in(self, domain: Bools | None) -> list[PodToPlace]:
-        """The pods, with the domain as a limit on those that have to be close."""
+        """The pods, where those with a topology request are limited to the domain."""
         if domain is None:
             return list(self.pods)
         return [
@@ -49,72 +49,75 @@ class Demand(msgspec.Struct, frozen=True):
 def demands_of(
     piece: Workload, placer: WorkloadPlacer, overlay: Overlay, system: QueueSystem
 ) -> Iterator[Demand]:
-    """The ways in which the piece may be placed, in the order in which its queue would try them."""
+    """The demands of the piece, one per combination of flavors, in the order in which its queue would try them."""
     for choices in _choices(piece, placer, system):
         yield demand_of(piece, choices, placer, overlay)
 
 
 def demand_of(piece: Workload, choices: Choices, placer: WorkloadPlacer, overlay: Overlay) -> Demand:
-    """The piece on these flavors."""
-    parts, tree, _ = placer.pending_pod_sets(piece, choices)
-    items = tuple(
+    """The demand of the piece with these flavors."""
+    pod_sets, tree, _ = placer.pending_pod_sets(piece, choices)
+    pods = tuple(
         PodToPlace(
-            part.pod_at(i), part.shape, overlay.table.row(part.shape, overlay.snapshot), pod_set=number
+            pod_set.pod_at(i),
+            pod_set.shape,
+            overlay.table.row(pod_set.shape, overlay.snapshot),
+            pod_set=number,
         )
-        for number, part in enumerate(parts)
-        for i in range(part.count)
+        for number, pod_set in enumerate(pod_sets)
+        for i in range(pod_set.count)
     )
-    close = [i for i, part in enumerate(parts) if part.topology is not None and tree is not None]
-    if not close or tree is None:
-        return Demand(piece, choices, items)
-    domains = _domains(tree, [parts[i] for i in close], overlay.snapshot.nodes.size)
-    return Demand(piece, choices, items, domains, frozenset(close))
+    topological = [i for i, pod_set in enumerate(pod_sets) if pod_set.topology is not None]
+    if not topological or tree is None:
+        return Demand(piece, choices, pods)
+    domains = _domains(tree, [pod_sets[i] for i in topological], overlay.snapshot.nodes.size)
+    return Demand(piece, choices, pods, domains, frozenset(topological))
 
 
-def _choices(piece: Workload, site: WorkloadPlacer, system: QueueSystem) -> Iterator[Choices]:
+def _choices(piece: Workload, placer: WorkloadPlacer, system: QueueSystem) -> Iterator[Choices]:
     local = system.local_queues.get(f"{piece.namespace}/{piece.queue_name}") if piece.queue_name else None
     queue = system.queues.get(local.cluster_queue) if local is not None else None
     if queue is None:
-        yield tuple(PodSetChoice(one.name, one.count, {}) for one in piece.pod_sets)
+        yield tuple(PodSetChoice(pod_set.name, pod_set.count, {}) for pod_set in piece.pod_sets)
         return
-    tried = [[one.flavor for one in group.flavors] for group in queue.resource_groups]
-    for names in islice(product(*tried), MAX_FLAVOR_COMBINATIONS):
-        choices = _flavored(piece, queue.resource_groups, names, site, system)
+    flavors = [[quotas.flavor for quotas in group.flavors] for group in queue.resource_groups]
+    for names in islice(product(*flavors), MAX_FLAVOR_COMBINATIONS):
+        choices = _with_flavors(piece, queue.resource_groups, names, placer, system)
         if choices:
             yield choices
 
 
-def _flavored(
+def _with_flavors(
     piece: Workload,
     groups: tuple[ResourceGroup, ...],
     names: tuple[str, ...],
-    site: WorkloadPlacer,
+    placer: WorkloadPlacer,
     system: QueueSystem,
 ) -> Choices:
-    """Every set on these flavors, as far as it asks for their resources; nothing where one can't use its flavor."""
+    """Every pod set with these flavors for the resources that it requests; empty where one may not use its flavor."""
     choices = []
-    for one in piece.pod_sets:
-        asked = site.requests(piece, one)
+    for pod_set in piece.pod_sets:
+        requests = placer.requests(piece, pod_set)
         flavors = {
             resource: name
             for group, name in zip(groups, names, strict=True)
             for resource in group.resources
-            if resource in asked
+            if resource in requests
         }
         used = [system.flavors.get(name) for name in dict.fromkeys(flavors.values())]
-        if any(flavor is None or site.ineligible_reason(one, flavor) for flavor in used):
+        if any(flavor is None or placer.ineligible_reason(pod_set, flavor) for flavor in used):
             return ()
-        choices.append(PodSetChoice(one.name, one.count, flavors))
+        choices.append(PodSetChoice(pod_set.name, pod_set.count, flavors))
     return tuple(choices)
 
 
-def _domains(tree: DomainTree, parts: list[PendingPodSet], nodes: int) -> tuple[Bools, ...]:
-    """Masks of nodes: one for every domain of the narrowest level that is required, or one for the whole topology."""
+def _domains(tree: DomainTree, pod_sets: list[PendingPodSet], nodes: int) -> tuple[Bools, ...]:
+    """One set of nodes for every domain of the narrowest required level, or one for the whole topology."""
     required = [
-        tree.levels.index(part.topology.level)
-        for part in parts
-        if part.topology is not None
-        and part.topology.mode == "required"
-        and part.topology.level in tree.levels
+        tree.levels.index(pod_set.topology.level)
+        for pod_set in pod_sets
+        if pod_set.topology is not None
+        and pod_set.topology.mode == "required"
+        and pod_set.topology.level in tree.levels
     ]
     return tree.domains(tree.levels[max(required)] if required else "", nodes)

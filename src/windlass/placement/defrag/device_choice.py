@@ -1,7 +1,7 @@
-"""Shares of a GPU and the device that each goes to.
+"""Chooses the device for a share of a GPU.
 
-Placement picks the device by its own rule. A search for moves has to be able to try the others as well: which device a
-half goes to decides whether another one stays whole. Used by `search`, `stage` and `exact`.
+Placement picks the device by its own rule. A search for moves has to try the others as well, since the device of a
+share decides which other devices stay whole. `move_search`, `move_sequence` and `exact_solver` use it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def is_gpu_share(shape: Shape) -> bool:
 
 
 def usable_devices(overlay: Overlay, shape: Shape, row: int, node: int) -> list[tuple[int, int, int]]:
-    """(index, milli that it would take, milli that are free) for every device that such a pod may use."""
+    """(index, thousandths that the pod would take, thousandths free) for every device that it may use."""
     state, gpu = overlay.state, shape.gpu
     if gpu is None:
         return []
@@ -43,28 +43,27 @@ def usable_devices(overlay: Overlay, shape: Shape, row: int, node: int) -> list[
 
 
 def other_devices(overlay: Overlay, shape: Shape, row: int, node: int) -> Iterator[int]:
-    """Devices with room beside the one that placement would pick; of those that look alike, one."""
+    """Devices with enough free, other than the one that placement would pick; one of each kind of equal devices."""
     seen: set[tuple[int, int]] = set()
-    found = usable_devices(overlay, shape, row, node)
+    devices = usable_devices(overlay, shape, row, node)
     picked = int(overlay.table.cells.device[row, node])
-    for index, milli, free in found:
+    for index, milli, free in devices:
         if index == picked:
             seen.add((milli, free))
-    for index, milli, free in found:
+    for index, milli, free in devices:
         if milli <= free and (milli, free) not in seen:
             seen.add((milli, free))
             yield index
 
 
 def assume_on_device(overlay: Overlay, pod: Pod, row: int, node: int, device: int = ANY_DEVICE) -> AssumedPod:
-    """The pod on the node, on this device where it has room."""
+    """Assume the pod on the node, on this device where one is named."""
     overlay.refresh(row)
     cells = overlay.table.cells
     picked = int(cells.device[row, node])
     if device != ANY_DEVICE and picked != ANY_DEVICE:
         cells.device[row, node] = device
-    placing = overlay.assume(pod, row, node)
-    cells.device[row, node] = (
-        picked  # the cell stays true to the state before, to which the overlay may go back
-    )
-    return placing
+    assumed = overlay.assume(pod, row, node)
+    # The overlay may roll back to the state before, for which the cell has to hold what placement picks.
+    cells.device[row, node] = picked
+    return assumed

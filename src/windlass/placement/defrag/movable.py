@@ -1,8 +1,8 @@
-"""Which running pods may be moved, what moving them loses, and where they may go.
+"""Finds the running pods that may be moved, what moving them loses, and which nodes they may go to.
 
-Reads a snapshot, the workloads and the PodDisruptionBudgets; feeds `search` and `exact`. A pod may be moved that has a
-controller (which makes it anew) and is not marked as one to leave alone. A gang that would stop without one member
-loses the work of all its members, once, however many of them are moved.
+`defrag.planner`, `proactive` and `explain.move_offers` call `find_movable_pods`. A pod may be moved if a controller
+creates it again and no annotation forbids it. A gang that stops without one member loses the work of all members, once,
+however many of them move.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from windlass.queueing.config import QueueConfig
 SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 DO_NOT_DISRUPT = "karpenter.sh/do-not-disrupt"
 BOUND_TO_NODES = frozenset({"DaemonSet", "Node"})
-"""Controllers whose pods belong to their node."""
+"""Controllers that create the pod again on the same node."""
 _SLICES = 7
-"""Compute slices of a GPU that MIG cuts."""
+"""Compute slices of a GPU in MIG mode."""
 
 
 class MoveCosts(msgspec.Struct, frozen=True):
-    """What is needed to price a move."""
+    """What the loss of a move is computed from."""
 
     now: int
     config: QueueConfig = QueueConfig()
 
 
 def is_movable(pod: Pod) -> bool:
-    """Whether its controller would make it anew and nobody has said to leave it alone."""
+    """Whether its controller would create it again and no annotation forbids eviction."""
     meta = pod.metadata
     controller = next((owner for owner in meta.owner_references if owner.controller), None)
     if controller is None or controller.kind in BOUND_TO_NODES or meta.deletion_timestamp:
@@ -56,7 +56,7 @@ def find_movable_pods(
     costs: MoveCosts,
     excluded: frozenset[str] = frozenset(),
 ) -> MovablePods:
-    """Everything that may be moved now; pods in `frozen` have been moved already, and stay."""
+    """All pods that may be moved now. Pods in `excluded` have been moved or evicted already; they use up budgets."""
     return _Finder(snapshot, workloads, budgets, costs).find(excluded)
 
 
@@ -73,21 +73,20 @@ class _Finder:
         alive = np.flatnonzero(pods.alive).tolist()
         self._rows = {pods.objects[row].key: row for row in alive}
         self._objects = [pods.objects[row] for row in alive]
-        self._member = {
+        self._workload_of_pod = {
             key: (workload, pod_set)
             for workload in workloads
             for pod_set in workload.pod_sets
             for key in pod_set.pod_keys
         }
-        self._ready: Bools = np.array(
-            [is_node_ready(node) for node in snapshot.nodes.objects], dtype=np.bool_
-        )
-        self._charges: dict[str, int] = {}
-        self._losses: list[tuple[str, int]] = []
+        ready = [is_node_ready(node) for node in snapshot.nodes.objects]
+        self._ready: Bools = np.array(ready, dtype=np.bool_)
+        self._gang_loss_index: dict[str, int] = {}
+        self._gang_loss_totals: list[tuple[str, int]] = []
 
-    def find(self, frozen: frozenset[str]) -> MovablePods:
+    def find(self, excluded: frozenset[str]) -> MovablePods:
         pods = self._snapshot.pods
-        moved = [pod for pod in self._objects if pod.key in frozen]
+        moved = [pod for pod in self._objects if pod.key in excluded]
         allowances = tuple(
             max(0, disruptions_allowed(budget, self._objects) - sum(budget.covers(pod) for pod in moved))
             for budget in self._budgets
@@ -95,7 +94,7 @@ class _Finder:
         found: list[MovablePod] = []
         for row in np.flatnonzero((pods.alive == 1) & (pods.node >= 0)).tolist():
             pod = pods.objects[row]
-            if pod.key in frozen or not is_movable(pod) or int(pods.shape[row]) == UNREADABLE:
+            if pod.key in excluded or not is_movable(pod) or int(pods.shape[row]) == UNREADABLE:
                 continue
             covering = tuple(i for i, budget in enumerate(self._budgets) if budget.covers(pod))
             # The API server refuses to evict a pod that more than one budget covers.
@@ -103,25 +102,25 @@ class _Finder:
                 continue
             found.append(self._movable(len(found), pod, row, covering))
         on_node: dict[int, list[int]] = {}
-        for one in found:
-            on_node.setdefault(one.node, []).append(one.number)
+        for movable in found:
+            on_node.setdefault(movable.node, []).append(movable.number)
         return MovablePods(
             tuple(found),
-            self._shared_charges(found),
+            self._gang_losses(found),
             allowances,
             {node: tuple(numbers) for node, numbers in on_node.items()},
         )
 
     def _is_too_young(self, pod: Pod) -> bool:
         seconds = self._costs.config.min_run_seconds
-        return bool(seconds) and self._costs.now - _started(pod) < seconds
+        return bool(seconds) and self._costs.now - _started_at(pod) < seconds
 
     def _movable(self, number: int, pod: Pod, row: int, covering: tuple[int, ...]) -> MovablePod:
         pods = self._snapshot.pods
         shape, grants = self._snapshot.shapes[int(pods.shape[row])], pods.grants[row]
-        workload, pod_set = self._member.get(pod.key, (None, None))
-        charge = self._charge(workload)
-        restart = held_gpu_milli(shape, grants) * self._restart(workload)
+        workload, pod_set = self._workload_of_pod.get(pod.key, (None, None))
+        gang_loss = self._gang_loss_of(workload)
+        restart = held_gpu_milli(shape, grants) * self._restart_seconds(workload)
         return MovablePod(
             number=number,
             pod=pod,
@@ -129,99 +128,100 @@ class _Finder:
             shape=shape,
             grants=grants,
             node=int(pods.node[row]),
-            loss=0 if charge >= 0 else self._loss(row, workload),
+            loss=0 if gang_loss >= 0 else self._loss(row, workload),
             restart_loss=restart,
-            gang_loss=charge,
+            gang_loss=gang_loss,
             budgets=covering,
             allowed=self._allowed(int(pods.node[row]), workload, pod_set),
             may_change_device=shape.gpu is not None and (bool(shape.gpu.profile) or shape.gpu.milli < 1000),
         )
 
-    # What it loses
+    # Losses
 
-    def _restart(self, workload: Workload | None) -> int:
-        """Seconds that one more start costs."""
+    def _restart_seconds(self, workload: Workload | None) -> int:
+        """Seconds that one more restart costs."""
         return self._lost_seconds(0, workload)
 
     def _lost_seconds(self, elapsed: int, workload: Workload | None) -> int:
-        queue = (
-            workload.admission.cluster_queue
-            if workload is not None and workload.admission is not None
-            else ""
-        )
+        admission = workload.admission if workload is not None else None
+        queue = admission.cluster_queue if admission is not None else ""
         declared = workload.restart_seconds if workload is not None else None
         return self._costs.config.seconds_lost(elapsed, declared, queue)
 
     def _loss(self, row: int, workload: Workload | None) -> int:
-        """GPU time since the last checkpoint or the start, and the restart."""
+        """Milli-GPU-seconds since the last checkpoint or the start, plus the restart."""
         pods, costs = self._snapshot.pods, self._costs
         checkpoint = workload.checkpoint_at if workload is not None else 0
-        since = max(checkpoint, _started(pods.objects[row]))
+        since = max(checkpoint, _started_at(pods.objects[row]))
         seconds = self._lost_seconds(costs.now - since, workload)
         return held_gpu_milli(self._snapshot.shapes[int(pods.shape[row])], pods.grants[row]) * seconds
 
-    def _charge(self, workload: Workload | None) -> int:
-        """The number of the gang's charge, where moving one member stops the others; -1 where it doesn't."""
+    def _gang_loss_of(self, workload: Workload | None) -> int:
+        """Index of the gang's loss, where moving one member stops the others; -1 where it doesn't."""
         if workload is None or not workload.all_or_nothing:
             return -1
-        known = self._charges.get(workload.key)
-        if known is None:
-            known = self._charges[workload.key] = self._new_charge(workload)
-        return known
+        index = self._gang_loss_index.get(workload.key)
+        if index is None:
+            index = self._gang_loss_index[workload.key] = self._add_gang_loss(workload)
+        return index
 
-    def _new_charge(self, workload: Workload) -> int:
+    def _add_gang_loss(self, workload: Workload) -> int:
         pods = self._snapshot.pods
-        rows = [self._rows[key] for one in workload.pod_sets for key in one.pod_keys if key in self._rows]
+        keys = (key for pod_set in workload.pod_sets for key in pod_set.pod_keys)
+        rows = [self._rows[key] for key in keys if key in self._rows]
         running = [row for row in rows if int(pods.node[row]) >= 0 and int(pods.shape[row]) != UNREADABLE]
-        least = sum(one.count for one in workload.pod_sets)
+        minimum = sum(pod_set.count for pod_set in workload.pod_sets)
         if workload.min_pods is not None:
-            least = min(least, workload.min_pods)
-        if len(running) < 2 or len(running) > least:
-            return -1  # alone, or the rest is still enough to go on
-        self._losses.append((workload.key, sum(self._loss(row, workload) for row in running)))
-        return len(self._losses) - 1
+            minimum = min(minimum, workload.min_pods)
+        if len(running) < 2 or len(running) > minimum:
+            return -1  # a single pod, or enough others for the gang to go on
+        self._gang_loss_totals.append((workload.key, sum(self._loss(row, workload) for row in running)))
+        return len(self._gang_loss_totals) - 1
 
-    def _shared_charges(self, found: Sequence[MovablePod]) -> tuple[GangLoss, ...]:
-        pods = [0] * len(self._losses)
-        for one in found:
-            if one.gang_loss >= 0:
-                pods[one.gang_loss] += 1
+    def _gang_losses(self, found: Sequence[MovablePod]) -> tuple[GangLoss, ...]:
+        pods = [0] * len(self._gang_loss_totals)
+        for movable in found:
+            if movable.gang_loss >= 0:
+                pods[movable.gang_loss] += 1
         return tuple(
             GangLoss(key, loss, loss // max(1, count))
-            for (key, loss), count in zip(self._losses, pods, strict=True)
+            for (key, loss), count in zip(self._gang_loss_totals, pods, strict=True)
         )
 
-    # Where it may go
+    # Allowed nodes
 
     def _allowed(self, node: int, workload: Workload | None, pod_set: PodSet | None) -> Bools | None:
         mask = None if self._ready.all() else self._ready
         if workload is None or pod_set is None:
             return mask
-        facts = self._snapshot.nodes
-        for labels in self._flavor_labels(workload, pod_set, facts.names[node]):
-            mask = _both(mask, facts.matching_labels(labels))
+        columns = self._snapshot.nodes
+        for labels in self._flavor_labels(workload, pod_set, columns.names[node]):
+            mask = _and(mask, columns.matching_labels(labels))
         request = pod_set.topology
         if request is not None:
             levels = [request.level] if request.mode == "required" else []
             for level in [*levels, request.slice_level]:
                 if level:
-                    mask = _both(mask, _same_domain(facts, self._levels_to(level), node))
+                    mask = _and(mask, _same_domain(columns, self._levels_to(level), node))
         return mask
 
     def _flavor_labels(self, workload: Workload, pod_set: PodSet, node: str) -> list[dict[str, str]]:
-        """Labels of the flavors that the pod holds: on others it would count against other quota."""
-        held = [
-            one
-            for one in (workload.admission.assignments if workload.admission else ())
-            if one.name == pod_set.name
+        """Node labels of the flavors that the pod uses: on other nodes it would use other quota."""
+        assignments = [
+            assignment
+            for assignment in (workload.admission.assignments if workload.admission else ())
+            if assignment.name == pod_set.name
         ]
-        here = next((one for one in held if node in one.nodes), held[0] if held else None)
+        here = next(
+            (assignment for assignment in assignments if node in assignment.nodes),
+            assignments[0] if assignments else None,
+        )
         names = dict.fromkeys(here.flavors.values()) if here is not None else {}
         flavors = self._snapshot.queue_system.flavors
         return [flavors[name].node_labels for name in names if name in flavors and flavors[name].node_labels]
 
     def _levels_to(self, level: str) -> tuple[str, ...]:
-        """The level and those above it: a rack's name may come again in another zone."""
+        """The level and all wider ones: two racks in different zones may have the same name."""
         for topology in self._snapshot.queue_system.topologies.values():
             if level in topology.levels:
                 return topology.levels[: topology.levels.index(level) + 1]
@@ -229,7 +229,7 @@ class _Finder:
 
 
 def held_gpu_milli(shape: Shape, grants: tuple[DeviceGrant, ...]) -> int:
-    """How much GPU the pod holds."""
+    """Thousandths of GPUs that the pod holds; a MIG instance counts by its compute slices."""
     gpu = shape.gpu
     if gpu is None:
         return 0
@@ -239,18 +239,18 @@ def held_gpu_milli(shape: Shape, grants: tuple[DeviceGrant, ...]) -> int:
     return sum(grant.milli for grant in grants) or shape.gpu_milli
 
 
-def _started(pod: Pod) -> int:
+def _started_at(pod: Pod) -> int:
     return parse_timestamp(pod.status.start_time) or parse_timestamp(pod.metadata.creation_timestamp)
 
 
-def _both(one: Bools | None, other: Bools) -> Bools:
-    return other if one is None else one & other
+def _and(first: Bools | None, second: Bools) -> Bools:
+    return second if first is None else first & second
 
 
-def _same_domain(facts: NodeColumns, levels: Iterable[str], node: int) -> Bools:
+def _same_domain(columns: NodeColumns, levels: Iterable[str], node: int) -> Bools:
     """Nodes that share the node's value of every level."""
-    same: Bools = np.ones(facts.size, dtype=np.bool_)
+    same: Bools = np.ones(columns.size, dtype=np.bool_)
     for level in levels:
-        codes = facts.label(level).codes
+        codes = columns.label(level).codes
         same &= codes == codes[node]
     return same

@@ -1,8 +1,8 @@
-"""The moves in an order in which they can be carried out, tried on an overlay of its own.
+"""Puts moves into an order in which they can be executed, by executing them on an overlay.
 
-`search` and `exact` say who goes where in the end; here each pod is taken off its node and put on the next, one after
-another, and only where there is room when its turn comes. Pods that stand in each other's way get out of it by a stop
-on a third node, where one has room. What comes out is what is printed, with the devices that were found on the way.
+`move_search` and `exact_solver` say which pod ends on which node. Here the pods move one after another, each only
+when its node has capacity. Pods that block each other are resolved by an intermediate stop on a third node. The steps
+are what `plan defrag` prints, with the devices that the pods get.
 """
 
 from __future__ import annotations
@@ -24,8 +24,6 @@ from windlass.placement.overlay import AssumedPod, Overlay
 
 
 class MoveStep(msgspec.Struct, frozen=True):
-    """One move."""
-
     pod_number: int
     from_node: int
     assumed: AssumedPod
@@ -35,80 +33,87 @@ class MoveStep(msgspec.Struct, frozen=True):
 
 class MoveSequencer:
     def __init__(self, overlay: Overlay, movable_pods: MovablePods) -> None:
-        self.overlay, self._park = overlay, movable_pods
-        self._seats: dict[int, AssumedPod] = {}
+        self.overlay, self._movable = overlay, movable_pods
+        self._assumed: dict[int, AssumedPod] = {}
 
     def execute(self, relocations: Sequence[Relocation]) -> list[MoveStep] | None:
-        """The moves in order, made on the overlay; None, and nothing made, where there is no such order."""
-        before = self.overlay.checkpoint()
-        self._seats = {}
+        """The moves in order, executed on the overlay; None, and the overlay unchanged, where there is no order."""
+        checkpoint = self.overlay.checkpoint()
+        self._assumed = {}
         steps: list[MoveStep] = []
         charged: set[int] = set()
         left = list(relocations)
         while left:
-            ready = next((one for one in left if self._move(one, steps, charged)), None)
+            ready = next((relocation for relocation in left if self._move(relocation, steps, charged)), None)
             if ready is not None:
                 left.remove(ready)
-            elif not self._step_aside(left, steps, charged):
-                self.overlay.rollback(before)
+            elif not self._move_aside(left, steps, charged):
+                self.overlay.rollback(checkpoint)
                 return None
         return steps
 
-    def _move(self, goal: Relocation, steps: list[MoveStep], charged: set[int]) -> bool:
-        one = self._park.pods[goal.pod_number]
-        before = self.overlay.checkpoint()
-        self._take_off(one)
-        row = self.overlay.table.row(one.shape, self.overlay.snapshot)
-        if self.overlay.reasons(one.pod, row)[goal.node] != 0 or not self._has_room(one, row, goal):
-            self.overlay.rollback(before)
+    def _move(self, relocation: Relocation, steps: list[MoveStep], charged: set[int]) -> bool:
+        movable = self._movable.pods[relocation.pod_number]
+        checkpoint = self.overlay.checkpoint()
+        self._remove(movable)
+        row = self.overlay.table.row(movable.shape, self.overlay.snapshot)
+        if self.overlay.reasons(movable.pod, row)[relocation.node] != 0 or not self._has_room(
+            movable, row, relocation
+        ):
+            self.overlay.rollback(checkpoint)
             return False
-        self._put(one, row, goal, steps, charged)
+        self._place(movable, row, relocation, steps, charged)
         return True
 
-    def _has_room(self, one: MovablePod, row: int, goal: Relocation) -> bool:
-        """On the very device that it is meant for, if any."""
-        if goal.device == ANY_DEVICE:
+    def _has_room(self, movable: MovablePod, row: int, relocation: Relocation) -> bool:
+        """Whether the device of the relocation, if it names one, has enough free."""
+        if relocation.device == ANY_DEVICE:
             return True
-        usable = usable_devices(self.overlay, one.shape, row, goal.node)
-        return any(index == goal.device and milli <= free for index, milli, free in usable)
+        usable = usable_devices(self.overlay, movable.shape, row, relocation.node)
+        return any(index == relocation.device and milli <= free for index, milli, free in usable)
 
-    def _step_aside(self, left: Sequence[Relocation], steps: list[MoveStep], charged: set[int]) -> bool:
-        """One of those that block each other waits on a node that has room for it; the cheapest to move again."""
-        waiting = [self._park.pods[goal.pod_number] for goal in left if goal.pod_number not in self._seats]
-        for one in sorted(waiting, key=lambda one: (one.restart_loss, one.number)):
-            before = self.overlay.checkpoint()
-            self._take_off(one)
-            row = self.overlay.table.row(one.shape, self.overlay.snapshot)
-            why = self.overlay.reasons(one.pod, row)
-            why[one.node] = 1
-            node = self.overlay.select_node(one.pod, row, why, 0, one.allowed)
+    def _move_aside(self, left: Sequence[Relocation], steps: list[MoveStep], charged: set[int]) -> bool:
+        """Move one of the blocked pods to any other node with capacity, the cheapest to restart first."""
+        waiting = [
+            self._movable.pods[relocation.pod_number]
+            for relocation in left
+            if relocation.pod_number not in self._assumed
+        ]
+        for movable in sorted(waiting, key=lambda movable: (movable.restart_loss, movable.number)):
+            checkpoint = self.overlay.checkpoint()
+            self._remove(movable)
+            row = self.overlay.table.row(movable.shape, self.overlay.snapshot)
+            reasons = self.overlay.reasons(movable.pod, row)
+            reasons[movable.node] = 1
+            node = self.overlay.select_node(movable.pod, row, reasons, 0, movable.allowed)
             if node >= 0:
-                self._put(one, row, Relocation(one.number, node), steps, charged)
+                self._place(movable, row, Relocation(movable.number, node), steps, charged)
                 return True
-            self.overlay.rollback(before)
+            self.overlay.rollback(checkpoint)
         return False
 
-    def _take_off(self, one: MovablePod) -> None:
-        seat = self._seats.get(one.number)
-        if seat is None:
-            self.overlay.remove_running(one.pod_row)
+    def _remove(self, movable: MovablePod) -> None:
+        assumed = self._assumed.get(movable.number)
+        if assumed is None:
+            self.overlay.remove_running(movable.pod_row)
         else:
-            self.overlay.forget(seat)
+            self.overlay.forget(assumed)
 
-    def _put(
-        self, one: MovablePod, row: int, goal: Relocation, steps: list[MoveStep], charged: set[int]
+    def _place(
+        self, movable: MovablePod, row: int, relocation: Relocation, steps: list[MoveStep], charged: set[int]
     ) -> None:
-        seat = self._seats.get(one.number)
-        placing = assume_on_device(self.overlay, one.pod, row, goal.node, goal.device)
-        self._seats[one.number] = placing
-        if seat is not None:
-            loss = one.restart_loss
-        elif one.gang_loss >= 0 and one.gang_loss not in charged:
-            charged.add(one.gang_loss)
-            loss = self._park.gang_losses[one.gang_loss].loss
+        earlier = self._assumed.get(movable.number)
+        assumed = assume_on_device(self.overlay, movable.pod, row, relocation.node, relocation.device)
+        self._assumed[movable.number] = assumed
+        if earlier is not None:
+            loss = movable.restart_loss
+        elif movable.gang_loss >= 0 and movable.gang_loss not in charged:
+            charged.add(movable.gang_loss)
+            loss = self._movable.gang_losses[movable.gang_loss].loss
         else:
-            loss = one.loss
-        steps.append(MoveStep(one.number, one.node if seat is None else seat.node, placing, loss))
+            loss = movable.loss
+        from_node = movable.node if earlier is None else earlier.node
+        steps.append(MoveStep(movable.number, from_node, assumed, loss))
 
 
 def steps_weight(steps: Sequence[MoveStep]) -> int:

@@ -1,14 +1,14 @@
-"""Moves that the engine makes on its own, where the policy allows: small pods restart elsewhere, a large job starts.
+"""Proactive defragmentation: evicts small pods, which restart elsewhere, so that a large workload starts.
 
-`engine` calls `with_moves` last, with what is still held. What is decided is an eviction for `Defragmentation` and the
-start of the one that it is for; the moved pods are made again by their controllers and find their place in the next
-decision. Nothing moves but pods on their own whose controller makes them anew (no gang stops for it), within disruption
-budgets, and only if the work that is lost is worth less than the earlier start.
+`engine` calls `with_moves` last, with what is still held, where the policy allows it. The decisions are evictions with
+reason `Defragmentation` and the start of the workload; controllers create the evicted pods again, and the next decision
+places them. Only single pods with a controller move (no gang stops), within disruption budgets, and only if the lost
+work is worth less than the earlier start.
 
-Why it comes to rest: moves are made only where the one that waits asks for more GPUs than all moved pods hold, where it
-goes before them in order (their priority is no higher, and they come back younger), and where nobody else who waits
-could take the room that becomes free. So it does start, and for a fixed set of workloads the GPUs that are waited for
-become strictly fewer with every set of moves. While pods are on their way out, nothing is moved.
+Why this terminates: the waiting workload requests more GPUs than all moved pods hold, it comes before them in the queue
+(their priority is not higher, and they come back younger), and no other waiting workload could take the freed capacity.
+So it does start, and for a fixed set of workloads the GPUs that are waited for become strictly fewer with every set of
+moves. While any pod is terminating, nothing is moved.
 """
 
 from __future__ import annotations
@@ -36,33 +36,34 @@ from windlass.queueing.placement_interface import PlacementResult, PodSetChoice
 
 EVICTION_REASON = "Defragmentation"
 MAX_TARGETS = 4
-"""Of those that wait, so many are looked at in one decision."""
+"""Waiting workloads that are considered in one decision."""
 MAX_OTHERS = 64
-"""If more different requests than these wait beside it, nobody can say that none of them takes the room: no moves."""
+"""If more different requests wait besides it, checking that none of them takes the freed capacity costs too much: no
+moves."""
 HORIZON_SECONDS = 3600
-"""An earlier start counts as so much earlier, where no start is planned."""
+"""The gain of starting now where no start is planned; also the most that a planned start can gain."""
 MAX_SEARCH_STEPS = 1500
 
 
 class MoveDecisions(msgspec.Struct, frozen=True):
-    """What was decided beside everything else."""
+    """The decisions that are added to the plan."""
 
     evicts: tuple[Evict, ...] = ()
     admits: tuple[Admit, ...] = ()
     binds: tuple[Bind, ...] = ()
     starts: frozenset[str] = frozenset()
-    """Those that are not held any more."""
+    """Workloads that are not held any more."""
 
 
 def with_moves(plan: Plan, make: Callable[[], PostDecisionState], policy: Defragmentation) -> Plan:
-    """The plan, with moves for the first of those who wait that moves help, where the policy allows it."""
+    """The plan, with moves for the first held workload that moves help, where the policy allows it."""
     if not policy.proactive or not plan.holds or plan.evicts:
         return plan
-    with np.errstate(over="ignore"):  # the kernels' mixing of words overflows on purpose
-        after = make()
-        if _is_somebody_leaving(after):
+    with np.errstate(over="ignore"):  # the hash function of the kernels overflows on purpose
+        state = make()
+        if _is_any_pod_terminating(state):
             return plan
-        found = _Mover(after, list(plan.holds), policy).run()
+        found = _Mover(state, list(plan.holds), policy).run()
     if not found.starts:
         return plan
     return msgspec.structs.replace(
@@ -74,114 +75,113 @@ def with_moves(plan: Plan, make: Callable[[], PostDecisionState], policy: Defrag
     )
 
 
-def _is_somebody_leaving(after: PostDecisionState) -> bool:
-    pods = after.overlay.snapshot.pods
+def _is_any_pod_terminating(state: PostDecisionState) -> bool:
+    pods = state.overlay.snapshot.pods
     rows = np.flatnonzero((pods.alive == 1) & (pods.node >= 0)).tolist()
     return any(pods.objects[row].metadata.deletion_timestamp for row in rows)
 
 
 class _Mover:
-    def __init__(self, after: PostDecisionState, holds: Sequence[Hold], policy: Defragmentation) -> None:
-        self._after, self._holds, self._policy = after, holds, policy
-        snapshot = after.overlay.snapshot
+    def __init__(self, state: PostDecisionState, holds: Sequence[Hold], policy: Defragmentation) -> None:
+        self._state, self._holds, self._policy = state, holds, policy
+        snapshot = state.overlay.snapshot
         self._owner = {
             pod: workload
             for workload in snapshot.workloads
             for pod_set in workload.pod_sets
             for pod in pod_set.pod_keys
         }
-        costs = MoveCosts(after.now, after.queues)
-        self._park = find_movable_pods(
-            snapshot, snapshot.workloads, snapshot.budgets, costs, after.evicted_pods()
-        )
+        costs = MoveCosts(state.now, state.queues)
+        evicted = state.evicted_pods()
+        self._movable = find_movable_pods(snapshot, snapshot.workloads, snapshot.budgets, costs, evicted)
 
     def run(self) -> MoveDecisions:
         for hold in self._targets():
-            piece = self._after.pending_piece(hold.workload)
-            choices = DryRuns(self._after).choices(piece) if piece is not None else None
+            piece = self._state.pending_piece(hold.workload)
+            choices = DryRuns(self._state).choices(piece) if piece is not None else None
             if piece is None or choices is None:
                 continue
-            park = self._may_move_for(piece)
+            movable = self._movable_for(piece)
             limits = SearchLimits(max_moves=self._policy.max_moves, steps=MAX_SEARCH_STEPS)
-            found = MoveFinder(self._after.overlay, self._after.placer, park, limits).find(piece, choices)
-            if found is not None and self._is_worth_it(piece, hold.verdict, park, found):
-                made = self._carry_out(piece, choices, park, found)
-                if made is not None:
-                    return made
+            found = MoveFinder(self._state.overlay, self._state.placer, movable, limits).find(piece, choices)
+            if found is not None and self._is_worth_it(piece, hold.verdict, movable, found):
+                decisions = self._execute(piece, choices, movable, found)
+                if decisions is not None:
+                    return decisions
         return MoveDecisions()
 
     def _targets(self) -> Iterator[Hold]:
-        fitting = [
-            hold for hold in self._holds if hold.verdict.code in CODES_FIXED_BY_MOVES and self._is_whole(hold)
-        ]
-        yield from fitting[:MAX_TARGETS]
+        movable = (hold for hold in self._holds if hold.verdict.code in CODES_FIXED_BY_MOVES)
+        yield from [hold for hold in movable if self._is_whole(hold)][:MAX_TARGETS]
 
     def _is_whole(self, hold: Hold) -> bool:
-        """A workload that waits with all its pods, not what a running one lacks."""
-        piece = self._after.pending_piece(hold.workload)
+        """Whether all of the workload waits, not only a piece of a running one."""
+        piece = self._state.pending_piece(hold.workload)
         return piece is not None and piece.key == hold.workload
 
-    # Who may be moved, and at what price
+    # Movable pods and their loss
 
-    def _may_move_for(self, piece: Workload) -> MovablePods:
-        """Pods that stop nobody else, and that come after the piece once they are made again."""
-        kept = [one for one in self._park.pods if one.gang_loss < 0 and self._comes_after(one, piece)]
-        numbered = [msgspec.structs.replace(one, number=number) for number, one in enumerate(kept)]
+    def _movable_for(self, piece: Workload) -> MovablePods:
+        """Pods whose move stops no gang, and which come after the piece in the queue when they are created again."""
+        kept = [pod for pod in self._movable.pods if pod.gang_loss < 0 and self._comes_after(pod, piece)]
+        numbered = [msgspec.structs.replace(pod, number=number) for number, pod in enumerate(kept)]
         on_node: dict[int, list[int]] = {}
-        for one in numbered:
-            on_node.setdefault(one.node, []).append(one.number)
+        for pod in numbered:
+            on_node.setdefault(pod.node, []).append(pod.number)
         return MovablePods(
             tuple(numbered),
             (),
-            self._park.budgets,
+            self._movable.budgets,
             {node: tuple(numbers) for node, numbers in on_node.items()},
         )
 
-    def _comes_after(self, one: MovablePod, piece: Workload) -> bool:
-        owner = self._owner.get(one.pod.key)
-        priority = owner.priority if owner is not None else one.pod.spec.priority
+    def _comes_after(self, movable: MovablePod, piece: Workload) -> bool:
+        owner = self._owner.get(movable.pod.key)
+        priority = owner.priority if owner is not None else movable.pod.spec.priority
         if priority > piece.priority:
             return False
         return owner is None or not owner.queue_name or self._queue(owner) == self._queue(piece)
 
     def _queue(self, workload: Workload) -> str:
-        node = self._after.occupancy.cluster_queue_of(workload)
+        node = self._state.occupancy.cluster_queue_of(workload)
         return node.name if node is not None else ""
 
-    def _is_worth_it(self, piece: Workload, verdict: Verdict, park: MovablePods, found: FoundMoves) -> bool:
-        moved = {step.pod_number for step in found.steps}
-        held = sum(held_gpu_milli(park.pods[number].shape, park.pods[number].grants) for number in moved)
-        asked = sum(
-            held_gpu_milli(part.shape, ()) * part.count
-            for part in self._after.placer.pending_pod_sets(piece, _plain(piece))[0]
+    def _is_worth_it(
+        self, piece: Workload, verdict: Verdict, movable: MovablePods, moves: FoundMoves
+    ) -> bool:
+        moved = {step.pod_number for step in moves.steps}
+        pods = [movable.pods[number] for number in moved]
+        held_milli = sum(held_gpu_milli(pod.shape, pod.grants) for pod in pods)
+        requested = sum(
+            held_gpu_milli(pod_set.shape, ()) * pod_set.count
+            for pod_set in self._state.placer.pending_pod_sets(piece, _without_flavors(piece))[0]
         )
-        earlier = HORIZON_SECONDS
+        seconds_gained = HORIZON_SECONDS
         if verdict.planned_start is not None:
-            earlier = min(earlier, max(0, verdict.planned_start - self._after.now))
-        return held < asked and sum(step.loss for step in found.steps) < asked * earlier
+            seconds_gained = min(seconds_gained, max(0, verdict.planned_start - self._state.now))
+        return held_milli < requested and sum(step.loss for step in moves.steps) < requested * seconds_gained
 
-    # Making the moves
+    # Executing the moves on the overlay
 
-    def _carry_out(
-        self, piece: Workload, choices: Choices, park: MovablePods, found: FoundMoves
+    def _execute(
+        self, piece: Workload, choices: Choices, movable: MovablePods, found: FoundMoves
     ) -> MoveDecisions | None:
-        """On the overlay: the moved pods are gone, the piece has its place, and so would they."""
-        after, overlay = self._after, self._after.overlay
-        mark = after.occupancy.checkpoint()
-        moved = [park.pods[step.pod_number] for step in found.steps]
-        moved = list({one.number: one for one in moved}.values())
-        for one in moved:
-            overlay.remove_running(one.pod_row)
-        ahead, behind = self._others(piece)
+        """The decisions, if the piece fits without the moved pods, and these fit elsewhere; otherwise None."""
+        state, overlay = self._state, self._state.overlay
+        checkpoint = state.occupancy.checkpoint()
+        moved = [movable.pods[step.pod_number] for step in found.steps]
+        moved = list({pod.number: pod for pod in moved}.values())
+        for pod in moved:
+            overlay.remove_running(pod.pod_row)
+        ahead, behind = self._other_waiting(piece)
         placed = PlacementResult(ok=False)
-        if not self._is_wanted_by(ahead):
-            placed = PlannedStartGuard(after.occupancy, after.planned_starts, after.turns).place(
-                piece, choices
-            )
-        if not placed.ok or self._is_wanted_by(behind) or not self._find_places_again(moved):
-            after.occupancy.rollback(mark)
+        if not self._could_any_start(ahead):
+            guard = PlannedStartGuard(state.occupancy, state.planned_starts, state.turns)
+            placed = guard.place(piece, choices)
+        if not placed.ok or self._could_any_start(behind) or not self._place_again(moved):
+            state.occupancy.rollback(checkpoint)
             return None
-        keys = tuple(dict.fromkeys(self._key(one) for one in moved))
+        keys = tuple(dict.fromkeys(self._workload_key(pod) for pod in moved))
         return MoveDecisions(
             self._evicts(moved, piece.key),
             ()
@@ -191,84 +191,91 @@ class _Mover:
             frozenset([piece.key]),
         )
 
-    def _others(self, piece: Workload) -> tuple[list[Workload], list[Workload]]:
-        """Those who wait and are decided before the piece, and those behind it; one of each kind of request."""
-        waiting = [(self._after.pending_piece(hold.workload), at) for at, hold in enumerate(self._holds)]
-        ranks = {one.key: self._rank(one, at) for one, at in waiting if one is not None}
+    def _other_waiting(self, piece: Workload) -> tuple[list[Workload], list[Workload]]:
+        """Waiting workloads decided before the piece, and those after it; one for each kind of request."""
+        waiting = [
+            (self._state.pending_piece(hold.workload), position) for position, hold in enumerate(self._holds)
+        ]
+        ranks = {
+            waiting_piece.key: self._rank(waiting_piece, position)
+            for waiting_piece, position in waiting
+            if waiting_piece is not None
+        }
         ahead: dict[object, Workload] = {}
         behind: dict[object, Workload] = {}
         for other, _ in waiting:
             if other is None or other.key == piece.key or other.hold or not other.active:
                 continue
-            parts, _, _ = self._after.placer.pending_pod_sets(other, _plain(other))
-            kind = (other.namespace, other.queue_name, *((part.shape.key, part.count) for part in parts))
+            pod_sets, _, _ = self._state.placer.pending_pod_sets(other, _without_flavors(other))
+            shapes = ((pod_set.shape.key, pod_set.count) for pod_set in pod_sets)
+            kind = (other.namespace, other.queue_name, *shapes)
             side = ahead if ranks[other.key] < ranks[piece.key] else behind
             side.setdefault(kind, other)
         return list(ahead.values()), list(behind.values())
 
-    def _rank(self, piece: Workload, at: int) -> tuple[int, int]:
-        """Holds come in the order of the decision: urgent pods, workloads (whose turn is known), other pods."""
-        turn = self._after.turns.get(piece.key)
+    def _rank(self, piece: Workload, place: int) -> tuple[int, int]:
+        """Holds are in the order of the decision: urgent single pods, workloads (with a known turn), other pods."""
+        turn = self._state.turns.get(piece.key)
         if turn is not None:
             return 1, turn
-        first = next((i for i, hold in enumerate(self._holds) if hold.workload in self._after.turns), at)
-        return (0 if at < first else 2), at
+        first = next((i for i, hold in enumerate(self._holds) if hold.workload in self._state.turns), place)
+        return (0 if place < first else 2), place
 
-    def _is_wanted_by(self, others: Sequence[Workload]) -> bool:
-        """Whether any of them could start in the room as it is without the pods that move."""
+    def _could_any_start(self, others: Sequence[Workload]) -> bool:
+        """Whether any of them could start on the overlay as it is now, without the moved pods."""
         if len(others) > MAX_OTHERS:
             return True
-        return any(DryRuns(self._after).would_start(other) for other in others)
+        return any(DryRuns(self._state).would_start(other) for other in others)
 
-    def _find_places_again(self, moved: Iterable[MovablePod]) -> bool:
-        """The pods that move, as the next decision would place them; they stay there for this one."""
-        overlay = self._after.overlay
-        for one in sorted(moved, key=lambda one: (-held_gpu_milli(one.shape, one.grants), one.number)):
-            row = overlay.table.row(one.shape, overlay.snapshot, one.pod)
-            why = overlay.reasons(one.pod, row)
-            node = overlay.select_node(one.pod, row, why, overlay.snapshot.decided_pods, one.allowed)
+    def _place_again(self, moved: Iterable[MovablePod]) -> bool:
+        """Place the moved pods as the next decision would, and leave them there; false where one doesn't fit."""
+        overlay = self._state.overlay
+        for pod in sorted(moved, key=lambda pod: (-held_gpu_milli(pod.shape, pod.grants), pod.number)):
+            row = overlay.table.row(pod.shape, overlay.snapshot, pod.pod)
+            reasons = overlay.reasons(pod.pod, row)
+            node = overlay.select_node(pod.pod, row, reasons, overlay.snapshot.decided_pods, pod.allowed)
             if node < 0:
                 return False
-            overlay.assume(one.pod, row, node)
+            overlay.assume(pod.pod, row, node)
         return True
 
     # Decisions
 
-    def _key(self, one: MovablePod) -> str:
-        owner = self._owner.get(one.pod.key)
-        return owner.key if owner is not None else one.pod.key
+    def _workload_key(self, movable: MovablePod) -> str:
+        owner = self._owner.get(movable.pod.key)
+        return owner.key if owner is not None else movable.pod.key
 
     def _evicts(self, moved: Sequence[MovablePod], target: str) -> tuple[Evict, ...]:
         pods: dict[str, list[str]] = {}
-        for one in moved:
-            pods.setdefault(self._key(one), []).append(one.pod.key)
+        for pod in moved:
+            pods.setdefault(self._workload_key(pod), []).append(pod.pod.key)
         return tuple(Evict(key, tuple(names), target, EVICTION_REASON) for key, names in pods.items())
 
     def _admit(
         self, piece: Workload, choices: Choices, nodes: Sequence[dict[str, int]], keys: tuple[str, ...]
     ) -> Admit:
-        sets = tuple(
-            AdmittedPodSet(choice.name, choice.count, choice.flavors, where)
-            for choice, where in zip(choices, nodes, strict=True)
+        pod_sets = tuple(
+            AdmittedPodSet(choice.name, choice.count, choice.flavors, pod_nodes)
+            for choice, pod_nodes in zip(choices, nodes, strict=True)
         )
-        return Admit(piece.key, piece.kind, self._queue(piece), sets, keys)
+        return Admit(piece.key, piece.kind, self._queue(piece), pod_sets, keys)
 
     def _binds(self, piece: Workload, keys: tuple[str, ...]) -> Iterator[Bind]:
-        """Of the pods that exist."""
-        snapshot, site = self._after.overlay.snapshot, self._after.placer
-        reader = GrantUnpacker(snapshot)
-        for part, pod_set in enumerate(piece.pod_sets):
+        """Binds for the pods of the piece that exist already."""
+        snapshot, placer = self._state.overlay.snapshot, self._state.placer
+        unpacker = GrantUnpacker(snapshot)
+        for index, pod_set in enumerate(piece.pod_sets):
             rows = [
-                row for key in pod_set.pod_keys if (row := site.placed_workloads.pod_row(key)) is not None
+                row for key in pod_set.pod_keys if (row := placer.placed_workloads.pod_row(key)) is not None
             ]
             waiting = [row for row in rows if int(snapshot.pods.node[row]) == PENDING]
-            for place in site.placed_workloads[piece.key].placed:
-                if place.pod_set == part and place.member < len(waiting):
-                    row, placing = waiting[place.member], place.assumed
-                    grants = reader.grants(row, placing.node, placing.grant)
-                    node = snapshot.nodes.names[placing.node]
+            for placement in placer.placed_workloads[piece.key].placed:
+                if placement.pod_set == index and placement.member < len(waiting):
+                    row, assumed = waiting[placement.member], placement.assumed
+                    grants = unpacker.grants(row, assumed.node, assumed.grant)
+                    node = snapshot.nodes.names[assumed.node]
                     yield Bind(snapshot.pods.objects[row].key, node, grants, keys)
 
 
-def _plain(piece: Workload) -> Choices:
-    return tuple(PodSetChoice(one.name, one.count, {}) for one in piece.pod_sets)
+def _without_flavors(piece: Workload) -> Choices:
+    return tuple(PodSetChoice(pod_set.name, pod_set.count, {}) for pod_set in piece.pod_sets)

@@ -1,8 +1,9 @@
-"""What no set of moves can stay below, worked out node by node without trying anything.
+"""A lower bound of the weight of any set of moves, computed node by node from sums.
 
-Feeds the gap that a plan prints, and tells a search that it can stop. For so many equal pods on a node, the pods that
-leave it have to give back what the node lacks, resource by resource; the lightest way to do that, where pods may leave
-in part or (few pods) whole, weighs no more than any real way. A choice of nodes for all the pods adds these up.
+`defrag.planner` and `move_finder` use it to stop a search early, and `plan defrag` prints the gap to it. To place some
+equal pods on a node, the pods that leave have to free what the node lacks, resource by resource. The lightest way to do
+that, computed with fractions of pods (or with whole pods where there are few), weighs no more than any real set of
+moves. The bound is the lightest distribution of all pods over the nodes.
 """
 
 from __future__ import annotations
@@ -22,59 +23,59 @@ from windlass.placement.overlay import Overlay
 UNPLACEABLE = 1 << 100
 GPU_MILLI = "milli-GPU"
 MAX_ENUMERATED_PODS = 10
-"""Pods on a node up to which every set of them is looked at."""
-_ENTRIES = 4_000_000
+"""Movable pods of a node up to which all sets of them are enumerated."""
+MAX_TABLE_ENTRIES = 4_000_000
 
 
 def lower_bound(overlay: Overlay, movable_pods: MovablePods, pods: Sequence[PodToPlace]) -> int:
-    """A weight that any set of moves has at least; NEVER where the pods can't be placed however others move."""
-    if not _is_enough(overlay, pods):
+    """A lower bound of the weight of any set of moves; UNPLACEABLE where no moves make the pods fit."""
+    if not _total_suffices(overlay, pods):
         return UNPLACEABLE
-    parts: dict[int, list[PodToPlace]] = {}
+    pods_by_set: dict[int, list[PodToPlace]] = {}
     for item in pods:
-        parts.setdefault(item.pod_set, []).append(item)
-    # Pods that leave may serve several parts, so the parts don't add up.
-    return max((_part_bound(overlay, movable_pods, part) for part in parts.values()), default=0)
+        pods_by_set.setdefault(item.pod_set, []).append(item)
+    # One pod that leaves may help several pod sets, so their bounds must not be added up.
+    bounds = (_pod_set_bound(overlay, movable_pods, equal_pods) for equal_pods in pods_by_set.values())
+    return max(bounds, default=0)
 
 
-def _is_enough(overlay: Overlay, items: Sequence[PodToPlace]) -> bool:
-    """Moves don't make room, they only gather it: what is free in all has to suffice."""
-    asked: dict[str, int] = {}
-    for item in items:
-        for name, amount in item.shape.requests:
-            asked[name] = asked.get(name, 0) + amount
+def _total_suffices(overlay: Overlay, pods: Sequence[PodToPlace]) -> bool:
+    """Whether the total of what is free suffices: moves only rearrange capacity. MIG instances may be created."""
+    requested: dict[str, int] = {}
+    for pod in pods:
+        for name, amount in pod.shape.requests:
+            requested[name] = requested.get(name, 0) + amount
     resources, free = overlay.snapshot.resources, np.maximum(overlay.state.free, 0).sum(axis=0)
-    mig = {name for name in asked if name.startswith("nvidia.com/mig-")}
-    return all(
-        amount <= int(free[resources.column(name)]) for name, amount in asked.items() if name not in mig
-    )
+    mig_resources = {name for name in requested if name.startswith("nvidia.com/mig-")}
+    countable = {name: amount for name, amount in requested.items() if name not in mig_resources}
+    return all(amount <= int(free[resources.column(name)]) for name, amount in countable.items())
 
 
-def _part_bound(overlay: Overlay, park: MovablePods, items: Sequence[PodToPlace]) -> int:
-    item, count = items[0], len(items)
-    possible: Bools = overlay.table.cells.static[item.row] == 0
-    if item.allowed is not None:
-        possible = possible & item.allowed
+def _pod_set_bound(overlay: Overlay, movable_pods: MovablePods, pods: Sequence[PodToPlace]) -> int:
+    pod, count = pods[0], len(pods)
+    possible: Bools = overlay.table.cells.static[pod.row] == 0
+    if pod.allowed is not None:
+        possible = possible & pod.allowed
     nodes = np.flatnonzero(possible).tolist()
-    curves = [_curve(overlay, park, item, node, count) for node in nodes]
+    curves = [_weight_curve(overlay, movable_pods, pod, node, count) for node in nodes]
     curves = [curve for curve in curves if len(curve) > 1]
     if sum(len(curve) - 1 for curve in curves) < count:
         return UNPLACEABLE
-    free = sum(sum(1 for weight in curve if not weight) - 1 for curve in curves)
-    if free >= count:
+    free_of_weight = sum(sum(1 for weight in curve if not weight) - 1 for curve in curves)
+    if free_of_weight >= count:
         return 0
-    if len(curves) * count * min(count, max(map(len, curves))) > _ENTRIES:
-        return _by_lightest(curves, count)
-    return _by_choice(curves, count)
+    if len(curves) * count * min(count, max(map(len, curves))) > MAX_TABLE_ENTRIES:
+        return _cheapest_bound(curves, count)
+    return _distribution_bound(curves, count)
 
 
-def _by_lightest(curves: Sequence[Sequence[int]], count: int) -> int:
-    """Every pod as if it went where one weighs the least."""
+def _cheapest_bound(curves: Sequence[Sequence[int]], count: int) -> int:
+    """As if every pod went to the node where one pod costs least: a weaker bound, for large tables."""
     return count * min(weight // pods for curve in curves for pods, weight in enumerate(curve) if pods)
 
 
-def _by_choice(curves: Sequence[Sequence[int]], count: int) -> int:
-    """The lightest way to share the pods out over the nodes."""
+def _distribution_bound(curves: Sequence[Sequence[int]], count: int) -> int:
+    """The lightest distribution of the pods over the nodes, by dynamic programming."""
     best = [0] + [UNPLACEABLE] * count
     for curve in curves:
         best = [
@@ -84,16 +85,18 @@ def _by_choice(curves: Sequence[Sequence[int]], count: int) -> int:
     return best[count]
 
 
-def _curve(overlay: Overlay, park: MovablePods, item: PodToPlace, node: int, count: int) -> list[int]:
-    """What making room for 0, 1, 2, … such pods on the node weighs at least, as far as it is possible at all."""
-    asked = _asked(overlay, item, node)
-    free = {name: _free(overlay, node, name) for name in asked}
-    there = [park.pods[number] for number in park.on_node.get(node, ())]
-    held = [{**dict(one.shape.requests), GPU_MILLI: held_gpu_milli(one.shape, one.grants)} for one in there]
-    weights = [park.min_weight(one.number) for one in there]
+def _weight_curve(
+    overlay: Overlay, movable_pods: MovablePods, pod: PodToPlace, node: int, count: int
+) -> list[int]:
+    """Lower bounds of the weight of making room for 0, 1, 2, … such pods on the node, as far as they can fit."""
+    requested = _requests(overlay, pod, node)
+    free = {name: _free(overlay, node, name) for name in requested}
+    movable = [movable_pods.pods[number] for number in movable_pods.on_node.get(node, ())]
+    held = [{**dict(pod.shape.requests), GPU_MILLI: held_gpu_milli(pod.shape, pod.grants)} for pod in movable]
+    weights = [movable_pods.min_weight(running.number) for running in movable]
     curve = [0]
     for pods in range(1, count + 1):
-        short = {name: pods * amount - free[name] for name, amount in asked.items()}
+        short = {name: pods * amount - free[name] for name, amount in requested.items()}
         short = {name: amount for name, amount in short.items() if amount > 0}
         weight = _cover(short, held, weights)
         if weight >= UNPLACEABLE:
@@ -102,70 +105,70 @@ def _curve(overlay: Overlay, park: MovablePods, item: PodToPlace, node: int, cou
     return curve
 
 
-def _asked(overlay: Overlay, item: PodToPlace, node: int) -> dict[str, int]:
-    gpu = item.shape.gpu
-    asked = dict(item.shape.requests)
+def _requests(overlay: Overlay, pod: PodToPlace, node: int) -> dict[str, int]:
+    gpu = pod.shape.gpu
+    requested = dict(pod.shape.requests)
     if gpu is None:
-        return asked
+        return requested
     if gpu.profile:
-        return {name: amount for name, amount in asked.items() if not name.startswith("nvidia.com/mig-")}
+        return {name: amount for name, amount in requested.items() if not name.startswith("nvidia.com/mig-")}
     state = overlay.state
     replicas = int(state.node_info[node, REPLICAS])
     shares = [device_share_milli(state, device, gpu, replicas) for device in state.devices(node)]
     if shares:
-        asked[GPU_MILLI] = gpu.count * min(shares)
-    return asked
+        requested[GPU_MILLI] = gpu.count * min(shares)
+    return requested
 
 
 def _free(overlay: Overlay, node: int, name: str) -> int:
     if name == GPU_MILLI:
-        return sum(
-            int(overlay.state.device_occupancy[device, FREE_MILLI]) for device in overlay.state.devices(node)
-        )
+        state = overlay.state
+        return sum(int(state.device_occupancy[device, FREE_MILLI]) for device in state.devices(node))
     return int(overlay.state.free[node, overlay.snapshot.resources.column(name)])
 
 
-def _cover(short: dict[str, int], held: Sequence[dict[str, int]], weights: Sequence[int]) -> int:
-    """The least weight of pods that together hold what is short."""
-    if not short:
+def _cover(lacking: dict[str, int], held: Sequence[dict[str, int]], weights: Sequence[int]) -> int:
+    """A lower bound of the weight of pods that together hold what is lacking."""
+    if not lacking:
         return 0
-    for name, amount in short.items():
-        if sum(one.get(name, 0) for one in held) < amount:
+    for name, amount in lacking.items():
+        if sum(amounts.get(name, 0) for amounts in held) < amount:
             return UNPLACEABLE
-    useful = [i for i, one in enumerate(held) if any(one.get(name, 0) for name in short)]
+    useful = [i for i, amounts in enumerate(held) if any(amounts.get(name, 0) for name in lacking)]
     if len(useful) <= MAX_ENUMERATED_PODS:
-        return _cover_whole(short, [held[i] for i in useful], [weights[i] for i in useful])
+        return _cover_whole(lacking, [held[i] for i in useful], [weights[i] for i in useful])
     return max(
-        _cover_in_part(amount, [one.get(name, 0) for one in held], weights) for name, amount in short.items()
+        _cover_in_part(amount, [amounts.get(name, 0) for amounts in held], weights)
+        for name, amount in lacking.items()
     )
 
 
-def _cover_whole(short: dict[str, int], held: Sequence[dict[str, int]], weights: Sequence[int]) -> int:
-    """Over every set of pods."""
-    sets = [(0, tuple(short.values()))]
+def _cover_whole(lacking: dict[str, int], held: Sequence[dict[str, int]], weights: Sequence[int]) -> int:
+    """The minimum over all sets of pods."""
+    sets = [(0, tuple(lacking.values()))]
     best = UNPLACEABLE
-    for one, weight in zip(held, weights, strict=True):
-        amounts = [one.get(name, 0) for name in short]
-        grown = []
-        for sum_so_far, left in sets:
+    for amounts_held, weight in zip(held, weights, strict=True):
+        amounts = [amounts_held.get(name, 0) for name in lacking]
+        larger = []
+        for total, left in sets:
             rest = tuple(need - amount for need, amount in zip(left, amounts, strict=True))
             if all(need <= 0 for need in rest):
-                best = min(best, sum_so_far + weight)
+                best = min(best, total + weight)
             else:
-                grown.append((sum_so_far + weight, rest))
-        sets += grown
+                larger.append((total + weight, rest))
+        sets += larger
     return best
 
 
 def _cover_in_part(amount: int, held: Sequence[int], weights: Sequence[int]) -> int:
-    """As if pods could leave in part: the lightest for what they give back first."""
+    """The fractional relaxation for one resource: the pods with the lowest weight per unit first."""
     total = 0
     by_price = sorted(
-        ((weight, part) for weight, part in zip(weights, held, strict=True) if part),
+        ((weight, pod_amount) for weight, pod_amount in zip(weights, held, strict=True) if pod_amount),
         key=lambda pair: Fraction(*pair),
     )
-    for weight, part in by_price:
-        if part >= amount:
-            return total + weight * amount // part
-        total, amount = total + weight, amount - part
+    for weight, pod_amount in by_price:
+        if pod_amount >= amount:
+            return total + weight * amount // pod_amount
+        total, amount = total + weight, amount - pod_amount
     return UNPLACEABLE

@@ -1,11 +1,10 @@
-"""What a hold means to people: what binds it, what would free it, which smaller request would start now.
+"""Explains holds: what keeps a workload from starting, whose end would free it, which smaller request would start now.
 
-    plan ─► advisor ─► limits · relief · changes (tried by `trials`) · offers of moves ─► the hold's verdict
+    plan ─► advisor ─► limits · relief · changes (checked by `dry_runs`) · move offers ─► the hold's verdict
 
-`engine` hands over the decision as it was left: the overlay with everything placed, the walls of planned starts, quota
-with everybody counted. Nothing here decides. It is bounded in steps, not in seconds: so many of the first holds of a
-plan as the engine's configuration says (`EngineConfig.explain`), `trials.MOST_TRIALS` requests for each, and so many
-pods placed for them at the most. The README beside this file says what is tried in which order.
+`engine` passes the state after the decision: the overlay with everything placed, planned starts, and quota in use.
+Nothing here decides. The work is bounded in steps, not in seconds: `EngineConfig.explain` holds of a plan,
+`dry_runs.MAX_DRY_RUNS` dry runs for each. The README says what is tried in which order.
 """
 
 from windlass.placement.explain.advisor import Advisor

@@ -1,7 +1,7 @@
-"""Verdicts with what would help in them.
+"""Fills verdicts with their cause and with what would let the workload start.
 
-Made by `engine` with every decision. Two questions: `refined` finds the cause and is cheap; `explained` works out
-everything else, for the first holds of a plan.
+`engine` makes one Advisor per decision. `refine_hold` and `refine_single_pod` find the cause of every hold and are
+cheap; `explain` finds everything else, for the first holds of a plan, and may run dry runs on the overlay.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ from windlass.queueing.outcome import BEHIND_HEAD, QUEUE_MISSING, TOPOLOGY_NOFIT
 from windlass.queueing.placement_interface import PodSetChoice
 
 MAX_EXPLAINED_HOLDS = 32
-"""Holds of one plan that are explained; those behind them have their code and their counts."""
+"""Holds of one plan that are explained; the others have only their code and their counts."""
 CODES_NOT_ABOUT_REQUEST = frozenset(
     {QUEUE_MISSING, BEHIND_HEAD, "GANG_INCOMPLETE", "JOB_SUSPENDED", "RESOURCE_QUOTA_EXCEEDED"}
     | {reason.code for reason in POD_REASONS if reason is not RESERVED_FOR_OTHERS}
 )
-"""Codes of holds that no other request and nobody's end lifts."""
+"""Codes of holds that neither a smaller request nor the end of running work resolves."""
 STORAGE_CODE = "STORAGE_INSUFFICIENT"
 NODE_REFUSAL_CODES = frozenset(
     {reason.code for reason in NODE_REASONS}
@@ -55,182 +55,180 @@ NODE_REFUSAL_CODES = frozenset(
     }
     | {TOO_LARGE}
 )
-"""Codes of holds for which the nodes are asked what binds."""
+"""Codes of holds whose cause is looked for in what the nodes refuse."""
 CODES_FIXED_BY_MOVES = frozenset({GPU_FRAGMENTED, GPU_FULL, TOPOLOGY_NOFIT, "CPU_MEM_INSUFFICIENT"})
-"""Codes of holds that moves may lift."""
+"""Codes of holds that moving running pods may resolve."""
 
 replace = msgspec.structs.replace
 
 
 class Advisor:
     def __init__(self, overlay: Overlay, make: Callable[[], PostDecisionState]) -> None:
-        """`make` gives the decision as it was left; it is called only if something has to be tried on that."""
-        self._overlay, self._make = overlay, make
-        self._made: PostDecisionState | None = None
+        """`make` builds the state after the decision; it is called only if a hold needs it."""
+        self._overlay, self._make_state = overlay, make
+        self._state: PostDecisionState | None = None
         self._offers: MoveOffers | None = None
         self._preemption: Preemption | None = None
         self._budget: DryRunBudget | None = None
-        self._known: dict[bytes, dict[str, Any]] = {}
+        self._advice_by_request: dict[bytes, dict[str, Any]] = {}
         self._empty = EmptyCluster(overlay)
-        self._by_shape: dict[tuple[int, str], str] = {}
-        """Shape of lone pods and the code that the decision came to → the cause."""
-        self._by_request: dict[tuple[object, ...], str] = {}
+        self._cause_by_shape: dict[tuple[int, str], str] = {}
+        """(shape of a single pod, code that the decision reported) → cause."""
+        self._cause_by_request: dict[tuple[object, ...], str] = {}
 
     def post_decision(self) -> PostDecisionState:
-        return self._after
+        if self._state is None:
+            self._state = self._make_state()
+            self._offers = MoveOffers(self._state)
+            self._preemption = make_preemption(self._state)
+            self._budget = DryRunBudget(self._state.overlay.snapshot.nodes.size)
+        return self._state
 
-    @property
-    def _after(self) -> PostDecisionState:
-        if self._made is None:
-            self._made = self._make()
-            self._offers = MoveOffers(self._made)
-            self._preemption = make_preemption(self._made)
-            self._budget = DryRunBudget(self._made.overlay.snapshot.nodes.size)
-        return self._made
-
-    # The cause as the code: what binds it, of all that nodes say (`cause`)
+    # The cause, which becomes the code of the hold (rules in `cause`)
 
     def refine_single_pod(self, verdict: Verdict, row: int) -> Verdict:
-        """Of a pod on its own, by its row; asked once for pods of one shape that nothing ties to others."""
-        number = int(self._overlay.snapshot.pods.shape[row])
-        if number == UNREADABLE or not _is_about_nodes(verdict):
+        """The verdict with its cause as the code; computed once per shape, unless the pod has inter-pod rules."""
+        shape = int(self._overlay.snapshot.pods.shape[row])
+        if shape == UNREADABLE or not _is_about_nodes(verdict):
             return verdict
-        known = self._by_shape.get((number, verdict.code))
-        if known is None:
+        cause = self._cause_by_shape.get((shape, verdict.code))
+        if cause is None:
             pod = self._overlay.snapshot.pods.objects[row]
-            part = PendingPodSet("main", 1, pod, self._overlay.snapshot.shapes[number])
-            everywhere = np.ones(verdict.nodes, dtype=np.bool_)
-            known = find_cause(self._overlay, [part], everywhere, verdict.code, self._empty)
+            pod_set = PendingPodSet("main", 1, pod, self._overlay.snapshot.shapes[shape])
+            all_nodes = np.ones(verdict.nodes, dtype=np.bool_)
+            cause = find_cause(self._overlay, [pod_set], all_nodes, verdict.code, self._empty)
             if not has_inter_pod_rules(pod):
-                self._by_shape[number, verdict.code] = known
-        return replace(verdict, code=known)
+                self._cause_by_shape[shape, verdict.code] = cause
+        return replace(verdict, code=cause)
 
     def refine_hold(self, hold: Hold) -> Hold:
-        """Of a workload; asked once for those that ask for the same."""
+        """The hold with its cause as the code; computed once for workloads with the same request."""
         verdict = hold.verdict
-        piece = self._after.pending_piece(hold.workload) if _is_about_nodes(verdict) else None
+        piece = self.post_decision().pending_piece(hold.workload) if _is_about_nodes(verdict) else None
         if piece is None:
             return hold
         try:
             return replace(hold, verdict=replace(verdict, code=self._cause_of_piece(piece, verdict.code)))
         except InputError:
-            return hold  # what it asks for can't be read, and that is what it is held for
+            return hold  # the request can't be parsed, which is already the reason of the hold
 
-    def _cause_of_piece(self, piece: Workload, literal: str) -> str:
-        plain = tuple(PodSetChoice(one.name, one.count, {}) for one in piece.pod_sets)
-        parts, _, _ = self._after.placer.pending_pod_sets(piece, plain)
-        if literal == TOO_LARGE and any(part.topology is not None for part in parts):
-            return literal  # too large for one domain, whatever the nodes say
-        asked = (
-            literal,
-            piece.namespace,
-            piece.queue_name,
-            *((part.shape.key, part.count) for part in parts),
-        )
-        known = self._by_request.get(asked)
-        if known is None or any(has_inter_pod_rules(part.pod) for part in parts):
-            among = self._after.nodes_of_queue(piece)
-            known = find_cause(self._overlay, parts, among, literal, self._empty)
-            self._by_request[asked] = known
-        return known
+    def _cause_of_piece(self, piece: Workload, reported: str) -> str:
+        choices = tuple(PodSetChoice(pod_set.name, pod_set.count, {}) for pod_set in piece.pod_sets)
+        pod_sets, _, _ = self.post_decision().placer.pending_pod_sets(piece, choices)
+        if reported == TOO_LARGE and any(pod_set.topology is not None for pod_set in pod_sets):
+            return reported  # too large for one domain: single nodes can't tell the cause
+        shapes = ((pod_set.shape.key, pod_set.count) for pod_set in pod_sets)
+        key = (reported, piece.namespace, piece.queue_name, *shapes)
+        cause = self._cause_by_request.get(key)
+        if cause is None or any(has_inter_pod_rules(pod_set.pod) for pod_set in pod_sets):
+            allowed_nodes = self.post_decision().nodes_of_queue(piece)
+            cause = find_cause(self._overlay, pod_sets, allowed_nodes, reported, self._empty)
+            self._cause_by_request[key] = cause
+        return cause
 
-    # What would help
+    # Limits, relief, changes and moves
 
     def explain(self, plan: Plan, most: int) -> Plan:
-        """The plan with its first holds explained, so many at the most; to be called before the next decision."""
+        """The plan with its first `most` holds explained. Call it before the next decision uses the score table."""
         if not most or not plan.holds:
             return plan
         first = (self.explain_hold(hold) for hold in plan.holds[:most])
         return replace(plan, holds=(*first, *plan.holds[most:]))
 
     def explain_hold(self, hold: Hold) -> Hold:
-        """With everything in its verdict that binds it and would help. Trials are counted over all holds, so that the
-        first ones have to be asked about first."""
-        piece = self._after.pending_piece(hold.workload)
-        assert self._after.is_current, "another decision has used the table since"
+        """The hold with limits, relief, changes and moves in its verdict.
+
+        All holds of a plan share one budget of dry runs, so explain them in the order of the plan.
+        """
+        piece = self.post_decision().pending_piece(hold.workload)
+        assert self.post_decision().is_current, "another decision has used the table since"
         if piece is None:
             return replace(hold, verdict=replace(hold.verdict, is_explained=True))
-        self._after.select_kernels()
+        self.post_decision().select_kernels()
         try:
-            with np.errstate(over="ignore"):  # the kernels' mixing of words overflows on purpose
+            with np.errstate(over="ignore"):  # the hash function of the kernels overflows on purpose
                 return replace(hold, verdict=self._verdict(piece, hold.verdict))
-        except InputError:  # what it asks for can't be read, and that is what it is held for
+        except InputError:  # the request can't be parsed, which is already the reason of the hold
             return replace(hold, verdict=replace(hold.verdict, is_explained=True))
 
     def _verdict(self, piece: Workload, verdict: Verdict) -> Verdict:
-        """Once for all that ask for the same and are held for the same."""
+        """Computed once for workloads with the same request and the same hold."""
         key = self._request(piece, verdict)
-        advice = self._known.get(key) if key else None
+        advice = self._advice_by_request.get(key) if key else None
         if advice is None:
-            advice = self._advice(HeldWorkload(self._after, piece, verdict, self._budget))
+            advice = self._advice(HeldWorkload(self.post_decision(), piece, verdict, self._budget))
             if key:
-                self._known[key] = advice
+                self._advice_by_request[key] = advice
         refusals = verdict.refusals or advice["refusals"]
         return replace(verdict, is_explained=True, **{**advice, "refusals": refusals})
 
     def _request(self, piece: Workload, verdict: Verdict) -> bytes:
-        """Equal for workloads that get the same advice; empty where that can't be said."""
-        if self._after.planned_starts or any(has_inter_pod_rules(one.template) for one in piece.pod_sets):
+        """A key that is equal for workloads that get the same advice; empty where the advice can't be shared."""
+        if self.post_decision().planned_starts or any(
+            has_inter_pod_rules(pod_set.template) for pod_set in piece.pod_sets
+        ):
             return b""
-        sets = [
-            (one.name, one.count, one.min_count, one.topology, one.template.spec) for one in piece.pod_sets
+        pod_sets = [
+            (pod_set.name, pod_set.count, pod_set.min_count, pod_set.topology, pod_set.template.spec)
+            for pod_set in piece.pod_sets
         ]
-        notes = [one.template.metadata.annotations for one in piece.pod_sets]
-        asked = (piece.namespace, piece.queue_name, sets, notes, verdict.code, verdict.detail)
-        return msgspec.json.encode(asked, order="deterministic")
+        annotations = [pod_set.template.metadata.annotations for pod_set in piece.pod_sets]
+        request = (piece.namespace, piece.queue_name, pod_sets, annotations, verdict.code, verdict.detail)
+        return msgspec.json.encode(request, order="deterministic")
 
-    def _advice(self, case: HeldWorkload) -> dict[str, Any]:
-        """The fields of the verdict that are filled in here."""
-        limits = find_limits(case)
-        if case.verdict.code in CODES_NOT_ABOUT_REQUEST:
-            return {"limits": limits, "remedy": find_remedy(case), "refusals": ()}
-        infeasible = self._is_infeasible(case)
+    def _advice(self, held: HeldWorkload) -> dict[str, Any]:
+        """The fields to set on the verdict."""
+        limits = find_limits(held)
+        if held.verdict.code in CODES_NOT_ABOUT_REQUEST:
+            return {"limits": limits, "remedy": find_remedy(held), "refusals": ()}
+        infeasible = self._is_infeasible(held)
         assert self._offers is not None
-        moves = (
-            self._offers.moves(case) if case.verdict.code in CODES_FIXED_BY_MOVES and not infeasible else ()
-        )
-        relief, changes = None if infeasible else find_relief(case), find_changes(case)
+        may_move = held.verdict.code in CODES_FIXED_BY_MOVES and not infeasible
+        moves = self._offers.moves(held) if may_move else ()
+        relief, changes = None if infeasible else find_relief(held), find_changes(held)
         return {
-            "detail": _counted_before(case),
+            "detail": _gang_detail(held),
             "limits": limits,
             "is_infeasible": infeasible,
             "relief": relief,
             "changes": changes,
             "moves": moves,
-            "refusals": protecting_budgets(case, self._preemption),
-            "remedy": "" if relief or changes or moves else find_remedy(case, infeasible),
+            "refusals": protecting_budgets(held, self._preemption),
+            "remedy": "" if relief or changes or moves else find_remedy(held, infeasible),
         }
 
     @staticmethod
-    def _is_infeasible(case: HeldWorkload) -> bool:
-        if case.verdict.code == TOO_LARGE or exceeds_quota(case):
+    def _is_infeasible(held: HeldWorkload) -> bool:
+        if held.verdict.code == TOO_LARGE or exceeds_quota(held):
             return True
-        empty = EmptyCluster(case.state.overlay)
-        if empty.never_fits(case.pod_sets) is not None:
+        empty = EmptyCluster(held.state.overlay)
+        if empty.never_fits(held.pod_sets) is not None:
             return True
-        return empty.never_fits_topology(case.pod_sets) is not None
+        return empty.never_fits_topology(held.pod_sets) is not None
 
 
 def _is_about_nodes(verdict: Verdict) -> bool:
-    """A claim that is missing, or that has no volume, holds a pod before any node is looked at."""
+    """Whether nodes were looked at: a missing claim, or one without a volume, holds a pod before that."""
     if verdict.code == STORAGE_CODE and not verdict.counts:
         return False
     return verdict.code in NODE_REFUSAL_CODES and verdict.nodes > 0
 
 
-def _counted_before(case: HeldWorkload) -> str:
-    """The count of nodes by reason as it was before any pod of a gang was placed, where the decision counted after."""
-    detail, nodes = case.verdict.detail, case.state.overlay.snapshot.nodes.size
-    counted = detail.startswith(f"0/{nodes} nodes are available") or (not detail and case.verdict.counts)
-    if not counted or not case.pod_sets:
+def _gang_detail(held: HeldWorkload) -> str:
+    """How many pods of a gang fit, with reasons counted before any of its pods is placed.
+
+    The decision counts nodes after placing the first pods of the gang, which would blame those pods.
+    """
+    detail, nodes = held.verdict.detail, held.state.overlay.snapshot.nodes.size
+    counted = detail.startswith(f"0/{nodes} nodes are available") or (not detail and held.verdict.counts)
+    if not counted or not held.pod_sets:
         return detail
-    index = case.tightest_pod_set()
-    part, space = case.pod_sets[index], case.feasibility(index)
-    if part.count < 2 or not space.placeable:
+    index = held.tightest_pod_set()
+    pod_set, feasibility = held.pod_sets[index], held.feasibility(index)
+    if pod_set.count < 2 or not feasibility.placeable:
         return detail
-    words = format_reason_counts(
-        (reason_of(part.shape, bit).kube, count) for bit, count in space.reason_counts()
-    )
-    verb = "finds" if space.placeable == 1 else "find"
+    counts = feasibility.reason_counts()
+    words = format_reason_counts((reason_of(pod_set.shape, bit).kube, count) for bit, count in counts)
     reasons = f": {words}" if words else ""
-    return f"{space.placeable} of {part.count} pods {verb} a node{reasons}"
+    only = "only " if feasibility.placeable < pod_set.count else ""
+    return f"{only}{feasibility.placeable} of {pod_set.count} pods fit{reasons}"

@@ -1,7 +1,7 @@
-"""PodDisruptionBudgets that keep running pods from being preempted for a workload that waits.
+"""PodDisruptionBudgets that protect running pods from preemption by a waiting workload.
 
-`advisor` asks when it explains a hold. Budgets are honoured while candidates are looked for, so the API server never
-gets to refuse such an eviction; without this, the hold would not say what stands in the way.
+`advisor` asks when it explains a hold. The search for victims respects budgets, so the API server never sees, and never
+refuses, such an eviction; without this, the hold would not name the budget.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def make_preemption(state: PostDecisionState) -> Preemption | None:
 
 
 def protecting_budgets(held: HeldWorkload, preemption: Preemption | None) -> tuple[Refusal, ...]:
-    """One for each budget without which some node would have room; empty where budgets are not what it waits for."""
+    """One refusal for each budget without which some node would have room; empty where budgets aren't the cause."""
     if preemption is None:
         return ()
     priority = preemption.priority_of(held.piece)
@@ -45,7 +45,7 @@ def protecting_budgets(held: HeldWorkload, preemption: Preemption | None) -> tup
 
 
 def _protected_pods(preemption: Preemption, preemptor: Preemptor) -> list[tuple[str, str]]:
-    """Pods and their budgets, where evicting them would make room and evicting others would not."""
+    """(pod, budget) where evicting the pod would make room, and evicting unprotected pods would not."""
     if preemption.candidate_finder.may_help(preemptor):
         return []
     freed = preemption.freed_resources

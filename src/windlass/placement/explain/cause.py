@@ -1,16 +1,16 @@
-"""The cause of a hold that is about nodes: one code of the closed list, worked out from what each node says.
+"""The rule that picks the cause of a hold: one code, from the reasons for which groups of nodes refuse it.
 
-`advisor` asks for it wherever a hold is read, so that the plan, the pod's condition, the event, the metric and the
-first link of `why`'s chain name the same. The count of nodes by reason is the literal answer (`Verdict.counts`); the
-cause is what would have to change:
+`node_refusals.find_cause` calls `cause_of`, for every hold that is read, so that the plan, the pod's condition, the
+event, the metric and `why` name the same cause. The count of nodes by reason is what was observed (`Verdict.counts`);
+the cause is what would have to change:
 
-1. Only nodes that could ever be the place count: those that have the devices it asks for.
-2. Where the nodes that it may use would hold all of it if they were emptier, it waits for room, whatever keeps it off
-   further nodes: rules there are meant. What room lacks is read off the node that lacks the least; a node that has the
-   GPUs and lacks CPU tells more than one without free GPUs. Where some pods of a gang find a node, what the next one
-   lacks is what the decision itself came to.
-3. Where they would not, a rule binds, or the size of the request: the smallest set of those without which it would
-   fit; of several, one without which it would start now. A selector is meant to exclude, so it is named last.
+1. Only nodes that have the requested devices count.
+2. If the nodes that it may use could hold all of it once they are emptier, it waits for capacity, whatever rules
+   exclude other nodes: those are intended. The missing resource is that of the node which lacks least: a node that
+   has the GPUs and lacks CPU says more than a node without free GPUs. If some pods of a gang fit, the cause is what
+   the decision reported for the next one. 3. Otherwise a rule or the size of the request is the cause: the smallest
+   set of these without which it would fit; of several such sets, one without which it would start now. Selectors come
+   last, since they exclude nodes on purpose.
 """
 
 from __future__ import annotations
@@ -37,57 +37,56 @@ CAUSE_ORDER = (
     "NODE_NOT_UNDERSTOOD",
     "SELECTOR_MISMATCH",
 )
-"""Among causes that would each do, the one to name first."""
+"""Of several possible causes, the first in this order is named."""
 GPU_CODES = frozenset({"GPU_FULL", "GPU_FRAGMENTED", "DEVICE_UNHEALTHY"})
 TOO_LARGE = "REQUEST_EXCEEDS_CLUSTER"
 MAX_RULES = 3
-"""So many rules at the most are taken away together."""
+"""Largest set of rules that is tried: the number of sets grows fast, and more than three are never one cause."""
 
 
 class NodeGroup(msgspec.Struct, frozen=True):
-    """Nodes that have the devices, and that refuse a pod for the same reasons."""
+    """Nodes that have the requested devices and refuse a pod for the same reasons."""
 
     permanent: tuple[str, ...]
-    """Codes of what no freed room would cure: rules, and what even the empty node has too little of."""
+    """Codes that remain when the node is empty: rules, and resources of which the node has too little in total."""
     curable: tuple[str, ...]
-    """Codes of what freed room would cure."""
+    """Codes that disappear when running pods end."""
     capacity: int = 1
-    """Pods of this kind that the nodes would hold if they were empty and no rule kept the pods off; of nodes that are
-    too small, at least one if the request were smaller."""
+    """Pods that the nodes would hold if they were empty and no rule excluded them; at least one, as if the request
+    were smaller, for nodes that are too small."""
 
 
 def cause_of(reported: str, wanted: int, groups: Sequence[NodeGroup]) -> str:
-    """`literal` is the code that the decision came to, and stays where the nodes tell nothing more."""
+    """`reported` is the code that the decision reported; it stays where the groups say nothing more."""
     if not groups:
         return reported
-    allowed = [one for one in groups if not one.permanent]
-    if _held(allowed) >= wanted:
-        return _of_room(reported, allowed)
-    return _rule_that_binds(wanted, groups)
+    allowed = [group for group in groups if not group.permanent]
+    if _total_capacity(allowed) >= wanted:
+        return _capacity_cause(reported, allowed)
+    return _rule_cause(wanted, groups)
 
 
-def _of_room(literal: str, allowed: Sequence[NodeGroup]) -> str:
-    """Of the node that lacks the least."""
-    if any(one.capacity and not one.curable for one in allowed):
-        return literal
-    short = [one.curable for one in allowed]
-    near = [lacks for lacks in short if not GPU_CODES.intersection(lacks)]
-    near = near or [tuple(code for code in lacks if code in GPU_CODES) for lacks in short]
-    return min(near, key=lambda lacks: (len(lacks), cause_rank(lacks[0])))[0]
+def _capacity_cause(reported: str, allowed: Sequence[NodeGroup]) -> str:
+    """What the node lacks that lacks least."""
+    if any(group.capacity and not group.curable for group in allowed):
+        return reported
+    lacking = [group.curable for group in allowed]
+    nearest = [lacks for lacks in lacking if not GPU_CODES.intersection(lacks)]
+    nearest = nearest or [tuple(code for code in lacks if code in GPU_CODES) for lacks in lacking]
+    return min(nearest, key=lambda lacks: (len(lacks), cause_rank(lacks[0])))[0]
 
 
-def _rule_that_binds(wanted: int, groups: Sequence[NodeGroup]) -> str:
-    """Of the smallest sets of rules and sizes without which it would fit, the one to name first."""
-    rules = sorted({code for one in groups for code in one.permanent}, key=cause_rank)
+def _rule_cause(wanted: int, groups: Sequence[NodeGroup]) -> str:
+    """The first code of the smallest set of rules and sizes without which it would fit."""
+    rules = sorted({code for group in groups for code in group.permanent}, key=cause_rank)
     for size in range(1, MAX_RULES + 1):
         enough = [
             (lifted, inside)
             for lifted in combinations(rules, size)
-            if _held(inside := [one for one in groups if set(one.permanent) <= set(lifted)]) >= wanted
+            if _total_capacity(inside := [group for group in groups if set(group.permanent) <= set(lifted)])
+            >= wanted
         ]
-        starts = [
-            lifted for lifted, inside in enough if any(one.permanent and not one.curable for one in inside)
-        ]
+        starts = [rules for rules, inside in enough if any(g.permanent and not g.curable for g in inside)]
         for lifted in starts or [lifted for lifted, _ in enough]:
             return lifted[0]
     return TOO_LARGE
@@ -97,5 +96,5 @@ def cause_rank(code: str) -> int:
     return CAUSE_ORDER.index(code) if code in CAUSE_ORDER else len(CAUSE_ORDER)
 
 
-def _held(groups: Sequence[NodeGroup]) -> int:
-    return sum(one.capacity for one in groups)
+def _total_capacity(groups: Sequence[NodeGroup]) -> int:
+    return sum(group.capacity for group in groups)

@@ -1,7 +1,7 @@
-"""Full or fragmented? The code of a hold for lack of GPUs, told apart by what is free in all.
+"""Tells GPU_FULL from GPU_FRAGMENTED by the sum of free GPUs.
 
-The pass that decides counts node by node: none of them has room for one more pod. Whether the GPUs are all in use, or
-free in pieces, shows only in the sum. It is worked out when a hold is read, once for all that ask for the same.
+The decision counts node by node, and finds that none has room for one more pod. Whether GPUs are all in use, or free
+but scattered, shows only in the sum. `node_refusals.find_cause` and `limits` ask for it when a hold is read.
 """
 
 from __future__ import annotations
@@ -17,53 +17,57 @@ from windlass.placement.gang import PendingPodSet
 from windlass.placement.overlay import Overlay
 
 NODE_RULE_BITS = WHY_GPU_DEVICE_ROOM - 1
-"""Reasons that are not about room."""
+"""Reasons that are rules, not lack of capacity: all bits below the first capacity bit."""
 GPU_FULL = "GPU_FULL"
 GPU_FRAGMENTED = "GPU_FRAGMENTED"
 
 
 class GpuTotals:
-    """What the parts of a workload ask for in GPUs, and what is free of them where they may go."""
+    """GPUs that a workload requests, and GPUs that are free on the nodes that it may use, in thousandths."""
 
     def __init__(self, overlay: Overlay, pod_sets: Sequence[PendingPodSet], allowed_nodes: Bools) -> None:
         self.requested, self.free = 0, 0
         self.free_by_node: list[int] = []
-        """Free GPUs (for shares: thousandths) of each node that has any, the most first."""
-        kinds: dict[tuple[object, ...], tuple[PendingPodSet, Bools]] = {}
-        for part in pod_sets:
-            gpu = part.shape.gpu
-            if gpu is None or gpu.profile or not gpu.milli or not part.count:
+        """Free GPUs (for shares: thousandths) of each node that has any, largest first."""
+        nodes_by_kind: dict[tuple[object, ...], tuple[PendingPodSet, Bools]] = {}
+        for pod_set in pod_sets:
+            gpu = pod_set.shape.gpu
+            if gpu is None or gpu.profile or not gpu.milli or not pod_set.count:
                 continue
-            self.requested += part.count * gpu.count * gpu.milli
-            row = overlay.table.row(part.shape, overlay.snapshot, part.pod)
+            self.requested += pod_set.count * gpu.count * gpu.milli
+            row = overlay.table.row(pod_set.shape, overlay.snapshot, pod_set.pod)
             key = (gpu.models, gpu.milli == WHOLE_MILLI)
-            known = kinds.get(key)
-            nodes = nodes_limited_by_capacity(overlay, row) & allowed_nodes & ~_kept_apart(overlay, part, row)
-            kinds[key] = (part, nodes if known is None else known[1] | nodes)
-        for part, nodes in kinds.values():
-            assert part.shape.gpu is not None
-            free = np.where(nodes, free_gpus(overlay, part.shape), 0)
-            unit = WHOLE_MILLI if part.shape.gpu.milli == WHOLE_MILLI else 1
+            earlier = nodes_by_kind.get(key)
+            nodes = (
+                nodes_limited_by_capacity(overlay, row)
+                & allowed_nodes
+                & ~_excluded_by_inter_pod_rules(overlay, pod_set, row)
+            )
+            nodes_by_kind[key] = (pod_set, nodes if earlier is None else earlier[1] | nodes)
+        for pod_set, nodes in nodes_by_kind.values():
+            assert pod_set.shape.gpu is not None
+            free = np.where(nodes, free_gpus(overlay, pod_set.shape), 0)
+            unit = WHOLE_MILLI if pod_set.shape.gpu.milli == WHOLE_MILLI else 1
             self.free += int(free.sum()) * unit
             self.free_by_node += free[free > 0].tolist()
         self.free_by_node.sort(reverse=True)
-        self._parts = [part for part in pod_sets if part.count and part.shape.gpu is not None]
+        self._pod_sets = [pod_set for pod_set in pod_sets if pod_set.count and pod_set.shape.gpu is not None]
 
     @property
     def are_fragmented(self) -> bool:
-        """There is enough in all; that it doesn't start is a matter of where."""
+        """Whether enough GPUs are free in total, but not on the right nodes."""
         if not 0 < self.requested <= self.free:
             return False
-        gpu = self._parts[0].shape.gpu if len(self._parts) == 1 else None
+        gpu = self._pod_sets[0].shape.gpu if len(self._pod_sets) == 1 else None
         if gpu is None or gpu.milli != WHOLE_MILLI or gpu.count < 1:
             return True
-        # Where as many nodes as it takes have all its GPUs, something else keeps it from them.
-        return sum(piece // gpu.count for piece in self.free_by_node) < self._parts[0].count
+        # If enough nodes have all GPUs of a pod free, the cause is another one than fragmentation.
+        return sum(free // gpu.count for free in self.free_by_node) < self._pod_sets[0].count
 
 
-def _kept_apart(overlay: Overlay, part: PendingPodSet, row: int) -> Bools:
-    """Nodes that rules between pods close to the part."""
-    if not overlay.has_inter_pod_constraints(part.pod):
+def _excluded_by_inter_pod_rules(overlay: Overlay, pod_set: PendingPodSet, row: int) -> Bools:
+    """Nodes that inter-pod affinity or spread constraints exclude."""
+    if not overlay.has_inter_pod_constraints(pod_set.pod):
         return np.zeros(overlay.snapshot.nodes.size, dtype=np.bool_)
-    kept: Bools = (overlay.reasons(part.pod, row) & np.uint64(NODE_RULE_BITS)) != 0
-    return kept
+    excluded: Bools = (overlay.reasons(pod_set.pod, row) & np.uint64(NODE_RULE_BITS)) != 0
+    return excluded

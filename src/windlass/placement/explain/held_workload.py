@@ -1,6 +1,6 @@
-"""One hold that is being explained: the workload, what was decided about it, and its pods as they would be placed.
+"""One hold that is being explained: the workload, its verdict, and its pod sets as the placer would see them.
 
-`advisor` makes it; `limits`, `relief`, `changes` and `offers` read it.
+`advisor` makes it; `limits`, `relief`, `changes`, `remedies` and `move_offers` read it.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ class HeldWorkload:
         self.state, self.piece, self.verdict = state, piece, verdict
         self.dry_runs = DryRuns(state, budget)
         self.choices: Choices | None = self.dry_runs.choices(piece)
-        """The flavors that quota gives it; None where quota is what it lacks."""
-        plain = tuple(PodSetChoice(one.name, one.count, {}) for one in piece.pod_sets)
-        found = state.placer.pending_pod_sets(piece, self.choices or plain)
-        self.pod_sets: list[PendingPodSet] = found[0]
-        self.tree: DomainTree | None = found[1]
-        self.topology: str = found[2]
-        self._spaces: dict[int, PodSetFeasibility] = {}
+        """The flavors that quota allows; None where quota doesn't suffice."""
+        no_flavors = tuple(PodSetChoice(pod_set.name, pod_set.count, {}) for pod_set in piece.pod_sets)
+        pending = state.placer.pending_pod_sets(piece, self.choices or no_flavors)
+        self.pod_sets: list[PendingPodSet] = pending[0]
+        self.tree: DomainTree | None = pending[1]
+        self.topology: str = pending[2]
+        self._feasibility_by_index: dict[int, PodSetFeasibility] = {}
 
     @property
     def lacks_quota(self) -> bool:
@@ -37,18 +37,18 @@ class HeldWorkload:
 
     @property
     def has_topology_request(self) -> bool:
-        """Some of its pods have to be, or would like to be, close together."""
-        return self.tree is not None and any(part.topology is not None for part in self.pod_sets)
+        """Whether some of its pod sets require or prefer a topology level."""
+        return self.tree is not None and any(pod_set.topology is not None for pod_set in self.pod_sets)
 
     def feasibility(self, index: int) -> PodSetFeasibility:
-        if index not in self._spaces:
-            self._spaces[index] = PodSetFeasibility(self.state.overlay, self.pod_sets[index])
-        return self._spaces[index]
+        if index not in self._feasibility_by_index:
+            self._feasibility_by_index[index] = PodSetFeasibility(self.state.overlay, self.pod_sets[index])
+        return self._feasibility_by_index[index]
 
     def tightest_pod_set(self) -> int:
-        """The part that lacks most places."""
-        missing = [part.count - self.feasibility(i).placeable for i, part in enumerate(self.pod_sets)]
-        sizes = [part.shape.gpu_milli for part in self.pod_sets]
+        """Index of the pod set with most pods that don't fit; of equals, the one with more GPUs."""
+        missing = [pod_set.count - self.feasibility(i).placeable for i, pod_set in enumerate(self.pod_sets)]
+        sizes = [pod_set.shape.gpu_milli for pod_set in self.pod_sets]
         return max(range(len(self.pod_sets)), key=lambda i: (missing[i], sizes[i], -i))
 
     def gpu_totals(self) -> GpuTotals:

@@ -1,12 +1,13 @@
-"""What binds a workload that waits, as numbers and in words that its owner may read.
+"""Finds what keeps a workload from starting: quota, topology level, resources, node rules, planned starts.
 
-Quota of its own queue, the topology level, the resource and on how many nodes, the work or the plan before it. Read by
-`advisor`; the numbers are those of the state after the decision.
+`advisor.Advisor` calls `find_limits` for each hold that it explains. The numbers are those of the state after the
+decision. The texts are public: they name no other tenant, except in `Limit.behind`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 
 import numpy as np
 
@@ -41,66 +42,68 @@ from windlass.queueing.quota_node import QuotaNode
 
 MAX_LIMITS = 4
 MAX_LISTED_NODES = 6
+"""Nodes whose free GPUs are listed one by one in a text."""
 MODEL_OR_AFFINITY_BITS = WHY_GPU_MODEL | WHY_NODE_AFFINITY
 GPU_PRODUCT_LABEL = "nvidia.com/gpu.product"
 OBJECT_CODES = frozenset(
     {QUEUE_MISSING, FLAVOR_MISMATCH, QUOTA_MISCONFIGURED}
     | {"GANG_INCOMPLETE", "JOB_SUSPENDED", "RESOURCE_QUOTA_EXCEEDED"}
 )
-"""Codes of holds that are about objects, not about room."""
+"""Codes of holds for which an object has to change; capacity doesn't matter."""
 
 
 def find_limits(held: HeldWorkload) -> tuple[Limit, ...]:
-    """The first binds most."""
-    return tuple(limit for limit, _ in zip(_limits(held), range(MAX_LIMITS), strict=False))
+    """The limits of a hold, the one to mention first in front."""
+    return tuple(islice(_limits(held), MAX_LIMITS))
 
 
-def _limits(case: HeldWorkload) -> Iterator[Limit]:
-    code = case.verdict.code
+def _limits(held: HeldWorkload) -> Iterator[Limit]:
+    code = held.verdict.code
     if code == BEHIND_HEAD:
-        queue = case.state.occupancy.cluster_queue_of(case.piece)
+        queue = held.state.occupancy.cluster_queue_of(held.piece)
         name = queue.name if queue is not None else ""
-        text = f"quota would do, but work ahead of it in queue {name} waits, and the queue is strict"
-        yield Limit("order", text, queue=name, behind=_head(case.verdict.detail))
+        text = f"quota suffices, but queue {name} is StrictFIFO and work ahead of it waits"
+        yield Limit("order", text, queue=name, behind=_queue_head(held.verdict.detail))
     elif code == RESERVED_FOR_OTHERS.code:
-        yield Limit("plan", RESERVED_FOR_OTHERS.message, behind=_first_plan(case))
+        yield Limit("plan", RESERVED_FOR_OTHERS.message, behind=_first_plan(held))
     elif code in OBJECT_CODES:
-        yield Limit("object", PUBLIC_MESSAGE_BY_CODE[code], queue=case.piece.queue_name)
+        yield Limit("object", PUBLIC_MESSAGE_BY_CODE[code], queue=held.piece.queue_name)
         if code == QUOTA_MISCONFIGURED:
-            yield from quota_limits(case)
+            yield from quota_limits(held)
     elif text := next((reason.message for reason in POD_REASONS if reason.code == code), ""):
         yield Limit("object", text)
     elif code == QUOTA_INSUFFICIENT:
-        yield from quota_limits(case)
+        yield from quota_limits(held)
     else:
         if code == TOO_LARGE:
-            yield from size_limits(case)
-        yield from capacity_limits(case)
+            yield from size_limits(held)
+        yield from capacity_limits(held)
 
 
-def _head(detail: str) -> str:
-    """Queueing names the head of the queue in its sentence."""
-    return (
-        detail.removeprefix("waits behind ").partition(",")[0] if detail.startswith("waits behind ") else ""
-    )
+def _queue_head(detail: str) -> str:
+    """The workload at the head of the queue, out of the message of `queueing.admit`."""
+    prefix = "waits behind "
+    return detail.removeprefix(prefix).partition(",")[0] if detail.startswith(prefix) else ""
 
 
-def _first_plan(case: HeldWorkload) -> str:
-    turn = case.state.turns.get(case.piece.key, 1 << 60)
-    ahead = [wall for wall in case.state.planned_starts if wall.turn < turn and not wall.is_for(case.piece)]
-    return min(ahead, key=lambda wall: (wall.start, wall.turn, wall.key)).key if ahead else ""
+def _first_plan(held: HeldWorkload) -> str:
+    """The workload or reservation with the earliest planned start that comes before this one."""
+    turn = held.state.turns.get(held.piece.key, 1 << 60)
+    others = (planned for planned in held.state.planned_starts if not planned.is_for(held.piece))
+    earlier = [planned for planned in others if planned.turn < turn]
+    return min(earlier, key=lambda planned: (planned.start, planned.turn, planned.key)).key if earlier else ""
 
 
 # Quota
 
 
-def quota_limits(case: HeldWorkload) -> Iterator[Limit]:
-    """Per resource of which the queue has too little left: the flavor that comes closest."""
-    node = case.state.occupancy.cluster_queue_of(case.piece)
+def quota_limits(held: HeldWorkload) -> Iterator[Limit]:
+    """For each resource of which the queue has too little left: the flavor with most left."""
+    node = held.state.occupancy.cluster_queue_of(held.piece)
     if node is None:
         return
-    case.state.occupancy.set_quota_at(case.state.now, ())
-    for resource, needed in sorted(requested_quota(case).items()):
+    held.state.occupancy.set_quota_at(held.state.now, ())
+    for resource, needed in sorted(requested_quota(held).items()):
         cells = [
             (quotas.flavor, resource)
             for group in node.spec.resource_groups
@@ -108,49 +111,50 @@ def quota_limits(case: HeldWorkload) -> Iterator[Limit]:
             for quotas in group.flavors
         ]
         if not cells:
-            if resource != PODS and not case.state.queues.ignore_undeclared:
-                yield Limit(
-                    "quota", f"queue {node.name} has no quota for {resource}", node.name, resource=resource
-                )
+            if resource != PODS and not held.state.queues.ignore_undeclared:
+                text = f"queue {node.name} has no quota for {resource}"
+                yield Limit("quota", text, node.name, resource=resource)
             continue
         best = max(cells, key=node.available)
         if node.available(best) < needed:
             yield _quota_limit(node, best, resource, needed)
 
 
-def requested_quota(case: HeldWorkload) -> dict[str, int]:
-    asked: dict[str, int] = {}
-    for one in case.piece.pod_sets:
-        for resource, amount in case.state.placer.requests(case.piece, one).items():
-            asked[resource] = asked.get(resource, 0) + amount * one.count
-    return asked
+def requested_quota(held: HeldWorkload) -> dict[str, int]:
+    """Resource → amount over all pods, in units of quota (GPUs in thousandths)."""
+    requested: dict[str, int] = {}
+    for pod_set in held.piece.pod_sets:
+        for resource, amount in held.state.placer.requests(held.piece, pod_set).items():
+            requested[resource] = requested.get(resource, 0) + amount * pod_set.count
+    return requested
 
 
 def _quota_limit(node: QuotaNode, cell: tuple[str, str], resource: str, needed: int) -> Limit:
     left, most = node.available(cell), node.potential_available(cell)
+    requested = quota_amount(resource, needed)
     text = (
-        f"queue {node.name} has {quota_amount(resource, left)} {resource} left in flavor {cell[0]}, "
-        f"and it asks for {quota_amount(resource, needed)}"
+        f"over quota: queue {node.name} has {quota_amount(resource, left)} {resource} left in flavor {cell[0]}, "
+        f"{requested} requested"
     )
     if needed > most:
-        text += f"; more than {quota_amount(resource, most)} the queue can never have"
+        text += f" (the queue can have at most {quota_amount(resource, most)})"
     return Limit(
         "quota",
         text,
         queue=node.name,
         flavor=cell[0],
         resource=resource,
-        needed=quota_amount(resource, needed),
+        needed=requested,
         available=quota_amount(resource, left),
     )
 
 
-def exceeds_quota(case: HeldWorkload) -> bool:
-    """Whether its queue could not give it that much even if nobody else held any."""
-    node = case.state.occupancy.cluster_queue_of(case.piece)
+def exceeds_quota(held: HeldWorkload) -> bool:
+    """Whether it requests more than its queue could have if nothing else used quota."""
+    node = held.state.occupancy.cluster_queue_of(held.piece)
     if node is None:
         return False
-    for resource, needed in requested_quota(case).items():
+    for resource, needed in requested_quota(held).items():
         cells = [
             (quotas.flavor, resource)
             for group in node.spec.resource_groups
@@ -163,148 +167,157 @@ def exceeds_quota(case: HeldWorkload) -> bool:
 
 
 def quota_amount(resource: str, amount: int) -> str:
-    """GPUs are counted in thousandths there."""
+    """An amount of quota as people write it; quota counts GPUs in thousandths."""
     return f"{amount / MILLI_PER_GPU:g}" if resource == GPU else format_amount(resource, amount)
 
 
 # Size
 
 
-def size_limits(case: HeldWorkload) -> Iterator[Limit]:
-    """What even the empty cluster has too little of."""
-    overlay = case.state.overlay
+def size_limits(held: HeldWorkload) -> Iterator[Limit]:
+    """Where the request is larger than the empty cluster: the resource or topology level that is too small."""
+    overlay = held.state.overlay
     empty, total = EmptyCluster(overlay), overlay.state.allocatable
-    for index, part in enumerate(case.pod_sets):
-        most = int(empty.pods_per_empty_node(part).sum())
+    for index, pod_set in enumerate(held.pod_sets):
+        most = int(empty.pods_per_empty_node(pod_set).sum())
         if most:
-            close = empty.never_fits_topology([part])
-            never = close or empty.never_fits([part])
-            if never is not None:
-                level = part.topology.level if close is not None and part.topology is not None else ""
-                yield Limit("size", never.message, level=level, needed=str(part.count), available=str(most))
+            topology_failure = empty.never_fits_topology([pod_set])
+            failure = topology_failure or empty.never_fits([pod_set])
+            if failure is not None:
+                level = pod_set.topology.level if topology_failure and pod_set.topology else ""
+                needed = str(pod_set.count)
+                yield Limit("size", failure.message, level=level, needed=needed, available=str(most))
             continue
-        may_use = case.feasibility(index).eligible_nodes
-        for name, amount in part.shape.requests:
+        eligible = held.feasibility(index).eligible_nodes
+        for name, amount in pod_set.shape.requests:
             column = overlay.snapshot.resources.column(name)
-            largest = int(total[may_use, column].max(initial=0)) if column < total.shape[1] else 0
+            largest = int(total[eligible, column].max(initial=0)) if column < total.shape[1] else 0
             if largest < amount:
                 needed, has = format_amount(name, amount), format_amount(name, largest)
-                text = f"a pod asks for {needed} of {name}, and the largest node that it may use has {has}"
+                text = f"a pod requests {needed} {name}, the largest eligible node has {has}"
                 yield Limit("size", text, resource=name, needed=needed, available=has)
 
 
-# Room
+# Capacity
 
 
-def capacity_limits(case: HeldWorkload) -> Iterator[Limit]:
-    if case.has_topology_request:
-        yield from _topology_limit(case)
-    index = case.tightest_pod_set()
-    part, space = case.pod_sets[index], case.feasibility(index)
-    if part.shape.gpu is not None and not part.shape.gpu.profile:
-        yield from _gpu_limits(case, part, space)
-    yield from _node_limits(part, space)
+def capacity_limits(held: HeldWorkload) -> Iterator[Limit]:
+    if held.has_topology_request:
+        yield from _topology_limit(held)
+    index = held.tightest_pod_set()
+    pod_set, fit = held.pod_sets[index], held.feasibility(index)
+    if pod_set.shape.gpu is not None and not pod_set.shape.gpu.profile:
+        yield from _gpu_limits(held, pod_set, fit)
+    yield from _node_limits(pod_set, fit)
 
 
-def _topology_limit(case: HeldWorkload) -> Iterator[Limit]:
-    """Asks the search again, on what is free after the decision."""
-    overlay = case.state.overlay
-    close = [part for part in case.pod_sets if part.topology is not None and part.tree is case.tree]
-    assert case.tree is not None
-    rows = [overlay.table.row(part.shape, overlay.snapshot, part.pod) for part in close]
-    before = overlay.checkpoint()
-    asks = [TopologyPodSetRequest(part.name, part.count, part.topology) for part in close]
-    found = plan_topology(case.tree, asks, OverlayCapacity(overlay, close, rows), case.topology)
-    overlay.rollback(before)
-    if not isinstance(found, TopologyFailure):
+def _topology_limit(held: HeldWorkload) -> Iterator[Limit]:
+    """Runs the topology search again, on what is free after the decision."""
+    overlay = held.state.overlay
+    pod_sets = [pod_set for pod_set in held.pod_sets if pod_set.topology and pod_set.tree is held.tree]
+    assert held.tree is not None
+    rows = [overlay.table.row(pod_set.shape, overlay.snapshot, pod_set.pod) for pod_set in pod_sets]
+    checkpoint = overlay.checkpoint()
+    requests = [TopologyPodSetRequest(pod_set.name, pod_set.count, pod_set.topology) for pod_set in pod_sets]
+    result = plan_topology(held.tree, requests, OverlayCapacity(overlay, pod_sets, rows), held.topology)
+    overlay.rollback(checkpoint)
+    if not isinstance(result, TopologyFailure):
         return
-    level = found.level or next(part.topology.level for part in close if part.topology is not None)
-    what = "slices" if found.unit == "slice" else "pods"
-    text = found.message
-    if found.level and found.needed:
-        where = f"one {level_name(level)}" if level else "the topology"
-        its = f"its {found.needed} {what}" if found.needed > 1 else "it"
-        text = f"no place for {its} within {where}: {found.fits} would fit at the most"
-    yield Limit("topology", text, level=level, needed=str(found.needed or ""), available=str(found.fits))
+    level = result.level or next(pod_set.topology.level for pod_set in pod_sets if pod_set.topology)
+    text = result.message
+    if result.level and result.needed:
+        all_units = f"all {result.needed} {result.unit}s" if result.needed > 1 else f"its {result.unit}"
+        text = f"no {level_name(level)} has capacity for {all_units}: at most {result.fits} would fit"
+    yield Limit("topology", text, level=level, needed=str(result.needed or ""), available=str(result.fits))
 
 
-def _gpu_limits(case: HeldWorkload, part: PendingPodSet, space: PodSetFeasibility) -> Iterator[Limit]:
-    gpu = part.shape.gpu
+def _gpu_limits(held: HeldWorkload, pod_set: PendingPodSet, fit: PodSetFeasibility) -> Iterator[Limit]:
+    gpu = pod_set.shape.gpu
     assert gpu is not None
-    sums = case.gpu_totals()
+    totals = held.gpu_totals()
     unit = 1 if gpu.milli == WHOLE_MILLI else WHOLE_MILLI
-    free = sum(sums.free_by_node)
-    bits = {bit for bit, _ in space.reason_counts()}
-    # Without any reason, each node takes pods: just not enough of them.
-    if (_lacks_gpus(part, bits) or not bits) and gpu.milli and space.placeable < part.count:
-        pieces = ", ".join(f"{piece / unit:g}" for piece in sums.free_by_node[:MAX_LISTED_NODES])
-        more = (
-            f" and {len(sums.free_by_node) - MAX_LISTED_NODES} more"
-            if len(sums.free_by_node) > MAX_LISTED_NODES
-            else ""
-        )
-        each = f"{gpu.count * gpu.milli / WHOLE_MILLI:g}"
-        if sums.are_fragmented and space.pod_set.count:
-            text = (
-                f"fragmentation: {free / unit:g} GPUs are free ({pieces}{more} by node), but "
-                f"{_finders(space.placeable, part.count)} {each} on one node"
-            )
-            kind = "fragmentation"
+    free = sum(totals.free_by_node)
+    bits = {bit for bit, _ in fit.reason_counts()}
+    # No reason at all means that every node takes some pods, but all nodes together too few.
+    if (_lacks_gpus(pod_set, bits) or not bits) and gpu.milli and fit.placeable < pod_set.count:
+        requested, available = f"{totals.requested / WHOLE_MILLI:g}", f"{free / unit:g}"
+        if totals.are_fragmented and fit.pod_set.count:
+            kind, text = "fragmentation", _fragmentation_text(totals.free_by_node, unit, fit)
         else:
-            asked = sums.requested / WHOLE_MILLI
-            text = f"{free / unit:g} GPUs are free on nodes that it may use, and it asks for {asked:g}"
-            kind = "resource"
-        needed, nodes = f"{sums.requested / WHOLE_MILLI:g}", int(np.count_nonzero(space.pods_per_node == 0))
-        yield Limit(kind, text, resource=GPU, needed=needed, available=f"{free / unit:g}", nodes=nodes)
-    yield from _pinned(case, part, space)
+            word = "GPU" if requested == "1" else "GPUs"
+            kind, text = "resource", f"{requested} {word} requested, {available} free on eligible nodes"
+        nodes = int(np.count_nonzero(fit.pods_per_node == 0))
+        yield Limit(kind, text, resource=GPU, needed=requested, available=available, nodes=nodes)
+    yield from _pinned(held, pod_set, fit)
 
 
-def _lacks_gpus(part: PendingPodSet, bits: set[int]) -> bool:
-    room = WHY_GPU_DEVICE_ROOM.bit_length() - 1
-    names = [part.shape.requests[bit - FIRST_RESOURCE_BIT][0] for bit in bits if bit >= FIRST_RESOURCE_BIT]
-    return room in bits or any(name.startswith(GPU) for name in names)
+def _fragmentation_text(free_by_node: list[int], unit: int, feasibility: PodSetFeasibility) -> str:
+    """`unit` is what one GPU counts in `free_by_node`: 1, or 1000 for shares."""
+    pod_set, gpu = feasibility.pod_set, feasibility.pod_set.shape.gpu
+    assert gpu is not None
+    listed = ", ".join(f"{free / unit:g}" for free in free_by_node[:MAX_LISTED_NODES])
+    more = len(free_by_node) - MAX_LISTED_NODES
+    listed += f" and {more} more" if more > 0 else ""
+    size = f"{gpu.count * gpu.milli / WHOLE_MILLI:g} GPU"
+    if gpu.count * gpu.milli > WHOLE_MILLI:
+        size += "s"
+    if not feasibility.placeable:
+        fits = f"no node has room for a pod with {size}"
+    else:
+        fits = f"there is room for only {feasibility.placeable} of {pod_set.count} pods with {size} each"
+    return f"fragmentation: {sum(free_by_node) / unit:g} GPUs are free ({listed} by node), but {fits}"
 
 
-def _pinned(case: HeldWorkload, part: PendingPodSet, space: PodSetFeasibility) -> Iterator[Limit]:
-    """GPUs that are free and that nothing but the pod's own wish for a model or a kind of node keeps it from."""
-    other = other_models(part, space)
-    if not other:
+def _lacks_gpus(pod_set: PendingPodSet, bits: set[int]) -> bool:
+    device_bit = WHY_GPU_DEVICE_ROOM.bit_length() - 1
+    names = [pod_set.shape.requests[bit - FIRST_RESOURCE_BIT][0] for bit in bits if bit >= FIRST_RESOURCE_BIT]
+    return device_bit in bits or any(name.startswith(GPU) for name in names)
+
+
+def _pinned(held: HeldWorkload, pod_set: PendingPodSet, fit: PodSetFeasibility) -> Iterator[Limit]:
+    """Free GPUs that only the pod's own GPU model, node selector or affinity excludes."""
+    excluded = other_models(pod_set, fit)
+    if not excluded:
         return
-    total = sum(other.values())
-    named = ", ".join(
-        f"{count} {name}" for name, count in sorted(other.items(), key=lambda one: (-one[1], one[0]))
-    )
-    own = any(one.template.spec.node_selector or one.template.spec.affinity for one in case.piece.pod_sets)
-    wish = pinned_to(part)
-    text = f"its pin to {wish or 'certain nodes'} strands {total} free GPUs of other models or nodes: {named}"
-    if wish and not own and not (part.shape.gpu and part.shape.gpu.models):
-        text = f"its flavor is nodes with {wish} only, which leaves out {total} free GPUs of others: {named}"
-    nodes = int(np.count_nonzero(space.reasons & np.uint64(MODEL_OR_AFFINITY_BITS)))
+    total = sum(excluded.values())
+    by_model = sorted(excluded.items(), key=lambda item: (-item[1], item[0]))
+    listed = ", ".join(f"{count} {name}" for name, count in by_model)
+    templates = [template_set.template.spec for template_set in held.piece.pod_sets]
+    if pod_set.shape.gpu is not None and pod_set.shape.gpu.models:
+        rule = "its request for GPU model"
+    elif any(spec.node_selector for spec in templates):
+        rule = "its node selector"
+    elif any(spec.affinity for spec in templates):
+        rule = "its node affinity to"
+    else:  # the flavor has added its node labels to the selector: the queue excludes the GPUs, not the request
+        rule = "its queue's flavor with node labels"
+    text = f"{rule} {pinned_to(pod_set)} excludes {total} free GPUs: {listed}"
+    nodes = int(np.count_nonzero(fit.reasons & np.uint64(MODEL_OR_AFFINITY_BITS)))
     yield Limit("model", text, resource=GPU, available=str(total), nodes=nodes)
 
 
-def other_models(part: PendingPodSet, space: PodSetFeasibility) -> dict[str, int]:
-    """Model → whole free GPUs that the pod's pin keeps it from."""
-    overlay, gpu = space.overlay, part.shape.gpu
-    if gpu is None or gpu.profile or not (gpu.models or pinned_to(part)):
+def other_models(pod_set: PendingPodSet, feasibility: PodSetFeasibility) -> dict[str, int]:
+    """Model → whole free GPUs that only the pod's GPU model, node selector or affinity excludes."""
+    overlay, gpu = feasibility.overlay, pod_set.shape.gpu
+    if gpu is None or gpu.profile or not (gpu.models or pinned_to(pod_set)):
         return {}
     blocked = np.uint64((1 << 16) - 1) & ~np.uint64(MODEL_OR_AFFINITY_BITS)
-    reachable = (space.reasons & blocked) == 0
-    affine = (overlay.table.cells.static[space.row] & np.uint64(WHY_NODE_AFFINITY)) == 0
+    reachable = (feasibility.reasons & blocked) == 0
+    affine = (overlay.table.cells.static[feasibility.row] & np.uint64(WHY_NODE_AFFINITY)) == 0
     allowed = overlay.snapshot.gpu_models.mask(gpu.models)
-    found: dict[str, int] = {}
+    excluded: dict[str, int] = {}
     for code, name in enumerate(overlay.snapshot.gpu_models.names):
-        free = free_gpus(overlay, part.shape, (name,))
+        free = free_gpus(overlay, pod_set.shape, (name,))
         refused = reachable & ~affine if allowed >> code & 1 else reachable
         count = int(free[refused].sum())
         if count:
-            found[name or "of no known model"] = count
-    return found
+            excluded[name or "of unknown model"] = count
+    return excluded
 
 
-def pinned_to(part: PendingPodSet) -> str:
-    """The model or the labels that the pod insists on."""
-    spec, gpu = part.pod.spec, part.shape.gpu
+def pinned_to(pod_set: PendingPodSet) -> str:
+    """The GPU model or the node labels that the pod requires; empty where it requires none."""
+    spec, gpu = pod_set.pod.spec, pod_set.shape.gpu
     if gpu is not None and gpu.models:
         return " or ".join(dict.fromkeys(gpu.models))
     if GPU_PRODUCT_LABEL in spec.node_selector:
@@ -312,37 +325,28 @@ def pinned_to(part: PendingPodSet) -> str:
     affinity = spec.affinity.node_affinity if spec.affinity else None
     required = affinity.required_during_scheduling_ignored_during_execution if affinity else None
     for term in required.node_selector_terms if required is not None else ():
-        for one in term.match_expressions:
-            if one.key == GPU_PRODUCT_LABEL and one.operator == "In":
-                return " or ".join(one.values)
+        for expression in term.match_expressions:
+            if expression.key == GPU_PRODUCT_LABEL and expression.operator == "In":
+                return " or ".join(expression.values)
     return ", ".join(f"{key}={value}" for key, value in sorted(spec.node_selector.items()))
 
 
-def _node_limits(part: PendingPodSet, space: PodSetFeasibility) -> Iterator[Limit]:
-    """One for every other reason that nodes have."""
-    for bit, nodes in space.reason_counts():
-        name = part.shape.requests[bit - FIRST_RESOURCE_BIT][0] if bit >= FIRST_RESOURCE_BIT else ""
+def _node_limits(pod_set: PendingPodSet, fit: PodSetFeasibility) -> Iterator[Limit]:
+    """One limit for every reason that is not about GPUs."""
+    for bit, nodes in fit.reason_counts():
+        name = pod_set.shape.requests[bit - FIRST_RESOURCE_BIT][0] if bit >= FIRST_RESOURCE_BIT else ""
         if name.startswith(GPU) or bit == WHY_GPU_DEVICE_ROOM.bit_length() - 1:
             continue
         if name and name != "pods":
-            most = format_amount(name, int(space.free(name)[space.eligible_nodes].max(initial=0)))
-            asked = format_amount(name, dict(part.shape.requests)[name])
+            most = format_amount(name, int(fit.free(name)[fit.eligible_nodes].max(initial=0)))
+            requested = format_amount(name, dict(pod_set.shape.requests)[name])
+            has = "node has" if nodes == 1 else "nodes have"
             text = (
-                f"{_nodes(nodes)} too little {name} free: it asks for {asked} a pod, and a node that it may use has "
-                f"{most} at the most"
+                f"{nodes} {has} too little {name} free: {requested} requested per pod, at most {most} free on an "
+                "eligible node"
             )
-            yield Limit("resource", text, resource=name, needed=asked, available=most, nodes=nodes)
+            yield Limit("resource", text, resource=name, needed=requested, available=most, nodes=nodes)
         else:
-            reason = reason_of(part.shape, bit)
+            reason = reason_of(pod_set.shape, bit)
             kind = "resource" if name == "pods" else "rules"
             yield Limit(kind, f"{nodes} {reason.kube}", resource=name, nodes=nodes)
-
-
-def _nodes(count: int) -> str:
-    return "1 node has" if count == 1 else f"{count} nodes have"
-
-
-def _finders(fitting: int, count: int) -> str:
-    if not fitting:
-        return "no pod of it finds" if count > 1 else "it doesn't find"
-    return f"only {fitting} of its {count} pods {'finds' if fitting == 1 else 'find'}"

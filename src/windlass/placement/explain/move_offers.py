@@ -1,7 +1,7 @@
-"""Moves of running pods that would make room for a workload that waits, as an offer in its verdict.
+"""Moves of running pods that would make room for a held workload, as suggestions in its verdict.
 
-`advisor` asks for them where GPUs are free in pieces. The search is that of `windlass plan defrag`, with a small
-budget; what it finds is an offer: nothing is carried out (see `placement.defrag.proactive` for the policy that does).
+`advisor` calls it where free GPUs are fragmented. The search is that of `windlass plan defrag` with a small budget.
+Nothing is executed here; `placement.defrag.proactive` is the policy that does execute moves.
 """
 
 from __future__ import annotations
@@ -15,35 +15,33 @@ from windlass.placement.explain.post_decision import PostDecisionState
 
 SEARCH_LIMITS = SearchLimits(max_moves=4, steps=400, nodes=12, subsets=4)
 MAX_PODS = 64
-"""For larger gangs nothing is offered here: `windlass plan defrag` takes its time."""
-
-
+"""No moves are suggested for larger gangs: use `windlass plan defrag`, which has a larger budget."""
 MAX_SEARCHES = 8
-"""Different requests of one plan that moves are looked for."""
+"""Different requests of one plan for which moves are searched."""
 
 
 class MoveOffers:
-    """The pods that may be moved are looked up once for all holds of a plan."""
+    """Finds the movable pods once for all holds of a plan."""
 
     def __init__(self, state: PostDecisionState) -> None:
-        self._after = state
-        self._made: tuple[MovablePods, MoveFinder] | None = None
+        self._state = state
+        self._search: tuple[MovablePods, MoveFinder] | None = None
         self._searches = 0
 
     def moves(self, case: HeldWorkload) -> tuple[MoveOffer, ...]:
-        if case.choices is None or sum(part.count for part in case.pod_sets) > MAX_PODS:
+        if case.choices is None or sum(pod_set.count for pod_set in case.pod_sets) > MAX_PODS:
             return ()
         self._searches += 1
         if self._searches > MAX_SEARCHES:
             return ()
-        (park, search), overlay = self._tools(), self._after.overlay
+        (movable, search), overlay = self._make_search(), self._state.overlay
         found = search.find(case.piece, case.choices)
         if found is None:
             return ()
         names = overlay.snapshot.nodes.names
         return tuple(
             MoveOffer(
-                park.pods[step.pod_number].pod.key,
+                movable.pods[step.pod_number].pod.key,
                 names[step.from_node],
                 names[step.assumed.node],
                 step.loss,
@@ -51,11 +49,11 @@ class MoveOffers:
             for step in found.steps
         )
 
-    def _tools(self) -> tuple[MovablePods, MoveFinder]:
-        if self._made is None:
-            overlay = self._after.overlay
-            snapshot, costs = overlay.snapshot, MoveCosts(self._after.now, self._after.queues)
-            leaving = self._after.evicted_pods()
-            park = find_movable_pods(snapshot, snapshot.workloads, snapshot.budgets, costs, leaving)
-            self._made = park, MoveFinder(overlay, self._after.placer, park, SEARCH_LIMITS)
-        return self._made
+    def _make_search(self) -> tuple[MovablePods, MoveFinder]:
+        if self._search is None:
+            overlay = self._state.overlay
+            snapshot, costs = overlay.snapshot, MoveCosts(self._state.now, self._state.queues)
+            leaving = self._state.evicted_pods()
+            movable = find_movable_pods(snapshot, snapshot.workloads, snapshot.budgets, costs, leaving)
+            self._search = movable, MoveFinder(overlay, self._state.placer, movable, SEARCH_LIMITS)
+        return self._search

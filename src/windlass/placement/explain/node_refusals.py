@@ -1,12 +1,13 @@
-"""What all nodes say to one kind of pod, as the groups that `cause` weighs: who refuses for what, who could hold it.
+"""Groups the nodes by the reasons for which they refuse a pod set, and finds the cause of the hold (rule in `cause`).
 
-`advisor` asks on the decision's own overlay, `diagnose` about pods that don't exist yet on one of its own. Nothing is
-tried and nothing placed: a few passes over the columns, once for all pods of one shape.
+`advisor` calls `find_cause` on the decision's overlay, `diagnose` on its own overlay for pods that don't exist yet.
+Nothing is placed: a few passes over the columns, once for all pods of one shape.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
@@ -38,7 +39,7 @@ TOO_SMALL_CODES = {
     "pods": "POD_COUNT_LIMIT",
     "ephemeral-storage": "EPHEMERAL_STORAGE",
 }
-"""Resource of which a node has too little even when it is empty → code; of devices, the request is too large."""
+"""Resource of which an empty node has too little → code; for devices the code is TOO_LARGE."""
 
 
 def find_cause(
@@ -48,116 +49,114 @@ def find_cause(
     reported: str,
     empty: EmptyCluster,
 ) -> str:
-    """The cause of a hold of these pods, on the nodes as they are; `literal` is what the decision came to."""
-    part = _tightest(overlay, [part for part in pod_sets if part.count])
-    if part is None:
+    """The cause of a hold of these pod sets on the nodes as they are; `reported` is the code of the decision."""
+    pod_set = _tightest(overlay, [pod_set for pod_set in pod_sets if pod_set.count])
+    if pod_set is None:
         return reported
-    if _is_unknown(overlay, part):
+    if _is_unknown_resource(overlay, pod_set):
         return NO_SUCH_RESOURCE
-    if not _has_devices(overlay, part).any():
-        return TOO_LARGE  # each of its devices is somewhere, and no node has all of them
-    found = cause_of(reported, part.count, node_groups(overlay, part, allowed_nodes, empty))
-    is_in_pieces = found == GPU_FULL and GpuTotals(overlay, pod_sets, allowed_nodes).are_fragmented
-    return GPU_FRAGMENTED if is_in_pieces else found
+    if not _has_devices(overlay, pod_set).any():
+        return TOO_LARGE  # each requested device exists, but no node has all of them
+    found = cause_of(reported, pod_set.count, node_groups(overlay, pod_set, allowed_nodes, empty))
+    is_fragmented = found == GPU_FULL and GpuTotals(overlay, pod_sets, allowed_nodes).are_fragmented
+    return GPU_FRAGMENTED if is_fragmented else found
 
 
-def _tightest(overlay: Overlay, parts: Sequence[PendingPodSet]) -> PendingPodSet | None:
-    """The part that lacks most places now; of equals the first."""
-    if len(parts) < 2:
-        return parts[0] if parts else None
-    return max(parts, key=lambda part: part.count - PodSetFeasibility(overlay, part).placeable)
+def _tightest(overlay: Overlay, pod_sets: Sequence[PendingPodSet]) -> PendingPodSet | None:
+    """The pod set with most pods that don't fit now; of equals the first."""
+    if len(pod_sets) < 2:
+        return pod_sets[0] if pod_sets else None
+    return max(pod_sets, key=lambda pod_set: pod_set.count - PodSetFeasibility(overlay, pod_set).placeable)
 
 
 def node_groups(
     overlay: Overlay, pod_set: PendingPodSet, allowed_nodes: Bools, empty: EmptyCluster
 ) -> list[NodeGroup]:
-    """`among`: the nodes that count at all, such as those of its queue's flavors."""
+    """`allowed_nodes`: the nodes that count at all, such as those of the queue's flavors."""
     row = overlay.table.row(pod_set.shape, overlay.snapshot, pod_set.pod)
-    why, holds, small = (
-        overlay.reasons(pod_set.pod, row),
-        empty.pods_per_empty_node_without_rules(pod_set),
-        _too_small(overlay, pod_set),
-    )
-    taints = np.where(why & np.uint64(WHY_TAINT), overlay.snapshot.nodes.taint_set_codes, -1)
+    reasons, too_small = overlay.reasons(pod_set.pod, row), _too_small(overlay, pod_set)
+    holds = empty.pods_per_empty_node_without_rules(pod_set)
+    taints = np.where(reasons & np.uint64(WHY_TAINT), overlay.snapshot.nodes.taint_set_codes, -1)
     candidates = np.flatnonzero(allowed_nodes & _has_devices(overlay, pod_set))
-    columns = np.stack([why.view(np.int64), taints.astype(np.int64), small], axis=1)[candidates]
+    # Nodes with the same reasons, taints and too small resources answer alike: one group for each distinct row.
+    columns = np.stack([reasons.view(np.int64), taints.astype(np.int64), too_small], axis=1)[candidates]
     if not len(columns):
         return []
-    keys, which = np.unique(columns, axis=0, return_inverse=True)
-    pods = np.bincount(which.reshape(-1), holds[candidates]).astype(np.int64)
+    keys, group_of_node = np.unique(columns, axis=0, return_inverse=True)
+    pods = np.bincount(group_of_node.reshape(-1), holds[candidates]).astype(np.int64)
     return [
         _group(overlay, pod_set, (int(np.uint64(key[0])), int(key[1]), int(key[2])), held)
         for key, held in zip(keys, pods.tolist(), strict=True)
     ]
 
 
-def _group(overlay: Overlay, part: PendingPodSet, key: tuple[int, int, int], holds: int) -> NodeGroup:
-    """`key`: the mask of reasons, the set of taints, the resources of which the nodes are too small."""
-    why, taints, small = key
-    fixed, lacks = set[str](), set[str]()
-    if why & WHY_GPU_UNHEALTHY:  # a GPU that is repaired counts again
-        fixed.add("DEVICE_UNHEALTHY")
-        small, holds = 0, max(1, holds)
-    for bit in bits_of(why):
+def _group(overlay: Overlay, pod_set: PendingPodSet, key: tuple[int, int, int], holds: int) -> NodeGroup:
+    """`key`: mask of reasons, code of the taint set, mask of the resources for which the nodes are too small."""
+    reasons, taints, too_small = key
+    permanent, curable = set[str](), set[str]()
+    if reasons & WHY_GPU_UNHEALTHY:  # as if the GPUs were repaired: only their health counts
+        permanent.add("DEVICE_UNHEALTHY")
+        too_small, holds = 0, max(1, holds)
+    for bit in bits_of(reasons):
         if WHY_GPU_UNHEALTHY >> bit & 1:
             continue
         if bit >= FIRST_RESOURCE_BIT or CAPACITY_BITS >> bit & 1:
-            lacks.add(reason_of(part.shape, bit).code)
+            curable.add(reason_of(pod_set.shape, bit).code)
         elif WHY_TAINT >> bit & 1:
-            fixed |= _taint_codes(overlay, part, taints)
+            permanent |= _taint_codes(overlay, pod_set, taints)
         else:
-            fixed.add(reason_of(part.shape, bit).code)
-    sizes = {TOO_SMALL_CODES.get(part.shape.requests[place][0], TOO_LARGE) for place in bits_of(small)}
-    if not holds and not small:
-        sizes.add(TOO_LARGE)  # its GPUs are too few, or of another kind
-    lacks -= sizes | (GPU_CODES if TOO_LARGE in sizes else set())  # that follows from it
-    fixed |= sizes
-    return NodeGroup(
-        tuple(sorted(fixed, key=cause_rank)), tuple(sorted(lacks, key=cause_rank)), max(1, holds)
-    )
+            permanent.add(reason_of(pod_set.shape, bit).code)
+    sizes = {TOO_SMALL_CODES.get(pod_set.shape.requests[place][0], TOO_LARGE) for place in bits_of(too_small)}
+    if not holds and not too_small:
+        sizes.add(TOO_LARGE)  # the node has too few GPUs, or of another model
+    curable -= sizes | (GPU_CODES if TOO_LARGE in sizes else set())  # lacking GPUs follow from the size
+    permanent |= sizes
+    by_rank = partial(sorted, key=cause_rank)
+    return NodeGroup(tuple(by_rank(permanent)), tuple(by_rank(curable)), max(1, holds))
 
 
-def _taint_codes(overlay: Overlay, part: PendingPodSet, taints: int) -> set[str]:
-    tolerations = part.pod.spec.tolerations
-    hard = [one for one in overlay.snapshot.nodes.taint_sets[taints] if one.effect in HARD_EFFECTS]
-    return {taint_code(one.key) for one in hard if not tolerates(tolerations, one)}
+def _taint_codes(overlay: Overlay, pod_set: PendingPodSet, taints: int) -> set[str]:
+    tolerations = pod_set.pod.spec.tolerations
+    hard = [taint for taint in overlay.snapshot.nodes.taint_sets[taints] if taint.effect in HARD_EFFECTS]
+    return {taint_code(taint.key) for taint in hard if not tolerates(tolerations, taint)}
 
 
-def _too_small(overlay: Overlay, part: PendingPodSet) -> Ints:
-    """By node, a bit for each resource of the request that the empty node has too little of."""
+def _too_small(overlay: Overlay, pod_set: PendingPodSet) -> Ints:
+    """By node, a bit for each requested resource of which the empty node has too little."""
     total, resources = overlay.state.allocatable, overlay.snapshot.resources
-    found: Ints = np.zeros(overlay.snapshot.nodes.size, dtype=np.int64)
-    for place, (name, amount) in enumerate(part.shape.requests):
-        if _is_made(part, name) or resources.column(name) >= total.shape[1]:
+    bits: Ints = np.zeros(overlay.snapshot.nodes.size, dtype=np.int64)
+    for place, (name, amount) in enumerate(pod_set.shape.requests):
+        if _is_made_on_demand(pod_set, name) or resources.column(name) >= total.shape[1]:
             continue
-        found |= (total[:, resources.column(name)] < amount).astype(np.int64) << place
-    return found
+        bits |= (total[:, resources.column(name)] < amount).astype(np.int64) << place
+    return bits
 
 
-def _has_devices(overlay: Overlay, part: PendingPodSet) -> Bools:
-    """By node, whether it has some of every device that the part asks for."""
+def _has_devices(overlay: Overlay, pod_set: PendingPodSet) -> Bools:
+    """By node, whether it has at least one of every requested device."""
     state, resources = overlay.state, overlay.snapshot.resources
-    found: Bools = np.ones(overlay.snapshot.nodes.size, dtype=np.bool_)
-    for name, amount in part.shape.requests:
-        if amount <= 0 or not is_extended_resource(name) or _is_made(part, name):
+    result: Bools = np.ones(overlay.snapshot.nodes.size, dtype=np.bool_)
+    for name, amount in pod_set.shape.requests:
+        if amount <= 0 or not is_extended_resource(name) or _is_made_on_demand(pod_set, name):
             continue
         column = resources.column(name)
-        found &= state.allocatable[:, column] > 0 if column < state.allocatable.shape[1] else False
-    if part.shape.gpu is not None:
-        found &= state.node_info[:, DEV_END] > state.node_info[:, DEV_FIRST]
-    return found
+        result &= state.allocatable[:, column] > 0 if column < state.allocatable.shape[1] else False
+    if pod_set.shape.gpu is not None:
+        result &= state.node_info[:, DEV_END] > state.node_info[:, DEV_FIRST]
+    return result
 
 
-def _is_unknown(overlay: Overlay, part: PendingPodSet) -> bool:
-    """Whether no node advertises a resource that the part asks for."""
+def _is_unknown_resource(overlay: Overlay, pod_set: PendingPodSet) -> bool:
+    """Whether no node advertises one of the requested resources."""
     total, resources = overlay.state.allocatable, overlay.snapshot.resources
-    names = [name for name, amount in part.shape.requests if amount > 0 and is_extended_resource(name)]
+    names = [name for name, amount in pod_set.shape.requests if amount > 0 and is_extended_resource(name)]
     can_make = bool((overlay.state.device_info[:, GEOMETRY] >= 0).any())
-    columns = [resources.column(name) for name in names if not (can_make and _is_made(part, name))]
+    advertised = [name for name in names if not (can_make and _is_made_on_demand(pod_set, name))]
+    columns = [resources.column(name) for name in advertised]
     return any(column >= total.shape[1] or not total[:, column].any() for column in columns)
 
 
-def _is_made(part: PendingPodSet, resource: str) -> bool:
-    """MIG instances are made as they are needed on some nodes, and are not advertised there before."""
-    gpu = part.shape.gpu
+def _is_made_on_demand(pod_set: PendingPodSet, resource: str) -> bool:
+    """Whether nodes may create the resource when it is needed: MIG instances are not advertised before that."""
+    gpu = pod_set.shape.gpu
     return gpu is not None and bool(gpu.profile) and resource.startswith("nvidia.com/mig-")

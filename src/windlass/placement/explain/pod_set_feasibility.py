@@ -1,6 +1,6 @@
-"""One set of equal pods against the nodes as they are now, nothing of it placed: who refuses, and what is free.
+"""One pod set against the nodes as they are after the decision: which nodes refuse it and why, and what is free.
 
-`limits` puts it into words, `relief` and `changes` look there for what to try, `codes` tells full from fragmented.
+`limits` makes texts of it, `relief` and `changes` find candidates with it, `gpu_fragmentation` sums up free GPUs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from windlass.cluster.shape import Shape
 from windlass.model.gpu import WHOLE_GPU
 from windlass.placement.gang import OverlayCapacity, PendingPodSet
 from windlass.placement.overlay import Overlay
-from windlass.placement.verdicts import reason_of
 
 WHOLE_MILLI = 1000
 
@@ -35,81 +34,71 @@ class PodSetFeasibility:
         self.overlay, self.pod_set = overlay, pod_set
         self.row = overlay.table.row(pod_set.shape, overlay.snapshot, pod_set.pod)
         self.reasons: Uint64s = overlay.reasons(pod_set.pod, self.row)
-        """By node, why it takes no pod of the part now."""
+        """By node, the mask of reasons why it takes no pod now."""
         self.pods_per_node: Ints = np.where(
             self.reasons == 0, OverlayCapacity(overlay, [pod_set], [self.row]).pods_per_node(0), 0
         )
-        """By node, how many pods of the part it takes now."""
+        """By node, how many pods it takes now."""
 
     @property
     def eligible_nodes(self) -> Bools:
-        """By node, whether only room can keep the part off it."""
+        """By node, whether nothing but lack of capacity can exclude it."""
         return nodes_limited_by_capacity(self.overlay, self.row)
 
     @property
     def placeable(self) -> int:
-        """Pods of the part that find a place now."""
+        """Pods of the set that fit now."""
         return min(self.pod_set.count, int(self.pods_per_node.sum()))
 
     def reason_counts(self) -> list[tuple[int, int]]:
-        """(bit, nodes) for every reason, the most frequent first."""
-        counts = [
-            (bit, int(np.count_nonzero(self.reasons >> np.uint64(bit) & np.uint64(1)))) for bit in range(64)
-        ]
-        return sorted(((bit, nodes) for bit, nodes in counts if nodes), key=lambda one: (-one[1], one[0]))
-
-    def codes(self) -> set[str]:
-        """Of all reasons that some node has."""
-        return {reason_of(self.pod_set.shape, bit).code for bit, _ in self.reason_counts()}
+        """(bit, number of nodes) for every reason, the most frequent first."""
+        masks = ((bit, self.reasons >> np.uint64(bit) & np.uint64(1)) for bit in range(64))
+        counts = [(bit, nodes) for bit, mask in masks if (nodes := int(np.count_nonzero(mask)))]
+        return sorted(counts, key=lambda count: (-count[1], count[0]))
 
     def free(self, resource: str) -> Ints:
-        """By node."""
+        """By node, the free amount; 0 where no node has the resource."""
         column = self.overlay.snapshot.resources.column(resource)
         state = self.overlay.state
-        return (
-            state.free[:, column]
-            if column < state.free.shape[1]
-            else np.zeros(len(state.free), dtype=np.int64)
-        )
-
-    def gpus(self, models: Collection[str] | None = None) -> Ints:
-        return free_gpus(self.overlay, self.pod_set.shape, models)
+        if column >= state.free.shape[1]:
+            return np.zeros(len(state.free), dtype=np.int64)
+        return state.free[:, column]
 
 
 def nodes_limited_by_capacity(overlay: Overlay, row: int) -> Bools:
-    """Nodes to which nothing but room keeps a pod of the row from going."""
+    """By node, whether nothing but lack of capacity can exclude a pod of this row of the score table."""
     mask: Bools = (overlay.table.cells.static[row] == 0) & (overlay.state.node_info[:, BLOCKED] == 0)
     return mask
 
 
 def free_gpus(overlay: Overlay, shape: Shape, models: Collection[str] | None = None) -> Ints:
-    """By node, free GPUs of the models that the shape allows (or of those named): whole ones in numbers; for a share,
-    thousandths of GPUs."""
+    """By node, free GPUs of the models that the shape allows, or of `models`: a number of whole GPUs, or thousandths
+    where the shape requests a share."""
     gpu, state, snapshot = shape.gpu, overlay.state, overlay.snapshot
     if gpu is None or gpu.profile:
         return np.zeros(snapshot.nodes.size, dtype=np.int64)
     mask = snapshot.gpu_models.mask(gpu.models if models is None else models)
-    usable = (state.device_info[:, HEALTHY] == 1) & (
-        mask >> np.maximum(state.device_info[:, MODEL], 0) & 1 == 1
-    )
-    room = np.where(usable, state.device_occupancy[:, FREE_MILLI], 0)
+    usable = state.device_info[:, HEALTHY] == 1
+    usable &= mask >> np.maximum(state.device_info[:, MODEL], 0) & 1 == 1
+    free = np.where(usable, state.device_occupancy[:, FREE_MILLI], 0)
     if gpu.milli != WHOLE_MILLI:
-        return _by_node(overlay, room)
-    count = _by_node(overlay, (room == WHOLE_MILLI).astype(np.int64))
+        return _sum_by_node(overlay, free)
+    count = _sum_by_node(overlay, (free == WHOLE_MILLI).astype(np.int64))
     column = snapshot.resources.column(WHOLE_GPU)
     if not requests_whole_gpus(shape) or column >= state.free.shape[1]:
         return count
     advertised = np.maximum(0, state.free[:, column])
-    # A GPU that stands for several of them (time-slicing) is counted as it is advertised.
+    # With time-slicing, a GPU is advertised several times and counts as often.
     return np.where(state.node_info[:, REPLICAS] > 1, advertised, np.minimum(count, advertised))
 
 
 def requests_whole_gpus(shape: Shape) -> bool:
-    """Whether it asks for GPUs as a counted resource."""
+    """Whether it requests GPUs by the extended resource, not by annotations."""
     return any(name == WHOLE_GPU for name, _ in shape.requests)
 
 
-def _by_node(overlay: Overlay, values: Ints) -> Ints:
+def _sum_by_node(overlay: Overlay, values: Ints) -> Ints:
+    """`values` are by device; the devices of a node are adjacent."""
     state = overlay.state
     sums = np.concatenate([[0], np.cumsum(values)])
     found: Ints = sums[state.node_info[:, DEV_END]] - sums[state.node_info[:, DEV_FIRST]]

@@ -1,8 +1,8 @@
-"""A decision as it was left: what explanations are worked out on.
+"""The state that a decision leaves behind, on which its holds are explained.
 
-`placement.decisions` makes one at the end of its decision, `engine` one for lone pods where there are no workloads. It
-lives as long as the plan. The score table is the memo's, and the next decision uses it: from then on `is_current` is
-false, and nothing may be tried here any more.
+`placement.decisions` makes one at the end of a decision, `engine` one for single pods where there are no workloads. It
+lives as long as the plan. The score table belongs to the cache that the next decision uses: from then on `is_current`
+is false, and no dry run may use this state.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from windlass.queueing.placement_interface import PodSetChoice
 
 NO_OUTCOMES = PlannedOutcomes([], [], {}, [])
 MAX_SINGLE_PODS = 4096
-"""So many pods that were placed on their own are counted among those whose end might help."""
+"""Single pods placed by this decision that are considered as relief."""
 SMALL_CLUSTER_NODES = 512
-"""Up to so many nodes plain Python does; beyond, it is worth loading the compiled kernels."""
+"""Up to this size the interpreted kernels are faster than loading the compiled ones."""
 
 
 class PostDecisionState:
@@ -49,11 +49,10 @@ class PostDecisionState:
         self.occupancy, self.queues, self.planned_starts = occupancy, queues, found.planned_starts
         self.pieces = pieces
         self.basis = {key: outlook.basis for key, outlook in found.outlooks.items() if outlook.basis}
-        """Workload with a planned start → those whose end makes room for it."""
+        """Workload with a planned start → the workloads whose end makes room for it."""
         self._outcomes = found.outcomes
-        self.turns = {
-            one.workload: one.decided_in_cycle for one in found.outcomes if isinstance(one, Admitted | Held)
-        }
+        decided = [outcome for outcome in found.outcomes if isinstance(outcome, Admitted | Held)]
+        self.turns = {outcome.workload: outcome.decided_in_cycle for outcome in decided}
         self._waiting = _waiting_pieces(found.outcomes, pieces)
         self._epoch = occupancy.overlay.table.epoch
         self._is_counted = False
@@ -72,33 +71,38 @@ class PostDecisionState:
 
     @property
     def is_current(self) -> bool:
-        """Nobody has used the table since."""
+        """Whether no later decision has used the score table."""
         return self._epoch == self.occupancy.overlay.table.epoch
 
     def select_kernels(self) -> None:
-        """Those that will be done first: every trial looks at every node."""
+        """Interpreted or compiled, whichever finishes first: every dry run looks at every node."""
         overlay = self.overlay
         overlay.kernels = jit.kernels(small=overlay.snapshot.nodes.size <= SMALL_CLUSTER_NODES)
 
     def count_admitted(self) -> None:
-        """Whoever was admitted in this decision holds quota from now on."""
+        """Count workloads that this decision admitted as users of quota and capacity; the first call does it."""
         if self._is_counted:
             return
         self._is_counted = True
-        for one in self._outcomes:
-            if isinstance(one, Admitted) and one.workload in self.pieces:
-                self.occupancy.add_placed(self.pieces[one.workload], one.choices)
-        self._seat_lone_pods()
+        for outcome in self._outcomes:
+            if isinstance(outcome, Admitted) and outcome.workload in self.pieces:
+                self.occupancy.add_placed(self.pieces[outcome.workload], outcome.choices)
+        self._add_single_pods()
 
-    def _seat_lone_pods(self) -> None:
-        """Those that were placed on their own, in the fast loop, stand in somebody's way like any other."""
-        seats = self.placer.placed_workloads
-        members = {key for piece in self.pieces.values() for one in piece.pod_sets for key in one.pod_keys}
-        for placing in self.overlay.assumed_pods()[:MAX_SINGLE_PODS]:
-            key = placing.pod.key
-            if key not in members and key not in seats and seats.pod_row(key) is not None:
-                seats.add_placed(key, [PodPlacement(0, 0, placing)], ("main",))
-                self.occupancy.add_placed(single_pod_workload(placing.pod), (PodSetChoice("main", 1, {}),))
+    def _add_single_pods(self) -> None:
+        """Single pods that the fast loop placed are occupants like any other workload."""
+        placed_workloads = self.placer.placed_workloads
+        pod_sets = (pod_set for piece in self.pieces.values() for pod_set in piece.pod_sets)
+        members = {key for pod_set in pod_sets for key in pod_set.pod_keys}
+        for assumed in self.overlay.assumed_pods()[:MAX_SINGLE_PODS]:
+            key = assumed.pod.key
+            if (
+                key not in members
+                and key not in placed_workloads
+                and placed_workloads.pod_row(key) is not None
+            ):
+                placed_workloads.add_placed(key, [PodPlacement(0, 0, assumed)], ("main",))
+                self.occupancy.add_placed(single_pod_workload(assumed.pod), (PodSetChoice("main", 1, {}),))
 
     def evicted_pods(self) -> frozenset[str]:
         """Running pods that this decision evicts."""
@@ -106,82 +110,78 @@ class PostDecisionState:
         return frozenset(objects[row].key for row in self.overlay.removed_rows())
 
     def running(self) -> list[Occupant]:
-        """Those who run and stay, and those who were placed in this decision."""
-        gone, seats = self.overlay.removed_rows(), self.placer.placed_workloads
+        """Workloads that run and are not evicted, and workloads that this decision placed."""
+        removed, placed_workloads = self.overlay.removed_rows(), self.placer.placed_workloads
         return [
-            one
-            for one in self.occupancy.occupants()
-            if not gone.intersection(seats[one.workload.key].running_rows)
+            occupant
+            for occupant in self.occupancy.occupants()
+            if not removed.intersection(placed_workloads[occupant.workload.key].running_rows)
         ]
 
     def pending_piece(self, key: str) -> Workload | None:
-        """The workload that waits, or the part of it that does; a pod on its own is one, too."""
+        """The workload that waits, or the piece of it that waits; a single pod counts as a workload."""
         found = self.pieces.get(self._waiting.get(key, key))
         if found is not None:
             return found if found.admission is None else None
         snapshot = self.overlay.snapshot
         row = self.placer.placed_workloads.pod_row(key)
-        if row is None:
+        if row is None or int(snapshot.pods.shape[row]) == UNREADABLE:
             return None
-        return (
-            None
-            if int(snapshot.pods.shape[row]) == UNREADABLE
-            else single_pod_workload(snapshot.pods.objects[row])
-        )
+        return single_pod_workload(snapshot.pods.objects[row])
 
     def nodes_of_queue(self, piece: Workload) -> Bools:
-        """Nodes of the flavors that its queue has; all nodes where it is in none."""
-        facts, node = self.overlay.snapshot.nodes, self.occupancy.cluster_queue_of(piece)
+        """Nodes of the flavors of its queue; all nodes where it is in no queue."""
+        columns, node = self.overlay.snapshot.nodes, self.occupancy.cluster_queue_of(piece)
         if node is None:
-            return np.ones(facts.size, dtype=np.bool_)
+            return np.ones(columns.size, dtype=np.bool_)
         names = {quotas.flavor for group in node.spec.resource_groups for quotas in group.flavors}
-        inside: Bools = np.zeros(facts.size, dtype=np.bool_)
+        inside: Bools = np.zeros(columns.size, dtype=np.bool_)
         for name in names & self.occupancy.system.flavors.keys():
-            inside |= facts.matching_labels(self.occupancy.system.flavors[name].node_labels)
+            inside |= columns.matching_labels(self.occupancy.system.flavors[name].node_labels)
         return inside
 
 
 def _waiting_pieces(outcomes: Sequence[Outcome], pieces: Mapping[str, Workload]) -> dict[str, str]:
-    """Workload → the piece of it that waits: what its minimum lacks before a member above it; and each such member's
-    pod → its piece."""
+    """Workload → the piece of it that waits, its minimum before a pod above it; and each such pod → its piece."""
     found: dict[str, str] = {}
-    for one in outcomes:
-        if not isinstance(one, Held):
+    for outcome in outcomes:
+        if not isinstance(outcome, Held):
             continue
-        if not is_above_minimum(one.workload):
-            found[workload_key(one.workload)] = one.workload
-        elif one.workload in pieces:
-            found.setdefault(workload_key(one.workload), one.workload)
-            found |= {pod: one.workload for part in pieces[one.workload].pod_sets for pod in part.pod_keys}
+        if not is_above_minimum(outcome.workload):
+            found[workload_key(outcome.workload)] = outcome.workload
+        elif outcome.workload in pieces:
+            found.setdefault(workload_key(outcome.workload), outcome.workload)
+            for pod_set in pieces[outcome.workload].pod_sets:
+                found |= dict.fromkeys(pod_set.pod_keys, outcome.workload)
     return found
 
 
 def single_pod_workload(pod: Pod) -> Workload:
-    one = PodSet("main", 1, pod, pod_keys=(pod.key,))
-    return Workload(pod.key, "Pod", (one,), priority=pod.spec.priority)
+    pod_set = PodSet("main", 1, pod, pod_keys=(pod.key,))
+    return Workload(pod.key, "Pod", (pod_set,), priority=pod.spec.priority)
 
 
 def single_pod_state(
     overlay: Overlay, config: QueueConfig, settings: PlannedStartSettings, now: int
 ) -> PostDecisionState:
-    """Of a decision on nothing but pods on their own."""
+    """The state after a decision that had nothing but single pods."""
     system = overlay.snapshot.queue_system
-    site = WorkloadPlacer(overlay, system, (), ResourceRules())
-    room = Occupancy(overlay, site, system, now, settings)
+    placer = WorkloadPlacer(overlay, system, (), ResourceRules())
+    occupancy = Occupancy(overlay, placer, system, now, settings)
     pods = overlay.snapshot.pods
     rows = np.flatnonzero((pods.alive == 1) & (pods.node >= 0) & (pods.shape != UNREADABLE)).tolist()
-    known = [one for one in overlay.snapshot.workloads if one.admission is not None]
-    room.add_running(known or [_running(pods.objects[row]) for row in rows])
-    return PostDecisionState(room, config, {})
+    admitted = [workload for workload in overlay.snapshot.workloads if workload.admission is not None]
+    occupancy.add_running(admitted or [_running_pod_workload(pods.objects[row]) for row in rows])
+    return PostDecisionState(occupancy, config, {})
 
 
-def _running(pod: Pod) -> Workload:
-    """Where nothing says what belongs together, every pod is a workload."""
-    alone = single_pod_workload(pod)
+def _running_pod_workload(pod: Pod) -> Workload:
+    """A running pod as an admitted workload of its own."""
+    workload = single_pod_workload(pod)
     return msgspec.structs.replace(
-        alone,
+        workload,
         admission=Admission(""),
         started_at=parse_timestamp(pod.status.start_time) or parse_timestamp(pod.metadata.creation_timestamp),
-        max_run_seconds=run_limit(WorkloadIdentity(pod.key, "Pod", pod.metadata), alone.pod_sets, None),
+        max_run_seconds=run_limit(WorkloadIdentity(pod.key, "Pod", pod.metadata), workload.pod_sets, None),
         evicting=bool(pod.metadata.deletion_timestamp),
     )

@@ -1,7 +1,7 @@
-"""Looser conditions on where pods may run: a toleration, another GPU model, one selector less, a wider level.
+"""Requests with looser conditions on where pods may run: one more toleration, another GPU model, one node selector
+less, a wider topology level.
 
-`changes` tries them, each kind in the order in which it comes here. Nothing is given up but a wish, so such a change
-counts as small.
+`changes` tries them in this order. They give up no resources, so they count as small changes.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import numpy as np
+from msgspec.structs import replace
 
 from windlass.model.node import Taint
 from windlass.model.pod import Toleration
@@ -16,43 +17,40 @@ from windlass.model.reasons import WHY_GPU_MODEL, WHY_NODE_AFFINITY, WHY_TAINT
 from windlass.model.taints import HARD_EFFECTS, tolerates
 from windlass.model.topology import LEVEL_BANDWIDTH_GB_PER_S, level_name
 from windlass.model.verdict import Change
-from windlass.model.workload import TopologyRequest, Workload
-from windlass.placement.explain import request_variants as ask
+from windlass.model.workload import Workload
+from windlass.placement.explain import request_variants as variants
 from windlass.placement.explain.held_workload import HeldWorkload
 from windlass.placement.explain.limits import GPU_PRODUCT_LABEL
 from windlass.queueing.outcome import FLAVOR_MISMATCH
 
 Variant = tuple[Change, Workload]
 MAX_VARIANTS = 4
-"""Of each kind."""
+"""Variants of each kind that are tried."""
 TOLERATION, MODEL, SELECTOR, TOPOLOGY = 1, 20, 30, 50
-"""How much each kind counts for as a loss, in thousandths of the request; a level more counts again."""
+"""Loss of each kind in thousandths of the request; topology counts it once for each level that it goes up."""
 CONDITION_TAINT_PREFIX = "node.kubernetes.io/"
-"""Taints that Kubernetes puts on nodes which are not well: nobody should tolerate those to get a GPU."""
+"""Kubernetes' own taints of nodes with problems: a toleration for them is never suggested."""
 
 
 def relaxed_variants(held: HeldWorkload, index: int) -> Iterator[Iterator[Variant]]:
-    """The kinds of conditions that bear on this hold."""
-    why = (
-        np.bitwise_or.reduce(held.feasibility(index).reasons)
-        if len(held.feasibility(index).reasons)
-        else np.uint64(0)
-    )
+    """One iterator for each kind of condition that concerns this hold."""
+    by_node = held.feasibility(index).reasons
+    reasons = int(np.bitwise_or.reduce(by_node)) if len(by_node) else 0
     wrong_flavor = held.verdict.code == FLAVOR_MISMATCH
-    if int(why) & WHY_TAINT or wrong_flavor:
+    if reasons & WHY_TAINT or wrong_flavor:
         yield _tolerations(held, index)
-    if int(why) & (WHY_GPU_MODEL | WHY_NODE_AFFINITY) or wrong_flavor:
+    if reasons & (WHY_GPU_MODEL | WHY_NODE_AFFINITY) or wrong_flavor:
         yield _models(held, index)
         yield _selectors(held, index)
     if held.piece.pod_sets[index].topology is not None:
         yield _topologies(held, index)
 
 
-def _tolerations(case: HeldWorkload, index: int) -> Iterator[Variant]:
-    """For the taints of nodes that refuse for them, the most frequent set first."""
-    one = case.piece.pod_sets[index]
-    for taints in _untolerated(case, index)[:MAX_VARIANTS]:
-        more = tuple(
+def _tolerations(held: HeldWorkload, index: int) -> Iterator[Variant]:
+    """Tolerations for the taints of nodes and flavors that refuse it, the most frequent set of taints first."""
+    pod_set = held.piece.pod_sets[index]
+    for taints in _untolerated(held, index)[:MAX_VARIANTS]:
+        tolerations = tuple(
             Toleration(taint.key, "Equal" if taint.value else "Exists", taint.value, taint.effect)
             for taint in taints
         )
@@ -63,61 +61,65 @@ def _tolerations(case: HeldWorkload, index: int) -> Iterator[Variant]:
         change = Change(
             "toleration",
             f"with a toleration for {full}",
-            one.name,
+            pod_set.name,
             after=full,
             loss=TOLERATION * len(taints),
             public_text=f"with a toleration for the taint {keys}",
         )
-        yield change, ask.with_pod(case.piece, index, ask.with_tolerations(one.template, more))
+        pod = variants.with_tolerations(pod_set.template, tolerations)
+        yield change, variants.with_pod(held.piece, index, pod)
 
 
-def _untolerated(case: HeldWorkload, index: int) -> list[tuple[Taint, ...]]:
-    tolerations = case.pod_sets[index].pod.spec.tolerations
+def _untolerated(held: HeldWorkload, index: int) -> list[tuple[Taint, ...]]:
+    tolerations = held.pod_sets[index].pod.spec.tolerations
     counts: dict[tuple[Taint, ...], int] = {}
-    facts, why = case.state.overlay.snapshot.nodes, case.feasibility(index).reasons
-    for node in np.flatnonzero(why & np.uint64(WHY_TAINT)).tolist():
-        _count_taints(facts.taint_sets[int(facts.taint_set_codes[node])], tolerations, counts)
-    for flavor in case.state.occupancy.system.flavors.values() if case.piece.queue_name else ():
+    columns, reasons = held.state.overlay.snapshot.nodes, held.feasibility(index).reasons
+    for node in np.flatnonzero(reasons & np.uint64(WHY_TAINT)).tolist():
+        _count_taints(columns.taint_sets[int(columns.taint_set_codes[node])], tolerations, counts)
+    for flavor in held.state.occupancy.system.flavors.values() if held.piece.queue_name else ():
         _count_taints(flavor.node_taints, tolerations, counts)
-    return sorted(counts, key=lambda taints: (-counts[taints], len(taints), [one.key for one in taints]))
+    return sorted(counts, key=lambda taints: (-counts[taints], len(taints), [taint.key for taint in taints]))
 
 
 def _count_taints(
     taints: Sequence[Taint], tolerations: Sequence[Toleration], counts: dict[tuple[Taint, ...], int]
 ) -> None:
-    hard = tuple(one for one in taints if one.effect in HARD_EFFECTS and not tolerates(tolerations, one))
-    if hard and not any(one.key.startswith(CONDITION_TAINT_PREFIX) for one in hard):
+    untolerated = (taint for taint in taints if not tolerates(tolerations, taint))
+    hard = tuple(taint for taint in untolerated if taint.effect in HARD_EFFECTS)
+    if hard and not any(taint.key.startswith(CONDITION_TAINT_PREFIX) for taint in hard):
         counts[hard] = counts.get(hard, 0) + 1
 
 
-def _models(case: HeldWorkload, index: int) -> Iterator[Variant]:
+def _models(held: HeldWorkload, index: int) -> Iterator[Variant]:
     """Other GPU models that the cluster has, the most frequent first."""
-    one, gpu = case.piece.pod_sets[index], case.pod_sets[index].shape.gpu
-    facts = case.state.overlay.snapshot.nodes
-    pinned = one.template.spec.node_selector.get(GPU_PRODUCT_LABEL)
+    pod_set, gpu = held.piece.pod_sets[index], held.pod_sets[index].shape.gpu
+    columns = held.state.overlay.snapshot.nodes
+    pinned = pod_set.template.spec.node_selector.get(GPU_PRODUCT_LABEL)
     if pinned is not None:
-        for product in _frequent(node.labels.get(GPU_PRODUCT_LABEL, "") for node in facts.objects):
+        for product in _frequent(node.labels.get(GPU_PRODUCT_LABEL, "") for node in columns.objects):
             if product != pinned:
                 yield (
-                    _model(one.name, pinned, product),
-                    ask.with_pod(
-                        case.piece, index, ask.with_selector(one.template, GPU_PRODUCT_LABEL, product)
+                    _model(pod_set.name, pinned, product),
+                    variants.with_pod(
+                        held.piece,
+                        index,
+                        variants.with_selector(pod_set.template, GPU_PRODUCT_LABEL, product),
                     ),
                 )
     elif gpu is not None and gpu.models:
-        devices = case.state.overlay.state.device_info[:, 0].tolist()
-        names = case.state.overlay.snapshot.gpu_models.names
+        devices = held.state.overlay.state.device_info[:, 0].tolist()
+        names = held.state.overlay.snapshot.gpu_models.names
         for model in _frequent(names[code] for code in devices if code >= 0):
             if model not in gpu.models:
                 before = " or ".join(dict.fromkeys(gpu.models))
                 yield (
-                    _model(one.name, before, model),
-                    ask.with_pod(case.piece, index, ask.with_models(one.template, model)),
+                    _model(pod_set.name, before, model),
+                    variants.with_pod(held.piece, index, variants.with_models(pod_set.template, model)),
                 )
 
 
 def _model(name: str, before: str, after: str) -> Change:
-    return Change("model", f"with the GPU model {after} instead of {before}", name, before, after, MODEL)
+    return Change("model", f"with GPU model {after} instead of {before}", name, before, after, MODEL)
 
 
 def _frequent(values: Iterator[str]) -> list[str]:
@@ -128,45 +130,37 @@ def _frequent(values: Iterator[str]) -> list[str]:
     return sorted(counts, key=lambda value: (-counts[value], value))[:MAX_VARIANTS]
 
 
-def _selectors(case: HeldWorkload, index: int) -> Iterator[Variant]:
-    one = case.piece.pod_sets[index]
-    for key, value in sorted(one.template.spec.node_selector.items())[:MAX_VARIANTS]:
-        change = Change(
-            "selector", f"without the node selector {key}={value}", one.name, f"{key}={value}", "", SELECTOR
-        )
-        yield change, ask.with_pod(case.piece, index, ask.with_selector(one.template, key, None))
+def _selectors(held: HeldWorkload, index: int) -> Iterator[Variant]:
+    pod_set = held.piece.pod_sets[index]
+    for key, value in sorted(pod_set.template.spec.node_selector.items())[:MAX_VARIANTS]:
+        text = f"without the node selector {key}={value}"
+        change = Change("selector", text, pod_set.name, f"{key}={value}", "", SELECTOR)
+        pod = variants.with_selector(pod_set.template, key, None)
+        yield change, variants.with_pod(held.piece, index, pod)
 
 
-def _topologies(case: HeldWorkload, index: int) -> Iterator[Variant]:
-    """The next wider levels, then only a wish for the level."""
-    one = case.piece.pod_sets[index]
-    wanted = one.topology
+def _topologies(held: HeldWorkload, index: int) -> Iterator[Variant]:
+    """The next wider levels as required, then the requested level as preferred."""
+    pod_set = held.piece.pod_sets[index]
+    requested = pod_set.topology
     if (
-        wanted is None
-        or wanted.mode != "required"
-        or case.tree is None
-        or wanted.level not in case.tree.levels
+        requested is None
+        or requested.mode != "required"
+        or held.tree is None
+        or requested.level not in held.tree.levels
     ):
         return
-    at = case.tree.levels.index(wanted.level)
-    for steps, level in enumerate(reversed(case.tree.levels[:at]), start=1):
-        text = f"with {_named(level)} instead of {_named(wanted.level)} as the required topology"
-        change = Change("topology", text, one.name, wanted.level, level, TOPOLOGY * steps)
-        yield change, ask.with_topology(case.piece, index, _at(wanted, level))
-    text = f"with {_named(wanted.level)} as a preferred topology instead of a required one"
-    change = Change("topology", text, one.name, "required", "preferred", TOPOLOGY * (at + 1))
-    yield change, ask.with_topology(case.piece, index, _preferring(wanted))
+    depth = held.tree.levels.index(requested.level)
+    for steps, level in enumerate(reversed(held.tree.levels[:depth]), start=1):
+        text = f"with {_level_text(level)} instead of {_level_text(requested.level)} as the required topology level"
+        change = Change("topology", text, pod_set.name, requested.level, level, TOPOLOGY * steps)
+        yield change, variants.with_topology(held.piece, index, replace(requested, level=level))
+    text = f"with {_level_text(requested.level)} as a preferred instead of a required topology level"
+    change = Change("topology", text, pod_set.name, "required", "preferred", TOPOLOGY * (depth + 1))
+    yield change, variants.with_topology(held.piece, index, replace(requested, mode="preferred"))
 
 
-def _at(wanted: TopologyRequest, level: str) -> TopologyRequest:
-    return ask.replace(wanted, level=level)
-
-
-def _preferring(wanted: TopologyRequest) -> TopologyRequest:
-    return ask.replace(wanted, mode="preferred")
-
-
-def _named(level: str) -> str:
-    """With its bandwidth, where that is known: it is what the change costs."""
+def _level_text(level: str) -> str:
+    """The level with its bandwidth where that is known: the bandwidth is what the change costs."""
     speed = LEVEL_BANDWIDTH_GB_PER_S.get(level)
     return f"the {level_name(level)}" + (f" ({speed} GB/s)" if speed else "")

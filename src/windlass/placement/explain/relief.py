@@ -1,8 +1,8 @@
-"""What would free what a workload lacks: whose end, how many they are, and when that will be.
+"""Finds running workloads whose end would let a held workload start, and when they end.
 
-Where a start is planned, those whose end the plan rests on. Otherwise the fewest running workloads that were found
-which would have to end: on the nodes where the fewest stand in the way, or of those who hold the quota. What is found
-is tried before it is said.
+`advisor.Advisor` calls `find_relief`. Where a start is planned, these are the workloads on which the plan rests.
+Otherwise they are as few running workloads as a greedy search finds: on the nodes where fewest have to end, or of the
+users of the quota that is lacking. The result is checked by a dry run.
 """
 
 from __future__ import annotations
@@ -22,58 +22,57 @@ from windlass.placement.timeplan.run_limits import run_estimate_of
 from windlass.placement.workload_pieces import workload_key
 from windlass.queueing.quota_node import QuotaNode
 
-UNKNOWN_OTHERS_AHEAD = "when is not known: others wait ahead of it for the same"
+UNKNOWN_OTHERS_AHEAD = "start time unknown: other workloads wait ahead of it for the same capacity"
 MAX_NODES = 512
 """Nodes that are looked at, those that lack least first."""
 MAX_DOMAINS = 64
 MAX_TRIED = 8
-"""Neighbours whose going is tried, one at a time."""
-MAX_HOLDERS = 24
-"""Holders of quota that are counted up."""
+"""Workloads that are removed one at a time, to find one that conflicts by an inter-pod rule."""
+MAX_QUOTA_USERS = 24
+"""Users of quota that are removed, one after the other, until quota suffices."""
 
 
 def find_relief(held: HeldWorkload) -> Relief | None:
     basis = held.state.basis.get(held.piece.key)
     if basis:
-        return _told(held, basis)
+        return _make_relief(held, basis)
     if held.lacks_quota:
-        return _of_quota(held)
-    return _of_room(held)
+        return _quota_relief(held)
+    return _capacity_relief(held)
 
 
-def _told(case: HeldWorkload, keys: Iterable[str]) -> Relief | None:
-    """The workloads by name, with what is known of their ends."""
-    present = {one.workload.key: one for one in case.state.running()}
+def _make_relief(held: HeldWorkload, keys: Iterable[str]) -> Relief | None:
+    """The relief by these workloads, with their ends as far as they are known; None where none of them runs."""
+    present = {occupant.workload.key: occupant for occupant in held.state.running()}
     found = [present[key] for key in dict.fromkeys(keys) if key in present]
     if not found:
         return None
-    of: dict[str, int] = {}
-    for key, one in {workload_key(one.workload.key): one for one in found}.items():
-        queue = one.queue_usage[0] if one.queue_usage is not None else f"{key.partition('/')[0]}/"
-        of[queue] = of.get(queue, 0) + 1
-    names = tuple(dict.fromkeys(workload_key(one.workload.key) for one in found))
-    ends = [one.end for one in found]
-    known = [end for end in ends if end is not None]
-    if len(known) == len(ends):
-        settings = case.state.occupancy.settings
-        usual = any(run_estimate_of(one.workload, settings) is not None for one in found)
-        at, basis = max(known), "by run-time limits" + (" and what is usual in their queues" if usual else "")
+    count_by_queue: dict[str, int] = {}
+    for key, occupant in {workload_key(occupant.workload.key): occupant for occupant in found}.items():
+        queue = occupant.queue_usage[0] if occupant.queue_usage is not None else f"{key.partition('/')[0]}/"
+        count_by_queue[queue] = count_by_queue.get(queue, 0) + 1
+    names = tuple(dict.fromkeys(workload_key(occupant.workload.key) for occupant in found))
+    ends = [occupant.end for occupant in found]
+    known_ends = [end for end in ends if end is not None]
+    if len(known_ends) == len(ends):
+        settings = held.state.occupancy.settings
+        estimated = any(run_estimate_of(occupant.workload, settings) is not None for occupant in found)
+        basis = "by run-time limits" + (" and earlier runs of their queues" if estimated else "")
+        return Relief(len(names), count_by_queue, names, max(known_ends), basis)
+    if len(names) == 1:
+        basis = "end time unknown: no run-time limit"
     else:
-        at, basis = (
-            None,
-            "when is not known: no run-time limit bounds " + ("all of them" if known else "them"),
-        )
-        basis = basis if len(names) > 1 else "when is not known: no run-time limit bounds it"
-    return Relief(len(names), of, names, at, basis)
+        basis = f"end times unknown: {'not all have' if known_ends else 'no'} run-time limits"
+    return Relief(len(names), count_by_queue, names, None, basis)
 
 
 # Quota
 
 
-def _of_quota(case: HeldWorkload) -> Relief | None:
-    """Those who hold most of what it lacks, its own queue first, as many as it takes."""
-    node = case.state.occupancy.cluster_queue_of(case.piece)
-    assignment = case.dry_runs.assignment(case.piece)
+def _quota_relief(held: HeldWorkload) -> Relief | None:
+    """Users of the lacking quota, until it suffices without them: those of its own queue first, then by amount."""
+    node = held.state.occupancy.cluster_queue_of(held.piece)
+    assignment = held.dry_runs.assignment(held.piece)
     if node is None or assignment is None:
         return None
     cells = set(assignment.usage) or {
@@ -82,146 +81,153 @@ def _of_quota(case: HeldWorkload) -> Relief | None:
         for quotas in group.flavors
         for name in group.resources
     }
-    holders = [one for one in case.state.running() if one.queue_usage is not None and _holds(one, cells)]
-    near = [one for one in holders if _is_near(case, one, node)]
-    near.sort(key=lambda one: _holder_rank(one, node.name, cells))
-    gone: list[str] = []
-    for one in near[:MAX_HOLDERS]:
-        gone.append(one.workload.key)
-        if case.dry_runs.choices(case.piece, gone) is not None:
-            return _in_turn(case, gone)
+    users = [
+        occupant
+        for occupant in held.state.running()
+        if occupant.queue_usage is not None and _uses_quota(occupant, cells)
+    ]
+    in_tree = [occupant for occupant in users if _is_in_cohort_tree(held, occupant, node)]
+    in_tree.sort(key=lambda occupant: _holder_rank(occupant, node.name, cells))
+    ended: list[str] = []
+    for occupant in in_tree[:MAX_QUOTA_USERS]:
+        ended.append(occupant.workload.key)
+        if held.dry_runs.choices(held.piece, ended) is not None:
+            return _relief_without_overtaking(held, ended)
     return None
 
 
-def _in_turn(case: HeldWorkload, gone: Sequence[str]) -> Relief | None:
-    """Those whose end would do; without a time where others wait ahead of it for the same."""
-    told = _told(case, gone)
-    if told is None or case.dry_runs.would_start(case.piece, gone):
-        return told
-    if not case.dry_runs.would_start(case.piece, gone, ignore_plans=True):
-        return told
-    return replace(told, at=None, basis=UNKNOWN_OTHERS_AHEAD)
+def _relief_without_overtaking(held: HeldWorkload, ended: Sequence[str]) -> Relief | None:
+    """The relief, without a time where other workloads wait ahead of it for the same capacity."""
+    relief = _make_relief(held, ended)
+    if relief is None or held.dry_runs.would_start(held.piece, ended):
+        return relief
+    if not held.dry_runs.would_start(held.piece, ended, ignore_plans=True):
+        return relief
+    return replace(relief, at=None, basis=UNKNOWN_OTHERS_AHEAD)
 
 
-def _holds(one: Occupant, cells: set[tuple[str, str]]) -> bool:
-    return one.queue_usage is not None and any(one.queue_usage[1].get(cell) for cell in cells)
+def _uses_quota(occupant: Occupant, cells: set[tuple[str, str]]) -> bool:
+    return occupant.queue_usage is not None and any(occupant.queue_usage[1].get(cell) for cell in cells)
 
 
-def _is_near(case: HeldWorkload, one: Occupant, node: QuotaNode) -> bool:
-    """In the same queue or the same cohort tree."""
-    assert one.queue_usage is not None
-    other = case.state.occupancy.quota.active_queue(one.queue_usage[0])
-    return other is not None and other.root is node.root
+def _is_in_cohort_tree(held: HeldWorkload, occupant: Occupant, node: QuotaNode) -> bool:
+    """Whether the occupant is in the same cohort tree, so that its quota can be lent to the queue."""
+    assert occupant.queue_usage is not None
+    queue = held.state.occupancy.quota.active_queue(occupant.queue_usage[0])
+    return queue is not None and queue.root is node.root
 
 
-def _holder_rank(one: Occupant, queue: str, cells: set[tuple[str, str]]) -> tuple[object, ...]:
-    assert one.queue_usage is not None
-    held = max(one.queue_usage[1].get(cell, 0) for cell in cells)
-    return (one.queue_usage[0] != queue, -held, one.end is None, one.end or 0, one.workload.key)
+def _holder_rank(occupant: Occupant, queue: str, cells: set[tuple[str, str]]) -> tuple[object, ...]:
+    assert occupant.queue_usage is not None
+    amount = max(occupant.queue_usage[1].get(cell, 0) for cell in cells)
+    end = occupant.end
+    return (occupant.queue_usage[0] != queue, -amount, end is None, end or 0, occupant.workload.key)
 
 
-# Room
+# Capacity
 
 
-def _of_room(case: HeldWorkload) -> Relief | None:
-    """For each part that lacks places, the nodes that are cleared by the fewest."""
-    stands = _who_stands_where(case)
+def _capacity_relief(held: HeldWorkload) -> Relief | None:
+    """The domain in which the fewest workloads have to end for all pod sets to fit."""
+    occupants = _occupants_by_node(held)
     best: list[str] | None = None
-    for domain in _domains(case)[:MAX_DOMAINS]:
-        gone: dict[str, None] = {}
-        for index in range(len(case.pod_sets)):
-            found = _clear(case, index, domain, stands, gone)
-            if found is None:
+    for domain in _domains(held)[:MAX_DOMAINS]:
+        ended: dict[str, None] = {}
+        for index in range(len(held.pod_sets)):
+            keys = _workloads_to_end(held, index, domain, occupants, ended)
+            if keys is None:
                 break
-            gone.update(dict.fromkeys(found))
+            ended.update(dict.fromkeys(keys))
         else:
-            if gone and (best is None or len(gone) < len(best)):
-                best = list(gone)
+            if ended and (best is None or len(ended) < len(best)):
+                best = list(ended)
     if best is None:
-        best = _of_neighbours(case, stands)
-        return None if best is None else _told(case, best)
-    if not case.dry_runs.would_start(case.piece, best, ignore_plans=True):
+        best = _inter_pod_relief(held, occupants)
+        return None if best is None else _make_relief(held, best)
+    if not held.dry_runs.would_start(held.piece, best, ignore_plans=True):
         return None
-    return _in_turn(case, best)
+    return _relief_without_overtaking(held, best)
 
 
-def _of_neighbours(case: HeldWorkload, stands: OccupantsByNode) -> list[str] | None:
-    """Where rules between pods keep it off, and not a lack of room: the one who has to go, if one does."""
-    if not any(case.state.overlay.has_inter_pod_constraints(part.pod) for part in case.pod_sets):
+def _inter_pod_relief(held: HeldWorkload, occupants: OccupantsByNode) -> list[str] | None:
+    """Where inter-pod rules exclude it, and capacity suffices: the one workload without which it would start."""
+    if not any(held.state.overlay.has_inter_pod_constraints(part.pod) for part in held.pod_sets):
         return None
-    keys = dict.fromkeys(key for node in sorted(stands) for key, _ in stands[node])
-    tried = (key for key in list(keys)[:MAX_TRIED] if case.dry_runs.would_start(case.piece, [key]))
+    keys = dict.fromkeys(key for node in sorted(occupants) for key, _ in occupants[node])
+    tried = (key for key in list(keys)[:MAX_TRIED] if held.dry_runs.would_start(held.piece, [key]))
     found = next(tried, None)
     return None if found is None else [found]
 
 
-def _domains(case: HeldWorkload) -> Sequence[Bools | None]:
-    """The sets of nodes that a required topology leaves to choose from."""
-    for part in case.pod_sets:
-        wanted = part.topology
-        if case.tree is not None and wanted is not None and wanted.mode == "required":
-            return case.tree.domains(wanted.level, case.state.overlay.snapshot.nodes.size)
+def _domains(held: HeldWorkload) -> Sequence[Bools | None]:
+    """The domains of a required topology level, as sets of nodes; None stands for all nodes."""
+    for pod_set in held.pod_sets:
+        topology = pod_set.topology
+        if held.tree is not None and topology is not None and topology.mode == "required":
+            return held.tree.domains(topology.level, held.state.overlay.snapshot.nodes.size)
     return (None,)
 
 
 OccupantsByNode = dict[int, list[tuple[str, Ints]]]
-"""Node → who stands there, and what each would give back."""
+"""Node → the workloads that run there, and what each would free."""
 
 
-def _who_stands_where(case: HeldWorkload) -> OccupantsByNode:
-    room = case.state.occupancy
+def _occupants_by_node(held: HeldWorkload) -> OccupantsByNode:
+    occupancy = held.state.occupancy
     found: OccupantsByNode = {}
-    for one in case.state.running():
-        if not one.workload.evicting:
-            rows, held = room.forecast.held_by_workload(one.workload.key)
-            for at, node in enumerate(rows.tolist()):
-                found.setdefault(node, []).append((one.workload.key, held[at]))
+    for occupant in held.state.running():
+        if not occupant.workload.evicting:
+            rows, amounts = occupancy.forecast.held_by_workload(occupant.workload.key)
+            for position, node in enumerate(rows.tolist()):
+                found.setdefault(node, []).append((occupant.workload.key, amounts[position]))
     return found
 
 
-def _clear(
-    case: HeldWorkload, index: int, domain: Bools | None, stands: OccupantsByNode, gone: dict[str, None]
+def _workloads_to_end(
+    held: HeldWorkload, index: int, domain: Bools | None, occupants: OccupantsByNode, ended: dict[str, None]
 ) -> list[str] | None:
-    """Who has to go for the part to have all its places in the domain; None where that is not enough."""
-    part, space, room = case.pod_sets[index], case.feasibility(index), case.state.occupancy
-    inside = nodes_limited_by_capacity(case.state.overlay, space.row)
-    if domain is not None and part.topology is not None:
+    """The workloads that have to end, beside those in `ended`, for all pods of a set to fit in the domain; None where
+    no such set was found."""
+    pod_set, feasibility, occupancy = held.pod_sets[index], held.feasibility(index), held.state.occupancy
+    inside = nodes_limited_by_capacity(held.state.overlay, feasibility.row)
+    if domain is not None and pod_set.topology is not None:
         inside = inside & domain
-    missing = part.count - int(space.pods_per_node[inside].sum())
+    missing = pod_set.count - int(feasibility.pods_per_node[inside].sum())
     if missing <= 0:
         return []
-    need = room.forecast.row_request(space.row)
-    free = room.free(room.now)
-    lack = np.maximum(0, need - free).astype(np.float64) / np.maximum(1, need)
-    order = np.lexsort((np.arange(len(lack)), lack.max(axis=1)))
-    ways: list[tuple[int, int, list[str]]] = []
-    for node in [at for at in order.tolist() if inside[at]][:MAX_NODES]:
-        left = free[node] - need * int(space.pods_per_node[node])
-        leave = _fewest(left, need, stands.get(node, []), gone)
-        if leave is not None:
-            ways.append((len(leave), node, leave))
-    if len(ways) < missing:
+    # Each candidate node has to take one pod more than it takes now; nodes that lack least come first.
+    need = occupancy.forecast.row_request(feasibility.row)
+    free = occupancy.free(occupancy.now)
+    lacking = np.maximum(0, need - free).astype(np.float64) / np.maximum(1, need)
+    order = np.lexsort((np.arange(len(lacking)), lacking.max(axis=1)))
+    candidates: list[tuple[int, int, list[str]]] = []
+    for node in [node for node in order.tolist() if inside[node]][:MAX_NODES]:
+        left = free[node] - need * int(feasibility.pods_per_node[node])
+        keys = _fewest_on_node(left, need, occupants.get(node, []), ended)
+        if keys is not None:
+            candidates.append((len(keys), node, keys))
+    if len(candidates) < missing:
         return None
-    return [key for _, _, keys in sorted(ways)[:missing] for key in keys]
+    return [key for _, _, keys in sorted(candidates)[:missing] for key in keys]
 
 
-def _fewest(
-    free: Ints, need: Ints, standing: Sequence[tuple[str, Ints]], gone: dict[str, None]
+def _fewest_on_node(
+    free: Ints, need: Ints, occupants: Sequence[tuple[str, Ints]], ended: dict[str, None]
 ) -> list[str] | None:
-    """The largest holders first, until one more pod fits."""
+    """The workloads that hold most of what is lacking, until one more pod fits; None where it never does."""
     left = free.copy()
-    for key, held in standing:
-        if key in gone:
-            left += held
-    short = [(key, held) for key, held in standing if key not in gone]
-    leave: list[str] = []
+    for key, amounts in occupants:
+        if key in ended:
+            left += amounts
+    remaining = [(key, amounts) for key, amounts in occupants if key not in ended]
+    keys: list[str] = []
     while (left < need).any():
         lacking = left < need
-        helpful = [(key, held) for key, held in short if (held[lacking] > 0).any()]
+        helpful = [(key, amounts) for key, amounts in remaining if (amounts[lacking] > 0).any()]
         if not helpful:
             return None
-        key, held = max(helpful, key=lambda one: (int(one[1][lacking].sum()), one[0]))
-        short = [one for one in short if one[0] != key]
-        left += held
-        leave.append(key)
-    return leave
+        key, amounts = max(helpful, key=lambda occupant: (int(occupant[1][lacking].sum()), occupant[0]))
+        remaining = [occupant for occupant in remaining if occupant[0] != key]
+        left += amounts
+        keys.append(key)
+    return keys

@@ -1,7 +1,7 @@
-"""What would lift a hold that is about objects and not about room: a queue that is missing or stopped, a gate, a claim.
+"""The remedy for a hold that an object causes, not capacity: a missing or stopped queue, a gate, a claim.
 
-`advisor` asks for it where neither an end of others nor a smaller request helps. It speaks of the workload's own queue
-and its own objects only, so its owner may read it.
+`advisor` asks for it where neither the end of running work nor a smaller request helps. The text is public: it names
+only the workload's own queue and objects.
 """
 
 from __future__ import annotations
@@ -16,53 +16,52 @@ from windlass.queueing.outcome import BEHIND_HEAD, FLAVOR_MISMATCH, QUEUE_MISSIN
 NAMESPACE_NAME = "kubernetes.io/metadata.name"
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 UNAVAILABLE_NODE_CODES = ("NODE_UNSCHEDULABLE", "TAINT_NOT_TOLERATED")
-"""Where such a request is feasible, it is so on nodes that are cordoned or not ready."""
+"""If the request is feasible and has one of these codes, it fits on nodes that are cordoned or not ready."""
 CAPACITY_CODES = ("GPU_FULL", "GPU_FRAGMENTED", "CPU_MEM_INSUFFICIENT", "POD_COUNT_LIMIT")
-"""Whose end helps has been looked for, and so has a smaller request."""
+"""No remedy: relief and smaller requests have been looked for already."""
 REMEDY_BY_CODE = {
-    FLAVOR_MISMATCH: "let a flavor of its queue allow its pods, or change what it asks of nodes and topology",
-    BEHIND_HEAD: "wait for the head of the queue, or make the queue BestEffortFIFO",
-    "GANG_INCOMPLETE": "create what is missing: it starts once the whole group is there",
-    "JOB_SUSPENDED": "resume or activate it",
-    "RESOURCE_QUOTA_EXCEEDED": "ask for less, or raise the ResourceQuota of its namespace",
+    FLAVOR_MISMATCH: "add a flavor that its pods may use to the queue, or change their node selector, tolerations or "
+    "topology request",
+    BEHIND_HEAD: "wait for the head of the queue, or set the queue's queueingStrategy to BestEffortFIFO",
+    "GANG_INCOMPLETE": "create the missing members: a gang starts when all of them exist",
+    "JOB_SUSPENDED": "resume the Job or activate the Workload",
+    "RESOURCE_QUOTA_EXCEEDED": "request less, or raise the ResourceQuota of its namespace",
     "POLICY_DENIED": "keep the request within the LimitRange of its namespace",
     **{reason.code: reason.remedy for reason in reversed((*NODE_REASONS, *POD_REASONS))},
 }
 
 
 def find_remedy(held: HeldWorkload, is_infeasible: bool = False) -> str:
-    """Empty where nothing is known to help."""
+    """What to do about the hold; empty where nothing is known to help."""
     code, piece = held.verdict.code, held.piece
     if code == QUEUE_MISSING:
-        return _of_queue(piece, held.state.occupancy.system)
+        return _queue_remedy(piece, held.state.occupancy.system)
     if code == QUOTA_MISCONFIGURED:
-        return "add the resource to the queue's coveredResources with a quota, or leave it out of the request"
+        return "add the resource to the queue's coveredResources with a quota, or remove it from the request"
     if code in UNAVAILABLE_NODE_CODES and not held.state.overlay.snapshot.nodes.size:
         return "add nodes"
     if code in UNAVAILABLE_NODE_CODES and not is_infeasible:
-        return "uncordon the nodes, or bring those back that are not ready"
+        return "uncordon nodes, or repair those that are not ready"
     return "" if code in CAPACITY_CODES else REMEDY_BY_CODE.get(code, "")
 
 
-def _of_queue(piece: Workload, system: QueueSystem) -> str:
+def _queue_remedy(piece: Workload, system: QueueSystem) -> str:
     if not piece.queue_name:
         return f"name a LocalQueue of its namespace with the label {QUEUE_LABEL}"
     local = system.local_queues.get(f"{piece.namespace}/{piece.queue_name}")
     if local is None:
-        return (
-            f"create LocalQueue {piece.queue_name} in namespace {piece.namespace}, or name one that is there"
-        )
-    return _of_cluster_queue(piece, local, system)
+        return f"create LocalQueue {piece.queue_name} in namespace {piece.namespace}, or name an existing one"
+    return _cluster_queue_remedy(piece, local, system)
 
 
-def _of_cluster_queue(piece: Workload, local: LocalQueue, system: QueueSystem) -> str:
+def _cluster_queue_remedy(piece: Workload, local: LocalQueue, system: QueueSystem) -> str:
     queue = system.queues.get(local.cluster_queue)
     if queue is None:
-        return f"create ClusterQueue {local.cluster_queue}, or let LocalQueue {piece.queue_name} name one that is there"
+        return f"create ClusterQueue {local.cluster_queue}, or let LocalQueue {piece.queue_name} name an existing one"
     if local.inactive_reason or "not implemented" in queue.inactive_reason:
-        return "take that field out, or leave the queue to Kueue"
+        return "remove the unsupported field, or let Kueue manage the queue"
     if queue.inactive_reason:
-        return f"create or correct what ClusterQueue {queue.name} names"
+        return f"create or correct the objects that ClusterQueue {queue.name} refers to"
     if queue.stop_policy != "None":
         return f"set spec.stopPolicy of ClusterQueue {queue.name} to None"
     if local.stop_policy != "None":
@@ -70,7 +69,7 @@ def _of_cluster_queue(piece: Workload, local: LocalQueue, system: QueueSystem) -
     labels = {NAMESPACE_NAME: piece.namespace, **system.namespaces.get(piece.namespace, {})}
     if not matches_selector(queue.namespace_selector, labels):
         return (
-            f"label namespace {piece.namespace} as spec.namespaceSelector of ClusterQueue {queue.name} asks "
-            "(an empty selector takes every namespace, a queue without one takes none)"
+            f"label namespace {piece.namespace} so that it matches spec.namespaceSelector of ClusterQueue {queue.name} "
+            "(an empty selector matches every namespace, a missing one matches none)"
         )
-    return f"correct ClusterQueue {queue.name} and what it names"
+    return f"correct ClusterQueue {queue.name} and the objects that it refers to"

@@ -1,6 +1,6 @@
-"""A workload with another request: the pod template changed in one place, everything else as it was.
+"""Copies of a workload with one thing changed in its request.
 
-`changes` makes them and has them tried. The pods that exist are not touched; nothing here is ever carried out.
+`changes` and `relaxed_constraints` make them for dry runs. The pods that exist are not touched.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ replace = msgspec.structs.replace
 
 
 def with_set(workload: Workload, index: int, changed: PodSet) -> Workload:
-    sets = list(workload.pod_sets)
-    sets[index] = changed
-    return replace(workload, pod_sets=tuple(sets))
+    pod_sets = list(workload.pod_sets)
+    pod_sets[index] = changed
+    return replace(workload, pod_sets=tuple(pod_sets))
 
 
 def with_count(workload: Workload, index: int, count: int) -> Workload:
-    one = workload.pod_sets[index]
-    least = None if one.min_count is None else min(one.min_count, count)
-    return with_set(workload, index, replace(one, count=count, min_count=least))
+    pod_set = workload.pod_sets[index]
+    least = None if pod_set.min_count is None else min(pod_set.min_count, count)
+    return with_set(workload, index, replace(pod_set, count=count, min_count=least))
 
 
 def with_pod(workload: Workload, index: int, pod: Pod) -> Workload:
@@ -38,24 +38,24 @@ def with_topology(workload: Workload, index: int, topology: TopologyRequest | No
 
 
 def with_amount(pod: Pod, resource: str, total: int) -> Pod | None:
-    """The pod asking for so much in all, less than it does; the container that asks for most gives. None where that
-    is not what makes up the request (init containers, requests of the whole pod)."""
+    """The pod with a smaller total request, taken off the container that requests most. None where containers don't
+    determine the total (init containers, requests of the whole pod)."""
     if pod.spec.resources is not None:
         return None
-    asked = [_asked(container, resource) for container in pod.spec.containers]
-    if not asked or sum(asked) <= total:
+    requested = [_request_of(container, resource) for container in pod.spec.containers]
+    if not requested or sum(requested) <= total:
         return None
-    largest = max(range(len(asked)), key=lambda i: (asked[i], -i))
-    rest = total - (sum(asked) - asked[largest])
-    if rest < (0 if len(asked) > 1 else 1):
+    largest = max(range(len(requested)), key=lambda i: (requested[i], -i))
+    rest = total - (sum(requested) - requested[largest])
+    if rest < (0 if len(requested) > 1 else 1):
         return None
     containers = list(pod.spec.containers)
-    containers[largest] = _with(containers[largest], resource, rest)
+    containers[largest] = _with_request(containers[largest], resource, rest)
     init = tuple(
-        _with(one, resource, total) if _asked(one, resource) > total else one
-        for one in pod.spec.init_containers
+        _with_request(container, resource, total) if _request_of(container, resource) > total else container
+        for container in pod.spec.init_containers
     )
-    return _respecified(pod, containers=tuple(containers), init_containers=init)
+    return _with_spec(pod, containers=tuple(containers), init_containers=init)
 
 
 def with_gpus(pod: Pod, count: int) -> Pod | None:
@@ -63,51 +63,53 @@ def with_gpus(pod: Pod, count: int) -> Pod | None:
 
 
 def with_share(pod: Pod, milli: int) -> Pod | None:
-    """The pod asking for a smaller share of a GPU, in the way in which it asks."""
-    notes = pod.metadata.annotations
-    if FRACTION in notes:
-        return _annotated(pod, {FRACTION: f"{milli / 1000:g}"})
-    if TRACE_MILLI in notes:
-        return _annotated(pod, {TRACE_MILLI: str(milli)})
+    """The pod with a smaller share of a GPU, by the annotation that it uses; None where it uses none."""
+    annotations = pod.metadata.annotations
+    if FRACTION in annotations:
+        return _with_annotations(pod, {FRACTION: f"{milli / 1000:g}"})
+    if TRACE_MILLI in annotations:
+        return _with_annotations(pod, {TRACE_MILLI: str(milli)})
     return None
 
 
 def with_models(pod: Pod, model: str) -> Pod:
-    return _annotated(pod, {TRACE_MODELS: model})
+    return _with_annotations(pod, {TRACE_MODELS: model})
 
 
 def with_selector(pod: Pod, key: str, value: str | None) -> Pod:
-    """Another value of a node selector, or none."""
+    """The pod with another value of a node selector, or without the selector where the value is None."""
     selector = {name: text for name, text in pod.spec.node_selector.items() if name != key}
     if value is not None:
         selector[key] = value
-    return _respecified(pod, node_selector=selector)
+    return _with_spec(pod, node_selector=selector)
 
 
 def with_tolerations(pod: Pod, more: tuple[Toleration, ...]) -> Pod:
-    return _respecified(pod, tolerations=(*pod.spec.tolerations, *more))
+    return _with_spec(pod, tolerations=(*pod.spec.tolerations, *more))
 
 
-def _respecified(pod: Pod, **fields: object) -> Pod:
+def _with_spec(pod: Pod, **fields: object) -> Pod:
     spec: PodSpec = replace(pod.spec, **fields)
     return replace(pod, spec=spec)
 
 
-def _annotated(pod: Pod, notes: Mapping[str, str]) -> Pod:
-    return replace(pod, metadata=replace(pod.metadata, annotations={**pod.metadata.annotations, **notes}))
+def _with_annotations(pod: Pod, annotations: Mapping[str, str]) -> Pod:
+    merged = {**pod.metadata.annotations, **annotations}
+    return replace(pod, metadata=replace(pod.metadata, annotations=merged))
 
 
-def _asked(container: Container, resource: str) -> int:
-    asked = container.resources
-    raw = asked.requests.get(resource, asked.limits.get(resource))
+def _request_of(container: Container, resource: str) -> int:
+    resources = container.resources
+    raw = resources.requests.get(resource, resources.limits.get(resource))
     return 0 if raw is None else parse_amount(resource, raw)
 
 
-def _with(container: Container, resource: str, amount: int) -> Container:
-    """Where request and limit are the same, they stay so."""
-    asked = container.resources
+def _with_request(container: Container, resource: str, amount: int) -> Container:
+    """The container with another request; an equal limit changes with it, as extended resources require."""
+    resources = container.resources
     text = format_amount(resource, amount)
-    both = asked.requests.get(resource, asked.limits.get(resource)) == asked.limits.get(resource)
-    requests = {**asked.requests, resource: text}
-    limits = {**asked.limits, resource: text} if both and resource in asked.limits else asked.limits
-    return replace(container, resources=replace(asked, requests=requests, limits=limits))
+    same = resources.requests.get(resource, resources.limits.get(resource)) == resources.limits.get(resource)
+    requests = {**resources.requests, resource: text}
+    follows = same and resource in resources.limits
+    limits = {**resources.limits, resource: text} if follows else resources.limits
+    return replace(container, resources=replace(resources, requests=requests, limits=limits))

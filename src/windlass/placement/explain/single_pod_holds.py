@@ -1,12 +1,12 @@
-"""The holds of pods on their own, out of what the deciding pass has counted; and what the API server has refused.
+"""Makes the holds of single pods from what the placement loop counted, and adds refusals of the API server.
 
-`engine` calls it once everything is placed. Pods of one shape that were refused at the same moment share a verdict.
+`engine` calls it after everything is placed. Pods of one shape that were refused at the same state share a verdict.
 """
 
 from __future__ import annotations
 
-import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from windlass.cluster.node_state import Ints
 from windlass.cluster.shape import read_requests
@@ -23,28 +23,29 @@ from windlass.placement.single_pod_placer import SinglePodResults
 def make_single_pod_holds(
     snapshot: Snapshot, queue: Ints, placed: SinglePodResults, advisor: Advisor
 ) -> list[Hold]:
-    """One for every pod of the queue (rows of the snapshot) that found no node."""
+    """One hold for every pod of `queue` (rows of the snapshot) that found no node."""
     keys = snapshot.pods.keys
-    known: dict[int, Verdict] = {}
+    verdicts: dict[int, Verdict] = {}
     holds = []
     for position in np.flatnonzero(placed.node < 0).tolist():
         row = int(queue[position])
         key = keys[row]
-        held = placed.held.get(position)
-        if held is not None:
-            code = _code_of_unreadable(snapshot.pods.objects[row]) if held is INVALID_OBJECT else held.code
-            detail = snapshot.unreadable.get(key, held.kube)
+        reason = placed.held.get(position)
+        if reason is not None:
+            is_invalid = reason is INVALID_OBJECT
+            code = _code_of_unreadable(snapshot.pods.objects[row]) if is_invalid else reason.code
+            detail = snapshot.unreadable.get(key, reason.kube)
             holds.append(Hold(key, Verdict(code=code, nodes=snapshot.nodes.size, detail=detail)))
             continue
         refusal = int(placed.refusal[position])
-        if refusal not in known:
-            known[refusal] = advisor.refine_single_pod(placed.refusals[refusal].verdict(), row)
-        holds.append(Hold(key, known[refusal]))
+        if refusal not in verdicts:
+            verdicts[refusal] = advisor.refine_single_pod(placed.refusals[refusal].verdict(), row)
+        holds.append(Hold(key, verdicts[refusal]))
     return holds
 
 
 def _code_of_unreadable(pod: Pod) -> str:
-    """What can't be read of it has a code of its own, such as a GPU that is asked for by halves."""
+    """The code of the parse error, where it has one: half a GPU as an extended resource, for example."""
     try:
         read_requests(pod)
     except InputError as error:
@@ -53,16 +54,17 @@ def _code_of_unreadable(pod: Pod) -> str:
 
 
 def with_api_refusals(holds: list[Hold], snapshot: Snapshot) -> list[Hold]:
-    """With what the API server has just refused to each of them, or to others for its sake."""
+    """The holds with recent refusals of the API server: of their own binding, or of evictions made for them."""
     if not snapshot.refusals:
         return holds
-    pods = {one.key: [key for part in one.pod_sets for key in part.pod_keys] for one in snapshot.workloads}
-    found = []
+    pods = {
+        workload.key: [key for pod_set in workload.pod_sets for key in pod_set.pod_keys]
+        for workload in snapshot.workloads
+    }
+    result = []
     for hold in holds:
         refusals = snapshot.refusals.affecting(hold.workload, pods.get(hold.workload, (hold.workload,)))
         if refusals:
-            hold = msgspec.structs.replace(
-                hold, verdict=msgspec.structs.replace(hold.verdict, refusals=refusals)
-            )
-        found.append(hold)
-    return found
+            hold = replace(hold, verdict=replace(hold.verdict, refusals=refusals))
+        result.append(hold)
+    return result

@@ -1,8 +1,9 @@
-"""A place for one pod, with those who have to go for it: vectors propose, the overlay decides.
+"""Finds a node and victims for one pod: resource vectors propose candidates, the overlay confirms them.
 
-`alone` and `together` ask for one pod at a time. Nodes are looked at in the order of their estimated cost; on each the
-cheapest units that free enough are taken off, and the pod has to fit then, by every rule. Where vectors don't know all
-(shares, instances, rules between pods), units go in order until it fits, and whoever isn't needed comes back.
+`single_pods` and `gang` ask for one pod at a time, through `context.Preemption`. Nodes come in the order of their
+estimated cost. On each, the cheapest units that free enough are removed from the overlay, and the pod has to fit by
+every rule. Where vectors don't know everything (GPU shares, MIG instances, inter-pod rules), units are removed in order
+until the pod fits, and units that turn out not to be needed are restored.
 """
 
 from __future__ import annotations
@@ -23,29 +24,29 @@ from windlass.placement.preemption.victim_selection import eviction_cost, select
 from windlass.placement.preemption.victim_units import VictimUnit
 
 MAX_COMPARED_NODES = 12
-"""So many nodes, those that look cheapest, are compared by what really has to go there."""
+"""Nodes with the lowest estimated cost that are compared by their real victims."""
 MAX_TRIED_NODES = 256
-"""So many nodes are tried on the overlay before the search gives up."""
+"""Nodes that are tried on the overlay before the search gives up."""
 
 BudgetCheck = Callable[[Sequence[VictimUnit]], bool]
-"""Whether disruption budgets let these go together, beside all who go already."""
+"""Whether disruption budgets allow to evict these units in addition to all that are evicted already."""
 
 
 def permit_all(units: Sequence[VictimUnit]) -> bool:
-    """There are no budgets."""
+    """The check where there are no budgets."""
     return True
 
 
 class Preemptor(NamedTuple):
-    """One pod, or the next of several equal ones."""
+    """The pod for which victims are chosen, or the next of several equal pods."""
 
     pod: Pod
     shape: Shape
     row: int
-    """Of the table."""
+    """Row of the score table."""
     priority: int
     pods_left: int = 1
-    """So many like it are to be placed: a node that takes several of them at once may be the cheaper one."""
+    """Equal pods that are still to be placed: a node that takes several of them may be cheaper per pod."""
     allowed_nodes: Bools | None = None
 
 
@@ -53,50 +54,51 @@ class Candidate(msgspec.Struct, frozen=True):
     node: int
     victims: tuple[VictimUnit, ...]
     pods: int = 1
-    """So many of the pods have room there then."""
+    """Pods that fit on the node without the victims."""
 
     @property
     def cost_per_pod(self) -> tuple[object, ...]:
-        """What one of the pods costs there."""
-        each = [
+        """The sort key: eviction cost per pod, then the victims that started last, then the node."""
+        costs = [
             (priority, tuple(amount / self.pods for amount in amounts))
             for priority, amounts in eviction_cost(self.victims)
         ]
-        return each, sorted((-unit.started_at, unit.uid) for unit in self.victims), self.node
+        return costs, sorted((-unit.started_at, unit.uid) for unit in self.victims), self.node
 
 
 class PotentialNodes(NamedTuple):
-    """The nodes as an ask sees them."""
+    """The nodes as a preemptor sees them."""
 
     request: RequestVector
     free: Ints
     entries: Bools
-    """Entries of the ground."""
+    """Entries of `FreedResources` (unit and node) that may be evicted."""
     feasible: Bools
     fits: Ints
-    """[node] so many of the pods would fit if everybody went."""
+    """[node] pods that would fit if all of these were evicted."""
 
 
 class CandidateFinder:
-    """Makes places: what is found has its victims off the overlay; otherwise that is left as it was."""
+    """Removes the victims of what it finds from the overlay; where it finds nothing, the overlay is unchanged."""
 
     def __init__(self, overlay: Overlay, freed_resources: FreedResources, permits: BudgetCheck) -> None:
-        self._overlay, self._ground, self._permits = overlay, freed_resources, permits
+        self._overlay, self._freed, self._permits = overlay, freed_resources, permits
         self._by_key = {unit.key: unit for unit in freed_resources.units}
 
     def potential_nodes(self, preemptor: Preemptor) -> PotentialNodes:
-        overlay, ground = self._overlay, self._ground
-        need = ground.request_vector(preemptor.shape)
-        usable = ground.preemptible_entries(preemptor.priority)
+        """The nodes that could take the pod if all units that may be evicted for it were."""
+        overlay, freed = self._overlay, self._freed
+        request = freed.request_vector(preemptor.shape)
+        usable = freed.preemptible_entries(preemptor.priority)
         if self._permits is not permit_all and usable.any():
-            asked = np.unique(ground.entry_unit[usable]).tolist()
-            kept = [number for number in asked if not self._permits([ground.units[number]])]
-            usable &= ~np.isin(ground.entry_unit, kept)
-        free = ground.free(overlay.state, need)
-        most = free + ground.max_freed_by_node(need, usable, len(free))
+            units = np.unique(freed.entry_unit[usable]).tolist()
+            blocked = [number for number in units if not self._permits([freed.units[number]])]
+            usable &= ~np.isin(freed.entry_unit, blocked)
+        free = freed.free(overlay.state, request)
+        max_free = free + freed.max_freed_by_node(request, usable, len(free))
         fits = np.full(len(free), preemptor.pods_left, dtype=np.int64)
-        for column, amount in enumerate(need.amounts.tolist()):
-            fits = np.minimum(fits, most[:, column] // amount if amount > 0 else fits)
+        for column, amount in enumerate(request.amounts.tolist()):
+            fits = np.minimum(fits, max_free[:, column] // amount if amount > 0 else fits)
         feasible = (
             (fits > 0)
             & (overlay.table.cells.static[preemptor.row] == 0)
@@ -104,42 +106,47 @@ class CandidateFinder:
         )
         if preemptor.allowed_nodes is not None:
             feasible &= preemptor.allowed_nodes
-        return PotentialNodes(need, free, usable, feasible, np.maximum(fits, 0))
+        return PotentialNodes(request, free, usable, feasible, np.maximum(fits, 0))
 
     def may_help(self, preemptor: Preemptor) -> bool:
-        """Whether any node would have enough if everybody of lower priority went."""
+        """Whether any node would have enough if all units were evicted that budgets and priorities allow."""
         return bool(self.potential_nodes(preemptor).feasible.any())
 
     def find_candidate(self, preemptor: Preemptor) -> Candidate | None:
-        field = self.potential_nodes(preemptor)
-        if not field.feasible.any():
+        """The cheapest candidate that was found, its victims removed from the overlay; None where there is none."""
+        potential = self.potential_nodes(preemptor)
+        if not potential.feasible.any():
             return None
         found: list[Candidate] = []
         unsure: list[int] = []
         further: list[int] = []
-        for pods, nodes in self._proposals(preemptor, field):
+        for pods, nodes in self._proposals(preemptor, potential):
             for node in nodes[:MAX_COMPARED_NODES]:
-                candidate = self._by_vectors(field, node, int(pods[node]))
+                candidate = self._candidate_by_vectors(potential, node, int(pods[node]))
                 if candidate is not None:
                     found.append(candidate)
                 else:
                     unsure.append(node)
             further += nodes[MAX_COMPARED_NODES:MAX_TRIED_NODES]
-        best = self._cheapest(preemptor, field, found, unsure)
+        best = self._cheapest(preemptor, potential, found, unsure)
         if best is None:
-            tried = (self._by_trying(preemptor, field, node) for node in dict.fromkeys(further))
+            tried = (self._candidate_by_trying(preemptor, potential, node) for node in dict.fromkeys(further))
             best = next((candidate for candidate in tried if candidate is not None), None)
         if best is not None:
             self.remove_victims(best.victims)
         return best
 
     def _cheapest(
-        self, preemptor: Preemptor, field: PotentialNodes, found: Sequence[Candidate], unsure: Sequence[int]
+        self,
+        preemptor: Preemptor,
+        potential: PotentialNodes,
+        found: Sequence[Candidate],
+        unsure: Sequence[int],
     ) -> Candidate | None:
-        """Of the candidates by vectors, and of the nodes about which vectors are unsure: there, units are tried.
+        """The cheapest of the candidates by vectors and of the nodes where vectors found none.
 
-        Vectors know nothing of host ports, rules between pods and disruption budgets. A node that they are unsure
-        about may still be the one with the cheapest victims, so it has to be compared and not only tried last.
+        Vectors don't know host ports, inter-pod rules and disruption budgets. A node without a candidate by vectors may
+        still have the cheapest victims, so units are tried there and compared.
         """
         candidates: list[Candidate] = []
         nodes = dict.fromkeys(unsure)
@@ -148,24 +155,24 @@ class CandidateFinder:
                 candidates.append(candidate)
                 break
             nodes[candidate.node] = None
-        tried = (self._by_trying(preemptor, field, node) for node in nodes)
+        tried = (self._candidate_by_trying(preemptor, potential, node) for node in nodes)
         candidates += [candidate for candidate in tried if candidate is not None]
         return min(candidates, key=lambda candidate: candidate.cost_per_pod, default=None)
 
-    def _proposals(self, ask: Preemptor, field: PotentialNodes) -> Iterator[tuple[Ints, list[int]]]:
-        """How many pods a node is to take, and the nodes in order: for one pod, and for as many as each can take."""
-        ones = np.ones_like(field.fits)
-        for pods in (ones, field.fits) if ask.pods_left > 1 else (ones,):
-            wanted = field.request.amounts * np.maximum(pods, 1)[:, None]
-            order = self._ground.nodes_by_estimated_cost(
-                field.free, wanted, field.request, field.entries, field.feasible
+    def _proposals(self, preemptor: Preemptor, potential: PotentialNodes) -> Iterator[tuple[Ints, list[int]]]:
+        """(pods by node, nodes in order of cost): once for one pod per node, once for as many as each node takes."""
+        ones = np.ones_like(potential.fits)
+        for pods in (ones, potential.fits) if preemptor.pods_left > 1 else (ones,):
+            wanted = potential.request.amounts * np.maximum(pods, 1)[:, None]
+            order = self._freed.nodes_by_estimated_cost(
+                potential.free, wanted, potential.request, potential.entries, potential.feasible
             )
             yield pods, order.tolist()
 
-    def _by_vectors(self, field: PotentialNodes, node: int, pods: int) -> Candidate | None:
-        """None where vectors see no lack on the node, or budgets forbid what they propose."""
-        units, freed = self._ground.units_on_node(node, field.entries, field.request)
-        lacking = field.request.amounts * pods - field.free[node]
+    def _candidate_by_vectors(self, potential: PotentialNodes, node: int, pods: int) -> Candidate | None:
+        """None where vectors see nothing lacking on the node, or budgets forbid the victims."""
+        units, freed = self._freed.units_on_node(node, potential.entries, potential.request)
+        lacking = potential.request.amounts * pods - potential.free[node]
         if np.all(lacking <= 0):
             return None
         chosen = select_victims(units, freed, lacking)
@@ -174,17 +181,19 @@ class CandidateFinder:
             return None
         return Candidate(node, tuple(victims), pods)
 
-    def _by_trying(self, ask: Preemptor, field: PotentialNodes, node: int) -> Candidate | None:
-        """Units go in order, ever more of them, until it fits; then those come back that needn't have gone."""
-        units, _ = self._ground.units_on_node(node, field.entries, field.request)
+    def _candidate_by_trying(
+        self, preemptor: Preemptor, potential: PotentialNodes, node: int
+    ) -> Candidate | None:
+        """Removes more and more units in order until the pod fits; then drops those that are not needed."""
+        units, _ = self._freed.units_on_node(node, potential.entries, potential.request)
         units = self._within_budgets(units)
-        count = next((n for n in _doubling(len(units)) if self._fits(ask, node, units[:n], 1)), 0)
+        count = next((n for n in _doubling(len(units)) if self._fits(preemptor, node, units[:n], 1)), 0)
         if not count:
             return None
         victims = units[:count]
-        for unit in reversed(units[:count]):  # the last one too: the count was doubled, so it may be too many
-            rest = [one for one in victims if one is not unit]
-            if self._fits(ask, node, rest, 1):
+        for unit in reversed(units[:count]):  # with the last one: the count was doubled, and may be too large
+            rest = [other for other in victims if other is not unit]
+            if self._fits(preemptor, node, rest, 1):
                 victims = rest
         return Candidate(node, tuple(victims))
 
@@ -195,51 +204,49 @@ class CandidateFinder:
                 kept.append(unit)
         return kept
 
-    def _fits(self, ask: Preemptor, node: int, victims: Sequence[VictimUnit], pods: int) -> bool:
-        before = self._overlay.checkpoint()
-        fits = self._makes_room(ask, node, victims, pods)
-        self._overlay.rollback(before)
+    def _fits(self, preemptor: Preemptor, node: int, victims: Sequence[VictimUnit], pods: int) -> bool:
+        checkpoint = self._overlay.checkpoint()
+        fits = self._makes_room(preemptor, node, victims, pods)
+        self._overlay.rollback(checkpoint)
         return fits
 
-    def _makes_room(self, ask: Preemptor, node: int, victims: Sequence[VictimUnit], pods: int) -> bool:
-        """Whether so many pods fit once the victims are gone; then they are."""
+    def _makes_room(self, preemptor: Preemptor, node: int, victims: Sequence[VictimUnit], pods: int) -> bool:
+        """Whether so many pods fit without the victims; if so, the victims stay removed."""
         overlay = self._overlay
-        before = overlay.checkpoint()
+        checkpoint = overlay.checkpoint()
         self.remove_victims(victims)
-        gone = overlay.checkpoint()
-        there = 0
-        while there < pods and not self._overlay.reasons(ask.pod, ask.row)[node]:
-            there += 1
-            if there < pods:
-                overlay.assume(ask.pod, ask.row, node)
-        overlay.rollback(gone if there == pods else before)
-        return there == pods
+        without_victims = overlay.checkpoint()
+        fitting = 0
+        while fitting < pods and not self._overlay.reasons(preemptor.pod, preemptor.row)[node]:
+            fitting += 1
+            if fitting < pods:
+                overlay.assume(preemptor.pod, preemptor.row, node)
+        overlay.rollback(without_victims if fitting == pods else checkpoint)
+        return fitting == pods
 
     def select_free_node(self, preemptor: Preemptor, sequence: int) -> int:
-        """The node to choose if nobody goes; -1 if there is none."""
-        why = self._overlay.reasons(preemptor.pod, preemptor.row)
-        feasible = why == 0 if preemptor.allowed_nodes is None else (why == 0) & preemptor.allowed_nodes
-        return (
-            self._overlay.select_node(preemptor.pod, preemptor.row, why, sequence, preemptor.allowed_nodes)
-            if feasible.any()
-            else -1
-        )
+        """The node to choose without any eviction; -1 if there is none."""
+        reasons = self._overlay.reasons(preemptor.pod, preemptor.row)
+        allowed = preemptor.allowed_nodes
+        if not (reasons == 0 if allowed is None else (reasons == 0) & allowed).any():
+            return -1
+        return self._overlay.select_node(preemptor.pod, preemptor.row, reasons, sequence, allowed)
 
     def remove_victims(self, victims: Sequence[VictimUnit]) -> None:
-        """On the overlay, with those whom they drag along."""
+        """Remove the victims and their dependents from the overlay."""
         for unit in self.with_dependents(victims):
             for row in unit.rows:
                 self._overlay.remove_running(row)
 
     def with_dependents(self, victims: Sequence[VictimUnit]) -> list[VictimUnit]:
-        """The victims and whom they drag along, each once, as far as they are there."""
+        """The victims and their dependents, each once, as far as they are present."""
         names = dict.fromkeys(key for unit in victims for key in (unit.key, *unit.dependents))
         units = [self._by_key[name] for name in names if name in self._by_key]
-        return [unit for unit in units if self._ground.present[unit.number]]
+        return [unit for unit in units if self._freed.present[unit.number]]
 
 
 def _doubling(most: int) -> Iterator[int]:
-    """1, 2, 4 … and the most."""
+    """1, 2, 4, … and `most`."""
     count = 1
     while count < most:
         yield count

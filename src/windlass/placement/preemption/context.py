@@ -1,7 +1,7 @@
-"""Preemption by priority in one decision: who may go, who goes already and for whom.
+"""The state of preemption in one decision: which units may be evicted, which are evicted already, for which preemptor.
 
-`engine.decide` makes one; `alone` takes units off the overlay for lone pods, before and after `placement.decision_pass`
-does so for gangs on its site. Units are found, and spread over nodes, only once somebody is refused who may preempt.
+`engine.decide` makes one. `single_pods` evicts for single pods, before and after `placement.decision_pass` evicts for
+gangs through its placer. Units are computed only when a pod or gang that may preempt is refused.
 """
 
 from __future__ import annotations
@@ -32,41 +32,41 @@ class Preemption:
         snapshot = overlay.snapshot
         pods = snapshot.pods
         running = pods.priority[(pods.alive == 1) & (pods.node >= 0)]
-        self._lowest = int(running.min()) if len(running) else None
+        self._lowest_running_priority = int(running.min()) if len(running) else None
         alive = np.flatnonzero(pods.alive) if snapshot.budgets else np.zeros(0, dtype=np.int64)
         self.budgets = Budgets(snapshot.budgets, [pods.objects[row] for row in alive.tolist()])
         self.disruptions = DisruptionTracker(self.budgets)
-        self._yields = BUDGET_OVERRIDE_BY_REASON[PRIORITY] in config.budgets_yield_to
-        self._yielding = False
-        self._besides: list[VictimUnit] = []
-        self._gone: dict[str, tuple[VictimUnit, str]] = {}
-        """Unit → for whom it goes."""
+        self._may_override_budgets = BUDGET_OVERRIDE_BY_REASON[PRIORITY] in config.budgets_yield_to
+        self._overrides_budgets = False
+        self._removed_in_search: list[VictimUnit] = []
+        self._victims: dict[str, tuple[VictimUnit, str]] = {}
+        """Key of a unit that is evicted for good → the unit, and the key of its preemptor."""
         self._evicted: set[str] = set()
-        """Pods that others have taken off the overlay."""
+        """Pods that other parts of the decision have removed from the overlay."""
         self._admitted: frozenset[str] = frozenset()
         self.victims_by_node: dict[int, tuple[str, ...]] = {}
-        """Node → workloads that have to be gone before their room there is free."""
+        """Node → workloads that have to terminate before their capacity there is free."""
 
     def may_preempt(self, priority: int, policy: str) -> bool:
-        """Whether anybody of lower priority runs at all."""
-        return self._lowest is not None and policy != NEVER and priority > self._lowest
+        """Whether its policy allows preemption and any running pod has a lower priority."""
+        lowest = self._lowest_running_priority
+        return lowest is not None and policy != NEVER and priority > lowest
 
     @cached_property
-    def _top(self) -> int:
-        """The highest priority that waits."""
+    def _highest_waiting_priority(self) -> int:
         snapshot = self.overlay.snapshot
         waiting = snapshot.pods.priority[snapshot.pods.pending()]
-        gangs = [one for one in snapshot.workloads if one.admission is None]
-        asked = [self.priority_of(one) for one in gangs]
-        return max([*asked, *waiting.tolist()], default=0)
+        gangs = [workload for workload in snapshot.workloads if workload.admission is None]
+        priorities = [self.priority_of(workload) for workload in gangs]
+        return max([*priorities, *waiting.tolist()], default=0)
 
     def priority_of(self, workload: Workload) -> int:
-        """By which it may have the place of others. In a queue that is its pods' own: a WorkloadPriorityClass counts
-        among those who queue, and nowhere else."""
+        """The priority that counts for preemption. For a queued workload it is that of its pods: a
+        WorkloadPriorityClass counts only within queues."""
         if not workload.queue_name:
             return workload.priority
         system = self.overlay.snapshot.queue_system
-        specs = [one.template.spec for one in workload.pod_sets]
+        specs = [pod_set.template.spec for pod_set in workload.pod_sets]
         return min(
             spec.priority
             or system.priority_classes.get(spec.priority_class_name or system.default_priority_class, 0)
@@ -76,134 +76,138 @@ class Preemption:
     @cached_property
     def freed_resources(self) -> FreedResources:
         units = find_victim_units(
-            self.overlay.snapshot, self.overlay.pod_rows(), self._top, self._config, self._now
+            self.overlay.snapshot,
+            self.overlay.pod_rows(),
+            self._highest_waiting_priority,
+            self._config,
+            self._now,
         )
-        made = FreedResources(self.overlay.snapshot, units)
-        made.present[:] = [self._is_there(unit) for unit in units]
-        return made
+        freed = FreedResources(self.overlay.snapshot, units)
+        freed.present[:] = [self._is_present(unit) for unit in units]
+        return freed
 
     @cached_property
     def candidate_finder(self) -> CandidateFinder:
-        return CandidateFinder(
-            self.overlay, self.freed_resources, self._permits if self.budgets else permit_all
-        )
+        check = self._permits if self.budgets else permit_all
+        return CandidateFinder(self.overlay, self.freed_resources, check)
 
     def _permits(self, units: Sequence[VictimUnit]) -> bool:
-        if self._yielding:
+        if self._overrides_budgets:
             return True
         names = [name for unit in units if not unit.is_terminating for name in unit.pods]
-        others = [name for unit in self._besides if not unit.is_terminating for name in unit.pods]
+        others = [name for unit in self._removed_in_search if not unit.is_terminating for name in unit.pods]
         covered = self.budgets.count_by_budget(names)
         return not covered or self.disruptions.allow(covered, self.budgets.count_by_budget(others))
 
     def budget_attempts(self) -> Iterable[None]:
-        """Once with every budget honoured; then, where the policy says so, with none."""
+        """Iterates once with all disruption budgets respected; then, where the policy allows it, once without them."""
         yield
-        if self._yields and self.budgets:
-            self._yielding = True
+        if self._may_override_budgets and self.budgets:
+            self._overrides_budgets = True
             yield
-        self._yielding = False
+        self._overrides_budgets = False
 
-    # A search that takes several steps
+    # A search of several steps
 
     def begin_search(self, present: Iterable[bool] | None = None) -> None:
-        """`there`: which units are on the overlay, in their order, where not this class has taken them off."""
-        self._besides = []
+        """`present`: by unit, whether it is on the overlay; needed where other code than this class removed units."""
+        self._removed_in_search = []
         if present is not None:
             self.freed_resources.present[:] = list(present)
 
     def mark_removed(self, victims: Sequence[VictimUnit]) -> list[VictimUnit]:
-        """For now: what is chosen next is chosen besides them. Returns them with whom they drag along."""
-        all_of = self.candidate_finder.with_dependents(victims)
-        for unit in all_of:
+        """Mark the victims as removed for the rest of this search. Returns them with their dependents."""
+        units = self.candidate_finder.with_dependents(victims)
+        for unit in units:
             self.freed_resources.present[unit.number] = False
-        self._besides += all_of
-        return all_of
+        self._removed_in_search += units
+        return units
 
     def mark_restored(self, units: Iterable[VictimUnit]) -> None:
         for unit in units:
             self.freed_resources.present[unit.number] = True
-        self._besides = []
+        self._removed_in_search = []
 
-    # Gangs, on a site, in passes that may be undone
+    # Gangs: passes that may be rolled back
 
     def begin_pass(self, dependents: Mapping[str, Iterable[str]]) -> DisruptionTracker | None:
-        """Those who go by now are those who go for good; nothing where there are no budgets."""
+        """Start counting disruptions again, from the victims that are committed; None where there are no budgets."""
         self.disruptions = DisruptionTracker(self.budgets, dependents)
-        self.count_disruptions(unit for unit, _ in self._gone.values())
+        self.count_disruptions(unit for unit, _ in self._victims.values())
         return self.disruptions if self.budgets else None
 
     def count_disruptions(self, units: Iterable[VictimUnit]) -> None:
-        """They go, as far as budgets are concerned."""
+        """Count these units against the disruption budgets."""
         for unit in units:
             if not unit.is_terminating:
                 self.disruptions.record(self.budgets.count_by_budget(unit.pods))
-        self._besides = []
+        self._removed_in_search = []
 
     def victim_nodes(self) -> dict[str, set[int]]:
         nodes = self.overlay.snapshot.pods.node
-        return {key: {int(nodes[row]) for row in unit.rows} for key, (unit, _) in self._gone.items()}
+        return {key: {int(nodes[row]) for row in unit.rows} for key, (unit, _) in self._victims.items()}
 
     def victim_workload(self, key: str) -> Workload:
-        """A unit, as the site knows it."""
+        """The workload of a unit, as the placer knows it."""
         found = next(unit.workload for unit in self.freed_resources.units if unit.key == key)
-        assert found is not None, "sites are for clusters with workloads"
+        assert found is not None, "gangs preempt only where there are workloads"
         return found
 
-    # Lone pods, straight on the overlay
+    # Single pods: straight on the overlay
 
     def place_with_victims(
         self, preemptor: Preemptor, sequence: int, victims: list[VictimUnit]
     ) -> AssumedPod | None:
-        """The pod on a node, with nobody gone or with somebody: those are added to `victims`, and off the overlay."""
+        """Assume the pod on a free node, or else with victims: these are removed from the overlay and appended to
+        `victims`."""
         node = self.candidate_finder.select_free_node(preemptor, sequence)
         if node < 0:
-            slot = self.candidate_finder.find_candidate(preemptor)
-            if slot is None:
+            candidate = self.candidate_finder.find_candidate(preemptor)
+            if candidate is None:
                 return None
-            node = slot.node
-            victims += self.mark_removed(slot.victims)
+            node = candidate.node
+            victims += self.mark_removed(candidate.victims)
             self.overlay.refresh(preemptor.row)
         return self.overlay.assume(preemptor.pod, preemptor.row, node)
 
-    def commit_victims(self, units: Iterable[VictimUnit], for_: str) -> None:
-        """They are to go for good."""
+    def commit_victims(self, units: Iterable[VictimUnit], preemptor: str) -> None:
+        """Evict these units for good."""
         nodes = self.overlay.snapshot.pods.node
         units = list(units)
         self.count_disruptions(units)
         for unit in units:
-            self._gone[unit.key] = (unit, for_)
+            self._victims[unit.key] = (unit, preemptor)
             self.freed_resources.present[unit.number] = False
             for node in {int(nodes[row]) for row in unit.rows}:
-                known = self.victims_by_node.get(node, ())
-                self.victims_by_node[node] = tuple(dict.fromkeys((*known, unit.workload_key)))
+                earlier = self.victims_by_node.get(node, ())
+                self.victims_by_node[node] = tuple(dict.fromkeys((*earlier, unit.workload_key)))
 
     def record_decisions(self, evicts: Iterable[Evict], admits: Iterable[Admit]) -> None:
-        """Others have taken these off the overlay; and who is just being completed is not stopped at once."""
-        # What was leaving anyway is off the overlay, and told to nobody again.
+        """Note what other parts of the decision evicted and admitted: admitted workloads are not evicted at once."""
+        # Pods that were terminating anyway are off the overlay without an Evict decision.
         self._evicted |= {pod for evict in evicts for pod in evict.pods}
         self._evicted |= {pod.key for pod in self.overlay.removed_pods()}
         self._admitted = frozenset(admit.workload for admit in admits)
         if "freed_resources" in self.__dict__:
-            self.freed_resources.present[:] = [self._is_there(unit) for unit in self.freed_resources.units]
+            self.freed_resources.present[:] = [self._is_present(unit) for unit in self.freed_resources.units]
 
-    def _is_there(self, unit: VictimUnit) -> bool:
-        busy = unit.key in self._gone or unit.workload_key in self._admitted
+    def _is_present(self, unit: VictimUnit) -> bool:
+        busy = unit.key in self._victims or unit.workload_key in self._admitted
         return not busy and self._evicted.isdisjoint(unit.pods)
 
     @property
     def victims(self) -> Mapping[str, tuple[VictimUnit, str]]:
-        return self._gone
+        return self._victims
 
     def evicts(self) -> list[Evict]:
-        """One decision a workload, for the first of those who need the room."""
-        by_whole: dict[str, list[tuple[VictimUnit, str]]] = {}
-        for unit, for_ in self._gone.values():
+        """One Evict decision per workload, for the first of its preemptors."""
+        by_workload: dict[str, list[tuple[VictimUnit, str]]] = {}
+        for unit, preemptor in self._victims.values():
             if not unit.is_terminating:
-                by_whole.setdefault(unit.workload_key, []).append((unit, for_))
+                by_workload.setdefault(unit.workload_key, []).append((unit, preemptor))
         return [
-            Evict(whole, self._bound_pods(unit for unit, _ in parts), parts[0][1], PRIORITY)
-            for whole, parts in by_whole.items()
+            Evict(workload, self._bound_pods(unit for unit, _ in evicted), evicted[0][1], PRIORITY)
+            for workload, evicted in by_workload.items()
         ]
 
     def _bound_pods(self, units: Iterable[VictimUnit]) -> tuple[str, ...]:
@@ -213,17 +217,17 @@ class Preemption:
 
 
 def merge_evictions(evicts: Iterable[Evict]) -> list[Evict]:
-    """One decision a workload, where several have reasons to evict parts of it; the first reason is the one told."""
-    found: dict[str, Evict] = {}
+    """One Evict decision per workload, where several evict parts of it; the first reason and preemptor remain."""
+    merged: dict[str, Evict] = {}
     for evict in evicts:
-        known = found.get(evict.workload)
-        if known is not None:
-            pods = tuple(dict.fromkeys((*known.pods, *evict.pods)))
-            evict = msgspec.structs.replace(known, pods=pods)
-        found[evict.workload] = evict
-    return list(found.values())
+        earlier = merged.get(evict.workload)
+        if earlier is not None:
+            pods = tuple(dict.fromkeys((*earlier.pods, *evict.pods)))
+            evict = msgspec.structs.replace(earlier, pods=pods)
+        merged[evict.workload] = evict
+    return list(merged.values())
 
 
 def preemption_policy(pod: Pod, non_preempting_classes: Iterable[str]) -> str:
-    """Of a lone pod; `never` are the classes that don't preempt."""
+    """The preemption policy of a single pod."""
     return NEVER if pod.spec.priority_class_name in non_preempting_classes else pod.spec.preemption_policy

@@ -1,9 +1,9 @@
-"""A gang, and those who have to go for it by priority.
+"""Chooses victims for a gang, by priority.
 
-`placement.decision_pass` asks where a gang that is in no queue found no room, or a workload that has its quota.
-Member by member, the largest first, places are found on the overlay (`slots`), in each domain that the gang may be
-in; that gives sets of victims. The cheapest is then tried for real: the victims off the site, the whole gang placed
-by every rule. Whoever turns out not to be needed stays.
+`placement.decision_pass` asks where a gang outside of queues, or a queued workload that has its quota, doesn't fit. In
+each domain that the gang may use, its members get nodes one after another, the largest first (`candidates`); that gives
+one set of victims per domain. The cheapest set is then executed: the victims are removed, and the whole gang is placed
+by every rule. Victims that turn out not to be needed stay.
 """
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ from windlass.placement.workload_placer import WorkloadPlacer
 from windlass.queueing.placement_interface import PlacementResult, PodSetChoice
 
 MAX_DOMAINS = 16
-"""So many domains are compared, those first that have the most room already."""
+"""Domains that are compared, those with most free capacity first."""
 MAX_REPRIEVED = 16
-"""Up to so many victims, each is asked whether it could stay; of more, those who aren't where the gang goes."""
+"""Up to this many victims, each is checked whether it could stay; with more, only those on other nodes than the
+gang."""
 
 
 class GangPreemption(NamedTuple):
-    """How a gang gets its room."""
+    """The placement of a gang, and the victims that make it possible."""
 
     result: PlacementResult
     victims: tuple[VictimUnit, ...]
@@ -39,9 +40,9 @@ class GangPreemption(NamedTuple):
 def preempt_for_gang(
     piece: Workload, choices: tuple[PodSetChoice, ...], placer: WorkloadPlacer, preemption: Preemption
 ) -> GangPreemption | None:
-    """The gang is placed, its victims are off the site; None, and nothing changed, where there is no way.
+    """Place the gang and remove its victims; None, and nothing changed, where that is impossible.
 
-    One that is in a queue takes nobody's place who is in one.
+    A queued workload never evicts a queued one here: that is up to the preemption rules of its queue.
     """
     if not preemption.may_preempt(preemption.priority_of(piece), piece.preemption_policy):
         return None
@@ -58,135 +59,139 @@ class _Search:
         self,
         piece: Workload,
         choices: tuple[PodSetChoice, ...],
-        site: WorkloadPlacer,
+        placer: WorkloadPlacer,
         preemption: Preemption,
     ) -> None:
         self._piece, self._choices = piece, choices
-        self._site, self._preemption = site, preemption
+        self._placer, self._preemption = placer, preemption
         self._overlay = preemption.overlay
-        self._parts, self._tree, _ = site.pending_pod_sets(piece, choices)
+        self._pod_sets, self._tree, _ = placer.pending_pod_sets(piece, choices)
         table, snapshot = self._overlay.table, self._overlay.snapshot
-        self._rows = [table.row(part.shape, snapshot, part.pod) for part in self._parts]
+        self._rows = [table.row(pod_set.shape, snapshot, pod_set.pod) for pod_set in self._pod_sets]
         self._priority = preemption.priority_of(piece)
 
     def run(self) -> GangPreemption | None:
         units = self._preemption.freed_resources.units
-        gone = self._preemption.victims
-        self._site.placed_workloads.track_running(
-            unit.workload for unit in units if unit.workload is not None and unit.key not in gone
+        evicted = self._preemption.victims
+        self._placer.placed_workloads.track_running(
+            unit.workload for unit in units if unit.workload is not None and unit.key not in evicted
         )
-        seats = self._site.placed_workloads
+        placed = self._placer.placed_workloads
         queued = bool(self._piece.queue_name)
-        there = [
-            unit.key not in self._preemption.victims and unit.key in seats and not (queued and unit.is_queued)
+        present = [
+            unit.key not in self._preemption.victims
+            and unit.key in placed
+            and not (queued and unit.is_queued)
             for unit in units
         ]
         proposals: list[tuple[EvictionCost, int, list[VictimUnit]]] = []
-        for mask in self._domains(there):
-            self._preemption.begin_search(there)
-            victims = self._propose(mask)
+        for domain in self._domains(present):
+            self._preemption.begin_search(present)
+            victims = self._propose(domain)
             if victims:
                 proposals.append((eviction_cost(victims), len(proposals), victims))
-        self._preemption.begin_search(there)
-        for _, _, victims in sorted(proposals, key=lambda one: one[:2]):
-            found = self._carry_out(victims)
+        self._preemption.begin_search(present)
+        for _, _, victims in sorted(proposals, key=lambda proposal: proposal[:2]):
+            found = self._execute(victims)
             if found is not None:
                 return found
         return None
 
-    def _ask(self, number: int, member: int, mask: Bools | None) -> Preemptor:
-        part = self._parts[number]
-        remaining = part.count - member
-        return Preemptor(part.pod_at(member), part.shape, self._rows[number], self._priority, remaining, mask)
+    def _preemptor(self, index: int, member: int, domain: Bools | None) -> Preemptor:
+        pod_set = self._pod_sets[index]
+        left = pod_set.count - member
+        pod, row = pod_set.pod_at(member), self._rows[index]
+        return Preemptor(pod, pod_set.shape, row, self._priority, left, domain)
 
-    def _domains(self, there: Sequence[bool]) -> list[Bools | None]:
-        """Sets of nodes that could take all of it if everybody went who may; None stands for all nodes."""
-        self._preemption.begin_search(there)
+    def _domains(self, present: Sequence[bool]) -> list[Bools | None]:
+        """Domains that could hold the gang if all present units were evicted; None stands for all nodes."""
+        self._preemption.begin_search(present)
         size = self._overlay.snapshot.nodes.size
-        masks: list[Bools | None] = [None]
-        wanted = [part.topology for part in self._parts if part.topology is not None]
-        required = next((one.level for one in wanted if one.mode == "required"), "")
+        domains: list[Bools | None] = [None]
+        requests = [pod_set.topology for pod_set in self._pod_sets if pod_set.topology is not None]
+        required = next((request.level for request in requests if request.mode == "required"), "")
         if self._tree is not None and required:
-            masks = [*self._tree.domains(required, size)]
-        fields = [
-            self._preemption.candidate_finder.potential_nodes(self._ask(number, 0, None))
-            for number, part in enumerate(self._parts)
-            if part.count
+            domains = [*self._tree.domains(required, size)]
+        found = [
+            self._preemption.candidate_finder.potential_nodes(self._preemptor(index, 0, None))
+            for index, pod_set in enumerate(self._pod_sets)
+            if pod_set.count
         ]
-        counts = [part.count for part in self._parts if part.count]
-        rooms = [np.where(field.feasible, field.fits, 0) for field in fields]
+        counts = [pod_set.count for pod_set in self._pod_sets if pod_set.count]
+        capacities = [np.where(nodes.feasible, nodes.fits, 0) for nodes in found]
         kept = [
-            mask
-            for mask in masks
-            if all(_within(room, mask) >= count for room, count in zip(rooms, counts, strict=True))
+            domain
+            for domain in domains
+            if all(
+                _within(capacity, domain) >= count for capacity, count in zip(capacities, counts, strict=True)
+            )
         ]
         if len(kept) > 1:
-            now = np.all(fields[0].free >= fields[0].request.amounts, axis=1) & fields[0].feasible
-            kept.sort(key=lambda mask: -_within(now.astype(np.int64), mask))
+            fits_now = np.all(found[0].free >= found[0].request.amounts, axis=1) & found[0].feasible
+            kept.sort(key=lambda domain: -_within(fits_now.astype(np.int64), domain))
         return kept[:MAX_DOMAINS]
 
-    def _propose(self, mask: Bools | None) -> list[VictimUnit] | None:
-        """Who goes if the members find places one after the other; the overlay is left as it was."""
+    def _propose(self, domain: Bools | None) -> list[VictimUnit] | None:
+        """The victims if the members get nodes one after another; None where one gets none. Restores the overlay."""
         overlay, preemption = self._overlay, self._preemption
-        before = overlay.checkpoint()
+        checkpoint = overlay.checkpoint()
         victims: list[VictimUnit] = []
-        order = sorted(
-            range(len(self._parts)), key=lambda number: (-self._parts[number].shape.gpu_milli, number)
-        )
-        steps = [(number, member) for number in order for member in range(self._parts[number].count)]
-        complete = all(self._find_place(number, member, mask, victims) for number, member in steps)
-        overlay.rollback(before)
+        sizes = [-pod_set.shape.gpu_milli for pod_set in self._pod_sets]
+        order = sorted(range(len(sizes)), key=lambda index: (sizes[index], index))
+        steps = [(index, member) for index in order for member in range(self._pod_sets[index].count)]
+        complete = all(self._place_member(index, member, domain, victims) for index, member in steps)
+        overlay.rollback(checkpoint)
         preemption.mark_restored(victims)
         return victims if complete else None
 
-    def _find_place(self, number: int, member: int, mask: Bools | None, victims: list[VictimUnit]) -> bool:
-        overlay, ask = self._overlay, self._ask(number, member, mask)
-        turn = overlay.snapshot.decided_pods + overlay.checkpoint()
-        return self._preemption.place_with_victims(ask, turn, victims) is not None
+    def _place_member(self, index: int, member: int, domain: Bools | None, victims: list[VictimUnit]) -> bool:
+        overlay, preemptor = self._overlay, self._preemptor(index, member, domain)
+        sequence = overlay.snapshot.decided_pods + overlay.checkpoint()
+        return self._preemption.place_with_victims(preemptor, sequence, victims) is not None
 
-    # For real
+    # Execution
 
-    def _carry_out(self, victims: Sequence[VictimUnit]) -> GangPreemption | None:
-        before = self._site.checkpoint()
+    def _execute(self, victims: Sequence[VictimUnit]) -> GangPreemption | None:
+        checkpoint = self._placer.checkpoint()
         result = self._place_without(victims)
         if result is None:
             return None
-        victims = self._needed(victims, result, before)
-        self._site.rollback(before)
+        victims = self._drop_unneeded(victims, result, checkpoint)
+        self._placer.rollback(checkpoint)
         final = self._place_without(victims)
         return None if final is None else GangPreemption(final, tuple(victims))
 
-    def _needed(
-        self, victims: Sequence[VictimUnit], result: PlacementResult, before: int
+    def _drop_unneeded(
+        self, victims: Sequence[VictimUnit], result: PlacementResult, checkpoint: int
     ) -> list[VictimUnit]:
-        """Without those who could as well have stayed, the dearest asked first."""
+        """Drops victims that turn out not to be needed, the most expensive first."""
         kept = list(victims)
-        used = {name for part in result.nodes for name in part}
-        facts, nodes = self._overlay.snapshot.nodes, self._overlay.snapshot.pods.node
-        for unit in sorted(victims, key=lambda one: one.eviction_order, reverse=True):
-            elsewhere = used.isdisjoint(facts.names[int(nodes[row])] for row in unit.rows)
+        used = {name for pod_set in result.nodes for name in pod_set}
+        columns, nodes = self._overlay.snapshot.nodes, self._overlay.snapshot.pods.node
+        for unit in sorted(victims, key=lambda victim: victim.eviction_order, reverse=True):
+            elsewhere = used.isdisjoint(columns.names[int(nodes[row])] for row in unit.rows)
             if not elsewhere and len(victims) > MAX_REPRIEVED:
                 continue
-            rest = [one for one in kept if one is not unit and unit.key not in one.dependents]
+            rest = [victim for victim in kept if victim is not unit and unit.key not in victim.dependents]
             if len(rest) < len(kept) - 1:
                 continue
-            self._site.rollback(before)
+            self._placer.rollback(checkpoint)
             if self._place_without(rest) is not None:
                 kept = rest
         return kept
 
     def _place_without(self, victims: Sequence[VictimUnit]) -> PlacementResult | None:
-        """Placed once these are off the site; None, and nothing changed, where it still has no room."""
-        before = self._site.checkpoint()
+        """Remove the victims and place the gang; None, and nothing changed, where it still doesn't fit."""
+        checkpoint = self._placer.checkpoint()
         for unit in victims:
             if unit.workload is not None:
-                self._site.remove(unit.workload)
-        result = self._site.place(self._piece, self._choices)
+                self._placer.remove(unit.workload)
+        result = self._placer.place(self._piece, self._choices)
         if result.ok:
             return result
-        self._site.rollback(before)
+        self._placer.rollback(checkpoint)
         return None
 
 
-def _within(room: Ints, mask: Bools | None) -> int:
-    return int(room.sum() if mask is None else room[mask].sum())
+def _within(amounts: Ints, domain: Bools | None) -> int:
+    return int(amounts.sum() if domain is None else amounts[domain].sum())

@@ -1,8 +1,8 @@
-"""Lone pods in order, of which a refused one may take the place of others.
+"""Places single pods in order, and preempts for those that are refused.
 
-`engine.decide` hands over the queue. Runs of it go through the same fast loop as without preemption. At the first pod
-that is refused and could have a place if others went, everything behind it is undone, it gets its place, and the loop
-goes on behind it, in short runs at first: so a pod of lower rank never takes what one before it needs.
+`engine.decide` passes the queue. Runs of it go through the same fast loop as without preemption. At the first pod that
+is refused and could fit with victims, everything behind it is rolled back, the pod is placed with its victims, and the
+loop goes on behind it, in short runs at first. So a pod never takes capacity that a pod before it needs.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from windlass.placement.single_pod_placer import SinglePodPlacer, SinglePodResul
 from windlass.placement.verdicts import Refusal
 
 RUN_AFTER_PREEMPTION = 16
-"""Pods after one that has preempted; doubled for every run without another."""
+"""Length of the run after a preemption; it doubles with every run without one."""
 
 
 def place_single_pods(overlay: Overlay, queue: Ints, preemption: Preemption) -> SinglePodResults:
-    """What became of the pods in these rows; victims are off the overlay and settled with `preemption`."""
+    """The results of the pods in these rows; victims are removed from the overlay and committed in `preemption`."""
     pods = overlay.snapshot.pods
     if not len(queue) or not preemption.may_preempt(int(pods.priority[queue].max()), ""):
         return SinglePodPlacer(overlay, queue).run()
@@ -44,92 +44,88 @@ class _Preempting:
         self._held: dict[int, Reason] = {}
         self._cleared: dict[int, list[tuple[int, frozenset[str]]]] = {}
         self._hopeless: set[tuple[int, int]] = set()
-        """(table row, priority) for which nobody who could go would help; room only gets less."""
+        """(row of the score table, priority) for which no victims help, now or later: capacity only shrinks."""
 
     def run(self) -> SinglePodResults:
         first, end = 0, len(self._queue)
         length = end
         while first < end:
             stop = min(end, first + length)
-            before = self._overlay.checkpoint()
-            part = SinglePodPlacer(self._overlay, self._queue[first:stop]).run()
-            turned = self._first_that_may(first, part)
-            if turned is None:
-                self._keep(first, stop, part)
+            checkpoint = self._overlay.checkpoint()
+            results = SinglePodPlacer(self._overlay, self._queue[first:stop]).run()
+            refused = self._first_preemptor(first, results)
+            if refused is None:
+                self._keep(first, stop, results)
                 first, length = stop, 2 * length
                 continue
-            placed = part.node[: turned - first] >= 0
-            self._overlay.rollback(before + int(np.count_nonzero(placed)))
-            self._keep(first, turned + 1, part)
-            first, length = turned + 1, RUN_AFTER_PREEMPTION
-            found = self._preempt(turned)
-            # What is like it would be refused as well: no need to ask all nodes first.
-            while found and first < end and self._is_like(first, turned):
-                found = self._preempt(first)
-                first += int(found)
+            placed = results.node[: refused - first] >= 0
+            self._overlay.rollback(checkpoint + int(np.count_nonzero(placed)))
+            self._keep(first, refused + 1, results)
+            first, length = refused + 1, RUN_AFTER_PREEMPTION
+            preempted = self._preempt(refused)
+            # Equal pods would be refused as well, so they skip the fast loop.
+            while preempted and first < end and self._is_equal(first, refused):
+                preempted = self._preempt(first)
+                first += int(preempted)
         return SinglePodResults(
             self._node, self._grant, self._refusal, self._refusals, self._held, self._cleared
         )
 
-    def _keep(self, start: int, end: int, part: SinglePodResults) -> None:
-        """What became of these pods in a run that began with the first of them."""
-        count, known = end - start, len(self._refusals)
-        self._node[start:end] = part.node[:count]
-        self._grant[start:end] = part.grant[:count]
-        refused = part.refusal[:count]
-        self._refusal[start:end] = np.where(refused >= 0, refused + known, -1)
-        self._refusals += part.refusals
-        self._held.update({start + at: held for at, held in part.held.items() if at < count})
+    def _keep(self, start: int, end: int, results: SinglePodResults) -> None:
+        """Keep the results of these pods from a run that began with the first of them."""
+        count, offset = end - start, len(self._refusals)
+        self._node[start:end] = results.node[:count]
+        self._grant[start:end] = results.grant[:count]
+        refused = results.refusal[:count]
+        self._refusal[start:end] = np.where(refused >= 0, refused + offset, -1)
+        self._refusals += results.refusals
+        self._held |= {start + place: reason for place, reason in results.held.items() if place < count}
 
-    def _first_that_may(self, first: int, part: SinglePodResults) -> int | None:
-        """The first pod that was refused by all nodes, and may preempt, and to which it could help."""
-        refused = np.flatnonzero((part.node < 0) & (part.refusal >= 0)) + first
-        return next((at for at in refused.tolist() if self._may(at)), None)
+    def _first_preemptor(self, first: int, results: SinglePodResults) -> int | None:
+        """Position of the first pod that all nodes refused and for which preemption may help."""
+        refused = np.flatnonzero((results.node < 0) & (results.refusal >= 0)) + first
+        return next((position for position in refused.tolist() if self._may_preempt(position)), None)
 
-    def _may(self, at: int) -> bool:
-        ask = self._ask(at)
-        return ask is not None and (ask.row, ask.priority) not in self._hopeless
+    def _may_preempt(self, position: int) -> bool:
+        preemptor = self._preemptor(position)
+        return preemptor is not None and (preemptor.row, preemptor.priority) not in self._hopeless
 
-    def _ask(self, at: int) -> Preemptor | None:
-        """None where the pod may not preempt, or can't be read."""
-        row = int(self._queue[at])
-        pod, number, priority = (
-            self._pods.objects[row],
-            int(self._pods.shape[row]),
-            int(self._pods.priority[row]),
-        )
+    def _preemptor(self, position: int) -> Preemptor | None:
+        """None where the pod may not preempt, or can't be parsed."""
+        row = int(self._queue[position])
+        pod, shape = self._pods.objects[row], int(self._pods.shape[row])
+        priority = int(self._pods.priority[row])
         policy = preemption_policy(pod, self._overlay.snapshot.queue_system.non_preempting_classes)
-        if number == UNREADABLE or not self._preemption.may_preempt(priority, policy):
+        if shape == UNREADABLE or not self._preemption.may_preempt(priority, policy):
             return None
-        return Preemptor(pod, self._overlay.snapshot.shapes[number], int(self._rows[at]), priority)
+        return Preemptor(pod, self._overlay.snapshot.shapes[shape], int(self._rows[position]), priority)
 
-    def _is_like(self, at: int, other: int) -> bool:
-        """Two pods of one shape and priority, both of which may preempt."""
-        mine, theirs = self._ask(at), self._ask(other)
-        if mine is None or theirs is None:
+    def _is_equal(self, position: int, other_position: int) -> bool:
+        """Whether both pods have one shape and priority, and may preempt."""
+        first, second = self._preemptor(position), self._preemptor(other_position)
+        if first is None or second is None:
             return False
-        return (mine.row, mine.priority) == (theirs.row, theirs.priority)
+        return (first.row, first.priority) == (second.row, second.priority)
 
-    def _preempt(self, at: int) -> bool:
-        """A place at the cost of others, if there is one."""
-        ask = self._ask(at)
-        assert ask is not None, "only pods that may preempt are asked"
+    def _preempt(self, position: int) -> bool:
+        """Place the pod with victims, if that is possible."""
+        preemptor = self._preemptor(position)
+        assert preemptor is not None, "only pods that may preempt are asked"
         for _ in self._preemption.budget_attempts():
-            before = self._overlay.checkpoint()
+            checkpoint = self._overlay.checkpoint()
             units: list[VictimUnit] = []
-            placing = self._preemption.place_with_victims(
-                ask, self._overlay.snapshot.decided_pods + at, units
-            )
-            if placing is not None:
-                self._node[at], self._grant[at] = placing.node, placing.grant
-                known = dict(self._preemption.victims_by_node)
-                self._preemption.commit_victims(units, ask.pod.key)
+            sequence = self._overlay.snapshot.decided_pods + position
+            assumed = self._preemption.place_with_victims(preemptor, sequence, units)
+            if assumed is not None:
+                self._node[position], self._grant[position] = assumed.node, assumed.grant
+                earlier = dict(self._preemption.victims_by_node)
+                self._preemption.commit_victims(units, preemptor.pod.key)
                 for node, keys in self._preemption.victims_by_node.items():
-                    if fresh := frozenset(keys).difference(known.get(node, ())):
-                        self._cleared.setdefault(node, []).append((at, fresh))
+                    if added := frozenset(keys).difference(earlier.get(node, ())):
+                        self._cleared.setdefault(node, []).append((position, added))
                 return True
-            self._overlay.rollback(before)
+            self._overlay.rollback(checkpoint)
             self._preemption.mark_restored(units)
-        if ask.pod.key not in self._overlay.snapshot.refusals.binds:  # nodes refuse it that take its like
-            self._hopeless.add((ask.row, ask.priority))
+        if preemptor.pod.key not in self._overlay.snapshot.refusals.binds:  # else only this pod is refused
+            self._hopeless.add((preemptor.row, preemptor.priority))
         return False

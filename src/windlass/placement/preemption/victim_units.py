@@ -1,7 +1,8 @@
-"""Who may have to go by priority: running pods in the units in which they go, with what that would lose.
+"""Groups running pods into units that are evicted whole, with what evicting them loses.
 
-Read from a snapshot by `context`; `ground` spreads the units over nodes. A unit is a lone pod, a gang with all its
-members, or one member above a gang's minimum. What is leaving already costs nothing and is told to nobody again.
+`context` finds the units of a snapshot; `freed_resources` computes what they free on each node. A unit is a single pod,
+a gang with all its members, or one member above a gang's minimum. Units that are terminating already cost nothing and
+need no Evict decision.
 """
 
 from __future__ import annotations
@@ -24,32 +25,32 @@ from windlass.placement.workload_pieces import is_above_minimum, split_workload,
 from windlass.queueing.config import QueueConfig
 
 MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
-"""The annotation by which a kubelet marks a static pod."""
-_PARTS = 1_000_000
+"""The annotation of a mirror pod, the API object of a kubelet's static pod."""
+_MILLION = 1_000_000
 
 Loss = tuple[int, int]
-"""Milli-GPU seconds; and, for what has no GPUs, millionths of its dominant resource times seconds."""
+"""Milli-GPU-seconds; and, without GPUs, millionths of the cluster's total of the dominant resource × seconds."""
 
 
 class VictimUnit(msgspec.Struct, frozen=True, eq=False):
     number: int
     key: str
-    """Of the piece that goes; `whole` is the workload that it belongs to."""
+    """Key of the piece that is evicted; `workload_key` is the workload that it belongs to."""
     rows: tuple[int, ...]
-    """Its pods on nodes, as rows of the snapshot."""
+    """Its pods that are on nodes, as rows of the snapshot."""
     pods: tuple[str, ...]
-    """The same by name, with those that don't stay when it goes."""
+    """Keys of its pods, and of the pods of its dependents."""
     priority: int
     loss: Loss
     started_at: int
     uid: str
     is_terminating: bool = False
     dependents: tuple[str, ...] = ()
-    """Pieces that go with it: the extra members of a gang that loses its minimum."""
+    """Pieces that are evicted with it: members above the minimum of a gang that loses its minimum."""
     workload: Workload | None = None
-    """As the site knows it; None where the cluster has no workloads but pods."""
+    """As the placer knows it; None where the snapshot has no workloads, only pods."""
     is_queued: bool = False
-    """It holds quota of a queue: whoever is in a queue, too, may have its place by the rules of queues alone."""
+    """Whether it uses quota of a queue: queued workloads may evict it only by the preemption rules of queues."""
 
     @property
     def workload_key(self) -> str:
@@ -57,22 +58,15 @@ class VictimUnit(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def eviction_order(self) -> tuple[object, ...]:
-        """In this order they would go."""
-        return (
-            not self.is_terminating,
-            self.priority,
-            *self.loss,
-            len(self.pods),
-            -self.started_at,
-            self.uid,
-            self.key,
-        )
+        """The sort key: the first in this order is evicted first."""
+        cost = (self.priority, *self.loss, len(self.pods))
+        return (not self.is_terminating, *cost, -self.started_at, self.uid, self.key)
 
 
 def find_victim_units(
     snapshot: Snapshot, row_of: Mapping[str, int], priority: int, config: QueueConfig, now: int
 ) -> list[VictimUnit]:
-    """All that may go for somebody of that priority, those first that would go first."""
+    """All units that may be evicted for a preemptor of this priority, in eviction order."""
     finder = _Finder(snapshot, row_of, priority, config, now)
     found = finder.of_workloads() if snapshot.workloads else finder.of_pods()
     ordered = sorted(found, key=lambda unit: unit.eviction_order)
@@ -81,55 +75,60 @@ def find_victim_units(
 
 class _Finder:
     def __init__(
-        self, snapshot: Snapshot, row_of: Mapping[str, int], below: int, config: QueueConfig, now: int
+        self,
+        snapshot: Snapshot,
+        row_of: Mapping[str, int],
+        preemptor_priority: int,
+        config: QueueConfig,
+        now: int,
     ) -> None:
         self._snapshot, self._pods, self._row_of = snapshot, snapshot.pods, row_of
-        self._below, self._config, self._now = below, config, now
+        self._preemptor_priority, self._config, self._now = preemptor_priority, config, now
         self._bound = np.flatnonzero((snapshot.pods.alive == 1) & (snapshot.pods.node >= 0)).tolist()
         self._totals = snapshot.node_state.allocatable.sum(axis=0).tolist()
 
     def of_pods(self) -> Iterator[VictimUnit]:
-        """Where nothing says that any pods belong together."""
+        """For a snapshot without workloads: every pod is a unit."""
         for row in self._bound:
-            if self._pods.priority[row] < self._below:
+            if self._pods.priority[row] < self._preemptor_priority:
                 yield from self._unit(self._objects([row])[0].key, [row])
 
     def of_workloads(self) -> Iterator[VictimUnit]:
         known: set[int] = set()
         for workload in self._snapshot.workloads:
-            if workload.priority >= self._below or workload.admission is None:
+            if workload.priority >= self._preemptor_priority or workload.admission is None:
                 continue
             rows = self._rows_of(workload)
             known.update(rows)
-            # Where members are evicted one by one, as far as its minimum goes they still stand or fall together.
+            # A workload with a minimum is evicted whole below it; one without is evicted pod by pod.
             if workload.kind == "Pod":
                 yield from self._unit(workload.key, rows, workload)
             elif workload.all_or_nothing or (workload.min_pods or 0) > 1:
                 yield from self._pieces(workload)
             else:
                 for row in rows:
-                    yield from self._stray(row, workload)
+                    yield from self._pod_of_workload(row, workload)
         for row in self._bound:
             if self._pods.objects[row].metadata.deletion_timestamp and row not in known:
-                yield from self._stray(row, None)
+                yield from self._pod_of_workload(row, None)
 
     def _pieces(self, workload: Workload) -> Iterator[VictimUnit]:
-        pieces = [one for one in split_workload(workload) if one.admission is not None]
-        extras = [one for one in pieces if is_above_minimum(one.key)]
+        pieces = [piece for piece in split_workload(workload) if piece.admission is not None]
+        extras = [piece for piece in pieces if is_above_minimum(piece.key)]
         for piece in pieces:
-            drags = extras if piece.key == workload.key else []
-            yield from self._unit(piece.key, self._rows_of(piece), piece, drags)
+            dependents = extras if piece.key == workload.key else []
+            yield from self._unit(piece.key, self._rows_of(piece), piece, dependents)
 
     def _rows_of(self, workload: Workload) -> list[int]:
-        """Its pods that are on nodes."""
-        keys = (key for one in workload.pod_sets for key in one.pod_keys)
+        """Rows of its pods that are on nodes."""
+        keys = (key for pod_set in workload.pod_sets for key in pod_set.pod_keys)
         rows = [self._row_of[key] for key in keys if key in self._row_of]
         return [row for row in rows if self._pods.node[row] >= 0]
 
-    def _stray(self, row: int, workload: Workload | None) -> Iterator[VictimUnit]:
-        """A pod that goes alone, though it is no workload of its own; the site has to be told of it."""
+    def _pod_of_workload(self, row: int, workload: Workload | None) -> Iterator[VictimUnit]:
+        """A pod that is evicted on its own, as a workload that the placer can remove."""
         pod = self._pods.objects[row]
-        made = Workload(
+        single = Workload(
             key=pod.key,
             kind="Pod",
             pod_sets=(PodSet("main", 1, pod, pod_keys=(pod.key,)),),
@@ -144,7 +143,7 @@ class _Finder:
             else declared_restart_cost([pod.metadata]),
             evictable=workload is None or workload.evictable,
         )
-        for unit in self._unit(made.key, [row], made):
+        for unit in self._unit(single.key, [row], single):
             queued = workload is not None and bool(workload.queue_name)
             yield msgspec.structs.replace(unit, is_queued=queued)
 
@@ -153,40 +152,44 @@ class _Finder:
         key: str,
         rows: Sequence[int],
         workload: Workload | None = None,
-        drags: Sequence[Workload] = (),
+        dependents: Sequence[Workload] = (),
     ) -> Iterator[VictimUnit]:
-        """The unit, if it may go."""
+        """The unit, if it may be evicted."""
         objects = self._objects(rows)
-        priority = max((pod.spec.priority for pod in objects), default=0)
+        if not rows or any(not _may_be_evicted(pod) for pod in objects):
+            return
+        priority = max(pod.spec.priority for pod in objects)
         if workload is not None:
             priority = max(priority, workload.priority)
-        leaving = all(pod.metadata.deletion_timestamp for pod in objects)
-        since = workload.started_at if workload is not None else 0
-        since = since or max((start_time(pod) for pod in objects), default=0)
-        if not rows or priority >= self._below or any(not _may_go(pod) for pod in objects):
+        if priority >= self._preemptor_priority:
             return
-        if not leaving and not (self._is_evictable(workload, objects) and self._is_old_enough(since)):
-            return
+        started_at = workload.started_at if workload is not None else 0
+        started_at = started_at or max(start_time(pod) for pod in objects)
+        pods = [pod.key for pod in objects]
+        pod_sets = (pod_set for dependent in dependents for pod_set in dependent.pod_sets)
+        dependent_pods = [name for pod_set in pod_sets for name in pod_set.pod_keys]
+        is_terminating = all(pod.metadata.deletion_timestamp for pod in objects)
+        if not is_terminating:
+            if not (self._is_evictable(workload, objects) and self._is_old_enough(started_at)):
+                return
+            if self._snapshot.refusals.forbid_eviction((*pods, *dependent_pods)):
+                return
         if any(int(self._pods.shape[row]) == UNREADABLE for row in rows):
             return
-        own = [pod.key for pod in objects]
-        dragged = [name for one in drags for part in one.pod_sets for name in part.pod_keys]
-        if not leaving and self._snapshot.refusals.forbid_eviction((*own, *dragged)):
-            return
         uid = workload.uid if workload is not None else objects[0].metadata.uid
-        lost = [*rows, *(row for one in drags for row in self._rows_of(one))]
-        loss = (0, 0) if leaving else self._loss(lost, workload)
+        lost_rows = [*rows, *(row for dependent in dependents for row in self._rows_of(dependent))]
+        loss = (0, 0) if is_terminating else self._loss(lost_rows, workload)
         yield VictimUnit(
             0,
             key,
             tuple(rows),
-            tuple(dict.fromkeys([*own, *dragged])),
+            tuple(dict.fromkeys([*pods, *dependent_pods])),
             priority,
             loss,
-            since,
+            started_at,
             uid or key,
-            leaving,
-            tuple(one.key for one in drags),
+            is_terminating,
+            tuple(dependent.key for dependent in dependents),
             workload,
             workload is not None and bool(workload.queue_name),
         )
@@ -198,19 +201,19 @@ class _Finder:
     def _is_evictable(workload: Workload | None, pods: Sequence[Pod]) -> bool:
         return workload.evictable if workload is not None else is_evictable(pods[0].metadata, pods)
 
-    def _is_old_enough(self, since: int) -> bool:
-        least = self._config.min_run_seconds
-        return not least or self._now - since >= least
+    def _is_old_enough(self, started_at: int) -> bool:
+        minimum = self._config.min_run_seconds
+        return not minimum or self._now - started_at >= minimum
 
     def _loss(self, rows: Sequence[int], workload: Workload | None) -> Loss:
-        """Work since the last checkpoint or the start, plus the restart."""
+        """Work lost since the last checkpoint or the start, plus the restart."""
         gpus, shares = 0, 0
         for row in rows:
             seconds = self._seconds(self._pods.objects[row], workload)
             shape = self._snapshot.shapes[int(self._pods.shape[row])]
-            held = held_gpu_milli(shape, self._pods.grants[row])
-            gpus += held * seconds
-            if not held:
+            gpu_milli = held_gpu_milli(shape, self._pods.grants[row])
+            gpus += gpu_milli * seconds
+            if not gpu_milli:
                 shares += self._largest_share(shape.requests) * seconds
         return (gpus, 0) if gpus else (0, shares)
 
@@ -218,22 +221,19 @@ class _Finder:
         checkpoint = workload.checkpoint_at if workload is not None else 0
         checkpoint = checkpoint or parse_timestamp(pod.metadata.annotations.get(LAST_CHECKPOINT, ""))
         since = max(checkpoint, start_time(pod))
-        queue = (
-            workload.admission.cluster_queue
-            if workload is not None and workload.admission is not None
-            else ""
-        )
+        admission = workload.admission if workload is not None else None
+        queue = admission.cluster_queue if admission is not None else ""
         declared = workload.restart_seconds if workload is not None else declared_restart_cost([pod.metadata])
         return self._config.seconds_lost(self._now - since, declared, queue)
 
     def _largest_share(self, requests: Iterable[tuple[str, int]]) -> int:
         columns = self._snapshot.resources
         totals = ((amount, self._totals[columns.column(name)]) for name, amount in requests)
-        return max((amount * _PARTS // total for amount, total in totals if total > 0), default=0)
+        return max((amount * _MILLION // total for amount, total in totals if total > 0), default=0)
 
 
-def _may_go(pod: Pod) -> bool:
-    """A kubelet starts its static pods again at once, and a DaemonSet's pods come back to the same node."""
+def _may_be_evicted(pod: Pod) -> bool:
+    """Whether evicting the pod frees anything: mirror pods and pods of a DaemonSet come back to the same node."""
     if MIRROR_ANNOTATION in pod.metadata.annotations:
         return False
-    return not any(one.controller and one.kind == "DaemonSet" for one in pod.metadata.owner_references)
+    return not any(owner.controller and owner.kind == "DaemonSet" for owner in pod.metadata.owner_references)

@@ -1,15 +1,16 @@
-"""What every node will have free at a moment, as a matrix: now, plus what those give back who have ended by then.
+"""What every node will have free at a moment: what is free now, plus what workloads release that have ended by then;
+and what planned starts leave of it.
 
-`fitting` looks for places in it and `room` for conflicts. Nodes × (resources and, as a last column, thousandths of
-GPUs); no pod is moved on the overlay for it, so that a plan for a hundred moments costs a hundred sums. What it can't
-see is how shares lie on single devices and what pods say about one another: a plan may be too early by that, and is
-made again with every decision.
+`occupancy` asks for the matrices, `pod_set_fitter` places pods in them. A matrix has one row per node and one column
+per resource; the last column is thousandths of GPUs. The overlay is not changed, so a hundred moments cost a hundred
+sums. The forecast doesn't see how shares are spread over single devices, nor inter-pod rules: a planned start may be
+too early for these reasons, and is computed again with every decision.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Collection, Iterable, Mapping
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -24,144 +25,145 @@ from windlass.placement.workload_placer import WorkloadPlacer
 
 WHOLE_MILLI = 1000
 MAX_CACHED_ROWS = 2_000_000
-"""Nodes times moments that are remembered."""
+"""Rows (nodes × moments) that a timeline keeps: 8 bytes per column each."""
 AmountsByNode = tuple[Ints, Ints]
 """Node rows, and what is held on each."""
+FOREVER = np.iinfo(np.int64).max
 
 
 class CapacityReleases(NamedTuple):
-    """What is given back, entry by entry."""
+    """What workloads release when they end: parallel arrays, one entry per workload and node."""
 
     owner: Ints
-    """Whose it is, by number."""
+    """Number of the workload."""
     until: Ints
     rows: Ints
-    """Of nodes."""
+    """Of the node."""
     amounts: Ints
 
 
 class FreeCapacityTimeline:
-    """What is free by node, and how that grows as things are given back."""
+    """What is free by node at any moment: it only grows, as workloads end."""
 
     def __init__(self, now: Ints, until: Ints, rows: Ints, amounts: Ints) -> None:
-        """`until[i]`: when `amounts[i]` is given back on node `rows[i]`."""
+        """`amounts[i]` is released on node `rows[i]` at `until[i]`."""
         order = np.argsort(until, kind="stable")
         self._until: list[int] = until[order].tolist()
         self._rows, self._amounts = rows[order], amounts[order]
-        self._after: dict[int, Ints] = {0: now}
-        """So much of it has been given back → what is free."""
-        self._known = [0]
+        self._free_by_count: dict[int, Ints] = {0: now}
+        """Number of releases so far → what is free then. Only moments that were asked for are computed."""
+        self._computed_counts = [0]
 
     def at(self, moment: int) -> Ints:
-        given = bisect_right(self._until, moment)
-        found = self._after.get(given)
-        if found is None:
-            if len(self._known) * len(self._after[0]) > MAX_CACHED_ROWS:
-                self._after, self._known = {0: self._after[0]}, [0]
-            place = bisect_right(self._known, given)
-            before = self._known[place - 1]
-            found = self._after[before].copy()
-            np.add.at(found, self._rows[before:given], self._amounts[before:given])
-            self._after[given] = found
-            self._known.insert(place, given)
-        return found
+        returned = bisect_right(self._until, moment)
+        free = self._free_by_count.get(returned)
+        if free is None:
+            # Starts from the nearest earlier matrix that is known, and adds only what was released since.
+            if len(self._computed_counts) * len(self._free_by_count[0]) > MAX_CACHED_ROWS:
+                self._free_by_count, self._computed_counts = {0: self._free_by_count[0]}, [0]
+            place = bisect_right(self._computed_counts, returned)
+            nearest = self._computed_counts[place - 1]
+            free = self._free_by_count[nearest].copy()
+            np.add.at(free, self._rows[nearest:returned], self._amounts[nearest:returned])
+            self._free_by_count[returned] = free
+            self._computed_counts.insert(place, returned)
+        return free
 
 
 class CapacityForecast:
     def __init__(self, overlay: Overlay, placer: WorkloadPlacer) -> None:
-        self._overlay, self._site = overlay, placer
+        self._overlay, self._placer = overlay, placer
         self.width = overlay.state.free.shape[1] + 1
-        self._held: dict[str, tuple[object, AmountsByNode]] = {}
-        self._walls: dict[int, tuple[PlannedStart, AmountsByNode]] = {}
-        self._courses: dict[frozenset[str], FreeCapacityTimeline] = {}
-        self._steady: CapacityReleases | None = None
-        """Of those who ran when it was first asked for: whoever comes and goes later is only added and left out."""
-        self._steady_keys: dict[str, int] = {}
+        self._by_workload: dict[str, tuple[object, AmountsByNode]] = {}
+        self._by_planned_start: dict[int, tuple[PlannedStart, AmountsByNode]] = {}
+        self._timelines: dict[frozenset[str], FreeCapacityTimeline] = {}
+        self._initial: CapacityReleases | None = None
+        """Releases of the workloads that ran at the first call; later changes are added to them or masked out."""
+        self._numbers: dict[str, int] = {}
         self._version = -1
 
     def free(self, moment: int, ends: Mapping[str, int | None], without: Collection[str] = ()) -> Ints:
-        """By node, once everybody has left who has ended by the moment, or is named. Not to be written to."""
+        """By node, what is free at the moment without the workloads that have ended by then, nor those in `without`.
+
+        Callers must not write to the result.
+        """
         if self._version != self._overlay.version:
             self.invalidate()
-        named = frozenset(without)
-        course = self._courses.get(named)
-        if course is None:
-            course = self._courses[named] = self._course(ends, named)
-        return course.at(moment)
+        removed = frozenset(without)
+        timeline = self._timelines.get(removed)
+        if timeline is None:
+            timeline = self._timelines[removed] = self._timeline(ends, removed)
+        return timeline.at(moment)
 
     def invalidate(self) -> None:
-        """Who is there has changed, or until when."""
+        """Forget the timelines: workloads or their ends have changed."""
         self._version = self._overlay.version
-        self._courses.clear()
+        self._timelines.clear()
 
-    def _course(self, ends: Mapping[str, int | None], without: frozenset[str]) -> FreeCapacityTimeline:
-        """With all who leave ever, node by node; those named have left already."""
-        if self._steady is None:
-            keys = [
-                key
-                for key, end in ends.items()
-                if end is not None and not self._site.placed_workloads[key].placed
-            ]
-            self._steady = self._returns({key: ends[key] or 0 for key in keys})
-            self._steady_keys = {key: number for number, key in enumerate(keys)}
-        gone = without & ends.keys()
-        stays = np.ones(len(self._steady_keys), dtype=np.bool_)
-        absent = (self._steady_keys.keys() - ends.keys()) | (gone & self._steady_keys.keys())
-        stays[[self._steady_keys[key] for key in absent]] = False
-        here = stays[self._steady.owner]
-        others = {
-            key: end for key in ends.keys() - self._steady_keys.keys() if (end := ends[key]) is not None
-        }
-        more = self._returns({**others, **dict.fromkeys(gone, 0)})
+    def _timeline(self, ends: Mapping[str, int | None], without: frozenset[str]) -> FreeCapacityTimeline:
+        """The timeline over all known ends; workloads in `without` release at time 0."""
+        if self._initial is None:
+            placed = self._placer.placed_workloads
+            keys = [key for key, end in ends.items() if end is not None and not placed[key].placed]
+            self._initial = self._releases({key: ends[key] or 0 for key in keys})
+            self._numbers = {key: number for number, key in enumerate(keys)}
+        removed = without & ends.keys()
+        stays = np.ones(len(self._numbers), dtype=np.bool_)
+        absent = (self._numbers.keys() - ends.keys()) | (removed & self._numbers.keys())
+        stays[[self._numbers[key] for key in absent]] = False
+        kept = stays[self._initial.owner]
+        others = {key: end for key in ends.keys() - self._numbers.keys() if (end := ends[key]) is not None}
+        more = self._releases({**others, **dict.fromkeys(removed, 0)})
         return FreeCapacityTimeline(
-            self._now(),
-            np.concatenate([self._steady.until[here], more.until]),
-            np.concatenate([self._steady.rows[here], more.rows]),
-            np.concatenate([self._steady.amounts[here], more.amounts]),
+            self._free_now(),
+            np.concatenate([self._initial.until[kept], more.until]),
+            np.concatenate([self._initial.rows[kept], more.rows]),
+            np.concatenate([self._initial.amounts[kept], more.amounts]),
         )
 
-    def _returns(self, leave: Mapping[str, int]) -> CapacityReleases:
-        held = [self.held_by_workload(key) for key in leave]
+    def _releases(self, ends: Mapping[str, int]) -> CapacityReleases:
+        held = [self.held_by_workload(key) for key in ends]
         sizes = [len(rows) for rows, _ in held]
         nothing = np.zeros((0, self.width), dtype=np.int64)
         return CapacityReleases(
             np.repeat(np.arange(len(held)), sizes),
-            np.repeat(np.array(list(leave.values()), dtype=np.int64), sizes),
+            np.repeat(np.array(list(ends.values()), dtype=np.int64), sizes),
             np.concatenate([nothing[:, 0], *(rows for rows, _ in held)]),
             np.concatenate([nothing, *(amounts for _, amounts in held)]),
         )
 
-    def _now(self) -> Ints:
+    def _free_now(self) -> Ints:
         state = self._overlay.state
         sums = np.concatenate([[0], np.cumsum(state.device_occupancy[:, FREE_MILLI])])
         milli = sums[state.node_info[:, DEV_END]] - sums[state.node_info[:, DEV_FIRST]]
         return np.column_stack([state.free, milli]).astype(np.int64)
 
     def held_by_workload(self, key: str) -> AmountsByNode:
-        """What somebody on the site holds."""
-        seats = self._site.placed_workloads[key]
-        known = self._held.get(key)
-        if known is None or known[0] is not seats:
+        """What a workload holds: its running pods, and its pods placed by this decision."""
+        placed = self._placer.placed_workloads[key]
+        cached = self._by_workload.get(key)
+        if cached is None or cached[0] is not placed:
             pods = self._overlay.snapshot.pods
             shapes = self._overlay.snapshot.shapes
-            parts = [
+            amounts = [
                 (int(pods.node[row]), self.shape_request(shapes[int(pods.shape[row])]))
-                for row in seats.running_rows
+                for row in placed.running_rows
                 if pods.shape[row] >= 0
             ]
-            parts += [(one.assumed.node, self.row_request(one.assumed.row)) for one in seats.placed]
-            known = self._held[key] = (seats, self._by_node(parts))
-        return known[1]
+            assumed = (placement.assumed for placement in placed.placed)
+            amounts += [(pod.node, self.row_request(pod.row)) for pod in assumed]
+            cached = self._by_workload[key] = (placed, self._sum_by_node(amounts))
+        return cached[1]
 
     def held_by_planned_start(self, planned: PlannedStart) -> AmountsByNode:
-        known = self._walls.get(id(planned))
-        if known is None:
-            made = self._by_node((seat.node, self.row_request(seat.row)) for seat in planned.pods)
-            known = self._walls[id(planned)] = (planned, made)
-        return known[1]
+        cached = self._by_planned_start.get(id(planned))
+        if cached is None:
+            amounts = self._sum_by_node((pod.node, self.row_request(pod.row)) for pod in planned.pods)
+            cached = self._by_planned_start[id(planned)] = (planned, amounts)
+        return cached[1]
 
     def shape_request(self, shape: Shape) -> Ints:
-        """What one pod takes."""
+        """What one pod takes, as a row of the matrix."""
         amounts = np.zeros(self.width, dtype=np.int64)
         for name, amount in shape.requests:
             amounts[self._overlay.snapshot.resources.column(name)] += amount
@@ -170,7 +172,7 @@ class CapacityForecast:
         return amounts
 
     def row_request(self, row: int) -> Ints:
-        """The same for a row of the table."""
+        """The same for a row of the score table."""
         shape = self._overlay.table.shapes[row]
         amounts = np.zeros(self.width, dtype=np.int64)
         for j in range(int(shape[REQUEST_COUNT])):
@@ -180,12 +182,58 @@ class CapacityForecast:
         return amounts
 
     def held_by_planned_pods(self, planned_pods: Iterable[PlannedPod]) -> AmountsByNode:
-        return self._by_node((seat.node, self.row_request(seat.row)) for seat in planned_pods)
+        return self._sum_by_node((pod.node, self.row_request(pod.row)) for pod in planned_pods)
 
-    def _by_node(self, parts: Iterable[tuple[int, Ints]]) -> AmountsByNode:
+    def _sum_by_node(self, amounts_by_pod: Iterable[tuple[int, Ints]]) -> AmountsByNode:
         total: dict[int, Ints] = {}
-        for node, amounts in parts:
+        for node, amounts in amounts_by_pod:
             total[node] = total[node] + amounts if node in total else amounts
         rows = np.array(sorted(total), dtype=np.int64)
-        held = np.array([total[node] for node in sorted(total)], dtype=np.int64)
-        return rows, held.reshape(len(rows), self.width)
+        sums = np.array([total[node] for node in sorted(total)], dtype=np.int64)
+        return rows, sums.reshape(len(rows), self.width)
+
+
+class SpareCapacityProfile:
+    """What planned starts leave free: computed once for a set of them, asked for many spans of time.
+
+    Running workloads that end only add capacity. So the minimum over a span is found at its start or where a planned
+    start begins within it, and only the nodes of planned starts have to be compared.
+    """
+
+    def __init__(
+        self,
+        plans: Sequence[PlannedStart],
+        held_by: Callable[[PlannedStart], AmountsByNode],
+        free: Callable[[int], Ints],
+    ) -> None:
+        """`free`: by node at a moment, planned starts not counted."""
+        self._free = free
+        held = [held_by(planned) for planned in plans]
+        self._rows: Ints = np.unique(np.concatenate([rows for rows, _ in held]))
+        self._held: Ints = np.zeros((len(plans), len(self._rows), held[0][1].shape[1]), dtype=np.int64)
+        for matrix, (rows, amounts) in zip(self._held, held, strict=True):
+            matrix[np.searchsorted(self._rows, rows)] = amounts
+        self._from = np.array([planned.start for planned in plans], dtype=np.int64)
+        ends = [FOREVER if planned.end is None else planned.end for planned in plans]
+        self._until = np.array(ends, dtype=np.int64)
+        self._starts: list[int] = np.unique(self._from).tolist()
+        self._left: dict[int, Ints] = {}
+        """Moment → what is left on the rows of planned starts then."""
+
+    def spare(self, start: int, end: int | None) -> Ints:
+        """By node, the minimum that is free from the start until the end."""
+        least = self._free(start).copy()
+        lowest = self._left_at(start)
+        first = bisect_right(self._starts, start)
+        last = len(self._starts) if end is None else bisect_left(self._starts, end)
+        for moment in self._starts[first:last]:
+            lowest = np.minimum(lowest, self._left_at(moment))
+        least[self._rows] = np.minimum(least[self._rows], lowest)
+        return least
+
+    def _left_at(self, moment: int) -> Ints:
+        left = self._left.get(moment)
+        if left is None:
+            active = (self._from <= moment) & (self._until > moment)
+            left = self._left[moment] = self._free(moment)[self._rows] - self._held[active].sum(axis=0)
+        return left

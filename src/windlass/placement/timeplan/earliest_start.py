@@ -1,7 +1,7 @@
-"""The earliest start of a workload that waits, from the known ends of those who run.
+"""Finds the earliest start of a waiting workload, from the known ends of running workloads.
 
-`passes` asks for one workload after the other, in order; the starts that are planned already are walls for the next.
-Feasible means quota and a place for all pods, at once, until its limit. Nobody is evicted in a plan.
+`start_planner` asks for one workload after the other, in order, and passes the starts that are planned already. A start
+is possible if quota and nodes suffice for all pods at once, until the run-time limit. Plans never evict anything.
 """
 
 from __future__ import annotations
@@ -22,16 +22,15 @@ from windlass.queueing.placement_interface import PodSetChoice
 from windlass.queueing.preemption_common import PreemptionContext
 
 MAX_EXACT_MOMENTS = 48
-"""So many moments are tried after the first at which it would fit if nobody else were planned, and of those that are
-left as many again, evenly spread: a start far off is planned less exactly."""
+"""This many moments are tried one by one, from the first that is possible without other plans, and as many of the rest,
+evenly spread: a start that is far off is planned less exactly."""
 
 
 class EarliestStartSearch:
     def __init__(self, occupancy: Occupancy, config: QueueConfig) -> None:
-        self._room = occupancy
-        self._planner = Nominator(
-            occupancy.system, PreemptionContext(config, occupancy.now), occupancy.placer
-        )
+        self._occupancy = occupancy
+        context = PreemptionContext(config, occupancy.now)
+        self._nominator = Nominator(occupancy.system, context, occupancy.placer)
 
     def earliest(
         self,
@@ -41,29 +40,28 @@ class EarliestStartSearch:
         not_before: int,
         without: Collection[str] = frozenset(),
     ) -> PlannedStart | None:
-        """The first planned start after now, as if those named in `without` were not there; None where no known end
-        makes room for it."""
-        room = self._room
+        """The first possible start after now, as if the workloads in `without` had ended; None where there is none."""
+        occupancy = self._occupancy
         without = frozenset(without)
-        ends = {one.end for one in room.occupants() if one.end is not None}
-        moments = {*ends, *(wall.end for wall in planned_starts if wall.end is not None), not_before}
-        later = sorted(moment for moment in moments if moment > room.now and moment >= not_before)
+        ends = {occupant.end for occupant in occupancy.occupants() if occupant.end is not None}
+        moments = {*ends, *(planned.end for planned in planned_starts if planned.end is not None), not_before}
+        later = sorted(moment for moment in moments if moment > occupancy.now and moment >= not_before)
         if not later:
             return None
-        parts, _, _ = room.placer.pending_pod_sets(workload, _plain(workload))
-        fitting = PodSetFitter(room.overlay, room.forecast, parts)
+        pod_sets, _, _ = occupancy.placer.pending_pod_sets(workload, _without_flavors(workload))
+        fitter = PodSetFitter(occupancy.overlay, occupancy.forecast, pod_sets)
 
-        # Ends only ever add room and quota: before the first moment at which it would fit with nobody else planned,
-        # nothing has to be tried.
+        # Ends only add capacity and quota, so `is_possible` is monotonic: bisection finds the first moment at which the
+        # workload would fit without other plans, and no earlier moment has to be tried.
         def is_possible(moment: int) -> bool:
-            if not fitting.can_fit(room.spare(moment, moment + 1, (), without)):
+            if not fitter.can_fit(occupancy.spare(moment, moment + 1, (), without)):
                 return False
-            room.set_quota_at(moment, (), without)
+            occupancy.set_quota_at(moment, (), without)
             return not workload.queue_name or self._assignment(workload) is not None
 
         first = bisect_left(later, True, key=is_possible)
-        for moment in _some_of(later[first:]):
-            found = self._attempt(workload, fitting, moment, planned_starts, turn, without)
+        for moment in _sample(later[first:]):
+            found = self._attempt(workload, fitter, moment, planned_starts, turn, without)
             if found is not None:
                 return found
         return None
@@ -71,40 +69,42 @@ class EarliestStartSearch:
     def _attempt(
         self,
         workload: Workload,
-        plain: PodSetFitter,
+        fitter: PodSetFitter,
         moment: int,
-        walls: Sequence[PlannedStart],
+        planned_starts: Sequence[PlannedStart],
         turn: int,
         without: Collection[str],
     ) -> PlannedStart | None:
-        """The start at that very moment, if it is possible; room is looked at first, being cheaper than quota."""
-        room = self._room
-        limit = run_limit_of(workload, room.settings)
+        """The planned start at this moment, if it is possible. Capacity comes first, being cheaper than quota."""
+        occupancy = self._occupancy
+        limit = run_limit_of(workload, occupancy.settings)
         end = None if limit is None else moment + limit
-        lead = room.settings.reservation_lead
-        bound = [wall for wall in walls if wall.applies_at(moment, lead)]
-        spare = room.spare(moment, end, bound, without)
-        if not plain.can_fit(spare):
+        lead = occupancy.settings.reservation_lead
+        binding = [plan for plan in planned_starts if plan.applies_at(moment, lead)]
+        spare = occupancy.spare(moment, end, binding, without)
+        if not fitter.can_fit(spare):
             return None
-        near = [wall for wall in bound if wall.overlaps(moment, end)]
-        room.set_quota_at(moment, [wall for wall in near if wall.is_active_at(moment)], without)
+        overlapping = [plan for plan in binding if plan.overlaps(moment, end)]
+        occupancy.set_quota_at(moment, [plan for plan in overlapping if plan.is_active_at(moment)], without)
         assignment = self._assignment(workload)
         if workload.queue_name and assignment is None:
             return None
-        choices = assignment.choices if assignment is not None else _plain(workload)
-        parts, tree, topology = room.placer.pending_pod_sets(workload, choices)
-        fitting = PodSetFitter(room.overlay, room.forecast, parts)
-        seats = fitting.plan_all_pods(spare, tree, topology)
-        if seats is None:
+        choices = assignment.choices if assignment is not None else _without_flavors(workload)
+        pod_sets, tree, topology = occupancy.placer.pending_pod_sets(workload, choices)
+        flavor_fitter = PodSetFitter(occupancy.overlay, occupancy.forecast, pod_sets)
+        pods = flavor_fitter.plan_all_pods(spare, tree, topology)
+        if pods is None:
             return None
-        if assignment is not None and not self._keeps_to_quota(workload, assignment, near, moment, without):
+        if assignment is not None and not self._fits_quota_later(
+            workload, assignment, overlapping, moment, without
+        ):
             return None
-        node = room.cluster_queue_of(workload)
+        node = occupancy.cluster_queue_of(workload)
         return PlannedStart(
             workload.key,
             moment,
             end,
-            tuple(seats),
+            tuple(pods),
             turn,
             queue=node.name if node is not None else "",
             usage=assignment.usage if assignment is not None else {},
@@ -112,32 +112,33 @@ class EarliestStartSearch:
         )
 
     def _assignment(self, workload: Workload) -> Assignment | None:
-        """Flavors by quota as it is shown."""
-        node = self._room.cluster_queue_of(workload)
+        """The flavors that quota allows, as last set by `Occupancy.set_quota_at`; None where it doesn't suffice."""
+        node = self._occupancy.cluster_queue_of(workload)
         if node is None:
             return None
-        assignment = self._planner.nominate(PendingWorkload(workload, node, self._room.placer)).assignment
+        pending = PendingWorkload(workload, node, self._occupancy.placer)
+        assignment = self._nominator.nominate(pending).assignment
         return assignment if assignment.mode == FlavorAssignmentMode.FIT else None
 
-    def _keeps_to_quota(
+    def _fits_quota_later(
         self,
         workload: Workload,
         assignment: Assignment,
-        walls: Sequence[PlannedStart],
+        plans: Sequence[PlannedStart],
         moment: int,
         without: Collection[str],
     ) -> bool:
-        """At the start of every plan that falls into its run."""
-        node = self._room.cluster_queue_of(workload)
-        later = sorted({wall.start for wall in walls if wall.start > moment})
-        return node is None or self._room.quota_suffices(node, assignment.usage, later, walls, without)
+        """Whether quota also suffices whenever another planned start begins during its run."""
+        node = self._occupancy.cluster_queue_of(workload)
+        later = sorted({plan.start for plan in plans if plan.start > moment})
+        return node is None or self._occupancy.quota_suffices(node, assignment.usage, later, plans, without)
 
 
-def _some_of(moments: Sequence[int]) -> list[int]:
+def _sample(moments: Sequence[int]) -> list[int]:
     rest = moments[MAX_EXACT_MOMENTS:]
     step = -(-len(rest) // MAX_EXACT_MOMENTS) or 1
     return [*moments[:MAX_EXACT_MOMENTS], *reversed(rest[::-1][::step])]
 
 
-def _plain(workload: Workload) -> tuple[PodSetChoice, ...]:
-    return tuple(PodSetChoice(one.name, one.count, {}) for one in workload.pod_sets)
+def _without_flavors(workload: Workload) -> tuple[PodSetChoice, ...]:
+    return tuple(PodSetChoice(pod_set.name, pod_set.count, {}) for pod_set in workload.pod_sets)

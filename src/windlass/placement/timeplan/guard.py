@@ -1,8 +1,9 @@
-"""Nobody runs into a wall that binds it: what the site asks, where starts are planned, before it places anything.
+"""Keeps workloads from delaying planned starts and from using other workloads' reservations.
 
-Bound is whoever was decided after the workload that the wall is for, and everybody by a reservation but its holders.
-Two exceptions: a workload for which others are evicted takes what is its right, and a start that needs borrowed quota
-doesn't hold up work of another queue that stays within its own.
+`placement.workload_placer` asks the guard before it places a workload, where starts are planned. A planned start
+restricts every workload that was decided after its own; a reservation restricts all workloads that it isn't for. Two
+exceptions: a workload for which others are evicted takes the freed capacity, and a planned start on borrowed quota
+doesn't delay a workload of another queue that stays within its nominal quota.
 """
 
 from __future__ import annotations
@@ -28,87 +29,93 @@ class PlannedStartGuard:
     def __init__(
         self, occupancy: Occupancy, planned_starts: Sequence[PlannedStart], turns: Mapping[str, int]
     ) -> None:
-        self._room, self._site = occupancy, occupancy.placer
-        self._walls, self._turns = planned_starts, turns
+        self._occupancy, self._placer = occupancy, occupancy.placer
+        self._planned_starts, self._turns = planned_starts, turns
         self._refused: dict[RequestKind, PlacementResult] = {}
-        """What was refused once is refused again while nobody has gone: room only gets less."""
+        """Refusals by kind of request. They hold until a workload is removed: placing more only takes capacity."""
 
     def on_workload_removed(self) -> None:
         self._refused.clear()
 
     def place(self, workload: Workload, choices: tuple[PodSetChoice, ...]) -> PlacementResult:
-        if self._site.placed_workloads.follows_removal:
-            return self._noted(workload, choices, self._site.place_ignoring_plans(workload, choices))
+        if self._placer.placed_workloads.follows_removal:
+            return self._record(workload, choices, self._placer.place_ignoring_plans(workload, choices))
         return self.place_around_plans(workload, choices)
 
     def place_around_plans(self, workload: Workload, choices: tuple[PodSetChoice, ...]) -> PlacementResult:
-        """Also where others have just gone: those who come first would have their room."""
-        walls = self._binding(workload, choices)
-        if not walls:
-            return self._noted(workload, choices, self._site.place_ignoring_plans(workload, choices))
-        kind = self._kind(workload, choices)
+        """Also right after an eviction: what it freed may belong to a planned start."""
+        plans = self._plans_to_respect(workload, choices)
+        if not plans:
+            return self._record(workload, choices, self._placer.place_ignoring_plans(workload, choices))
+        kind = self._request_kind(workload, choices)
         if kind in self._refused:
             return self._refused[kind]
-        found = self._room.place_without_conflict(workload, choices, walls)
-        if found.ok:
-            return self._noted(workload, choices, found)
-        before = self._site.checkpoint()
-        plain = self._site.place_ignoring_plans(workload, choices)
-        self._site.rollback(before)
-        if not plain.ok:
-            return plain
-        message = delays_plan_message(walls, self._room)
-        # Not feasible: no eviction would help, since it is not those who run that are in the way.
+        result = self._occupancy.place_without_conflict(workload, choices, plans)
+        if result.ok:
+            return self._record(workload, choices, result)
+        checkpoint = self._placer.checkpoint()
+        unrestricted = self._placer.place_ignoring_plans(workload, choices)
+        self._placer.rollback(checkpoint)
+        if not unrestricted.ok:
+            return unrestricted
+        message = delays_plan_message(plans, self._occupancy)
+        # `feasible=False` keeps preemption from evicting anything: plans are in the way, not running workloads.
         refused = PlacementResult(ok=False, message=message, code=RESERVED_FOR_OTHERS.code, feasible=False)
         self._refused[kind] = refused
         return refused
 
-    def _kind(self, workload: Workload, choices: tuple[PodSetChoice, ...]) -> RequestKind:
-        """The same for workloads that would be refused for the same reason, if the later one is bound by no less."""
-        parts, _, _ = self._site.pending_pod_sets(workload, choices)
-        shapes = tuple((part.shape.key, part.count, part.topology) for part in parts)
-        held = tuple(
-            wall.key for wall in self._walls if wall.reserved_for is not None and wall.is_for(workload)
+    def _request_kind(self, workload: Workload, choices: tuple[PodSetChoice, ...]) -> RequestKind:
+        """Equal for workloads that are refused alike, provided that the later one is restricted at least as much."""
+        pod_sets, _, _ = self._placer.pending_pod_sets(workload, choices)
+        shapes = tuple((pod_set.shape.key, pod_set.count, pod_set.topology) for pod_set in pod_sets)
+        reservations = tuple(
+            planned.key
+            for planned in self._planned_starts
+            if planned.reserved_for is not None and planned.is_for(workload)
         )
         return (
             workload.queue_name,
             workload.namespace,
-            run_limit_of(workload, self._room.settings),
+            run_limit_of(workload, self._occupancy.settings),
             shapes,
-            held,
+            reservations,
         )
 
-    def _noted(
-        self, workload: Workload, choices: tuple[PodSetChoice, ...], found: PlacementResult
+    def _record(
+        self, workload: Workload, choices: tuple[PodSetChoice, ...], result: PlacementResult
     ) -> PlacementResult:
-        if found.ok:
-            self._room.add_placed(workload, choices)
-        return found
+        if result.ok:
+            self._occupancy.add_placed(workload, choices)
+        return result
 
-    def _binding(self, workload: Workload, choices: tuple[PodSetChoice, ...]) -> list[PlannedStart]:
-        now, settings = self._room.now, self._room.settings
+    def _plans_to_respect(self, workload: Workload, choices: tuple[PodSetChoice, ...]) -> list[PlannedStart]:
+        now, settings = self._occupancy.now, self._occupancy.settings
         limit = run_limit_of(workload, settings)
         end = None if limit is None else now + limit
         turn = self._turns.get(workload.key, LAST_TURN)
-        walls = [
-            wall
-            for wall in self._walls
-            if wall.turn < turn
-            and wall.overlaps(now, end)
-            and wall.applies_at(now, settings.reservation_lead)
-            and not wall.is_for(workload)
+        plans = [
+            planned
+            for planned in self._planned_starts
+            if planned.turn < turn
+            and planned.overlaps(now, end)
+            and planned.applies_at(now, settings.reservation_lead)
+            and not planned.is_for(workload)
         ]
-        walls = [wall for wall in walls if not starts_after_own_reservation(wall, workload, self._walls, now)]
-        if any(wall.borrows for wall in walls) and not self._borrows(workload, choices):
-            node = self._room.cluster_queue_of(workload)
-            own = node.name if node is not None else ""
-            walls = [wall for wall in walls if not wall.borrows or wall.queue == own]
-        return walls
+        plans = [
+            planned
+            for planned in plans
+            if not starts_after_own_reservation(planned, workload, self._planned_starts, now)
+        ]
+        if any(planned.borrows for planned in plans) and not self._borrows(workload, choices):
+            node = self._occupancy.cluster_queue_of(workload)
+            own_queue = node.name if node is not None else ""
+            plans = [planned for planned in plans if not planned.borrows or planned.queue == own_queue]
+        return plans
 
     def _borrows(self, workload: Workload, choices: tuple[PodSetChoice, ...]) -> bool:
-        node = self._room.cluster_queue_of(workload)
+        node = self._occupancy.cluster_queue_of(workload)
         if node is None:
             return True
-        self._room.set_quota_at(self._room.now, ())
-        usage = assignment_usage(workload, choices, node, self._site)
+        self._occupancy.set_quota_at(self._occupancy.now, ())
+        usage = assignment_usage(workload, choices, node, self._placer)
         return any(node.borrows_with(cell, amount) for cell, amount in usage.items())

@@ -1,6 +1,6 @@
-"""What a hold says about time: the planned start and what it rests on, or why there is none.
+"""The texts of holds about time: the planned start and what it rests on, or why there is none.
 
-`guard` and `passes` fill these into verdicts.
+`guard` and `start_planner` put them into verdicts.
 """
 
 from __future__ import annotations
@@ -18,69 +18,72 @@ RESERVATION_PREFIX = "reservation/"
 
 
 def delays_plan_message(planned_starts: Sequence[PlannedStart], occupancy: Occupancy) -> str:
-    """Of a workload that would fit now."""
-    plans = [wall for wall in planned_starts if wall.reserved_for is None]
-    first = min(planned_starts, key=lambda wall: (wall.start, wall.turn, wall.key))
-    where = describe_domain([seat.node for seat in first.pods], occupancy.overlay.snapshot.nodes)
-    begins = format_timestamp(first.start)
+    """For a workload that would fit now, but must not delay these planned starts and reservations."""
+    first = min(planned_starts, key=lambda planned: (planned.start, planned.turn, planned.key))
+    where = describe_domain([pod.node for pod in first.pods], occupancy.overlay.snapshot.nodes)
+    start = format_timestamp(first.start)
     if first.reserved_for is not None:
         assert first.end is not None
-        name = first.key.removeprefix(RESERVATION_PREFIX)
+        name, end = first.key.removeprefix(RESERVATION_PREFIX), format_timestamp(first.end)
+        if first.start <= occupancy.now:
+            return f"it would fit now, but Reservation {name} holds {where} until {end}"
         return (
-            f"there is room, but Reservation {name} keeps {where} from {begins} until {format_timestamp(first.end)} "
-            "and it has no limit that ends before"
-            if first.start > occupancy.now
-            else f"there is room, but Reservation {name} keeps {where} until {format_timestamp(first.end)}"
+            f"it would fit now, but Reservation {name} holds {where} from {start} until {end}, "
+            "and it has no run-time limit that ends before"
         )
-    more = f" (and {len(plans) - 1} more planned starts)" if len(plans) > 1 else ""
-    return (
-        f"there is room now, but it would delay {first.key}, which is to start at {begins} on {where}{more}"
-    )
+    others = sum(planned.reserved_for is None for planned in planned_starts) - 1
+    more = f" (and {others} more planned start{'s' if others > 1 else ''})" if others else ""
+    return f"it would fit now, but it would delay {first.key}, which is planned for {start} on {where}{more}"
 
 
 class StartBasis(NamedTuple):
     """What a planned start rests on."""
 
     keys: Sequence[str]
-    """Those who will have ended."""
+    """The workloads and reservations that end before it."""
     estimates: Sequence[RunTimeEstimate]
-    """Of those among them whose end is known from earlier runs only."""
+    """Estimates for those of them whose end is known only from earlier runs of their queue."""
 
 
 def planned_start_message(start: PlannedStart, basis: StartBasis, ahead: int, occupancy: Occupancy) -> str:
-    where = describe_domain([seat.node for seat in start.pods], occupancy.overlay.snapshot.nodes)
+    where = describe_domain([pod.node for pod in start.pods], occupancy.overlay.snapshot.nodes)
     text = f"planned to start at {format_timestamp(start.start)} on {where}"
     if basis.keys:
-        verb = "has" if len(basis.keys) == 1 else "have"
-        text += f", when {_names(basis.keys)} {verb} ended {_known_by(basis)}"
+        verb = "ends" if len(basis.keys) == 1 else "end"
+        text += f", when {_names(basis.keys)} {verb} ({_known_from(basis)})"
     return text + workloads_ahead_message(ahead)
 
 
-def _known_by(basis: StartBasis) -> str:
+def _known_from(basis: StartBasis) -> str:
+    """How the ends in the basis are known."""
     if all(key.startswith(RESERVATION_PREFIX) for key in basis.keys):
-        return "by the calendar"
+        return "by its schedule" if len(basis.keys) == 1 else "by their schedule"
     if not basis.estimates:
-        return "by the run-time limit"
-    limits = "by the run-time limit or " if len(basis.estimates) < len(basis.keys) else ""
-    said = list(dict.fromkeys(one.text for one in basis.estimates))
-    more = f" and so on for {len(said) - MAX_NAMED_WORKLOADS} more" if len(said) > MAX_NAMED_WORKLOADS else ""
-    return f"{limits}as usual ({', '.join(said[:MAX_NAMED_WORKLOADS])}{more})"
+        return "by run-time limit"
+    limits = "by run-time limit, or " if len(basis.estimates) < len(basis.keys) else ""
+    texts = list(dict.fromkeys(estimate.text for estimate in basis.estimates))
+    others = len(texts) - MAX_NAMED_WORKLOADS
+    more = f" and {others} more estimates" if others > 0 else ""
+    return f"{limits}{', '.join(texts[:MAX_NAMED_WORKLOADS])}{more}"
 
 
 def no_planned_start_message(unbounded: Sequence[str], strict: bool, ahead: int) -> str:
-    text = "no planned start: "
     if unbounded:
-        text += f"{_names(unbounded)} {'runs' if len(unbounded) == 1 else 'run'} without a known limit"
+        verb = "has" if len(unbounded) == 1 else "have"
+        text = f"no planned start: {_names(unbounded)} {verb} no run-time limit"
     else:
-        beside = " beside those ahead of it" if ahead else ""
-        text += f"no known end of running work makes room for it{beside}"
-    rule = "nothing behind it in its queue starts" if strict else "smaller work behind it may start"
-    name = "StrictFIFO" if strict else "BestEffortFIFO"
-    return f"{text}, so {rule} ({name}){workloads_ahead_message(ahead)}"
+        after = " after the workloads ahead of it" if ahead else ""
+        text = f"no planned start: no running workload with a known end frees enough for it{after}"
+    if strict:
+        rule = "nothing behind it in its queue starts (StrictFIFO)"
+    else:
+        rule = "smaller workloads behind it may start (BestEffortFIFO)"
+    return f"{text}, so {rule}{workloads_ahead_message(ahead)}"
 
 
 def beyond_depth_message(depth: int, ahead: int) -> str:
-    return f"no planned start: only the first {depth} that wait get one{workloads_ahead_message(ahead)}"
+    which = "workload gets" if depth == 1 else f"{depth} workloads get"
+    return f"no planned start: only the first waiting {which} one{workloads_ahead_message(ahead)}"
 
 
 def workloads_ahead_message(ahead: int) -> str:

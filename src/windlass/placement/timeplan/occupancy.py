@@ -1,6 +1,6 @@
-"""Who is on the site and until when; what is free then beside the walls; and what may be placed now.
+"""Occupancy: which workloads run where and until when, and so what capacity and quota are free at a moment.
 
-`guard` places through it what starts now, `starts` and `calendar` look ahead with it.
+`earliest_start` and `reservations` look ahead with it; `guard` places through it what starts now.
 """
 
 from __future__ import annotations
@@ -16,10 +16,9 @@ from windlass.model.queue import QueueSystem
 from windlass.model.workload import Workload
 from windlass.placement.blocked_capacity import BlockedCapacity, PlannedPod
 from windlass.placement.overlay import Overlay
-from windlass.placement.timeplan.capacity_forecast import CapacityForecast
+from windlass.placement.timeplan.capacity_forecast import CapacityForecast, SpareCapacityProfile
 from windlass.placement.timeplan.planned_start import PlannedStart
 from windlass.placement.timeplan.pod_set_fitter import PodSetFitter
-from windlass.placement.timeplan.profile import SpareCapacityProfile
 from windlass.placement.timeplan.quota_timeline import (
     AmendedQuotaTimeline,
     QueueUsage,
@@ -35,13 +34,13 @@ from windlass.queueing.placement_interface import PlacementResult, PodSetChoice
 from windlass.queueing.quota_node import QuotaNode, Usage
 
 MAX_CACHED_VERSIONS = 16
-"""So many versions of the site are remembered with what is held of quota."""
+"""Quota timelines that are kept, one for each version of the overlay and set of removed workloads."""
 MAX_PLACEMENT_TRIES = 8
-"""So often a place is looked for with the nodes closed at which the last one ran into a wall."""
+"""Attempts to place a workload; each closes the nodes on which the last one conflicted with a planned start."""
 
 
 class Occupant(NamedTuple):
-    """Somebody who runs, or was placed in this decision."""
+    """A workload that runs, or was placed by this decision."""
 
     workload: Workload
     end: int | None
@@ -49,7 +48,7 @@ class Occupant(NamedTuple):
 
 
 class PresentOccupants(NamedTuple):
-    """Who is on the site at one version of it."""
+    """The occupants at one version of the overlay."""
 
     version: int
     occupants: list[Occupant]
@@ -70,73 +69,74 @@ class Occupancy:
         self.quota = QuotaAtMoment(system)
         self.forecast = CapacityForecast(overlay, placer)
         self._running: list[Workload] = []
-        """Those that run, and have not been worked out yet."""
+        """Running workloads that are not in `_occupants` yet: ends and usage are computed when they are needed."""
         self._occupants: dict[str, Occupant] = {}
-        self._present = PresentOccupants(-1, [], {})
-        self._counted: dict[str, TimedQueueUsage] = {}
-        """Those who hold quota and ran at first."""
-        self._all_running = QuotaTimeline(())
-        self._holdings: dict[tuple[int, frozenset[str]], AmendedQuotaTimeline] = {}
+        self._current_state = PresentOccupants(-1, [], {})
+        self._running_usage: dict[str, TimedQueueUsage] = {}
+        """Usage of the running workloads that use quota."""
+        self._running_quota = QuotaTimeline(())
+        self._quota_timelines: dict[tuple[int, frozenset[str]], AmendedQuotaTimeline] = {}
         self._last_profile: tuple[object, SpareCapacityProfile, Sequence[PlannedStart]] | None = None
         self._placed: dict[str, tuple[Workload, tuple[PodSetChoice, ...]]] = {}
-        """Placed in this decision, and not worked out yet."""
+        """Workloads placed by this decision that are not in `_occupants` yet."""
 
-    # Who is there
+    # Occupants
 
     def add_running(self, workloads: Iterable[Workload]) -> None:
         running = [workload for workload in workloads if workload.admission is not None]
         self.placer.placed_workloads.track_running(running)
         self._running += running
 
-    def _work_out_running(self) -> None:
+    def _add_running_occupants(self) -> None:
         usage = self.overlay.cache.usage
         for workload in self._running:
             queue = workload.admission.cluster_queue if workload.admission is not None else ""
-            holding = (queue, usage.get_or_make(workload, admitted_usage)) if queue else None
+            queue_usage = (queue, usage.get_or_make(workload, admitted_usage)) if queue else None
             end = expected_end(workload, self.settings, self.now)
-            self._occupants[workload.key] = Occupant(workload, end, holding)
-            if holding is not None:
-                self._counted[workload.key] = (end, holding)
+            self._occupants[workload.key] = Occupant(workload, end, queue_usage)
+            if queue_usage is not None:
+                self._running_usage[workload.key] = (end, queue_usage)
         if self._running:
             self._running.clear()
-            self._all_running = QuotaTimeline(self._counted.values())
+            self._running_quota = QuotaTimeline(self._running_usage.values())
 
     def add_placed(self, workload: Workload, choices: tuple[PodSetChoice, ...]) -> None:
-        """It starts now, if it stays placed."""
+        """The workload starts now; it counts as an occupant while the placer has it placed."""
         self._placed[workload.key] = (workload, choices)
 
-    def _work_out(self, workload: Workload, choices: tuple[PodSetChoice, ...]) -> None:
+    def _add_placed_occupant(self, workload: Workload, choices: tuple[PodSetChoice, ...]) -> None:
         node = self.cluster_queue_of(workload)
-        holding = (
-            (node.name, assignment_usage(workload, choices, node, self.placer)) if node is not None else None
-        )
+        usage = assignment_usage(workload, choices, node, self.placer) if node is not None else {}
+        queue_usage = (node.name, usage) if node is not None else None
         limit = run_limit_of(workload, self.settings)
         end = None if limit is None else self.now + limit
-        self._occupants[workload.key] = Occupant(workload, end, holding)
+        self._occupants[workload.key] = Occupant(workload, end, queue_usage)
 
     def occupants(self) -> list[Occupant]:
-        """Those who are on the site as it is now."""
-        return self._now_present().occupants
+        """The workloads that the placer has placed now, running or new."""
+        return self._current().occupants
 
-    def _now_present(self) -> PresentOccupants:
+    def _current(self) -> PresentOccupants:
         version = self.overlay.version
-        if self._running or self._placed or self._present.version != version:
+        if self._running or self._placed or self._current_state.version != version:
             if self._running or self._placed:
-                self._holdings.clear()
+                self._quota_timelines.clear()
                 self.forecast.invalidate()
                 self._last_profile = None
-            self._work_out_running()
+            self._add_running_occupants()
             for workload, choices in self._placed.values():
-                self._work_out(workload, choices)
+                self._add_placed_occupant(workload, choices)
             self._placed.clear()
-            seats = self.placer.placed_workloads
-            present = [one for key, one in self._occupants.items() if key in seats]
-            self._present = PresentOccupants(version, present, {one.workload.key: one.end for one in present})
-        return self._present
+            placed_workloads = self.placer.placed_workloads
+            present = [occupant for key, occupant in self._occupants.items() if key in placed_workloads]
+            self._current_state = PresentOccupants(
+                version, present, {occupant.workload.key: occupant.end for occupant in present}
+            )
+        return self._current_state
 
     def workload(self, key: str) -> Workload:
-        """Somebody who is or was on the site."""
-        self._work_out_running()
+        """A workload that is or was an occupant."""
+        self._add_running_occupants()
         return self._occupants[key].workload
 
     def cluster_queue_of(self, workload: Workload) -> QuotaNode | None:
@@ -144,15 +144,14 @@ class Occupancy:
         return self.quota.active_queue(local.cluster_queue) if local is not None else None
 
     def nodes_of(self, key: str) -> set[int]:
-        seats = self.placer.placed_workloads[key]
+        placed = self.placer.placed_workloads[key]
         nodes = self.overlay.snapshot.pods.node
-        return {int(nodes[row]) for row in seats.running_rows} | {
-            place.assumed.node for place in seats.placed
-        }
+        running = {int(nodes[row]) for row in placed.running_rows}
+        return running | {placement.assumed.node for placement in placed.placed}
 
     def planned_pods_of(self, key: str) -> tuple[PlannedPod, ...]:
-        placings = [place.assumed for place in self.placer.placed_workloads[key].placed]
-        return tuple(PlannedPod(one.pod, one.row, one.node) for one in placings)
+        assumed = [placement.assumed for placement in self.placer.placed_workloads[key].placed]
+        return tuple(PlannedPod(pod.pod, pod.row, pod.node) for pod in assumed)
 
     def checkpoint(self) -> tuple[int, int]:
         return self.overlay.checkpoint(), self.placer.checkpoint()
@@ -170,44 +169,45 @@ class Occupancy:
         planned_starts: Sequence[PlannedStart],
         without: Collection[str] = (),
     ) -> Ints:
-        """By node, what is free from the start until the end: the least there is at any moment, walls left alone."""
+        """By node, the minimum that is free from the start until the end, without what planned starts take."""
         if not planned_starts:
             return self.free(start, without).copy()
         return self._profile(planned_starts, frozenset(without)).spare(start, end)
 
-    def _profile(self, walls: Sequence[PlannedStart], without: frozenset[str]) -> SpareCapacityProfile:
-        key = (self._now_present().version, without, tuple(map(id, walls)))
+    def _profile(self, plans: Sequence[PlannedStart], without: frozenset[str]) -> SpareCapacityProfile:
+        key = (self._current().version, without, tuple(map(id, plans)))
         if self._last_profile is None or self._last_profile[0] != key:
             free = partial(self.free, without=without)
-            profile = SpareCapacityProfile(walls, self.forecast.held_by_planned_start, free)
-            self._last_profile = (key, profile, walls)
+            profile = SpareCapacityProfile(plans, self.forecast.held_by_planned_start, free)
+            self._last_profile = (key, profile, plans)
         return self._last_profile[1]
 
     def free(self, moment: int, without: Collection[str] = ()) -> Ints:
-        """By node, once everybody has left who has ended by then, or is named. Not to be written to."""
-        return self.forecast.free(moment, self._now_present().ends, without)
+        """By node, what is free at the moment; workloads in `without` count as ended. Read-only."""
+        return self.forecast.free(moment, self._current().ends, without)
 
     def set_quota_at(
         self, moment: int, planned_starts: Iterable[PlannedStart], without: Collection[str] = ()
     ) -> None:
-        """Quota as those hold it who are still there at the moment, and these walls."""
-        present = self._now_present()
+        """Set `self.quota` to the usage of the moment: workloads that still run then, and these planned starts."""
+        present = self._current()
         key = (present.version, frozenset(without))
-        found = self._holdings.get(key)
-        if found is None:
-            if len(self._holdings) >= MAX_CACHED_VERSIONS:
-                self._holdings.clear()
-            found = self._holdings[key] = self._held_by(present.ends.keys() - key[1])
+        timeline = self._quota_timelines.get(key)
+        if timeline is None:
+            if len(self._quota_timelines) >= MAX_CACHED_VERSIONS:
+                self._quota_timelines.clear()
+            timeline = self._quota_timelines[key] = self._usage_timeline(present.ends.keys() - key[1])
         self.quota.set_usage(
-            found.at(moment), ((wall.queue, wall.usage) for wall in planned_starts if wall.queue)
+            timeline.at(moment),
+            ((planned.queue, planned.usage) for planned in planned_starts if planned.queue),
         )
 
-    def _held_by(self, keys: set[str]) -> AmendedQuotaTimeline:
-        """What these hold, as a change of what all hold who ran at first."""
-        others = (self._occupants[key] for key in keys - self._counted.keys())
-        more = [(one.end, one.queue_usage) for one in others if one.queue_usage is not None]
-        less = [self._counted[key] for key in self._counted.keys() - keys]
-        return AmendedQuotaTimeline(self._all_running, more, less)
+    def _usage_timeline(self, keys: set[str]) -> AmendedQuotaTimeline:
+        """The usage of these workloads, as a difference to the usage of all that ran at first."""
+        others = (self._occupants[key] for key in keys - self._running_usage.keys())
+        more = [(user.end, user.queue_usage) for user in others if user.queue_usage is not None]
+        less = [self._running_usage[key] for key in self._running_usage.keys() - keys]
+        return AmendedQuotaTimeline(self._running_quota, more, less)
 
     def quota_suffices(
         self,
@@ -217,44 +217,40 @@ class Occupancy:
         planned_starts: Sequence[PlannedStart],
         without: Collection[str] = (),
     ) -> bool:
-        """Whether quota suffices at these moments, now or later, for this usage and for everybody who has a plan then.
+        """Whether quota suffices at these moments for this usage together with the planned starts that are active then.
 
-        A plan that quota doesn't suffice for anyway is nobody's fault.
+        A moment at which quota doesn't even suffice for the planned starts alone doesn't count.
         """
-        plans = [wall for wall in planned_starts if wall.queue]
-        if not plans or not moments:
+        with_quota = [planned for planned in planned_starts if planned.queue]
+        if not with_quota or not moments:
             return True
-        if self._fits_beside(node, usage, self.now, plans, without):
-            return True  # with all of them at once, and all who run: so at any moment
+        if self._quota_fits(node, usage, self.now, with_quota, without):
+            return True  # with all plans at once and everything that runs now, so at any later moment too
         return all(
-            self._fits_beside(node, usage, moment, standing, without)
-            or not self._fits_beside(node, {}, moment, standing, without)
+            self._quota_fits(node, usage, moment, active, without)
+            or not self._quota_fits(node, {}, moment, active, without)
             for moment in moments
-            if (standing := [wall for wall in plans if wall.is_active_at(moment)])
+            if (active := [planned for planned in with_quota if planned.is_active_at(moment)])
         )
 
-    def _fits_beside(
+    def _quota_fits(
         self,
         node: QuotaNode,
         usage: Usage,
         moment: int,
-        plans: Sequence[PlannedStart],
+        planned_starts: Sequence[PlannedStart],
         without: Collection[str],
     ) -> bool:
-        """Whether quota covers the usage and all these plans, beside those who run at the moment.
+        """Whether quota covers the usage and these planned starts, in addition to what runs at the moment.
 
-        In whichever order they are added: what is added takes exactly so much of the headroom there, and what reaches
-        a cohort leaves some in it, or doesn't fit.
+        The order in which they are added doesn't matter: all are added first, then every headroom is compared with 0.
         """
-        self.set_quota_at(moment, plans, without)
+        self.set_quota_at(moment, planned_starts, without)
         node.add_usage(usage)
-        asked = {(wall.queue, cell) for wall in plans for cell, amount in wall.usage.items() if amount}
-        asked |= {(node.name, cell) for cell, amount in usage.items() if amount}
-        fits = all(
-            queue.headroom(cell) >= 0
-            for name, cell in asked
-            if (queue := self.quota.active_queue(name)) is not None
-        )
+        cells = {(plan.queue, cell) for plan in planned_starts for cell, used in plan.usage.items() if used}
+        cells |= {(node.name, cell) for cell, used in usage.items() if used}
+        queues = ((self.quota.active_queue(name), cell) for name, cell in cells)
+        fits = all(queue.headroom(cell) >= 0 for queue, cell in queues if queue is not None)
         node.remove_usage(usage)
         return fits
 
@@ -263,33 +259,33 @@ class Occupancy:
     def place_without_conflict(
         self, workload: Workload, choices: tuple[PodSetChoice, ...], planned_starts: Sequence[PlannedStart]
     ) -> PlacementResult:
-        """Place the workload now so that no wall is run into until it ends; what it can't have is closed to it."""
+        """Place the workload now so that it delays none of the planned starts until it ends."""
         limit = run_limit_of(workload, self.settings)
         end = None if limit is None else self.now + limit
         node = self.cluster_queue_of(workload)
-        moments = sorted({wall.start for wall in planned_starts if wall.start > self.now})
+        moments = sorted({planned.start for planned in planned_starts if planned.start > self.now})
         if node is not None:
             usage = assignment_usage(workload, choices, node, self.placer)
             if not self.quota_suffices(node, usage, moments, planned_starts):
                 return PlacementResult(ok=False)
-        standing = [seat for wall in planned_starts if wall.is_active_at(self.now) for seat in wall.pods]
+        active = [pod for planned in planned_starts if planned.is_active_at(self.now) for pod in planned.pods]
         spare = self.spare(self.now, end, planned_starts)
-        parts, _, _ = self.placer.pending_pod_sets(workload, choices)
-        fitting = PodSetFitter(self.overlay, self.forecast, parts)
-        if not fitting.can_fit(spare):
+        pod_sets, _, _ = self.placer.pending_pod_sets(workload, choices)
+        fitter = PodSetFitter(self.overlay, self.forecast, pod_sets)
+        if not fitter.can_fit(spare):
             return PlacementResult(ok=False)
-        closed = fitting.nodes_lost_to_plans(self.spare(self.now, self.now + 1, ()), spare)
+        # The placer knows the overlay only, not the future: nodes that conflict are closed, and it tries again.
+        closed = fitter.nodes_lost_to_plans(self.spare(self.now, self.now + 1, ()), spare)
         for _ in range(MAX_PLACEMENT_TRIES):
-            before = self.placer.checkpoint()
-            found = self.placer.place_around_blocked(
-                workload, choices, BlockedCapacity(standing, sorted(closed))
-            )
-            if not found.ok:
-                return found
+            checkpoint = self.placer.checkpoint()
+            blocked = BlockedCapacity(active, sorted(closed))
+            result = self.placer.place_around_blocked(workload, choices, blocked)
+            if not result.ok:
+                return result
             rows, held = self.forecast.held_by_planned_pods(self.planned_pods_of(workload.key))
             conflicts = set(rows[(held > np.maximum(spare[rows], 0)).any(axis=1)].tolist())
-            if not conflicts & {row for wall in planned_starts for row in wall.nodes}:
-                return found
-            self.placer.rollback(before)
+            if not conflicts & {row for planned in planned_starts for row in planned.nodes}:
+                return result
+            self.placer.rollback(checkpoint)
             closed |= conflicts
         return PlacementResult(ok=False)

@@ -1,7 +1,7 @@
-"""Places for pods in a matrix of free room: what `starts` and `calendar` plan with.
+"""Places pod sets in a matrix of free capacity, for planned starts and reservations.
 
-Sets with a topology request go through the topology search; the others fill the nodes that have the least room for
-them, so that large room stays whole.
+`earliest_start`, `reservations` and `occupancy` use it. Pod sets with a topology request go through the topology
+search; the others fill the nodes that take the fewest of their pods first, so that large free nodes stay whole.
 """
 
 from __future__ import annotations
@@ -21,93 +21,94 @@ from windlass.placement.topology.matrix_capacity import UNLIMITED, MatrixCapacit
 
 
 class PodSetFitter:
-    """Parts of a workload, as rows of the table and what one pod of each takes."""
+    """The pod sets of a workload, with their rows of the score table and what one pod of each takes."""
 
     def __init__(
         self, overlay: Overlay, forecast: CapacityForecast, pod_sets: Sequence[PendingPodSet]
     ) -> None:
-        self._overlay, self._parts = overlay, pod_sets
-        self._rows = [overlay.table.row(part.shape, overlay.snapshot, part.pod) for part in pod_sets]
-        self._asked = [forecast.row_request(row) for row in self._rows]
+        self._overlay, self._pod_sets = overlay, pod_sets
+        self._rows = [overlay.table.row(pod_set.shape, overlay.snapshot, pod_set.pod) for pod_set in pod_sets]
+        self._requests = [forecast.row_request(row) for row in self._rows]
 
-    def pods_per_node(self, part: int, free: Ints, among: Bools | None = None) -> Ints:
-        """Pods of the part that each node takes."""
-        open_ = self._overlay.table.cells.static[self._rows[part]] == 0
-        open_ &= self._overlay.state.node_info[:, BLOCKED] == 0
+    def pods_per_node(self, index: int, free: Ints, among: Bools | None = None) -> Ints:
+        """By node, the number of pods of the set that it takes."""
+        eligible = self._overlay.table.cells.static[self._rows[index]] == 0
+        eligible &= self._overlay.state.node_info[:, BLOCKED] == 0
         if among is not None:
-            open_ &= among
-        counts: Ints = np.where(open_, UNLIMITED, 0).astype(np.int64)
-        for column in np.flatnonzero(self._asked[part]):
-            np.minimum(counts, free[:, column] // self._asked[part][column], out=counts)
+            eligible &= among
+        counts: Ints = np.where(eligible, UNLIMITED, 0).astype(np.int64)
+        for column in np.flatnonzero(self._requests[index]):
+            np.minimum(counts, free[:, column] // self._requests[index][column], out=counts)
         return np.maximum(counts, 0, out=counts)
 
     def can_fit(self, free: Ints) -> bool:
-        """Whether each part, taken for itself, has room."""
+        """Whether each pod set fits, regardless of the others. A cheap necessary condition."""
         return all(
-            int(self.pods_per_node(i, free).sum()) >= part.count
-            for i, part in enumerate(self._parts)
-            if part.count
+            int(self.pods_per_node(i, free).sum()) >= pod_set.count
+            for i, pod_set in enumerate(self._pod_sets)
+            if pod_set.count
         )
 
     def nodes_lost_to_plans(self, free: Ints, spare: Ints) -> set[int]:
-        """Nodes that would take a pod by what is free, and take none of what is to spare."""
-        takes = np.zeros(len(free), dtype=np.bool_)
-        keeps = np.zeros(len(free), dtype=np.bool_)
-        for i in range(len(self._parts)):
-            takes |= self.pods_per_node(i, free) > 0
-            keeps |= self.pods_per_node(i, spare) > 0
-        return set(np.flatnonzero(takes & ~keeps).tolist())
+        """Nodes that take a pod by what is free now, but not by what planned starts leave (`spare`)."""
+        fits_free = np.zeros(len(free), dtype=np.bool_)
+        fits_spare = np.zeros(len(free), dtype=np.bool_)
+        for i in range(len(self._pod_sets)):
+            fits_free |= self.pods_per_node(i, free) > 0
+            fits_spare |= self.pods_per_node(i, spare) > 0
+        return set(np.flatnonzero(fits_free & ~fits_spare).tolist())
 
     def plan_all_pods(
         self, free: Ints, tree: DomainTree | None = None, topology: str = "", among: Bools | None = None
     ) -> list[PlannedPod] | None:
-        """A seat for every pod, or nothing."""
-        close = [i for i, part in enumerate(self._parts) if part.topology is not None and tree is not None]
+        """A node for every pod, or None where not all of them fit."""
+        requested = [i for i, pod_set in enumerate(self._pod_sets) if pod_set.topology is not None]
+        with_topology = requested if tree is not None else []
         free = free.copy()
-        seats: list[PlannedPod] = []
-        if close and tree is not None:
-            found = self._find_close(close, free, tree, topology)
-            if found is None:
+        planned: list[PlannedPod] = []
+        if with_topology and tree is not None:
+            pods = self._plan_with_topology(with_topology, free, tree, topology)
+            if pods is None:
                 return None
-            seats += found
-        rest = [i for i in range(len(self._parts)) if i not in close]
-        for i in sorted(rest, key=lambda i: (-int(self._asked[i][-1]), i)):
-            taken = self.plan_as_many_as_fit(i, free, among)
-            if len(taken) < self._parts[i].count:
+            planned += pods
+        rest = [i for i in range(len(self._pod_sets)) if i not in with_topology]
+        for i in sorted(rest, key=lambda i: (-int(self._requests[i][-1]), i)):
+            pods = self.plan_as_many_as_fit(i, free, among)
+            if len(pods) < self._pod_sets[i].count:
                 return None
-            seats += taken
-        return seats
+            planned += pods
+        return planned
 
-    def plan_as_many_as_fit(self, i: int, free: Ints, among: Bools | None = None) -> list[PlannedPod]:
-        """As many seats as there is room for, up to what is asked; `free` goes down by them."""
-        counts = self.pods_per_node(i, free, among)
-        part, left, seats = self._parts[i], self._parts[i].count, []
+    def plan_as_many_as_fit(self, index: int, free: Ints, among: Bools | None = None) -> list[PlannedPod]:
+        """Nodes for as many pods of the set as fit; what they take is subtracted from `free`."""
+        counts = self.pods_per_node(index, free, among)
+        pod_set, left, planned = self._pod_sets[index], self._pod_sets[index].count, []
         nodes = np.flatnonzero(counts)
         for node in nodes[np.lexsort((nodes, counts[nodes]))].tolist():
             pods = min(left, int(counts[node]))
-            free[node] -= pods * self._asked[i]
-            seats += [PlannedPod(part.pod, self._rows[i], node)] * pods
+            free[node] -= pods * self._requests[index]
+            planned += [PlannedPod(pod_set.pod, self._rows[index], node)] * pods
             left -= pods
             if not left:
                 break
-        return seats
+        return planned
 
-    def _find_close(
-        self, close: Sequence[int], free: Ints, tree: DomainTree, topology: str
+    def _plan_with_topology(
+        self, indices: Sequence[int], free: Ints, tree: DomainTree, topology: str
     ) -> list[PlannedPod] | None:
-        asks = [
-            TopologyPodSetRequest(self._parts[i].name, self._parts[i].count, self._parts[i].topology)
-            for i in close
+        requests = [
+            TopologyPodSetRequest(self._pod_sets[i].name, self._pod_sets[i].count, self._pod_sets[i].topology)
+            for i in indices
         ]
         names = [str(column) for column in range(free.shape[1])]
-        caps = [self.pods_per_node(i, free) for i in close]
-        room = MatrixCapacity(names, free, np.array([self._asked[i] for i in close]), caps)
-        found = plan_topology(tree, asks, room, topology)
-        if isinstance(found, TopologyFailure):
+        caps = [self.pods_per_node(i, free) for i in indices]
+        capacity = MatrixCapacity(names, free, np.array([self._requests[i] for i in indices]), caps)
+        result = plan_topology(tree, requests, capacity, topology)
+        if isinstance(result, TopologyFailure):
             return None
-        seats = []
-        for i, placement in zip(close, found.placements, strict=True):
+        planned = []
+        for i, placement in zip(indices, result.placements, strict=True):
             for node, pods in zip(placement.rows.tolist(), placement.pods.tolist(), strict=True):
-                free[node] -= pods * self._asked[i]
-                seats += [PlannedPod(self._parts[i].pod, self._rows[i], node)] * pods
-        return seats
+                free[node] -= pods * self._requests[i]
+                planned += [PlannedPod(self._pod_sets[i].pod, self._rows[i], node)] * pods
+        return planned

@@ -1,7 +1,7 @@
-"""Quota as it will be at a moment: the tree with what is held of every queue then, and nothing else.
+"""The quota in use at a moment, now or later.
 
-`room` says who holds quota and until when. What a queue's members hold is summed up once; going from one moment to
-another takes off those who have ended in between, and only queues that differ are booked on the tree.
+`occupancy` says which workloads use quota and until when. Usage is summed up once per queue; another moment only
+subtracts what has ended in between, and only queues that differ are changed in the quota tree.
 """
 
 from __future__ import annotations
@@ -17,97 +17,97 @@ from windlass.queueing.quota_node import QuotaNode, Usage
 from windlass.queueing.quota_tree import QuotaTree
 
 QueueUsage = tuple[str, Usage]
-"""ClusterQueue, and what is held of it."""
+"""ClusterQueue, and the quota used in it."""
 TimedQueueUsage = tuple[int | None, QueueUsage]
-"""When it ends, where that is known, and what it holds until then."""
+"""The end, where it is known, and the quota that is used until then."""
 UsageByQueue = Mapping[str, Usage]
 """By ClusterQueue."""
 
 
 class QuotaTimeline:
-    """What is held of quota from now on: it only gets less, as one after the other ends."""
+    """Quota in use from now on: it only shrinks, as workloads end."""
 
     def __init__(self, holders: Iterable[TimedQueueUsage]) -> None:
         total: dict[str, Usage] = {}
-        leaving: list[tuple[int, QueueUsage]] = []
-        for end, holding in holders:
-            _change(total.setdefault(holding[0], {}), holding[1], 1)
+        ending: list[tuple[int, QueueUsage]] = []
+        for end, queue_usage in holders:
+            _add(total.setdefault(queue_usage[0], {}), queue_usage[1], 1)
             if end is not None:
-                leaving.append((end, holding))
-        leaving.sort(key=lambda one: one[0])
-        self._ends = [end for end, _ in leaving]
-        self._leaving = [holding for _, holding in leaving]
-        self._after: dict[int, UsageByQueue] = {0: total}
-        """So many have left → what the others hold."""
-        self._known = [0]
+                ending.append((end, queue_usage))
+        ending.sort(key=lambda entry: entry[0])
+        self._ends = [end for end, _ in ending]
+        self._ending = [queue_usage for _, queue_usage in ending]
+        self._usage_by_count: dict[int, UsageByQueue] = {0: total}
+        """Number of workloads that have ended → what the others use. Only moments that were asked for are computed."""
+        self._computed_counts = [0]
 
     def at(self, moment: int) -> UsageByQueue:
-        """Once everybody has left who has ended by then."""
-        gone = bisect_right(self._ends, moment)
-        found = self._after.get(gone)
-        if found is None:
-            place = bisect_right(self._known, gone)
-            fewer = self._known[place - 1]
-            left = {queue: dict(usage) for queue, usage in self._after[fewer].items()}
-            for queue, usage in self._leaving[fewer:gone]:
-                _change(left[queue], usage, -1)
-            found = self._after[gone] = left
-            self._known.insert(place, gone)
-        return found
+        """Usage without the workloads that have ended by the moment."""
+        ended = bisect_right(self._ends, moment)
+        usage_by_queue = self._usage_by_count.get(ended)
+        if usage_by_queue is None:
+            place = bisect_right(self._computed_counts, ended)
+            nearest = self._computed_counts[place - 1]
+            remaining = {queue: dict(usage) for queue, usage in self._usage_by_count[nearest].items()}
+            for queue, usage in self._ending[nearest:ended]:
+                _add(remaining[queue], usage, -1)
+            usage_by_queue = self._usage_by_count[ended] = remaining
+            self._computed_counts.insert(place, ended)
+        return usage_by_queue
 
 
 class AmendedQuotaTimeline:
-    """The same with a few more who hold something, and without a few others."""
+    """A timeline with a few workloads more and a few less."""
 
     def __init__(
         self, base: QuotaTimeline, more: Sequence[TimedQueueUsage], less: Sequence[TimedQueueUsage]
     ) -> None:
         self._base = base
         self._changes = [
-            *((end, holding, 1) for end, holding in more),
-            *((end, holding, -1) for end, holding in less),
+            *((end, queue_usage, 1) for end, queue_usage in more),
+            *((end, queue_usage, -1) for end, queue_usage in less),
         ]
-        self._known: dict[int, UsageByQueue] = {}
+        self._usage_by_moment: dict[int, UsageByQueue] = {}
 
     def at(self, moment: int) -> UsageByQueue:
-        found = self._known.get(moment)
-        if found is None:
-            left = {queue: dict(usage) for queue, usage in self._base.at(moment).items()}
+        usage_by_queue = self._usage_by_moment.get(moment)
+        if usage_by_queue is None:
+            remaining = {queue: dict(usage) for queue, usage in self._base.at(moment).items()}
             for end, (queue, usage), sign in self._changes:
                 if end is None or end > moment:
-                    _change(left.setdefault(queue, {}), usage, sign)
-            found = self._known[moment] = left
-        return found
+                    _add(remaining.setdefault(queue, {}), usage, sign)
+            usage_by_queue = self._usage_by_moment[moment] = remaining
+        return usage_by_queue
 
 
 class QuotaAtMoment:
     def __init__(self, system: QueueSystem) -> None:
         self._tree = QuotaTree(system)
-        self._shown: dict[str, Usage] = {}
+        self._current: dict[str, Usage] = {}
 
     def active_queue(self, name: str) -> QuotaNode | None:
-        """An active queue."""
+        """The ClusterQueue's node of the quota tree; None where it is missing or inactive."""
         return None if name in self._tree.inactive_reasons else self._tree.queues.get(name)
 
     def set_usage(self, usage_by_queue: UsageByQueue, extra: Iterable[QueueUsage] = ()) -> None:
-        """Make the tree hold exactly this."""
+        """Change the quota tree so that it has exactly this usage."""
         wanted = dict(usage_by_queue)
         for queue, usage in extra:
             wanted[queue] = dict(wanted.get(queue, {}))
-            _change(wanted[queue], usage, 1)
-        for queue in [name for name in self._shown if name not in wanted]:
-            self._tree.queues[queue].remove_usage(self._shown.pop(queue))
+            _add(wanted[queue], usage, 1)
+        for queue in [name for name in self._current if name not in wanted]:
+            self._tree.queues[queue].remove_usage(self._current.pop(queue))
         for queue, usage in wanted.items():
-            known = self._shown.get(queue)
-            if known is usage or known == usage or queue not in self._tree.queues:
+            current = self._current.get(queue)
+            if current is usage or current == usage or queue not in self._tree.queues:
                 continue
-            if known is not None:
-                self._tree.queues[queue].remove_usage(known)
+            if current is not None:
+                self._tree.queues[queue].remove_usage(current)
             self._tree.queues[queue].add_usage(usage)
-            self._shown[queue] = usage
+            self._current[queue] = usage
 
 
-def _change(total: Usage, usage: Usage, sign: int) -> None:
+def _add(total: Usage, usage: Usage, sign: int) -> None:
     for cell, amount in usage.items():
         total[cell] = total.get(cell, 0) + sign * amount
 
@@ -115,7 +115,7 @@ def _change(total: Usage, usage: Usage, sign: int) -> None:
 def assignment_usage(
     workload: Workload, choices: tuple[PodSetChoice, ...], node: QuotaNode, placer: PlacementInterface
 ) -> Usage:
-    """What the choices take of quota."""
+    """The quota that the workload uses with these flavors."""
     usage: Usage = {}
     names = [pod_set.name for pod_set in workload.pod_sets]
     requests = PendingWorkload(workload, node, placer).requests
@@ -129,8 +129,8 @@ def assignment_usage(
 
 def admitted_usage(workload: Workload) -> Usage:
     usage: Usage = {}
-    for part in workload.admission.assignments if workload.admission else ():
-        for resource, flavor in part.flavors.items():
+    for assignment in workload.admission.assignments if workload.admission else ():
+        for resource, flavor in assignment.flavors.items():
             cell = (flavor, resource)
-            usage[cell] = usage.get(cell, 0) + part.usage.get(resource, 0)
+            usage[cell] = usage.get(cell, 0) + assignment.usage.get(resource, 0)
     return usage

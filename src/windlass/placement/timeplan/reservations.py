@@ -1,8 +1,8 @@
-"""Room for calendar reservations: where their units lie, while they last or once they begin.
+"""Chooses nodes for the units of calendar reservations.
 
-`passes` asks before anything is decided. A unit is placed like a pod, on what is free at the reservation's start by
-the known ends of those who run; units that the last plan put on a node stay there while they can. What the holders have
-started since the reservation began counts as taken from it.
+`start_planner` asks before anything is decided. A unit is placed like a pod, in what is free at the reservation's start
+by the known ends of running workloads. Units stay on the node of the last plan while that is possible. Units that the
+holders of the reservation have used since it began are subtracted.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ RESERVATION_UNIT = "unit"
 
 
 class ReservationShortfall(msgspec.Struct, frozen=True):
-    """A reservation for which there is not enough room."""
+    """A reservation that doesn't get all its units."""
 
     key: str
     wanted: int
@@ -38,87 +38,99 @@ class ReservationShortfall(msgspec.Struct, frozen=True):
 def plan_reservations(
     occupancy: Occupancy, reservations: Iterable[Reservation], workloads: Sequence[Workload]
 ) -> tuple[list[PlannedStart], list[ReservationShortfall]]:
-    """A wall for every reservation that is not over, the earliest first."""
-    walls: list[PlannedStart] = []
-    short: list[ReservationShortfall] = []
-    for one in sorted(reservations, key=lambda one: (one.start, one.name)):
-        if one.until <= occupancy.now:
+    """A `PlannedStart` for every reservation that is not over, the earliest first."""
+    planned_starts: list[PlannedStart] = []
+    shortfalls: list[ReservationShortfall] = []
+    for reserved in sorted(reservations, key=lambda reserved: (reserved.start, reserved.name)):
+        if reserved.until <= occupancy.now:
             continue
-        used = _used_by_holders(occupancy, one, workloads)
-        left = max(0, one.count - sum(used.values()))
-        spare = occupancy.spare(max(occupancy.now, one.start), one.until, walls)
-        seats = _stay(occupancy, one, used, left, spare)
-        seats += _find(occupancy, one, left - len(seats), [*used, *(seat.node for seat in seats)], spare)
-        walls.append(PlannedStart(one.key, one.start, one.until, tuple(seats), reserved_for=one.who))
-        if len(seats) < left:
-            short.append(ReservationShortfall(one.key, one.count, len(seats) + one.count - left))
-    return walls, short
+        used = _used_by_holders(occupancy, reserved, workloads)
+        left = max(0, reserved.count - sum(used.values()))
+        spare = occupancy.spare(max(occupancy.now, reserved.start), reserved.until, planned_starts)
+        units = _keep_on_nodes(occupancy, reserved, used, left, spare)
+        nodes = [*used, *(unit.node for unit in units)]
+        units += _place_units(occupancy, reserved, left - len(units), nodes, spare)
+        planned_starts.append(
+            PlannedStart(
+                reserved.key,
+                reserved.start,
+                reserved.until,
+                tuple(units),
+                reserved_for=reserved.who,
+            )
+        )
+        if len(units) < left:
+            found = len(units) + reserved.count - left
+            shortfalls.append(ReservationShortfall(reserved.key, reserved.count, found))
+    return planned_starts, shortfalls
 
 
-def _used_by_holders(room: Occupancy, one: Reservation, workloads: Sequence[Workload]) -> dict[int, int]:
-    """Node → units that the holders have taken since it began."""
+def _used_by_holders(
+    occupancy: Occupancy, reserved: Reservation, workloads: Sequence[Workload]
+) -> dict[int, int]:
+    """Node → units that workloads of the reservation have used since it began."""
     used: dict[int, int] = {}
-    index = room.overlay.snapshot.nodes.index
-    unit = quota_requests(one.template)
+    index = occupancy.overlay.snapshot.nodes.index
+    unit = quota_requests(reserved.template)
+    # Pods of the holders may have another size than a unit: they are converted by the scarcest resource of a unit.
     measure = next((name for name in ("nvidia.com/gpu", "cpu", "memory") if unit.get(name)), "pods")
-    wall = PlannedStart(one.key, one.start, one.until, (), reserved_for=one.who)
-    for workload in workloads if one.start <= room.now else ():
-        if workload.admission is None or workload.started_at < one.start or not wall.is_for(workload):
+    planned = PlannedStart(reserved.key, reserved.start, reserved.until, (), reserved_for=reserved.who)
+    for workload in workloads if reserved.start <= occupancy.now else ():
+        if workload.admission is None or workload.started_at < reserved.start or not planned.is_for(workload):
             continue
-        for part in workload.admission.assignments:
-            each = part.usage.get(measure, part.count) // max(1, part.count)
-            for name, pods in part.nodes.items():
+        for assignment in workload.admission.assignments:
+            per_pod = assignment.usage.get(measure, assignment.count) // max(1, assignment.count)
+            for name, pods in assignment.nodes.items():
                 if name in index:
-                    used[index[name]] = used.get(index[name], 0) + -(
-                        -each * pods // max(1, unit.get(measure, 1))
-                    )
+                    units = -(-per_pod * pods // max(1, unit.get(measure, 1)))  # rounded up
+                    used[index[name]] = used.get(index[name], 0) + units
     return used
 
 
-def _stay(
-    room: Occupancy, one: Reservation, used: dict[int, int], most: int, spare: Ints
+def _keep_on_nodes(
+    occupancy: Occupancy, reservation: Reservation, used: dict[int, int], most: int, spare: Ints
 ) -> list[PlannedPod]:
-    """Units where the last plan had them; `spare` goes down by them."""
-    index = room.overlay.snapshot.nodes.index
-    seats: list[PlannedPod] = []
-    for name, units in sorted(one.nodes.items()):
+    """Units on the nodes of the last plan; what they take is subtracted from `spare`."""
+    index = occupancy.overlay.snapshot.nodes.index
+    pods: list[PlannedPod] = []
+    for name, units in sorted(reservation.nodes.items()):
         if name in index:
             node = index[name]
-            wanted = max(0, min(units - used.get(node, 0), most - len(seats)))
+            wanted = max(0, min(units - used.get(node, 0), most - len(pods)))
             here = np.zeros(len(spare), dtype=np.bool_)
             here[node] = True
-            seats += _fitting(room, one, wanted).plan_as_many_as_fit(0, spare, here)
-    return seats
+            pods += _unit_fitter(occupancy, reservation, wanted).plan_as_many_as_fit(0, spare, here)
+    return pods
 
 
-def _find(
-    room: Occupancy, one: Reservation, units: int, beside: Sequence[int], spare: Ints
+def _place_units(
+    occupancy: Occupancy, reservation: Reservation, units: int, used_nodes: Sequence[int], spare: Ints
 ) -> list[PlannedPod]:
-    """Places for units that have none: all in one domain where that is asked for, else as many as there is room for."""
+    """New nodes for units: all in one domain of the requested level, or none; without a level, as many as fit."""
     if units <= 0:
         return []
-    fitting = _fitting(room, one, units)
-    if not one.topology:
-        return fitting.plan_as_many_as_fit(0, spare)
-    facts = room.overlay.snapshot.nodes
-    for value in _domains(room, one, beside):
-        found = fitting.plan_all_pods(spare, among=facts.matching_labels({one.topology: value}))
+    fitter = _unit_fitter(occupancy, reservation, units)
+    if not reservation.topology:
+        return fitter.plan_as_many_as_fit(0, spare)
+    nodes = occupancy.overlay.snapshot.nodes
+    for value in _domains(occupancy, reservation, used_nodes):
+        found = fitter.plan_all_pods(spare, among=nodes.matching_labels({reservation.topology: value}))
         if found is not None:
             return found
     return []
 
 
-def _fitting(room: Occupancy, one: Reservation, units: int) -> PodSetFitter:
+def _unit_fitter(occupancy: Occupancy, reservation: Reservation, units: int) -> PodSetFitter:
     return PodSetFitter(
-        room.overlay,
-        room.forecast,
-        [PendingPodSet(RESERVATION_UNIT, units, one.template, make_shape(one.template))],
+        occupancy.overlay,
+        occupancy.forecast,
+        [PendingPodSet(RESERVATION_UNIT, units, reservation.template, make_shape(reservation.template))],
     )
 
 
-def _domains(room: Occupancy, one: Reservation, beside: Sequence[int]) -> list[str]:
-    """Values of the label: the smallest domain first, or only the one that units lie in already."""
-    nodes = room.overlay.snapshot.nodes.objects
-    sizes = Counter(node.labels.get(one.topology, "") for node in nodes)
-    there = {nodes[row].labels.get(one.topology, "") for row in beside} or set(sizes)
-    return sorted((value for value in there if value), key=lambda value: (sizes[value], value))
+def _domains(occupancy: Occupancy, reservation: Reservation, used_nodes: Sequence[int]) -> list[str]:
+    """Values of the topology label, the smallest domain first; only those of `used_nodes` where there are any."""
+    nodes = occupancy.overlay.snapshot.nodes.objects
+    sizes = Counter(node.labels.get(reservation.topology, "") for node in nodes)
+    values = {nodes[row].labels.get(reservation.topology, "") for row in used_nodes} or set(sizes)
+    return sorted((value for value in values if value), key=lambda value: (sizes[value], value))

@@ -1,8 +1,8 @@
-"""Pods on their own and time: which of them are decided beside the gangs, and what the rest has to leave free.
+"""Single pods and planned starts: which pods are planned one by one, and what the others have to leave free.
 
-`engine.decide` places most lone pods in one fast loop that knows nothing of time. Those with a run-time limit, and
-those that hold a reservation, may use room that others may not, so they are decided one by one. For the rest, the room
-that is spoken for is put up as obstacles on the overlay.
+`engine.decide` places most single pods in one fast loop that knows nothing about time. Pods with a run-time limit or a
+reservation may use capacity that others may not, so they are decided one by one, like gangs. For the fast loop, the
+capacity of planned starts is blocked on the overlay.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from windlass.placement.timeplan.planned_start import PlannedStart
 from windlass.placement.timeplan.run_limits import PlannedStartSettings, run_limit_of
 
 MAX_PLANNED_PODS = 128
-"""So many lone pods that wait get planned starts, where anything has a known end; of more, only those with a limit."""
+"""Up to this many waiting single pods get planned starts; if more wait, only those with a run-time limit do."""
 MAX_NODE_CHECKS = 20_000
-"""The same in pods times nodes, which is what plans cost: about 15 µs each, and a decision must not take seconds."""
+"""The same limit in pods × nodes, which is what plans cost: about 15 µs each, and a decision must not take seconds."""
 MAX_MARKED_PODS = 256
-"""So many refused pods are asked whether they would fit if nothing were kept free; it is only for their verdict."""
+"""Refused pods that are checked again without blocked capacity; only their verdict depends on it."""
 
 
 def single_pods_to_plan(
@@ -36,70 +36,75 @@ def single_pods_to_plan(
     single_pods: Sequence[Workload],
     settings: PlannedStartSettings,
 ) -> list[Workload]:
-    """Those of the lone pods that are decided one by one."""
-    waiting = [one for one in single_pods if one.admission is None]
+    """The single pods that are decided one by one."""
+    waiting = [workload for workload in single_pods if workload.admission is None]
     if not waiting:
         return []
     reservations = snapshot.reservations
-    looks = len(waiting) * snapshot.nodes.size
-    few = bool(settings.depth) and len(waiting) <= MAX_PLANNED_PODS and looks <= MAX_NODE_CHECKS
+    node_checks = len(waiting) * snapshot.nodes.size
+    few = bool(settings.depth) and len(waiting) <= MAX_PLANNED_PODS and node_checks <= MAX_NODE_CHECKS
     if few and (reservations or _has_ends(gangs, single_pods, settings)):
         return waiting
-    if not reservations and not any(one.admission is None for one in gangs):
+    if not reservations and not any(workload.admission is None for workload in gangs):
         return []
-    urgent = max((one.priority for one in gangs if one.admission is None and not one.hold), default=0)
+    gang_priority = max(
+        (workload.priority for workload in gangs if workload.admission is None and not workload.hold),
+        default=0,
+    )
     return [
-        one
-        for one in waiting
-        if run_limit_of(one, settings) is not None
-        or (reservations and one.priority > urgent)
+        workload
+        for workload in waiting
+        if run_limit_of(workload, settings) is not None
+        or (reservations and workload.priority > gang_priority)
         or any(
-            reserved.who.matches(one.namespace, one.queue_name, one.pod_sets[0].template.metadata.labels)
-            for reserved in reservations
+            reservation.who.matches(
+                workload.namespace, workload.queue_name, workload.pod_sets[0].template.metadata.labels
+            )
+            for reservation in reservations
         )
     ]
 
 
 def any_run_limit(single_pods: Sequence[Workload]) -> bool:
-    """Whether any lone pod says for how long it runs: then starts can be planned, and declared durations end."""
-    return any(one.max_run_seconds is not None for one in single_pods)
+    """Whether any single pod declares how long it runs: only then can starts be planned and durations expire."""
+    return any(workload.max_run_seconds is not None for workload in single_pods)
 
 
 def _has_ends(
-    together: Sequence[Workload], alone: Sequence[Workload], settings: PlannedStartSettings
+    gangs: Sequence[Workload], single_pods: Sequence[Workload], settings: PlannedStartSettings
 ) -> bool:
-    return any_run_limit(alone) or any(run_limit_of(one, settings) is not None for one in together)
+    return any_run_limit(single_pods) or any(run_limit_of(gang, settings) is not None for gang in gangs)
 
 
 def block_planned_capacity(occupancy: Occupancy, planned_starts: Sequence[PlannedStart]) -> BlockedCapacity:
-    """Puts up, on the overlay as it is now, what work without a limit has to leave alone."""
+    """Block on the overlay what workloads without a run-time limit must leave free for planned starts."""
     lead = occupancy.settings.reservation_lead
     planned_starts = [
-        wall
-        for wall in planned_starts
-        if wall.overlaps(occupancy.now, None) and wall.applies_at(occupancy.now, lead) and wall.pods
+        planned
+        for planned in planned_starts
+        if planned.overlaps(occupancy.now, None) and planned.applies_at(occupancy.now, lead) and planned.pods
     ]
     if not planned_starts:
         return BlockedCapacity()
     free = occupancy.free(occupancy.now)
     needed = np.any(occupancy.spare(occupancy.now, None, planned_starts) < free, axis=1).tolist()
-    seats, closed = [], set()
-    for wall in planned_starts:
-        mark = occupancy.checkpoint()
-        missing = {seat.node for seat in wall.pods if try_assume(occupancy.overlay, seat) is None}
-        occupancy.rollback(mark)
-        seats += [seat for seat in wall.pods if seat.node not in missing and needed[seat.node]]
-        # Those who leave by then free too little: what is free on the node now is needed as well.
+    pods, closed = [], set()
+    for planned in planned_starts:
+        checkpoint = occupancy.checkpoint()
+        missing = {pod.node for pod in planned.pods if try_assume(occupancy.overlay, pod) is None}
+        occupancy.rollback(checkpoint)
+        pods += [pod for pod in planned.pods if pod.node not in missing and needed[pod.node]]
+        # Planned pods that don't fit yet wait for running pods to end, and need what is free on the node now as well.
         closed |= {node for node in missing if needed[node]}
-    obstacles = BlockedCapacity(seats, sorted(closed))
-    obstacles.apply(occupancy.overlay)
-    return obstacles
+    blocked = BlockedCapacity(pods, sorted(closed))
+    blocked.apply(occupancy.overlay)
+    return blocked
 
 
 def mark_reserved_for_others(
     overlay: Overlay, queue: Ints, placed: SinglePodResults, blocked: BlockedCapacity
 ) -> None:
-    """Says of refused pods that would fit if nothing were kept free that this is why."""
+    """Unblock the capacity, and mark refused pods that would fit without it as RESERVED_FOR_OTHERS."""
     blocked.revert(overlay)
     refused = np.flatnonzero((placed.node < 0) & (placed.refusal >= 0))[:MAX_MARKED_PODS].tolist()
     if not refused or blocked.is_empty:

@@ -1,8 +1,8 @@
-"""Topology search: which domains get how many pods of a job.
+"""Topology search: which domains get how many pods of a workload.
 
-Fed by `engine` with a tree of the candidate nodes, what the pod sets ask for and the room that there is; feeds it the
-pods per node. It knows nothing of queues, devices or scores beyond the numbers that it is handed. The README beside
-this file draws the search.
+`placement.gang` and `timeplan` call `plan_topology` with a tree of the candidate nodes, the requests of the pod sets
+and the capacity of the nodes, and get the pods per node. The search knows queues, devices and scores only as numbers
+that it is given. The README draws it.
 """
 
 from windlass.placement.topology.matrix_capacity import MatrixCapacity

@@ -1,10 +1,10 @@
-"""How much of a pod set every domain takes: counted on the nodes, summed up the tree.
+"""How many pods of a set every domain takes: counted on the nodes, summed up the tree.
 
-Fed by `plan` with the room on each node; feeds `search`. What a domain takes is counted in units: pods, or whole
-slices from the slice level upward, since a slice must not straddle two domains of that level.
+`search` calls it with the pods that fit on each node. A domain is counted in units: pods, or whole slices from the
+slice level upward, since a slice must not span two domains of that level.
 
-With a leader there are two numbers, without and beside it. One leader costs a domain what it costs the child that is
-cheapest to seat it in.
+With a leader there are two numbers, without and with the leader in the domain. The leader costs a domain what it costs
+the cheapest of its children.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ from windlass.placement.topology.tree import DomainTree
 from windlass.placement.topology.types import Bools, Ints
 
 NO_LEADER_COST = 1 << 62
-"""Cost of seating the leader in a domain that can't take it."""
+"""Cost of the leader in a domain that can't take it."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DomainCapacity:
-    """One layer of the tree, by domain."""
+    """The capacity of all domains of one layer of the tree."""
 
     pods: Ints
     units: Ints
     unit_size: int
-    """Pods a unit."""
+    """Pods per unit."""
     pods_with_leader: Ints
-    """`pods` once the leader is seated; the same array where there is none."""
+    """`pods` with the leader in the domain; the same array where there is no leader."""
     units_with_leader: Ints
     takes_leader: Bools | None
-    """None: no leader to seat."""
+    """None: there is no leader."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NodeCounts:
-    """What `Room` says of the nodes, in the order of the tree's last layer."""
+    """What `NodeCapacity` says about the nodes, in the order of the tree's last layer."""
 
     pods: Ints
     pods_with_leader: Ints
@@ -48,65 +48,66 @@ class NodeCounts:
 def domain_capacities(
     tree: DomainTree, search: ResolvedRequest, nodes: NodeCounts
 ) -> tuple[DomainCapacity, ...]:
-    """Of every layer, widest first."""
+    """The capacity of every layer, widest first."""
     last = len(tree.layers) - 1
-    found = [_counted(nodes, search, last)]
+    capacities = [_in_units(nodes, search, last)]
     for depth in range(last - 1, -1, -1):
-        begins = tree.layers[depth].first_child[:-1]
-        below = found[-1]
-        summed = _sum_of_pods(below, begins, search.pods_multiple[depth + 1])
+        first_child = tree.layers[depth].first_child[:-1]
+        below = capacities[-1]
+        sums = _sum_of_pods(below, first_child, search.pods_multiple[depth + 1])
         if depth >= search.slice_level:
-            found.append(_counted(summed, search, depth))
+            capacities.append(_in_units(sums, search, depth))
         else:
-            found.append(_sum_of_slices(below, summed, begins))
-    return tuple(reversed(found))
+            capacities.append(_sum_of_slices(below, sums, first_child))
+    return tuple(reversed(capacities))
 
 
-def _counted(room: NodeCounts, search: ResolvedRequest, depth: int) -> DomainCapacity:
-    """At the slice level and below it, units are what the pods there can be cut into."""
+def _in_units(counts: NodeCounts, search: ResolvedRequest, depth: int) -> DomainCapacity:
+    """At and below the slice level, units are the pods of a domain divided by the unit size."""
     size = search.slice_size if depth == search.slice_level else search.pods_multiple[depth]
-    units = room.pods // size
+    units = counts.pods // size
     return DomainCapacity(
-        pods=room.pods,
+        pods=counts.pods,
         units=units,
         unit_size=size,
-        pods_with_leader=room.pods_with_leader,
-        units_with_leader=units if room.takes_leader is None else room.pods_with_leader // size,
-        takes_leader=room.takes_leader,
+        pods_with_leader=counts.pods_with_leader,
+        units_with_leader=units if counts.takes_leader is None else counts.pods_with_leader // size,
+        takes_leader=counts.takes_leader,
     )
 
 
-def _sum_of_pods(below: DomainCapacity, begins: Ints, multiple: int) -> NodeCounts:
-    """Only whole multiples of an inner slice count: the rest of a child could not be used by its parent's slices."""
+def _sum_of_pods(below: DomainCapacity, first_child: Ints, multiple: int) -> NodeCounts:
+    """Only whole multiples of an inner slice count: the parent's slices can't use the rest of a child."""
     pods = below.pods // multiple * multiple
-    total: Ints = np.add.reduceat(pods, begins)
+    total: Ints = np.add.reduceat(pods, first_child)
     if below.takes_leader is None:
         return NodeCounts(total, total, None)
-    beside = below.pods_with_leader // multiple * multiple
+    with_leader = below.pods_with_leader // multiple * multiple
     return NodeCounts(
         pods=total,
-        pods_with_leader=_less_leader(total, pods - beside, below.takes_leader, begins),
-        takes_leader=np.logical_or.reduceat(below.takes_leader, begins),
+        pods_with_leader=_without_leader_cost(total, pods - with_leader, below.takes_leader, first_child),
+        takes_leader=np.logical_or.reduceat(below.takes_leader, first_child),
     )
 
 
-def _sum_of_slices(below: DomainCapacity, summed: NodeCounts, begins: Ints) -> DomainCapacity:
-    units: Ints = np.add.reduceat(below.units, begins)
-    beside = units
+def _sum_of_slices(below: DomainCapacity, sums: NodeCounts, first_child: Ints) -> DomainCapacity:
+    units: Ints = np.add.reduceat(below.units, first_child)
+    with_leader = units
     if below.takes_leader is not None:
-        beside = _less_leader(units, below.units - below.units_with_leader, below.takes_leader, begins)
+        cost = below.units - below.units_with_leader
+        with_leader = _without_leader_cost(units, cost, below.takes_leader, first_child)
     return DomainCapacity(
-        pods=summed.pods,
+        pods=sums.pods,
         units=units,
         unit_size=below.unit_size,
-        pods_with_leader=summed.pods_with_leader,
-        units_with_leader=beside,
-        takes_leader=summed.takes_leader,
+        pods_with_leader=sums.pods_with_leader,
+        units_with_leader=with_leader,
+        takes_leader=sums.takes_leader,
     )
 
 
-def _less_leader(total: Ints, cost: Ints, takes_leader: Bools, begins: Ints) -> Ints:
-    """What is left of each total when the leader sits where it costs least; 0 where it can't sit at all."""
-    cheapest = np.minimum.reduceat(np.where(takes_leader, cost, NO_LEADER_COST), begins)
+def _without_leader_cost(total: Ints, cost: Ints, takes_leader: Bools, first_child: Ints) -> Ints:
+    """Each total minus the cost of the leader where it costs least; 0 where no child takes the leader."""
+    cheapest = np.minimum.reduceat(np.where(takes_leader, cost, NO_LEADER_COST), first_child)
     left: Ints = np.where(cheapest == NO_LEADER_COST, 0, total - cheapest)
     return left

@@ -1,7 +1,7 @@
-"""Room as a matrix: what each node has left of each resource, and what one pod of each set takes of it.
+"""`NodeCapacity` as a matrix: what each node has free of each resource, and what one pod of each set requests.
 
-`engine` makes one from the overlay for a workload's pod sets; `plan` asks it. Where devices decide (shares of a GPU,
-MIG), the caller caps what the division says with what it has counted itself, or brings a `Room` of its own.
+`timeplan.pod_set_fitter` makes one from a forecast. Where devices matter (GPU shares, MIG), the caller limits the
+result of the division with `caps`, or implements `NodeCapacity` itself, as `placement.gang` does.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import numpy as np
 from windlass.placement.topology.types import Bools, Ints
 
 UNLIMITED = (1 << 31) - 1
-"""Pods that a node takes of a set that asks for nothing."""
+"""Pods that a node takes of a set that requests nothing."""
 
 
 class MatrixCapacity:
-    """As many pods fit on a node as the scarcest resource allows: the least of floor(free / request)."""
+    """As many pods fit on a node as the scarcest resource allows: the minimum of floor(free / request)."""
 
     def __init__(
         self,
@@ -27,10 +27,10 @@ class MatrixCapacity:
         caps: Sequence[Ints | None] | None = None,
         excluded: Sequence[Mapping[str, int]] | None = None,
     ) -> None:
-        """`free` is nodes × resources, `requests` asks × resources, both in base units.
+        """`free` is nodes × resources, `requests` is pod sets × resources, both in base units.
 
-        `caps[ask]` bounds the pods of an ask on each node, 0 where it may not go; `excluded[ask]` counts those nodes
-        by the caller's reasons.
+        `caps[i]` limits the pods of set i on each node, 0 where it may not go; `excluded[i]` counts those nodes by the
+        caller's reasons.
         """
         self._resources = tuple(resources)
         self._free = np.array(free, dtype=np.int64)
@@ -58,22 +58,20 @@ class MatrixCapacity:
         counts = dict(self._excluded[request])
         cap = self._caps[request]
         allowed = np.ones(len(self._free), dtype=np.bool_) if cap is None else cap > 0
-        # Of several resources that are out, Kueue names the first by name.
-        asked = sorted(
-            np.flatnonzero(self._requests[request] > 0), key=lambda column: self._resources[column]
-        )
-        for column in asked:
-            short = allowed & (self._free[:, column] < self._requests[request, column])
-            if short.any():
-                counts[f'resource "{self._resources[column]}"'] = int(short.sum())
-                allowed &= ~short
+        # As Kueue does, a node that lacks several resources is counted for the first of them by name.
+        requested = np.flatnonzero(self._requests[request] > 0)
+        for column in sorted(requested, key=lambda column: self._resources[column]):
+            lacking = allowed & (self._free[:, column] < self._requests[request, column])
+            if lacking.any():
+                counts[f'resource "{self._resources[column]}"'] = int(lacking.sum())
+                allowed &= ~lacking
         return counts
 
-    def _count(self, ask: int, free: Ints) -> Ints:
-        cap = self._caps[ask]
+    def _count(self, request: int, free: Ints) -> Ints:
+        cap = self._caps[request]
         count: Ints = (
             np.full(len(free), UNLIMITED, dtype=np.int64) if cap is None else np.minimum(cap, UNLIMITED)
         )
-        for column in np.flatnonzero(self._requests[ask]):
-            np.minimum(count, free[:, column] // self._requests[ask, column], out=count)
+        for column in np.flatnonzero(self._requests[request]):
+            np.minimum(count, free[:, column] // self._requests[request, column], out=count)
         return np.maximum(count, 0, out=count)

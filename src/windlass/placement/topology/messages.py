@@ -1,7 +1,7 @@
-"""Why a pod set doesn't fit its topology, in Kueue's words.
+"""Why a pod set doesn't fit its topology, in Kueue's literal wording.
 
-Fed by `plan` when a search fails. People and scripts know these sentences from Kueue's conditions, so they are kept
-to the letter.
+`plan` and `replacement` call it when a search fails. People and scripts know these sentences from Kueue's conditions,
+so they must not be changed.
 """
 
 from __future__ import annotations
@@ -23,33 +23,33 @@ def not_fit(topology: str, fits: int, needed: int, unit: str) -> str:
 
 
 def shortage(
-    topology: str, tree: DomainTree, search: ResolvedRequest, nodes: NodeCounts, short: Shortage, count: int
+    topology: str, tree: DomainTree, resolved: ResolvedRequest, nodes: NodeCounts, short: Shortage, count: int
 ) -> str:
-    """How much of so many pods fits, where not all do."""
-    if search.slice_layers:
-        return _layers_not_fit(topology, tree, search, nodes, short.depth, count)
-    return not_fit(topology, short.fits, count // search.slice_size, search.unit)
+    """How many of `count` pods (or of their slices) fit."""
+    if resolved.slice_layers:
+        return _layers_not_fit(topology, tree, resolved, nodes, short.depth, count)
+    return not_fit(topology, short.fits, count // resolved.slice_size, resolved.unit)
 
 
 def _layers_not_fit(
-    topology: str, tree: DomainTree, search: ResolvedRequest, nodes: NodeCounts, depth: int, count: int
+    topology: str, tree: DomainTree, resolved: ResolvedRequest, nodes: NodeCounts, depth: int, count: int
 ) -> str:
-    """With several layers of slices: how far each of them gets in the domain that has most room."""
-    room = domain_capacities(tree, search, nodes)
-    best = int(np.argmax(room[depth].units))
+    """With several layers of slices: how many of each layer fit in the domain with most capacity."""
+    capacities = domain_capacities(tree, resolved, nodes)
+    best = int(np.argmax(capacities[depth].units))
     parts = [f'topology "{topology}" doesn\'t allow to fit']
-    for level, size in search.slice_layers:
+    for level, size in resolved.slice_layers:
         first, end = _span(tree, depth, best, level)
-        fits = int((room[level].pods[first:end] // size).sum())
+        fits = int((capacities[level].pods[first:end] // size).sum())
         parts.append(f"{fits}/{count // size} slice(s) fit on level {tree.levels[level]}")
     return "; ".join(parts)
 
 
 def _span(tree: DomainTree, depth: int, domain: int, level: int) -> tuple[int, int]:
-    """The run of domains of a lower level inside one domain."""
+    """The first and the end of the domains of a lower level inside one domain."""
     first, end = domain, domain + 1
     for between in range(depth, level):
-        first, end = (int(tree.layers[between].first_child[at]) for at in (first, end))
+        first, end = (int(tree.layers[between].first_child[boundary]) for boundary in (first, end))
     return first, end
 
 

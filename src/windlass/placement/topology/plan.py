@@ -1,7 +1,7 @@
-"""The one entry of the topology search: pod sets in, pods per node out.
+"""The entry of the topology search: requests of pod sets in, pods per node out.
 
-Fed by `engine`; drives counting, search and messages. Pod sets are placed in order, each on what the ones before it
-left; a leader and its workers (one group) are placed together.
+`placement.gang`, `timeplan` and `explain.limits` call `plan_topology`. Pod sets are placed in order, each in what the
+ones before it left; a leader and its workers (one group) are placed together.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from windlass.placement.topology.types import (
 def plan_topology(
     tree: DomainTree, requests: Sequence[TopologyPodSetRequest], capacity: NodeCapacity, topology: str = ""
 ) -> TopologyPlan | TopologyFailure:
-    """Places for all pods of all asks, or why there are none. What is placed is taken from the room as it goes, also
-    where a later ask then fails. `topology` is the name that messages use."""
+    """Nodes for all pods of all requests, or why there are none. What is placed is reserved in `capacity`, even if a
+    later request fails. `topology` is the name for messages."""
     placements: dict[int, PodSetPlacement] = {}
     for group in _groups(requests):
         try:
@@ -35,67 +35,68 @@ def plan_topology(
             return TopologyFailure(requests[group[0]].name, str(impossible))
         if isinstance(placed, TopologyFailure):
             return placed
-        for ask, placement in placed.items():
-            capacity.reserve(ask, placement.rows, placement.pods)
+        for index, placement in placed.items():
+            capacity.reserve(index, placement.rows, placement.pods)
         placements.update(placed)
-    return TopologyPlan(tuple(placements[ask] for ask in range(len(requests))))
+    return TopologyPlan(tuple(placements[index] for index in range(len(requests))))
 
 
-def _groups(asks: Sequence[TopologyPodSetRequest]) -> list[list[int]]:
-    """Positions of asks that are placed together, in the order in which each group is first named."""
+def _groups(requests: Sequence[TopologyPodSetRequest]) -> list[list[int]]:
+    """Indexes of requests that are placed together, in the order in which each group is first named."""
     groups: dict[str | int, list[int]] = {}
-    for position, ask in enumerate(asks):
-        # A set without pods leads nobody and follows nobody.
-        name = ask.request.group if ask.request and ask.count else ""
+    for position, request in enumerate(requests):
+        # A set without pods is neither leader nor workers.
+        name = request.request.group if request.request and request.count else ""
         groups.setdefault(name or position, []).append(position)
     return list(groups.values())
 
 
 def _place_group(
     tree: DomainTree,
-    asks: Sequence[TopologyPodSetRequest],
+    requests: Sequence[TopologyPodSetRequest],
     group: Sequence[int],
-    room: NodeCapacity,
+    capacity: NodeCapacity,
     topology: str,
 ) -> dict[int, PodSetPlacement] | TopologyFailure:
-    workers, leader = _workers_and_leader(asks, group)
-    ask = asks[workers]
-    search = resolve_in_tree(tree, ask.request, ask.count)
-    on_nodes = _node_room(tree, room, workers, leader)
-    if leader is not None and on_nodes.takes_leader is not None and not on_nodes.takes_leader.any():
+    workers, leader = _workers_and_leader(requests, group)
+    request = requests[workers]
+    resolved = resolve_in_tree(tree, request.request, request.count)
+    nodes = _node_counts(tree, capacity, workers, leader)
+    if leader is not None and nodes.takes_leader is not None and not nodes.takes_leader.any():
         message = messages.not_fit(topology, 0, 1, "pod")
-        message = messages.with_exclusions(message, tree.total, room.excluded_nodes(leader))
-        return TopologyFailure(asks[leader].name, message, tree.levels[search.level], needed=1)
-    found = find_nodes(tree, search, on_nodes, ask)
+        message = messages.with_exclusions(message, tree.total, capacity.excluded_nodes(leader))
+        return TopologyFailure(requests[leader].name, message, tree.levels[resolved.level], needed=1)
+    found = find_nodes(tree, resolved, nodes, request)
     if isinstance(found, Shortage):
-        message = messages.shortage(topology, tree, search, on_nodes, found, ask.count)
-        message = messages.with_exclusions(message, tree.total, room.excluded_nodes(workers))
-        needed = ask.count // search.slice_size
-        return TopologyFailure(ask.name, message, tree.levels[found.depth], found.fits, needed, search.unit)
-    placed = {workers: found.placement(tree, ask.name)}
+        message = messages.shortage(topology, tree, resolved, nodes, found, request.count)
+        message = messages.with_exclusions(message, tree.total, capacity.excluded_nodes(workers))
+        needed = request.count // resolved.slice_size
+        level = tree.levels[found.depth]
+        return TopologyFailure(request.name, message, level, found.fits, needed, resolved.unit)
+    placed = {workers: found.placement(tree, request.name)}
     if leader is not None:
-        placed[leader] = found.leader_placement(tree, asks[leader].name)
+        placed[leader] = found.leader_placement(tree, requests[leader].name)
     return placed
 
 
 def _workers_and_leader(
-    asks: Sequence[TopologyPodSetRequest], group: Sequence[int]
+    sets: Sequence[TopologyPodSetRequest], group: Sequence[int]
 ) -> tuple[int, int | None]:
-    """The larger set of a pair are the workers, the first one where both are equal."""
+    """The larger set of a pair are the workers; of two equal ones, the first."""
     if len(group) == 1:
         return group[0], None
-    workers, leader = sorted(group, key=lambda ask: -asks[ask].count)[:2]
-    if len(group) > 2 or asks[leader].count != 1:
-        name = asks[workers].request
+    workers, leader = sorted(group, key=lambda index: -sets[index].count)[:2]
+    if len(group) > 2 or sets[leader].count != 1:
+        name = sets[workers].request
         raise ImpossibleRequest(
             f"podset group {name.group if name else ''} must be a leader of one pod and its workers"
         )
     return workers, leader
 
 
-def _node_room(tree: DomainTree, room: NodeCapacity, workers: int, leader: int | None) -> NodeCounts:
-    pods = room.pods_per_node(workers)[tree.rows]
+def _node_counts(tree: DomainTree, capacity: NodeCapacity, workers: int, leader: int | None) -> NodeCounts:
+    pods = capacity.pods_per_node(workers)[tree.rows]
     if leader is None:
         return NodeCounts(pods, pods, None)
-    takes_leader, beside = room.pods_beside_leader(workers, leader)
-    return NodeCounts(pods, beside[tree.rows], takes_leader[tree.rows])
+    takes_leader, with_leader = capacity.pods_beside_leader(workers, leader)
+    return NodeCounts(pods, with_leader[tree.rows], takes_leader[tree.rows])

@@ -1,8 +1,8 @@
-"""New places for the pods of a set that lost theirs, while the others stay where they are.
+"""New nodes for pods of a set that lost theirs, while the others stay.
 
-Fed by `engine` when nodes are lost under a running workload; uses the same search as a first placement. A slice that
-lost members is completed where it is, then whole slices are placed anew; a required domain stays the domain, and a
-preference is met as near to the pods that stay as there is room.
+`placement.slice_completion` calls `plan_replacement` when nodes of a running workload are lost; it uses the same search
+as a first placement. A slice that lost members is completed in its domain, then whole slices are placed anew. A
+required domain stays the same; with a preferred level, pods go as near to the others as possible.
 """
 
 from __future__ import annotations
@@ -36,9 +36,10 @@ def plan_replacement(
     capacity: NodeCapacity,
     topology: str = "",
 ) -> PodSetPlacement | TopologyFailure:
-    """Places for `ask.count` pods more, given how many pods of the set stay on each node row (`kept`).
+    """Nodes for `request.count` more pods, given how many pods of the set stay on each node row (`existing`).
 
-    `position` is the ask's in the room. The room is taken from as it goes, also where this fails in the end.
+    `position` is the index of the request in `capacity`. What is placed is reserved there, even if this fails in the
+    end.
     """
     try:
         return _Replacement(tree, request, position, existing, capacity, topology).run()
@@ -50,87 +51,86 @@ class _Replacement:
     def __init__(
         self,
         tree: DomainTree,
-        ask: TopologyPodSetRequest,
+        request: TopologyPodSetRequest,
         position: int,
-        kept: Ints,
-        room: NodeCapacity,
+        existing: Ints,
+        capacity: NodeCapacity,
         topology: str,
     ) -> None:
-        self._tree, self._ask, self._position = tree, ask, position
-        self._room, self._topology = room, topology
-        self._pods = kept[tree.rows].astype(np.int64)
+        self._tree, self._request, self._position = tree, request, position
+        self._capacity, self._topology = capacity, topology
+        self._pods = existing[tree.rows].astype(np.int64)
         self._new = np.zeros_like(self._pods)
-        self._rows_at = {int(row): at for at, row in enumerate(tree.rows)}
+        self._position_of_row = {int(row): position_in_tree for position_in_tree, row in enumerate(tree.rows)}
 
     def run(self) -> PodSetPlacement | TopologyFailure:
-        search = resolve_request(self._ask.request, self._tree.levels, len(self._tree.layers))
-        missing = self._ask.count
-        for label, size, inner in _layers(self._ask.request):
+        resolved = resolve_request(self._request.request, self._tree.levels, len(self._tree.layers))
+        missing = self._request.count
+        for label, size, inner in _slice_layers(self._request.request):
             depth = self._tree.levels.index(label)
             for domain in np.flatnonzero(self._per_domain(depth) % size).tolist():
-                lacks = int(size - self._per_domain(depth)[domain] % size)
-                missing -= lacks
+                missing_here = int(size - self._per_domain(depth)[domain] % size)
+                missing -= missing_here
                 if missing < 0:
                     raise ImpossibleRequest(
-                        f"{self._ask.count} pod(s) can't complete the slices that lost members"
+                        f"{self._request.count} pod(s) can't complete the slices that lost members"
                     )
-                request = _whole(label, inner)
-                if failure := self._place(request, lacks, [self._inside(depth, domain)]):
+                slice_request = _slice_request(label, inner)
+                if failure := self._place(slice_request, missing_here, [self._inside(depth, domain)]):
                     return failure
-        if missing and (failure := self._place(self._ask.request, missing, self._near(search))):
+        if missing and (failure := self._place(self._request.request, missing, self._nodes_to_try(resolved))):
             return failure
         used = np.flatnonzero(self._new)
         order = np.argsort(self._tree.rows[used])
         rows, pods = self._tree.rows[used][order], self._new[used][order]
-        domains = int((self._per_domain(search.level) > 0).sum())
-        return PodSetPlacement(self._ask.name, rows, pods, self._tree.levels[search.level], domains)
+        domains = int((self._per_domain(resolved.level) > 0).sum())
+        return PodSetPlacement(self._request.name, rows, pods, self._tree.levels[resolved.level], domains)
 
     def _place(
         self, request: TopologyRequest | None, count: int, masks: list[Bools] | Iterator[Bools]
     ) -> TopologyFailure | None:
-        """So many pods on the nodes of the first mask that has room for them."""
-        search = resolve_in_tree(self._tree, request, count)
-        pods = self._room.pods_per_node(self._position)[self._tree.rows]
-        ask = replace(self._ask, count=count)
+        """Place so many pods on the nodes of the first mask that has capacity; otherwise the last failure."""
+        resolved = resolve_in_tree(self._tree, request, count)
+        pods = self._capacity.pods_per_node(self._position)[self._tree.rows]
+        set_request = replace(self._request, count=count)
         failure = None
         for mask in masks:
             allowed = np.where(mask, pods, 0)
             nodes = NodeCounts(allowed, allowed, None)
-            found = find_nodes(self._tree, search, nodes, ask)
-            if not isinstance(found, Shortage):
-                self._settle(found.placement(self._tree, ask.name))
+            result = find_nodes(self._tree, resolved, nodes, set_request)
+            if not isinstance(result, Shortage):
+                self._record(result.placement(self._tree, set_request.name))
                 return None
-            message = messages.shortage(self._topology, self._tree, search, nodes, found, count)
-            message = messages.with_exclusions(
-                message, self._tree.total, {"topologyDomain": int((~mask).sum())}
-            )
-            level, needed = self._tree.levels[found.depth], count // search.slice_size
-            failure = TopologyFailure(ask.name, message, level, found.fits, needed, search.unit)
+            message = messages.shortage(self._topology, self._tree, resolved, nodes, result, count)
+            excluded = {"topologyDomain": int((~mask).sum())}
+            message = messages.with_exclusions(message, self._tree.total, excluded)
+            level, needed = self._tree.levels[result.depth], count // resolved.slice_size
+            failure = TopologyFailure(set_request.name, message, level, result.fits, needed, resolved.unit)
         return failure
 
-    def _settle(self, placed: PodSetPlacement) -> None:
-        self._room.reserve(self._position, placed.rows, placed.pods)
-        at = [self._rows_at[int(row)] for row in placed.rows]
-        self._new[at] += placed.pods
-        self._pods[at] += placed.pods
+    def _record(self, placed: PodSetPlacement) -> None:
+        self._capacity.reserve(self._position, placed.rows, placed.pods)
+        positions = [self._position_of_row[int(row)] for row in placed.rows]
+        self._new[positions] += placed.pods
+        self._pods[positions] += placed.pods
 
-    def _near(self, search: ResolvedRequest) -> Iterator[Bools]:
-        """Nodes to try for what is placed anew, the nearest to what stays first."""
-        everywhere = np.ones(len(self._pods), dtype=np.bool_)
-        if search.unconstrained or not self._pods.any():
-            yield everywhere
+    def _nodes_to_try(self, resolved: ResolvedRequest) -> Iterator[Bools]:
+        """Sets of nodes to try for new pods, those nearest to the existing pods first."""
+        all_nodes = np.ones(len(self._pods), dtype=np.bool_)
+        if resolved.unconstrained or not self._pods.any():
+            yield all_nodes
             return
-        home = self._per_domain(search.level) > 0
-        if search.required:
-            if home.sum() > 1:
+        domains_in_use = self._per_domain(resolved.level) > 0
+        if resolved.required:
+            if domains_in_use.sum() > 1:
                 raise ImpossibleRequest(
-                    f"the pods that stay span {home.sum()} domains of {self._tree.levels[search.level]}"
+                    f"the pods that stay span {domains_in_use.sum()} domains of {self._tree.levels[resolved.level]}"
                 )
-            yield home[self._domain_of(search.level)]
+            yield domains_in_use[self._domain_of(resolved.level)]
             return
-        for depth in range(search.level, -1, -1):
+        for depth in range(resolved.level, -1, -1):
             yield (self._per_domain(depth) > 0)[self._domain_of(depth)]
-        yield everywhere
+        yield all_nodes
 
     def _per_domain(self, depth: int) -> Ints:
         sums = self._pods
@@ -150,16 +150,16 @@ class _Replacement:
         return inside
 
 
-def _layers(request: TopologyRequest | None) -> list[tuple[str, int, tuple[tuple[str, int], ...]]]:
-    """(label, size, layers inside) of every layer of slices, innermost first."""
+def _slice_layers(request: TopologyRequest | None) -> list[tuple[str, int, tuple[tuple[str, int], ...]]]:
+    """(label, size, inner layers) of every layer of slices, innermost first."""
     if request is None or not request.slice_level:
         return []
     slices = ((request.slice_level, request.slice_size), *request.inner_slices)
-    return [(label, size, slices[at + 1 :]) for at, (label, size) in enumerate(slices)][::-1]
+    return [(label, size, slices[index + 1 :]) for index, (label, size) in enumerate(slices)][::-1]
 
 
-def _whole(label: str, inner: tuple[tuple[str, int], ...]) -> TopologyRequest:
-    """What completes one slice: pods in its domain, in whole inner slices."""
+def _slice_request(label: str, inner: tuple[tuple[str, int], ...]) -> TopologyRequest:
+    """The request that completes one slice: pods in its domain, in whole inner slices."""
     if not inner:
         return TopologyRequest("required", label)
     return TopologyRequest("required", label, inner[0][0], inner[0][1], inner[1:])

@@ -1,7 +1,7 @@
-"""A topology request against the levels of a tree: which level is searched, and what counts as one unit where.
+"""A topology request in the levels of a tree: which level is searched, and what one unit is at each level.
 
-Fed by `plan` with the request as the model has it; feeds counting and search with level numbers. Requests that no
-cluster could satisfy end here, in Kueue's words.
+`search.resolve_in_tree` and `replacement` call `resolve_request`; counting and search work with level numbers. Requests
+that no cluster could satisfy are refused here, in Kueue's wording.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ class ResolvedRequest:
     """A request in level numbers, 0 being the widest."""
 
     level: int
-    """Where one domain is looked for that holds everything."""
+    """The level of which one domain has to hold everything."""
     slice_level: int
     """Each slice stays in one domain of this level."""
     slice_size: int
-    """Pods a slice; 1 without slices."""
+    """Pods per slice; 1 without slices."""
     pods_multiple: tuple[int, ...]
-    """By layer: below the slice level, pods come in multiples of this."""
+    """By layer: below the slice level, pods are placed in multiples of this."""
     slice_layers: tuple[tuple[int, int], ...]
     """(level, size) of every layer of slices, where there are several."""
     required: bool
@@ -40,7 +40,7 @@ class ResolvedRequest:
 
 
 def resolve_request(request: TopologyRequest | None, levels: Sequence[str], layers: int) -> ResolvedRequest:
-    """The request in level numbers of a tree of so many layers (the nodes below the lowest level included)."""
+    """The request in level numbers, for a tree of `layers` layers (with one for the nodes below the lowest level)."""
     slices = _slices(request)
     mode = request.mode if request else "unconstrained"
     lowest = len(levels) - 1
@@ -49,7 +49,7 @@ def resolve_request(request: TopologyRequest | None, levels: Sequence[str], laye
     if request and mode != "unconstrained":
         level = _level_of(request.level, levels, "no requested topology level")
     else:
-        # Only slices: they may be anywhere, so the search starts at the top; single pods start at the bottom.
+        # Without a level, slices may be anywhere, so the search starts at the top; pods start at the lowest level.
         level = 0 if slices else lowest
     slice_level, slice_size = lowest, 1
     if slices:
@@ -64,7 +64,7 @@ def resolve_request(request: TopologyRequest | None, levels: Sequence[str], laye
         level=level,
         slice_level=slice_level,
         slice_size=slice_size,
-        pods_multiple=_units(inner, slice_level, layers),
+        pods_multiple=_pod_multiples(inner, slice_level, layers),
         slice_layers=((slice_level, slice_size), *inner) if inner else (),
         required=mode == "required",
         unconstrained=mode == "unconstrained",
@@ -86,7 +86,7 @@ def _level_of(label: str, levels: Sequence[str], otherwise: str) -> int:
 
 
 def _inner_layers(slices: Sequence[tuple[str, int]], levels: Sequence[str]) -> tuple[tuple[int, int], ...]:
-    found: list[tuple[int, int]] = []
+    layers: list[tuple[int, int]] = []
     for (outer_label, outer_size), (label, size) in pairwise(slices):
         level = _level_of(label, levels, "no requested topology level for additional slice layer")
         if level <= levels.index(outer_label):
@@ -97,16 +97,16 @@ def _inner_layers(slices: Sequence[tuple[str, int]], levels: Sequence[str]) -> t
             raise ImpossibleRequest(
                 f"additional slice layer size {size} must evenly divide parent layer size {outer_size}"
             )
-        found.append((level, size))
-    return tuple(found)
+        layers.append((level, size))
+    return tuple(layers)
 
 
-def _units(inner: Sequence[tuple[int, int]], slice_level: int, layers: int) -> tuple[int, ...]:
-    """Levels between two layers of slices also deal in multiples of the inner one: a domain there is made of whole
-    ones."""
-    units = [1] * layers
-    above = slice_level
+def _pod_multiples(inner: Sequence[tuple[int, int]], slice_level: int, layers: int) -> tuple[int, ...]:
+    """Levels between two layers of slices also count in multiples of the inner slice, since a domain there has to
+    hold whole inner slices."""
+    multiples = [1] * layers
+    outer = slice_level
     for level, size in inner:
-        units[above + 1 : level + 1] = [size] * (level - above)
-        above = level
-    return tuple(units)
+        multiples[outer + 1 : level + 1] = [size] * (level - outer)
+        outer = level
+    return tuple(multiples)

@@ -1,8 +1,7 @@
-"""The search itself: find the level at which the pods fit, then walk down it, in as few domains as can be.
+"""The search: finds the level at which the pods fit, then descends to the nodes, in as few domains as possible.
 
-Fed by `plan` with the capacities of all domains; gives it the pods per node. Above the slice level the children of
-all chosen domains are one pool; from there on each domain shares out what it was given among its own children, so
-that no slice is torn apart.
+`plan` and `replacement` call `find_nodes`. Above the slice level, the children of all chosen domains are one pool; from
+there on, each domain distributes its own units among its own children, so that no slice is split.
 """
 
 from __future__ import annotations
@@ -33,20 +32,20 @@ from windlass.placement.topology.types import Ints, PodSetPlacement, TopologyPod
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChosenDomains:
-    """Domains of one layer that get something."""
+    """The domains of one layer that get pods."""
 
     depth: int
     domains: Ints
     """Ascending."""
     pods: Ints
-    """0 where only the leader is."""
+    """0 where a domain has only the leader."""
     leader: int = NO_DOMAIN
-    """The domain that seats it."""
+    """The domain that gets the leader."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shortage:
-    """Not everything fits: how many units do, and the level that was searched last."""
+    """Not everything fits: the level that was searched last, and how many units fit there."""
 
     depth: int
     fits: int
@@ -54,8 +53,6 @@ class Shortage:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SearchResult:
-    """Everything has a place."""
-
     top: ChosenDomains
     """The domains of the level at which it fits."""
     nodes: ChosenDomains
@@ -73,142 +70,145 @@ class SearchResult:
 
 
 def resolve_in_tree(tree: DomainTree, request: TopologyRequest | None, count: int) -> ResolvedRequest:
-    """The request in this tree; raises ImpossibleRequest."""
-    search = resolve_request(request, tree.levels, len(tree.layers))
-    if count % search.slice_size:
-        raise ImpossibleRequest(f"{count} pod(s) can't be cut into slices of {search.slice_size}")
+    """The request in levels of this tree; raises ImpossibleRequest."""
+    resolved = resolve_request(request, tree.levels, len(tree.layers))
+    if count % resolved.slice_size:
+        raise ImpossibleRequest(f"{count} pod(s) can't be cut into slices of {resolved.slice_size}")
     if not len(tree.rows):
-        raise ImpossibleRequest(f"no topology domains at level: {tree.levels[search.level]}")
-    return search
+        raise ImpossibleRequest(f"no topology domains at level: {tree.levels[resolved.level]}")
+    return resolved
 
 
 def find_nodes(
-    tree: DomainTree, search: ResolvedRequest, nodes: NodeCounts, request: TopologyPodSetRequest
+    tree: DomainTree, resolved: ResolvedRequest, nodes: NodeCounts, request: TopologyPodSetRequest
 ) -> SearchResult | Shortage:
-    """Nodes for the pods of an ask, given the room on each."""
-    room = domain_capacities(tree, search, nodes)
+    """Nodes for the pods of a request, given how many fit on each."""
+    layers = domain_capacities(tree, resolved, nodes)
     score = None if request.score is None else request.score[tree.rows]
-    top = find_fitting_level(search, room, request.count // search.slice_size, score)
-    return top if isinstance(top, Shortage) else SearchResult(top, descend(tree, search, room, top, score))
+    top = find_fitting_level(resolved, layers, request.count // resolved.slice_size, score)
+    if isinstance(top, Shortage):
+        return top
+    return SearchResult(top, descend(tree, resolved, layers, top, score))
 
 
 def find_fitting_level(
-    search: ResolvedRequest, room: Sequence[DomainCapacity], units: int, score: Ints | None = None
+    resolved: ResolvedRequest, capacities: Sequence[DomainCapacity], units: int, score: Ints | None = None
 ) -> ChosenDomains | Shortage:
-    """One domain that holds all units: at the requested level, or for a preference at the next wider one that has
-    such a domain. Where none is required, several domains of the last level that was tried."""
-    depth = search.level
+    """One domain that holds all units: at the requested level or, if it is preferred, at the next wider level that has
+    such a domain. If no level is required, several domains of the level that was tried last."""
+    depth = resolved.level
     while True:
-        here = room[depth]
-        enough = here.units_with_leader >= units
-        if here.takes_leader is not None:
-            enough &= here.takes_leader
-        merit = score if depth == len(room) - 1 else None
-        alone = best_fit_domain(enough, here.units_with_leader, here.pods_with_leader, merit)
-        if alone != NO_DOMAIN:
-            leader = NO_DOMAIN if here.takes_leader is None else alone
-            return ChosenDomains(depth, np.array([alone]), np.array([units * here.unit_size]), leader)
-        if search.required:
-            return Shortage(depth, _most(here))
-        if search.unconstrained or depth == 0:
-            return _several(search, here, depth, units, merit)
+        capacity = capacities[depth]
+        enough = capacity.units_with_leader >= units
+        if capacity.takes_leader is not None:
+            enough &= capacity.takes_leader
+        node_score = score if depth == len(capacities) - 1 else None
+        single = best_fit_domain(enough, capacity.units_with_leader, capacity.pods_with_leader, node_score)
+        if single != NO_DOMAIN:
+            leader = NO_DOMAIN if capacity.takes_leader is None else single
+            return ChosenDomains(depth, np.array([single]), np.array([units * capacity.unit_size]), leader)
+        if resolved.required:
+            return Shortage(depth, _largest_domain_units(capacity))
+        if resolved.unconstrained or depth == 0:
+            return _spread_over_domains(resolved, capacity, depth, units, node_score)
         depth -= 1
 
 
-def _most(here: DomainCapacity) -> int:
-    """Units that the roomiest domain holds, beside the leader where there is one."""
-    if here.takes_leader is None:
-        return int(here.units.max(initial=0))
-    return int(here.units_with_leader[here.takes_leader].max(initial=0))
+def _largest_domain_units(capacity: DomainCapacity) -> int:
+    """Units of the largest domain, with the leader in it where there is one."""
+    if capacity.takes_leader is None:
+        return int(capacity.units.max(initial=0))
+    return int(capacity.units_with_leader[capacity.takes_leader].max(initial=0))
 
 
-def _several(
-    search: ResolvedRequest, here: DomainCapacity, depth: int, units: int, score: Ints | None
+def _spread_over_domains(
+    resolved: ResolvedRequest, capacity: DomainCapacity, depth: int, units: int, score: Ints | None
 ) -> ChosenDomains | Shortage:
-    total = int(here.units.sum())
-    if here.takes_leader is not None:
-        cost = np.where(here.takes_leader, here.units - here.units_with_leader, NO_LEADER_COST)
+    total = int(capacity.units.sum())
+    if capacity.takes_leader is not None:
+        cost = np.where(capacity.takes_leader, capacity.units - capacity.units_with_leader, NO_LEADER_COST)
         cheapest = int(cost.min(initial=NO_LEADER_COST))
         total = 0 if cheapest == NO_LEADER_COST else total - cheapest
     if total < units:
         return Shortage(depth, total)
-    everywhere = np.arange(len(here.units))
-    pool = _pool(here, everywhere, np.zeros_like(everywhere), score)
-    leader = NO_DOMAIN if here.takes_leader is None else 0
-    return _take(depth, here, everywhere, pool, np.array([units]), leader, _order(search))
+    all_domains = np.arange(len(capacity.units))
+    pool = _make_pool(capacity, all_domains, np.zeros_like(all_domains), score)
+    leader = NO_DOMAIN if capacity.takes_leader is None else 0
+    return _choose(depth, capacity, all_domains, pool, np.array([units]), leader, _fill_order(resolved))
 
 
 def descend(
     tree: DomainTree,
-    search: ResolvedRequest,
-    room: Sequence[DomainCapacity],
+    resolved: ResolvedRequest,
+    capacities: Sequence[DomainCapacity],
     top: ChosenDomains,
     score: Ints | None,
 ) -> ChosenDomains:
-    """From the domains that were found down to the nodes. `score` is by node of the last layer."""
+    """From the domains that were found down to the nodes. `score` is by node, in the order of the last layer."""
     chosen = top
     last = len(tree.layers) - 1
     while chosen.depth < last:
         depth = chosen.depth + 1
         children, parent = _children(tree, chosen)
-        here = room[depth]
-        order = _order(search)
-        own_score = score[children] if score is not None and depth == last else None
-        if own_score is not None and tree.has_node_layer:
+        capacity = capacities[depth]
+        order = _fill_order(resolved)
+        child_score = score[children] if score is not None and depth == last else None
+        if child_score is not None and tree.has_node_layer:
             order = FillOrder.BEST_SCORE
-        needs = chosen.pods // here.unit_size
-        leader = (
-            NO_DOMAIN if chosen.leader == NO_DOMAIN else int(np.searchsorted(chosen.domains, chosen.leader))
-        )
-        if chosen.depth < search.slice_level:
+        needs = chosen.pods // capacity.unit_size
+        leader = chosen.leader
+        if leader != NO_DOMAIN:
+            leader = int(np.searchsorted(chosen.domains, leader))
+        if chosen.depth < resolved.slice_level:
+            # Above the slice level, whole units may go to any child: all children are one pool with one parent.
             parent, needs = np.zeros_like(parent), needs.sum(keepdims=True)
             leader = NO_DOMAIN if leader == NO_DOMAIN else 0
-        pool = _pool(here, children, parent, own_score)
-        chosen = _take(depth, here, children, pool, needs, leader, order)
+        pool = _make_pool(capacity, children, parent, child_score)
+        chosen = _choose(depth, capacity, children, pool, needs, leader, order)
     return chosen
 
 
-def _order(search: ResolvedRequest) -> FillOrder:
-    return FillOrder.SMALLEST_FIRST if search.unconstrained else FillOrder.LARGEST_FIRST
+def _fill_order(resolved: ResolvedRequest) -> FillOrder:
+    return FillOrder.SMALLEST_FIRST if resolved.unconstrained else FillOrder.LARGEST_FIRST
 
 
 def _children(tree: DomainTree, chosen: ChosenDomains) -> tuple[Ints, Ints]:
-    """The children of the chosen domains, and for each the position of its parent among them."""
+    """The children of the chosen domains, and for each the position of its parent among the chosen ones."""
     first = tree.layers[chosen.depth].first_child
-    begins = first[chosen.domains]
-    sizes = first[chosen.domains + 1] - begins
+    starts = first[chosen.domains]
+    sizes = first[chosen.domains + 1] - starts
     parent = np.repeat(np.arange(len(sizes)), sizes)
-    shift = begins - (np.cumsum(sizes) - sizes)
+    shift = starts - (np.cumsum(sizes) - sizes)
     return np.arange(len(parent)) + shift[parent], parent
 
 
-def _pool(here: DomainCapacity, domains: Ints, parent: Ints, score: Ints | None = None) -> DomainPool:
+def _make_pool(layer: DomainCapacity, domains: Ints, parent: Ints, score: Ints | None = None) -> DomainPool:
     return DomainPool(
         parent=parent,
-        units=here.units[domains],
-        pods=here.pods[domains],
-        units_with_leader=here.units_with_leader[domains],
-        takes_leader=None if here.takes_leader is None else here.takes_leader[domains],
+        units=layer.units[domains],
+        pods=layer.pods[domains],
+        units_with_leader=layer.units_with_leader[domains],
+        takes_leader=None if layer.takes_leader is None else layer.takes_leader[domains],
         score=score,
     )
 
 
-def _take(
+def _choose(
     depth: int,
-    here: DomainCapacity,
+    capacity: DomainCapacity,
     domains: Ints,
     pool: DomainPool,
     needs: Ints,
     leader: int,
     order: FillOrder,
 ) -> ChosenDomains:
-    taken, seat = distribute_units(pool, needs, leader, order)
+    taken, leader_domain = distribute_units(pool, needs, leader, order)
     used = taken > 0
-    if seat != NO_DOMAIN:
-        used[seat] = True
+    if leader_domain != NO_DOMAIN:
+        used[leader_domain] = True
     return ChosenDomains(
         depth=depth,
         domains=domains[used],
-        pods=taken[used] * here.unit_size,
-        leader=NO_DOMAIN if seat == NO_DOMAIN else int(domains[seat]),
+        pods=taken[used] * capacity.unit_size,
+        leader=NO_DOMAIN if leader_domain == NO_DOMAIN else int(domains[leader_domain]),
     )

@@ -1,7 +1,7 @@
-"""What the search is asked and what it answers.
+"""Input and output of the topology search.
 
-`engine` makes the asks of a workload's pod sets and supplies the room; `plan` answers with one placement a pod set,
-or with the failure that a verdict is made of.
+`placement.gang` and `timeplan` make the requests of a workload's pod sets and implement `NodeCapacity`; `plan` answers
+with one placement per pod set, or with the failure that becomes a verdict.
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ Bools = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TopologyPodSetRequest:
-    """One pod set that wants places."""
+    """One pod set that needs nodes."""
 
     name: str
     count: int
     request: TopologyRequest | None = None
     """None: anywhere, as for `unconstrained`."""
     score: Ints | None = None
-    """By node row, higher is better: decides between nodes that the topology holds equal. Nodes of one lowest domain
-    are equal where that domain isn't a node itself; otherwise those with the same room are."""
+    """By node row, higher is better: decides between nodes that are equal for the topology. These are the nodes of one
+    lowest domain or, where the lowest level is the node, nodes with the same capacity."""
 
 
 class NodeCapacity(Protocol):
-    """How many pods fit where, as the search goes on. Asks are known by their position; arrays are by node row."""
+    """How many pods fit where, as the search goes on. Requests are given by index; arrays are by node row."""
 
     def pods_per_node(self, request: int) -> Ints:
-        """How many pods of this ask each node takes now."""
+        """How many pods of this request each node takes now."""
 
     def pods_beside_leader(self, request: int, leader: int) -> tuple[Bools, Ints]:
-        """Which nodes take one pod of `leader` now, and how many pods of `ask` each node takes beside it (where it
-        doesn't take the leader: as many as `pods` says)."""
+        """Which nodes take one pod of `leader` now, and how many pods of `request` each node takes beside it (nodes
+        that don't take the leader: as many as `pods_per_node` says)."""
 
     def reserve(self, request: int, rows: Ints, pods: Ints) -> None:
-        """From now on, these pods are there."""
+        """Subtract these pods from the capacity."""
 
     def excluded_nodes(self, request: int) -> Mapping[str, int]:
         """Nodes that take no pod at all, counted by reason in Kueue's words (`nodeSelector`, `resource "cpu"`)."""
@@ -51,17 +51,17 @@ class NodeCapacity(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PodSetPlacement:
-    """Where the pods of one set go."""
+    """The nodes of the pods of one set."""
 
     name: str
     rows: Ints
     """Node rows, ascending."""
     pods: Ints
-    """How many on each of them, never 0."""
+    """Pods on each of these nodes, never 0."""
     level: str
     """The level whose domains were searched: the requested one, or a wider one for a preference that can't be met."""
     domains: int
-    """How many domains of that level it takes."""
+    """Number of domains of that level that are used."""
 
     def by_node(self, names: Sequence[str]) -> dict[str, int]:
         """Node name → pods."""
@@ -70,21 +70,21 @@ class PodSetPlacement:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TopologyPlan:
-    """One placement an ask, in the order of the asks."""
+    """One placement per request, in the order of the requests."""
 
     placements: tuple[PodSetPlacement, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class TopologyFailure:
-    """Why there is no plan. Nothing was taken that the caller would have to give back but on the room itself."""
+    """Why there is no plan. What was reserved in the `NodeCapacity` before the failure stays reserved there."""
 
     pod_set: str
     message: str
     level: str = ""
-    """The level that binds; empty where the request itself is impossible."""
+    """The level at which it doesn't fit; empty where the request itself is impossible."""
     fits: int = 0
-    """How many units fit there at most."""
+    """Units that fit there at most."""
     needed: int = 0
     unit: str = "pod"
     """`pod` or `slice`."""

@@ -1,4 +1,4 @@
-"""Which units of a node go: the cheapest that free enough, and none that isn't needed."""
+"""`select_victims`: the cheapest units of a node that free enough, and none that isn't needed."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ def drawn(rng: Random, count: int) -> tuple[list[VictimUnit], np.ndarray, np.nda
 @given(st.randoms(use_true_random=False))
 def test_it_is_the_cheapest_of_all_sets(rng: Random) -> None:
     units, freed, lacking = drawn(rng, rng.randint(1, 7))
-    sets = [one for n in range(len(units) + 1) for one in combinations(range(len(units)), n)]
-    enough = [one for one in sets if np.all(freed[list(one)].sum(axis=0) >= lacking)]
+    sets = [positions for n in range(len(units) + 1) for positions in combinations(range(len(units)), n)]
+    enough = [positions for positions in sets if np.all(freed[list(positions)].sum(axis=0) >= lacking)]
     found = select_victims(units, freed, lacking)
     if not enough:
         assert found is None
         return
     assert found is not None
     assert tuple(found) in enough
-    assert eviction_cost([units[at] for at in found]) == min(
-        eviction_cost([units[at] for at in one]) for one in enough
+    assert eviction_cost([units[position] for position in found]) == min(
+        eviction_cost([units[position] for position in positions]) for positions in enough
     )
 
 
@@ -51,8 +51,8 @@ def test_of_many_units_nobody_goes_who_isnt_needed(rng: Random) -> None:
         assert np.any(freed.sum(axis=0) < lacking)
         return
     assert np.all(freed[found].sum(axis=0) >= lacking)
-    for at in found[:-1]:
-        assert np.any(freed[[one for one in found if one != at]].sum(axis=0) < lacking)
+    for position in found[:-1]:
+        assert np.any(freed[[other for other in found if other != position]].sum(axis=0) < lacking)
 
 
 @pytest.mark.parametrize(

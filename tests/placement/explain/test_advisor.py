@@ -1,4 +1,4 @@
-"""Holds that a person reads: what binds is named rightly, and so is what would lift it."""
+"""Texts of holds: the cause, relief, changes and remedies are named correctly."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ def local_queue(**spec: Any) -> Unstructured:
         ([*queue({"nvidia.com/gpu": 8})[:2], local_queue(stopPolicy="Hold")], "of LocalQueue q to None"),
         (
             queue({"nvidia.com/gpu": 8}, admissionChecks=["c"]),
-            "take that field out, or leave the queue to Kueue",
+            "remove the unsupported field, or let Kueue manage the queue",
         ),
-        ([*queue({"nvidia.com/gpu": 8})[:2], local_queue(news=1)], "take that field out"),
-        (queue({"nvidia.com/gpu": 8})[1:], "create or correct what ClusterQueue q names"),
+        ([*queue({"nvidia.com/gpu": 8})[:2], local_queue(news=1)], "remove the unsupported field"),
+        (queue({"nvidia.com/gpu": 8})[1:], "create or correct the objects that ClusterQueue q refers to"),
         (
             queue({"nvidia.com/gpu": 8}, namespaceSelector={"matchLabels": {"a": "b"}}),
             "label namespace default",
@@ -72,7 +72,7 @@ def test_a_hold_for_the_queues_sake_says_what_to_do(objects: list[Unstructured],
 def test_quota_that_lacks_names_its_queue_and_flavor_first():
     used = pod("runs", on="n1", metadata=QUEUED)
     found = verdict("default/p", *TWO_NODES, *queue({"nvidia.com/gpu": 8}), used, pod("p", metadata=QUEUED))
-    assert found.sentences[0] == "queue q has 0 nvidia.com/gpu left in flavor f, and it asks for 8"
+    assert found.sentences[0] == "over quota: queue q has 0 nvidia.com/gpu left in flavor f, 8 requested"
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_quota_that_lacks_names_its_queue_and_flavor_first():
     [
         ([pod("p", schedulingGates=[{"name": "a/b"}])], "remove it from spec.schedulingGates"),
         ([pod("p")], "add nodes"),
-        ([{**node("n1"), "spec": {"unschedulable": True}}, pod("p")], "uncordon the nodes"),
+        ([{**node("n1"), "spec": {"unschedulable": True}}, pod("p")], "uncordon nodes"),
     ],
 )
 def test_a_hold_of_a_lone_pod_says_what_to_do(objects: list[Unstructured], remedy: str):
@@ -89,8 +89,8 @@ def test_a_hold_of_a_lone_pod_says_what_to_do(objects: list[Unstructured], remed
 
 def test_gpus_that_a_rule_keeps_it_from_are_not_called_fragments():
     zones = [node("n1"), node("n2", 1)]
-    for number, one in enumerate(zones):
-        one["metadata"]["labels"]["zone"] = str(number)
+    for number, zone_node in enumerate(zones):
+        zone_node["metadata"]["labels"]["zone"] = str(number)
     labels = {"labels": {"app": "x"}}
     spread = {
         "maxSkew": 1,
@@ -134,7 +134,7 @@ def test_of_any_resource_a_smaller_amount_is_offered():
     waits = pod("p", 1)
     waits["spec"]["containers"][0]["resources"]["limits"]["example.com/nic"] = "3"
     found = verdict("default/p", nics, waits)
-    assert found.changes[0].text == "with 2 of example.com/nic a pod instead of 3"
+    assert found.changes[0].text == "with 2 example.com/nic per pod instead of 3"
 
 
 def test_a_promise_does_not_pass_over_those_who_wait_before_it():
@@ -147,7 +147,7 @@ def test_a_promise_does_not_pass_over_those_who_wait_before_it():
     assert behind.planned_start is None
     assert behind.relief is not None
     assert behind.relief.at is None
-    assert "others wait ahead of it" in behind.relief.basis
+    assert "other workloads wait ahead of it" in behind.relief.basis
 
 
 def test_what_can_not_ever_fit_is_promised_no_time():
@@ -179,4 +179,4 @@ def test_a_start_behind_a_reservation_says_so():
         },
     }
     found = verdict("default/p", *TWO_NODES, reservation, pod("p"))
-    assert "when Reservation launch has ended by the calendar" in found.message
+    assert "when Reservation launch ends (by its schedule)" in found.message

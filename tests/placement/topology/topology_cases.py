@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from hypothesis import settings
 from hypothesis import strategies as st
-from tests.placement.topology.slow import Vector, Wish
+from tests.placement.topology.reference_search import PodSetSpec, Vector
 
 from windlass.model.workload import TopologyRequest
 from windlass.placement.topology import (
@@ -30,12 +30,12 @@ LEVELS = ("block", "rack", "host")
 
 
 @dataclass
-class World:
+class TopologyCase:
     levels: tuple[str, ...]
     paths: list[tuple[str, ...]]
     names: list[str]
     free: list[Vector]
-    wishes: list[Wish]
+    pod_sets: list[PodSetSpec]
 
     def plan(self, rows: Sequence[int] | None = None) -> dict[str, dict[str, int]] | TopologyFailure:
         """Node name → pods of each pod set; the nodes are offered in the order of `rows`."""
@@ -45,9 +45,11 @@ class World:
         room = MatrixCapacity(
             ["a", "b"],
             np.array([self.free[row] for row in rows], dtype=np.int64).reshape(-1, 2),
-            np.array([wish.takes for wish in self.wishes], dtype=np.int64),
+            np.array([pod_set.takes for pod_set in self.pod_sets], dtype=np.int64),
         )
-        asks = [TopologyPodSetRequest(wish.name, wish.count, wish.request) for wish in self.wishes]
+        asks = [
+            TopologyPodSetRequest(pod_set.name, pod_set.count, pod_set.request) for pod_set in self.pod_sets
+        ]
         answer = plan_topology(tree, asks, room, "test")
         if isinstance(answer, TopologyFailure):
             return answer
@@ -108,10 +110,10 @@ def requests(draw: st.DrawFn, levels: Sequence[str], count: int) -> TopologyRequ
 
 
 @st.composite
-def worlds(draw: st.DrawFn, most_nodes: int = 12, most_pods: int = 12, most_sets: int = 3) -> World:
+def cases(draw: st.DrawFn, most_nodes: int = 12, most_pods: int = 12, most_sets: int = 3) -> TopologyCase:
     levels, places, names = draw(paths(most_nodes))
     free = [draw(st.tuples(st.integers(-1, 6), st.integers(0, 6))) for _ in names]
-    wishes: list[Wish] = []
+    pod_sets: list[PodSetSpec] = []
     for number in range(draw(st.integers(1, most_sets))):
         count = draw(st.integers(1, most_pods))
         takes = draw(st.tuples(st.integers(0, 2), st.integers(1, 2)))
@@ -126,47 +128,47 @@ def worlds(draw: st.DrawFn, most_nodes: int = 12, most_pods: int = 12, most_sets
                 request.inner_slices,
                 f"g{number}",
             )
-            leader = Wish(
+            leader = PodSetSpec(
                 f"leader{number}", 1, draw(st.tuples(st.integers(0, 3), st.integers(0, 3))), request
             )
-            wishes.append(leader)
-        workers = Wish(f"set{number}", count, takes, request)
+            pod_sets.append(leader)
+        workers = PodSetSpec(f"set{number}", count, takes, request)
         # Of two sets of one pod the first are the workers.
-        wishes.insert(len(wishes) - (leads and count == 1), workers)
-    return World(levels, places, names, free, wishes)
+        pod_sets.insert(len(pod_sets) - (leads and count == 1), workers)
+    return TopologyCase(levels, places, names, free, pod_sets)
 
 
 @st.composite
-def flat_worlds(draw: st.DrawFn) -> World:
+def flat_cases(draw: st.DrawFn) -> TopologyCase:
     """Nodes and nothing above them; a leader that costs each node another number of workers."""
     free = draw(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=2, max_size=8))
     names = [f"h{number}" for number in range(len(free))]
     request = TopologyRequest("preferred", "host", group="g")
-    leader = Wish("leader0", 1, draw(st.tuples(st.integers(0, 5), st.integers(0, 5))), request)
-    workers = Wish(
+    leader = PodSetSpec("leader0", 1, draw(st.tuples(st.integers(0, 5), st.integers(0, 5))), request)
+    workers = PodSetSpec(
         "set0", draw(st.integers(2, 40)), draw(st.tuples(st.integers(0, 2), st.integers(1, 2))), request
     )
-    return World(("host",), [(name,) for name in names], names, list(free), [leader, workers])
+    return TopologyCase(("host",), [(name,) for name in names], names, list(free), [leader, workers])
 
 
-def keeps(world: World, request: TopologyRequest | None, workers: Nodes, leader: Nodes) -> bool:
+def keeps(case: TopologyCase, request: TopologyRequest | None, workers: Nodes, leader: Nodes) -> bool:
     """The constraints of a request, read off a placement."""
     if request is None:
         return True
     if request.mode == "required":
-        depth = world.levels.index(request.level)
-        if len({world.domain(node, depth) for node in (*workers, *leader)}) > 1:
+        depth = case.levels.index(request.level)
+        if len({case.domain(node, depth) for node in (*workers, *leader)}) > 1:
             return False
     slices = [(request.slice_level, request.slice_size), *request.inner_slices] if request.slice_level else []
     return all(
         pods % size == 0
         for level, size in slices
-        for pods in per_domain(world, workers, world.levels.index(level)).values()
+        for pods in per_domain(case, workers, case.levels.index(level)).values()
     )
 
 
-def per_domain(world: World, nodes: Nodes, depth: int) -> Counter[tuple[str, ...]]:
+def per_domain(case: TopologyCase, nodes: Nodes, depth: int) -> Counter[tuple[str, ...]]:
     pods: Counter[tuple[str, ...]] = Counter()
     for node, count in nodes.items():
-        pods[world.domain(node, depth)] += count
+        pods[case.domain(node, depth)] += count
     return pods

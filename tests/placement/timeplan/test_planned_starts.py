@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from tests.placement.timeplan.worlds import events, job, plans, scenario, starts
+from tests.placement.timeplan.scenarios import events, job, plans, scenario, starts
 
 from windlass.model.workload import Admission, Workload
 from windlass.placement.timeplan.run_limits import PlannedStartSettings, expected_end, run_limit_of
@@ -57,7 +57,7 @@ def test_the_plan_is_kept_in_quota_as_well_as_in_room() -> None:
     )
     assert starts(outcome) == {"first": 0, "large": HOUR}
     [said] = {event.text for event in events(outcome, "hold") if event.at == 2 and "long" in event.subject}
-    assert said.startswith("RESERVED_FOR_OTHERS: there is room now, but it would delay default/large")
+    assert said.startswith("RESERVED_FOR_OTHERS: it would fit now, but it would delay default/large")
 
 
 def test_another_queue_does_not_run_ahead_either() -> None:

@@ -1,4 +1,4 @@
-"""Clusters for tests of defragmentation, and an account of moves that shares nothing with the code under test."""
+"""Clusters for tests of defragmentation, and an accounting of moves that shares no code with what is tested."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def moves_of(plan):
 
 
 def dealt(chance, nodes, *, shares=False, most=8, fill=0.95):
-    """Room for the waiting pods exists in some arrangement; then everything that runs is dealt out anew.
+    """A cluster in which the waiting pods fit in some arrangement; then all running pods are placed at random.
 
     `chance` draws: `chance.choice(values)`, `chance.often(share)`. Every pod says which devices it has.
     """
@@ -52,8 +52,8 @@ def dealt(chance, nodes, *, shares=False, most=8, fill=0.95):
     size = chance.choice(range(3, most + 1)) if count == 1 else chance.choice((2, 3, 4))
     sizes = _sizes(chance, gpus, size, count, fill)
     free, objects = list(gpus), [gpu_node(f"n{i}", room, cpu=64) for i, room in enumerate(gpus)]
-    for number, wish in enumerate(sizes):
-        fitting = [i for i in range(nodes) if free[i] >= wish]
+    for number, size_ in enumerate(sizes):
+        fitting = [i for i in range(nodes) if free[i] >= size_]
         if not fitting:
             continue
         at = chance.choice(fitting)
@@ -62,14 +62,14 @@ def dealt(chance, nodes, *, shares=False, most=8, fill=0.95):
             "on": f"n{at}",
             "age": chance.choice(AGES),
             "kind": "ReplicaSet" if chance.often(0.9) else "",
-            "notes": {"windlass.dev/devices": ",".join(map(str, range(first, first + wish)))},
+            "notes": {"windlass.dev/devices": ",".join(map(str, range(first, first + size_)))},
         }
-        if shares and wish == 1:
+        if shares and size_ == 1:
             part = chance.choice(("0.3", "0.5", "0.6"))
             objects.append(running(f"p{number}", share=part, **options))
         else:
-            objects.append(running(f"p{number}", wish, **options))
-        free[at] -= wish
+            objects.append(running(f"p{number}", size_, **options))
+        free[at] -= size_
     return objects + waiting(size, count)
 
 
@@ -119,11 +119,11 @@ def clusters(draw, shares=False):
 
 
 class Account:
-    """Who holds how much of which device and how much CPU, kept in plain dictionaries."""
+    """Devices and CPU that each pod holds, in plain dictionaries."""
 
     def __init__(self, objects):
         store = Store()
-        store.apply(Put(each) for each in objects)
+        store.apply(Put(object_) for object_ in objects)
         snapshot = store.snapshot(NOW)
         self._cpu = {node.name: 1000 * int(node.status.allocatable["cpu"]) for node in snapshot.nodes.objects}
         self._devices = {
@@ -131,11 +131,11 @@ class Account:
         }
         self.where, self._grants, self._asks = {}, {}, {}
         for row in range(len(snapshot.pods.node)):
-            each = snapshot.pods.objects[row]
-            self._asks[each.key] = snapshot.shapes[int(snapshot.pods.shape[row])]
-            if each.spec.node_name:
-                self.where[each.key] = each.spec.node_name
-                self._grants[each.key] = {g.index: g.milli for g in snapshot.pods.grants[row]}
+            object_ = snapshot.pods.objects[row]
+            self._asks[object_.key] = snapshot.shapes[int(snapshot.pods.shape[row])]
+            if object_.spec.node_name:
+                self.where[object_.key] = object_.spec.node_name
+                self._grants[object_.key] = {g.index: g.milli for g in snapshot.pods.grants[row]}
         self.check()
 
     def move(self, move):
@@ -152,7 +152,7 @@ class Account:
         self.check()
 
     def check(self):
-        """No device given twice, no node over its CPU."""
+        """No device is given twice, and no node exceeds its CPU."""
         devices, cpu = {}, {}
         for key, node in self.where.items():
             cpu[node] = cpu.get(node, 0) + dict(self._asks[key].requests)["cpu"]

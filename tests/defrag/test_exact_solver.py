@@ -6,7 +6,7 @@ import random
 import sys
 
 import pytest
-from moving import Seeded, dealt, moves_of, plan_for, running, waiting
+from defrag_clusters import Seeded, dealt, moves_of, plan_for, running, waiting
 
 from reference.park import gpu_node, mig_node, pod
 from windlass.model.errors import InputError

@@ -1,11 +1,11 @@
-"""What earlier runs of a queue say, where nobody states a limit."""
+"""Run-time estimates from earlier runs of a queue, where workloads declare no limit."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import msgspec
-from tests.placement.timeplan.worlds import events, job, plans, scenario, starts
+from tests.placement.timeplan.scenarios import events, job, plans, scenario, starts
 
 from windlass.model.run_time_history import PERIOD_SECONDS, RunTimes
 from windlass.model.workload import Admission, Workload
@@ -55,7 +55,7 @@ HISTORY = {
 
 
 def crowd(**more: Any) -> Outcome:
-    """One runs, a large one waits, a small one could run ahead; nobody states anything."""
+    """One job runs, a large one waits, a small one could start before it; none has a limit."""
     timeline = [
         {"at": "0s", "submit": [job("first", 4, None, duration="1h")]},
         {"at": "1s", "submit": [job("large", 8, None, duration="1h")]},
@@ -70,7 +70,7 @@ def test_a_start_is_planned_by_it_and_says_so() -> None:
     assert plans(outcome)["large"][0] == (1, 3584)
     [said] = [event.text for event in events(outcome, "hold") if event.at == 1]
     basis = "42 earlier runs of queue default/team ended within 59m44s"
-    assert f"when default/first has ended as usual (95 % of {basis})" in said
+    assert f"when default/first ends (95 % of {basis})" in said
     assert starts(outcome)["small"] > starts(outcome)["large"]
 
 

@@ -1,4 +1,4 @@
-"""Scenarios made in code: random work on a small park, played to its end, and what holds said on the way."""
+"""Scenarios made in code: workloads on a small cluster, played to their end, and the messages of their holds."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def scenario(
     gpus: int = 8,
     **more: Any,
 ) -> Outcome:
-    """Played; by default one queue that owns all GPUs."""
+    """The outcome of the scenario; by default there is one queue with quota for all GPUs."""
     tree = {
         "apiVersion": "windlass.dev/v1",
         "kind": "Scenario",
@@ -37,7 +37,7 @@ def scenario(
 
 
 def job(name: str, gpus: int, limit: int | None, **more: Any) -> dict[str, Any]:
-    """Runs exactly to its limit unless a duration is given; for ever without either."""
+    """A job that runs to its limit unless a duration is given; forever without either."""
     work: dict[str, Any] = {"job": name, "queue": "team", "gpus": gpus, **more}
     if limit is not None:
         work.setdefault("duration", f"{limit}s")
@@ -45,8 +45,8 @@ def job(name: str, gpus: int, limit: int | None, **more: Any) -> dict[str, Any]:
     return work
 
 
-def events(outcome: Outcome, what: str) -> list[Event]:
-    return [one for one in outcome.events if isinstance(one, Event) and one.kind == what]
+def events(outcome: Outcome, kind: str) -> list[Event]:
+    return [event for event in outcome.events if isinstance(event, Event) and event.kind == kind]
 
 
 def starts(outcome: Outcome) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""Who may be a victim by plain priority, and for whom: one rule a test."""
+"""Which pods may be victims by priority, and for which preemptors: one rule per test."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.placement.preemption.parks import NOW, gpu_node, pod, pod_group
+from tests.placement.preemption.preemption_cases import NOW, gpu_node, pod, pod_group
 
 from windlass.model.codec import decode_object
 from windlass.model.configuration import Settings
@@ -27,11 +27,11 @@ def plan(*objects: Any, **settings: Any) -> Plan:
 
 
 def evicted(found: Plan) -> set[str]:
-    return {one.workload.partition("/")[2] for one in found.evicts}
+    return {evict.workload.partition("/")[2] for evict in found.evicts}
 
 
-def changed(thing: Any, **meta: Any) -> Any:
-    return msgspec.structs.replace(thing, metadata=msgspec.structs.replace(thing.metadata, **meta))
+def changed(object_: Any, **meta: Any) -> Any:
+    return msgspec.structs.replace(object_, metadata=msgspec.structs.replace(object_.metadata, **meta))
 
 
 def budget(name: str, app: str, **spec: Any) -> Any:
@@ -105,7 +105,7 @@ def test_what_is_leaving_already_is_waited_for_and_nobody_else_goes() -> None:
 
 
 def test_one_for_whom_others_went_comes_before_its_equals() -> None:
-    """It has the node while its victim goes, and no second one is evicted for the older pod in its place."""
+    """It keeps the node while its victim terminates, and no second pod is evicted for the older pod."""
     going = changed(pod("going", 4, 0, "a", 3600), deletion_timestamp="2026-01-01T08:59:50Z")
     older = pod("older", 4, 9, age=900)
     named = msgspec.structs.replace(
@@ -149,7 +149,7 @@ def test_budgets_yield_to_priority_only_where_the_policy_says_so() -> None:
 
 
 def test_victims_that_forbid_each_others_neighbourhood_make_room_too() -> None:
-    """The node has GPUs to spare; what keeps the pod off it is a low pod that wants none of its kind beside it."""
+    """The node has free GPUs; the anti-affinity of a pod of lower priority excludes the urgent pod."""
     term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "urgent"}}}
     rule = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
     shy = pod("shy", 1, 0, "n", affinity=rule)
@@ -162,7 +162,7 @@ def test_victims_that_forbid_each_others_neighbourhood_make_room_too() -> None:
 def test_shares_of_a_gpu_make_room_for_a_whole_one() -> None:
     share = {"annotations": {"gpu-fraction": "0.5"}}
     halves = [changed(pod(f"half-{at}", 0, 0, "n", 60 * (at + 1)), **share) for at in range(4)]
-    halves = [msgspec.structs.replace(one, spec=_without_gpus(one.spec)) for one in halves]
+    halves = [msgspec.structs.replace(half, spec=_without_gpus(half.spec)) for half in halves]
     found = plan(gpu_node("n", 2), *halves, pod("urgent", 1, 9))
     assert len(evicted(found)) == 2
     assert [len(bind.devices) for bind in found.binds] == [1]
@@ -188,7 +188,7 @@ def _without_gpus(spec: Any) -> Any:
 
 
 def test_a_whole_gang_in_pods_alone_goes_for_one_pod() -> None:
-    """Without any object beside pods: the group's label says what belongs together."""
+    """Only pods, no other objects: the group's label says which pods are a gang."""
     labels = {"kueue.x-k8s.io/pod-group-name": "gang"}
     total = {"kueue.x-k8s.io/pod-group-total-count": "2"}
     members = [changed(pod(f"m{at}", 4, 0, f"n{at}"), labels=labels, annotations=total) for at in range(2)]
@@ -198,7 +198,7 @@ def test_a_whole_gang_in_pods_alone_goes_for_one_pod() -> None:
 
 
 def test_lower_pods_dont_take_what_a_higher_one_needs() -> None:
-    """Four GPUs are free; a high pod needs them and four more; a low one that fits them has to wait."""
+    """Four GPUs are free; a pod of high priority needs them and four more; a low one that would fit has to wait."""
     objects = [gpu_node("n", 8), pod("victim", 4, 0, "n"), pod("small", 4, 0), pod("urgent", 8, 9)]
     found = plan(*objects)
     assert [bind.pod for bind in found.binds] == ["default/urgent"]
@@ -235,7 +235,7 @@ def test_every_pod_evicts_below_its_own_priority_not_below_the_highest_that_wait
 
 
 def test_a_victim_that_a_later_one_makes_needless_stays() -> None:
-    """The cheap pod would do for one member; but the other member needs the gang's place, and that is room for both."""
+    """The cheap pod would suffice for one member; the other needs the gang's node, which has capacity for both."""
     nodes = [gpu_node(f"n{at}", 2) for at in range(3)]
     low = [pod_group("low", 2), *(pod(f"low-{at}", 2, 0, f"n{at + 1}", 7200, "low") for at in range(2))]
     urgent = [pod_group("urgent", 2), *(pod(f"urgent-{at}", 2, 9, group="urgent") for at in range(2))]

@@ -1,6 +1,6 @@
-"""Small clusters with running pods of several priorities, and what a slow search says about who should go.
+"""Small clusters with running pods of several priorities, and an exhaustive search for the cheapest victims.
 
-A park is drawn as plain numbers; `objects` makes Kubernetes objects of it for the engine, `cheapest` tries every set of
+A case is drawn as plain numbers; `objects` makes Kubernetes objects of it for the engine, `cheapest` tries every set of
 victims and every placement.
 """
 
@@ -42,7 +42,7 @@ class Running(NamedTuple):
         return 1000 * self.gpus * len(self.nodes) * self.age, len(self.nodes)
 
 
-class Park(NamedTuple):
+class ClusterCase(NamedTuple):
     nodes: tuple[int, ...]
     """GPUs of each."""
     running: tuple[Running, ...]
@@ -51,20 +51,20 @@ class Park(NamedTuple):
     priority: int
     policy: str = "PreemptLowerPriority"
     budgets: tuple[tuple[str, int], ...] = ()
-    """App and how many of its pods may go."""
+    """(app, number of its pods that may be evicted)."""
 
-    def permits(self, gone: Sequence[Running]) -> bool:
-        """Whether the API server lets these go: none that two budgets cover, and no more than each allows."""
+    def permits(self, evicted: Sequence[Running]) -> bool:
+        """Whether the API server would evict these: none that two budgets cover, and no more than each allows."""
         apps = [app for app, _ in self.budgets]
-        return all(apps.count(unit.app) < 2 for unit in gone) and all(
-            sum(len(unit.nodes) for unit in gone if unit.app == app) <= allowed
+        return all(apps.count(unit.app) < 2 for unit in evicted) and all(
+            sum(len(unit.nodes) for unit in evicted if unit.app == app) <= allowed
             for app, allowed in self.budgets
         )
 
-    def free(self, gone: frozenset[str] = frozenset()) -> list[int]:
+    def free(self, evicted: frozenset[str] = frozenset()) -> list[int]:
         left = list(self.nodes)
         for unit in self.running:
-            for node in unit.nodes if unit.name not in gone else ():
+            for node in unit.nodes if unit.name not in evicted else ():
                 left[node] -= unit.gpus
         return left
 
@@ -73,7 +73,7 @@ Cost = list[tuple[int, tuple[int, int]]]
 
 
 def cost_of(units: list[Running]) -> Cost:
-    """Highest priority first; then what is lost of it, in how many pods."""
+    """(priority, (lost milli-GPU-seconds, pods)), the highest priority first."""
     found = []
     for priority in sorted({unit.priority for unit in units}, reverse=True):
         parts = [unit.cost for unit in units if unit.priority == priority]
@@ -82,7 +82,7 @@ def cost_of(units: list[Running]) -> Cost:
 
 
 def fits(free: list[int], waiting: tuple[int, ...]) -> bool:
-    """Whether all pods find room, by trying everything."""
+    """Whether all pods fit, by trying every placement."""
     if not waiting:
         return True
     size, rest = waiting[0], waiting[1:]
@@ -92,22 +92,22 @@ def fits(free: list[int], waiting: tuple[int, ...]) -> bool:
     return False
 
 
-def cheapest(park: Park) -> list[Running] | None:
-    """The best set of victims; nobody where there is room anyway, None where no set helps."""
-    waiting = tuple(sorted(park.waiting, reverse=True))
-    if fits(park.free(), waiting):
+def cheapest(case: ClusterCase) -> list[Running] | None:
+    """The cheapest set of victims; empty where the pods fit without any, None where no set helps."""
+    waiting = tuple(sorted(case.waiting, reverse=True))
+    if fits(case.free(), waiting):
         return []
-    lower = [unit for unit in park.running if unit.priority < park.priority]
+    lower = [unit for unit in case.running if unit.priority < case.priority]
     found: list[Running] | None = None
-    for count in range(1, len(lower) + 1 if park.policy != "Never" else 0):
+    for count in range(1, len(lower) + 1 if case.policy != "Never" else 0):
         for chosen in combinations(lower, count):
-            better = park.permits(chosen) and (found is None or cost_of(list(chosen)) < cost_of(found))
-            if better and fits(park.free(frozenset(unit.name for unit in chosen)), waiting):
+            better = case.permits(chosen) and (found is None or cost_of(list(chosen)) < cost_of(found))
+            if better and fits(case.free(frozenset(unit.name for unit in chosen)), waiting):
                 found = list(chosen)
     return found
 
 
-def draw(rng: Random, most_waiting: int = 1) -> Park:
+def draw(rng: Random, most_waiting: int = 1) -> ClusterCase:
     nodes = tuple(rng.choice([2, 4]) for _ in range(rng.randint(1, 4)))
     left = list(nodes)
     running = []
@@ -125,14 +125,14 @@ def draw(rng: Random, most_waiting: int = 1) -> Park:
         )
     size = rng.randint(1, 4)
     waiting = tuple([size] * rng.randint(1, most_waiting))
-    return Park(nodes, tuple(running), waiting, rng.choice([1, 5, 5, 10]))
+    return ClusterCase(nodes, tuple(running), waiting, rng.choice([1, 5, 5, 10]))
 
 
-def with_budgets(park: Park, rng: Random) -> Park:
-    """The same, with apps and budgets over them; some unit may be covered by two."""
-    running = tuple(unit._replace(app=rng.choice(["", "a", "b"])) for unit in park.running)
+def with_budgets(case: ClusterCase, rng: Random) -> ClusterCase:
+    """The case with apps and budgets; a unit may be covered by two budgets."""
+    running = tuple(unit._replace(app=rng.choice(["", "a", "b"])) for unit in case.running)
     budgets = tuple((app, rng.randint(0, 2)) for app in rng.choices(["a", "b"], k=rng.randint(1, 3)))
-    return park._replace(running=running, budgets=budgets)
+    return case._replace(running=running, budgets=budgets)
 
 
 def pod(
@@ -169,38 +169,38 @@ def pod_group(name: str, members: int) -> Any:
 NOW = EPOCH + 9 * HOUR
 
 
-def objects(park: Park) -> list[Any]:
-    made = [gpu_node(f"n{at}", gpus) for at, gpus in enumerate(park.nodes)]
-    for number, (app, allowed) in enumerate(park.budgets):
+def objects(case: ClusterCase) -> list[Any]:
+    created = [gpu_node(f"n{at}", gpus) for at, gpus in enumerate(case.nodes)]
+    for number, (app, allowed) in enumerate(case.budgets):
         tree = {
             "apiVersion": "policy/v1",
             "kind": "PodDisruptionBudget",
             "metadata": {"name": f"b{number}", "namespace": "default"},
             "spec": {"selector": {"matchLabels": {"app": app}}, "maxUnavailable": allowed},
         }
-        made.append(decode_object(tree))
-    for unit in park.running:
+        created.append(decode_object(tree))
+    for unit in case.running:
         group = unit.name if len(unit.nodes) > 1 else ""
-        made += [pod_group(group, len(unit.nodes))] if group else []
+        created += [pod_group(group, len(unit.nodes))] if group else []
         for number, node in enumerate(unit.nodes):
             name = f"{unit.name}-{number}" if group else unit.name
-            one = pod(name, unit.gpus, unit.priority, f"n{node}", unit.age, group)
-            labels = {**one.metadata.labels, **({"app": unit.app} if unit.app else {})}
-            made.append(
-                msgspec.structs.replace(one, metadata=msgspec.structs.replace(one.metadata, labels=labels))
+            made = pod(name, unit.gpus, unit.priority, f"n{node}", unit.age, group)
+            labels = {**made.metadata.labels, **({"app": unit.app} if unit.app else {})}
+            created.append(
+                msgspec.structs.replace(made, metadata=msgspec.structs.replace(made.metadata, labels=labels))
             )
-    group = "urgent" if len(park.waiting) > 1 else ""
-    made += [pod_group(group, len(park.waiting))] if group else []
-    for number, gpus in enumerate(park.waiting):
+    group = "urgent" if len(case.waiting) > 1 else ""
+    created += [pod_group(group, len(case.waiting))] if group else []
+    for number, gpus in enumerate(case.waiting):
         name = f"urgent-{number}" if group else "urgent"
-        made.append(pod(name, gpus, park.priority, group=group, preemptionPolicy=park.policy))
-    return made
+        created.append(pod(name, gpus, case.priority, group=group, preemptionPolicy=case.policy))
+    return created
 
 
-def plan_of(park: Park, settings: Settings | None = None) -> Plan:
-    return plan_objects(objects(park), settings or Settings(), NOW)[0]
+def plan_of(case: ClusterCase, settings: Settings | None = None) -> Plan:
+    return plan_objects(objects(case), settings or Settings(), NOW)[0]
 
 
-def victims(park: Park, plan: Plan) -> list[Running]:
+def victims(case: ClusterCase, plan: Plan) -> list[Running]:
     names = {evict.workload.partition("/")[2] for evict in plan.evicts}
-    return [unit for unit in park.running if unit.name in names]
+    return [unit for unit in case.running if unit.name in names]

@@ -1,4 +1,4 @@
-"""Whatever waits in whatever park can be explained, in both forms, and nothing is different afterwards."""
+"""Every hold of a random cluster can be explained, in both forms, and explaining changes nothing."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def test_every_hold_can_be_explained(data):
 def test_what_is_tried_for_one_is_undone_before_the_next():
     waiting = [pod("a", 8), pod("b", 8, cpu="2")]
     desk = Desk(gpu_node("n0", 8), pod("p", 1, on="n0"), *waiting, explain=MAX_EXPLAINED_HOLDS)
-    told = [hold.verdict.changes[0].text for hold in desk.plan().holds]
-    assert told == ["with 7 GPUs a pod instead of 8"] * 2
+    texts = [hold.verdict.changes[0].text for hold in desk.plan().holds]
+    assert texts == ["with 7 GPUs per pod instead of 8"] * 2
 
 
 def test_only_the_first_holds_are_explained_and_equal_ones_alike():
