@@ -39,7 +39,7 @@ def in_words(mask):
 @given(cluster=clusters(), pod=pods(with_claims=False), data=st.data())
 def test_filters_and_preferences_equal_the_reference_on_every_node(cluster, pod, data):
     neighbours = neighbours_of(cluster)
-    static = static_reasons(pod, neighbours.facts, neighbours.objects)
+    static = static_reasons(pod, neighbours.nodes, neighbours.listers)
     assert in_words(static) == [reasons_alone(pod, node, cluster) for node in cluster.nodes]
     together = [reasons_together(pod, index, cluster) for index in range(len(cluster.nodes))]
     assert in_words(neighbours.reasons(pod, static)) == together
@@ -51,7 +51,7 @@ def test_filters_and_preferences_equal_the_reference_on_every_node(cluster, pod,
 @given(cluster=clusters(with_storage=True), pod=pods())
 def test_volume_rules_equal_the_reference_on_every_node(cluster, pod):
     neighbours = neighbours_of(cluster)
-    static = static_reasons(pod, neighbours.facts, neighbours.objects)
+    static = static_reasons(pod, neighbours.nodes, neighbours.listers)
     assert in_words(static) == [reasons_alone(pod, node, cluster) for node in cluster.nodes]
     together = [reasons_together(pod, index, cluster) for index in range(len(cluster.nodes))]
     assert in_words(neighbours.reasons(pod, static)) == together
@@ -62,7 +62,7 @@ def test_volume_rules_equal_the_reference_on_every_node(cluster, pod):
 def test_spread_equals_the_reference_in_a_crowd(crowd, data):
     cluster, pod = crowd
     neighbours = neighbours_of(cluster)
-    static = static_reasons(pod, neighbours.facts, neighbours.objects)
+    static = static_reasons(pod, neighbours.nodes, neighbours.listers)
     together = [reasons_together(pod, index, cluster) for index in range(len(cluster.nodes))]
     assert in_words(neighbours.reasons(pod, static)) == together
     check_preferences(cluster, pod, data.draw(some_of(cluster.nodes)))
@@ -75,7 +75,7 @@ def some_of(found):
 def check_preferences(cluster, pod, chosen):
     neighbours = neighbours_of(cluster)
     feasible = np.array(chosen, dtype=np.bool_)
-    scores = preference_scores(pod, neighbours.facts, neighbours, feasible)
+    scores = preference_scores(pod, neighbours.nodes, neighbours, feasible)
     expected = preference_sums(pod, cluster, [row for row, is_chosen in enumerate(chosen) if is_chosen])
     if scores is None:
         # Nobody prefers anything: all nodes are alike.
@@ -89,7 +89,7 @@ def check_preferences(cluster, pod, chosen):
 @given(cluster=clusters(), later=st.lists(pods(with_claims=False), max_size=4), pod=pods(), data=st.data())
 def test_adding_and_removing_equals_building_from_scratch(cluster, later, pod, data):
     neighbours = neighbours_of(cluster)
-    facts = neighbours.facts
+    facts = neighbours.nodes
     static = np.zeros(facts.size, dtype=np.uint64)
     everywhere = np.ones(facts.size, dtype=np.bool_)
     neighbours.reasons(pod, static)  # so that counters exist and have to follow
@@ -103,7 +103,7 @@ def test_adding_and_removing_equals_building_from_scratch(cluster, later, pod, d
         if data.draw(st.booleans()):
             gone = placed.pop(data.draw(st.integers(0, len(placed) - 1)))
             neighbours.remove(*gone)
-    fresh = InterPodRules(facts, neighbours.objects, placed)
+    fresh = InterPodRules(facts, neighbours.listers, placed)
     assert neighbours.reasons(pod, static).tolist() == fresh.reasons(pod, static).tolist()
     assert neighbours.constrains(pod) == fresh.constrains(pod)
     ours, theirs = (preference_scores(pod, facts, n, everywhere) for n in (neighbours, fresh))

@@ -197,7 +197,7 @@ def test_who_needs_to_ask_at_all():
 
 
 def test_more_selectors_than_are_kept_are_counted_again_when_asked(monkeypatch):
-    monkeypatch.setattr("windlass.placement.inter_pod.match_counters._MOST_COUNTERS", 2)
+    monkeypatch.setattr("windlass.placement.inter_pod.match_counters._MAX_COUNTERS", 2)
     scene = Scene(two_zones(), {"a1": [make_pod(f"p{i}", labels={"job": str(i)}) for i in range(5)]})
     for _ in range(2):
         for i in range(5):

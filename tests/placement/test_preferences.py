@@ -29,9 +29,9 @@ ALL_TAINTS_FINE = 3 * 100
 
 def scores(scene, pod, feasible=None):
     """{node name: score beyond what every node without disliked taints gets}."""
-    names = scene.facts.names
+    names = scene.nodes.names
     mask = np.array([feasible is None or name in feasible for name in names], dtype=np.bool_)
-    found = preference_scores(pod, scene.facts, scene.neighbours, mask)
+    found = preference_scores(pod, scene.nodes, scene.neighbours, mask)
     if found is None:
         return None
     return {name: int(s) - ALL_TAINTS_FINE for name, s, ok in zip(names, found, mask, strict=True) if ok}

@@ -1,4 +1,4 @@
-"""A pod that names its node goes there or nowhere."""
+"""A pod with `spec.nodeName` fits on that node only. Called by `static_reasons`."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from windlass.cluster.node_columns import Bools, NodeColumns
 from windlass.model.pod import Pod
 
 
-def refused_by_node_name(pod: Pod, facts: NodeColumns) -> Bools | None:
-    return ~facts.mask_of_names([pod.spec.node_name]) if pod.spec.node_name else None
+def refused_by_node_name(pod: Pod, nodes: NodeColumns) -> Bools | None:
+    return ~nodes.mask_of_names([pod.spec.node_name]) if pod.spec.node_name else None

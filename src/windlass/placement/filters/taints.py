@@ -1,6 +1,7 @@
-"""Taints with effect NoSchedule or NoExecute keep away pods that don't tolerate them.
+"""Taints with effect NoSchedule or NoExecute refuse pods that don't tolerate them.
 
-Evaluated once per distinct set of taints, of which a cluster has a handful.
+Called by `static_reasons` and `placement.preferences`. Evaluated once per distinct set of taints, of which a cluster
+has only a few.
 """
 
 from __future__ import annotations
@@ -12,15 +13,15 @@ from windlass.model.pod import Pod
 from windlass.model.taints import HARD_EFFECTS, find_untolerated_taint
 
 
-def refused_by_taints(pod: Pod, facts: NodeColumns) -> Bools | None:
+def refused_by_taints(pod: Pod, nodes: NodeColumns) -> Bools | None:
     refused = np.array(
         [
             find_untolerated_taint(taints, pod.spec.tolerations, HARD_EFFECTS) is not None
-            for taints in facts.taint_sets
+            for taints in nodes.taint_sets
         ],
         dtype=np.bool_,
     )
     if not refused.any():
         return None
-    mask: Bools = refused[facts.taint_set_codes]
+    mask: Bools = refused[nodes.taint_set_codes]
     return mask

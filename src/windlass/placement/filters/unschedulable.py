@@ -1,4 +1,4 @@
-"""Cordoned nodes take no new pods, except those that tolerate the taint that cordoning stands for."""
+"""Cordoned nodes refuse pods, except those that tolerate the taint of a cordon. Called by `static_reasons`."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ from windlass.model.taints import tolerates
 _CORDONED = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 
 
-def refused_as_unschedulable(pod: Pod, facts: NodeColumns) -> Bools | None:
-    return None if tolerates(pod.spec.tolerations, _CORDONED) else facts.unschedulable
+def refused_as_unschedulable(pod: Pod, nodes: NodeColumns) -> Bools | None:
+    return None if tolerates(pod.spec.tolerations, _CORDONED) else nodes.unschedulable
