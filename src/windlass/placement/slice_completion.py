@@ -1,8 +1,7 @@
-"""Slices that lost members, completed where they are, while the rest of the set stays where it is.
+"""Completes topology slices that have lost pods, next to the pods that remain.
 
-`placement.gang_domains` asks for pods that join others of their set. A new pod of a set in slices can't go just
-anywhere in the domain: it has to make the slice whole that lacks it, or be part of a new one
-(`topology.replacement`).
+`placement.gang_domains` calls it for pods that join existing ones of their set. Such a pod can't go anywhere in the
+domain: it has to complete the slice that lacks it, or be part of a new slice (`topology.replacement`).
 """
 
 from __future__ import annotations
@@ -33,24 +32,24 @@ def complete_slices(
     sliced: Sequence[int],
     existing: Sequence[Mapping[int, int]],
 ) -> list[PodPlacement] | PlacementFailure:
-    """Places for the pods of these parts. `beside` tells, part by part, how many pods of the set are on which node."""
+    """Assume the pods of the pod sets in `sliced`. `existing`: for each pod set, node → its pods there already."""
     before = overlay.checkpoint()
-    places: list[PodPlacement] = []
+    placements: list[PodPlacement] = []
     for i in sliced:
-        part = pod_sets[i]
-        row = overlay.table.row(part.shape, overlay.snapshot, part.pod)
+        pod_set = pod_sets[i]
+        row = overlay.table.row(pod_set.shape, overlay.snapshot, pod_set.pod)
         overlay.refresh(row)
-        room = OverlayCapacity(overlay, [part], [row])
-        kept = np.zeros(overlay.snapshot.nodes.size, dtype=np.int64)
+        capacity = OverlayCapacity(overlay, [pod_set], [row])
+        existing_pods = np.zeros(overlay.snapshot.nodes.size, dtype=np.int64)
         for node, pods in existing[i].items():
-            kept[node] = pods
-        assert part.tree is not None, "slices are of a tree"
-        ask = TopologyPodSetRequest(
-            part.name, part.count, part.topology, overlay.table.cells.score[row].copy()
+            existing_pods[node] = pods
+        assert pod_set.tree is not None, "slices need a tree"
+        request = TopologyPodSetRequest(
+            pod_set.name, pod_set.count, pod_set.topology, overlay.table.cells.score[row].copy()
         )
-        found = plan_replacement(part.tree, ask, 0, kept, room, part.topology_name)
+        found = plan_replacement(pod_set.tree, request, 0, existing_pods, capacity, pod_set.topology_name)
         if isinstance(found, TopologyFailure):
             overlay.rollback(before)
             return PlacementFailure(found.pod_set, found.message)
-        places += [msgspec.structs.replace(place, pod_set=i) for place in room.placements]
-    return places
+        placements += [msgspec.structs.replace(placement, pod_set=i) for placement in capacity.placements]
+    return placements
