@@ -1,8 +1,8 @@
-"""What is free of GPUs that are handed out in parts: MIG instances and renamed shared replicas.
+"""Free capacity of partitioned GPUs: MIG instances and renamed shared replicas (nvidia.com/gpu.shared).
 
-`placement.utilization` adds it to what is free of whole GPUs and shares. GPUs on which instances are made as they are
-asked for know their slices; of those with a fixed layout only the advertised parts are counted, so their free part is
-that of the parts, each by its memory slices.
+`placement.utilization` adds it to the free capacity of whole GPUs and shares. GPUs with instances on demand have a mask
+of used slices; for GPUs with a fixed layout only the advertised resources are known, so their free fraction is that of
+these resources, weighted by memory slices.
 """
 
 from __future__ import annotations
@@ -24,11 +24,10 @@ SHARED_GPU_RESOURCE = "nvidia.com/gpu.shared"
 
 
 def free_milli_in_partitions(snapshot: Snapshot) -> int:
-    """In milli-GPU."""
-    return _free_slices(snapshot) + _free_parts(snapshot)
+    return _free_in_dynamic_layouts(snapshot) + _free_in_fixed_layouts(snapshot)
 
 
-def _free_slices(snapshot: Snapshot) -> int:
+def _free_in_dynamic_layouts(snapshot: Snapshot) -> int:
     state = snapshot.node_state
     free = 0
     for device in np.flatnonzero(state.device_info[:, GEOMETRY] >= 0).tolist():
@@ -38,46 +37,44 @@ def _free_slices(snapshot: Snapshot) -> int:
     return free
 
 
-def _free_parts(snapshot: Snapshot) -> int:
-    """Of GPUs whose layout is fixed."""
+def _free_in_fixed_layouts(snapshot: Snapshot) -> int:
     state = snapshot.node_state
     names = {column: snapshot.resources.name(column) for column in range(state.allocatable.shape[1])}
-    parts = {
+    resources = {
         column: name
         for column, name in names.items()
         if name == SHARED_GPU_RESOURCE or name.startswith(MIG_RESOURCE_PREFIX)
     }
-    if not parts:
+    if not resources:
         return 0
-    cut = np.flatnonzero(state.allocatable[:, list(parts)].any(axis=1)).tolist()
-    return sum(_free_on(snapshot, at, parts) for at in cut)
+    rows = np.flatnonzero(state.allocatable[:, list(resources)].any(axis=1)).tolist()
+    return sum(_free_on_node(snapshot, row, resources) for row in rows)
 
 
-def _free_on(snapshot: Snapshot, at: int, parts: Mapping[int, str]) -> int:
-    state, node = snapshot.node_state, snapshot.nodes.objects[at]
-    models = _cut_models(node) if f"Node {node.name}" not in snapshot.unreadable else []
+def _free_on_node(snapshot: Snapshot, row: int, resources: Mapping[int, str]) -> int:
+    state, node = snapshot.node_state, snapshot.nodes.objects[row]
+    models = _models_with_fixed_layout(node) if f"Node {node.name}" not in snapshot.unreadable else []
     if not models:
         return 0
-    sizes = {column: _size(name, models[0]) for column, name in parts.items()}
-    whole = sum(int(state.allocatable[at, column]) * size for column, size in sizes.items())
-    free = sum(max(0, int(state.free[at, column])) * size for column, size in sizes.items())
-    return 1000 * len(models) * free // max(1, whole)
+    sizes = {column: _slices_of(name, models[0]) for column, name in resources.items()}
+    total = sum(int(state.allocatable[row, column]) * size for column, size in sizes.items())
+    free = sum(max(0, int(state.free[row, column])) * size for column, size in sizes.items())
+    return 1000 * len(models) * free // max(1, total)
 
 
-def _cut_models(node: Node) -> list[str]:
-    """The models of the healthy GPUs with a fixed layout."""
+def _models_with_fixed_layout(node: Node) -> list[str]:
     capacity, allocatable = node_quantities(node)
     devices = node_devices(node, allocatable, capacity)
     return [device.model for device in devices if device.mig == "static" and device.healthy]
 
 
-def _size(resource: str, model: str) -> int:
-    """Memory slices of an instance; replicas of a shared GPU are all alike."""
+def _slices_of(resource: str, model: str) -> int:
+    """Weight of one unit of the resource: memory slices of an instance, 1 for a replica of a shared GPU."""
     geometry = mig_geometry_of_model(model)
     if geometry is None or resource == SHARED_GPU_RESOURCE:
         return 1
     try:
         profile = geometry.profile(profile_of_resource(resource))
     except InputError:
-        return 1  # somebody's own name for a part: each counts the same
+        return 1  # a name that is no MIG profile: every unit counts the same
     return profile.memory_slices if profile is not None else 1

@@ -1,6 +1,6 @@
-"""How well a cluster is used: allocated GPUs, fragmentation by cause, what is stranded and why.
+"""How well a cluster is used: allocated GPUs, fragmentation by cause, stranded GPUs by reason.
 
-Reads a snapshot and the workload to expect; the simulator samples it, and so can anything that watches a cluster.
+Reads a snapshot and the expected workload; called by `simulate.measures`.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from windlass.placement.kernel_arrays import MixArrays
 from windlass.placement.workload_mix import WorkloadMix, mix_arrays
 
 _TOO_SMALL, _WRONG_MODEL = 2**61, 2**62
-"""In place of a class's CPU, where no class could use such a device."""
+"""In place of a class's CPU, where no class could use such a device; larger than any CPU request."""
 FRAGMENT_CAUSES = ("lack_both", "lack_gpu", "usable", "lack_cpu", "cpu_only", "wrong_model")
 
 
 class GpuUtilization(msgspec.Struct, frozen=True):
     total_milli: int
-    """Of healthy GPUs."""
+    """Milli-GPU of healthy GPUs."""
     free_milli: int
-    """With the free part of those that MIG or renamed sharing has cut, by memory slices or replicas."""
+    """Free milli-GPU, partitioned GPUs included (`gpu_partitions`)."""
     causes: dict[str, int]
-    """Free milli-GPU by what the expected mix could do with it; all but `usable` is fragment. Cut GPUs are left out:
-    the classes of a mix ask for whole ones and for shares."""
+    """Free milli-GPU by cause; all but `usable` is fragment. Without partitioned GPUs: the classes of a mix request
+    whole ones and shares."""
 
     @property
     def allocated_milli(self) -> int:
@@ -46,7 +46,7 @@ def measure_utilization(snapshot: Snapshot, expected: WorkloadMix) -> GpuUtiliza
 
 
 def utilization_with_mix(snapshot: Snapshot, mix: MixArrays) -> GpuUtilization:
-    """The same, where the mix has been worked out for the park already."""
+    """As `measure_utilization`, with the arrays of the mix for these nodes."""
     state = snapshot.node_state
     bins = np.zeros(len(FRAGMENT_CAUSES), dtype=np.float64)
     jit.compiled().cluster_fragments(state, mix, bins)
@@ -58,7 +58,6 @@ def utilization_with_mix(snapshot: Snapshot, mix: MixArrays) -> GpuUtilization:
 
 
 def allocated_milli(snapshot: Snapshot) -> int:
-    """Milli-GPU of healthy GPUs that are not free."""
     return _total_milli(snapshot) - _free_milli(snapshot)
 
 
@@ -71,10 +70,10 @@ def _free_milli(snapshot: Snapshot) -> int:
 
 
 class StrandedGpus:
-    """Free milli-GPU that no GPU class of the mix can use, by what stands in the way; asked again and again.
+    """Free milli-GPU that no GPU class of the mix can use, by reason; made once for many snapshots.
 
-    Device by device: `no_cpu`, `no_memory` where the node has too little for the least demanding class;
-    `too_small` where the device has less free than the smallest share; `wrong_model` where no class allows it.
+    Per device: `no_cpu`, `no_memory` where the node has too little for the least demanding class; `too_small` where the
+    device has less free than the smallest share; `wrong_model` where no class allows its model.
     """
 
     def __init__(self, mix: MixArrays, smallest_memory: int = 0) -> None:
@@ -90,10 +89,10 @@ class StrandedGpus:
         free = state.device_occupancy[devices, FREE_MILLI]
         needed = self._least_cpu[state.device_info[devices, MODEL], np.minimum(free, DEVICE_MILLI)]
         usable = needed < _TOO_SMALL
-        fed = usable & (state.free[nodes, CPU] >= needed)
+        has_cpu = usable & (state.free[nodes, CPU] >= needed)
         by_reason = {
-            "no_cpu": usable & ~fed,
-            "no_memory": fed & (state.free[nodes, MEMORY] < self._smallest_memory),
+            "no_cpu": usable & ~has_cpu,
+            "no_memory": has_cpu & (state.free[nodes, MEMORY] < self._smallest_memory),
             "too_small": needed == _TOO_SMALL,
             "wrong_model": needed == _WRONG_MODEL,
         }
