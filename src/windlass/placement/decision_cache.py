@@ -73,13 +73,8 @@ class DecisionCache:
         inputs = (snapshot.nodes, snapshot.queue_system, snapshot.pods.objects)
         same = len(inputs) == len(self._valid_for) and all(map(operator.is_, inputs, self._valid_for))
         most = 2 * len(snapshot.workloads) + _MAX_STALE_ENTRIES
-        kept: tuple[Sized, ...] = (
-            self.pieces.entries,
-            self.workload_pods.entries,
-            self.flavored_pods,
-            self.resource_names,
-        )
-        if not same or max(map(len, kept)) > most:
+        by_piece: tuple[Sized, ...] = (self.pieces.entries, self.workload_pods.entries)
+        if not same or max(map(len, (*by_piece, self.flavored_pods, self.resource_names))) > most:
             self._valid_for = inputs
             self._clear()
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from functools import cached_property
 
 import msgspec
+from msgspec.structs import replace
 
 from windlass.cluster.pod_table import PENDING
 from windlass.cluster.workloads.pod_sets import KUEUE_GATES
@@ -73,11 +74,11 @@ class DecisionContext:
     def _with_eviction_state(self, piece: Workload) -> Workload:
         """Marked as evicting if it is a victim, as not evictable if the API server has just refused its eviction."""
         if piece.key in self.preemption.victims:
-            return msgspec.structs.replace(piece, evicting=True)
+            return replace(piece, evicting=True)
         refused = self.snapshot.refusals.forbid_eviction(
             key for pod_set in piece.pod_sets for key in pod_set.pod_keys
         )
-        return msgspec.structs.replace(piece, evictable=False) if refused else piece
+        return replace(piece, evictable=False) if refused else piece
 
     @cached_property
     def gated_pods(self) -> frozenset[str]:

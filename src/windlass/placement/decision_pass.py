@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from functools import partial
 
-import msgspec
+from msgspec.structs import replace
 
 from windlass.model.disruption import DisruptionTracker
 from windlass.model.reasons import SCHEDULING_GATED, Reason
@@ -43,13 +43,9 @@ def _decide(context: DecisionContext) -> list[Outcome]:
     for turn, piece in enumerate(before):
         outcomes = _place_unqueued(context, piece, turn, outcomes)
     queued = [piece for piece in context.pieces if piece.queue_name]
-    gated = {piece.key for piece in queued if _has_foreign_gate(context, piece)}
-    outcomes += [
-        Held(piece.key, SCHEDULING_GATED.code, SCHEDULING_GATED.kube, len(before))
-        for piece in queued
-        if piece.key in gated
-    ]
-    queued = [piece for piece in queued if piece.key not in gated]
+    gated = [piece.key for piece in queued if _has_foreign_gate(context, piece)]
+    outcomes += [Held(key, SCHEDULING_GATED.code, SCHEDULING_GATED.kube, len(before)) for key in gated]
+    queued = [piece for piece in queued if piece.key not in gated] if gated else queued
     outcomes += _admit_queued(context, queued, disruptions, len(before))
     for turn, piece in enumerate(after, start=len(before) + len(queued)):
         outcomes = _place_unqueued(context, piece, turn, outcomes)
@@ -77,8 +73,7 @@ def _admit_queued(
         key=lambda outcome: _turn_key(outcome, context.piece_by_key[outcome.workload]),
     )
     numbered = (
-        msgspec.structs.replace(outcome, decided_in_cycle=turn)
-        for turn, outcome in enumerate(decided, start=first_turn)
+        replace(outcome, decided_in_cycle=turn) for turn, outcome in enumerate(decided, start=first_turn)
     )
     return [*evicted_by_priority, *evicted, *numbered]
 
@@ -160,7 +155,7 @@ def _preempt_by_priority(
     context.preemption.count_disruptions(found.victims)
     evicted += [Evicted(unit.key, piece.key, PRIORITY) for unit in found.victims if not unit.is_terminating]
     after = {*found.result.after, *(unit.key for unit in found.victims)}
-    return msgspec.structs.replace(found.result, after=tuple(sorted(after)))
+    return replace(found.result, after=tuple(sorted(after)))
 
 
 def _has_foreign_gate(context: DecisionContext, piece: Workload) -> bool:

@@ -201,10 +201,8 @@ def build_admit(workload: Workload, admitted: Sequence[Admitted]) -> Admit:
         {pod_set.name: pod_set.count for pod_set in workload.pod_sets} if workload.admission is None else {}
     )
     pod_sets = tuple(
-        replace(pod_set, wanted=asked[pod_set.name])
-        if pod_set.count < asked.get(pod_set.name, 0)
-        else pod_set
-        for pod_set in merged.values()
+        replace(part, wanted=asked[part.name]) if part.count < asked.get(part.name, 0) else part
+        for part in merged.values()
     )
     return Admit(workload.key, workload.kind, admitted[0].cluster_queue, pod_sets, after)
 
@@ -218,12 +216,8 @@ def build_reserve(planned: PlannedStart, nodes: NodeColumns) -> Reserve:
 
 def shortfall_holds(shortfalls: Iterable[ReservationShortfall], nodes: int) -> list[Hold]:
     """Reservations that found too little capacity."""
-    return [
-        Hold(
-            shortfall.key,
-            Verdict(
-                "GPU_FULL", nodes, detail=f"only {shortfall.found} of {shortfall.wanted} reserved units fit"
-            ),
-        )
-        for shortfall in shortfalls
-    ]
+    holds = []
+    for shortfall in shortfalls:
+        detail = f"only {shortfall.found} of {shortfall.wanted} reserved units fit"
+        holds.append(Hold(shortfall.key, Verdict("GPU_FULL", nodes, detail=detail)))
+    return holds

@@ -49,10 +49,8 @@ def device_prices(demand: Mapping[int, int]) -> dict[int, Fraction]:
 
 
 class _Packing:
-    """Revised simplex on the linear relaxation: how many devices are filled by which pattern.
-
-    Starts with patterns of one size each. Rows of the basis are patterns; `prices` are the dual values.
-    """
+    """Revised simplex on the linear relaxation (how many devices are filled by which pattern); starts with patterns of
+    one size each. `prices` are the dual values."""
 
     def __init__(self, sizes: list[int], demand: list[int], capacity: int) -> None:
         self._sizes, self._capacity = sizes, capacity

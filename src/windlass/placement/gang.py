@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from windlass.cluster.node_columns import Bools
 from windlass.cluster.node_state import Ints
@@ -86,9 +87,7 @@ def _place_greedily(
         if isinstance(found, PlacementFailure):
             overlay.rollback(before)
             return found
-        placements += [
-            msgspec.structs.replace(placement, pod_set=indices[placement.pod_set]) for placement in found
-        ]
+        placements += [replace(placement, pod_set=indices[placement.pod_set]) for placement in found]
     # The largest pods first: the fewest nodes fit them.
     unconstrained = set(range(len(pod_sets))).difference(*by_tree.values())
     in_order = sorted(unconstrained, key=lambda i: (-_size(pod_sets[i].shape), i))

@@ -9,21 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from windlass.cluster.node_columns import Bools
 from windlass.placement.gang import OverlayCapacity, PendingPodSet, PlacementFailure, PodPlacement, place_gang
 from windlass.placement.overlay import Overlay
-from windlass.placement.slice_completion import complete_slices, is_sliced
-from windlass.placement.topology import DomainTree
+from windlass.placement.topology import DomainTree, TopologyFailure, TopologyPodSetRequest
+from windlass.placement.topology.replacement import plan_replacement
 
 
 def place_in_domains(
     overlay: Overlay, pod_sets: Sequence[PendingPodSet], existing: Sequence[Mapping[int, int]]
 ) -> list[PodPlacement] | PlacementFailure:
     """As `place_gang`. `existing`: for each pod set, node → pods of the same request that are there already."""
-    sliced = [i for i, nodes in enumerate(existing) if nodes and is_sliced(pod_sets[i])]
+    sliced = [i for i, nodes in enumerate(existing) if nodes and _is_sliced(pod_sets[i])]
     if sliced:
         return _place_with_slices(overlay, pod_sets, sliced, existing)
     joining = [i for i, nodes in enumerate(existing) if nodes and _has_level(pod_sets[i])]
@@ -44,18 +44,49 @@ def _place_with_slices(
     existing: Sequence[Mapping[int, int]],
 ) -> list[PodPlacement] | PlacementFailure:
     before = overlay.checkpoint()
-    found = complete_slices(overlay, pod_sets, sliced, existing)
+    found = _complete_slices(overlay, pod_sets, sliced, existing)
     if isinstance(found, PlacementFailure):
         return found
-    left = [
-        msgspec.structs.replace(pod_set, count=0) if i in sliced else pod_set
-        for i, pod_set in enumerate(pod_sets)
-    ]
+    left = [replace(pod_set, count=0) if i in sliced else pod_set for i, pod_set in enumerate(pod_sets)]
     others = place_in_domains(overlay, left, existing)
     if isinstance(others, PlacementFailure):
         overlay.rollback(before)
         return others
     return [*found, *others]
+
+
+def _is_sliced(pod_set: PendingPodSet) -> bool:
+    topology = pod_set.topology if pod_set.tree is not None else None
+    return bool(pod_set.count and topology is not None and topology.slice_size)
+
+
+def _complete_slices(
+    overlay: Overlay,
+    pod_sets: Sequence[PendingPodSet],
+    sliced: Sequence[int],
+    existing: Sequence[Mapping[int, int]],
+) -> list[PodPlacement] | PlacementFailure:
+    """Assume the pods of the sets in `sliced`, which have to complete slices that lost pods or be part of new ones."""
+    before = overlay.checkpoint()
+    placements: list[PodPlacement] = []
+    for i in sliced:
+        pod_set = pod_sets[i]
+        row = overlay.table.row(pod_set.shape, overlay.snapshot, pod_set.pod)
+        overlay.refresh(row)
+        capacity = OverlayCapacity(overlay, [pod_set], [row])
+        existing_pods = np.zeros(overlay.snapshot.nodes.size, dtype=np.int64)
+        for node, pods in existing[i].items():
+            existing_pods[node] = pods
+        assert pod_set.tree is not None, "slices need a tree"
+        request = TopologyPodSetRequest(
+            pod_set.name, pod_set.count, pod_set.topology, overlay.table.cells.score[row].copy()
+        )
+        found = plan_replacement(pod_set.tree, request, 0, existing_pods, capacity, pod_set.topology_name)
+        if isinstance(found, TopologyFailure):
+            overlay.rollback(before)
+            return PlacementFailure(found.pod_set, found.message)
+        placements += [replace(placement, pod_set=i) for placement in capacity.placements]
+    return placements
 
 
 def _first_that_fits(
@@ -76,9 +107,8 @@ def _spans_gang(pod_set: PendingPodSet) -> bool:
 
 
 def _has_level(pod_set: PendingPodSet) -> bool:
-    return bool(
-        pod_set.count and pod_set.tree is not None and pod_set.topology is not None and pod_set.topology.level
-    )
+    topology = pod_set.topology if pod_set.tree is not None else None
+    return bool(pod_set.count and topology is not None and topology.level)
 
 
 def _same_request(left: PendingPodSet, right: PendingPodSet) -> bool:
@@ -132,7 +162,7 @@ def _restricted(pod_sets: Sequence[PendingPodSet], masks: dict[int, Bools]) -> l
         if tree is not None:
             key = (id(tree), mask.tobytes())
             trees.setdefault(key, tree.restricted_to(mask))
-            restricted[i] = msgspec.structs.replace(pod_sets[i], tree=trees[key])
+            restricted[i] = replace(pod_sets[i], tree=trees[key])
     return restricted
 
 

@@ -31,10 +31,8 @@ class GrantUnpacker:
 
     def grants(self, row: int, node: int, packed: np.uint64) -> tuple[DeviceGrant, ...]:
         """The devices that the pod in this row gets on this node."""
-        shape = int(self._snapshot.pods.shape[row])
-        return self._unpack(
-            shape, node, int(self._snapshot.node_state.node_info[node, REPLICAS]), int(packed)
-        )
+        shape, replicas = self._snapshot.pods.shape[row], self._snapshot.node_state.node_info[node, REPLICAS]
+        return self._unpack(int(shape), node, int(replicas), int(packed))
 
     def grants_of_all(self, rows: Ints, nodes: Ints, packed: Uint64s) -> list[tuple[DeviceGrant, ...]]:
         """The same for many pods."""

@@ -111,7 +111,6 @@ class Overlay:
         self._next_step_id = 1
         self._node_checks = 0
         self._inter_pod_rules: InterPodRules | None = None
-        """Built on first use: most decisions have no pods with rules about other pods."""
         self.has_affinity_terms = bool(snapshot.pods_with_affinity)
         """Whether a pod on the overlay has, or had, affinity terms, which other pods have to be checked against."""
         self._verdict_buffer = table.result_buffer(1)

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from windlass.cluster.pod_table import PENDING
 from windlass.cluster.shape import Shape, make_shape
@@ -103,7 +103,7 @@ def _with_queue_label(pod: Pod, queue: str) -> Pod:
     if not queue or QUEUE_NAME in pod.metadata.labels:
         return pod
     labels = {**pod.metadata.labels, QUEUE_NAME: queue}
-    return msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, labels=labels))
+    return replace(pod, metadata=replace(pod.metadata, labels=labels))
 
 
 def _with_flavors(pod: Pod, flavors: Sequence[ResourceFlavor]) -> Pod:
@@ -116,5 +116,5 @@ def _with_flavors(pod: Pod, flavors: Sequence[ResourceFlavor]) -> Pod:
     for flavor in flavors:
         selector |= flavor.node_labels
         tolerations += flavor.tolerations
-    changed = msgspec.structs.replace(spec, node_selector=selector, tolerations=tuple(tolerations))
-    return msgspec.structs.replace(pod, spec=changed)
+    changed = replace(spec, node_selector=selector, tolerations=tuple(tolerations))
+    return replace(pod, spec=changed)

@@ -16,8 +16,7 @@ from windlass.model.node import Taint
 from windlass.model.pod import Pod
 from windlass.model.reasons import WHY_NODE_AFFINITY, WHY_TAINT
 from windlass.model.taints import tolerates
-from windlass.placement.filters.node_affinity import refused_by_node_affinity
-from windlass.placement.filters.taints import refused_by_taints
+from windlass.placement.filters.node_filters import refused_by_node_affinity, refused_by_taints
 from windlass.placement.inter_pod import InterPodRules
 from windlass.placement.inter_pod.match_counters import Counts, sums_by_domain
 from windlass.placement.inter_pod.topology_spread import (

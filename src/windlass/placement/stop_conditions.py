@@ -34,11 +34,8 @@ class StopConditions:
         changing: Container[str] = (),
         late: Container[str] = (),
     ) -> Iterator[tuple[Workload, str]]:
-        """The workloads to stop, each with the reason.
-
-        `workloads` are decided on, `single_pods` run and are not; those in `changing` get pods in this decision and are
-        skipped; those in `late` have pods without a node.
-        """
+        """The workloads to stop, each with the reason. Those in `changing` get pods in this decision and are skipped;
+        those in `late` have pods without a node."""
         limited = [pod for pod in single_pods if pod.max_run_seconds is not None]
         for workload in (*workloads.values(), *limited):
             is_plain_pod = workload.kind == "Pod" and workload.max_run_seconds is None

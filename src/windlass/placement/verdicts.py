@@ -68,10 +68,8 @@ class Refusal(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def code(self) -> str:
-        """The code of the verdict: the first reason of the nearest miss, else the most frequent reason.
-
-        Reasons of devices have lower bits than those of resources: too few advertised GPUs follow from them.
-        """
+        """The first reason of the nearest miss (devices come before resources: too few advertised GPUs follow from
+        unhealthy ones), else the most frequent reason."""
         if self.arrays.near[self.row, 0] >= 0:
             bits = bits_of(int(self.arrays.near_why[self.row, 0]))
             return reason_of(self.shape, bits[0]).code if bits else "UNKNOWN"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-import msgspec
+from msgspec.structs import replace
 
 from windlass.model.queue import QueueSystem
 from windlass.model.workload import Admission, PodSet, PodSetAssignment, TopologyRequest, Workload
@@ -20,12 +20,10 @@ from windlass.queueing.placement_interface import PodSetChoice
 from windlass.queueing.quota_node import queue_order_timestamp
 
 PIECE_SEPARATOR = "#"
+"""The minimum has the key of its workload, other pieces `key#number` or `key#missing`."""
 MISSING_PIECE = "missing"
 """Suffix of the piece that a running gang lacks of its minimum, for instance after a node was lost."""
 UNCONSTRAINED_TOPOLOGY = TopologyRequest("unconstrained")
-
-
-# Keys: the minimum has the key of its workload, other pieces `key#number` or `key#missing`.
 
 
 def workload_key(piece: str) -> str:
@@ -94,10 +92,9 @@ def _with_implied_topology(piece: Workload) -> Workload:
     if all(pod_set.topology is not None for pod_set in piece.pod_sets):
         return piece
     pod_sets = tuple(
-        msgspec.structs.replace(pod_set, topology=pod_set.topology or UNCONSTRAINED_TOPOLOGY)
-        for pod_set in piece.pod_sets
+        replace(pod_set, topology=pod_set.topology or UNCONSTRAINED_TOPOLOGY) for pod_set in piece.pod_sets
     )
-    return msgspec.structs.replace(piece, pod_sets=pod_sets)
+    return replace(piece, pod_sets=pod_sets)
 
 
 def split_workload(workload: Workload) -> list[Workload]:
@@ -110,10 +107,8 @@ def split_workload(workload: Workload) -> list[Workload]:
     held = _HeldQuota(workload.admission)
     admitted = {pod_set.name: held.count(pod_set.name) for pod_set in workload.pod_sets}
     minimums = _minimum_counts(workload, max(1, minimum), admitted)
-    running = [
-        min(count, admitted.get(pod_set.name, 0))
-        for pod_set, count in zip(workload.pod_sets, minimums, strict=True)
-    ]
+    pairs = zip(workload.pod_sets, minimums, strict=True)
+    running = [min(count, admitted.get(pod_set.name, 0)) for pod_set, count in pairs]
     if workload.admission is None or running == minimums:
         running = minimums
     # Without a minimum nothing is elastic: a workload that was admitted with fewer pods runs with those.
@@ -124,12 +119,10 @@ def split_workload(workload: Workload) -> list[Workload]:
     missing = _members(workload, running, minimums)
     if missing:
         missing_piece = _piece(workload, missing_piece_key(workload.key), missing, held)
-        pieces.append(msgspec.structs.replace(missing_piece, gang_running=True))
+        pieces.append(replace(missing_piece, gang_running=True))
     for pod_set, count in zip(workload.pod_sets, minimums, strict=True):
         for i in range(count, pod_set.count):
-            extra = msgspec.structs.replace(
-                pod_set, count=1, pod_keys=pod_set.pod_keys[i : i + 1], min_count=None
-            )
+            extra = replace(pod_set, count=1, pod_keys=pod_set.pod_keys[i : i + 1], min_count=None)
             number = len(pieces)
             pieces.append(
                 _piece(workload, f"{workload.key}{PIECE_SEPARATOR}{number}", (extra,), held, number)
@@ -161,7 +154,7 @@ def _minimum_counts(workload: Workload, minimum: int, admitted: Mapping[str, int
 def _members(workload: Workload, first: list[int], end: list[int]) -> tuple[PodSet, ...]:
     """Members `first` to `end` of each pod set, without the sets that have none."""
     return tuple(
-        msgspec.structs.replace(pod_set, count=stop - start, pod_keys=pod_set.pod_keys[start:stop])
+        replace(pod_set, count=stop - start, pod_keys=pod_set.pod_keys[start:stop])
         for pod_set, start, stop in zip(workload.pod_sets, first, end, strict=True)
         if stop > start
     )
@@ -207,7 +200,7 @@ def _piece(
             reserved = workload.admission.reserved_at + later
             admission = Admission(workload.admission.cluster_queue, tuple(assignments), reserved)
     is_unreadable = admission is None and bool(workload.unreadable)
-    return msgspec.structs.replace(
+    return replace(
         workload,
         key=key,
         hold=workload.unreadable if is_unreadable else workload.hold,
@@ -219,9 +212,6 @@ def _piece(
         created=workload.created,
         queued_at=workload.queued_at + later,
     )
-
-
-# Order and outcomes
 
 
 def unqueued_sort_key(piece: Workload) -> tuple[bool, int, bool, bool, int, bool, str]:
@@ -276,5 +266,5 @@ def drop_without_prerequisites(outcomes: Sequence[Outcome], pieces: Mapping[str,
                 *outcome.after,
                 *(key for piece in needed if piece in admitted for key in admitted[piece].after),
             }
-            kept.append(msgspec.structs.replace(outcome, after=tuple(sorted(after))))
+            kept.append(replace(outcome, after=tuple(sorted(after))))
     return kept

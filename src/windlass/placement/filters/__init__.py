@@ -1,4 +1,4 @@
-"""Filters on a pod and one node: one file each; each returns a mask of the nodes that it refuses, or None for none.
+"""Filters on a pod and one node: each returns a mask of the nodes that it refuses, or None where it refuses none.
 
 `static_reasons` combines them for one pod over all nodes; `placement.score_table` keeps the result per shape, so it
 is computed once for all pods alike. `prefilter_pod` says why a pod is held before any node is checked. Rules between
@@ -22,11 +22,13 @@ from windlass.model.reasons import (
     WHY_VOLUME_NODE_AFFINITY,
     WHY_VOLUME_ZONE,
 )
-from windlass.placement.filters.node_affinity import refused_by_node_affinity
-from windlass.placement.filters.node_name import refused_by_node_name
+from windlass.placement.filters.node_filters import (
+    refused_as_unschedulable,
+    refused_by_node_affinity,
+    refused_by_node_name,
+    refused_by_taints,
+)
 from windlass.placement.filters.prefilter import prefilter_pod
-from windlass.placement.filters.taints import refused_by_taints
-from windlass.placement.filters.unschedulable import refused_as_unschedulable
 from windlass.placement.filters.volume_binding import refused_by_volume_affinity, refused_by_volume_binding
 from windlass.placement.filters.volume_zone import refused_by_volume_zone
 

@@ -48,8 +48,7 @@ def refused_by_volume_binding(pod: Pod, nodes: NodeColumns, listers: Listers) ->
 
 
 def volumes_to_bind(pod: Pod, node: str, nodes: NodeColumns, listers: Listers) -> dict[str, str]:
-    """WaitForFirstConsumer claim → the existing volume to bind on that node. Claims that are left out need a
-    provisioned volume."""
+    """WaitForFirstConsumer claim → the existing volume to bind on that node; other claims need provisioning."""
     chosen: dict[str, str] = {}
     row = nodes.index[node]
     for claim in sorted(

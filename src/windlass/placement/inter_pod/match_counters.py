@@ -78,10 +78,7 @@ _GroupKey = tuple[str, frozenset[LabelPair], bool]
 
 
 class PlacedPodGroups:
-    """All placed pods, grouped by namespace, labels and whether they are terminating.
-
-    Pods of one job are alike to every matcher, so a new counter is built from groups, not from pods.
-    """
+    """All placed pods by namespace, labels and whether they are terminating: new counters are built from groups."""
 
     def __init__(self) -> None:
         self._groups: dict[_GroupKey, _Group] = {}

@@ -1,8 +1,7 @@
 """Topology spread: a pod's constraints, and which nodes the hard ones refuse.
 
-`InterPodRules` asks for hard constraints, `placement.preferences` for soft ones. Constraints are read from the pod
-alone: kube-scheduler's configurable default constraints (by default it mildly spreads the pods of a Service or
-ReplicaSet) are not implemented.
+`InterPodRules` asks for hard constraints, `placement.preferences` for soft ones. Kube-scheduler's default constraints
+(it mildly spreads the pods of a Service or ReplicaSet) are not implemented.
 """
 
 from __future__ import annotations

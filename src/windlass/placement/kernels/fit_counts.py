@@ -65,10 +65,8 @@ def shares_on_device(nodes: NodeState, shapes: Ints, s: int, n: int, device: int
 
 
 def multi_device_pod_count(nodes: NodeState, shapes: Ints, s: int, n: int) -> int:
-    """Pods that need k different devices each: the largest t with Σ min(shares on device, t) ≥ k·t.
-
-    No pod may use a device twice, so t pods can use at most t shares of one device; that bound is also sufficient.
-    """
+    """Pods that need k different devices each: the largest t with Σ min(shares on device, t) ≥ k·t, since t pods can
+    use at most t shares of one device."""
     pods = 0
     while True:
         usable_shares = 0

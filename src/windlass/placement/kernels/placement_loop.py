@@ -334,11 +334,8 @@ def place_queue(
     hopeless: np.uint64,
     outcome: PlacementArrays,
 ) -> tuple[int, int]:
-    """Place the queue (shape rows, in order); unit u is queue[units[u]:units[u + 1]].
-
-    Returns the log's end and how many verdicts were written. Entries of one shape that fail while no node has changed
-    share a verdict.
-    """
+    """Place the queue (shape rows, in order); unit u is queue[units[u]:units[u + 1]]. Returns the log's end and how
+    many verdicts were written; entries of one shape that fail while no node has changed share a verdict."""
     verdicts = 0
     last_verdict = np.full(cells.cursor.shape[0], -1, dtype=np.int64)
     last_log = np.full(cells.cursor.shape[0], -1, dtype=np.int64)

@@ -150,10 +150,7 @@ def gpu_clustering_score(nodes: NodeState, shapes: Ints, rule: ScoringRule, s: i
 
 
 def fgd_fragment(cpu: int, free: Ints, count: int, model: int, mix: MixArrays) -> float:
-    """FGD's expected fragment of a node, in milli-GPU.
-
-    Summed by cause in the order of the published code, since the rounding of the sum decides ties.
-    """
+    """FGD's expected fragment of a node in milli-GPU, summed in the published order (its rounding decides ties)."""
     total = 0
     for i in range(count):
         total += free[i]

@@ -84,8 +84,7 @@ def node_worth(nodes: NodeState, n: int, mix: MixArrays) -> int:
 def windlass_score(
     nodes: NodeState, shapes: Ints, memo: NodeMemo, mix: MixArrays, s: int, n: int
 ) -> tuple[int, int]:
-    """The change of worth, rounded to buckets of TIE_MILLI; one GPU or a share tries every device, the tightest wins
-    ties."""
+    """The change of worth in buckets of TIE_MILLI; one GPU or a share tries every device, the tightest wins ties."""
     free = np.empty(MAX_DEVICES, dtype=np.int64)
     models = np.empty(MAX_DEVICES, dtype=np.int64)
     copy_models(nodes, n, models)
