@@ -31,7 +31,6 @@ from windlass.placement.explain import Advisor, make_single_pod_holds, single_po
 from windlass.placement.grants import GrantUnpacker
 from windlass.placement.late_pods import place_late_pods
 from windlass.placement.overlay import Overlay
-from windlass.placement.pieces import is_single_pod
 from windlass.placement.policies import SCORERS, USES_MIX, PlacementConfig, make_scoring_rule
 from windlass.placement.preemption.context import Preemption, merge_evictions
 from windlass.placement.preemption.single_pods import place_single_pods
@@ -47,6 +46,7 @@ from windlass.placement.timeplan.single_pods import (
 )
 from windlass.placement.timeplan.start_planner import PlannedOutcomes, StartPlanner
 from windlass.placement.workload_mix import WorkloadMix, mix_arrays, mix_of
+from windlass.placement.workload_pieces import is_single_pod
 from windlass.queueing.config import QueueConfig
 from windlass.queueing.queue_sort import (
     QueueSortKey,

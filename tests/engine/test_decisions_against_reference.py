@@ -7,12 +7,12 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reference.alone import reasons_alone
 from reference.cluster import Cluster
+from reference.inter_pod import inter_pod_reasons
+from reference.node_capacity import GpuDemand, NodeCapacity
+from reference.node_filters import node_filter_reasons
 from reference.park import Desk
 from reference.parks import any_pods, in_order, parks, queues, running
-from reference.room import Room, Wish
-from reference.together import reasons_together
 from windlass import jit
 from windlass.cluster.delta import Assume
 from windlass.model.decision import DeviceGrant
@@ -30,13 +30,13 @@ class Replay:
     def __init__(self, nodes):
         nodes = sorted(nodes, key=lambda each: each.metadata.name)
         self.cluster = Cluster(nodes=nodes)
-        self.rooms = [Room(node) for node in nodes]
+        self.rooms = [NodeCapacity(each) for each in nodes]
 
     def reasons(self, pod):
         """Per node, the reasons against the pod."""
         return [
-            reasons_alone(pod, each, self.cluster)
-            | reasons_together(pod, index, self.cluster)
+            node_filter_reasons(pod, each, self.cluster)
+            | inter_pod_reasons(pod, index, self.cluster)
             | self.rooms[index].reasons(pod)
             for index, each in enumerate(self.cluster.nodes)
         ]
@@ -113,11 +113,11 @@ def room_for(replay, pod):
     """How many equal pods without inter-pod rules fit on the cluster."""
     copies = 0
     for index, each in enumerate(replay.cluster.nodes):
-        room = Room(each)
+        room = NodeCapacity(each)
         room.free = dict(replay.rooms[index].free)
         for mine, theirs in zip(room.devices, replay.rooms[index].devices, strict=True):
             mine.free, mine.used = theirs.free, set(theirs.used)
-        if reasons_alone(pod, each, replay.cluster) | reasons_together(pod, index, replay.cluster):
+        if node_filter_reasons(pod, each, replay.cluster) | inter_pod_reasons(pod, index, replay.cluster):
             continue
         while not room.reasons(pod):
             room.take(pod, lowest(room, pod))
@@ -127,7 +127,7 @@ def room_for(replay, pod):
 
 def lowest(room, pod):
     """Grants on the lowest devices with room."""
-    wish, grants = Wish(pod), []
+    wish, grants = GpuDemand(pod), []
     left = wish.count
     for index, device in enumerate(room.devices):
         if left and device.healthy and wish.allows(device):

@@ -9,9 +9,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from reference.node_capacity import GpuDemand, NodeCapacity
 from reference.park import bound, in_bytes, pod
 from reference.parks import any_pods, machines
-from reference.room import Room, Wish
 from windlass.cluster.delta import Assume, Deleted, Forget, Put
 from windlass.cluster.node_state import BLOCKED, FREE_MILLI, USED_SLICES
 from windlass.cluster.pod_table import PENDING, UNKNOWN_NODE
@@ -185,7 +185,7 @@ class Books(RuleBasedStateMachine):
         snapshot = self.store.snapshot()
         rows = rows_of(snapshot)
         for index, name in enumerate(snapshot.nodes.names):
-            book = Room(self.nodes[name])
+            book = NodeCapacity(self.nodes[name])
             kinds, blocked = {}, 0
             for key, known in self.pods.items():
                 if known.at != name:
@@ -219,7 +219,7 @@ def has_pod_affinity(pod):
 
 def kind_of(pod):
     """0 for a share, k for whole GPUs of which k, None without GPUs."""
-    wish = Wish(pod)
+    wish = GpuDemand(pod)
     if not wish.count:
         return None
     return min(16, wish.count) if wish.profile or wish.milli == 1000 else 0

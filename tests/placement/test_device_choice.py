@@ -1,4 +1,4 @@
-"""Inside a node: which devices a pod gets, and when there is no room on them."""
+"""Which devices of a node a pod gets, and why they can't take it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can never fit is said so at once, and what could is not."""
+"""Workloads that can never fit are held with that reason, and others are not."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NOTES = {"kueue.x-k8s.io/podset-required-topology": RACK}
 
 
 def gang(count, gpus, **options):
-    """With a topology annotation it is a workload of its own, decided by the site."""
+    """With a topology annotation it goes through `WorkloadPlacer`."""
     return [pod(f"w{i}", gpus, group=("w", count), **options) for i in range(count)]
 
 

@@ -1,4 +1,4 @@
-"""Topology requests over all shapes of a gang, over members that come later, and over flavors."""
+"""Topology requests over all pod sets of a gang, over members that come later, and over flavors."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def decisions(*trees: Unstructured) -> list[object]:
 
 
 def where(*trees: Unstructured) -> dict[str, str]:
-    return {one.pod: one.node for one in decisions(*trees) if isinstance(one, Bind)}
+    return {decision.pod: decision.node for decision in decisions(*trees) if isinstance(decision, Bind)}
 
 
 @pytest.mark.parametrize("order", list(permutations(range(3))))
@@ -76,7 +76,7 @@ def test_a_required_rack_that_takes_only_one_shape_each_holds_the_gang() -> None
     assert isinstance(held, Hold)
     assert held.verdict.code == "KUEUE_TOPOLOGY_NOFIT"
     assert f'topology "racks" has no domain of {RACK} with room for all 2 pods' in held.verdict.detail
-    # Where it is only preferred, they start apart.
+    # Where the rack is only preferred, the pods start in different racks.
     preferred = [member("large", 4, PREFERRED), member("small", 2, PREFERRED), pod_group("gang", 2, EPOCH)]
     assert where(*nodes, *QUEUES, *preferred) == {"team/large": "c1", "team/small": "a1"}
 
@@ -102,7 +102,7 @@ def test_a_lost_member_is_replaced_in_the_required_rack(free: str, goes: bool) -
 
 
 def test_sets_on_flavors_of_different_nodes_are_each_placed_by_their_own() -> None:
-    """The driver's flavor has other nodes than the workers', who are too many to try all combinations."""
+    """The driver's flavor has other nodes than the workers', which are too many to try all combinations."""
     nodes = [node("d1", 8, 0, "drivers", "a"), *(node(f"w{i}", 20, 0, "gpus", "b") for i in (1, 2))]
     groups = [
         {"coveredResources": [name], "flavors": [{"name": kind, "resources": [{"name": name, **quota}]}]}
@@ -126,6 +126,6 @@ def test_sets_on_flavors_of_different_nodes_are_each_placed_by_their_own() -> No
             workload("job", "local", parts, priority=0, created=EPOCH),
         )
         assert isinstance(admit, Admit)
-        where = {one.name: one.nodes for one in admit.pod_sets}
+        where = {pod_set.name: pod_set.nodes for pod_set in admit.pod_sets}
         assert where["driver"] == {"d1": 1}
         assert (set(where["workers"]), sum(where["workers"].values())) == ({"w1", "w2"}, 34)

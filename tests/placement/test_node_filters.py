@@ -1,4 +1,4 @@
-"""What a pod's spec and a single node say: cordon, node name, taints, node selector and affinity."""
+"""Filters on a pod and one node: cordon, node name, taints, node selector and affinity."""
 
 from __future__ import annotations
 

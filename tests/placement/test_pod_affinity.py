@@ -115,16 +115,16 @@ def test_one_per_host_is_counted_down_again_when_pods_leave():
     scene.place(pod, "a1")
     scene.place(pod, "a2")
     assert scene.why(pod)["a1"] == ["POD_ANTI_AFFINITY", "EXISTING_ANTI_AFFINITY"]
-    scene.neighbours.remove(pod, 0)
+    scene.rules.remove(pod, 0)
     assert scene.fits(pod) == ["a1"]
 
 
 def test_a_pod_that_was_never_placed_can_not_be_removed():
     scene = Scene(two_zones(), {"a1": [cache()]})
     with pytest.raises(KeyError):
-        scene.neighbours.remove(cache(), 1)
+        scene.rules.remove(cache(), 1)
     with pytest.raises(KeyError):
-        scene.neighbours.remove(make_pod("other"), 0)
+        scene.rules.remove(make_pod("other"), 0)
 
 
 def test_terms_speak_of_their_owners_namespace_unless_they_say_otherwise():
@@ -185,11 +185,11 @@ def test_who_needs_to_ask_at_all():
     scene = Scene(two_zones(), {"a1": [avoids(near(ZONE, selector(app="cache")))]})
     plain = make_pod(labels={"app": "db"})
     assert not has_inter_pod_rules(plain)
-    assert not scene.neighbours.constrains(plain)
+    assert not scene.rules.constrains(plain)
     assert not has_inter_pod_rules(cache())
-    assert scene.neighbours.constrains(cache())
-    scene.neighbours.remove(avoids(near(ZONE, selector(app="cache"))), 0)
-    assert not scene.neighbours.constrains(cache())
+    assert scene.rules.constrains(cache())
+    scene.rules.remove(avoids(near(ZONE, selector(app="cache"))), 0)
+    assert not scene.rules.constrains(cache())
     assert has_inter_pod_rules(wants(near(ZONE, selector(app="cache"))))
     assert not has_inter_pod_rules(
         make_pod(affinity=pod_affinity(preferred=[(1, near(ZONE, selector(a="b")))]))
@@ -197,7 +197,7 @@ def test_who_needs_to_ask_at_all():
 
 
 def test_more_selectors_than_are_kept_are_counted_again_when_asked(monkeypatch):
-    monkeypatch.setattr("windlass.placement.inter_pod.match_counters._MOST_COUNTERS", 2)
+    monkeypatch.setattr("windlass.placement.inter_pod.match_counters._MAX_COUNTERS", 2)
     scene = Scene(two_zones(), {"a1": [make_pod(f"p{i}", labels={"job": str(i)}) for i in range(5)]})
     for _ in range(2):
         for i in range(5):

@@ -1,4 +1,4 @@
-"""Each policy's rule, on parks small enough to work it out by hand."""
+"""The rule of each policy, on clusters small enough to compute it by hand."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from windlass.placement.workload_mix import MixClass, WorkloadMix, mix_arrays
 
 
 def expecting(*classes):
-    return WorkloadMix(classes, sum(each.count for each in classes), classes)
+    return WorkloadMix(classes, sum(pod_class.count for pod_class in classes), classes)
 
 
 def scores(desk, name):
@@ -182,13 +182,13 @@ def test_random_is_spread_over_all_that_fit_and_over_the_devices_of_a_node():
 @pytest.mark.parametrize("policy", sorted(set(POLICIES) - {"windlass", "fgd", "random"}))
 def test_a_share_goes_to_the_tightest_device_that_has_room(policy):
     desk = Desk(gpu_node("n", 3), policy=policy)
-    desk.put(pod("a", share="0.2", on="n"), pod("b", share="0.6", on="n", annotations=wish("1")))
+    desk.put(pod("a", share="0.2", on="n"), pod("b", share="0.6", on="n", annotations=on_device("1")))
     desk.put(pod("p", share="0.4"), pod("q", share="0.5"))
     (p, q) = desk.plan().binds
     assert [grant.index for grant in (*p.devices, *q.devices)] == [1, 0]
 
 
-def wish(devices):
+def on_device(devices):
     return {"windlass.dev/devices": devices}
 
 

@@ -1,4 +1,4 @@
-"""What is liked better: kube-scheduler's four preference scores with their weights, 0 to 100 each."""
+"""Kube-scheduler's four preference scores with their weights, 0 to 100 each."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ ALL_TAINTS_FINE = 3 * 100
 
 
 def scores(scene, pod, feasible=None):
-    """{node name: score beyond what every node without disliked taints gets}."""
-    names = scene.facts.names
+    """{node name: score beyond that of a node without untolerated taints}."""
+    names = scene.nodes.names
     mask = np.array([feasible is None or name in feasible for name in names], dtype=np.bool_)
-    found = preference_scores(pod, scene.facts, scene.neighbours, mask)
+    found = preference_scores(pod, scene.nodes, scene.rules, mask)
     if found is None:
         return None
     return {name: int(s) - ALL_TAINTS_FINE for name, s, ok in zip(names, found, mask, strict=True) if ok}

@@ -1,4 +1,4 @@
-"""Where a pod's volumes let it go."""
+"""Nodes that a pod's volumes refuse."""
 
 from __future__ import annotations
 
@@ -77,9 +77,9 @@ def late_class(name, provisioner="kubernetes.io/no-provisioner", *topologies, **
 def scene(claims, volumes=(), classes=()):
     return Scene(
         nodes(),
-        claims={f"default/{c.metadata.name}": c for c in claims},
-        volumes={v.metadata.name: v for v in volumes},
-        storage_classes={c.metadata.name: c for c in classes},
+        claims={f"default/{claim.metadata.name}": claim for claim in claims},
+        volumes={volume.metadata.name: volume for volume in volumes},
+        storage_classes={storage_class.metadata.name: storage_class for storage_class in classes},
     )
 
 

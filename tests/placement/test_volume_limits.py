@@ -1,4 +1,4 @@
-"""How many volumes a node can have attached: each counts once, whoever uses it, and only up to its driver's limit."""
+"""How many volumes a node can have attached: each counts once, however many pods use it, up to the driver's limit."""
 
 from __future__ import annotations
 
@@ -59,20 +59,20 @@ def attachment(volume_name, node_name):
 
 
 def using(name, *claims, on=""):
-    return pod(name, volumes=tuple(claim_volume(each) for each in claims), on=on)
+    return pod(name, volumes=tuple(claim_volume(name) for name in claims), on=on)
 
 
 class Desk:
-    def __init__(self, *things):
+    def __init__(self, *objects):
         self.store = Store()
-        self.put(node("n1"), storage_class(), *things)
+        self.put(node("n1"), storage_class(), *objects)
 
-    def put(self, *things):
-        decoded = [decode_object(each) if isinstance(each, dict) else each for each in things]
-        self.store.apply(Put(each) for each in decoded)
+    def put(self, *objects):
+        decoded = [decode_object(obj) if isinstance(obj, dict) else obj for obj in objects]
+        self.store.apply(Put(obj) for obj in decoded)
 
     def verdict(self, name="new"):
-        """'' if the pod gets a node, else kube-scheduler's words."""
+        """'' if the pod gets a node, else kube-scheduler's reasons."""
         plan = decide(self.store.snapshot(), EngineConfig(), 0)
         if any(bind.pod == f"default/{name}" for bind in plan.binds):
             return ""

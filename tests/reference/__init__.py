@@ -1,5 +1,5 @@
-"""kube-scheduler's rules once more, slowly: loops over plain objects, one node and one pod at a time, no arrays.
+"""A slow second implementation of the filters and scores: loops over plain objects, one node and one pod at a time.
 
-Shares nothing with `windlass` but the structs, and is written to be read beside Kubernetes' documentation. Property
-tests compare the fast implementation with it on random clusters.
+It shares only the structs with `windlass` and follows the documentation of Kubernetes. Property tests compare the fast
+implementation with it on random clusters.
 """

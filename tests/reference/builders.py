@@ -1,4 +1,4 @@
-"""Short ways to write the objects that tests talk about."""
+"""Builders of the Kubernetes objects that tests use."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ HOST, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
 
 
 def make_node(name, *, taints=(), cordoned=False, **labels):
-    """Label names are written with underscores for dots and slashes left out: `zone="a"`, `host="n1"`."""
+    """Labels by keyword; `zone` and `host` stand for the well-known labels: `zone="a"`, `host="n1"`."""
     return Node(
         metadata=ObjectMeta(name=name, labels=_labels(labels)),
         spec=NodeSpec(taints=tuple(taints), unschedulable=cordoned),

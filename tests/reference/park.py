@@ -1,4 +1,4 @@
-"""Short ways to write GPU nodes, pods that ask for something, and a desk that decides on them."""
+"""Builders of GPU nodes and pods with requests, and `Desk`, which decides on them."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def layout_node(name, *groups, annotations=None, **options):
 
 
 def mig_node(name, gpus, *, model=H100, **options):
-    """GPUs on which MIG instances are made as they are asked for."""
+    """GPUs on which MIG instances are created on demand."""
     return layout_node(name, {"model": model, "count": gpus, "mig": "dynamic"}, **options)
 
 
@@ -78,7 +78,7 @@ def pod(
     phase="",
     **spec,
 ):
-    """A pod that asks for GPUs in one of the ecosystem's ways; `group` is (name, total), `on` a node's name."""
+    """A pod with a GPU request in one of the common forms; `group` is (name, total), `on` a node name."""
     notes = dict(annotations or {})
     if share is not None:
         notes["gpu-fraction"] = str(share)
@@ -124,7 +124,7 @@ def bound(waiting, name, **annotations):
 
 
 def in_bytes(plan):
-    """A plan as it would be written: what `byte for byte` means."""
+    """The plan as JSON, for comparisons byte by byte."""
     return msgspec.json.encode((list(plan.binds), list(plan.holds)))
 
 
@@ -137,7 +137,7 @@ class Desk:
         self.put(*objects)
 
     def put(self, *objects):
-        self.store.apply([Put(each) for each in objects])
+        self.store.apply([Put(obj) for obj in objects])
         return self
 
     def apply(self, *deltas):
@@ -148,13 +148,13 @@ class Desk:
         return decide(self.store.snapshot(), self.config, 0, self.memo)
 
     def run(self):
-        """{pod name: node name} of what was placed now; the binds count from here on."""
+        """{pod name: node name} of the new binds, which are assumed in the store."""
         plan = self.plan()
         self.store.apply([Assume(bind.pod, bind.node, bind.devices) for bind in plan.binds])
         return {bind.pod.partition("/")[2]: bind.node for bind in plan.binds}
 
     def devices(self, name, namespace="default"):
-        """What `name` would get now: (index, milli) pairs, or (index, profile, start) of MIG instances."""
+        """The devices that the pod would get now: (index, milli), or (index, profile, start) for MIG."""
         (bind,) = [bind for bind in self.plan().binds if bind.pod == f"{namespace}/{name}"]
         return [
             (grant.index, grant.profile, grant.start) if grant.profile else (grant.index, grant.milli)
@@ -165,9 +165,9 @@ class Desk:
         """Of the pod, or of the gang that it is a member of."""
         snapshot = self.store.snapshot()
         key = f"{namespace}/{name}"
-        waiting = [one for one in snapshot.pods.objects if one.key == key]
+        pods = [pod for pod in snapshot.pods.objects if pod.key == key]
         label = "kueue.x-k8s.io/pod-group-name"
-        names = {key, *(f"{namespace}/{one.metadata.labels.get(label)}" for one in waiting)}
+        names = {key, *(f"{namespace}/{pod.metadata.labels.get(label)}" for pod in pods)}
         (hold,) = [hold for hold in self.plan().holds if hold.workload in names]
         return hold.verdict
 

@@ -1,4 +1,4 @@
-"""Random machine parks, and pods that ask for what such parks have. Small, so that things run out."""
+"""Random clusters, and pods that request what they have. Small, so that resources run out."""
 
 from __future__ import annotations
 
@@ -73,8 +73,8 @@ def parks(draw, least=1, most=4, choosy=True):
 
 
 @st.composite
-def gpu_wishes(draw):
-    """Arguments of `park.pod`: what it asks for."""
+def gpu_requests(draw):
+    """Arguments of `park.pod`: its requests."""
     share = st.sampled_from(("0.1", "0.3", "0.5", "0.81"))
     match draw(
         st.sampled_from(("cpu", "whole", "whole", "share", "shares", "memory", "mig", "sliced", "other"))
@@ -82,9 +82,9 @@ def gpu_wishes(draw):
         case "whole":
             return {"gpus": draw(st.integers(1, 8) | st.integers(1, 2))}
         case "share":
-            return {"share": draw(share)} | draw(model_wishes)
+            return {"share": draw(share)} | draw(model_requests)
         case "shares":
-            return {"share": draw(share), "devices": draw(st.integers(2, 3))} | draw(model_wishes)
+            return {"share": draw(share), "devices": draw(st.integers(2, 3))} | draw(model_requests)
         case "memory":
             return {"memory_mib": draw(st.sampled_from((2000, 20000, 60000, 90000)))}
         case "mig":
@@ -97,7 +97,7 @@ def gpu_wishes(draw):
     return {}
 
 
-model_wishes = st.one_of(
+model_requests = st.one_of(
     st.just({}),
     st.lists(st.sampled_from((*MODELS, "none")), min_size=1, max_size=2, unique=True).map(
         lambda found: {"models": found}
@@ -108,13 +108,13 @@ cpus = st.sampled_from(("100m", "500m", "1", "2", "3"))
 
 @st.composite
 def plain_pods(draw, name, **options):
-    """A pod that only a node's own state decides on."""
-    return pod(name, cpu=draw(cpus), **draw(gpu_wishes()), **options)
+    """A pod that only node-local state decides on."""
+    return pod(name, cpu=draw(cpus), **draw(gpu_requests()), **options)
 
 
 @st.composite
 def any_pods(draw, name, **options):
-    """Plain ones, and some with every rule about labels, taints, other pods, ports and preferences."""
+    """Plain pods, and some with rules about labels, taints, other pods, ports and preferences."""
     made = draw(plain_pods(name, **options))
     if draw(st.integers(0, 2)):
         return made
@@ -144,30 +144,32 @@ def queues(draw, most=8, kinds=any_pods):
             found.append(draw(kinds(f"p{index}", priority=priority)))
             continue
         total = draw(st.integers(2, 3))
-        wish = draw(st.sampled_from(({}, {"gpus": 1}, {"gpus": 2}, {"share": "0.5"}, {"memory_mib": 20000})))
+        request = draw(
+            st.sampled_from(({}, {"gpus": 1}, {"gpus": 2}, {"share": "0.5"}, {"memory_mib": 20000}))
+        )
         there = draw(st.sampled_from((total, total, total - 1)))
         cpu = draw(cpus)
         for member in range(there):
             group = (f"g{index}", total)
-            found.append(pod(f"p{index}-{member}", cpu=cpu, priority=priority, group=group, **wish))
+            found.append(pod(f"p{index}-{member}", cpu=cpu, priority=priority, group=group, **request))
     return found
 
 
 @st.composite
 def running(draw, nodes, most=4):
-    """Pods that somebody else has bound, wherever: what they take may be more than there is."""
-    names = st.sampled_from([each.metadata.name for each in nodes])
+    """Pods bound outside of Windlass to any node: they may take more than there is."""
+    names = st.sampled_from([node.metadata.name for node in nodes])
     count = draw(st.integers(0, most))
     return [bound(draw(any_pods(f"r{index}")), draw(names)) for index in range(count)]
 
 
 def in_order(pods):
-    """Units in the order in which the engine must look at them: by priority, gangs before their equals, by name."""
+    """Units in the order of the engine: by priority, gangs before single pods, by name."""
     units = {}
-    for each in sorted(pods, key=lambda each: each.key):
-        group = each.metadata.labels.get("kueue.x-k8s.io/pod-group-name")
-        key = f"{each.metadata.namespace}/{group}" if group else each.key
-        units.setdefault((group is None, key), []).append(each)
+    for member in sorted(pods, key=lambda pod: pod.key):
+        group = member.metadata.labels.get("kueue.x-k8s.io/pod-group-name")
+        key = f"{member.metadata.namespace}/{group}" if group else member.key
+        units.setdefault((group is None, key), []).append(member)
     ranked = sorted(units.items(), key=lambda item: (-item[1][0].spec.priority, item[0]))
     return [unit for _, unit in ranked]
 

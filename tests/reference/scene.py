@@ -1,4 +1,4 @@
-"""Asks the filters about one pod on a few nodes, and answers by node name."""
+"""A few nodes with placed pods, on which tests ask the filters about one pod by node name."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ class Scene:
     """Nodes, and pods placed on them by name: `Scene(nodes, {"n1": [pod]})`."""
 
     def __init__(self, nodes, placed=None, **objects):
-        self.facts = NodeColumns(nodes)
-        self.objects = Listers(**objects)
-        pods = [(pod, self.facts.index[name]) for name, found in (placed or {}).items() for pod in found]
-        self.neighbours = InterPodRules(self.facts, self.objects, pods)
+        self.nodes = NodeColumns(nodes)
+        self.listers = Listers(**objects)
+        pods = [(pod, self.nodes.index[name]) for name, on_node in (placed or {}).items() for pod in on_node]
+        self.rules = InterPodRules(self.nodes, self.listers, pods)
 
     def place(self, pod, name):
-        self.neighbours.add(pod, self.facts.index[name])
+        self.rules.add(pod, self.nodes.index[name])
 
     def why(self, pod):
-        """{node name: names of the reasons against it, in mask order}."""
-        static = static_reasons(pod, self.facts, self.objects)
-        mask = static | self.neighbours.reasons(pod, static)
+        """{node name: names of its reasons, in order of their bits}."""
+        static = static_reasons(pod, self.nodes, self.listers)
+        mask = static | self.rules.reasons(pod, static)
         return {
             name: [reason_of_bit(bit).name for bit in range(32) if int(cell) >> bit & 1]
-            for name, cell in zip(self.facts.names, mask, strict=True)
+            for name, cell in zip(self.nodes.names, mask, strict=True)
         }
 
     def fits(self, pod):
-        """Names of the nodes that nothing speaks against."""
+        """Names of the nodes without a reason."""
         return [name for name, reasons in self.why(pod).items() if not reasons]

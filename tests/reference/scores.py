@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import math
 
+from reference.inter_pod import constraints, count_on, is_counted, same_domain, term_matches, terms
 from reference.matching import is_tolerated, node_term_matches
-from reference.together import constraints, count_on, same_domain, takes_part, term_matches, terms
 
 
 def preference_sums(pod, cluster, feasible):
     """{node index: weighted sum}, for the feasible indices."""
-    taints = _reversed(_share({i: _soft_taints(pod, cluster.nodes[i]) for i in feasible}))
-    labels = _share({i: _preferred_labels(pod, cluster.nodes[i]) for i in feasible})
+    taints = _reversed(_normalised_to_max({i: _soft_taints(pod, cluster.nodes[i]) for i in feasible}))
+    labels = _normalised_to_max({i: _preferred_labels(pod, cluster.nodes[i]) for i in feasible})
     spread = _spread_scores(pod, cluster, feasible)
-    pods = _min_max({i: _company(pod, i, cluster) for i in feasible})
+    pods = _normalised_to_range({i: _inter_pod_score(pod, i, cluster) for i in feasible})
     return {i: 3 * taints[i] + 2 * labels[i] + 2 * spread[i] + 2 * pods[i] for i in feasible}
 
 
-def _share(raw):
+def _normalised_to_max(raw):
     most = max(raw.values(), default=0)
     return {i: 100 * value // most if most else 0 for i, value in raw.items()}
 
@@ -26,7 +26,7 @@ def _reversed(shares):
     return {i: 100 - value for i, value in shares.items()}
 
 
-def _min_max(raw):
+def _normalised_to_range(raw):
     least, most = min(raw.values(), default=0), max(raw.values(), default=0)
     return {i: int(100.0 * ((v - least) / (most - least))) if most > least else 0 for i, v in raw.items()}
 
@@ -44,7 +44,7 @@ def _preferred_labels(pod, node):
     return sum(term.weight for term in preferred if node_term_matches(term.preference, node))
 
 
-def _company(pod, index, cluster):
+def _inter_pod_score(pod, index, cluster):
     total = 0
     for other, where in cluster.placed:
         for kind, sign in (("pod_affinity", 1), ("pod_anti_affinity", -1)):
@@ -68,24 +68,24 @@ def _spread_scores(pod, cluster, feasible):
     if not soft:
         return dict.fromkeys(feasible, 0)
     labels = [node.metadata.labels for node in cluster.nodes]
-    judged = [i for i in feasible if all(c.topology_key in labels[i] for c in soft)]
+    scored = [i for i in feasible if all(c.topology_key in labels[i] for c in soft)]
     raw = {}
-    for i in judged:
+    for i in scored:
         score = 0.0
         for c in soft:
             if c.topology_key == "kubernetes.io/hostname":
-                size, count = len(judged), count_on(c, pod, i, cluster)
+                size, count = len(scored), count_on(c, pod, i, cluster)
             else:
-                size = len({labels[j][c.topology_key] for j in judged})
+                size = len({labels[j][c.topology_key] for j in scored})
                 count = sum(
                     count_on(c, pod, j, cluster)
                     for j, node in enumerate(cluster.nodes)
-                    if takes_part(c, soft, pod, node) and same_domain(c.topology_key, i, j, cluster)
+                    if is_counted(c, soft, pod, node) and same_domain(c.topology_key, i, j, cluster)
                 )
             score += count * math.log(size + 2) + (c.max_skew - 1)
         raw[i] = math.floor(score + 0.5)
     scores = dict.fromkeys(feasible, 0)
     most, least = max(raw.values(), default=0), min(raw.values(), default=0)
-    for i in judged:
+    for i in scored:
         scores[i] = 100 if most == 0 else 100 * (most + least - raw[i]) // most
     return scores

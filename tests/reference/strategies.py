@@ -236,7 +236,7 @@ def claims(draw, namespace, name, index):
             volume_name=f"v-{namespace}-{name}" if bound else "",
             storage_class_name="local" if name.startswith(("local", "kept")) else "cloud",
             access_modes=("ReadWriteOncePod",) if name == "alone" else ("ReadWriteOnce",),
-            # Sizes differ, so that the order in which claims choose is the same for everybody.
+            # Sizes differ, so that the order in which claims choose is well defined.
             resources=ResourceRequirements(
                 requests={"storage": f"{512 * draw(st.integers(1, 3)) + index}Mi"}
             ),
@@ -282,7 +282,7 @@ def storage(draw):
 
 @st.composite
 def clusters(draw, with_storage=False):
-    """A cluster with pods on it, some of them on their way out."""
+    """A cluster with placed pods, some of them terminating."""
     found = [draw(nodes(index)) for index in range(draw(st.integers(1, 5)))]
     rows = st.integers(0, len(found) - 1)
     cluster = Cluster(nodes=found)
@@ -298,7 +298,7 @@ def clusters(draw, with_storage=False):
 
 @st.composite
 def crowds(draw):
-    """A cluster full of pods of one kind, and one more of it that wants to be spread: every count matters."""
+    """A cluster full of equal pods, and one more with spread constraints, so that every count matters."""
     values = {ZONE: "abc", "rack": "pqrs"}
     found = []
     for index in range(draw(st.integers(2, 6))):

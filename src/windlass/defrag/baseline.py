@@ -23,10 +23,9 @@ from windlass.model.plan import Plan
 from windlass.model.pod import Pod
 from windlass.model.workload import Workload
 from windlass.placement.overlay import Overlay
-from windlass.placement.pieces import pieces_to_decide
 from windlass.placement.policies import make_scoring_rule
 from windlass.placement.workload_mix import WorkloadMix
-from windlass.placement.workload_pieces import is_above_minimum, workload_key
+from windlass.placement.workload_pieces import is_above_minimum, pieces_to_decide, workload_key
 from windlass.placement.workload_placer import WorkloadPlacer
 
 

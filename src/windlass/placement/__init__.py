@@ -1,4 +1,4 @@
-"""Where it fits: filters, scorers, devices inside a node, gangs, and the overlay on which a decision tries things.
+"""Where pods go: filters, scorers, devices inside a node, gangs, and the overlay on which a decision tries placements.
 
-Fed by `cluster` snapshots and `queueing` orders; feeds `engine`.
+Called by `engine` with snapshots of `cluster` and the order of `queueing`. README.md has the pipeline and the words.
 """

@@ -1,6 +1,6 @@
-"""Room that is promised to others, put up on the overlay while something is placed, and taken down afterwards.
+"""Capacity that is promised to other workloads, blocked on the overlay while a workload is placed.
 
-`placement.timeplan` makes them from planned starts and reservations; `placement.workload_placer` places around them.
+`placement.timeplan` makes it from planned starts and reservations; `placement.workload_placer` places around it.
 """
 
 from __future__ import annotations
@@ -13,43 +13,45 @@ from windlass.placement.overlay import AssumedPod, Overlay
 
 
 class PlannedPod(NamedTuple):
-    """A place on a node for a pod that is not there yet."""
+    """A pod on the node where it is planned to start."""
 
     pod: Pod
     row: int
-    """Of the table."""
+    """Row of the score table."""
     node: int
 
 
 class BlockedCapacity:
-    """Seats that are taken, and nodes that are closed."""
+    """Planned pods, which take their resources, and nodes that take no new pods."""
 
     def __init__(self, planned_pods: Iterable[PlannedPod] = (), blocked_nodes: Iterable[int] = ()) -> None:
-        self._seats, self._closed = tuple(planned_pods), tuple(blocked_nodes)
-        self._taken: list[AssumedPod] = []
-        self._shut: list[int] = []
+        self._planned_pods, self._nodes = tuple(planned_pods), tuple(blocked_nodes)
+        self._assumed: list[AssumedPod] = []
+        self._blocked_nodes: list[int] = []
+        """What `apply` has changed, for `revert`."""
 
     @property
     def is_empty(self) -> bool:
-        return not self._seats and not self._closed
+        return not self._planned_pods and not self._nodes
 
     def apply(self, overlay: Overlay) -> None:
-        """A seat for which there is no room any more is left out: what is there already can't be kept free."""
-        self._taken = [placing for seat in self._seats if (placing := try_assume(overlay, seat)) is not None]
-        self._shut = list(self._closed)
-        for node in self._shut:
+        """Planned pods that no longer fit are left out: capacity in use can't be kept free."""
+        tried = (try_assume(overlay, planned) for planned in self._planned_pods)
+        self._assumed = [assumed for assumed in tried if assumed is not None]
+        self._blocked_nodes = list(self._nodes)
+        for node in self._blocked_nodes:
             overlay.block_node(node)
 
     def revert(self, overlay: Overlay) -> None:
-        for placing in self._taken:
-            overlay.forget(placing)
-        for node in self._shut:
+        for assumed in self._assumed:
+            overlay.forget(assumed)
+        for node in self._blocked_nodes:
             overlay.block_node(node, -1)
-        self._taken, self._shut = [], []
+        self._assumed, self._blocked_nodes = [], []
 
 
 def try_assume(overlay: Overlay, planned: PlannedPod) -> AssumedPod | None:
-    """The pod on the node, if the node itself has room for it."""
+    """Assume the pod on its node, if node-local rules allow it."""
     overlay.refresh(planned.row)
     if overlay.table.cells.why[planned.row, planned.node]:
         return None

@@ -1,8 +1,8 @@
-"""Pods of different shapes placed together by trying combinations, where the quick way has found no room.
+"""Places pods of different shapes by backtracking, where the greedy placement has failed.
 
 `placement.gang` places the largest pods first, each on the best node; with several shapes that can miss a placement
-that exists (the best node for one is the only one for another). Then, if every shape on its own would fit, this search
-takes choices back one by one, within a budget: exact for small gangs, and never a long wait for large ones.
+that exists (the best node for one pod is the only one for another). If every shape on its own would fit, this search
+tries other combinations within a budget: exact for small gangs, bounded for large ones.
 """
 
 from __future__ import annotations
@@ -17,81 +17,79 @@ from windlass.model.pod import Pod
 from windlass.placement.overlay import AssumedPod, Overlay
 
 MAX_TRIES = 256
-"""Pods that are put somewhere, before the search gives up."""
+"""Placements of single pods before the search gives up."""
 MAX_PODS = 32
 MAX_NODES = 512
 
 
 class IdenticalPods(NamedTuple):
-    """Equal pods."""
-
     pod_set: int
     row: int
-    """Of the table."""
+    """Row of the score table."""
     pods: int
     pod_at: Callable[[int], Pod]
     domains: tuple[Bools, ...]
-    """All of the pods go into one of these sets of nodes."""
+    """Masks of nodes; all of the pods go into one of them."""
 
 
 class CombinationPlacement(NamedTuple):
     pod_set: int
     member: int
-    placing: AssumedPod
+    assumed: AssumedPod
 
 
 def try_combinations(overlay: Overlay, groups: Sequence[IdenticalPods]) -> list[CombinationPlacement] | None:
-    """A place for every pod of every crowd, taken on the overlay; None, and nothing taken, where none was found."""
-    total = sum(crowd.pods for crowd in groups)
+    """Assume every pod of every group; None, with the overlay unchanged, where no combination was found."""
+    total = sum(group.pods for group in groups)
     if len(groups) < 2 or total > MAX_PODS or overlay.snapshot.nodes.size > MAX_NODES:
         return None
-    possible = [crowd._replace(domains=_large_enough(overlay, crowd)) for crowd in groups]
-    if not all(crowd.domains for crowd in possible):
+    feasible = [group._replace(domains=_domains_with_capacity(overlay, group)) for group in groups]
+    if not all(group.domains for group in feasible):
         return None
-    search = _Search(overlay, sorted(possible, key=lambda crowd: (len(crowd.domains), crowd.pod_set)))
-    return search.found if search.place_crowd(0) else None
+    search = _Search(overlay, sorted(feasible, key=lambda group: (len(group.domains), group.pod_set)))
+    return search.found if search.place_group(0) else None
 
 
-def _large_enough(overlay: Overlay, crowd: IdenticalPods) -> tuple[Bools, ...]:
-    """The domains that could take all pods of the crowd, if it were alone."""
-    overlay.refresh(crowd.row)
+def _domains_with_capacity(overlay: Overlay, group: IdenticalPods) -> tuple[Bools, ...]:
+    """The domains that could take all pods of the group if no other group were placed."""
+    overlay.refresh(group.row)
     counts = np.zeros(overlay.snapshot.nodes.size, dtype=np.int64)
-    overlay.kernels.count_fits(overlay.state, overlay.table.shapes, overlay.table.cells, crowd.row, counts)
-    return tuple(domain for domain in crowd.domains if counts[domain].sum() >= crowd.pods)
+    overlay.kernels.count_fits(overlay.state, overlay.table.shapes, overlay.table.cells, group.row, counts)
+    return tuple(domain for domain in group.domains if counts[domain].sum() >= group.pods)
 
 
 class _Search:
-    def __init__(self, overlay: Overlay, crowds: Sequence[IdenticalPods]) -> None:
-        self._overlay, self._crowds = overlay, crowds
+    def __init__(self, overlay: Overlay, groups: Sequence[IdenticalPods]) -> None:
+        self._overlay, self._groups = overlay, groups
         self._tries_left = MAX_TRIES
         self.found: list[CombinationPlacement] = []
 
-    def place_crowd(self, number: int) -> bool:
-        if number == len(self._crowds):
+    def place_group(self, number: int) -> bool:
+        if number == len(self._groups):
             return True
-        crowd = self._crowds[number]
-        return any(self._place_member(number, domain, 0, 0) for domain in crowd.domains)
+        group = self._groups[number]
+        return any(self._place_member(number, domain, 0, 0) for domain in group.domains)
 
     def _place_member(self, number: int, domain: Bools, member: int, first: int) -> bool:
-        """Equal pods are interchangeable, so each goes to the node of the one before it or to a later one."""
-        crowd, overlay = self._crowds[number], self._overlay
-        if member == crowd.pods:
-            return self.place_crowd(number + 1)
-        pod = crowd.pod_at(member)
-        fits = (overlay.reasons(pod, crowd.row) == 0) & domain
+        """Equal pods are interchangeable, so each is tried only on the node of the previous one and on later nodes."""
+        group, overlay = self._groups[number], self._overlay
+        if member == group.pods:
+            return self.place_group(number + 1)
+        pod = group.pod_at(member)
+        fits = (overlay.reasons(pod, group.row) == 0) & domain
         fits[:first] = False
-        score = overlay.table.cells.score[crowd.row]
+        score = overlay.table.cells.score[group.row]
         for node in sorted(np.flatnonzero(fits).tolist(), key=lambda node: (-int(score[node]), node)):
             if self._tries_left == 0:
                 return False
             self._tries_left -= 1
-            before, known = overlay.checkpoint(), len(self.found)
-            overlay.refresh(crowd.row)
+            before, found_before = overlay.checkpoint(), len(self.found)
+            overlay.refresh(group.row)
             self.found.append(
-                CombinationPlacement(crowd.pod_set, member, overlay.assume(pod, crowd.row, node))
+                CombinationPlacement(group.pod_set, member, overlay.assume(pod, group.row, node))
             )
             if self._place_member(number, domain, member + 1, node):
                 return True
             overlay.rollback(before)
-            del self.found[known:]
+            del self.found[found_before:]
         return False

@@ -1,12 +1,13 @@
-"""What was worked out for workloads and pods in earlier decisions, kept as long as the objects are the very same.
+"""Values computed for workloads and pods in earlier decisions, valid while the objects are the same.
 
-Part of the engine's memo, handed on with the overlay; `admission`, `site` and `timeplan` ask here first. The store
-gives a new object for every workload of which anything changed, so that being the same object means being
-unchanged. An empty one gives the same plans.
+The engine keeps it between decisions and hands it on with the overlay; `workload_pieces`, `workload_placer`,
+`pod_set_builder` and `timeplan` read and fill it. The store makes a new object for every workload that changed, so
+entries are looked up by identity: the same object is unchanged. An empty cache gives the same plans.
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sized
 from typing import Any, Generic, TypeVar
 
@@ -24,81 +25,72 @@ from windlass.queueing.quota_cache import QuotaTreeCache
 from windlass.queueing.quota_node import Usage
 
 T = TypeVar("T")
-_SPARE = 1024
-"""Entries of workloads that are gone are dropped once there are so many more of them than of others."""
+_MAX_STALE_ENTRIES = 1024
+"""Everything is dropped once there are this many entries more than two for every workload."""
 
 
 class WorkloadCache(Generic[T]):
-    """One value a workload, by the very object."""
+    """One value a workload, by identity of the object."""
 
     def __init__(self) -> None:
         self.entries: dict[int, tuple[Workload, T]] = {}
-        """Identity → the object, which so can't be another one, and its value."""
+        """id() → the object, kept so that its id is not reused, and its value."""
 
     def get_or_make(self, workload: Workload, make: Callable[[Workload], T]) -> T:
-        known = self.entries.get(id(workload))
-        if known is None:
-            known = self.entries[id(workload)] = (workload, make(workload))
-        return known[1]
+        entry = self.entries.get(id(workload))
+        if entry is None:
+            entry = self.entries[id(workload)] = (workload, make(workload))
+        return entry[1]
 
 
 class DecisionCache:
     def __init__(self) -> None:
-        self._basis: tuple[object, ...] = ()
-        self._rows = PodIndex()
+        self._valid_for: tuple[object, ...] = ()
+        self._pod_index = PodIndex()
         self._rules = ResourceRules()
         self.counted = QuotaTreeCache()
-        self._forget()
+        self._clear()
 
-    def _forget(self) -> None:
+    def _clear(self) -> None:
         self.counted.pending_by_id = {}
         self.pieces: WorkloadCache[tuple[Workload, ...]] = WorkloadCache()
-        """Workload → the pieces that are decided for themselves."""
+        """Workload → its pieces."""
         self.workload_pods: WorkloadCache[Any] = WorkloadCache()
-        """Piece → where its pods are, for those that have some (`site.Seats`)."""
+        """Running piece → where its pods are (`placed_workloads.WorkloadPods`)."""
         self.quota_requests: dict[int, tuple[Pod, dict[str, int]]] = {}
-        """Identity of a template → the template, and what of it counts against quota."""
+        """id() of a template → the template, and what a pod of it counts against quota."""
         self.resource_names: dict[int, tuple[Pod, tuple[str, ...]]] = {}
-        """The same, and the names of all that it asks for."""
+        """id() of a template → the template, and the names of the resources that it requests."""
         self.domain_trees: dict[tuple[str, str], DomainTree] = {}
         """Topology and flavor → the domains of its nodes."""
         self.flavored_pods: dict[tuple[int, tuple[str, ...]], tuple[Pod, Pod, Shape]] = {}
-        """Identity of a template and flavors → the template, and the pod and shape that they make of it."""
+        """id() of a template, queue and flavors → the template, and the pod and shape with the flavors applied."""
         self.usage: WorkloadCache[Usage] = WorkloadCache()
-        """Piece → the quota that it holds."""
+        """Piece → its quota usage."""
 
     def start_decision(self, snapshot: Snapshot) -> None:
-        """A decision on this snapshot begins."""
-        basis = (snapshot.nodes, snapshot.queue_system, snapshot.pods.objects)
-        same = len(basis) == len(self._basis) and all(map(_is, basis, self._basis))
-        most = 2 * len(snapshot.workloads) + _SPARE
-        kept: tuple[Sized, ...] = (
-            self.pieces.entries,
-            self.workload_pods.entries,
-            self.flavored_pods,
-            self.resource_names,
-        )
-        if not same or max(map(len, kept)) > most:
-            self._basis = basis
-            self._forget()
+        """Drop everything that is not valid for this snapshot, or where too much is stale."""
+        inputs = (snapshot.nodes, snapshot.queue_system, snapshot.pods.objects)
+        same = len(inputs) == len(self._valid_for) and all(map(operator.is_, inputs, self._valid_for))
+        most = 2 * len(snapshot.workloads) + _MAX_STALE_ENTRIES
+        by_piece: tuple[Sized, ...] = (self.pieces.entries, self.workload_pods.entries)
+        if not same or max(map(len, (*by_piece, self.flavored_pods, self.resource_names))) > most:
+            self._valid_for = inputs
+            self._clear()
 
     def quota_requests_under(self, rules: ResourceRules) -> dict[int, tuple[Pod, dict[str, int]]]:
-        """`requests`, of these very rules."""
+        """`quota_requests`, cleared where they were computed under other rules."""
         if rules != self._rules:
             self._rules, self.quota_requests, self.counted.pending_by_id = rules, {}, {}
         return self.quota_requests
 
     def pod_rows(self, pods: PodRows) -> dict[str, int]:
-        """Pod key → row of these pods. Not to be written to, and good for this decision only."""
-        return self._rows.update(pods)
-
-
-def _is(one: object, other: object) -> bool:
-    return one is other
+        """Pod key → row of these pods. Read-only, and valid for this decision only."""
+        return self._pod_index.update(pods)
 
 
 class PodIndex:
-    """Pod key → row; follows a table that grows, and in which rows die."""
+    """Pod key → row, updated with a pod table that only grows and in which rows die."""
 
     def __init__(self) -> None:
         self._objects: object = None
@@ -107,8 +99,9 @@ class PodIndex:
 
     def update(self, pods: PodRows) -> dict[str, int]:
         known, alive = len(self._alive), pods.alive
-        follows = pods.objects is self._objects and len(alive) >= known
-        if not follows or bool((alive[:known] > self._alive).any()):
+        same_table = pods.objects is self._objects and len(alive) >= known
+        # A row that lives again means that the table was rebuilt.
+        if not same_table or bool((alive[:known] > self._alive).any()):
             self._row_of, known = {}, 0
         else:
             for row in np.flatnonzero(alive[:known] < self._alive).tolist():

@@ -1,7 +1,7 @@
-"""The workloads of one decision and the state that is decided on: what every stage behind `collect` shares.
+"""The workloads of one decision and the state that it works on, shared by all stages after `collect`.
 
-Made by `engine.decide` where there are gangs, queued work or anything that has to do with time. The stages read the
-pieces from here and try things on the site; `timeplan` sees the same site through the room, as it will be later.
+`engine.decide` makes it where there are gangs, queued workloads, run limits or reservations. The stages read the pieces
+and place them with `placer`; `timeplan` sees the same state at later times through `occupancy`.
 """
 
 from __future__ import annotations
@@ -10,29 +10,29 @@ from collections.abc import Iterable
 from functools import cached_property
 
 import msgspec
+from msgspec.structs import replace
 
 from windlass.cluster.pod_table import PENDING
 from windlass.cluster.workloads.pod_sets import KUEUE_GATES
 from windlass.model.configuration import ResourceRules
 from windlass.model.workload import Workload
 from windlass.placement.overlay import Overlay
-from windlass.placement.pieces import pieces_to_decide
 from windlass.placement.preemption.context import Preemption
 from windlass.placement.timeplan.occupancy import Occupancy
 from windlass.placement.timeplan.run_limits import PlannedStartSettings
+from windlass.placement.workload_pieces import pieces_to_decide
 from windlass.placement.workload_placer import WorkloadPlacer
 from windlass.queueing.config import QueueConfig
 
 
 class GangSettings(msgspec.Struct, frozen=True):
     grace_seconds: int = 300
-    """How long a gang may run below its minimum before it is stopped whole."""
+    """How long a gang may run below its minimum before all of it is stopped."""
     resources: ResourceRules = ResourceRules()
-    """How requests become what is counted against quota."""
+    """How pod requests are converted into quota usage."""
     planned_starts: PlannedStartSettings = PlannedStartSettings()
-    """Planned starts and reservations."""
     topology_levels: tuple[str, ...] = ()
-    """Topology levels (node labels) where no Topology object names them; empty: the default list."""
+    """Node labels that are topology levels where no Topology object names them; empty: the default list."""
 
 
 class DecisionContext:
@@ -45,19 +45,21 @@ class DecisionContext:
         settings: GangSettings,
         preemption: Preemption,
     ) -> None:
-        """`workloads` are those to decide on; `preemption` knows who goes already, for lone pods."""
+        """`workloads` are those to decide on; `preemption` has the victims that single pods have evicted so far."""
         self.overlay, self.snapshot, self.system = overlay, overlay.snapshot, overlay.snapshot.queue_system
         self.config, self.now, self.settings, self.preemption = config, now, settings, preemption
         self.workloads = {workload.key: workload for workload in workloads}
         self.pieces = [
-            self._as_it_goes(piece)
+            self._with_eviction_state(piece)
             for piece in pieces_to_decide(self.system, self.workloads.values(), overlay.cache)
         ]
         self.piece_by_key = {piece.key: piece for piece in self.pieces}
         self.running_single_pods = [
-            one for one in self.snapshot.workloads if one.key not in self.workloads and one.admission
+            workload
+            for workload in self.snapshot.workloads
+            if workload.key not in self.workloads and workload.admission
         ]
-        """Those that run and that nothing is decided on: lone pods."""
+        """Running workloads that are not decided on here."""
         self.placer = WorkloadPlacer(
             overlay,
             self.system,
@@ -69,18 +71,18 @@ class DecisionContext:
         self.occupancy = Occupancy(overlay, self.placer, self.system, now, settings.planned_starts)
         self.pod_row = overlay.pod_rows()
 
-    def _as_it_goes(self, piece: Workload) -> Workload:
-        """Marked if it goes already, or may not go since the API server has just refused it."""
+    def _with_eviction_state(self, piece: Workload) -> Workload:
+        """Marked as evicting if it is a victim, as not evictable if the API server has just refused its eviction."""
         if piece.key in self.preemption.victims:
-            return msgspec.structs.replace(piece, evicting=True)
+            return replace(piece, evicting=True)
         refused = self.snapshot.refusals.forbid_eviction(
-            key for one in piece.pod_sets for key in one.pod_keys
+            key for pod_set in piece.pod_sets for key in pod_set.pod_keys
         )
-        return msgspec.structs.replace(piece, evictable=False) if refused else piece
+        return replace(piece, evictable=False) if refused else piece
 
     @cached_property
     def gated_pods(self) -> frozenset[str]:
-        """Pods that wait with a scheduling gate that is not Kueue's own."""
+        """Pending pods with a scheduling gate that is not Kueue's."""
         pods = self.snapshot.pods
         rows = pods.pending()
         return frozenset(
@@ -90,7 +92,7 @@ class DecisionContext:
         )
 
     def waiting_pods(self, piece: Workload) -> list[list[str]]:
-        """Per pod set, the pods that exist and have no node."""
+        """Per pod set, the keys of its existing pods without a node."""
         node = self.snapshot.pods.node
         return [
             [key for key in pod_set.pod_keys if key in self.pod_row and node[self.pod_row[key]] == PENDING]

@@ -1,8 +1,7 @@
-"""Outcomes put together as decisions: pieces into their workload, placed pods into binds, planned starts into
-reservations.
+"""Turns outcomes into decisions: joins pieces into their workloads, binds placed pods, reserves planned starts.
 
-`engine.decide` calls it once everything is decided. What has run for as long as it declared, and gangs that stay
-incomplete, are stopped here, since who was completed just now goes on.
+`engine.decide` calls `build_decisions` once every piece has an outcome. Workloads that exceed their declared run time
+and gangs that stay incomplete are stopped here, last, so that a gang which this decision completes keeps running.
 """
 
 from __future__ import annotations
@@ -21,150 +20,161 @@ from windlass.placement.decision_context import DecisionContext
 from windlass.placement.explain.post_decision import PostDecisionState
 from windlass.placement.grants import GrantUnpacker
 from windlass.placement.late_pods import LatePods
-from windlass.placement.pieces import drop_without_prerequisites, is_single_pod
 from windlass.placement.stop_conditions import StopConditions
 from windlass.placement.timeplan.planned_start import PlannedStart, describe_domain, pods_by_node
 from windlass.placement.timeplan.reservations import ReservationShortfall
 from windlass.placement.timeplan.single_pods import block_planned_capacity
 from windlass.placement.timeplan.start_planner import PlannedOutcomes
 from windlass.placement.verdicts import make_verdict
-from windlass.placement.workload_pieces import is_above_minimum, workload_key
+from windlass.placement.workload_pieces import (
+    drop_without_prerequisites,
+    is_above_minimum,
+    is_single_pod,
+    workload_key,
+)
 from windlass.queueing.outcome import Admitted, Evicted, Held
 from windlass.queueing.placement_interface import hold_message_text
 
 
 class WorkloadDecisions(msgspec.Struct, frozen=True):
     post_decision: PostDecisionState | None = None
-    """What explanations of the holds are worked out on; None where nothing was decided here."""
+    """The state on which explanations of the holds are computed; None where nothing was decided here."""
     admits: tuple[Admit, ...] = ()
     binds: tuple[Bind, ...] = ()
     evicts: tuple[Evict, ...] = ()
     holds: tuple[Hold, ...] = ()
     reserves: tuple[Reserve, ...] = ()
     victims_by_node: dict[int, tuple[str, ...]] = msgspec.field(default_factory=dict)
-    """Node → workloads that have to be gone before their room there is free."""
+    """Node → workloads that have to terminate before their capacity there is free."""
     blocked: BlockedCapacity = msgspec.field(default_factory=BlockedCapacity)
-    """Room that is spoken for, put up on the overlay for whatever is placed after this."""
+    """Capacity of planned starts, to block on the overlay while single pods are placed after this."""
 
 
 def build_decisions(
     context: DecisionContext, found: PlannedOutcomes, late: LatePods, with_holds: bool = True
 ) -> WorkloadDecisions:
-    return _Decisions(context, late, with_holds).put_together(found)
+    return _DecisionBuilder(context, late, with_holds).build(found)
 
 
-class _Decisions:
-    def __init__(self, work: DecisionContext, late: LatePods, tells_holds: bool) -> None:
-        self._work, self._late, self._tells_holds = work, late, tells_holds
-        self._facts, self._pods = work.snapshot.nodes, work.snapshot.pods
-        self._whole = dict(work.workloads)
-        self._reader = GrantUnpacker(work.snapshot)
+class _DecisionBuilder:
+    def __init__(self, context: DecisionContext, late: LatePods, with_holds: bool) -> None:
+        self._context, self._late, self._with_holds = context, late, with_holds
+        self._nodes, self._pods = context.snapshot.nodes, context.snapshot.pods
+        self._workloads = dict(context.workloads)
+        self._grants = GrantUnpacker(context.snapshot)
         self._admits: dict[str, list[Admitted]] = {}
-        self._evicted: dict[str, list[tuple[str, Evicted]]] = {}
+        self._evicted: dict[str, list[Evicted]] = {}
         self._holds = {key: Hold(key, verdict) for key, verdict in late.refused.items()}
         self._binds: list[Bind] = []
 
-    def put_together(self, found: PlannedOutcomes) -> WorkloadDecisions:
-        for outcome in drop_without_prerequisites(found.outcomes, self._work.piece_by_key):
-            if isinstance(outcome, Admitted):
-                self._admits.setdefault(workload_key(outcome.workload), []).append(outcome)
-                self._bind(self._work.piece_by_key[outcome.workload], workload_keys(outcome.after))
-            elif isinstance(outcome, Evicted):
-                whole = workload_key(outcome.workload)
-                self._evicted.setdefault(whole, []).append((outcome.workload, outcome))
-            elif self._tells_holds:
-                self._hold(outcome, found)
+    def build(self, found: PlannedOutcomes) -> WorkloadDecisions:
+        self._collect(found)
         self._stop()
         for piece, after in self._late.placed:
             if workload_key(piece.key) not in self._evicted:
                 self._bind(piece, workload_keys(after))
+        context, workloads = self._context, self._workloads
+        victims = context.placer.placed_workloads.victims_by_node()
         return WorkloadDecisions(
-            PostDecisionState(self._work.occupancy, self._work.config, self._work.piece_by_key, found),
+            PostDecisionState(context.occupancy, context.config, context.piece_by_key, found),
             tuple(
-                build_admit(self._whole[key], parts)
-                for key, parts in self._admits.items()
-                if not is_single_pod(self._whole[key])
+                build_admit(workloads[key], admitted)
+                for key, admitted in self._admits.items()
+                if not is_single_pod(workloads[key])
             ),
             tuple(self._binds),
-            tuple(self._evict(key, parts) for key, parts in self._evicted.items()),
+            tuple(self._evict(key, evicted) for key, evicted in self._evicted.items()),
             (
                 *(hold for key, hold in self._holds.items() if key not in self._admits),
-                *(self._extra_holds(found) if self._tells_holds else ()),
-                *shortfall_holds(found.shortfalls, self._facts.size),
+                *(self._holds_above_minimum(found) if self._with_holds else ()),
+                *shortfall_holds(found.shortfalls, self._nodes.size),
             ),
-            tuple(build_reserve(wall, self._facts) for wall in found.planned_starts if wall.pods),
-            {
-                node: workload_keys(keys)
-                for node, keys in self._work.placer.placed_workloads.victims_by_node().items()
-            },
-            block_planned_capacity(self._work.occupancy, found.planned_starts),
+            tuple(build_reserve(planned, self._nodes) for planned in found.planned_starts if planned.pods),
+            {node: workload_keys(keys) for node, keys in victims.items()},
+            block_planned_capacity(context.occupancy, found.planned_starts),
         )
+
+    def _collect(self, found: PlannedOutcomes) -> None:
+        """Sort the outcomes of pieces by workload, and bind what was admitted."""
+        for outcome in drop_without_prerequisites(found.outcomes, self._context.piece_by_key):
+            if isinstance(outcome, Admitted):
+                self._admits.setdefault(workload_key(outcome.workload), []).append(outcome)
+                self._bind(self._context.piece_by_key[outcome.workload], workload_keys(outcome.after))
+            elif isinstance(outcome, Evicted):
+                key = workload_key(outcome.workload)
+                self._evicted.setdefault(key, []).append(outcome)
+            elif self._with_holds:
+                self._hold(outcome, found)
 
     def _bind(self, piece: Workload, after: tuple[str, ...]) -> None:
-        for part, existing in enumerate(self._work.waiting_pods(piece)):
-            for place in self._work.placer.placed_workloads[piece.key].placed:
-                if place.pod_set == part and place.member < len(existing):
-                    key, placing = existing[place.member], place.assumed
-                    grants = self._reader.grants(self._work.pod_row[key], placing.node, placing.grant)
-                    self._binds.append(Bind(key, self._facts.names[placing.node], grants, after))
+        """Binds the pods that exist; of a workload without pods only the admission is written."""
+        for pod_set, existing in enumerate(self._context.waiting_pods(piece)):
+            for placement in self._context.placer.placed_workloads[piece.key].placed:
+                if placement.pod_set == pod_set and placement.member < len(existing):
+                    key, assumed = existing[placement.member], placement.assumed
+                    grants = self._grants.grants(self._context.pod_row[key], assumed.node, assumed.grant)
+                    self._binds.append(Bind(key, self._nodes.names[assumed.node], grants, after))
 
     def _stop(self) -> None:
-        """Gangs that can't be completed within their grace, and whatever has run for as long as it declared.
+        """Evict gangs that stay below their minimum beyond their grace, and workloads that exceed their run time.
 
-        Nobody who is just getting members: what comes and goes in one decision would never end.
+        Not workloads that get pods in this decision: a start and a stop in one decision would repeat forever.
         """
-        work, late = self._work, self._late
-        lifetimes = StopConditions(
-            work.snapshot, work.pod_row, work.now, work.settings.grace_seconds, work.settings.planned_starts
+        context, late = self._context, self._late
+        settings = context.settings
+        conditions = StopConditions(
+            context.snapshot, context.pod_row, context.now, settings.grace_seconds, settings.planned_starts
         )
-        busy = {*self._evicted, *self._admits, *(workload_key(piece.key) for piece, _ in late.placed)}
-        for workload, reason in lifetimes.workloads_to_stop(
-            work.workloads, work.running_single_pods, busy, late.workloads
+        changing = {*self._evicted, *self._admits, *(workload_key(piece.key) for piece, _ in late.placed)}
+        for workload, reason in conditions.workloads_to_stop(
+            context.workloads, context.running_single_pods, changing, late.workloads
         ):
-            self._evicted[workload.key] = [(workload.key, Evicted(workload.key, "", reason))]
-            self._whole.setdefault(workload.key, workload)
+            self._evicted[workload.key] = [Evicted(workload.key, "", reason)]
+            self._workloads.setdefault(workload.key, workload)
 
     def _hold(self, outcome: Held, found: PlannedOutcomes) -> None:
         key = workload_key(outcome.workload)
         if is_above_minimum(outcome.workload) and key in self._holds:
-            return
-        verdict = make_verdict(outcome.code, outcome.message, self._facts.size)
+            return  # the hold of the minimum comes first, and says more
+        verdict = make_verdict(outcome.code, outcome.message, self._nodes.size)
         outlook = found.outlooks.get(outcome.workload)
         if outlook is not None:
             verdict = replace(verdict, planned_start=outlook.start, ahead=outlook.ahead, outlook=outlook.text)
         self._holds[key] = Hold(key, verdict)
 
-    def _extra_holds(self, found: PlannedOutcomes) -> Iterator[Hold]:
-        """Members above the minimum that wait while their gang starts, each by its own name."""
-        for one in found.outcomes:
+    def _holds_above_minimum(self, found: PlannedOutcomes) -> Iterator[Hold]:
+        """Pods above the minimum that wait while their gang starts, each under its own key."""
+        for outcome in found.outcomes:
             if (
-                isinstance(one, Held)
-                and is_above_minimum(one.workload)
-                and workload_key(one.workload) in self._admits
+                isinstance(outcome, Held)
+                and is_above_minimum(outcome.workload)
+                and workload_key(outcome.workload) in self._admits
             ):
-                said = hold_message_text(one.message)
-                detail = f"its gang starts without it, since it is above the minimum: {said}"
-                for part in self._work.waiting_pods(self._work.piece_by_key[one.workload]):
-                    yield from (Hold(pod, Verdict(one.code, self._facts.size, detail=detail)) for pod in part)
+                why = hold_message_text(outcome.message)
+                detail = f"its gang starts without it, since it is above the minimum: {why}"
+                verdict = Verdict(outcome.code, self._nodes.size, detail=detail)
+                for pods in self._context.waiting_pods(self._context.piece_by_key[outcome.workload]):
+                    yield from (Hold(pod, verdict) for pod in pods)
 
-    def _evict(self, key: str, parts: Sequence[tuple[str, Evicted]]) -> Evict:
-        pieces = [self._running(piece) for piece, _ in parts]
-        if any(piece == key for piece, _ in parts):
-            pieces = [self._whole.get(key) or self._running(key)]  # without its minimum nothing of it stays
+    def _evict(self, key: str, evicted: Sequence[Evicted]) -> Evict:
+        """One decision for all evicted pieces of the workload; all its pods where the minimum is among them."""
+        pieces = [self._running_piece(outcome.workload) for outcome in evicted]
+        if any(outcome.workload == key for outcome in evicted):
+            pieces = [self._workloads.get(key) or self._running_piece(key)]
+        pod_row = self._context.pod_row
         pods = [
-            name
+            pod
             for piece in pieces
             for pod_set in piece.pod_sets
-            for name in pod_set.pod_keys
-            if name in self._work.pod_row and self._pods.node[self._work.pod_row[name]] >= 0
+            for pod in pod_set.pod_keys
+            if pod in pod_row and self._pods.node[pod_row[pod]] >= 0
         ]
-        first = parts[0][1]
-        return Evict(key, tuple(pods), workload_key(first.preemptor), first.reason)
+        return Evict(key, tuple(pods), workload_key(evicted[0].preemptor), evicted[0].reason)
 
-    def _running(self, key: str) -> Workload:
-        """Also one that nobody decides on here: a lone pod, or a pod that is alone in leaving."""
-        known = self._work.piece_by_key.get(key) or self._whole.get(key)
-        return known or self._work.preemption.victim_workload(key)
+    def _running_piece(self, key: str) -> Workload:
+        """A piece of this decision, or a victim that is not decided on here: a single pod, or one pod of a gang."""
+        piece = self._context.piece_by_key.get(key) or self._workloads.get(key)
+        return piece or self._context.preemption.victim_workload(key)
 
 
 def workload_keys(keys: Iterable[str]) -> tuple[str, ...]:
@@ -172,42 +182,42 @@ def workload_keys(keys: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(workload_key(key) for key in keys))
 
 
-def build_admit(workload: Workload, parts: Sequence[Admitted]) -> Admit:
-    """One decision a workload: its pieces together."""
-    sets: dict[str, AdmittedPodSet] = {}
-    for part in parts:
-        nodes = part.nodes or tuple({} for _ in part.choices)
-        for choice, where in zip(part.choices, nodes, strict=True):
-            known = sets.get(choice.name)
-            count, merged = choice.count, dict(where)
-            if known is not None:
-                count += known.count
-                merged = {
-                    name: known.nodes.get(name, 0) + where.get(name, 0) for name in {**known.nodes, **where}
-                }
-            sets[choice.name] = AdmittedPodSet(choice.name, count, choice.flavors, merged)
-    after = workload_keys(name for part in parts for name in part.after)
-    asked = {one.name: one.count for one in workload.pod_sets} if workload.admission is None else {}
-    pod_sets = tuple(
-        replace(one, wanted=asked[one.name]) if one.count < asked.get(one.name, 0) else one
-        for one in sets.values()
+def build_admit(workload: Workload, admitted: Sequence[Admitted]) -> Admit:
+    """One decision for all admitted pieces of the workload."""
+    merged: dict[str, AdmittedPodSet] = {}
+    for outcome in admitted:
+        nodes = outcome.nodes or tuple({} for _ in outcome.choices)
+        for choice, pods_on in zip(outcome.choices, nodes, strict=True):
+            earlier = merged.get(choice.name, AdmittedPodSet(choice.name, 0, choice.flavors, {}))
+            by_node = {
+                name: earlier.nodes.get(name, 0) + pods_on.get(name, 0)
+                for name in {**earlier.nodes, **pods_on}
+            }
+            count = earlier.count + choice.count
+            merged[choice.name] = AdmittedPodSet(choice.name, count, choice.flavors, by_node)
+    after = workload_keys(key for outcome in admitted for key in outcome.after)
+    # Partial admission: the count that was asked for is kept where fewer pods were admitted.
+    asked = (
+        {pod_set.name: pod_set.count for pod_set in workload.pod_sets} if workload.admission is None else {}
     )
-    return Admit(workload.key, workload.kind, parts[0].cluster_queue, pod_sets, after)
+    pod_sets = tuple(
+        replace(part, wanted=asked[part.name]) if part.count < asked.get(part.name, 0) else part
+        for part in merged.values()
+    )
+    return Admit(workload.key, workload.kind, admitted[0].cluster_queue, pod_sets, after)
 
 
-def build_reserve(planned: PlannedStart, facts: NodeColumns) -> Reserve:
-    domain = describe_domain([seat.node for seat in planned.pods], facts)
+def build_reserve(planned: PlannedStart, nodes: NodeColumns) -> Reserve:
+    domain = describe_domain([pod.node for pod in planned.pods], nodes)
     return Reserve(
-        workload_key(planned.key), domain, planned.start, planned.end, pods_by_node(planned, facts)
+        workload_key(planned.key), domain, planned.start, planned.end, pods_by_node(planned, nodes)
     )
 
 
 def shortfall_holds(shortfalls: Iterable[ReservationShortfall], nodes: int) -> list[Hold]:
-    """Reservations that lack room."""
-    return [
-        Hold(
-            one.key,
-            Verdict("GPU_FULL", nodes, detail=f"there is room for {one.found} of its {one.wanted} units"),
-        )
-        for one in shortfalls
-    ]
+    """Reservations that found too little capacity."""
+    holds = []
+    for shortfall in shortfalls:
+        detail = f"only {shortfall.found} of {shortfall.wanted} reserved units fit"
+        holds.append(Hold(shortfall.key, Verdict("GPU_FULL", nodes, detail=detail)))
+    return holds

@@ -1,8 +1,8 @@
-"""Could a workload have room at all if certain others went? Sums that reject the impossible before any search.
+"""Whether a workload could fit at all if certain others were removed: a cheap check before any search for victims.
 
-`placement.workload_placer` answers `queueing.preemption_common` with it. Only what holds whatever the rest of the
-rules say is looked at: the resources that a node counts, what would be given back there, and the nodes that are
-closed to the pods for other reasons. A yes promises nothing.
+`placement.workload_placer` answers `queueing.preemption_common` and `withdrawn_admissions` with it. It compares the
+free resources of each node, with those of the removed pods added, and skips nodes that filters refuse or that are
+blocked. False is certain; True promises nothing, since devices and rules between pods are not checked.
 """
 
 from __future__ import annotations
@@ -24,49 +24,50 @@ UNLIMITED = 1 << 31
 def could_fit_without(
     overlay: Overlay, pod_sets: Sequence[PendingPodSet], removed: Iterable[WorkloadPods]
 ) -> bool:
-    """False only where some part has no room even with all of these gone."""
+    """False only where a pod set has no capacity even with all of these removed."""
     free = _free_without(overlay, removed)
-    return free is None or all(_has_room(overlay, part, free) for part in pod_sets if part.count)
+    return free is None or all(_has_room(overlay, pod_set, free) for pod_set in pod_sets if pod_set.count)
 
 
-def _free_without(overlay: Overlay, gone: Iterable[WorkloadPods]) -> Ints | None:
-    """By node, what is free without them; None where nobody knows what one of them holds."""
+def _free_without(overlay: Overlay, removed: Iterable[WorkloadPods]) -> Ints | None:
+    """By node and resource, what is free without them; None where the requests of one of them are unreadable."""
     free = overlay.state.free.copy()
     rows: list[int] = []
-    for seats in gone:
-        rows += seats.running_rows
-        for place in seats.placed:
-            free[place.assumed.node] += _asked(overlay, place.assumed.row)
+    for pods_of_workload in removed:
+        rows += pods_of_workload.running_rows
+        for placement in pods_of_workload.placed:
+            free[placement.assumed.node] += _requests(overlay, placement.assumed.row)
     pods, snapshot = overlay.snapshot.pods, overlay.snapshot
     running = np.array(rows, dtype=np.int64)
     shapes, which = np.unique(pods.shape[running], return_inverse=True)
     if UNREADABLE in shapes:
         return None
     held = np.zeros((len(shapes), free.shape[1]), dtype=np.int64)
-    for kind, number in enumerate(shapes.tolist()):
+    for i, number in enumerate(shapes.tolist()):
         for name, amount in snapshot.shapes[number].requests:
-            held[kind, snapshot.resources.column(name)] += amount
+            held[i, snapshot.resources.column(name)] += amount
     np.add.at(free, pods.node[running], held[which.reshape(-1)])
     return free
 
 
-def _has_room(overlay: Overlay, part: PendingPodSet, free: Ints) -> bool:
-    row = overlay.table.row(part.shape, overlay.snapshot, part.pod)
+def _has_room(overlay: Overlay, pod_set: PendingPodSet, free: Ints) -> bool:
+    row = overlay.table.row(pod_set.shape, overlay.snapshot, pod_set.pod)
     is_open = (overlay.table.cells.static[row] == 0) & (overlay.state.node_info[:, BLOCKED] == 0)
     counts: Ints = np.where(is_open, UNLIMITED, 0)
-    asked = _asked(overlay, row)
-    for column in np.flatnonzero(asked).tolist():
-        np.minimum(counts, free[:, column] // asked[column], out=counts)
+    requests = _requests(overlay, row)
+    for column in np.flatnonzero(requests).tolist():
+        np.minimum(counts, free[:, column] // requests[column], out=counts)
     np.maximum(counts, 0, out=counts)
-    wanted = part.topology
-    if part.tree is None or wanted is None or wanted.mode != "required":
-        return int(counts.sum()) >= part.count
-    return any(int(counts[mask].sum()) >= part.count for mask in part.tree.domains(wanted.level, len(counts)))
+    wanted = pod_set.topology
+    if pod_set.tree is None or wanted is None or wanted.mode != "required":
+        return int(counts.sum()) >= pod_set.count
+    return any(
+        int(counts[mask].sum()) >= pod_set.count for mask in pod_set.tree.domains(wanted.level, len(counts))
+    )
 
 
-def _asked(overlay: Overlay, row: int) -> Ints:
-    """What a pod of the table's row takes of the resources that every node counts: instances of GPUs are made on
-    demand on some."""
+def _requests(overlay: Overlay, row: int) -> Ints:
+    """What a pod of the row takes of each resource column, without MIG instances, which some nodes create on demand."""
     shape, amounts = overlay.table.shapes[row], np.zeros(overlay.state.free.shape[1], dtype=np.int64)
     for j in range(int(shape[REQUEST_COUNT])):
         if j != shape[MIG_REQUEST]:

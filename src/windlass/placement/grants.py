@@ -1,4 +1,7 @@
-"""Packed devices out of the kernels into the grants of a plan."""
+"""Unpacks the device grants of the kernels into the `DeviceGrant`s of a plan.
+
+Called by `engine`, `placement.decisions` and `defrag`; `kernels.devices` describes the packed form.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +16,14 @@ from windlass.placement.kernels.devices import INSTANCE_BIT
 
 
 class GrantUnpacker:
-    """Unpacks grants; most of a plan's grants are equal, so each is made once."""
+    """Most grants of a plan are equal, so each is made once."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
-        self._known: dict[tuple[int, int, int], tuple[DeviceGrant, ...]] = {}
+        self._cache: dict[tuple[int, int, int], tuple[DeviceGrant, ...]] = {}
 
     def for_snapshot(self, snapshot: Snapshot) -> GrantUnpacker:
-        """Reads of a later snapshot of the same nodes and shapes; a new reader where it is of others."""
+        """This unpacker for a later snapshot of the same nodes and shapes, else a new one."""
         if snapshot.nodes is not self._snapshot.nodes or snapshot.shapes is not self._snapshot.shapes:
             return GrantUnpacker(snapshot)
         self._snapshot = snapshot
@@ -28,28 +31,28 @@ class GrantUnpacker:
 
     def grants(self, row: int, node: int, packed: np.uint64) -> tuple[DeviceGrant, ...]:
         """The devices that the pod in this row gets on this node."""
-        number = int(self._snapshot.pods.shape[row])
-        return self._read(number, node, int(self._snapshot.node_state.node_info[node, REPLICAS]), int(packed))
+        shape, replicas = self._snapshot.pods.shape[row], self._snapshot.node_state.node_info[node, REPLICAS]
+        return self._unpack(int(shape), node, int(replicas), int(packed))
 
     def grants_of_all(self, rows: Ints, nodes: Ints, packed: Uint64s) -> list[tuple[DeviceGrant, ...]]:
         """The same for many pods."""
         numbers = self._snapshot.pods.shape[rows].tolist()
         replicas = self._snapshot.node_state.node_info[nodes, REPLICAS].tolist()
-        return list(map(self._read, numbers, nodes.tolist(), replicas, packed.tolist()))
+        return list(map(self._unpack, numbers, nodes.tolist(), replicas, packed.tolist()))
 
-    def _read(self, number: int, node: int, replicas: int, packed: int) -> tuple[DeviceGrant, ...]:
-        gpu = self._snapshot.shapes[number].gpu
+    def _unpack(self, shape: int, node: int, replicas: int, packed: int) -> tuple[DeviceGrant, ...]:
+        gpu = self._snapshot.shapes[shape].gpu
         if gpu is None:
             return ()
-        # Where a share follows from a device's memory, it depends on the node too.
-        key = (number, packed, node if gpu.memory_mib or gpu.profile else -replicas)
-        found = self._known.get(key)
+        # A share by GPU memory depends on the node's devices too.
+        key = (shape, packed, node if gpu.memory_mib or gpu.profile else -replicas)
+        found = self._cache.get(key)
         if found is None:
-            unpack = self._instances if gpu.profile else self._shares
-            found = self._known[key] = unpack(gpu, node, packed)
+            unpack = self._unpack_instances if gpu.profile else self._unpack_shares
+            found = self._cache[key] = unpack(gpu, node, packed)
         return found
 
-    def _shares(self, gpu: GpuRequest, node: int, packed: int) -> tuple[DeviceGrant, ...]:
+    def _unpack_shares(self, gpu: GpuRequest, node: int, packed: int) -> tuple[DeviceGrant, ...]:
         state = self._snapshot.node_state
         grants = []
         for index, device in enumerate(state.devices(node)):
@@ -59,10 +62,10 @@ class GrantUnpacker:
                 grants.append(DeviceGrant(index, shares * milli))
         return tuple(grants)
 
-    def _instances(self, gpu: GpuRequest, node: int, packed: int) -> tuple[DeviceGrant, ...]:
+    def _unpack_instances(self, gpu: GpuRequest, node: int, packed: int) -> tuple[DeviceGrant, ...]:
         state = self._snapshot.node_state
         if all(state.device_info[device, GEOMETRY] < 0 for device in state.devices(node)):
-            return ()  # a fixed layout: the kubelet hands out the instances
+            return ()  # a fixed layout: the kubelet allocates the instances
         grants = []
         for i in range(gpu.count):
             byte = packed >> 8 * i & 255

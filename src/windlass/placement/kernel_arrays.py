@@ -1,4 +1,4 @@
-"""The arrays that the placement kernels work on, beside `cluster.node_state.NodeState`.
+"""The arrays that the placement kernels work on, besides `cluster.node_state.NodeState`.
 
 `placement.score_table` makes and grows them; `placement.kernels` reads and writes them. Named tuples, because the same
 kernel functions run compiled and interpreted.
@@ -17,7 +17,7 @@ from windlass.cluster.node_state import Ints, Uint64s
 Floats = npt.NDArray[np.float64]
 
 NODES_PER_BLOCK = 32
-"""Nodes a block: a row keeps the best score of each block, so that choosing needn't look at every node."""
+"""A row keeps the best score of each block of nodes, so that choosing a node reads the blocks and then one of them."""
 
 INFEASIBLE_SCORE = -(1 << 62)
 """Score of a node that can't take the pod."""
@@ -26,48 +26,48 @@ NEAREST_NODES = 3
 """How many nearest misses a verdict keeps."""
 
 
-# Columns of the shape rows: one row a shape that the table knows.
+# Columns of the shape array, which has one row for every row of the score table.
 REQUEST_COUNT = 0
-"""How many resources it asks for."""
+"""How many resources it requests."""
 MILLI_CPU = 1
 GPUS = 2
-"""Devices (or MIG instances) asked for; 0 for a pod without GPUs."""
+"""Devices (or MIG instances) requested; 0 for a pod without GPUs."""
 GPU_MILLI = 3
 """Milli-GPU of each device; 0 where it follows from GPU_MEMORY."""
 GPU_MEMORY = 4
-"""MiB of GPU memory of each device, where that is what was asked for."""
+"""MiB of GPU memory of each device, for requests by memory; else 0."""
 KIND = 5
 MODELS = 6
-"""Allowed GPU models, bit by code."""
+"""Allowed GPU models, as bits by model code."""
 MIG_REQUEST = 7
-"""Which of its requests is the MIG resource (-1: none)."""
+"""Index of the MIG resource among its requests (-1: none)."""
 SCORER = 8
-"""Which scorer ranks nodes for it: the policy's, or its workload class's own."""
+"""The scorer that ranks nodes for it: that of the policy, or of its workload class."""
 FIRST_REQUEST = 9
-"""From here on, for each request in the order of the shape's sorted list: its column, its amount."""
+"""From here on, for each request in the order of the shape: resource column, amount."""
 FIRST_MIG = FIRST_REQUEST + 2 * MAX_REQUESTS
-"""From here on, for each MIG geometry: the profile's slices at start 0 (0: hasn't got it), the bits of the slices
-where it may start, the bit of the media engines where the profile has them."""
+"""From here on, for each MIG geometry: mask of the profile's slices at start 0 (0: no such profile), mask of the
+allowed start slices, bit of the media engines where the profile has them."""
 
 
 class Cells(NamedTuple):
-    """One row a shape, one column a node."""
+    """The score table: one row a shape, one column a node."""
 
     static: Uint64s
-    """Reasons that follow from the Node object alone."""
+    """Reasons that don't change within a decision: Node object, pod and volumes (`filters.static_reasons`)."""
     why: Uint64s
-    """All node-local reasons why not; 0 means that it fits."""
+    """All node-local reasons; 0 means that the pod fits."""
     score: Ints
     device: Ints
-    """The device that a share would get."""
+    """The device that a share would get, as its number on the node; -1: none."""
     stamp: Uint64s
-    """Digest of the node's state that the cell was worked out for; 0: not yet."""
+    """Digest of the node's state for which the cell was computed; 0: never."""
     block: Ints
     """[row, block] best score of the block."""
     counts: Ints
     """[row, bit] how many nodes have the reason."""
     cursor: Ints
-    """[row] how far in the log of changed nodes the row is up to date; -1: look at all nodes."""
+    """[row] position in the log of changed nodes up to which the row is current; -1: compare all nodes."""
 
 
 class NodeMemo(NamedTuple):
@@ -75,60 +75,58 @@ class NodeMemo(NamedTuple):
 
     digest: Uint64s
     worth: Floats
-    """FGD's fragment, in its own float order."""
+    """FGD's expected fragment, summed in the order of the published code."""
     value: Ints
-    """The same for scorers that count in integers."""
+    """The worth by the `windlass` scorer, an integer."""
 
 
 class MixArrays(NamedTuple):
-    """The workload that is expected: one row a class of pods, most frequent first."""
+    """The expected workload: one row a class of pods, most frequent first."""
 
     cpu: Ints
     gpus: Ints
     milli: Ints
     models: Ints
-    """Allowed GPU models, bit by code."""
+    """Allowed GPU models, as bits by model code."""
     weight: Ints
-    """How many pods of the class, as a whole number."""
+    """Number of pods of the class."""
     share: Floats
-    """The same as a fraction of all (FGD's rule is defined on it)."""
+    """The same as a fraction of all pods, on which FGD's rule is defined."""
     totals: Ints
-    """Over the GPU classes: pods, milli-CPU they ask for, milli-GPU they ask for; at least 1 each."""
+    """Over the GPU classes: pods, requested milli-CPU, requested milli-GPU; at least 1 each."""
     price: Ints
-    """[free milli-GPU of a device] price of its best filling, in units of PRICE_SCALE a device."""
+    """[free milli-GPU of a device] price of its best filling; PRICE_SCALE is a whole device."""
     scarce: Ints
     """[model code] premium on a free GPU of the model, in thousandths."""
 
 
 class ScoringRule(NamedTuple):
-    """Which scorer, and its numbers."""
-
     scorer: int
     seed: int
-    """For `random` alone."""
+    """For `random` only."""
     largest_cpu: int
-    """Milli-CPU of the largest node, by which some published rules divide."""
+    """Milli-CPU of the largest node, to which some published rules normalise."""
     largest_gpu: int
     """Milli-GPU of the largest node."""
 
 
 class PlacementArrays(NamedTuple):
-    """What happened to each queue entry, in order."""
+    """The results by queue entry, and the verdicts, which several entries may share."""
 
     node: Ints
     """Node row, or -1."""
     grant: Uint64s
-    """Packed devices: one hexadecimal digit a device (how many shares of it), or one byte a MIG instance."""
+    """Packed devices (`kernels.devices`)."""
     verdict: Ints
-    """Index into the verdict arrays where no node was found, else -1."""
+    """Index of the verdict where no node was found, else -1."""
     verdict_entry: Ints
     """[verdict] the queue entry that failed."""
     verdict_counts: Ints
-    """[verdict, bit]"""
+    """[verdict, bit] how many nodes have the reason."""
     verdict_near: Ints
-    """[verdict, NEAREST] nodes, or -1."""
+    """[verdict, NEAREST_NODES] rows of the nearest misses, or -1."""
     verdict_near_why: Uint64s
     verdict_short: Ints
-    """[verdict, NEAREST, MAX_REQUESTS + 1] how much is lacking of each request; last: how many devices."""
+    """[verdict, NEAREST_NODES, MAX_REQUESTS + 1] how much is missing of each request; last: of the devices."""
     verdict_free: Ints
-    """The same for what is free there."""
+    """The same for what is free."""

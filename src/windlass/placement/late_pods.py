@@ -1,6 +1,6 @@
-"""Pods that came after the admission of their workload, or in the place of lost ones: quota is no question for them.
+"""Pods that were created after the admission of their workload, or that replace lost ones. They have quota already.
 
-`engine.decide` seats them before anything else is decided on; `decided` binds those whose workload stays.
+`engine.decide` places them before anything else; `placement.decisions` binds those whose workload is not evicted.
 """
 
 from __future__ import annotations
@@ -10,34 +10,37 @@ from typing import NamedTuple
 from windlass.model.verdict import Verdict
 from windlass.model.workload import Workload
 from windlass.placement.decision_context import DecisionContext
-from windlass.placement.pieces import admitted_choices
 from windlass.placement.verdicts import make_verdict
-from windlass.placement.workload_pieces import workload_key
+from windlass.placement.workload_pieces import admitted_choices, workload_key
 
 
 class LatePods(NamedTuple):
     placed: list[tuple[Workload, tuple[str, ...]]]
-    """Pieces whose pods have found places; with each, who has to be gone first."""
+    """Placed pieces, each with the victims that have to terminate first."""
     refused: dict[str, Verdict]
-    """Workload → why some of its pods have found none."""
+    """Workload → why some of its pods found no node."""
     workloads: frozenset[str]
-    """All that hold quota for pods which have no node."""
+    """All workloads that hold quota for pods without a node."""
 
 
 def place_late_pods(context: DecisionContext) -> LatePods:
-    held = [piece for piece in context.pieces if piece.admission is not None and not piece.evicting]
+    admitted = [piece for piece in context.pieces if piece.admission is not None and not piece.evicting]
     pods, nodes = context.snapshot.pods, context.snapshot.nodes.size
     pending = {pods.keys[row] for row in pods.pending().tolist()}
-    late = [piece for piece in held if any(not pending.isdisjoint(part.pod_keys) for part in piece.pod_sets)]
-    seated: list[tuple[Workload, tuple[str, ...]]] = []
+    late = [
+        piece
+        for piece in admitted
+        if any(not pending.isdisjoint(pod_set.pod_keys) for pod_set in piece.pod_sets)
+    ]
+    placed: list[tuple[Workload, tuple[str, ...]]] = []
     refused: dict[str, Verdict] = {}
-    for piece in sorted(late, key=lambda one: (-one.priority, one.queued_at, one.key)):
+    for piece in sorted(late, key=lambda piece: (-piece.priority, piece.queued_at, piece.key)):
         if piece.unreadable:
             refused[workload_key(piece.key)] = Verdict("INVALID_OBJECT", nodes, detail=piece.unreadable)
             continue
         found = context.placer.place(piece, admitted_choices(piece))
         if found.ok:
-            seated.append((piece, found.after))
+            placed.append((piece, found.after))
         else:
             refused[workload_key(piece.key)] = make_verdict(found.code, found.message, nodes)
-    return LatePods(seated, refused, frozenset(workload_key(piece.key) for piece in late))
+    return LatePods(placed, refused, frozenset(workload_key(piece.key) for piece in late))

@@ -1,7 +1,7 @@
-"""The overlay: a private copy of the state, on which a decision places pods, takes others away, and undoes both.
+"""The overlay: a private copy of the node state, on which a decision assumes and removes pods and undoes both.
 
-`placement.single_pod_placer` works through the queue on it, and whatever asks "what if" does so too: `checkpoint`,
-try, `rollback`. The table's rows follow the overlay through a log of the nodes that changed.
+`placement.single_pod_placer` and `placement.gang` place on it, and every what-if is `checkpoint`, try, `rollback`. The
+rows of the score table follow the overlay through a log of the nodes that changed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from windlass.placement.preferences import preference_scores
 from windlass.placement.score_table import ScoreTable
 from windlass.placement.verdicts import Refusal, VerdictArrays, bits_of
 
-# What freeing room on the node could cure; anything else is not a near miss.
+# Reasons that freed capacity on the node could remove; a node with any other reason is not a near miss.
 _CURABLE = (
     sum(insufficient_bit(j) for j in range(MAX_REQUESTS))
     | WHY_GPU_DEVICE_ROOM
@@ -44,42 +44,43 @@ _CURABLE = (
 INCURABLE_REASONS = np.uint64(((1 << 64) - 1) ^ _CURABLE)
 
 MAX_INTERPRETED_NODE_CHECKS = 20_000
-"""Nodes that are looked at by plain Python, one trial after the other, before loading the kernels pays."""
+"""Node checks by plain Python in one decision; beyond this, loading the compiled kernels pays off."""
 
 
 class AssumedPod(NamedTuple):
-    """A pod that was put on a node here."""
+    """A pod that this decision has placed on a node."""
 
     pod: Pod
     row: int
-    """Of the table."""
+    """Row of the score table."""
     node: int
     grant: np.uint64
+    """Its devices, packed as in `kernels.devices`."""
 
 
 class RemovedPod(NamedTuple):
-    """A running pod that was taken off its node here."""
+    """A running pod that was removed from its node, as if evicted."""
 
     pod_row: int
-    """Of the snapshot's pods."""
+    """Row of the snapshot's pods."""
     node: int
 
 
 class ForgottenPod(NamedTuple):
-    """A pod that was placed here and taken off again, out of turn."""
+    """An assumed pod that was removed again, other than by rollback."""
 
     assumed: AssumedPod
 
 
 class NodeBlocking(NamedTuple):
-    """A node was closed to new pods (1), or opened again (-1)."""
+    """A node was blocked for new pods (1), or unblocked (-1)."""
 
     node: int
     sign: int
 
 
 class RestoredPod(NamedTuple):
-    """A pod that was taken off here and came back, out of turn."""
+    """A removed or forgotten pod that was put back, other than by rollback."""
 
     of: RemovedPod | ForgottenPod
 
@@ -97,7 +98,7 @@ class Overlay:
         cache: DecisionCache | None = None,
         state: NodeState | None = None,
     ) -> None:
-        """`recall`: what earlier decisions worked out. `state`: to start from, in place of the snapshot's."""
+        """`cache`: values of earlier decisions. `state`: the state to start from, in place of the snapshot's."""
         self.snapshot, self.table, self.rule, self.kernels = snapshot, table, rule, kernels
         self.cache = cache or DecisionCache()
         self.cache.start_decision(snapshot)
@@ -105,30 +106,31 @@ class Overlay:
         self.changed_nodes: Ints = np.zeros(64, dtype=np.int64)
         self.changed_nodes_end = 0
         self._steps: list[OverlayStep] = []
-        self._numbers: list[int] = []
-        """A number for every step that no other step ever has."""
-        self._next = 1
-        self._looks = 0
-        self._neighbours: InterPodRules | None = None
+        self._step_ids: list[int] = []
+        """For every step a number that is never used again, also after rollback."""
+        self._next_step_id = 1
+        self._node_checks = 0
+        self._inter_pod_rules: InterPodRules | None = None
         self.has_affinity_terms = bool(snapshot.pods_with_affinity)
-        """Whether some pod that is or was here has affinity terms, which other pods have to be checked against."""
-        self._one = table.result_buffer(1)
+        """Whether a pod on the overlay has, or had, affinity terms, which other pods have to be checked against."""
+        self._verdict_buffer = table.result_buffer(1)
         table.start_decision()
         kernels.refresh_all_nodes(self.state, table.memo, table.mix, rule)
 
     def expect_node_checks(self, node_checks: int) -> None:
-        """So many more nodes are about to be looked at: who looks often soon wants compiled kernels."""
-        self._looks += node_checks
-        if self._looks > MAX_INTERPRETED_NODE_CHECKS:
+        """Announce node checks; after many of them the overlay changes to compiled kernels."""
+        self._node_checks += node_checks
+        if self._node_checks > MAX_INTERPRETED_NODE_CHECKS:
             self.kernels = jit.kernels(small=False)
 
     def fork(self) -> Overlay:
-        """A copy with a table of its own, to try things on while this one is in use. Its past can't be undone."""
+        """A copy with its own score table, for what-ifs while this one is in use. Its earlier steps are final."""
         table = ScoreTable(self.snapshot, self.table.mix, self.table.scorer_selector)
-        other = Overlay(self.snapshot, table, self.rule, self.kernels, state=self.state)
-        other.has_affinity_terms = self.has_affinity_terms
-        other._steps, other._numbers, other._next = list(self._steps), list(self._numbers), self._next
-        return other
+        copy = Overlay(self.snapshot, table, self.rule, self.kernels, state=self.state)
+        copy.has_affinity_terms = self.has_affinity_terms
+        copy._steps, copy._step_ids = list(self._steps), list(self._step_ids)
+        copy._next_step_id = self._next_step_id
+        return copy
 
     # Trying and undoing
 
@@ -137,59 +139,61 @@ class Overlay:
 
     @property
     def version(self) -> int:
-        """Where this is the same, everything here is the same: what was tried in between has been undone."""
-        return self._numbers[-1] if self._numbers else 0
+        """Equal versions mean equal state: whatever was tried in between has been rolled back."""
+        return self._step_ids[-1] if self._step_ids else 0
 
-    def _note(self, step: OverlayStep) -> None:
+    def _record(self, step: OverlayStep) -> None:
         self._steps.append(step)
-        self._numbers.append(self._next)
-        self._next += 1
+        self._step_ids.append(self._next_step_id)
+        self._next_step_id += 1
 
     def rollback(self, to: int) -> None:
         """Undo everything since the checkpoint, latest first."""
-        back: dict[int, RemovedPod] = {}
-        """Running pods that came back, whose going is perhaps undone as well: then both were nothing."""
+        # Restored running pods whose restoring is undone. If their removal is undone too, the two cancel out and the
+        # node is not touched; preemption searches remove and restore many pods.
+        restored: dict[int, RemovedPod] = {}
         while len(self._steps) > to:
             step = self._steps.pop()
-            self._numbers.pop()
+            self._step_ids.pop()
             if isinstance(step, AssumedPod):
-                self._exchange(step, 1)
+                self._apply_assumed(step, 1)
             elif isinstance(step, ForgottenPod):
-                self._exchange(step.assumed, -1)
+                self._apply_assumed(step.assumed, -1)
             elif isinstance(step, NodeBlocking):
-                self._close(step.node, -step.sign)
+                self._apply_blocking(step.node, -step.sign)
             elif isinstance(step, RemovedPod):
-                if back.pop(step.pod_row, None) is None:
-                    self._book(step, 1)
+                if restored.pop(step.pod_row, None) is None:
+                    self._apply_running(step, 1)
             elif isinstance(step.of, RemovedPod):
-                back[step.of.pod_row] = step.of
+                restored[step.of.pod_row] = step.of
             else:
-                self._exchange(step.of.assumed, 1)
-        for gone in back.values():
-            self._book(gone, -1)
+                self._apply_assumed(step.of.assumed, 1)
+        for removed in restored.values():
+            self._apply_running(removed, -1)
 
     def assume(self, pod: Pod, row: int, node: int) -> AssumedPod:
-        """Put a pod that fits on the node."""
+        """Place a pod that fits on the node; the row has to be refreshed."""
         device = int(self.table.cells.device[row, node])
         grant = self.kernels.add_pod_to_node(
             self.state, self.table.shapes, row, node, device, self.table.shapes[row, SCORER] == WINDLASS
         )
-        placing = AssumedPod(pod, row, node, np.uint64(grant))
+        assumed = AssumedPod(pod, row, node, np.uint64(grant))
         self.has_affinity_terms = self.has_affinity_terms or has_pod_affinity(pod)
-        self._note(placing)
-        self._changed(node)
-        if self._neighbours is not None:
-            self._neighbours.add(pod, node)
-        return placing
+        self._record(assumed)
+        self._node_changed(node)
+        if self._inter_pod_rules is not None:
+            self._inter_pod_rules.add(pod, node)
+        return assumed
 
     def is_plain(self, pod: Pod) -> bool:
-        """Whether only the nodes' own state decides where the pod goes: no rule between pods, and no preference."""
+        """Whether only node-local state decides where the pod goes: no rules between pods, and no preferences."""
         is_refused = pod.key in self.snapshot.refusals.binds
-        return not self.has_affinity_terms and not self._dislikes and not is_refused and is_node_local(pod)
+        depends_on_others = self.has_affinity_terms or self._has_soft_taints
+        return not depends_on_others and not is_refused and is_node_local(pod)
 
     def place_all_or_none(self, pods: Sequence[Pod], rows: Sequence[int]) -> list[AssumedPod] | int:
-        """Plain pods (with their rows of the table), each on the best node that is left, in one call; or, with nothing
-        changed, the number of the first that finds none."""
+        """Place plain pods (with their rows of the score table), each on the best node, in one kernel call; on failure
+        nothing is changed, and the index of the first pod without a node is returned."""
         count, table = len(pods), self.table
         outcome = table.result_buffer(count)
         self.grow_changed_nodes(2 * count + 1)
@@ -212,15 +216,14 @@ class Overlay:
             return int(outcome.verdict_entry[0])
         nodes, grants = outcome.node[:count].tolist(), outcome.grant[:count].copy()
         self.record_assumed(pods, rows, nodes, grants)
-        made = self._steps[-count:]
-        return [step for step in made if isinstance(step, AssumedPod)]
+        return [step for step in self._steps[-count:] if isinstance(step, AssumedPod)]
 
     def last_kernel_refusal(self, shape: Shape) -> Refusal:
-        """Why the pod found no node that `place_whole` has just named."""
+        """Why the pod that `place_all_or_none` has just returned found no node."""
         return Refusal(shape, self.snapshot.nodes, VerdictArrays.copy_from(self.table.result_buffer(1), 1), 0)
 
     def assume_unchecked(self, pod: Pod, row: int, node: int) -> AssumedPod:
-        """Put a pod on the node whether it fits or not: somebody else has decided that it is there."""
+        """Place a pod on the node whether it fits or not: it was assigned there before this decision."""
         self.refresh(row)
         return self.assume(pod, row, node)
 
@@ -229,21 +232,21 @@ class Overlay:
         return self.cache.pod_rows(self.snapshot.pods)
 
     def remove_running(self, pod_row: int) -> None:
-        """Take a running pod off its node, as if it had been evicted."""
+        """Remove a running pod from its node, as if it had been evicted."""
         step = RemovedPod(pod_row, int(self.snapshot.pods.node[pod_row]))
-        self._note(step)
-        self._book(step, -1)
+        self._record(step)
+        self._apply_running(step, -1)
 
     def removed_pods(self) -> list[Pod]:
-        """The running pods that are off their nodes here."""
+        """The running pods that are removed here."""
         objects = self.snapshot.pods.objects
-        return [objects[row] for row in self._rows_off()]
+        return [objects[row] for row in self._removed_in_order()]
 
     def removed_rows(self) -> frozenset[int]:
-        """Rows of the running pods that are not here any more."""
-        return frozenset(self._rows_off())
+        """Rows of the running pods that are removed here."""
+        return frozenset(self._removed_in_order())
 
-    def _rows_off(self) -> dict[int, None]:
+    def _removed_in_order(self) -> dict[int, None]:
         rows: dict[int, None] = {}
         for step in self._steps:
             if isinstance(step, RemovedPod):
@@ -253,76 +256,78 @@ class Overlay:
         return rows
 
     def restore_running(self, pod_row: int) -> None:
-        """The opposite of `remove`, whatever was done since."""
+        """Undo `remove_running`, whatever was done since."""
         step = RemovedPod(pod_row, int(self.snapshot.pods.node[pod_row]))
-        self._note(RestoredPod(step))
-        self._book(step, 1)
+        self._record(RestoredPod(step))
+        self._apply_running(step, 1)
 
     def assume_again(self, assumed: AssumedPod) -> None:
-        """The opposite of `unseat`, whatever was done since."""
-        self._note(RestoredPod(ForgottenPod(assumed)))
-        self._exchange(assumed, -1)
+        """Undo `forget`, whatever was done since."""
+        self._record(RestoredPod(ForgottenPod(assumed)))
+        self._apply_assumed(assumed, -1)
 
     def forget(self, assumed: AssumedPod) -> None:
-        """Take a pod that was placed here off its node again."""
-        self._note(ForgottenPod(assumed))
-        self._exchange(assumed, 1)
+        """Remove an assumed pod from its node."""
+        self._record(ForgottenPod(assumed))
+        self._apply_assumed(assumed, 1)
 
     def block_node(self, node: int, sign: int = 1) -> None:
-        """The node takes no new pods; with -1 it does again."""
-        self._note(NodeBlocking(node, sign))
-        self._close(node, sign)
+        """The node takes no new pods; -1 undoes that. Blocks are counted, so several may overlap."""
+        self._record(NodeBlocking(node, sign))
+        self._apply_blocking(node, sign)
 
-    def _close(self, node: int, sign: int) -> None:
+    def _apply_blocking(self, node: int, sign: int) -> None:
         self.state.node_info[node, BLOCKED] += sign
-        self._changed(node)
+        self._node_changed(node)
 
-    def _exchange(self, placing: AssumedPod, sign: int) -> None:
+    def _apply_assumed(self, assumed: AssumedPod, sign: int) -> None:
+        """Release the pod's resources (1), or take them again (-1)."""
         self.kernels.update_node_for_pod(
-            self.state, self.table.shapes, placing.row, placing.node, placing.grant, sign
+            self.state, self.table.shapes, assumed.row, assumed.node, assumed.grant, sign
         )
-        self._changed(placing.node)
-        if self._neighbours is not None:
-            change = self._neighbours.remove if sign > 0 else self._neighbours.add
-            change(placing.pod, placing.node)
+        self._node_changed(assumed.node)
+        if self._inter_pod_rules is not None:
+            change = self._inter_pod_rules.remove if sign > 0 else self._inter_pod_rules.add
+            change(assumed.pod, assumed.node)
 
     def record_assumed(
         self, pods: Sequence[Pod], rows: Sequence[int], nodes: Sequence[int], grants: Iterable[np.uint64]
     ) -> None:
-        """Note placements that a kernel has already made."""
+        """Record placements that a kernel has already made."""
         self._steps.extend(map(AssumedPod, pods, rows, nodes, grants))
-        self._numbers.extend(range(self._next, self._next + len(pods)))
-        self._next += len(pods)
-        if self._neighbours is not None:
+        self._step_ids.extend(range(self._next_step_id, self._next_step_id + len(pods)))
+        self._next_step_id += len(pods)
+        if self._inter_pod_rules is not None:
             for pod, node in zip(pods, nodes, strict=True):
-                self._neighbours.add(pod, node)
+                self._inter_pod_rules.add(pod, node)
 
     def grow_changed_nodes(self, entries: int) -> None:
-        """Room in the log for a kernel that writes so many entries."""
+        """Make space in the log for a kernel that writes this many entries."""
         if self.changed_nodes_end + entries > len(self.changed_nodes):
             self.changed_nodes = np.concatenate(
                 [self.changed_nodes, np.zeros(max(entries, len(self.changed_nodes)), dtype=np.int64)]
             )
 
-    def _book(self, step: RemovedPod, sign: int) -> None:
+    def _apply_running(self, step: RemovedPod, sign: int) -> None:
+        """Put the running pod on its node (1), or take it off (-1)."""
         pods = self.snapshot.pods
         shape = self.snapshot.shapes[int(pods.shape[step.pod_row])]
         account_pod(self.state, step.node, shape, pods.grants[step.pod_row], self.snapshot.resources, sign)
-        self._changed(step.node)
-        if self._neighbours is not None:
-            change = self._neighbours.add if sign > 0 else self._neighbours.remove
+        self._node_changed(step.node)
+        if self._inter_pod_rules is not None:
+            change = self._inter_pod_rules.add if sign > 0 else self._inter_pod_rules.remove
             change(pods.objects[step.pod_row], step.node)
 
-    def _changed(self, node: int) -> None:
+    def _node_changed(self, node: int) -> None:
         self.kernels.refresh_node(self.state, self.table.memo, self.table.mix, self.rule, node)
         self.grow_changed_nodes(1)
         self.changed_nodes[self.changed_nodes_end] = node
         self.changed_nodes_end += 1
 
-    # Looking
+    # Filters and scores
 
     def refresh(self, row: int) -> None:
-        """Bring a row of the table up to the overlay."""
+        """Bring a row of the score table up to the overlay's state."""
         table = self.table
         self.kernels.refresh_row(
             self.state,
@@ -337,32 +342,27 @@ class Overlay:
         )
 
     def reasons(self, pod: Pod, row: int) -> Uint64s:
-        """For every node why it can't take the pod now; 0 where it can."""
+        """For every node, the bits of the reasons why it can't take the pod now; 0 where it can."""
         self.refresh(row)
         cells = self.table.cells
-        if not self.has_inter_pod_constraints(pod):
-            alone: Uint64s = cells.why[row].copy()
-            return self._without_refused(pod, alone)
-        why: Uint64s = cells.why[row] | self.inter_pod_rules().reasons(pod, cells.static[row])
-        return self._without_refused(pod, why)
-
-    def _without_refused(self, pod: Pod, why: Uint64s) -> Uint64s:
-        """With the nodes to which the API server has just refused to bind this very pod; changes `why` itself."""
+        why: Uint64s = cells.why[row].copy()
+        if self.has_inter_pod_constraints(pod):
+            why |= self.inter_pod_rules().reasons(pod, cells.static[row])
         for node in self.bind_refused_nodes((pod,)):
             why[node] |= np.uint64(WHY_BIND_REFUSED)
         return why
 
     def bind_refused_nodes(self, pods: Iterable[Pod]) -> list[int]:
-        """Nodes to which one of the pods may not be bound."""
-        refused = self.snapshot.refusals.binds
-        if not refused:
+        """Nodes to which the API server has recently refused to bind one of the pods."""
+        refusals = self.snapshot.refusals.binds
+        if not refusals:
             return []
         index = self.snapshot.nodes.index
-        names = (one.node for pod in pods for one in refused.get(pod.key, ()))
+        names = (refusal.node for pod in pods for refusal in refusals.get(pod.key, ()))
         return [index[name] for name in names if name in index]
 
     def has_inter_pod_constraints(self, pod: Pod) -> bool:
-        """Whether rules between pods could keep this one off a node."""
+        """Whether rules between pods could exclude nodes for this pod."""
         if not self.has_affinity_terms and not has_inter_pod_rules(pod):
             return False
         return self.inter_pod_rules().constrains(pod)
@@ -370,73 +370,74 @@ class Overlay:
     def select_node(
         self, pod: Pod, row: int, why: Uint64s, sequence: int, allowed_nodes: Bools | None = None
     ) -> int:
-        """The node to choose, given the reasons; -1 if none is left."""
+        """The best node without a reason: by kube-scheduler's preferences, then by the policy's score; -1 if none."""
         feasible = why == 0
         if allowed_nodes is not None:
             feasible &= allowed_nodes
         if not feasible.any():
             return -1
-        if self.has_affinity_terms or self._dislikes or not is_node_local(pod):
+        if self.has_affinity_terms or self._has_soft_taints or not is_node_local(pod):
             preferred = preference_scores(pod, self.snapshot.nodes, self.inter_pod_rules(), feasible)
             if preferred is not None:
                 feasible &= preferred == preferred[feasible].max()
         table = self.table
         if self.rule.scorer == RANDOM:
-            left = np.where(feasible, np.uint64(0), np.uint64(1))
+            excluded = np.where(feasible, np.uint64(0), np.uint64(1))
             return int(
                 self.kernels.choose_random_node(
-                    self.state, table.shapes, table.cells, self.rule, row, sequence, left
+                    self.state, table.shapes, table.cells, self.rule, row, sequence, excluded
                 )
             )
+        # argmax takes the lowest row on ties, as the compiled loop does.
         return int(np.argmax(np.where(feasible, table.cells.score[row], INFEASIBLE_SCORE - 1)))
 
     @cached_property
-    def _dislikes(self) -> bool:
-        """Whether some node would rather not have some pods."""
+    def _has_soft_taints(self) -> bool:
         taints = (taint for taints in self.snapshot.nodes.taint_sets for taint in taints)
         return any(taint.effect == "PreferNoSchedule" for taint in taints)
 
     def explain_refusal(self, row: int, shape: Shape, why: Uint64s) -> Refusal:
-        """The same account of the row as the compiled loop gives, with the rules between pods in it."""
+        """The refusal that the compiled loop would write for the row, with the other reasons in `why` added."""
         cells = self.table.cells
-        between = why & ~cells.why[row]
-        if not between.any():  # the row has its own account, and nothing is added to it
-            return self._account(row, shape)
+        added = why & ~cells.why[row]
+        if not added.any():
+            return self._refusal_of_row(row, shape)
+        # The kernel reads the row of the table, which has node-local reasons only: add the others for this call.
         kept_why, kept_counts = cells.why[row].copy(), cells.counts[row].copy()
         cells.why[row] = why
-        bits = int(np.bitwise_or.reduce(between))
-        for bit in bits_of(bits):
-            cells.counts[row, bit] += np.count_nonzero(between >> np.uint64(bit) & np.uint64(1))
-        found = self._account(row, shape)
+        for bit in bits_of(int(np.bitwise_or.reduce(added))):
+            cells.counts[row, bit] += np.count_nonzero(added >> np.uint64(bit) & np.uint64(1))
+        refusal = self._refusal_of_row(row, shape)
         cells.why[row], cells.counts[row] = kept_why, kept_counts
-        return found
+        return refusal
 
-    def _account(self, row: int, shape: Shape) -> Refusal:
+    def _refusal_of_row(self, row: int, shape: Shape) -> Refusal:
         table = self.table
         self.kernels.write_verdict(
-            self.state, table.shapes, table.cells, self._one, row, 0, INCURABLE_REASONS
+            self.state, table.shapes, table.cells, self._verdict_buffer, row, 0, INCURABLE_REASONS
         )
-        return Refusal(shape, self.snapshot.nodes, VerdictArrays.copy_from(self._one, 1), 0)
+        return Refusal(shape, self.snapshot.nodes, VerdictArrays.copy_from(self._verdict_buffer, 1), 0)
 
     def inter_pod_rules(self) -> InterPodRules:
-        """The pods that are bound, and those placed so far, as others see them; made when first needed."""
-        if self._neighbours is None:
+        """The rules between pods for the bound pods that are not removed, and the assumed ones."""
+        if self._inter_pod_rules is None:
             pods = self.snapshot.pods
-            gone = self._rows_off()
+            removed = self._removed_in_order()
             bound = np.flatnonzero((pods.node >= 0) & (pods.alive == 1)).tolist()
-            there = [(pods.objects[row], int(pods.node[row])) for row in bound if row not in gone]
-            there += [(placing.pod, placing.node) for placing in self.assumed_pods()]
-            self._neighbours = InterPodRules(self.snapshot.nodes, self.snapshot.listers, there)
-        return self._neighbours
+            placed = [(pods.objects[row], int(pods.node[row])) for row in bound if row not in removed]
+            placed += [(assumed.pod, assumed.node) for assumed in self.assumed_pods()]
+            self._inter_pod_rules = InterPodRules(self.snapshot.nodes, self.snapshot.listers, placed)
+        return self._inter_pod_rules
 
     def assumed_pods(self) -> list[AssumedPod]:
-        """Pods that were placed on this overlay and are still there."""
-        placed: dict[int, AssumedPod] = {}
+        """The assumed pods that were not forgotten, in order."""
+        # By identity: the tuples of two pods may be equal.
+        assumed: dict[int, AssumedPod] = {}
         for step in self._steps:
             if isinstance(step, AssumedPod):
-                placed[id(step)] = step
+                assumed[id(step)] = step
             elif isinstance(step, ForgottenPod):
-                placed.pop(id(step.assumed), None)
+                assumed.pop(id(step.assumed), None)
             elif isinstance(step, RestoredPod) and isinstance(step.of, ForgottenPod):
-                placed[id(step.of.assumed)] = step.of.assumed
-        return list(placed.values())
+                assumed[id(step.of.assumed)] = step.of.assumed
+        return list(assumed.values())

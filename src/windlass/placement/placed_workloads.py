@@ -1,8 +1,8 @@
-"""Where everybody's pods are on the overlay: who runs, who was placed in this decision, who was taken off.
+"""Where the pods of every workload are on the overlay: running, placed in this decision, or removed.
 
-`placement.workload_placer` books through it and undoes with it; `timeplan` and `admission` read it. What a running
-workload's pods are is looked up when somebody asks, since most of those that run are never asked about. One that has
-no pods yet (its topology assignment says where they will be) is seated at once like one that has.
+`placement.workload_placer` changes it and rolls it back; `timeplan`, `preemption` and `explain` read it. The pods of a
+running workload are looked up on first use, since most are never asked about. An admitted workload whose pods don't
+exist yet (its topology assignment says where they will be) is assumed on the overlay at once.
 """
 
 from __future__ import annotations
@@ -21,36 +21,35 @@ from windlass.placement.pod_set_builder import PodSetBuilder
 
 
 class WorkloadPods(msgspec.Struct):
-    """Where a workload's pods are on the overlay."""
-
     running_rows: list[int]
-    """Rows of the snapshot's pods."""
+    """Rows of the snapshot's pods that have a node."""
     placed: list[PodPlacement]
-    """What was placed in this decision."""
+    """Pods that were placed in this decision."""
     pod_set_names: tuple[str, ...] = ()
-    """Names of the pod sets whose numbers stand in `placed`."""
+    """Names of the pod sets, by the number in `placed`."""
     pod_set_by_row: dict[int, str] = {}
     """Row of a pod → its pod set."""
 
 
-class _Kind(Enum):
+class _StepKind(Enum):
     PLACED = "placed"
     REMOVED = "removed"
-    RETURNED = "returned"
+    RESTORED = "restored"
 
 
-class _Undo(NamedTuple):
-    """How things were before a step."""
+class _UndoEntry(NamedTuple):
+    """The state of one workload before a step."""
 
-    kind: _Kind
+    kind: _StepKind
     overlay: int
+    """Checkpoint of the overlay."""
     key: str
-    seats: WorkloadPods | None
-    gone: set[int] | None
+    pods: WorkloadPods | None
+    removed_nodes: set[int] | None
 
 
 class PlacedWorkloads(Mapping[str, WorkloadPods]):
-    """Workload → its seats, with an undo log."""
+    """Workload → where its pods are, with an undo log."""
 
     def __init__(
         self,
@@ -59,42 +58,39 @@ class PlacedWorkloads(Mapping[str, WorkloadPods]):
         running: Iterable[Workload],
         removed_nodes: Mapping[str, set[int]],
     ) -> None:
-        """`gone`: workloads that were taken off the overlay before → the nodes that they were on."""
-        self._overlay, self._members = overlay, builder
+        """`removed_nodes`: workloads that were removed from the overlay before this → the nodes that they were on."""
+        self._overlay, self._builder = overlay, builder
         self._row_of = overlay.pod_rows()
-        self._seats: dict[str, WorkloadPods] = {}
-        self._unread: dict[str, Workload] = {}
-        """Those that run, and have not been asked about yet."""
-        self._gone: dict[str, set[int]] = dict(removed_nodes)
+        self._pods: dict[str, WorkloadPods] = {}
+        self._not_loaded: dict[str, Workload] = {}
+        """Running workloads whose pods were not looked up yet."""
+        self._removed_nodes: dict[str, set[int]] = dict(removed_nodes)
         """Removed workload → the nodes that it was on."""
-        self._away: dict[str, tuple[WorkloadPods, set[int] | None]] = {}
-        """Who may come back → their seats, and what stood in `_gone` before."""
-        self._undo: list[_Undo] = []
+        self._restorable: dict[str, tuple[WorkloadPods, set[int] | None]] = {}
+        """Removed workload → its pods, and its entry in `_removed_nodes` before the removal."""
+        self._undo: list[_UndoEntry] = []
         self.track_running(running)
 
-    # Looking
-
     def __contains__(self, key: object) -> bool:
-        return key in self._seats or key in self._unread
+        return key in self._pods or key in self._not_loaded
 
     def __getitem__(self, key: str) -> WorkloadPods:
-        found = self._seats.get(key)
+        found = self._pods.get(key)
         if found is None:
-            workload = self._unread.pop(key)
-            found = self._seats[key] = self._overlay.cache.workload_pods.get_or_make(
-                workload, self._of_running
+            workload = self._not_loaded.pop(key)
+            found = self._pods[key] = self._overlay.cache.workload_pods.get_or_make(
+                workload, self._load_running
             )
         return found
 
     def __iter__(self) -> Iterator[str]:
-        yield from self._seats
-        yield from self._unread
+        yield from self._pods
+        yield from self._not_loaded
 
     def __len__(self) -> int:
-        return len(self._seats) + len(self._unread)
+        return len(self._pods) + len(self._not_loaded)
 
     def get_or_empty(self, key: str) -> WorkloadPods:
-        """Empty ones for whom nobody knows."""
         return self[key] if key in self else WorkloadPods([], [])
 
     def pod_row(self, pod: str) -> int | None:
@@ -103,25 +99,25 @@ class PlacedWorkloads(Mapping[str, WorkloadPods]):
 
     @property
     def follows_removal(self) -> bool:
-        """The last thing done here was to take somebody off: what is placed next is what others go for."""
+        """Whether workloads were removed since the last placement: the next placement is for the preemptor."""
         for last in reversed(self._undo):
-            if last.key in self._gone:
+            if last.key in self._removed_nodes:
                 return True
-            if last.kind is _Kind.PLACED:
+            if last.kind is _StepKind.PLACED:
                 return False
         return False
 
     def victims_by_node(self) -> dict[int, tuple[str, ...]]:
-        """Node → running workloads that were taken off it, so that their room is free only once they are gone."""
+        """Node → running workloads that were removed from it: its capacity is free only once they have terminated."""
         found: dict[int, list[str]] = {}
-        for key in sorted(self._gone):
-            for node in self._gone[key]:
+        for key in sorted(self._removed_nodes):
+            for node in self._removed_nodes[key]:
                 found.setdefault(node, []).append(key)
         return {node: tuple(keys) for node, keys in found.items()}
 
     def removed_from(self, nodes: set[int]) -> tuple[str, ...]:
-        """Who was taken off any of these nodes."""
-        return tuple(sorted(key for key, there in self._gone.items() if there & nodes))
+        """Workloads that were removed from any of these nodes."""
+        return tuple(sorted(key for key, was_on in self._removed_nodes.items() if was_on & nodes))
 
     # Changing and undoing
 
@@ -133,75 +129,74 @@ class PlacedWorkloads(Mapping[str, WorkloadPods]):
             return
         self._overlay.rollback(self._undo[to].overlay)
         while len(self._undo) > to:
-            kind, _, key, seats, nodes = self._undo.pop()
-            known = self._seats.pop(key, None)
-            before = self._gone.pop(key, None)
-            if kind is _Kind.REMOVED:
-                self._away.pop(key, None)
-            elif kind is _Kind.RETURNED and known is not None:
-                self._away[key] = (known, before)
-            if seats is not None:
-                self._seats[key] = seats
-            if nodes is not None:
-                self._gone[key] = nodes
+            kind, _, key, pods_before, nodes_before = self._undo.pop()
+            pods = self._pods.pop(key, None)
+            nodes = self._removed_nodes.pop(key, None)
+            if kind is _StepKind.REMOVED:
+                self._restorable.pop(key, None)
+            elif kind is _StepKind.RESTORED and pods is not None:
+                self._restorable[key] = (pods, nodes)
+            if pods_before is not None:
+                self._pods[key] = pods_before
+            if nodes_before is not None:
+                self._removed_nodes[key] = nodes_before
 
     def begin_placing(self, key: str) -> None:
-        """Something is about to be placed for it; `forget_last` if nothing comes of it."""
-        self._remember(_Kind.PLACED, key)
+        """Pods are about to be placed for it; `cancel_placing` if that fails."""
+        self._record(_StepKind.PLACED, key)
 
-    def _remember(self, kind: _Kind, key: str) -> None:
+    def _record(self, kind: _StepKind, key: str) -> None:
         before = self._overlay.checkpoint()
-        self._undo.append(_Undo(kind, before, key, self.get(key), self._gone.get(key)))
+        self._undo.append(_UndoEntry(kind, before, key, self.get(key), self._removed_nodes.get(key)))
 
     def cancel_placing(self) -> None:
         self._undo.pop()
 
     def add_placed(self, key: str, places: Iterable[PodPlacement], sets: tuple[str, ...]) -> None:
-        there = self.get_or_empty(key)
-        self._seats[key] = WorkloadPods(
-            there.running_rows, [*there.placed, *places], sets, there.pod_set_by_row
-        )
+        pods = self.get_or_empty(key)
+        self._pods[key] = WorkloadPods(pods.running_rows, [*pods.placed, *places], sets, pods.pod_set_by_row)
 
     def remove(self, workload: Workload) -> None:
-        self._remember(_Kind.REMOVED, workload.key)
-        seats = self._seats.pop(workload.key, WorkloadPods([], []))
-        self._away[workload.key] = (seats, self._gone.get(workload.key))
-        nodes = {int(self._overlay.snapshot.pods.node[row]) for row in seats.running_rows}
-        for row in seats.running_rows:
+        self._record(_StepKind.REMOVED, workload.key)
+        pods = self._pods.pop(workload.key, WorkloadPods([], []))
+        self._restorable[workload.key] = (pods, self._removed_nodes.get(workload.key))
+        nodes = {int(self._overlay.snapshot.pods.node[row]) for row in pods.running_rows}
+        for row in pods.running_rows:
             self._overlay.remove_running(row)
-        for place in seats.placed:
-            self._overlay.forget(place.assumed)
-            nodes.add(place.assumed.node)
-        # What was only just placed here is taken back at once: nobody waits for it.
-        nodes |= self._gone.get(workload.key, set())
-        self._gone[workload.key] = nodes if workload.admission is not None else set()
+        for placement in pods.placed:
+            self._overlay.forget(placement.assumed)
+            nodes.add(placement.assumed.node)
+        # A workload that was only placed in this decision frees its nodes at once: it has no pods to wait for.
+        nodes |= self._removed_nodes.get(workload.key, set())
+        self._removed_nodes[workload.key] = nodes if workload.admission is not None else set()
 
     def restore(self, workload: Workload) -> None:
-        """Somebody who was removed, whatever was done since."""
-        self._remember(_Kind.RETURNED, workload.key)
-        seats, before = self._away.pop(workload.key)
-        for row in seats.running_rows:
+        """Undo `remove`, whatever was done since."""
+        self._record(_StepKind.RESTORED, workload.key)
+        pods, nodes_before = self._restorable.pop(workload.key)
+        for row in pods.running_rows:
             self._overlay.restore_running(row)
-        for place in seats.placed:
-            self._overlay.assume_again(place.assumed)
-        self._seats[workload.key] = seats
-        self._gone.pop(workload.key, None)
-        if before is not None:
-            self._gone[workload.key] = before
+        for placement in pods.placed:
+            self._overlay.assume_again(placement.assumed)
+        self._pods[workload.key] = pods
+        self._removed_nodes.pop(workload.key, None)
+        if nodes_before is not None:
+            self._removed_nodes[workload.key] = nodes_before
 
-    # Those that run
+    # Running workloads
 
     def track_running(self, running: Iterable[Workload]) -> None:
-        """Know where these workloads' pods are. Most are known, and a call for each would cost more than a look."""
-        unread, seats, gone = self._unread, self._seats, self._gone
+        """Add running workloads; those that are known already are skipped."""
+        # Hot: called with every running workload, of which most are known. Hence the local names.
+        not_loaded, pods, removed = self._not_loaded, self._pods, self._removed_nodes
         for workload in running:
             key = workload.key
-            if key in unread or key in seats or key in gone:
+            if key in not_loaded or key in pods or key in removed:
                 continue
             if workload.kind == "Pod" or self._has_pods(workload):
-                unread[key] = workload
+                not_loaded[key] = workload
             else:
-                seats[key] = self._of_assignment(workload)
+                pods[key] = self._assume_assignment(workload)
 
     def _has_pods(self, workload: Workload) -> bool:
         rows = self._row_of
@@ -211,7 +206,7 @@ class PlacedWorkloads(Mapping[str, WorkloadPods]):
                     return True
         return False
 
-    def _of_running(self, workload: Workload) -> WorkloadPods:
+    def _load_running(self, workload: Workload) -> WorkloadPods:
         nodes = self._overlay.snapshot.pods.node
         rows = {
             self._row_of[name]: pod_set.name
@@ -221,40 +216,44 @@ class PlacedWorkloads(Mapping[str, WorkloadPods]):
         }
         return WorkloadPods([row for row in rows if nodes[row] >= 0], [], pod_set_by_row=rows)
 
-    def _of_assignment(self, workload: Workload) -> WorkloadPods:
-        """Books what has a place and no pod yet."""
-        seats = WorkloadPods([], [])
+    def _assume_assignment(self, workload: Workload) -> WorkloadPods:
+        """Assume the pods of a topology assignment that don't exist yet."""
+        pods = WorkloadPods([], [])
         if workload.admission is not None and not workload.unreadable:
-            seats.pod_set_names = tuple(one.name for one in workload.admission.assignments)
-            sets = {pod_set.name: pod_set for pod_set in workload.pod_sets}
-            for i, assignment in enumerate(workload.admission.assignments):
-                if assignment.name in sets:
-                    seats.placed += self._seat(i, sets[assignment.name], assignment)
-        return seats
+            assignments = workload.admission.assignments
+            pods.pod_set_names = tuple(assignment.name for assignment in assignments)
+            pod_sets = {pod_set.name: pod_set for pod_set in workload.pod_sets}
+            for i, assignment in enumerate(assignments):
+                if assignment.name in pod_sets:
+                    pods.placed += self._assume_pod_set(i, pod_sets[assignment.name], assignment)
+        return pods
 
-    def _seat(self, part: int, pod_set: PodSet, assignment: PodSetAssignment) -> list[PodPlacement]:
-        facts = self._overlay.snapshot.nodes
-        pod, shape = self._members.with_flavors(pod_set.template, [])
+    def _assume_pod_set(
+        self, number: int, pod_set: PodSet, assignment: PodSetAssignment
+    ) -> list[PodPlacement]:
+        """By node where the assignment names nodes, else by domain."""
+        nodes = self._overlay.snapshot.nodes
+        pod, shape = self._builder.with_flavors(pod_set.template, [])
         row = self._overlay.table.row(shape, self._overlay.snapshot)
-        wanted = [
-            facts.index[name]
+        assigned = [
+            nodes.index[name]
             for name, count in assignment.nodes.items()
             for _ in range(count)
-            if name in facts.index
+            if name in nodes.index
         ]
-        places = []
-        for member, node in enumerate(wanted):
-            places.append(PodPlacement(part, member, self._overlay.assume_unchecked(pod, row, node)))
+        placements = []
+        for member, node in enumerate(assigned):
+            placements.append(PodPlacement(number, member, self._overlay.assume_unchecked(pod, row, node)))
         for values, count in assignment.domains if not assignment.nodes else ():
-            there = facts.matching_labels(dict(zip(assignment.levels, values, strict=False)))
+            domain = nodes.matching_labels(dict(zip(assignment.levels, values, strict=False)))
             for _ in range(count):
-                placing = self._seat_in(pod_set, row, np.flatnonzero(there).tolist())
-                if placing is not None:
-                    places.append(PodPlacement(part, len(places), placing))
-        return places
+                assumed = self._assume_in_domain(pod_set, row, np.flatnonzero(domain).tolist())
+                if assumed is not None:
+                    placements.append(PodPlacement(number, len(placements), assumed))
+        return placements
 
-    def _seat_in(self, pod_set: PodSet, row: int, nodes: list[int]) -> AssumedPod | None:
-        """In a domain, a pod sits on the first node that has room for it, or on the first at all."""
+    def _assume_in_domain(self, pod_set: PodSet, row: int, nodes: list[int]) -> AssumedPod | None:
+        """On the best node of the domain that fits; on the first one where none does, since it is admitted there."""
         self._overlay.refresh(row)
         score = self._overlay.table.cells.score[row]
         fitting = [node for node in nodes if self._overlay.table.cells.why[row, node] == 0]

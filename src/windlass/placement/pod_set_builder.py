@@ -1,22 +1,23 @@
-"""What quota chose, as pods that can be placed: with their flavors' selectors and tolerations, and how close together.
+"""Builds the pod sets to place from what quota chose: pods with their flavors' selectors and tolerations, and the
+topology request.
 
-`placement.workload_placer` and `timeplan` ask for the parts of a workload; what was made of a template is kept in the
-recall.
+`placement.workload_placer` and `timeplan` ask for the pending pod sets of a workload; pods with flavors applied are
+kept in the decision cache.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from windlass.cluster.pod_table import PENDING
 from windlass.cluster.shape import Shape, make_shape
 from windlass.model.owners.normalise import QUEUE_NAME
 from windlass.model.pod import Pod, PodSpec
 from windlass.model.queue import QueueSystem, ResourceFlavor
-from windlass.model.workload import Workload
+from windlass.model.workload import PodSet, Workload
 from windlass.placement.gang import PendingPodSet
 from windlass.placement.implied_topology import ImpliedTopology, is_node_ready
 from windlass.placement.overlay import Overlay
@@ -27,81 +28,86 @@ from windlass.queueing.placement_interface import PodSetChoice
 
 class PodSetBuilder:
     def __init__(self, overlay: Overlay, system: QueueSystem, topology_levels: Sequence[str] = ()) -> None:
-        """`levels` are the topology's where no Topology object names them; empty: the default list."""
+        """`topology_levels`: node labels where no Topology object names them; empty: the default list."""
         self._overlay, self._system = overlay, system
-        self._row_of = overlay.pod_rows()
+        self._pod_row = overlay.pod_rows()
         self.topology_levels = tuple(topology_levels)
-        self._closeness = ImpliedTopology(overlay, topology_levels)
+        self._implied_topology = ImpliedTopology(overlay, topology_levels)
         self._trees = overlay.cache.domain_trees
         self.flavored_pods = overlay.cache.flavored_pods
 
     def pending_pod_sets(
         self, workload: Workload, choices: Sequence[PodSetChoice]
     ) -> tuple[list[PendingPodSet], DomainTree | None, str]:
-        """The pods that are to be placed, the domains of their flavor, and the topology's name."""
-        sets = {pod_set.name: pod_set for pod_set in workload.pod_sets}
-        parts, tree, topology = [], None, ""
+        """The pods to place by pod set, and the domains and name of their topology (the last set's, if they differ)."""
+        pod_sets = {pod_set.name: pod_set for pod_set in workload.pod_sets}
+        pending, tree, topology = [], None, ""
         for choice in choices:
-            pod_set = sets[choice.name]
+            pod_set = pod_sets[choice.name]
             flavors = self._flavors(choice)
             pod, shape = self.with_flavors(pod_set.template, flavors, workload.queue_name)
-            named = next((flavor for flavor in flavors if flavor.topology), None)
-            if named is not None and named.topology in self._system.topologies:
-                tree, topology = self._tree(named), named.topology
-            request = pod_set.topology if named is not None else None
-            own = tree if named is not None else None
-            if named is None:
-                request, own = self._closeness.request_for(workload, pod_set, pod, shape)
-                tree, topology = (own, DEFAULT_NAME) if own is not None else (tree, topology)
-            waiting = [self._row_of[key] for key in pod_set.pod_keys if key in self._row_of]
-            nodes = self._overlay.snapshot.pods.node
-            objects = self._overlay.snapshot.pods.objects
-            existing = tuple(objects[row] for row in waiting if nodes[row] == PENDING)
-            bound = sum(1 for row in waiting if nodes[row] >= 0)
-            left = max(0, choice.count - bound)
-            parts.append(PendingPodSet(choice.name, left, pod, shape, request, own, topology, existing))
-        return parts, tree, topology
+            with_topology = next((flavor for flavor in flavors if flavor.topology), None)
+            if with_topology is not None:
+                if with_topology.topology in self._system.topologies:
+                    tree, topology = self._tree(with_topology), with_topology.topology
+                request, own_tree = pod_set.topology, tree
+            else:
+                request, own_tree = self._implied_topology.request_for(workload, pod_set, pod, shape)
+                tree, topology = (own_tree, DEFAULT_NAME) if own_tree is not None else (tree, topology)
+            count, existing = self._to_place(pod_set, choice.count)
+            pending.append(
+                PendingPodSet(choice.name, count, pod, shape, request, own_tree, topology, existing)
+            )
+        return pending, tree, topology
+
+    def _to_place(self, pod_set: PodSet, chosen: int) -> tuple[int, tuple[Pod, ...]]:
+        """How many of the chosen pods have no node, and those of them that exist."""
+        nodes, objects = self._overlay.snapshot.pods.node, self._overlay.snapshot.pods.objects
+        rows = [self._pod_row[key] for key in pod_set.pod_keys if key in self._pod_row]
+        bound = sum(1 for row in rows if nodes[row] >= 0)
+        return max(0, chosen - bound), tuple(objects[row] for row in rows if nodes[row] == PENDING)
 
     def with_flavors(self, pod: Pod, flavors: Sequence[ResourceFlavor], queue: str = "") -> tuple[Pod, Shape]:
-        """The pod as it will be. Where classes say how pods are placed, it carries its queue, which may be a class."""
+        """The pod as admission will change it, and its shape. Where workload classes are configured it has the label of
+        its queue, since a class may select by it."""
         queue = "" if self._overlay.table.scorer_selector.depends_on_shape_only else queue
         key = (id(pod), (queue, *(flavor.name for flavor in flavors)))
-        known = self.flavored_pods.get(key)
-        if known is None:
-            made = _in_queue(_flavored(pod, flavors), queue)
-            known = self.flavored_pods[key] = (pod, made, make_shape(made))
-        return known[1], known[2]
+        entry = self.flavored_pods.get(key)
+        if entry is None:
+            changed = _with_queue_label(_with_flavors(pod, flavors), queue)
+            entry = self.flavored_pods[key] = (pod, changed, make_shape(changed))
+        return entry[1], entry[2]
 
     def _flavors(self, choice: PodSetChoice) -> list[ResourceFlavor]:
         names = dict.fromkeys(choice.flavors.values())
         return [self._system.flavors[name] for name in names if name in self._system.flavors]
 
     def _tree(self, flavor: ResourceFlavor) -> DomainTree:
-        """The domains of the flavor's nodes."""
+        """The domains of the flavor's ready nodes; other nodes have no values and are in no domain."""
         key = (flavor.topology, flavor.name)
-        found = self._trees.get(key)
-        if found is None:
-            facts = self._overlay.snapshot.nodes
+        tree = self._trees.get(key)
+        if tree is None:
+            nodes = self._overlay.snapshot.nodes
             levels = self._system.topologies[flavor.topology].levels
-            ready = np.array([is_node_ready(node) for node in facts.objects], dtype=np.bool_)
-            ours = facts.matching_labels(flavor.node_labels) & ready
+            ready = np.array([is_node_ready(node) for node in nodes.objects], dtype=np.bool_)
+            eligible = nodes.matching_labels(flavor.node_labels) & ready
             values = [
-                [node.labels.get(level) if mine else None for level in levels]
-                for node, mine in zip(facts.objects, ours.tolist(), strict=True)
+                [node.labels.get(level) if is_eligible else None for level in levels]
+                for node, is_eligible in zip(nodes.objects, eligible.tolist(), strict=True)
             ]
-            found = self._trees[key] = DomainTree.build(levels, values, facts.names)
-        return found
+            tree = self._trees[key] = DomainTree.build(levels, values, nodes.names)
+        return tree
 
 
-def _in_queue(pod: Pod, queue: str) -> Pod:
+def _with_queue_label(pod: Pod, queue: str) -> Pod:
     if not queue or QUEUE_NAME in pod.metadata.labels:
         return pod
     labels = {**pod.metadata.labels, QUEUE_NAME: queue}
-    return msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, labels=labels))
+    return replace(pod, metadata=replace(pod.metadata, labels=labels))
 
 
-def _flavored(pod: Pod, flavors: Sequence[ResourceFlavor]) -> Pod:
-    """The pod as it will be once its flavors' labels and tolerations are on it."""
+def _with_flavors(pod: Pod, flavors: Sequence[ResourceFlavor]) -> Pod:
+    """The pod with its flavors' node labels and tolerations, as Kueue adds them on admission."""
     if not flavors:
         return pod
     spec: PodSpec = pod.spec
@@ -110,5 +116,5 @@ def _flavored(pod: Pod, flavors: Sequence[ResourceFlavor]) -> Pod:
     for flavor in flavors:
         selector |= flavor.node_labels
         tolerations += flavor.tolerations
-    changed = msgspec.structs.replace(spec, node_selector=selector, tolerations=tuple(tolerations))
-    return msgspec.structs.replace(pod, spec=changed)
+    changed = replace(spec, node_selector=selector, tolerations=tuple(tolerations))
+    return replace(pod, spec=changed)

@@ -1,6 +1,7 @@
-"""The placement policies by name, and what each one's kernel needs to know.
+"""The placement policies by name, and their parameters for the kernels.
 
-`windlass` is the default; the others are reference points. `docs/policies.md` describes every rule.
+Read by `engine`, `planner` and the configuration. `windlass` is the default; the others are for comparison.
+`docs/policies.md` describes every rule.
 """
 
 from __future__ import annotations
@@ -32,10 +33,9 @@ USES_MIX = frozenset({"windlass", "fgd"})
 
 
 class PlacementConfig(msgspec.Struct, frozen=True):
-    """How to place: the policy, where its expectation of the workload comes from, and a seed for `random`."""
-
     policy: str = DEFAULT_POLICY
     seed: int = 0
+    """For `random` only."""
 
     def __post_init__(self) -> None:
         if self.policy not in SCORERS:
@@ -47,11 +47,11 @@ class PlacementConfig(msgspec.Struct, frozen=True):
 
 
 def make_scoring_rule(config: PlacementConfig, state: NodeState) -> ScoringRule:
-    """The policy's numbers on this cluster."""
+    """The policy's parameters for these nodes."""
     devices = state.node_info[:, DEV_END] - state.node_info[:, DEV_FIRST]
     return ScoringRule(
         scorer=SCORERS[config.policy],
-        seed=config.seed & (1 << 63) - 1,  # a word of the kernels, whatever the user gives
+        seed=config.seed & (1 << 63) - 1,  # the kernels take a non-negative 64-bit integer
         largest_cpu=max(1, int(state.allocatable[:, CPU].max(initial=0))),
         largest_gpu=max(1, 1000 * int(devices.max(initial=0))),
     )

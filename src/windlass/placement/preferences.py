@@ -1,9 +1,8 @@
-"""What a pod would rather have: kube-scheduler's four preference scores, summed with its weights.
+"""Kube-scheduler's four preference scores, summed with its weights.
 
-`placement` asks for them once the nodes that fit are known, and ranks by them after hard topology and before
-fragmentation. Each part is normalised to 0..100 over the feasible nodes, as kube-scheduler does it, down to
-where it rounds: two of its formulas go through floating point, and so do these (single IEEE operations, the
-same everywhere).
+`placement.overlay` asks for them once the feasible nodes are known, and ranks by them before the policy's own score.
+Each score is normalised to 0..100 over the feasible nodes exactly as kube-scheduler does it, its rounding included:
+two of its formulas use floating point, and so do these (single IEEE operations, the same on every machine).
 """
 
 from __future__ import annotations
@@ -17,8 +16,7 @@ from windlass.model.node import Taint
 from windlass.model.pod import Pod
 from windlass.model.reasons import WHY_NODE_AFFINITY, WHY_TAINT
 from windlass.model.taints import tolerates
-from windlass.placement.filters.node_affinity import refused_by_node_affinity
-from windlass.placement.filters.taints import refused_by_taints
+from windlass.placement.filters.node_filters import refused_by_node_affinity, refused_by_taints
 from windlass.placement.inter_pod import InterPodRules
 from windlass.placement.inter_pod.match_counters import Counts, sums_by_domain
 from windlass.placement.inter_pod.topology_spread import (
@@ -34,126 +32,130 @@ NODE_AFFINITY_WEIGHT = 2
 POD_TOPOLOGY_SPREAD_WEIGHT = 2
 INTER_POD_AFFINITY_WEIGHT = 2
 
-_FULL = 100
+_MAX_NODE_SCORE = 100
 _HOSTNAME = "kubernetes.io/hostname"
 
 
 def preference_scores(
-    pod: Pod, facts: NodeColumns, neighbours: InterPodRules, feasible: Bools
+    pod: Pod, nodes: NodeColumns, inter_pod: InterPodRules, feasible: Bools
 ) -> Counts | None:
     """A score for every feasible node (0 for the others), higher is better.
 
-    None if nothing is preferred: no preferred term, no soft spread, no PreferNoSchedule taint that the pod
-    doesn't tolerate, no placed pod that pulls or pushes it.
+    None if no preference applies: no preferred term, no soft spread, no untolerated PreferNoSchedule taint, no
+    affinity term of a placed pod that matches.
     """
-    disliked = _disliked_taints(pod, facts)
-    liked = _liked_labels(pod, facts)
-    pull = neighbours.affinity_scores(pod)
+    untolerated = _untolerated_taints(pod, nodes)
+    preferred = _preferred_labels(pod, nodes)
+    affinity = inter_pod.affinity_scores(pod)
     soft = spread_constraints(pod, SCHEDULE_ANYWAY)
-    if disliked is None and liked is None and pull is None and not soft:
+    if untolerated is None and preferred is None and affinity is None and not soft:
         return None
     rows = np.flatnonzero(feasible)
-    scores: Counts = np.zeros(facts.size, dtype=np.int64)
+    scores: Counts = np.zeros(nodes.size, dtype=np.int64)
     if not len(rows):
         return scores
-    total = TAINT_TOLERATION_WEIGHT * (_FULL if disliked is None else _FULL - _share_of_most(disliked[rows]))
-    if liked is not None:
-        total = total + NODE_AFFINITY_WEIGHT * _share_of_most(liked[rows])
+    total = TAINT_TOLERATION_WEIGHT * (
+        _MAX_NODE_SCORE if untolerated is None else _MAX_NODE_SCORE - _normalised_to_max(untolerated[rows])
+    )
+    if preferred is not None:
+        total = total + NODE_AFFINITY_WEIGHT * _normalised_to_max(preferred[rows])
     if soft:
-        total = total + POD_TOPOLOGY_SPREAD_WEIGHT * _evenness(pod, soft, neighbours, feasible)[rows]
-    if pull is not None:
-        total = total + INTER_POD_AFFINITY_WEIGHT * _between_least_and_most(pull[rows])
+        total = total + POD_TOPOLOGY_SPREAD_WEIGHT * _spread_scores(pod, soft, inter_pod, feasible)[rows]
+    if affinity is not None:
+        total = total + INTER_POD_AFFINITY_WEIGHT * _normalised_to_range(affinity[rows])
     scores[rows] = total
     return scores
 
 
-def _disliked_taints(pod: Pod, facts: NodeColumns) -> Counts | None:
-    """PreferNoSchedule taints per node that the pod doesn't tolerate; None if there are none anywhere."""
-    counts = np.array([_count_disliked(pod, taints) for taints in facts.taint_sets], dtype=np.int64)
+def _untolerated_taints(pod: Pod, nodes: NodeColumns) -> Counts | None:
+    """Untolerated PreferNoSchedule taints per node; None if no node has any."""
+    counts = np.array([_count_untolerated(pod, taints) for taints in nodes.taint_sets], dtype=np.int64)
     if not counts.any():
         return None
-    by_node: Counts = counts[facts.taint_set_codes]
+    by_node: Counts = counts[nodes.taint_set_codes]
     return by_node
 
 
-def _count_disliked(pod: Pod, taints: tuple[Taint, ...]) -> int:
+def _count_untolerated(pod: Pod, taints: tuple[Taint, ...]) -> int:
     soft = (taint for taint in taints if taint.effect == "PreferNoSchedule")
     return sum(not tolerates(pod.spec.tolerations, taint) for taint in soft)
 
 
-def _liked_labels(pod: Pod, facts: NodeColumns) -> Counts | None:
+def _preferred_labels(pod: Pod, nodes: NodeColumns) -> Counts | None:
     """Summed weight of the preferred node affinity terms that match; None if the pod has none."""
     affinity = pod.spec.affinity.node_affinity if pod.spec.affinity else None
     terms = affinity.preferred_during_scheduling_ignored_during_execution if affinity else ()
     if not terms:
         return None
-    total: Counts = np.zeros(facts.size, dtype=np.int64)
+    total: Counts = np.zeros(nodes.size, dtype=np.int64)
     for term in terms:
-        total += term.weight * facts.matching_term(term.preference)
+        total += term.weight * nodes.matching_term(term.preference)
     return total
 
 
-def _evenness(
-    pod: Pod, soft: tuple[SpreadConstraint, ...], neighbours: InterPodRules, feasible: Bools
+def _spread_scores(
+    pod: Pod, soft: tuple[SpreadConstraint, ...], inter_pod: InterPodRules, feasible: Bools
 ) -> Counts:
-    """The fewer matching pods in a node's domains, the higher. Nodes that lack one of the labels get 0."""
-    facts = neighbours.facts
-    eligible = has_all_keys(soft, facts)
-    judged = feasible & eligible
-    static = _static_for_spread(pod, facts)
-    crowding = np.zeros(facts.size, dtype=np.float64)
+    """Spread score: the fewer matching pods in a node's domains, the higher; 0 for nodes that lack a label."""
+    nodes = inter_pod.nodes
+    eligible = has_all_keys(soft, nodes)
+    scored = feasible & eligible
+    static = _static_for_spread(pod, nodes)
+    raw = np.zeros(nodes.size, dtype=np.float64)
     for constraint in soft:
-        counts = constraint.counts(neighbours.counters, facts)
+        counts = constraint.counts(inter_pod.counters, nodes)
         if constraint.topology_key == _HOSTNAME:
-            size, matching = int(np.count_nonzero(judged)), counts
+            size, matching = int(np.count_nonzero(scored)), counts
         else:
             counted = counted_nodes(constraint, eligible, static)
-            size, matching = _matching_in_domain(constraint.topology_key, counts, counted, judged, facts)
-        # Rare domains weigh less than common ones, so that a zone is not drowned out by thousands of hosts.
-        crowding += matching * math.log(size + 2) + (constraint.max_skew - 1)
-    crowded = _rounded(crowding)
-    result: Counts = np.zeros(facts.size, dtype=np.int64)
-    if judged.any():
-        least, most = int(crowded[judged].min()), int(crowded[judged].max())
-        result[judged] = _FULL if most == 0 else _FULL * (most + least - crowded[judged]) // most
+            size, matching = _matching_in_domain(constraint.topology_key, counts, counted, scored, nodes)
+        # Kube-scheduler weighs a key by the log of its domain count, so that thousands of hosts don't outweigh zones.
+        raw += matching * math.log(size + 2) + (constraint.max_skew - 1)
+    rounded = _rounded(raw)
+    result: Counts = np.zeros(nodes.size, dtype=np.int64)
+    if scored.any():
+        least, most = int(rounded[scored].min()), int(rounded[scored].max())
+        result[scored] = (
+            _MAX_NODE_SCORE if most == 0 else _MAX_NODE_SCORE * (most + least - rounded[scored]) // most
+        )
     return result
 
 
 def _matching_in_domain(
-    key: str, counts: Counts, counted: Bools, judged: Bools, facts: NodeColumns
+    key: str, counts: Counts, counted: Bools, scored: Bools, nodes: NodeColumns
 ) -> tuple[int, Counts]:
-    """How many domains the judged nodes are in, and the matching pods in each node's domain."""
-    column = facts.label(key)
-    sums, _ = sums_by_domain(facts, key, counts, counted)
-    domains = len(np.unique(column.codes[judged]))
+    """The number of domains of the scored nodes, and the matching pods in each node's domain."""
+    column = nodes.label(key)
+    sums, _ = sums_by_domain(nodes, key, counts, counted)
+    domains = len(np.unique(column.codes[scored]))
     by_node: Counts = np.append(sums, 0)[column.codes]
     return domains, by_node
 
 
-def _static_for_spread(pod: Pod, facts: NodeColumns) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
-    """The two node-local reasons that a spread constraint's policies ask about."""
-    static = np.zeros(facts.size, dtype=np.uint64)
+def _static_for_spread(pod: Pod, nodes: NodeColumns) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
+    """The two node-local reasons that nodeAffinityPolicy and nodeTaintsPolicy refer to."""
+    static = np.zeros(nodes.size, dtype=np.uint64)
     for bit, refused in (
-        (WHY_NODE_AFFINITY, refused_by_node_affinity(pod, facts)),
-        (WHY_TAINT, refused_by_taints(pod, facts)),
+        (WHY_NODE_AFFINITY, refused_by_node_affinity(pod, nodes)),
+        (WHY_TAINT, refused_by_taints(pod, nodes)),
     ):
         if refused is not None:
             static |= np.where(refused, np.uint64(bit), np.uint64(0))
     return static
 
 
-def _share_of_most(values: Counts) -> Counts:
+def _normalised_to_max(values: Counts) -> Counts:
     """Non-negative numbers scaled so that the largest is 100; all 0 if it is 0."""
     most = int(values.max())
-    return _FULL * values // most if most > 0 else np.zeros_like(values)
+    return _MAX_NODE_SCORE * values // most if most > 0 else np.zeros_like(values)
 
 
-def _between_least_and_most(values: Counts) -> Counts:
+def _normalised_to_range(values: Counts) -> Counts:
     least, most = int(values.min()), int(values.max())
     if least == most:
         return np.zeros_like(values)
-    # In kube-scheduler's order of operations: the quotient first, in floating point, then cut off.
-    return (float(_FULL) * ((values - least) / float(most - least))).astype(np.int64)
+    # In kube-scheduler's order of operations: the quotient first, in floating point, then truncated.
+    return (float(_MAX_NODE_SCORE) * ((values - least) / float(most - least))).astype(np.int64)
 
 
 def _rounded(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> Counts:

@@ -1,8 +1,8 @@
-"""The table of scores by shape and node, kept from one decision to the next.
+"""The score table: reasons and scores by shape and node, kept by the engine from one decision to the next.
 
-A memo beside the snapshot: every cell carries a digest of the node state that it was worked out for, so a stale cell is
-noticed and worked out again, and a decision with an empty memo comes to the same plan. Rows are made for the shapes
-that are asked about and dropped, the least recently used first, when there are too many.
+A cache: every cell has a digest of the node state for which it was computed, so that `placement.kernels` recomputes
+stale cells, and a decision with an empty table comes to the same plan. `placement.overlay` asks for the rows of shapes;
+when there are too many, the least recently used are dropped.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ from windlass.placement.kernel_arrays import (
 from windlass.placement.scorer_selector import ScorerSelector
 
 MAX_CELLS = 4_000_000
-"""Cells kept at the most (about 40 bytes each)."""
+"""The most cells to keep (about 40 bytes each)."""
 
 KERNEL_CHUNK = 4096
-"""Queue entries that a kernel works through in one go, and so the most verdicts it writes."""
+"""The most queue entries of one kernel call, and so the most verdicts that it writes."""
 
 _WIDTH = FIRST_MIG + 3 * len(GEOMETRIES)
 
 
 class ScoreTable:
-    """Rows of cells for one set of nodes, one rule and one mix."""
+    """Valid for one set of nodes, one scoring rule and one mix."""
 
     def __init__(self, snapshot: Snapshot, mix: MixArrays, scorer_selector: ScorerSelector) -> None:
         self.scorer_selector = scorer_selector
@@ -59,16 +59,16 @@ class ScoreTable:
         self.objects: Listers = snapshot.listers
         self.mix = mix
         self._nodes = snapshot.nodes.size
-        self._capacity = max(16, min(512, MAX_CELLS // max(1, self._nodes)))
+        self._max_rows = max(16, min(512, MAX_CELLS // max(1, self._nodes)))
         self._rows: dict[tuple[bytes, int], int] = {}
-        self._used: dict[int, None] = {}
+        self._by_last_use: dict[int, None] = {}
         self._in_use: set[int] = set()
         self.epoch = 0
         """Counts the decisions that have used the table."""
         size = 16
         self.shapes: Ints = np.zeros((size, _WIDTH), dtype=np.int64)
         self.cells = _empty_cells(size, self._nodes)
-        self._outcome = make_result_buffer(64)
+        self._result_buffer = make_result_buffer(64)
         self.memo = NodeMemo(
             digest=np.zeros(self._nodes, dtype=np.uint64),
             worth=np.zeros(self._nodes, dtype=np.float64),
@@ -76,44 +76,44 @@ class ScoreTable:
         )
 
     def result_buffer(self, size: int) -> PlacementArrays:
-        """Arrays for the kernels to write so many queue entries' outcomes into; used again by every decision."""
-        if size > len(self._outcome.node):
-            self._outcome = make_result_buffer(2 * size)
-        return self._outcome
+        """Arrays into which the kernels write the results of this many queue entries; overwritten by the next call."""
+        if size > len(self._result_buffer.node):
+            self._result_buffer = make_result_buffer(2 * size)
+        return self._result_buffer
 
     def start_decision(self) -> None:
-        """A new decision: no row has been compared with the new state yet."""
+        """No row has been compared with the new state yet."""
         self.cells.cursor[:] = -1
         self._in_use.clear()
         self.epoch += 1
 
     def rows_in_use(self) -> frozenset[int]:
-        """Rows that the decision has asked about."""
+        """Rows that this decision has asked for."""
         return frozenset(self._in_use)
 
     def release_rows_except(self, rows: frozenset[int]) -> None:
-        """Rows that were asked about since are not needed any more, and may be dropped."""
+        """Allow all other rows to be dropped: they were only needed for a what-if."""
         self._in_use = set(rows)
 
     def row(self, shape: Shape, snapshot: Snapshot, pod: Pod | None = None) -> int:
-        """The row of the shape (for this very pod, where its labels put it into a class), made if it is new."""
+        """The row of the shape under the scorer of the pod, added if it is new."""
         scorer = self.scorer_selector.scorer(pod or shape.pod, shape)
         key = (shape.key, scorer)
-        found = self._rows.get(key)
-        if found is None:
-            found = self._new_row(key, shape, snapshot)
-        self._used.pop(found, None)
-        self._used[found] = None
-        self._in_use.add(found)
-        return found
+        row = self._rows.get(key)
+        if row is None:
+            row = self._new_row(key, shape, snapshot)
+        self._by_last_use.pop(row, None)
+        self._by_last_use[row] = None
+        self._in_use.add(row)
+        return row
 
     def _new_row(self, key: tuple[bytes, int], shape: Shape, snapshot: Snapshot) -> int:
-        row = next(iter(self._used), 0)
-        # A decision keeps its rows until the end, since it may have to undo what it placed by them.
-        if len(self._rows) < self._capacity or row in self._in_use:
+        row = next(iter(self._by_last_use), 0)
+        # Rows of the current decision are never reused: it may have to undo placements by them.
+        if len(self._rows) < self._max_rows or row in self._in_use:
             row = len(self._rows)
             if row == len(self.shapes):
-                self._grow(min(2 * row, self._capacity) if row < self._capacity else 2 * row)
+                self._grow(min(2 * row, self._max_rows) if row < self._max_rows else 2 * row)
         else:
             self._rows = {key: number for key, number in self._rows.items() if number != row}
         self._rows[key] = row
@@ -150,7 +150,7 @@ def _empty_cells(size: int, nodes: int) -> Cells:
 
 
 def _shape_row(shape: Shape, snapshot: Snapshot) -> Ints:
-    """The shape as the kernels read it."""
+    """The shape as an array, by the column constants of `kernel_arrays`."""
     row = np.zeros(_WIDTH, dtype=np.int64)
     gpu = shape.gpu or GpuRequest(0, 0)
     row[REQUEST_COUNT], row[MILLI_CPU] = len(shape.requests), dict(shape.requests).get("cpu", 0)

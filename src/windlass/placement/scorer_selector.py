@@ -1,9 +1,9 @@
-"""Per workload class, not one rule for all: who is packed, who is spread, who is kept in balance.
+"""Selects the scorer of each pod: packed, spread or balanced, by workload class.
 
-A pod says so itself (annotation `windlass.dev/placement`), or a class of the configuration says it for the pods that
-its selector matches (labels, the queue's label among them). `pack` is the policy in force; `spread` goes to the nodes
-with the most free GPU, for a small blast radius and little interference; `balanced` keeps GPU, CPU and memory of a node
-used in the same proportion.
+`engine` makes it from the configuration; `placement.score_table` asks for every row. The strategy comes from the pod's
+annotation `windlass.dev/placement`, else from the first configured class whose selector matches the pod's labels (the
+queue label included). `pack` means the configured policy; `spread` prefers nodes with the most free GPU, for a small
+blast radius and little interference; `balanced` keeps GPU, CPU and memory of a node used in the same proportion.
 """
 
 from __future__ import annotations
@@ -22,24 +22,22 @@ PACKING_SCORERS = frozenset(
 
 
 class ScorerSelector:
-    """The scorer of each pod under a policy and the configured classes."""
-
     def __init__(self, policy_scorer: int, classes: Sequence[WorkloadClass] = ()) -> None:
         self._policy = policy_scorer
         self._classes = tuple(classes)
 
     @property
     def depends_on_shape_only(self) -> bool:
-        """Whether a pod's shape alone says which scorer it gets."""
+        """Whether pods of one shape always have the same scorer."""
         return not self._classes
 
     def scorer(self, pod: Pod, shape: Shape) -> int:
-        return self._scorer_of(shape.strategy or self._class_of(pod))
+        return self._scorer_of(shape.strategy or self._strategy_of_class(pod))
 
-    def _class_of(self, pod: Pod) -> str:
-        for each in self._classes:
-            if matches_selector(each.selector, pod.metadata.labels):
-                return each.strategy
+    def _strategy_of_class(self, pod: Pod) -> str:
+        for workload_class in self._classes:
+            if matches_selector(workload_class.selector, pod.metadata.labels):
+                return workload_class.strategy
         return ""
 
     def _scorer_of(self, strategy: str) -> int:
@@ -49,6 +47,7 @@ class ScorerSelector:
             case "balanced":
                 return scores.BALANCED
             case "pack":
+                # Under a policy that doesn't pack, such as `spread`, an explicit request for packing still packs.
                 return self._policy if self._policy in PACKING_SCORERS else scores.PACK
             case _:
                 return self._policy

@@ -1,8 +1,8 @@
-"""Placing pods on their own: each goes to the best node that takes it, in order, or is refused with the reasons.
+"""Places single pods: each goes to the best node that fits, in order, or is refused with the reasons.
 
-`engine.decide` hands over the overlay and the ordered rows; the result is arrays that it turns into a plan. Runs of
-plain pods go through one compiled loop. A pod that other pods bear on, or that prefers some nodes, uses the same table
-row, with the rules between pods masked in at choice time.
+`preemption.single_pods` hands over the overlay and the ordered pod rows; `engine.decide` turns the resulting arrays
+into a plan. Consecutive plain pods go through one call of the placement loop. A pod with rules about other pods, or
+with preferences, uses the same row of the score table; the other reasons and scores are added when its node is chosen.
 """
 
 from __future__ import annotations
@@ -26,35 +26,36 @@ from windlass.placement.verdicts import Refusal, VerdictArrays
 
 
 class SinglePodResults(NamedTuple):
-    """What became of the queue, entry by entry."""
+    """The results by queue position."""
 
     node: Ints
+    """Node row, or -1."""
     grant: Uint64s
     refusal: Ints
     """Index into `refusals` where the node is -1; -1 for a pod that was held."""
     refusals: list[Refusal]
     held: dict[int, Reason]
-    """Queue position → why no node was looked at."""
+    """Queue position → why no node was checked."""
     preempted_nodes: dict[int, list[tuple[int, frozenset[str]]]] = {}
-    """Node → queue positions for which others leave it, and who: what was placed there before doesn't wait for them."""
+    """Node → queue positions of preemptors, each with its victims: pods placed there before don't wait for those."""
 
 
 def score_table_rows(overlay: Overlay, rows: Ints) -> Ints:
-    """The table row of every pod row; -1 for a pod that can't be read."""
+    """The row of the score table for every pod row; -1 for an unreadable pod."""
     snapshot, table = overlay.snapshot, overlay.table
     shapes = snapshot.pods.shape[rows]
     if not table.scorer_selector.depends_on_shape_only:
         return _rows_by_pod(overlay, rows)
     row_of = np.full(len(snapshot.shapes) + 1, -1, dtype=np.int64)  # UNREADABLE, being -1, picks the last
-    asked = np.zeros(len(row_of), dtype=np.bool_)
-    asked[shapes] = True
-    for number in np.flatnonzero(asked[:UNREADABLE]).tolist():
+    present = np.zeros(len(row_of), dtype=np.bool_)
+    present[shapes] = True
+    for number in np.flatnonzero(present[:UNREADABLE]).tolist():
         row_of[number] = table.row(snapshot.shapes[number], snapshot)
     return row_of[shapes]
 
 
 def _rows_by_pod(overlay: Overlay, rows: Ints) -> Ints:
-    """The same where the labels of a pod decide by which rule it is placed."""
+    """The same where workload classes select by labels, so that pods of one shape may have different scorers."""
     snapshot, table = overlay.snapshot, overlay.table
     found = []
     for pod_row, number in zip(rows.tolist(), snapshot.pods.shape[rows].tolist(), strict=True):
@@ -66,15 +67,13 @@ def _rows_by_pod(overlay: Overlay, rows: Ints) -> Ints:
 
 
 class SinglePodPlacer:
-    """One pass over pods in order, given by their rows."""
-
     def __init__(self, overlay: Overlay, queue: Ints) -> None:
         self.overlay, self.queue = overlay, queue
         self.snapshot = overlay.snapshot
-        self._rows = score_table_rows(overlay, queue)
+        self._table_rows = score_table_rows(overlay, queue)
         entries = len(queue)
-        self._outcome = overlay.table.result_buffer(entries)
-        self._result = SinglePodResults(
+        self._buffer = overlay.table.result_buffer(entries)
+        self._results = SinglePodResults(
             np.full(entries, -1, dtype=np.int64),
             np.zeros(entries, dtype=np.uint64),
             np.full(entries, -1, dtype=np.int64),
@@ -83,16 +82,16 @@ class SinglePodPlacer:
         )
 
     def run(self) -> SinglePodResults:
-        for first, end, plain in self._runs():
+        for first, end, plain in self._batches():
             if plain:
-                self._place_plain(first, end)
+                self._place_by_kernel(first, end)
             else:
                 for entry in range(first, end):
                     self._place_one(entry)
-        return self._result
+        return self._results
 
-    def _runs(self) -> Iterator[tuple[int, int, bool]]:
-        """Entries cut into runs (first, end, plain), plain ones no longer than a chunk."""
+    def _batches(self) -> Iterator[tuple[int, int, bool]]:
+        """The queue in batches (first, end, is plain), plain ones no longer than a kernel chunk."""
         plain = self._plain_entries()
         cuts = np.flatnonzero(np.diff(plain.astype(np.int8))) + 1
         for first, end in pairwise([0, *cuts.tolist(), len(plain)]):
@@ -105,22 +104,22 @@ class SinglePodPlacer:
                 yield start, min(end, start + KERNEL_CHUNK), True
 
     def _plain_entries(self) -> Bools:
-        """Entries that the compiled loop can take as they are."""
+        """Entries that only node-local state decides on, which the placement loop can place."""
         taints = (taint for taints in self.snapshot.nodes.taint_sets for taint in taints)
-        # Of the overlay and not of the snapshot: pods that were assumed earlier in this decision count.
+        # Of the overlay, not of the snapshot: terms of pods assumed earlier in this decision count.
         if self.overlay.has_affinity_terms or any(taint.effect == "PreferNoSchedule" for taint in taints):
             return np.zeros(len(self.queue), dtype=np.bool_)
-        plain: Bools = (self.snapshot.pods.node_local[self.queue] == 1) & (self._rows >= 0)
+        plain: Bools = (self.snapshot.pods.node_local[self.queue] == 1) & (self._table_rows >= 0)
         refused = self.snapshot.refusals.binds
         if refused:
             for i in range(len(self.queue)):
                 plain[i] &= self._pod(i).key not in refused
-        # Once a pod is placed that minds others, no pod behind it is plain any more.
+        # Once a pod with affinity terms is placed, no later pod is plain.
         if any(has_pod_affinity(self._pod(i)) for i in np.flatnonzero(~plain).tolist()):
             return np.zeros(len(self.queue), dtype=np.bool_)
         return plain
 
-    def _place_plain(self, start: int, stop: int) -> None:
+    def _place_by_kernel(self, start: int, stop: int) -> None:
         overlay, table = self.overlay, self.overlay.table
         overlay.grow_changed_nodes(2 * (stop - start) + 1)
         overlay.changed_nodes_end, verdicts = overlay.kernels.place_queue(
@@ -130,18 +129,18 @@ class SinglePodPlacer:
             table.memo,
             table.mix,
             overlay.rule,
-            self._rows[start:stop],
+            self._table_rows[start:stop],
             np.arange(stop - start + 1, dtype=np.int64),
             self._turn(start),
             overlay.changed_nodes,
             overlay.changed_nodes_end,
             INCURABLE_REASONS,
-            self._outcome,
+            self._buffer,
         )
         self._collect(start, stop, verdicts)
 
     def _collect(self, start: int, stop: int, verdicts: int) -> None:
-        outcome, result = self._outcome, self._result
+        outcome, result = self._buffer, self._results
         count = stop - start
         result.node[start:stop] = outcome.node[:count]
         result.grant[start:stop] = outcome.grant[:count]
@@ -149,21 +148,19 @@ class SinglePodPlacer:
         refused = outcome.verdict[:count]
         result.refusal[start:stop] = np.where(refused >= 0, refused + known, -1)
         if verdicts:
-            accounts, facts, book = (
-                VerdictArrays.copy_from(outcome, verdicts),
-                self.snapshot.nodes,
-                self.snapshot.shapes,
-            )
+            arrays = VerdictArrays.copy_from(outcome, verdicts)
             failed = self.queue[start + outcome.verdict_entry[:verdicts]]
             for v, number in enumerate(self.snapshot.pods.shape[failed].tolist()):
-                result.refusals.append(Refusal(book[number], facts, accounts, v))
-        at = start + np.flatnonzero(outcome.node[:count] >= 0)
+                result.refusals.append(Refusal(self.snapshot.shapes[number], self.snapshot.nodes, arrays, v))
+        placed = start + np.flatnonzero(outcome.node[:count] >= 0)
         objects = self.snapshot.pods.objects
-        pods = [objects[row] for row in self.queue[at].tolist()]
-        self.overlay.record_assumed(pods, self._rows[at].tolist(), result.node[at].tolist(), result.grant[at])
+        pods = [objects[row] for row in self.queue[placed].tolist()]
+        self.overlay.record_assumed(
+            pods, self._table_rows[placed].tolist(), result.node[placed].tolist(), result.grant[placed]
+        )
 
     def _turn(self, position: int) -> int:
-        """A number that no other pod of the snapshot's stream has, for `random` to draw anew each time."""
+        """The number of the pod over all decisions, so that `random` draws anew for each pod."""
         return self.snapshot.decided_pods + position
 
     def _pod(self, position: int) -> Pod:
@@ -172,24 +169,24 @@ class SinglePodPlacer:
     def _shape(self, position: int) -> Shape:
         return self.snapshot.shapes[int(self.snapshot.pods.shape[self.queue[position]])]
 
-    # One pod at a time, where others bear on it.
+    # One pod at a time, where other pods or preferences matter.
 
     def _place_one(self, i: int) -> None:
         hold = self._hold(i)
         if hold is not None:
-            self._result.held[i] = hold
+            self._results.held[i] = hold
             return
-        pod, row = self._pod(i), int(self._rows[i])
+        pod, row = self._pod(i), int(self._table_rows[i])
         why = self.overlay.reasons(pod, row)
         node = self.overlay.select_node(pod, row, why, self._turn(i))
         if node < 0:
-            self._result.refusal[i] = len(self._result.refusals)
-            self._result.refusals.append(self.overlay.explain_refusal(row, self._shape(i), why))
+            self._results.refusal[i] = len(self._results.refusals)
+            self._results.refusals.append(self.overlay.explain_refusal(row, self._shape(i), why))
             return
-        self._result.node[i] = node
-        self._result.grant[i] = self.overlay.assume(pod, row, node).grant
+        self._results.node[i] = node
+        self._results.grant[i] = self.overlay.assume(pod, row, node).grant
 
     def _hold(self, i: int) -> Reason | None:
-        if self._rows[i] < 0:
+        if self._table_rows[i] < 0:
             return INVALID_OBJECT
         return prefilter_pod(self._pod(i), self.snapshot.listers)

@@ -1,9 +1,9 @@
-"""When what runs has to stop, for nobody's sake: a gang that stays incomplete, a declared run time that is over.
+"""When running workloads have to stop without a preemptor: a gang stays below its minimum, or a run time is over.
 
-`placement.decisions` asks after everything else has been decided, so that a gang which was completed just now goes on.
-A gang below its minimum may wait for its grace, counted from the loss: from the moment when the newest member that
-waits was made in the place of a lost one. Where a member is missing and a controller is about to make it again, the
-grace has not begun; where nobody will, the gang can't ever be complete and is stopped at once.
+`placement.decisions` asks after everything else has been decided, so that a gang which this decision completes keeps
+running. A gang below its minimum gets a grace period, which starts when the newest of its waiting pods was created in
+place of a lost one. Where a pod is missing and a controller will create it, the grace period has not begun; where no
+controller will, the gang can never be complete and is stopped at once.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ class StopConditions:
         changing: Container[str] = (),
         late: Container[str] = (),
     ) -> Iterator[tuple[Workload, str]]:
-        """What has to stop, and why. `whole` are decided on; `others` are lone pods that run; `busy` just get members;
-        of `late` some pods have no node."""
-        timed = [one for one in single_pods if one.max_run_seconds is not None]
-        for workload in (*workloads.values(), *timed):
+        """The workloads to stop, each with the reason. Those in `changing` get pods in this decision and are skipped;
+        those in `late` have pods without a node."""
+        limited = [pod for pod in single_pods if pod.max_run_seconds is not None]
+        for workload in (*workloads.values(), *limited):
             is_plain_pod = workload.kind == "Pod" and workload.max_run_seconds is None
             if is_plain_pod or workload.admission is None or workload.key in changing:
                 continue
@@ -48,10 +48,10 @@ class StopConditions:
                 yield workload, reason
 
     def duration_exceeded_reason(self, workload: Workload) -> str:
-        """The reason why its time is over; empty while it isn't.
+        """The reason if its declared run time is over, else empty.
 
-        Only a declared duration: what has a deadline is stopped by whoever enforces that, and a limit that comes from
-        the history of its queue is nobody's promise.
+        A deadline (activeDeadlineSeconds) is enforced by its controller, and a limit from the history of the queue is
+        only an estimate: neither stops a workload here.
         """
         declared = workload.max_run_seconds is not None and not workload.run_limit_enforced
         if not declared or workload.admission is None or workload.evicting:
@@ -63,50 +63,52 @@ class StopConditions:
         return DURATION_EXCEEDED if started and limit is not None and self._now >= started + limit else ""
 
     def below_minimum_reason(self, workload: Workload, is_late: bool) -> str:
-        """The reason why it is stopped whole; empty where it is complete, or may still wait.
+        """The reason if the gang is incomplete beyond its grace period, else empty.
 
-        `is_late`: some pods of what it holds quota for have no node.
+        `is_late`: some of the pods for which it holds quota have no node.
         """
         if workload.admission is None or workload.evicting or not workload.evictable:
             return ""
         if workload.kind == "Pod" or (workload.min_pods is None and not workload.all_or_nothing):
             return ""
-        held = sum(part.count for part in workload.admission.assignments)
-        # What a Workload holds it holds for all its pods; of everything else, for those that run.
+        held = sum(assignment.count for assignment in workload.admission.assignments)
+        # The admission of a Workload object covers all its pods; that of other kinds only those that run.
         if not is_late if workload.kind == "Workload" else held >= min_running_pods(workload):
             return ""
         rows = [self._pod_row[key] for key in _pods_of(workload) if key in self._pod_row]
         running = sum(1 for row in rows if self._pods.node[row] >= 0)
         waiting = [row for row in rows if self._pods.node[row] == PENDING]
         if running >= min_running_pods(workload) or not rows:
-            return ""  # complete, or just admitted: its pods are still to be made
+            return ""  # complete, or just admitted: its pods are not created yet
         if not waiting:
-            return "" if self._is_made_again(workload, rows) else GANG_BELOW_MINIMUM
+            return "" if self._has_controller(workload, rows) else GANG_BELOW_MINIMUM
         since = max(workload.started_at, *(int(self._pods.created[row]) for row in waiting))
         return GANG_BELOW_MINIMUM if self._now - since > self._grace else ""
 
-    def _is_made_again(self, workload: Workload, rows: list[int]) -> bool:
-        """Whether something makes the pods of the workload."""
+    def _has_controller(self, workload: Workload, rows: list[int]) -> bool:
+        """Whether a controller creates lost pods of the workload again."""
         if workload.kind not in ("Pod", "PodGroup"):
             return True
         return any(
-            one.controller for row in rows for one in self._pods.objects[row].metadata.owner_references
+            owner.controller for row in rows for owner in self._pods.objects[row].metadata.owner_references
         )
 
 
 def min_running_pods(workload: Workload) -> int:
-    """With so many pods it can go on: its minimum, or what it was admitted with."""
+    """The fewest running pods with which it may go on: its minimum, or what it was admitted with."""
     if workload.min_pods is not None:
         return workload.min_pods
     held: dict[str, int] = {}
-    for part in workload.admission.assignments if workload.admission is not None else ():
-        held[part.name] = held.get(part.name, 0) + part.count
-    least = 0
-    for one in workload.pod_sets:
-        most = min(one.count, held.get(one.name, one.count)) if workload.kind == "Workload" else one.count
-        least += most if one.min_count is None else min(most, one.min_count)
-    return least
+    for assignment in workload.admission.assignments if workload.admission is not None else ():
+        held[assignment.name] = held.get(assignment.name, 0) + assignment.count
+    fewest = 0
+    for pod_set in workload.pod_sets:
+        count = pod_set.count
+        if workload.kind == "Workload":
+            count = min(count, held.get(pod_set.name, count))
+        fewest += count if pod_set.min_count is None else min(count, pod_set.min_count)
+    return fewest
 
 
 def _pods_of(workload: Workload) -> Iterator[str]:
-    return (key for one in workload.pod_sets for key in one.pod_keys)
+    return (key for pod_set in workload.pod_sets for key in pod_set.pod_keys)

@@ -1,7 +1,7 @@
-"""Verdicts out of the kernels' arrays, in words and numbers that people read.
+"""Makes verdicts, with names and formatted amounts, from the arrays that the kernels have counted.
 
-`placement.single_pod_placer` hands over what the deciding pass counted; the verdict is only put into words when
-somebody reads it.
+`placement.single_pod_placer` and `placement.overlay` keep the arrays as `Refusal`s; the text is made only when a
+verdict is read, since most refusals never are.
 """
 
 from __future__ import annotations
@@ -24,10 +24,9 @@ from windlass.queueing.placement_interface import HoldMessage
 
 
 class VerdictArrays(NamedTuple):
-    """The kernels' verdict arrays, kept before they are used again. One row a verdict."""
+    """Copies of the kernels' verdict arrays (`kernel_arrays.PlacementArrays`), one row a verdict."""
 
     counts: Ints
-    """[bit] nodes that have the reason."""
     near: Ints
     near_why: Uint64s
     short: Ints
@@ -48,49 +47,48 @@ class Refusal(msgspec.Struct, frozen=True, eq=False):
     """Why one shape found no node, at the moment of the decision."""
 
     shape: Shape
-    facts: NodeColumns
+    nodes: NodeColumns
     arrays: VerdictArrays
     row: int
-    """Row of the accounts."""
+    """Row of the arrays."""
 
     def verdict(self) -> Verdict:
         merged: dict[str, ReasonCount] = {}
-        for reason, nodes in self._counted():
+        for reason, nodes in self._reason_counts():
             merged[reason.kube] = ReasonCount(reason.code, reason.kube, nodes)
         counts = tuple(sorted(merged.values(), key=lambda count: (-count.nodes, count.kube)))
         nearest = tuple(
             self._near_miss(place) for place in range(NEAREST_NODES) if self.arrays.near[self.row, place] >= 0
         )
-        return Verdict(code=self.code, nodes=self.facts.size, counts=counts, nearest=nearest)
+        return Verdict(code=self.code, nodes=self.nodes.size, counts=counts, nearest=nearest)
 
-    def _counted(self) -> list[tuple[Reason, int]]:
+    def _reason_counts(self) -> list[tuple[Reason, int]]:
         counted = self.arrays.counts[self.row]
         return [(reason_of(self.shape, bit), int(counted[bit])) for bit in np.flatnonzero(counted).tolist()]
 
     @property
     def code(self) -> str:
-        """What binds it: a reason of the nearest miss, since the others would not have helped anyway. What its devices
-        say comes first: that too few are advertised follows from it."""
+        """The first reason of the nearest miss (devices come before resources: too few advertised GPUs follow from
+        unhealthy ones), else the most frequent reason."""
         if self.arrays.near[self.row, 0] >= 0:
             bits = bits_of(int(self.arrays.near_why[self.row, 0]))
             return reason_of(self.shape, bits[0]).code if bits else "UNKNOWN"
-        counts = sorted(self._counted(), key=lambda one: (-one[1], one[0].kube))
+        counts = sorted(self._reason_counts(), key=lambda entry: (-entry[1], entry[0].kube))
         return counts[0][0].code if counts else "NODE_UNSCHEDULABLE"
 
     def _near_miss(self, place: int) -> NearMiss:
-        accounts = self.arrays
-        why = int(accounts.near_why[self.row, place])
+        arrays = self.arrays
+        why = int(arrays.near_why[self.row, place])
         reasons = tuple(reason_of(self.shape, bit).kube for bit in bits_of(why))
-        short, left = accounts.short[self.row, place], accounts.free[self.row, place]
+        short, left = arrays.short[self.row, place], arrays.free[self.row, place]
         lacks, free = {}, {}
         gpu = self.shape.gpu
         for j, (name, asked) in enumerate(self.shape.requests):
-            there, missing = int(left[j]), int(short[j])
+            available, missing = int(left[j]), int(short[j])
             if gpu and gpu.profile and name.startswith(MIG_RESOURCE_PREFIX):
-                # Where instances are made as they are asked for none are advertised, and those in use would count
-                # as less than none.
-                there, missing = max(0, there), min(asked, missing)
-            free[name] = format_amount(name, there)
+                # Where instances are created on demand none are advertised, so that those in use make a negative rest.
+                available, missing = max(0, available), min(asked, missing)
+            free[name] = format_amount(name, available)
             if missing:
                 lacks[name] = format_amount(name, missing)
         if gpu and not gpu.profile:
@@ -98,11 +96,11 @@ class Refusal(msgspec.Struct, frozen=True, eq=False):
             free[what] = str(left[MAX_REQUESTS])
             if short[MAX_REQUESTS]:
                 lacks[what] = str(short[MAX_REQUESTS])
-        return NearMiss(self.facts.names[int(accounts.near[self.row, place])], reasons, lacks, free)
+        return NearMiss(self.nodes.names[int(arrays.near[self.row, place])], reasons, lacks, free)
 
 
 def make_verdict(code: str, message: HoldMessage, nodes: int) -> Verdict:
-    """Of what waits: in the words of the stage that held it, or counted node by node."""
+    """The verdict of a hold: from the text of the stage that held it, or from counts by node."""
     return Verdict(code, nodes, detail=message) if isinstance(message, str) else message.verdict()
 
 

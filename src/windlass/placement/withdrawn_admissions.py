@@ -1,16 +1,18 @@
-"""Who was admitted in this very decision and gives way to a higher priority that comes after it.
+"""Withdraws admissions of this decision for an unqueued workload of higher priority that comes after them.
 
-Queued work has its turn all at once, in the order of its queues, so that something of low priority may be admitted
-before a gang in no queue of a priority in between is looked at. To let it start would only mean to evict it in the
-next decision. `placement.decision_pass` asks here first where such a gang finds no room: what was admitted of lower
-priority is taken back, the lowest and latest first, members above a minimum before their gang, until there is room;
-whoever finds a place beside it then still starts. Whoever others are evicted for keeps its place.
+All queued workloads are decided in one go, in the order of their queues, so a queued workload of low priority may be
+admitted before an unqueued gang of higher priority is tried. Starting it would mean evicting it in the next decision.
+`placement.decision_pass` asks here where such a gang finds no capacity: admissions of lower priority are withdrawn, the
+lowest and latest first, members above a minimum before their gang, until the gang fits. Withdrawn workloads that fit
+next to it still start. Admissions for which others are evicted are never withdrawn.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from windlass.model.workload import Workload
 from windlass.placement.workload_pieces import is_above_minimum
@@ -26,7 +28,7 @@ from windlass.queueing.placement_interface import (
 class WithdrawnAdmissions(NamedTuple):
     result: PlacementResult
     outcomes: list[Outcome]
-    """As they were, with those who gave way placed elsewhere or held."""
+    """The earlier outcomes, with withdrawn workloads placed elsewhere or held."""
 
 
 def withdraw_admissions(
@@ -36,79 +38,74 @@ def withdraw_admissions(
     pieces: Mapping[str, Workload],
     placer: PlacementInterface,
 ) -> WithdrawnAdmissions | None:
-    """The piece is placed; None, and nothing changed, where taking back doesn't help."""
-    fresh = _who_may(piece, outcomes, pieces)
-    if not fresh or not placer.could_place(piece, choices, [pieces[one.workload] for one in fresh]):
+    """Place the piece; None, with nothing changed, where withdrawing doesn't help."""
+    candidates = _withdrawable(piece, outcomes, pieces)
+    if not candidates or not placer.could_place(
+        piece, choices, [pieces[admitted.workload] for admitted in candidates]
+    ):
         return None
     before = placer.checkpoint()
     withdrawn: list[Admitted] = []
     result = PlacementResult(ok=False)
-    for one in fresh:
-        placer.remove(pieces[one.workload])
-        withdrawn.append(one)
+    for admitted in candidates:
+        placer.remove(pieces[admitted.workload])
+        withdrawn.append(admitted)
         result = placer.place(piece, choices)
         if result.ok:
             break
     if not result.ok:
         placer.rollback(before)
         return None
-    return WithdrawnAdmissions(result, _again(piece, outcomes, withdrawn, pieces, placer))
+    return WithdrawnAdmissions(result, _place_again(piece, outcomes, withdrawn, pieces, placer))
 
 
-def _who_may(piece: Workload, outcomes: Sequence[Outcome], pieces: Mapping[str, Workload]) -> list[Admitted]:
-    """In the order in which they would go."""
+def _withdrawable(
+    piece: Workload, outcomes: Sequence[Outcome], pieces: Mapping[str, Workload]
+) -> list[Admitted]:
+    """The admissions that may be withdrawn, in order."""
     found = [
-        one
-        for one in outcomes
-        if isinstance(one, Admitted)
-        and one.cluster_queue
-        and not one.after
-        and not pieces[one.workload].nominated
-        and _priority(pieces[one.workload]) < piece.priority
+        outcome
+        for outcome in outcomes
+        if isinstance(outcome, Admitted)
+        and outcome.cluster_queue
+        and not outcome.after
+        and not pieces[outcome.workload].nominated
+        and _priority(pieces[outcome.workload]) < piece.priority
     ]
     return sorted(
         found,
-        key=lambda one: (
-            _priority(pieces[one.workload]),
-            not is_above_minimum(one.workload),
-            -one.decided_in_cycle,
-            one.workload,
+        key=lambda admitted: (
+            _priority(pieces[admitted.workload]),
+            not is_above_minimum(admitted.workload),
+            -admitted.decided_in_cycle,
+            admitted.workload,
         ),
     )
 
 
 def _priority(piece: Workload) -> int:
-    return max(piece.priority, *(one.template.spec.priority for one in piece.pod_sets))
+    """The highest of the workload's priority and those of its pods."""
+    return max(piece.priority, *(pod_set.template.spec.priority for pod_set in piece.pod_sets))
 
 
-def _again(
+def _place_again(
     piece: Workload,
     outcomes: Sequence[Outcome],
-    gone: Sequence[Admitted],
+    withdrawn: Sequence[Admitted],
     pieces: Mapping[str, Workload],
-    site: PlacementInterface,
+    placer: PlacementInterface,
 ) -> list[Outcome]:
-    """Those who gave way may find another place, or their own, if they were not in the way."""
-    keys = {one.workload for one in gone}
-    found: list[Outcome] = []
-    for one in outcomes:
-        if not isinstance(one, Admitted) or one.workload not in keys:
-            found.append(one)
+    """The outcomes with the withdrawn workloads placed again, where they still fit, or held."""
+    keys = {admitted.workload for admitted in withdrawn}
+    changed: list[Outcome] = []
+    for outcome in outcomes:
+        if not isinstance(outcome, Admitted) or outcome.workload not in keys:
+            changed.append(outcome)
             continue
-        other = site.place(pieces[one.workload], one.choices)
-        if other.ok:
-            found.append(
-                Admitted(
-                    one.workload,
-                    one.cluster_queue,
-                    one.choices,
-                    other.nodes,
-                    other.after,
-                    one.decided_in_cycle,
-                )
-            )
+        result = placer.place(pieces[outcome.workload], outcome.choices)
+        if result.ok:
+            changed.append(replace(outcome, nodes=result.nodes, after=result.after))
         else:
-            why = hold_message_text(other.message)
-            why = f"{why}; {piece.key}, of higher priority, has the place that it could have had"
-            found.append(Held(one.workload, other.code, why, one.decided_in_cycle))
-    return found
+            why = f"{hold_message_text(result.message)}; {piece.key} of higher priority starts in its place"
+            changed.append(Held(outcome.workload, result.code, why, outcome.decided_in_cycle))
+    return changed

@@ -1,8 +1,8 @@
-"""The overlay as queueing sees it: can this workload be placed, and what if that one were gone?
+"""The overlay as queueing sees it: places, removes and restores whole workloads.
 
-Implements `queueing.placement_interface.PlacementInterface` for `engine`. What a workload's pods are is `members`'
-business, where everybody sits that of `seating`; here they are placed close together where that is asked for, whole
-or not at all.
+Implements `queueing.placement_interface.PlacementInterface`; `placement.decision_context` makes one a decision.
+`pod_set_builder` says which pods a workload has, `placed_workloads` where the pods of all workloads are, and
+`gang_domains` places them.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from windlass.queueing.flavor_eligibility import flavor_ineligible_reason
 from windlass.queueing.placement_interface import PlacementResult, PodSetChoice
 
 
-class _Refused(NamedTuple):
-    """Somebody who found no place, and would find none again while nothing has changed."""
+class _PlacementRefusal(NamedTuple):
+    """The last refused placement: the same request fails again while the overlay has the same version."""
 
     version: int
     workload: Workload
     choices: tuple[PodSetChoice, ...]
-    why: PlacementResult
+    result: PlacementResult
 
 
 class PlacementGuard(Protocol):
-    """Sees to it that nothing is placed at the cost of what is planned (`timeplan.guard`)."""
+    """Keeps placements from delaying planned starts (`timeplan.guard`)."""
 
     def place(self, workload: Workload, choices: tuple[PodSetChoice, ...]) -> PlacementResult: ...
 
@@ -59,59 +59,61 @@ class WorkloadPlacer:
         removed_nodes: Mapping[str, set[int]] | None = None,
         topology_levels: Sequence[str] = (),
     ) -> None:
-        """`gone`: workloads that were taken off the overlay before → the nodes that they were on. `levels` are the
-        topology's where no Topology object names them; empty: the default list."""
+        """`removed_nodes`: workloads that were removed from the overlay before this → the nodes that they were on.
+        `topology_levels`: node labels where no Topology object names them; empty: the default list."""
         self._overlay, self._system, self._rules = overlay, system, rules
-        self._covers = _covered_resources(system)
-        self._empty = EmptyCluster(overlay)
-        self._members = PodSetBuilder(overlay, system, topology_levels)
+        self._covered_resources = _covered_resources(system)
+        self._empty_cluster = EmptyCluster(overlay)
+        self._builder = PodSetBuilder(overlay, system, topology_levels)
         self._requests = overlay.cache.quota_requests_under(rules)
         workloads = list(workloads)
-        self._pieces = {workload.key for workload in workloads}
+        self._piece_keys = {workload.key for workload in workloads}
         running = (workload for workload in workloads if workload.admission is not None)
-        self.placed_workloads = PlacedWorkloads(overlay, self._members, running, removed_nodes or {})
-        self._refused: _Refused | None = None
+        self.placed_workloads = PlacedWorkloads(overlay, self._builder, running, removed_nodes or {})
+        self._last_refusal: _PlacementRefusal | None = None
         self.guard: PlacementGuard | None = None
-        """Set while workloads are decided on that must leave room for planned starts."""
+        """Set during a pass that has to respect planned starts."""
 
     def copy_onto(self, overlay: Overlay) -> WorkloadPlacer:
-        """A site on a copy of the overlay, on which nobody can be removed."""
+        """A placer on a copy of the overlay that knows no running workloads, so none can be removed."""
         return WorkloadPlacer(
-            overlay, self._system, (), self._rules, topology_levels=self._members.topology_levels
+            overlay, self._system, (), self._rules, topology_levels=self._builder.topology_levels
         )
 
     def cache_sizes(self) -> tuple[int, int]:
-        """How much is known of templates; for `forget`."""
-        return len(self._members.flavored_pods), len(self._requests)
+        """Entries by template in the decision cache; for `truncate_caches`."""
+        return len(self._builder.flavored_pods), len(self._requests)
 
     def truncate_caches(self, sizes: tuple[int, int]) -> None:
-        """What was learnt of templates since then: they were only tried, and nobody will ask again."""
-        while len(self._members.flavored_pods) > sizes[0]:
-            self._members.flavored_pods.popitem()
+        """Drop the entries added since: their templates were made for a what-if and will not come again."""
+        while len(self._builder.flavored_pods) > sizes[0]:
+            self._builder.flavored_pods.popitem()
         while len(self._requests) > sizes[1]:
             self._requests.popitem()
 
-    # What a pod asks for
-
     def requests(self, workload: Workload, pod_set: PodSet) -> dict[str, int]:
-        known = self._requests.get(id(pod_set.template))
-        if known is None:
+        """What one pod of the set counts against quota."""
+        entry = self._requests.get(id(pod_set.template))
+        if entry is None:
+            # Shares by GPU memory are counted against the largest device of the cluster.
             memory = int(self._overlay.state.device_info[:, MEMORY_MIB].max(initial=0))
-            asked = transform_requests(quota_requests(pod_set.template, memory), self._rules)
-            known = self._requests[id(pod_set.template)] = (pod_set.template, asked)
-        return dict(known[1])
+            requests = transform_requests(quota_requests(pod_set.template, memory), self._rules)
+            entry = self._requests[id(pod_set.template)] = (pod_set.template, requests)
+        return dict(entry[1])
 
-    def _asked(self, pod: Pod) -> Iterable[str]:
-        """The resources that a pod asks for."""
-        known = self._overlay.cache.resource_names.get(id(pod))
-        if known is None:
-            known = self._overlay.cache.resource_names[id(pod)] = (pod, tuple(pod_requests(pod)))
-        return known[1]
+    def _resource_names(self, pod: Pod) -> Iterable[str]:
+        """The resources that a pod requests."""
+        entry = self._overlay.cache.resource_names.get(id(pod))
+        if entry is None:
+            entry = self._overlay.cache.resource_names[id(pod)] = (pod, tuple(pod_requests(pod)))
+        return entry[1]
 
     def ineligible_reason(self, pod_set: PodSet, flavor: ResourceFlavor) -> str:
-        found = flavor_ineligible_reason(pod_set.template.spec, flavor)
-        if found or self._covers.get(flavor.name, set()).isdisjoint(self._asked(pod_set.template)):
-            return found  # a flavor of made-up resources only says nothing about nodes
+        """Kueue's message why the pod set can't use the flavor; empty if it can."""
+        reason = flavor_ineligible_reason(pod_set.template.spec, flavor)
+        covered = self._covered_resources.get(flavor.name, set())
+        if reason or covered.isdisjoint(self._resource_names(pod_set.template)):
+            return reason  # a flavor of none of the pod's resources says nothing about its nodes
         if pod_set.topology is None:
             return f"Flavor {flavor.name!r} supports only TopologyAwareScheduling" if flavor.topology else ""
         if not flavor.topology:
@@ -121,8 +123,6 @@ class WorkloadPlacer:
         if pod_set.topology.level and pod_set.topology.level not in levels:
             return f"Flavor {flavor.name!r} does not contain the requested level"
         return ""
-
-    # Trying and undoing
 
     def checkpoint(self) -> int:
         return self.placed_workloads.checkpoint()
@@ -141,16 +141,16 @@ class WorkloadPlacer:
     def pending_pod_sets(
         self, workload: Workload, choices: Sequence[PodSetChoice]
     ) -> tuple[list[PendingPodSet], DomainTree | None, str]:
-        """The pods that are to be placed, the domains of their flavor, and the topology's name."""
-        return self._members.pending_pod_sets(workload, choices)
+        """See `PodSetBuilder.pending_pod_sets`."""
+        return self._builder.pending_pod_sets(workload, choices)
 
     def could_place(
         self, workload: Workload, choices: tuple[PodSetChoice, ...], without: Iterable[Workload]
     ) -> bool:
-        parts, _, _ = self.pending_pod_sets(workload, choices)
-        return could_fit_without(
-            self._overlay, parts, (self.placed_workloads.get_or_empty(one.key) for one in without)
-        )
+        """False only where the workload has no place even with all of `without` removed; a cheap check."""
+        pod_sets, _, _ = self.pending_pod_sets(workload, choices)
+        removed = (self.placed_workloads.get_or_empty(victim.key) for victim in without)
+        return could_fit_without(self._overlay, pod_sets, removed)
 
     def place(self, workload: Workload, choices: tuple[PodSetChoice, ...]) -> PlacementResult:
         if self.guard is not None:
@@ -158,92 +158,96 @@ class WorkloadPlacer:
         return self.place_ignoring_plans(workload, choices)
 
     def place_ignoring_plans(self, workload: Workload, choices: tuple[PodSetChoice, ...]) -> PlacementResult:
-        """Whatever others are promised."""
-        version, known = self._overlay.version, self._refused
-        if known is not None and known[:3] == (version, workload, choices):
-            return known.why
+        """As `place`, without regard to planned starts."""
+        version, last = self._overlay.version, self._last_refusal
+        if last is not None and last[:3] == (version, workload, choices):
+            return last.result
         found = self.place_around_blocked(workload, choices, BlockedCapacity())
         if not found.ok:
-            self._refused = _Refused(version, workload, choices, found)
+            self._last_refusal = _PlacementRefusal(version, workload, choices, found)
         return found
 
     def place_around_blocked(
         self, workload: Workload, choices: tuple[PodSetChoice, ...], blocked: BlockedCapacity
     ) -> PlacementResult:
-        """As `place`, with room that others are promised left free."""
-        if not self._has_base(workload.key):
+        """As `place`, on what the blocked capacity leaves free."""
+        if not self._has_prerequisites(workload.key):
             return PlacementResult(
                 ok=False,
-                message="it goes with the minimum of its gang, which doesn't run",
+                message="the minimum of its gang is not running",
                 code="GANG_INCOMPLETE",
                 feasible=False,
             )
-        parts, _, _ = self.pending_pod_sets(workload, choices)
-        never = self._empty.never_fits(parts)
+        pod_sets, _, _ = self.pending_pod_sets(workload, choices)
+        never = self._empty_cluster.never_fits(pod_sets)
         if never is not None:
             return PlacementResult(ok=False, message=never.message, code=never.code, feasible=False)
         self._overlay.expect_node_checks(
-            self._overlay.snapshot.nodes.size + sum(part.count for part in parts)
+            self._overlay.snapshot.nodes.size + sum(pod_set.count for pod_set in pod_sets)
         )
         self.placed_workloads.begin_placing(workload.key)
         before = self._overlay.checkpoint()
         blocked.apply(self._overlay)
-        found = place_in_domains(self._overlay, parts, self._beside(workload, parts))
+        found = place_in_domains(self._overlay, pod_sets, self._existing_pods(workload, pod_sets))
         if isinstance(found, PlacementFailure):
             self._overlay.rollback(before)
             self.placed_workloads.cancel_placing()
-            return self._failed(found, parts)
+            return self._failure_result(found, pod_sets)
         blocked.revert(self._overlay)
         self.placed_workloads.add_placed(workload.key, found, tuple(choice.name for choice in choices))
-        after = self.placed_workloads.removed_from({place.assumed.node for place in found})
-        return PlacementResult(ok=True, nodes=self._nodes(found, len(parts)), after=after)
+        after = self.placed_workloads.removed_from({placement.assumed.node for placement in found})
+        return PlacementResult(ok=True, nodes=self._pods_by_node(found, len(pod_sets)), after=after)
 
-    def _beside(self, workload: Workload, parts: Sequence[PendingPodSet]) -> list[Counter[int]]:
-        """Per part, how many pods with the same request are on which nodes: of its set, or of the whole gang."""
-        wishes = [part.topology for part in parts if part.topology is not None]
-        if not any(wish.level or wish.slice_size for wish in wishes):
-            return [Counter() for _ in parts]
+    def _existing_pods(self, workload: Workload, pod_sets: Sequence[PendingPodSet]) -> list[Counter[int]]:
+        """Per pod set, node → pods under the same topology request: of its set, or of the whole gang."""
+        requests = [pod_set.topology for pod_set in pod_sets if pod_set.topology is not None]
+        if not any(request.level or request.slice_size for request in requests):
+            return [Counter() for _ in pod_sets]
         nodes = self._overlay.snapshot.pods.node
         by_set: dict[str, Counter[int]] = {}
         for key in (*prerequisite_pieces(workload.key), workload.key):
-            seats = self.placed_workloads.get_or_empty(key)
-            for row in seats.running_rows:
-                by_set.setdefault(seats.pod_set_by_row[row], Counter())[int(nodes[row])] += 1
-            for place in seats.placed:
-                by_set.setdefault(seats.pod_set_names[place.pod_set], Counter())[place.assumed.node] += 1
-        everywhere = sum(by_set.values(), Counter[int]())
+            pods = self.placed_workloads.get_or_empty(key)
+            for row in pods.running_rows:
+                by_set.setdefault(pods.pod_set_by_row[row], Counter())[int(nodes[row])] += 1
+            for placement in pods.placed:
+                name = pods.pod_set_names[placement.pod_set]
+                by_set.setdefault(name, Counter())[placement.assumed.node] += 1
+        of_gang = sum(by_set.values(), Counter[int]())
         return [
-            everywhere
-            if part.topology is not None and part.topology.spans_pod_sets
-            else by_set.get(part.name, Counter())
-            for part in parts
+            of_gang
+            if pod_set.topology is not None and pod_set.topology.spans_pod_sets
+            else by_set.get(pod_set.name, Counter())
+            for pod_set in pod_sets
         ]
 
-    def _has_base(self, key: str) -> bool:
-        """Whether what a piece of a gang goes with is there: its minimum, and what that lacks, before an extra."""
-        needed = [piece for piece in prerequisite_pieces(key) if piece in self._pieces]
+    def _has_prerequisites(self, key: str) -> bool:
+        """Whether the pieces that have to run with this one are placed."""
+        needed = [piece for piece in prerequisite_pieces(key) if piece in self._piece_keys]
         return all(piece in self.placed_workloads for piece in needed)
 
-    def _failed(self, failure: PlacementFailure, parts: Sequence[PendingPodSet]) -> PlacementResult:
+    def _failure_result(
+        self, failure: PlacementFailure, pod_sets: Sequence[PendingPodSet]
+    ) -> PlacementResult:
         if failure.refusal is None:
-            never = self._empty.never_fits_topology(parts)
+            never = self._empty_cluster.never_fits_topology(pod_sets)
             if never is not None:
                 message = f"{failure.message}; {never.message}"
                 return PlacementResult(ok=False, message=message, code=never.code, feasible=False)
             return PlacementResult(ok=False, message=failure.message, code="KUEUE_TOPOLOGY_NOFIT")
         return PlacementResult(ok=False, message=failure.refusal, code=failure.refusal.code)
 
-    def _nodes(self, places: Sequence[PodPlacement], parts: int) -> tuple[dict[str, int], ...]:
+    def _pods_by_node(self, placements: Sequence[PodPlacement], sets: int) -> tuple[dict[str, int], ...]:
+        """Per pod set, node name → pods."""
         names = self._overlay.snapshot.nodes.names
-        found: tuple[dict[str, int], ...] = tuple({} for _ in range(parts))
-        for place in places:
-            name = names[place.assumed.node]
-            found[place.pod_set][name] = found[place.pod_set].get(name, 0) + 1
-        return found
+        counts: tuple[dict[str, int], ...] = tuple({} for _ in range(sets))
+        for placement in placements:
+            name, by_node = names[placement.assumed.node], counts[placement.pod_set]
+            by_node[name] = by_node.get(name, 0) + 1
+        return counts
 
 
 def _covered_resources(system: QueueSystem) -> dict[str, set[str]]:
-    """Flavor → the resources that some queue gives out in it."""
+    """Flavor → the resources for which a queue has quota in it."""
     covered: dict[str, set[str]] = {}
     for queue in system.queues.values():
         for group in queue.resource_groups:

@@ -139,7 +139,7 @@ def test_only_as_many_give_way_as_it_takes_and_the_lowest_first() -> None:
     assert evicted(plan) == {}
     (held,) = plan.holds
     assert held.workload == "default/lowest"
-    assert "default/gang, of higher priority" in held.verdict.kube_message
+    assert "default/gang of higher priority" in held.verdict.kube_message
 
 
 def small_node(name: str) -> Unstructured:

@@ -1,6 +1,8 @@
-"""Why a pod is held before any node is looked at: its own gates, or claims that are not ready.
+"""Why a pod is held before any node is checked: its scheduling gates, or volume claims that are not ready.
 
-What Windlass does not implement holds a pod too, with that reason: it is never placed as if it had not asked.
+`placement.single_pod_placer` and `placement.decision_pass` ask before they place a pod. A request that Windlass does
+not implement (ResourceClaims) holds the pod too: it is never placed as if it had not asked. In each `Reason`, `kube`
+is the literal text of kube-scheduler and `message` the text of Windlass.
 """
 
 from __future__ import annotations
@@ -28,86 +30,82 @@ from windlass.placement.filters.volume_claims import (
 )
 
 
-def prefilter_pod(pod: Pod, objects: Listers) -> Reason | None:
-    """The first thing that holds the pod, with the names in its words; None if nodes can be looked at."""
+def prefilter_pod(pod: Pod, listers: Listers) -> Reason | None:
+    """The first reason that holds the pod, with the names of the objects; None if nodes can be checked."""
     gates = [gate.name for gate in pod.spec.scheduling_gates]
     if gates:
-        return _said(
+        return _with_text(
             SCHEDULING_GATED,
             f"waiting for scheduling gates: [{' '.join(gates)}]",
-            f"the pod waits for its scheduling gates to be lifted: {', '.join(gates)}",
+            f"waiting for its scheduling gates to be removed: {', '.join(gates)}",
         )
     if pod.spec.volumes:
-        claims = list(volume_claims_of(pod, objects))
+        claims = list(volume_claims_of(pod, listers))
         for check in (_not_ready, _not_bound):
             for named in claims:
-                held = check(named, pod, objects)
+                held = check(named, pod, listers)
                 if held is not None:
                     return held
     if pod.spec.resource_claims:
         names = ", ".join(claim.name for claim in pod.spec.resource_claims)
         message = f"{RESOURCE_CLAIMS_NOT_IMPLEMENTED.message}: {names}"
-        words = f"{RESOURCE_CLAIMS_NOT_IMPLEMENTED.kube}: {message}"
-        return _said(RESOURCE_CLAIMS_NOT_IMPLEMENTED, words, message)
+        kube = f"{RESOURCE_CLAIMS_NOT_IMPLEMENTED.kube}: {message}"
+        return _with_text(RESOURCE_CLAIMS_NOT_IMPLEMENTED, kube, message)
     return None
 
 
-def _not_ready(named: PodVolumeClaim, pod: Pod, objects: Listers) -> Reason | None:
-    """The claim itself is missing or broken."""
+def _not_ready(named: PodVolumeClaim, pod: Pod, listers: Listers) -> Reason | None:
+    """The claim is missing or unusable."""
     name, claim = named.name, named.claim
     if claim is None:
         if named.ephemeral:
-            words = f'waiting for ephemeral volume controller to create the persistentvolumeclaim "{name}"'
-            return _said(CLAIM_MISSING, words, f"the claim {name} of an ephemeral volume doesn't exist yet")
-        words = f'persistentvolumeclaim "{name}" not found'
-        return _said(CLAIM_MISSING, words, f"the claim {name} doesn't exist")
+            kube = f'waiting for ephemeral volume controller to create the persistentvolumeclaim "{name}"'
+            return _with_text(CLAIM_MISSING, kube, f"claim {name} of an ephemeral volume doesn't exist yet")
+        kube = f'persistentvolumeclaim "{name}" not found'
+        return _with_text(CLAIM_MISSING, kube, f"claim {name} doesn't exist")
     if claim.status.phase == "Lost":
         return _no_volume(claim)
     if claim.metadata.deletion_timestamp:
-        words = f'persistentvolumeclaim "{name}" is being deleted'
-        return _said(CLAIM_MISSING, words, f"the claim {name} is being deleted")
-    if named.ephemeral and not _belongs_to(claim, pod):
-        words = f"PVC {claim.metadata.namespace}/{name} was not created for pod {pod.key} (pod is not owner)"
-        return _said(CLAIM_MISSING, words, f"the claim {name} exists, but was not made for this pod")
+        kube = f'persistentvolumeclaim "{name}" is being deleted'
+        return _with_text(CLAIM_MISSING, kube, f"claim {name} is being deleted")
+    if named.ephemeral and not _is_owned_by(claim, pod):
+        kube = f"PVC {claim.metadata.namespace}/{name} was not created for pod {pod.key} (pod is not owner)"
+        return _with_text(CLAIM_MISSING, kube, f"claim {name} exists but belongs to another pod")
     if storage_size(claim.spec.resources.requests) < 0:
-        message = (
-            f"the claim {name} asks for a storage size that can't be read: spec.resources.requests.storage"
-        )
-        return _said(INVALID_OBJECT, INVALID_OBJECT.kube, message)
+        message = f"claim {name} has an unreadable spec.resources.requests.storage"
+        return _with_text(INVALID_OBJECT, INVALID_OBJECT.kube, message)
     return None
 
 
-def _not_bound(named: PodVolumeClaim, pod: Pod, objects: Listers) -> Reason | None:
-    """The claim is there, but has no volume and doesn't wait for the pod to get one."""
+def _not_bound(named: PodVolumeClaim, pod: Pod, listers: Listers) -> Reason | None:
+    """The claim exists, has no volume, and its class is not WaitForFirstConsumer."""
     claim = named.claim
-    if claim is None or waits_for_consumer(claim, objects):
+    if claim is None or waits_for_consumer(claim, listers):
         return None
     if not is_bound(claim):
-        wanted = storage_class_of_claim(claim, objects)
+        wanted = storage_class_of_claim(claim, listers)
         missing = (
             f"; its storage class {wanted} doesn't exist"
-            if wanted not in (*objects.storage_classes, "")
+            if wanted not in (*listers.storage_classes, "")
             else ""
         )
-        return _said(
-            UNBOUND_CLAIM, UNBOUND_CLAIM.kube, f"the claim {named.name} is not bound to a volume{missing}"
+        return _with_text(
+            UNBOUND_CLAIM, UNBOUND_CLAIM.kube, f"claim {named.name} is not bound to a volume{missing}"
         )
-    return None if claim.spec.volume_name in objects.volumes else _no_volume(claim)
+    return None if claim.spec.volume_name in listers.volumes else _no_volume(claim)
 
 
 def _no_volume(claim: PersistentVolumeClaim) -> Reason:
     name, volume = claim.metadata.name, claim.spec.volume_name
-    words = f'persistentvolumeclaim "{name}" bound to non-existent persistentvolume "{volume}"'
-    return _said(
-        CLAIM_MISSING, words, f"the claim {name} is bound to the volume {volume}, which doesn't exist"
-    )
+    kube = f'persistentvolumeclaim "{name}" bound to non-existent persistentvolume "{volume}"'
+    return _with_text(CLAIM_MISSING, kube, f"claim {name} is bound to volume {volume}, which doesn't exist")
 
 
-def _belongs_to(claim: PersistentVolumeClaim, pod: Pod) -> bool:
+def _is_owned_by(claim: PersistentVolumeClaim, pod: Pod) -> bool:
     return any(
         owner.controller and owner.uid == pod.metadata.uid for owner in claim.metadata.owner_references
     )
 
 
-def _said(reason: Reason, kube: str, message: str) -> Reason:
+def _with_text(reason: Reason, kube: str, message: str) -> Reason:
     return msgspec.structs.replace(reason, kube=kube, message=message)

@@ -1,4 +1,4 @@
-"""A pod's volume claims, and what state each is in. Read by the two volume filters and by `holds`."""
+"""A pod's volume claims and their state. Used by the volume filters, `prefilter` and `inter_pod.volume_limits`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class PodVolumeClaim(NamedTuple):
     claim: PersistentVolumeClaim | None
 
 
-def volume_claims_of(pod: Pod, objects: Listers) -> Iterator[PodVolumeClaim]:
+def volume_claims_of(pod: Pod, listers: Listers) -> Iterator[PodVolumeClaim]:
     """The claims that the pod's volumes name, in order, whether they exist or not."""
     namespace = pod.metadata.namespace or "default"
     for volume in pod.spec.volumes:
@@ -32,48 +32,45 @@ def volume_claims_of(pod: Pod, objects: Listers) -> Iterator[PodVolumeClaim]:
         else:
             continue
         ephemeral = volume.persistent_volume_claim is None
-        yield PodVolumeClaim(name, ephemeral, objects.claims.get(f"{namespace}/{name}"))
+        yield PodVolumeClaim(name, ephemeral, listers.claims.get(f"{namespace}/{name}"))
 
 
-def bound_volumes(pod: Pod, objects: Listers) -> list[PersistentVolume]:
+def bound_volumes(pod: Pod, listers: Listers) -> list[PersistentVolume]:
     """The volumes behind the pod's bound claims."""
-    names = (
-        c.claim.spec.volume_name for c in volume_claims_of(pod, objects) if c.claim and is_bound(c.claim)
-    )
-    return [objects.volumes[name] for name in names if name in objects.volumes]
+    claims = (named.claim for named in volume_claims_of(pod, listers))
+    names = (claim.spec.volume_name for claim in claims if claim and is_bound(claim))
+    return [listers.volumes[name] for name in names if name in listers.volumes]
 
 
-def wait_for_consumer_claims(pod: Pod, objects: Listers) -> list[PersistentVolumeClaim]:
+def wait_for_consumer_claims(pod: Pod, listers: Listers) -> list[PersistentVolumeClaim]:
     """Claims that get their volume once the pod has a node."""
-    return [
-        c.claim for c in volume_claims_of(pod, objects) if c.claim and waits_for_consumer(c.claim, objects)
-    ]
+    claims = (named.claim for named in volume_claims_of(pod, listers))
+    return [claim for claim in claims if claim and waits_for_consumer(claim, listers)]
 
 
 def is_bound(claim: PersistentVolumeClaim) -> bool:
-    """Bound for good. A claim that names a volume but was not confirmed is not."""
-    done = _BIND_COMPLETED in claim.metadata.annotations or claim.status.phase == "Bound"
-    return bool(claim.spec.volume_name) and done
+    """A claim that names a volume is bound only once the volume controller has confirmed it."""
+    confirmed = _BIND_COMPLETED in claim.metadata.annotations or claim.status.phase == "Bound"
+    return bool(claim.spec.volume_name) and confirmed
 
 
-def waits_for_consumer(claim: PersistentVolumeClaim, objects: Listers) -> bool:
-    """Unbound, and of a class that binds only when the first pod that uses the claim has a node."""
-    storage_class = objects.storage_classes.get(storage_class_of_claim(claim, objects))
+def waits_for_consumer(claim: PersistentVolumeClaim, listers: Listers) -> bool:
+    """Unbound, and of a class with volumeBindingMode WaitForFirstConsumer."""
+    storage_class = listers.storage_classes.get(storage_class_of_claim(claim, listers))
     delayed = storage_class is not None and storage_class.volume_binding_mode == "WaitForFirstConsumer"
     return delayed and not claim.spec.volume_name
 
 
-def storage_class_of_claim(claim: PersistentVolumeClaim, objects: Listers) -> str:
-    """The claim's storage class; the cluster's default one if the claim leaves it open, as admission fills it
-    in."""
+def storage_class_of_claim(claim: PersistentVolumeClaim, listers: Listers) -> str:
+    """The claim's storage class; without one the newest default class, as the admission plugin sets it."""
     if _CLASS_ANNOTATION in claim.metadata.annotations:
         return claim.metadata.annotations[_CLASS_ANNOTATION]
     if claim.spec.storage_class_name is not None:
         return claim.spec.storage_class_name
     defaults = [
-        (c.metadata.creation_timestamp, c.metadata.name)
-        for c in objects.storage_classes.values()
-        if c.metadata.annotations.get(_IS_DEFAULT_CLASS) == "true"
+        (storage_class.metadata.creation_timestamp, storage_class.metadata.name)
+        for storage_class in listers.storage_classes.values()
+        if storage_class.metadata.annotations.get(_IS_DEFAULT_CLASS) == "true"
     ]
     return max(defaults)[1] if defaults else ""
 

@@ -1,6 +1,6 @@
-"""Zone and region labels of a bound volume: the node has to be in one of its zones.
+"""Zone and region labels of a bound volume: the node has to be in one of its zones. Called by `static_reasons`.
 
-The older way of tying a volume to nodes; newer volumes have node affinity and are dealt with in `volumes`.
+Volumes from before CSI have such labels; newer ones have node affinity (`volume_binding`).
 """
 
 from __future__ import annotations
@@ -18,32 +18,33 @@ _SUCCESSOR = {
     "failure-domain.beta.kubernetes.io/region": "topology.kubernetes.io/region",
 }
 _KEYS = (*_SUCCESSOR, *_SUCCESSOR.values())
-_BETWEEN_ZONES = "__"
+_ZONE_SEPARATOR = "__"
 
 
-def refused_by_volume_zone(pod: Pod, facts: NodeColumns, objects: Listers) -> Bools | None:
-    """Nodes outside a volume's zones. A node without any zone or region label is refused by none: it is taken
-    to be in a cluster of one zone."""
+def refused_by_volume_zone(pod: Pod, nodes: NodeColumns, listers: Listers) -> Bools | None:
+    """Nodes outside a volume's zones. As in kube-scheduler, a node without any zone or region label is not refused: its
+    cluster is taken to have one zone."""
     if not pod.spec.volumes:
         return None
-    wanted = [need for volume in bound_volumes(pod, objects) for need in _needs(volume)]
+    wanted = [key_and_zones for volume in bound_volumes(pod, listers) for key_and_zones in _zones(volume)]
     if not wanted:
         return None
-    placed = np.zeros(facts.size, dtype=np.bool_)
+    has_zone = np.zeros(nodes.size, dtype=np.bool_)
     for key in _KEYS:
-        placed |= facts.label(key).present
-    inside = np.ones(facts.size, dtype=np.bool_)
+        has_zone |= nodes.label(key).present
+    inside = np.ones(nodes.size, dtype=np.bool_)
     for key, zones in wanted:
-        column, successor = facts.label(key), facts.label(_SUCCESSOR.get(key, key))
+        column, successor = nodes.label(key), nodes.label(_SUCCESSOR.get(key, key))
         inside &= column.satisfying("In", zones) | (~column.present & successor.satisfying("In", zones))
-    return placed & ~inside
+    return has_zone & ~inside
 
 
-def _needs(volume: PersistentVolume) -> list[tuple[str, list[str]]]:
-    needs = []
+def _zones(volume: PersistentVolume) -> list[tuple[str, list[str]]]:
+    """Label key and allowed values."""
+    found = []
     for key in _KEYS:
         if key in volume.metadata.labels:
-            zones = [zone.strip() for zone in volume.metadata.labels[key].split(_BETWEEN_ZONES)]
-            if all(zones):  # a list with a gap in it is ignored as a whole, as kube-scheduler has it
-                needs.append((key, zones))
-    return needs
+            zones = [zone.strip() for zone in volume.metadata.labels[key].split(_ZONE_SEPARATOR)]
+            if all(zones):  # as in kube-scheduler, a list with an empty entry is ignored as a whole
+                found.append((key, zones))
+    return found

@@ -1,7 +1,7 @@
-"""What placed pods want of pods to come: their terms, weighed per topology domain.
+"""Affinity terms of placed pods, which apply to pods that are placed later: their weights per topology domain.
 
-One `ExistingTerms` holds required anti-affinity (weight 1 each: is anybody against it?), another everything that
-only pulls or pushes. Terms of all jobs are in there, so a pod's question goes through an index.
+`InterPodRules` has two: one for required anti-affinity (weight 1 a term; any positive sum refuses the node), one for
+terms that only change the score. Both hold the terms of all jobs, so lookups go through an index of matchers.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ import numpy as np
 
 from windlass.cluster.listers import Listers
 from windlass.cluster.node_columns import ABSENT, NodeColumns
-from windlass.placement.inter_pod.affinity_terms import AffinityTerm
 from windlass.placement.inter_pod.match_counters import Counts
-from windlass.placement.inter_pod.pod_index import MatcherIndex
+from windlass.placement.inter_pod.pod_affinity import AffinityTerm
+from windlass.placement.inter_pod.pod_matchers import MatcherIndex
 
 
 class _Entry:
-    """One term, whoever has it: its weight in each domain where somebody has it."""
+    """One term, shared by all placed pods that have it: its summed weight in each domain."""
 
     __slots__ = ("by_domain", "topology_key")
 
@@ -28,14 +28,14 @@ class _Entry:
 
 
 class ExistingTerms:
-    def __init__(self, facts: NodeColumns, objects: Listers) -> None:
-        self._facts = facts
+    def __init__(self, nodes: NodeColumns, listers: Listers) -> None:
+        self._nodes = nodes
         self._entries: dict[Hashable, _Entry] = {}
-        self._index: MatcherIndex[_Entry] = MatcherIndex(objects)
+        self._index: MatcherIndex[_Entry] = MatcherIndex(listers)
 
     def change(self, term: AffinityTerm, row: int, weight: int) -> None:
-        """Add to the term's weight in the domain of this node; without the label the node is in none."""
-        domain = int(self._facts.label(term.topology_key).codes[row])
+        """Add to the term's weight in the domain of this node; a node without the label is in no domain."""
+        domain = int(self._nodes.label(term.topology_key).codes[row])
         if domain == ABSENT or weight == 0:
             return
         key = (term.topology_key, term.matcher.key)
@@ -64,14 +64,14 @@ class ExistingTerms:
         for entry in self._index.matching(namespace, labels):
             key = entry.topology_key
             if key not in by_key:
-                # One place more than there are domains, always 0: nodes without the label read that one.
-                by_key[key] = np.zeros(len(self._facts.label(key).values) + 1, dtype=np.int64)
+                # One entry more than there are domains, always 0: ABSENT is -1, so unlabelled nodes read it.
+                by_key[key] = np.zeros(len(self._nodes.label(key).values) + 1, dtype=np.int64)
             size = len(entry.by_domain)
             domains = np.fromiter(entry.by_domain.keys(), dtype=np.int64, count=size)
             by_key[key][domains] += np.fromiter(entry.by_domain.values(), dtype=np.int64, count=size)
         if not by_key:
             return None
-        total: Counts = np.zeros(self._facts.size, dtype=np.int64)
-        for key, table in by_key.items():
-            total += table[self._facts.label(key).codes]
+        total: Counts = np.zeros(self._nodes.size, dtype=np.int64)
+        for key, by_domain in by_key.items():
+            total += by_domain[self._nodes.label(key).codes]
         return total

@@ -1,8 +1,8 @@
 """How many placed pods match, per node and per topology domain.
 
-`MatchCounters` keeps one `Counter` for each group of matchers that somebody asked about. A counter is made from
-the population on the first question and then follows every pod that comes or goes. They are capped: per-job
-selectors are without end, and one that was dropped is simply made again.
+`pod_affinity`, `topology_spread` and `InterPodRules` ask `MatchCounters`, which keeps one `MatchCounter` for each
+group of matchers. A counter is built from all placed pods on the first request and then updated with every pod that
+is added or removed. Their number is capped, since every job may bring new selectors; a dropped one is built again.
 """
 
 from __future__ import annotations
@@ -15,34 +15,39 @@ import numpy.typing as npt
 from windlass.cluster.listers import Listers
 from windlass.cluster.node_columns import Bools, NodeColumns
 from windlass.model.pod import Pod
-from windlass.placement.inter_pod.pod_index import MatcherIndex, required_label_of
-from windlass.placement.inter_pod.pod_matchers import LabelPair, PodMatcher, namespace_of
+from windlass.placement.inter_pod.pod_matchers import (
+    LabelPair,
+    MatcherIndex,
+    PodMatcher,
+    namespace_of,
+    required_label_of,
+)
 
 Counts = npt.NDArray[np.int64]
 
-_MOST_COUNTERS = 512
+_MAX_COUNTERS = 512
 
 
 class MatchCounter:
-    """Pods that match, by node row; by domain of a label on request."""
+    """Matching pods by node row, and by domain for the labels that were asked for."""
 
-    def __init__(self, facts: NodeColumns, skip_terminating: bool) -> None:
-        self._facts = facts
+    def __init__(self, nodes: NodeColumns, skip_terminating: bool) -> None:
+        self._nodes = nodes
         self.skip_terminating = skip_terminating
-        self.per_node: Counts = np.zeros(facts.size, dtype=np.int64)
+        self.per_node: Counts = np.zeros(nodes.size, dtype=np.int64)
         self._domains: dict[str, Counts] = {}
 
     def change(self, row: int, by: int) -> None:
         self.per_node[row] += by
         for key, counts in self._domains.items():
-            # Nodes without the label are counted in the last place, which nobody reads.
-            counts[self._facts.label(key).codes[row]] += by
+            # ABSENT is -1: nodes without the label are counted in the last entry, which is never read.
+            counts[self._nodes.label(key).codes[row]] += by
 
     def per_domain(self, topology_key: str) -> Counts:
         """Matching pods per value of the label (indexed by its codes)."""
         counts = self._domains.get(topology_key)
         if counts is None:
-            column = self._facts.label(topology_key)
+            column = self._nodes.label(topology_key)
             counts = np.zeros(len(column.values) + 1, dtype=np.int64)
             np.add.at(counts, column.codes, self.per_node)
             self._domains[topology_key] = counts
@@ -50,7 +55,7 @@ class MatchCounter:
 
     def in_domain_of_each_node(self, topology_key: str) -> Counts:
         """For every node, the matching pods in its domain; 0 where it lacks the label."""
-        column = self._facts.label(topology_key)
+        column = self._nodes.label(topology_key)
         counts = np.append(self.per_domain(topology_key), 0)
         result: Counts = counts[column.codes]
         return result
@@ -59,20 +64,21 @@ class MatchCounter:
 class _Group:
     """Placed pods that no matcher can tell apart."""
 
-    __slots__ = ("labels", "living", "namespace", "rows")
+    __slots__ = ("is_live", "labels", "namespace", "rows")
 
-    def __init__(self, namespace: str, labels: Mapping[str, str], living: bool) -> None:
+    def __init__(self, namespace: str, labels: Mapping[str, str], is_live: bool) -> None:
         self.namespace = namespace
         self.labels = labels
-        self.living = living
+        self.is_live = is_live
         self.rows: dict[int, int] = {}
+        """Node row → pods of the group on it."""
 
 
 _GroupKey = tuple[str, frozenset[LabelPair], bool]
 
 
 class PlacedPodGroups:
-    """All placed pods, grouped by namespace, labels and whether they are on their way out."""
+    """All placed pods by namespace, labels and whether they are terminating: new counters are built from groups."""
 
     def __init__(self) -> None:
         self._groups: dict[_GroupKey, _Group] = {}
@@ -103,52 +109,52 @@ class PlacedPodGroups:
                 if not self._by_label[pair]:
                     del self._by_label[pair]
 
-    def groups_with(self, anchor: LabelPair | None) -> Iterator[_Group]:
-        """Groups that have the label; all of them without one."""
-        return iter((self._groups if anchor is None else self._by_label.get(anchor, {})).values())
+    def groups_with(self, label: LabelPair | None) -> Iterator[_Group]:
+        """Groups that have the label; all groups where it is None."""
+        return iter((self._groups if label is None else self._by_label.get(label, {})).values())
 
 
 class MatchCounters:
-    """The counters that were asked for, kept in step with the population."""
+    """The counters that were asked for, updated with every placed or removed pod."""
 
-    def __init__(self, facts: NodeColumns, objects: Listers, population: PlacedPodGroups) -> None:
-        self._facts = facts
-        self._objects = objects
-        self._population = population
-        self._index: MatcherIndex[MatchCounter] = MatcherIndex(objects)
+    def __init__(self, nodes: NodeColumns, listers: Listers, placed_pods: PlacedPodGroups) -> None:
+        self._nodes = nodes
+        self._listers = listers
+        self._placed_pods = placed_pods
+        self._index: MatcherIndex[MatchCounter] = MatcherIndex(listers)
         self._kept: dict[Hashable, tuple[tuple[PodMatcher, ...], MatchCounter]] = {}
 
     def counter(self, matchers: tuple[PodMatcher, ...], skip_terminating: bool = False) -> MatchCounter:
-        """Counts pods that match all of the matchers; `living_only` leaves out those being deleted."""
+        """Counts pods that match all of the matchers; `skip_terminating` leaves out those being deleted."""
         key = (skip_terminating, *(matcher.key for matcher in matchers))
         kept = self._kept.pop(key, None)
         if kept is None:
             kept = matchers, self._count(matchers, skip_terminating)
             self._index.put(key, *kept)
-            if len(self._kept) >= _MOST_COUNTERS:
-                self._drop_oldest()
-        self._kept[key] = kept  # again at the end: the order is that of last use
+            if len(self._kept) >= _MAX_COUNTERS:
+                self._drop_least_recently_used()
+        self._kept[key] = kept  # reinserted at the end: the dictionary is in order of last use
         return kept[1]
 
     def change(self, pod: Pod, row: int, by: int) -> None:
         if not self._index:
             return
-        living = is_not_terminating(pod)
+        counts_everywhere = is_not_terminating(pod)
         for counter in self._index.matching(namespace_of(pod), pod.metadata.labels):
-            if living or not counter.skip_terminating:
+            if counts_everywhere or not counter.skip_terminating:
                 counter.change(row, by)
 
-    def _count(self, matchers: tuple[PodMatcher, ...], living_only: bool) -> MatchCounter:
-        counter = MatchCounter(self._facts, living_only)
-        for group in self._population.groups_with(required_label_of(matchers)):
-            if living_only and not group.living:
+    def _count(self, matchers: tuple[PodMatcher, ...], skip_terminating: bool) -> MatchCounter:
+        counter = MatchCounter(self._nodes, skip_terminating)
+        for group in self._placed_pods.groups_with(required_label_of(matchers)):
+            if skip_terminating and not group.is_live:
                 continue
-            if all(m.matches(group.namespace, group.labels, self._objects) for m in matchers):
+            if all(matcher.matches(group.namespace, group.labels, self._listers) for matcher in matchers):
                 for row, count in group.rows.items():
                     counter.per_node[row] += count
         return counter
 
-    def _drop_oldest(self) -> None:
+    def _drop_least_recently_used(self) -> None:
         key = next(iter(self._kept))
         matchers, _ = self._kept.pop(key)
         self._index.drop(key, matchers)
@@ -159,10 +165,10 @@ def is_not_terminating(pod: Pod) -> bool:
 
 
 def sums_by_domain(
-    facts: NodeColumns, topology_key: str, per_node: Counts, counted: Bools
+    nodes: NodeColumns, topology_key: str, per_node: Counts, counted: Bools
 ) -> tuple[Counts, Bools]:
     """Sums over the counted nodes per value of the label, and which values occur among them."""
-    column = facts.label(topology_key)
+    column = nodes.label(topology_key)
     rows = np.flatnonzero(counted & column.present)
     codes, size = column.codes[rows], len(column.values)
     sums = np.bincount(codes, weights=per_node[rows], minlength=size).astype(np.int64)

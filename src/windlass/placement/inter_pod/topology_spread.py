@@ -1,8 +1,7 @@
 """Topology spread: a pod's constraints, and which nodes the hard ones refuse.
 
-Constraints are read from the pod alone: kube-scheduler can also be configured with default constraints for
-pods that have none (and by default mildly spreads the pods of a Service or ReplicaSet); Windlass has no such
-defaults.
+`InterPodRules` asks for hard constraints, `placement.preferences` for soft ones. Kube-scheduler's default constraints
+(it mildly spreads the pods of a Service or ReplicaSet) are not implemented.
 """
 
 from __future__ import annotations
@@ -31,18 +30,17 @@ class SpreadConstraint(NamedTuple):
     max_skew: int
     min_domains: int
     ignored_bits: int
-    """Static reasons that take a node out of the count: of node affinity, of taints, as the two policies
-    say."""
+    """Node-local reasons that exclude a node from the count, by nodeAffinityPolicy and nodeTaintsPolicy."""
 
-    def counts(self, counters: MatchCounters, facts: NodeColumns) -> Counts:
-        """Matching pods per node. An empty selector counts nobody, as kube-scheduler has it; pods that are
-        being deleted never count."""
+    def counts(self, counters: MatchCounters, nodes: NodeColumns) -> Counts:
+        """Matching pods per node. As in kube-scheduler, an empty selector counts no pods, and terminating pods never
+        count."""
         if self.matcher.selects_everything:
-            return np.zeros(facts.size, dtype=np.int64)
+            return np.zeros(nodes.size, dtype=np.int64)
         return counters.counter((self.matcher,), skip_terminating=True).per_node
 
-    def matches_itself(self, pod: Pod, objects: Listers) -> bool:
-        return self.matcher.matches(namespace_of(pod), pod.metadata.labels, objects)
+    def matches_itself(self, pod: Pod, listers: Listers) -> bool:
+        return self.matcher.matches(namespace_of(pod), pod.metadata.labels, listers)
 
 
 def spread_constraints(pod: Pod, when_unsatisfiable: str) -> tuple[SpreadConstraint, ...]:
@@ -60,16 +58,16 @@ def spread_constraints(pod: Pod, when_unsatisfiable: str) -> tuple[SpreadConstra
     return tuple(found)
 
 
-def has_all_keys(constraints: tuple[SpreadConstraint, ...], facts: NodeColumns) -> Bools:
-    """Nodes that have the label of every constraint: only those are counted at all."""
-    mask = np.ones(facts.size, dtype=np.bool_)
+def has_all_keys(constraints: tuple[SpreadConstraint, ...], nodes: NodeColumns) -> Bools:
+    """Nodes that have the label of every constraint: no other nodes are counted."""
+    mask = np.ones(nodes.size, dtype=np.bool_)
     for constraint in constraints:
-        mask &= facts.label(constraint.topology_key).present
+        mask &= nodes.label(constraint.topology_key).present
     return mask
 
 
 def counted_nodes(constraint: SpreadConstraint, eligible: Bools, static: npt.NDArray[np.uint64]) -> Bools:
-    """Those of the eligible nodes that the constraint's node policies leave in."""
+    """The eligible nodes that the constraint's node policies include."""
     if not constraint.ignored_bits:
         return eligible
     kept: Bools = eligible & ((static & np.uint64(constraint.ignored_bits)) == 0)
@@ -77,31 +75,29 @@ def counted_nodes(constraint: SpreadConstraint, eligible: Bools, static: npt.NDA
 
 
 class SpreadRefusals(NamedTuple):
-    """Nodes that a hard constraint refuses. The first constraint that does, in the pod's order, gives the
-    reason."""
+    """Nodes that a hard constraint refuses; the first one that refuses a node, in the pod's order, gives the reason."""
 
     too_skewed: Bools
     missing_label: Bools
 
 
 def refused_by_spread(
-    pod: Pod, static: npt.NDArray[np.uint64], facts: NodeColumns, objects: Listers, counters: MatchCounters
+    pod: Pod, static: npt.NDArray[np.uint64], nodes: NodeColumns, listers: Listers, counters: MatchCounters
 ) -> SpreadRefusals | None:
     constraints = spread_constraints(pod, DO_NOT_SCHEDULE)
     if not constraints:
         return None
-    too_skewed = np.zeros(facts.size, dtype=np.bool_)
-    missing_label = np.zeros(facts.size, dtype=np.bool_)
-    eligible = has_all_keys(constraints, facts)
+    too_skewed = np.zeros(nodes.size, dtype=np.bool_)
+    missing_label = np.zeros(nodes.size, dtype=np.bool_)
+    eligible = has_all_keys(constraints, nodes)
     for constraint in constraints:
-        column = facts.label(constraint.topology_key)
+        column = nodes.label(constraint.topology_key)
         counted = counted_nodes(constraint, eligible, static)
         sums, occurs = sums_by_domain(
-            facts, constraint.topology_key, constraint.counts(counters, facts), counted
+            nodes, constraint.topology_key, constraint.counts(counters, nodes), counted
         )
-        allowed = _most_allowed(constraint, sums, occurs) - int(constraint.matches_itself(pod, objects))
-        # A domain that is not counted holds nobody as far as the constraint knows; ABSENT reads the last
-        # place.
+        allowed = _most_allowed(constraint, sums, occurs) - int(constraint.matches_itself(pod, listers))
+        # A domain that is not counted is taken to be empty. ABSENT is -1, so unlabelled nodes read the appended entry.
         full = np.append(sums > allowed, False)[column.codes] if len(sums) else too_skewed
         undecided = ~(too_skewed | missing_label)
         missing_label |= undecided & ~column.present
@@ -110,7 +106,8 @@ def refused_by_spread(
 
 
 def _most_allowed(constraint: SpreadConstraint, sums: Counts, occurs: Bools) -> int:
-    """So many matching pods may a domain hold, the new one included."""
+    """The most matching pods that a domain may hold, the new one included."""
     domains = int(np.count_nonzero(occurs))
+    # With fewer domains than minDomains the global minimum counts as 0, as in kube-scheduler.
     fewest = 0 if domains < max(constraint.min_domains, 1) else int(sums[occurs].min())
     return fewest + constraint.max_skew

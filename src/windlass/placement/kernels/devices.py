@@ -1,6 +1,8 @@
-"""Inside a node: is there room on its devices, which ones are taken, how are they given back.
+"""GPU devices inside one node: whether a pod fits, which devices it gets, and their release.
 
-Called by the table kernels for one shape (row `s`) on one node (`n`).
+Called by `placement_loop`, `fit_counts` and the scorers for one shape (row `s`) on one node (`n`). Amounts are in
+milli-GPU; 1000 is a whole device. A grant is packed into 64 bits: one hexadecimal digit a device (how many shares of
+it), or for MIG one byte an instance (see `pick_instances`).
 """
 
 from __future__ import annotations
@@ -32,11 +34,11 @@ from windlass.placement.kernel_arrays import FIRST_MIG, GPU_MEMORY, GPU_MILLI, G
 
 WHOLE_MILLI = 1000
 MAX_SHARES = 15
-"""Of one device for one pod: a hexadecimal digit of a packed grant."""
+"""The most shares of one device for one pod: what a hexadecimal digit of a packed grant can hold."""
 MAX_INSTANCES = 8
-"""MIG instances made for one pod: bytes of a packed grant."""
+"""The most MIG instances for one pod: the bytes of a packed grant."""
 INSTANCE_BIT = 8
-"""Bit of such a byte that tells an instance at slice 0 of the first device from none."""
+"""Set in every byte in use: tells an instance at slice 0 of the first device from no instance."""
 NO_ROOM = np.uint64(WHY_GPU_DEVICE_ROOM)
 NO_MEMORY = np.uint64(WHY_GPU_MEMORY)
 NO_MODEL = np.uint64(WHY_GPU_MODEL)
@@ -46,37 +48,38 @@ FITS = np.uint64(0)
 
 
 def milli_needed(nodes: NodeState, shapes: Ints, s: int, n: int, device: int) -> int:
-    """What one share of shape `s` takes of this device: as asked, or as much as its memory needs."""
+    """Milli-GPU that one share of shape `s` takes of this device: as requested, or by its memory, rounded up."""
     if shapes[s, GPU_MEMORY] > 0:
         size = max(1, nodes.device_info[device, MEMORY_MIB])
         return -((-shapes[s, GPU_MEMORY] * WHOLE_MILLI) // size)
+    # On a time-sliced node a request for a whole GPU gets one replica.
     if shapes[s, GPU_MILLI] == WHOLE_MILLI and nodes.node_info[n, REPLICAS] > 1:
         return max(1, WHOLE_MILLI // nodes.node_info[n, REPLICAS])
     return shapes[s, GPU_MILLI]
 
 
 def max_shares_of_device(nodes: NodeState, shapes: Ints, s: int, n: int) -> int:
-    """How many of its GPUs a pod may have on one device: one, or several replicas of a time-sliced one."""
+    """How many of its GPUs a pod may get from one device: one, or several replicas of a time-sliced one."""
     return MAX_SHARES if nodes.node_info[n, REPLICAS] > 1 and shapes[s, GPU_MILLI] == WHOLE_MILLI else 1
 
 
-def shares_in(room: int, need: int, most: int) -> int:
-    """How many GPUs the pod can have of a device with this much room."""
-    if room < need:
+def shares_in(free: int, need: int, most: int) -> int:
+    """How many GPUs the pod can get from a device with this much free."""
+    if free < need:
         return 0
-    return 1 if most == 1 else min(most, room // need)
+    return 1 if most == 1 else min(most, free // need)
 
 
 def model_allowed(nodes: NodeState, shapes: Ints, s: int, device: int) -> bool:
-    """Whether the shape allows the device's model."""
     return (shapes[s, MODELS] >> nodes.device_info[device, MODEL]) & 1 != 0
 
 
 def device_reasons(nodes: NodeState, shapes: Ints, s: int, n: int) -> np.uint64:
-    """Why the devices of node `n` can't take shape `s`; 0 if they can."""
+    """Why the devices of node `n` can't take shape `s`; 0 if they can. One reason, the most fundamental first."""
     if shapes[s, MIG_REQUEST] >= 0:
         return mig_reasons(nodes, shapes, s, n)
-    room, right_model, sick, big_enough = 0, 0, 0, 0
+    # Shares on healthy devices, shares that repaired devices would add, devices of an allowed model, and large ones.
+    shares, unhealthy_shares, right_model, large_enough = 0, 0, 0, 0
     most = max_shares_of_device(nodes, shapes, s, n)
     by_memory = shapes[s, GPU_MEMORY] > 0
     need = WHOLE_MILLI if by_memory else milli_needed(nodes, shapes, s, n, 0)
@@ -88,25 +91,25 @@ def device_reasons(nodes: NodeState, shapes: Ints, s: int, n: int) -> np.uint64:
             need = milli_needed(nodes, shapes, s, n, device)
             if need > WHOLE_MILLI:
                 continue
-        big_enough += 1
+        large_enough += 1
         if nodes.device_info[device, HEALTHY] == 0:
-            sick += shares_in(WHOLE_MILLI, need, most)
+            unhealthy_shares += shares_in(WHOLE_MILLI, need, most)
         else:
-            room += shares_in(nodes.device_occupancy[device, FREE_MILLI], need, most)
+            shares += shares_in(nodes.device_occupancy[device, FREE_MILLI], need, most)
     wanted = shapes[s, GPUS]
-    if room >= wanted:
+    if shares >= wanted:
         return FITS
     if right_model == 0 and nodes.node_info[n, DEV_FIRST] < nodes.node_info[n, DEV_END]:
         return NO_MODEL
-    if right_model > 0 and big_enough == 0:
+    if right_model > 0 and large_enough == 0:
         return NO_MEMORY
-    if room + sick >= wanted:
+    if shares + unhealthy_shares >= wanted:
         return NOT_HEALTHY
     return NO_ROOM
 
 
 def has_geometry(nodes: NodeState, n: int) -> bool:
-    """Whether MIG instances can be made on this node as they are asked for."""
+    """Whether MIG instances are created on demand on this node (no fixed layout)."""
     for device in range(nodes.node_info[n, DEV_FIRST], nodes.node_info[n, DEV_END]):
         if nodes.device_info[device, GEOMETRY] >= 0:
             return True
@@ -114,9 +117,9 @@ def has_geometry(nodes: NodeState, n: int) -> bool:
 
 
 def mig_reasons(nodes: NodeState, shapes: Ints, s: int, n: int) -> np.uint64:
-    """Room for the asked number of MIG instances; where layouts are fixed, the counted resource says it all."""
+    """Whether the requested number of MIG instances can be created."""
     if not has_geometry(nodes, n):
-        return FITS
+        return FITS  # a fixed layout: the advertised nvidia.com/mig-* resource decides
     if shapes[s, GPUS] > MAX_INSTANCES:
         return NO_MIG_ROOM
     found = 0
@@ -132,7 +135,7 @@ def mig_reasons(nodes: NodeState, shapes: Ints, s: int, n: int) -> np.uint64:
 
 
 def mig_start(nodes: NodeState, shapes: Ints, s: int, device: int, used: int) -> int:
-    """The highest slice where an instance fits (the low slices suit the large profiles), or -1."""
+    """The highest slice where an instance fits, or -1. High slices first: large profiles need the low ones."""
     geometry = nodes.device_info[device, GEOMETRY]
     if geometry < 0 or shapes[s, FIRST_MIG + 3 * geometry] == 0:
         return -1
@@ -147,6 +150,7 @@ def mig_start(nodes: NodeState, shapes: Ints, s: int, device: int, used: int) ->
 
 
 def mig_mask(nodes: NodeState, shapes: Ints, s: int, device: int, start: int) -> int:
+    """Slices that an instance at `start` takes, with the bit of the media engines where the profile has them."""
     geometry = nodes.device_info[device, GEOMETRY]
     return (shapes[s, FIRST_MIG + 3 * geometry] << start) | shapes[s, FIRST_MIG + 3 * geometry + 2]
 
@@ -154,8 +158,8 @@ def mig_mask(nodes: NodeState, shapes: Ints, s: int, device: int, start: int) ->
 def pick_devices(nodes: NodeState, shapes: Ints, s: int, n: int, preferred: int, islands: bool) -> np.uint64:
     """Take the devices of a pod that fits; returns them packed (one hexadecimal digit a device).
 
-    `wish` is the device that the scorer chose for a share. Whole GPUs come from the lowest numbers, or, with
-    `islands`, from the NVLink island that they fill best.
+    `preferred` is the device that the scorer chose for a share, or -1. Whole GPUs come from the lowest numbers, or,
+    with `islands`, from the NVLink island that they fill best.
     """
     first, end = nodes.node_info[n, DEV_FIRST], nodes.node_info[n, DEV_END]
     island = best_island(nodes, shapes, s, n) if islands else -1
@@ -167,11 +171,12 @@ def pick_devices(nodes: NodeState, shapes: Ints, s: int, n: int, preferred: int,
         )
         packed += np.uint64(1) << np.uint64(4 * preferred)
         left -= 1
-    for turn in range(2):
+    # First within the chosen island, then anywhere.
+    for attempt in range(2):
         for device in range(first, end):
             if left == 0:
                 break
-            if turn == 0 and island >= 0 and nodes.device_info[device, ISLAND] != island:
+            if attempt == 0 and island >= 0 and nodes.device_info[device, ISLAND] != island:
                 continue
             if not model_allowed(nodes, shapes, s, device):
                 continue
@@ -187,29 +192,29 @@ def pick_devices(nodes: NodeState, shapes: Ints, s: int, n: int, preferred: int,
 
 
 def best_island(nodes: NodeState, shapes: Ints, s: int, n: int) -> int:
-    """The NVLink island with the fewest free devices that still holds the whole pod, or -1."""
-    best, best_room = -1, 1 << 30
+    """The NVLink island with the fewest free shares that still holds the whole pod, or -1."""
+    best, fewest = -1, 1 << 30
     for device in range(nodes.node_info[n, DEV_FIRST], nodes.node_info[n, DEV_END]):
         island = nodes.device_info[device, ISLAND]
-        room = island_room(nodes, shapes, s, n, island)
-        if shapes[s, GPUS] <= room < best_room:
-            best, best_room = island, room
+        shares = island_shares(nodes, shapes, s, n, island)
+        if shapes[s, GPUS] <= shares < fewest:
+            best, fewest = island, shares
     return best
 
 
-def island_room(nodes: NodeState, shapes: Ints, s: int, n: int, island: int) -> int:
-    room, most = 0, max_shares_of_device(nodes, shapes, s, n)
+def island_shares(nodes: NodeState, shapes: Ints, s: int, n: int, island: int) -> int:
+    shares, most = 0, max_shares_of_device(nodes, shapes, s, n)
     for device in range(nodes.node_info[n, DEV_FIRST], nodes.node_info[n, DEV_END]):
         if nodes.device_info[device, ISLAND] == island and model_allowed(nodes, shapes, s, device):
-            room += shares_in(
+            shares += shares_in(
                 nodes.device_occupancy[device, FREE_MILLI], milli_needed(nodes, shapes, s, n, device), most
             )
-    return room
+    return shares
 
 
 def pick_instances(nodes: NodeState, shapes: Ints, s: int, n: int) -> np.uint64:
-    """Make the MIG instances of a pod, as many as fit; returns them packed (one byte each: device, a bit that says
-    so, start)."""
+    """Create the MIG instances of a pod, as many as fit; returns them packed, one byte each: device number in the high
+    four bits, INSTANCE_BIT, start slice in the low three."""
     packed, found = np.uint64(0), 0
     for device in range(nodes.node_info[n, DEV_FIRST], nodes.node_info[n, DEV_END]):
         while found < min(shapes[s, GPUS], MAX_INSTANCES):
@@ -226,7 +231,7 @@ def pick_instances(nodes: NodeState, shapes: Ints, s: int, n: int) -> np.uint64:
 def release_or_retake_devices(
     nodes: NodeState, shapes: Ints, s: int, n: int, packed: np.uint64, sign: int
 ) -> None:
-    """Undo `pick_devices` or `pick_instances` (`sign` 1), or take the very same devices again (`sign` -1)."""
+    """Release what `pick_devices` or `pick_instances` took (`sign` 1), or take the same devices again (`sign` -1)."""
     first = nodes.node_info[n, DEV_FIRST]
     if shapes[s, MIG_REQUEST] >= 0:
         if has_geometry(nodes, n):
@@ -256,7 +261,7 @@ def free_gpu(nodes: NodeState, n: int) -> int:
 
 
 def tightest_device(nodes: NodeState, shapes: Ints, s: int, n: int) -> int:
-    """For a share: the device with least room that still fits, the lowest number on ties; -1 for whole GPUs."""
+    """For a share: the number of the device with least free that fits, the lowest on ties; -1 for whole GPUs."""
     if shapes[s, GPUS] != 1 or shapes[s, GPU_MILLI] == WHOLE_MILLI or shapes[s, MIG_REQUEST] >= 0:
         return -1
     first: int = nodes.node_info[n, DEV_FIRST]
@@ -272,7 +277,7 @@ def tightest_device(nodes: NodeState, shapes: Ints, s: int, n: int) -> int:
 
 
 def copy_free(nodes: NodeState, n: int, into: Ints) -> int:
-    """The node's free milli-GPU by device into a scratch array; returns how many devices there are."""
+    """Copies the node's free milli-GPU by device into a scratch array; returns the number of devices."""
     first = nodes.node_info[n, DEV_FIRST]
     count: int = nodes.node_info[n, DEV_END] - first
     for i in range(count):
@@ -281,20 +286,20 @@ def copy_free(nodes: NodeState, n: int, into: Ints) -> int:
 
 
 def has_equal_before(nodes: NodeState, first: int, free: Ints, i: int) -> bool:
-    """An equal device came earlier: it would score the same, and the first one wins."""
+    """Whether an equal device has a lower number: it scores the same, and the lower number wins."""
     model, memory = nodes.device_info[first + i, MODEL], nodes.device_info[first + i, MEMORY_MIB]
     for j in range(i):
-        alike = (
+        same_kind = (
             nodes.device_info[first + j, MODEL] == model
             and nodes.device_info[first + j, MEMORY_MIB] == memory
         )
-        if alike and free[j] == free[i]:
+        if same_kind and free[j] == free[i]:
             return True
     return False
 
 
 def take_from_free(nodes: NodeState, shapes: Ints, s: int, n: int, free: Ints, islands: bool) -> None:
-    """Take a pod's devices off the scratch array, in the order in which `pick_devices` would."""
+    """Subtract a pod's devices from the scratch array, in the order of `pick_devices`."""
     if shapes[s, GPUS] == 0 or shapes[s, MIG_REQUEST] >= 0:
         return
     first = nodes.node_info[n, DEV_FIRST]

@@ -1,6 +1,7 @@
-"""How many pods of one shape a node takes now: what gangs and topology search count with.
+"""How many pods of one shape each node takes now: the capacities for gangs and the topology search.
 
-Called by `placement.gang`; the room is the overlay's, so pods that are already placed count.
+Called by `placement.gang` and `placement.combination_search` on the overlay's state, in which pods assumed by the
+decision count.
 """
 
 from __future__ import annotations
@@ -30,11 +31,11 @@ UNLIMITED_PODS = 1 << 31
 
 
 def fit_count(nodes: NodeState, shapes: Ints, s: int, n: int) -> int:
-    """The most pods of shape `s` that node `n` takes, node-local rules alone."""
+    """The most pods of shape `s` that the resources and devices of node `n` allow."""
     most = UNLIMITED_PODS
     for j in range(shapes[s, REQUEST_COUNT]):
         if j == shapes[s, MIG_REQUEST] and has_geometry(nodes, n):
-            continue
+            continue  # instances are created on demand, so none are advertised
         most = min(
             most, nodes.free[n, shapes[s, FIRST_REQUEST + 2 * j]] // shapes[s, FIRST_REQUEST + 2 * j + 1]
         )
@@ -44,16 +45,16 @@ def fit_count(nodes: NodeState, shapes: Ints, s: int, n: int) -> int:
 
 
 def device_count(nodes: NodeState, shapes: Ints, s: int, n: int) -> int:
-    """The same for the devices."""
-    each = shapes[s, GPUS]
+    """The most pods of shape `s` that the devices of node `n` allow."""
+    per_pod = shapes[s, GPUS]
     if shapes[s, MIG_REQUEST] >= 0:
-        return instance_count(nodes, shapes, s, n) // each if has_geometry(nodes, n) else UNLIMITED_PODS
-    if each > 1 and nodes.node_info[n, REPLICAS] == 1:
+        return instance_count(nodes, shapes, s, n) // per_pod if has_geometry(nodes, n) else UNLIMITED_PODS
+    if per_pod > 1 and nodes.node_info[n, REPLICAS] == 1:
         return multi_device_pod_count(nodes, shapes, s, n)
     total = 0
     for device in range(nodes.node_info[n, DEV_FIRST], nodes.node_info[n, DEV_END]):
         total += shares_on_device(nodes, shapes, s, n, device)
-    return total // each
+    return total // per_pod
 
 
 def shares_on_device(nodes: NodeState, shapes: Ints, s: int, n: int, device: int) -> int:
@@ -64,19 +65,20 @@ def shares_on_device(nodes: NodeState, shapes: Ints, s: int, n: int, device: int
 
 
 def multi_device_pod_count(nodes: NodeState, shapes: Ints, s: int, n: int) -> int:
-    """Pods that need several different devices each: the most, t, for which Σ min(slots, t) reaches t times as many."""
+    """Pods that need k different devices each: the largest t with Σ min(shares on device, t) ≥ k·t, since t pods can
+    use at most t shares of one device."""
     pods = 0
     while True:
-        places = 0
+        usable_shares = 0
         for device in range(nodes.node_info[n, DEV_FIRST], nodes.node_info[n, DEV_END]):
-            places += min(shares_on_device(nodes, shapes, s, n, device), pods + 1)
-        if places < shapes[s, GPUS] * (pods + 1):
+            usable_shares += min(shares_on_device(nodes, shapes, s, n, device), pods + 1)
+        if usable_shares < shapes[s, GPUS] * (pods + 1):
             return pods
         pods += 1
 
 
 def instance_count(nodes: NodeState, shapes: Ints, s: int, n: int) -> int:
-    """MIG instances that can be made, over all devices."""
+    """MIG instances that can be created, over all devices."""
     found = 0
     for device in range(nodes.node_info[n, DEV_FIRST], nodes.node_info[n, DEV_END]):
         used = nodes.device_occupancy[device, USED_SLICES]
@@ -90,7 +92,7 @@ def instance_count(nodes: NodeState, shapes: Ints, s: int, n: int) -> int:
 
 
 def count_fits(nodes: NodeState, shapes: Ints, cells: Cells, s: int, into: Ints) -> None:
-    """For every node how many pods of the shape it takes now."""
+    """For every node, how many pods of the shape it takes now, node-local filters included."""
     for n in range(into.shape[0]):
         fits = node_reasons(nodes, shapes, s, n, cells.static[s, n]) == FITS
         into[n] = fit_count(nodes, shapes, s, n) if fits else 0
@@ -99,7 +101,7 @@ def count_fits(nodes: NodeState, shapes: Ints, cells: Cells, s: int, into: Ints)
 def count_beside_leader(
     nodes: NodeState, shapes: Ints, cells: Cells, s: int, leader: int, into: Ints
 ) -> None:
-    """The same with one pod of another shape seated first; -1 where that one doesn't fit."""
+    """As `count_fits`, with one pod of the leader's shape on the node; -1 where the leader doesn't fit."""
     for n in range(into.shape[0]):
         if node_reasons(nodes, shapes, leader, n, cells.static[leader, n]) != FITS:
             into[n] = -1

@@ -14,7 +14,7 @@ LACK_BOTH, LACK_GPU, USABLE, LACK_CPU, CPU_ONLY, WRONG_MODEL = range(6)
 
 
 def fragment_causes(cpu: int, free: Ints, count: int, model: int, mix: MixArrays, into: Floats) -> None:
-    """Add the node's free GPU, as the mix expects to use it or not, to the six bins."""
+    """Add the node's free milli-GPU to the six bins by cause, weighted by the share of each class of the mix."""
     total = 0
     for i in range(count):
         total += free[i]
@@ -41,7 +41,6 @@ def fragment_causes(cpu: int, free: Ints, count: int, model: int, mix: MixArrays
 
 
 def cluster_fragments(nodes: NodeState, mix: MixArrays, into: Floats) -> None:
-    """The six bins over all nodes."""
     free = np.empty(MAX_DEVICES, dtype=np.int64)
     into[:] = 0.0
     for n in range(nodes.node_info.shape[0]):

@@ -1,7 +1,12 @@
-"""The loop: keep the table's rows up to date, choose a node for each pod in order, book it, or say why not.
+"""The placement loop: for each pod in order, refresh its row of the score table, choose a node, and take its
+resources there, or write a verdict.
 
-`placement.single_pod_placer` calls `place_queue` for runs of pods that only a node's own state decides, and the
-smaller kernels for the others. A unit (a gang) is placed whole or undone.
+`placement.single_pod_placer` (units of one pod) and `Overlay.place_all_or_none` (one unit) call `place_queue` for pods
+that only node-local state decides on; the overlay calls the smaller kernels for the others. A unit is placed whole or
+undone.
+
+Invariant: a cell is valid while its stamp equals the digest of its node. The log lists the nodes that changed in this
+decision, so that a row has to look only at the nodes logged since it was last refreshed (its cursor).
 """
 
 from __future__ import annotations
@@ -57,7 +62,7 @@ LOW_HALF = np.uint64((1 << FIRST_RESOURCE_BIT) - 1)
 
 
 def mix_bits(x: np.uint64) -> np.uint64:
-    """A well-mixed word out of another (the finaliser of splitmix64)."""
+    """Hash of a 64-bit word (the finaliser of splitmix64)."""
     x = x + np.uint64(0x9E3779B97F4A7C15)
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -65,7 +70,7 @@ def mix_bits(x: np.uint64) -> np.uint64:
 
 
 def node_digest(nodes: NodeState, n: int) -> np.uint64:
-    """A word that stands for all that placement changes on a node; never 0."""
+    """Hash of everything that placement changes on a node. Never 0, which marks a cell that was never computed."""
     word = np.uint64(0)
     for column in range(nodes.free.shape[1]):
         word = mix_bits(word ^ np.uint64(nodes.free[n, column]))
@@ -82,7 +87,7 @@ def node_digest(nodes: NodeState, n: int) -> np.uint64:
 
 
 def refresh_node(nodes: NodeState, memo: NodeMemo, mix: MixArrays, rule: ScoringRule, n: int) -> None:
-    """After a change of node `n`: its digest, and its worth to the scorers that look at differences."""
+    """After a change of node `n`: its digest, and its worth before a pod is added, for scorers that use differences."""
     memo.digest[n] = node_digest(nodes, n)
     if rule.scorer == FGD:
         memo.worth[n] = fgd_node_fragment(nodes, n, mix)
@@ -91,21 +96,21 @@ def refresh_node(nodes: NodeState, memo: NodeMemo, mix: MixArrays, rule: Scoring
 
 
 def refresh_all_nodes(nodes: NodeState, memo: NodeMemo, mix: MixArrays, rule: ScoringRule) -> None:
-    """Bring the memo up to a new snapshot: only nodes that changed are worked out again."""
+    """Bring the memo up to a new snapshot; only nodes that changed are computed again."""
     for n in range(memo.digest.shape[0]):
         if memo.digest[n] != node_digest(nodes, n):
             refresh_node(nodes, memo, mix, rule, n)
 
 
 def node_reasons(nodes: NodeState, shapes: Ints, s: int, n: int, static: np.uint64) -> np.uint64:
-    """Every node-local reason against shape `s` on node `n`."""
+    """All node-local reasons why node `n` can't take shape `s`; 0 if it can."""
     why = static
     if nodes.node_info[n, BLOCKED] > 0:
         why |= NOT_UNDERSTOOD
     for j in range(shapes[s, REQUEST_COUNT]):
         if shapes[s, FIRST_REQUEST + 2 * j + 1] > nodes.free[n, shapes[s, FIRST_REQUEST + 2 * j]]:
             if j == shapes[s, MIG_REQUEST] and has_geometry(nodes, n):
-                continue  # made on demand there, so nothing is advertised
+                continue  # instances are created on demand, so none are advertised
             why |= ONE << np.uint64(FIRST_RESOURCE_BIT + j)
     if shapes[s, GPUS] > 0:
         why |= device_reasons(nodes, shapes, s, n)
@@ -113,9 +118,10 @@ def node_reasons(nodes: NodeState, shapes: Ints, s: int, n: int, static: np.uint
 
 
 def count_changes(counts: Ints, old: np.uint64, new: np.uint64) -> None:
-    """Move a node from one set of reasons to another in the row's counts."""
+    """Update the row's counts by reason after one node went from reasons `old` to `new`."""
     changed = old ^ new
     bit = 0
+    # Mostly only resource bits change, which are in the high half.
     if changed & LOW_HALF == FITS:
         changed >>= np.uint64(FIRST_RESOURCE_BIT)
         bit = FIRST_RESOURCE_BIT
@@ -136,7 +142,7 @@ def refresh_cell(
     s: int,
     n: int,
 ) -> None:
-    """Work out one cell again, and what the row keeps of it (reason counts, best of the block)."""
+    """Recompute one cell, and what the row keeps of it: counts by reason, and the best score of the block."""
     why = node_reasons(nodes, shapes, s, n, cells.static[s, n])
     if why != cells.why[s, n]:
         count_changes(cells.counts[s], cells.why[s, n], why)
@@ -150,7 +156,7 @@ def refresh_cell(
     block = n // NODES_PER_BLOCK
     if score >= cells.block[s, block]:
         cells.block[s, block] = score
-    elif old == cells.block[s, block]:
+    elif old == cells.block[s, block]:  # the block's best got worse: look at the whole block
         cells.block[s, block] = cells.score[s, block * NODES_PER_BLOCK : (block + 1) * NODES_PER_BLOCK].max()
 
 
@@ -165,7 +171,7 @@ def refresh_row(
     end: int,
     s: int,
 ) -> None:
-    """Bring a row up to the log's end; a row that has not been looked at in this decision looks at every node."""
+    """Refresh a row up to the log's end; on its first use in a decision it is compared with every node."""
     if cells.cursor[s] < 0:
         for n in range(memo.digest.shape[0]):
             if cells.stamp[s, n] != memo.digest[n]:
@@ -178,7 +184,7 @@ def refresh_row(
 
 
 def choose_best_node(cells: Cells, s: int) -> int:
-    """The node of the best score, the lowest row on ties; -1 if none fits."""
+    """The node with the best score, the lowest row on ties; -1 if none fits."""
     best, found = INFEASIBLE_SCORE, -1
     for block in range(cells.block.shape[1]):
         if cells.block[s, block] > best:
@@ -194,7 +200,8 @@ def choose_best_node(cells: Cells, s: int) -> int:
 def choose_random_node(
     nodes: NodeState, shapes: Ints, cells: Cells, rule: ScoringRule, s: int, sequence: int, why: Uint64s
 ) -> int:
-    """One of the nodes without a reason against them, each as likely; a share also draws its device."""
+    """One of the nodes without a reason, uniformly (the largest hash of seed, sequence and row wins); for a share also
+    its device."""
     best, found = np.uint64(0), -1
     salt = mix_bits(mix_bits(np.uint64(rule.seed)) + np.uint64(sequence))
     for n in range(why.shape[0]):
@@ -208,16 +215,17 @@ def choose_random_node(
 
 
 def random_device(nodes: NodeState, shapes: Ints, s: int, n: int, draw: np.uint64) -> int:
+    """One of the devices that fit: the first round counts them, the second picks one."""
     first, end = nodes.node_info[n, DEV_FIRST], nodes.node_info[n, DEV_END]
-    room = 0
-    for turn in range(2):
-        pick = np.int64(draw >> np.uint64(33)) % room if turn == 1 else -1
+    fitting = 0
+    for attempt in range(2):
+        pick = np.int64(draw >> np.uint64(33)) % fitting if attempt == 1 else -1
         for device in range(first, end):
             fits = nodes.device_occupancy[device, FREE_MILLI] >= milli_needed(nodes, shapes, s, n, device)
             if not fits or not model_allowed(nodes, shapes, s, device):
                 continue
-            if turn == 0:
-                room += 1
+            if attempt == 0:
+                fitting += 1
             elif pick == 0:
                 return device - first
             else:
@@ -226,7 +234,7 @@ def random_device(nodes: NodeState, shapes: Ints, s: int, n: int, draw: np.uint6
 
 
 def add_pod_to_node(nodes: NodeState, shapes: Ints, s: int, n: int, device: int, islands: bool) -> np.uint64:
-    """Book a pod of shape `s` on node `n`; returns its devices, packed."""
+    """Take the resources of a pod of shape `s` on node `n`; returns its devices, packed."""
     for j in range(shapes[s, REQUEST_COUNT]):
         nodes.free[n, shapes[s, FIRST_REQUEST + 2 * j]] -= shapes[s, FIRST_REQUEST + 2 * j + 1]
     if shapes[s, GPUS] == 0:
@@ -238,12 +246,12 @@ def add_pod_to_node(nodes: NodeState, shapes: Ints, s: int, n: int, device: int,
 
 
 def remove_pod_from_node(nodes: NodeState, shapes: Ints, s: int, n: int, packed: np.uint64) -> None:
-    """Undo `take`."""
+    """Undo `add_pod_to_node`."""
     update_node_for_pod(nodes, shapes, s, n, packed, 1)
 
 
 def update_node_for_pod(nodes: NodeState, shapes: Ints, s: int, n: int, packed: np.uint64, sign: int) -> None:
-    """Give a pod's room back (`sign` 1), or take the very same again (`sign` -1)."""
+    """Release a pod's resources and devices (`sign` 1), or take the same ones again (`sign` -1)."""
     for j in range(shapes[s, REQUEST_COUNT]):
         nodes.free[n, shapes[s, FIRST_REQUEST + 2 * j]] += sign * shapes[s, FIRST_REQUEST + 2 * j + 1]
     if shapes[s, GPUS] > 0:
@@ -260,7 +268,7 @@ def count_bits(why: np.uint64) -> int:
 
 
 def nearest_misses(cells: Cells, s: int, hopeless: np.uint64, near: Ints) -> None:
-    """The nodes with the fewest reasons against the pod, those that no freeing of room could help left out."""
+    """The nodes with the fewest reasons, without those whose reasons no freed capacity could remove (`hopeless`)."""
     near[:] = -1
     for n in range(cells.why.shape[1]):
         why = cells.why[s, n]
@@ -268,8 +276,8 @@ def nearest_misses(cells: Cells, s: int, hopeless: np.uint64, near: Ints) -> Non
             continue
         reasons = count_bits(why)
         for place in range(NEAREST_NODES):
-            other = near[place]
-            if other < 0 or reasons < count_bits(cells.why[s, other]):
+            rival = near[place]
+            if rival < 0 or reasons < count_bits(cells.why[s, rival]):
                 for later in range(NEAREST_NODES - 1, place, -1):
                     near[later] = near[later - 1]
                 near[place] = n
@@ -299,16 +307,16 @@ def write_verdict(
             free = nodes.free[n, shapes[s, FIRST_REQUEST + 2 * j]]
             outcome.verdict_free[v, place, j] = free
             outcome.verdict_short[v, place, j] = max(0, shapes[s, FIRST_REQUEST + 2 * j + 1] - free)
-        room, most = 0, max_shares_of_device(nodes, shapes, s, n)
+        shares, most = 0, max_shares_of_device(nodes, shapes, s, n)
         for device in range(nodes.node_info[n, DEV_FIRST], nodes.node_info[n, DEV_END]):
             if model_allowed(nodes, shapes, s, device) and shapes[s, MIG_REQUEST] < 0:
-                room += shares_in(
+                shares += shares_in(
                     nodes.device_occupancy[device, FREE_MILLI],
                     milli_needed(nodes, shapes, s, n, device),
                     most,
                 )
-        outcome.verdict_free[v, place, MAX_REQUESTS] = room
-        outcome.verdict_short[v, place, MAX_REQUESTS] = max(0, shapes[s, GPUS] - room)
+        outcome.verdict_free[v, place, MAX_REQUESTS] = shares
+        outcome.verdict_short[v, place, MAX_REQUESTS] = max(0, shapes[s, GPUS] - shares)
 
 
 def place_queue(
@@ -326,16 +334,15 @@ def place_queue(
     hopeless: np.uint64,
     outcome: PlacementArrays,
 ) -> tuple[int, int]:
-    """Place the queue (shape rows, in order); unit u is queue[units[u]:units[u + 1]]. Returns the log's end and
-    how many verdicts were written. Entries of one shape that fail on an unchanged row share a verdict.
-    """
+    """Place the queue (shape rows, in order); unit u is queue[units[u]:units[u + 1]]. Returns the log's end and how
+    many verdicts were written; entries of one shape that fail while no node has changed share a verdict."""
     verdicts = 0
     last_verdict = np.full(cells.cursor.shape[0], -1, dtype=np.int64)
     last_log = np.full(cells.cursor.shape[0], -1, dtype=np.int64)
     for unit in range(units.shape[0] - 1):
         first, end = units[unit], units[unit + 1]
         if end - first == 1 and last_log[queue[first]] == log_end:
-            # Nothing has changed since a pod of this shape was refused.
+            # No node has changed since a pod of this shape was refused.
             outcome.node[first], outcome.verdict[first] = -1, last_verdict[queue[first]]
             continue
         for i in range(first, end):
@@ -360,6 +367,7 @@ def place_queue(
                 outcome.verdict_entry[verdicts] = i
                 last_verdict[s], last_log[s] = verdicts, log_end
                 verdicts += 1
+            # One pod of the unit found no node: undo the others. All of them point to its verdict.
             for j in range(first, i):
                 remove_pod_from_node(nodes, shapes, queue[j], outcome.node[j], outcome.grant[j])
                 refresh_node(nodes, memo, mix, rule, outcome.node[j])

@@ -1,7 +1,8 @@
-"""How good a node is for a pod: the scorers.
+"""The scorers: how good a node is for a pod that fits.
 
-Each takes a pod that fits (shape row `s`, node `n`) and returns an integer, larger is better, and for a share the
-device it would get. `docs/policies.md` says each rule in words. `random` is not here: it draws at choice time.
+`placement_loop` calls `cell_score` for a shape (row `s`) and a node (`n`). A score is an integer, larger is better; for
+a share the scorer also returns the device. `docs/policies.md` describes every rule. `random` is not here: it draws
+when a node is chosen.
 """
 
 from __future__ import annotations
@@ -59,18 +60,18 @@ from windlass.placement.kernels.windlass_scorer import windlass_score
 ) = range(11)
 
 GPU_NODE_PENALTY = 1 << 60
-"""Taken off the score of a GPU node for a pod that needs none."""
+"""Subtracted from the score of a GPU node for a pod without GPUs; larger than any other difference of scores."""
 
 
 def gpu_node_penalty(nodes: NodeState, shapes: Ints, s: int, n: int) -> int:
-    """Keeps CPU-only pods off GPU nodes while there is room elsewhere."""
+    """Keeps CPU-only pods off GPU nodes while another node fits."""
     if shapes[s, GPUS] == 0 and nodes.node_info[n, DEV_FIRST] < nodes.node_info[n, DEV_END]:
         return -GPU_NODE_PENALTY
     return 0
 
 
 def gpu_asked(nodes: NodeState, shapes: Ints, s: int, n: int, device: int) -> int:
-    """Milli-GPU that the pod takes on this node in all."""
+    """Milli-GPU that the pod takes on this node in total."""
     if shapes[s, GPUS] == 0 or shapes[s, MIG_REQUEST] >= 0:
         return 0
     return shapes[s, GPUS] * milli_needed(nodes, shapes, s, n, nodes.node_info[n, DEV_FIRST] + max(0, device))
@@ -80,11 +81,12 @@ def pack_score(nodes: NodeState, shapes: Ints, s: int, n: int, device: int) -> i
     """Least free GPU afterwards, then least free CPU."""
     gpu = free_gpu(nodes, n) - gpu_asked(nodes, shapes, s, n, device)
     cpu = nodes.free[n, CPU] - shapes[s, MILLI_CPU]
+    # Lexicographic in one integer: GPU in the high bits, CPU (capped) in the low 32.
     return -(gpu << 32) - min(cpu, (1 << 32) - 1)
 
 
 def balanced_score(nodes: NodeState, shapes: Ints, s: int, n: int, device: int) -> int:
-    """GPU, CPU and memory used in the same proportion afterwards: the smaller the gap between them, the better."""
+    """The smaller the gap between the used fractions of GPU, CPU and memory afterwards, the better (in 1/10,000)."""
     least, most = 1 << 20, 0
     for column in (CPU, MEMORY):
         total = nodes.allocatable[n, column]
@@ -121,8 +123,8 @@ def gpu_packing_score(nodes: NodeState, shapes: Ints, s: int, n: int, device: in
         return 0
     first, end = nodes.node_info[n, DEV_FIRST], nodes.node_info[n, DEV_END]
     idle = 0
-    for each in range(first, end):
-        if nodes.device_occupancy[each, FREE_MILLI] == WHOLE_MILLI:
+    for candidate in range(first, end):
+        if nodes.device_occupancy[candidate, FREE_MILLI] == WHOLE_MILLI:
             idle += 1
     count = end - first
     if idle == count:
@@ -133,7 +135,7 @@ def gpu_packing_score(nodes: NodeState, shapes: Ints, s: int, n: int, device: in
 
 
 def gpu_clustering_score(nodes: NodeState, shapes: Ints, rule: ScoringRule, s: int, n: int) -> int:
-    """Nodes that run only pods of this GPU request, then mixed with it, idle ones, others; fuller first."""
+    """Nodes that run only pods of this GPU request, then mixed nodes with it, idle nodes, others; fuller first."""
     if shapes[s, GPUS] == 0:
         return 0
     kinds = 0
@@ -148,7 +150,7 @@ def gpu_clustering_score(nodes: NodeState, shapes: Ints, rule: ScoringRule, s: i
 
 
 def fgd_fragment(cpu: int, free: Ints, count: int, model: int, mix: MixArrays) -> float:
-    """FGD's expected fragment of a node, summed in the published order (its rounding decides ties)."""
+    """FGD's expected fragment of a node in milli-GPU, summed in the published order (its rounding decides ties)."""
     total = 0
     for i in range(count):
         total += free[i]
@@ -189,7 +191,7 @@ def fgd_fragment(cpu: int, free: Ints, count: int, model: int, mix: MixArrays) -
 
 
 def fgd_points(gain: float) -> int:
-    """⌊100·sigmoid(gain)⌋, gain in whole GPUs of fragment removed."""
+    """⌊100·sigmoid(gain)⌋, gain in milli-GPU of fragment removed."""
     return int(1.0 / (1.0 + math.exp(-gain / 1000)) * 100.0)
 
 
@@ -201,7 +203,6 @@ def node_model(nodes: NodeState, n: int) -> int:
 
 
 def fgd_node_fragment(nodes: NodeState, n: int, mix: MixArrays) -> float:
-    """The fragment of the node as it is."""
     free = np.empty(MAX_DEVICES, dtype=np.int64)
     count = copy_free(nodes, n, free)
     return fgd_fragment(nodes.free[n, CPU], free, count, node_model(nodes, n), mix)
@@ -210,7 +211,7 @@ def fgd_node_fragment(nodes: NodeState, n: int, mix: MixArrays) -> float:
 def fgd_score(
     nodes: NodeState, shapes: Ints, memo: NodeMemo, mix: MixArrays, s: int, n: int
 ) -> tuple[int, int]:
-    """The published rule: what the pod takes off the node's expected fragment; a share tries every device."""
+    """The published rule: by how much the pod reduces the node's expected fragment; a share tries every device."""
     free = np.empty(MAX_DEVICES, dtype=np.int64)
     count = copy_free(nodes, n, free)
     model = node_model(nodes, n)
@@ -220,16 +221,16 @@ def fgd_score(
         first = nodes.node_info[n, DEV_FIRST]
         for i in range(count):
             need = milli_needed(nodes, shapes, s, n, first + i)
-            room = free[i]
+            before = free[i]
             if (
-                room < need
+                before < need
                 or not model_allowed(nodes, shapes, s, first + i)
                 or has_equal_before(nodes, first, free, i)
             ):
                 continue
-            free[i] = room - need
+            free[i] = before - need
             points = fgd_points(memo.worth[n] - fgd_fragment(cpu, free, count, model, mix))
-            free[i] = room
+            free[i] = before
             if device < 0 or points > best:
                 best, device = points, i
         return best, device
@@ -240,7 +241,7 @@ def fgd_score(
 def cell_score(
     nodes: NodeState, shapes: Ints, memo: NodeMemo, mix: MixArrays, rule: ScoringRule, s: int, n: int
 ) -> tuple[int, int]:
-    """Score of the cell and the device of a share, by the rule in force."""
+    """Score of the cell and the device of a share (-1: none), by the scorer of the row."""
     scorer = shapes[s, SCORER]
     if scorer == FGD:
         return fgd_score(nodes, shapes, memo, mix, s, n)

@@ -1,11 +1,12 @@
-"""The `windlass` scorer: how much of a node's worth to the expected workload a pod would take away.
+"""The `windlass` scorer: by how much a pod reduces the worth of a node to the expected workload.
 
-    worth = usable GPU of each class, by how often the class comes
+    worth = GPU usable by each class of the mix, weighted by the class's frequency
           + price of the best filling of every device's free part        (placement.device_pricing)
-          − free GPU that the node's free CPU can't feed
+          − free GPU for which the node has no free CPU
           + a premium on GPU models that the classes with a model constraint compete for
 
-All integers; `docs/policies.md` explains the terms and what each of them brings.
+Called by `kernels.scores.cell_score`; `placement_loop.refresh_node` keeps the worth before the pod. All integers.
+`docs/policies.md` explains the terms and the effect of each.
 """
 
 from __future__ import annotations
@@ -37,17 +38,17 @@ PRICE_SCALE = 5040
 TIE_MILLI = 10
 """Milli-GPU: smaller differences of worth are ties."""
 TIE_BREAK_RANGE = 2048
-"""Room below the score for the tie-break by the tighter device."""
+"""Factor of the score that leaves the low digits for the tie-break by the tighter device (0…1000)."""
 
 
 def worth_of(cpu: int, free: Ints, models: Ints, count: int, mix: MixArrays) -> int:
     """Worth of a node with this free CPU, free milli-GPU by device, and device models (as bits)."""
     total, priced, premium = 0, 0, 0
     for i in range(count):
-        room = max(0, free[i])
-        total += room
-        priced += mix.price[room]
-        premium += mix.scarce[models[i]] * room
+        milli = max(0, free[i])
+        total += milli
+        priced += mix.price[milli]
+        premium += mix.scarce[models[i]] * milli
     if total == 0:
         return 0
     usable = 0
@@ -62,6 +63,7 @@ def worth_of(cpu: int, free: Ints, models: Ints, count: int, mix: MixArrays) -> 
         if fitting >= mix.gpus[c]:
             usable += mix.weight[c] * large
     pods, gpu_cpu, gpu_milli = mix.totals[0], mix.totals[1], mix.totals[2]
+    # GPU beyond what the free CPU supports at the mix's average of CPU per GPU.
     stranded = max(0, total - cpu * gpu_milli // gpu_cpu)
     return usable + pods * (PRICE_WEIGHT * priced - stranded) + pods * premium // 1000
 
@@ -73,7 +75,6 @@ def copy_models(nodes: NodeState, n: int, into: Ints) -> None:
 
 
 def node_worth(nodes: NodeState, n: int, mix: MixArrays) -> int:
-    """Worth of the node as it is."""
     free = np.empty(MAX_DEVICES, dtype=np.int64)
     models = np.empty(MAX_DEVICES, dtype=np.int64)
     copy_models(nodes, n, models)
@@ -83,7 +84,7 @@ def node_worth(nodes: NodeState, n: int, mix: MixArrays) -> int:
 def windlass_score(
     nodes: NodeState, shapes: Ints, memo: NodeMemo, mix: MixArrays, s: int, n: int
 ) -> tuple[int, int]:
-    """The loss of worth, rounded to buckets; one GPU or a share tries every device, the tightest wins ties."""
+    """The change of worth in buckets of TIE_MILLI; one GPU or a share tries every device, the tightest wins ties."""
     free = np.empty(MAX_DEVICES, dtype=np.int64)
     models = np.empty(MAX_DEVICES, dtype=np.int64)
     copy_models(nodes, n, models)
@@ -99,17 +100,17 @@ def windlass_score(
     first = nodes.node_info[n, DEV_FIRST]
     for i in range(count):
         need = milli_needed(nodes, shapes, s, n, first + i)
-        room = free[i]
+        before = free[i]
         if (
-            room < need
+            before < need
             or not model_allowed(nodes, shapes, s, first + i)
             or has_equal_before(nodes, first, free, i)
         ):
             continue
-        free[i] = room - need
+        free[i] = before - need
         gain = worth_of(cpu, free, models, count, mix) - memo.value[n]
-        free[i] = room
-        score = (gain + bucket // 2) // bucket * TIE_BREAK_RANGE - room
+        free[i] = before
+        score = (gain + bucket // 2) // bucket * TIE_BREAK_RANGE - before
         if score > best:
             best, chosen = score, i
     return best, chosen

@@ -1,4 +1,4 @@
-"""Reasons that depend on one pod and one node alone, as a set of words."""
+"""Reasons that depend on one pod, one node and volumes, as a set of reason names."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OLD_ZONE, OLD_REGION = "failure-domain.beta.kubernetes.io/zone", "failure-domain
 UNITS = {"": 1, "Mi": 2**20, "Gi": 2**30}
 
 
-def reasons_alone(pod, node, cluster):
+def node_filter_reasons(pod, node, cluster):
     why = set()
     cordon = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
     if node.spec.unschedulable and not is_tolerated(cordon, pod.spec.tolerations):
@@ -56,12 +56,17 @@ def _volume_reaches(volume, node):
     affinity = volume.spec.node_affinity
     if affinity is None or affinity.required is None:
         return True
-    # Kubernetes holds a volume's terms against a node's labels and passes over fields.
-    terms = [t for t in affinity.required.node_selector_terms if t.match_expressions or t.match_fields]
+    # Kubernetes matches a volume's terms with labels only and ignores fields.
+    terms = [
+        term for term in affinity.required.node_selector_terms if term.match_expressions or term.match_fields
+    ]
     labels = node.metadata.labels
     return any(
-        all(label_requirement_holds(r.key, r.operator, r.values, labels) for r in t.match_expressions)
-        for t in terms
+        all(
+            label_requirement_holds(need.key, need.operator, need.values, labels)
+            for need in term.match_expressions
+        )
+        for term in terms
     )
 
 
@@ -79,7 +84,7 @@ def _in_volume_zone(volume, node):
 
 def _all_can_bind(claims, node, cluster):
     chosen = set()
-    for claim in sorted(claims, key=lambda c: size(c.spec.resources.requests["storage"])):
+    for claim in sorted(claims, key=lambda claim: size(claim.spec.resources.requests["storage"])):
         selected = claim.metadata.annotations.get("volume.kubernetes.io/selected-node")
         if selected is not None and selected != node.metadata.name:
             return False
@@ -95,9 +100,9 @@ def _volume_for(claim, node, cluster, chosen):
     best = None
     for name in sorted(cluster.volumes):
         volume = cluster.volumes[name]
-        room = size(volume.spec.capacity["storage"])
+        capacity = size(volume.spec.capacity["storage"])
         reserved = volume.spec.claim_ref
-        if name in chosen or room < size(claim.spec.resources.requests["storage"]):
+        if name in chosen or capacity < size(claim.spec.resources.requests["storage"]):
             continue
         if reserved is not None:
             if (reserved.namespace, reserved.name) == (claim.metadata.namespace, claim.metadata.name):
@@ -109,7 +114,7 @@ def _volume_for(claim, node, cluster, chosen):
             and (claim.spec.selector is None or selector_matches(claim.spec.selector, volume.metadata.labels))
             and all(mode in volume.spec.access_modes for mode in claim.spec.access_modes)
             and _volume_reaches(volume, node)
-            and (best is None or room < size(best.spec.capacity["storage"]))
+            and (best is None or capacity < size(best.spec.capacity["storage"]))
         ):
             best = volume
     return best

@@ -1,6 +1,6 @@
-"""What is free on one node: resources and devices, one pod and one device at a time.
+"""Free resources and devices of one node, one pod and one device at a time.
 
-Written from the documentation of the rules, with nothing of the fast implementation but the structs it reads.
+Written from the documentation of the rules; shares only the structs with the fast implementation.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ PROFILES = {
     },
 }
 MOST_INSTANCES, MOST_SHARES = 8, 15
-"""Documented limits for one pod: MIG instances made on demand, replicas of one device."""
+"""Documented limits for one pod: MIG instances created on demand, replicas of one device."""
 
 
 def number(text):
-    """The few forms of quantity that these tests write."""
+    """Parses the forms of quantity that these tests use."""
     text = str(text)
     if text.endswith("Gi"):
         return int(text[:-2]) * 2**30
@@ -65,8 +65,8 @@ def requests_of(pod):
     return {key: amount for key, amount in total.items() if amount}
 
 
-class Wish:
-    """The GPUs that a pod asks for."""
+class GpuDemand:
+    """The GPU request of a pod."""
 
     def __init__(self, pod):
         notes, asked = pod.metadata.annotations, requests_of(pod)
@@ -99,14 +99,14 @@ class Device:
         return set(range(start, start + width))
 
     def starts(self, profile):
-        """Where an instance of the profile could begin now."""
+        """Slices where an instance of the profile could start now."""
         if self.mig != "dynamic" or not self.healthy or profile not in PROFILES.get(self.model, {}):
             return []
         return [at for at in PROFILES[self.model][profile][1] if not self.used & self.slices(profile, at)]
 
 
-class Room:
-    """The books of one node."""
+class NodeCapacity:
+    """What is free on one node."""
 
     def __init__(self, node):
         self.node = node
@@ -115,7 +115,7 @@ class Room:
         shared = labels.get("nvidia.com/gpu.sharing-strategy", "none") != "none"
         self.replicas = int(labels.get("nvidia.com/gpu.replicas", 1)) if shared else 1
         self.devices = self._devices(node)
-        self._mark_ill(node)
+        self._mark_unhealthy(node)
 
     def _devices(self, node):
         layout = node.metadata.annotations.get("windlass.dev/devices-layout")
@@ -139,7 +139,7 @@ class Room:
         kinds = ["" for _ in range(whole)] + ["static" for _ in range(cut)]
         return [Device(model, MEMORY.get(model, 0), kind, 0) for kind in kinds]
 
-    def _mark_ill(self, node):
+    def _mark_unhealthy(self, node):
         named = node.metadata.annotations.get("windlass.dev/unhealthy-devices", "")
         ill = {int(index) for index in named.split(",") if index}
         lost = amounts(node.status.capacity).get(GPU, 0) - amounts(node.status.allocatable).get(GPU, 0)
@@ -149,120 +149,124 @@ class Room:
         for index in ill:
             self.devices[index].healthy, self.devices[index].free = False, 0
 
-    # What speaks against a pod
+    # Filters
 
     def reasons(self, pod):
-        why, wish = set(), Wish(pod)
-        on_demand = bool(wish.profile) and self._makes_instances()
+        why, demand = set(), GpuDemand(pod)
+        on_demand = bool(demand.profile) and self._creates_instances()
         for key, amount in requests_of(pod).items():
-            if amount > self.free.get(key, 0) and not (on_demand and key == MIG_PREFIX + wish.profile):
+            if amount > self.free.get(key, 0) and not (on_demand and key == MIG_PREFIX + demand.profile):
                 why.add("INSUFFICIENT_PODS" if key == "pods" else f"INSUFFICIENT_{key}")
-        if wish.profile:
-            if on_demand and not self._instances_fit(wish):
+        if demand.profile:
+            if on_demand and not self._instances_fit(demand):
                 why.add("MIG_NO_ROOM")
-        elif wish.count:
-            why |= self._device_reasons(wish)
+        elif demand.count:
+            why |= self._device_reasons(demand)
         return why
 
-    def _makes_instances(self):
+    def _creates_instances(self):
         return any(d.mig == "dynamic" and d.healthy and d.model in PROFILES for d in self.devices)
 
-    def _instances_fit(self, wish):
+    def _instances_fit(self, demand):
         copies = sum(
-            len(_most_starts(device, wish.profile)) for device in self.devices if wish.allows(device)
+            len(_largest_set_of_starts(device, demand.profile))
+            for device in self.devices
+            if demand.allows(device)
         )
-        return wish.count <= min(copies, MOST_INSTANCES)
+        return demand.count <= min(copies, MOST_INSTANCES)
 
-    def _device_reasons(self, wish):
-        allowed = [device for device in self.devices if wish.allows(device)]
+    def _device_reasons(self, demand):
+        allowed = [device for device in self.devices if demand.allows(device)]
         if self.devices and not allowed:
             return {"GPU_MODEL"}
-        large = [device for device in allowed if self.need(wish, device) <= 1000]
+        large = [device for device in allowed if self.need(demand, device) <= 1000]
         if allowed and not large:
             return {"GPU_MEMORY"}
-        room = sum(self.copies(wish, device, device.free) for device in large if device.healthy)
-        if room >= wish.count:
+        room = sum(self.copies(demand, device, device.free) for device in large if device.healthy)
+        if room >= demand.count:
             return set()
-        if_well = room + sum(self.copies(wish, device, 1000) for device in large if not device.healthy)
-        return {"GPU_UNHEALTHY"} if if_well >= wish.count else {"GPU_DEVICE_ROOM"}
+        if_repaired = room + sum(self.copies(demand, device, 1000) for device in large if not device.healthy)
+        return {"GPU_UNHEALTHY"} if if_repaired >= demand.count else {"GPU_DEVICE_ROOM"}
 
-    def need(self, wish, device):
+    def need(self, demand, device):
         """Thousandths of the device that one of the pod's GPUs takes."""
-        if wish.memory:
-            return -(-1000 * wish.memory // device.memory) if device.memory else 10**9
-        if wish.milli == 1000:
+        if demand.memory:
+            return -(-1000 * demand.memory // device.memory) if device.memory else 10**9
+        if demand.milli == 1000:
             return 1000 // self.replicas
-        return wish.milli
+        return demand.milli
 
-    def copies(self, wish, device, free):
+    def copies(self, demand, device, free):
         """How many of the pod's GPUs this device could be."""
-        many = self.replicas > 1 and wish.milli == 1000
-        return min(free // self.need(wish, device), MOST_SHARES if many else 1)
+        many = self.replicas > 1 and demand.milli == 1000
+        return min(free // self.need(demand, device), MOST_SHARES if many else 1)
 
-    # Booking
+    # Taking
 
     def take(self, pod, grants):
-        """Book a pod on these devices; an AssertionError where that is not what it asked for, or is not free."""
+        """Take the pod's resources and devices; AssertionError where it did not ask for these, or they are not free."""
         assert not self.reasons(pod), (pod.metadata.name, self.node.metadata.name, self.reasons(pod))
-        wish = Wish(pod)
-        if wish.profile:
-            self._take_instances(wish, grants)
-        elif wish.count:
-            self._take_shares(wish, grants)
+        demand = GpuDemand(pod)
+        if demand.profile:
+            self._take_instances(demand, grants)
+        elif demand.count:
+            self._take_shares(demand, grants)
         else:
             assert not grants
         for key, amount in requests_of(pod).items():
             self.free[key] = self.free.get(key, 0) - amount
 
     def charge(self, pod, grants):
-        """Take the pod off the books without asking whether there is room: somebody else has bound it."""
+        """Subtract the pod without checking whether it fits: it was bound outside of Windlass."""
         for key, amount in requests_of(pod).items():
             self.free[key] = self.free.get(key, 0) - amount
         for grant in grants:
             if grant.index < len(self.devices):
                 device = self.devices[grant.index]
                 if not grant.profile:
-                    device.free -= grant.milli if device.healthy else 0  # an ill one has no room to lose
+                    device.free -= (
+                        grant.milli if device.healthy else 0
+                    )  # an unhealthy device has nothing free
                 elif grant.start in device.starts(grant.profile):
                     device.used |= device.slices(grant.profile, grant.start)
 
-    def _take_shares(self, wish, grants):
+    def _take_shares(self, demand, grants):
         indices = [grant.index for grant in grants]
         assert len(set(indices)) == len(indices)
         given = 0
         for grant in grants:
-            device, need = self.devices[grant.index], self.need(wish, self.devices[grant.index])
+            device, need = self.devices[grant.index], self.need(demand, self.devices[grant.index])
             assert device.healthy
-            assert wish.allows(device)
+            assert demand.allows(device)
             assert not grant.profile
             assert grant.milli % need == 0
-            assert grant.milli // need <= self.copies(wish, device, device.free)
+            assert grant.milli // need <= self.copies(demand, device, device.free)
             device.free -= grant.milli
             given += grant.milli // need
-        assert given == wish.count
+        assert given == demand.count
 
-    def _take_instances(self, wish, grants):
-        if not self._makes_instances():
+    def _take_instances(self, demand, grants):
+        if not self._creates_instances():
             assert not grants
             return
-        assert len(grants) == wish.count
+        assert len(grants) == demand.count
         for grant in grants:
             device = self.devices[grant.index]
-            assert wish.allows(device)
-            assert grant.profile == wish.profile
-            assert grant.start in device.starts(wish.profile)
-            device.used |= device.slices(wish.profile, grant.start)
+            assert demand.allows(device)
+            assert grant.profile == demand.profile
+            assert grant.start in device.starts(demand.profile)
+            device.used |= device.slices(demand.profile, grant.start)
 
 
-def _most_starts(device, profile, after=-1):
-    """As many instances as can be cut at once; every choice is tried."""
+def _largest_set_of_starts(device, profile, after=-1):
+    """The most instances that fit together; every combination is tried."""
     best = []
     for start in device.starts(profile):
         if start <= after:
             continue
         slices = device.slices(profile, start)
         device.used |= slices
-        found = [start, *_most_starts(device, profile, start)]
+        found = [start, *_largest_set_of_starts(device, profile, start)]
         device.used -= slices
         if len(found) > len(best):
             best = found

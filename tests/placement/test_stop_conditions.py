@@ -1,4 +1,4 @@
-"""When what runs is stopped for nobody's sake: incomplete gangs after their grace, declared durations at their end."""
+"""Running workloads are stopped: incomplete gangs after their grace period, declared durations at their end."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def evicts(*objects: Any, now: int = NOW) -> list[Evict]:
     return list(plan_objects(objects, Settings(gang_grace_seconds=GRACE), now)[0].evicts)
 
 
-def changed(thing: Any, **meta: Any) -> Any:
-    return msgspec.structs.replace(thing, metadata=msgspec.structs.replace(thing.metadata, **meta))
+def changed(obj: Any, **meta: Any) -> Any:
+    return msgspec.structs.replace(obj, metadata=msgspec.structs.replace(obj.metadata, **meta))
 
 
 def gang(lost_ago: int | None, *, controller: bool = False) -> list[Any]:
-    """Two members, one of them on a node; the other was made again so long ago, or isn't there."""
+    """Two members, one of them on a node; the other was created again `lost_ago` seconds ago, or is missing."""
     members = [pod("gang-0", 4, 0, "n", age=7200, group="gang")]
     if lost_ago is not None:
         members.append(pod("gang-1", 4, 0, age=lost_ago, group="gang"))
@@ -38,14 +38,14 @@ def gang(lost_ago: int | None, *, controller: bool = False) -> list[Any]:
         made = decode_object(
             {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x", "ownerReferences": [owner]}}
         )
-        members = [changed(one, owner_references=made.metadata.owner_references) for one in members]
+        members = [changed(member, owner_references=made.metadata.owner_references) for member in members]
     return [gpu_node("n", 4), pod_group("gang", 2), *members]
 
 
 @pytest.mark.parametrize(("ago", "stopped"), [(60, False), (GRACE, False), (GRACE + 60, True)])
 def test_the_grace_is_counted_from_the_loss_not_from_the_start(ago: int, stopped: bool) -> None:
     found = evicts(*gang(ago))
-    assert [(one.workload, one.reason, one.pods) for one in found] == (
+    assert [(evict.workload, evict.reason, evict.pods) for evict in found] == (
         [("default/gang", "GangBelowMinimum", ("default/gang-0",))] if stopped else []
     )
 
@@ -55,7 +55,7 @@ def test_what_can_be_completed_goes_on() -> None:
 
 
 def test_a_member_that_nobody_makes_again_is_not_waited_for() -> None:
-    assert [one.workload for one in evicts(*gang(None))] == ["default/gang"]
+    assert [evict.workload for evict in evicts(*gang(None))] == ["default/gang"]
     assert evicts(*gang(None, controller=True)) == [], "its controller is about to make it again"
 
 
@@ -69,12 +69,12 @@ def job(annotations: dict[str, str] | None = None) -> list[Any]:
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "controller": True}
     pods = []
     for name, node, age in (("train-0", "n", 7200), ("train-1", "", 600)):
-        one = pod(name, 4, 0, node, age)
+        member = pod(name, 4, 0, node, age)
         made = decode_object(
             {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x", "ownerReferences": [owner]}}
         )
         pods.append(
-            changed(one, owner_references=made.metadata.owner_references, annotations=annotations or {})
+            changed(member, owner_references=made.metadata.owner_references, annotations=annotations or {})
         )
     return [decode_object(tree), *pods]
 
@@ -110,25 +110,27 @@ def test_a_job_without_a_minimum_needs_all_its_pods() -> None:
 @pytest.mark.parametrize(("declared", "over"), [("3h", False), ("2h", True), ("1h", True)])
 def test_a_declared_duration_ends_at_its_end(declared: str, over: bool) -> None:
     """In a cluster with queues; the pod runs for two hours."""
-    lone = changed(pod("lone", 4, 0, "n", age=7200), annotations={"windlass.dev/duration": declared})
+    single = changed(pod("single", 4, 0, "n", age=7200), annotations={"windlass.dev/duration": declared})
     other = changed(pod("other", 4, 0, group=""), labels={QUEUE: "team"})
     found = [
-        one for one in evicts(gpu_node("n", 4), *queue(8), lone, other) if one.workload == "default/lone"
+        evict
+        for evict in evicts(gpu_node("n", 4), *queue(8), single, other)
+        if evict.workload == "default/single"
     ]
-    assert [one.reason for one in found] == (["DurationExceeded"] if over else [])
+    assert [evict.reason for evict in found] == (["DurationExceeded"] if over else [])
 
 
 def test_the_time_counts_from_the_start_not_from_the_creation() -> None:
-    lone = changed(pod("lone", 4, 0, "n", age=7200), annotations={"windlass.dev/duration": "1h"})
-    lone = msgspec.structs.replace(lone, status=msgspec.structs.replace(lone.status, start_time=""))
+    single = changed(pod("single", 4, 0, "n", age=7200), annotations={"windlass.dev/duration": "1h"})
+    single = msgspec.structs.replace(single, status=msgspec.structs.replace(single.status, start_time=""))
     other = changed(pod("other", 4, 0), labels={QUEUE: "team"})
-    assert evicts(gpu_node("n", 4), *queue(8), lone, other) == [], "nobody knows yet when it started"
+    assert evicts(gpu_node("n", 4), *queue(8), single, other) == [], "its start is not known yet"
 
 
 def test_a_deadline_is_enforced_by_others() -> None:
-    lone = changed(pod("lone", 4, 0, "n", age=7200, activeDeadlineSeconds=60))
+    single = changed(pod("single", 4, 0, "n", age=7200, activeDeadlineSeconds=60))
     other = changed(pod("other", 4, 0), labels={QUEUE: "team"})
-    assert evicts(gpu_node("n", 4), *queue(8), lone, other) == []
+    assert evicts(gpu_node("n", 4), *queue(8), single, other) == []
 
 
 def workload(sets: list[tuple[int, int | None]], held: int | None = None, **fields: Any) -> Workload:
@@ -138,15 +140,15 @@ def workload(sets: list[tuple[int, int | None]], held: int | None = None, **fiel
 
 
 @pytest.mark.parametrize(
-    ("one", "least"),
+    ("admitted", "fewest"),
     [
         (workload([(4, None)]), 4),
         (workload([(4, None)], min_pods=2), 2),
-        (workload([(1, None)], min_pods=2), 2),  # of a group, members that are gone are no part of any set
+        (workload([(1, None)], min_pods=2), 2),  # lost members of a group are in no pod set
         (workload([(4, 2), (3, None)]), 5),
         (workload([(4, 2)], held=3, kind="Workload"), 2),
         (workload([(4, None)], held=3, kind="Workload"), 3),
     ],
 )
-def test_what_a_workload_needs(one: Workload, least: int) -> None:
-    assert min_running_pods(one) == least
+def test_what_a_workload_needs(admitted: Workload, fewest: int) -> None:
+    assert min_running_pods(admitted) == fewest

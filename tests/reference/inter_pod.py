@@ -1,11 +1,11 @@
-"""Reasons that depend on the pods already placed, as a set of words."""
+"""Reasons that depend on placed pods, as a set of reason names."""
 
 from __future__ import annotations
 
 from reference.matching import has_untolerated_hard_taint, pod_accepts_node_labels, selector_matches
 
 
-def reasons_together(pod, index, cluster):
+def inter_pod_reasons(pod, index, cluster):
     why = set()
     if _port_taken(pod, index, cluster):
         why.add("PORTS")
@@ -15,7 +15,7 @@ def reasons_together(pod, index, cluster):
         why.add("POD_AFFINITY")
     if not _anti_affinity_holds(pod, index, cluster):
         why.add("POD_ANTI_AFFINITY")
-    if _somebody_objects(pod, index, cluster):
+    if _repelled_by_placed_pod(pod, index, cluster):
         why.add("EXISTING_ANTI_AFFINITY")
     why |= _spread(pod, index, cluster)
     return why
@@ -81,7 +81,7 @@ def terms(pod, kind, strength):
 
 
 def term_matches(term, owner, pod, cluster):
-    """Whether `pod` is one of those that `owner`'s term speaks of."""
+    """Whether the term of `owner` selects `pod`."""
     namespace = pod.metadata.namespace
     if not term.namespaces and term.namespace_selector is None:
         in_namespace = namespace == owner.metadata.namespace
@@ -91,11 +91,13 @@ def term_matches(term, owner, pod, cluster):
         )
     if not in_namespace or not selector_matches(term.label_selector, pod.metadata.labels):
         return False
-    mine, theirs = owner.metadata.labels, pod.metadata.labels
+    own_labels, labels = owner.metadata.labels, pod.metadata.labels
     for key in term.match_label_keys:
-        if key in mine and theirs.get(key) != mine[key]:
+        if key in own_labels and labels.get(key) != own_labels[key]:
             return False
-    return not any(key in mine and theirs.get(key) == mine[key] for key in term.mismatch_label_keys)
+    return not any(
+        key in own_labels and labels.get(key) == own_labels[key] for key in term.mismatch_label_keys
+    )
 
 
 def same_domain(key, a, b, cluster):
@@ -110,13 +112,15 @@ def _affinity_holds(pod, index, cluster):
     labels = cluster.nodes[index].metadata.labels
     if any(term.topology_key not in labels for term in wanted):
         return False
-    friends = [
+    matching_nodes = [
         where for other, where in cluster.placed if all(term_matches(t, pod, other, cluster) for t in wanted)
     ]
-    if all(any(same_domain(t.topology_key, index, where, cluster) for where in friends) for t in wanted):
+    if all(
+        any(same_domain(t.topology_key, index, where, cluster) for where in matching_nodes) for t in wanted
+    ):
         return True
     anywhere = any(
-        t.topology_key in cluster.nodes[where].metadata.labels for t in wanted for where in friends
+        t.topology_key in cluster.nodes[where].metadata.labels for t in wanted for where in matching_nodes
     )
     return not anywhere and all(term_matches(t, pod, pod, cluster) for t in wanted)
 
@@ -131,7 +135,7 @@ def _anti_affinity_holds(pod, index, cluster):
     return True
 
 
-def _somebody_objects(pod, index, cluster):
+def _repelled_by_placed_pod(pod, index, cluster):
     for other, where in cluster.placed:
         for term in terms(other, "pod_anti_affinity", "required"):
             if term_matches(term, other, pod, cluster) and same_domain(
@@ -154,14 +158,14 @@ def spread_selects(constraint, owner, pod):
     if not selector_matches(constraint.label_selector, pod.metadata.labels):
         return False
     for key in constraint.match_label_keys:
-        mine = owner.metadata.labels
-        if key in mine and pod.metadata.labels.get(key) != mine[key]:
+        own_labels = owner.metadata.labels
+        if key in own_labels and pod.metadata.labels.get(key) != own_labels[key]:
             return False
     return True
 
 
 def is_empty_selector(constraint, owner):
-    """kube-scheduler counts nobody for an empty selector, though the pod itself still matches it."""
+    """kube-scheduler counts no pods for an empty selector, though the pod itself still matches it."""
     selector = constraint.label_selector
     if selector is None or selector.match_labels or selector.match_expressions:
         return False
@@ -178,7 +182,7 @@ def count_on(constraint, owner, index, cluster):
     )
 
 
-def takes_part(constraint, all_constraints, pod, node):
+def is_counted(constraint, all_constraints, pod, node):
     """Whether the node is counted for the constraint."""
     if any(c.topology_key not in node.metadata.labels for c in all_constraints):
         return False
@@ -195,7 +199,7 @@ def _spread(pod, index, cluster):
             return {"SPREAD_MISSING_LABEL"}
         domains = {}
         for other, node in enumerate(cluster.nodes):
-            if takes_part(constraint, hard, pod, node):
+            if is_counted(constraint, hard, pod, node):
                 value = node.metadata.labels[constraint.topology_key]
                 domains[value] = domains.get(value, 0) + count_on(constraint, pod, other, cluster)
         fewest = min(domains.values(), default=0)

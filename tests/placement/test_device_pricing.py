@@ -18,13 +18,13 @@ demands = st.dictionaries(
 )
 
 
-def patterns(sizes, room=DEVICE_MILLI):
+def patterns(sizes, capacity=DEVICE_MILLI):
     """Every way to fill one device with pods of these sizes, the empty one included."""
     if not sizes:
         return [()]
     found = []
-    for count in range(room // sizes[0] + 1):
-        found += [(count, *rest) for rest in patterns(sizes[1:], room - count * sizes[0])]
+    for count in range(capacity // sizes[0] + 1):
+        found += [(count, *rest) for rest in patterns(sizes[1:], capacity - count * sizes[0])]
     return found
 
 

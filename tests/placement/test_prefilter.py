@@ -1,4 +1,4 @@
-"""What keeps a pod from being looked at with any node."""
+"""Reasons that hold a pod before any node is checked."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def claim(name="data", *, volume="disk", phase="Bound", storage_class=None, asks
 
 def held(pod, *claims, volumes=(DISK,)):
     objects = Listers(
-        claims={f"default/{c.metadata.name}": c for c in claims},
-        volumes={v.metadata.name: v for v in volumes},
+        claims={f"default/{claim.metadata.name}": claim for claim in claims},
+        volumes={volume.metadata.name: volume for volume in volumes},
         storage_classes=CLASSES,
     )
     return prefilter_pod(pod, objects)

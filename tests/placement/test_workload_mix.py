@@ -19,13 +19,13 @@ from windlass.placement.workload_mix import (
 
 def mix(*counted):
     """From (pod, count) pairs."""
-    snapshot = Desk(*[each for each, _ in counted]).store.snapshot()
+    snapshot = Desk(*[counted_pod for counted_pod, _ in counted]).store.snapshot()
     numbers = snapshot.pods.shape.tolist()
     return mix_of((snapshot.shapes[n], count) for n, (_, count) in zip(numbers, counted, strict=True))
 
 
 def expecting(*classes):
-    return WorkloadMix(classes, sum(each.count for each in classes), classes)
+    return WorkloadMix(classes, sum(pod_class.count for pod_class in classes), classes)
 
 
 def arrays(expected, *nodes):
@@ -41,7 +41,9 @@ def test_classes_are_what_fgd_tells_apart_most_frequent_first():
         (pod("d", cpu="4"), 1),
     )
     assert found.pods == 8
-    assert [(each.count, each.cpu, each.milli, each.gpus) for each in found.classes] == [
+    assert [
+        (pod_class.count, pod_class.cpu, pod_class.milli, pod_class.gpus) for pod_class in found.classes
+    ] == [
         (4, 4000, 500, 1),
         (3, 8000, 1000, 2),
         (1, 4000, 0, 0),
@@ -50,19 +52,19 @@ def test_classes_are_what_fgd_tells_apart_most_frequent_first():
 
 def test_rare_classes_go_once_95_percent_are_covered_and_the_rest_is_scaled_up():
     found = mix((pod("a", 1), 50), (pod("b", 2), 45), (pod("c", 4), 3), (pod("d", 8), 2))
-    assert [each.gpus for each in found.classes] == [1, 2]
+    assert [pod_class.gpus for pod_class in found.classes] == [1, 2]
     assert found.pods == 100
     assert arrays(found, gpu_node("n", 1)).share.tolist() == [0.5 / 0.95, 0.45 / 0.95]
 
 
 def test_equally_frequent_classes_are_ordered_by_the_larger_request():
     found = mix((pod("a", 1, cpu="1"), 1), (pod("b", 1, cpu="2"), 1))
-    assert [each.cpu for each in found.classes] == [2000, 1000]
+    assert [pod_class.cpu for pod_class in found.classes] == [2000, 1000]
 
 
 def test_requests_whose_share_is_not_known_beforehand_count_as_cpu_only():
     found = mix((pod("a", memory_mib=1000), 1), (pod("b", mig=("1g.10gb", 1)), 1))
-    assert [(each.count, each.milli, each.gpus) for each in found.classes] == [(2, 0, 0)]
+    assert [(pod_class.count, pod_class.milli, pod_class.gpus) for pod_class in found.classes] == [(2, 0, 0)]
 
 
 def test_a_model_that_constrained_classes_compete_for_is_scarce():
@@ -77,7 +79,7 @@ def test_a_model_that_constrained_classes_compete_for_is_scarce():
 @given(st.lists(st.integers(1, 1000), min_size=1, max_size=12))
 def test_what_is_kept_covers_95_percent_and_no_class_more_than_needed(counts):
     found = mix(*[(pod(f"p{i}", cpu=f"{i + 1}m"), count) for i, count in enumerate(counts)])
-    kept = [each.count for each in found.classes]
+    kept = [pod_class.count for pod_class in found.classes]
     assert kept == sorted(kept, reverse=True)
     assert 100 * sum(kept) >= 95 * sum(counts)
     assert 100 * sum(kept[:-1]) < 95 * sum(counts)

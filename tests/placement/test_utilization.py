@@ -1,4 +1,4 @@
-"""How well a park is used, on parks small enough to count by hand."""
+"""Utilization, fragmentation and stranded GPUs, on clusters small enough to count by hand."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_what_one_class_cant_use_is_its_share_of_a_fragment():
 
 
 def test_gpu_without_cpu_is_a_fragment_to_those_who_need_more():
-    """1 CPU left: enough for halves. None left: for nobody."""
+    """1 CPU left is enough for the class of halves; 0 CPUs for no class."""
     desk = Desk(gpu_node("n", 1, cpu=1))
     assert causes(measure_utilization(desk.store.snapshot(), HALVES_AND_WHOLES)) == {
         "usable": 500,

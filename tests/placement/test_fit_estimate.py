@@ -1,4 +1,4 @@
-"""Sums that reject the impossible never reject what a search would find."""
+"""`could_place` never rejects a workload that would be placed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def racked(number: int) -> Unstructured:
     return made
 
 
-def site_of(trees: list[Unstructured]) -> WorkloadPlacer:
+def placer_of(trees: list[Unstructured]) -> WorkloadPlacer:
     store = Store()
     store.apply(Put(decode_object(tree)) for tree in trees)
     snapshot = store.snapshot(0)
@@ -57,20 +57,20 @@ def test_what_would_be_placed_is_never_called_impossible(data: st.DataObject) ->
             if gpus <= left:
                 left -= gpus
                 running.append(pod(f"r{number}-{i}", gpus, 0, f"n{number}"))
-    # Where somebody waits in a queue, the store tells workloads apart, lone pods among them.
-    other = [FLAVOR, *queue("q", 8), pod("z", 1, queue="q")]
+    # The store lists workloads, single pods among them, only where something is queued.
+    queued = [FLAVOR, *queue("q", 8), pod("z", 1, queue="q")]
     with np.errstate(over="ignore"):
-        site = site_of([*map(racked, range(nodes)), *running, *other])
-        assert len(site.placed_workloads) == len(running)
+        placer = placer_of([*map(racked, range(nodes)), *running, *queued])
+        assert len(placer.placed_workloads) == len(running)
         template = decode_object(pod("ask", data.draw(st.integers(1, 8))))
         count = data.draw(st.integers(1, 4))
         wanted = TopologyRequest("required", RACK) if data.draw(st.booleans()) else None
-        ask = Workload("default/ask", "Job", (PodSet("main", count, template, topology=wanted),))  # type: ignore[arg-type]
+        request = Workload("default/ask", "Job", (PodSet("main", count, template, topology=wanted),))  # type: ignore[arg-type]
         choices = (PodSetChoice("main", count, {}),)
-        present = list(site.placed_workloads)
-        gone = data.draw(st.sets(st.sampled_from(present))) if present else set()
-        victims = [Workload(key, "Pod", ask.pod_sets) for key in sorted(gone)]
-        could = site.could_place(ask, choices, victims)
+        present = list(placer.placed_workloads)
+        removed = data.draw(st.sets(st.sampled_from(present))) if present else set()
+        victims = [Workload(key, "Pod", request.pod_sets) for key in sorted(removed)]
+        could = placer.could_place(request, choices, victims)
         for victim in victims:
-            site.remove(victim)
-        assert could or not site.place(ask, choices).ok
+            placer.remove(victim)
+        assert could or not placer.place(request, choices).ok

@@ -62,9 +62,9 @@ def test_a_port_is_free_again_when_its_last_holder_leaves():
     pod = listens(host_port(80))
     for _ in range(2):
         scene.place(pod, "a")
-    scene.neighbours.remove(pod, 0)
+    scene.rules.remove(pod, 0)
     assert scene.fits(pod) == ["b"]
-    scene.neighbours.remove(pod, 0)
+    scene.rules.remove(pod, 0)
     assert scene.fits(pod) == ["a", "b"]
 
 
@@ -87,7 +87,7 @@ def test_a_read_write_once_pod_claim_in_use_refuses_every_node():
     scene.place(user, "a")
     assert scene.why(user) == {"a": ["EXCLUSIVE_CLAIM"], "b": ["EXCLUSIVE_CLAIM"]}
     assert scene.fits(other) == ["a", "b"]
-    scene.neighbours.remove(user, 0)
+    scene.rules.remove(user, 0)
     assert scene.fits(user) == ["a", "b"]
 
 
