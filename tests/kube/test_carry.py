@@ -161,7 +161,7 @@ async def test_a_new_leader_lists_again_before_it_decides(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(scheduler.informers, "relist", refresh)
     monkeypatch.setattr(scheduler.loop, "run", run)
-    await asyncio.wait_for(scheduler._reign(), 60)
+    await asyncio.wait_for(scheduler._run_as_leader(), 60)
     assert done == ["Pod Node Workload", "decides"]
 
 
