@@ -109,8 +109,8 @@ async def test_what_waits_is_counted_by_its_cause() -> None:
     scene = Scene(pod("a"), pod("b"))
     full, gone = Verdict("GPU_FULL", 1, detail="x"), Verdict("KUEUE_QUEUE_MISSING", 1, detail="y")
     held = {"GPU_FULL": 2.0, "KUEUE_QUEUE_MISSING": 0.0}
-    await scene.carrier._tell_waiting([Hold("a/a", full), Hold("a/b", gone)], {})
-    await scene.carrier._tell_waiting([Hold("a/a", full), Hold("a/b", full)], {})
+    await scene.carrier._report_holds([Hold("a/a", full), Hold("a/b", gone)], {})
+    await scene.carrier._report_holds([Hold("a/a", full), Hold("a/b", full)], {})
     told = {
         sample.labels["code"]: sample.value
         for family in scene.metrics.held.collect()
