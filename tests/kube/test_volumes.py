@@ -57,7 +57,7 @@ async def test_a_claim_that_is_deleted_is_not_waited_for(server: FakeServer) -> 
 
 
 async def test_a_node_that_the_provisioner_gave_back_is_left(server: FakeServer) -> None:
-    with pytest.raises(ApiError, match="can.t create a volume"):
+    with pytest.raises(ApiError, match="create a volume for claim"):
         await provide(server, Claims(CLAIM, TOLD, CLAIM))
 
 

@@ -54,14 +54,7 @@ class Scheduler:
         self.cache = SchedulerCache(options)
         self.informers = Informers(client, self.cache.push)
         self.cache.awaiting_owner.is_watched = self.informers.is_watched
-        election = LeaderElectionConfig(
-            options.lease_namespace,
-            options.lease_name,
-            options.identity,
-            options.lease_seconds,
-            {HASH_ANNOTATION: settings_hash(options.settings)},
-        )
-        self.leader_elector = LeaderElector(client, election)
+        self.leader_elector = LeaderElector(client, _election_config(options))
         self.executor = PlanExecutor(
             client,
             self.cache,
@@ -212,6 +205,16 @@ class Scheduler:
         self.metrics.in_flight.set(self.executor.binder.in_flight)
         self.metrics.dropped_events.set(self.recorder.dropped)
         return self.metrics.text()
+
+
+def _election_config(options: SchedulerOptions) -> LeaderElectionConfig:
+    return LeaderElectionConfig(
+        options.lease_namespace,
+        options.lease_name,
+        options.identity,
+        options.lease_seconds,
+        {HASH_ANNOTATION: settings_hash(options.settings)},
+    )
 
 
 async def run_scheduler(config: ClientConfig, options: SchedulerOptions, stop: asyncio.Event) -> None:

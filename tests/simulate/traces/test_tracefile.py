@@ -367,7 +367,10 @@ def test_pod_whose_request_is_refused_names_the_line(csv_file: Path) -> None:
             {"containers": [{"ports": [{"hostPort": 80, "protocol": "ICMP"}]}]},
             r"spec.containers\[0\].ports\[0\].protocol: unknown value 'ICMP' \(use one of TCP, UDP, SCTP\)",
         ),
-        ({"nodeName": "n"}, r"jobs.jsonl:3: Job a: spec.nodeName: the pod of a trace can't be bound to a node"),
+        (
+            {"nodeName": "n"},
+            r"jobs.jsonl:3: Job a: spec.nodeName: the pod of a trace can't be bound to a node",
+        ),
     ],
 )
 def test_template_is_as_strict_as_a_manifest(json_file: Path, spec: dict[str, object], message: str) -> None:

@@ -136,13 +136,15 @@ def convert_strict(raw: Any, struct: type[Kind], path: str) -> Kind:
 def _find_union_error(raw: Any, info: inspect.Type, path: str) -> InputError | None:
     """For a union of a name and a struct: the error of the mapping read as the struct, which msgspec doesn't name."""
     if isinstance(info, inspect.UnionType):
-        structs = [one for one in info.types if isinstance(one, inspect.StructType)]
+        structs = [kind for kind in info.types if isinstance(kind, inspect.StructType)]
         if len(structs) != 1 or not isinstance(raw, Mapping):
             return None
         return _find_union_error(raw, structs[0], path) or find_decode_error(raw, structs[0], path)
     if isinstance(info, inspect.StructType) and isinstance(raw, Mapping):
         parts = [
-            (raw[one.encode_name], one.type, one.encode_name) for one in info.fields if one.encode_name in raw
+            (raw[field.encode_name], field.type, field.encode_name)
+            for field in info.fields
+            if field.encode_name in raw
         ]
         inner = (_find_union_error(part, kind, f"{path}.{name}".lstrip(".")) for part, kind, name in parts)
         return next((fault for fault in inner if fault is not None), None)
@@ -166,7 +168,7 @@ def _without_untyped_parts(raw: Any, info: inspect.Type) -> Any:
     if isinstance(info, inspect.VarTupleType) and isinstance(raw, list | tuple):
         return [_without_untyped_parts(item, info.item_type) for item in raw]
     if isinstance(info, inspect.UnionType):
-        structs = [one for one in info.types if isinstance(one, inspect.StructType)]
+        structs = [kind for kind in info.types if isinstance(kind, inspect.StructType)]
         return _without_untyped_parts(raw, structs[0]) if len(structs) == 1 else raw
     return raw
 
