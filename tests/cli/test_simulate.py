@@ -241,7 +241,7 @@ class TestWhatItRefuses:
     def test_a_park_to_which_no_pod_comes(self, shell: Shell, tmp_path: Path) -> None:
         (tmp_path / "fleet.yaml").write_text(FLEET.replace("gpus: [{model: H100, count: 8}]", "gpus: []"))
         assert shell(SMALL, "--nodes", "fleet.yaml") == 2
-        assert "no pod of synthetic/small arrives, since the park has no GPUs" in shell.err
+        assert "no pod of synthetic/small arrives, since the nodes have no GPUs" in shell.err
 
     def test_an_empty_trace(self, shell: Shell, tmp_path: Path) -> None:
         (tmp_path / "jobs.csv").write_text("")

@@ -109,8 +109,8 @@ async def test_what_waits_is_counted_by_its_cause() -> None:
     scene = Scene(pod("a"), pod("b"))
     full, gone = Verdict("GPU_FULL", 1, detail="x"), Verdict("KUEUE_QUEUE_MISSING", 1, detail="y")
     held = {"GPU_FULL": 2.0, "KUEUE_QUEUE_MISSING": 0.0}
-    await scene.carrier._tell_waiting([Hold("a/a", full), Hold("a/b", gone)], {})
-    await scene.carrier._tell_waiting([Hold("a/a", full), Hold("a/b", full)], {})
+    await scene.carrier._report_holds([Hold("a/a", full), Hold("a/b", gone)], {})
+    await scene.carrier._report_holds([Hold("a/a", full), Hold("a/b", full)], {})
     told = {
         sample.labels["code"]: sample.value
         for family in scene.metrics.held.collect()
@@ -161,7 +161,7 @@ async def test_a_new_leader_lists_again_before_it_decides(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(scheduler.informers, "relist", refresh)
     monkeypatch.setattr(scheduler.loop, "run", run)
-    await asyncio.wait_for(scheduler._reign(), 60)
+    await asyncio.wait_for(scheduler._run_as_leader(), 60)
     assert done == ["Pod Node Workload", "decides"]
 
 

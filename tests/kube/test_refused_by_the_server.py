@@ -141,7 +141,7 @@ async def test_no_answer_is_no_refusal() -> None:
     """What the server could not say tells nothing about the node."""
     scene = Scene(node("n0"), node("n1"), pod("p"))
     scene.api.refused["/p/binding"] = api_error(503, b'{"message": "etcd is gone"}')
-    scene.carrier.binder._ask = not_bound  # type: ignore[method-assign]
+    scene.carrier.binder._look_up_outcome = not_bound  # type: ignore[method-assign]
     await scene.decide()
     assert not scene.world.store.snapshot(0).refusals
 

@@ -73,7 +73,7 @@ def beside(plane: ControlPlane, log: Path, *arguments: str) -> Replica:
     """A replica that has seen that Kueue is there."""
     one = Replica(plane.kubeconfig, log, "--no-leader-elect", *arguments)
     one.wait_ready()
-    until(lambda: "Kueue is live: it decides on quota" in one.log.read_text(), 60, one.last_lines())
+    until(lambda: "Kueue is live and decides on quota" in one.log.read_text(), 60, one.last_lines())
     return one
 
 

@@ -91,7 +91,7 @@ def test_decisions_that_undo_one_another_are_an_error_that_names_them(
 
     run = run_of(job("a", 1, 0, 10), job("b", 1, 7, 10))
     monkeypatch.setattr("windlass.simulate.driver.decide", to_and_fro)
-    words = f"second 7: not at rest after {MAX_CYCLES} decisions; still evicting default/b"
+    words = f"second 7: not stable after {MAX_CYCLES} decisions; still evicting default/b"
     with pytest.raises(WindlassError, match=words):
         list(SimulationDriver(run, EngineConfig()).play(run))
 

@@ -1,10 +1,9 @@
-"""Admission carried out where no Kueue does it: Jobs and their like are let go when admitted and stopped when evicted;
-pods that a gate holds back are let through.
+"""Writes admissions and evictions of Workloads where Kueue doesn't: unsuspends and suspends Jobs, removes pod gates.
 
-`apply.executor` hands over what was decided. The Workload's status is the record of what a Job holds, so that the next
-leader knows it; the Job is unsuspended only after it is written, and suspended only after it is taken back. Both are
-assumed in the cache from when they are sent until the watch shows them. Where Kueue is live, only queues that were
-taken over are touched.
+`apply.executor` calls it with each plan. The Workload's status records what a Job holds, for the next leader. Hence the
+order: the Job is unsuspended only after the admission is written, and suspended only after it is withdrawn. Status
+writes are assumed in the cache from when they are sent until the watch shows them. Where Kueue is live, only queues
+that were taken over are touched.
 """
 
 from __future__ import annotations
@@ -30,7 +29,6 @@ from windlass.cluster.snapshot import Snapshot
 from windlass.cluster.workloads.pod_sets import KUEUE_GATES
 from windlass.cluster.workloads.workload_attributes import EVICTIONS, REQUEUED_AT
 from windlass.kube.backoff import Backoff
-from windlass.kube.client import KubeClient
 from windlass.kube.errors import ApiError, Conflict, ServerUnavailable
 from windlass.kube.resources import KUEUE_API_GROUP, WATCHED_KINDS, Resource
 from windlass.kube.write_requests import remove_scheduling_gates
@@ -49,106 +47,95 @@ from windlass.queueing.outcome import QUEUE_EVICTION_REASONS
 log = logging.getLogger(__name__)
 
 StatusOf = Callable[[WorkloadObject], dict[str, Any]]
-"""The status that is to be written, with the conditions that the object has."""
+"""The status to write, given the Workload with its present conditions."""
 
 
 class AdmissionWriter:
-    def __init__(
-        self,
-        client: KubeClient,
-        cache: ClusterCache,
-        may_write: Callable[[], bool],
-        resource_for: Callable[[str, str], Resource | None],
-    ) -> None:
-        """`served` says in which version the server has a kind of an API group, if it has it."""
-        self._cache = cache
-        self._writer = WorkloadWriter(client, cache, may_write, resource_for)
-        self._owners = OwnerWorkloadReconciler(cache, self._writer)
+    def __init__(self, cache: ClusterCache, writer: WorkloadWriter) -> None:
+        self._cache, self._writer = cache, writer
+        self._owners = OwnerWorkloadReconciler(cache, writer)
 
     def execute(self, admits: Sequence[Admit], snapshot: Snapshot) -> None:
-        """Starts what was admitted and waits for nothing, and brings Workloads in step with their owners."""
+        """Starts the admissions, which wait for no victims, and reconciles Workloads with their owners."""
         if self._writer.resource_for("Workload", KUEUE_API_GROUP) is None:
             return
         self._cache.drain_inbox()
         self._owners.reconcile()
-        now = [admit for admit in admits if admit.kind == "Workload"]
-        workloads = {one.key: one for one in snapshot.workloads} if now else {}
-        hosts = self._hostnames() if now else {}
-        for admit in now:
+        admits = [admit for admit in admits if admit.kind == "Workload"]
+        workloads = {workload.key: workload for workload in snapshot.workloads} if admits else {}
+        hostnames = self._hostnames() if admits else {}
+        for admit in admits:
             if self._writer.manages_workload(admit.workload):
-                self._begin_admission(admit, workloads[admit.workload], hosts)
+                self._begin_admission(admit, workloads[admit.workload], hostnames)
 
     def remove_gates(self, pod: Pod) -> None:
-        """The pod was admitted: without Kueue's gates it can be bound at the next decision."""
+        """The pod was admitted: removes Kueue's gates, so that the next decision can bind it."""
         kept = [gate.name for gate in pod.spec.scheduling_gates if gate.name not in KUEUE_GATES]
         queue = pod.metadata.labels.get(QUEUE_NAME, "")
-        if len(kept) < len(pod.spec.scheduling_gates) and self._writer.manages_queue(
-            pod.metadata.namespace, queue
-        ):
+        has_kueue_gate = len(kept) < len(pod.spec.scheduling_gates)
+        if has_kueue_gate and self._writer.manages_queue(pod.metadata.namespace, queue):
             request = remove_scheduling_gates(pod.key, pod.metadata.uid, kept)
             self._writer.start_once(f"gates of {pod.key}", functools.partial(self._writer.send, request))
 
     def stop_action(self, evict: Evict) -> AsyncAction | None:
-        """How a queued workload is stopped; None where its pods are simply evicted."""
-        wire = self._writer.workload(evict.workload)
-        if wire is None or not self._writer.manages_workload(evict.workload):
+        """Stops a queued workload by its Workload object; None if its pods have to be evicted instead."""
+        if not self._writer.manages_workload(evict.workload):
             return None
-        return functools.partial(self._send_back, evict)
+        return functools.partial(self._evict_after_previous, evict)
 
     def is_left_to_kueue(self, evict: Evict) -> bool:
-        """Whether a live Kueue will stop it by itself: it sees the same queues."""
-        known = self._writer.workload(evict.workload) is not None
-        return (
-            known
-            and evict.reason in QUEUE_EVICTION_REASONS
-            and not self._writer.manages_workload(evict.workload)
-        )
+        """Whether a live Kueue will stop it by itself: the reason is one that Kueue sees in its queues, too."""
+        if self._writer.workload(evict.workload) is None or evict.reason not in QUEUE_EVICTION_REASONS:
+            return False
+        return not self._writer.manages_workload(evict.workload)
 
     async def drain(self) -> None:
         await self._writer.drain()
 
     def eviction_record_action(self, evict: Evict, workload: Workload | None) -> AsyncAction | None:
-        """How it is written down that a workload had to go which no Workload object stands for; None where nothing
-        stands for it but its pods."""
-        found = self._object_of(workload) if workload is not None else None
+        """Counts the eviction in an annotation of the PodGroup or owner of a workload without a Workload object; None
+        if there is no such object."""
+        found = self._owner_of(workload) if workload is not None else None
         if workload is None or found is None or self._writer.workload(evict.workload) is not None:
             return None
         resource, key = found
-        note = {EVICTIONS: str(workload.evictions + 1)}
+        annotations = {EVICTIONS: str(workload.evictions + 1)}
         if evict.reason == DURATION_EXCEEDED:
-            note = {REQUEUED_AT: format_timestamp(int(time.time()))}
-        return functools.partial(self._writer.write, annotate(resource, key, workload.uid, note))
+            annotations = {REQUEUED_AT: format_timestamp(int(time.time()))}
+        return functools.partial(self._writer.write, annotate(resource, key, workload.uid, annotations))
 
-    def _object_of(self, workload: Workload) -> tuple[Resource, str] | None:
-        """The group or owner that stands for a workload."""
-        key = workload.key.removesuffix(f".{workload.kind.lower()}")  # where two kinds have one name
-        keys = (key, key.rpartition("-")[0])  # a LeaderWorkerSet makes several, by number
-        for kind in (one for one in WATCHED_KINDS if one.kind == workload.kind):
+    def _owner_of(self, workload: Workload) -> tuple[Resource, str] | None:
+        """The PodGroup or owner of a workload, and its key."""
+        # The suffix tells apart two owners of different kinds with one name.
+        key = workload.key.removesuffix(f".{workload.kind.lower()}")
+        # A LeaderWorkerSet has several workloads, with the number of the group after its name.
+        keys = (key, key.rpartition("-")[0])
+        for kind in (watched for watched in WATCHED_KINDS if watched.kind == workload.kind):
             resource = self._writer.resource_for(kind.kind, kind.group)
             for key in keys if resource is not None else ():
-                thing = self._cache.get(kind.kind, key, kind.group)
-                if thing is not None and thing.metadata.uid == workload.uid:
+                owner = self._cache.get(kind.kind, key, kind.group)
+                if owner is not None and owner.metadata.uid == workload.uid:
                     assert resource is not None
                     return resource, key
         return None
 
     def report_pending(self, hold: Hold) -> None:
-        """The Workload's own condition says why it waits."""
-        wire = self._writer.workload(hold.workload)
+        """Writes why the workload waits to the condition QuotaReserved of its Workload."""
+        obj = self._writer.workload(hold.workload)
         if (
-            wire is None
+            obj is None
             or not self._writer.manages_workload(hold.workload)
-            or wire.status.admission is not None
-            or is_finished(wire)
+            or obj.status.admission is not None
+            or is_finished(obj)
         ):
             return
         message = condition_message(hold.verdict)
-        if kueue.has_condition(wire, "QuotaReserved", "False", "Pending", message):
+        if kueue.has_condition(obj, "QuotaReserved", "False", "Pending", message):
             return
-        status = kueue.pending_status(wire, "Pending", message, int(time.time()))
-        # Only if nothing happened to it meanwhile: what it is told must not undo what it was given.
+        status = kueue.pending_status(obj, "Pending", message, int(time.time()))
+        # With the version: a message must not overwrite an admission that was written meanwhile.
         write = functools.partial(
-            self._writer.patch_workload_status, hold.workload, status, wire.metadata.resource_version
+            self._writer.patch_workload_status, hold.workload, status, obj.metadata.resource_version
         )
         self._writer.start_once(hold.workload, write, rate_limited=True)
 
@@ -158,21 +145,21 @@ class AdmissionWriter:
 
     # Admission and eviction of a Workload
 
-    def _begin_admission(self, admit: Admit, workload: Workload, hosts: dict[str, str]) -> None:
+    def _begin_admission(self, admit: Admit, workload: Workload, hostnames: dict[str, str]) -> None:
         known = self._writer.workload(admit.workload)
         if known is None or not _may_be_admitted(known) or not self._writer.may_start(admit.workload):
-            return  # the world moved on since the decision, or the last try has just failed
+            return  # the Workload has changed since the decision, or the last attempt has just failed
         version, now = self._writer.workload_resource().version, int(time.time())
 
-        def status_of(wire: WorkloadObject) -> dict[str, Any]:
-            return kueue.admission_status(wire, admit, workload, hosts, version, now)
+        def status_of(obj: WorkloadObject) -> dict[str, Any]:
+            return kueue.admission_status(obj, admit, workload, hostnames, version, now)
 
         status = msgspec.convert(status_of(known), WorkloadStatus)
-        shown = with_status(known, status.admission, status.conditions)
-        sent = self._cache.assume_status(known, shown, is_admission=True)
-        work = functools.partial(self._admit, known, sent, status_of)
+        assumed = with_status(known, status.admission, status.conditions)
+        sent = self._cache.assume_status(known, assumed, is_admission=True)
+        write = functools.partial(self._admit, known, sent, status_of)
         self._writer.start_after_previous(
-            admit.workload, functools.partial(self._writer.run_with_backoff, admit.workload, work)
+            admit.workload, functools.partial(self._writer.run_with_backoff, admit.workload, write)
         )
 
     async def _admit(self, known: WorkloadObject, sent: AssumedStatus, status_of: StatusOf) -> None:
@@ -184,8 +171,8 @@ class AdmissionWriter:
         await self._writer.suspend_owner(known, False)
 
     async def _write_admission(self, known: WorkloadObject, status_of: StatusOf) -> str:
-        """Until the server has said yes or no: what may have happened is neither given up nor done twice. Returns the
-        version of the Workload that has it."""
+        """Retries until the server has accepted or refused it. After an attempt without an answer it reads the
+        Workload, so that an admission is neither lost nor written twice. Returns the resourceVersion."""
         backoff, pause = Backoff(most=5.0), 0.0
         version = max(
             known.metadata.resource_version,
@@ -203,15 +190,15 @@ class AdmissionWriter:
                 refusal = error
                 await asyncio.sleep(pause)
                 pause = backoff.next()
-            found = await self._found(known, backoff)
-            if found is not None and found.status.admission is not None:
-                return found.metadata.resource_version
-            if found is None or not _may_be_admitted(found) or found.spec != known.spec:
+            current = await self._get_current(known, backoff)
+            if current is not None and current.status.admission is not None:
+                return current.metadata.resource_version
+            if current is None or not _may_be_admitted(current) or current.spec != known.spec:
                 raise refusal
-            known, version = found, found.metadata.resource_version
+            known, version = current, current.metadata.resource_version
 
-    async def _found(self, known: WorkloadObject, backoff: Backoff) -> WorkloadObject | None:
-        """The Workload as the server has it; None where it is gone, or can't be read."""
+    async def _get_current(self, known: WorkloadObject, backoff: Backoff) -> WorkloadObject | None:
+        """The Workload as the server has it; None if it was deleted or can't be decoded."""
         while True:
             try:
                 raw = await self._writer.get_raw("Workload", KUEUE_API_GROUP, known.key, known.metadata.uid)
@@ -220,11 +207,11 @@ class AdmissionWriter:
                 if isinstance(error, ApiError) and error.is_permanent:
                     raise
                 await asyncio.sleep(backoff.next())
-        found = decode_object(raw) if raw is not None else None
-        return found if isinstance(found, WorkloadObject) else None
+        obj = decode_object(raw) if raw is not None else None
+        return obj if isinstance(obj, WorkloadObject) else None
 
-    async def _send_back(self, evict: Evict) -> None:
-        """After what is being written to it: an admission that is under way comes first."""
+    async def _evict_after_previous(self, evict: Evict) -> None:
+        """Waits for an admission of the same Workload that is under way."""
         await self._writer.start_after_previous(evict.workload, functools.partial(self._evict, evict))
 
     async def _evict(self, evict: Evict) -> None:
@@ -232,11 +219,12 @@ class AdmissionWriter:
         if known is None:
             return
         status = kueue.eviction_status(known, evict.reason, int(time.time()))
-        # It holds its quota until the watch says that it has none, and nobody else is evicted in its stead.
-        evicted = [one for one in _conditions(status) if one.type == "Evicted"]
-        kept = [one for one in known.status.conditions if one.type != "Evicted"]
-        shown = with_status(known, known.status.admission, (*kept, *evicted))
-        sent = self._cache.assume_status(known, shown, is_admission=False)
+        # Assumed as evicted but still admitted: it uses its quota until the watch shows otherwise, and decisions
+        # count on that quota instead of choosing another victim.
+        evicted = [condition for condition in _conditions(status) if condition.type == "Evicted"]
+        kept = [condition for condition in known.status.conditions if condition.type != "Evicted"]
+        assumed = with_status(known, known.status.admission, (*kept, *evicted))
+        sent = self._cache.assume_status(known, assumed, is_admission=False)
         try:
             self._cache.finish_status(sent, await self._write_eviction(sent, status))
         except BaseException:
@@ -253,16 +241,16 @@ class AdmissionWriter:
             except (ServerUnavailable, ApiError) as error:
                 if isinstance(error, ApiError) and error.code < 500:
                     raise
-                log.warning("eviction of %s: %s; asking again", key, error)
+                log.warning("eviction of Workload %s: %s; trying again", key, error)
                 await asyncio.sleep(pause)
                 pause = backoff.next()
             if not self._cache.is_unconfirmed(sent):
-                return ""  # it happened; and what was written since must not be undone
+                return ""  # the watch shows this write or a newer one, which a repetition would overwrite
 
 
 def _conditions(status: dict[str, Any]) -> tuple[Condition, ...]:
     return msgspec.convert(status, WorkloadStatus).conditions
 
 
-def _may_be_admitted(wire: WorkloadObject) -> bool:
-    return wire.status.admission is None and wire.spec.active and not is_finished(wire)
+def _may_be_admitted(obj: WorkloadObject) -> bool:
+    return obj.status.admission is None and obj.spec.active and not is_finished(obj)

@@ -1,9 +1,9 @@
-"""Status writes to Workloads that were sent and are not on the watch yet: until then every decision counts them.
+"""Assumed statuses of Workloads: writes that were sent and that the watch has not shown yet.
 
-`apply` of a plan takes a moment, and the next decision doesn't wait for it. An admission that only the server knows of
-would have its quota given away a second time; a workload whose eviction is under way would be taken for one that
-stays. `apply.admission` says what it sends and what became of it; `scheduler.cache` lays it over what the informers
-say of the object, until they show the same or something newer.
+The next decision doesn't wait for the writes of the last plan. Without the assumption, the quota of an admission under
+way would be given away twice, and a second victim would be chosen while an eviction is under way. `apply.admission`
+reports what it sends and the outcome; `scheduler.cache` lays the assumed status over the observed object until the
+watch shows the same or something newer.
 """
 
 from __future__ import annotations
@@ -15,81 +15,87 @@ from windlass.model.kueue.workload_wire import AdmissionStatus, Condition
 
 
 class AssumedStatus(msgspec.Struct, eq=False):
-    """One write, from when it is sent."""
+    """One write, from when it is sent until the watch shows it."""
 
     observed: WorkloadObject
-    """As the watch shows it."""
+    """The Workload as the watch shows it."""
     assumed: WorkloadObject
-    """As decisions see it."""
+    """The Workload as decisions see it."""
     is_admission: bool
-    """Whether it is an admission, or else an eviction."""
+    """An admission if true, else an eviction."""
     base_version: int
-    """The version that the write was made on; the watch may still be behind it."""
+    """resourceVersion on which the write was based; the watch may be behind it."""
     written_version: int = 0
-    """The version that the write made; 0 until the server has answered."""
+    """resourceVersion of the write; 0 until the server has answered."""
 
-    def is_confirmed_by(self, thing: WorkloadObject) -> bool:
-        if thing.metadata.uid != self.observed.metadata.uid:
+    def is_confirmed_by(self, obj: WorkloadObject) -> bool:
+        if obj.metadata.uid != self.observed.metadata.uid:
             return True  # another object of the same name
-        at = parse_resource_version(thing.metadata.resource_version)
+        version = parse_resource_version(obj.metadata.resource_version)
         if self.written_version:
-            return at >= self.written_version
-        return at >= self.base_version and (thing.status.admission is not None) == self.is_admission
+            return version >= self.written_version
+        # The watch may show the write before its answer arrives; then the admission is the only sign.
+        return version >= self.base_version and (obj.status.admission is not None) == self.is_admission
 
 
 class AssumedStatuses:
     def __init__(self) -> None:
-        self._sent: dict[str, AssumedStatus] = {}
+        self._pending: dict[str, AssumedStatus] = {}
 
     def assume(self, known: WorkloadObject, assumed: WorkloadObject, *, is_admission: bool) -> AssumedStatus:
-        """`known` is what the write was made on, an earlier assumption included; `shown` what decisions see now."""
-        before = self._sent.get(known.key)
-        seen = known if before is None else before.observed
-        after = max(
-            parse_resource_version(known.metadata.resource_version), before.written_version if before else 0
+        """`known` is the object on which the write is based, with an earlier assumption if there is one."""
+        previous = self._pending.get(known.key)
+        observed = known if previous is None else previous.observed
+        base_version = max(
+            parse_resource_version(known.metadata.resource_version),
+            previous.written_version if previous else 0,
         )
-        self._sent[known.key] = made = AssumedStatus(seen, assumed, is_admission, after)
-        return made
+        sent = AssumedStatus(observed, assumed, is_admission, base_version)
+        self._pending[known.key] = sent
+        return sent
 
     def is_pending(self, sent: AssumedStatus) -> bool:
-        """Whether the watch has shown neither it nor anything newer."""
-        return self._sent.get(sent.observed.key) is sent
+        """Whether the watch has shown neither this write nor a newer one."""
+        return self._pending.get(sent.observed.key) is sent
 
     def finish(self, sent: AssumedStatus, version: str) -> WorkloadObject | None:
-        """The server has written it, as this version; the object as the watch shows it, if that is newer already."""
+        """The server has accepted the write, with this resourceVersion. If the watch shows it or a newer one already,
+        ends the assumption and returns the observed object."""
         sent.written_version = parse_resource_version(version)
-        known = parse_resource_version(sent.observed.metadata.resource_version)
-        return self.revert(sent) if sent.written_version and known >= sent.written_version else None
+        observed_version = parse_resource_version(sent.observed.metadata.resource_version)
+        return (
+            self.revert(sent) if sent.written_version and observed_version >= sent.written_version else None
+        )
 
     def revert(self, sent: AssumedStatus) -> WorkloadObject | None:
-        """It was refused: the object as the watch shows it; None where that is known already."""
-        return self._sent.pop(sent.observed.key).observed if self.is_pending(sent) else None
+        """Ends the assumption and returns the observed object; None if it had ended before."""
+        return self._pending.pop(sent.observed.key).observed if self.is_pending(sent) else None
 
     def forget(self, key: str) -> None:
-        """The object is gone."""
-        self._sent.pop(key, None)
+        """The Workload was deleted."""
+        self._pending.pop(key, None)
 
-    def overlay(self, thing: WorkloadObject) -> WorkloadObject:
-        """The object as the watch shows it, with what was sent."""
-        sent = self._sent.get(thing.key)
-        if sent is None or thing is sent.assumed:
-            return thing
-        if sent.is_confirmed_by(thing):
-            del self._sent[thing.key]
-            return thing
-        sent.observed = thing
+    def overlay(self, obj: WorkloadObject) -> WorkloadObject:
+        """The observed object with the assumed status; ends the assumption if the object confirms it."""
+        sent = self._pending.get(obj.key)
+        if sent is None or obj is sent.assumed:
+            return obj
+        if sent.is_confirmed_by(obj):
+            del self._pending[obj.key]
+            return obj
+        sent.observed = obj
         status = sent.assumed.status
-        sent.assumed = with_status(thing, status.admission, status.conditions)
+        sent.assumed = with_status(obj, status.admission, status.conditions)
         return sent.assumed
 
 
 def with_status(
-    thing: WorkloadObject, admission: AdmissionStatus | None, conditions: tuple[Condition, ...]
+    obj: WorkloadObject, admission: AdmissionStatus | None, conditions: tuple[Condition, ...]
 ) -> WorkloadObject:
-    status = msgspec.structs.replace(thing.status, admission=admission, conditions=conditions)
-    return msgspec.structs.replace(thing, status=status)
+    status = msgspec.structs.replace(obj.status, admission=admission, conditions=conditions)
+    return msgspec.structs.replace(obj, status=status)
 
 
 def parse_resource_version(version: str) -> int:
-    """Versions of one object only grow; 0 for what is none."""
+    """Versions of one object only grow; 0 for a version that is no number."""
     return int(version) if version.isascii() and version.isdigit() else 0

@@ -1,7 +1,7 @@
-"""Binds carried out, many at a time, each to a known end: it happened, it was refused, or the pod is gone.
+"""Sends binds, many at a time, and reports a definite outcome of each: bound, refused, or gone.
 
-The scheduler assumes a bind before it hands it over, and hears from here what became of it. Where the server gave no
-answer, the pod itself is asked, for as long as it takes: a bind whose outcome is not known stays assumed.
+`apply.executor` assumes a bind and hands it over. If the server gives no answer, the binder reads the pod until it
+knows what happened: a bind without a known outcome stays assumed, since its resources may be in use.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from windlass.model.decision import Bind
 
 log = logging.getLogger(__name__)
 
-MOST_IN_FLIGHT = 96
+MAX_IN_FLIGHT = 96
 
 
 class BindResult(enum.Enum):
     BOUND = "bound"
     REFUSED = "refused"
-    """The pod is there, waits, and can be decided on again."""
+    """The pod is still pending and can be decided on again."""
     GONE = "gone"
-    """The pod is gone, or somebody else bound it; the watch says what is."""
+    """The pod was deleted or bound by another scheduler; the watch will show which."""
 
 
 class BindOutcome(msgspec.Struct, frozen=True):
@@ -43,97 +43,95 @@ class BindOutcome(msgspec.Struct, frozen=True):
     result: BindResult
     error: str = ""
     refusal: str = ""
-    """The server's words where it refused this node, or why the pod's volumes can't be had there."""
+    """The server's message if it refused this node, or why the pod's volumes can't be bound there."""
 
 
 class Binder:
     def __init__(
         self, client: KubeClient, may_write: Callable[[], bool], on_outcome: Callable[[BindOutcome], None]
     ) -> None:
-        self._client, self._may_write, self._tell = client, may_write, on_outcome
-        self._waiting: deque[tuple[Bind, str]] = deque()
-        """Until fewer than the most are in flight."""
+        self._client, self._may_write, self._on_outcome = client, may_write, on_outcome
+        self._backlog: deque[tuple[Bind, str]] = deque()
+        """Binds and uids to send when fewer than `MAX_IN_FLIGHT` are under way."""
         self._sending = 0
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
     def in_flight(self) -> int:
-        return len(self._tasks) + len(self._waiting)
+        return len(self._tasks) + len(self._backlog)
 
     @property
     def has_backlog(self) -> bool:
-        """Whether binds wait for their turn."""
-        return bool(self._waiting)
+        return bool(self._backlog)
 
     def bind(self, bind: Bind, uid: str, pre_bind: Callable[[], Awaitable[None]] | None = None) -> None:
-        """Start it; `before` is awaited first (volumes that have to be there)."""
+        """Starts a bind; awaits `pre_bind` first, which binds volumes and takes no slot."""
         if pre_bind is not None:
-            self._begin(self._prepare(bind, uid, pre_bind))
-        elif self._sending < MOST_IN_FLIGHT:
+            self._start_task(self._run_pre_bind(bind, uid, pre_bind))
+        elif self._sending < MAX_IN_FLIGHT:
             self._sending += 1
-            self._begin(self._send(bind, uid))
+            self._start_task(self._send_until_empty(bind, uid))
         else:
-            self._waiting.append((bind, uid))
+            self._backlog.append((bind, uid))
 
-    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+    def _start_task(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def drain(self) -> None:
-        """Wait until every bind has come to its end."""
+        """Waits until every bind has an outcome."""
         while self._tasks:
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _prepare(self, bind: Bind, uid: str, before: Callable[[], Awaitable[None]]) -> None:
+    async def _run_pre_bind(self, bind: Bind, uid: str, pre_bind: Callable[[], Awaitable[None]]) -> None:
         try:
-            await before()
+            await pre_bind()
         except (ApiError, ServerUnavailable, LeaseLost) as failure:
-            self._tell(_failed(bind, uid, failure))
+            self._on_outcome(_failure_outcome(bind, uid, failure))
         else:
             self.bind(bind, uid)
 
-    async def _send(self, bind: Bind, uid: str) -> None:
-        """This one, and then those that wait, for as long as there are any."""
+    async def _send_until_empty(self, bind: Bind, uid: str) -> None:
+        """Sends this bind, then those of the backlog one after the other: the task keeps its slot."""
         while True:
-            await self._run(bind, uid)
-            if not self._waiting:
+            await self._bind_and_report(bind, uid)
+            if not self._backlog:
                 self._sending -= 1
                 return
-            bind, uid = self._waiting.popleft()
+            bind, uid = self._backlog.popleft()
 
-    async def _run(self, bind: Bind, uid: str) -> None:
+    async def _bind_and_report(self, bind: Bind, uid: str) -> None:
         outcome = BindOutcome(bind, uid, BindResult.REFUSED)
         try:
-            outcome = BindOutcome(bind, uid, await self._bind(bind, uid))
+            outcome = BindOutcome(bind, uid, await self._send_bind(bind, uid))
         except (ApiError, ServerUnavailable, LeaseLost) as failure:
-            outcome = _failed(bind, uid, failure)
+            outcome = _failure_outcome(bind, uid, failure)
         finally:
-            self._tell(outcome)
+            self._on_outcome(outcome)
 
-    async def _bind(self, bind: Bind, uid: str) -> BindResult:
+    async def _send_bind(self, bind: Bind, uid: str) -> BindResult:
         request = bind_pod(bind.pod, uid, bind.node, device_annotations(bind))
         try:
             await self._client.send(request, self._may_write)
         except ServerUnavailable as error:
             log.warning("bind of %s to %s: no answer (%s)", bind.pod, bind.node, error)
-            return await self._ask(bind, uid)
+            return await self._look_up_outcome(bind, uid)
         except ApiError as error:
             if error.code < 500:
                 raise
-            return await self._ask(bind, uid)
+            return await self._look_up_outcome(bind, uid)
         return BindResult.BOUND
 
-    async def _ask(self, bind: Bind, uid: str) -> BindResult:
-        """Whether a bind that got no answer happened. A list of one, since listing pods is allowed anyway."""
+    async def _look_up_outcome(self, bind: Bind, uid: str) -> BindResult:
+        """Whether a bind without an answer took effect. By list, since RBAC grants that already."""
         namespace, _, name = bind.pod.partition("/")
-        question = Request(
-            "GET", PODS.namespace_collection(namespace), (("fieldSelector", f"metadata.name={name}"),)
-        )
+        selector = (("fieldSelector", f"metadata.name={name}"),)
+        request = Request("GET", PODS.namespace_collection(namespace), selector)
         backoff = Backoff(most=5.0)
         while True:
             try:
-                found: Any = msgspec.json.decode(await self._client.send(question))
+                found: Any = msgspec.json.decode(await self._client.send(request))
             except (ApiError, ServerUnavailable):
                 await asyncio.sleep(backoff.next())
                 continue
@@ -146,17 +144,17 @@ class Binder:
             return BindResult.BOUND if node == bind.node else BindResult.GONE
 
 
-def _failed(bind: Bind, uid: str, failure: Exception) -> BindOutcome:
+def _failure_outcome(bind: Bind, uid: str, failure: Exception) -> BindOutcome:
     if not isinstance(failure, ApiError):
         return BindOutcome(bind, uid, BindResult.REFUSED, str(failure))
     if failure.code in (404, 409):
         return BindOutcome(bind, uid, BindResult.GONE, str(failure))
-    said = failure.status.message or str(failure)
-    return BindOutcome(bind, uid, BindResult.REFUSED, str(failure), refusal=said)
+    refusal = failure.status.message or str(failure)
+    return BindOutcome(bind, uid, BindResult.REFUSED, str(failure), refusal=refusal)
 
 
 def device_annotations(bind: Bind) -> dict[str, str]:
-    """The engine's wish for devices, for the node agent and for whoever decides next."""
+    """The assigned devices, for the node agent and for later decisions."""
     if not bind.devices:
         return {}
-    return {ASSIGNED_DEVICES: ",".join(str(one.index) for one in bind.devices)}
+    return {ASSIGNED_DEVICES: ",".join(str(device.index) for device in bind.devices)}

@@ -1,6 +1,6 @@
-"""What carrying a plan out needs to know of the cluster, and what it tells back: `scheduler.cache` is one.
+"""The protocol through which `apply` reads the cluster and reports what it sends; `scheduler.cache` implements it.
 
-What is sent is assumed here, so that the next decision counts it; what became of it is said here, too.
+Writes are assumed in the cache, so that the next decision counts them; their outcomes are reported to it.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from windlass.model.volume import PersistentVolumeClaim
 
 class ClusterCache(Protocol):
     on_pod_deleted: Callable[[str], None]
-    """Told of pods that are gone."""
+    """Called with the key of a deleted pod."""
 
-    # What there is
+    # Objects
 
     @property
     def pods(self) -> Mapping[str, Pod]: ...
@@ -49,7 +49,7 @@ class ClusterCache(Protocol):
 
     def priority_of(self, owner: Owner) -> int: ...
 
-    # Whose it is
+    # Responsibility
 
     def is_responsible_for(self, pod: Pod) -> bool: ...
 
@@ -57,7 +57,7 @@ class ClusterCache(Protocol):
 
     def is_taken_over(self, namespace: str, queue: str) -> bool: ...
 
-    # What is sent, and what became of it
+    # Writes and their outcomes
 
     def drain_inbox(self) -> None: ...
 

@@ -1,7 +1,7 @@
-"""`PodScheduled=False` on pods that wait, kept up to date without writing the same again and again.
+"""Writes the condition `PodScheduled=False` and the event `FailedScheduling` of pods that wait.
 
-The scheduler hands over what holds each pod after every decision; workers write what changed, a pod at most every few
-seconds unless its reason changes, the newest state only. The event `FailedScheduling` comes with it.
+`apply.executor` enqueues the condition of every pending pod after each decision. Workers write only what has changed,
+and only the newest state; a pod whose reason stays the same is written at most every ten seconds.
 """
 
 from __future__ import annotations
@@ -23,92 +23,91 @@ log = logging.getLogger(__name__)
 
 WORKERS = 8
 MESSAGE_UPDATE_SECONDS = 10.0
-"""Seconds between two writes to one pod that only change the words."""
+"""Shortest time between two writes to one pod that only change the message."""
 RETRY_SECONDS = 5.0
 
 
 class PendingCondition(msgspec.Struct, frozen=True):
-    """A pod that waits, and why."""
-
     key: str
     uid: str
     reason: str
     message: str
     nominated_node: str | None = None
-    """Node where it will go once others have left; empty takes an earlier word back; None says nothing."""
+    """Node for which the pod waits; empty clears the pod's nomination; None leaves it as it is."""
 
 
 class _Written(msgspec.Struct):
-    waiting: PendingCondition
+    pending: PendingCondition
     at: float
+    """Monotonic seconds."""
 
 
 class PodConditionWriter:
     def __init__(self, client: KubeClient, recorder: EventRecorder, may_write: Callable[[], bool]) -> None:
         self._client, self._recorder, self._may_write = client, recorder, may_write
         self._wanted: dict[str, PendingCondition] = {}
-        """Not written yet, the newest state of each pod."""
+        """Newest state of each pod that is not written yet."""
         self._written: dict[str, _Written] = {}
-        self._work = asyncio.Event()
+        self._has_work = asyncio.Event()
         self.failures = 0
 
-    def enqueue(self, waiting: PendingCondition) -> None:
-        last = self._written.get(waiting.key)
-        if last is not None and last.waiting == waiting:
-            self._wanted.pop(waiting.key, None)
+    def enqueue(self, pending: PendingCondition) -> None:
+        last = self._written.get(pending.key)
+        if last is not None and last.pending == pending:
+            self._wanted.pop(pending.key, None)
             return
         if (
             last is not None
-            and _same_reason(last.waiting, waiting)
+            and _same_reason(last.pending, pending)
             and time.monotonic() - last.at < MESSAGE_UPDATE_SECONDS
         ):
-            return  # the next decision asks again
-        self._wanted[waiting.key] = waiting
-        self._work.set()
+            return  # the next decision enqueues it again
+        self._wanted[pending.key] = pending
+        self._has_work.set()
 
     def forget(self, key: str) -> None:
-        """The pod waits no more."""
+        """The pod was bound or deleted."""
         self._wanted.pop(key, None)
         self._written.pop(key, None)
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Runs until cancelled."""
         async with asyncio.TaskGroup() as group:
             for _ in range(WORKERS):
                 group.create_task(self._worker())
 
     async def _worker(self) -> None:
         while True:
-            await self._work.wait()
+            await self._has_work.wait()
             if not self._wanted:
-                self._work.clear()
+                self._has_work.clear()
                 continue
-            waiting = self._wanted.pop(next(iter(self._wanted)))
-            await self._write(waiting)
+            pending = self._wanted.pop(next(iter(self._wanted)))
+            await self._write(pending)
 
-    async def _write(self, waiting: PendingCondition) -> None:
-        self._written[waiting.key] = _Written(waiting, time.monotonic())
+    async def _write(self, pending: PendingCondition) -> None:
+        self._written[pending.key] = _Written(pending, time.monotonic())
         condition = {
             "type": "PodScheduled",
             "status": "False",
-            "reason": waiting.reason,
-            "message": waiting.message,
+            "reason": pending.reason,
+            "message": pending.message,
             "lastProbeTime": None,
             "lastTransitionTime": format_timestamp(int(time.time())),
         }
         try:
-            request = patch_pod_condition(waiting.key, waiting.uid, condition, waiting.nominated_node)
+            request = patch_pod_condition(pending.key, pending.uid, condition, pending.nominated_node)
             await self._client.send(request, self._may_write)
         except (NotFound, Conflict, LeaseLost):
-            return  # it is gone, or another one has its name, or another one leads
+            return  # the pod was deleted or replaced, or another replica is the leader
         except (ApiError, ServerUnavailable) as error:
             self.failures += 1
-            self._written.pop(waiting.key, None)  # so that the next decision asks for it again
-            log.warning("pod %s: its condition could not be written: %s", waiting.key, error)
+            self._written.pop(pending.key, None)  # so that the next decision enqueues it again
+            log.warning("can't write the condition of pod %s: %s", pending.key, error)
             await asyncio.sleep(RETRY_SECONDS)
             return
-        about = EventRegarding("Pod", waiting.key, waiting.uid)
-        event = Event(about, "FailedScheduling", waiting.message, "Scheduling", "Warning")
+        regarding = EventRegarding("Pod", pending.key, pending.uid)
+        event = Event(regarding, "FailedScheduling", pending.message, "Scheduling", "Warning")
         self._recorder.record(event, droppable=True)
 
 

@@ -1,10 +1,10 @@
-"""The order in which a plan is carried out, whatever it is carried out on.
+"""The order in which a plan is executed, the same for every sink.
 
     evictions ─► admissions and binds that may start now ─► nominations ─► reservations ─► holds
 
-`apply.executor` is the sink for an API server; the virtual clusters of `simulate` are the others. Each does what a
-decision says in its own way. What comes first, and what has to wait until others have left, is the same for all of
-them and stands here. Nothing here decides, writes or waits.
+`apply.executor` is the sink for an API server; `simulate.job_cluster` and `simulate.scenario.executor` are the others.
+Which decisions come first, and which wait for victims to terminate, is defined here. Nothing here decides, writes or
+waits.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ Start = TypeVar("Start", Admit, Bind)
 
 
 class DecisionSink(Protocol):
-    """Every kind of decision, in batches. Lists may be empty."""
+    """Executes every kind of decision, in batches that may be empty."""
 
     def evict(self, evicts: Sequence[Evict]) -> None: ...
 
     def is_terminating(self, key: str) -> bool:
-        """Whether a workload or pod that has to leave is still there. Asked after `evict`."""
+        """Whether an evicted workload or pod is still there. Called after `evict`."""
         ...
 
     def start(self, admits: Sequence[Admit], binds: Sequence[Bind]) -> None:
-        """Admissions and binds that wait for nothing."""
+        """Admissions and binds that wait for no victims."""
         ...
 
     def nominate(self, binds: Sequence[Bind]) -> None:
-        """Binds that wait until others have left the node. The next plan has them again."""
+        """Binds that wait for victims on the node to terminate. The next plan has them again."""
         ...
 
     def reserve(self, reserves: Sequence[Reserve]) -> None: ...
@@ -42,27 +42,26 @@ class DecisionSink(Protocol):
 
 
 def execute_plan(plan: Plan, sink: DecisionSink) -> None:
-    """Hands the plan's decisions to the sink, in order."""
     sink.evict(plan.evicts)
-    admits, _ = _ready_or_not(plan.admits, sink)
-    binds, waiting = _ready_or_not(plan.binds, sink)
+    admits, _ = _split_ready(plan.admits, sink)
+    binds, waiting = _split_ready(plan.binds, sink)
     sink.start(admits, binds)
     sink.nominate(waiting)
     sink.reserve(plan.reserves)
     sink.hold(plan.holds)
 
 
-def _ready_or_not(starts: Sequence[Start], sink: DecisionSink) -> tuple[Sequence[Start], Sequence[Start]]:
-    """Those that may start now, and those that wait. The members of a gang have the same `after`, so it isn't split."""
+def _split_ready(starts: Sequence[Start], sink: DecisionSink) -> tuple[Sequence[Start], Sequence[Start]]:
+    """Starts that are ready, and those that wait. All members of a gang have the same `after`, so it isn't split."""
     waiting = [start for start in starts if start.after and any(map(sink.is_terminating, start.after))]
     if not waiting:
         return starts, ()
-    late = set(map(id, waiting))
-    return [start for start in starts if id(start) not in late], waiting
+    waiting_ids = set(map(id, waiting))
+    return [start for start in starts if id(start) not in waiting_ids], waiting
 
 
 def reserved_nodes(reserves: Sequence[Reserve]) -> dict[str, dict[str, int]]:
-    """Calendar reservation → its nodes, for its status: the next decision keeps it there while it can."""
+    """Reservation object → its nodes, for its status: the next decision keeps it there if possible."""
     return {
         reserve.workload.removeprefix(RESERVATION_PREFIX): reserve.nodes
         for reserve in reserves

@@ -1,8 +1,9 @@
-"""Evictions carried out, all of one cause or none: every victim is asked for with dry-run before the first one goes.
+"""Evicts the victims of a preemptor, all or none: a dry run of every eviction comes before the first real one.
 
-The scheduler hands over the victims that one workload needs gone. A budget that refuses one of them keeps all of them,
-and the scheduler hears of it, so that the next decision names others. One that refuses halfway, after the question was
-answered with yes, is asked again until it agrees, since what is left of a gang is of no use to anybody.
+`apply.executor` hands over the victims of one preemptor; a workload that is stopped on its own account, such as for
+its duration, is its own preemptor. If a PodDisruptionBudget refuses one eviction in the dry run, no victim is evicted,
+and the next decision respects the refusal. A refusal after the dry run is retried until it succeeds: a gang that has
+lost some of its pods is useless.
 """
 
 from __future__ import annotations
@@ -24,28 +25,26 @@ from windlass.kube.write_requests import evict_pod
 log = logging.getLogger(__name__)
 
 RETRY_SECONDS = 15.0
-"""After a refusal or an error the same victims of the same cause are left alone for so long."""
+"""Pause after a refusal or an error, for the same preemptor with the same victims."""
 STOP_COOLDOWN_SECONDS = 10.0
-"""A victim that was stopped is not stopped again within this time: its pods take a moment to go."""
+"""A victim is not stopped again within this time, while its pods terminate."""
 
 AsyncAction = Callable[[], Awaitable[None]]
 OnRefused = Callable[[str, str, str], None]
-"""Told of an eviction that the server refuses: the cause, the pod, and the server's words."""
+"""Called with preemptor, pod and the server's message when an eviction is refused."""
 MULTIPLE_BUDGETS_MESSAGE = "more than one PodDisruptionBudget"
-"""The server's words where it can't evict at all; its code for that is 500."""
+"""Part of the server's message when it can't evict at all; it answers with code 500."""
 
 
 class Victim(msgspec.Struct, frozen=True):
-    """A workload that has to go."""
-
     workload: str
     pods: tuple[tuple[str, str], ...]
     """Key and uid."""
     reason: str
     stop: AsyncAction | None = None
-    """How it is stopped, where that is not by evicting its pods: a queued Job is suspended."""
+    """Stops the workload instead of evicting its pods: a queued Job is suspended."""
     record_eviction: AsyncAction | None = None
-    """How it is written down, before its pods go, that they had to."""
+    """Counts the eviction on the owner, before the pods are evicted."""
 
 
 class Evictor:
@@ -55,101 +54,110 @@ class Evictor:
         recorder: EventRecorder,
         may_write: Callable[[], bool],
         on_evicted: Callable[[int], None],
-        on_refused: OnRefused = lambda cause, pod, message: None,
+        on_refused: OnRefused = lambda preemptor, pod, message: None,
     ) -> None:
-        self._client, self._recorder, self._may_write, self._done = client, recorder, may_write, on_evicted
-        self._refused = on_refused
-        self._busy: dict[str, asyncio.Task[None]] = {}
-        """Cause → its evictions under way."""
-        self._leaving: dict[str, str] = {}
-        """Victim → the cause that it goes for just now: two causes may name the same one."""
+        self._client, self._recorder, self._may_write, self._on_evicted = (
+            client,
+            recorder,
+            may_write,
+            on_evicted,
+        )
+        self._on_refused = on_refused
+        self._running: dict[str, asyncio.Task[None]] = {}
+        """Preemptor → its evictions under way."""
+        self._preemptor_of: dict[str, str] = {}
+        """Victim of an eviction under way → its preemptor. Two preemptors may name the same victim."""
         self._not_before: dict[tuple[str, ...], float] = {}
-        """Cause and victims → until when they are left alone."""
-        self._stopped: dict[str, float] = {}
+        """Preemptor and victims → time of the next attempt (monotonic seconds, as below)."""
+        self._stopped_at: dict[str, float] = {}
         """Victim → when it was stopped."""
         self.refusals = 0
 
-    def evict(self, cause: str, victims: Sequence[Victim]) -> None:
-        """Start on the victims of one cause, unless that is under way or the same was just refused."""
+    def evict(self, preemptor: str, victims: Sequence[Victim]) -> None:
+        """Starts to evict the victims, unless that is under way or the same was just refused."""
         now = time.monotonic()
-        if cause in self._busy or now < self._not_before.get(_name(cause, victims), 0.0):
+        if preemptor in self._running or now < self._not_before.get(_attempt_key(preemptor, victims), 0.0):
             return
-        self._not_before = {name: at for name, at in self._not_before.items() if at > now}
-        self._stopped = {name: at for name, at in self._stopped.items() if at + STOP_COOLDOWN_SECONDS > now}
-        known = self._stopped.keys() | self._leaving.keys()
-        victims = [one for one in victims if one.workload not in known]
+        self._not_before = {key: at for key, at in self._not_before.items() if at > now}
+        self._stopped_at = {
+            key: at for key, at in self._stopped_at.items() if at + STOP_COOLDOWN_SECONDS > now
+        }
+        under_way = self._stopped_at.keys() | self._preemptor_of.keys()
+        victims = [victim for victim in victims if victim.workload not in under_way]
         if not victims:
             return
-        self._leaving.update((one.workload, cause) for one in victims)
-        task = asyncio.create_task(self._run(cause, victims))
-        self._busy[cause] = task
-        task.add_done_callback(lambda _: self._ended(cause))
+        self._preemptor_of.update((victim.workload, preemptor) for victim in victims)
+        task = asyncio.create_task(self._run(preemptor, victims))
+        self._running[preemptor] = task
+        task.add_done_callback(lambda _: self._finish(preemptor))
 
-    def _ended(self, cause: str) -> None:
-        del self._busy[cause]
-        self._leaving = {victim: of for victim, of in self._leaving.items() if of != cause}
+    def _finish(self, preemptor: str) -> None:
+        del self._running[preemptor]
+        self._preemptor_of = {
+            victim: other for victim, other in self._preemptor_of.items() if other != preemptor
+        }
 
     async def drain(self) -> None:
-        while self._busy:
-            await asyncio.gather(*self._busy.values(), return_exceptions=True)
+        while self._running:
+            await asyncio.gather(*self._running.values(), return_exceptions=True)
 
-    async def _run(self, cause: str, victims: Sequence[Victim]) -> None:
+    async def _run(self, preemptor: str, victims: Sequence[Victim]) -> None:
         try:
-            refusals = await self._ask(victims)
+            refusals = await self._dry_run(victims)
             if refusals:
                 self.refusals += 1
-                self._not_before[_name(cause, victims)] = time.monotonic() + RETRY_SECONDS
+                self._not_before[_attempt_key(preemptor, victims)] = time.monotonic() + RETRY_SECONDS
                 for pod, message in refusals.items():
-                    log.info("nobody is evicted for %s: pod %s: %s", cause, pod, message)
-                    self._refused(cause, pod, message)
+                    log.info(
+                        "no pods are evicted for %s: eviction of %s refused: %s", preemptor, pod, message
+                    )
+                    self._on_refused(preemptor, pod, message)
                 return
             for victim in victims:
                 await self._stop(victim)
         except (ApiError, ServerUnavailable, LeaseLost) as error:
-            self._not_before[_name(cause, victims)] = time.monotonic() + RETRY_SECONDS
-            log.warning("evictions for %s stopped halfway and will be decided again: %s", cause, error)
+            self._not_before[_attempt_key(preemptor, victims)] = time.monotonic() + RETRY_SECONDS
+            log.warning("evictions for %s failed and will be decided again: %s", preemptor, error)
 
-    async def _ask(self, victims: Sequence[Victim]) -> dict[str, str]:
-        """Pods of the victims that may not go → why."""
-        pods = [key for victim in victims for key, _ in victim.pods]
-        questions = (
-            self._client.send(evict_pod(key, uid, is_dry_run=True))
-            for one in victims
-            for key, uid in one.pods
-        )
-        found: dict[str, str] = {}
-        for key, answer in zip(pods, await asyncio.gather(*questions, return_exceptions=True), strict=True):
+    async def _dry_run(self, victims: Sequence[Victim]) -> dict[str, str]:
+        """Pods whose eviction the server refuses → its message."""
+        pods = [pod for victim in victims for pod in victim.pods]
+        requests = (self._client.send(evict_pod(key, uid, is_dry_run=True)) for key, uid in pods)
+        answers = await asyncio.gather(*requests, return_exceptions=True)
+        refusals: dict[str, str] = {}
+        for (key, _), answer in zip(pods, answers, strict=True):
             if isinstance(answer, NotFound | Conflict):
-                continue  # gone already
+                continue  # deleted already, or replaced by another pod of the name
             if isinstance(answer, ApiError) and _is_refusal(answer):
-                found[key] = answer.status.message or str(answer)
+                refusals[key] = answer.status.message or str(answer)
             elif isinstance(answer, BaseException):
                 raise answer
-        return found
+        return refusals
 
     async def _stop(self, victim: Victim) -> None:
         if victim.stop is not None:
             await victim.stop()
         else:
-            await self._write_down(victim)
+            await self._record_eviction(victim)
             await asyncio.gather(*(self._evict(key, uid) for key, uid in victim.pods))
-        self._stopped[victim.workload] = time.monotonic()
-        self._done(len(victim.pods))
+        self._stopped_at[victim.workload] = time.monotonic()
+        self._on_evicted(len(victim.pods))
         for key, uid in victim.pods:
-            about, own = EventRegarding("Pod", key, uid), NON_PREEMPTION_MESSAGES.get(victim.reason, "")
-            if own:
-                self._recorder.record(Event(about, "Evicted", own, "Evicting"))
+            regarding = EventRegarding("Pod", key, uid)
+            message = NON_PREEMPTION_MESSAGES.get(victim.reason, "")
+            if message:
+                self._recorder.record(Event(regarding, "Evicted", message, "Evicting"))
             else:
                 note = f"Preempted to make room ({victim.reason})"
-                self._recorder.record(Event(about, "Preempted", note, "Preempting"))
+                self._recorder.record(Event(regarding, "Preempted", note, "Preempting"))
 
-    async def _write_down(self, victim: Victim) -> None:
+    async def _record_eviction(self, victim: Victim) -> None:
         if victim.record_eviction is None:
             return
         try:
             await victim.record_eviction()
-        except ApiError as error:  # the count of its evictions is not worth keeping what has to go
-            log.warning("%s: that it was evicted could not be written down: %s", victim.workload, error)
+        except ApiError as error:  # the eviction matters more than the count
+            log.warning("can't record the eviction of %s: %s", victim.workload, error)
 
     async def _evict(self, key: str, uid: str) -> None:
         backoff = Backoff(first=1.0, most=10.0)
@@ -160,16 +168,16 @@ class Evictor:
             except (NotFound, Conflict):
                 return
             except (TooManyRequests, ServerUnavailable) as error:
-                log.warning("eviction of %s: %s; asking again", key, error)
+                log.warning("eviction of pod %s: %s; trying again", key, error)
                 await asyncio.sleep(backoff.next(getattr(error, "retry_after", 0.0)))
 
 
-def _name(cause: str, victims: Sequence[Victim]) -> tuple[str, ...]:
-    return cause, *sorted(one.workload for one in victims)
+def _attempt_key(preemptor: str, victims: Sequence[Victim]) -> tuple[str, ...]:
+    return preemptor, *sorted(victim.workload for victim in victims)
 
 
 def _is_refusal(error: ApiError) -> bool:
-    """A budget's no is 429; a webhook's or a policy's is any other that asking again won't change."""
+    """A PodDisruptionBudget refuses with 429; webhooks and policies refuse with any permanent error."""
     return (
         isinstance(error, TooManyRequests)
         or error.is_permanent

@@ -1,7 +1,7 @@
-"""Kueue's objects as Windlass writes them: Workloads of Jobs and the like, what they hold, what their conditions say.
+"""Builds Kueue's objects as Windlass writes them: Workloads, their admission and their conditions.
 
-Used by `apply.admission`; everything here is data in, data out. Names, reasons and fields are Kueue's interface
-(Apache-2.0), so that whoever knows Kueue finds what he looks for.
+Used by `apply.admission`, `apply.owner_workloads` and `apply.evictor`; pure functions. Names, reasons and fields are
+Kueue's interface (Apache-2.0), so that tools and people that know Kueue find what they expect.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from windlass.queueing.outcome import CLUSTER_QUEUE_STOPPED, DEACTIVATED, LOCAL_
 
 
 class WorkloadQueue(msgspec.Struct, frozen=True):
-    """Where a Workload waits, and in which version its kind is there."""
+    """LocalQueue and priority of a Workload, and the API version in which the server has its kind."""
 
     name: str
     priority: int
@@ -33,33 +33,34 @@ class WorkloadQueue(msgspec.Struct, frozen=True):
 
 
 NON_PREEMPTION_MESSAGES = {
-    DURATION_EXCEEDED: "Its declared time was over",
-    GANG_BELOW_MINIMUM: "Too few of its pods were left",
+    DURATION_EXCEEDED: "The workload exceeded its declared duration",
+    GANG_BELOW_MINIMUM: "Fewer pods were left than the minimum of the gang",
     CLUSTER_QUEUE_STOPPED: "The ClusterQueue is stopped",
     LOCAL_QUEUE_STOPPED: "The LocalQueue is stopped",
     DEACTIVATED: "The workload is deactivated",
 }
-"""Reasons to stop a workload that nobody else profits from, in words: it was not preempted then."""
-LONGEST_NAME = 63
+"""Eviction reasons other than preemption → message."""
+MAX_NAME_LENGTH = 63
 MANAGED_BY = {"app.kubernetes.io/managed-by": "windlass"}
 
 
 def workload_name(kind: str, name: str, uid: str) -> str:
-    """Of the Workload that stands for an owner: the same on every replica, and another for a new owner of the name."""
+    """Name of an owner's Workload: the same on every replica, and a different one for a new owner of the same name."""
     digest = hashlib.sha1(f"{kind}/{name}/{uid}".encode(), usedforsecurity=False).hexdigest()[:5]
     stem = f"{kind.lower()}-{name}"
-    return f"{stem[: LONGEST_NAME - 6].rstrip('-.')}-{digest}"
+    return f"{stem[: MAX_NAME_LENGTH - 6].rstrip('-.')}-{digest}"
 
 
 def build_workload(
     raw: Unstructured, owner: Owner, templates: Mapping[str, Unstructured], queue: WorkloadQueue
 ) -> Unstructured:
-    """The Workload of an owner as the API server has it; `templates` are those of its pod sets."""
+    """The Workload of an owner, given the owner's object `raw` and the pod templates by pod set."""
     meta = raw["metadata"]
-    sets = []
-    for one in owner.pod_sets:
-        made: Unstructured = {"name": one.name, "count": one.count, "template": templates[one.name]}
-        sets.append(made if one.min_count in (None, one.count) else {**made, "minCount": one.min_count})
+    pod_sets: list[Unstructured] = []
+    for pod_set in owner.pod_sets:
+        pod_sets.append({"name": pod_set.name, "count": pod_set.count, "template": templates[pod_set.name]})
+        if pod_set.min_count not in (None, pod_set.count):
+            pod_sets[-1]["minCount"] = pod_set.min_count
     reference = {
         "apiVersion": raw["apiVersion"],
         "kind": owner.kind,
@@ -67,7 +68,7 @@ def build_workload(
         "uid": meta["uid"],
         "controller": True,
     }
-    spec = {"podSets": sets, "queueName": queue.name, "priority": queue.priority, "active": True}
+    spec = {"podSets": pod_sets, "queueName": queue.name, "priority": queue.priority, "active": True}
     return {
         "apiVersion": f"kueue.x-k8s.io/{queue.version}",
         "kind": "Workload",
@@ -86,12 +87,16 @@ def is_written_by_windlass(wire: WorkloadObject) -> bool:
 
 
 def matches_owner(wire: WorkloadObject, owner: Owner, queue: str) -> bool:
-    """Whether the Workload still says what the owner does: people change what waits."""
-    said = [
-        (one.name, one.count, one.min_count or one.count, one.template.spec) for one in wire.spec.pod_sets
+    """Whether the Workload still agrees with its owner, which users may change while it is pending."""
+    actual = [
+        (pod_set.name, pod_set.count, pod_set.min_count or pod_set.count, pod_set.template.spec)
+        for pod_set in wire.spec.pod_sets
     ]
-    meant = [(one.name, one.count, one.min_count or one.count, one.template.spec) for one in owner.pod_sets]
-    return said == meant and wire.spec.queue_name == queue
+    expected = [
+        (pod_set.name, pod_set.count, pod_set.min_count or pod_set.count, pod_set.template.spec)
+        for pod_set in owner.pod_sets
+    ]
+    return actual == expected and wire.spec.queue_name == queue
 
 
 def admission_status(
@@ -102,33 +107,35 @@ def admission_status(
     version: str,
     now: int,
 ) -> Unstructured:
-    """The status of a Workload that has got its quota and its place."""
-    pods = {one.name: one.template for one in workload.pod_sets}
+    """The status of an admitted Workload."""
+    templates = {pod_set.name: pod_set.template for pod_set in workload.pod_sets}
     assignments = []
-    for one in admit.pod_sets:
-        asked = quota_requests(pods[one.name])
-        assignment: Unstructured = {"name": one.name, "count": one.count, "flavors": dict(one.flavors)}
-        usage = {name: format_quota(name, asked.get(name, 0) * one.count) for name in one.flavors}
-        assignment["resourceUsage"] = usage
-        if one.nodes:
-            assignment["topologyAssignment"] = _hosts(one.nodes, hostnames, version)
+    for pod_set in admit.pod_sets:
+        requests, count = quota_requests(templates[pod_set.name]), pod_set.count
+        assignment: Unstructured = {"name": pod_set.name, "count": count, "flavors": dict(pod_set.flavors)}
+        assignment["resourceUsage"] = {
+            resource: format_quota(resource, requests.get(resource, 0) * count)
+            for resource in pod_set.flavors
+        }
+        if pod_set.nodes:
+            assignment["topologyAssignment"] = _topology_assignment(pod_set.nodes, hostnames, version)
         assignments.append(assignment)
+    reserved = f"Quota reserved in ClusterQueue {admit.queue}"
     admitted = f"The workload is admitted in ClusterQueue {admit.queue}"
     changes = [
-        _condition(
-            "QuotaReserved", "True", "QuotaReserved", f"Quota reserved in ClusterQueue {admit.queue}", now
-        ),
+        _condition("QuotaReserved", "True", "QuotaReserved", reserved, now),
         _condition("Admitted", "True", "Admitted", admitted, now),
     ]
-    gone = ("Evicted", "Preempted", "Requeued")
+    cleared = ("Evicted", "Preempted", "Requeued")
+    kept = (condition for condition in wire.status.conditions if condition.type not in cleared)
     return {
         "admission": {"clusterQueue": admit.queue, "podSetAssignments": assignments},
-        "conditions": _merged((one for one in wire.status.conditions if one.type not in gone), changes),
+        "conditions": _merge_conditions(kept, changes),
     }
 
 
 def eviction_status(wire: WorkloadObject, reason: str, now: int) -> Unstructured:
-    """The status of a Workload that had to go: unless somebody has deactivated it, it queues again where it was."""
+    """The status of an evicted Workload; unless it was deactivated, it keeps its place in the queue."""
     why = reason if reason in NON_PREEMPTION_MESSAGES else "Preempted"
     message = NON_PREEMPTION_MESSAGES.get(reason, f"Preempted to accommodate a workload: {reason}")
     changes = [
@@ -137,37 +144,41 @@ def eviction_status(wire: WorkloadObject, reason: str, now: int) -> Unstructured
         _condition("Evicted", "True", why, message, now),
     ]
     if reason != DEACTIVATED:
-        changes.append(_condition("Requeued", "True", why, "It waits in its queue again", now))
+        changes.append(_condition("Requeued", "True", why, "The workload is queued again", now))
     if why == "Preempted":
         changes.append(_condition("Preempted", "True", reason, message, now))
-    counts = {one.reason: one.count for one in wire.status.scheduling_stats.evictions}
+    counts = {eviction.reason: eviction.count for eviction in wire.status.scheduling_stats.evictions}
     counts[why] = counts.get(why, 0) + 1
     return {
         "admission": None,
-        "conditions": _merged(wire.status.conditions, changes),
-        "schedulingStats": {"evictions": [{"reason": one, "count": count} for one, count in counts.items()]},
+        "conditions": _merge_conditions(wire.status.conditions, changes),
+        "schedulingStats": {
+            "evictions": [{"reason": counted, "count": count} for counted, count in counts.items()]
+        },
     }
 
 
 def pending_status(wire: WorkloadObject, reason: str, message: str, now: int) -> Unstructured:
     change = _condition("QuotaReserved", "False", reason, message, now)
-    return {"conditions": _merged(wire.status.conditions, [change])}
+    return {"conditions": _merge_conditions(wire.status.conditions, [change])}
 
 
 def finished_status(wire: WorkloadObject, reason: str, now: int) -> Unstructured:
-    change = _condition("Finished", "True", reason, "It has ended", now)
-    return {"conditions": _merged(wire.status.conditions, [change])}
+    change = _condition("Finished", "True", reason, f"The owner has ended: {reason}", now)
+    return {"conditions": _merge_conditions(wire.status.conditions, [change])}
 
 
 def has_condition(wire: WorkloadObject, kind: str, status: str, reason: str, message: str) -> bool:
-    """Whether the Workload's condition is that already."""
+    wanted = (kind, status, reason, message)
     return any(
-        (one.type, one.status, one.reason, one.message) == (kind, status, reason, message)
-        for one in wire.status.conditions
+        (condition.type, condition.status, condition.reason, condition.message) == wanted
+        for condition in wire.status.conditions
     )
 
 
-def _hosts(nodes: Mapping[str, int], hostnames: Mapping[str, str], version: str) -> Unstructured:
+def _topology_assignment(
+    nodes: Mapping[str, int], hostnames: Mapping[str, str], version: str
+) -> Unstructured:
     names = [hostnames.get(node, node) for node in nodes]
     if version == "v1beta1":
         domains = [
@@ -188,30 +199,22 @@ def _condition(kind: str, status: str, reason: str, message: str, now: int) -> C
     )
 
 
-def _merged(known: Iterable[Condition], changes: Iterable[Condition]) -> list[Unstructured]:
-    """The conditions with the changes; one that keeps its status keeps the time since when it has it."""
-    merged = {one.type: one for one in known}
+def _merge_conditions(known: Iterable[Condition], changes: Iterable[Condition]) -> list[Unstructured]:
+    """Conditions with the changes applied; lastTransitionTime changes only together with the status."""
+    merged = {condition.type: condition for condition in known}
     for change in changes:
         old = merged.get(change.type)
         since = old.last_transition_time if old is not None and old.status == change.status else ""
-        merged[change.type] = change if not since else _since(change, since)
+        merged[change.type] = msgspec.structs.replace(
+            change, last_transition_time=since or change.last_transition_time
+        )
     return [
         {
-            "type": one.type,
-            "status": one.status,
-            "reason": one.reason or "Unknown",
-            "message": one.message,
-            "lastTransitionTime": one.last_transition_time,
+            "type": condition.type,
+            "status": condition.status,
+            "reason": condition.reason or "Unknown",
+            "message": condition.message,
+            "lastTransitionTime": condition.last_transition_time,
         }
-        for one in merged.values()
+        for condition in merged.values()
     ]
-
-
-def _since(condition: Condition, time: str) -> Condition:
-    return Condition(
-        type=condition.type,
-        status=condition.status,
-        reason=condition.reason,
-        message=condition.message,
-        last_transition_time=time,
-    )

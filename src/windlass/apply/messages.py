@@ -1,7 +1,7 @@
-"""What a pod is told about its waiting: the condition's reason and message, made from the verdict.
+"""Reason and message of a waiting pod's condition, made from its verdict.
 
-`apply.conditions` writes them. Autoscalers buy nodes for the reason `Unschedulable`, so it is said exactly where the
-cluster lacks something that a node could bring; every other wait has a reason of its own.
+Used by `apply.executor`, `apply.admission` and `scheduler.unreadable_reporter`. Cluster autoscalers add nodes for the
+reason `Unschedulable`, so it is used only where more nodes could help; every other wait has its own reason.
 """
 
 from __future__ import annotations
@@ -39,39 +39,39 @@ _REASONS = {
     "NOT_IMPLEMENTED": NOT_IMPLEMENTED,
     "NODE_NOT_UNDERSTOOD": MISCONFIGURED,
 }
-"""Code → reason; whatever is not named lacks capacity."""
+"""Code → reason; all other codes mean a lack of capacity."""
 STORAGE_INSUFFICIENT = "STORAGE_INSUFFICIENT"
 SCHEDULING_GATED = "SCHEDULING_GATED"
-"""The API server itself says of a gated pod that it is gated."""
-LONGEST_MESSAGE = 4096
+"""Gets no condition from us: the API server writes the condition of gated pods itself."""
+MAX_MESSAGE_LENGTH = 4096
 _CODE = re.compile(r" \(([A-Z][A-Z0-9_]+)\)$")
 NODES_AVAILABLE, NO_NODES = "nodes are available", "no nodes available"
 
 
 def condition_reason(verdict: Verdict) -> str:
     if verdict.code == STORAGE_INSUFFICIENT and not verdict.counts:
-        return WAITING_FOR_VOLUME  # its claim is missing or has no volume, whatever node there is
+        return WAITING_FOR_VOLUME  # its claim is missing or unbound: no node could help
     return _REASONS.get(verdict.code, UNSCHEDULABLE)
 
 
 def condition_message(verdict: Verdict) -> str:
-    """kube-scheduler's form first, since people and programs look for it, then our own sentence, then the cause's
-    code, by which the plan and `why` know the hold, too."""
+    """kube-scheduler's "0/N nodes are available", which people and programs look for, then our own sentence, then the
+    cause's code, which `why` reads back with `code_of_message`."""
     code = f" ({verdict.code})"
-    return _sentence(verdict)[: LONGEST_MESSAGE - len(code)] + code
+    return _sentence(verdict)[: MAX_MESSAGE_LENGTH - len(code)] + code
 
 
 def code_of_message(message: str) -> str:
-    """The code that a message of ours ends with; empty where it isn't one of ours."""
+    """The code at the end of a message of ours; empty for other schedulers' messages."""
     found = _CODE.search(message)
     return found[1] if found else ""
 
 
 def _sentence(verdict: Verdict) -> str:
-    said = verdict.public_message
-    if NODES_AVAILABLE in said or NO_NODES in said:
-        return said
+    message = verdict.public_message
+    if NODES_AVAILABLE in message or NO_NODES in message:
+        return message
     if verdict.counts:
         counted = msgspec.structs.replace(verdict, detail="").kube_message
-        return f"{counted} {said}"
-    return f"0/{verdict.nodes} {NODES_AVAILABLE}: {said}"
+        return f"{counted} {message}"
+    return f"0/{verdict.nodes} {NODES_AVAILABLE}: {message}"

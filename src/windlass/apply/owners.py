@@ -1,7 +1,7 @@
-"""Owners of pods that a queue can stop and start: where each kind says that it is suspended, and what it is made of.
+"""Kinds that a queue can suspend: the field that does it, their pod templates, and their terminal state.
 
-Used by `apply.admission` and, for the rights that this takes, by `cli.install_rbac`; data in, data out. Pod sets
-are named as `model.owners` names them, so that a Workload and the pods that come of it fit together.
+Used by `apply.workload_writer`, `apply.owner_workloads`, `scheduler.cache` and, for the RBAC rules, `cli.install_rbac`.
+Pod sets are named as in `model.owners`, so that a Workload and its pods match.
 """
 
 from __future__ import annotations
@@ -29,17 +29,16 @@ SUSPEND_FIELDS: Mapping[str, tuple[str, ...]] = {
     "PaddleJob": _RUN_POLICY,
     "JAXJob": _RUN_POLICY,
 }
-"""Kind → the field that stops it. Kinds without one (LeaderWorkerSet, plain pods) are held by their pods' gates."""
+"""Kind → the field that suspends it. Kinds without one (LeaderWorkerSet, plain pods) are held by scheduling gates."""
 ANNOTATED_KINDS = ("LeaderWorkerSet", "PodGroup")
-"""Kinds that only get a note of how often they had to go."""
+"""Kinds that only get an annotation with the number of their evictions."""
 
 
 def suspend_owner(resource: Resource, key: str, uid: str, suspended: bool) -> Request:
-    """Stops what the owner runs, or lets it go."""
-    *above, last = SUSPEND_FIELDS[resource.kind]
-    body: Unstructured = {last: suspended}
-    for name in reversed(above):
-        body = {name: body}
+    *parents, field = SUSPEND_FIELDS[resource.kind]
+    body: Unstructured = {field: suspended}
+    for parent in reversed(parents):
+        body = {parent: body}
     body["metadata"] = {"uid": uid}
     return Request("PATCH", resource.path(key), body=body, content_type=MERGE_PATCH)
 
@@ -50,7 +49,7 @@ def annotate(resource: Resource, key: str, uid: str, annotations: Mapping[str, s
 
 
 def pod_templates_of(raw: Unstructured) -> dict[str, Unstructured]:
-    """Pod set → its template as the API server has it, of which the model keeps only what it reads."""
+    """Pod set → its full template; the model has only the fields that Windlass reads."""
     return {name: template for name, template in _templates(raw["kind"], raw.get("spec") or {}) if name}
 
 
@@ -72,20 +71,22 @@ def _templates(kind: str, spec: Unstructured) -> Iterator[tuple[str, Unstructure
         case _:
             for field, roles in spec.items():
                 if field.endswith("ReplicaSpecs"):
-                    yield from ((role.lower(), one["template"]) for role, one in (roles or {}).items())
+                    yield from (
+                        (role.lower(), replica["template"]) for role, replica in (roles or {}).items()
+                    )
 
 
 def terminal_state(owner: OwnerObject) -> str:
-    """How an owner has ended; empty while it has not."""
-    for one in owner.status.conditions:
-        if one.status == "True" and one.type in ("Complete", "Completed", "Succeeded", "Failed"):
-            return "Failed" if one.type == "Failed" else "Succeeded"
-    ends = {"SUCCEEDED": "Succeeded", "FAILED": "Failed", "STOPPED": "Failed"}
-    return ends.get(owner.status.job_status, "")
+    """Succeeded or Failed; empty while the owner has not ended."""
+    for condition in owner.status.conditions:
+        if condition.status == "True" and condition.type in ("Complete", "Completed", "Succeeded", "Failed"):
+            return "Failed" if condition.type == "Failed" else "Succeeded"
+    ray_states = {"SUCCEEDED": "Succeeded", "FAILED": "Failed", "STOPPED": "Failed"}
+    return ray_states.get(owner.status.job_status, "")
 
 
 def patched_kinds(kinds: Sequence[tuple[str, str, str]]) -> Iterator[tuple[str, str]]:
-    """Of kinds as (kind, API group, plural), those that are patched here, as (API group, plural)."""
+    """From (kind, API group, plural), the kinds that `apply` patches, as (API group, plural)."""
     for kind, group, plural in kinds:
         if kind in SUSPEND_FIELDS or kind in ANNOTATED_KINDS:
             yield group, plural

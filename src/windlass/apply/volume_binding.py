@@ -1,7 +1,7 @@
-"""Claims that wait for their first consumer: a volume that is on the node is kept for them, or they are told the node
-so that one is made there; and the bind waits until they have it.
+"""Binds volumes before a pod: reserves existing volumes on the node, or has new ones provisioned there, and waits.
 
-Called by the scheduler before a bind, with what its informers know of claims and volumes.
+For claims with volumeBindingMode WaitForFirstConsumer. `apply.executor` runs `bind_pod_volumes` as the binder's
+`pre_bind`, with claims and volumes from the informers.
 """
 
 from __future__ import annotations
@@ -26,17 +26,15 @@ ClaimLookup = Callable[[str], PersistentVolumeClaim | None]
 
 
 class PodVolumes(msgspec.Struct, frozen=True):
-    """What a pod that goes to a node needs of its volumes."""
-
     node: str
     claims: Sequence[str]
-    """Those that have no volume yet."""
+    """The pod's unbound claims."""
     static_bindings: Mapping[str, PersistentVolume]
-    """Claim → the volume on that node that is to be kept for it."""
+    """Claim → existing volume on the node to bind to it; the other claims are provisioned."""
 
 
 def claim_keys(pod: Pod) -> list[str]:
-    """The claims of a pod; those of its ephemeral volumes are named after both."""
+    """The claims of a pod; that of an ephemeral volume is named after pod and volume."""
     namespace = pod.metadata.namespace or "default"
     keys = []
     for volume in pod.spec.volumes:
@@ -53,46 +51,48 @@ def unbound_claims(pod: Pod, get_claim: ClaimLookup) -> list[str]:
 
 
 async def bind_pod_volumes(
-    client: KubeClient, wanted: PodVolumes, get_claim: ClaimLookup, may_write: Callable[[], bool]
+    client: KubeClient, pod_volumes: PodVolumes, get_claim: ClaimLookup, may_write: Callable[[], bool]
 ) -> None:
-    """Say which volume or which node it will be, and wait until each claim has its volume."""
-    for claim in wanted.claims:
-        await client.send(_request(claim, wanted, get_claim), may_write)
-    told: set[str] = set()
+    """Selects a volume or the node for each claim, then waits until all are bound."""
+    for claim in pod_volumes.claims:
+        await client.send(_request(claim, pod_volumes, get_claim), may_write)
+    selected: set[str] = set()
     deadline = asyncio.get_running_loop().time() + BIND_TIMEOUT_SECONDS
     while True:
-        waiting = [key for key in wanted.claims if not _has_volume(key, wanted, get_claim, told)]
+        waiting = [
+            key for key in pod_volumes.claims if not _has_volume(key, pod_volumes, get_claim, selected)
+        ]
         if not waiting:
             return
         if not may_write():
-            raise LeaseLost(f"volumes of {', '.join(waiting)} are not waited for: the lease is lost")
+            raise LeaseLost(f"lost the lease while waiting for volumes of claims {', '.join(waiting)}")
         if asyncio.get_running_loop().time() > deadline:
-            raise _failed(504, f"claims {', '.join(waiting)} got no volume")
+            minutes = BIND_TIMEOUT_SECONDS / 60
+            raise _bind_error(504, f"no volume for claims {', '.join(waiting)} within {minutes:.0f} minutes")
         await asyncio.sleep(POLL_SECONDS)
 
 
-def _request(claim: str, wanted: PodVolumes, look: ClaimLookup) -> Request:
-    volume, found = wanted.static_bindings.get(claim), look(claim)
+def _request(claim: str, pod_volumes: PodVolumes, get_claim: ClaimLookup) -> Request:
+    volume, found = pod_volumes.static_bindings.get(claim), get_claim(claim)
     if volume is None or found is None:
-        return annotate_selected_node(claim, wanted.node)
+        return annotate_selected_node(claim, pod_volumes.node)
     return prebind_volume(volume.metadata.name, volume.metadata.resource_version, claim, found.metadata.uid)
 
 
-def _has_volume(key: str, wanted: PodVolumes, look: ClaimLookup, told: set[str]) -> bool:
-    """Whether the claim has got it; raises where it won't. `told`: claims that were seen to know the node."""
-    claim = look(key)
+def _has_volume(key: str, pod_volumes: PodVolumes, get_claim: ClaimLookup, selected: set[str]) -> bool:
+    """Whether the claim is bound; raises if it won't be. `selected` collects claims seen with their node annotation:
+    a provisioner that can't provision on that node removes it."""
+    claim = get_claim(key)
     if claim is None:
-        raise _failed(404, f"claim {key} is gone")
+        raise _bind_error(404, f"claim {key} was deleted")
     if claim.status.phase == "Bound":
         return True
-    if claim.metadata.annotations.get(SELECTED_NODE) == wanted.node:
-        told.add(key)
-    elif key in told:
-        raise _failed(
-            503, f"claim {key} can't have a volume on {wanted.node}: its provisioner gave the node back"
-        )
+    if claim.metadata.annotations.get(SELECTED_NODE) == pod_volumes.node:
+        selected.add(key)
+    elif key in selected:
+        raise _bind_error(503, f"the provisioner can't create a volume for claim {key} on {pod_volumes.node}")
     return False
 
 
-def _failed(code: int, message: str) -> ApiError:
+def _bind_error(code: int, message: str) -> ApiError:
     return ApiError(code, Status(message=message))

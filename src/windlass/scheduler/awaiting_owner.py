@@ -1,8 +1,8 @@
-"""Pods that are here before what made them: kept back until their owner is known, for a while.
+"""Keeps back pods whose owner has not been observed yet, for a few seconds.
 
-Each kind has a watch of its own, so a pod may be seen before the Job, JobSet or LeaderWorkerSet that made it. Decided
-on at once it would stand alone: past its queue, and without the rest of its gang. `scheduler.cache` asks here before
-it tells the engine of a pod.
+Each kind has its own watch, so a pod may be seen before the Job, JobSet or LeaderWorkerSet that created it. Decided on
+at once, it would be taken for a single pod: it would bypass its queue and start without its gang. `scheduler.cache`
+asks here before it puts a pod into the store.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from windlass.cluster.workloads.units import GANG_IF_QUEUED_KINDS, GANG_KINDS, c
 from windlass.model.pod import Pod
 
 OWNER_WAIT_SECONDS = 5
-"""An owner that has not been seen by then is taken not to exist."""
+"""An owner that has not been observed by then is assumed not to exist."""
 
 OwnerKey = tuple[str, str, str]
 """API group, kind and key."""
@@ -22,46 +22,46 @@ OwnerKey = tuple[str, str, str]
 
 class PodsAwaitingOwner:
     def __init__(self, objects: Mapping[OwnerKey, Any]) -> None:
-        self._things = objects
+        self._objects = objects
         self.is_watched: Callable[[str, str], bool] = lambda kind, group: False
-        """Whether objects of this kind and API group are on their way to us if they exist."""
+        """Whether an informer watches this kind and API group."""
         self._waiting: dict[OwnerKey, dict[str, int]] = {}
-        """Owner → its pods, and since when."""
+        """Owner → its pods, and since when each waits."""
         self._given_up: set[str] = set()
+        """Pods that have waited long enough."""
 
     def must_wait(self, pod: Pod, now: int) -> bool:
-        """Whether the pod has to wait; if so, its owner's arrival or `overdue` gives it back."""
+        """Whether the pod has to wait; if so, `pop_waiting_for` or `pop_overdue` returns it later."""
         if pod.key in self._given_up:
             return False
-        owner = self._missing(pod)
+        owner = self._missing_owner(pod)
         if owner is not None:
             self._waiting.setdefault(owner, {}).setdefault(pod.key, now)
         return owner is not None
 
     def pop_waiting_for(self, owner: OwnerKey) -> Iterable[str]:
-        """The pods that waited for it."""
         return self._waiting.pop(owner, ())
 
     def pop_overdue(self, now: int) -> list[str]:
-        """The pods that have waited for long enough; they are not held again."""
-        late: list[str] = []
+        """Pods that have waited for `OWNER_WAIT_SECONDS`; they will not wait again."""
+        overdue: list[str] = []
         for owner, pods in [*self._waiting.items()]:
-            late += (key for key, since in pods.items() if now - since >= OWNER_WAIT_SECONDS)
-            left = {key: since for key, since in pods.items() if now - since < OWNER_WAIT_SECONDS}
-            self._waiting[owner] = left
-            if not left:
+            overdue += (key for key, since in pods.items() if now - since >= OWNER_WAIT_SECONDS)
+            remaining = {key: since for key, since in pods.items() if now - since < OWNER_WAIT_SECONDS}
+            self._waiting[owner] = remaining
+            if not remaining:
                 del self._waiting[owner]
-        self._given_up.update(late)
-        return late
+        self._given_up.update(overdue)
+        return overdue
 
     def forget(self, pod: str) -> None:
-        """It is gone; another one may come by the same name."""
+        """The pod was deleted; a later pod of the same name may wait again."""
         self._given_up.discard(pod)
         for pods in self._waiting.values():
             pods.pop(pod, None)
 
-    def _missing(self, pod: Pod) -> OwnerKey | None:
-        """The lowest of the owners above the pod that should be known and is not."""
+    def _missing_owner(self, pod: Pod) -> OwnerKey | None:
+        """The nearest owner up the chain of controllers that is watched and has not been observed."""
         seen: set[OwnerKey] = set()
         reference = controller_of(pod.metadata)
         while reference is not None:
@@ -70,7 +70,7 @@ class PodsAwaitingOwner:
             if owner in seen or owner[:2] not in GANG_KINDS | GANG_IF_QUEUED_KINDS:
                 return None
             seen.add(owner)
-            found = self._things.get(owner)
+            found = self._objects.get(owner)
             if found is None:
                 return owner if self.is_watched(reference.kind, group) else None
             reference = controller_of(found.metadata)

@@ -1,7 +1,8 @@
-"""The cluster as the loop sees it: what the informers say, what of it the engine is told, and what it needs to act.
+"""The scheduler cache: objects as the informers show them, with what was sent and is not confirmed yet.
 
-Informers push deltas in here at any time; the loop takes them over between two decisions. Pods that wait for another
-scheduler are not the engine's business; all that are on nodes are.
+`kube.informers` pushes deltas at any time; `scheduler.loop` calls `flush` between two decisions, which applies to the
+store what the engine has to see of them. Pending pods of other schedulers never reach the store; pods on nodes always
+do, whoever bound them. `apply` reads objects here and reports what it sends, through the protocol `ClusterCache`.
 """
 
 from __future__ import annotations
@@ -30,9 +31,7 @@ from windlass.model.owners.normalise import QUEUE_NAME
 from windlass.model.pod import Pod
 from windlass.model.run_time_history import RunTimeHistoryObject
 from windlass.model.times import format_timestamp
-from windlass.model.volume import (
-    PersistentVolumeClaim,
-)
+from windlass.model.volume import PersistentVolumeClaim
 from windlass.scheduler.awaiting_owner import PodsAwaitingOwner
 from windlass.scheduler.options import SchedulerOptions
 
@@ -44,9 +43,9 @@ ObjectKey = tuple[str, str]
 
 class FlushResult(NamedTuple):
     applied: list[Delta]
-    """What the store was told, in order."""
+    """Deltas applied to the store, in order."""
     needs_decision: bool
-    """Something of it is more than a bind of ours that was confirmed."""
+    """False if they only confirm our own binds, or change what no decision depends on."""
 
 
 class AssumeObserver(Protocol):
@@ -60,33 +59,34 @@ class SchedulerCache:
         self.pods: dict[str, Pod] = {}
         self.nodes: set[str] = set()
         self.objects: dict[tuple[str, str, str], Any] = {}
-        """API group, kind and key → everything but pods and nodes."""
+        """API group, kind and key → every object but pods."""
         self.assumed: dict[str, str] = {}
-        """Pod → node of binds that were sent and have not been seen on the watch."""
+        """Pod → node, for binds that were sent and have not been seen in the watch."""
         self._assumed_statuses = AssumedStatuses()
         self.unreadable: dict[ObjectKey, Unreadable] = {}
-        """What could not be decoded."""
+        """Objects that could not be decoded."""
         self.on_pod_deleted: Callable[[str], None] = lambda key: None
-        """Told of pods that are gone."""
         self.assume_observer: AssumeObserver | None = None
         self.changed = asyncio.Event()
         self.kueue_is_live = False
         self._inbox: list[Delta] = []
-        self._untaken: list[Delta] = []
-        """Taken in, and not told to the store."""
-        self._told: set[ObjectKey] = set()
-        """What the store knows of that may have to be taken back."""
-        self._now = self._news = 0
-        self._budgets: Counter[str] = Counter()
-        """Namespace → its disruption budgets."""
-        self._queued: dict[tuple[str, str], OwnerObject] = {}
-        self._workload_of: dict[str, str] = {}
-        """Uid of an owner → the Workload that stands for it, whoever made that."""
-        self._resting: set[str] = set()
-        """Pods that are not to be decided on for a while."""
+        self._unapplied: list[Delta] = []
+        """Taken out of the inbox, and not applied to the store yet."""
+        self._in_store: set[ObjectKey] = set()
+        """Objects that the store knows, and that a deletion has to remove there."""
+        self._now = 0
+        self._trigger_count = 0
+        """Unapplied deltas that call for a decision."""
+        self._budget_counts: Counter[str] = Counter()
+        """Namespace → number of its PodDisruptionBudgets."""
+        self._queued_owners: dict[tuple[str, str], OwnerObject] = {}
+        self._workload_by_owner: dict[str, str] = {}
+        """Uid of an owner → key of its Workload, whether Kueue or we created that."""
+        self._backing_off: set[str] = set()
+        """Pods left out of decisions after a refused bind."""
         self.awaiting_owner = PodsAwaitingOwner(self.objects)
 
-    # Informers and outcomes push
+    # Called by informers and by `apply`
 
     def push(self, deltas: Sequence[Delta]) -> None:
         self._inbox.extend(deltas)
@@ -94,8 +94,8 @@ class SchedulerCache:
             self.changed.set()
 
     def assume(self, assumed: Sequence[Assume]) -> None:
-        """Binds that are about to be sent; in the store at once."""
-        self.assumed.update((one.pod, one.node) for one in assumed)
+        """Applies binds that are about to be sent to the store at once, so that the next decision counts them."""
+        self.assumed.update((bind.pod, bind.node) for bind in assumed)
         self.store.apply(assumed)
         if self.assume_observer is not None:
             self.assume_observer.on_assume(self._now, assumed)
@@ -103,117 +103,117 @@ class SchedulerCache:
     def assume_status(
         self, known: WorkloadObject, assumed: WorkloadObject, *, is_admission: bool
     ) -> AssumedStatus:
-        """A Workload's status is about to be written: the next decision sees it as `shown`."""
+        """A Workload's status is about to be written: the next decision sees it as `assumed`."""
         self.objects[object_id(assumed)] = assumed
-        self._untaken.append(Put(assumed))
+        self._unapplied.append(Put(assumed))
         return self._assumed_statuses.assume(known, assumed, is_admission=is_admission)
 
     def finish_status(self, sent: AssumedStatus, version: str) -> None:
-        """The server has written it, as this version."""
+        """The API server has accepted the write, with this resourceVersion."""
         self.drain_inbox()
-        self._show(self._assumed_statuses.finish(sent, version))
+        self._reobserve_workload(self._assumed_statuses.finish(sent, version))
 
     def forget_status(self, sent: AssumedStatus) -> None:
-        """The server has refused it."""
+        """The API server has refused the write."""
         self.drain_inbox()
-        self._show(self._assumed_statuses.revert(sent))
+        self._reobserve_workload(self._assumed_statuses.revert(sent))
 
     def is_unconfirmed(self, sent: AssumedStatus) -> bool:
         self.drain_inbox()
         return self._assumed_statuses.is_pending(sent)
 
-    def _show(self, seen: WorkloadObject | None) -> None:
-        if seen is not None:
-            self._untaken += self._other(seen)
+    def _reobserve_workload(self, workload: WorkloadObject | None) -> None:
+        if workload is not None:
+            self._unapplied += self._observe_object(workload)
             self.changed.set()
 
     def start_backoff(self, key: str) -> None:
-        """Leave the pod out of decisions until `wake`."""
-        self.drain_inbox()  # what was pushed before is older than this
-        self._resting.add(key)
+        """Leaves the pod out of decisions until `end_backoff`."""
+        self.drain_inbox()  # deltas pushed earlier must not undo this one
+        self._backing_off.add(key)
         pod = self.pods.get(key)
         self.push([Forget(key), *([Put(pod)] if pod is not None else [])])
 
     def end_backoff(self, key: str) -> None:
         self.drain_inbox()
-        self._resting.discard(key)
+        self._backing_off.discard(key)
         pod = self.pods.get(key)
         if pod is not None:
             self.push([Put(pod)])
 
-    # The loop takes
+    # Called by the loop
 
     def flush(self, now: int) -> FlushResult:
-        """Bring the store up to date with everything that was pushed."""
+        """Applies everything that was pushed to the store."""
         self.changed.clear()
         self._now = now
         self.drain_inbox()
-        told, self._untaken = self._untaken, []
-        news, self._news = self._news, 0
-        self.store.apply(told)
-        return FlushResult(told, news > 0)
+        deltas, self._unapplied = self._unapplied, []
+        triggers, self._trigger_count = self._trigger_count, 0
+        self.store.apply(deltas)
+        return FlushResult(deltas, triggers > 0)
 
     def drain_inbox(self) -> None:
-        """Know what was pushed, without telling the store yet: a decision may be under way on what it was told."""
+        """Updates the cache, but not the store: a decision may be under way on the store's state."""
         inbox, self._inbox = self._inbox, []
-        self._untaken += [delta for one in inbox for delta in self._taken(one)]
-        self._untaken += self._again(self.awaiting_owner.pop_overdue(self._now))
+        self._unapplied += [delta for pushed in inbox for delta in self._store_deltas(pushed)]
+        self._unapplied += self._reobserve_pods(self.awaiting_owner.pop_overdue(self._now))
 
     @property
     def object_count(self) -> int:
-        """How many there are beside pods."""
+        """Number of objects other than pods."""
         return len(self.objects)
 
     def get(self, kind: str, key: str, group: str = "") -> Any:
         return self.objects.get((group, kind, key))
 
     def disruption_budget_of(self, pod: Pod) -> str:
-        """The first disruption budget that covers the pod; empty where none does."""
-        if not self._budgets[pod.metadata.namespace or "default"]:
+        """Key of the first PodDisruptionBudget that covers the pod, by name; empty if none does."""
+        if not self._budget_counts[pod.metadata.namespace or "default"]:
             return ""
-        budgets = (thing for thing in self.objects.values() if isinstance(thing, PodDisruptionBudget))
-        return min((f"{one.namespace}/{one.metadata.name}" for one in budgets if one.covers(pod)), default="")
+        budgets = (obj for obj in self.objects.values() if isinstance(obj, PodDisruptionBudget))
+        covering = (budget for budget in budgets if budget.covers(pod))
+        return min((f"{budget.namespace}/{budget.metadata.name}" for budget in covering), default="")
 
     def persistent_volume_claim(self, key: str) -> PersistentVolumeClaim | None:
         found: PersistentVolumeClaim | None = self.get("PersistentVolumeClaim", key)
         return found
 
     def queued_owners(self) -> list[OwnerObject]:
-        """Those that wait in a queue or run by its leave, that nothing of their kind is above, and whose pods are
-        ours."""
-        return [one for one in self._queued.values() if not self._is_below_another(one)]
+        """Owners with a queue name whose pods are ours, without those that another of them controls."""
+        return [owner for owner in self._queued_owners.values() if not self._has_queued_parent(owner)]
 
     def workload_key_of(self, owner: OwnerObject) -> str:
-        """Key of the Workload that stands for it; empty where there is none."""
-        return self._workload_of.get(owner.metadata.uid, "")
+        """Key of the owner's Workload; empty if it has none."""
+        return self._workload_by_owner.get(owner.metadata.uid, "")
 
-    def _is_below_another(self, thing: OwnerObject) -> bool:
-        above = (one for one in thing.metadata.owner_references if one.controller)
-        namespace = thing.metadata.namespace or "default"
-        return any((one.kind, f"{namespace}/{one.name}") in self._queued for one in above)
+    def _has_queued_parent(self, owner: OwnerObject) -> bool:
+        parents = (reference for reference in owner.metadata.owner_references if reference.controller)
+        namespace = owner.metadata.namespace or "default"
+        return any((parent.kind, f"{namespace}/{parent.name}") in self._queued_owners for parent in parents)
 
     def priority_of(self, owner: Owner) -> int:
-        """By its queue's class, or its pods'; the classes may be of either kind."""
+        """Value of its WorkloadPriorityClass, else of its pods' PriorityClass, else its pods' `priority`."""
         labels, spec = owner.metadata.labels, owner.pod_sets[0].template.spec
         for group, kind, name in (
             (KUEUE_API_GROUP, "WorkloadPriorityClass", labels.get(PRIORITY_CLASS, "")),
             ("scheduling.k8s.io", "PriorityClass", spec.priority_class_name),
         ):
-            found = self.get(kind, name, group) if name else None
-            if found is not None:
-                return int(found.value)
+            priority_class = self.get(kind, name, group) if name else None
+            if priority_class is not None:
+                return int(priority_class.value)
         return spec.priority
 
     def is_responsible_for(self, pod: Pod) -> bool:
         return self._options.shadow or pod.spec.scheduler_name in self._options.settings.scheduler_names
 
-    def is_responsible_for_unreadable(self, odd: Unreadable) -> bool:
-        """Whether a pod that can't be read is for us."""
+    def is_responsible_for_unreadable(self, unreadable: Unreadable) -> bool:
+        """Whether a pod that could not be decoded names one of our schedulers."""
         names = self._options.settings.scheduler_names
-        return self._options.shadow or (odd.scheduler_name or "default-scheduler") in names
+        return self._options.shadow or (unreadable.scheduler_name or "default-scheduler") in names
 
     def is_responsible_for_owner(self, owner: Owner) -> bool:
-        names = {one.template.spec.scheduler_name for one in owner.pod_sets}
+        names = {pod_set.template.spec.scheduler_name for pod_set in owner.pod_sets}
         return self._options.shadow or not names.isdisjoint(self._options.settings.scheduler_names)
 
     def is_taken_over(self, namespace: str, queue: str) -> bool:
@@ -224,228 +224,237 @@ class SchedulerCache:
         return local is not None and local.spec.cluster_queue in names
 
     def reevaluate_queue_ownership(self) -> None:
-        """Who decides on queues has changed: everything that depends on it is judged again."""
+        """Kueue has appeared or disappeared: pushes everything again whose relevance depends on that."""
         self.push(
-            [Put(thing) for thing in self.objects.values() if isinstance(thing, WorkloadObject | OwnerObject)]
+            [Put(obj) for obj in self.objects.values() if isinstance(obj, WorkloadObject | OwnerObject)]
         )
 
-    def _taken(self, delta: Delta) -> list[Delta]:
+    # From observed deltas to what the store has to apply
+
+    def _store_deltas(self, delta: Delta) -> list[Delta]:
         if self.unreadable and isinstance(delta, Put | Deleted):
-            self._not_odd(delta)
+            self._clear_unreadable(delta)
         match delta:
             case Put(object=Pod() as pod):
-                return self._pod(pod)
+                return self._observe_pod(pod)
             case Put(object=Node() as node):
-                return self._node(node)
-            case Put(object=Unreadable() as odd):
-                return self._odd(odd)
-            case Put(object=thing):
-                return self._other(thing)
+                return self._observe_node(node)
+            case Put(object=Unreadable() as unreadable):
+                return self._observe_unreadable(unreadable)
+            case Put(object=obj):
+                return self._observe_object(obj)
             case Deleted():
-                return self._gone(delta)
+                return self._observe_deletion(delta)
             case Forget():
                 self.assumed.pop(delta.pod, None)
-                return self._news_of([delta])
+                return self._as_triggers([delta])
             case _:
-                return self._news_of([delta])
+                return self._as_triggers([delta])
 
-    def _not_odd(self, delta: Put | Deleted) -> None:
-        """It can be read now, or is gone."""
+    def _clear_unreadable(self, delta: Put | Deleted) -> None:
         if isinstance(delta, Deleted):
             self.unreadable.pop((delta.kind, delta.key), None)
         elif not isinstance(delta.object, Unreadable):
             _, kind, key = object_id(delta.object)
             self.unreadable.pop((kind, key), None)
 
-    def _news_of(self, deltas: list[Delta]) -> list[Delta]:
-        self._news += len(deltas)
+    def _as_triggers(self, deltas: list[Delta]) -> list[Delta]:
+        self._trigger_count += len(deltas)
         return deltas
 
-    def _pod(self, pod: Pod) -> list[Delta]:
+    def _observe_pod(self, pod: Pod) -> list[Delta]:
         known = self.pods.get(pod.key)
         self.pods[pod.key] = pod
-        waits = not pod.is_bound and not pod.is_terminal
-        if waits and (
-            not self.is_responsible_for(pod) or pod.metadata.deletion_timestamp or pod.key in self._resting
+        is_pending = not pod.is_bound and not pod.is_terminal
+        if is_pending and (
+            not self.is_responsible_for(pod)
+            or pod.metadata.deletion_timestamp
+            or pod.key in self._backing_off
         ):
-            return self._untold("Pod", pod.key)
-        told = ("Pod", pod.key) in self._told
-        if waits and not told and self.awaiting_owner.must_wait(pod, self._now):
+            return self._remove_from_store("Pod", pod.key)
+        in_store = ("Pod", pod.key) in self._in_store
+        if is_pending and not in_store and self.awaiting_owner.must_wait(pod, self._now):
             return []
-        if told and known is not None and _same(known, pod):
-            is_watched = self._budgets[pod.metadata.namespace or "default"] and not is_pod_health_unchanged(
-                known, pod
-            )
-            return self._health_of([pod]) if is_watched else []
+        if in_store and known is not None and _is_unchanged_for_engine(known, pod):
+            if not self._budget_counts[pod.metadata.namespace or "default"]:
+                return []
+            return [] if is_pod_health_unchanged(known, pod) else self._health_updates([pod])
+        # The watch confirms our own bind: the store counts the pod there already, so no decision is needed.
         if pod.is_bound and self.assumed.pop(pod.key, None) == pod.spec.node_name and not pod.is_terminal:
-            return [Put(_dated(pod, self._now))]
-        return self._tell("Pod", pod.key, _dated(pod, self._now))
+            return [Put(_with_start_time(pod, self._now))]
+        return self._put_in_store("Pod", pod.key, _with_start_time(pod, self._now))
 
-    def _health_of(self, pods: Iterable[Pod]) -> list[Delta]:
-        """What disruption budgets read of pods: no news, since a budget's own status says what follows from it."""
-        told = [pod for pod in pods if pod.is_bound and ("Pod", pod.key) in self._told]
-        return [Put(_dated(pod, self._now)) for pod in told]
+    def _health_updates(self, pods: Iterable[Pod]) -> list[Delta]:
+        """Readiness of pods, which PodDisruptionBudgets count. It triggers no decision: the budget's status will."""
+        bound = [pod for pod in pods if pod.is_bound and ("Pod", pod.key) in self._in_store]
+        return [Put(_with_start_time(pod, self._now)) for pod in bound]
 
-    def _note_budget(self, namespace: str) -> list[Delta]:
-        """The first budget of a namespace: how its pods are has not been told before."""
-        self._budgets[namespace] += 1
-        if self._budgets[namespace] > 1:
+    def _add_budget(self, namespace: str) -> list[Delta]:
+        """Counts a budget. With the first one of a namespace, the readiness of its pods begins to matter."""
+        self._budget_counts[namespace] += 1
+        if self._budget_counts[namespace] > 1:
             return []
-        return self._health_of(
+        return self._health_updates(
             [pod for pod in self.pods.values() if (pod.metadata.namespace or "default") == namespace]
         )
 
-    def _again(self, pods: Iterable[str]) -> list[Delta]:
-        """What the engine is to be told of pods that it was not told of before."""
-        return [delta for key in pods if key in self.pods for delta in self._pod(self.pods[key])]
+    def _reobserve_pods(self, pods: Iterable[str]) -> list[Delta]:
+        """Deltas for pods that were kept back until now."""
+        return [delta for key in pods if key in self.pods for delta in self._observe_pod(self.pods[key])]
 
-    def _node(self, node: Node) -> list[Delta]:
+    def _observe_node(self, node: Node) -> list[Delta]:
         if not self._options.settings.selects_node(node.labels):
             self.nodes.discard(node.name)
-            return self._untold("Node", node.name)
+            return self._remove_from_store("Node", node.name)
         known = self.objects.get(("", "Node", node.name))
         self.objects["", "Node", node.name] = node
         self.nodes.add(node.name)
-        if known is not None and ("Node", node.name) in self._told and _same(known, node):
+        in_store = ("Node", node.name) in self._in_store
+        if in_store and known is not None and _is_unchanged_for_engine(known, node):
             return []
-        return self._tell("Node", node.name, node)
+        return self._put_in_store("Node", node.name, node)
 
-    def _odd(self, odd: Unreadable) -> list[Delta]:
-        """What it was before counts no more. On a node it blocks that; one that waits is held, and said to be."""
-        key = f"{odd.namespace}/{odd.name}" if odd.namespace else odd.name
-        self.unreadable[odd.kind, key] = odd
-        if odd.kind != "Pod":
+    def _observe_unreadable(self, unreadable: Unreadable) -> list[Delta]:
+        """An unreadable pod replaces its readable version: on a node it blocks the node; a pending one is held."""
+        key = f"{unreadable.namespace}/{unreadable.name}" if unreadable.namespace else unreadable.name
+        self.unreadable[unreadable.kind, key] = unreadable
+        if unreadable.kind != "Pod":
             return []
         self.pods.pop(key, None)
-        if odd.node_name:
-            return self._tell("Pod", key, odd)
-        self._news += 1
-        return self._untold("Pod", key)
+        if unreadable.node_name:
+            return self._put_in_store("Pod", key, unreadable)
+        self._trigger_count += 1
+        return self._remove_from_store("Pod", key)
 
-    def _other(self, thing: Any) -> list[Delta]:
-        group, kind, key = object_id(thing)
-        if isinstance(thing, WorkloadObject):
-            thing = self._assumed_statuses.overlay(thing)
+    def _observe_object(self, obj: Any) -> list[Delta]:
+        group, kind, key = object_id(obj)
+        if isinstance(obj, WorkloadObject):
+            obj = self._assumed_statuses.overlay(obj)
         known = self.objects.get((group, kind, key))
-        self.objects[group, kind, key] = thing
-        if isinstance(thing, RunTimeHistoryObject):
-            self._told.add((f"{kind}.{group}", key))
-            return [Put(thing)]  # the next decision knows of it; it is no reason to make one
-        if isinstance(thing, LocalQueueObject) and key in self._options.take_over and known is None:
-            self.push([Put(one) for one in (self._queue_of(thing),) if one is not None])
-        if isinstance(thing, ClusterQueueObject | LocalQueueObject):
-            thing = self._as_ours(thing)
-        if isinstance(thing, WorkloadObject):
-            self._workload_of.update((uid, key) for uid in _controllers(thing))
-        if isinstance(thing, OwnerObject) and kind in SUSPEND_FIELDS:
-            self._queued.pop((kind, key), None)
-            if QUEUE_NAME in thing.metadata.labels and self._owner_matters(thing):
-                self._queued[kind, key] = thing
-        waited = self.awaiting_owner.pop_waiting_for((group, kind, key))
-        if not self._matters(thing):
-            return [*self._untold(f"{kind}.{group}", key, Deleted(kind, key, group)), *self._again(waited)]
-        if (f"{kind}.{group}", key) in self._told and known is not None and _same(known, thing):
+        self.objects[group, kind, key] = obj
+        if isinstance(obj, RunTimeHistoryObject):
+            self._in_store.add((f"{kind}.{group}", key))
+            return [Put(obj)]  # triggers no decision: run times only refine estimates
+        if isinstance(obj, LocalQueueObject) and key in self._options.take_over and known is None:
+            # Its ClusterQueue may have been observed before, and counts as taken over from now on.
+            cluster_queue = self.get("ClusterQueue", obj.spec.cluster_queue, KUEUE_API_GROUP)
+            self.push([Put(cluster_queue)] if cluster_queue is not None else [])
+        if isinstance(obj, ClusterQueueObject | LocalQueueObject):
+            obj = self._without_takeover_hold(obj)
+        if isinstance(obj, WorkloadObject):
+            self._workload_by_owner.update((uid, key) for uid in _controller_uids(obj))
+        if isinstance(obj, OwnerObject) and kind in SUSPEND_FIELDS:
+            self._queued_owners.pop((kind, key), None)
+            if QUEUE_NAME in obj.metadata.labels and self._owner_concerns_engine(obj):
+                self._queued_owners[kind, key] = obj
+        pods = self.awaiting_owner.pop_waiting_for((group, kind, key))
+        if not self._concerns_engine(obj):
+            removal = self._remove_from_store(f"{kind}.{group}", key, Deleted(kind, key, group))
+            return [*removal, *self._reobserve_pods(pods)]
+        in_store = (f"{kind}.{group}", key) in self._in_store
+        if in_store and known is not None and _is_unchanged_for_engine(known, obj):
             return []
-        is_new_budget = isinstance(thing, PodDisruptionBudget) and known is None
-        more = self._note_budget(thing.namespace) if is_new_budget else []
-        return [*self._tell(f"{kind}.{group}", key, thing), *self._again(waited), *more]
+        is_new_budget = isinstance(obj, PodDisruptionBudget) and known is None
+        health = self._add_budget(obj.namespace) if is_new_budget else []
+        return [*self._put_in_store(f"{kind}.{group}", key, obj), *self._reobserve_pods(pods), *health]
 
-    def _queue_of(self, local: LocalQueueObject) -> ClusterQueueObject | None:
-        found: ClusterQueueObject | None = self.get("ClusterQueue", local.spec.cluster_queue, KUEUE_API_GROUP)
-        return found
-
-    def _as_ours(self, queue: ClusterQueueObject | LocalQueueObject) -> ClusterQueueObject | LocalQueueObject:
-        """A queue that was taken over admits although it is on hold: the hold is what keeps Kueue off it."""
-        if queue.spec.stop_policy != STOP_POLICY_HOLD or not self._is_taken(queue):
+    def _without_takeover_hold(
+        self, queue: ClusterQueueObject | LocalQueueObject
+    ) -> ClusterQueueObject | LocalQueueObject:
+        """A queue that was taken over admits although its stopPolicy is Hold: the hold keeps Kueue off it."""
+        if queue.spec.stop_policy != STOP_POLICY_HOLD or not self._is_queue_taken_over(queue):
             return queue
         return msgspec.structs.replace(queue, spec=msgspec.structs.replace(queue.spec, stop_policy="None"))
 
-    def _is_taken(self, queue: ClusterQueueObject | LocalQueueObject) -> bool:
+    def _is_queue_taken_over(self, queue: ClusterQueueObject | LocalQueueObject) -> bool:
         names = self._options.take_over
         if isinstance(queue, LocalQueueObject):
             return f"{queue.metadata.namespace}/{queue.metadata.name}" in names
         name = queue.metadata.name
-        locals_ = (self.get("LocalQueue", one, KUEUE_API_GROUP) for one in names if "/" in one)
-        return name in names or any(one is not None and one.spec.cluster_queue == name for one in locals_)
+        local_queues = (self.get("LocalQueue", key, KUEUE_API_GROUP) for key in names if "/" in key)
+        return name in names or any(
+            local is not None and local.spec.cluster_queue == name for local in local_queues
+        )
 
-    def _matters(self, thing: Any) -> bool:
-        """Whether the engine has to see it."""
-        if isinstance(thing, WorkloadObject):
-            namespace = thing.metadata.namespace or "default"
-            if not self.kueue_is_live or self.is_taken_over(namespace, thing.spec.queue_name):
-                return True
-            return thing.status.admission is not None
-        if isinstance(thing, OwnerObject):
-            return self._owner_matters(thing)
+    def _concerns_engine(self, obj: Any) -> bool:
+        """Whether the engine has to see it. A live Kueue decides on Workloads until it has admitted them."""
+        if isinstance(obj, WorkloadObject):
+            namespace = obj.metadata.namespace or "default"
+            is_ours = not self.kueue_is_live or self.is_taken_over(namespace, obj.spec.queue_name)
+            return is_ours or obj.status.admission is not None
+        if isinstance(obj, OwnerObject):
+            return self._owner_concerns_engine(obj)
         return True
 
-    def _owner_matters(self, thing: OwnerObject) -> bool:
-        """Owners whose pods have nothing to do with one another, or are another scheduler's, don't."""
-        owner = owner_from_object(thing)
+    def _owner_concerns_engine(self, obj: OwnerObject) -> bool:
+        """False for owners of independent pods, of another scheduler's pods, and of queues that Kueue decides on."""
+        owner = owner_from_object(obj)
         queue = owner.metadata.labels.get(QUEUE_NAME, "")
         namespace = owner.metadata.namespace or "default"
         if queue and self.kueue_is_live and not self.is_taken_over(namespace, queue):
             return False
         if owner.pod_sets and not self.is_responsible_for_owner(owner):
             return False
-        return owner.is_gang or any(one.controller for one in owner.metadata.owner_references)
+        return owner.is_gang or any(reference.controller for reference in owner.metadata.owner_references)
 
-    def _gone(self, gone: Deleted) -> list[Delta]:
-        if gone.kind == "Pod":
-            self.pods.pop(gone.key, None)
-            self.on_pod_deleted(gone.key)
-            self.awaiting_owner.forget(gone.key)
-            self._resting.discard(gone.key)
-            self.assumed.pop(gone.key, None)
-            return self._untold("Pod", gone.key)
-        known = self.objects.pop((gone.group, gone.kind, gone.key), None)
+    def _observe_deletion(self, deletion: Deleted) -> list[Delta]:
+        if deletion.kind == "Pod":
+            self.pods.pop(deletion.key, None)
+            self.on_pod_deleted(deletion.key)
+            self.awaiting_owner.forget(deletion.key)
+            self._backing_off.discard(deletion.key)
+            self.assumed.pop(deletion.key, None)
+            return self._remove_from_store("Pod", deletion.key)
+        known = self.objects.pop((deletion.group, deletion.kind, deletion.key), None)
         if isinstance(known, WorkloadObject):
-            self._assumed_statuses.forget(gone.key)
-            for uid in _controllers(known):
-                if self._workload_of.get(uid) == gone.key:
-                    del self._workload_of[uid]
+            self._assumed_statuses.forget(deletion.key)
+            for uid in _controller_uids(known):
+                if self._workload_by_owner.get(uid) == deletion.key:
+                    del self._workload_by_owner[uid]
         elif isinstance(known, PodDisruptionBudget):
-            self._budgets[known.namespace] -= 1
-        self._queued.pop((gone.kind, gone.key), None)
-        if gone.kind == "Node":
-            self.nodes.discard(gone.key)
-            return self._untold("Node", gone.key)
-        return self._untold(f"{gone.kind}.{gone.group}", gone.key, gone)
+            self._budget_counts[known.namespace] -= 1
+        self._queued_owners.pop((deletion.kind, deletion.key), None)
+        if deletion.kind == "Node":
+            self.nodes.discard(deletion.key)
+            return self._remove_from_store("Node", deletion.key)
+        return self._remove_from_store(f"{deletion.kind}.{deletion.group}", deletion.key, deletion)
 
-    def _tell(self, kind: str, key: str, thing: object) -> list[Delta]:
-        self._told.add((kind, key))
-        return self._news_of([Put(thing)])
+    def _put_in_store(self, kind: str, key: str, obj: object) -> list[Delta]:
+        self._in_store.add((kind, key))
+        return self._as_triggers([Put(obj)])
 
-    def _untold(self, kind: str, key: str, gone: Deleted | None = None) -> list[Delta]:
-        if (kind, key) not in self._told:
+    def _remove_from_store(self, kind: str, key: str, deletion: Deleted | None = None) -> list[Delta]:
+        if (kind, key) not in self._in_store:
             return []
-        self._told.discard((kind, key))
-        return self._news_of([gone or Deleted(kind, key)])
+        self._in_store.discard((kind, key))
+        return self._as_triggers([deletion or Deleted(kind, key)])
 
 
-def _controllers(workload: WorkloadObject) -> list[str]:
-    return [one.uid for one in workload.metadata.owner_references if one.controller]
+def _controller_uids(workload: WorkloadObject) -> list[str]:
+    return [reference.uid for reference in workload.metadata.owner_references if reference.controller]
 
 
-def _same(old: Any, new: Any) -> bool:
-    """Equal as far as the engine reads it. Of a pod's status only its end counts."""
+def _is_unchanged_for_engine(old: Any, new: Any) -> bool:
+    """Compares what the engine reads. Of a pod's status that is only whether it has ended."""
     if isinstance(old, Pod) and isinstance(new, Pod):
-        return old.is_terminal == new.is_terminal and old.spec == new.spec and _same_meta(old, new)
+        return (
+            old.is_terminal == new.is_terminal and old.spec == new.spec and _is_metadata_unchanged(old, new)
+        )
     if isinstance(old, Node) and isinstance(new, Node):
         return is_node_unchanged(old, new)
-    return _same_meta(old, new) and all(
+    return _is_metadata_unchanged(old, new) and all(
         getattr(old, field) == getattr(new, field) for field in old.__struct_fields__ if field != "metadata"
     )
 
 
-def _same_meta(old: Any, new: Any) -> bool:
+def _is_metadata_unchanged(old: Any, new: Any) -> bool:
     before = msgspec.structs.replace(old.metadata, resource_version="")
     return bool(before == msgspec.structs.replace(new.metadata, resource_version=""))
 
 
-def _dated(pod: Pod, now: int) -> Pod:
-    """A pod on a node whose kubelet has not said yet when it started: as of now, and not as of its creation, so that
-    a gang which waited for long still has its grace."""
+def _with_start_time(pod: Pod, now: int) -> Pod:
+    """Dates a bound pod's start to now until its kubelet reports it. With its creation time instead, a gang that has
+    waited for long would be past its grace period at once."""
     if not pod.is_bound or pod.status.start_time:
         return pod
     status = msgspec.structs.replace(pod.status, start_time=format_timestamp(now))

@@ -1,7 +1,7 @@
-"""The configuration that the running scheduler decides with, published in the cluster: a ConfigMap beside its Lease.
+"""Publishes the running scheduler's configuration in the cluster, as a ConfigMap beside its Lease.
 
-`scheduler.scheduler` starts it. `why`, `plan` and `check` read what is written here (`dump.configuration`), and so
-answer for this scheduler. The hash on the Lease is written by whoever leads, with the Lease itself.
+`scheduler.scheduler` runs it. `why`, `plan` and `check` read the ConfigMap (`dump.configuration`) and so use the same
+configuration. The hash annotation on the Lease is written by the leader election.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from windlass.scheduler.options import SchedulerOptions
 log = logging.getLogger(__name__)
 
 REPUBLISH_SECONDS = 300.0
-"""Between two writes of the same: what somebody has changed or deleted is put right."""
+"""Repeats the write, so that a ConfigMap that was changed or deleted is restored."""
 RETRY_SECONDS = 5.0
-"""Until the next attempt where we may not write yet, or it failed."""
+"""Pause after a failed write, and while this replica may not write."""
 
 
 class ConfigurationPublisher:
@@ -40,21 +40,24 @@ class ConfigurationPublisher:
         self._failure = ""
 
     async def run(self) -> None:
-        """Until cancelled. Nothing that goes wrong here keeps anybody from scheduling."""
+        """Runs until cancelled. A failure here never stops scheduling."""
         while True:
             written = not self._is_shadow and self._may_write() and await self.publish()
             await asyncio.sleep(REPUBLISH_SECONDS if written else RETRY_SECONDS)
 
     async def publish(self) -> bool:
-        """Whether it is written now. What fails is logged once, not at every attempt."""
+        """True if it was written. The same error is logged once, not at every attempt."""
         try:
             await self._client.send(self._request, self._may_write)
         except LeaseLost:
             return False
         except (ApiError, ServerUnavailable) as error:
             if str(error) != self._failure:
-                said = "why, plan and check can't find this configuration"
-                log.warning("ConfigMap %s was not written, so that %s: %s", self._key, said, error)
+                log.warning(
+                    "ConfigMap %s was not written; why, plan and check can't find this configuration: %s",
+                    self._key,
+                    error,
+                )
             self._failure = str(error)
             return False
         self._failure = ""

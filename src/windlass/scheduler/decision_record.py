@@ -1,8 +1,8 @@
-"""Everything that went into the decisions of a live scheduler, and the decisions, as JSON lines; and played again.
+"""Records every input of a live scheduler's decisions, and the decisions, as JSON lines; and replays them.
 
-`--record DIR` writes `DIR/record.jsonl`: a header with the settings, then a line each time the store was brought up to
-date. `windlass simulate DIR` plays it: the same changes, times and settings through the same store and engine give
-the same decisions byte for byte, or the first difference is shown.
+`scheduler.scheduler` writes `DIR/record.jsonl` for `--record DIR`: a header with the settings, then one line per
+update of the store. `windlass simulate DIR` (`cli.replay`) replays it: the same changes, times and settings through
+the same store and engine give the same decisions byte for byte, or the first difference is shown.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Header(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class UnreadableObject(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """An object that could not be read, as far as it was understood."""
+    """What is known of an object that could not be decoded."""
 
     error: str
     kind: str = ""
@@ -50,12 +50,14 @@ class UnreadableObject(msgspec.Struct, frozen=True, rename="camel", omit_default
     node_name: str = ""
 
 
-class Change(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One delta; one of the fields is set."""
+class Change(
+    msgspec.Struct, frozen=True, omit_defaults=True, rename={"unreadable": "odd", "deleted": "gone"}
+):
+    """One delta; exactly one of the fields is set. `odd` and `gone` are the names in the file format."""
 
     put: dict[str, Any] | None = None
-    odd: UnreadableObject | None = None
-    gone: Deleted | None = None
+    unreadable: UnreadableObject | None = None
+    deleted: Deleted | None = None
     assume: Assume | None = None
     forget: str = ""
     refused: Refusal | None = None
@@ -65,39 +67,39 @@ class Line(msgspec.Struct, frozen=True, omit_defaults=True):
     now: int
     changes: tuple[Change, ...] = ()
     decisions: tuple[dict[str, Any], ...] | None = None
-    """As in `plan -o json`; None where nothing was decided."""
+    """As in `plan -o json`; None if nothing was decided."""
 
 
 class RecordWriter:
-    """The witness of a loop: writes what it sees."""
+    """Observes the loop and the cache, and writes what they report."""
 
     def __init__(self, folder: Path, settings: Settings) -> None:
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            _set_aside(folder)
+            _keep_earlier_record(folder)
             self._file = (folder / RECORD_FILE).open("wb")
         except OSError as error:
-            why = f"the record can't be written: {error.strerror}"
-            raise InputError(why, file=str(folder), remedy="check --record") from None
+            problem = f"the record can't be written: {error.strerror}"
+            raise InputError(problem, file=str(folder), remedy="check --record") from None
         self._is_broken = False
         self._write(Header(settings))
 
     def on_cycle(self, now: int, deltas: Sequence[Delta], plan: Plan | None) -> None:
         if deltas or plan is not None:
             decisions = None if plan is None else tuple(map(decision_document, plan.decisions))
-            self._write(Line(now, tuple(map(_change, deltas)), decisions))
+            self._write(Line(now, tuple(map(_change_from_delta, deltas)), decisions))
 
     def on_assume(self, now: int, binds: Sequence[Assume]) -> None:
-        """Binds that the store was told of when they were sent."""
+        """Binds that were assumed in the store between two cycles."""
         if binds:
-            self._write(Line(now, tuple(map(_change, binds))))
+            self._write(Line(now, tuple(map(_change_from_delta, binds))))
 
     def close(self) -> None:
         with contextlib.suppress(OSError):
             self._file.close()
 
     def _write(self, line: Header | Line) -> None:
-        """A disk that is full ends the record, and nothing else."""
+        """A write error, such as a full disk, ends the record but not the scheduler."""
         if self._is_broken:
             return
         try:
@@ -105,48 +107,40 @@ class RecordWriter:
             self._file.flush()
         except OSError as error:
             self._is_broken = True
-            log.error("the record ends here: %s", error.strerror)  # no bug of ours
+            log.error("recording has stopped: %s: %s", self._file.name, error.strerror)
 
 
-def _set_aside(folder: Path) -> None:
-    """The record of an earlier run is kept, in a folder of its own that can be played like this one."""
-    old = folder / RECORD_FILE
-    if old.is_file() and old.stat().st_size:
-        aside = folder / f"until-{format_timestamp(int(old.stat().st_mtime)).replace(':', '')}"
-        aside.mkdir(exist_ok=True)
-        old.replace(aside / RECORD_FILE)
+def _keep_earlier_record(folder: Path) -> None:
+    """Moves the record of an earlier run to a subfolder named after its last write, where it can be replayed."""
+    record = folder / RECORD_FILE
+    if record.is_file() and record.stat().st_size:
+        subfolder = folder / f"until-{format_timestamp(int(record.stat().st_mtime)).replace(':', '')}"
+        subfolder.mkdir(exist_ok=True)
+        record.replace(subfolder / RECORD_FILE)
 
 
 class ReplayResult(msgspec.Struct, frozen=True):
     lines: int
     decisions: int
-    """How often something was decided."""
+    """Number of lines with a plan."""
     difference: str = ""
-    """The first decision that came out otherwise; empty where none did."""
+    """The first decision that differs; empty if none does."""
 
 
 def replay(folder: Path) -> ReplayResult:
-    """Play a record; stops at the first difference."""
+    """Replays a record up to the first difference."""
     path = folder / RECORD_FILE
-    store, memo = Store(), EngineCache()
-    lines = _lines(path)
-    header: Header = _decode(next(lines, b""), Header, path, 1)
-    if header.kind != KIND:
-        raise InputError(f"holds a {header.kind or 'file'} and no {KIND}", file=str(path))
-    if header.api_version != API_VERSION:
-        remedy = "replay it with the release that wrote it"
-        raise InputError(
-            f"is a record of {header.api_version}, not {API_VERSION}", file=str(path), remedy=remedy
-        )
-    config = engine_config(header.settings)
+    store, engine_cache = Store(), EngineCache()
+    lines = _read_lines(path)
+    config = engine_config(_read_header(next(lines, b""), path).settings)
     number, decided = 1, 0
     for number, raw in enumerate(lines, start=2):
         line: Line = _decode(raw, Line, path, number)
-        store.apply(map(_delta, line.changes))
+        store.apply(map(_delta_from_change, line.changes))
         if line.decisions is None:
             continue
         snapshot = store.snapshot(line.now)
-        plan = decide(snapshot, config, line.now, memo)
+        plan = decide(snapshot, config, line.now, engine_cache)
         store.mark_decided(snapshot.pods.pending())
         decided += 1
         found = msgspec.json.encode(tuple(map(decision_document, plan.decisions)))
@@ -156,20 +150,30 @@ def replay(folder: Path) -> ReplayResult:
     return ReplayResult(number, decided)
 
 
+def _read_header(line: bytes, path: Path) -> Header:
+    header: Header = _decode(line, Header, path, 1)
+    if header.kind != KIND:
+        raise InputError(f"holds a {header.kind or 'file'} and no {KIND}", file=str(path))
+    if header.api_version != API_VERSION:
+        problem = f"is a record of {header.api_version}, not {API_VERSION}"
+        raise InputError(problem, file=str(path), remedy="replay it with the release that wrote it")
+    return header
+
+
 def is_record(path: Path) -> bool:
     return (path / RECORD_FILE).is_file()
 
 
-def _change(delta: Delta) -> Change:
+def _change_from_delta(delta: Delta) -> Change:
     match delta:
-        case Put(object=Unreadable() as odd):
+        case Put(object=Unreadable() as obj):
             return Change(
-                odd=UnreadableObject(str(odd.error), odd.kind, odd.namespace, odd.name, odd.node_name)
+                unreadable=UnreadableObject(str(obj.error), obj.kind, obj.namespace, obj.name, obj.node_name)
             )
-        case Put(object=thing):
-            return Change(put=to_unstructured(thing))
+        case Put(object=obj):
+            return Change(put=to_unstructured(obj))
         case Deleted():
-            return Change(gone=delta)
+            return Change(deleted=delta)
         case Assume():
             return Change(assume=delta)
         case Forget():
@@ -178,39 +182,38 @@ def _change(delta: Delta) -> Change:
             return Change(refused=delta.refusal)
 
 
-def _delta(change: Change) -> Delta:
+def _delta_from_change(change: Change) -> Delta:
     if change.put is not None:
-        return Put(_object(change.put))
-    if change.odd is not None:
-        odd = change.odd
-        error = InputError(odd.error)
-        return Put(Unreadable(error, odd.kind, odd.namespace, odd.name, odd.node_name))
+        return Put(_decode_recorded(change.put))
+    if change.unreadable is not None:
+        obj = change.unreadable
+        return Put(Unreadable(InputError(obj.error), obj.kind, obj.namespace, obj.name, obj.node_name))
     if change.refused is not None:
         return Refused(change.refused)
-    return change.gone or change.assume or Forget(change.forget)
+    return change.deleted or change.assume or Forget(change.forget)
 
 
-def _object(tree: dict[str, Any]) -> object:
-    thing = decode_kind(msgspec.json.encode(tree), tree["kind"], tree["apiVersion"])
-    if isinstance(thing, QueueObject):
-        # What nobody read of it was noted when it was first decoded, and is not in the record.
-        return msgspec.structs.replace(thing, unread_fields=tuple(tree.get("unreadFields", ())))
-    return thing
+def _decode_recorded(tree: dict[str, Any]) -> object:
+    obj = decode_kind(msgspec.json.encode(tree), tree["kind"], tree["apiVersion"])
+    if isinstance(obj, QueueObject):
+        # The fields that Windlass ignores are not in the record, only their names from the first decoding.
+        return msgspec.structs.replace(obj, unread_fields=tuple(tree.get("unreadFields", ())))
+    return obj
 
 
 def _difference(expected: Sequence[dict[str, Any]], found: bytes, where: str) -> str:
-    made: list[dict[str, Any]] = msgspec.json.decode(found)
-    for was, is_ in zip(expected, made, strict=False):
-        if was != is_:
-            return f"{where}: decided {_short(was)}, now {_short(is_)}"
-    return f"{where}: {len(expected)} decisions, now {len(made)}"
+    replayed: list[dict[str, Any]] = msgspec.json.decode(found)
+    for old, new in zip(expected, replayed, strict=False):
+        if old != new:
+            return f"{where}: recorded {_abbreviate(old)}, replayed {_abbreviate(new)}"
+    return f"{where}: recorded {len(expected)} decisions, replayed {len(replayed)}"
 
 
-def _short(tree: dict[str, Any]) -> str:
+def _abbreviate(tree: dict[str, Any]) -> str:
     return msgspec.json.encode(tree).decode()[:300]
 
 
-def _lines(path: Path) -> Iterator[bytes]:
+def _read_lines(path: Path) -> Iterator[bytes]:
     with path.open("rb") as file:
         yield from file
 

@@ -1,8 +1,8 @@
-"""What those that wait are told: the holds of a plan with what would help, where that has been worked out.
+"""The explanation cache: holds with an explanation of what would help, valid while the verdict stays the same.
 
-`scheduler.loop` asks for explanations in the thread that decided, before the next decision; `apply.executor` writes
-them on pods and Workloads. What was worked out once is told for as long as nothing else holds the workload, so that
-its words don't change with every decision.
+`scheduler.loop` computes explanations in the thread that decided, before the next decision; `apply.executor` writes
+them to pods and Workloads. Explaining is expensive, so that only some holds are explained per decision. The cache
+keeps a condition's message from changing back when its hold is not among them.
 """
 
 from __future__ import annotations
@@ -16,32 +16,32 @@ from windlass.model.plan import Plan
 from windlass.model.verdict import Verdict
 from windlass.placement.explain.advisor import MAX_EXPLAINED_HOLDS
 
-MOST_REMEMBERED = 1_000
+MAX_CACHED_HOLDS = 1_000
 
 
 class ExplanationCache:
     def __init__(self, must_stop: Callable[[], bool]) -> None:
-        """`is_news`: something waits to be decided on, and explaining has to stop."""
-        self._is_news = must_stop
-        self._known: dict[str, tuple[Verdict, Hold]] = {}
-        """Workload → why it was held, and the same explained."""
+        """`must_stop`: a change waits to be decided on, which is more urgent than explaining."""
+        self._must_stop = must_stop
+        self._explained: dict[str, tuple[Verdict, Hold]] = {}
+        """Workload → the verdict as decided, and the hold with its explanation."""
 
-    def compute(self, plan: Plan, explained: Callable[[Hold], Hold]) -> None:
-        """Of the first holds, as many as there is time for."""
+    def compute(self, plan: Plan, explain: Callable[[Hold], Hold]) -> None:
+        """Explains the first holds, as many as there is time for."""
         fresh: dict[str, tuple[Verdict, Hold]] = {}
         for hold in plan.holds[:MAX_EXPLAINED_HOLDS]:
-            fresh[hold.workload] = hold.verdict, explained(hold)
-            if self._is_news():
+            fresh[hold.workload] = hold.verdict, explain(hold)
+            if self._must_stop():
                 break
-        older = list(self._known.items())[-MOST_REMEMBERED:]
-        self._known = {**{name: one for name, one in older if name not in fresh}, **fresh}
+        older = list(self._explained.items())[-MAX_CACHED_HOLDS:]
+        # Fresh entries go last: the oldest ones are dropped first.
+        self._explained = {**{key: entry for key, entry in older if key not in fresh}, **fresh}
 
     def with_explanations(self, plan: Plan) -> Plan:
-        """The plan with what is known of its holds."""
-        if not self._known or not plan.holds:
+        if not self._explained or not plan.holds:
             return plan
-        return msgspec.structs.replace(plan, holds=tuple(map(self._told, plan.holds)))
+        return msgspec.structs.replace(plan, holds=tuple(map(self._explain_from_cache, plan.holds)))
 
-    def _told(self, hold: Hold) -> Hold:
-        verdict, explained = self._known.get(hold.workload, (None, hold))
+    def _explain_from_cache(self, hold: Hold) -> Hold:
+        verdict, explained = self._explained.get(hold.workload, (None, hold))
         return explained if verdict == hold.verdict else hold

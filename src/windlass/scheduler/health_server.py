@@ -1,4 +1,7 @@
-"""/healthz, /readyz and /metrics over plain HTTP, for the kubelet and for Prometheus."""
+"""Serves /healthz, /livez, /readyz and /metrics over plain HTTP, for the kubelet and Prometheus.
+
+`scheduler.scheduler` starts and stops it.
+"""
 
 from __future__ import annotations
 
@@ -12,16 +15,16 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class HealthServer:
-    """`healthy` and `ready` return what is wrong, or nothing; `metrics` the text to show."""
+    """`healthy` and `ready` return what is wrong, or an empty string; `metrics` returns Prometheus text."""
 
     def __init__(
         self, healthy: Callable[[], str], ready: Callable[[], str], metrics: Callable[[], bytes]
     ) -> None:
         self._app = web.Application()
-        self._app.router.add_get("/healthz", _check(healthy))
-        self._app.router.add_get("/livez", _check(healthy))
-        self._app.router.add_get("/readyz", _check(ready))
-        self._app.router.add_get("/metrics", _shown(metrics))
+        self._app.router.add_get("/healthz", _health_handler(healthy))
+        self._app.router.add_get("/livez", _health_handler(healthy))
+        self._app.router.add_get("/readyz", _health_handler(ready))
+        self._app.router.add_get("/metrics", _metrics_handler(metrics))
         self._runner = web.AppRunner(self._app, access_log=None)
         self.port = 0
 
@@ -30,26 +33,26 @@ class HealthServer:
         try:
             await web.TCPSite(self._runner, host, port).start()
         except OSError as error:
-            why = f"nothing can be served there: {error.strerror or error}"
-            raise InputError(why, object=f"{host}:{port}", remedy="check --listen") from None
+            problem = f"can't listen on this address: {error.strerror or error}"
+            raise InputError(problem, object=f"{host}:{port}", remedy="check --listen") from None
         self.port = self._runner.addresses[0][1]
 
     async def stop(self) -> None:
         await self._runner.cleanup()
 
 
-def _check(question: Callable[[], str]) -> Handler:
-    async def answer(_: web.Request) -> web.Response:
-        wrong = question()
-        return web.Response(text=wrong or "ok", status=503 if wrong else 200)
+def _health_handler(check: Callable[[], str]) -> Handler:
+    async def handle(_: web.Request) -> web.Response:
+        problem = check()
+        return web.Response(text=problem or "ok", status=503 if problem else 200)
 
-    return answer
+    return handle
 
 
-def _shown(metrics: Callable[[], bytes]) -> Handler:
-    async def answer(_: web.Request) -> web.Response:
+def _metrics_handler(metrics: Callable[[], bytes]) -> Handler:
+    async def handle(_: web.Request) -> web.Response:
         return web.Response(
             body=metrics(), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
         )
 
-    return answer
+    return handle

@@ -1,7 +1,7 @@
-"""Compiled kernels before the first pod waits for them.
+"""Compiles the kernels before the first decision, by deciding on a small made-up cluster.
 
-`scheduler.scheduler` calls it once, while the informers list. Small clusters would do without compiled code for a
-single question; a scheduler answers thousands.
+`scheduler.scheduler` calls `warm_up` once, in a thread, while the informers list. A single decision on a small cluster
+is faster interpreted, but a scheduler makes thousands.
 """
 
 from __future__ import annotations
@@ -25,16 +25,17 @@ _NODE = {
 
 
 def warm_up(config: EngineConfig) -> None:
-    """Load every kernel that a decision uses; compiles those that nobody has compiled here before."""
+    """Loads every kernel that a decision uses, and compiles those that are not cached on disk."""
     jit.compiled()
-    store, memo = Store(), EngineCache()
+    store, engine_cache = Store(), EngineCache()
     store.apply([Put(decode_object(_NODE))])
-    alone = [[_pod(f"p{number}", gpus)] for number, gpus in enumerate((1, 16, 2))]
+    # The pod of 16 GPUs is held, so that the kernels of verdicts are compiled, too.
+    single_pods = [[_pod(f"p{number}", gpus)] for number, gpus in enumerate((1, 16, 2))]
     gang = [_pod(f"g{gpus}", gpus, "g") for gpus in (1, 2)]
-    for pods in (*alone, gang):
+    for pods in (*single_pods, gang):
         store.apply([Put(decode_object(pod)) for pod in pods])
         snapshot = store.snapshot(1)
-        list(decide(snapshot, config, 1, memo).holds)
+        list(decide(snapshot, config, 1, engine_cache).holds)
         store.mark_decided(snapshot.pods.pending())
 
 

@@ -1,8 +1,7 @@
-"""Whether a Kueue controller is live here: then quota is its business, and placing what it admitted is ours.
+"""Detects a live Kueue controller. If there is one, Kueue decides on quota and Windlass places what it has admitted.
 
-Run by `scheduler.scheduler`. Kueue shows itself by the lease that its leader renews, and by the webhooks through
-which it sees every queued Job. Either is enough: a Kueue that restarts must not find its queues decided by somebody
-else.
+Run by `scheduler.scheduler`. The signs are the lease that Kueue's leader renews, and the webhook configuration through
+which it sees every queued Job. Either is enough: while Kueue restarts, nobody else may admit workloads in its queues.
 """
 
 from __future__ import annotations
@@ -36,23 +35,26 @@ KUEUE_WEBHOOKS_PATH = Resource(
 
 
 async def kueue_is_live(client: KubeClient) -> bool:
-    lease = await _look(client, LEASES.path(KUEUE_LEASE))
+    lease = await _get_or_none(client, LEASES.path(KUEUE_LEASE))
     if lease is not None:
         spec = lease.get("spec") or {}
         renewed = parse_timestamp(spec.get("renewTime", ""))
         if spec.get("holderIdentity") and time.time() < renewed + 2 * spec.get("leaseDurationSeconds", 15):
             return True
-    return await _look(client, KUEUE_WEBHOOKS_PATH) is not None
+    return await _get_or_none(client, KUEUE_WEBHOOKS_PATH) is not None
 
 
 async def watch_kueue(client: KubeClient, cache: SchedulerCache, detected: asyncio.Event) -> None:
-    """Tells the world who decides on queues; `known` is set once that is known. Until cancelled."""
+    """Keeps `cache.kueue_is_live` up to date until cancelled; sets `detected` after the first answer."""
     backoff = Backoff(most=POLL_SECONDS)
     while True:
         try:
             live = await kueue_is_live(client)
             if live != cache.kueue_is_live:
-                log.info("Kueue %s", "is live: it decides on quota" if live else "is not live: quota is ours")
+                log.info(
+                    "Kueue is %s",
+                    "live and decides on quota" if live else "not live: Windlass decides on quota",
+                )
                 cache.kueue_is_live = live
                 cache.reevaluate_queue_ownership()
             detected.set()
@@ -60,13 +62,13 @@ async def watch_kueue(client: KubeClient, cache: SchedulerCache, detected: async
             pause = POLL_SECONDS
         except (ApiError, ServerUnavailable) as error:
             pause = backoff.next(getattr(error, "retry_after", 0.0))
-            log.warning("whether Kueue is live can't be told: %s; trying again in %.1f s", error, pause)
+            log.warning("can't detect whether Kueue is live: %s; trying again in %.1f s", error, pause)
         await asyncio.sleep(pause)
 
 
-async def _look(client: KubeClient, path: str) -> dict[str, Any] | None:
+async def _get_or_none(client: KubeClient, path: str) -> dict[str, Any] | None:
     try:
         found: dict[str, Any] = msgspec.json.decode(await client.send(Request("GET", path)))
     except (NotFound, Forbidden):
-        return None  # where we may not look, nobody has told us to beware of Kueue
+        return None  # an installation without Kueue grants no right to read its lease and webhooks
     return found

@@ -1,4 +1,4 @@
-"""Structured logs: one JSON object a line on stderr, or plain lines where a person reads them."""
+"""Log formats on stderr: one JSON object per line, or plain text. `cli.scheduler` calls `set_up_logs`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the live scheduler is told: by its command line, and by its configuration file."""
+"""Options of the live scheduler. `cli.scheduler` makes them from the command line and the configuration file."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from windlass.model.configuration import Settings
 
 class SchedulerOptions(msgspec.Struct, frozen=True):
     settings: Settings = Settings()
-    """What the engine is configured with, and which pods and nodes are ours; published in the cluster."""
+    """Configuration of the engine, scheduler names and node selector; published in the cluster."""
     shadow: bool = False
+    """Decide and log, but write nothing."""
     record: Path | None = None
+    """Folder for `scheduler.decision_record`."""
     leader_elect: bool = True
     lease_namespace: str = "windlass-system"
     lease_name: str = "windlass-scheduler"
@@ -22,8 +24,8 @@ class SchedulerOptions(msgspec.Struct, frozen=True):
     listen: tuple[str, int] | None = None
     """Address of /healthz, /readyz and /metrics."""
     take_over: frozenset[str] = frozenset()
-    """LocalQueues (`namespace/name`) or ClusterQueues that are ours although Kueue is live."""
+    """LocalQueues (`namespace/name`) or ClusterQueues that Windlass decides on although Kueue is live."""
     batch_seconds: float = 0.001
-    """Seconds between the first change and the decision on it, so that changes that come together are one batch."""
+    """Seconds between the first change and the decision on it, so that simultaneous changes are one batch."""
     warm_up: bool = True
-    """Compile before the first decision. Without, plain functions decide on small inputs, with equal results."""
+    """Compile the kernels before the first decision. Interpreted kernels give the same results, more slowly."""

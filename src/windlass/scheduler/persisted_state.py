@@ -1,7 +1,7 @@
-"""What the next leader has to know and no other object says: usage history in queue status, places of reservations.
+"""Persists what the next leader needs and no other object says: usage history of queues, nodes of reservations.
 
-`scheduler.scheduler` lets it see every decision; it writes what changed into the objects' own status, as Kueue does
-with its fair-share history, so that a replica that takes over decides as this one would have.
+`scheduler.scheduler` calls `observe` after every decision. Changes are written to the status of the LocalQueue (in
+Kueue's field for admission fair sharing) or Reservation, so that the next leader decides as this one would have.
 """
 
 from __future__ import annotations
@@ -34,25 +34,23 @@ WINDLASS_API_GROUP = "windlass.dev"
 
 
 def decayed_usage(queue: LocalQueue, usage: Mapping[str, int], half_life: int, now: int) -> dict[str, int]:
-    """What the queue has consumed by now, if it used that much since its history was last written."""
+    """Consumption of a queue that has used `usage` since its history was last written; Kueue's formula."""
     kept = decay_factor(now - queue.consumed_at, half_life) if queue.consumed_at else Fraction(1)
     names = {**queue.consumed, **usage} if queue.consumed_at else dict(usage)
     return {name: int(queue.consumed.get(name, 0) * kept + usage.get(name, 0) * (1 - kept)) for name in names}
 
 
 def usage_by_queue(workloads: Iterable[Workload]) -> dict[str, dict[str, int]]:
-    """LocalQueue → resource → what its workloads hold now."""
-    found: dict[str, dict[str, int]] = {}
-    for one in workloads:
-        total = (
-            found.setdefault(f"{one.namespace}/{one.queue_name}", {})
-            if one.queue_name and one.admission
-            else {}
-        )
-        for part in one.admission.assignments if one.admission is not None else ():
-            for name, amount in part.usage.items():
-                total[name] = total.get(name, 0) + amount
-    return found
+    """LocalQueue → resource → amount that its admitted workloads hold."""
+    usage: dict[str, dict[str, int]] = {}
+    for workload in workloads:
+        if workload.admission is None or not workload.queue_name:
+            continue
+        total = usage.setdefault(f"{workload.namespace}/{workload.queue_name}", {})
+        for assignment in workload.admission.assignments:
+            for resource, amount in assignment.usage.items():
+                total[resource] = total.get(resource, 0) + amount
+    return usage
 
 
 class PersistedStateWriter:
@@ -64,43 +62,44 @@ class PersistedStateWriter:
         may_write: Callable[[], bool],
         resource_for: Callable[[str, str], Resource | None],
     ) -> None:
-        self._client, self._world, self._settings = client, cache, settings
-        self._may_write, self._served = may_write, resource_for
+        self._client, self._cache, self._settings = client, cache, settings
+        self._may_write, self._resource_for = may_write, resource_for
         self._latest: Snapshot | None = None
-        self._places: dict[str, dict[str, int]] = {}
-        """Reservation → its nodes, as decided and not written yet."""
+        self._unwritten_nodes: dict[str, dict[str, int]] = {}
+        """Reservation → nodes as decided, not written yet."""
         self._work = asyncio.Event()
 
     def observe(self, plan: Plan, snapshot: Snapshot) -> None:
         self._latest = snapshot
         for name, nodes in reserved_nodes(plan.reserves).items():
-            known = self._world.get("Reservation", name, WINDLASS_API_GROUP)
+            known = self._cache.get("Reservation", name, WINDLASS_API_GROUP)
             if known is not None and known.status.nodes != nodes:
-                self._places[name] = nodes
+                self._unwritten_nodes[name] = nodes
                 self._work.set()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Runs until cancelled."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._write_places())
+            group.create_task(self._write_reservations())
             if self._settings.usage_half_life_seconds is not None:
-                group.create_task(self._write_history(self._settings.usage_half_life_seconds))
+                group.create_task(self._write_usage_history(self._settings.usage_half_life_seconds))
 
-    async def _write_places(self) -> None:
+    async def _write_reservations(self) -> None:
         while True:
             await self._work.wait()
             self._work.clear()
-            while self._places:
-                name, nodes = self._places.popitem()
-                known = self._world.get("Reservation", name, WINDLASS_API_GROUP)
-                gone = {} if known is None else dict.fromkeys(known.status.nodes)
-                await self._patch("Reservation", WINDLASS_API_GROUP, name, {"nodes": {**gone, **nodes}})
+            while self._unwritten_nodes:
+                name, nodes = self._unwritten_nodes.popitem()
+                known = self._cache.get("Reservation", name, WINDLASS_API_GROUP)
+                # In a merge patch, null removes a node that the reservation has left.
+                removed = {} if known is None else dict.fromkeys(known.status.nodes)
+                await self._patch("Reservation", WINDLASS_API_GROUP, name, {"nodes": {**removed, **nodes}})
 
-    async def _write_history(self, half_life: int) -> None:
+    async def _write_usage_history(self, half_life: int) -> None:
         while True:
             await asyncio.sleep(max(1, self._settings.usage_sampling_seconds))
             snapshot = self._latest
-            if snapshot is None or self._world.kueue_is_live or not self._may_write():
+            if snapshot is None or self._cache.kueue_is_live or not self._may_write():
                 continue
             now = int(time.time())
             usage = usage_by_queue(snapshot.workloads)
@@ -116,7 +115,7 @@ class PersistedStateWriter:
                 await self._patch("LocalQueue", KUEUE_API_GROUP, key, status)
 
     async def _patch(self, kind: str, group: str, key: str, status: dict[str, Any]) -> None:
-        resource = self._served(kind, group)
+        resource = self._resource_for(kind, group)
         if resource is None:
             return
         try:
@@ -124,4 +123,4 @@ class PersistedStateWriter:
         except (NotFound, LeaseLost):
             pass
         except (ApiError, ServerUnavailable) as error:
-            log.warning("status of %s %s: %s", kind, key, error)
+            log.warning("can't write the status of %s %s: %s", kind, key, error)

@@ -1,6 +1,7 @@
-"""The status of queues, as Kueue's users know it: how many wait, how many run, what they use, whether it is active.
+"""Writes the status of ClusterQueues and LocalQueues in Kueue's form: counts, usage, and the condition Active.
 
-Made from each snapshot that a decision was made on, and written when it changed, at most every few seconds a queue.
+`scheduler.scheduler` calls `observe` after every decision and runs the writer, which writes changed statuses every two
+seconds. Where Kueue is live, it writes them itself.
 """
 
 from __future__ import annotations
@@ -30,62 +31,63 @@ QueueKey = tuple[str, str]
 
 
 def queue_statuses(system: QueueSystem, workloads: Iterable[Workload]) -> dict[QueueKey, Unstructured]:
-    """What each queue's status should be, without times."""
+    """The status that each queue should have, without times."""
     members: dict[QueueKey, list[Workload]] = {("ClusterQueue", name): [] for name in system.queues}
     members |= {("LocalQueue", key): [] for key in system.local_queues}
-    for one in workloads:
-        local = system.local_queues.get(f"{one.namespace}/{one.queue_name}") if one.queue_name else None
+    for workload in workloads:
+        key = f"{workload.namespace}/{workload.queue_name}"
+        local = system.local_queues.get(key) if workload.queue_name else None
         if local is not None:
-            members["LocalQueue", local.key].append(one)
-            members.setdefault(("ClusterQueue", local.cluster_queue), []).append(one)
+            members["LocalQueue", local.key].append(workload)
+            members.setdefault(("ClusterQueue", local.cluster_queue), []).append(workload)
     statuses = {}
-    for (kind, key), held in members.items():
+    for (kind, key), queued in members.items():
         name = key if kind == "ClusterQueue" else system.local_queues[key].cluster_queue
-        queue = system.queues.get(name)
-        statuses[kind, key] = _status(kind, name, queue, held)
+        statuses[kind, key] = _status(kind, name, system.queues.get(name), queued)
     return statuses
 
 
 def _status(kind: str, name: str, queue: ClusterQueue | None, members: list[Workload]) -> Unstructured:
-    running = [one for one in members if one.admission is not None]
-    usage = _usage(queue, running)
-    why, message = "", ""
+    admitted = [workload for workload in members if workload.admission is not None]
+    usage = _usage(queue, admitted)
+    reason, message = "", ""
     if queue is None:
-        why, message = "ClusterQueueDoesNotExist", f"ClusterQueue {name} doesn't exist"
+        reason, message = "ClusterQueueDoesNotExist", f"ClusterQueue {name} doesn't exist"
     elif queue.inactive_reason:
-        why, message = "NotImplemented", queue.inactive_reason
+        reason, message = "NotImplemented", queue.inactive_reason
     elif queue.stop_policy != "None":
-        why, message = "Stopped", f"stopPolicy is {queue.stop_policy}"
-    good = "Can admit new workloads" if kind == "ClusterQueue" else "Can submit new workloads to localQueue"
+        reason, message = "Stopped", f"stopPolicy is {queue.stop_policy}"
+    # Kueue's own wording.
+    ready = "Can admit new workloads" if kind == "ClusterQueue" else "Can submit new workloads to localQueue"
     condition = {
         "type": "Active",
-        "status": "False" if why else "True",
-        "reason": why or "Ready",
-        "message": message or good,
+        "status": "False" if reason else "True",
+        "reason": reason or "Ready",
+        "message": message or ready,
     }
     return {
-        "pendingWorkloads": len(members) - len(running),
-        "reservingWorkloads": len(running),
-        "admittedWorkloads": len(running),
+        "pendingWorkloads": len(members) - len(admitted),
+        "reservingWorkloads": len(admitted),
+        "admittedWorkloads": len(admitted),
         "flavorsReservation": usage,
         "flavorsUsage": usage,
         "conditions": [condition],
     }
 
 
-def _usage(queue: ClusterQueue | None, running: Iterable[Workload]) -> list[Unstructured]:
+def _usage(queue: ClusterQueue | None, admitted: Iterable[Workload]) -> list[Unstructured]:
     used: dict[tuple[str, str], int] = {}
-    for one in running:
-        for part in one.admission.assignments if one.admission is not None else ():
-            for resource, amount in part.usage.items():
-                where = part.flavors.get(resource, ""), resource
-                used[where] = used.get(where, 0) + amount
+    for workload in admitted:
+        for assignment in workload.admission.assignments if workload.admission is not None else ():
+            for resource, amount in assignment.usage.items():
+                cell = assignment.flavors.get(resource, ""), resource
+                used[cell] = used.get(cell, 0) + amount
     flavors: dict[str, list[Unstructured]] = {}
     for group in queue.resource_groups if queue is not None else ():
         for flavor in group.flavors:
-            for resource, cell in flavor.quotas.items():
+            for resource, quota in flavor.quotas.items():
                 total = used.get((flavor.flavor, resource), 0)
-                borrowed = max(0, total - cell.nominal) if queue is not None and queue.cohort else 0
+                borrowed = max(0, total - quota.nominal) if queue is not None and queue.cohort else 0
                 entry = {"name": resource, "total": format_quota(resource, total)}
                 entry["borrowed"] = format_quota(resource, borrowed)
                 flavors.setdefault(flavor.flavor, []).append(entry)
@@ -100,45 +102,49 @@ class QueueStatusWriter:
         may_write: Callable[[], bool],
         resource_for: Callable[[str, str], Resource | None],
     ) -> None:
-        self._client, self._world, self._may_write, self._served = client, cache, may_write, resource_for
+        self._client, self._cache, self._may_write, self._resource_for = (
+            client,
+            cache,
+            may_write,
+            resource_for,
+        )
         self._wanted: dict[QueueKey, Unstructured] = {}
         self._written: dict[QueueKey, Unstructured] = {}
-        self._since: dict[QueueKey, tuple[str, str]] = {}
-        """Status of the Active condition, and since when it has it."""
-        self._work = asyncio.Event()
+        self._transitions: dict[QueueKey, tuple[str, str]] = {}
+        """Status of the condition Active, and its lastTransitionTime."""
+        self._has_work = asyncio.Event()
 
     def observe(self, snapshot: Snapshot) -> None:
-        """A decision was made on this."""
-        if self._world.kueue_is_live or not (
-            snapshot.queue_system.queues or snapshot.queue_system.local_queues
-        ):
+        """Compares the statuses that follow from the snapshot with those written, and queues the differences."""
+        system = snapshot.queue_system
+        if self._cache.kueue_is_live or not (system.queues or system.local_queues):
             return
-        for name, status in queue_statuses(snapshot.queue_system, snapshot.workloads).items():
+        for name, status in queue_statuses(system, snapshot.workloads).items():
             if self._written.get(name) != status:
                 self._wanted[name] = status
-                self._work.set()
+                self._has_work.set()
             else:
                 self._wanted.pop(name, None)
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Runs until cancelled."""
         while True:
-            await self._work.wait()
-            self._work.clear()
+            await self._has_work.wait()
+            self._has_work.clear()
             while self._wanted:
                 name, status = self._wanted.popitem()
                 await self._write(name, status)
             await asyncio.sleep(WRITE_INTERVAL_SECONDS)
 
     async def _write(self, name: QueueKey, status: Unstructured) -> None:
-        resource = self._served(name[0], KUEUE_API_GROUP)
-        if resource is None or self._world.get(name[0], name[1], KUEUE_API_GROUP) is None:
+        resource = self._resource_for(name[0], KUEUE_API_GROUP)
+        if resource is None or self._cache.get(name[0], name[1], KUEUE_API_GROUP) is None:
             return
         self._written[name] = status
         active = status["conditions"][0]["status"]
-        if self._since.get(name, ("", ""))[0] != active:
-            self._since[name] = active, format_timestamp(int(time.time()))
-        condition = {**status["conditions"][0], "lastTransitionTime": self._since[name][1]}
+        if self._transitions.get(name, ("", ""))[0] != active:
+            self._transitions[name] = active, format_timestamp(int(time.time()))
+        condition = {**status["conditions"][0], "lastTransitionTime": self._transitions[name][1]}
         try:
             request = patch_status(resource, name[1], {**status, "conditions": [condition]})
             await self._client.send(request, self._may_write)
@@ -146,4 +152,4 @@ class QueueStatusWriter:
             self._written.pop(name, None)
         except (ApiError, ServerUnavailable) as error:
             self._written.pop(name, None)
-            log.warning("status of %s %s: %s", *name, error)
+            log.warning("can't write the status of %s %s: %s", *name, error)

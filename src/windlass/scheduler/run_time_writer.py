@@ -1,9 +1,9 @@
-"""How long work of each queue has run, written where the next leader finds it: a RunTimeHistory beside the LocalQueue.
+"""Writes how long the workloads of each queue have run: a RunTimeHistory of the same name as the LocalQueue.
 
-`scheduler.scheduler` lets it see every decision; the store has noted which queued work has come to a good end
-meanwhile. What is written comes back through the watch, and only then counts: every replica, a dump and a record know
-the same. Only what was seen to end while leading is counted, so nothing is counted twice; what ends while nobody
-leads is missed.
+`scheduler.scheduler` calls `observe` after every decision; the store has collected the queued workloads that have
+succeeded since. Estimates use only what comes back through the watch, so that every replica, a dump and a record agree.
+Only the leader counts, and only what it saw finish: nothing is counted twice, and what finishes without a leader is
+missed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,6 @@ log = logging.getLogger(__name__)
 
 WINDLASS_API_GROUP, KIND = "windlass.dev", "RunTimeHistory"
 WRITE_INTERVAL_SECONDS = 15.0
-"""Seconds between two rounds of writing."""
 
 
 class RunTimeWriter:
@@ -43,54 +42,58 @@ class RunTimeWriter:
         may_write: Callable[[], bool],
         resource_for: Callable[[str, str], Resource | None],
     ) -> None:
-        self._client, self._world, self._may_write, self._served = client, cache, may_write, resource_for
+        self._client, self._cache, self._may_write, self._resource_for = (
+            client,
+            cache,
+            may_write,
+            resource_for,
+        )
         self._unwritten: dict[str, RunTimes] = {}
         """By LocalQueue."""
-        self._work = asyncio.Event()
-        self._is_new = False
+        self._has_work = asyncio.Event()
+        self._skip_next = False
 
     def start_leading(self) -> None:
-        """We lead from now on. What ended before was the last leader's to count."""
-        self._is_new = True
+        """This replica is the leader from now on; the previous leader has counted what finished before."""
+        self._skip_next = True
 
     def observe(self) -> None:
-        """A decision was made."""
-        runs = self._world.store.pop_finished_runs()
-        if self._is_new:
-            self._is_new = False
+        """Collects the runs that have finished since the last decision."""
+        runs = self._cache.store.pop_finished_runs()
+        if self._skip_next:
+            self._skip_next = False
             return
         for run in runs:
-            self._unwritten[run.local_queue] = add_runs(
-                self._unwritten.get(run.local_queue, RunTimes()), [run]
-            )
+            known = self._unwritten.get(run.local_queue, RunTimes())
+            self._unwritten[run.local_queue] = add_runs(known, [run])
         if runs:
-            self._work.set()
+            self._has_work.set()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Runs until cancelled."""
         while True:
-            await self._work.wait()
-            self._work.clear()
+            await self._has_work.wait()
+            self._has_work.clear()
             await self.flush()
             await asyncio.sleep(WRITE_INTERVAL_SECONDS)
 
     async def flush(self) -> None:
-        """Write what is known now; what fails is kept for the next time."""
-        resource = self._served(KIND, WINDLASS_API_GROUP)
+        """Writes what was collected; what fails is kept for the next round."""
+        resource = self._resource_for(KIND, WINDLASS_API_GROUP)
         for queue in list(self._unwritten) if resource is not None else ():
             assert resource is not None
             times = self._unwritten.pop(queue)
             request = self._request(resource, queue, times)
-            if request is not None and not await self._is_sent(request, queue):
+            if request is not None and not await self._send(request, queue):
                 self._unwritten[queue] = merge_run_times(times, self._unwritten.get(queue, RunTimes()))
-                self._work.set()
+                self._has_work.set()
 
     def _request(self, resource: Resource, queue: str, times: RunTimes) -> Request | None:
-        """Adds to what the object says; nothing is written of a queue that is gone."""
-        local = self._world.get("LocalQueue", queue, KUEUE_API_GROUP)
+        """Adds `times` to the existing object or creates it; None if the LocalQueue was deleted."""
+        local = self._cache.get("LocalQueue", queue, KUEUE_API_GROUP)
         if local is None:
             return None
-        known: RunTimeHistoryObject | None = self._world.get(KIND, queue, WINDLASS_API_GROUP)
+        known: RunTimeHistoryObject | None = self._cache.get(KIND, queue, WINDLASS_API_GROUP)
         if known is not None:
             before = without_future_runs(run_times_from_object(known), int(time.time()))
             periods = run_time_periods(merge_run_times(before, times))
@@ -100,23 +103,23 @@ class RunTimeWriter:
         body: dict[str, Any] = {
             "apiVersion": resource.api_version,
             "kind": KIND,
-            "metadata": {"name": name, "ownerReferences": self._owner(name, local.metadata.uid)},
+            "metadata": {"name": name, "ownerReferences": self._owner_references(name, local.metadata.uid)},
             "periods": run_time_periods(times),
         }
         return create_object(resource, namespace, body)
 
-    def _owner(self, name: str, uid: str) -> list[dict[str, Any]]:
-        """It goes with its queue."""
-        queues = self._served("LocalQueue", KUEUE_API_GROUP)
+    def _owner_references(self, name: str, uid: str) -> list[dict[str, Any]]:
+        """The LocalQueue as owner, so that the history is deleted with it."""
+        queues = self._resource_for("LocalQueue", KUEUE_API_GROUP)
         version = queues.api_version if queues is not None else ""
         return [{"apiVersion": version, "kind": "LocalQueue", "name": name, "uid": uid}] if version else []
 
-    async def _is_sent(self, request: Request, queue: str) -> bool:
+    async def _send(self, request: Request, queue: str) -> bool:
         try:
             await self._client.send(request, self._may_write)
         except (NotFound, LeaseLost):
             return False
         except (ApiError, ServerUnavailable) as error:
-            log.warning("run times of %s: %s", queue, error)
+            log.warning("can't write the run times of LocalQueue %s: %s", queue, error)
             return False
         return True

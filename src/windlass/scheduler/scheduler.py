@@ -1,6 +1,6 @@
-"""The whole live scheduler put together: informers, loop, sinks, leadership, status pages; and taken down again.
+"""Assembles the live scheduler (informers, loop, writers, leader election, health server), runs it and shuts it down.
 
-`windlass scheduler` calls `run_scheduler`; tests do too, with a server of their own.
+`cli.scheduler` and `embedded.scheduler_thread` call `run_scheduler`; tests do too, with a server of their own.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ from windlass.scheduler.unreadable_reporter import UnreadableReporter
 log = logging.getLogger(__name__)
 
 STUCK_SECONDS = 120.0
-"""A loop that has not got round for so long is restarted by its kubelet."""
+"""/healthz fails when the loop has not completed a cycle for this long; the kubelet then restarts the container."""
 DRAIN_SECONDS = 10.0
 MAX_CONSECUTIVE_FAILURES = 3
-"""So many decisions that failed one after the other are no accident: the replica says that it isn't ready."""
+"""/readyz fails after this many failed decisions in a row."""
 
 
 class Scheduler:
@@ -54,14 +54,7 @@ class Scheduler:
         self.cache = SchedulerCache(options)
         self.informers = Informers(client, self.cache.push)
         self.cache.awaiting_owner.is_watched = self.informers.is_watched
-        terms = LeaderElectionConfig(
-            options.lease_namespace,
-            options.lease_name,
-            options.identity,
-            options.lease_seconds,
-            {HASH_ANNOTATION: settings_hash(options.settings)},
-        )
-        self.leader_elector = LeaderElector(client, terms)
+        self.leader_elector = LeaderElector(client, _election_config(options))
         self.executor = PlanExecutor(
             client,
             self.cache,
@@ -74,7 +67,7 @@ class Scheduler:
             self.cache, self.recorder, self.executor.conditions, self.metrics
         )
         self.recorder.should_yield = lambda: self.executor.binder.has_backlog
-        self._kueue_known, self._warm = asyncio.Event(), asyncio.Event()
+        self._kueue_detected, self._warmed_up = asyncio.Event(), asyncio.Event()
         self.persisted_state = PersistedStateWriter(
             client, self.cache, options.settings, self._may_write, self.informers.resource_for
         )
@@ -89,13 +82,13 @@ class Scheduler:
         self.cache.assume_observer = self.record_writer
         self._shadow = ShadowSink(self.cache) if options.shadow else None
         self.loop = SchedulingLoop(options, self.cache, self, self.metrics, self.record_writer)
-        self.health_server = HealthServer(self._sick, self.not_ready, self._metrics_text)
+        self.health_server = HealthServer(self._unhealthy_reason, self.not_ready, self._metrics_text)
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Until `stop` is set; then everything that was begun is brought to its end."""
+        """Runs until `stop` is set, then waits for writes under way and releases the lease."""
         if self._options.listen is not None:
             await self.health_server.start(*self._options.listen)
-        works = [
+        jobs = [
             self.informers.run(),
             self.recorder.run(),
             self.executor.conditions.run(),
@@ -104,19 +97,19 @@ class Scheduler:
             self.persisted_state.run(),
             self.run_time_writer.run(),
             self.configuration_publisher.run(),
-            watch_kueue(self._client, self.cache, self._kueue_known),
+            watch_kueue(self._client, self.cache, self._kueue_detected),
             self._lead(),
         ]
-        tasks = [asyncio.create_task(work) for work in works]
+        tasks = [asyncio.create_task(job) for job in jobs]
         stopped = asyncio.create_task(stop.wait())
         try:
             await asyncio.wait((*tasks, stopped), return_when=asyncio.FIRST_COMPLETED)
             for task in tasks:
                 if task.done():
-                    task.result()  # none of them ends by itself: this raises what went wrong
+                    task.result()  # none of them returns: this raises its error
         finally:
-            tasks[-1].cancel()
-            await self._wind_down()
+            tasks[-1].cancel()  # decide nothing more, while the writers are still there to finish
+            await self._shut_down()
             stopped.cancel()
             for task in tasks:
                 task.cancel()
@@ -126,8 +119,8 @@ class Scheduler:
                 self.record_writer.close()
 
     def execute(self, plan: Plan, snapshot: Snapshot) -> None:
-        """The loop's sink."""
-        self.unreadable_reporter.report(snapshot, self._may_tell)
+        """Called by the loop with each plan."""
+        self.unreadable_reporter.report(snapshot, self._may_report)
         if self._shadow is not None:
             self._shadow.execute(plan, snapshot)
             return
@@ -137,30 +130,30 @@ class Scheduler:
         self.run_time_writer.observe()
 
     async def _lead(self) -> None:
-        """Decide while we may, follow while we may not."""
+        """Decides while this replica is the leader, keeps the store up to date while it is not."""
         if self._options.warm_up:
             await asyncio.to_thread(warm_up, engine_config(self._options.settings))
-        self._warm.set()
+        self._warmed_up.set()
         await self.informers.synced.wait()
-        await self._kueue_known.wait()
+        await self._kueue_detected.wait()
         gc.collect()
-        gc.freeze()  # what is known by now mostly stays: the collector need not walk it again and again
-        log.info("in step with the cluster")
+        gc.freeze()  # the objects listed so far mostly stay: collections need not walk them again
+        log.info("all informers have synced")
         if not self._options.leader_elect:
             await self.loop.run(lambda: True)
         while True:
-            follower = asyncio.create_task(self.loop.run_standby())
+            standby = asyncio.create_task(self.loop.run_standby())
             try:
                 await self.leader_elector.acquire()
             finally:
-                follower.cancel()
-                await asyncio.gather(follower, return_exceptions=True)
-            await self._reign()
+                standby.cancel()
+                await asyncio.gather(standby, return_exceptions=True)
+            await self._run_as_leader()
 
-    async def _reign(self) -> None:
-        keeper = asyncio.create_task(self.leader_elector.renew())
+    async def _run_as_leader(self) -> None:
+        renewal = asyncio.create_task(self.leader_elector.renew())
         try:
-            # What the last leader bound and admitted must be known before the first decision.
+            # The previous leader's last binds and admissions must be in the cache before the first decision.
             await self.informers.relist("Pod", "Node", "Workload")
             self.metrics.leading.set(1)
             self.run_time_writer.start_leading()
@@ -168,10 +161,10 @@ class Scheduler:
             await self.executor.drain()
         finally:
             self.metrics.leading.set(0)
-            keeper.cancel()
-            await asyncio.gather(keeper, return_exceptions=True)
+            renewal.cancel()
+            await asyncio.gather(renewal, return_exceptions=True)
 
-    async def _wind_down(self) -> None:
+    async def _shut_down(self) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(DRAIN_SECONDS):
                 await self.executor.drain()
@@ -183,33 +176,45 @@ class Scheduler:
     def _may_write(self) -> bool:
         return not self._options.leader_elect or self.leader_elector.is_leader
 
-    def _may_tell(self) -> bool:
+    def _may_report(self) -> bool:
         return self._shadow is None and self._may_write()
 
-    def _sick(self) -> str:
-        silent = time.monotonic() - self.loop.last_cycle_at
-        leads = self._may_write() and self.informers.synced.is_set()
-        return f"no decision for {silent:.0f} s" if leads and silent > STUCK_SECONDS else ""
+    def _unhealthy_reason(self) -> str:
+        idle = time.monotonic() - self.loop.last_cycle_at
+        is_deciding = self._may_write() and self.informers.synced.is_set()
+        return f"no scheduling cycle for {idle:.0f} s" if is_deciding and idle > STUCK_SECONDS else ""
 
     def not_ready(self) -> str:
-        if self.loop.consecutive_failures >= MAX_CONSECUTIVE_FAILURES:
-            return (
-                f"{self.loop.consecutive_failures} decisions in a row have failed: {self.loop.last_failure}"
-            )
+        failures = self.loop.consecutive_failures
+        if failures >= MAX_CONSECUTIVE_FAILURES:
+            return f"{failures} decisions in a row have failed: {self.loop.last_failure}"
         if self.informers.synced.is_set():
-            return "" if self._warm.is_set() else "the kernels are being compiled"
-        waiting = [one.resource.plural for one in self.informers.informers if not one.synced.is_set()]
-        return f"not in step yet: {', '.join(waiting) or 'looking for kinds'}"
+            return "" if self._warmed_up.is_set() else "the kernels are being compiled"
+        missing = [
+            informer.resource.plural for informer in self.informers.informers if not informer.synced.is_set()
+        ]
+        return f"informers not synced: {', '.join(missing) or 'API discovery is under way'}"
 
     def _metrics_text(self) -> bytes:
         now = asyncio.get_running_loop().time()
-        ages = [now - one.last_heard_at for one in self.informers.informers if one.synced.is_set()]
+        informers = self.informers.informers
+        ages = [now - informer.last_heard_at for informer in informers if informer.synced.is_set()]
         self.metrics.cache_age.set(max(ages, default=0.0))
-        for one in self.informers.informers:
-            self.metrics.watch_restarts.labels(one.resource.plural).set(one.restarts)
+        for informer in informers:
+            self.metrics.watch_restarts.labels(informer.resource.plural).set(informer.restarts)
         self.metrics.in_flight.set(self.executor.binder.in_flight)
         self.metrics.dropped_events.set(self.recorder.dropped)
         return self.metrics.text()
+
+
+def _election_config(options: SchedulerOptions) -> LeaderElectionConfig:
+    return LeaderElectionConfig(
+        options.lease_namespace,
+        options.lease_name,
+        options.identity,
+        options.lease_seconds,
+        {HASH_ANNOTATION: settings_hash(options.settings)},
+    )
 
 
 async def run_scheduler(config: ClientConfig, options: SchedulerOptions, stop: asyncio.Event) -> None:

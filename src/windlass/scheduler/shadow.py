@@ -1,7 +1,7 @@
-"""`--shadow`: decides on everything, writes nothing, and says beside each decision what really happened.
+"""The sink of `--shadow`: logs each decision and what another scheduler did instead, and writes nothing.
 
-Takes the place of `apply.executor` as the loop's sink, and listens to the same pods. Each pod's decision is logged
-when it is new, and again with its outcome when somebody else has bound the pod.
+`scheduler.scheduler` calls it instead of `apply.executor`. A pod's decision is logged when it is new, and compared
+with the actual node once another scheduler has bound the pod.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ log = logging.getLogger(__name__)
 
 class ShadowSink:
     def __init__(self, cache: SchedulerCache) -> None:
-        self._world = cache
+        self._cache = cache
         self._binds: dict[str, str] = {}
-        """Pod → node that was decided last, while it waits."""
+        """Pending pod → node of the last decision."""
         self._holds: dict[str, str] = {}
+        """Workload → code of the cause."""
         self._evicts: set[Evict] = set()
         self.matched = self.mismatched = 0
-        """Pods that went where we would have put them, and those that didn't."""
+        """Pods that another scheduler bound to the node of our decision, and to another node."""
 
     def execute(self, plan: Plan, snapshot: Snapshot) -> None:
         self._compare()
@@ -44,12 +45,11 @@ class ShadowSink:
         self._binds, self._holds, self._evicts = binds, holds, set(plan.evicts)
 
     def _compare(self) -> None:
-        """What became of the pods that were to be bound."""
-        for pod, node in self._binds.items():
-            found = self._world.pods.get(pod)
-            if found is None or not found.is_bound:
+        for key, node in self._binds.items():
+            pod = self._cache.pods.get(key)
+            if pod is None or not pod.is_bound:
                 continue
-            actual = found.spec.node_name
+            actual = pod.spec.node_name
             self.matched += actual == node
             self.mismatched += actual != node
-            log.info("shadow: %s was bound to %s; decided: %s", pod, actual, node)
+            log.info("shadow: %s was bound to %s; decided: %s", key, actual, node)

@@ -1,8 +1,8 @@
-"""Objects that Windlass can't read: told to whoever owns them, once for each and what is wrong with it.
+"""Reports objects that Windlass can't read: log line, metric and event, once per object and problem.
 
-`scheduler.cache` keeps those that could not be decoded, the snapshot names those of which the engine can't read
-something; `scheduler.scheduler` has them told after each decision. All of them get an event and count in a metric. A
-pod of ours that could not even be decoded has its condition from here; the engine holds every other.
+`scheduler.scheduler` calls `report` after every decision. `scheduler.cache` has the objects that could not be decoded;
+the snapshot names those with a field that the engine can't read. A pod of ours that could not be decoded also gets its
+condition here; the engine holds the others, and `apply.executor` writes theirs.
 """
 
 from __future__ import annotations
@@ -21,47 +21,45 @@ from windlass.scheduler.metrics import Metrics
 
 log = logging.getLogger(__name__)
 
-MOST_REMEMBERED = 10_000
+MAX_REPORTED = 10_000
 
 
 class UnreadableReporter:
     def __init__(
         self, cache: SchedulerCache, recorder: EventRecorder, conditions: PodConditionWriter, metrics: Metrics
     ) -> None:
-        self._world, self._recorder, self._conditions, self._metrics = cache, recorder, conditions, metrics
-        self._told: dict[tuple[str, str], tuple[str, str]] = {}
-        """Kind and key → uid and what is wrong, as it was told."""
+        self._cache, self._recorder, self._conditions, self._metrics = cache, recorder, conditions, metrics
+        self._reported: dict[tuple[str, str], tuple[str, str]] = {}
+        """Kind and key → uid and problem as reported."""
 
     def report(self, snapshot: Snapshot, may_write: Callable[[], bool]) -> None:
-        """Of all there are now; without the right to write they are only logged and counted."""
-        for (kind, key), odd in self._world.unreadable.items():
-            about = EventRegarding(kind, key, odd.uid, odd.api_version or "v1")
-            self._tell(about, str(odd.error), may_write)
-            if (
-                kind == "Pod"
-                and not odd.node_name
-                and may_write()
-                and self._world.is_responsible_for_unreadable(odd)
-            ):
-                self._hold(key, odd, snapshot)
-        for name, why in snapshot.unreadable.items():
+        """Without `may_write`, objects are only logged and counted."""
+        for (kind, key), unreadable in self._cache.unreadable.items():
+            regarding = EventRegarding(kind, key, unreadable.uid, unreadable.api_version or "v1")
+            self._report(regarding, str(unreadable.error), may_write)
+            is_pending_pod = kind == "Pod" and not unreadable.node_name
+            if is_pending_pod and may_write() and self._cache.is_responsible_for_unreadable(unreadable):
+                self._enqueue_condition(key, unreadable, snapshot)
+        for name, problem in snapshot.unreadable.items():
             kind, _, key = name.partition(" ") if " " in name else ("Pod", "", name)
-            found = self._world.pods.get(key) if kind == "Pod" else self._world.get(kind, key)
-            if found is not None:
-                self._tell(EventRegarding(kind, key, found.metadata.uid), why, may_write)
+            obj = self._cache.pods.get(key) if kind == "Pod" else self._cache.get(kind, key)
+            if obj is not None:
+                self._report(EventRegarding(kind, key, obj.metadata.uid), problem, may_write)
 
-    def _hold(self, key: str, odd: Unreadable, snapshot: Snapshot) -> None:
-        verdict = Verdict(code="INVALID_OBJECT", nodes=snapshot.nodes.size, detail=str(odd.error))
+    def _enqueue_condition(self, key: str, unreadable: Unreadable, snapshot: Snapshot) -> None:
+        verdict = Verdict(code="INVALID_OBJECT", nodes=snapshot.nodes.size, detail=str(unreadable.error))
         reason, message = condition_reason(verdict), condition_message(verdict)
-        self._conditions.enqueue(PendingCondition(key, odd.uid, reason, message))
+        self._conditions.enqueue(PendingCondition(key, unreadable.uid, reason, message))
 
-    def _tell(self, about: EventRegarding, why: str, may_write: Callable[[], bool]) -> None:
-        if self._told.get((about.kind, about.key)) == (about.uid, why):
+    def _report(self, regarding: EventRegarding, problem: str, may_write: Callable[[], bool]) -> None:
+        if self._reported.get((regarding.kind, regarding.key)) == (regarding.uid, problem):
             return
-        if len(self._told) >= MOST_REMEMBERED:
-            self._told.clear()
-        self._told[about.kind, about.key] = about.uid, why
-        self._metrics.unreadable.labels(about.kind).inc()
-        log.warning("%s %s can't be read: %s", about.kind, about.key, why)
+        if len(self._reported) >= MAX_REPORTED:
+            self._reported.clear()
+        self._reported[regarding.kind, regarding.key] = regarding.uid, problem
+        self._metrics.unreadable.labels(regarding.kind).inc()
+        log.warning("%s %s can't be read: %s", regarding.kind, regarding.key, problem)
         if may_write():
-            self._recorder.record(Event(about, "Unreadable", why, "Reading", "Warning"), droppable=True)
+            self._recorder.record(
+                Event(regarding, "Unreadable", problem, "Reading", "Warning"), droppable=True
+            )

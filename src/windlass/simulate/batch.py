@@ -1,7 +1,6 @@
-"""Many runs: policies × seeds, one after another or over several processes, stopped cleanly by Ctrl-C.
+"""Runs policies × seeds, one after another or in several processes; Ctrl-C stops them cleanly.
 
-Fed by `cli.simulate` with what to run; hands back results in the order in which they were asked for, however many
-processes there were.
+`cli.simulate` calls `run_batch`; results come in the order of the specs, whatever the number of processes.
 """
 
 from __future__ import annotations
@@ -27,9 +26,8 @@ class BatchResult:
 def run_batch(
     specs: Sequence[RunSpec], settings: BatchSettings, jobs: int, on_progress: OnProgress
 ) -> BatchResult:
-    """Runs all specs, those of one trace and seed next to each other, so that the trace is read once and an
-    interrupted comparison still has pairs. A bad input raises before anything has run, if the first spec shows it.
-    """
+    """Runs all specs. Those of one trace and seed are neighbours, so that the trace is loaded once and an interrupted
+    comparison still has pairs. An invalid input of the first spec raises before anything runs."""
     runner = TaskRunner(settings)
     for spec in specs[:1]:
         runner.load(spec)
@@ -41,8 +39,8 @@ def run_batch(
         results, interrupted = _run_here(tasks, runner, on_progress)
     else:
         results, interrupted = run_in_processes(tasks, settings, jobs, on_progress)
-    in_asked_order = sorted(zip(tasks, results, strict=True), key=lambda pair: pair[0].number)
-    return BatchResult([result for _, result in in_asked_order if result is not None], interrupted)
+    in_spec_order = sorted(zip(tasks, results, strict=True), key=lambda pair: pair[0].number)
+    return BatchResult([result for _, result in in_spec_order if result is not None], interrupted)
 
 
 def _run_here(tasks: Sequence[BatchTask], runner: TaskRunner, on_progress: OnProgress) -> BatchOutcome:
@@ -65,23 +63,23 @@ def _run_here(tasks: Sequence[BatchTask], runner: TaskRunner, on_progress: OnPro
 
 
 class DeferredInterrupt:
-    """Keeps a Ctrl-C until the run is between two steps, where stopping is clean; a second one is not kept."""
+    """Defers Ctrl-C until `check`, which is called between two steps; a second Ctrl-C interrupts at once."""
 
     def __init__(self) -> None:
-        self._wanted = False
+        self._requested = False
 
     def __enter__(self) -> DeferredInterrupt:
-        self._before = signal.signal(signal.SIGINT, self._keep)
+        self._previous = signal.signal(signal.SIGINT, self._defer)
         return self
 
     def __exit__(self, *_: object) -> None:
-        signal.signal(signal.SIGINT, self._before)
+        signal.signal(signal.SIGINT, self._previous)
 
     def check(self) -> None:
-        if self._wanted:
+        if self._requested:
             raise KeyboardInterrupt
 
-    def _keep(self, number: int, frame: FrameType | None) -> None:
-        if self._wanted:
+    def _defer(self, number: int, frame: FrameType | None) -> None:
+        if self._requested:
             raise KeyboardInterrupt
-        self._wanted = True
+        self._requested = True

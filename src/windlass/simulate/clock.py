@@ -1,7 +1,6 @@
-"""The virtual clock: seconds since the start, and what Kubernetes' timestamps say then.
+"""The virtual clock: converts seconds since the start to Kubernetes timestamps.
 
-Used by everything that is played on virtual time. The start is always the same instant, so that the objects of two
-runs are equal.
+Used by everything that runs on virtual time. The start is a fixed instant, so that the objects of two runs are equal.
 """
 
 from __future__ import annotations
@@ -13,5 +12,5 @@ VIRTUAL_EPOCH = 1_767_225_600
 
 
 def virtual_timestamp(at: int) -> str:
-    """The timestamp of a moment `at` seconds after the start (before it, where negative)."""
+    """The timestamp `at` seconds after the start; before it if negative."""
     return format_timestamp(VIRTUAL_EPOCH + at)

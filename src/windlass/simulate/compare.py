@@ -1,6 +1,6 @@
-"""Policies side by side: means and spread over seeds, and differences paired by seed.
+"""Compares policies: means and spread over seeds, and differences paired by seed.
 
-Fed with the results of `simulate.trace_run`; feeds `simulate.report` and `simulate.plot`. Nothing here is printed.
+`simulate.report` and `simulate.plot` call it with the results of `simulate.trace_run`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Spread(msgspec.Struct, frozen=True):
 
 
 class Paired(msgspec.Struct, frozen=True):
-    """A measure against the baseline's, seed by seed, so that the luck of an arrival order cancels out."""
+    """Differences of a measure to the baseline, seed by seed, so that the effect of the arrival order cancels out."""
 
     baseline: str
     pairs: int
@@ -35,12 +35,12 @@ class Paired(msgspec.Struct, frozen=True):
     mean: float
     deviation: float
     better: int
-    """Seeds on which the policy was ahead."""
+    """Seeds on which the policy was better."""
     worse: int
 
 
 class PolicySummary(msgspec.Struct, frozen=True, kw_only=True):
-    """What one policy did on one trace, over all seeds that finished."""
+    """Measures of one policy on one trace, over all seeds that finished."""
 
     trace: str
     policy: str
@@ -54,11 +54,11 @@ class PolicySummary(msgspec.Struct, frozen=True, kw_only=True):
     gpu_time_pct: Spread | None = None
     waiting_mean: Spread | None = None
     paired: Paired | None = None
-    """None for the baseline itself, or where no seed is shared with it."""
+    """None for the baseline itself, and for a policy without a common seed."""
 
 
 def headline_measure(results: Iterable[RunResult]) -> str:
-    """The measure that ranks policies: allocated GPU-time where there are times, else allocated GPUs."""
+    """The measure that ranks policies: allocated GPU-time if the trace has times, else allocated GPUs."""
     return "gpu_time_pct" if any(result.gpu_time_pct is not None for result in results) else "allocated_pct"
 
 
@@ -68,7 +68,7 @@ def baseline_policy(policies: Sequence[str]) -> str:
 
 
 def summarise(results: Sequence[RunResult]) -> list[PolicySummary]:
-    """One summary a trace and policy, in the order of the results. Interrupted runs say nothing and are left out."""
+    """One summary per trace and policy, in the order of the results. Interrupted runs are left out."""
     finished = [result for result in results if not result.interrupted]
     summaries = []
     for trace in dict.fromkeys(result.trace for result in finished):
@@ -94,7 +94,7 @@ def paired_differences(runs: Sequence[RunResult], baseline: Sequence[RunResult],
 
 
 def paired(runs: Sequence[RunResult], baseline: Sequence[RunResult], measure: str) -> Paired | None:
-    """What the differences to the baseline come to; None without a shared seed."""
+    """Summary of the differences to the baseline; None without a common seed."""
     differences = paired_differences(runs, baseline, measure)
     if not differences:
         return None
@@ -110,7 +110,7 @@ def paired(runs: Sequence[RunResult], baseline: Sequence[RunResult], measure: st
 
 
 def value_of(result: RunResult, measure: str) -> float:
-    """The value of a measure that may be absent in one run of several (then it counts as nothing achieved)."""
+    """The value of a measure; 0 if the run lacks it."""
     return float(getattr(result, measure) or 0.0)
 
 

@@ -1,7 +1,4 @@
-"""What the jobs of a trace ask of GPUs, as far as it can be known before they are placed.
-
-`simulate.measures` counts allocation with it.
-"""
+"""GPU demand of a trace's jobs, as far as it is known before they are placed. Used by `simulate.measures`."""
 
 from __future__ import annotations
 
@@ -14,49 +11,51 @@ from windlass.model.device import LAYOUT_ANNOTATION
 from windlass.model.node import Node
 from windlass.simulate.trace import Trace
 
-SHARED = "nvidia.com/gpu.shared"
-STRATEGY = "nvidia.com/mig.strategy"
-REPLICAS = "nvidia.com/gpu.replicas"
+SHARED_RESOURCE = "nvidia.com/gpu.shared"
+MIG_STRATEGY_LABEL = "nvidia.com/mig.strategy"
+REPLICAS_LABEL = "nvidia.com/gpu.replicas"
 
 
 class Demand(msgspec.Struct, frozen=True):
     milli: Ints
     """Milli-GPU of each job."""
     least_memory: int
-    """Bytes that the least demanding GPU pod asks for."""
+    """Smallest memory request of a GPU pod, in bytes."""
     is_exact: bool
-    """Whether the milli-GPU are what a job will hold. MIG instances, replicas and shares by memory are worth what the
-    device that they are on makes them worth."""
+    """Whether `milli` is what a job will hold. For MIG instances, replicas and shares by memory that depends on the
+    device."""
 
 
 def demand_of(trace: Trace) -> Demand:
-    """Pods of a trace share spec and annotations, so each pair is looked at once."""
-    book = ShapeRegistry()
+    """Pods of a trace share spec and annotations objects, so that each pair is evaluated once."""
+    registry = ShapeRegistry()
     known: dict[tuple[int, int], Shape] = {}
     jobs = []
     for job in trace.jobs:
         total = 0
         for pod in job.pods:
-            alike = (id(pod.spec), id(pod.metadata.annotations))
-            if alike not in known:
-                known[alike] = book.intern(pod)[0]
-            total += known[alike].gpu_milli
+            template = (id(pod.spec), id(pod.metadata.annotations))
+            if template not in known:
+                known[template] = registry.intern(pod)[0]
+            total += known[template].gpu_milli
         jobs.append(total)
     gpu_shapes = [shape for shape in known.values() if shape.gpu is not None]
     memory = min((dict(shape.requests).get("memory", 0) for shape in gpu_shapes), default=0)
-    told = all(_is_told(shape) for shape in known.values()) and not any(map(_is_cut, trace.nodes))
-    return Demand(np.array(jobs, dtype=np.int64), memory, told)
+    is_exact = all(_is_milli_known(shape) for shape in known.values()) and not any(
+        map(_is_shared, trace.nodes)
+    )
+    return Demand(np.array(jobs, dtype=np.int64), memory, is_exact)
 
 
-def _is_told(shape: Shape) -> bool:
-    return (shape.gpu is None or shape.gpu_milli > 0) and SHARED not in dict(shape.requests)
+def _is_milli_known(shape: Shape) -> bool:
+    return (shape.gpu is None or shape.gpu_milli > 0) and SHARED_RESOURCE not in dict(shape.requests)
 
 
-def _is_cut(node: Node) -> bool:
-    """Whether its GPUs may be handed out in parts under the name of whole ones."""
+def _is_shared(node: Node) -> bool:
+    """Whether a GPU resource of the node may be a part of a GPU."""
     labels = node.labels
     return (
-        labels.get(STRATEGY, "none") != "none"
-        or labels.get(REPLICAS, "1") not in ("0", "1")
+        labels.get(MIG_STRATEGY_LABEL, "none") != "none"
+        or labels.get(REPLICAS_LABEL, "1") not in ("0", "1")
         or LAYOUT_ANNOTATION in node.metadata.annotations
     )

@@ -1,6 +1,6 @@
-"""What became of one pod, in words: `windlass simulate --explain POD`.
+"""Formats the outcome of one pod for `windlass simulate --explain POD` (`cli.simulate`).
 
-Fed with the explanation that the deciding pass itself left in a `RunResult`; nothing is worked out a second time here.
+The explanation comes from the decision itself, through `RunResult`; nothing is computed again.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from windlass.simulate.placements import Explanation
 
 
 def explanation_text(explanation: Explanation) -> str:
-    """A sentence, and for a pod without a node the count of nodes by reason and the nearest misses."""
+    """The outcome; for a pod without a node, also the count of nodes by reason and the nearest misses."""
     when = f" at second {explanation.time:,}" if explanation.time else ""
     placed = explanation.placement
     if placed is not None:
         devices = f", GPUs {placed.devices_text}" if placed.devices else ""
         return f"{explanation.pod} was placed{when}: {placed.node}{devices}\n"
     if explanation.verdict is None:
-        return f"{explanation.pod} was not looked at{when}\n"
+        return f"{explanation.pod} was not considered{when}\n"
     return f"{explanation.pod} found no node{when}: {explanation.verdict.code}\n" + _verdict_text(
         explanation.verdict
     )
@@ -33,10 +33,10 @@ def _verdict_text(verdict: Verdict) -> str:
 
 
 def _miss_text(miss: NearMiss) -> str:
-    why = "; ".join(miss.reasons)
+    reasons = "; ".join(miss.reasons)
     lacks = f" (lacks {_amounts(miss.lacks)})" if miss.lacks else ""
     free = f"; free there: {_amounts(miss.free)}" if miss.free else ""
-    return f"{miss.node}: {why}{lacks}{free}"
+    return f"{miss.node}: {reasons}{lacks}{free}"
 
 
 def _amounts(amounts: dict[str, str]) -> str:

@@ -1,6 +1,6 @@
-"""Nodes of a trace's machine park, made from sizes, and the one check for impossible ones.
+"""Builds the nodes of a trace's fleet from sizes, and refuses impossible sizes.
 
-The readers in `simulate.traces` and `simulate.synthetic` make their nodes here.
+Used by `simulate.synthetic` and the readers in `simulate.traces`.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from windlass.model.requests import node_quantities
 from windlass.simulate.pod_templates import cpu_text
 
 NO_POD_LIMIT = 100_000
-"""Pods per node where a trace states none: the published experiments know no such limit, so it must never bind."""
+"""Pods per node of a trace without a limit: the published experiments have none, so this must never bind."""
 
-MOST_GPUS = 16
-"""More GPUs than that are in no server on the market: a typing error."""
+MAX_GPUS = 16
+"""GPUs of the largest servers; more are a typing error."""
 
 
 class NodeSize(msgspec.Struct, frozen=True):
@@ -30,24 +30,24 @@ class NodeSize(msgspec.Struct, frozen=True):
     gpus: int = 0
     model: str = ""
     gpu_memory_mib: int = 0
-    """Per GPU; 0 means not known."""
+    """Per GPU; 0 if unknown."""
 
 
 def check_node_size(size: NodeSize, name: str) -> None:
-    """Raises `InputError` for a machine that can't be; the field's name is in `path`."""
+    """Raises `InputError` for an impossible machine; `path` names the field."""
     node = f"Node {name}"
     if size.cpu_milli <= 0:
         raise InputError(f"expected CPU above 0, got {size.cpu_milli} milli-CPU", object=node, path="cpu")
     if size.memory_mib <= 0:
         raise InputError(f"expected memory above 0, got {size.memory_mib} MiB", object=node, path="memory")
-    if not 0 <= size.gpus <= MOST_GPUS:
-        raise InputError(f"expected 0 to {MOST_GPUS} GPUs, got {size.gpus}", object=node, path="gpu")
+    if not 0 <= size.gpus <= MAX_GPUS:
+        raise InputError(f"expected 0 to {MAX_GPUS} GPUs, got {size.gpus}", object=node, path="gpu")
     if size.model and not size.gpus:
         raise InputError(f"a GPU model ({size.model}) on a node without GPUs", object=node, path="model")
 
 
 class NodeFactory:
-    """Makes nodes; those of one size share their status and differ in name only."""
+    """Builds nodes; those of one size share their status."""
 
     def __init__(self) -> None:
         self._status: dict[NodeSize, NodeStatus] = {}
@@ -62,7 +62,7 @@ class NodeFactory:
 
 
 def gpu_labels(size: NodeSize) -> dict[str, str]:
-    """The trace's own model label, and the labels that GPU Feature Discovery would give, with the same model name."""
+    """The trace's own model label, and the labels of GPU Feature Discovery with the same model name."""
     if not size.gpus:
         return {}
     labels = {"nvidia.com/gpu.present": "true", "nvidia.com/gpu.count": str(size.gpus)}
@@ -75,16 +75,16 @@ def gpu_labels(size: NodeSize) -> dict[str, str]:
 
 def uniform_fleet(groups: Iterable[tuple[str, int, NodeSize]]) -> tuple[Node, ...]:
     """Nodes of a few sizes: (name prefix, count, size) each, named `prefix-0000` …"""
-    park = NodeFactory()
+    factory = NodeFactory()
     return tuple(
-        park.make_node(f"{prefix}-{index:04}", size)
+        factory.make_node(f"{prefix}-{index:04}", size)
         for prefix, count, size in groups
         for index in range(count)
     )
 
 
 def count_gpus(nodes: Iterable[Node]) -> int:
-    """Healthy GPUs of nodes that somebody else described."""
+    """Number of healthy GPUs."""
     total = 0
     for node in nodes:
         capacity, allocatable = node_quantities(node)

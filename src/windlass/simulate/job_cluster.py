@@ -1,8 +1,8 @@
-"""A virtual cluster whose work is nothing but pods: the jobs of a trace, the tasks of a claim.
+"""A virtual cluster for jobs that are only pods: the jobs of a trace, the tasks of a claim.
 
-Subclasses (`simulate.trace_run`, `bench.claims.task_cluster`) are scripts of `simulate.driver` at the same time: they
-submit jobs, take ends from the timeline, and keep the account. A job starts when its pods are bound; whoever is
-evicted goes at once, whole, loses what it has done and waits again.
+Its subclasses (`simulate.trace_run`, `bench.claims.task_cluster`) are also the scripts of `simulate.driver`: they
+submit jobs, take ends from the timeline, and measure. A job starts when all of its pods are bound. An evicted job stops
+at once and as a whole, loses its progress and is pending again.
 """
 
 from __future__ import annotations
@@ -23,29 +23,27 @@ from windlass.simulate.timeline import Timeline
 
 EVICTED = "evicted"
 ENDS_FIRST = 0
-"""Order of ends on the timeline: what fails at the same moment has already ended. Other events have (1, …) and on."""
+"""Order of ends on the timeline, before failures at the same moment; other events have (1, …) and higher."""
 
 
 class JobState(Protocol):
-    """What the cluster keeps of a job; whatever else there is belongs to the account."""
+    """What the cluster needs of a job; subclasses add what they measure."""
 
     number: int
-    """No two jobs of a cluster have the same."""
+    """Unique in a cluster."""
     unbound_pods: int
-    """Pods that are not bound."""
     starts: int
+    """How often the job has started; an end belongs to one start."""
 
     @property
-    def pods(self) -> Sequence[Pod]:
-        """As they are handed in."""
-        ...
+    def pods(self) -> Sequence[Pod]: ...
 
 
 Job = TypeVar("Job", bound=JobState)
 
 
 class JobEnd(msgspec.Struct, Generic[Job], frozen=True, gc=False):
-    """The job is done, unless the start that this belongs to was cut short."""
+    """On the timeline: the job ends, unless it was stopped since this start."""
 
     job: Job
     start: int
@@ -55,30 +53,29 @@ class JobCluster(ABC, Generic[Job]):
     def __init__(self, store: Store) -> None:
         self.store = store
         self.now = 0
-        """Of the last decision."""
+        """Time of the last decision."""
         self.timeline: Timeline[object] = Timeline()
         self.waiting: dict[int, Job] = {}
         """By number, as is `running`."""
         self.running: dict[int, Job] = {}
-        self._of_pod: dict[str, Job] = {}
-        """Pod that waits → its job."""
+        self._job_of_pending_pod: dict[str, Job] = {}
         self._has_evicted = False
 
-    # The account
+    # Measured by subclasses
 
     @abstractmethod
     def on_started(self, job: Job) -> int | None:
-        """All its pods are bound; returns when it will be done, if ever."""
+        """All pods of the job are bound; returns the time of its end, or None if it never ends."""
 
     @abstractmethod
     def on_stopped(self, job: Job, at: int, why: str) -> None:
-        """It has lost its place, and will wait again."""
+        """The job was evicted or its node has failed; it is pending again."""
 
     @abstractmethod
     def on_ended(self, job: Job, at: int) -> None:
-        """Its work is done."""
+        """The job has completed."""
 
-    # What happens
+    # Events
 
     def submit(self, jobs: Iterable[Job]) -> None:
         puts = []
@@ -87,36 +84,36 @@ class JobCluster(ABC, Generic[Job]):
             job.unbound_pods = len(pods)
             self.waiting[job.number] = job
             for pod in pods:
-                self._of_pod[pod.key] = job
+                self._job_of_pending_pod[pod.key] = job
                 puts.append(Put(pod))
         self.store.apply(puts)
 
     def drop_waiting(self) -> None:
-        """What found no place goes for good."""
-        self.store.apply(Deleted("Pod", key) for key in self._of_pod)
-        self._of_pod.clear()
+        """Deletes the jobs that wait, for traces without retry."""
+        self.store.apply(Deleted("Pod", key) for key in self._job_of_pending_pod)
+        self._job_of_pending_pod.clear()
         self.waiting.clear()
 
-    def end(self, ending: JobEnd[Job], at: int) -> bool:
-        """Whether it has ended: a start that was cut short has no end."""
-        job = ending.job
-        if ending.start != job.starts or job.number not in self.running:
+    def end(self, job_end: JobEnd[Job], at: int) -> bool:
+        """Ends the job; false if it was stopped since the start that this end belongs to."""
+        job = job_end.job
+        if job_end.start != job.starts or job.number not in self.running:
             return False
-        self._leave(job)
+        self._remove_running(job)
         self.on_ended(job, at)
         return True
 
     def stop_and_resubmit(self, job: Job, at: int, why: str) -> None:
-        """Its pods go, and come back to wait."""
-        self._leave(job)
+        """Deletes the job's pods and submits them again as pending."""
+        self._remove_running(job)
         self.on_stopped(job, at, why)
         self.submit([job])
 
-    def _leave(self, job: Job) -> None:
+    def _remove_running(self, job: Job) -> None:
         del self.running[job.number]
         self.store.apply(Deleted("Pod", pod.key) for pod in job.pods)
 
-    # As the driver sees it
+    # Called by the driver
 
     def snapshot(self, now: int) -> Snapshot:
         self.now = now
@@ -138,13 +135,13 @@ class JobCluster(ABC, Generic[Job]):
             self.stop_and_resubmit(job, self.now, EVICTED)
 
     def is_terminating(self, key: str) -> bool:
-        return False  # whoever is evicted is gone at once
+        return False  # evicted jobs stop at once
 
     def start(self, admits: Sequence[Admit], binds: Sequence[Bind]) -> None:
-        """An admission changes nothing here: the pods of what is admitted exist, and are bound."""
+        """Admissions change nothing: the pods exist already, and the plan binds them."""
         self.store.apply(Assume(bind.pod, bind.node, bind.devices) for bind in binds)
         for bind in binds:
-            job = self._of_pod.pop(bind.pod)
+            job = self._job_of_pending_pod.pop(bind.pod)
             job.unbound_pods -= 1
             if not job.unbound_pods:
                 self._start(job)
@@ -157,10 +154,10 @@ class JobCluster(ABC, Generic[Job]):
             self.timeline.push(end, JobEnd(job, job.starts), (ENDS_FIRST, job.number))
 
     def nominate(self, binds: Sequence[Bind]) -> None:
-        assert not binds, "nobody is on its way out"
+        assert not binds, "no pod is ever terminating"
 
     def reserve(self, reserves: Sequence[Reserve]) -> None:
-        """Room is kept by the next decision as by this one: it finds the same work waiting."""
+        """Nothing to keep: the next decision sees the same pending jobs and plans the same."""
 
     def hold(self, holds: Sequence[Hold]) -> None:
-        """What waits is tried again at the next moment."""
+        """Jobs that wait are decided on again at the next moment."""

@@ -1,6 +1,6 @@
-"""What a run is measured by, kept while it goes: allocation over time, waiting, what was placed and refused.
+"""Measures a run while it goes on: allocation over time, waiting, placed and refused pods.
 
-`simulate.trace_run` tells it what happens; it ends as a `RunResult`.
+`simulate.trace_run` reports every event; `result` makes a `RunResult` of them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from windlass.simulate.trace import Job, Trace
 from windlass.simulate.tradeoffs import TradeOffs, trade_offs
 
 SAMPLES = 200
-"""How many samples the curves of a trace with times get."""
+"""Number of samples in the curves of a trace with times."""
 
 
 class RunRecorder:
@@ -34,35 +34,38 @@ class RunRecorder:
     ) -> None:
         self._trace, self._policy, self._mix, self._seed = trace, policy, mix, seed
         self._mix_arrays = mix_arrays(expected, empty.gpu_models, empty.node_state)
-        self._total = utilization_with_mix(empty, self._mix_arrays).total_milli
+        self._total_milli = utilization_with_mix(empty, self._mix_arrays).total_milli
         demand = demand_of(trace)
         self._stranding = StrandedGpus(self._mix_arrays, demand.least_memory)
-        self._milli, self._is_told = demand.milli, demand.is_exact
-        self._demand = np.cumsum(self._milli)
-        self._timed = any(job.arrival or job.duration is not None for job in trace.jobs)
+        self._job_milli, self._is_demand_exact = demand.milli, demand.is_exact
+        self._cumulative_milli = np.cumsum(self._job_milli)
+        self._has_times = any(job.arrival or job.duration is not None for job in trace.jobs)
         self._last_arrival = trace.jobs[-1].arrival if trace.jobs else 0
         self._sample_every = max(1, self._last_arrival // SAMPLES)
         self._next_sample = 0
         self._arrived = self._placed_pods = self._pods_arrived = 0
         self._allocated = self._most_allocated = 0
         self._gpu_seconds, self._now = 0, 0
-        self._waits: list[int] = []
+        self._wait_seconds: list[int] = []
         self._started_at: dict[int, int] = {}
-        """Job number → when it started."""
+        """Job number → second of its start."""
         self._evictions = 0
-        self._stopped: set[int] = set()
-        """Jobs that were evicted: they have waited for their first start already."""
+        self._evicted_jobs: set[int] = set()
+        """Numbers of evicted jobs: only the wait for a job's first start counts."""
         self._fullest: tuple[int, int, Snapshot] | None = None
-        """Of a trace with times, the sample with the most allocated: milli-GPU, second, snapshot."""
+        """For a trace with times, the sample with the most allocated: milli-GPU, second, snapshot."""
         self._samples: list[_Sample] = []
 
     def next_step_end(self, done: int) -> int:
-        """For traces without times: how many jobs have come when the demand has grown by another percent."""
-        if not self._total:
-            return len(self._milli)
-        before = int(self._demand[done - 1]) if done else 0
-        percent = before * 100 // self._total + 1
-        return min(len(self._milli), int(np.searchsorted(self._demand * 100, percent * self._total)) + 1)
+        """For traces without times: number of jobs after which the demand has grown by another percent of the fleet."""
+        if not self._total_milli:
+            return len(self._job_milli)
+        before = int(self._cumulative_milli[done - 1]) if done else 0
+        percent = before * 100 // self._total_milli + 1
+        return min(
+            len(self._job_milli),
+            int(np.searchsorted(self._cumulative_milli * 100, percent * self._total_milli)) + 1,
+        )
 
     def arrived(self, job: Job, now: int) -> int:
         """Returns the job's number."""
@@ -74,47 +77,46 @@ class RunRecorder:
 
     def started(self, job: Job, number: int, now: int) -> None:
         self._placed_pods += len(job.pods)
-        if not self._timed:
+        if not self._has_times:
             return
         self._advance(now)
-        if number not in self._stopped:
-            self._waits.append(now - job.arrival)
+        if number not in self._evicted_jobs:
+            self._wait_seconds.append(now - job.arrival)
         self._started_at[number] = now
-        self._hold(int(self._milli[number]))
+        self._add_allocated(int(self._job_milli[number]))
 
     def stopped(self, job: Job, number: int, now: int) -> None:
-        """The job was evicted."""
+        """The job was evicted and is pending again."""
         self._placed_pods -= len(job.pods)
         self._evictions += 1
-        if not self._timed:
+        if not self._has_times:
             return
         self._advance(now)
-        self._stopped.add(number)
+        self._evicted_jobs.add(number)
         del self._started_at[number]
-        self._hold(-int(self._milli[number]))
+        self._add_allocated(-int(self._job_milli[number]))
 
     def ended(self, number: int, now: int) -> None:
         self._advance(now)
-        self._hold(-int(self._milli[number]))
+        self._add_allocated(-int(self._job_milli[number]))
 
-    def _hold(self, milli: int) -> None:
-        if self._is_told:
+    def _add_allocated(self, milli: int) -> None:
+        if self._is_demand_exact:
             self._allocated += milli
             self._most_allocated = max(self._most_allocated, self._allocated)
 
     def _advance(self, now: int) -> None:
-        """GPU-time counts until the last arrival: afterwards the park only runs empty, whatever the policy."""
+        """Adds GPU-time, but only up to the last arrival: afterwards the fleet runs empty under any policy."""
         if now == self._now:
             return
-        self._gpu_seconds += self._allocated * (
-            min(now, self._last_arrival) - min(self._now, self._last_arrival)
-        )
+        seconds = min(now, self._last_arrival) - min(self._now, self._last_arrival)
+        self._gpu_seconds += self._allocated * seconds
         self._now = now
 
     def sample(self, now: int, store: Store, waiting: int) -> None:
-        """The end of a step; a point of the curves, where one is due. `waiting` counts jobs."""
-        if self._timed:
-            if not self._is_told:
+        """Called at the end of each moment; adds a point to the curves if one is due. `waiting` counts jobs."""
+        if self._has_times:
+            if not self._is_demand_exact:
                 self._allocated = allocated_milli(store.snapshot())
                 self._most_allocated = max(self._most_allocated, self._allocated)
             if now < self._next_sample:
@@ -123,19 +125,19 @@ class RunRecorder:
             at = now / 3600
         else:
             at = (
-                100 * int(self._demand[self._arrived - 1]) / self._total
-                if self._total and self._arrived
+                100 * int(self._cumulative_milli[self._arrived - 1]) / self._total_milli
+                if self._total_milli and self._arrived
                 else 0.0
             )
         snapshot = store.snapshot()
         used = utilization_with_mix(snapshot, self._mix_arrays)
-        if self._timed and (self._fullest is None or used.allocated_milli > self._fullest[0]):
+        if self._has_times and (self._fullest is None or used.allocated_milli > self._fullest[0]):
             self._fullest = (used.allocated_milli, now, snapshot)
         refused = self._pods_arrived - self._placed_pods
         self._samples.append(_Sample(at, used, self._stranding.by_reason(snapshot), waiting, refused))
 
     def _percent(self, milli: int) -> float:
-        return 100 * milli / self._total if self._total else 0.0
+        return 100 * milli / self._total_milli if self._total_milli else 0.0
 
     def result(
         self,
@@ -145,17 +147,17 @@ class RunRecorder:
         interrupted: bool,
         explanation: Explanation | None,
     ) -> RunResult:
-        seen = end if self._fullest is None else self._fullest[2]
-        used = utilization_with_mix(seen, self._mix_arrays)
-        allocated = self._most_allocated if self._timed else used.allocated_milli
-        offered = self._total * min(self._now, self._last_arrival)
+        measured = end if self._fullest is None else self._fullest[2]
+        used = utilization_with_mix(measured, self._mix_arrays)
+        allocated = self._most_allocated if self._has_times else used.allocated_milli
+        offered = self._total_milli * min(self._now, self._last_arrival)
         return RunResult(
             trace=self._trace.name,
             policy=self._policy,
             seed=self._trace.seed,
             order=self._trace.order,
             mix=self._mix,
-            gpu_milli_total=self._total,
+            gpu_milli_total=self._total_milli,
             gpu_milli_allocated=allocated,
             pods_arrived=self._pods_arrived,
             pods_placed=self._placed_pods,
@@ -166,10 +168,10 @@ class RunRecorder:
             allocated_pct=self._percent(allocated),
             fragmentation_pct=self._percent(used.fragment_milli),
             fragmentation_causes=used.causes,
-            stranded_milli=self._stranding.by_reason(seen),
-            gpu_time_pct=100 * self._gpu_seconds / offered if self._timed and offered else None,
-            makespan_hours=self._now / 3600 if self._timed else None,
-            waiting=self._waiting() if self._timed else None,
+            stranded_milli=self._stranding.by_reason(measured),
+            gpu_time_pct=100 * self._gpu_seconds / offered if self._has_times and offered else None,
+            makespan_hours=self._now / 3600 if self._has_times else None,
+            waiting=self._waiting() if self._has_times else None,
             nodes=end.nodes.size,
             decisions_per_second=round(self._pods_arrived / seconds, 1) if seconds else 0.0,
             interrupted=interrupted,
@@ -195,24 +197,24 @@ class RunRecorder:
         if not samples:
             return None
         return Curve(
-            at=tuple(each.at for each in samples),
-            unit="hours" if self._timed else "arrived_pct",
-            allocated_pct=tuple(self._percent(each.used.allocated_milli) for each in samples),
-            fragmentation_pct=tuple(self._percent(each.used.fragment_milli) for each in samples),
-            waiting_jobs=tuple(each.waiting for each in samples),
+            at=tuple(sample.at for sample in samples),
+            unit="hours" if self._has_times else "arrived_pct",
+            allocated_pct=tuple(self._percent(sample.used.allocated_milli) for sample in samples),
+            fragmentation_pct=tuple(self._percent(sample.used.fragment_milli) for sample in samples),
+            waiting_jobs=tuple(sample.waiting for sample in samples),
             fragmentation_causes={
-                cause: tuple(each.used.causes[cause] for each in samples) for cause in FRAGMENT_CAUSES
+                cause: tuple(sample.used.causes[cause] for sample in samples) for cause in FRAGMENT_CAUSES
             },
             stranded_milli={
-                reason: tuple(each.stranded[reason] for each in samples) for reason in samples[0].stranded
+                reason: tuple(sample.stranded[reason] for sample in samples) for reason in samples[0].stranded
             },
-            pods_refused=tuple(each.refused for each in samples),
+            pods_refused=tuple(sample.refused for sample in samples),
         )
 
     def _waiting(self) -> Waiting | None:
-        if not self._waits:
+        if not self._wait_seconds:
             return None
-        waits = np.array(self._waits)
+        waits = np.array(self._wait_seconds)
         p50, p90, p99 = (float(np.percentile(waits, q)) for q in (50, 90, 99))
         return Waiting(mean=float(waits.mean()), p50=p50, p90=p90, p99=p99, max=float(waits.max()))
 

@@ -1,7 +1,7 @@
-"""The panels that a plot is put together from; each draws one thing about some policies onto the axes it is given.
+"""The panels of a plot; each draws one measure of several policies onto given axes.
 
-`simulate.plot` chooses and arranges them. Every series is labelled where it is, so that no legend has to be decoded,
-and every panel says which way is better.
+`simulate.plot` chooses and arranges them. Series are labelled directly where possible, instead of by a legend, and
+every panel says which direction is better.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from windlass.simulate.result import RunResult
 # Okabe and Ito's colours stay apart for colour-blind readers and in print; black and brown extend them.
 PALETTE = ("#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C6D31")
 LINE_STYLES = ("-", "--", ":")
-"""Past the palette's end the line changes instead, so that no two policies look alike."""
+"""Beyond the palette's end the line style changes, so that no two policies look alike."""
 OWN_POLICY, OWN_COLOUR = "windlass", "#D55E00"
-"""The policy that is on trial has the same, warm colour in every plot."""
+"""Our own policy has the same colour in every plot."""
 GREY = "#6B6B6B"
 FAINT = "#DDDDDD"
 CAUSE_SHADES = ("#404040", "#7A7A7A", "#A8A8A8", "#CFCFCF", "#E8E8E8")
-"""Causes are not policies, so they have no policy's colour."""
+"""Causes are grey, since colours stand for policies."""
 
 CAUSE_LABELS = {
     "lack_gpu": "too little GPU left",
@@ -37,39 +37,40 @@ CAUSE_LABELS = {
 
 TIMES = (1, 10, 60, 600, 3600, 21600, 86400, 604800)
 FINER_TIMES = (2, 5, 20, 30, 120, 300, 1200, 1800, 7200, 10800, 43200, 172800, 345600)
-"""Seconds that a time axis has a tick at; the finer ones where it would have hardly any."""
+"""Ticks of a time axis in seconds; the finer ones are added if fewer than three would be shown."""
 
 Runs = Mapping[str, Sequence[RunResult]]
-"""The runs of each policy, in the order in which policies are shown."""
+"""Runs by policy, in the order of display."""
 Floats = NDArray[np.float64]
 
 
 def policy_styles(policies: Iterable[str]) -> dict[str, tuple[str, str]]:
     """Colour and line style of each policy."""
-    looks = {}
+    styles = {}
     others = 0
     for policy in policies:
         if policy == OWN_POLICY:
-            looks[policy] = (OWN_COLOUR, "-")
+            styles[policy] = (OWN_COLOUR, "-")
         else:
             style = LINE_STYLES[others // len(PALETTE) % len(LINE_STYLES)]
-            looks[policy] = (PALETTE[others % len(PALETTE)], style)
+            styles[policy] = (PALETTE[others % len(PALETTE)], style)
             others += 1
-    return looks
+    return styles
 
 
 def draw_curves(axes: Axes, runs: Runs, field: str, title: str) -> None:
-    """One line a policy over the course of the run: the mean over its seeds, with a band from lowest to highest."""
+    """One line per policy over the course of the run: the mean over its seeds, with a band from minimum to maximum."""
     ends: list[tuple[float, str, str]] = []
     last = 0.0
-    looks = policy_styles(runs)
-    for policy, of_policy in runs.items():
-        at, values = _on_one_grid(of_policy, field)
+    styles = policy_styles(runs)
+    for policy, policy_runs in runs.items():
+        at, values = _on_one_grid(policy_runs, field)
         if not len(at):
             continue
-        (colour, style), mean = looks[policy], values.mean(axis=0)
-        width, height = (3.2, 2) if policy == OWN_POLICY else (1.6, 3)  # thin on thick: equal lines both show
-        axes.plot(at, mean, color=colour, linestyle=style, linewidth=width, zorder=height, label=policy)
+        (colour, style), mean = styles[policy], values.mean(axis=0)
+        # Our line is thicker and below the others, so that both are visible where they coincide.
+        width, zorder = (3.2, 2) if policy == OWN_POLICY else (1.6, 3)
+        axes.plot(at, mean, color=colour, linestyle=style, linewidth=width, zorder=zorder, label=policy)
         if len(values) > 1:
             axes.fill_between(
                 at, values.min(axis=0), values.max(axis=0), color=colour, alpha=0.15, linewidth=0
@@ -80,19 +81,19 @@ def draw_curves(axes: Axes, runs: Runs, field: str, title: str) -> None:
     axes.set_xlabel(_unit_words(runs))
     axes.margins(x=0)
     low, high = axes.get_ylim()
-    if low < 0:  # a margin that nothing can be in
+    if low < 0:  # no measure is negative
         axes.set_ylim(0, max(high, 0.1))
     if _unit(runs) == "hours":
         axes.set_xlim(right=_end_of_work(runs))
-        # All lines end at nothing: no place for a name. Inside, the names would hide the lines.
+        # All lines end at zero, where their names would overlap, so there is a legend beside the axes.
         axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
     else:
         _label_ends(axes, ends, last)
 
 
 def draw_ideal(axes: Axes, runs: Runs) -> None:
-    """What a park without fragmentation would do: allocate everything that is asked for until it is full."""
-    last = max(_on_one_grid(of_policy, "allocated_pct")[0][-1] for of_policy in runs.values())
+    """The line of a fleet without fragmentation, which allocates all requests until it is full."""
+    last = max(_on_one_grid(policy_runs, "allocated_pct")[0][-1] for policy_runs in runs.values())
     full = min(100.0, last)
     axes.plot([0, full, last], [0, full, full], color=GREY, linewidth=1, linestyle=(0, (4, 3)), zorder=1)
     axes.annotate(
@@ -101,41 +102,41 @@ def draw_ideal(axes: Axes, runs: Runs) -> None:
 
 
 def zoom_to_difference(axes: Axes, runs: Runs) -> None:
-    """Starts the allocation panel where the policies begin to part; before that all lines lie on each other."""
+    """Starts the allocation panel where the policies begin to differ."""
     start, low, last = 100.0, 100.0, 100.0
-    for of_policy in runs.values():
-        at, values = _on_one_grid(of_policy, "allocated_pct")
+    for policy_runs in runs.values():
+        at, values = _on_one_grid(policy_runs, "allocated_pct")
         behind = np.minimum(at, 100.0) - values.min(axis=0)
         parted = at[behind > 0.75]
         start = min(start, float(parted[0]) if len(parted) else 100.0)
         last = max(last, float(at[-1]))
-    for of_policy in runs.values():
-        at, values = _on_one_grid(of_policy, "allocated_pct")
+    for policy_runs in runs.values():
+        at, values = _on_one_grid(policy_runs, "allocated_pct")
         low = min(low, float(values[:, at >= start].min(initial=100.0)))
     left = max(0.0, start - 5)
     axes.set_xlim(left, last)
     bottom = min(left, low - 1)
-    axes.set_ylim(bottom, 100 + (100 - bottom) * 0.12)  # above the line is room for its name
+    axes.set_ylim(bottom, 100 + (100 - bottom) * 0.12)  # space for the label above the line
     axes.set_yticks([tick for tick in axes.get_yticks() if bottom <= tick <= 100])
 
 
 def draw_final(axes: Axes, runs: Runs, measure: str, title: str) -> None:
-    """The end of every run as a dot, and each policy's mean as a bar across its dots with the number beside it."""
-    looks = policy_styles(runs)
-    for row, (policy, of_policy) in enumerate(runs.items()):
-        values = [value_of(run, measure) for run in of_policy]
-        _dots_with_mean(axes, row, values, looks[policy][0], f"{np.mean(values):.2f} %")
+    """The final value of every run as a dot, and each policy's mean as a bar with its number."""
+    styles = policy_styles(runs)
+    for row, (policy, policy_runs) in enumerate(runs.items()):
+        values = [value_of(run, measure) for run in policy_runs]
+        _dots_with_mean(axes, row, values, styles[policy][0], f"{np.mean(values):.2f} %")
     _name_rows(axes, list(runs))
     axes.set_title(title)
-    several = any(len(of_policy) > 1 for of_policy in runs.values())
+    several = any(len(policy_runs) > 1 for policy_runs in runs.values())
     axes.set_xlabel("percent, not from 0" + ("; a dot is a seed, the bar their mean" if several else ""))
-    _room_right(axes, 0.22)
+    _widen_right(axes, 0.22)
     low, high = axes.get_xlim()
     axes.set_xticks([tick for tick in axes.get_xticks() if low <= tick <= min(high, 100.0)])
 
 
 def draw_differences(axes: Axes, rows: Sequence[tuple[str, Sequence[float]]], baseline: str) -> None:
-    """A row a trace and policy: the difference to the baseline on every seed, and its mean."""
+    """One row per trace and policy: the difference to the baseline on every seed, and its mean."""
     for row, (_, differences) in enumerate(rows):
         mean = float(np.mean(differences))
         colour = PALETTE[0] if mean >= 0 else OWN_COLOUR
@@ -143,12 +144,12 @@ def draw_differences(axes: Axes, rows: Sequence[tuple[str, Sequence[float]]], ba
     axes.axvline(0, color=GREY, linewidth=1.2, zorder=1)
     _name_rows(axes, [name for name, _ in rows])
     axes.set_xlabel(f"points more than {baseline} on the same seed; a dot is a seed, the bar their mean")
-    _room_right(axes, 0.1)
+    _widen_right(axes, 0.1)
 
 
 def draw_causes(axes: Axes, runs: Runs) -> None:
-    """What the expected fragment consists of at the end, in percent of all GPUs, stacked by cause."""
-    shares = {policy: _cause_shares(of_policy) for policy, of_policy in runs.items()}
+    """The expected fragment at the end in percent of all GPUs, stacked by cause."""
+    shares = {policy: _cause_shares(policy_runs) for policy, policy_runs in runs.items()}
     causes = [cause for cause in CAUSE_LABELS if any(row.get(cause, 0) > 0.005 for row in shares.values())]
     start = np.zeros(len(shares))
     for number, cause in enumerate(causes):
@@ -176,11 +177,11 @@ def draw_causes(axes: Axes, runs: Runs) -> None:
 
 
 def draw_waiting(axes: Axes, runs: Runs) -> None:
-    """Mean, median and tails of the waiting time, on a logarithmic scale from a second on."""
+    """Mean, median and tails of the waiting time, on a logarithmic scale that starts at one second."""
     marks = (("p50", "o", "median"), ("mean", "D", "mean"), ("p90", "s", "90 %"), ("p99", "^", "99 %"))
-    looks = policy_styles(runs)
-    for row, (policy, of_policy) in enumerate(runs.items()):
-        waits = [run.waiting for run in of_policy if run.waiting is not None]
+    styles = policy_styles(runs)
+    for row, (policy, policy_runs) in enumerate(runs.items()):
+        waits = [run.waiting for run in policy_runs if run.waiting is not None]
         if not waits:
             continue
         means = [float(np.mean([getattr(wait, mark) for wait in waits])) for mark, _, _ in marks]
@@ -188,7 +189,7 @@ def draw_waiting(axes: Axes, runs: Runs) -> None:
         axes.plot([min(points), max(points)], [row, row], color=FAINT, linewidth=5, zorder=1)
         for (_, shape, words), point in zip(marks, points, strict=True):
             label = words if row == 0 else None
-            axes.plot(point, row, shape, color=looks[policy][0], markersize=8, label=label, zorder=3)
+            axes.plot(point, row, shape, color=styles[policy][0], markersize=8, label=label, zorder=3)
         axes.annotate(
             f"mean {format_duration(means[1])}",
             (points[1], row),
@@ -209,11 +210,11 @@ def draw_waiting(axes: Axes, runs: Runs) -> None:
 
 
 def has_causes(runs: Runs) -> bool:
-    return any(run.fragmentation_causes for of_policy in runs.values() for run in of_policy)
+    return any(run.fragmentation_causes for policy_runs in runs.values() for run in policy_runs)
 
 
 def has_waiting(runs: Runs) -> bool:
-    return any(run.waiting is not None for of_policy in runs.values() for run in of_policy)
+    return any(run.waiting is not None for policy_runs in runs.values() for run in policy_runs)
 
 
 def has_curves(runs: Runs) -> bool:
@@ -221,7 +222,7 @@ def has_curves(runs: Runs) -> bool:
 
 
 def _on_one_grid(runs: Sequence[RunResult], field: str) -> tuple[Floats, Floats]:
-    """The curves of several seeds at the same points: (points, one row a seed)."""
+    """The curves of several seeds, interpolated at common points: (points, one row per seed)."""
     curves = [run.curve for run in runs if run.curve is not None and run.curve.at]
     if not curves:
         return np.empty(0), np.empty((0, 0))
@@ -232,13 +233,11 @@ def _on_one_grid(runs: Sequence[RunResult], field: str) -> tuple[Floats, Floats]
 
 
 def _end_of_work(runs: Runs) -> float:
-    """Until when there is something to see: the last moment at which a tenth of the peak was still allocated.
-
-    Where jobs are long, a park takes longer to run empty than the whole trace lasted.
-    """
+    """The last time at which a tenth of the peak was still allocated. With long jobs, the fleet takes longer to run
+    empty than the trace lasts."""
     ends = [1e-9]
-    for of_policy in runs.values():
-        at, values = _on_one_grid(of_policy, "allocated_pct")
+    for policy_runs in runs.values():
+        at, values = _on_one_grid(policy_runs, "allocated_pct")
         busy = np.flatnonzero(values.mean(axis=0) >= values.mean(axis=0).max(initial=0.0) / 10)
         if len(busy):
             ends.append(float(at[min(busy[-1] + 1, len(at) - 1)]))
@@ -253,12 +252,12 @@ def _unit_words(runs: Runs) -> str:
     return (
         "hours since the start, until a tenth of the peak is left"
         if _unit(runs) == "hours"
-        else "GPUs asked for so far, percent of the park"
+        else "GPUs requested so far, percent of all GPUs"
     )
 
 
 def _label_ends(axes: Axes, ends: Sequence[tuple[float, str, str]], at: float) -> None:
-    """Writes each line's name at its end, pushed apart as far as it takes to read them."""
+    """Writes each line's name at its end, far enough apart to be readable."""
     low, high = axes.get_ylim()
     heights = spread_apart([value for value, _, _ in ends], (high - low) * 0.078)
     for (value, name, colour), height in zip(ends, heights, strict=True):
@@ -278,9 +277,7 @@ def spread_apart(values: Sequence[float], distance: float) -> list[float]:
     """Heights near the values, in the same order, at least `distance` from each other."""
     order = np.argsort(values, kind="stable")
     heights = [float(values[index]) for index in order]
-    for _ in range(
-        100
-    ):  # neighbours that are too close share the way; a few rounds settle any sensible number
+    for _ in range(100):  # each round moves close neighbours apart by equal amounts; a few rounds suffice
         close = [i for i in range(len(heights) - 1) if heights[i + 1] - heights[i] < distance * 0.999]
         if not close:
             break
@@ -320,11 +317,11 @@ def _name_rows(axes: Axes, names: Sequence[str]) -> None:
     axes.grid(axis="y", visible=False)
 
 
-def _room_right(axes: Axes, share: float) -> None:
-    """Room for the numbers that stand to the right of the dots."""
+def _widen_right(axes: Axes, share: float) -> None:
+    """Adds space for the numbers to the right of the dots."""
     low, high = axes.get_xlim()
-    middle = max(high - low, 0.5)
-    axes.set_xlim(low - middle * 0.03, high + middle * share)
+    width = max(high - low, 0.5)
+    axes.set_xlim(low - width * 0.03, high + width * share)
 
 
 def _cause_shares(runs: Sequence[RunResult]) -> dict[str, float]:
@@ -341,7 +338,7 @@ def _cause_shares(runs: Sequence[RunResult]) -> dict[str, float]:
 
 
 def _time_ticks(axes: Axes) -> None:
-    """Ticks at times that people know, instead of powers of ten; more of them where the range is narrow."""
+    """Ticks at common times instead of powers of ten; more of them if the range is narrow."""
     low, high = axes.get_xlim()
     shown = [seconds for seconds in TIMES if low <= seconds <= high]
     if len(shown) < 3:
@@ -352,7 +349,7 @@ def _time_ticks(axes: Axes) -> None:
 
 def _time_words(seconds: int) -> str:
     if seconds == 1:
-        return "≤ 1 s"  # who never waited stands there too
+        return "≤ 1 s"  # includes jobs that never waited
     units = ((604800, "w"), (86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
     size, name = next(unit for unit in units if seconds % unit[0] == 0)
     return f"{seconds // size} {name}"

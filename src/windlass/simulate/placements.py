@@ -1,7 +1,7 @@
-"""What the simulator decided, pod by pod, for `--placements` and `--explain`.
+"""The simulator's decision per pod, for `--placements` and `--explain`.
 
-`simulate.trace_run` makes them; the command line writes or prints them. The file is all that an independent checker
-needs beside the trace itself.
+`simulate.trace_run` creates them; `simulate.runner` and `cli.simulate` write or print them. The placements file and
+the trace together are all that an independent checker needs.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from windlass.model.verdict import Verdict
 
 
 class Placement(msgspec.Struct, frozen=True, gc=False):
-    """A pod went to a node, on these devices, at this second of the virtual clock."""
+    """Node and devices of a pod, from this second of the virtual clock."""
 
     pod: str
     node: str
@@ -37,7 +37,7 @@ PlacementWriter = Callable[[Placement], None]
 
 
 class Explanation(msgspec.Struct, frozen=True):
-    """What became of one pod, and why."""
+    """The outcome of one pod: a placement or a verdict; neither if no decision considered it."""
 
     pod: str
     time: int

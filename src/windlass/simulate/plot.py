@@ -1,7 +1,7 @@
-"""Plots of a comparison that can go onto a slide as they are: PNG, SVG, or one HTML file with the table.
+"""Plots a comparison in slide format: PNG, SVG, or one HTML file with the table.
 
-Fed with the results of `simulate.trace_run`; `cli.simulate` says where to write. matplotlib comes in only with this
-module, draws without a display, and makes the same bytes from the same results.
+`cli.simulate` calls `write_plot` with the results of `simulate.trace_run`. Only this module and `simulate.panels`
+import matplotlib. The same results give the same bytes.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ p {{ color: #6b6b6b; }}
 
 
 def write_plot(results: Sequence[RunResult], path: Path, version: str) -> None:
-    """Draws the finished runs into `path`; its ending says how."""
+    """Plots the finished runs; the suffix of `path` is the format."""
     finished = [result for result in results if not result.interrupted]
     figure = draw(finished)
     with matplotlib.rc_context(STYLE):
@@ -82,7 +82,7 @@ def write_plot(results: Sequence[RunResult], path: Path, version: str) -> None:
 
 
 def draw(results: Sequence[RunResult]) -> Figure:
-    """One trace: how it went, where it ended and why. Several: every trace against the baseline."""
+    """For one trace, curves and final values; for several, the differences to the baseline."""
     traces = list(dict.fromkeys(result.trace for result in results))
     with matplotlib.rc_context(STYLE):
         return _draw_trace(results) if len(traces) == 1 else _draw_traces(results, traces)
@@ -168,7 +168,7 @@ def _page(results: Sequence[RunResult], svg: str, version: str) -> str:
 
 
 def _html_table(results: Sequence[RunResult]) -> str:
-    titles, *rows = report_rows(results, with_speed=False)  # so that the same runs make the same page
+    titles, *rows = report_rows(results, with_speed=False)  # speed would differ between equal runs
     head = "".join(f"<th>{html.escape(title)}</th>" for title in titles)
     body = "\n".join(
         "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows

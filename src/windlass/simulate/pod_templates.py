@@ -1,7 +1,7 @@
-"""Pods of a trace, made from sizes: one spec and one annotations dict per distinct size.
+"""Builds the pods of a trace from sizes: one spec and one annotations dict per distinct size.
 
-The readers in `simulate.traces` and `simulate.synthetic` make their pods here. Pods of one shape share the very same
-`PodSpec` and annotations objects, so that `cluster` can recognise a shape by identity and never has to compare specs.
+Used by `simulate.synthetic` and the readers in `simulate.traces`. Pods of one shape share the same `PodSpec` and
+annotations objects, so that `cluster` recognises a shape by identity and never has to compare specs.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from windlass.model.pod import Container, Pod, PodSpec, RawQuantity, ResourceReq
 from windlass.simulate.trace import ShapeCount
 
 MAX_GPUS_PER_POD = 8
-"""GPUs of the largest pod that a job is cut into: what one server of the recorded parks holds."""
+"""Larger jobs are split into pods of this size: the GPUs of one server in the recorded clusters."""
 
 
 class PodSize(msgspec.Struct, frozen=True):
-    """What one pod of a trace asks for.
+    """Requests of one pod of a trace.
 
-    `gpu_milli` 0 means whole GPUs asked for as `nvidia.com/gpu`; 1 to 1000 means that much of each of `gpus`
-    devices, asked for with the annotations of the openb trace, which alone can carry `models`.
+    `gpu_milli` 0 means whole GPUs, requested as `nvidia.com/gpu`; 1 to 1000 means that much of each of `gpus` devices,
+    requested with the annotations of the openb trace. Only these can name `models`.
     """
 
     cpu_milli: int = 0
@@ -39,7 +39,7 @@ class PodSize(msgspec.Struct, frozen=True):
 
 
 class PodTemplate(msgspec.Struct, frozen=True, eq=False):
-    """What the pods of one shape share, by identity."""
+    """The objects that all pods of one shape share."""
 
     spec: PodSpec
     annotations: dict[str, str]
@@ -54,7 +54,7 @@ class PodTemplate(msgspec.Struct, frozen=True, eq=False):
 
 
 class TemplateCache:
-    """The templates made so far, one per size."""
+    """One template per size."""
 
     def __init__(self) -> None:
         self._by_size: dict[PodSize, PodTemplate] = {}
@@ -98,20 +98,20 @@ def cpu_text(milli: int) -> str:
 
 
 def split_gpus_by_pod(gpus: int, most: int = MAX_GPUS_PER_POD) -> list[int]:
-    """A job's GPUs, pod by pod: as many pods of `most` as fill up, then the rest (28 → 8, 8, 8, 4)."""
+    """GPUs per pod of a job: pods of `most`, then the rest (28 → 8, 8, 8, 4)."""
     full, rest = divmod(gpus, most)
     return [most] * full + ([rest] if rest else [])
 
 
 def make_job_pods(job: str, templates: list[PodTemplate]) -> tuple[Pod, ...]:
-    """The pods of a job. A lone pod bears the job's own name."""
+    """The pods of a job; a single pod has the job's name."""
     if len(templates) == 1:
         return (templates[0].make_pod(job),)
     return tuple(template.make_pod(f"{job}-{index}") for index, template in enumerate(templates))
 
 
 def count_shapes(pods: Iterable[Pod]) -> tuple[ShapeCount, ...]:
-    """Every distinct shape with its count, in order of first appearance. Shapes are told apart by identity."""
+    """Every distinct shape with its count, in order of first appearance. Shapes are compared by identity."""
     counts: dict[tuple[int, int, int], int] = {}
     first: dict[tuple[int, int, int], Pod] = {}
     for pod in pods:

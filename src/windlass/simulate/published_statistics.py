@@ -1,4 +1,4 @@
-"""Published statistics that the synthetic traces are drawn from; `simulate.synthetic` reads them and nothing else.
+"""Published statistics from which `simulate.synthetic` draws its traces.
 
 Sources:
 - openb, the default pod list and the node list of Alibaba's 2023 GPU trace ("Beware of Fragmentation", USENIX ATC
@@ -20,7 +20,7 @@ from windlass.simulate.fleet import NodeSize
 
 
 class PodKind(msgspec.Struct, frozen=True):
-    """One kind of pod: how often it comes, its memory per vCPU, and its sizes as (weight, milli-CPU, milli-GPU)."""
+    """One kind of pod: its weight, memory per vCPU, and sizes as (weight, milli-CPU, milli-GPU)."""
 
     name: str
     weight: int
@@ -93,7 +93,7 @@ QUANTILES = (
     *(0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6),
     *(0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999, 1.0),
 )
-"""Where the quantiles of seconds below were taken."""
+"""Cumulative shares of the tables of seconds below."""
 
 PHILLY_SECONDS_1 = (
     *(1, 30, 42, 52, 62, 76, 215, 600, 1117, 1728),
@@ -111,7 +111,7 @@ OPENB_SHARE_SECONDS = (
     *(1, 5, 10, 27, 54, 109, 174, 267, 439, 745),
     *(1118, 2242, 7141, 16535, 41504, 74630, 153099, 259200, 604800),
 )
-"""As recorded up to 99.5 %; the tail, services that outlive the recording, is ended after a week."""
+"""As recorded up to 99.5 %; the tail (services that outlive the recording) ends after a week."""
 
 PHILLY_HOURS = (
     *(1274, 985, 1119, 1103, 700, 1153, 1673, 2089, 1109, 1006, 1024, 869),
@@ -126,4 +126,4 @@ SERVICE_HOURS = (
 """A made-up day of a service in one time zone: peak to trough 3 to 1."""
 
 TRAINING_GPUS = ((600, 1), (70, 2), (80, 4), (170, 8), (45, 16), (20, 32), (10, 64), (5, 128))
-"""Jobs by GPUs, per mille: 5.1 a job in the mean, between Helios (3.7) and Acme's Seren (5.7), and 128 at most."""
+"""Jobs by GPUs, per mille: mean 5.1, between Helios (3.7) and Acme's Seren (5.7), maximum 128."""

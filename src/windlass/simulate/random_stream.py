@@ -1,8 +1,8 @@
 """Random draws that are the same on every machine and with every version of numpy.
 
-numpy promises that the raw words of PCG64 stay as they are, but not what `Generator`'s methods make of them, and
-libm promises nothing about the last bit of a logarithm. So everything here is made from raw words with integer
-arithmetic and single multiplications and additions. `simulate.synthetic` and `simulate.traces.arrivals` draw from it.
+numpy guarantees the raw words of PCG64, but not the results of `Generator`'s methods, and libm doesn't guarantee the
+last bit of a logarithm. So everything here uses raw words, integer arithmetic, and single multiplications and
+additions. `simulate.synthetic` and `simulate.traces.arrivals` draw from it.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ class RandomStream:
         self._words = np.random.PCG64([seed, stream])
 
     def permutation(self, size: int) -> Ints:
-        """A random order of 0 … size-1: sorted by one 64-bit key each."""
+        """A random order of 0 … size-1, sorted by one 64-bit key each."""
         return np.argsort(self._raw(size), kind="stable")
 
     def integers_below(self, bound: int, size: int) -> Ints:
-        """Whole numbers in [0, bound); uneven by less than bound / 2³², which no trace can show."""
+        """Whole numbers in [0, bound), with a bias of less than bound / 2³²."""
         high = self._raw(size) >> np.uint64(32)
         return ((high * np.uint64(bound)) >> np.uint64(32)).astype(np.int64)
 
@@ -40,14 +40,14 @@ class RandomStream:
         return (self._raw(size) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
     def weighted_choice(self, weights: Sequence[int], size: int) -> Ints:
-        """Indices into `weights`, each as often as its weight says."""
+        """Indices into `weights`, in proportion to the weights."""
         upper = np.cumsum(np.asarray(weights, dtype=np.int64))
         return np.searchsorted(upper, self.integers_below(int(upper[-1]), size), side="right").astype(
             np.int64
         )
 
     def from_quantiles(self, shares: Sequence[float], values: Sequence[float], size: int) -> Floats:
-        """Draws from the distribution with `values` at the cumulative `shares` (0 … 1), straight in between."""
+        """Draws from the distribution with `values` at the cumulative `shares` (0 … 1), linear in between."""
         at, x = self.uniform(size), np.asarray(shares, dtype=np.float64)
         y = np.asarray(values, dtype=np.float64)
         left = np.searchsorted(x, at, side="right") - 1
@@ -55,5 +55,5 @@ class RandomStream:
         return y[left] + (y[left + 1] - y[left]) * part
 
     def _raw(self, size: int) -> NDArray[np.uint64]:
-        # random_raw gives one plain int for size None and an array else
+        # random_raw returns a plain int for size None, else an array.
         return np.asarray(self._words.random_raw(size), dtype=np.uint64)

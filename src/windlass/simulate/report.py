@@ -1,7 +1,7 @@
-"""Results as people and scripts read them: a table, a document, rows.
+"""Formats results of simulations: a table for people; a JSON document and CSV rows for programs.
 
-Fed with the results of `simulate.trace_run` (and what `simulate.compare` makes of them); feeds standard output through
-`cli.simulate`. The document's fields are an interface: docs/reference/simulation-report.md, only ever added to.
+`cli.simulate` prints them; `simulate.plot` uses the rows. The document's fields are an interface
+(docs/reference/simulation-report.md): fields are added, never changed or removed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ RunColumn = tuple[str, Callable[[RunResult], str]]
 
 
 def report_document(results: Sequence[RunResult]) -> dict[str, Any]:
-    """The `SimulationReport`: one item a run, and the comparison that the table shows."""
+    """The `SimulationReport`: one item per run, and the comparison of the table."""
     return {
         "apiVersion": API_VERSION,
         "kind": KIND,
@@ -39,7 +39,7 @@ def report_document(results: Sequence[RunResult]) -> dict[str, Any]:
 
 
 def report_csv(results: Sequence[RunResult]) -> str:
-    """One row a run. Nested measures become columns (`waiting.mean`); the curve over time is left to JSON."""
+    """One row per run. Nested measures become columns (`waiting.mean`); curves are only in the JSON document."""
     rows = [_flat(msgspec.to_builtins(msgspec.structs.replace(result, curve=None))) for result in results]
     columns = list(dict.fromkeys(column for row in rows for column in row))
     text = io.StringIO()
@@ -50,7 +50,7 @@ def report_csv(results: Sequence[RunResult]) -> str:
 
 
 def report_table(results: Sequence[RunResult], wide: bool = False) -> Group:
-    """A comparison of the policies for each trace; with `wide`, or where nothing finished, every run below it."""
+    """A comparison of the policies for each trace; with `wide`, or if no run has finished, every run below it."""
     from rich.console import Group
 
     parts: list[RenderableType] = []
@@ -88,14 +88,14 @@ def format_seeds(seeds: Sequence[int]) -> str:
 
 
 def format_duration(seconds: float) -> str:
-    """Seconds as a person says them: `0.31 s`, `4.2 min`, `2.5 h`."""
+    """`0.31 s`, `4.2 min`, `2.5 h`."""
     if seconds < 120:
         return f"{seconds:.2f} s" if seconds < 10 else f"{seconds:.0f} s"
     return f"{seconds / 60:.1f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
 def report_rows(results: Sequence[RunResult], with_speed: bool = True) -> list[list[str]]:
-    """The comparison of the policies on one trace as text: titles first, then a row a policy."""
+    """The comparison of the policies on one trace as text: titles first, then one row per policy."""
     summaries = summarise(results)
     columns = _comparison_columns(summaries, with_speed)
     rows = [[render(summary) for _, render in columns] for summary in summaries]
@@ -113,7 +113,7 @@ def _comparison_table(results: Sequence[RunResult]) -> Table:
 
 
 def _comparison_columns(summaries: Sequence[PolicySummary], with_speed: bool) -> list[Column]:
-    """The columns that have something to say about these policies."""
+    """The columns that have values for these policies."""
     columns: list[Column] = [("policy", lambda row: row.policy)]
     columns.append(("GPUs allocated", lambda row: _percent(row.allocated_pct)))
     if any(row.gpu_time_pct for row in summaries):

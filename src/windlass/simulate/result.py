@@ -1,6 +1,6 @@
-"""What one run of the simulator measured; `simulate.trace_run` fills it, `simulate.report` and `simulate.plot` show it.
+"""The result of one simulation run; `simulate.measures` fills it, `simulate.report` and `simulate.plot` show it.
 
-The field names are an interface (`SimulationReport.items`): they are only ever added to.
+The field names are an interface (`SimulationReport.items`): fields are added, never changed or removed.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from windlass.simulate.tradeoffs import TradeOffs
 
 
 class Curve(msgspec.Struct, frozen=True):
-    """Measures over the course of a run, one entry a sample."""
+    """Measures over the course of a run, one entry per sample."""
 
     at: tuple[float, ...]
-    """Arrived GPU demand in percent of the park (traces without times), or hours since the start."""
+    """Arrived GPU demand in percent of the fleet (traces without times), or hours since the start."""
     unit: str
     """`arrived_pct` or `hours`."""
     allocated_pct: tuple[float, ...]
@@ -46,26 +46,26 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
     seed: int | None
     order: str
     mix: str = "declared"
-    """What the policy expected of the workload: `declared` beforehand, or `seen` so far."""
+    """Workload mix that the policy expected: `declared` beforehand, or `seen` so far."""
     gpu_milli_total: int
     gpu_milli_allocated: int
-    """At the end of a run without departures; else at the moment of most allocation."""
+    """At the end if no job ends; else at the moment of most allocation."""
     pods_arrived: int
     pods_placed: int
     pods_refused: int
     """Dropped (traces without retry), or still waiting at the end."""
     jobs_evicted: int = 0
-    """How often a job had to go for one of higher priority. It lost its work, and waited again or was dropped."""
+    """Evictions of jobs for jobs of higher priority. An evicted job loses its work, and waits again or is dropped."""
     seconds: float
     peak_rss_mib: float
     allocated_pct: float
     fragmentation_pct: float
-    """FGD's measure in percent of all GPUs, at the end. Where pods leave, that is an empty park: then this and the two
-    below are of the sample with the most allocated."""
+    """FGD's measure in percent of all GPUs, at the end. If pods end, this and the two fields below are of the sample
+    with the most allocated, since the fleet is empty at the end."""
     fragmentation_causes: dict[str, int]
     """Milli-GPU of the expected fragment by cause: lack_gpu, lack_cpu, lack_both, cpu_only, wrong_model."""
     stranded_milli: dict[str, int]
-    """Free milli-GPU that no GPU class of the workload could use, by what stands in the way."""
+    """Free milli-GPU that no GPU class of the workload could use, by reason."""
     gpu_time_pct: float | None = None
     """Allocated GPU-time in percent of the GPU-time offered until the last arrival; None without times."""
     makespan_hours: float | None = None
@@ -75,6 +75,6 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
     interrupted: bool = False
     curve: Curve | None = None
     explanation: Explanation | None = None
-    """What became of the pod that `--explain` named; None if it never arrived."""
+    """Outcome of the pod of `--explain`; None if it never arrived."""
     trade_offs: TradeOffs | None = None
-    """What pack and spread, for all or by class, trade against each other."""
+    """Measures in which packing and spreading differ."""

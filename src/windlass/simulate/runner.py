@@ -1,6 +1,6 @@
-"""One task of a batch in this process: reads its trace, plays it with its policy, writes its placements.
+"""Runs one task of a batch in this process: loads its trace, plays it with its policy, writes its placements.
 
-Used by `simulate.batch` directly and by each of the processes of `simulate.workers`.
+Used by `simulate.batch` directly, and in each worker process of `simulate.workers`.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ class RunSpec:
 
 @dataclass(frozen=True)
 class BatchSettings:
-    """What all runs of a batch share."""
+    """Settings of all runs of a batch."""
 
     traces_dir: Path | None = None
     nodes: tuple[Node, ...] | None = None
     replay: str = "arrivals"
     mix: str = "declared"
     explain: str = ""
-    """The pod that the results are to explain."""
+    """Pod of `--explain`."""
     placements: Path | None = None
     """An empty folder: the placements of run `n` go into its file `n`."""
     engine: Settings | None = None
-    """What the engine is configured with, but for the policy and the seed, which are each run's own."""
+    """Settings of the engine; policy and seed come from each run."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class BatchTask:
 
 
 class TaskRunner:
-    """Runs tasks in this process, and keeps the last trace, since neighbouring tasks share it."""
+    """Runs tasks in this process; keeps the last trace, since consecutive tasks share it."""
 
     def __init__(self, settings: BatchSettings) -> None:
         self._settings = settings
@@ -95,22 +95,23 @@ class TaskRunner:
 
 
 def _check_arrivals(trace: Trace) -> None:
-    """Where pods are drawn until they ask for so much of the park's GPUs, none come to a park that has none."""
+    """Traces that draw pods in proportion to the fleet's GPUs have none on a fleet without GPUs."""
     if not trace.jobs:
         raise InputError(
-            f"no pod of {trace.name} arrives, since the park has no GPUs",
-            remedy="give a park with GPUs: allocatable nvidia.com/gpu of a Node, gpus of a Fleet",
+            f"no pod of {trace.name} arrives, since the nodes have no GPUs",
+            remedy="give nodes with GPUs: allocatable nvidia.com/gpu of a Node, gpus of a Fleet",
         )
 
 
-def _check_explained(trace: Trace, pod: str) -> None:
-    """A pod that never arrives can't be explained; that is said before the run and not after it."""
-    if not pod:
+def _check_explained(trace: Trace, name: str) -> None:
+    """Refuses `--explain` of an unknown pod before the run."""
+    if not name:
         return
-    known = {each.key for job in trace.jobs for each in job.pods}
-    if pod not in known and f"default/{pod}" not in known:
+    known = {pod.key for job in trace.jobs for pod in job.pods}
+    if name not in known and f"default/{name}" not in known:
+        example = next(iter(sorted(known)), "")
         raise InputError(
-            f"{trace.name} has no pod '{pod}'", remedy=f"one that it has: {next(iter(sorted(known)), '')}"
+            f"{trace.name} has no pod '{name}'", remedy=f"name one of its pods, such as {example}"
         )
 
 

@@ -1,20 +1,20 @@
-"""Synthetic traces with published statistics, so that nothing has to be fetched to try the simulator.
+"""Generates synthetic traces from published statistics, so that the simulator can be tried without downloads.
 
-`simulate.traces.load_trace` asks for one by name; feeds `simulate.trace_run`. What is drawn from which source is in
-`simulate.published_statistics`. A seed gives the same bytes everywhere (`simulate.random_stream`).
+`simulate.traces.load` calls `make_synthetic`. `simulate.published_statistics` has the sources. A seed gives the same
+trace on every machine (`simulate.random_stream`).
 
-    synthetic/openb-like   the openb method: 1,213 nodes of its 15 shapes, pods of its kinds and sizes until they ask
-                           for 130 % of the GPUs; nothing leaves, what does not fit is dropped
-    synthetic/small        the same on 64 nodes, for a first look
+    synthetic/openb-like   the openb method: 1,213 nodes of its 15 shapes, pods of its kinds and sizes until they
+                           request 130 % of the GPUs; nothing ends, what does not fit is dropped
+    synthetic/small        the same on 64 nodes
     synthetic/large        the same on 10,000 nodes, 100,000 pods (about 146 % of the GPUs), for the speed benchmark
-    synthetic/training     jobs of 1 to 128 GPUs in pods of at most 8, all or nothing, on 128 nodes of 8 GPUs for two
-                           weeks: Philly's day and run times by size, sizes between Helios and Acme; they queue
-    synthetic/inference    pods with a share of a GPU, and one in eight with a whole one, that come and go on 64 nodes
-                           of 4 for three days: openb's share sizes and life times, a day of a service; they queue
+    synthetic/training     gangs of 1 to 128 GPUs in pods of at most 8, on 128 nodes of 8 GPUs for two weeks: Philly's
+                           daily cycle and run times by size, sizes between Helios and Acme; they queue
+    synthetic/inference    pods with a share of a GPU, and one in eight with a whole one, on 64 nodes of 4 GPUs for
+                           three days: openb's share sizes and life times, the daily cycle of a service; they queue
 
-Arrivals are Poisson with a daily cycle: given their number they are independent draws from the cycle, sorted. Times
-are drawn from quantiles with straight lines in between, so means of heavy tails come out somewhat above the recorded
-ones. In the openb kinds, whole GPUs too are asked for with the annotations of that trace; memory follows from the CPU.
+Arrivals are Poisson with a daily cycle: given their number, they are independent draws from the cycle, sorted. Times
+are drawn from quantiles with linear interpolation, so that means of heavy tails are somewhat above the recorded ones.
+The openb kinds request whole GPUs, too, with the annotations of that trace; memory is proportional to CPU.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ DEFAULT_SEED = 42
 DEMAND_PERCENT = 130
 DAY = 86_400
 SIZES, ARRIVALS, TIMES, RANKS = range(4)
-"""The streams of draws of one seed."""
+"""Random streams of one seed, independent of each other."""
 
 Nodes = tuple[Node, ...]
 
@@ -69,7 +69,7 @@ class SyntheticTrace(msgspec.Struct, frozen=True):
 
 
 def make_synthetic(name: str, *, seed: int | None = None, nodes: Nodes | None = None) -> Trace:
-    """`name` is the whole `synthetic/<name>`. Other nodes replace the park, and demand is then counted against them."""
+    """`name` is `synthetic/<name>`. `nodes` replace the trace's own fleet, also as the measure of demand."""
     recipe = SYNTHETIC_TRACES.get(name)
     if recipe is None:
         near = difflib.get_close_matches(name, SYNTHETIC_TRACES, 1)
@@ -79,7 +79,7 @@ def make_synthetic(name: str, *, seed: int | None = None, nodes: Nodes | None = 
 
 
 def openb_like_fleet(count: int) -> Nodes:
-    """`count` nodes in openb's proportions, largest remainders first, at least one node of the largest shape."""
+    """`count` nodes in openb's proportions, rounded by largest remainders."""
     exact = [count * weight / OPENB_NODE_COUNT for weight, _ in OPENB_NODES]
     counts = [int(share) for share in exact]
     by_remainder = sorted(range(len(exact)), key=lambda shape: counts[shape] - exact[shape])
@@ -89,33 +89,34 @@ def openb_like_fleet(count: int) -> Nodes:
     return uniform_fleet((f"node-{shape:02}", many, size) for shape, (many, (_, size)) in shapes)
 
 
-class _Class(msgspec.Struct, frozen=True, eq=False):
+class _PodClass(msgspec.Struct, frozen=True, eq=False):
     template: PodTemplate
     weight: int
     demand: int
 
 
-def _classes(kinds: Sequence[PodKind]) -> list[_Class]:
-    """Every size of every kind; a kind's own weight is shared out over the sizes that it is given here."""
-    scale = 1000
+def _classes(kinds: Sequence[PodKind]) -> list[_PodClass]:
+    """Every size of every kind; a kind's weight is divided among its sizes."""
+    scale = 1000  # keeps the divided weights whole numbers
     classes = []
     for kind in kinds:
         total = sum(weight for weight, _, _ in kind.sizes)
         for weight, cpu, milli in kind.sizes:
             size = PodSize(cpu, cpu * kind.mib_per_cpu // 1000, kind.gpus, milli)
             share = kind.weight * weight * scale // total
-            classes.append(_Class(make_template(size), share, size.demand_milli))
+            classes.append(_PodClass(make_template(size), share, size.demand_milli))
     return classes
 
 
-def _openb_like(name: str, seed: int, nodes: Nodes | None, *, park: int, pods: int | None = None) -> Trace:
-    nodes = nodes or openb_like_fleet(park)
+def _openb_like(name: str, seed: int, nodes: Nodes | None, *, fleet: int, pods: int | None = None) -> Trace:
+    nodes = nodes or openb_like_fleet(fleet)
     classes = _classes(OPENB_KINDS)
     if pods is None:
-        drawn = _drawn_until(classes, 10 * DEMAND_PERCENT * count_gpus(nodes), seed)
+        drawn = _draw_until(classes, 10 * DEMAND_PERCENT * count_gpus(nodes), seed)
     else:
-        drawn = RandomStream(seed, SIZES).weighted_choice([each.weight for each in classes], pods)
-    templates = [each.template for each in classes]
+        weights = [pod_class.weight for pod_class in classes]
+        drawn = RandomStream(seed, SIZES).weighted_choice(weights, pods)
+    templates = [pod_class.template for pod_class in classes]
     jobs = []
     for number, choice in enumerate(drawn.tolist()):
         pod = f"pod-{number:06}"
@@ -126,16 +127,18 @@ def _openb_like(name: str, seed: int, nodes: Nodes | None, *, park: int, pods: i
         jobs=tuple(jobs),
         retry=False,
         ranks=tuple(RandomStream(seed, RANKS).permutation(len(nodes)).tolist()),
-        declared=tuple(ShapeCount(each.template.make_pod("class"), each.weight) for each in classes),
+        declared=tuple(
+            ShapeCount(pod_class.template.make_pod("class"), pod_class.weight) for pod_class in classes
+        ),
         seed=seed,
         order="generated",
     )
 
 
-def _drawn_until(classes: list[_Class], target: int, seed: int) -> Ints:
-    """Classes of pods, until the first pod that would ask for more than `target` milli-GPUs in all."""
-    draws, weights = RandomStream(seed, SIZES), [each.weight for each in classes]
-    demand = np.array([each.demand for each in classes], dtype=np.int64)
+def _draw_until(classes: list[_PodClass], target: int, seed: int) -> Ints:
+    """Draws classes of pods as long as their total demand is at most `target` milli-GPUs."""
+    draws, weights = RandomStream(seed, SIZES), [pod_class.weight for pod_class in classes]
+    demand = np.array([pod_class.demand for pod_class in classes], dtype=np.int64)
     drawn = np.empty(0, dtype=np.int64)
     while demand[drawn].sum() <= target:
         drawn = np.concatenate([drawn, draws.weighted_choice(weights, 4096)])
@@ -143,7 +146,7 @@ def _drawn_until(classes: list[_Class], target: int, seed: int) -> Ints:
 
 
 def _training(name: str, seed: int, nodes: Nodes | None) -> Trace:
-    park = nodes or uniform_fleet((("node", 128, NodeSize(128_000, 1_048_576, 8, "NVIDIA-H100-80GB-HBM3")),))
+    fleet = nodes or uniform_fleet((("node", 128, NodeSize(128_000, 1_048_576, 8, "NVIDIA-H100-80GB-HBM3")),))
     count, templates = 2_000, TemplateCache()
     choices = RandomStream(seed, SIZES).weighted_choice([weight for weight, _ in TRAINING_GPUS], count)
     gpus = np.array([size for _, size in TRAINING_GPUS], dtype=np.int64)[choices]
@@ -166,17 +169,18 @@ def _training(name: str, seed: int, nodes: Nodes | None) -> Trace:
             templates.get(PodSize(8_000 * part, 65_536 * part, part)) for part in split_gpus_by_pod(size)
         ]
         jobs.append(Job(job, make_job_pods(job, parts), at, max(1, duration)))
-    return _queued(name, seed, park, jobs)
+    return _queued(name, seed, fleet, jobs)
 
 
 def _inference(name: str, seed: int, nodes: Nodes | None) -> Trace:
-    park = nodes or uniform_fleet((("node", 64, NodeSize(64_000, 524_288, 4, "NVIDIA-L4")),))
+    fleet = nodes or uniform_fleet((("node", 64, NodeSize(64_000, 524_288, 4, "NVIDIA-L4")),))
     count = 24_000
-    shared, whole = (
-        next(kind for kind in OPENB_KINDS if kind.name == each) for each in ("gpu-share", "one-gpu")
-    )
-    classes = _classes((msgspec.structs.replace(shared, weight=7), msgspec.structs.replace(whole, weight=1)))
-    choices = RandomStream(seed, SIZES).weighted_choice([each.weight for each in classes], count)
+    kinds = {kind.name: kind for kind in OPENB_KINDS}
+    shared = msgspec.structs.replace(kinds["gpu-share"], weight=7)
+    whole = msgspec.structs.replace(kinds["one-gpu"], weight=1)
+    classes = _classes((shared, whole))
+    weights = [pod_class.weight for pod_class in classes]
+    choices = RandomStream(seed, SIZES).weighted_choice(weights, count)
     seconds = RandomStream(seed, TIMES).from_quantiles(QUANTILES, OPENB_SHARE_SECONDS, count).astype(np.int64)
     arrivals = _arrivals(RandomStream(seed, ARRIVALS), SERVICE_HOURS, 3, count)
     jobs = []
@@ -185,25 +189,25 @@ def _inference(name: str, seed: int, nodes: Nodes | None) -> Trace:
     ):
         pod = f"pod-{number:05}"
         jobs.append(Job(pod, (classes[choice].template.make_pod(pod),), at, max(1, duration)))
-    return _queued(name, seed, park, jobs)
+    return _queued(name, seed, fleet, jobs)
 
 
 def _arrivals(draws: RandomStream, hours: Sequence[int], days: int, count: int) -> list[int]:
-    """Seconds of arrival: the day's hours as often as they weigh, every second of an hour alike."""
+    """Sorted seconds of arrival: hours of the day in proportion to their weights, uniform within an hour."""
     day, hour = draws.integers_below(days, count), draws.weighted_choice(hours, count)
     seconds = day * DAY + hour * 3600 + draws.integers_below(3600, count)
     return [int(second) for second in np.sort(seconds)]
 
 
-def _queued(name: str, seed: int, park: Nodes, jobs: list[Job]) -> Trace:
+def _queued(name: str, seed: int, fleet: Nodes, jobs: list[Job]) -> Trace:
     mix = count_shapes(pod for job in jobs for pod in job.pods)
     return Trace(
-        name=name, nodes=park, jobs=tuple(jobs), retry=True, declared=mix, seed=seed, order="generated"
+        name=name, nodes=fleet, jobs=tuple(jobs), retry=True, declared=mix, seed=seed, order="generated"
     )
 
 
-def _like_openb(park: int, pods: int | None = None) -> Callable[[str, int, Nodes | None], Trace]:
-    return lambda name, seed, nodes: _openb_like(name, seed, nodes, park=park, pods=pods)
+def _like_openb(fleet: int, pods: int | None = None) -> Callable[[str, int, Nodes | None], Trace]:
+    return lambda name, seed, nodes: _openb_like(name, seed, nodes, fleet=fleet, pods=pods)
 
 
 SYNTHETIC_TRACES = {

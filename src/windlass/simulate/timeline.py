@@ -1,6 +1,6 @@
-"""Events to come on the virtual clock, in the order in which they happen.
+"""A priority queue of future events on the virtual clock: ends of jobs, failures, repairs, checks.
 
-Every script of the driver (`simulate.driver`) keeps one: the ends of what runs, failures and repairs, looks.
+Every script of `simulate.driver` keeps one.
 """
 
 from __future__ import annotations
@@ -9,16 +9,16 @@ import heapq
 from collections.abc import Iterator
 from typing import Any, Generic, TypeVar
 
-E = TypeVar("E")
+EventT = TypeVar("EventT")
 
 
-class Timeline(Generic[E]):
+class Timeline(Generic[EventT]):
     def __init__(self) -> None:
-        self._events: list[tuple[int, Any, int, E]] = []
+        self._events: list[tuple[int, Any, int, EventT]] = []
         self._pushed = 0
 
-    def push(self, at: int, event: E, order: Any = 0) -> None:
-        """Of the events of one moment those of a lower order come first; of one order, those that were pushed first."""
+    def push(self, at: int, event: EventT, order: Any = 0) -> None:
+        """Events of one moment are sorted by `order`, then by the order of pushing."""
         self._pushed += 1
         heapq.heappush(self._events, (at, order, self._pushed, event))
 
@@ -26,8 +26,8 @@ class Timeline(Generic[E]):
     def next_at(self) -> int | None:
         return self._events[0][0] if self._events else None
 
-    def pop_due(self, until: int) -> Iterator[tuple[int, E]]:
-        """Moment and event of all that is due; also of what is pushed meanwhile."""
+    def pop_due(self, until: int) -> Iterator[tuple[int, EventT]]:
+        """Time and event of everything that is due, including events pushed during the iteration."""
         while self._events and self._events[0][0] <= until:
             at, _, _, event = heapq.heappop(self._events)
             yield at, event

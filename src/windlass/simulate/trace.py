@@ -1,6 +1,6 @@
-"""A trace, whatever it was read from: nodes, and jobs that arrive.
+"""A trace, independent of its source: nodes, and jobs with arrival times.
 
-The readers in `simulate.traces` and the generator in `simulate.synthetic` make one; `simulate.trace_run` plays it.
+The readers in `simulate.traces` and the generators in `simulate.synthetic` return one; `simulate.trace_run` plays it.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ FIRST_ARRIVAL = 1_000_000_000
 
 
 class Job(msgspec.Struct, frozen=True, gc=False):
-    """Pods that arrive, start together and end together. A lone pod is a job of one."""
+    """Pods that arrive, start and end together; a single pod is a job of one."""
 
     name: str
     pods: tuple[Pod, ...]
     arrival: int = 0
     """Seconds since the start of the trace."""
     duration: int | None = None
-    """Seconds from start to end; None means that it stays."""
+    """Seconds from start to end; None if it never ends."""
 
 
 def with_creation_times(jobs: tuple[Job, ...]) -> tuple[Job, ...]:
-    """The jobs with creation times on their pods, a second apart in the order of arrival: as in any cluster, the older
-    goes first among equals."""
+    """The jobs with creation times a second apart in the order of arrival, so that the engine decides in this order
+    among pods of equal priority."""
     return tuple(
-        msgspec.structs.replace(job, pods=tuple(_created(pod, number) for pod in job.pods))
+        msgspec.structs.replace(job, pods=tuple(_with_creation_time(pod, number) for pod in job.pods))
         for number, job in enumerate(jobs)
     )
 
 
-def _created(pod: Pod, seconds: int) -> Pod:
+def _with_creation_time(pod: Pod, seconds: int) -> Pod:
     metadata = msgspec.structs.replace(
         pod.metadata, creation_timestamp=format_timestamp(FIRST_ARRIVAL + seconds)
     )
@@ -43,7 +43,7 @@ def _created(pod: Pod, seconds: int) -> Pod:
 
 
 class ShapeCount(msgspec.Struct, frozen=True):
-    """One class of a declared workload mix: how many pods of the list look like `pod`."""
+    """One class of a declared workload mix: the number of pods of the same shape as `pod`."""
 
     pod: Pod
     count: int
@@ -51,16 +51,16 @@ class ShapeCount(msgspec.Struct, frozen=True):
 
 class Trace(msgspec.Struct, frozen=True):
     name: str
-    """As the user names it, `openb/default`."""
+    """As on the command line, such as `openb/default`."""
     nodes: tuple[Node, ...]
     jobs: tuple[Job, ...]
     """In arrival order."""
     retry: bool
-    """True: what does not fit waits and is tried again, first in first out. False: it is dropped."""
+    """True: jobs that don't fit wait. False: they are dropped."""
     ranks: tuple[int, ...] = ()
-    """Tie-break rank of each node of `nodes` (lowest wins); empty means by name."""
+    """Tie-break rank of each node of `nodes` (lowest wins); if empty, by name."""
     declared: tuple[ShapeCount, ...] = ()
-    """The declared class mix, if the trace has one: every distinct shape of the whole list with its count."""
+    """The declared workload mix, if the trace has one: every distinct shape with its count."""
     seed: int | None = None
     order: str = "recorded"
-    """Where the arrival order comes from: `published`, `generated` or `recorded`."""
+    """Origin of the arrival order: `published`, `generated` or `recorded`."""

@@ -1,8 +1,8 @@
-"""One run: a trace played through the production store and engine on a virtual clock.
+"""One simulation run: a trace on the virtual clock, through the production store and engine.
 
-Called by `simulate.batch`; `simulate.driver` plays it; measured into a `RunResult`. Traces without times are fed step
-by step, a step being one percent of the park's GPUs in demand: nothing leaves, so the result doesn't depend on the
-steps, and every step is a sample of the curves.
+`simulate.runner` calls `simulate_trace`, which returns a `RunResult`. The jobs of a trace without times arrive in
+steps of one percent of the fleet's GPUs in demand: nothing ends, so the result doesn't depend on the steps, and each
+step is a sample of the curves.
 """
 
 from __future__ import annotations
@@ -52,17 +52,17 @@ def simulate_trace(
     without_terms: tuple[str, ...] = (),
     settings: Settings | None = None,
 ) -> RunResult:
-    """Play the trace with a policy. Ctrl-C ends it early with what there is so far.
+    """Plays the trace with a policy. Ctrl-C ends the run early, with the results so far.
 
-    `without` leaves terms of the `windlass` policy out, where the mix is declared. Of the settings, all but the policy
-    and the seed count.
+    `without_terms` disables terms of the `windlass` policy, if the mix is declared. Policy and seed of the settings are
+    ignored.
     """
     declared = declared_mix(trace)
-    told = msgspec.structs.replace(declared, disabled_terms=without_terms)
+    expected = msgspec.structs.replace(declared, disabled_terms=without_terms)
     config = msgspec.structs.replace(
         engine_config(settings or Settings()),
         placement=PlacementConfig(policy, seed),
-        expected_mix=told if mix == "declared" else None,
+        expected_mix=expected if mix == "declared" else None,
         max_explained_holds=0 if explain else None,
     )
     store = Store({node.name: rank for node, rank in zip(trace.nodes, trace.ranks, strict=False)})
@@ -85,7 +85,7 @@ def simulate_trace(
 
 
 def warm_up(trace: Trace, config: EngineConfig) -> None:
-    """Load the compiled kernels: start-up, not part of the run."""
+    """Compiles or loads the kernels, so that this isn't measured as part of the run."""
     jit.compiled()
     store = Store()
     store.apply(Put(node) for node in trace.nodes[:1])
@@ -94,7 +94,7 @@ def warm_up(trace: Trace, config: EngineConfig) -> None:
 
 
 class TraceJob(msgspec.Struct, gc=False):
-    """A job that has arrived."""
+    """A job that has arrived, with its state in the cluster."""
 
     job: Job
     number: int
@@ -104,7 +104,7 @@ class TraceJob(msgspec.Struct, gc=False):
 
 
 class TraceRun(JobCluster[TraceJob]):
-    """The trace as a script, and the cluster that it is played on."""
+    """The trace as a script for the driver, and the cluster that it is played on."""
 
     def __init__(
         self,
@@ -116,12 +116,16 @@ class TraceRun(JobCluster[TraceJob]):
         placements: PlacementWriter | None = None,
         explain: str = "",
     ) -> None:
-        """`learns`: steps of a trace without times also end where the engine learns from what it has seen."""
+        """`learns_mix`: steps of a trace without times also end where the engine updates its workload mix."""
         super().__init__(store)
         self.arrived_jobs = 0
-        """Jobs that have arrived."""
         self.explanation: Explanation | None = None
-        self._trace, self._recorder, self._learns, self._placements = trace, recorder, learns_mix, placements
+        self._trace, self._recorder, self._learns_mix, self._placements = (
+            trace,
+            recorder,
+            learns_mix,
+            placements,
+        )
         self._explain = explain if not explain or "/" in explain else f"default/{explain}"
         self._timed = any(job.arrival or job.duration is not None for job in trace.jobs)
 
@@ -144,14 +148,14 @@ class TraceRun(JobCluster[TraceJob]):
         return bool(self.waiting)
 
     def _arrived_by(self, now: int) -> int:
-        """How many jobs have arrived then; without times, at the end of the next step."""
-        jobs, done = self._trace.jobs, self.arrived_jobs
+        """Number of jobs that have arrived by now; without times, by the end of the next step."""
+        jobs, count = self._trace.jobs, self.arrived_jobs
         if not self._timed:
-            step = self._recorder.next_step_end(done)
-            return min(step, max(done + 1, self.store.next_mix_update)) if self._learns else step
-        while done < len(jobs) and jobs[done].arrival <= now:
-            done += 1
-        return done
+            step = self._recorder.next_step_end(count)
+            return min(step, max(count + 1, self.store.next_mix_update)) if self._learns_mix else step
+        while count < len(jobs) and jobs[count].arrival <= now:
+            count += 1
+        return count
 
     def observe(self, now: int) -> None:
         if not self._trace.retry and self.waiting:
@@ -161,7 +165,7 @@ class TraceRun(JobCluster[TraceJob]):
     def on_not_converged(self, now: int, plan: Plan) -> None:
         raise NotConverged(now, plan)
 
-    # The account
+    # Measures
 
     def on_started(self, job: TraceJob) -> int | None:
         self._recorder.started(job.job, job.number, self.now)
@@ -173,7 +177,7 @@ class TraceRun(JobCluster[TraceJob]):
     def on_ended(self, job: TraceJob, at: int) -> None:
         self._recorder.ended(job.number, at)
 
-    # What `--placements` and `--explain` ask for
+    # For `--placements` and `--explain`
 
     def start(self, admits: Sequence[Admit], binds: Sequence[Bind]) -> None:
         super().start(admits, binds)
@@ -186,25 +190,25 @@ class TraceRun(JobCluster[TraceJob]):
             self.explanation = Explanation(found.pod, self.now, placement=placement)
 
     def hold(self, holds: Sequence[Hold]) -> None:
-        waiting = self._of_pod.get(self._explain) if self._explain else None
+        waiting = self._job_of_pending_pod.get(self._explain) if self._explain else None
         if waiting is not None:
             namespace = self._explain.partition("/")[0]
             names = {self._explain, f"{namespace}/{waiting.job.name}"}
-            hold = next((hold for hold in holds if hold.workload in names), None)  # a gang waits as one
-            if hold is not None:  # one that was evicted just now is held by the next decision
+            hold = next((hold for hold in holds if hold.workload in names), None)  # a gang has one hold
+            if hold is not None:  # a pod that this plan evicts has no hold until the next decision
                 self.explanation = Explanation(self._explain, self.now, verdict=hold.verdict)
 
 
 def declared_mix(trace: Trace) -> WorkloadMix:
-    """The trace's declared classes; all its pods where it declares none."""
-    book = ShapeRegistry()
+    """The trace's declared classes; all of its pods if it declares none."""
+    registry = ShapeRegistry()
     if trace.declared:
-        return mix_of((book.intern(each.pod)[0], each.count) for each in trace.declared)
-    return mix_of((book.intern(pod)[0], 1) for job in trace.jobs for pod in job.pods)
+        return mix_of((registry.intern(shape.pod)[0], shape.count) for shape in trace.declared)
+    return mix_of((registry.intern(pod)[0], 1) for job in trace.jobs for pod in job.pods)
 
 
 def gang_pods(job: Job) -> tuple[Pod, ...]:
-    """The job's pods, marked as a group where there are several."""
+    """The job's pods; several get Kueue's pod-group label and annotation."""
     if len(job.pods) == 1:
         return job.pods
     total = str(len(job.pods))

@@ -1,7 +1,7 @@
-"""What a placement trades: room for whole nodes against blast radius, neighbours on a GPU, and the cost of a failure.
+"""Measures in which packing and spreading differ: stranded GPUs, neighbours on a GPU, and the cost of a failure.
 
-`simulate.measures` hands in the fullest moment of a run (the end, where nothing leaves); the numbers are part of its
-result. Pack and spread, for all or by class, differ in these and hardly in how much is allocated.
+`simulate.measures` calls `trade_offs` with the fullest moment of a run (its end, if nothing ends); the numbers are part
+of its result. The amount of allocated GPUs hardly differs between packing and spreading.
 """
 
 from __future__ import annotations
@@ -22,31 +22,30 @@ from windlass.model.topology import RACK
 from windlass.simulate.interference import MPS, expected_slowdown
 
 BUSY_FRACTION = 0.5
-"""Part of the time that a pod on a shared GPU is taken to be at work."""
+"""Assumed fraction of the time for which a pod on a shared GPU is active."""
 
 
 class TradeOffs(msgspec.Struct, frozen=True):
-    """At the fullest moment of a run, or at its end where nothing leaves."""
+    """At the fullest moment of a run, or at its end if no job ends."""
 
     stranded_gpus: float
-    """Free GPUs on nodes that hold something: nothing that needs a whole node can use them."""
+    """Free GPUs on nodes in use, which no pod that needs a whole node can use."""
     shared_gpus: int
     """GPUs with more than one pod."""
     slowdown_mean: float
-    """Times as long as alone that work takes on GPUs given in shares, by the interference model (MPS, each pod at work
-    half of the time)."""
+    """Slowdown of pods with a share of a GPU, by the interference model (MPS, each pod active half of the time)."""
     slowdown_p99: float
     node_jobs: float
-    """Jobs that the loss of a node in use stops, on average."""
+    """Jobs that the failure of a node in use stops, on average."""
     rack_jobs: float | None
-    """The same of a rack; null where nodes have no rack."""
+    """The same for a rack; null if nodes have no rack."""
     node_gpu_hours: float | None
-    """GPU-hours of work that the loss of a node in use undoes on average, since no trace has checkpoints; null without
+    """GPU-hours of work lost by the failure of a node in use, on average, since no trace has checkpoints; null without
     times."""
 
 
 def trade_offs(snapshot: Snapshot, since: Mapping[str, int] | None = None, now: int = 0) -> TradeOffs:
-    """`since`: pod → second of its start, where the trace has times."""
+    """`since`: pod → second of its start, if the trace has times."""
     pods = snapshot.pods
     bound = np.flatnonzero((pods.alive == 1) & (pods.node >= 0)).tolist()
     nodes = pods.node.tolist()
@@ -67,13 +66,13 @@ def trade_offs(snapshot: Snapshot, since: Mapping[str, int] | None = None, now: 
     racks = [node.labels.get(RACK, "") for node in snapshot.nodes.objects]
     return TradeOffs(
         stranded_gpus=_stranded(snapshot, used),
-        shared_gpus=sum(many > 1 for many in tenants.values()),
+        shared_gpus=sum(pods > 1 for pods in tenants.values()),
         slowdown_mean=fmean(slowdowns) if slowdowns else 1.0,
         slowdown_p99=slowdowns[math.ceil(len(slowdowns) * 0.99) - 1] if slowdowns else 1.0,
-        node_jobs=sum(map(len, jobs.values())) / max(1, len(used)),  # a job is hit by each node that it is on
+        node_jobs=sum(map(len, jobs.values())) / max(1, len(used)),  # a job counts once for each of its nodes
         rack_jobs=_rack_jobs(jobs, racks) if all(racks) and racks else None,
         node_gpu_hours=(
-            sum(at_risk[job] * len(where) for job, where in jobs.items()) / max(1, len(used))
+            sum(at_risk[job] * len(nodes) for job, nodes in jobs.items()) / max(1, len(used))
             if since is not None
             else None
         ),
@@ -98,13 +97,15 @@ def _stranded(snapshot: Snapshot, used: set[int]) -> float:
 
 
 def _slowdowns(tenants: Iterable[int]) -> list[float]:
-    """Of every pod that has a share, in rising order."""
-    counts = Counter(tenants)
-    found = {many: expected_slowdown(MPS, [BUSY_FRACTION] * many)[0] for many in counts}
-    return [found[many] for many in sorted(counts) for _ in range(many * counts[many])]
+    """Slowdown of every pod with a share, in rising order; `tenants` are the pods on each shared GPU."""
+    gpus_by_tenants = Counter(tenants)
+    slowdowns = {count: expected_slowdown(MPS, [BUSY_FRACTION] * count)[0] for count in gpus_by_tenants}
+    return [
+        slowdowns[count] for count in sorted(gpus_by_tenants) for _ in range(count * gpus_by_tenants[count])
+    ]
 
 
 def _rack_jobs(jobs: Mapping[str, set[int]], racks: Sequence[str]) -> float:
-    by_job = [{racks[node] for node in where} for where in jobs.values()]
+    by_job = [{racks[node] for node in nodes} for nodes in jobs.values()]
     used = set().union(*by_job) if by_job else set()
     return sum(map(len, by_job)) / len(used) if used else 0.0

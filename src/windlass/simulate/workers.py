@@ -1,8 +1,8 @@
-"""The tasks of a batch over several processes: progress comes in as messages, a stop goes out as an event.
+"""Runs the tasks of a batch in several processes; workers send progress messages, and an event stops them.
 
-Called by `simulate.batch`. Workers are started afresh rather than forked, so that no lock of the parent's threads is
-taken along, and they don't hear Ctrl-C: an exception thrown into the middle of a compiler does no good. They look
-at the event between two steps of their run instead.
+Called by `simulate.batch`. Workers are spawned, not forked, so that they inherit no lock of the parent's threads. They
+ignore Ctrl-C, since a KeyboardInterrupt inside the compiler may corrupt its state; they check the event between two
+steps of their run instead.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from windlass.simulate.result import RunResult
 from windlass.simulate.runner import BatchSettings, BatchTask, TaskRunner
 
 OnProgress = Callable[[float], None]
-"""Called with the number of runs done so far, a run in progress counting as its fraction."""
+"""Called with the number of finished runs, plus the finished fractions of those in progress."""
 
 BatchOutcome = tuple[list[RunResult | None], bool]
-"""A result for each task, None where there is none, and whether somebody interrupted."""
+"""A result for each task, None if it has none, and whether the batch was interrupted."""
 
-REPORT_EVERY = 0.1
-"""Seconds between two progress messages of a worker."""
+REPORT_INTERVAL_SECONDS = 0.1
+"""Pause between two progress messages of a worker."""
 STOP_TIMEOUT_SECONDS = 5.0
-"""Seconds that a worker has to come to the end of its step; then it is ended, and its run tells nothing."""
+"""How long a worker may take to finish its step; then it is terminated, and its run has no result."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class _Progress:
 _Messages: TypeAlias = "SimpleQueue[_Progress]"
 _Run: TypeAlias = "Future[RunResult | None]"
 
-# What a worker is given at its start, for all tasks that it will be handed.
+# Set once per worker process, for all of its tasks.
 _worker_runner: TaskRunner
 _worker_messages: _Messages
 _worker_stopped: Event
@@ -55,12 +55,12 @@ def _start_worker(settings: BatchSettings, messages: _Messages, stopped: Event) 
 
 
 def _work(task: BatchTask) -> RunResult | None:
-    """One run in a worker; None if it was stopped before there was anything to tell."""
+    """Runs one task in a worker; None if the batch was stopped before."""
     last = time.monotonic()
 
     def report(done: int, total: int) -> None:
         nonlocal last
-        if time.monotonic() - last > REPORT_EVERY:
+        if time.monotonic() - last > REPORT_INTERVAL_SECONDS:
             last = time.monotonic()
             _worker_messages.put(_Progress(task.number, done / max(total, 1)))
         if _worker_stopped.is_set():
@@ -72,13 +72,13 @@ def _work(task: BatchTask) -> RunResult | None:
 def run_in_processes(
     tasks: Sequence[BatchTask], settings: BatchSettings, jobs: int, on_progress: OnProgress
 ) -> BatchOutcome:
-    """Runs the tasks in `jobs` processes; results come in the order of the tasks."""
+    """Runs the tasks in `jobs` processes; results are in the order of the tasks."""
     context = multiprocessing.get_context("spawn")
     messages: _Messages = context.SimpleQueue()
     stopped = context.Event()
     interrupted = False
     with ProcessPoolExecutor(jobs, context, _start_worker, (settings, messages, stopped)) as pool:
-        with _interrupts_ignored():  # workers are born here, and inherit it
+        with _interrupts_ignored():  # workers are started here and inherit the signal handler
             futures = {pool.submit(_work, task): task.number for task in tasks}
         try:
             _follow(futures, messages, on_progress)
@@ -90,11 +90,11 @@ def run_in_processes(
 
 
 def _follow(futures: Mapping[_Run, int], messages: _Messages, on_progress: OnProgress) -> None:
-    """Waits until all are done, or one fails: then its exception is raised."""
+    """Waits until all runs have finished; raises the exception of one that fails."""
     fractions: dict[int, float] = {}
     pending = set(futures)
     while pending:
-        done, pending = wait(pending, timeout=REPORT_EVERY, return_when=FIRST_COMPLETED)
+        done, pending = wait(pending, timeout=REPORT_INTERVAL_SECONDS, return_when=FIRST_COMPLETED)
         while not messages.empty():
             message = messages.get()
             fractions[message.number] = max(fractions.get(message.number, 0.0), message.fraction)
@@ -105,7 +105,7 @@ def _follow(futures: Mapping[_Run, int], messages: _Messages, on_progress: OnPro
 
 
 def _stop(futures: Mapping[_Run, int], stopped: Event) -> None:
-    """Cancels what has not begun, and asks what runs to tell what it has. Where all is done, nothing is left to do."""
+    """Cancels tasks that have not started and makes running ones return what they have; no-op after the last run."""
     stopped.set()
     running = [future for future in futures if not future.cancel()]
     late = wait(running, timeout=STOP_TIMEOUT_SECONDS).not_done
@@ -120,13 +120,13 @@ def _result(future: _Run) -> RunResult | None:
     try:
         return future.result()
     except BrokenProcessPool:
-        return None  # its worker was ended
+        return None  # its worker was terminated
 
 
 @contextmanager
 def _interrupts_ignored() -> Iterator[None]:
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    previous = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGINT, previous)

@@ -61,7 +61,7 @@ WRONG = {
     ),
     "nobody evicted": (
         "{running: [high]}",
-        "nobody was evicted",
+        "no workload was evicted",
         "default/low, 2 pods for default/high: InClusterQueue",
     ),
     "evicted for another": (
@@ -79,8 +79,8 @@ WRONG = {
     "finished": ("{finished: [high], evicted: [low]}", "high has ended", "1 of 1 pods run"),
     "gone": ("{gone: [low], evicted: [low]}", "low is gone", "held, KUEUE_QUOTA_INSUFFICIENT"),
     "free": ("{free: {n-0: 3}, evicted: [low]}", "n-0 has 3 GPUs free", "are free"),
-    "notes": ("{notes: [hello], evicted: [low]}", "it is said that “hello”", "nothing is said"),
-    "nobody of that name": ("{running: [nobody], evicted: [low]}", "nobody runs", "it is not there"),
+    "notes": ("{notes: [hello], evicted: [low]}", "a note says “hello”", "no notes"),
+    "nobody of that name": ("{running: [nobody], evicted: [low]}", "nobody runs", "it doesn't exist"),
 }
 
 
@@ -281,7 +281,7 @@ class TestAgainstAnEngineThatIsWrong:
 
         monkeypatch.setattr("windlass.simulate.driver.decide", everything_on_one_node)
         outcome = played(tmp_path, "timeline:\n- at: 0s\n  submit: [{pod: a, gpus: 6, count: 2}]\n")
-        assert ("n-0 is not given more than it has", "12 nvidia.com/gpu of 8 are given") in failures(outcome)
+        assert ("n-0 is not overcommitted", "12 nvidia.com/gpu of 8 are in use") in failures(outcome)
 
     def test_it_has_to_come_to_rest(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         def to_and_fro(snapshot: Snapshot, *_: object) -> Plan:
@@ -293,8 +293,8 @@ class TestAgainstAnEngineThatIsWrong:
         monkeypatch.setattr("windlass.simulate.driver.decide", to_and_fro)
         outcome = played(tmp_path, "timeline:\n- at: 0s\n  submit: [{pod: a, owner: ReplicaSet/r}]\n")
         (what, seen), *_ = failures(outcome)
-        assert what == "it comes to rest within 40 rounds"
-        assert "still going on" in seen
+        assert what == "the cluster is stable within 40 rounds"
+        assert "still changing" in seen
 
     def test_rest_looks_at_later_rounds(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         def late(snapshot: Snapshot, config: object, now: float, memo: object) -> Plan:

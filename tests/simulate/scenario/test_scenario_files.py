@@ -66,9 +66,9 @@ WRONG = {
         "objects:\n- {apiVersion: v1, kind: Pod, count: 0, metadata: {name: a}}\ntimeline:\n- at: 0s\n",
         "objects[0].count: 0 is no number of objects",
     ),
-    "places that don't add up": (
+    "nodes that don't match the pods": (
         "running:\n- {job: a, queue: team, pods: 3, nodes: [n-0, n-1]}\ntimeline:\n- at: 0s\n",
-        "running[0].nodes: 2 places for 3 pods",
+        "running[0].nodes: 2 nodes for 3 pods",
     ),
     "a setting that is unknown": (
         "config: {fairness: {}}\ntimeline:\n- at: 0s\n",
@@ -81,11 +81,11 @@ WRONG = {
     ),
     "a name twice": (
         "timeline:\n- at: 0s\n  submit: [{pod: a}, {pod: a}]\n",
-        "timeline[0]: there is another Pod a",
+        "timeline[0]: Pod a already exists",
     ),
     "an object that isn't named": (
         "timeline:\n- at: 0s\n  delete: [team]\n",
-        "'team' names no object (write Kind/name)",
+        "'team' names no object (use Kind/name)",
     ),
     "quota of two flavors": (
         "timeline:\n- at: 0s\n  quota: {none: {gpu: 1}}\n",

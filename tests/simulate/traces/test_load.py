@@ -51,7 +51,7 @@ def test_names_that_lead_nowhere(
 
 
 def test_no_traces_folder() -> None:
-    with pytest.raises(InputError, match=r"no folder of them was given \(get them from .*--traces DIR"):
+    with pytest.raises(InputError, match=r"no folder of them was given \(download them from .*--traces DIR"):
         load_trace("openb/default", seed=42, traces_dir=None)
 
 
@@ -62,7 +62,7 @@ def test_replay_is_for_openb(folder: Path) -> None:
 
 
 def test_empty_park(folder: Path) -> None:
-    with pytest.raises(InputError, match="the park is empty"):
+    with pytest.raises(InputError, match="the fleet is empty"):
         load_trace("openb/default", seed=42, traces_dir=folder, nodes=())
 
 

@@ -36,7 +36,7 @@ def test_philly_park(folder: Path) -> None:
 
 def test_one_virtual_cluster(folder: Path) -> None:
     assert [job.name for job in load(folder, "philly/11cb48").jobs] == ["philly-00000"]
-    with pytest.raises(InputError, match="empty trace: no job of philly/ed69ec"):
+    with pytest.raises(InputError, match="empty trace: it has no job of philly/ed69ec"):
         load(folder, "philly/ed69ec")
 
 

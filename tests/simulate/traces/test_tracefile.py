@@ -109,7 +109,7 @@ def test_json_lines_say_the_same(csv_file: Path, json_file: Path) -> None:
 
 def test_given_nodes_replace_the_park(csv_file: Path) -> None:
     csv_file.write_text(CSV.replace(" nodes=park.csv", ""))
-    with pytest.raises(InputError, match=r"jobs.csv: names no nodes \(give the park with --nodes FILE\)"):
+    with pytest.raises(InputError, match=r"jobs.csv: names no nodes \(give the nodes with --nodes FILE\)"):
         load(csv_file)
     nodes = (NodeFactory().make_node("n", NodeSize(1000, 1024)),)
     assert load_trace(str(csv_file), seed=None, traces_dir=None, nodes=nodes).nodes == nodes
@@ -128,7 +128,7 @@ def test_given_nodes_replace_the_park(csv_file: Path) -> None:
         (
             "nodes=park.csv",
             "nodes=nothing.csv",
-            r"jobs.csv:1: there is no such park as nodes=nothing.csv says",
+            r"jobs.csv:1: there is no file nothing.csv, which nodes= names",
         ),
         ("job,arrival", "job,arival", r"jobs.csv:2: the header has 'arival'"),
         ("serve,0", "serve,soon", r"jobs.csv:5:7: arrival: expected a whole number, 0 or more, got 'soon'"),
@@ -367,7 +367,10 @@ def test_pod_whose_request_is_refused_names_the_line(csv_file: Path) -> None:
             {"containers": [{"ports": [{"hostPort": 80, "protocol": "ICMP"}]}]},
             r"spec.containers\[0\].ports\[0\].protocol: unknown value 'ICMP' \(use one of TCP, UDP, SCTP\)",
         ),
-        ({"nodeName": "n"}, r"jobs.jsonl:3: Job a: spec.nodeName: the pod of a trace is on no node yet"),
+        (
+            {"nodeName": "n"},
+            r"jobs.jsonl:3: Job a: spec.nodeName: the pod of a trace can't be bound to a node",
+        ),
     ],
 )
 def test_template_is_as_strict_as_a_manifest(json_file: Path, spec: dict[str, object], message: str) -> None:

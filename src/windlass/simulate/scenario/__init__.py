@@ -1,13 +1,12 @@
-"""Scenarios: a small cluster, a time line and what is expected, in one file that reads like documentation.
+"""Scenarios: a small cluster, a timeline and expectations, in one file that reads like documentation.
 
     file ─► load ─► Scenario ─► play ─► Store ─► decide ─► plan ─┐
                        │          ▲                                │
-                       │          └──── world: carried out ◄──────┘
+                       │          └── cluster: executed  ◄────────┘
                        └─► expectations ─► Outcome ─► report
 
-`windlass simulate SCENARIO` and the tests come in through `load_scenarios` and `play`. Nothing here decides: the
-production store and `decide` do, on the virtual clock, and `carry` does to the simulated objects what the cluster's
-controllers would do.
+`windlass simulate SCENARIO` and the tests call `load_scenarios` and `play`. Nothing here decides: the production store
+and `decide` do, on the virtual clock, and `executor` changes the simulated objects as kubelets and controllers would.
 """
 
 from __future__ import annotations

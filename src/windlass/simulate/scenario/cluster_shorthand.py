@@ -1,6 +1,6 @@
-"""Short forms of what is there before any work comes: machines, topologies, flavors, cohorts, queues, priorities.
+"""Short forms of the cluster in a scenario file: nodes, topologies, flavors, cohorts, queues, priority classes.
 
-Called by `load`; hands out Kubernetes objects as plain data, which are decoded like any other.
+Called by `scenario.load`; returns Kubernetes objects as plain data.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _GPUS = re.compile(r"([0-9]+) ?x ?(\S+)")
 
 
 def level_label(name: str) -> str:
-    """The node label that a short name of a level stands for."""
+    """The node label of a level; other names are labels themselves."""
     return LEVEL_LABELS.get(name, name)
 
 
@@ -42,11 +42,11 @@ def resource_name(name: str) -> str:
 
 
 def cluster_objects(document: ScenarioFile) -> Iterator[tuple[str, Unstructured]]:
-    """Every object, with the path of the field that it comes from."""
+    """Every object, with the path of its field in the file."""
     for name, value in document.priorities.items():
         yield from _priority(name, value)
     for name, levels in document.topologies.items():
-        labels = [{"nodeLabel": level_label(one)} for one in levels]
+        labels = [{"nodeLabel": level_label(level)} for level in levels]
         yield f"topologies.{name}", kueue_object("Topology", name, {"levels": labels})
     for index, flavor in enumerate(document.flavors):
         yield f"flavors[{index}]", _flavor(flavor)
@@ -61,10 +61,9 @@ def fleet_nodes(pools: Sequence[Unstructured]) -> list[Unstructured]:
     """The nodes of the pools; errors have the path in the scenario."""
     if not pools:
         return []
-    made = [_pool(pool) for pool in pools]
-    tree = {"apiVersion": "windlass.dev/v1", "kind": "Fleet", "spec": {"pools": made}}
+    spec = {"pools": [_pool(pool) for pool in pools]}
     try:
-        fleet = decode_object(tree)
+        fleet = decode_object({"apiVersion": "windlass.dev/v1", "kind": "Fleet", "spec": spec})
         assert isinstance(fleet, Fleet)
         return [to_unstructured(node) for node in expand_fleet(fleet)]
     except InputError as error:
@@ -73,7 +72,7 @@ def fleet_nodes(pools: Sequence[Unstructured]) -> list[Unstructured]:
 
 
 def _pool(pool: Mapping[str, Any]) -> Unstructured:
-    """`gpus: 8xH100` written out."""
+    """The pool with `gpus: 8xH100` expanded."""
     gpus = pool.get("gpus")
     match = _GPUS.fullmatch(gpus) if isinstance(gpus, str) else None
     return {**pool, "gpus": [{"model": match[2], "count": int(match[1])}]} if match else dict(pool)
@@ -103,9 +102,9 @@ def _flavor(flavor: ShortFlavor) -> Unstructured:
 
 
 def _default_flavor(document: ScenarioFile) -> Iterator[tuple[str, Unstructured]]:
-    """The flavor that stands for all nodes, where a queue or cohort uses it and nothing else defines it."""
+    """A flavor without node labels, if a queue or cohort uses it and the file doesn't define it."""
     holders: list[ShortQueue | ShortCohort] = [*document.queues, *document.cohorts]
-    used = any(one.flavor == DEFAULT_FLAVOR for holder in holders for one in _quotas(holder))
+    used = any(quota.flavor == DEFAULT_FLAVOR for holder in holders for quota in _quotas(holder))
     if used and all(flavor.name != DEFAULT_FLAVOR for flavor in document.flavors):
         yield "queues", kueue_object("ResourceFlavor", DEFAULT_FLAVOR, {})
 
@@ -121,21 +120,24 @@ def _quotas(holder: ShortQueue | ShortCohort) -> tuple[ShortQuota, ...]:
 def _resource_groups(quotas: Sequence[ShortQuota]) -> list[Unstructured]:
     if not quotas:
         return []
-    covered = list(dict.fromkeys(resource_name(name) for one in quotas for name in one.quota))
+    covered = list(dict.fromkeys(resource_name(name) for quota in quotas for name in quota.quota))
     flavors = [
-        {"name": one.flavor, "resources": [_cell(name, amount, one) for name, amount in one.quota.items()]}
-        for one in quotas
+        {
+            "name": quota.flavor,
+            "resources": [_resource_quota(name, amount, quota) for name, amount in quota.quota.items()],
+        }
+        for quota in quotas
     ]
     return [{"coveredResources": covered, "flavors": flavors}]
 
 
-def _cell(name: str, amount: RawQuantity, quota: ShortQuota) -> Unstructured:
-    cell: Unstructured = {"name": resource_name(name), "nominalQuota": amount}
+def _resource_quota(name: str, amount: RawQuantity, quota: ShortQuota) -> Unstructured:
+    entry: Unstructured = {"name": resource_name(name), "nominalQuota": amount}
     if name in quota.borrow:
-        cell["borrowingLimit"] = quota.borrow[name]
+        entry["borrowingLimit"] = quota.borrow[name]
     if name in quota.lend:
-        cell["lendingLimit"] = quota.lend[name]
-    return cell
+        entry["lendingLimit"] = quota.lend[name]
+    return entry
 
 
 def _cohort(cohort: ShortCohort) -> Unstructured:
@@ -147,7 +149,7 @@ def _cohort(cohort: ShortCohort) -> Unstructured:
 
 def _queue(queue: ShortQueue, path: str) -> Iterator[tuple[str, Unstructured]]:
     if queue.flavors and (queue.quota or queue.borrow or queue.lend):
-        raise InputError("quota stands beside flavors", path=f"{path}.quota", remedy="keep one of them")
+        raise InputError("has both quota and flavors", path=f"{path}.quota", remedy="keep one of them")
     spec: Unstructured = {
         "cohortName": queue.cohort,
         "resourceGroups": _resource_groups(_quotas(queue)),

@@ -1,4 +1,4 @@
-"""Moments of a scenario as people write them: `5m` after the start, `-5m` before it."""
+"""Durations and moments in scenario files: `5m` after the start, `-5m` before it. Used by all of `scenario`."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Plans carried out on the simulated objects, as the cluster's controllers would: the simulator's sink.
+"""The sink of scenarios: executes plans on the simulated objects, as kubelets and controllers would.
 
-`simulate.driver` hands over each plan. Pods that are bound start at once. What is admitted and has no pods
-yet gets them, on the nodes that the plan says. Who is evicted goes (at once, or after the scenario's termination
-time); a queued owner is suspended again, and any other pod that a controller made comes back and waits.
+`simulate.driver` calls it with each plan. Bound pods start at once. For an admitted workload without pods, pods are
+created on the nodes of the plan. Evicted pods terminate at once or after the scenario's termination time; then a
+queued owner is suspended again, and any other pod with a controller is recreated and pending.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ from windlass.simulate.scenario.simulated_cluster import SimulatedCluster
 from windlass.simulate.timeline import Timeline
 
 BEFORE_ENDS, ENDS = (0,), 1
-"""Order on the timeline, of terminations that are over and of work that is done."""
+"""Order of events at one moment: pods that have terminated come before workloads that end."""
 POD_ONLY_KINDS = ("Pod", "PodGroup")
-"""Kinds of workloads that are nothing but their pods."""
+"""Kinds of workloads that have no owner object, only pods."""
 
 
-class TerminatingWorkload:
-    """A workload of which pods are terminating."""
+class EvictedWorkload:
+    """A workload with the pods of it that are evicted; `whole` if no bound pod is left."""
 
     def __init__(self, workload: Workload, evict: Evict, whole: bool) -> None:
         self.workload, self.pods, self.reason = workload, list(evict.pods), evict.reason
@@ -60,7 +60,7 @@ class TerminatingWorkload:
 
 
 class TerminationEnd(msgspec.Struct, frozen=True):
-    """On the timeline: the termination of a workload's pods is over."""
+    """On the timeline: the evicted pods of a workload have terminated."""
 
     workload: str
 
@@ -73,108 +73,109 @@ class ScenarioExecutor:
         timeline: Timeline[Any],
         on_round: Callable[[list[Event]], None],
     ) -> None:
-        """`on_round` hears what each plan has changed; nothing where it changes nothing (any more)."""
-        self._world, self._termination = cluster, termination
+        """`on_round` is called after each plan with its changes, which may be none; `termination` is in seconds."""
+        self._cluster, self._termination = cluster, termination
         self._timeline, self._on_round = timeline, on_round
         self._now = 0
         self._events: list[Event] = []
         self._system = QueueSystem()
         self._workloads: dict[str, Workload] = {}
-        self.terminating: dict[str, TerminatingWorkload] = {}
+        self.terminating: dict[str, EvictedWorkload] = {}
         self.evictions: list[Evict] = []
-        """Since somebody looked."""
+        """Since the last check of expectations; `player` clears it."""
         self._parallelism: dict[str, int] = {}
-        """Job → what it asked for before it was admitted with less."""
-        self._numbers: Counter[tuple[object, ...]] = Counter()
+        """Job that was admitted with fewer pods → its original parallelism."""
+        self._pod_numbers: Counter[tuple[object, ...]] = Counter()
 
-    # As the driver sees it
+    # Called by the driver
 
     def snapshot(self, now: int) -> Snapshot:
         self._now = now
-        return self._world.snapshot(now)
+        return self._cluster.snapshot(now)
 
     def on_decided(self, snapshot: Snapshot) -> None:
-        self._world.on_decided(snapshot)
+        self._cluster.on_decided(snapshot)
 
     def evict(self, evicts: Sequence[Evict]) -> None:
-        self._system, grouping = self._world.grouping(self._now)
+        self._system, grouping = self._cluster.grouping(self._now)
         self._workloads = {workload.key: workload for workload in grouping.workloads}
         for evict in evicts:
             self._evict(evict)
 
     def is_terminating(self, key: str) -> bool:
-        return key in self.terminating or any(key in one.pods for one in self.terminating.values())
+        return key in self.terminating or any(key in evicted.pods for evicted in self.terminating.values())
 
     def start(self, admits: Sequence[Admit], binds: Sequence[Bind]) -> None:
         nodes = {bind.pod: bind.node for bind in binds}
         for admit in admits:
             if self._admit(admit, self._workloads.get(admit.workload), nodes):
-                self._note("admit", admit.workload, format_admit(admit))
+                self._log("admit", admit.workload, format_admit(admit))
         for bind in binds:
-            self._world.nominate(bind.pod, "")
-            self._world.bind(bind.pod, bind.node, bind.devices, self._now)
-            self._note("bind", bind.pod, format_bind(bind))
+            self._cluster.nominate(bind.pod, "")
+            self._cluster.bind(bind.pod, bind.node, bind.devices, self._now)
+            self._log("bind", bind.pod, format_bind(bind))
 
     def nominate(self, binds: Sequence[Bind]) -> None:
         for bind in binds:
-            self._world.nominate(bind.pod, bind.node)
+            self._cluster.nominate(bind.pod, bind.node)
 
     def reserve(self, reserves: Sequence[Reserve]) -> None:
-        """Calendar reservations keep their nodes; a planned start is planned again at every decision."""
+        """Writes the nodes of Reservation objects; planned starts are planned again at every decision."""
         for name, nodes in reserved_nodes(reserves).items():
-            tree = self._world.get("Reservation", name)
-            if tree.get("status", {}).get("nodes", {}) != nodes:
-                self._world.update({**tree, "status": {**tree.get("status", {}), "nodes": nodes}})
+            obj = self._cluster.get("Reservation", name)
+            if obj.get("status", {}).get("nodes", {}) != nodes:
+                self._cluster.update({**obj, "status": {**obj.get("status", {}), "nodes": nodes}})
 
     def hold(self, holds: Sequence[Hold]) -> None:
-        """`player` says what holds them once the cluster is at rest."""
+        """`player` logs holds once the cluster is stable."""
 
     def finish_cycle(self) -> bool:
         events, self._events = self._events, []
         self._on_round(events)
         return not events
 
-    def _note(self, what: str, subject: str, text: str) -> None:
-        self._events.append(Event(self._now, what, subject, text))
+    def _log(self, kind: str, subject: str, text: str) -> None:
+        self._events.append(Event(self._now, kind, subject, text))
 
-    # Who comes
+    # Admission
 
     def _admit(self, admit: Admit, workload: Workload | None, binds: Mapping[str, str]) -> bool:
-        """Whether the objects are any different afterwards."""
-        members = (
-            {key for one in workload.pod_sets for key in one.pod_keys} if workload is not None else set()
-        )
-        if admit.kind in POD_ONLY_KINDS or workload is None:
-            return any(pod in binds for pod in members)
-        tree, gang = self._object(admit.kind, admit.workload)
-        made = 0
-        for template in pod_templates_of(tree):
-            made += self._start_missing(admit, workload, template, (tree, gang), binds)
+        """True if the admission changes any object."""
+        if workload is None:
+            return False
+        binds_members = any(key in binds for key in _pod_keys(workload))
+        if admit.kind in POD_ONLY_KINDS:
+            return binds_members
+        obj, gang = self._find_owner(admit.kind, admit.workload)
+        created = 0
+        for template in pod_templates_of(obj):
+            created += self._create_admitted_pods(admit, workload, template, (obj, gang), binds)
         if admit.kind == "Workload":
-            hostnames = {
-                node["metadata"]["name"]: node["metadata"]
-                .get("labels", {})
-                .get(HOSTNAME, node["metadata"]["name"])
-                for node in self._world.list_kind("Node")
-            }
-            self._world.update(with_admission(tree, admit, workload, hostnames, self._now))
-            kind, _, owner = workload.owner.partition(" ")
-            if owner and self._world.find(kind, owner) is not None:
-                self._world.update(with_suspend(self._world.get(kind, owner), False))
+            self._cluster.update(with_admission(obj, admit, workload, self._hostnames(), self._now))
+            self._suspend_owner(workload, False)
         else:
-            self._world.update(self._resumed(tree, admit))
-        return bool(made) or admit.kind == "Workload" or any(pod in binds for pod in members)
+            self._cluster.update(self._unsuspended(obj, admit))
+        return bool(created) or admit.kind == "Workload" or binds_members
 
-    def _resumed(self, tree: Unstructured, admit: Admit) -> Unstructured:
-        """Not suspended; a Job that was admitted with fewer pods asks for no more than those."""
-        made = with_suspend(tree, False)
-        count = sum(one.count for one in admit.pod_sets)
-        if tree["kind"] == "Job" and count < tree["spec"].get("parallelism", 1):
-            self._parallelism[admit.workload] = tree["spec"].get("parallelism", 1)
-            made["spec"]["parallelism"] = count
-        return made
+    def _hostnames(self) -> dict[str, str]:
+        metadata = [node["metadata"] for node in self._cluster.list_kind("Node")]
+        return {meta["name"]: meta.get("labels", {}).get(HOSTNAME, meta["name"]) for meta in metadata}
 
-    def _start_missing(
+    def _suspend_owner(self, workload: Workload, suspend: bool) -> None:
+        kind, _, owner = workload.owner.partition(" ")
+        if owner and self._cluster.find(kind, owner) is not None:
+            self._cluster.update(with_suspend(self._cluster.get(kind, owner), suspend))
+
+    def _unsuspended(self, obj: Unstructured, admit: Admit) -> Unstructured:
+        """The owner, not suspended; a partially admitted Job gets a parallelism of as many pods."""
+        changed = with_suspend(obj, False)
+        count = sum(pod_set.count for pod_set in admit.pod_sets)
+        if obj["kind"] == "Job" and count < obj["spec"].get("parallelism", 1):
+            self._parallelism[admit.workload] = obj["spec"].get("parallelism", 1)
+            changed["spec"]["parallelism"] = count
+        return changed
+
+    def _create_admitted_pods(
         self,
         admit: Admit,
         workload: Workload,
@@ -182,149 +183,138 @@ class ScenarioExecutor:
         owner: tuple[Unstructured, int | None],
         binds: Mapping[str, str],
     ) -> int:
-        """Makes the pods that were admitted and don't exist yet; those that exist are bound by name."""
-        chosen = next((one for one in admit.pod_sets if one.name == template.name), None)
-        if chosen is None:
+        """Creates the admitted pods that don't exist yet and returns their number; existing pods are bound instead."""
+        pod_set = next((admitted for admitted in admit.pod_sets if admitted.name == template.name), None)
+        if pod_set is None:
             return 0
-        existing = next((one.pod_keys for one in workload.pod_sets if one.name == template.name), ())
-        places = Counter(chosen.nodes)
-        places.subtract(binds[pod] for pod in existing if pod in binds)
-        known = self._system.flavors
-        flavors = [known[name] for name in dict.fromkeys(chosen.flavors.values()) if name in known]
-        tree, gang = owner
-        made = 0
-        for node, count in places.items():
+        existing = next((known.pod_keys for known in workload.pod_sets if known.name == template.name), ())
+        missing = Counter(pod_set.nodes)
+        missing.subtract(binds[pod] for pod in existing if pod in binds)
+        by_name = self._system.flavors
+        flavors = [by_name[name] for name in dict.fromkeys(pod_set.flavors.values()) if name in by_name]
+        obj, gang = owner
+        created = 0
+        for node, count in missing.items():
             for _ in range(max(0, count)):
-                pod = self._next_pod(tree, template, gang)
-                self._world.create(running_pod(pod, node, self._now, flavors), self._now)
-                made += 1
-        return made
+                pod = self._next_pod(obj, template, gang)
+                self._cluster.create(running_pod(pod, node, self._now, flavors), self._now)
+                created += 1
+        return created
 
-    def _next_pod(
-        self, tree: Unstructured, template: PodSetTemplate, gang: int | None = None
-    ) -> Unstructured:
+    def _next_pod(self, obj: Unstructured, template: PodSetTemplate, gang: int | None = None) -> Unstructured:
+        meta = obj["metadata"]
+        counter = (obj["kind"], meta["namespace"], meta["name"], gang, template.name)
         while True:
-            counter = (
-                tree["kind"],
-                tree["metadata"]["namespace"],
-                tree["metadata"]["name"],
-                gang,
-                template.name,
-            )
-            pod = member_pod(tree, template, self._numbers[counter], gang)
-            self._numbers[counter] += 1
+            pod = member_pod(obj, template, self._pod_numbers[counter], gang)
+            self._pod_numbers[counter] += 1
             name = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
-            if self._world.find("Pod", name) is None:
+            if self._cluster.find("Pod", name) is None:
                 return pod
 
-    def create_pods(self, tree: Unstructured, now: int) -> None:
-        """An owner that waits for nobody gets all its pods, which then wait themselves."""
-        for template in pod_templates_of(tree):
+    def create_pods(self, obj: Unstructured, now: int) -> None:
+        """Creates all pods of an owner that is neither suspended nor queued; the pods are pending."""
+        for template in pod_templates_of(obj):
             for _ in range(template.count):
-                self._world.create(self._next_pod(tree, template), now)
+                self._cluster.create(self._next_pod(obj, template), now)
 
-    def _object(self, kind: str, key: str) -> tuple[Unstructured, int | None]:
-        """The object behind a workload, and which of its gangs it is."""
-        found = self._world.find(kind, key)
+    def _find_owner(self, kind: str, key: str) -> tuple[Unstructured, int | None]:
+        """The object of a workload's key, and the gang's number if it has several (LeaderWorkerSet)."""
+        found = self._cluster.find(kind, key)
         if found is not None:
             return found, None
         name, _, index = key.rpartition("-")
-        return self._world.get(kind, name), int(index)
+        return self._cluster.get(kind, name), int(index)
 
-    # Who goes
+    # Eviction and end
 
     def _evict(self, evict: Evict) -> None:
         workload = self._workloads.get(evict.workload)
         if workload is None or evict.workload in self.terminating:
             return
         self.evictions.append(evict)
-        self._note("evict", evict.workload, format_evict(evict))
-        members = [key for one in workload.pod_sets for key in one.pod_keys]
-        bound = {key for key in members if self._world.get("Pod", key)["spec"].get("nodeName")}
-        leaving = TerminatingWorkload(workload, evict, bound <= set(evict.pods))
+        self._log("evict", evict.workload, format_evict(evict))
+        members = _pod_keys(workload)
+        bound = {key for key in members if self._cluster.get("Pod", key)["spec"].get("nodeName")}
+        evicted = EvictedWorkload(workload, evict, bound <= set(evict.pods))
         if not (self._termination and evict.pods):
-            self._go(leaving, self._now)
+            self._complete_eviction(evicted, self._now)
             return
-        self.terminating[evict.workload] = leaving
+        self.terminating[evict.workload] = evicted
         self._timeline.push(self._now + self._termination, TerminationEnd(evict.workload), BEFORE_ENDS)
         for key in evict.pods:
-            pod = copy.deepcopy(self._world.get("Pod", key))
+            pod = copy.deepcopy(self._cluster.get("Pod", key))
             pod["metadata"]["deletionTimestamp"] = virtual_timestamp(self._now)
-            self._world.update(pod)
+            self._cluster.update(pod)
 
-    def finish_termination(self, departure: TerminationEnd, now: int) -> Event:
-        """The termination is over."""
-        self._go(self.terminating.pop(departure.workload), now)
-        return Event(now, "gone", departure.workload, "its pods have ended")
+    def finish_termination(self, termination: TerminationEnd, now: int) -> Event:
+        self._complete_eviction(self.terminating.pop(termination.workload), now)
+        return Event(now, "gone", termination.workload, "its pods have terminated")
 
-    def _go(self, leaving: TerminatingWorkload, now: int) -> None:
-        workload = leaving.workload
-        stops = leaving.whole and workload.kind not in POD_ONLY_KINDS and bool(workload.queue_name)
-        partly = workload.kind not in POD_ONLY_KINDS and bool(workload.queue_name)
-        for key in leaving.pods:
-            self.remove_pod(key, now, recreate=not partly)
-        if leaving.whole:
-            self._note_eviction(leaving, now)
-        if not stops:
+    def _complete_eviction(self, evicted: EvictedWorkload, now: int) -> None:
+        workload = evicted.workload
+        is_queued_owner = workload.kind not in POD_ONLY_KINDS and bool(workload.queue_name)
+        for key in evicted.pods:
+            self.remove_pod(key, now, recreate=not is_queued_owner)
+        if evicted.whole:
+            self._record_eviction(evicted, now)
+        if not (evicted.whole and is_queued_owner):
             return
-        for one in workload.pod_sets:
-            for key in one.pod_keys:
-                self._world.delete("Pod", key)
-        self._send_back(workload, now)
+        for key in _pod_keys(workload):
+            self._cluster.delete("Pod", key)
+        self._requeue(workload, now)
 
-    def _note_eviction(self, leaving: TerminatingWorkload, now: int) -> None:
-        """On the object that stands for the workload, if there is one."""
-        workload = leaving.workload
-        tree = self._world.find(workload.kind, workload.key)
-        if tree is None or workload.kind == "Pod":
+    def _record_eviction(self, evicted: EvictedWorkload, now: int) -> None:
+        """Writes the eviction to the workload's object, if it has one."""
+        workload = evicted.workload
+        obj = self._cluster.find(workload.kind, workload.key)
+        if obj is None or workload.kind == "Pod":
             return
-        if leaving.reason in BUDGET_OVERRIDE_BY_REASON:
-            self._world.update(with_eviction_counted(tree))
-        elif leaving.reason == DURATION_EXCEEDED:
-            self._world.update(
-                merge_patch(tree, {"metadata": {"annotations": {REQUEUED_AT: virtual_timestamp(now)}}})
+        if evicted.reason in BUDGET_OVERRIDE_BY_REASON:
+            self._cluster.update(with_eviction_counted(obj))
+        elif evicted.reason == DURATION_EXCEEDED:
+            self._cluster.update(
+                merge_patch(obj, {"metadata": {"annotations": {REQUEUED_AT: virtual_timestamp(now)}}})
             )
 
-    def _send_back(self, workload: Workload, now: int) -> None:
-        """Into its queue."""
-        tree, gang = self._object(workload.kind, workload.key)
+    def _requeue(self, workload: Workload, now: int) -> None:
+        obj, gang = self._find_owner(workload.kind, workload.key)
         if workload.kind == "Workload":
-            self._world.update(with_evicted(tree, now))
-            kind, _, owner = workload.owner.partition(" ")
-            if owner and self._world.find(kind, owner) is not None:
-                self._world.update(with_suspend(self._world.get(kind, owner), True))
+            self._cluster.update(with_evicted(obj, now))
+            self._suspend_owner(workload, True)
         elif gang is None:
-            made = with_suspend(tree, True)
+            suspended = with_suspend(obj, True)
             if workload.key in self._parallelism:
-                made["spec"]["parallelism"] = self._parallelism.pop(workload.key)
-            self._world.update(made)
+                suspended["spec"]["parallelism"] = self._parallelism.pop(workload.key)
+            self._cluster.update(suspended)
 
     def remove_pod(self, key: str, now: int, *, recreate: bool = True) -> None:
-        """A pod is gone; if something made it, it is made again, and waits."""
-        pod = self._world.find("Pod", key)
+        """Deletes a pod; if it has a controller, that recreates it, and the new pod is pending."""
+        pod = self._cluster.find("Pod", key)
         if pod is None:
             return
-        self._world.delete("Pod", key)
+        self._cluster.delete("Pod", key)
         metadata = pod["metadata"]
         controlled = metadata.get("ownerReferences") or WORKLOAD in metadata.get("annotations", {})
         if not (recreate and controlled):
             return
-        fresh = copy.deepcopy(pod)
-        fresh.pop("status", None)
-        fresh["spec"].pop("nodeName", None)
+        recreated = copy.deepcopy(pod)
+        recreated.pop("status", None)
+        recreated["spec"].pop("nodeName", None)
         for field in ("uid", "creationTimestamp", "deletionTimestamp"):
-            fresh["metadata"].pop(field, None)
-        fresh["metadata"].get("annotations", {}).pop("windlass.dev/devices", None)
-        self._world.create(fresh, now)
+            recreated["metadata"].pop(field, None)
+        recreated["metadata"].get("annotations", {}).pop("windlass.dev/devices", None)
+        self._cluster.create(recreated, now)
 
     def finish_workload(self, workload: Workload, now: int) -> None:
-        """Its work is done."""
-        for one in workload.pod_sets:
-            for key in one.pod_keys:
-                if workload.kind in POD_ONLY_KINDS:
-                    self._world.mark_succeeded(key)
-                else:
-                    self._world.delete("Pod", key)
+        for key in _pod_keys(workload):
+            if workload.kind in POD_ONLY_KINDS:
+                self._cluster.mark_succeeded(key)
+            else:
+                self._cluster.delete("Pod", key)
         if workload.kind not in POD_ONLY_KINDS:
-            tree, _ = self._object(workload.kind, workload.key)
-            self._world.update(with_finished(tree, now))
+            obj, _ = self._find_owner(workload.kind, workload.key)
+            self._cluster.update(with_finished(obj, now))
+
+
+def _pod_keys(workload: Workload) -> list[str]:
+    return [key for pod_set in workload.pod_sets for key in pod_set.pod_keys]

@@ -1,7 +1,7 @@
-"""What a scenario expects, held against what is there: one `Check` an expectation, with what was seen instead.
+"""Compares a scenario's expectations with the simulated cluster: one `Check` per expectation.
 
-`player` calls `check` once everything that is due at a moment has been decided and carried out. Workloads are seen as
-the engine's own grouping sees them.
+`scenario.player` calls `check_expectations` once everything that is due at a moment has been decided and executed.
+Workloads are those of the engine's own grouping.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from windlass.simulate.scenario.spec import EvictedCheck, Expect, HeldCheck, Run
 
 
 class ObservedState(msgspec.Struct, frozen=True):
-    """Everything that expectations may look at."""
+    """The state that expectations are compared with."""
 
     cluster: SimulatedCluster
     now: int
@@ -34,8 +34,8 @@ class ObservedState(msgspec.Struct, frozen=True):
     notes: Sequence[str]
 
     def pods_by_node(self, workload: Workload) -> Counter[str]:
-        """Node → pods of the workload."""
-        keys = [key for one in workload.pod_sets for key in one.pod_keys]
+        """Node → number of the workload's pods on it."""
+        keys = [key for pod_set in workload.pod_sets for key in pod_set.pod_keys]
         nodes = (self.cluster.get("Pod", key)["spec"].get("nodeName", "") for key in keys)
         return Counter(node for node in nodes if node)
 
@@ -44,19 +44,19 @@ class ObservedState(msgspec.Struct, frozen=True):
         return str(tree["metadata"].get("labels", {}).get(label, f"{node} (without {label})"))
 
     def pods_by_domain(self, places: Mapping[str, int], name: str) -> Counter[str]:
-        """Domain of that level → pods."""
-        found: Counter[str] = Counter()
+        """Domain of the level `name` → number of pods."""
+        counts: Counter[str] = Counter()
         for node, pods in places.items():
-            found[self.domain(node, level_label(name))] += pods
-        return found
+            counts[self.domain(node, level_label(name))] += pods
+        return counts
 
     def is_running(self, workload: Workload) -> bool:
-        return workload.admission is not None and self.pods_by_node(workload).total() >= required_pods(
-            workload
-        )
+        if workload.admission is None:
+            return False
+        return self.pods_by_node(workload).total() >= required_pods(workload)
 
     def describe(self, key: str) -> str:
-        """What can be said of a workload, in a few words."""
+        """The state of a workload, for a check that failed."""
         hold, workload = self.holds.get(key), self.workloads.get(key)
         if workload is not None and workload.admission is not None:
             places = self.pods_by_node(workload)
@@ -67,158 +67,156 @@ class ObservedState(msgspec.Struct, frozen=True):
             return f"held, {format_hold(hold)}"
         if key in self.finished:
             return "it has ended"
-        return "it waits and nothing is said about it" if workload is not None else "it is not there"
+        return "it waits without a verdict" if workload is not None else "it doesn't exist"
 
 
 def required_pods(workload: Workload) -> int:
-    """Pods with which it counts as running."""
+    """Number of bound pods with which the workload counts as running."""
     if workload.min_pods is not None:
         return workload.min_pods
     if workload.kind == "Workload" and workload.admission is not None:
-        return sum(one.count for one in workload.admission.assignments)
-    return sum(one.count for one in workload.pod_sets)
+        return sum(assignment.count for assignment in workload.admission.assignments)
+    return sum(pod_set.count for pod_set in workload.pod_sets)
 
 
-def check_expectations(expect: Expect, seen: ObservedState) -> Iterator[Check]:
-    """Every expectation but `rest`, which needs further rounds."""
+def check_expectations(expect: Expect, state: ObservedState) -> Iterator[Check]:
+    """Checks every expectation but `rest`, for which `player` needs further rounds."""
     for running in expect.running:
-        yield _running(RunningCheck(workload=running) if isinstance(running, str) else running, seen)
+        yield _check_running(RunningCheck(workload=running) if isinstance(running, str) else running, state)
     for held in expect.held:
-        yield _held(HeldCheck(workload=held) if isinstance(held, str) else held, seen)
-    evicted = [EvictedCheck(workload=one) if isinstance(one, str) else one for one in expect.evicted]
-    for one in evicted:
-        yield _evicted(one, seen)
-    yield from _unexpected(evicted, seen)
+        yield _check_held(HeldCheck(workload=held) if isinstance(held, str) else held, state)
+    evicted = [EvictedCheck(workload=check) if isinstance(check, str) else check for check in expect.evicted]
+    for check in evicted:
+        yield _check_evicted(check, state)
+    yield from _check_no_other_evictions(evicted, state)
     for name in expect.finished:
         key = namespaced_name(name)
-        yield _checked(seen, f"{name} has ended", key in seen.finished, seen.describe(key))
+        yield _check(state, f"{name} has ended", key in state.finished, state.describe(key))
     for name in expect.gone:
         key = namespaced_name(name)
-        there = key in seen.workloads and seen.workloads[key].active
-        yield _checked(seen, f"{name} is gone", not there, seen.describe(key))
+        there = key in state.workloads and state.workloads[key].active
+        yield _check(state, f"{name} is gone", not there, state.describe(key))
     for node, gpus in expect.free.items():
-        free = free_gpus(seen.cluster, node)
-        yield _checked(seen, f"{node} has {gpus} GPUs free", free == gpus, f"{free} are free")
+        free = free_gpus(state.cluster, node)
+        yield _check(state, f"{node} has {gpus} GPUs free", free == gpus, f"{free} are free")
     for fragment in expect.notes:
-        said = any(fragment in note for note in seen.notes)
-        yield _checked(
-            seen, f"it is said that “{fragment}”", said, "; ".join(seen.notes) or "nothing is said"
-        )
+        is_noted = any(fragment in note for note in state.notes)
+        yield _check(state, f"a note says “{fragment}”", is_noted, "; ".join(state.notes) or "no notes")
 
 
-def _checked(seen: ObservedState, what: str, ok: bool, instead: str) -> Check:
-    return Check(seen.now, what, ok, "" if ok else instead)
+def _check(state: ObservedState, expectation: str, ok: bool, actual: str) -> Check:
+    return Check(state.now, expectation, ok, "" if ok else actual)
 
 
-def _running(wanted: RunningCheck, seen: ObservedState) -> Check:
-    key = namespaced_name(wanted.workload)
-    workload = seen.workloads.get(key)
-    what = f"{wanted.workload} runs{_where(wanted)}"
-    if workload is None or not seen.is_running(workload):
-        return Check(seen.now, what, False, seen.describe(key))
-    wrong = "; ".join(_misplaced(wanted, workload, seen))
-    return _checked(seen, what, not wrong, wrong)
+def _check_running(expected: RunningCheck, state: ObservedState) -> Check:
+    key = namespaced_name(expected.workload)
+    workload = state.workloads.get(key)
+    expectation = f"{expected.workload} runs{_placement_text(expected)}"
+    if workload is None or not state.is_running(workload):
+        return Check(state.now, expectation, False, state.describe(key))
+    wrong = "; ".join(_placement_errors(expected, workload, state))
+    return _check(state, expectation, not wrong, wrong)
 
 
-def _where(wanted: RunningCheck) -> str:
+def _placement_text(expected: RunningCheck) -> str:
     parts = []
-    if wanted.pods is not None:
-        parts.append(f"with {wanted.pods} pods")
-    if wanted.nodes:
-        nodes = wanted.nodes if isinstance(wanted.nodes, dict) else dict.fromkeys(wanted.nodes, 1)
+    if expected.pods is not None:
+        parts.append(f"with {expected.pods} pods")
+    if expected.nodes:
+        nodes = expected.nodes if isinstance(expected.nodes, dict) else dict.fromkeys(expected.nodes, 1)
         parts.append(f"on {format_nodes(nodes)}")
-    if wanted.within:
-        parts.append(f"within one {wanted.within}")
-    parts += [f"across {count} {name} domains" for name, count in wanted.across.items()]
-    if wanted.slices is not None:
-        parts.append(f"in slices of {wanted.slices.size} within a {wanted.slices.within}")
-    if wanted.flavor:
-        parts.append(f"as {wanted.flavor}")
-    if wanted.devices:
-        parts.append(f"on GPU {', '.join(map(str, wanted.devices))}")
+    if expected.within:
+        parts.append(f"within one {expected.within}")
+    parts += [f"across {count} {name} domains" for name, count in expected.across.items()]
+    if expected.slices is not None:
+        parts.append(f"in slices of {expected.slices.size} within a {expected.slices.within}")
+    if expected.flavor:
+        parts.append(f"as {expected.flavor}")
+    if expected.devices:
+        parts.append(f"on GPU {', '.join(map(str, expected.devices))}")
     return "".join(f" {part}" for part in parts)
 
 
-def _misplaced(wanted: RunningCheck, workload: Workload, seen: ObservedState) -> Iterator[str]:
-    places = seen.pods_by_node(workload)
+def _placement_errors(expected: RunningCheck, workload: Workload, state: ObservedState) -> Iterator[str]:
+    places = state.pods_by_node(workload)
     where = f"it runs on {format_nodes(dict(places))}"
-    if wanted.pods is not None and places.total() != wanted.pods:
+    if expected.pods is not None and places.total() != expected.pods:
         yield f"it runs with {places.total()} pods"
-    if isinstance(wanted.nodes, dict):
-        if places != Counter(wanted.nodes):
+    if isinstance(expected.nodes, dict):
+        if places != Counter(expected.nodes):
             yield where
-    elif wanted.nodes and set(places) != set(wanted.nodes):
+    elif expected.nodes and set(places) != set(expected.nodes):
         yield where
-    if wanted.within and len(seen.pods_by_domain(places, wanted.within)) != 1:
-        yield f"it is in {format_nodes(dict(seen.pods_by_domain(places, wanted.within)))}"
-    for name, count in wanted.across.items():
-        if len(seen.pods_by_domain(places, name)) != count:
-            yield f"it is in {format_nodes(dict(seen.pods_by_domain(places, name)))}"
-    if wanted.slices is not None:
-        found = seen.pods_by_domain(places, wanted.slices.within)
-        if any(pods % wanted.slices.size for pods in found.values()):
+    if expected.within and len(state.pods_by_domain(places, expected.within)) != 1:
+        yield f"it is in {format_nodes(dict(state.pods_by_domain(places, expected.within)))}"
+    for name, count in expected.across.items():
+        if len(state.pods_by_domain(places, name)) != count:
+            yield f"it is in {format_nodes(dict(state.pods_by_domain(places, name)))}"
+    if expected.slices is not None:
+        found = state.pods_by_domain(places, expected.slices.within)
+        if any(pods % expected.slices.size for pods in found.values()):
             yield f"it is in {format_nodes(dict(found))}"
-    if wanted.flavor:
+    if expected.flavor:
         assignments = workload.admission.assignments if workload.admission else ()
-        flavors = sorted({flavor for one in assignments for flavor in one.flavors.values()})
-        if flavors != [wanted.flavor]:
+        flavors = sorted({flavor for assignment in assignments for flavor in assignment.flavors.values()})
+        if flavors != [expected.flavor]:
             yield f"it runs as {', '.join(flavors) or 'no flavor'}"
-    if wanted.devices and _devices(workload, seen) != sorted(wanted.devices):
-        yield f"it has GPU {', '.join(map(str, _devices(workload, seen))) or '(not told)'}"
+    if expected.devices and _devices(workload, state) != sorted(expected.devices):
+        yield f"it has GPU {', '.join(map(str, _devices(workload, state))) or '(unknown)'}"
 
 
-def _devices(workload: Workload, seen: ObservedState) -> list[int]:
-    pods = [seen.cluster.get("Pod", key) for one in workload.pod_sets for key in one.pod_keys]
-    wished = [pod["metadata"].get("annotations", {}).get(ASSIGNED_DEVICES, "") for pod in pods]
-    return sorted(int(index) for text in wished for index in text.split(",") if index)
+def _devices(workload: Workload, state: ObservedState) -> list[int]:
+    pods = [state.cluster.get("Pod", key) for pod_set in workload.pod_sets for key in pod_set.pod_keys]
+    assigned = [pod["metadata"].get("annotations", {}).get(ASSIGNED_DEVICES, "") for pod in pods]
+    return sorted(int(index) for text in assigned for index in text.split(",") if index)
 
 
-def _held(wanted: HeldCheck, seen: ObservedState) -> Check:
-    key = namespaced_name(wanted.workload)
-    fragments = [wanted.message] if isinstance(wanted.message, str) else list(wanted.message)
-    what = f"{wanted.workload} waits" + (f", {wanted.code}" if wanted.code else "")
-    what += "".join(f", “{fragment}”" for fragment in fragments)
-    workload, hold = seen.workloads.get(key), seen.holds.get(key)
-    if hold is None or (workload is not None and seen.is_running(workload)):
-        return Check(seen.now, what, False, seen.describe(key))
-    said, told = format_hold(hold), hold.verdict.public_message
-    ok = wanted.code in ("", hold.verdict.code) and all(fragment in said for fragment in fragments)
-    if not wanted.public and not wanted.hidden:
-        return _checked(seen, what, ok, seen.describe(key))
-    ok = ok and all(fragment in told for fragment in wanted.public)
-    ok = ok and not any(fragment in told for fragment in wanted.hidden)
-    what += "".join(f", its owner is told “{fragment}”" for fragment in wanted.public)
-    what += "".join(f", its owner isn't told “{fragment}”" for fragment in wanted.hidden)
-    return _checked(seen, what, ok, f"{seen.describe(key)}; its owner is told: {told}")
+def _check_held(expected: HeldCheck, state: ObservedState) -> Check:
+    key = namespaced_name(expected.workload)
+    fragments = [expected.message] if isinstance(expected.message, str) else list(expected.message)
+    expectation = f"{expected.workload} waits" + (f", {expected.code}" if expected.code else "")
+    expectation += "".join(f", “{fragment}”" for fragment in fragments)
+    workload, hold = state.workloads.get(key), state.holds.get(key)
+    if hold is None or (workload is not None and state.is_running(workload)):
+        return Check(state.now, expectation, False, state.describe(key))
+    text, public = format_hold(hold), hold.verdict.public_message
+    ok = expected.code in ("", hold.verdict.code) and all(fragment in text for fragment in fragments)
+    if not expected.public and not expected.hidden:
+        return _check(state, expectation, ok, state.describe(key))
+    ok = ok and all(fragment in public for fragment in expected.public)
+    ok = ok and not any(fragment in public for fragment in expected.hidden)
+    expectation += "".join(f", its owner sees “{fragment}”" for fragment in expected.public)
+    expectation += "".join(f", its owner doesn't see “{fragment}”" for fragment in expected.hidden)
+    return _check(state, expectation, ok, f"{state.describe(key)}; its owner sees: {public}")
 
 
-def _evicted(wanted: EvictedCheck, seen: ObservedState) -> Check:
-    what = f"{wanted.workload} was evicted"
-    what += f" for {wanted.for_}" if wanted.for_ else ""
-    what += f", {wanted.reason}" if wanted.reason else ""
-    what += f", {wanted.pods} pods" if wanted.pods is not None else ""
-    found = [one for one in seen.evictions if one.workload == namespaced_name(wanted.workload)]
+def _check_evicted(expected: EvictedCheck, state: ObservedState) -> Check:
+    expectation = f"{expected.workload} was evicted"
+    expectation += f" for {expected.for_}" if expected.for_ else ""
+    expectation += f", {expected.reason}" if expected.reason else ""
+    expectation += f", {expected.pods} pods" if expected.pods is not None else ""
+    key = namespaced_name(expected.workload)
+    evictions = [evict for evict in state.evictions if evict.workload == key]
     ok = any(
-        (not wanted.for_ or one.for_workload == namespaced_name(wanted.for_))
-        and wanted.reason in ("", one.reason)
-        and wanted.pods in (None, len(one.pods))
-        for one in found
+        (not expected.for_ or evict.for_workload == namespaced_name(expected.for_))
+        and expected.reason in ("", evict.reason)
+        and expected.pods in (None, len(evict.pods))
+        for evict in evictions
     )
-    instead = "; ".join(format_evict(one) for one in found) or seen.describe(namespaced_name(wanted.workload))
-    return _checked(seen, what, ok, instead)
+    actual = "; ".join(map(format_evict, evictions)) or state.describe(key)
+    return _check(state, expectation, ok, actual)
 
 
-def _unexpected(wanted: Sequence[EvictedCheck], seen: ObservedState) -> Iterator[Check]:
-    known = {namespaced_name(one.workload) for one in wanted}
-    others = [one for one in seen.evictions if one.workload not in known]
-    what = "nobody else was evicted" if wanted else "nobody was evicted"
-    yield _checked(
-        seen, what, not others, "; ".join(f"{one.workload}, {format_evict(one)}" for one in others)
-    )
+def _check_no_other_evictions(expected: Sequence[EvictedCheck], state: ObservedState) -> Iterator[Check]:
+    keys = {namespaced_name(check.workload) for check in expected}
+    others = [evict for evict in state.evictions if evict.workload not in keys]
+    expectation = "no other workload was evicted" if expected else "no workload was evicted"
+    actual = "; ".join(f"{evict.workload}, {format_evict(evict)}" for evict in others)
+    yield _check(state, expectation, not others, actual)
 
 
 def free_gpus(cluster: SimulatedCluster, node: str) -> int:
-    """Whole GPUs that no pod on the node has any of, as far as counting tells."""
+    """GPUs of the node minus the requests of its pods, rounded down."""
     allocatable = cluster.get("Node", node)["status"].get("allocatable", {}).get(GPU, 0)
     used = sum(quota_requests(cluster.decoded("Pod", key)).get(GPU, 0) for key in cluster.pods_on(node))
     return int(allocatable) - -(-used // MILLI_PER_GPU)

@@ -1,6 +1,6 @@
-"""The index of the scenarios, written from the files: `python -m windlass.simulate.scenario.index docs/scenarios`.
+"""Writes the index of the scenarios: `python -m windlass.simulate.scenario.index docs/scenarios`.
 
-A test holds the index against the files, so that neither can be changed alone.
+A test compares the index with the files.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ def index_text(folder: Path) -> str:
     scenarios = list(load_scenarios(folder))
     text = INTRODUCTION
     for rule in CHAPTERS:
-        chosen = [one for one in scenarios if one.document.rule == rule]
-        if chosen:
+        chapter = [scenario for scenario in scenarios if scenario.document.rule == rule]
+        if chapter:
             text += f"\n## {rule}\n\n| scenario | what it shows | from |\n| --- | --- | --- |\n"
-            text += "".join(_row(one) for one in chosen)
+            text += "".join(map(_row, chapter))
     wanted = list(load_scenarios(folder / WANTED)) if _has_files(folder / WANTED) else []
     if wanted:
-        text += WANTED_INTRODUCTION + "".join(_wanted_row(one) for one in wanted)
+        text += WANTED_INTRODUCTION + "".join(map(_wanted_row, wanted))
     return text
 
 

@@ -1,7 +1,7 @@
-"""Scenario files in, checked scenarios out; whatever is wrong is said with file, line and field.
+"""Loads and checks scenario files; errors name file, line and field.
 
-Fed with paths by the command line and the tests. Everything that can be known to be wrong without playing is refused
-here: unknown fields, objects that can't be read, moments out of order, names that nothing has.
+`cli.scenario` and the tests call `load_scenarios`. It refuses everything that is wrong without playing the scenario:
+unknown fields, objects that can't be decoded, moments out of order.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ CHAPTERS = (
     "Verdicts",
     "Hard cases",
 )
-"""The chapters of the documentation that scenarios are."""
-MOST_COPIES = 10_000
+"""Chapters of the scenario index; `rule` of a scenario names one."""
+MAX_COPIES = 10_000
 Kind = TypeVar("Kind")
 _KIND = re.compile(r"(?:^|[{,])\s*[\"']?kind[\"']?\s*:\s*[\"']?Scenario\b", re.MULTILINE)
 
 
 def is_scenario(argument: str) -> bool:
-    """Whether the argument of a command means a scenario file or a folder of them, and not a trace."""
+    """Whether the argument of `windlass simulate` is a scenario file or a folder of them, and not a trace."""
     path = Path(argument)
     if path.is_dir():
         return True
@@ -63,7 +63,7 @@ def is_scenario(argument: str) -> bool:
 
 
 def load_scenarios(path: Path) -> Iterator[Scenario]:
-    """The scenarios of a file, or of the files that lie in a folder (not in the folders below it)."""
+    """The scenarios of a file, or of the files in a folder, without its subfolders."""
     if not path.is_dir():
         yield from _load_file(path)
         return
@@ -87,23 +87,23 @@ def _load_file(path: Path) -> Iterator[Scenario]:
 
 
 def read_scenario(
-    tree: object,
+    obj: object,
     name: str = "scenario",
     file: str = "",
     position_of: Callable[[str], tuple[int, int]] = lambda path: (0, 0),
 ) -> Scenario:
-    """One document as a scenario; an `InputError` names the field, and its line where `place_of` knows it."""
+    """One document as a scenario; an `InputError` names the field, and its line if `position_of` knows it."""
     try:
-        return msgspec.structs.replace(_scenario(tree, name), file=file, position_of=position_of)
+        return msgspec.structs.replace(_scenario(obj, name), file=file, position_of=position_of)
     except InputError as error:
         line, column = position_of(error.path)
         raise error.with_context(file=file, line=line, column=column) from None
 
 
-def _scenario(tree: object, name: str) -> Scenario:
-    if not isinstance(tree, Mapping) or tree.get("kind") != "Scenario":
+def _scenario(obj: object, name: str) -> Scenario:
+    if not isinstance(obj, Mapping) or obj.get("kind") != "Scenario":
         raise InputError("is no Scenario", path="kind", remedy="a scenario has kind: Scenario")
-    document = convert_strict(tree, ScenarioFile, "")
+    document = convert_strict(obj, ScenarioFile, "")
     if document.api_version != "windlass.dev/v1":
         raise InputError("unknown version", path="apiVersion", remedy="use windlass.dev/v1")
     if document.rule not in CHAPTERS:
@@ -128,46 +128,48 @@ def convert_strict(raw: Any, struct: type[Kind], path: str) -> Kind:
     try:
         return msgspec.convert(without_nulls(raw, info), struct)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        closed = _without_free_parts(raw, info)
-        fault = _fault_in_choice(closed, info, path) or find_decode_error(closed, info, path)
+        closed = _without_untyped_parts(raw, info)
+        fault = _find_union_error(closed, info, path) or find_decode_error(closed, info, path)
         raise fault or InputError(str(error), path=path) from None
 
 
-def _fault_in_choice(raw: Any, info: inspect.Type, path: str) -> InputError | None:
-    """Where a name or a mapping may stand and a mapping does, what is wrong with it as a mapping."""
+def _find_union_error(raw: Any, info: inspect.Type, path: str) -> InputError | None:
+    """For a union of a name and a struct: the error of the mapping read as the struct, which msgspec doesn't name."""
     if isinstance(info, inspect.UnionType):
-        structs = [one for one in info.types if isinstance(one, inspect.StructType)]
+        structs = [kind for kind in info.types if isinstance(kind, inspect.StructType)]
         if len(structs) != 1 or not isinstance(raw, Mapping):
             return None
-        return _fault_in_choice(raw, structs[0], path) or find_decode_error(raw, structs[0], path)
+        return _find_union_error(raw, structs[0], path) or find_decode_error(raw, structs[0], path)
     if isinstance(info, inspect.StructType) and isinstance(raw, Mapping):
         parts = [
-            (raw[one.encode_name], one.type, one.encode_name) for one in info.fields if one.encode_name in raw
+            (raw[field.encode_name], field.type, field.encode_name)
+            for field in info.fields
+            if field.encode_name in raw
         ]
-        inner = (_fault_in_choice(part, kind, f"{path}.{name}".lstrip(".")) for part, kind, name in parts)
+        inner = (_find_union_error(part, kind, f"{path}.{name}".lstrip(".")) for part, kind, name in parts)
         return next((fault for fault in inner if fault is not None), None)
     if isinstance(info, inspect.VarTupleType) and isinstance(raw, list | tuple):
-        items = (_fault_in_choice(item, info.item_type, f"{path}[{at}]") for at, item in enumerate(raw))
+        items = (_find_union_error(item, info.item_type, f"{path}[{at}]") for at, item in enumerate(raw))
         return next((fault for fault in items if fault is not None), None)
     return None
 
 
-def _without_free_parts(raw: Any, info: inspect.Type) -> Any:
-    """A copy in which mappings that may hold anything are empty, so that no fault is looked for in them."""
+def _without_untyped_parts(raw: Any, info: inspect.Type) -> Any:
+    """A copy in which mappings of any content are empty, so that no error is searched in them."""
     if isinstance(info, inspect.DictType) and isinstance(info.value_type, inspect.AnyType):
         return {} if isinstance(raw, Mapping) else raw
     if isinstance(info, inspect.StructType) and isinstance(raw, Mapping):
         known = {field.encode_name: field.type for field in info.fields}
         return {
-            key: _without_free_parts(value, known[key]) if key in known else value
+            key: _without_untyped_parts(value, known[key]) if key in known else value
             for key, value in raw.items()
             if value is not None
         }
     if isinstance(info, inspect.VarTupleType) and isinstance(raw, list | tuple):
-        return [_without_free_parts(item, info.item_type) for item in raw]
+        return [_without_untyped_parts(item, info.item_type) for item in raw]
     if isinstance(info, inspect.UnionType):
-        structs = [one for one in info.types if isinstance(one, inspect.StructType)]
-        return _without_free_parts(raw, structs[0]) if len(structs) == 1 else raw
+        structs = [kind for kind in info.types if isinstance(kind, inspect.StructType)]
+        return _without_untyped_parts(raw, structs[0]) if len(structs) == 1 else raw
     return raw
 
 
@@ -175,7 +177,7 @@ def _settings(config: Unstructured) -> Settings:
     if not config:
         return Settings()
     header = {} if "kind" in config else {"apiVersion": "windlass.dev/v1", "kind": "SchedulerConfiguration"}
-    found = _decoded({**header, **config}, "config")
+    found = _decode({**header, **config}, "config")
     if isinstance(found, SchedulerConfiguration):
         return scheduler_settings(found)
     if isinstance(found, KueueConfiguration):
@@ -185,13 +187,13 @@ def _settings(config: Unstructured) -> Settings:
 
 def _initial_objects(document: ScenarioFile) -> Iterator[Unstructured]:
     yield from fleet_nodes(document.fleet)
-    for path, tree in cluster_objects(document):
-        _decoded(tree, path, inside=False)
-        yield tree
-    for index, tree in enumerate(document.objects):
-        yield from _written(tree, f"objects[{index}]")
+    for path, obj in cluster_objects(document):
+        _decode(obj, path, inside=False)
+        yield obj
+    for index, obj in enumerate(document.objects):
+        yield from _explicit_objects(obj, f"objects[{index}]")
     for index, work in enumerate(document.running):
-        yield from _checked(workload_objects(work, f"running[{index}]"), f"running[{index}]")
+        yield from _check_decodes(workload_objects(work, f"running[{index}]"), f"running[{index}]")
 
 
 def _steps(timeline: tuple[Moment, ...]) -> Iterator[ResolvedMoment]:
@@ -204,27 +206,26 @@ def _steps(timeline: tuple[Moment, ...]) -> Iterator[ResolvedMoment]:
         before = at
         submitted: list[Unstructured] = []
         for number, entry in enumerate(moment.submit):
-            submitted += _submitted(entry, f"{path}.submit[{number}]")
+            submitted += _submitted_objects(entry, f"{path}.submit[{number}]")
         yield ResolvedMoment(at, moment, tuple(submitted), moment.expect)
 
 
-def _submitted(entry: Unstructured, path: str) -> list[Unstructured]:
-    """A Kubernetes object as it is, or a short form."""
+def _submitted_objects(entry: Unstructured, path: str) -> list[Unstructured]:
+    """The objects of a Kubernetes object or a short form."""
     if "kind" in entry:
-        return list(_written(entry, path))
-    return _checked(workload_objects(convert_strict(entry, ShortWorkload, path), path), path)
+        return list(_explicit_objects(entry, path))
+    return _check_decodes(workload_objects(convert_strict(entry, ShortWorkload, path), path), path)
 
 
-def _written(tree: Unstructured, path: str) -> Iterator[Unstructured]:
-    """An object that is written out; `count` beside it makes several, numbered."""
-    body = {key: value for key, value in tree.items() if key != "count"}
-    count = tree.get("count", 1)
-    if type(count) is not int or not 1 <= count <= MOST_COPIES:
+def _explicit_objects(obj: Unstructured, path: str) -> Iterator[Unstructured]:
+    """A Kubernetes object of the file; its field `count` makes several, numbered from 1."""
+    body = {key: value for key, value in obj.items() if key != "count"}
+    count = obj.get("count", 1)
+    if type(count) is not int or not 1 <= count <= MAX_COPIES:
         raise InputError(
-            f"{count!r} is no number of objects", path=f"{path}.count", remedy=f"use 1 to {MOST_COPIES}"
+            f"{count!r} is no number of objects", path=f"{path}.count", remedy=f"use 1 to {MAX_COPIES}"
         )
-    thing = _decoded(body, path)
-    metadata = getattr(thing, "metadata", None)
+    metadata = getattr(_decode(body, path), "metadata", None)
     if metadata is None or not metadata.name:
         raise InputError("needs a name", path=f"{path}.metadata.name", remedy="add a name")
     for number in range(1, count + 1):
@@ -232,16 +233,16 @@ def _written(tree: Unstructured, path: str) -> Iterator[Unstructured]:
         yield {**body, "metadata": {**body["metadata"], "name": name}}
 
 
-def _checked(trees: list[Unstructured], path: str) -> list[Unstructured]:
-    for tree in trees:
-        _decoded(tree, path, inside=False)
+def _check_decodes(trees: list[Unstructured], path: str) -> list[Unstructured]:
+    for obj in trees:
+        _decode(obj, path, inside=False)
     return trees
 
 
-def _decoded(tree: Unstructured, path: str, *, inside: bool = True) -> object:
-    """The object; an error's path leads to the short form where the object itself is not in the file."""
+def _decode(obj: Unstructured, path: str, *, inside: bool = True) -> object:
+    """Decodes the object. Unless it is `inside` the file, an error's path leads to its short form."""
     try:
-        return decode_object(tree)
+        return decode_object(obj)
     except InputError as error:
         where = f"{path}.{error.path}" if inside and error.path else path
         detail = f"{error.path}: {error.message}" if not inside and error.path else error.message

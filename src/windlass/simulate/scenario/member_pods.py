@@ -1,6 +1,6 @@
-"""The pods that controllers make: from the templates of a Job, a training job, a Workload, as they would make them.
+"""Builds pods from the templates of a Job, training job or Workload, as their controllers would create them.
 
-`short_work` uses it for what runs at the start, `carry` for what is admitted and for what comes back.
+`scenario.workload_shorthand` uses it for workloads that run at the start, `scenario.executor` for admitted ones.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ WORKLOAD = "kueue.x-k8s.io/workload"
 
 
 class PodSetTemplate(msgspec.Struct, frozen=True):
-    """One set of pods that an object makes."""
+    """A pod set of an owner or Workload."""
 
     name: str
     count: int
@@ -33,18 +33,19 @@ class PodSetTemplate(msgspec.Struct, frozen=True):
     """metadata and spec."""
     set_label: str = ""
     is_only_set: bool = True
-    """The object has no other set."""
+    """The object has no other pod set."""
 
 
-def pod_templates_of(tree: Unstructured) -> list[PodSetTemplate]:
-    """The sets of a Workload or an owner; nothing for any other kind."""
-    thing = decode_object(tree)
-    if isinstance(thing, WorkloadObject):
-        sets = [(one.name, one.count, _limited(one.template)) for one in thing.spec.pod_sets]
+def pod_templates_of(obj: Unstructured) -> list[PodSetTemplate]:
+    """The pod sets of a Workload or an owner; none for any other kind."""
+    decoded = decode_object(obj)
+    if isinstance(decoded, WorkloadObject):
+        pod_sets = decoded.spec.pod_sets
+        sets = [(pod_set.name, pod_set.count, _with_default_limits(pod_set.template)) for pod_set in pod_sets]
         label = PODSET
-    elif isinstance(thing, OwnerObject):
-        owner = owner_from_object(thing)
-        sets = [(one.name, one.count, one.template) for one in owner.pod_sets]
+    elif isinstance(decoded, OwnerObject):
+        owner = owner_from_object(decoded)
+        sets = [(pod_set.name, pod_set.count, pod_set.template) for pod_set in owner.pod_sets]
         label = owner.pod_set_label
     else:
         return []
@@ -54,52 +55,52 @@ def pod_templates_of(tree: Unstructured) -> list[PodSetTemplate]:
     ]
 
 
-def _limited(template: PodTemplate) -> PodTemplate:
-    """A Workload's templates may leave out the limits without which no pod of theirs could be made."""
+def _with_default_limits(template: PodTemplate) -> PodTemplate:
+    """A Workload's templates may lack limits that the API server requires of pods."""
     return msgspec.structs.replace(template, spec=with_default_limits(template.spec))
 
 
 def member_pod(
-    tree: Unstructured, template: PodSetTemplate, number: int, gang: int | None = None
+    obj: Unstructured, template: PodSetTemplate, number: int, gang: int | None = None
 ) -> Unstructured:
-    """Pod `number` of the object that `tree` is, of its gang where it makes several."""
-    metadata = tree["metadata"]
-    made: Unstructured = copy.deepcopy(template.pod.get("metadata", {}))
-    made.setdefault("labels", {})
-    made.setdefault("annotations", {})
+    """Pod `number` of the object, in the gang with this number if the object has several."""
+    metadata = obj["metadata"]
+    pod_meta: Unstructured = copy.deepcopy(template.pod.get("metadata", {}))
+    pod_meta.setdefault("labels", {})
+    pod_meta.setdefault("annotations", {})
     parts = [
         metadata["name"],
         *([] if gang is None else [str(gang)]),
         *([] if template.is_only_set else [template.name]),
     ]
-    made["name"] = "-".join([*parts, str(number)])
-    made["namespace"] = metadata.get("namespace", "default")
+    pod_meta["name"] = "-".join([*parts, str(number)])
+    pod_meta["namespace"] = metadata.get("namespace", "default")
     if template.set_label:
-        made["labels"][template.set_label] = template.name
-    if tree["kind"] == "Workload":
-        made["annotations"][WORKLOAD] = metadata["name"]
+        pod_meta["labels"][template.set_label] = template.name
+    if obj["kind"] == "Workload":
+        pod_meta["annotations"][WORKLOAD] = metadata["name"]
     else:
-        made["ownerReferences"] = [
+        pod_meta["ownerReferences"] = [
             {
-                "apiVersion": tree["apiVersion"],
-                "kind": tree["kind"],
+                "apiVersion": obj["apiVersion"],
+                "kind": obj["kind"],
                 "name": metadata["name"],
                 "controller": True,
             }
         ]
     if gang is not None:
-        made["labels"] |= {
+        pod_meta["labels"] |= {
             LWS_GROUP: str(gang),
             LWS_WORKER: "0" if template.name == "leader" else str(number + 1),
         }
     spec = copy.deepcopy(template.pod.get("spec", {}))
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": made, "spec": spec}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": pod_meta, "spec": spec}
 
 
 def running_pod(
     pod: Unstructured, node: str, at: int, flavors: Sequence[ResourceFlavor] = ()
 ) -> Unstructured:
-    """The pod on its node, with what its flavors put on it."""
+    """The pod, running on the node, with node selector and tolerations of its flavors."""
     spec = dict(pod["spec"])
     selector, tolerations = dict(spec.get("nodeSelector", {})), list(spec.get("tolerations", []))
     for flavor in flavors:

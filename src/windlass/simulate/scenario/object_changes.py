@@ -1,6 +1,6 @@
-"""Small changes of objects as plain data: what controllers write into a Job, a Workload, a Node.
+"""Changes that controllers make to a Job, a Workload or a Node, on plain data.
 
-Used by `carry` and `player`; every function returns a new object.
+Used by `scenario.executor` and `scenario.player`; every function returns a new object.
 """
 
 from __future__ import annotations
@@ -23,107 +23,110 @@ _IN_RUN_POLICY = ("PyTorchJob", "TFJob", "MPIJob", "XGBoostJob", "PaddleJob", "J
 SUSPENDED_IN_SPEC = ("Job", "JobSet", "RayCluster", "RayJob", "TrainJob")
 
 
-def with_suspend(tree: Unstructured, suspend: bool) -> Unstructured:
-    """The owner with its suspend field set, where its kind has one."""
-    made = copy.deepcopy(tree)
-    if tree["kind"] in SUSPENDED_IN_SPEC:
-        made["spec"]["suspend"] = suspend
-    elif tree["kind"] in _IN_RUN_POLICY:
-        made["spec"].setdefault("runPolicy", {})["suspend"] = suspend
-    return made
+def with_suspend(obj: Unstructured, suspend: bool) -> Unstructured:
+    """The owner with its suspend field set, if its kind has one."""
+    changed = copy.deepcopy(obj)
+    if obj["kind"] in SUSPENDED_IN_SPEC:
+        changed["spec"]["suspend"] = suspend
+    elif obj["kind"] in _IN_RUN_POLICY:
+        changed["spec"].setdefault("runPolicy", {})["suspend"] = suspend
+    return changed
 
 
-def with_finished(tree: Unstructured, at: int) -> Unstructured:
-    """The Workload or owner as it stands when its work is done."""
-    return _with_condition(tree, "Finished" if tree["kind"] == "Workload" else "Complete", "True", at)
+def with_finished(obj: Unstructured, at: int) -> Unstructured:
+    return _with_condition(obj, "Finished" if obj["kind"] == "Workload" else "Complete", "True", at)
 
 
 def with_admission(
-    tree: Unstructured, decision: Admit, workload: Workload, hostnames: Mapping[str, str], at: int
+    obj: Unstructured, decision: Admit, workload: Workload, hostnames: Mapping[str, str], at: int
 ) -> Unstructured:
-    """The Workload with what it holds in its status."""
-    pods = {one.name: one.template for one in workload.pod_sets}
+    templates = {pod_set.name: pod_set.template for pod_set in workload.pod_sets}
     assignments = []
-    for one in decision.pod_sets:
-        asked = quota_requests(pods[one.name])
-        usage = {name: format_quota(name, asked.get(name, 0) * one.count) for name in one.flavors}
-        assignment: Unstructured = {"name": one.name, "count": one.count, "flavors": dict(one.flavors)}
-        assignment["resourceUsage"] = usage
-        if one.nodes:
+    for pod_set in decision.pod_sets:
+        requests, count = quota_requests(templates[pod_set.name]), pod_set.count
+        assignment: Unstructured = {"name": pod_set.name, "count": count, "flavors": dict(pod_set.flavors)}
+        assignment["resourceUsage"] = {
+            resource: format_quota(resource, requests.get(resource, 0) * count)
+            for resource in pod_set.flavors
+        }
+        if pod_set.nodes:
             domains = [
-                {"values": [hostnames.get(node, node)], "count": pods} for node, pods in one.nodes.items()
+                {"values": [hostnames.get(node, node)], "count": pods} for node, pods in pod_set.nodes.items()
             ]
             assignment["topologyAssignment"] = {"levels": [HOSTNAME], "domains": domains}
         assignments.append(assignment)
-    made = _with_condition(_with_condition(tree, "QuotaReserved", "True", at), "Admitted", "True", at)
-    made["status"]["conditions"] = [one for one in made["status"]["conditions"] if one["type"] != "Evicted"]
-    made["status"]["admission"] = {"clusterQueue": decision.queue, "podSetAssignments": assignments}
-    return made
+    changed = _with_condition(_with_condition(obj, "QuotaReserved", "True", at), "Admitted", "True", at)
+    changed["status"]["conditions"] = _without(changed["status"]["conditions"], "type", "Evicted")
+    changed["status"]["admission"] = {"clusterQueue": decision.queue, "podSetAssignments": assignments}
+    return changed
 
 
-def with_evicted(tree: Unstructured, at: int) -> Unstructured:
-    """The Workload as it stands after its eviction."""
-    made = _with_condition(tree, "Evicted", "True", at, PREEMPTED)
-    made = _with_condition(_with_condition(made, "QuotaReserved", "False", at), "Admitted", "False", at)
-    made["status"].pop("admission", None)
-    return made
+def with_evicted(obj: Unstructured, at: int) -> Unstructured:
+    changed = _with_condition(obj, "Evicted", "True", at, PREEMPTED)
+    changed = _with_condition(_with_condition(changed, "QuotaReserved", "False", at), "Admitted", "False", at)
+    changed["status"].pop("admission", None)
+    return changed
 
 
-def with_eviction_counted(tree: Unstructured) -> Unstructured:
-    """The object with one more preemption counted: where Kueue counts them, or in an annotation."""
-    made = copy.deepcopy(tree)
-    if tree["kind"] == "Workload":
-        stats = made.setdefault("status", {}).setdefault("schedulingStats", {"evictions": []})
-        counts = {one["reason"]: one["count"] for one in stats["evictions"]}
+def with_eviction_counted(obj: Unstructured) -> Unstructured:
+    """The object with one more preemption: in Kueue's field of a Workload, else in an annotation."""
+    changed = copy.deepcopy(obj)
+    if obj["kind"] == "Workload":
+        stats = changed.setdefault("status", {}).setdefault("schedulingStats", {"evictions": []})
+        counts = {eviction["reason"]: eviction["count"] for eviction in stats["evictions"]}
         counts[PREEMPTED] = counts.get(PREEMPTED, 0) + 1
         stats["evictions"] = [{"reason": reason, "count": count} for reason, count in counts.items()]
     else:
-        annotations = made["metadata"].setdefault("annotations", {})
+        annotations = changed["metadata"].setdefault("annotations", {})
         annotations[EVICTIONS] = str(int(annotations.get(EVICTIONS, "0")) + 1)
-    return made
+    return changed
 
 
 def with_node_not_ready(node: Unstructured) -> Unstructured:
-    """The node as its controller marks one that doesn't answer any more."""
-    made = _ready(node, "False")
-    taints = [one for one in made["spec"].get("taints", []) if one["key"] != NOT_READY]
+    """The node as the node controller marks one that doesn't respond."""
+    changed = _with_ready(node, "False")
+    taints = _without(changed["spec"].get("taints", []), "key", NOT_READY)
     effects = ("NoSchedule", "NoExecute")
-    made["spec"]["taints"] = [*taints, *({"key": NOT_READY, "effect": effect} for effect in effects)]
-    return made
+    changed["spec"]["taints"] = [*taints, *({"key": NOT_READY, "effect": effect} for effect in effects)]
+    return changed
 
 
 def with_node_ready(node: Unstructured) -> Unstructured:
-    made = _ready(node, "True")
-    made["spec"]["taints"] = [one for one in made["spec"].get("taints", []) if one["key"] != NOT_READY]
-    return made
+    changed = _with_ready(node, "True")
+    changed["spec"]["taints"] = _without(changed["spec"].get("taints", []), "key", NOT_READY)
+    return changed
 
 
 def merge_patch(target: Any, patch: Any) -> Any:
     """JSON merge patch (RFC 7386)."""
     if not isinstance(patch, Mapping):
         return patch
-    made = dict(target) if isinstance(target, Mapping) else {}
+    changed = dict(target) if isinstance(target, Mapping) else {}
     for key, value in patch.items():
         if value is None:
-            made.pop(key, None)
+            changed.pop(key, None)
         else:
-            made[key] = merge_patch(made.get(key), value)
-    return made
+            changed[key] = merge_patch(changed.get(key), value)
+    return changed
 
 
-def _ready(node: Unstructured, status: str) -> Unstructured:
-    made = copy.deepcopy(node)
-    made.setdefault("spec", {})
-    others = [one for one in made.setdefault("status", {}).get("conditions", []) if one["type"] != "Ready"]
-    made["status"]["conditions"] = [*others, {"type": "Ready", "status": status}]
-    return made
+def _with_ready(node: Unstructured, status: str) -> Unstructured:
+    changed = copy.deepcopy(node)
+    changed.setdefault("spec", {})
+    others = _without(changed.setdefault("status", {}).get("conditions", []), "type", "Ready")
+    changed["status"]["conditions"] = [*others, {"type": "Ready", "status": status}]
+    return changed
 
 
-def _with_condition(tree: Unstructured, kind: str, status: str, at: int, reason: str = "") -> Unstructured:
-    made = copy.deepcopy(tree)
-    conditions = made.setdefault("status", {}).get("conditions", [])
+def _with_condition(obj: Unstructured, kind: str, status: str, at: int, reason: str = "") -> Unstructured:
+    changed = copy.deepcopy(obj)
+    conditions = changed.setdefault("status", {}).get("conditions", [])
     condition = {"type": kind, "status": status, "lastTransitionTime": virtual_timestamp(at)}
     if reason:
         condition["reason"] = reason
-    made["status"]["conditions"] = [*(one for one in conditions if one["type"] != kind), condition]
-    return made
+    changed["status"]["conditions"] = [*_without(conditions, "type", kind), condition]
+    return changed
+
+
+def _without(items: list[Unstructured], field: str, value: str) -> list[Unstructured]:
+    return [item for item in items if item[field] != value]

@@ -1,6 +1,6 @@
-"""What playing a scenario comes to: events in order, checks with what was seen, and whether all of them held.
+"""The outcome of a scenario: its events and checks in order.
 
-Filled by `player` and `expectations`; `report` prints it.
+`scenario.player` and `scenario.expectations` fill it; `scenario.report` prints it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Check(msgspec.Struct, frozen=True):
     """In words: `train runs on h100-0`."""
     ok: bool
     actual: str = ""
-    """What was there instead."""
+    """What was observed instead, if the check failed."""
 
 
 class Outcome(msgspec.Struct):
@@ -34,11 +34,10 @@ class Outcome(msgspec.Struct):
     title: str
     story: str = ""
     events: list[Event | Check] = msgspec.field(default_factory=list)
-    """In the order in which they came about."""
 
     @property
     def checks(self) -> list[Check]:
-        return [one for one in self.events if isinstance(one, Check)]
+        return [event for event in self.events if isinstance(event, Check)]
 
     @property
     def failures(self) -> list[Check]:

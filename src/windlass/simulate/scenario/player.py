@@ -1,8 +1,8 @@
-"""A scenario played on the virtual clock, through the production store and `decide`.
+"""Plays a scenario on the virtual clock, through the production store and `decide`.
 
-Called by the command line and the tests. Between two moments of the time line the clock goes from one end of work to
-the next. At every moment rounds of decide and carry-out follow one another until nothing changes; that this takes few
-rounds is itself an expectation of every scenario, and so is that no node is ever given more than it has.
+Called by `cli.scenario` and the tests. Between two moments of the timeline the clock jumps from one end of a workload
+to the next. At every moment, rounds of decide and execute follow until nothing changes. Two expectations are part of
+every scenario: it is stable after few rounds, and no node is ever overcommitted.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from collections import deque
 
 import msgspec
 
-from windlass.model.decision import Hold
 from windlass.model.errors import InputError
 from windlass.model.owners import OwnerObject, owner_from_object
 from windlass.model.owners.normalise import QUEUE_NAME
@@ -47,7 +46,7 @@ from windlass.simulate.timeline import Timeline
 
 
 def play(scenario: Scenario) -> Outcome:
-    """The whole scenario, to its end, whether or not its expectations hold."""
+    """Plays the whole scenario, whether or not its expectations hold."""
     try:
         return _Play(scenario).run()
     except InputError as error:
@@ -55,46 +54,46 @@ def play(scenario: Scenario) -> Outcome:
         raise error.with_context(file=scenario.file, line=line, column=column) from None
 
 
-class _End(msgspec.Struct, frozen=True):
-    """On the timeline: a workload is done, unless this start of it was cut short."""
+class _WorkloadEnd(msgspec.Struct, frozen=True):
+    """On the timeline: a workload ends, unless it was evicted since this start."""
 
     workload: str
     start: int
 
 
 class _Play:
-    """A scenario as a script of the driver."""
+    """The scenario as a script for `simulate.driver`."""
 
     def __init__(self, scenario: Scenario) -> None:
         self._scenario = scenario
         document = scenario.document
         self.outcome = Outcome(scenario.name, scenario.file, document.title, document.story)
-        self._world = SimulatedCluster()
-        self._timeline: Timeline[TerminationEnd | _End | None] = Timeline()
-        self._carrier = ScenarioExecutor(
-            self._world, scenario.termination, self._timeline, self._finish_round
+        self._cluster = SimulatedCluster()
+        self._timeline: Timeline[TerminationEnd | _WorkloadEnd | None] = Timeline()
+        self._executor = ScenarioExecutor(
+            self._cluster, scenario.termination, self._timeline, self._finish_round
         )
         config = msgspec.structs.replace(
             engine_config(scenario.settings), max_explained_holds=MAX_EXPLAINED_HOLDS
         )
-        self._driver = SimulationDriver(self._carrier, config)
+        self._driver = SimulationDriver(self._executor, config)
         self._steps = deque(enumerate(scenario.steps))
-        self._acted: ResolvedMoment | None = None
-        """What has just happened, where it was written in the time line."""
+        self._moment: ResolvedMoment | None = None
+        """The moment of the timeline that is being played; None between moments."""
         self._now = 0
-        self._last: list[Event] = []
-        """What the last plan changed."""
-        self._said: dict[str, str] = {}
-        """Workload → what was last said about its waiting."""
+        self._last_changes: list[Event] = []
+        """Changes of the last plan."""
+        self._last_hold_text: dict[str, str] = {}
+        """Workload → text of its last logged hold."""
         self._starts: dict[str, int] = {}
         self._started: set[str] = set()
         self._finished: set[str] = set()
 
     def run(self) -> Outcome:
-        with _blame("objects"):
+        with _error_path("objects"):
             self._submit(self._scenario.objects, 0, "there is")
         if self._scenario.steps[0].at > 0:
-            self._timeline.push(0, None, BEFORE_ENDS)  # what is there at the start is decided on, too
+            self._timeline.push(0, None, BEFORE_ENDS)  # decides on the initial objects, too
         for _ in self._driver.play(self):
             pass
         return self.outcome
@@ -102,7 +101,7 @@ class _Play:
     # The script
 
     def next_event_time(self) -> int | None:
-        """Whatever ends or goes at the time of a step does so before it."""
+        """Ends and terminations that are due at the time of a step come before it."""
         if not self._steps:
             return None
         due = self._timeline.next_at
@@ -110,225 +109,228 @@ class _Play:
         return at if due is None else min(at, due)
 
     def apply_events(self, now: int) -> bool:
-        self._now, self._acted = now, None
+        self._now, self._moment = now, None
         if self._timeline.next_at is not None and self._timeline.next_at <= now:
             for _, event in self._timeline.pop_due(now):
                 if isinstance(event, TerminationEnd):
-                    self._log(self._carrier.finish_termination(event, now))
-                elif isinstance(event, _End):
-                    self._end_of_run(event, now)
+                    self._log(self._executor.finish_termination(event, now))
+                elif isinstance(event, _WorkloadEnd):
+                    self._on_workload_end(event, now)
             return True
-        index, self._acted = self._steps.popleft()
-        with _blame(f"timeline[{index}]"):
-            self._act(self._acted)
+        index, self._moment = self._steps.popleft()
+        with _error_path(f"timeline[{index}]"):
+            self._apply_moment(self._moment)
         return True
 
     def observe(self, now: int) -> None:
-        if not self._last:
-            self._note_holds(now)
-        if self._acted is not None and self._acted.expect is not None:
-            self._check(self._acted)
+        if not self._last_changes:
+            self._log_holds(now)
+        if self._moment is not None and self._moment.expect is not None:
+            self._check_moment(self._moment)
 
     def on_not_converged(self, now: int, plan: Plan) -> None:
-        last = "; ".join(f"{one.kind} {one.subject} {one.text}" for one in self._last)
-        self._log(
-            Check(now, f"it comes to rest within {MAX_CYCLES} rounds", False, f"still going on: {last}")
-        )
+        changes = "; ".join(f"{event.kind} {event.subject} {event.text}" for event in self._last_changes)
+        expectation = f"the cluster is stable within {MAX_CYCLES} rounds"
+        self._log(Check(now, expectation, False, f"still changing: {changes}"))
 
     def _finish_round(self, events: list[Event]) -> None:
-        """A plan has been carried out."""
-        self._last = events
+        """A plan has been executed."""
+        self._last_changes = events
         self._log(*events)
-        self._note_starts(self._now)
-        self._check_room(self._now)
+        self._record_starts(self._now)
+        self._check_capacity(self._now)
 
-    def _end_of_run(self, end: _End, now: int) -> None:
-        workload = self._world.workloads(now).get(end.workload)
+    # Events
+
+    def _on_workload_end(self, end: _WorkloadEnd, now: int) -> None:
+        workload = self._cluster.workloads(now).get(end.workload)
         is_current = self._starts.get(end.workload) == end.start and end.workload in self._started
         if is_current and workload is not None:
-            self._end(workload, now)
+            self._finish(workload, now)
 
-    # What happens
-
-    def _act(self, step: ResolvedMoment) -> None:
+    def _apply_moment(self, step: ResolvedMoment) -> None:
         moment, now = step.moment, step.at
         if moment.say:
             self._log(Event(now, "say", "", " ".join(moment.say.split())))
         for name in moment.finish:
             key = namespaced_name(name)
-            workload = self._world.workloads(now).get(key)
+            workload = self._cluster.workloads(now).get(key)
             if workload is None:
                 raise InputError(f"there is no workload {name}")
-            self._end(workload, now)
+            self._finish(workload, now)
         for name in moment.delete:
             self._delete(name, now)
         for name in moment.fail:
             self._fail(name, now)
         for name in moment.repair:
-            self._world.update(with_node_ready(self._world.get("Node", name)))
+            self._cluster.update(with_node_ready(self._cluster.get("Node", name)))
             self._log(Event(now, "repair", name))
         for name, cordoned in [
-            *((one, True) for one in moment.cordon),
-            *((one, False) for one in moment.uncordon),
+            *((node_name, True) for node_name in moment.cordon),
+            *((node_name, False) for node_name in moment.uncordon),
         ]:
-            node = self._world.get("Node", name)
-            self._world.update({**node, "spec": {**node.get("spec", {}), "unschedulable": cordoned}})
+            node = self._cluster.get("Node", name)
+            self._cluster.update({**node, "spec": {**node.get("spec", {}), "unschedulable": cordoned}})
             self._log(Event(now, "cordon" if cordoned else "uncordon", name))
         for name in moment.checkpoint:
             self._checkpoint(namespaced_name(name), now)
         for queue, amounts in moment.quota.items():
             self._set_quota(queue, {resource_name(name): raw for name, raw in amounts.items()}, now)
         for change in moment.change:
-            kind, key = _named(change.object)
-            self._world.update(merge_patch(self._world.get(kind, key), change.merge))
+            kind, key = _parse_object_name(change.object)
+            self._cluster.update(merge_patch(self._cluster.get(kind, key), change.merge))
             self._log(Event(now, "change", change.object, str(change.merge)))
         self._submit(step.submit, now, "submit")
 
-    def _submit(self, trees: tuple[Unstructured, ...], now: int, verb: str) -> None:
-        for tree in trees:
-            key = self._world.create(tree, now)
-            kind = tree["kind"]
-            thing = self._world.decoded(kind, key)
-            if isinstance(thing, OwnerObject):
-                owner = owner_from_object(thing)
-                waits = owner.suspended or QUEUE_NAME in thing.metadata.labels
-                if not waits and not self._world.pods_owned_by(kind, key) and owner.gang_count == 1:
-                    self._carrier.create_pods(self._world.get(kind, key), now)
+    def _submit(self, objects: tuple[Unstructured, ...], now: int, verb: str) -> None:
+        for obj in objects:
+            key = self._cluster.create(obj, now)
+            kind = obj["kind"]
+            decoded = self._cluster.decoded(kind, key)
+            if isinstance(decoded, OwnerObject):
+                owner = owner_from_object(decoded)
+                is_held = owner.suspended or QUEUE_NAME in decoded.metadata.labels
+                if not is_held and not self._cluster.pods_owned_by(kind, key) and owner.gang_count == 1:
+                    self._executor.create_pods(self._cluster.get(kind, key), now)
             if verb == "submit" or kind == "Pod":
-                self._log(Event(now, verb, f"{kind} {key}", tree.get("spec", {}).get("nodeName", "")))
+                self._log(Event(now, verb, f"{kind} {key}", obj.get("spec", {}).get("nodeName", "")))
 
-    def _end(self, workload: Workload, now: int) -> None:
-        self._carrier.finish_workload(workload, now)
+    def _finish(self, workload: Workload, now: int) -> None:
+        self._executor.finish_workload(workload, now)
         self._started.discard(workload.key)
         self._finished.add(workload.key)
         self._log(Event(now, "end", workload.key))
 
     def _delete(self, name: str, now: int) -> None:
-        kind, key = _named(name)
-        self._world.get(kind, key)
+        kind, key = _parse_object_name(name)
+        self._cluster.get(kind, key)
         if kind == "Node":
             self._fail(key, now)
         for pod in (
-            self._world.pods_owned_by(kind, namespaced_name(key)) if kind not in CLUSTER_SCOPED_KINDS else ()
+            self._cluster.pods_owned_by(kind, namespaced_name(key))
+            if kind not in CLUSTER_SCOPED_KINDS
+            else ()
         ):
-            self._world.delete("Pod", pod)
-        self._world.delete(kind, key if kind in CLUSTER_SCOPED_KINDS else namespaced_name(key))
+            self._cluster.delete("Pod", pod)
+        self._cluster.delete(kind, key if kind in CLUSTER_SCOPED_KINDS else namespaced_name(key))
         self._log(Event(now, "delete", name))
 
     def _fail(self, name: str, now: int) -> None:
-        """The node is lost, and the pods on it: those that something made are made again, and wait."""
-        self._world.update(with_node_not_ready(self._world.get("Node", name)))
+        """The node fails with the pods on it; controllers recreate theirs as pending pods."""
+        self._cluster.update(with_node_not_ready(self._cluster.get("Node", name)))
         self._log(Event(now, "fail", name))
-        for pod in self._world.pods_on(name):
-            self._carrier.remove_pod(pod, now)
+        for pod in self._cluster.pods_on(name):
+            self._executor.remove_pod(pod, now)
 
     def _checkpoint(self, key: str, now: int) -> None:
-        workload = self._world.workloads(now).get(key)
+        workload = self._cluster.workloads(now).get(key)
         if workload is None:
             raise InputError(f"there is no workload {key}")
-        mark = {"metadata": {"annotations": {LAST_CHECKPOINT: virtual_timestamp(now)}}}
-        names = [("Pod", pod) for one in workload.pod_sets for pod in one.pod_keys]
+        patch = {"metadata": {"annotations": {LAST_CHECKPOINT: virtual_timestamp(now)}}}
+        targets = [("Pod", pod) for pod_set in workload.pod_sets for pod in pod_set.pod_keys]
         if workload.kind not in POD_ONLY_KINDS:
-            names = [(workload.kind, key)]
-        for kind, name in names:
-            self._world.update(merge_patch(self._world.get(kind, name), mark))
+            targets = [(workload.kind, key)]
+        for kind, name in targets:
+            self._cluster.update(merge_patch(self._cluster.get(kind, name), patch))
         self._log(Event(now, "checkpoint", key))
 
     def _set_quota(self, queue: str, amounts: dict[str, object], now: int) -> None:
-        tree = merge_patch(self._world.get("ClusterQueue", queue), {})
-        flavors = [one for group in tree["spec"]["resourceGroups"] for one in group["flavors"]]
+        obj = merge_patch(self._cluster.get("ClusterQueue", queue), {})
+        flavors = [flavor for group in obj["spec"]["resourceGroups"] for flavor in group["flavors"]]
         if len(flavors) != 1:
             raise InputError(f"ClusterQueue {queue} has {len(flavors)} flavors", remedy="use change")
-        cells = [
-            {**cell, "nominalQuota": amounts.get(cell["name"], cell["nominalQuota"])}
-            for cell in flavors[0]["resources"]
+        quotas = [
+            {**quota, "nominalQuota": amounts.get(quota["name"], quota["nominalQuota"])}
+            for quota in flavors[0]["resources"]
         ]
-        group = {**tree["spec"]["resourceGroups"][0], "flavors": [{**flavors[0], "resources": cells}]}
-        self._world.update({**tree, "spec": {**tree["spec"], "resourceGroups": [group]}})
+        group = {**obj["spec"]["resourceGroups"][0], "flavors": [{**flavors[0], "resources": quotas}]}
+        self._cluster.update({**obj, "spec": {**obj["spec"], "resourceGroups": [group]}})
         self._log(Event(now, "quota", queue, ", ".join(f"{name} {raw}" for name, raw in amounts.items())))
 
-    # What is noted
+    # The outcome
 
     def _log(self, *events: Event | Check) -> None:
         self.outcome.events.extend(events)
 
-    def _note_starts(self, now: int) -> None:
-        """Who runs now and didn't before gets an end, if it says how long it runs."""
-        seen = self._seen(now)
-        running = {key for key, workload in seen.workloads.items() if seen.is_running(workload)}
+    def _record_starts(self, now: int) -> None:
+        """Schedules the end of each workload that has just started, if it has a duration."""
+        state = self._observed_state(now)
+        running = {key for key, workload in state.workloads.items() if state.is_running(workload)}
         for key in sorted(running - self._started):
             self._starts[key] = self._starts.get(key, 0) + 1
-            self._said.pop(key, None)
-            seconds = self._duration(seen.workloads[key])
+            self._last_hold_text.pop(key, None)
+            seconds = self._duration(state.workloads[key])
             if seconds is not None:
-                end = _End(key, self._starts[key])
+                end = _WorkloadEnd(key, self._starts[key])
                 self._timeline.push(now + seconds, end, (ENDS, key, end.start))
         self._started = running
 
     def _duration(self, workload: Workload) -> int | None:
-        trees = [self._world.find(workload.kind, workload.key)] if workload.kind not in POD_ONLY_KINDS else []
-        trees += [self._world.find("Pod", pod) for one in workload.pod_sets for pod in one.pod_keys[:1]]
-        for tree in trees:
-            text = (tree or {}).get("metadata", {}).get("annotations", {}).get(SIMULATED_DURATION)
+        has_owner = workload.kind not in POD_ONLY_KINDS
+        objects = [self._cluster.find(workload.kind, workload.key)] if has_owner else []
+        objects += [
+            self._cluster.find("Pod", pod) for pod_set in workload.pod_sets for pod in pod_set.pod_keys[:1]
+        ]
+        for obj in objects:
+            text = (obj or {}).get("metadata", {}).get("annotations", {}).get(SIMULATED_DURATION)
             if text:
                 return parse_duration(text)
         return None
 
-    def _note_holds(self, now: int) -> None:
+    def _log_holds(self, now: int) -> None:
         for hold in self._driver.plan.holds:
             text = format_hold(hold)
-            if self._said.get(hold.workload) != text:
-                self._said[hold.workload] = text
+            if self._last_hold_text.get(hold.workload) != text:
+                self._last_hold_text[hold.workload] = text
                 self._log(Event(now, "hold", hold.workload, text))
 
-    def _check_room(self, now: int) -> None:
-        """No node is given more than it has."""
-        for node in self._world.list_kind("Node"):
+    def _check_capacity(self, now: int) -> None:
+        """Logs a failed check for every resource of a node that its pods overcommit."""
+        for node in self._cluster.list_kind("Node"):
             name = node["metadata"]["name"]
-            _, allocatable = node_quantities(self._world.decoded("Node", name))
+            _, allocatable = node_quantities(self._cluster.decoded("Node", name))
             used: dict[str, int] = {}
-            for key in self._world.pods_on(name):
-                for what, amount in pod_requests(self._world.decoded("Pod", key)).items():
-                    used[what] = used.get(what, 0) + amount
-            for what, amount in used.items():
-                if amount > allocatable.get(what, 0):
-                    most = format_amount(what, allocatable.get(what, 0))
-                    seen = f"{format_amount(what, amount)} {what} of {most} are given"
-                    self._log(Check(now, f"{name} is not given more than it has", False, seen))
+            for key in self._cluster.pods_on(name):
+                for resource, amount in pod_requests(self._cluster.decoded("Pod", key)).items():
+                    used[resource] = used.get(resource, 0) + amount
+            for resource, amount in used.items():
+                if amount > allocatable.get(resource, 0):
+                    limit = format_amount(resource, allocatable.get(resource, 0))
+                    actual = f"{format_amount(resource, amount)} {resource} of {limit} are in use"
+                    self._log(Check(now, f"{name} is not overcommitted", False, actual))
 
-    def _seen(self, now: int) -> ObservedState:
-        holds: dict[str, Hold] = {}
-        for hold in self._driver.plan.holds:
-            holds[hold.workload] = hold
-        workloads = self._world.workloads(now)
-        evictions = tuple(self._carrier.evictions)
+    def _observed_state(self, now: int) -> ObservedState:
         return ObservedState(
-            self._world, now, workloads, holds, evictions, frozenset(self._finished), self._world.notes
+            self._cluster,
+            now,
+            self._cluster.workloads(now),
+            {hold.workload: hold for hold in self._driver.plan.holds},
+            tuple(self._executor.evictions),
+            frozenset(self._finished),
+            self._cluster.notes,
         )
 
-    def _check(self, step: ResolvedMoment) -> None:
+    def _check_moment(self, step: ResolvedMoment) -> None:
         assert step.expect is not None
-        seen = self._seen(step.at)
-        holds = {hold.workload: hold for hold in self._driver.plan.holds}
-        self._log(*check_expectations(step.expect, msgspec.structs.replace(seen, holds=holds)))
-        self._carrier.evictions.clear()
+        self._log(*check_expectations(step.expect, self._observed_state(step.at)))
+        self._executor.evictions.clear()
         if step.expect.rest:
-            self._log(self._rests(step.at, step.expect.rest))
+            self._log(self._check_stays_stable(step.at, step.expect.rest))
 
-    def _rests(self, now: int, rounds: int) -> Check:
-        what = f"nothing changes in {rounds} further rounds"
+    def _check_stays_stable(self, now: int, rounds: int) -> Check:
+        expectation = f"nothing changes in {rounds} further rounds"
         for later in range(now + 1, now + rounds + 1):
             plan = self._driver.decide(later)
             changes: list[object] = [*plan.evicts]
-            changes += [one for one in plan.admits if not one.after]
-            changes += [one for one in plan.binds if not one.after]
+            changes += [admit for admit in plan.admits if not admit.after]
+            changes += [bind for bind in plan.binds if not bind.after]
             if changes:
-                return Check(now, what, False, f"{later - now} s later: {changes[0]}")
-        return Check(now, what, True)
+                return Check(now, expectation, False, f"{later - now} s later: {changes[0]}")
+        return Check(now, expectation, True)
 
 
-class _blame:
-    """Says, in an error about something that isn't there, which part of the file asks for it."""
+class _error_path:
+    """Adds the path in the scenario file to an `InputError`."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -341,9 +343,9 @@ class _blame:
             raise error.with_context(path=self._path) from None
 
 
-def _named(text: str) -> tuple[str, str]:
+def _parse_object_name(text: str) -> tuple[str, str]:
     """`Kind/name` or `Kind/namespace/name` as kind and key."""
     kind, _, key = text.partition("/")
     if not key:
-        raise InputError(f"{text!r} names no object", remedy="write Kind/name")
+        raise InputError(f"{text!r} names no object", remedy="use Kind/name")
     return kind, key if kind in CLUSTER_SCOPED_KINDS else namespaced_name(key)

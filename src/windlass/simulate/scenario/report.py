@@ -1,6 +1,6 @@
-"""Outcomes of scenarios as people and scripts read them: a trace with its checks, and the `ScenarioReport` document.
+"""Formats outcomes of scenarios: a trace with its checks for people, a `ScenarioReport` document for programs.
 
-`cli.scenario` prints what comes out of here. Fields of the document are only ever added to.
+`cli.scenario` prints them. The document is an interface: fields are added, never changed or removed.
 """
 
 from __future__ import annotations
@@ -29,35 +29,33 @@ def _item(outcome: Outcome) -> dict[str, Any]:
         "passed": outcome.passed,
         "checks": [
             {
-                "at": one.at,
-                "expected": one.expectation,
-                "ok": one.ok,
-                **({"seen": one.actual} if one.actual else {}),
+                "at": check.at,
+                "expected": check.expectation,
+                "ok": check.ok,
+                **({"seen": check.actual} if check.actual else {}),
             }
-            for one in outcome.checks
+            for check in outcome.checks
         ],
         "trace": [
-            {"at": one.at, "event": one.kind, "subject": one.subject, "text": one.text}
-            for one in outcome.events
-            if isinstance(one, Event)
+            {"at": event.at, "event": event.kind, "subject": event.subject, "text": event.text}
+            for event in outcome.events
+            if isinstance(event, Event)
         ],
     }
 
 
 def trace_lines(outcome: Outcome) -> Iterator[str]:
-    """What was decided when and why, with the checks where they were made."""
+    """Decisions and checks in order, then the verdict."""
     yield f"{outcome.name}: {outcome.title}"
-    for one in outcome.events:
-        at = f"{format_duration(one.at):>7}"
-        if isinstance(one, Check):
-            mark = "✓" if one.ok else "✗"
-            yield f"{at}  {mark} {one.expectation}" + (
-                f"\n{'':7}    seen instead: {one.actual}" if not one.ok else ""
-            )
-        elif one.kind == "say":
-            yield f"{at}  # {one.text}"
+    for event in outcome.events:
+        at = f"{format_duration(event.at):>7}"
+        if isinstance(event, Check):
+            actual = f"\n{'':7}    seen instead: {event.actual}" if not event.ok else ""
+            yield f"{at}  {'✓' if event.ok else '✗'} {event.expectation}{actual}"
+        elif event.kind == "say":
+            yield f"{at}  # {event.text}"
         else:
-            yield f"{at}  {one.kind:<9} {one.subject}" + (f"  {one.text}" if one.text else "")
+            yield f"{at}  {event.kind:<9} {event.subject}" + (f"  {event.text}" if event.text else "")
     held = len(outcome.checks) - len(outcome.failures)
     verdict = "PASS" if outcome.passed else "FAIL"
     yield f"{verdict}  {held} of {len(outcome.checks)} expectations hold"

@@ -1,7 +1,7 @@
-"""The simulated cluster: all objects as plain data, and the production store that is told of every change.
+"""The simulated cluster: all objects as plain data, and the production store, which gets every change.
 
-`player` and `carry` change objects through here; `decide` sees the store's snapshots. What the API server does on its
-own when something is created (uid, age, the number behind a priority class) is done here too.
+`scenario.player` and `scenario.executor` change objects through it; `decide` sees the store's snapshots. It does what
+the API server does when an object is created: sets uid, creation time and the priority of its class.
 """
 
 from __future__ import annotations
@@ -46,28 +46,28 @@ CLUSTER_SCOPED_KINDS = frozenset(
 
 class SimulatedCluster:
     def __init__(self) -> None:
-        self._trees: dict[ObjectKey, Unstructured] = {}
-        self._things: dict[ObjectKey, Any] = {}
+        self._objects: dict[ObjectKey, Unstructured] = {}
+        self._decoded: dict[ObjectKey, Any] = {}
         self._store = Store()
         self._created = 0
         self.notes: tuple[str, ...] = ()
-        """What the last snapshot says about the cluster as a whole."""
+        """Notes of the last snapshot."""
 
     # Reading
 
     def snapshot(self, now: int) -> Snapshot:
-        """The cluster as it is, with what has just ended in the history of its queue."""
-        found = self._store.snapshot(VIRTUAL_EPOCH + now)
+        """Takes a snapshot; runs that have just finished are in the RunTimeHistory of their queue."""
+        snapshot = self._store.snapshot(VIRTUAL_EPOCH + now)
         runs = self._store.pop_finished_runs()
         for run in runs:
-            self._remember(run)
-        found = self._store.snapshot(VIRTUAL_EPOCH + now) if runs else found
-        self.notes = tuple(found.notes)
-        return found
+            self._add_run_time(run)
+        snapshot = self._store.snapshot(VIRTUAL_EPOCH + now) if runs else snapshot
+        self.notes = tuple(snapshot.notes)
+        return snapshot
 
-    def _remember(self, run: FinishedRun) -> None:
+    def _add_run_time(self, run: FinishedRun) -> None:
         namespace, _, name = run.local_queue.partition("/")
-        known = self._things.get((RUN_TIME_HISTORY, namespace, name))
+        known = self._decoded.get((RUN_TIME_HISTORY, namespace, name))
         times = run_times_from_object(known) if known is not None else RunTimes()
         metadata = {"name": name, "namespace": namespace}
         periods = run_time_periods(add_runs(times, [run]))
@@ -82,137 +82,131 @@ class SimulatedCluster:
 
     def grouping(self, now: int) -> tuple[QueueSystem, Grouping]:
         """Queues and workloads as the engine's own grouping sees them."""
-        inputs = grouping_inputs(self._things.values(), VIRTUAL_EPOCH + now)
+        inputs = grouping_inputs(self._decoded.values(), VIRTUAL_EPOCH + now)
         return inputs.queue_system, group_workloads(inputs)
 
     def workloads(self, now: int) -> dict[str, Workload]:
         return {workload.key: workload for workload in self.grouping(now)[1].workloads}
 
     def find(self, kind: str, key: str) -> Unstructured | None:
-        """By kind and `namespace/name`, or the name alone where it is cluster-wide."""
-        return self._trees.get(_key_of(kind, key))
+        """By kind and `namespace/name`, or the name alone if the kind is cluster-scoped."""
+        return self._objects.get(_parse_key(kind, key))
 
     def get(self, kind: str, key: str) -> Unstructured:
-        found = self.find(kind, key)
-        if found is None:
+        obj = self.find(kind, key)
+        if obj is None:
             raise InputError(f"there is no {kind} {key}")
-        return found
+        return obj
 
     def list_kind(self, kind: str) -> Iterator[Unstructured]:
-        return (tree for (one, _, _), tree in self._trees.items() if one == kind)
+        return (obj for (obj_kind, _, _), obj in self._objects.items() if obj_kind == kind)
 
     def decoded(self, kind: str, key: str) -> Any:
-        """The object, decoded."""
-        return self._things[_key_of(kind, key)]
+        return self._decoded[_parse_key(kind, key)]
 
     def pods_on(self, node: str) -> list[str]:
-        return [pod_key(tree) for tree in self.list_kind("Pod") if tree["spec"].get("nodeName") == node]
+        return [pod_key(obj) for obj in self.list_kind("Pod") if obj["spec"].get("nodeName") == node]
 
     def pods_owned_by(self, kind: str, key: str) -> list[str]:
         namespace, _, name = key.partition("/")
         return [
-            pod_key(tree)
-            for tree in self.list_kind("Pod")
-            if tree["metadata"].get("namespace", "default") == namespace
+            pod_key(obj)
+            for obj in self.list_kind("Pod")
+            if obj["metadata"].get("namespace", "default") == namespace
             and any(
-                one.get("kind") == kind and one.get("name") == name
-                for one in tree["metadata"].get("ownerReferences", ())
+                owner.get("kind") == kind and owner.get("name") == name
+                for owner in obj["metadata"].get("ownerReferences", ())
             )
         ]
 
     # Writing
 
-    def create(self, tree: Unstructured, at: int) -> str:
-        """As the API server would take it; returns its key."""
-        made = copy.deepcopy(tree)
-        kind, metadata = made["kind"], made.setdefault("metadata", {})
+    def create(self, obj: Unstructured, at: int) -> str:
+        """Creates the object as the API server would; returns its key."""
+        created = copy.deepcopy(obj)
+        kind, metadata = created["kind"], created.setdefault("metadata", {})
         if kind not in CLUSTER_SCOPED_KINDS:
             metadata.setdefault("namespace", "default")
         self._created += 1
         metadata.setdefault("uid", f"{self._created:06d}-{metadata['name']}")
         metadata.setdefault("creationTimestamp", virtual_timestamp(at))
         if kind == "Pod":
-            self._fill_priority(made)
-        key = _key_in(made)
-        if key in self._trees:
-            raise InputError(f"there is another {kind} {key[2]}")
-        self.update(made)
+            self._fill_priority(created)
+        key = _key_of_object(created)
+        if key in self._objects:
+            raise InputError(f"{kind} {key[2]} already exists")
+        self.update(created)
         return key[2] if kind in CLUSTER_SCOPED_KINDS else f"{key[1]}/{key[2]}"
 
     def _fill_priority(self, pod: Unstructured) -> None:
         spec = pod["spec"]
         name = spec.get("priorityClassName", "")
-        classes = {tree["metadata"]["name"]: tree for tree in self.list_kind("PriorityClass")}
-        chosen = (
-            classes.get(name)
-            if name
-            else next((one for one in classes.values() if one.get("globalDefault")), None)
-        )
+        classes = {obj["metadata"]["name"]: obj for obj in self.list_kind("PriorityClass")}
+        default = next((obj for obj in classes.values() if obj.get("globalDefault")), None)
+        chosen = classes.get(name) if name else default
         if chosen is not None:
             spec.setdefault("priority", chosen.get("value", 0))
             spec.setdefault("preemptionPolicy", chosen.get("preemptionPolicy", "PreemptLowerPriority"))
 
-    def update(self, tree: Unstructured) -> None:
-        """The object is now like this."""
-        key = _key_in(tree)
-        thing = decode_object(tree)
-        self._trees[key], self._things[key] = tree, thing
-        self._store.apply([Put(thing)])
+    def update(self, obj: Unstructured) -> None:
+        key = _key_of_object(obj)
+        decoded = decode_object(obj)
+        self._objects[key], self._decoded[key] = obj, decoded
+        self._store.apply([Put(decoded)])
 
     def mark_succeeded(self, pod: str) -> None:
-        """The pod is done. Nothing here needs it any more; the store is told as a kubelet would tell."""
-        tree = copy.deepcopy(self.get("Pod", pod))
-        tree["status"] = {**tree.get("status", {}), "phase": "Succeeded"}
+        """Removes the pod here, and gives the store its final status as a kubelet would write it."""
+        obj = copy.deepcopy(self.get("Pod", pod))
+        obj["status"] = {**obj.get("status", {}), "phase": "Succeeded"}
         self.delete("Pod", pod)
-        self._store.apply([Put(decode_object(tree))])
+        self._store.apply([Put(decode_object(obj))])
 
     def delete(self, kind: str, key: str) -> None:
-        at = _key_of(kind, key)
-        self._trees.pop(at, None)
-        self._things.pop(at, None)
+        object_key = _parse_key(kind, key)
+        self._objects.pop(object_key, None)
+        self._decoded.pop(object_key, None)
         self._store.apply([Deleted(kind, key)])
 
     def bind(self, pod: str, node: str, devices: Sequence[DeviceGrant], at: int) -> None:
         """The pod starts on the node, on these devices."""
-        tree = copy.deepcopy(self.get("Pod", pod))
-        tree["spec"]["nodeName"] = node
-        tree["status"] = {"phase": "Running", "startTime": virtual_timestamp(at)}
+        obj = copy.deepcopy(self.get("Pod", pod))
+        obj["spec"]["nodeName"] = node
+        obj["status"] = {"phase": "Running", "startTime": virtual_timestamp(at)}
         if devices:
-            indices = ",".join(str(one.index) for one in devices)
-            tree["metadata"].setdefault("annotations", {})[ASSIGNED_DEVICES] = indices
+            indices = ",".join(str(device.index) for device in devices)
+            obj["metadata"].setdefault("annotations", {})[ASSIGNED_DEVICES] = indices
         self._store.apply([Assume(pod, node, tuple(devices))])
-        self.update(tree)
+        self.update(obj)
 
     def nominate(self, pod: str, node: str) -> None:
-        """The pod waits until others have left the node; or, where no node is named, it doesn't any more."""
-        tree = self.get("Pod", pod)
-        if tree.get("status", {}).get("nominatedNodeName", "") != node:
-            made = copy.deepcopy(tree)
-            made.setdefault("status", {})["nominatedNodeName"] = node
-            self.update(made)
+        """Sets the pod's nominated node; an empty `node` clears it."""
+        obj = self.get("Pod", pod)
+        if obj.get("status", {}).get("nominatedNodeName", "") != node:
+            nominated = copy.deepcopy(obj)
+            nominated.setdefault("status", {})["nominatedNodeName"] = node
+            self.update(nominated)
 
     def on_decided(self, snapshot: Snapshot) -> None:
-        """A decision was made on the snapshot."""
         self._store.mark_decided(snapshot.pods.pending())
 
 
-def pod_key(tree: Unstructured) -> str:
-    metadata = tree["metadata"]
+def pod_key(obj: Unstructured) -> str:
+    metadata = obj["metadata"]
     return f"{metadata.get('namespace', 'default')}/{metadata['name']}"
 
 
 def namespaced_name(name: str) -> str:
-    """`namespace/name` of a name that may stand alone."""
+    """`namespace/name`; a name without namespace is in `default`."""
     return name if "/" in name else f"default/{name}"
 
 
-def _key_in(tree: Unstructured) -> ObjectKey:
-    kind, metadata = tree["kind"], tree["metadata"]
+def _key_of_object(obj: Unstructured) -> ObjectKey:
+    kind, metadata = obj["kind"], obj["metadata"]
     namespace = "" if kind in CLUSTER_SCOPED_KINDS else metadata.get("namespace", "default")
     return kind, namespace, metadata["name"]
 
 
-def _key_of(kind: str, key: str) -> ObjectKey:
+def _parse_key(kind: str, key: str) -> ObjectKey:
     if kind in CLUSTER_SCOPED_KINDS:
         return kind, "", key
     namespace, _, name = namespaced_name(key).partition("/")

@@ -1,8 +1,8 @@
-"""`kind: Scenario`: what may stand in a scenario file.
+"""The fields of a scenario file (`kind: Scenario`).
 
-Decoded strictly by `load`; `short_park` and `short_work` turn the short forms into Kubernetes objects, `player` walks
-the time line, `expectations` checks what stands under `expect`. Whatever has no short form is written as the
-Kubernetes object that it is.
+`scenario.load` decodes them strictly; `cluster_shorthand` and `workload_shorthand` turn the short forms into Kubernetes
+objects, `player` plays the timeline, `expectations` checks `expect`. What has no short form is written as a Kubernetes
+object.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ NodePlacement = tuple[str, ...] | dict[str, int]
 
 
 class StrictStruct(KubeStruct, frozen=True, forbid_unknown_fields=True):
-    """A field that is not known is an error: a slip of the pen would change the story without a word."""
+    """Unknown fields are errors: a misspelt field would silently change the scenario."""
 
 
 class ShortFlavor(StrictStruct, frozen=True):
@@ -35,7 +35,7 @@ class ShortFlavor(StrictStruct, frozen=True):
 
 
 class ShortQuota(StrictStruct, frozen=True):
-    """What a queue or a cohort has of one flavor; `gpu` stands for `nvidia.com/gpu`."""
+    """Quota of a queue or cohort in one flavor; `gpu` is short for `nvidia.com/gpu`."""
 
     flavor: str = "default"
     quota: dict[str, RawQuantity] = {}
@@ -46,7 +46,7 @@ class ShortQuota(StrictStruct, frozen=True):
 
 
 class ShortQueue(StrictStruct, frozen=True):
-    """A ClusterQueue, and the LocalQueue of the same name that leads to it."""
+    """A ClusterQueue, and a LocalQueue of the same name for it."""
 
     name: str
     cohort: str = ""
@@ -54,7 +54,7 @@ class ShortQueue(StrictStruct, frozen=True):
     borrow: dict[str, RawQuantity] = {}
     lend: dict[str, RawQuantity] = {}
     flavors: tuple[ShortQuota, ...] = ()
-    """Several flavors in their order, in place of `quota`, `borrow` and `lend`."""
+    """Several flavors in their order, instead of `quota`, `borrow` and `lend`."""
     preemption: Unstructured = {}
     fungibility: Unstructured = {}
     strategy: str = "BestEffortFIFO"
@@ -81,18 +81,18 @@ class ShortSlice(StrictStruct, frozen=True):
 
 
 class ShortTopology(StrictStruct, frozen=True):
-    """How close together the pods have to be; `rack`, `block`, `zone`, `host` and `clique` stand for their labels."""
+    """Topology request of the pods; `rack`, `block`, `zone`, `host` and `clique` are short for their labels."""
 
     required: str = ""
     preferred: str = ""
     unconstrained: bool = False
     slices: ShortSlice | None = None
     group: str = ""
-    """Sets of the same group share a domain."""
+    """Pod sets of the same group share a domain."""
 
 
 class ShortPodSet(StrictStruct, frozen=True):
-    """Equal pods of a workload that has several kinds of them."""
+    """A pod set of a workload with several."""
 
     name: str
     pods: int = 1
@@ -104,7 +104,7 @@ class ShortPodSet(StrictStruct, frozen=True):
 
 
 class ShortWorkload(StrictStruct, frozen=True):
-    """Something to run, by its kind and name; exactly one of the first fields is given."""
+    """A workload. Exactly one of the first seven fields is given: it says the kind, its value is the name."""
 
     job: str = ""
     """batch/v1 Job."""
@@ -118,19 +118,19 @@ class ShortWorkload(StrictStruct, frozen=True):
     coscheduling: str = ""
     """PodGroup of the coscheduling plugin, and its pods."""
     workload: str = ""
-    """Kueue Workload, whose pods are made once it is admitted."""
+    """Kueue Workload; its pods are created once it is admitted."""
     namespace: str = "default"
     queue: str = ""
     pods: int = 1
     gpus: RawQuantity = 0
-    """Of one pod; a fraction is a share of one GPU."""
+    """Per pod; a fraction is a share of one GPU."""
     cpu: RawQuantity | None = None
     memory: RawQuantity | None = None
     sets: tuple[ShortPodSet, ...] = ()
     priority: int | str = 0
-    """A number, or the name of a class."""
+    """A number, or the name of a priority class."""
     minimum: int | None = None
-    """With so many pods it may start: partial admission of a job or workload, minMember of a group."""
+    """Smallest number of pods to start with: partial admission of a job or workload, minMember of a group."""
     topology: ShortTopology | None = None
     selector: dict[str, str] = {}
     tolerations: tuple[Toleration, ...] = ()
@@ -139,47 +139,47 @@ class ShortWorkload(StrictStruct, frozen=True):
     spec: Unstructured = {}
     """Further fields of the pods' spec."""
     duration: str = ""
-    """So long it runs in the simulation; for ever where nothing is said."""
+    """How long it runs in the simulation; without it, it never ends."""
     limit: str = ""
     """The run time that it declares (`windlass.dev/duration`)."""
     checkpoint: str = ""
-    """Its last checkpoint: a moment of the scenario's clock; `-5m` is before the start."""
+    """Time of its last checkpoint on the scenario's clock; `-5m` is before the start."""
     owner: str = ""
-    """`Kind/name` of the controller that makes the pods again; groups have one unless it is `none`."""
+    """`Kind/name` of the controller that recreates the pods; groups have one unless it is `none`."""
     count: int = 1
-    """So many of them, named `<name>-1`, `<name>-2`, …"""
+    """Number of such workloads, named `<name>-1`, `<name>-2`, …"""
     nodes: NodePlacement = ()
-    """Where its pods run already."""
+    """Nodes on which its pods run at the start."""
     since: str = ""
-    """For so long it runs already, or waits."""
+    """How long it has been running or waiting at the start."""
 
 
 class RunningCheck(StrictStruct, frozen=True):
-    """It holds its place, with at least as many pods as it may start with."""
+    """The workload runs, with at least its minimum of pods."""
 
     workload: str
     pods: int | None = None
     nodes: NodePlacement = ()
     within: str = ""
-    """All its pods are in one domain of this level."""
+    """Level of which one domain has all of its pods."""
     across: dict[str, int] = {}
-    """Level → the number of domains that its pods are in."""
+    """Level → number of domains with pods of it."""
     slices: ShortSlice | None = None
-    """The pods in every domain of the level are a multiple of the size."""
+    """In every domain of the level, the number of pods is a multiple of the size."""
     flavor: str = ""
     devices: tuple[int, ...] = ()
-    """Indices of the GPUs that its pods were given, where its pods existed when they were bound."""
+    """Indices of its GPUs; only known for pods that existed when they were bound."""
 
 
 class HeldCheck(StrictStruct, frozen=True):
     workload: str
     code: str = ""
     message: str | tuple[str, ...] = ()
-    """Fragments of what is said."""
+    """Fragments of the hold's message."""
     public: tuple[str, ...] = ()
-    """Fragments of what its owner is told."""
+    """Fragments of the message that the workload's owner sees."""
     hidden: tuple[str, ...] = ()
-    """What its owner is not told."""
+    """Fragments that the message for the owner must not have."""
 
 
 class EvictedCheck(StrictStruct, frozen=True):
@@ -190,21 +190,21 @@ class EvictedCheck(StrictStruct, frozen=True):
 
 
 class Expect(StrictStruct, frozen=True):
-    """What holds once everything that is due at this moment has been decided and carried out."""
+    """Expectations once everything that is due at this moment has been decided and executed."""
 
     running: tuple[str | RunningCheck, ...] = ()
     held: tuple[str | HeldCheck, ...] = ()
     evicted: tuple[str | EvictedCheck, ...] = ()
-    """Exactly these were evicted since the last look; where it isn't given, nobody may have been."""
+    """Exactly these workloads were evicted since the last `expect`; by default none."""
     finished: tuple[str, ...] = ()
     gone: tuple[str, ...] = ()
-    """Neither there nor to come back."""
+    """Workloads that don't exist and won't come back."""
     free: dict[str, int] = {}
     """Node → whole GPUs that no pod holds."""
     notes: tuple[str, ...] = ()
-    """Fragments of what is said about the cluster as a whole."""
+    """Fragments of notes about the cluster as a whole."""
     rest: int = 0
-    """So many further rounds, a second apart, change nothing."""
+    """Number of further rounds, a second apart, that change nothing."""
 
 
 class Change(StrictStruct, frozen=True):
@@ -215,7 +215,7 @@ class Change(StrictStruct, frozen=True):
 
 
 class Moment(StrictStruct, frozen=True):
-    """What happens at one time, and what is expected afterwards."""
+    """Events at one time, and what is expected afterwards."""
 
     at: str
     say: str = ""
@@ -223,20 +223,20 @@ class Moment(StrictStruct, frozen=True):
     finish: tuple[str, ...] = ()
     delete: tuple[str, ...] = ()
     fail: tuple[str, ...] = ()
-    """Nodes that are lost, with the pods on them."""
+    """Nodes that fail, with the pods on them."""
     repair: tuple[str, ...] = ()
     cordon: tuple[str, ...] = ()
     uncordon: tuple[str, ...] = ()
     checkpoint: tuple[str, ...] = ()
-    """Workloads that write one now."""
+    """Workloads that write a checkpoint now."""
     quota: dict[str, dict[str, RawQuantity]] = {}
-    """ClusterQueue of one flavor → its new nominal quota."""
+    """ClusterQueue with one flavor → its new nominal quota."""
     change: tuple[Change, ...] = ()
     expect: Expect | None = None
 
 
 class ScenarioFile(StrictStruct, frozen=True):
-    """The document as it is written."""
+    """The document as written in the file."""
 
     title: str
     story: str
@@ -246,10 +246,10 @@ class ScenarioFile(StrictStruct, frozen=True):
     kind: str = ""
     metadata: ObjectMeta = ObjectMeta()
     source: tuple[str, ...] = ()
-    """Where the case comes from: issues of other projects."""
+    """Origin of the case: issues of other projects."""
     config: Unstructured = {}
     termination: str = "0s"
-    """How long an evicted pod takes to go."""
+    """How long an evicted pod takes to terminate."""
     fleet: tuple[Unstructured, ...] = ()
     """Pools of a Fleet; `gpus: 8xH100` is short for the list."""
     topologies: dict[str, tuple[str, ...]] = {}
@@ -264,7 +264,7 @@ class ScenarioFile(StrictStruct, frozen=True):
 
 
 class ResolvedMoment(msgspec.Struct, frozen=True):
-    """A moment with everything in it read."""
+    """A moment with its short forms expanded."""
 
     at: int
     """Seconds since the start."""
@@ -275,14 +275,14 @@ class ResolvedMoment(msgspec.Struct, frozen=True):
 
 
 class Scenario(msgspec.Struct, frozen=True):
-    """A scenario that has been read and found to make sense."""
+    """A scenario that was read and checked."""
 
     name: str
     document: ScenarioFile
     settings: Settings
     termination: int
     objects: tuple[Unstructured, ...]
-    """What is there at the start."""
+    """Objects at the start."""
     steps: tuple[ResolvedMoment, ...]
     file: str = ""
     position_of: Callable[[str], tuple[int, int]] = lambda path: (0, 0)

@@ -1,6 +1,7 @@
-"""Short forms of work: one line for a job, a pod or a group of pods, as the Kubernetes objects that they stand for.
+"""Short forms of workloads in a scenario file: expands one line into a Job, a pod, a group of pods or a Workload.
 
-Called by `load`. Objects come out as plain data; where the work runs already, its pods come with it, on their nodes.
+Called by `scenario.load`; returns Kubernetes objects as plain data. A workload that runs at the start comes with its
+pods on their nodes.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _TOPOLOGY = "kueue.x-k8s.io/podset-"
 
 
 def workload_objects(work: ShortWorkload, path: str) -> list[Unstructured]:
-    """The objects of all `count` of them."""
+    """The objects of a short form, `count` times."""
     given = [kind for kind in KINDS if getattr(work, kind)]
     if len(given) != 1:
         raise InputError(
@@ -41,10 +42,10 @@ def workload_objects(work: ShortWorkload, path: str) -> list[Unstructured]:
         raise InputError("is out of range", path=f"{path}.count", remedy="use 1 to 10000")
     kind, name = given[0], getattr(work, given[0])
     names = [name] if work.count == 1 else [f"{name}-{number}" for number in range(1, work.count + 1)]
-    return [tree for one in names for tree in _Writer(work, kind, one, path).objects()]
+    return [obj for name in names for obj in _WorkloadBuilder(work, kind, name, path).objects()]
 
 
-class _Writer:
+class _WorkloadBuilder:
     def __init__(self, work: ShortWorkload, kind: str, name: str, path: str) -> None:
         self.work, self.kind, self.name, self.path = work, kind, name, path
         self.sets = work.sets or (
@@ -86,7 +87,7 @@ class _Writer:
     def _workload(self) -> Unstructured:
         spec: Unstructured = {
             "queueName": self.work.queue,
-            "podSets": [self._pod_set(one) for one in self.sets],
+            "podSets": [self._pod_set(pod_set) for pod_set in self.sets],
         }
         if isinstance(self.work.priority, int):
             spec["priority"] = self.work.priority
@@ -99,26 +100,30 @@ class _Writer:
         metadata = self._metadata(self.work.labels, self._object_annotations())
         return {"apiVersion": KUEUE, "kind": "Workload", "metadata": metadata, "spec": spec}
 
-    def _pod_set(self, one: ShortPodSet) -> Unstructured:
-        made: Unstructured = {"name": one.name, "count": one.pods, "template": self._template(one)}
-        minimum = one.minimum if self.work.sets else self.work.minimum
+    def _pod_set(self, pod_set: ShortPodSet) -> Unstructured:
+        obj: Unstructured = {
+            "name": pod_set.name,
+            "count": pod_set.pods,
+            "template": self._template(pod_set),
+        }
+        minimum = pod_set.minimum if self.work.sets else self.work.minimum
         if minimum is not None:
-            made["minCount"] = minimum
-        return made
+            obj["minCount"] = minimum
+        return obj
 
     def _group_objects(self) -> list[Unstructured]:
-        """A PodGroup of the kind that is asked for, and its pods; for a single pod, only that."""
-        total = sum(one.pods for one in self.sets)
+        """The PodGroup, if the kind has one, and the pods."""
+        total = sum(pod_set.pods for pod_set in self.sets)
         minimum = total if self.work.minimum is None else self.work.minimum
-        places = _places(self.work.nodes, total, f"{self.path}.nodes")
-        made = list(self._pod_group(minimum))
+        nodes_of_pods = _expand_nodes(self.work.nodes, total, f"{self.path}.nodes")
+        objects = list(self._pod_group(minimum))
         number = 0
-        for one in self.sets:
-            for _ in range(one.pods):
-                pod = self._member(one, number, total)
-                made.append(running_pod(pod, places[number], -self.since) if places else pod)
+        for pod_set in self.sets:
+            for _ in range(pod_set.pods):
+                pod = self._member(pod_set, number, total)
+                objects.append(running_pod(pod, nodes_of_pods[number], -self.since) if nodes_of_pods else pod)
                 number += 1
-        return made
+        return objects
 
     def _pod_group(self, minimum: int) -> Iterator[Unstructured]:
         versions = {
@@ -140,8 +145,8 @@ class _Writer:
             "spec": spec,
         }
 
-    def _member(self, one: ShortPodSet, number: int, total: int) -> Unstructured:
-        template = self._template(one)
+    def _member(self, pod_set: ShortPodSet, number: int, total: int) -> Unstructured:
+        template = self._template(pod_set)
         metadata = template["metadata"]
         metadata["labels"] |= self._queue_labels()
         metadata["annotations"] |= self._object_annotations()
@@ -164,27 +169,29 @@ class _Writer:
 
     # Parts
 
-    def _with_pods(self, tree: Unstructured) -> list[Unstructured]:
-        """The object, and its pods where it runs already."""
+    def _with_pods(self, obj: Unstructured) -> list[Unstructured]:
+        """The object, and its pods if it runs at the start."""
         if not self.work.nodes:
-            return [tree]
-        places = iter(_places(self.work.nodes, sum(one.pods for one in self.sets), f"{self.path}.nodes"))
-        made = [tree]
+            return [obj]
+        total = sum(pod_set.pods for pod_set in self.sets)
+        nodes_of_pods = iter(_expand_nodes(self.work.nodes, total, f"{self.path}.nodes"))
+        objects = [obj]
         number = 0
-        for template in pod_templates_of(tree):
+        for template in pod_templates_of(obj):
             for _ in range(template.count):
-                made.append(running_pod(member_pod(tree, template, number), next(places), -self.since))
+                pod = member_pod(obj, template, number)
+                objects.append(running_pod(pod, next(nodes_of_pods), -self.since))
                 number += 1
-        return made
+        return objects
 
     def _metadata(self, labels: dict[str, str], annotations: dict[str, str]) -> Unstructured:
         return {**self._identity(self.name), "labels": dict(labels), "annotations": annotations}
 
     def _identity(self, name: str) -> Unstructured:
-        made: Unstructured = {"name": name, "namespace": self.work.namespace}
+        metadata: Unstructured = {"name": name, "namespace": self.work.namespace}
         if self.work.since:
-            made["creationTimestamp"] = virtual_timestamp(-self.since)
-        return made
+            metadata["creationTimestamp"] = virtual_timestamp(-self.since)
+        return metadata
 
     def _queue_labels(self) -> dict[str, str]:
         labels = dict(self.work.labels)
@@ -208,15 +215,14 @@ class _Writer:
             )
         return annotations
 
-    def _template(self, one: ShortPodSet) -> Unstructured:
-        annotations = topology_annotations(one.topology or self.work.topology)
-        limits: Unstructured = {
-            key: value for key, value in (("cpu", one.cpu), ("memory", one.memory)) if value is not None
-        }
-        if isinstance(one.gpus, int):
-            limits |= {GPU: one.gpus} if one.gpus else {}
+    def _template(self, pod_set: ShortPodSet) -> Unstructured:
+        annotations = topology_annotations(pod_set.topology or self.work.topology)
+        amounts = {"cpu": pod_set.cpu, "memory": pod_set.memory}
+        limits: Unstructured = {name: amount for name, amount in amounts.items() if amount is not None}
+        if isinstance(pod_set.gpus, int):
+            limits |= {GPU: pod_set.gpus} if pod_set.gpus else {}
         else:
-            annotations["gpu-fraction"] = str(one.gpus)
+            annotations["gpu-fraction"] = str(pod_set.gpus)
         spec: Unstructured = {
             "containers": [{"name": "main", "resources": {"limits": limits, "requests": dict(limits)}}]
         }
@@ -230,40 +236,42 @@ class _Writer:
             spec["priorityClassName"] = self.work.priority
         labels = dict(self.work.labels)
         if self.work.sets and self.kind not in ("job", "workload"):
-            labels[PODSET] = one.name
+            labels[PODSET] = pod_set.name
         return {
             "metadata": {"labels": labels, "annotations": annotations},
             "spec": {**spec, **self.work.spec},
         }
 
 
-def topology_annotations(wish: ShortTopology | None) -> dict[str, str]:
+def topology_annotations(topology: ShortTopology | None) -> dict[str, str]:
     """Kueue's annotations of a pod template."""
-    if wish is None:
+    if topology is None:
         return {}
-    made = {}
-    if wish.required:
-        made[_TOPOLOGY + "required-topology"] = level_label(wish.required)
-    if wish.preferred:
-        made[_TOPOLOGY + "preferred-topology"] = level_label(wish.preferred)
-    if wish.unconstrained:
-        made[_TOPOLOGY + "unconstrained-topology"] = "true"
-    if wish.slices is not None:
-        made[_TOPOLOGY + "slice-required-topology"] = level_label(wish.slices.within)
-        made[_TOPOLOGY + "slice-size"] = str(wish.slices.size)
-    if wish.group:
-        made[_TOPOLOGY + "group-name"] = wish.group
-    return made
+    annotations = {}
+    if topology.required:
+        annotations[_TOPOLOGY + "required-topology"] = level_label(topology.required)
+    if topology.preferred:
+        annotations[_TOPOLOGY + "preferred-topology"] = level_label(topology.preferred)
+    if topology.unconstrained:
+        annotations[_TOPOLOGY + "unconstrained-topology"] = "true"
+    if topology.slices is not None:
+        annotations[_TOPOLOGY + "slice-required-topology"] = level_label(topology.slices.within)
+        annotations[_TOPOLOGY + "slice-size"] = str(topology.slices.size)
+    if topology.group:
+        annotations[_TOPOLOGY + "group-name"] = topology.group
+    return annotations
 
 
-def _places(nodes: NodePlacement, pods: int, path: str) -> Sequence[str]:
-    """One node a pod, or nothing where it doesn't run yet."""
+def _expand_nodes(nodes: NodePlacement, pods: int, path: str) -> Sequence[str]:
+    """One node per pod; empty if the workload doesn't run at the start."""
     if isinstance(nodes, dict):
-        places = [node for node, count in nodes.items() for _ in range(count)]
+        nodes_of_pods = [node for node, count in nodes.items() for _ in range(count)]
     else:
-        places = list(nodes) * (pods if len(nodes) == 1 else 1)
-    if places and len(places) != pods:
+        nodes_of_pods = list(nodes) * (pods if len(nodes) == 1 else 1)
+    if nodes_of_pods and len(nodes_of_pods) != pods:
         raise InputError(
-            f"{len(places)} places for {pods} pods", path=path, remedy="name one node a pod, or one for all"
+            f"{len(nodes_of_pods)} nodes for {pods} pods",
+            path=path,
+            remedy="name one node per pod, or one for all",
         )
-    return places
+    return nodes_of_pods

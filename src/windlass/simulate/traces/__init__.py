@@ -1,4 +1,4 @@
-"""Readers of traces: the public ones, and our own format. A reader yields a `Trace`, and never decides anything."""
+"""Readers of public traces and of our own trace format; `cli.simulate`, `simulate.runner` and `bench` use them."""
 
 from windlass.simulate.traces.catalogue import TraceInfo, list_traces
 from windlass.simulate.traces.load import load_trace

@@ -1,12 +1,12 @@
 """Arrival orders of the openb pod lists: the published ones, and our own by the same method.
 
-Feeds `openb`. The method of the published experiments ("Beware of Fragmentation", USENIX ATC 2023): the pods sorted
-by name are shuffled; then pods drawn at random, with replacement, are appended as long as the GPUs asked for stay
-within 130 % of the park's; a list that asks for more than that is thinned out at random instead. Nodes get random
-ranks, and of equally good nodes the one with the lowest rank is taken.
+Used by `traces.openb`. The method of the published experiments ("Beware of Fragmentation", USENIX ATC 2023): the pods,
+sorted by name, are shuffled; then pods drawn at random, with replacement, are appended as long as the requested GPUs
+stay within 130 % of the fleet's; a list that requests more is thinned out at random instead. Nodes get random ranks,
+and ties between nodes go to the lowest rank.
 
-The published experiments drew from Go's generator; their orders are read from files (`pods SEED …` and `nodes SEED …`
-lines, row numbers from 0). Ours draw from PCG64, so they are other samples of the same distribution.
+The published experiments used Go's random generator; their orders are read from files (`pods SEED …` and `nodes
+SEED …` lines, row numbers from 0). Ours use PCG64, so they are other samples of the same distribution.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from windlass.simulate.random_stream import Ints, RandomStream
 
 DEMAND_PERCENT = 130
 PODS, NODES = 0, 1
-"""The two streams of draws of one seed."""
+"""Random streams of one seed, independent of each other."""
 
 
 class Arrivals(msgspec.Struct, frozen=True):
@@ -35,7 +35,7 @@ class Arrivals(msgspec.Struct, frozen=True):
 
 
 def published_arrivals(path: Path, seed: int, pods: int, nodes: int) -> Arrivals | None:
-    """The published order of this seed; None where the file holds none for it."""
+    """The published order of this seed; None if the file has none."""
     rows = ranks = None
     for number, line in enumerate(_lines(path), start=1):
         kind, name, rest = [*line.split(" ", 2), "", ""][:3]
@@ -58,7 +58,7 @@ def published_arrivals(path: Path, seed: int, pods: int, nodes: int) -> Arrivals
 def generated_arrivals(
     names: list[str], demand: list[int], fleet_milli: int, nodes: int, seed: int
 ) -> Arrivals:
-    """Our own order: `demand` is the milli-GPUs of each row of the list, `park_milli` those of the park."""
+    """Our own order; `demand` is the milli-GPUs of each row of the list, `fleet_milli` those of the fleet."""
     target = fleet_milli * DEMAND_PERCENT // 100
     draws = RandomStream(seed, PODS)
     by_name = np.array(sorted(range(len(names)), key=names.__getitem__), dtype=np.int64)
@@ -73,7 +73,7 @@ def generated_arrivals(
 
 
 def _refilled(order: Ints, milli: Ints, missing: int, draws: RandomStream) -> Ints:
-    """With pods drawn again appended, until the first one that would go beyond the target."""
+    """The order with randomly drawn pods appended, as long as their demand is at most `missing`."""
     if not milli.any():
         return order
     batch = 2 * int(missing * len(order) / milli.sum()) + 16
@@ -84,13 +84,13 @@ def _refilled(order: Ints, milli: Ints, missing: int, draws: RandomStream) -> In
 
 
 def _thinned(order: Ints, milli: Ints, excess: int, draws: RandomStream) -> Ints:
-    """Without the fewest pods, in a random order of leaving, that bring the demand down to the target."""
-    leaving = draws.permutation(len(order))
-    gone = np.cumsum(milli[order[leaving]])
-    count = int(np.searchsorted(gone, excess, side="left")) + 1
-    stays = np.ones(len(order), dtype=bool)
-    stays[leaving[:count]] = False
-    return order[stays]
+    """The order without as many pods, removed at random, as reduce the demand by at least `excess`."""
+    removal_order = draws.permutation(len(order))
+    removed_milli = np.cumsum(milli[order[removal_order]])
+    count = int(np.searchsorted(removed_milli, excess, side="left")) + 1
+    is_kept = np.ones(len(order), dtype=bool)
+    is_kept[removal_order[:count]] = False
+    return order[is_kept]
 
 
 def _lines(path: Path) -> list[str]:

@@ -1,7 +1,7 @@
-"""Which traces there are, whether their files are at hand, and where each can be had.
+"""The catalogue of traces: description, files, source and licence of each.
 
-`windlass simulate --list` prints it; `load` finds the reader of a name with it. The files themselves are other people's
-and are not part of the project.
+`windlass simulate --list` prints it; `traces.load` looks names up in it. The files of public traces are not part of the
+project.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ class TraceInfo(msgspec.Struct, frozen=True):
     at_hand: bool
     description: str
     source: str
-    """Where it can be had."""
+    """Where its files can be downloaded."""
     licence: str
     files: tuple[str, ...] = ()
-    """What it needs, below the traces folder."""
+    """Required files, relative to the traces folder."""
     published_orders: bool = False
-    """Whether the published arrival orders (seeds 42 to 51) are at hand; else every seed gives an order of our own."""
+    """Whether the files of the published arrival orders (seeds 42 to 51) exist; else orders are generated."""
 
 
 OPENB = (
@@ -53,7 +53,7 @@ OPENB_NODE_LISTS = {
 
 
 def list_traces(traces_dir: Path | None) -> list[TraceInfo]:
-    """Every trace by name, those of which no file is at hand too."""
+    """Every trace, including those whose files are missing."""
     return [
         *(_openb(traces_dir, family, pods) for family in OPENB_NODE_LISTS for pods in POD_LISTS),
         _recorded(traces_dir, "philly", PHILLY_FILE, "82,247 training jobs of 2017, 552 nodes", PHILLY),
@@ -70,12 +70,12 @@ def list_traces(traces_dir: Path | None) -> list[TraceInfo]:
 
 
 def _openb(folder: Path | None, family: str, pods: str) -> TraceInfo:
-    park, described = OPENB_NODE_LISTS[family]
-    files = (pod_list_file(pods), node_list_file(park))
+    node_list, fleet_description = OPENB_NODE_LISTS[family]
+    files = (pod_list_file(pods), node_list_file(node_list))
     return TraceInfo(
         name=f"{family}/{pods}",
         at_hand=_at_hand(folder, files),
-        description=f"pod list {pods} of 2023 on {described}",
+        description=f"pod list {pods} of 2023 on {fleet_description}",
         source=OPENB[0],
         licence=OPENB[1],
         files=files,

@@ -1,8 +1,8 @@
-"""What the columns of our own trace format mean: cells to pod templates and nodes, and back.
+"""The columns of our own trace format: converts cells to pod templates and nodes, and back.
 
-`tracefile` reads files with it and `record` writes them. A pod or a node that the plain columns can't say is carried
-whole, as Kubernetes JSON in the last column; which of the two it is, is found out by building it again and comparing.
-docs/reference/trace-format.md is the description for people.
+Used by `traces.trace_reader` and `traces.trace_writer`. A pod or node that the plain columns can't express is written
+as Kubernetes JSON in the last column; the writer decides by building it again from its cells and comparing.
+docs/reference/trace-format.md describes the format.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ JOB_COLUMNS = ("job", "arrival", "duration", "pods", *POD_COLUMNS)
 NODE_COLUMNS = ("node", "count", "cpu", "memory", "pods", "gpu", "model", "gpu_memory", "labels", "object")
 
 Cells = dict[str, str]
-"""The cells of one row that are not empty, by column."""
+"""Column → text of the non-empty cells of a row."""
 
 
 class BadCell(Exception):
-    """A cell that can't be understood; the reader adds file and line."""
+    """A cell with an invalid value; the reader adds file and line."""
 
     def __init__(self, column: str, expected: str) -> None:
         super().__init__(column, expected)
@@ -41,9 +41,9 @@ class BadCell(Exception):
 
 
 def template_of_cells(cells: Cells) -> PodTemplate:
-    """What the pods of a row share. Raises `BadCell`, or `InputError` for what Kubernetes would refuse."""
+    """The template of a row's pods. Raises `BadCell`, or `InputError` for what Kubernetes would refuse."""
     if "template" in cells:
-        template = _whole_template(cells)
+        template = _json_template(cells)
     else:
         size = _gpu_size(cells)
         template = PodTemplate(
@@ -64,15 +64,12 @@ def template_of_cells(cells: Cells) -> PodTemplate:
 
 
 def cells_of_pod(pod: Pod) -> Cells:
-    """The cells that `template_of_cells` makes the same pod of, its name aside."""
+    """Cells from which `template_of_cells` builds the same pod, except for its name."""
     cells = _plain_cells(pod)
     if cells is not None:
-        made = template_of_cells(cells)
-        meta = pod.metadata
-        if (made.spec, made.annotations, made.labels, made.namespace) == (
-            *(pod.spec, meta.annotations, meta.labels),
-            meta.namespace,
-        ):
+        template, meta = template_of_cells(cells), pod.metadata
+        rebuilt = (template.spec, template.annotations, template.labels, template.namespace)
+        if rebuilt == (pod.spec, meta.annotations, meta.labels, meta.namespace):
             return cells
     kept = ObjectMeta(
         namespace=pod.metadata.namespace, labels=pod.metadata.labels, annotations=pod.metadata.annotations
@@ -81,14 +78,14 @@ def cells_of_pod(pod: Pod) -> Cells:
 
 
 def node_of_cells(name: str, cells: Cells) -> Node:
-    """A node. Raises `BadCell`, or `InputError` for a machine that can't be."""
+    """A node. Raises `BadCell`, or `InputError` for an impossible machine."""
     if "object" not in cells:
         return _plain_node(name, cells)
-    node = _whole_node(name, cells)
-    _check_whole_node(node)
+    node = _json_node(name, cells)
+    _check_json_node(node)
     capacity, allocatable = node_quantities(node)
     node_devices(node, allocatable, capacity)
-    # how many GPUs there may be is `node_devices`'s matter: MIG instances can be counted as GPUs
+    # Without GPUs, whose number `node_devices` checks: MIG instances may be counted as GPUs.
     check_node_size(NodeSize(allocatable.get("cpu", 0), allocatable.get("memory", 0) >> 20), name)
     return node
 
@@ -111,16 +108,16 @@ def cells_of_node(node: Node) -> Cells:
         if _plain_node(node.name, cells) == node:
             return cells
     except (BadCell, InputError):
-        pass  # not a plain node, then
+        pass  # the plain columns can't express this node
     return {"object": msgspec.json.encode(node).decode()}
 
 
 def _gpu_size(cells: Cells) -> PodSize:
-    gpus = _whole(cells, "gpu", 0, 16)
-    milli = _whole(cells, "gpu_milli", 1, 1000) if "gpu_milli" in cells else 0
+    gpus = _integer(cells, "gpu", 0, 16)
+    milli = _integer(cells, "gpu_milli", 1, 1000) if "gpu_milli" in cells else 0
     models = tuple(cells["models"].split("|")) if "models" in cells else ()
     if (milli or models) and not gpus:
-        raise BadCell("gpu", "1 or more beside gpu_milli or models")
+        raise BadCell("gpu", "1 or more conflicting gpu_milli or models")
     if "" in models:
         raise BadCell("models", "GPU models joined by |")
     return PodSize(gpus=gpus, gpu_milli=milli or (1000 if models else 0), models=models)
@@ -141,12 +138,12 @@ def _spec(cells: Cells, size: PodSize) -> PodSpec:
     return msgspec.structs.replace(
         make_pod_spec(requests, limits),
         node_selector=_pairs(cells, "node_selector"),
-        priority=_whole(cells, "priority", -(2**31), 2**31 - 1),
+        priority=_integer(cells, "priority", -(2**31), 2**31 - 1),
     )
 
 
 def _plain_cells(pod: Pod) -> Cells | None:
-    """The plain columns' best try at this pod; None where it is plainly more than they can say."""
+    """The pod in plain columns, perhaps incompletely; None if they can't express it."""
     if len(pod.spec.containers) != 1:
         return None
     requests = dict(pod.spec.containers[0].resources.requests)
@@ -185,9 +182,9 @@ def _plain_node(name: str, cells: Cells) -> Node:
     size = NodeSize(
         cpu_milli=parse_amount("cpu", resources["cpu"]),
         memory_mib=parse_amount("memory", resources["memory"]) >> 20,
-        gpus=_whole(cells, "gpu", 0, 2**31),
+        gpus=_integer(cells, "gpu", 0, 2**31),
         model=cells.get("model", ""),
-        gpu_memory_mib=_whole(cells, "gpu_memory", 0, 2**31),
+        gpu_memory_mib=_integer(cells, "gpu_memory", 0, 2**31),
     )
     check_node_size(size, name)
     if size.gpus:
@@ -197,17 +194,17 @@ def _plain_node(name: str, cells: Cells) -> Node:
     return Node(metadata=ObjectMeta(name=name, labels=labels), status=status)
 
 
-def _whole_template(cells: Cells) -> PodTemplate:
-    beside = [column for column in POD_COLUMNS if column in cells and column != "template"]
-    if beside:
-        raise BadCell(beside[0], "nothing, beside a template")
+def _json_template(cells: Cells) -> PodTemplate:
+    conflicting = [column for column in POD_COLUMNS if column in cells and column != "template"]
+    if conflicting:
+        raise BadCell(conflicting[0], "nothing, conflicting a template")
     try:
         pod = msgspec.json.decode(cells["template"], type=Pod)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise BadCell("template", f"a pod's metadata and spec as JSON ({error})") from None
     if pod.is_bound:
         raise InputError(
-            "the pod of a trace is on no node yet",
+            "the pod of a trace can't be bound to a node",
             path="spec.nodeName",
             remedy="leave it out, or choose the node with a nodeSelector",
         )
@@ -215,9 +212,11 @@ def _whole_template(cells: Cells) -> PodTemplate:
     return PodTemplate(pod.spec, meta.annotations, meta.labels, meta.namespace)
 
 
-def _whole_node(name: str, cells: Cells) -> Node:
+def _json_node(name: str, cells: Cells) -> Node:
     if len(cells) > 1:
-        raise BadCell(next(column for column in cells if column != "object"), "nothing, beside an object")
+        raise BadCell(
+            next(column for column in cells if column != "object"), "nothing, conflicting an object"
+        )
     try:
         node = msgspec.json.decode(cells["object"], type=Node)
     except (msgspec.MsgspecError, RecursionError) as error:
@@ -227,19 +226,19 @@ def _whole_node(name: str, cells: Cells) -> Node:
     return node
 
 
-def _check_whole_node(node: Node) -> None:
+def _check_json_node(node: Node) -> None:
     try:
         check_node(node)
     except InputError as error:
         raise error.with_context(object=f"Node {node.name}") from None
 
 
-def _whole(cells: Cells, column: str, least: int, most: int) -> int:
+def _integer(cells: Cells, column: str, minimum: int, maximum: int) -> int:
     text = cells.get(column, "0")
     digits = text.removeprefix("-")
-    if digits.isascii() and digits.isdigit() and len(text) < 20 and least <= int(text) <= most:
+    if digits.isascii() and digits.isdigit() and len(text) < 20 and minimum <= int(text) <= maximum:
         return int(text)
-    raise BadCell(column, f"a whole number, {least} to {most}")
+    raise BadCell(column, f"a whole number, {minimum} to {maximum}")
 
 
 def _pairs(cells: Cells, column: str) -> dict[str, str]:

@@ -1,7 +1,6 @@
-"""A CSV file as a strict table: every complaint names the file, the line, the column and what was expected.
+"""Reads a CSV file as a strict table: errors name the file, the line, the column and what was expected.
 
-Every reader of this package reads its CSV through here. A table is read whole before anything is made of it, so that
-a broken line at the end leaves nothing half-read.
+All readers of `simulate.traces` use it. A table is read and checked as a whole before its rows are used.
 """
 
 from __future__ import annotations
@@ -13,12 +12,12 @@ from typing import NoReturn
 
 from windlass.model.errors import InputError
 
-MOST = 2**53
-"""The largest whole number that any tool that made the file can have meant."""
+MAX_INTEGER = 2**53
+"""Largest whole number that every tool that writes such files represents exactly."""
 
 
 def read_text(path: Path) -> str:
-    """The whole file; the mark that spreadsheets put before UTF-8 is no part of it."""
+    """The whole file, without the byte order mark that spreadsheets write."""
     try:
         return path.read_bytes().decode().removeprefix("\ufeff")
     except UnicodeDecodeError as error:
@@ -50,21 +49,21 @@ class Table:
         return self._lines[row]
 
     def text(self, row: int, column: str) -> str:
-        """A field; empty where the table has no such column."""
-        place = self.columns.get(column)
-        return "" if place is None else self.rows[row][place]
+        """A field; empty if the table has no such column."""
+        index = self.columns.get(column)
+        return "" if index is None else self.rows[row][index]
 
-    def integer(self, row: int, column: str, least: int = 0, most: int = MOST) -> int:
+    def integer(self, row: int, column: str, least: int = 0, most: int = MAX_INTEGER) -> int:
         text = self.text(row, column)
         number = int(text) if text.isascii() and text.isdigit() and len(text) < 20 else -1
         if not least <= number <= most:
-            small = most == MOST and not (text.isdigit() and len(text) > 15)
+            small = most == MAX_INTEGER and not (text.isdigit() and len(text) > 15)
             bounds = f"{least} or more" if small else f"{least} to {most}"
             self.fail(row, column, f"a whole number, {bounds}")
         return number
 
     def seconds(self, row: int, column: str) -> int:
-        """A number of seconds that may have been written as `66.0`."""
+        """A whole number of seconds, which may be written as `66.0`."""
         text = self.text(row, column)
         digits, _, fraction = text.partition(".")
         if not (digits.isascii() and digits.isdigit() and len(digits) < 16) or fraction.strip("0"):
@@ -82,12 +81,12 @@ class Table:
         )
 
     def _offset(self, row: int, column: str) -> int:
-        """Where the field starts in its line, from 1; 0 (not told) where that is uncertain."""
-        place = self.columns.get(column, 0)
-        before = self.rows[row][:place]
-        if not self._csv or any('"' in field or "," in field for field in before):
+        """Column of the field's first character, from 1; 0 if it is unknown."""
+        index = self.columns.get(column, 0)
+        preceding = self.rows[row][:index]
+        if not self._csv or any('"' in field or "," in field for field in preceding):
             return 0
-        return sum(len(field) + 1 for field in before) + 1
+        return sum(len(field) + 1 for field in preceding) + 1
 
 
 def read_table(
@@ -98,7 +97,7 @@ def read_table(
     skip: int = 0,
     text: str | None = None,
 ) -> Table:
-    """Reads a CSV whose header has all of `required` and nothing beyond `optional`; `skip` lines stand above it."""
+    """Reads a CSV whose header has all `required` columns, and no others but `optional`, after `skip` lines."""
     lines = (read_text(path) if text is None else text).split("\n")
     while len(lines) > skip and not lines[-1].strip():
         lines.pop()
@@ -136,14 +135,14 @@ def _split(path: Path, lines: list[str], first_line: int) -> list[list[str]]:
 def _header(
     path: Path, header: list[str], required: Sequence[str], optional: Sequence[str], line: int
 ) -> dict[str, int]:
-    columns = {name: place for place, name in enumerate(header)}
+    columns = {name: index for index, name in enumerate(header)}
     expected = ",".join(required) + (f" and perhaps {','.join(optional)}" if optional else "")
     missing = [name for name in required if name not in columns]
-    strange = [name for name in header if name not in required and name not in optional]
-    doubled = len(columns) != len(header)
-    if missing or strange or doubled:
-        what = (
-            f"lacks {missing[0]}" if missing else f"has {strange[0]!r}" if strange else "names a column twice"
+    unknown = [name for name in header if name not in required and name not in optional]
+    has_duplicates = len(columns) != len(header)
+    if missing or unknown or has_duplicates:
+        problem = (
+            f"lacks {missing[0]}" if missing else f"has {unknown[0]!r}" if unknown else "names a column twice"
         )
-        raise InputError(f"the header {what}; expected {expected}", file=str(path), line=line)
+        raise InputError(f"the header {problem}; expected {expected}", file=str(path), line=line)
     return columns

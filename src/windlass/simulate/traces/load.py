@@ -1,6 +1,6 @@
-"""A trace by its name: the one way in that commands and benchmarks use.
+"""Loads a trace by its name: one of the catalogue, a synthetic one, or a file in our own format.
 
-Finds the reader in the catalogue, or takes the name for a file in our own format. Feeds `simulate.trace_run`.
+Called by `simulate.runner`, the benchmarks and `cli.simulate`.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ def load_trace(
     nodes: tuple[Node, ...] | None = None,
     replay: str = "arrivals",
 ) -> Trace:
-    """Reads or makes the trace `name`: one of `list_traces`, or a file in our own format.
+    """Reads or generates the trace `name`: one of `list_traces`, or a file in our own format.
 
-    `nodes` takes the place of the trace's own park. `replay` is for openb: `arrivals` is the published method,
-    `times` the recorded times, `times:K` the same with arrivals K times as fast, `times:K:N` on an N-th of the nodes.
-    Without a seed, traces that need one take 42.
+    `nodes` replace the trace's own fleet. `replay` is for openb: `arrivals` is the published method, `times` the
+    recorded times, `times:K` the same with arrivals K times as fast, `times:K:N` on an N-th of the nodes. Traces that
+    need a seed use 42 by default.
     """
     if nodes is not None and not nodes:
-        raise InputError("the park is empty: no node in it")
+        raise InputError("the fleet is empty: it has no nodes")
     trace = _load(name, seed, traces_dir, nodes, replay)
     return msgspec.structs.replace(trace, jobs=with_creation_times(trace.jobs))
 
@@ -73,18 +73,18 @@ def _find(name: str, traces_dir: Path | None) -> TraceInfo:
 
 
 def _folder(info: TraceInfo, traces_dir: Path | None) -> Path:
-    """The traces folder, if it has what this trace needs (its own files; a park that is replaced is asked for too)."""
+    """The traces folder, if it has all files of the trace, including its node list even if that is replaced."""
     if traces_dir is None:
         raise InputError(
             f"{info.name} needs the public trace files, and no folder of them was given",
-            remedy=f"get them from {info.source}, then give --traces DIR or set WINDLASS_TRACES",
+            remedy=f"download them from {info.source}, then give --traces DIR or set WINDLASS_TRACES",
         )
     missing = [file for file in info.files if not (traces_dir / file).is_file()]
     if missing:
         raise InputError(
             f"{info.name} needs {missing[0]}",
             file=str(traces_dir),
-            remedy=f"it can be had from {info.source}",
+            remedy=f"download it from {info.source}",
         )
     return traces_dir
 

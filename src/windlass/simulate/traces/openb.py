@@ -1,18 +1,18 @@
-"""The openb trace: Alibaba's production GPU cluster of 2023, 23 pod lists on one park.
+"""Reads the openb trace: Alibaba's production GPU cluster of 2023, 24 pod lists on one fleet. Called by `traces.load`.
 
-Reads `openb/openb_pod_list_<list>.csv`, `openb/openb_node_list_{gpu,all}_node.csv` and, where there is one,
-`openb-arrivals/<list>.txt.gz` under the traces folder; feeds `simulate.trace_run`.
+Files under the traces folder: `openb/openb_pod_list_<list>.csv`, `openb/openb_node_list_{gpu,all}_node.csv` and, if it
+exists, `openb-arrivals/<list>.txt.gz`.
 
-What is assumed:
-- Every pod of the list, whole GPUs too, asks with the trace's annotations (GPU count, milli-GPUs of each, allowed
-  models) and for CPU and memory with container requests; `nvidia.com/gpu` is not asked for beside them.
-- Nodes have no limit on pods (`park.NO_POD_LIMIT`), as in the published experiments.
-- Replay by arrivals: the method of `arrivals`. A pod drawn again is the pod `<name>-copy-<n>`.
-- Replay by times: a pod arrives at its creation time and stays for its deletion time minus its scheduled time, or
-  minus its creation time where it was never scheduled; at least one second. What does not fit waits. The recorded
-  load is low, never more than 66 of 6,212 GPUs at once, so `times:K` plays the arrivals K times as fast with the same
-  durations, and `times:K:N` does it on every N-th node of each shape: `times:100:10` asks for 121 % of the GPUs at
-  its peak.
+Assumptions:
+- Every pod requests GPUs, whole ones too, with the trace's annotations (GPU count, milli-GPUs of each, allowed models),
+  and CPU and memory with container requests. It has no request for `nvidia.com/gpu`.
+- Nodes have no limit on pods (`fleet.NO_POD_LIMIT`), as in the published experiments.
+- Replay by arrivals: the method of `traces.arrivals`. A pod drawn again is the pod `<name>-copy-<n>`.
+- Replay by times: a pod arrives at its creation time. Its duration is its deletion time minus its scheduled time, or
+  minus its creation time if it was never scheduled, and at least one second. What does not fit waits. The recorded
+  load is low, at most 66 of 6,212 GPUs at once; so `times:K` plays the arrivals K times as fast with the same
+  durations, and `times:K:N` does so on every N-th node of each shape: `times:100:10` requests 121 % of the GPUs at its
+  peak.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ def arrivals_file(pods: str) -> str:
 
 
 class PodList:
-    """A pod list: the template of every row, and what has to be known of all rows together."""
+    """A pod list: names, templates and demands of its rows."""
 
     def __init__(self, table: Table) -> None:
         self.table = table
         self.names = [row[table.columns["name"]] for row in table.rows]
         self.templates, self.demand = _templates(table)
-        _refuse_doubles(table, self.names, "name")
+        _refuse_duplicates(table, self.names, "name")
 
     def declared(self) -> tuple[ShapeCount, ...]:
         first: dict[int, int] = {}
@@ -76,27 +76,27 @@ class PodList:
 def load_openb(
     name: str, folder: Path, *, seed: int | None, nodes: tuple[Node, ...] | None, replay: str
 ) -> Trace:
-    """`name` is `openb/<list>` (the park of the published experiments) or `openb-all/<list>` (CPU-only nodes too)."""
+    """`name` is `openb/<list>` (the nodes of the published experiments) or `openb-all/<list>` (CPU-only nodes, too)."""
     family, _, pods = name.partition("/")
-    listed = PodList(read_table(folder / pod_list_file(pods), POD_COLUMNS, POD_EXTRAS))
-    if not listed.names:
-        raise InputError("is an empty trace: no pod in it", file=str(listed.table.path))
+    pod_list = PodList(read_table(folder / pod_list_file(pods), POD_COLUMNS, POD_EXTRAS))
+    if not pod_list.names:
+        raise InputError("is an empty trace: it has no pods", file=str(pod_list.table.path))
     if nodes is None:
-        park = read_openb_nodes(folder / node_list_file("gpu" if family == "openb" else "all"))
+        fleet = read_openb_nodes(folder / node_list_file("gpu" if family == "openb" else "all"))
     else:
-        park = nodes
-    declared = listed.declared()
+        fleet = nodes
+    declared = pod_list.declared()
     if replay != "arrivals":
-        speed, part = _speed_and_part(replay)
-        jobs, park = _timed_jobs(listed, speed), _every_nth(park, part)
-        return Trace(name=name, nodes=park, jobs=jobs, retry=True, declared=declared, seed=seed)
+        speed, divisor = _parse_replay(replay)
+        jobs, fleet = _timed_jobs(pod_list, speed), _every_nth(fleet, divisor)
+        return Trace(name=name, nodes=fleet, jobs=jobs, retry=True, declared=declared, seed=seed)
     seed = DEFAULT_SEED if seed is None else seed
     published = folder / arrivals_file(pods) if nodes is None and family == "openb" else None
-    arrivals = _arrivals(listed, park, published, seed)
+    arrivals = _arrivals(pod_list, fleet, published, seed)
     return Trace(
         name=name,
-        nodes=park,
-        jobs=_ordered_jobs(listed, arrivals.rows),
+        nodes=fleet,
+        jobs=_ordered_jobs(pod_list, arrivals.rows),
         retry=False,
         ranks=arrivals.ranks,
         declared=declared,
@@ -106,17 +106,17 @@ def load_openb(
 
 
 def read_openb_nodes(path: Path) -> tuple[Node, ...]:
-    """The nodes of a node list, sorted by name, which is what the published ranks count in."""
+    """The nodes of a node list, sorted by name: the published ranks are in this order."""
     table = read_table(path, NODE_COLUMNS)
-    _refuse_doubles(table, [row[table.columns["sn"]] for row in table.rows], "sn")
+    _refuse_duplicates(table, [row[table.columns["sn"]] for row in table.rows], "sn")
     if not table.rows:
-        raise InputError("is an empty park: no node in it", file=str(path))
-    park = NodeFactory()
-    nodes = [_node(table, row, park) for row in range(len(table.rows))]
+        raise InputError("is an empty fleet: it has no nodes", file=str(path))
+    factory = NodeFactory()
+    nodes = [_node(table, row, factory) for row in range(len(table.rows))]
     return tuple(sorted(nodes, key=lambda node: node.name))
 
 
-def _node(table: Table, row: int, park: NodeFactory) -> Node:
+def _node(table: Table, row: int, factory: NodeFactory) -> Node:
     size = NodeSize(
         cpu_milli=table.integer(row, "cpu_milli"),
         memory_mib=table.integer(row, "memory_mib"),
@@ -124,20 +124,20 @@ def _node(table: Table, row: int, park: NodeFactory) -> Node:
         model=table.text(row, "model"),
     )
     try:
-        return park.make_node(table.text(row, "sn"), size)
+        return factory.make_node(table.text(row, "sn"), size)
     except InputError as error:
         raise error.with_context(file=str(table.path), line=table.line(row)) from None
 
 
 def _templates(table: Table) -> tuple[list[PodTemplate], list[int]]:
-    """The template and the demanded milli-GPUs of every row. Equal fields are read and checked once."""
-    places = [table.columns[column] for column in POD_COLUMNS[1:]]
+    """Template and demand in milli-GPUs of every row. Rows with equal fields share a template."""
+    indexes = [table.columns[column] for column in POD_COLUMNS[1:]]
     spec = table.columns.get("gpu_spec")
     known: dict[tuple[str, ...], tuple[PodTemplate, int]] = {}
     templates: list[PodTemplate] = []
     demand: list[int] = []
     for row, fields in enumerate(table.rows):
-        key = tuple([fields[place] for place in places]) + ((fields[spec],) if spec is not None else ())
+        key = tuple([fields[index] for index in indexes]) + ((fields[spec],) if spec is not None else ())
         found = known.get(key)
         if found is None:
             size = _pod_size(table, row)
@@ -159,7 +159,7 @@ def _pod_size(table: Table, row: int) -> PodSize:
     return PodSize(table.integer(row, "cpu_milli"), table.integer(row, "memory_mib"), gpus, milli, models)
 
 
-def _refuse_doubles(table: Table, names: list[str], column: str) -> None:
+def _refuse_duplicates(table: Table, names: list[str], column: str) -> None:
     seen: dict[str, int] = {}
     if len(set(names)) == len(names) and "" not in names:
         return
@@ -171,16 +171,16 @@ def _refuse_doubles(table: Table, names: list[str], column: str) -> None:
         seen[name] = row
 
 
-def _arrivals(listed: PodList, park: tuple[Node, ...], published: Path | None, seed: int) -> Arrivals:
+def _arrivals(pod_list: PodList, fleet: tuple[Node, ...], published: Path | None, seed: int) -> Arrivals:
     if published is not None and published.exists():
-        found = published_arrivals(published, seed, len(listed.names), len(park))
-        if found is not None:
-            return found
-    return generated_arrivals(listed.names, listed.demand, 1000 * count_gpus(park), len(park), seed)
+        arrivals = published_arrivals(published, seed, len(pod_list.names), len(fleet))
+        if arrivals is not None:
+            return arrivals
+    return generated_arrivals(pod_list.names, pod_list.demand, 1000 * count_gpus(fleet), len(fleet), seed)
 
 
-def _ordered_jobs(listed: PodList, rows: list[int]) -> tuple[Job, ...]:
-    names, templates = listed.names, listed.templates
+def _ordered_jobs(pod_list: PodList, rows: list[int]) -> tuple[Job, ...]:
+    names, templates = pod_list.names, pod_list.templates
     times_seen = [0] * len(names)
     jobs = []
     for row in rows:
@@ -192,25 +192,25 @@ def _ordered_jobs(listed: PodList, rows: list[int]) -> tuple[Job, ...]:
     return tuple(jobs)
 
 
-def _timed_jobs(listed: PodList, speed: int) -> tuple[Job, ...]:
-    table = listed.table
+def _timed_jobs(pod_list: PodList, speed: int) -> tuple[Job, ...]:
+    table = pod_list.table
     if not all(column in table.columns for column in TIME_COLUMNS):
         raise InputError(
             "has no times of creation and deletion", file=str(table.path), remedy="use the replay by arrivals"
         )
     jobs = []
-    for row, name in enumerate(listed.names):
+    for row, name in enumerate(pod_list.names):
         created, deleted = table.integer(row, "creation_time"), table.integer(row, "deletion_time")
         started = table.integer(row, "scheduled_time") if table.text(row, "scheduled_time") else created
         if not created <= started <= deleted:
             table.fail(row, "deletion_time", f"creation {created} ≤ scheduled {started} ≤ deletion")
         jobs.append(
-            Job(name, (listed.templates[row].make_pod(name),), created // speed, max(1, deleted - started))
+            Job(name, (pod_list.templates[row].make_pod(name),), created // speed, max(1, deleted - started))
         )
     return tuple(sorted(jobs, key=lambda job: job.arrival))
 
 
-def _speed_and_part(replay: str) -> tuple[int, int]:
+def _parse_replay(replay: str) -> tuple[int, int]:
     kind, *numbers = replay.split(":")
     valid = all(text.isascii() and text.isdigit() and 0 < int(text) < 10**9 for text in numbers)
     if kind != "times" or not valid or len(numbers) > 2:
@@ -218,15 +218,15 @@ def _speed_and_part(replay: str) -> tuple[int, int]:
             f"unknown replay {replay!r}: expected arrivals, times, times:K (K times as fast) or times:K:N (on an N-th "
             "of the nodes)"
         )
-    speed, part = (*map(int, numbers), 1, 1)[:2]
-    return speed, part
+    speed, divisor = (*map(int, numbers), 1, 1)[:2]
+    return speed, divisor
 
 
-def _every_nth(nodes: tuple[Node, ...], part: int) -> tuple[Node, ...]:
-    """An N-th of the park in which every shape keeps its share, by name again; at least one node."""
+def _every_nth(nodes: tuple[Node, ...], divisor: int) -> tuple[Node, ...]:
+    """An N-th of the nodes of every shape, sorted by name; at least one node."""
     by_shape = sorted(
         nodes,
         key=lambda node: (sorted((key, str(raw)) for key, raw in node.status.allocatable.items()), node.name),
     )
-    start = min(part // 2, len(nodes) - 1)
-    return tuple(sorted(by_shape[start::part], key=lambda node: node.name))
+    start = min(divisor // 2, len(nodes) - 1)
+    return tuple(sorted(by_shape[start::divisor], key=lambda node: node.name))

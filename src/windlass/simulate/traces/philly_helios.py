@@ -1,24 +1,24 @@
-"""Job logs with times of submission: Philly (two extracts) and Helios.
+"""Reads job logs with submission times: Philly (two extracts) and Helios. Called by `traces.load`.
 
-Reads `philly/philly_jobs_82k.csv`, `philly/philly_last15k.csv` and `helios/helios_last15k.csv` under the traces folder;
-feeds `simulate.trace_run`. The parks can be replaced (`--nodes`).
+Files under the traces folder: `philly/philly_jobs_82k.csv`, `philly/philly_last15k.csv` and
+`helios/helios_last15k.csv`. `--nodes` replaces the fleets.
 
-What is assumed, of all three:
-- A job of more than 8 GPUs is cut into pods of 8 and a rest; all of them start together and end together.
-- What does not fit waits and is tried again, first in first out. A job runs for its recorded duration, whatever
-  became of it (passed, killed, failed), and at least one second; the first submission is second 0.
-- Jobs are named after their row in the file, from 0, and stand in order of submission, then of rows.
+Assumptions for all three:
+- A job of more than 8 GPUs is split into pods of 8 and a rest, which start and end together.
+- What does not fit waits. A job runs for its recorded duration, whatever its final state (passed, killed, failed), and
+  at least one second; the first submission is second 0.
+- Jobs are named after their row in the file, from 0, and sorted by submission, then by row.
 
-Philly (Microsoft, 2017): no CPU or memory requests are recorded, so pods ask for none. The park has 552 nodes with
-2,490 GPUs, in servers of two kinds, 2 GPUs of 12 GB or 8 GPUs of 24 GB; that makes 321 nodes of 2 and 231 of 8 and
-nothing else. CPU (4 vCPU a GPU) and memory (32 GiB a GPU) of the nodes are made up and never bind.
-`philly/<virtual cluster>` keeps the jobs of one virtual cluster, on the whole park: how many GPUs were whose is not in
-the extract. It keeps some 374 GPUs busy on average, the last 15,000 jobs some 554.
+Philly (Microsoft, 2017): no CPU or memory requests are recorded, so pods have none. The fleet has 552 nodes with 2,490
+GPUs, in servers of two kinds, 2 GPUs of 12 GB or 8 GPUs of 24 GB; only 321 nodes of 2 and 231 of 8 give these sums. CPU
+(4 vCPU per GPU) and memory (32 GiB per GPU) of the nodes are invented and never bind. `philly/<virtual cluster>` has
+the jobs of one virtual cluster, on the whole fleet, since the extract doesn't say how many GPUs each had. The trace
+keeps some 374 GPUs busy on average, its last 15,000 jobs some 554.
 
-Helios (SenseTime, 2020): a job's CPUs are spread evenly over its pods, rounded up to a milli-CPU; jobs without GPUs
-are one pod for each of their nodes. The park is all four clusters, 802 nodes of 8 GPUs: 276 with 48 CPU threads and
-376 GiB (Venus 133, Earth 143), 526 with 64 and 256 GiB (Saturn 262, Uranus 264). The extract keeps some 740 GPUs busy
-on average.
+Helios (SenseTime, 2020): a job's CPUs are divided evenly among its pods, rounded up to a milli-CPU; a job without GPUs
+has one pod for each of its nodes. The fleet is all four clusters, 802 nodes of 8 GPUs: 276 with 48 CPU threads and 376
+GiB (Venus 133, Earth 143), 526 with 64 and 256 GiB (Saturn 262, Uranus 264). The extract keeps some 740 GPUs busy on
+average.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ LOG_COLUMNS = (
     *("u_id", "user", "gpu_num", "cpu_num", "node_num"),
     *("interval", "run_time", "wall_time", "new_status"),
 )
-MOST_GPUS_PER_JOB = 100_000
+MAX_GPUS_PER_JOB = 100_000
 PHILLY_CLUSTERS = (
     *("103959", "11cb48", "6214e9", "6c71a0", "b436b2", "ee9e8c", "0e4a51", "ed69ec"),
     *("7f04ca", "2869ce", "e13805", "23dbec", "51b7ef", "925e2b", "795a4c"),
@@ -99,7 +99,7 @@ def _philly_job(table: Table, row: int, templates: TemplateCache) -> Job:
         arrival = int(datetime.fromisoformat(table.text(row, "timestamp") + "+00:00").timestamp())
     except ValueError:
         table.fail(row, "timestamp", "a time such as 2017-10-09 07:01:55")
-    gpus = table.integer(row, "num_gpus", 1, MOST_GPUS_PER_JOB)
+    gpus = table.integer(row, "num_gpus", 1, MAX_GPUS_PER_JOB)
     duration = max(1, table.seconds(row, "duration"))
     name = f"philly-{row:05}"
     return Job(
@@ -115,9 +115,9 @@ def _load_log(
     path: Path,
     nodes: tuple[Node, ...] | None,
     seed: int | None,
-    park: Callable[[], tuple[Node, ...]],
+    default_fleet: Callable[[], tuple[Node, ...]],
 ) -> Trace:
-    """A log of the Gen-Parallel-Workloads collection: arrivals as the seconds since the submission before."""
+    """A log of the Gen-Parallel-Workloads collection; `interval` is the seconds since the previous submission."""
     table = read_table(path, LOG_COLUMNS)
     prefix, templates = name.partition("/")[0], TemplateCache()
     jobs, now = [], 0
@@ -126,19 +126,19 @@ def _load_log(
         job = f"{prefix}-{row:05}"
         duration = max(1, table.integer(row, "run_time"))
         jobs.append(Job(job, make_job_pods(job, _log_pods(table, row, templates)), now, duration))
-    return _trace(name, table, jobs, nodes or park(), seed)
+    return _trace(name, table, jobs, nodes or default_fleet(), seed)
 
 
 def _log_pods(table: Table, row: int, templates: TemplateCache) -> list[PodTemplate]:
-    gpus = table.integer(row, "gpu_num", most=MOST_GPUS_PER_JOB)
-    parts = split_gpus_by_pod(gpus) if gpus else [0] * table.integer(row, "node_num", 1, MOST_GPUS_PER_JOB)
+    gpus = table.integer(row, "gpu_num", most=MAX_GPUS_PER_JOB)
+    parts = split_gpus_by_pod(gpus) if gpus else [0] * table.integer(row, "node_num", 1, MAX_GPUS_PER_JOB)
     cpu_milli = -(-1000 * table.integer(row, "cpu_num") // len(parts))
     return [templates.get(PodSize(cpu_milli=cpu_milli, gpus=part)) for part in parts]
 
 
 def _trace(name: str, table: Table, jobs: list[Job], nodes: tuple[Node, ...], seed: int | None) -> Trace:
     if not jobs:
-        raise InputError(f"is an empty trace: no job of {name} in it", file=str(table.path))
+        raise InputError(f"is an empty trace: it has no job of {name}", file=str(table.path))
     start = min(job.arrival for job in jobs)
     timed = [Job(job.name, job.pods, job.arrival - start, job.duration) for job in jobs]
     timed.sort(key=lambda job: job.arrival)

@@ -1,8 +1,7 @@
-"""Our own trace format, CSV or JSON lines, read into a `Trace`.
+"""Reads our own trace format, CSV or JSON lines. Called by `traces.load`.
 
-Reads what a person typed or `record` wrote; feeds `simulate.trace_run`. docs/reference/trace-format.md describes the
-format, `columns` holds the meaning of the cells. Both kinds of file become tables of text cells first, so that there
-is one set of rules and one way to complain.
+docs/reference/trace-format.md describes the format, `traces.columns` converts the cells, `traces.trace_writer` writes
+such files. Both formats become tables of text cells first, so that the same checks apply.
 """
 
 from __future__ import annotations
@@ -30,12 +29,12 @@ VERSION = "1"
 TRACE_MARK = "# windlass-trace"
 NODES_MARK = "# windlass-nodes"
 JSON_MARK = "windlass_trace"
-MOST_PODS = 100_000
-"""Pods of one row, and nodes of one row: beyond that it is a typing error."""
+MAX_PER_ROW = 100_000
+"""Maximum of pods or nodes in one row; more are a typing error."""
 
 
 class TraceTables(msgspec.Struct, frozen=True):
-    """A trace file, taken apart."""
+    """The tables of a trace file."""
 
     jobs: Table
     nodes: Table | None
@@ -43,63 +42,62 @@ class TraceTables(msgspec.Struct, frozen=True):
 
 
 def load_trace_file(path: Path, *, seed: int | None, nodes: tuple[Node, ...] | None) -> Trace:
-    parts = _json_parts(path) if path.suffix in (".jsonl", ".ndjson", ".json") else _csv_parts(path)
-    jobs = _jobs(parts.jobs)
+    tables = _read_json(path) if path.suffix in (".jsonl", ".ndjson", ".json") else _read_csv(path)
+    jobs = _jobs(tables.jobs)
     if not jobs:
-        raise InputError("is an empty trace: no job in it", file=str(path))
-    park = nodes
-    if park is None:
-        park = _nodes(parts.nodes) if parts.nodes is not None else ()
-    if not park:
-        raise InputError("names no nodes", file=str(path), remedy="give the park with --nodes FILE")
+        raise InputError("is an empty trace: it has no jobs", file=str(path))
+    if nodes is None:
+        nodes = _nodes(tables.nodes) if tables.nodes is not None else ()
+    if not nodes:
+        raise InputError("names no nodes", file=str(path), remedy="give the nodes with --nodes FILE")
     mix = count_shapes(pod for job in jobs for pod in job.pods)
-    return Trace(name=str(path), nodes=park, jobs=jobs, retry=parts.retry, declared=mix, seed=seed)
+    return Trace(name=str(path), nodes=nodes, jobs=jobs, retry=tables.retry, declared=mix, seed=seed)
 
 
 def read_nodes_file(path: Path) -> tuple[Node, ...]:
     """The nodes of a `# windlass-nodes` CSV."""
     text = read_text(path)
-    _mark(path, text, NODES_MARK)
+    _read_first_line(path, text, NODES_MARK)
     nodes = _nodes(read_table(path, ("node",), NODE_COLUMNS[1:], skip=1, text=text))
     if not nodes:
-        raise InputError("is an empty park: no node in it", file=str(path))
+        raise InputError("is an empty fleet: it has no nodes", file=str(path))
     return nodes
 
 
-def _csv_parts(path: Path) -> TraceTables:
+def _read_csv(path: Path) -> TraceTables:
     text = read_text(path)
-    settings = _mark(path, text, TRACE_MARK)
+    settings = _read_first_line(path, text, TRACE_MARK)
     retry = settings.pop("retry", "yes")
-    park = settings.pop("nodes", "")
+    nodes_file = settings.pop("nodes", "")
     if settings or retry not in ("yes", "no"):
         raise InputError("expected retry=yes or retry=no, then nodes=FILE", file=str(path), line=1)
     jobs = read_table(path, ("job",), JOB_COLUMNS[1:], skip=1, text=text)
     nodes = None
-    if park:
-        place = path.parent / park
-        if not place.exists():
-            raise InputError(f"there is no such park as nodes={park} says", file=str(path), line=1)
-        text = read_text(place)
-        _mark(place, text, NODES_MARK)
-        nodes = read_table(place, ("node",), NODE_COLUMNS[1:], skip=1, text=text)
+    if nodes_file:
+        nodes_path = path.parent / nodes_file
+        if not nodes_path.exists():
+            raise InputError(f"there is no file {nodes_file}, which nodes= names", file=str(path), line=1)
+        text = read_text(nodes_path)
+        _read_first_line(nodes_path, text, NODES_MARK)
+        nodes = read_table(nodes_path, ("node",), NODE_COLUMNS[1:], skip=1, text=text)
     return TraceTables(jobs=jobs, nodes=nodes, retry=retry == "yes")
 
 
-def _mark(path: Path, text: str, mark: str) -> dict[str, str]:
-    """The settings of the first line, after its mark and version. `nodes` is the last: a file name may have blanks."""
+def _read_first_line(path: Path, text: str, mark: str) -> dict[str, str]:
+    """The settings of the first line, after mark and version. `nodes` comes last, since file names may have blanks."""
     line = text.partition("\n")[0].rstrip("\r")
-    head, _, park = line.partition(" nodes=")
+    head, _, nodes_file = line.partition(" nodes=")
     words = head.removeprefix(mark).split()
     if not head.startswith(mark + " ") or not words or words[0] != VERSION:
         raise InputError(f"expected the first line to be {mark + ' ' + VERSION!r}", file=str(path), line=1)
-    settings = {"nodes": park} if park else {}
+    settings = {"nodes": nodes_file} if nodes_file else {}
     for word in words[1:]:
         key, _, value = word.partition("=")
         settings[key] = value
     return settings
 
 
-def _json_parts(path: Path) -> TraceTables:
+def _read_json(path: Path) -> TraceTables:
     lines = read_text(path).split("\n")
     head = _json_object(path, 1, lines[0])
     retry = head.pop("retry", True)
@@ -132,17 +130,17 @@ class _JsonTable:
         self.lines: list[int] = []
 
     def add(self, number: int, content: dict[str, object]) -> None:
-        strange = [key for key in content if key not in self.columns]
-        if strange:
-            message = f"unknown key {strange[0]!r}; expected some of {', '.join(self.columns)}"
+        unknown = [key for key in content if key not in self.columns]
+        if unknown:
+            message = f"unknown key {unknown[0]!r}; expected some of {', '.join(self.columns)}"
             raise InputError(message, file=str(self.path), line=number)
         cells = {column: self._cell(number, column, value) for column, value in content.items()}
         self.rows.append([cells.get(column, "") for column in self.columns])
         self.lines.append(number)
 
     def table(self) -> Table:
-        places = {column: place for place, column in enumerate(self.columns)}
-        return Table(self.path, self.rows, places, self.lines, csv=False)
+        indexes = {column: index for index, column in enumerate(self.columns)}
+        return Table(self.path, self.rows, indexes, self.lines, csv=False)
 
     def _cell(self, number: int, column: str, value: object) -> str:
         if value is None:
@@ -176,11 +174,11 @@ def _jobs(table: Table) -> tuple[Job, ...]:
             pods += [_template(table, row, templates)] * _count(table, row, "pods")
             row += 1
         jobs.append(Job(name, make_job_pods(name, pods), arrival, duration))
-    _refuse_equal_pods(table.path, jobs, lines)
+    _refuse_duplicate_pods(table.path, jobs, lines)
     return tuple(sorted(jobs, key=lambda job: job.arrival))
 
 
-def _refuse_equal_pods(path: Path, jobs: list[Job], lines: dict[str, int]) -> None:
+def _refuse_duplicate_pods(path: Path, jobs: list[Job], lines: dict[str, int]) -> None:
     """Pod names are made from job names: job `a` of two pods and a job `a-0` would have the same pod."""
     seen: dict[str, Pod] = {}
     for job in jobs:
@@ -198,15 +196,15 @@ def _nodes(table: Table) -> tuple[Node, ...]:
         cells = _cells(table, row, NODE_COLUMNS[2:])
         names = [name] if count == 1 else [f"{name}-{index}" for index in range(count)]
         try:
-            nodes += [node_of_cells(each, cells) for each in names]
+            nodes += [node_of_cells(node_name, cells) for node_name in names]
         except BadCell as bad:
             table.fail(row, bad.column, bad.expected)
         except InputError as error:
             raise error.with_context(file=str(table.path), line=table.line(row)) from None
     names = [node.name for node in nodes]
     if len(set(names)) != len(names):
-        double = next(name for name in names if names.count(name) > 1)
-        raise InputError(f"two nodes are named {double}", file=str(table.path))
+        duplicate = next(name for name in names if names.count(name) > 1)
+        raise InputError(f"two nodes are named {duplicate}", file=str(table.path))
     return tuple(nodes)
 
 
@@ -221,7 +219,7 @@ def _name(table: Table, row: int, column: str, lines: dict[str, int]) -> str:
 
 
 def _count(table: Table, row: int, column: str) -> int:
-    return table.integer(row, column, 1, MOST_PODS) if table.text(row, column) else 1
+    return table.integer(row, column, 1, MAX_PER_ROW) if table.text(row, column) else 1
 
 
 def _cells(table: Table, row: int, columns: tuple[str, ...]) -> Cells:

@@ -1,7 +1,7 @@
-"""Writes a trace in our own format, so that it can be read again: jobs and nodes, losslessly but for pods' names.
+"""Writes a trace in our own format, which `traces.trace_reader` reads: lossless except for the names of pods.
 
-Fed by whoever has a `Trace` (the generator, a recorder); read back by `tracefile`. `.csv` makes two files, the
-trace and its nodes; `.jsonl` makes one. A file appears whole or not at all.
+For programs that use Windlass as a library; no command calls it. `.csv` gives two files, the trace and its nodes;
+`.jsonl` gives one. A file is written completely or not at all.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from windlass.simulate.traces.trace_reader import JSON_MARK, NODES_MARK, TRACE_M
 
 
 def write_trace(trace: Trace, path: Path) -> None:
-    """Jobs keep their names, times and shapes; the pods of a job of several are named after it when read again."""
+    """Jobs keep their names, times and shapes; when read again, pods are named after their job."""
     jobs = list(_job_rows(trace.jobs))
     nodes = [{"node": node.name, **cells_of_node(node)} for node in trace.nodes]
     if path.suffix == ".csv":
-        park = path.with_suffix(".nodes.csv")
+        nodes_path = path.with_suffix(".nodes.csv")
         retry = "yes" if trace.retry else "no"
-        _write(park, f"{NODES_MARK} {VERSION}\n" + _csv_text(NODE_COLUMNS, nodes))
-        mark = f"{TRACE_MARK} {VERSION} retry={retry} nodes={park.name}\n"
-        _write(path, mark + _csv_text(JOB_COLUMNS, jobs))
+        _write(nodes_path, f"{NODES_MARK} {VERSION}\n" + _csv_text(NODE_COLUMNS, nodes))
+        first_line = f"{TRACE_MARK} {VERSION} retry={retry} nodes={nodes_path.name}\n"
+        _write(path, first_line + _csv_text(JOB_COLUMNS, jobs))
     elif path.suffix in (".jsonl", ".ndjson"):
         head = {JSON_MARK: int(VERSION), "retry": trace.retry}
         _write(path, "".join(_json_line(row) for row in (head, *nodes, *jobs)))
@@ -60,7 +60,7 @@ def _shape(pod: Pod) -> tuple[int, int, int, str]:
 
 
 def _csv_text(columns: tuple[str, ...], rows: list[Cells]) -> str:
-    """Only the columns that some row fills."""
+    """CSV without the columns that are empty in all rows."""
     used = [column for column in columns if any(column in row for row in rows)]
     text = io.StringIO()
     writer = csv.DictWriter(text, used or columns[:1], restval="", lineterminator="\n")
@@ -70,7 +70,7 @@ def _csv_text(columns: tuple[str, ...], rows: list[Cells]) -> str:
 
 
 def _json_line(row: object) -> str:
-    """Whole pods and nodes as objects, everything else as the text of its cell."""
+    """Columns `template` and `object` as JSON objects, all others as text."""
     if isinstance(row, dict):
         row = {
             key: msgspec.Raw(value.encode()) if key in ("template", "object") else value
