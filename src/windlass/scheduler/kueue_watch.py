@@ -1,7 +1,7 @@
 """Detects a live Kueue controller. If there is one, Kueue decides on quota and Windlass places what it has admitted.
 
 Run by `scheduler.scheduler`. The signs are the lease that Kueue's leader renews, and the webhook configuration through
-which it sees every queued Job. Either is enough: while Kueue restarts, nobody else may admit workloads in its queues.
+which it sees every queued Job. Either is enough: while Kueue restarts, its queues must not be decided on.
 """
 
 from __future__ import annotations

@@ -136,7 +136,7 @@ def test_given_nodes_replace_the_park(csv_file: Path) -> None:
         ("500m", "half", r"jobs.csv:5:11: cpu: expected a Kubernetes quantity .*got 'half'"),
         ("2Gi", "-2Gi", r"jobs.csv:5:\d+: memory: expected a Kubernetes quantity .*negative"),
         ("1,250", "1,1250", r"jobs.csv:5:\d+: gpu_milli: expected a whole number, 1 to 1000, got '1250'"),
-        ("1,250", ",250", r"jobs.csv:5:\d+: gpu: expected 1 or more beside gpu_milli or models"),
+        ("1,250", ",250", r"jobs.csv:5:\d+: gpu: expected 1 or more with gpu_milli or models"),
         ("H100|A100", "H100|", r"models: expected GPU models joined by"),
         ("10gb=1;", "10gb;", r"resources: expected key=value;key=value"),
         ("10gb=1", "10gb=0.5", r"resources: expected a Kubernetes quantity .*must be an integer"),
@@ -403,7 +403,9 @@ def test_what_a_spreadsheet_saves_is_read(csv_file: Path) -> None:
 
 def test_template_stands_alone(csv_file: Path) -> None:
     csv_file.write_text("# windlass-trace 1 nodes=park.csv\njob,cpu,template\na,1,{}\n")
-    with pytest.raises(InputError, match=r"jobs.csv:3:3: cpu: expected nothing, beside a template, got '1'"):
+    with pytest.raises(
+        InputError, match=r"jobs.csv:3:3: cpu: expected an empty cell, since there is a template, got '1'"
+    ):
         load(csv_file)
 
 

@@ -117,7 +117,7 @@ def _gpu_size(cells: Cells) -> PodSize:
     milli = _integer(cells, "gpu_milli", 1, 1000) if "gpu_milli" in cells else 0
     models = tuple(cells["models"].split("|")) if "models" in cells else ()
     if (milli or models) and not gpus:
-        raise BadCell("gpu", "1 or more conflicting gpu_milli or models")
+        raise BadCell("gpu", "1 or more with gpu_milli or models")
     if "" in models:
         raise BadCell("models", "GPU models joined by |")
     return PodSize(gpus=gpus, gpu_milli=milli or (1000 if models else 0), models=models)
@@ -197,7 +197,7 @@ def _plain_node(name: str, cells: Cells) -> Node:
 def _json_template(cells: Cells) -> PodTemplate:
     conflicting = [column for column in POD_COLUMNS if column in cells and column != "template"]
     if conflicting:
-        raise BadCell(conflicting[0], "nothing, conflicting a template")
+        raise BadCell(conflicting[0], "an empty cell, since there is a template")
     try:
         pod = msgspec.json.decode(cells["template"], type=Pod)
     except (msgspec.MsgspecError, RecursionError) as error:
@@ -215,7 +215,7 @@ def _json_template(cells: Cells) -> PodTemplate:
 def _json_node(name: str, cells: Cells) -> Node:
     if len(cells) > 1:
         raise BadCell(
-            next(column for column in cells if column != "object"), "nothing, conflicting an object"
+            next(column for column in cells if column != "object"), "an empty cell, since there is an object"
         )
     try:
         node = msgspec.json.decode(cells["object"], type=Node)
