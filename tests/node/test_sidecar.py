@@ -87,7 +87,7 @@ class Given:
     def holders(self, uids: object = None) -> dict[str, list[DeviceHolder]]:
         return {} if self.is_silent else self.held
 
-    def sure_holders(self, uids: object = None) -> dict[str, list[DeviceHolder]]:
+    def holders_or_raise(self, uids: object = None) -> dict[str, list[DeviceHolder]]:
         if self.is_silent:
             raise DeviceError("kubelet.sock didn't answer: timed out")
         return self.held
