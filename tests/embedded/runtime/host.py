@@ -95,7 +95,7 @@ class Host:
         return b"".join(pieces).decode()
 
     async def until_logged(self, name: str, text: str) -> None:
-        await self.until(lambda: self.nodes._container_runtime.processes(self.pod(name), "main"))
+        await self.until(lambda: self.nodes._runtime.processes(self.pod(name), "main"))
         deadline = time.monotonic() + PATIENCE
         while text not in await self.logs(name):
             assert time.monotonic() < deadline, "not in time"

@@ -195,8 +195,8 @@ class TestNode:
 @pytest.mark.parametrize(
     ("target", "words"),
     [
-        ("h100-0", "nothing that can fail"),
-        ("rack/1", "nothing that can fail"),
+        ("h100-0", "is not a node or GPU"),
+        ("rack/1", "is not a node or GPU"),
         ("node/nope", "no simulated node 'nope'"),
         ("gpu/h100-0:8", "has no GPU '8'"),
         ("gpu/h100-0", "has no GPU ''"),

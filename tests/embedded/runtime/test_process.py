@@ -90,7 +90,7 @@ class TestLife:
     async def test_sigterm_lets_it_save(self, host: Host) -> None:
         host.start("p", sys.executable, "-c", TRAP)
         await host.until_logged("p", "ready")
-        process = host.nodes._container_runtime.processes(host.pod("p"), "main")[-1]
+        process = host.nodes._runtime.processes(host.pod("p"), "main")[-1]
         host.verbs.delete("pods", "default", "p", grace=60)
         await host.until(lambda: host.verbs.find("pods", "default", "p") is None)
         lines, over = process.lines()
