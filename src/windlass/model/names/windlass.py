@@ -9,6 +9,7 @@ DECLARED_DURATION_ANNOTATION = "windlass.dev/duration"
 LAST_CHECKPOINT_ANNOTATION = "windlass.dev/last-checkpoint"
 PLACEMENT_ANNOTATION = "windlass.dev/placement"
 RESTART_COST_ANNOTATION = "windlass.dev/restart-cost"
+"""Time lost by a restart: pulling, loading, warming up."""
 
 # Annotations that the scheduler writes on pods, and the node agent's answer
 ALLOCATED_DEVICES_ANNOTATION = "windlass.dev/allocated-devices"
@@ -26,4 +27,5 @@ UNHEALTHY_DEVICES_ANNOTATION = "windlass.dev/unhealthy-devices"
 # Annotations that only the simulated kubelet obeys
 SIMULATED_DURATION_ANNOTATION = "sandbox.windlass.dev/duration"
 SIMULATED_MIG_INSTANCES_ANNOTATION = "sandbox.windlass.dev/mig-instances"
+"""`GPU:profile` of every MIG instance of a simulated node; Kubernetes only has their number."""
 SIMULATED_UTILIZATION_ANNOTATION = "sandbox.windlass.dev/gpu-utilization"
