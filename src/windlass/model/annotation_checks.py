@@ -12,7 +12,6 @@ from windlass.model.errors import InputError
 from windlass.model.meta import ObjectMeta
 from windlass.model.times import parse_duration, parse_timestamp
 
-ANNOTATION_PREFIX = "windlass.dev/"
 MAX_REPORTED = 8
 
 
@@ -48,13 +47,13 @@ def _is_duration(text: str) -> bool:
 
 
 _RULES: dict[str, tuple[Callable[[str], bool], str]] = {
-    f"{ANNOTATION_PREFIX}placement": (PLACEMENT_STRATEGIES.__contains__, ", ".join(PLACEMENT_STRATEGIES)),
-    f"{ANNOTATION_PREFIX}duration": (_is_duration, "a duration such as 90m or 2h30m"),
-    f"{ANNOTATION_PREFIX}restart-cost": (
+    "windlass.dev/placement": (PLACEMENT_STRATEGIES.__contains__, ", ".join(PLACEMENT_STRATEGIES)),
+    "windlass.dev/duration": (_is_duration, "a duration such as 90m or 2h30m"),
+    "windlass.dev/restart-cost": (
         lambda text: text in ("0", "0s") or _is_duration(text),
         "a duration such as 10m",
     ),
-    f"{ANNOTATION_PREFIX}last-checkpoint": (
+    "windlass.dev/last-checkpoint": (
         lambda text: parse_timestamp(text) > 0,
         "a time such as 2026-01-31T08:00:00Z",
     ),

@@ -16,13 +16,13 @@ from windlass.model.errors import InputError
 from windlass.model.workload import TopologyRequest
 
 PREFIX = "kueue.x-k8s.io/"
-REQUIRED = PREFIX + "podset-required-topology"
-PREFERRED = PREFIX + "podset-preferred-topology"
-UNCONSTRAINED = PREFIX + "podset-unconstrained-topology"
-SLICE_LEVEL = PREFIX + "podset-slice-required-topology"
-SLICE_SIZE = PREFIX + "podset-slice-size"
-SLICE_LAYERS = PREFIX + "podset-slice-required-topology-constraints"
-GROUP = PREFIX + "podset-group-name"
+REQUIRED = "kueue.x-k8s.io/podset-required-topology"
+PREFERRED = "kueue.x-k8s.io/podset-preferred-topology"
+UNCONSTRAINED = "kueue.x-k8s.io/podset-unconstrained-topology"
+SLICE_LEVEL = "kueue.x-k8s.io/podset-slice-required-topology"
+SLICE_SIZE = "kueue.x-k8s.io/podset-slice-size"
+SLICE_LAYERS = "kueue.x-k8s.io/podset-slice-required-topology-constraints"
+GROUP = "kueue.x-k8s.io/podset-group-name"
 MAX_LAYERS = 3
 MAX_PODS = 10**7
 """A slice of more pods than that is a slip of the pen."""
@@ -30,7 +30,7 @@ MAX_PODS = 10**7
 
 def topology_request_from_annotations(annotations: Mapping[str, str]) -> TopologyRequest | None:
     """What the annotations of a pod or a pod template ask for; None where they ask for nothing."""
-    if not any(name.startswith(PREFIX + "podset-") for name in annotations):
+    if not any(name.startswith("kueue.x-k8s.io/podset-") for name in annotations):
         return None
     where = "metadata.annotations"
     slice_size = annotations.get(SLICE_SIZE, "")

@@ -1,19 +1,19 @@
 """Names of other schedulers, workload controllers, clouds and device vendors."""
 
 # KAI: annotations of pods that share a GPU
-KAI_GPU_FRACTION_ANNOTATION = "gpu-fraction"
-KAI_GPU_FRACTION_DEVICES_ANNOTATION = "gpu-fraction-num-devices"
-KAI_GPU_MEMORY_ANNOTATION = "gpu-memory"
+KAI_FRACTION = "gpu-fraction"
+KAI_FRACTION_DEVICES = "gpu-fraction-num-devices"
+KAI_MEMORY = "gpu-memory"
 
-# Volcano. The first annotation has Kubernetes' domain and is Volcano's all the same.
-VOLCANO_GROUP_NAME_ANNOTATION = "scheduling.k8s.io/group-name"
-VOLCANO_GROUP_NAME_V1BETA1_ANNOTATION = "scheduling.volcano.sh/group-name"
-VOLCANO_POD_GROUP_API_VERSION = "scheduling.volcano.sh/v1beta1"
+# Volcano. Its usual annotation has Kubernetes' domain, from when its PodGroup was kube-batch's.
+VOLCANO_API_VERSION = "scheduling.volcano.sh/v1beta1"
+VOLCANO_GROUP_ANNOTATION = "scheduling.k8s.io/group-name"
+VOLCANO_QUALIFIED_GROUP_ANNOTATION = "scheduling.volcano.sh/group-name"
 
 # The coscheduling plugin of kubernetes-sigs/scheduler-plugins; the older label is still accepted.
-COSCHEDULING_POD_GROUP_API_VERSION = "scheduling.x-k8s.io/v1alpha1"
-COSCHEDULING_POD_GROUP_LABEL = "scheduling.x-k8s.io/pod-group"
-COSCHEDULING_POD_GROUP_OLD_LABEL = "pod-group.scheduling.sigs.k8s.io"
+COSCHEDULING_API_VERSION = "scheduling.x-k8s.io/v1alpha1"
+COSCHEDULING_LABEL = "scheduling.x-k8s.io/pod-group"
+COSCHEDULING_OLD_LABEL = "pod-group.scheduling.sigs.k8s.io"
 
 # Controllers that make pods
 JOBSET_API_VERSION = "jobset.x-k8s.io/v1alpha2"
@@ -24,11 +24,11 @@ MPI_JOB_API_VERSION = "kubeflow.org/v2beta1"
 RAY_API_VERSION = "ray.io/v1"
 TRAINER_API_VERSION = "trainer.kubeflow.org/v1alpha1"
 
-# Alibaba's production trace of 2023 (openb): annotations of pods, a label of nodes
-ALIBABA_GPU_CARD_MODEL = "alibabacloud.com/gpu-card-model"
+# Alibaba's production trace of 2023 (openb): annotations of pods, labels and resources of nodes
+ALIBABA_MODEL = "alibabacloud.com/gpu-card-model"
 """On a pod the models it may use, with | between them; on a node its model."""
-ALIBABA_GPU_COUNT = "alibabacloud.com/gpu-count"
-ALIBABA_GPU_MILLI_ANNOTATION = "alibabacloud.com/gpu-milli"
+ALIBABA_COUNT = "alibabacloud.com/gpu-count"
+ALIBABA_MILLI = "alibabacloud.com/gpu-milli"
 
 # Clouds: node labels for the place in the network, widest first
 AWS_NETWORK_LAYER_1_LABEL = "topology.k8s.aws/network-node-layer-1"
