@@ -11,17 +11,21 @@ from typing import Any
 import msgspec
 
 from windlass.dump.raw_objects import RawObject
+from windlass.model.names.kueue import KUEUE_PREFIX
+from windlass.model.names.nvidia import NVIDIA_PREFIX
+from windlass.model.names.others import KAI_FRACTION, KAI_MEMORY
+from windlass.model.names.windlass import WINDLASS_PREFIX
 
 KEPT_ANNOTATIONS = (
-    "kueue.x-k8s.io/",
-    "windlass.dev/",
+    KUEUE_PREFIX,
+    WINDLASS_PREFIX,
     "scheduling.k8s.io/",
     "scheduling.volcano.sh/",
     "cluster-autoscaler.kubernetes.io/",
     "karpenter.sh/",
-    "nvidia.com/",
-    "gpu-fraction",
-    "gpu-memory",
+    NVIDIA_PREFIX,
+    KAI_FRACTION,
+    KAI_MEMORY,
 )
 """Annotations that placement and diagnosis read; the others are dropped."""
 KEPT_VARIABLES = ("NVIDIA_", "CUDA_", "NCCL_")

@@ -19,6 +19,7 @@ from windlass.kube.client import KubeClient
 from windlass.kube.errors import ApiError, NotFound, ServerUnavailable
 from windlass.kube.request import MERGE_PATCH, Request
 from windlass.kube.resources import EVENTS
+from windlass.model.names.kubernetes import EVENTS_API_VERSION
 
 log = logging.getLogger(__name__)
 
@@ -158,7 +159,7 @@ class EventRecorder:
         about = event.regarding
         name = f"{about.name[:200]}.{time.time_ns() // 1000:x}{self._serial & 0xFFFF:04x}"
         body = {
-            "apiVersion": "events.k8s.io/v1",
+            "apiVersion": EVENTS_API_VERSION,
             "kind": "Event",
             "metadata": {"name": name, "namespace": about.namespace},
             "eventTime": micro_time(),

@@ -22,6 +22,7 @@ from windlass.kube.request import Request
 from windlass.kube.resources import LEASES, NAMESPACES
 from windlass.kube.write_requests import create_namespace, create_object
 from windlass.model.errors import ClusterUnreachable
+from windlass.model.names.kubernetes import COORDINATION_API_VERSION
 
 log = logging.getLogger(__name__)
 
@@ -117,7 +118,7 @@ class LeaderElector:
         }
         if lease is None:
             metadata = {"name": terms.name, "annotations": terms.annotations}
-            body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata}
+            body = {"apiVersion": COORDINATION_API_VERSION, "kind": "Lease", "metadata": metadata}
             await self._client.send(create_object(LEASES, terms.namespace, {**body, "spec": spec}))
             return True
         known = lease.get("spec") or {}

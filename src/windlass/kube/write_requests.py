@@ -11,8 +11,9 @@ from typing import Any
 
 from windlass.kube.request import APPLY_PATCH, MERGE_PATCH, STRATEGIC_PATCH, Request, dry_run
 from windlass.kube.resources import NAMESPACES, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PODS, Resource
+from windlass.model.names.kubernetes import POLICY_API_VERSION, SELECTED_NODE_ANNOTATION
 
-SELECTED_NODE = "volume.kubernetes.io/selected-node"
+SELECTED_NODE = SELECTED_NODE_ANNOTATION
 FIELD_MANAGER = "windlass"
 BOUND_BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"
 """Says that the volume may be given back when its claim is gone."""
@@ -44,7 +45,7 @@ def evict_pod(key: str, uid: str, *, is_dry_run: bool = False) -> Request:
     """The Eviction API: budgets are heeded, and the pod gets its `DisruptionTarget` condition."""
     namespace, _, name = key.partition("/")
     body = {
-        "apiVersion": "policy/v1",
+        "apiVersion": POLICY_API_VERSION,
         "kind": "Eviction",
         "metadata": {"name": name, "namespace": namespace},
         "deleteOptions": {"preconditions": {"uid": uid}},
@@ -61,7 +62,7 @@ def remove_scheduling_gates(key: str, uid: str, kept: Sequence[str]) -> Request:
 
 def annotate_selected_node(claim: str, node: str) -> Request:
     """Tells the volume's provisioner where its first consumer will be."""
-    body = {"metadata": {"annotations": {SELECTED_NODE: node}}}
+    body = {"metadata": {"annotations": {SELECTED_NODE_ANNOTATION: node}}}
     return Request("PATCH", PERSISTENT_VOLUME_CLAIMS.path(claim), body=body, content_type=MERGE_PATCH)
 
 

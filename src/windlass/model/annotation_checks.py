@@ -10,6 +10,12 @@ from collections.abc import Callable, Iterable, Mapping
 from windlass.model.configuration import PLACEMENT_STRATEGIES
 from windlass.model.errors import InputError
 from windlass.model.meta import ObjectMeta
+from windlass.model.names.windlass import (
+    DECLARED_DURATION_ANNOTATION,
+    LAST_CHECKPOINT_ANNOTATION,
+    PLACEMENT_ANNOTATION,
+    RESTART_COST_ANNOTATION,
+)
 from windlass.model.times import parse_duration, parse_timestamp
 
 MAX_REPORTED = 8
@@ -47,13 +53,13 @@ def _is_duration(text: str) -> bool:
 
 
 _RULES: dict[str, tuple[Callable[[str], bool], str]] = {
-    "windlass.dev/placement": (PLACEMENT_STRATEGIES.__contains__, ", ".join(PLACEMENT_STRATEGIES)),
-    "windlass.dev/duration": (_is_duration, "a duration such as 90m or 2h30m"),
-    "windlass.dev/restart-cost": (
+    PLACEMENT_ANNOTATION: (PLACEMENT_STRATEGIES.__contains__, ", ".join(PLACEMENT_STRATEGIES)),
+    DECLARED_DURATION_ANNOTATION: (_is_duration, "a duration such as 90m or 2h30m"),
+    RESTART_COST_ANNOTATION: (
         lambda text: text in ("0", "0s") or _is_duration(text),
         "a duration such as 10m",
     ),
-    "windlass.dev/last-checkpoint": (
+    LAST_CHECKPOINT_ANNOTATION: (
         lambda text: parse_timestamp(text) > 0,
         "a time such as 2026-01-31T08:00:00Z",
     ),

@@ -15,6 +15,7 @@ import msgspec
 from windlass.model.errors import InputError
 from windlass.model.labels import check_selector
 from windlass.model.meta import KubeStruct, LabelSelector, ObjectMeta
+from windlass.model.names.nvidia import GPU_RESOURCE
 from windlass.model.pod import RawQuantity
 from windlass.model.quantity import milli_value, parse_quantity
 from windlass.model.quota import MILLI_PER_GPU
@@ -39,7 +40,7 @@ PLACEMENT_POLICIES = (
 """What `placement` may name; `placement.policies` has the rule of each."""
 BUDGETS_YIELD_TO = ("reclaim", "fairShare", "priority")
 KUEUE_FIELDS_READ = ("fairSharing", "admissionFairSharing", "waitForPodsReady", "resources")
-_IN_THOUSANDTHS = ("cpu", "nvidia.com/gpu")
+_IN_THOUSANDTHS = ("cpu", GPU_RESOURCE)
 
 
 class FairSharing(KubeStruct, frozen=True):

@@ -22,16 +22,16 @@ from windlass.model.configuration import (
     Settings,
     WaitForPodsReady,
 )
+from windlass.model.names.windlass import WINDLASS_API_VERSION
 from windlass.model.pod import RawQuantity
 from windlass.model.times import format_duration
 
-API_VERSION = "windlass.dev/v1"
 HASH_LENGTH = 16
 
 
 def settings_document(settings: Settings) -> dict[str, Any]:
     """The `SchedulerConfiguration` that has these settings."""
-    return {"apiVersion": API_VERSION, "kind": "SchedulerConfiguration", **_chosen(_wire(settings))}
+    return {"apiVersion": WINDLASS_API_VERSION, "kind": "SchedulerConfiguration", **_chosen(_wire(settings))}
 
 
 def settings_hash(settings: Settings) -> str:

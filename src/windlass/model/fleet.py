@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
-from windlass.model.device import LAYOUT_ANNOTATION, UNHEALTHY_ANNOTATION, Device, DeviceGroup, encode_layout
+from windlass.model.device import Device, DeviceGroup, encode_layout
 from windlass.model.errors import InputError
 from windlass.model.fleet_spec import (
     Fleet,
@@ -25,9 +25,34 @@ from windlass.model.fleet_spec import (
 from windlass.model.gpu_models import find_gpu_model, mig_geometry_of_model
 from windlass.model.meta import ObjectMeta
 from windlass.model.mig import mig_resource_name
+from windlass.model.names.kubernetes import (
+    ARCH_LABEL,
+    HOSTNAME_LABEL,
+    NOT_READY_TAINT,
+    OS_LABEL,
+    REGION_LABEL,
+    ZONE_LABEL,
+)
+from windlass.model.names.nvidia import (
+    GPU_CLIQUE_LABEL,
+    GPU_COUNT_LABEL,
+    GPU_MEMORY_LABEL,
+    GPU_PRESENT_LABEL,
+    GPU_PRODUCT_LABEL,
+    GPU_REPLICAS_LABEL,
+    GPU_RESOURCE,
+    MIG_STRATEGY_LABEL,
+    SHARED_GPU_RESOURCE,
+    SHARING_STRATEGY_LABEL,
+)
+from windlass.model.names.windlass import (
+    BLOCK_LABEL,
+    DEVICES_LAYOUT_ANNOTATION,
+    RACK_LABEL,
+    UNHEALTHY_DEVICES_ANNOTATION,
+)
 from windlass.model.node import Node, NodeCondition, NodeSpec, NodeStatus, Taint
 from windlass.model.pod import RawQuantity
-from windlass.model.topology import BLOCK, CLIQUE, HOSTNAME, RACK, REGION, ZONE
 
 __all__ = [
     "Fleet",
@@ -39,9 +64,6 @@ __all__ = [
     "expand_fleet",
     "pool_devices",
 ]
-
-_GPU = "nvidia.com/gpu"
-_SHARED = "nvidia.com/gpu.shared"
 
 
 def expand_fleet(fleet: Fleet) -> list[Node]:
@@ -86,8 +108,8 @@ def _node(pool: FleetPool, number: int) -> Node:
 
 
 _NOT_READY = (
-    Taint(key="node.kubernetes.io/not-ready", effect="NoSchedule"),
-    Taint(key="node.kubernetes.io/not-ready", effect="NoExecute"),
+    Taint(key=NOT_READY_TAINT, effect="NoSchedule"),
+    Taint(key=NOT_READY_TAINT, effect="NoExecute"),
 )
 """What the node lifecycle controller puts on a node that is not ready."""
 
@@ -168,10 +190,10 @@ def _advertised(pool: FleetPool, layout: str | tuple[str, ...]) -> dict[str, int
     """What one GPU adds to the node's resources."""
     if isinstance(layout, str):
         sharing = pool.sharing
-        name = _SHARED if sharing and sharing.rename else _GPU
+        name = SHARED_GPU_RESOURCE if sharing and sharing.rename else GPU_RESOURCE
         return {name: sharing.replicas if sharing else 1}
     if pool.mig_strategy == "single":
-        return {_GPU: len(layout)}
+        return {GPU_RESOURCE: len(layout)}
     names = [mig_resource_name(profile) for profile in layout]
     return {name: names.count(name) for name in names}
 
@@ -179,10 +201,10 @@ def _advertised(pool: FleetPool, layout: str | tuple[str, ...]) -> dict[str, int
 def _annotations(pool: FleetPool, number: int) -> dict[str, str]:
     if not pool.gpus:
         return {}
-    annotations = {LAYOUT_ANNOTATION: encode_layout(tuple(_merged(_device_groups(pool))))}
+    annotations = {DEVICES_LAYOUT_ANNOTATION: encode_layout(tuple(_merged(_device_groups(pool))))}
     ill = _unhealthy_devices(pool, number)
     if ill:
-        annotations[UNHEALTHY_ANNOTATION] = ",".join(map(str, sorted(ill)))
+        annotations[UNHEALTHY_DEVICES_ANNOTATION] = ",".join(map(str, sorted(ill)))
     return annotations
 
 
@@ -199,12 +221,18 @@ def _merged(groups: list[DeviceGroup]) -> list[DeviceGroup]:
 
 
 def _labels(pool: FleetPool, number: int, name: str) -> dict[str, str]:
-    labels = {HOSTNAME: name, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}
+    labels = {HOSTNAME_LABEL: name, OS_LABEL: "linux", ARCH_LABEL: "amd64"}
     rack = pool.rack
     if pool.nodes_per_rack:
         rack = f"{pool.rack or pool.name}-{number // pool.nodes_per_rack}"
     clique = (rack or pool.name) if pool.clique == "rack" else pool.clique
-    places = {REGION: pool.region, ZONE: pool.zone, BLOCK: pool.block, RACK: rack, CLIQUE: clique}
+    places = {
+        REGION_LABEL: pool.region,
+        ZONE_LABEL: pool.zone,
+        BLOCK_LABEL: pool.block,
+        RACK_LABEL: rack,
+        GPU_CLIQUE_LABEL: clique,
+    }
     labels.update({key: value for key, value in places.items() if value})
     if pool.gpus:
         labels.update(_gpu_labels(pool))
@@ -224,18 +252,18 @@ def _gpu_labels(pool: FleetPool) -> dict[str, str]:
         count = pool.gpu_count
     sharing = pool.sharing
     labels = {
-        "nvidia.com/gpu.present": "true",
-        "nvidia.com/gpu.product": f"{product}-SHARED" if sharing and not sharing.rename else product,
-        "nvidia.com/gpu.count": str(count),
-        "nvidia.com/gpu.memory": str(memory),
-        "nvidia.com/gpu.replicas": str(sharing.replicas if sharing else 1),
-        "nvidia.com/gpu.sharing-strategy": sharing.strategy if sharing else "none",
+        GPU_PRESENT_LABEL: "true",
+        GPU_PRODUCT_LABEL: f"{product}-SHARED" if sharing and not sharing.rename else product,
+        GPU_COUNT_LABEL: str(count),
+        GPU_MEMORY_LABEL: str(memory),
+        GPU_REPLICAS_LABEL: str(sharing.replicas if sharing else 1),
+        SHARING_STRATEGY_LABEL: sharing.strategy if sharing else "none",
         "nvidia.com/gpu.mode": "compute",
         "nvidia.com/mps.capable": "true" if sharing and sharing.strategy == "mps" else "false",
         "nvidia.com/mig.capable": "true" if mig_geometry_of_model(gpu_product(first), memory) else "false",
     }
     if cut:
-        labels["nvidia.com/mig.strategy"] = pool.mig_strategy
+        labels[MIG_STRATEGY_LABEL] = pool.mig_strategy
     known = find_gpu_model(first.model)
     if known:
         major, minor = known.compute_capability.split(".")

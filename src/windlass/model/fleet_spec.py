@@ -16,6 +16,7 @@ from windlass.model.errors import InputError
 from windlass.model.gpu_models import find_gpu_model, mig_geometry_of_model, product_label
 from windlass.model.meta import ObjectMeta
 from windlass.model.mig import place_layout
+from windlass.model.names.windlass import WINDLASS_API_VERSION
 from windlass.model.node import Taint
 from windlass.model.pod import RawQuantity
 from windlass.model.requests import parse_amount
@@ -127,14 +128,14 @@ class FleetSpec(FleetStruct, frozen=True):
 
 class Fleet(FleetStruct, frozen=True):
     spec: FleetSpec
-    api_version: str = "windlass.dev/v1"
+    api_version: str = WINDLASS_API_VERSION
     kind: str = "Fleet"
     metadata: ObjectMeta = ObjectMeta()
 
 
 def check_fleet(fleet: Fleet) -> None:
     """Raises an `InputError` that names the field for a park that can't be built."""
-    if fleet.api_version != "windlass.dev/v1":
+    if fleet.api_version != WINDLASS_API_VERSION:
         raise InputError(
             f"unknown version {fleet.api_version!r}", path="apiVersion", remedy="use windlass.dev/v1"
         )

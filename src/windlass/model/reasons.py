@@ -13,6 +13,9 @@ from __future__ import annotations
 
 import msgspec
 
+from windlass.model.names.nvidia import GPU_RESOURCE, MIG_RESOURCE_PREFIX
+from windlass.model.names.others import AMD_GPU_RESOURCE
+
 WHY_UNSCHEDULABLE = 1 << 0
 WHY_NODE_NAME = 1 << 1
 WHY_TAINT = 1 << 2
@@ -338,7 +341,7 @@ def insufficient_reason(resource: str) -> Reason:
     )
 
 
-_GPU_PREFIXES = ("nvidia.com/gpu", "nvidia.com/mig-", "alibabacloud.com/gpu", "amd.com/gpu")
+_GPU_PREFIXES = (GPU_RESOURCE, MIG_RESOURCE_PREFIX, "alibabacloud.com/gpu", AMD_GPU_RESOURCE)
 _RESOURCE_CODES = {
     "cpu": "CPU_MEM_INSUFFICIENT",
     "memory": "CPU_MEM_INSUFFICIENT",

@@ -12,6 +12,7 @@ from fractions import Fraction
 from functools import lru_cache
 
 from windlass.model.errors import InputError
+from windlass.model.names.kubernetes import NATIVE_RESOURCE_DOMAIN
 from windlass.model.node import Node
 from windlass.model.pod import Container, Pod, PodSpec, RawQuantity
 from windlass.model.quantity import INT64_MAX, format_quantity, milli_value, parse_quantity, whole_value
@@ -41,7 +42,7 @@ def pod_requests(pod: Pod) -> Amounts:
 
 def is_extended_resource(name: str) -> bool:
     """Whether the resource is an extended one (`nvidia.com/gpu`): whole numbers only, request equal to limit."""
-    return "/" in name and "kubernetes.io/" not in name and not name.startswith("requests.")
+    return "/" in name and NATIVE_RESOURCE_DOMAIN not in name and not name.startswith("requests.")
 
 
 @lru_cache(maxsize=1 << 16)

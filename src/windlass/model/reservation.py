@@ -26,11 +26,12 @@ import msgspec
 
 from windlass.model.errors import InputError
 from windlass.model.meta import KubeStruct, ObjectMeta
+from windlass.model.names.nvidia import GPU_RESOURCE
 from windlass.model.pod import Container, Pod, PodSpec, RawQuantity, ResourceRequirements, Toleration
 from windlass.model.quota import quota_requests
 from windlass.model.times import parse_timestamp
 
-GPU = "nvidia.com/gpu"
+GPU = GPU_RESOURCE
 MAX_UNITS = 100_000
 
 
@@ -142,7 +143,7 @@ def _units(spec: ReservationSpec) -> tuple[int, dict[str, RawQuantity]]:
             raise InputError("stands beside count or resources", path="spec.gpus", remedy="use one of them")
         if not 0 < spec.gpus <= MAX_UNITS:
             raise InputError(f"{spec.gpus} GPUs", path="spec.gpus", remedy=f"use 1 to {MAX_UNITS}")
-        return spec.gpus, {GPU: 1}
+        return spec.gpus, {GPU_RESOURCE: 1}
     if not spec.resources:
         raise InputError("reserves nothing", path="spec.resources", remedy="name resources, or use spec.gpus")
     if not 0 < spec.count <= MAX_UNITS:
@@ -153,7 +154,7 @@ def _units(spec: ReservationSpec) -> tuple[int, dict[str, RawQuantity]]:
 def _unit(name: str, spec: ReservationSpec, resources: dict[str, RawQuantity]) -> Pod:
     """A unit as a pod that asks for the same; GPU nodes are often tainted, and a reservation of GPUs is for them."""
     asked = ResourceRequirements(requests=resources, limits=resources)
-    tolerations = (*spec.tolerations, Toleration(key=GPU, operator="Exists"))
+    tolerations = (*spec.tolerations, Toleration(key=GPU_RESOURCE, operator="Exists"))
     pod = Pod(
         metadata=ObjectMeta(name=name, namespace="reservation"),
         spec=PodSpec(

@@ -15,13 +15,13 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from windlass.model.gpu import WHOLE_GPU
+from windlass.model.names.nvidia import GPU_RESOURCE
 from windlass.model.reasons import WHY_GPU_DEVICE_ROOM, insufficient_reason, reason_of_bit
 from windlass.model.refusal import Refusal
 from windlass.model.times import format_timestamp
 
 MAX_NAMED = 3
-_TOO_FEW_GPUS = insufficient_reason(WHOLE_GPU).kube
+_TOO_FEW_GPUS = insufficient_reason(GPU_RESOURCE).kube
 _NO_DEVICE_ROOM = reason_of_bit(WHY_GPU_DEVICE_ROOM.bit_length() - 1).kube
 LIMIT_KINDS_SHOWN_FIRST = ("fragmentation", "model", "quota", "topology")
 """Kinds of limits that the count of nodes doesn't tell."""

@@ -12,9 +12,9 @@ import msgspec
 
 from windlass.model.errors import InputError
 from windlass.model.mig import mig_resource_name
+from windlass.model.names.nvidia import NVIDIA_PREFIX
 from windlass.sharing.inventory import Gpu, Inventory, MigInstance
 from windlass.sharing.plugin_config import PluginConfig
-from windlass.sharing.sharing_config import NVIDIA_PREFIX
 
 GPU = f"{NVIDIA_PREFIX}gpu"
 MAX_MPS_CLIENTS, MAX_MPS_CLIENTS_LEGACY = 48, 16

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from windlass.model.errors import InputError
+from windlass.model.names.others import CDI_ANNOTATION_PREFIX
 from windlass.sharing.plugin_fields import ALIASES, PLUGIN_FIELDS, PluginField
 from windlass.sharing.resource_names import ResourceNames, read_names
 from windlass.sharing.sharing_config import Sharing, read_sharing
@@ -37,7 +38,7 @@ class PluginConfig(msgspec.Struct, frozen=True, kw_only=True):
     pass_device_specs: bool = False
     device_list_strategy: tuple[str, ...] = ("envvar",)
     device_id_strategy: str = "uuid"
-    cdi_annotation_prefix: str = "cdi.k8s.io/"
+    cdi_annotation_prefix: str = CDI_ANNOTATION_PREFIX
     nvidia_ctk_path: str = "/usr/bin/nvidia-ctk"
     container_driver_root: str = "/driver-root"
     shared_devices_allocation_policy: str = "distributed"

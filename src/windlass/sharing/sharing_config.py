@@ -14,9 +14,9 @@ from typing import Any
 import msgspec
 
 from windlass.model.errors import InputError
+from windlass.model.names.nvidia import NVIDIA_PREFIX as NVIDIA_PREFIX
 from windlass.sharing.inventory import Gpu, MigInstance
 
-NVIDIA_PREFIX = "nvidia.com/"
 SHARED_SUFFIX = ".shared"
 MAX_NAME_LENGTH = 63
 MAX_REPLICAS = 10_000

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from windlass.model.errors import InputError
-from windlass.model.kueue.queues import HOSTNAME
 from windlass.model.kueue.workload_wire import (
     AssignmentSlice,
     LevelValues,
@@ -18,6 +17,7 @@ from windlass.model.kueue.workload_wire import (
     TopologyAssignmentStatus,
     WorkloadObject,
 )
+from windlass.model.names.kubernetes import HOSTNAME_LABEL
 from windlass.model.pod import Pod
 from windlass.model.quota import parse_quota, quota_requests
 from windlass.model.times import parse_timestamp
@@ -71,7 +71,7 @@ def _assignment(
         count=running,
         flavors=dict(held.flavors),
         usage=usage,
-        nodes=_nodes(domains, hostnames) if levels and levels[-1] == HOSTNAME else {},
+        nodes=_nodes(domains, hostnames) if levels and levels[-1] == HOSTNAME_LABEL else {},
         domains=domains,
         levels=levels,
     )

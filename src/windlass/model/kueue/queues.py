@@ -24,6 +24,7 @@ from windlass.model.kueue.queue_wire import (
     TopologyObject,
 )
 from windlass.model.labels import check_selector
+from windlass.model.names.kubernetes import HOSTNAME_LABEL
 from windlass.model.pod import RawQuantity
 from windlass.model.quantity import milli_value
 from windlass.model.queue import (
@@ -46,7 +47,6 @@ STOP_POLICIES = ("None", "Hold", "HoldAndDrain")
 STRATEGIES = ("BestEffortFIFO", "StrictFIFO")
 ADMISSION_MODES = ("NoAdmissionFairSharing", "UsageBasedAdmissionFairSharing")
 USAGE_BASED = "UsageBasedAdmissionFairSharing"
-HOSTNAME = "kubernetes.io/hostname"
 MAX_LEVELS = 16
 
 _CHECKS_PATH = "spec.admissionChecksStrategy.admissionChecks"
@@ -172,8 +172,8 @@ def topology_from_object(wire: TopologyObject) -> Topology:
             raise InputError("a level is a node label", path=where, remedy="name one")
         if label in levels[:index]:
             raise InputError(f"{label} is a level twice", path=where, remedy="keep one of them")
-        if label == HOSTNAME and index != len(levels) - 1:
-            raise InputError(f"{HOSTNAME} is the narrowest level", path=where, remedy="put it last")
+        if label == HOSTNAME_LABEL and index != len(levels) - 1:
+            raise InputError(f"{HOSTNAME_LABEL} is the narrowest level", path=where, remedy="put it last")
     return Topology(wire.name, levels)
 
 

@@ -13,6 +13,7 @@ import msgspec
 from windlass.model.errors import InputError
 from windlass.model.kueue.admission import admission_of
 from windlass.model.kueue.workload_wire import PodSetSpec, WorkloadObject
+from windlass.model.names.windlass import LAST_CHECKPOINT_ANNOTATION
 from windlass.model.pod import Container, Pod, PodSpec, ResourceRequirements
 from windlass.model.queue import QueueSystem
 from windlass.model.requests import is_extended_resource
@@ -27,7 +28,7 @@ from windlass.model.validation import check_pod, check_priority
 from windlass.model.workload import PodSet, TopologyRequest, Workload
 
 PREEMPTED = "Preempted"
-LAST_CHECKPOINT = "windlass.dev/last-checkpoint"
+LAST_CHECKPOINT = LAST_CHECKPOINT_ANNOTATION
 NO_HOLD = ("", "")
 _REQUEUES_AT_EVICTION = ("PodsReadyTimeout", "AdmissionCheck", "DurationExceeded")
 """Eviction reasons after which a workload queues as of its eviction; after any other it keeps its place."""
@@ -62,7 +63,7 @@ def workload_from_object(
         hold_code=code,
         max_run_seconds=_run_time_left(wire),
         started_at=parse_timestamp(admitted.last_transition_time) if admitted and admission else 0,
-        checkpoint_at=parse_timestamp(wire.metadata.annotations.get(LAST_CHECKPOINT, "")),
+        checkpoint_at=parse_timestamp(wire.metadata.annotations.get(LAST_CHECKPOINT_ANNOTATION, "")),
         evictions=sum(one.count for one in wire.status.scheduling_stats.evictions if one.reason == PREEMPTED),
         owner=_owner(wire),
     )

@@ -13,6 +13,8 @@ import msgspec
 from windlass.model.errors import InputError
 from windlass.model.kueue.workload_wire import PodTemplate
 from windlass.model.meta import ObjectMeta
+from windlass.model.names.kueue import MIN_PARALLELISM_ANNOTATION, QUEUE_NAME_LABEL
+from windlass.model.names.others import KUBEFLOW_REPLICA_TYPE_LABEL
 from windlass.model.owners.wire import (
     Controller,
     JobObject,
@@ -29,8 +31,7 @@ from windlass.model.pod import Pod
 from windlass.model.topology_request import MAX_PODS
 from windlass.model.validation import check_pod
 
-QUEUE_NAME = "kueue.x-k8s.io/queue-name"
-MIN_PARALLELISM = "kueue.x-k8s.io/job-min-parallelism"
+QUEUE_NAME = QUEUE_NAME_LABEL
 LWS_NAME = "leaderworkerset.sigs.k8s.io/name"
 LWS_GROUP = "leaderworkerset.sigs.k8s.io/group-index"
 LWS_WORKER = "leaderworkerset.sigs.k8s.io/worker-index"
@@ -120,7 +121,7 @@ def _job(wire: JobObject) -> Owner:
         wire.KIND,
         wire.metadata,
         (one,),
-        is_gang=QUEUE_NAME in wire.metadata.labels,
+        is_gang=QUEUE_NAME_LABEL in wire.metadata.labels,
         suspended=spec.suspend,
         deadline=spec.active_deadline_seconds,
     )
@@ -128,13 +129,13 @@ def _job(wire: JobObject) -> Owner:
 
 def _min_parallelism(wire: JobObject, count: int) -> int | None:
     """Kueue's partial admission of a Job."""
-    text = wire.metadata.annotations.get(MIN_PARALLELISM, "")
+    text = wire.metadata.annotations.get(MIN_PARALLELISM_ANNOTATION, "")
     if not text:
         return None
     if not (text.isascii() and text.isdigit() and len(text) < 9):
         raise InputError(
             f"{text[:64]!r} is not a number of pods",
-            path=f"metadata.annotations.{MIN_PARALLELISM}",
+            path=f"metadata.annotations.{MIN_PARALLELISM_ANNOTATION}",
             remedy='use digits only, such as "2"',
         )
     return max(1, min(int(text), count))
@@ -155,7 +156,7 @@ def _job_set(wire: JobSetObject) -> Owner:
         wire.KIND,
         wire.metadata,
         _distinct(sets, "spec.replicatedJobs"),
-        is_gang=QUEUE_NAME in wire.metadata.labels,
+        is_gang=QUEUE_NAME_LABEL in wire.metadata.labels,
         suspended=wire.spec.suspend,
         deadline=_longest(limits),
         pod_set_label="jobset.sigs.k8s.io/replicatedjob-name",
@@ -186,7 +187,7 @@ def _kubeflow(wire: KubeflowJob) -> Owner:
         min_pods=None if minimum is None else max(0, min(minimum, total)),
         suspended=spec.run_policy.suspend,
         deadline=spec.run_policy.active_deadline_seconds,
-        pod_set_label="training.kubeflow.org/replica-type",
+        pod_set_label=KUBEFLOW_REPLICA_TYPE_LABEL,
     )
 
 
