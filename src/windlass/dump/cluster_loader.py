@@ -48,23 +48,23 @@ class LoadedCluster:
 
 
 @dataclass
-class _Book:
+class _ClusterBuilder:
     """Objects by kind and name while they are loaded, in order."""
 
-    things: dict[tuple[str, str, str], object] = field(default_factory=dict)
+    objects: dict[tuple[str, str, str], object] = field(default_factory=dict)
     nameless: list[object] = field(default_factory=list)
     problems: list[InputError] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     def put(self, source: SourceObject) -> None:
-        for thing in _expanded(source):
-            key = _key(source.kind, thing)
-            if isinstance(thing, Unreadable):
-                self.problems.append(thing.error)
+        for obj in _expanded(source):
+            key = _key(source.kind, obj)
+            if isinstance(obj, Unreadable):
+                self.problems.append(obj.error)
             if key is None:
-                self.nameless.append(thing)
+                self.nameless.append(obj)
             else:
-                self.things[key] = thing
+                self.objects[key] = obj
 
 
 def load_cluster(
@@ -74,18 +74,18 @@ def load_cluster(
 
     An object that can't be read is an error, unless `keep_going`: then it is kept as `Unreadable` and reported.
     """
-    book = _Book()
+    builder = _ClusterBuilder()
     published: list[Mapping[str, Any]] = []
     for source in _sources([dump] if dump is not None else [], keep_going):
-        book.put(source)
+        builder.put(source)
         if source.kind in ("ConfigMap", "Lease") and isinstance(source.raw, dict):
             published.append({**source.raw, "kind": source.kind})
     for source in _sources(manifests, keep_going):
-        _submit(book, source, namespace)
+        _submit(builder, source, namespace)
     return LoadedCluster(
-        objects=(*book.things.values(), *book.nameless),
-        problems=tuple(book.problems),
-        notes=tuple(book.notes),
+        objects=(*builder.objects.values(), *builder.nameless),
+        problems=tuple(builder.problems),
+        notes=tuple(builder.notes),
         newest_timestamp=newest_timestamp(dump) if dump is not None else 0,
         published_configurations=tuple(published_configurations(published)),
     )
@@ -106,29 +106,29 @@ def _expanded(source: SourceObject) -> list[object]:
         raise source.locate_error(error) from error
 
 
-def _generated_name(book: _Book, kind: str, namespace: str, prefix: str) -> str:
+def _generated_name(builder: _ClusterBuilder, kind: str, namespace: str, prefix: str) -> str:
     """Like the API server: each object with a `generateName` gets a name of its own."""
     numbers = itertools.count(2)
     name = f"{prefix}new"
-    while (kind, namespace, name) in book.things:
+    while (kind, namespace, name) in builder.objects:
         name = f"{prefix}new-{next(numbers)}"
     return name
 
 
-def _submit(book: _Book, source: SourceObject, namespace: str) -> None:
-    thing = source.value
-    if isinstance(thing, PartialObject) and _makes_pods(source.raw):
-        book.notes.append(
-            f"{source.kind} {thing.metadata.namespace or namespace}/{thing.metadata.name} ({thing.api_version}) "
+def _submit(builder: _ClusterBuilder, source: SourceObject, namespace: str) -> None:
+    obj = source.value
+    if isinstance(obj, PartialObject) and _makes_pods(source.raw):
+        builder.notes.append(
+            f"{source.kind} {obj.metadata.namespace or namespace}/{obj.metadata.name} ({obj.api_version}) "
             "is of a kind that is not known: which of its pods start together is not guessed, and nothing is decided "
             "for it (hand in its pods, with the label kueue.x-k8s.io/pod-group-name if they start together)"
         )
-    if not isinstance(thing, NAMESPACED):
-        book.put(source)
+    if not isinstance(obj, NAMESPACED):
+        builder.put(source)
         return
-    metadata = thing.metadata
+    metadata = obj.metadata
     namespace = metadata.namespace or namespace
-    name = metadata.name or _generated_name(book, source.kind, namespace, metadata.generate_name)
+    name = metadata.name or _generated_name(builder, source.kind, namespace, metadata.generate_name)
     fresh = ObjectMeta(
         name=name,
         namespace=namespace,
@@ -137,13 +137,13 @@ def _submit(book: _Book, source: SourceObject, namespace: str) -> None:
         owner_references=metadata.owner_references,
     )
     key = (source.kind, fresh.namespace, name)
-    before = book.things.get(key)
+    before = builder.objects.get(key)
     if before is None:
-        book.things[key] = _fresh(thing, fresh)
+        builder.objects[key] = _fresh(obj, fresh)
     elif isinstance(before, Pod):
-        book.notes.append(f"Pod {before.key} is in the dump already, and stays as it is there")
+        builder.notes.append(f"Pod {before.key} is in the dump already, and stays as it is there")
     elif isinstance(before, NAMESPACED):
-        book.things[key] = _updated(thing, before, fresh)
+        builder.objects[key] = _updated(obj, before, fresh)
 
 
 def _makes_pods(raw: object) -> bool:
@@ -153,29 +153,29 @@ def _makes_pods(raw: object) -> bool:
     return isinstance(raw, list) and any(map(_makes_pods, raw))
 
 
-def _fresh(thing: Submittable | LocalQueueObject, metadata: ObjectMeta) -> object:
+def _fresh(obj: Submittable | LocalQueueObject, metadata: ObjectMeta) -> object:
     """As the API server stores it at first: the status is not the submitter's to write."""
-    if isinstance(thing, PodGroupObject):
-        return msgspec.structs.replace(thing, metadata=metadata)
-    return msgspec.structs.replace(thing, metadata=metadata, status=type(thing)().status)
+    if isinstance(obj, PodGroupObject):
+        return msgspec.structs.replace(obj, metadata=metadata)
+    return msgspec.structs.replace(obj, metadata=metadata, status=type(obj)().status)
 
 
-def _updated(thing: object, before: Submittable | LocalQueueObject, fresh: ObjectMeta) -> object:
+def _updated(obj: object, before: Submittable | LocalQueueObject, fresh: ObjectMeta) -> object:
     """The new spec, with the identity and the status that the object has in the cluster."""
     known = before.metadata
     metadata = msgspec.structs.replace(fresh, uid=known.uid, creation_timestamp=known.creation_timestamp)
-    assert isinstance(thing, NAMESPACED), thing
-    if isinstance(thing, PodGroupObject) or isinstance(before, PodGroupObject):
-        return msgspec.structs.replace(thing, metadata=metadata)
-    return msgspec.structs.replace(thing, metadata=metadata, status=before.status)
+    assert isinstance(obj, NAMESPACED), obj
+    if isinstance(obj, PodGroupObject) or isinstance(before, PodGroupObject):
+        return msgspec.structs.replace(obj, metadata=metadata)
+    return msgspec.structs.replace(obj, metadata=metadata, status=before.status)
 
 
-def _key(kind: str, thing: object) -> tuple[str, str, str] | None:
+def _key(kind: str, obj: object) -> tuple[str, str, str] | None:
     """Kind, namespace and name; None for what has no name of its own."""
-    if isinstance(thing, Unreadable):
+    if isinstance(obj, Unreadable):
         return None
-    metadata = getattr(thing, "metadata", None)
+    metadata = getattr(obj, "metadata", None)
     if not isinstance(metadata, ObjectMeta) or not metadata.name:
         return None
-    namespace = metadata.namespace or ("default" if isinstance(thing, NAMESPACED) else "")
-    return type(thing).__name__ if kind == "Fleet" else kind, namespace, metadata.name
+    namespace = metadata.namespace or ("default" if isinstance(obj, NAMESPACED) else "")
+    return type(obj).__name__ if kind == "Fleet" else kind, namespace, metadata.name

@@ -116,11 +116,11 @@ async def _pages(client: KubeClient, path: str, resource: Resource, selector: st
 async def _collect_stack(client: KubeClient, found: CollectedCluster) -> None:
     """Logs of the GPU stack's pods, and the ConfigMaps of their namespaces."""
     pods = [
-        one
-        for one in found.objects
-        if one.header.kind == "Pod" and GPU_STACK.search(one.header.metadata.name)
+        obj
+        for obj in found.objects
+        if obj.header.kind == "Pod" and GPU_STACK.search(obj.header.metadata.name)
     ]
-    namespaces = sorted({one.header.metadata.namespace for one in pods})
+    namespaces = sorted({obj.header.metadata.namespace for obj in pods})
     for namespace in namespaces:
         try:
             found.objects += await _pages(client, CONFIG_MAPS.namespace_collection(namespace), CONFIG_MAPS)
@@ -128,7 +128,7 @@ async def _collect_stack(client: KubeClient, found: CollectedCluster) -> None:
             found.not_readable.append(f"configmaps of {namespace}: {error}")
     places = [place for pod in pods[:MOST_LOGGED] for place in containers_of(pod.data)]
     own = [
-        one.data for one in found.objects if one.header.kind == "Pod" and one not in pods and _fails(one.data)
+        obj.data for obj in found.objects if obj.header.kind == "Pod" and obj not in pods and _fails(obj.data)
     ]
     places += [place for tree in own[:MOST_LOGGED] for place in containers_of(tree)]
     found.logs += await read_logs(client, places)
@@ -136,16 +136,18 @@ async def _collect_stack(client: KubeClient, found: CollectedCluster) -> None:
 
 async def _collect_configuration(client: KubeClient, found: CollectedCluster) -> None:
     """What schedulers have published. Who may not list ConfigMaps may still read the one that a Lease tells of."""
-    known = {_key(one.header.metadata) for one in found.objects if one.header.kind == "ConfigMap"}
+    known = {_key(obj.header.metadata) for obj in found.objects if obj.header.kind == "ConfigMap"}
     try:
         published = await _pages(client, CONFIG_MAPS.collection, CONFIG_MAPS, PUBLISHED_LABEL)
     except ApiError:
-        published = [one for key in _announced(found) for one in await _config_map(client, key, found)]
-    found.objects += [one for one in published if _key(one.header.metadata) not in known]
+        published = [
+            config_map for key in _announced(found) for config_map in await _config_map(client, key, found)
+        ]
+    found.objects += [config_map for config_map in published if _key(config_map.header.metadata) not in known]
 
 
 def _announced(found: CollectedCluster) -> list[str]:
-    leases = (one.header.metadata for one in found.objects if one.header.kind == "Lease")
+    leases = (obj.header.metadata for obj in found.objects if obj.header.kind == "Lease")
     return [f"{_key(lease)}{CONFIG_MAP_SUFFIX}" for lease in leases if HASH_ANNOTATION in lease.annotations]
 
 

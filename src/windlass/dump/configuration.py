@@ -47,7 +47,7 @@ class UsedConfiguration(msgspec.Struct, frozen=True):
     origin: str = ""
     """The file, or the ConfigMap as `namespace/name`."""
     notes: tuple[str, ...] = ()
-    """What has to be said about it, such as that the scheduler has another one by now."""
+    """Remarks for the user, such as that the scheduler has another configuration by now."""
 
     @property
     def document(self) -> dict[str, Any]:
@@ -56,7 +56,7 @@ class UsedConfiguration(msgspec.Struct, frozen=True):
 
     @property
     def lines(self) -> list[str]:
-        """For people: where it comes from, unless it is the defaults, and what has to be said about it."""
+        """For people: where it comes from, unless it is the defaults, and the notes."""
         how = "as published in ConfigMap" if self.source == "published" else "of"
         title = [] if self.source == "default" else [f"configuration {how} {self.origin} (hash {self.hash})"]
         return [*title, *self.notes]
@@ -104,28 +104,30 @@ def published_configurations(objects: Iterable[Tree]) -> list[Configuration]:
         if tree.get("kind") == "Lease" and (metadata.get("annotations") or {}).get(HASH_ANNOTATION):
             hashes[f"{_key(tree)}{CONFIG_MAP_SUFFIX}"] = metadata["annotations"][HASH_ANNOTATION]
     found = [_published(tree, hashes.get(_key(tree), "")) for tree in maps]
-    return sorted(found, key=lambda one: one.origin)
+    return sorted(found, key=lambda configuration: configuration.origin)
 
 
 def choose_configuration(published: Sequence[Configuration], names: Collection[str]) -> Configuration:
     """The configuration of the scheduler that most of the names (one a pod) mean; if there is only one, that one."""
     if not published:
         return Configuration()
-    counts = [sum(name in one.settings.scheduler_names for name in names) for one in published]
+    counts = [
+        sum(name in configuration.settings.scheduler_names for name in names) for configuration in published
+    ]
     best = published[counts.index(max(counts))]
     if len(published) == 1 and (max(counts) or not names):
         return best
     if len(published) == 1:
         named = ", ".join(sorted(set(names)))
-        said = f"ConfigMap {best.origin} is not of the scheduler that these pods name ({named}); "
-        said += "--config chooses another"
-        return msgspec.structs.replace(best, notes=(*best.notes, said))
-    listed = ", ".join(one.origin for one in published)
-    said = f"{len(published)} schedulers publish a configuration ({listed}); --config chooses another"
+        note = f"ConfigMap {best.origin} is not of the scheduler that these pods name ({named}); "
+        note += "--config chooses another"
+        return msgspec.structs.replace(best, notes=(*best.notes, note))
+    listed = ", ".join(configuration.origin for configuration in published)
+    note = f"{len(published)} schedulers publish a configuration ({listed}); --config chooses another"
     if not max(counts):
-        said = f"{len(published)} schedulers publish a configuration ({listed}), none of them for these pods"
-        return Configuration(notes=(f"{said}: the defaults are used (give --config)",))
-    return msgspec.structs.replace(best, notes=(*best.notes, said))
+        note = f"{len(published)} schedulers publish a configuration ({listed}), none of them for these pods"
+        return Configuration(notes=(f"{note}: the defaults are used (give --config)",))
+    return msgspec.structs.replace(best, notes=(*best.notes, note))
 
 
 def _published(tree: Tree, promised: str) -> Configuration:
@@ -142,11 +144,11 @@ def _published(tree: Tree, promised: str) -> Configuration:
         )
     found = Configuration(settings, "published", origin)
     if promised and promised != found.used.hash:
-        said = (
+        note = (
             f"warning: ConfigMap {origin} (hash {found.used.hash}) is not what the scheduler decides with: "
             f"its Lease says hash {promised} (wait for the scheduler to publish it, or give --config)"
         )
-        return msgspec.structs.replace(found, notes=(said,))
+        return msgspec.structs.replace(found, notes=(note,))
     return found
 
 
@@ -160,12 +162,12 @@ def _read(text: str, place: str) -> Settings:
     return settings
 
 
-def _settings_of(thing: object) -> Settings | None:
-    match thing:
+def _settings_of(obj: object) -> Settings | None:
+    match obj:
         case SchedulerConfiguration():
-            return scheduler_settings(thing)
+            return scheduler_settings(obj)
         case KueueConfiguration():
-            return kueue_settings(thing)
+            return kueue_settings(obj)
     return None
 
 

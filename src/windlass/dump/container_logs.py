@@ -56,7 +56,7 @@ def containers_of(pod: dict[str, Any]) -> list[ContainerRef]:
     metadata, spec, status = (_table(pod.get(key)) for key in ("metadata", "spec", "status"))
     known: dict[str, dict[str, Any]] = {}
     for kind in ("initContainerStatuses", "containerStatuses"):
-        known |= {str(one.get("name", "")): one for one in _rows(status.get(kind))}
+        known |= {str(status_row.get("name", "")): status_row for status_row in _rows(status.get(kind))}
     return [
         ContainerRef(
             namespace=str(metadata.get("namespace", "")),
@@ -67,14 +67,17 @@ def containers_of(pod: dict[str, Any]) -> list[ContainerRef]:
             node=str(spec.get("nodeName", "")),
         )
         for kind in ("initContainers", "containers")
-        for one in _rows(spec.get(kind))
-        if (name := str(one.get("name", "")))
+        for container in _rows(spec.get(kind))
+        if (name := str(container.get("name", "")))
     ]
 
 
 def limited_resources(spec: dict[str, Any]) -> set[str]:
     """The resources that a pod's containers are limited in."""
-    tables = [_table(_table(one.get("resources")).get("limits")) for one in _rows(spec.get("containers"))]
+    tables = [
+        _table(_table(container.get("resources")).get("limits"))
+        for container in _rows(spec.get("containers"))
+    ]
     return {str(name) for table in tables for name in table}
 
 
@@ -149,5 +152,5 @@ async def _run(client: KubeClient, place: ContainerRef, command: tuple[str, ...]
         result = await exec_in_container(client, place.namespace, place.pod, place.container, command)
     except (ApiError, ServerUnavailable) as error:
         return "", f"{' '.join(command)} in pod {place.namespace}/{place.pod} ({place.container}): {error}"
-    said = "" if result.succeeded else f"\n{result.message}"
-    return f"{result.text}{said}", ""
+    failure = "" if result.succeeded else f"\n{result.message}"
+    return f"{result.text}{failure}", ""

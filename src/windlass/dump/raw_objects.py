@@ -56,8 +56,8 @@ class RawObject(msgspec.Struct, frozen=True):
         body = bytes(self.body)
         if self.says_kind:
             return body
-        said = msgspec.json.encode({"kind": self.header.kind, "apiVersion": self.header.api_version})
-        return said[:-1] + b"," + body.lstrip()[1:]
+        header = msgspec.json.encode({"kind": self.header.kind, "apiVersion": self.header.api_version})
+        return header[:-1] + b"," + body.lstrip()[1:]
 
     @property
     def data(self) -> dict[str, Any]:
@@ -106,7 +106,7 @@ def _quick(file: Path) -> RawFile | None:
         objects = [_item(item, listed, kind, str(file)) for item in listed.items]
     except (msgspec.MsgspecError, ValueError, RecursionError, OSError):
         return None
-    if not all(one.header.kind for one in objects):
+    if not all(obj.header.kind for obj in objects):
         return None
     return RawFile(objects, frozenset({kind} if kind else ()))
 

@@ -182,7 +182,7 @@ def _impersonation(user: UserEntry) -> tuple[tuple[str, str], ...]:
     headers = [("Impersonate-User", user.as_), ("Impersonate-Uid", user.as_uid)]
     headers += [("Impersonate-Group", group) for group in user.as_groups]
     headers += [
-        (f"Impersonate-Extra-{key}", one) for key, values in user.as_user_extra.items() for one in values
+        (f"Impersonate-Extra-{key}", value) for key, values in user.as_user_extra.items() for value in values
     ]
     return tuple((name, value) for name, value in headers if value)
 

@@ -41,7 +41,9 @@ class _ResourceList(msgspec.Struct, frozen=True):
 async def discover(client: KubeClient, kinds: Sequence[Kind]) -> list[Resource]:
     """Those of the kinds that the server has now, in their order."""
     answer = msgspec.json.decode(await client.send(Request("GET", "/apis")), type=_GroupList)
-    served = {group.name: {one.version for one in group.versions} for group in answer.groups}
+    served = {
+        group.name: {served_version.version for served_version in group.versions} for group in answer.groups
+    }
     served[""] = {"v1"}
     wanted = dict.fromkeys(
         (kind.group, version)
@@ -53,7 +55,9 @@ async def discover(client: KubeClient, kinds: Sequence[Kind]) -> list[Resource]:
     there = dict(zip(wanted, lists, strict=True))
     found = []
     for kind in kinds:
-        versions = [one for one in kind.versions if kind.plural in there.get((kind.group, one), ())]
+        versions = [
+            version for version in kind.versions if kind.plural in there.get((kind.group, version), ())
+        ]
         if versions:
             found.append(kind.resource_at(versions[0]))
     return found
@@ -69,4 +73,4 @@ async def _plurals(client: KubeClient, group: str, version: str) -> frozenset[st
         if error.code == 503 and group:
             return frozenset()  # an aggregated API whose own server is away is nobody else's problem
         raise
-    return frozenset(one.name for one in answer.resources)
+    return frozenset(resource.name for resource in answer.resources)

@@ -102,7 +102,7 @@ class ExecCredentials:
         }
         environment = {
             **os.environ,
-            **{one.name: one.value for one in spec.env or ()},
+            **{variable.name: variable.value for variable in spec.env or ()},
             "KUBERNETES_EXEC_INFO": msgspec.json.encode(request).decode(),
         }
         try:

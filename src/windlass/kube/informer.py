@@ -213,20 +213,20 @@ class Informer:
         """The change that an object means; None where the sink has been told of this version."""
         named = _NAMES.decode(raw).metadata
         key = self._key(named)
-        told = self._known.get(key)
+        known_version = self._known.get(key)
         known[key] = named.resource_version
-        if told == named.resource_version and told:
+        if known_version == named.resource_version and known_version:
             return None
-        thing = decode_kind(raw, self.resource.kind, self.resource.api_version)
-        if isinstance(thing, Unreadable):
-            thing = msgspec.structs.replace(
-                thing,
-                name=thing.name or named.name,
-                namespace=thing.namespace or named.namespace,
+        obj = decode_kind(raw, self.resource.kind, self.resource.api_version)
+        if isinstance(obj, Unreadable):
+            obj = msgspec.structs.replace(
+                obj,
+                name=obj.name or named.name,
+                namespace=obj.namespace or named.namespace,
                 uid=named.uid,
                 api_version=self.resource.api_version,
             )
-        return Put(thing)
+        return Put(obj)
 
     def _gone(self, key: str) -> Deleted:
         return Deleted(self.resource.kind, key, self.resource.group)

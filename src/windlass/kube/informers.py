@@ -50,7 +50,9 @@ class Informers:
 
     def resource_for(self, kind: str, group: str = "") -> Resource | None:
         """The kind in the version that the server has, if it has it."""
-        return next((one for one in self._running if one.kind == kind and one.group == group), None)
+        return next(
+            (running for running in self._running if running.kind == kind and running.group == group), None
+        )
 
     def is_watched(self, kind: str, group: str = "") -> bool:
         """Whether an object of this kind is on its way to the sink if it exists. A kind that has not been found yet is
@@ -69,7 +71,9 @@ class Informers:
 
     async def relist(self, *kinds: str) -> None:
         """List these kinds again, so that what the sink knows of them is no older than this call."""
-        await asyncio.gather(*(one.relist() for one in self.informers if one.resource.kind in kinds))
+        await asyncio.gather(
+            *(informer.relist() for informer in self.informers if informer.resource.kind in kinds)
+        )
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -100,7 +104,7 @@ class Informers:
         missing = [
             kind.plural
             for kind in self._kinds
-            if kind.required and kind.kind not in {one.kind for one in found}
+            if kind.required and kind.kind not in {running.kind for running in found}
         ]
         if missing:
             raise ServerUnavailable(f"the server doesn't have {', '.join(missing)}")
@@ -112,7 +116,7 @@ class Informers:
         if not self.synced.is_set():
             await asyncio.gather(*(informer.synced.wait() for informer in self.informers))
             self.synced.set()
-        await self._drop([one for one in self._running if one not in found])
+        await self._drop([running for running in self._running if running not in found])
 
     def _start(self, resource: Resource) -> None:
         required = any(kind.required and kind.kind == resource.kind for kind in self._kinds)
@@ -140,20 +144,24 @@ class Informers:
         """
         for resource in absent:
             others = (
-                one for one in self._running if (one.kind, one.group) == (resource.kind, resource.group)
+                running
+                for running in self._running
+                if (running.kind, running.group) == (resource.kind, resource.group)
             )
-            heir = next((one for one in others if one != resource and one not in absent), None)
+            replacement = next(
+                (running for running in others if running != resource and running not in absent), None
+            )
             self._missed[resource] = self._missed.get(resource, 0) + 1
-            if heir is not None:
-                await self._running[heir][0].synced.wait()
-                await self._stop(resource, self._running[heir][0])
+            if replacement is not None:
+                await self._running[replacement][0].synced.wait()
+                await self._stop(resource, self._running[replacement][0])
             elif self._missed[resource] >= MISSES_UNTIL_DROPPED:
                 await self._stop(resource)
                 log.info("%s.%s is gone", resource.plural, resource.group)
 
-    async def _stop(self, resource: Resource, heir: Informer | None = None) -> None:
+    async def _stop(self, resource: Resource, replacement: Informer | None = None) -> None:
         informer, task = self._running.pop(resource)
         self._missed.pop(resource, None)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        informer.clear(heir)
+        informer.clear(replacement)

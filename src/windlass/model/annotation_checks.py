@@ -1,6 +1,6 @@
-"""Annotations of ours that can't be read: they bound, rank or place nothing, and that is said instead of passed over.
+"""Finds annotations of Windlass whose value can't be read and which therefore have no effect.
 
-`planner` asks for them with every plan of a set of objects.
+Called by `planner` for every plan of a set of objects; the sentences become notes of the plan.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from windlass.model.times import parse_duration, parse_timestamp
 MAX_REPORTED = 8
 
 
-def invalid_annotations(things: Iterable[object]) -> list[str]:
-    """One sentence for each such annotation, the first few."""
-    said: list[str] = []
-    for thing in things:
-        metadata = getattr(thing, "metadata", None)
+def invalid_annotations(objects: Iterable[object]) -> list[str]:
+    """One sentence per annotation, at most `MAX_REPORTED` of them."""
+    problems: list[str] = []
+    for obj in objects:
+        metadata = getattr(obj, "metadata", None)
         if isinstance(metadata, ObjectMeta) and metadata.annotations:
             where = f"{metadata.namespace or 'default'}/{metadata.name}"
-            said += [f"{where}: {problem}" for problem in _problems(metadata.annotations)]
+            problems += [f"{where}: {problem}" for problem in _problems(metadata.annotations)]
     more = (
-        [f"and {len(said) - MAX_REPORTED} more annotations that can't be read"]
-        if len(said) > MAX_REPORTED
+        [f"and {len(problems) - MAX_REPORTED} more annotations that can't be read"]
+        if len(problems) > MAX_REPORTED
         else []
     )
-    return [*said[:MAX_REPORTED], *more]
+    return [*problems[:MAX_REPORTED], *more]
 
 
 def _problems(annotations: Mapping[str, str]) -> list[str]:

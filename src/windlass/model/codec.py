@@ -242,9 +242,9 @@ def decode_kind(raw: bytes | msgspec.Raw, kind: str, api_version: str) -> object
     struct = _struct_of(kind, api_version)
     if struct is not None and not issubclass(struct, queue_wire.QueueObject):
         try:
-            thing: object = _decoder(struct).decode(raw)
-            _check(thing)
-            return thing
+            obj: object = _decoder(struct).decode(raw)
+            _check(obj)
+            return obj
         except (msgspec.MsgspecError, InputError, ValueError, RecursionError):
             pass  # the slow way says what is wrong, or forgives a null
     tree: Any = None
@@ -255,26 +255,26 @@ def decode_kind(raw: bytes | msgspec.Raw, kind: str, api_version: str) -> object
         return describe_unreadable(tree or {"kind": kind}, error)
 
 
-def encode_object(thing: object) -> bytes:
+def encode_object(obj: object) -> bytes:
     """Kubernetes JSON of an object that `decode_object` could have made."""
-    return msgspec.json.encode(to_unstructured(thing))
+    return msgspec.json.encode(to_unstructured(obj))
 
 
-def to_unstructured(thing: object) -> dict[str, Any]:
+def to_unstructured(obj: object) -> dict[str, Any]:
     """The same as nested dicts and lists, with `apiVersion` and `kind`, for YAML writers."""
-    if isinstance(thing, ObjectList):
-        return {"apiVersion": "v1", "kind": "List", "items": [to_unstructured(item) for item in thing.items]}
-    tree: dict[str, Any] = msgspec.to_builtins(thing)
-    if type(thing) in _KIND_OF:
-        version, kind = _KIND_OF[type(thing)]
+    if isinstance(obj, ObjectList):
+        return {"apiVersion": "v1", "kind": "List", "items": [to_unstructured(item) for item in obj.items]}
+    tree: dict[str, Any] = msgspec.to_builtins(obj)
+    if type(obj) in _KIND_OF:
+        version, kind = _KIND_OF[type(obj)]
         return {"apiVersion": version, "kind": kind, **tree}
     return tree
 
 
-def object_id(thing: Any) -> tuple[str, str, str]:
+def object_id(obj: Any) -> tuple[str, str, str]:
     """API group, kind, and `namespace/name` (the name alone where the kind has no namespaces) of a decoded object."""
-    version, kind = _KIND_OF.get(type(thing)) or (thing.api_version, thing.kind)
-    name, namespace = thing.metadata.name, thing.metadata.namespace
+    version, kind = _KIND_OF.get(type(obj)) or (obj.api_version, obj.kind)
+    name, namespace = obj.metadata.name, obj.metadata.namespace
     if kind in _NAMESPACED:
         namespace = namespace or "default"
     return version.rpartition("/")[0], kind, f"{namespace}/{name}" if namespace else name
@@ -287,11 +287,11 @@ def _decode_fast(raw: bytes) -> object | None:
         struct = _struct_of(header.kind, header.api_version)
         if struct is None or issubclass(struct, queue_wire.QueueObject):
             return None  # in queue kinds a field that nobody reads must be seen
-        thing: object = _decoder(struct).decode(raw)
-        _check(thing)
+        obj: object = _decoder(struct).decode(raw)
+        _check(obj)
     except (msgspec.MsgspecError, InputError, ValueError, RecursionError):
         return None
-    return thing
+    return obj
 
 
 def _decoder(struct: type) -> msgspec.json.Decoder[Any]:
@@ -339,17 +339,17 @@ def _decode_tree(tree: object, position: str = "") -> object:
     version = tree.get("apiVersion", "")
     struct = _struct_of(kind, version if isinstance(version, str) else "")
     try:
-        thing = convert(tree, struct or PartialObject)
-        _check(thing)
+        obj = convert(tree, struct or PartialObject)
+        _check(obj)
     except InputError as error:
         raise error.with_context(object=_name_of(tree), code="INVALID_OBJECT") from None
-    return thing
+    return obj
 
 
-def _check(thing: object) -> None:
-    check = _CHECKS.get(type(thing))
+def _check(obj: object) -> None:
+    check = _CHECKS.get(type(obj))
     if check is not None:
-        check(thing)
+        check(obj)
 
 
 def _struct_of(kind: str, version: str) -> type | None:
@@ -358,7 +358,7 @@ def _struct_of(kind: str, version: str) -> type | None:
     known = _KINDS.get(kind, ())
     if not version:
         return known[0][1] if len(known) == 1 else None
-    return next((struct for one, struct in known if one.rpartition("/")[0] == group), None)
+    return next((struct for api_version, struct in known if api_version.rpartition("/")[0] == group), None)
 
 
 def _is_list(tree: Mapping[str, Any]) -> bool:

@@ -222,9 +222,9 @@ def scheduler_settings(wire: SchedulerConfiguration) -> Settings:
     if not all(wire.scheduler_names) or not wire.scheduler_names:
         raise InputError("a name is missing", path="schedulerNames", remedy="name at least one scheduler")
     _choice(wire.placement, PLACEMENT_POLICIES, "placement")
-    for index, one in enumerate(wire.classes):
-        _choice(one.strategy, PLACEMENT_STRATEGIES, f"classes[{index}].strategy")
-        check_selector(one.selector, f"classes[{index}].selector")
+    for index, placement_class in enumerate(wire.classes):
+        _choice(placement_class.strategy, PLACEMENT_STRATEGIES, f"classes[{index}].strategy")
+        check_selector(placement_class.selector, f"classes[{index}].selector")
     for index, word in enumerate(wire.budgets_yield_to):
         _choice(word, BUDGETS_YIELD_TO, f"budgetsYieldTo[{index}]")
     if wire.defrag.max_moves < 0:

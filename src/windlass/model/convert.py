@@ -45,11 +45,11 @@ def _convert_carefully(tree: Mapping[str, Any], struct: type) -> object:
     info = type_info(struct)
     cleaned = without_nulls(tree, info)
     try:
-        thing: object = msgspec.convert(cleaned, struct)
+        obj: object = msgspec.convert(cleaned, struct)
     except (msgspec.MsgspecError, ValueError, TypeError, RecursionError) as error:
         fault = find_decode_error(cleaned, info)
         raise fault or InputError(str(error)) from None
-    if isinstance(thing, queue_wire.QueueObject):
+    if isinstance(obj, queue_wire.QueueObject):
         spec = {"spec": tree.get("spec")}
-        return msgspec.structs.replace(thing, unread_fields=tuple(unknown_fields(spec, info)))
-    return thing
+        return msgspec.structs.replace(obj, unread_fields=tuple(unknown_fields(spec, info)))
+    return obj

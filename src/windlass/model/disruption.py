@@ -64,7 +64,7 @@ class Budgets:
 
     def __init__(self, budgets: Sequence[PodDisruptionBudget] = (), pods: Iterable[Pod] = ()) -> None:
         self._budgets, self._pods = tuple(budgets), pods
-        self.names = tuple(f"{one.namespace}/{one.metadata.name}" for one in budgets)
+        self.names = tuple(f"{budget.namespace}/{budget.metadata.name}" for budget in budgets)
 
     def __bool__(self) -> bool:
         return bool(self._budgets)
@@ -73,8 +73,8 @@ class Budgets:
     def _covered(self) -> list[list[Pod]]:
         """Per budget, its pods."""
         spaces: dict[str, list[int]] = {}
-        for number, one in enumerate(self._budgets):
-            spaces.setdefault(one.namespace, []).append(number)
+        for number, budget in enumerate(self._budgets):
+            spaces.setdefault(budget.namespace, []).append(number)
         found: list[list[Pod]] = [[] for _ in self._budgets]
         for pod in self._pods if self._budgets else ():
             for number in spaces.get(pod.metadata.namespace or "default", ()):
@@ -100,14 +100,19 @@ class Budgets:
                 if _counts(budget, pod):
                     found[pod.key] = (*found.get(pod.key, ()), number)
         several = (len(self._budgets),)
-        one = {key: numbers for key, numbers in found.items() if len(numbers) == 1}
+        covered_once = {key: numbers for key, numbers in found.items() if len(numbers) == 1}
         free = {
             pod.key
             for number, pods in enumerate(self._covered)
             for pod in pods
-            if one.get(pod.key) == (number,) and is_exempt(self._budgets[number], pod, self._healthy[number])
+            if covered_once.get(pod.key) == (number,)
+            and is_exempt(self._budgets[number], pod, self._healthy[number])
         }
-        return {key: numbers if key in one else several for key, numbers in found.items() if key not in free}
+        return {
+            key: numbers if key in covered_once else several
+            for key, numbers in found.items()
+            if key not in free
+        }
 
     def count_by_budget(self, pods: Iterable[str]) -> Counter[int]:
         """Budget → how many of the pods it covers."""

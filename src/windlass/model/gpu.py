@@ -90,7 +90,7 @@ def _from_resources(requests: Mapping[str, int]) -> list[tuple[str, GpuRequest]]
             found.append((name, GpuRequest(_count(amount, name), 1000)))
         elif name.startswith(MIG_RESOURCE_PREFIX):
             found.append((name, GpuRequest(_count(amount, name), 1000, profile=profile_of_resource(name))))
-    return found if len(found) < 2 else [each for each in found if not each[1].profile]
+    return found if len(found) < 2 else [request for request in found if not request[1].profile]
 
 
 def _from_annotations(annotations: Mapping[str, str]) -> list[tuple[str, GpuRequest]]:

@@ -201,10 +201,10 @@ def hold_document(hold: Hold) -> dict[str, Any]:
         remedy=verdict.remedy,
         explained=verdict.is_explained,
         nodes=verdict.nodes,
-        counts=tuple(HoldCount(one.code, one.kube, one.nodes) for one in verdict.counts),
-        nearest=tuple(HoldNearMiss(**msgspec.structs.asdict(one)) for one in verdict.nearest),
+        counts=tuple(HoldCount(count.code, count.kube, count.nodes) for count in verdict.counts),
+        nearest=tuple(HoldNearMiss(**msgspec.structs.asdict(miss)) for miss in verdict.nearest),
         detail=verdict.detail,
-        refusals=tuple(_refusal(one) for one in verdict.refusals),
+        refusals=tuple(_refusal(refusal) for refusal in verdict.refusals),
     )
     document: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(made))
     return document
@@ -217,27 +217,27 @@ def parse_hold(document: dict[str, Any]) -> Hold:
     verdict = Verdict(
         code=read.code,
         nodes=read.nodes,
-        counts=tuple(ReasonCount(one.code, one.kube, one.nodes) for one in read.counts),
-        nearest=tuple(NearMiss(**msgspec.structs.asdict(one)) for one in read.nearest),
+        counts=tuple(ReasonCount(count.code, count.kube, count.nodes) for count in read.counts),
+        nearest=tuple(NearMiss(**msgspec.structs.asdict(miss)) for miss in read.nearest),
         detail=read.detail,
         planned_start=None if estimate.start is None else parse_timestamp(estimate.start),
         ahead=estimate.ahead,
         outlook=estimate.outlook,
         is_infeasible=read.infeasible,
-        limits=tuple(Limit(**msgspec.structs.asdict(one)) for one in read.limits),
+        limits=tuple(Limit(**msgspec.structs.asdict(limit)) for limit in read.limits),
         relief=None if relief is None else _relief_of(relief),
-        changes=tuple(Change(**msgspec.structs.asdict(one)) for one in read.changes),
-        moves=tuple(MoveOffer(one.pod, one.from_, one.to, one.lost_milli_seconds) for one in read.moves),
+        changes=tuple(Change(**msgspec.structs.asdict(change)) for change in read.changes),
+        moves=tuple(MoveOffer(move.pod, move.from_, move.to, move.lost_milli_seconds) for move in read.moves),
         remedy=read.remedy,
         is_explained=read.explained,
-        refusals=tuple(_refusal_of(one) for one in read.refusals),
+        refusals=tuple(_refusal_of(refusal) for refusal in read.refusals),
     )
     return Hold(read.workload, verdict)
 
 
-def _refusal(one: Refusal) -> HoldRefusal:
-    fields = msgspec.structs.asdict(one)
-    return HoldRefusal(**{**fields, "until": format_timestamp(one.until)})
+def _refusal(refusal: Refusal) -> HoldRefusal:
+    fields = msgspec.structs.asdict(refusal)
+    return HoldRefusal(**{**fields, "until": format_timestamp(refusal.until)})
 
 
 def _refusal_of(read: HoldRefusal) -> Refusal:
@@ -261,20 +261,20 @@ def _basis(verdict: Verdict) -> str:
     return "no planned start: what holds it is not known to end with time"
 
 
-def _limit(one: Limit) -> HoldLimit:
-    return HoldLimit(**msgspec.structs.asdict(one))
+def _limit(limit: Limit) -> HoldLimit:
+    return HoldLimit(**msgspec.structs.asdict(limit))
 
 
-def _relief(one: Relief) -> HoldRelief:
-    at = None if one.at is None else format_timestamp(one.at)
-    return HoldRelief(one.workloads, one.of, one.names, at, one.basis)
+def _relief(relief: Relief) -> HoldRelief:
+    at = None if relief.at is None else format_timestamp(relief.at)
+    return HoldRelief(relief.workloads, relief.of, relief.names, at, relief.basis)
 
 
-def _change(one: Change) -> HoldChange:
-    return HoldChange(**msgspec.structs.asdict(one))
+def _change(change: Change) -> HoldChange:
+    return HoldChange(**msgspec.structs.asdict(change))
 
 
-def _move(one: MoveOffer) -> HoldMove:
+def _move(move: MoveOffer) -> HoldMove:
     return HoldMove(
-        pod=one.pod, from_=one.from_node, to=one.to_node, lost_milli_seconds=one.lost_milli_seconds
+        pod=move.pod, from_=move.from_node, to=move.to_node, lost_milli_seconds=move.lost_milli_seconds
     )

@@ -23,20 +23,22 @@ class PriorityClass(KubeStruct, frozen=True):
     preemption_policy: str = "PreemptLowerPriority"
 
 
-def resolve_priorities(things: Iterable[object]) -> list[object]:
+def resolve_priorities(manifest: Iterable[object]) -> list[object]:
     """The same objects; a pod that names a class, or none where there is a default, has its number and policy."""
-    objects = list(things)
-    classes = {one.metadata.name: one for one in objects if isinstance(one, PriorityClass)}
+    objects = list(manifest)
+    classes = {obj.metadata.name: obj for obj in objects if isinstance(obj, PriorityClass)}
     for name, value in SYSTEM_PRIORITIES.items():
         classes.setdefault(name, PriorityClass(ObjectMeta(name=name), value))
-    return [_filled(one, classes) if isinstance(one, Pod) else one for one in objects]
+    return [_filled(obj, classes) if isinstance(obj, Pod) else obj for obj in objects]
 
 
 def _filled(pod: Pod, classes: Mapping[str, PriorityClass]) -> Pod:
     spec = pod.spec
     if spec.priority or (pod.metadata.uid and not spec.priority_class_name):
         return pod  # the API server has seen it
-    default = next((one for one in classes.values() if one.global_default), None)
+    default = next(
+        (priority_class for priority_class in classes.values() if priority_class.global_default), None
+    )
     chosen = classes.get(spec.priority_class_name) if spec.priority_class_name else default
     if chosen is None:
         return pod

@@ -69,8 +69,8 @@ class Refusals(msgspec.Struct, frozen=True):
 
     def affecting(self, workload: str, pods: Iterable[str]) -> tuple[Refusal, ...]:
         """What stands in the way of a workload that waits, with these pods."""
-        kept = [one for one in self.evictions.values() if one.for_workload == workload]
-        return (*kept, *(one for pod in pods for one in self.binds.get(pod, ())))
+        kept = [refusal for refusal in self.evictions.values() if refusal.for_workload == workload]
+        return (*kept, *(refusal for pod in pods for refusal in self.binds.get(pod, ())))
 
 
 NO_REFUSALS = Refusals()
@@ -79,9 +79,9 @@ NO_REFUSALS = Refusals()
 def index_refusals(found: Iterable[Refusal]) -> Refusals:
     evictions: dict[str, Refusal] = {}
     binds: dict[str, tuple[Refusal, ...]] = {}
-    for one in found:
-        if one.kind == BIND:
-            binds[one.pod] = (*binds.get(one.pod, ()), one)
+    for refusal in found:
+        if refusal.kind == BIND:
+            binds[refusal.pod] = (*binds.get(refusal.pod, ()), refusal)
         else:
-            evictions[one.pod] = one
+            evictions[refusal.pod] = refusal
     return Refusals(evictions, binds) if evictions or binds else NO_REFUSALS

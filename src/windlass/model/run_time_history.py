@@ -63,15 +63,17 @@ class RunTimeHistoryObject(KubeStruct, frozen=True):
 def run_times_from_object(wire: RunTimeHistoryObject) -> RunTimes:
     """The runs that an object tells of, or an error that names the field."""
     periods: dict[int, dict[int, int]] = {}
-    for index, one in enumerate(wire.periods):
+    for index, period in enumerate(wire.periods):
         path = f"periods[{index}]"
-        start = parse_timestamp(one.from_)
+        start = parse_timestamp(period.from_)
         if not start:
             raise InputError(
-                f"{one.from_[:64]!r} is not a time", path=f"{path}.from", remedy="write 2026-01-01T00:00:00Z"
+                f"{period.from_[:64]!r} is not a time",
+                path=f"{path}.from",
+                remedy="write 2026-01-01T00:00:00Z",
             )
         counts = periods.setdefault(start // PERIOD_SECONDS, {})
-        for text, runs in one.runs.items():
+        for text, runs in period.runs.items():
             if not (text.isascii() and text.isdigit() and len(text) < 12) or runs < 0:
                 remedy = "delete the object: it is collected anew"
                 raise InputError(f"{text[:64]!r}: {runs} are no runs", path=f"{path}.runs", remedy=remedy)

@@ -60,10 +60,10 @@ class _PriorityClass(Protocol):
     def value(self) -> int: ...
 
 
-def check_priority_class(one: _PriorityClass) -> None:
-    if not one.metadata.name:
+def check_priority_class(priority_class: _PriorityClass) -> None:
+    if not priority_class.metadata.name:
         raise InputError("needs a name", path="metadata.name", remedy="add a name")
-    check_priority(one.value, "value")
+    check_priority(priority_class.value, "value")
 
 
 def check_node(node: Node) -> None:

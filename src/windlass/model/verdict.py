@@ -227,7 +227,7 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
         return f"{start}, {waits}" if waits else start
 
     def _help(self, *, is_public: bool) -> Iterator[str]:
-        said = dict.fromkeys(one.public_text if is_public else one.text for one in self.refusals)
+        said = dict.fromkeys(refusal.public_text if is_public else refusal.text for refusal in self.refusals)
         yield from list(said)[:MAX_NAMED]
         if self.is_infeasible:
             yield "it is infeasible: it would not fit even if nothing else ran"

@@ -121,9 +121,9 @@ def single_strategy_error(inventory: Inventory) -> str:
             "at least one device with migEnabled=true was not configured correctly: "
             f"device {empty} has no MIG devices configured"
         )
-    if any(not each.has_all_compute_slices for gpu in cut for each in gpu.instances):
+    if any(not instance.has_all_compute_slices for gpu in cut for instance in gpu.instances):
         return "an instance whose compute is cut further can't be served by the MIG strategy single"
-    profiles = sorted({each.profile for gpu in cut for each in gpu.instances})
+    profiles = sorted({instance.profile for gpu in cut for instance in gpu.instances})
     if len(profiles) > 1:
         return f"more than one MIG device type present on node: {', '.join(profiles)}"
     return ""

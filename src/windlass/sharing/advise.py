@@ -139,7 +139,10 @@ def _mig(workload: SharingWorkload, card: Card) -> Option:
         reason = f"no profile holds {workload.memory_mib} MiB {workload.tenants} times on one {card.name}"
         return Option(way=MIG, possible=False, reason=reason)
     slow, _, best = min(
-        ((predict_mig(workload.load, card.geometry, each), -each.memory_slices, each) for each in fits),
+        (
+            (predict_mig(workload.load, card.geometry, profile), -profile.memory_slices, profile)
+            for profile in fits
+        ),
         key=lambda found: found[:2],
     )
     reason = f"{workload.tenants}× {best.name}: memory, faults and bandwidth are kept apart by the hardware"

@@ -26,7 +26,7 @@ def ineffective_settings(inventory: Inventory, config: PluginConfig) -> tuple[st
     section = "sharing.mps" if config.sharing.strategy == "mps" else "sharing.timeSlicing"
     for at, entry in enumerate(config.sharing.resources):
         why = _why(entry, config.sharing, members.get(entry.name, ()))
-        found += tuple(f"{section}.resources[{at}]{each}" for each in why)
+        found += tuple(f"{section}.resources[{at}]{warning}" for warning in why)
     return found
 
 
@@ -45,8 +45,8 @@ def _why(entry: SharedResource, sharing: Sharing, members: Sequence[Member]) -> 
             f".devices: requested {entry.devices} devices to be replicated, "
             f"but only {len(members)} devices available"
         ]
-    missing = [each for each in _listed(entry) if not _covers(each, entry, members)]
-    found = [f".devices: no matching device {_kind(each)}: {each}" for each in missing]
+    missing = [device for device in _listed(entry) if not _covers(device, entry, members)]
+    found = [f".devices: no matching device {_kind(device)}: {device}" for device in missing]
     entries = {sharing.entry_for(entry.name, *member, at) for at, member in enumerate(members)}
     if not found and entry not in entries:
         found.append(": what it names is shared by an entry before it")

@@ -124,5 +124,5 @@ class Inventory(msgspec.Struct, frozen=True):
             for other in range(at):
                 if self.linked(at, other) and island[other] != island[at]:
                     joined = sorted((island[other], island[at]))
-                    island = [joined[0] if each == joined[1] else each for each in island]
+                    island = [joined[0] if label == joined[1] else label for label in island]
         return tuple(island)

@@ -107,7 +107,11 @@ def _balanced(geometry: MigGeometry) -> dict[str, int]:
     """Seven slices: two of 1g, one of 2g, one of 3g; four slices: two of 1g, one of 2g."""
     wanted = {}
     for compute, count in ((1, 2), (2, 1), (3, 1)) if geometry.compute_slices == 7 else ((1, 2), (2, 1)):
-        plain = [each for each in geometry.profiles if each.compute_slices == compute and not each.media]
+        plain = [
+            profile
+            for profile in geometry.profiles
+            if profile.compute_slices == compute and not profile.media
+        ]
         wanted[min(plain, key=lambda profile: profile.memory_slices).name] = count
     return wanted
 

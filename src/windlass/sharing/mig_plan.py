@@ -74,9 +74,9 @@ def plan_gpu(
     if found is None:
         return _refused(gpu, profiles, enabled, _no_room(gpu, profiles, in_use))
     kept, placed = found
-    gone = [each for each in gpu.instances if each not in kept]
+    destroyed = [instance for instance in gpu.instances if instance not in kept]
     steps: list[Step] = [] if gpu.mig_enabled else [SetMode(True)]
-    steps += [Destroy(gi, profile, start) for gi, profile, start in sorted(_gpu_instances(gone))]
+    steps += [Destroy(gi, profile, start) for gi, profile, start in sorted(_gpu_instances(destroyed))]
     steps += [Create(profile, start) for profile, start in placed]
     return GpuPlan(
         uuid=gpu.uuid,
@@ -84,7 +84,9 @@ def plan_gpu(
         wanted=profiles,
         enabled=True,
         steps=tuple(steps),
-        kept=tuple(sorted(((each.profile, each.start) for each in kept), key=lambda item: item[1])),
+        kept=tuple(
+            sorted(((instance.profile, instance.start) for instance in kept), key=lambda item: item[1])
+        ),
     )
 
 
@@ -95,7 +97,7 @@ def _refusal(gpu: Gpu, profiles: Sequence[str], enabled: bool, in_use: frozenset
     if enabled != gpu.mig_enabled and gpu.uuid in in_use:
         return "a process or pod uses the whole GPU; drain it first"
     if not enabled:
-        held = _named([each for each in gpu.instances if each.uuid in in_use])
+        held = _named([instance for instance in gpu.instances if instance.uuid in in_use])
         return f"in use: {held}; drain them first" if held else ""
     if not gpu.mig_capable:
         return "this GPU has no MIG" if profiles else ""
@@ -122,17 +124,17 @@ def _best(
     geometry: MigGeometry, instances: Sequence[MigInstance], wanted: Counter[str], in_use: frozenset[str]
 ) -> tuple[list[MigInstance], list[tuple[str, int]]] | None:
     """`(stay, create)` with the most instances that stay; None where nothing works."""
-    fixed = [each for each in instances if each.uuid in in_use]
+    fixed = [instance for instance in instances if instance.uuid in in_use]
     free = [
-        each
-        for each in instances
-        if each.uuid not in in_use and each.has_all_compute_slices and wanted[each.profile]
+        instance
+        for instance in instances
+        if instance.uuid not in in_use and instance.has_all_compute_slices and wanted[instance.profile]
     ]
     for size in range(len(free), -1, -1):
         for chosen in combinations(free, size):
             kept = [*fixed, *chosen]
             left = Counter(wanted)
-            left.subtract(each.profile for each in kept)
+            left.subtract(instance.profile for instance in kept)
             if any(count < 0 for count in left.values()):
                 continue
             placed = place_around(geometry, kept, left)
@@ -182,7 +184,7 @@ def _gpu_instances(instances: Sequence[MigInstance]) -> Iterator[tuple[int, str,
 
 
 def _no_room(gpu: Gpu, profiles: Sequence[str], in_use: frozenset[str]) -> str:
-    held = _named([each for each in gpu.instances if each.uuid in in_use])
+    held = _named([instance for instance in gpu.instances if instance.uuid in in_use])
     words = ", ".join(f"{count}× {name}" for name, count in sorted(Counter(profiles).items()))
     if held:
         return f"{words} has no room beside what is in use: {held}; drain them first"
@@ -190,7 +192,9 @@ def _no_room(gpu: Gpu, profiles: Sequence[str], in_use: frozenset[str]) -> str:
 
 
 def _named(instances: Sequence[MigInstance]) -> str:
-    return ", ".join(f"{each.profile} at slice {each.start} ({each.uuid})" for each in instances)
+    return ", ".join(
+        f"{instance.profile} at slice {instance.start} ({instance.uuid})" for instance in instances
+    )
 
 
 def _refused(gpu: Gpu, profiles: tuple[str, ...], enabled: bool, refusal: str) -> GpuPlan:

@@ -48,7 +48,10 @@ def admission_of(wire: WorkloadObject, hostnames: Mapping[str, str]) -> Admissio
 
 
 def _reservation_denied(wire: WorkloadObject) -> bool:
-    return any(one.type == "QuotaReserved" and one.status == "False" for one in wire.status.conditions)
+    return any(
+        condition.type == "QuotaReserved" and condition.status == "False"
+        for condition in wire.status.conditions
+    )
 
 
 def _assignment(
@@ -58,7 +61,9 @@ def _assignment(
     count = declared if held.count is None else held.count
     if not 0 <= count <= MAX_PODS:
         raise InputError(f"{count} pods", path=f"{path}.count", remedy=f"use 0 to {MAX_PODS}")
-    gone = sum(one.count for one in wire.status.reclaimable_pods if one.name == held.name)
+    gone = sum(
+        reclaimable.count for reclaimable in wire.status.reclaimable_pods if reclaimable.name == held.name
+    )
     running = min(count, max(0, declared - gone))
     usage = _usage(held, template, count, path)
     if running < count:
@@ -105,7 +110,7 @@ def _nodes(domains: Domains, hostnames: Mapping[str, str]) -> dict[str, int]:
 
 
 def _domains(assigned: TopologyAssignmentStatus, path: str) -> Domains:
-    plain = [(one.values, one.count) for one in assigned.domains]
+    plain = [(domain.values, domain.count) for domain in assigned.domains]
     for index, part in enumerate(assigned.slices):
         plain.extend(_slice_domains(part, f"{path}.slices[{index}]"))
     for values, count in plain:

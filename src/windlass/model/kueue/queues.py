@@ -109,7 +109,10 @@ def _under_checks(
     return tuple(
         ResourceGroup(
             group.resources,
-            tuple(FlavorQuotas(one.flavor, one.quotas, guarded.get(one.flavor, "")) for one in group.flavors),
+            tuple(
+                FlavorQuotas(flavor.flavor, flavor.quotas, guarded.get(flavor.flavor, ""))
+                for flavor in group.flavors
+            ),
         )
         for group in groups
     )

@@ -64,7 +64,7 @@ def workload_from_object(
         max_run_seconds=_run_time_left(wire),
         started_at=parse_timestamp(admitted.last_transition_time) if admitted and admission else 0,
         checkpoint_at=parse_timestamp(wire.metadata.annotations.get(LAST_CHECKPOINT_ANNOTATION, "")),
-        evictions=sum(one.count for one in wire.status.scheduling_stats.evictions if one.reason == PREEMPTED),
+        evictions=_preemption_count(wire),
         owner=_owner(wire),
     )
 
@@ -93,7 +93,7 @@ def check_workload(wire: WorkloadObject) -> None:
     check_priority(wire.spec.priority, "spec.priority")
     if not wire.spec.pod_sets:
         raise InputError("a workload has pod sets", path="spec.podSets", remedy="add at least one")
-    names = [one.name for one in wire.spec.pod_sets]
+    names = [pod_set.name for pod_set in wire.spec.pod_sets]
     for index, name in enumerate(names):
         if name in names[:index]:
             raise InputError(
@@ -113,8 +113,10 @@ def _pod_set(wire: WorkloadObject, index: int) -> PodSet:
             path=f"{path}.minCount",
             remedy="use 1 to count",
         )
-    gone = sum(one.count for one in wire.status.reclaimable_pods if one.name == spec.name)
-    count = max(0, spec.count - gone)
+    reclaimed = sum(
+        reclaimable.count for reclaimable in wire.status.reclaimable_pods if reclaimable.name == spec.name
+    )
+    count = max(0, spec.count - reclaimed)
     return PodSet(
         name=spec.name,
         count=count,
@@ -179,7 +181,9 @@ def _topology(spec: PodSetSpec, path: str) -> tuple[TopologyRequest | None, str]
     try:
         if wire is None:
             return topology_request_from_annotations(spec.template.metadata.annotations), ""
-        layers = tuple((one.topology, one.size) for one in wire.podset_slice_required_topology_constraints)
+        layers = tuple(
+            (layer.topology, layer.size) for layer in wire.podset_slice_required_topology_constraints
+        )
         # A leader goes with the slices of its workers, and so needs no size of its own.
         leader = spec.count == 1 and wire.pod_set_group_name
         size = wire.pod_set_slice_size or (1 if leader else 0)
@@ -245,6 +249,11 @@ def _waiting_hold(wire: WorkloadObject, system: QueueSystem) -> tuple[str, str]:
             until = wire.status.requeue_state.requeue_at if wire.status.requeue_state else ""
             return f"waits to be requeued{f' until {until}' if until else ''}", "REQUEUE_BACKOFF"
     return NO_HOLD
+
+
+def _preemption_count(wire: WorkloadObject) -> int:
+    evictions = wire.status.scheduling_stats.evictions
+    return sum(eviction.count for eviction in evictions if eviction.reason == PREEMPTED)
 
 
 def _owner(wire: WorkloadObject) -> str:

@@ -101,13 +101,13 @@ def owner_from_object(wire: OwnerObject) -> Owner:
     return msgspec.structs.replace(owner, finished=finished, succeeded=finished and _has_succeeded(wire))
 
 
-def template_pod(owner: Owner, one: OwnerPodSet) -> Pod:
+def template_pod(owner: Owner, pod_set: OwnerPodSet) -> Pod:
     """A pod of the set as its controller would make it."""
-    name = f"{owner.metadata.name or owner.metadata.generate_name}-{one.name}"
+    name = f"{owner.metadata.name or owner.metadata.generate_name}-{pod_set.name}"
     metadata = msgspec.structs.replace(
-        one.template.metadata, name=name, namespace=owner.metadata.namespace or "default"
+        pod_set.template.metadata, name=name, namespace=owner.metadata.namespace or "default"
     )
-    return Pod(metadata=metadata, spec=one.template.spec)
+    return Pod(metadata=metadata, spec=pod_set.template.spec)
 
 
 def _job(wire: JobObject) -> Owner:
@@ -116,11 +116,13 @@ def _job(wire: JobObject) -> Owner:
     if spec.completions is not None:
         left = _count(spec.completions, "spec.completions") - wire.status.succeeded
         count = min(count, max(0, left))
-    one = OwnerPodSet("main", count, _template(spec.template, "spec.template"), _min_parallelism(wire, count))
+    pod_set = OwnerPodSet(
+        "main", count, _template(spec.template, "spec.template"), _min_parallelism(wire, count)
+    )
     return Owner(
         wire.KIND,
         wire.metadata,
-        (one,),
+        (pod_set,),
         is_gang=QUEUE_NAME_LABEL in wire.metadata.labels,
         suspended=spec.suspend,
         deadline=spec.active_deadline_seconds,
@@ -146,10 +148,10 @@ def _job_set(wire: JobSetObject) -> Owner:
     for index, job in enumerate(wire.spec.replicated_jobs):
         path = f"spec.replicatedJobs[{index}]"
         spec = job.template.spec
-        each = _count(spec.parallelism, f"{path}.template.spec.parallelism")
+        pods_per_job = _count(spec.parallelism, f"{path}.template.spec.parallelism")
         if spec.completions is not None:
-            each = min(each, _count(spec.completions, f"{path}.template.spec.completions"))
-        count = _count(each * _count(job.replicas, f"{path}.replicas"), f"{path}.replicas")
+            pods_per_job = min(pods_per_job, _count(spec.completions, f"{path}.template.spec.completions"))
+        count = _count(pods_per_job * _count(job.replicas, f"{path}.replicas"), f"{path}.replicas")
         sets.append(OwnerPodSet(job.name, count, _template(spec.template, f"{path}.template.spec.template")))
     limits = [job.template.spec.active_deadline_seconds for job in wire.spec.replicated_jobs]
     return Owner(
@@ -169,17 +171,19 @@ def _kubeflow(wire: KubeflowJob) -> Owner:
     sets = [
         OwnerPodSet(
             role.lower(),
-            _count(one.replicas, f"spec.{field}.{role}.replicas"),
-            _template(one.template, f"spec.{field}.{role}.template"),
+            _count(replica.replicas, f"spec.{field}.{role}.replicas"),
+            _template(replica.template, f"spec.{field}.{role}.template"),
         )
-        for role, one in replicas.items()
+        for role, replica in replicas.items()
     ]
     # A launcher or master comes up first, whatever the order in the file: that is the order of Kueue's pod sets.
-    sets.sort(key=lambda one: one.name not in ("launcher", "master", "chief", "scheduler"))
+    sets.sort(key=lambda pod_set: pod_set.name not in ("launcher", "master", "chief", "scheduler"))
     minimum = spec.run_policy.scheduling_policy.min_available if spec.run_policy.scheduling_policy else None
     if minimum is None and spec.elastic_policy is not None and spec.elastic_policy.min_replicas is not None:
-        minimum = spec.elastic_policy.min_replicas + sum(one.count for one in sets if one.name != "worker")
-    total = sum(one.count for one in sets)
+        minimum = spec.elastic_policy.min_replicas + sum(
+            pod_set.count for pod_set in sets if pod_set.name != "worker"
+        )
+    total = sum(pod_set.count for pod_set in sets)
     return Owner(
         wire.KIND,
         wire.metadata,
@@ -247,8 +251,8 @@ def _leader_worker_set(wire: LeaderWorkerSetObject) -> Owner:
 
 def _controller(wire: Controller) -> Owner:
     count = _count(wire.spec.replicas, "spec.replicas")
-    one = OwnerPodSet("main", count, _template(wire.spec.template, "spec.template"))
-    return Owner(wire.KIND, wire.metadata, (one,), is_gang=False)
+    pod_set = OwnerPodSet("main", count, _template(wire.spec.template, "spec.template"))
+    return Owner(wire.KIND, wire.metadata, (pod_set,), is_gang=False)
 
 
 def _template(template: PodTemplate, path: str) -> PodTemplate:
@@ -265,7 +269,7 @@ def _template(template: PodTemplate, path: str) -> PodTemplate:
 
 def _distinct(sets: Iterable[OwnerPodSet], path: str) -> tuple[OwnerPodSet, ...]:
     made = tuple(sets)
-    names = [one.name for one in made]
+    names = [pod_set.name for pod_set in made]
     for index, name in enumerate(names):
         if not name or name in names[:index]:
             raise InputError(
@@ -289,11 +293,15 @@ def _longest(limits: list[int | None]) -> int | None:
 def _is_finished(wire: OwnerObject) -> bool:
     if isinstance(wire, Controller):
         return False
-    ended = any(one.type in _ENDS and one.status == "True" for one in wire.status.conditions)
+    ended = any(
+        condition.type in _ENDS and condition.status == "True" for condition in wire.status.conditions
+    )
     return ended or wire.status.job_status in _RAY_ENDS
 
 
 def _has_succeeded(wire: OwnerObject) -> bool:
     """Of one that has finished."""
-    good = any(one.type in _GOOD_ENDS and one.status == "True" for one in wire.status.conditions)
+    good = any(
+        condition.type in _GOOD_ENDS and condition.status == "True" for condition in wire.status.conditions
+    )
     return good or wire.status.job_status == _RAY_ENDS[0]
