@@ -1,8 +1,8 @@
-"""A cluster out of files: what is there (a dump) and what is about to be submitted (manifests), as one list of objects.
+"""Loads a cluster from files: a dump, and manifests as if they had just been submitted to it.
 
-The commands that ask the engine about a dump load it here. A manifest's object is taken as the API server would take
-it: it has no status and no age yet. One that the dump already has is an update, which keeps its age; a pod can't be
-updated, so the dump's stands.
+Called by the commands that ask the engine about a dump. An object of a manifest is treated as the API server treats
+it: it has no status and no age yet. If the dump has it already, it is an update and keeps its age; pods can't be
+updated, so the dump's pod stays.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ NAMESPACED = (Pod, WorkloadObject, OwnerObject, PodGroupObject, LocalQueueObject
 
 @dataclass(frozen=True)
 class LoadedCluster:
-    """All objects of a cluster as far as the files tell."""
+    """The objects of a cluster that the files contain."""
 
     objects: tuple[object, ...]
     """Decoded; an object that could not be read is an `Unreadable`."""
@@ -42,14 +42,14 @@ class LoadedCluster:
     """What could not be read, with its place."""
     notes: tuple[str, ...] = ()
     newest_timestamp: int = 0
-    """The newest moment that the dump tells of, in seconds; 0 where it tells none."""
+    """The newest time in the dump, in seconds; 0 if there is none."""
     published_configurations: tuple[Configuration, ...] = ()
-    """What the cluster's schedulers have published of their configuration."""
+    """The configurations that the cluster's schedulers have published."""
 
 
 @dataclass
 class _ClusterBuilder:
-    """Objects by kind and name while they are loaded, in order."""
+    """Objects by kind, namespace and name while files are read, in order."""
 
     objects: dict[tuple[str, str, str], object] = field(default_factory=dict)
     nameless: list[object] = field(default_factory=list)
@@ -70,7 +70,7 @@ class _ClusterBuilder:
 def load_cluster(
     dump: Path | None, manifests: Sequence[Path] = (), *, namespace: str = "default", keep_going: bool = False
 ) -> LoadedCluster:
-    """What is in the dump, with the manifests added as if they had just been submitted to `namespace`.
+    """The dump, with the manifests added as if they had just been submitted to `namespace`.
 
     An object that can't be read is an error, unless `keep_going`: then it is kept as `Unreadable` and reported.
     """
@@ -107,7 +107,7 @@ def _expanded(source: SourceObject) -> list[object]:
 
 
 def _generated_name(builder: _ClusterBuilder, kind: str, namespace: str, prefix: str) -> str:
-    """Like the API server: each object with a `generateName` gets a name of its own."""
+    """Like the API server: each object with a `generateName` gets a unique name."""
     numbers = itertools.count(2)
     name = f"{prefix}new"
     while (kind, namespace, name) in builder.objects:
@@ -120,8 +120,8 @@ def _submit(builder: _ClusterBuilder, source: SourceObject, namespace: str) -> N
     if isinstance(obj, PartialObject) and _makes_pods(source.raw):
         builder.notes.append(
             f"{source.kind} {obj.metadata.namespace or namespace}/{obj.metadata.name} ({obj.api_version}) "
-            "is of a kind that is not known: which of its pods start together is not guessed, and nothing is decided "
-            "for it (hand in its pods, with the label kueue.x-k8s.io/pod-group-name if they start together)"
+            "is of an unknown kind, so nothing is decided for it (give its pods instead, with the label "
+            "kueue.x-k8s.io/pod-group-name if they form a gang)"
         )
     if not isinstance(obj, NAMESPACED):
         builder.put(source)
@@ -141,20 +141,22 @@ def _submit(builder: _ClusterBuilder, source: SourceObject, namespace: str) -> N
     if before is None:
         builder.objects[key] = _fresh(obj, fresh)
     elif isinstance(before, Pod):
-        builder.notes.append(f"Pod {before.key} is in the dump already, and stays as it is there")
+        builder.notes.append(
+            f"Pod {before.key} is in the dump already; the manifest is ignored, since a pod can't be updated"
+        )
     elif isinstance(before, NAMESPACED):
         builder.objects[key] = _updated(obj, before, fresh)
 
 
 def _makes_pods(raw: object) -> bool:
-    """Whether a pod template stands somewhere in it."""
+    """Whether a pod template is somewhere in it."""
     if isinstance(raw, dict):
         return "containers" in raw or any(map(_makes_pods, raw.values()))
     return isinstance(raw, list) and any(map(_makes_pods, raw))
 
 
 def _fresh(obj: Submittable | LocalQueueObject, metadata: ObjectMeta) -> object:
-    """As the API server stores it at first: the status is not the submitter's to write."""
+    """As the API server stores a new object: with the default status."""
     if isinstance(obj, PodGroupObject):
         return msgspec.structs.replace(obj, metadata=metadata)
     return msgspec.structs.replace(obj, metadata=metadata, status=type(obj)().status)
@@ -171,7 +173,7 @@ def _updated(obj: object, before: Submittable | LocalQueueObject, fresh: ObjectM
 
 
 def _key(kind: str, obj: object) -> tuple[str, str, str] | None:
-    """Kind, namespace and name; None for what has no name of its own."""
+    """Kind, namespace and name; None for an object without a name."""
     if isinstance(obj, Unreadable):
         return None
     metadata = getattr(obj, "metadata", None)

@@ -1,6 +1,6 @@
-"""A dump on disk: what was collected, as the files that `--from` reads, redacted where asked.
+"""Writes a collected cluster to disk as the files that `--from` reads, redacted and renamed if asked for.
 
-Fed by `windlass dump`. A name that ends in .json or .yaml is one file without logs; any other is a folder.
+Called by `windlass dump`. A target that ends in .json or .yaml is one file without logs; any other is a folder.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from windlass.dump.collect import GPU_STACK, CollectedCluster
 from windlass.dump.redact import redact_log, redact_object
 
 LogLineFilter = Callable[[str], bool]
-"""Whether diagnosis knows a line of a log."""
+"""Whether diagnosis recognises a line of a log; other lines are redacted."""
 
 
 class Privacy(msgspec.Struct, frozen=True):
-    """What of a cluster stays out of the dump."""
+    """What is left out of the dump."""
 
     redact: bool = False
     rename: bool = False

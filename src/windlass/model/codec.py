@@ -1,9 +1,8 @@
-"""Objects in and out: Kubernetes JSON (or what a YAML reader made of it) to structs, strictly, and back.
+"""Decodes Kubernetes JSON (or the dicts of a YAML reader) into structs, strictly, and encodes them again.
 
-Every source comes through here: watch events, dumps, manifests, scenarios, traces of our own format. The fast path is
-one typed decode. Only an object that it refuses is read again, with nulls taken as Kubernetes takes them, and
-then either accepted or refused with an error that names the object, the field's path and what would help. Whatever is
-handed in, nothing but an `InputError` comes out.
+Every source calls it: watch events, dumps, manifests, scenarios, traces of our own format. The fast path is one typed
+decode. Only an object that fails there is decoded again, with nulls as Kubernetes reads them, and then accepted or
+refused with an error that has the object, the field's path and a remedy. The only exception raised is `InputError`.
 """
 
 from __future__ import annotations
@@ -76,7 +75,7 @@ from windlass.model.volume import (
 
 
 class PartialObject(KubeStruct, frozen=True):
-    """An object of a kind that Windlass doesn't read further."""
+    """An object of a kind of which Windlass reads only the metadata."""
 
     api_version: str = ""
     kind: str = ""
@@ -90,9 +89,9 @@ class ObjectList(msgspec.Struct, frozen=True):
 
 
 class Unreadable(msgspec.Struct, frozen=True):
-    """An object that could not be read, and what can be said of it all the same.
+    """An object that could not be decoded, with the fields that are known nevertheless.
 
-    A pod of which only `node_name` is known still blocks that node: what is free there is not known.
+    A pod of which only `node_name` is known blocks that node, since its free resources are unknown.
     """
 
     error: InputError
@@ -103,7 +102,7 @@ class Unreadable(msgspec.Struct, frozen=True):
     scheduler_name: str = ""
     uid: str = ""
     api_version: str = ""
-    """Both where a server said so."""
+    """`uid` and `api_version` are known if the object came from a server."""
 
 
 class _Header(KubeStruct, frozen=True):
@@ -157,7 +156,7 @@ _KINDS: dict[str, tuple[tuple[str, type], ...]] = {
     "Reservation": ((WINDLASS_API_VERSION, ReservationObject),),
     "RunTimeHistory": ((WINDLASS_API_VERSION, RunTimeHistoryObject),),
 }
-"""Kind → its API versions, one a group, each with its struct."""
+"""Kind → its API versions, one per group, each with its struct."""
 _CHECKS: dict[type, Any] = {
     Pod: check_pod,
     Node: check_node,
@@ -207,7 +206,7 @@ _BYTE_OFFSET = re.compile(r"\(byte ([0-9]+)\)")
 
 
 def decode_object(raw: bytes | Mapping[str, Any], file: str = "", line: int = 0) -> object:
-    """One object, or an `ObjectList`; `file` and `line` say in errors where it stands."""
+    """One object, or an `ObjectList`; `file` and `line` are the place for errors."""
     try:
         quick = _decode_fast(raw) if isinstance(raw, bytes) else None
         if quick is not None:
@@ -223,7 +222,7 @@ def decode_object(raw: bytes | Mapping[str, Any], file: str = "", line: int = 0)
 def decode_each(
     raw: bytes | Mapping[str, Any], file: str = "", line: int = 0
 ) -> Iterator[object | Unreadable]:
-    """The objects of a document one by one, Lists opened; what can't be read comes as `Unreadable` in its place."""
+    """The objects of a document one by one, Lists expanded; one that can't be decoded becomes an `Unreadable`."""
     try:
         tree = _parse(raw)
         items = _list_items(tree) if _is_list(tree) else [(0, tree)]
@@ -238,7 +237,7 @@ def decode_each(
 
 
 def decode_kind(raw: bytes | msgspec.Raw, kind: str, api_version: str) -> object | Unreadable:
-    """An object of a kind that is known beforehand, as items of typed lists are, which don't say theirs."""
+    """An object whose kind is known beforehand: items of typed lists don't have the field."""
     struct = _struct_of(kind, api_version)
     if struct is not None and not issubclass(struct, queue_wire.QueueObject):
         try:
@@ -246,7 +245,7 @@ def decode_kind(raw: bytes | msgspec.Raw, kind: str, api_version: str) -> object
             _check(obj)
             return obj
         except (msgspec.MsgspecError, InputError, ValueError, RecursionError):
-            pass  # the slow way says what is wrong, or forgives a null
+            pass  # the slow path reports the error, or accepts a null
     tree: Any = None
     try:
         tree = {"apiVersion": api_version, "kind": kind, **_parse(bytes(raw))}
@@ -281,12 +280,12 @@ def object_id(obj: Any) -> tuple[str, str, str]:
 
 
 def _decode_fast(raw: bytes) -> object | None:
-    """The typed decode of a well-formed object; None where a closer look is needed."""
+    """The typed decode of a well-formed object; None if the slow path is needed."""
     try:
         header = _HEADERS.decode(raw)
         struct = _struct_of(header.kind, header.api_version)
         if struct is None or issubclass(struct, queue_wire.QueueObject):
-            return None  # in queue kinds a field that nobody reads must be seen
+            return None  # in queue kinds, fields that are not implemented must be detected
         obj: object = _decoder(struct).decode(raw)
         _check(obj)
     except (msgspec.MsgspecError, InputError, ValueError, RecursionError):
@@ -295,7 +294,7 @@ def _decode_fast(raw: bytes) -> object | None:
 
 
 def _decoder(struct: type) -> msgspec.json.Decoder[Any]:
-    """Made when a kind is first met: a command that reads three kinds doesn't wait for thirty."""
+    """Made on first use: a command that reads three kinds should not build decoders for thirty."""
     found = _DECODERS.get(struct)
     if found is None:
         found = _DECODERS[struct] = msgspec.json.Decoder(struct)
@@ -353,7 +352,7 @@ def _check(obj: object) -> None:
 
 
 def _struct_of(kind: str, version: str) -> type | None:
-    """By kind and API group; a manifest that leaves out its apiVersion is taken at its kind."""
+    """By kind and API group; without an apiVersion, by kind if that is unambiguous."""
     group = version.rpartition("/")[0]
     known = _KINDS.get(kind, ())
     if not version:
@@ -367,7 +366,7 @@ def _is_list(tree: Mapping[str, Any]) -> bool:
 
 
 def _list_items(tree: Mapping[str, Any]) -> list[tuple[int, Any]]:
-    """Numbered; items of a typed list get its kind where they don't say theirs."""
+    """(position, item); items of a typed list without a kind get the kind of the list."""
     items = tree["items"]
     if items is None:
         return []
@@ -399,7 +398,7 @@ def _name_of(tree: Mapping[str, Any]) -> str:
 
 
 def describe_unreadable(tree: object, error: InputError) -> Unreadable:
-    """What can still be said of an object that was refused."""
+    """The fields of a refused object that are known nevertheless."""
     return Unreadable(
         error,
         kind=_text(tree, "kind"),

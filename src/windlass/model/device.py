@@ -1,4 +1,4 @@
-"""The GPUs of a node, out of its labels, annotations, capacity and allocatable.
+"""The GPUs of a node, from its labels, annotations, capacity and allocatable.
 
 Reads `model.node`; feeds the device rows in `cluster`. In order of trust: the annotation `windlass.dev/devices-layout`
 (written by Fleet expansion and by the node agent: several models in one node, NVLink islands, NUMA), then GPU
@@ -37,10 +37,10 @@ from windlass.model.node import Node
 LAYOUT_ANNOTATION = DEVICES_LAYOUT_ANNOTATION
 UNHEALTHY_ANNOTATION = UNHEALTHY_DEVICES_ANNOTATION
 NODE_ANNOTATIONS = (DEVICES_LAYOUT_ANNOTATION, UNHEALTHY_DEVICES_ANNOTATION)
-"""All that placement reads of a node's annotations."""
+"""The annotations of a node that placement reads."""
 REPLICAS = GPU_REPLICAS_LABEL
 MAX_NODE_DEVICES = 256
-"""Beyond any node, MIG instances counted as GPUs included; keeps a slip of the pen from filling the memory."""
+"""More than any node has, including MIG instances that count as GPUs; a typing error must not exhaust the memory."""
 
 _SHARED_SUFFIX = "-SHARED"
 
@@ -56,8 +56,8 @@ class Device(msgspec.Struct, frozen=True):
     """NVLink island inside the node."""
     numa: int = 0
     mig: str = ""
-    """`""`: handed out whole or in shares. `dynamic`: MIG instances may be made by geometry. `static`: already cut
-    (by a fixed MIG layout, or into renamed shared replicas); its parts are counted as extended resources."""
+    """`""`: allocated whole or in shares. `dynamic`: MIG instances are created as needed. `static`: partitioned already
+    (a fixed MIG layout, or renamed shared replicas); its parts are counted as extended resources."""
 
 
 class DeviceGroup(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -74,19 +74,19 @@ class DeviceGroup(msgspec.Struct, frozen=True, omit_defaults=True):
 def node_devices(
     node: Node, allocatable: Mapping[str, int], capacity: Mapping[str, int]
 ) -> tuple[Device, ...]:
-    """The GPUs of a node by index; empty for a node without. The maps are those of `node_quantities`."""
+    """The GPUs of a node by index; empty if it has none. `allocatable` and `capacity` are from `node_quantities`."""
     if not _has_gpus(node, capacity):
         return ()
     try:
         groups = _groups(node, capacity)
-        devices = _spread_out(groups)
+        devices = _expand_groups(groups)
         return _mark_unhealthy(devices, node, allocatable, capacity)
     except InputError as error:
         raise error.with_context(object=f"Node {node.name}", code="INVALID_OBJECT") from None
 
 
 def node_replicas(node: Node) -> int:
-    """How many pods may share each `nvidia.com/gpu` of the node (time-slicing or MPS without renaming); 1 without."""
+    """Replicas of each `nvidia.com/gpu` of the node (time-slicing or MPS without renaming); 1 without sharing."""
     try:
         replicas = _label_number(node, GPU_REPLICAS_LABEL) or 1
     except InputError as error:
@@ -123,9 +123,9 @@ def _groups(node: Node, capacity: Mapping[str, int]) -> tuple[DeviceGroup, ...]:
 
 
 def _counts(node: Node, capacity: Mapping[str, int]) -> tuple[int, int]:
-    """`(handed out whole, already cut)`.
+    """`(allocated whole, already partitioned)`.
 
-    What is advertised counts more than the label, which in a node of several models flips between them from run to run.
+    The advertised number is preferred to the label: in a node with several models the label differs from run to run.
     """
     labelled = _label_number(node, GPU_COUNT_LABEL)
     advertised = capacity.get(GPU_RESOURCE, 0) or capacity.get(ALIBABA_COUNT, 0)
@@ -165,13 +165,13 @@ def _decode_layout(text: str) -> tuple[DeviceGroup, ...]:
     return groups
 
 
-def _spread_out(groups: tuple[DeviceGroup, ...]) -> list[Device]:
+def _expand_groups(groups: tuple[DeviceGroup, ...]) -> list[Device]:
     total = sum(group.count for group in groups)
     if total > MAX_NODE_DEVICES:
         raise InputError(
-            f"{total} GPUs in one node are absurd",
+            f"more than {MAX_NODE_DEVICES} GPUs in one node: {total}",
             path=f"status.capacity.{GPU_RESOURCE}",
-            remedy=f"a node has at most {MAX_NODE_DEVICES}",
+            remedy="correct the number of GPUs",
         )
     devices: list[Device] = []
     for group in groups:
@@ -191,7 +191,7 @@ def _known_memory(model: str) -> int:
 def _mark_unhealthy(
     devices: list[Device], node: Node, allocatable: Mapping[str, int], capacity: Mapping[str, int]
 ) -> tuple[Device, ...]:
-    """Kubernetes counts unhealthy GPUs without naming them: those that an annotation names, then the last ones."""
+    """Kubernetes only counts unhealthy GPUs (capacity - allocatable): those of the annotation, then the last ones."""
     named = _named_unhealthy(node, len(devices))
     resource = GPU_RESOURCE if capacity.get(GPU_RESOURCE) else ALIBABA_COUNT
     missing = (capacity.get(resource, 0) - allocatable.get(resource, 0)) // node_replicas(node)
@@ -200,9 +200,9 @@ def _mark_unhealthy(
     counted = [device.index for device in devices if device.mig != "static"]
     unnamed = [index for index in counted if index not in named]
     further = max(0, missing - (len(counted) - len(unnamed)))
-    ill = named.union(unnamed[-further:] if further else ())
+    unhealthy = named.union(unnamed[-further:] if further else ())
     return tuple(
-        msgspec.structs.replace(device, healthy=False) if device.index in ill else device
+        msgspec.structs.replace(device, healthy=False) if device.index in unhealthy else device
         for device in devices
     )
 

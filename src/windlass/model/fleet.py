@@ -1,7 +1,7 @@
-"""A Fleet, expanded into the nodes that Kubernetes would show for it.
+"""Expands a Fleet into Node objects.
 
-Reads `model.fleet_spec`; feeds everything that takes nodes: the simulator's `--nodes`, the embedded cluster, the
-simulated node agent. The nodes carry the labels of GPU Feature Discovery, the resources that the device plugin would
+Called for everything that takes nodes: the simulator's `--nodes`, dumps, the embedded cluster, the simulated node
+agent. The nodes have the labels of GPU Feature Discovery, the resources that the device plugin would
 advertise, and the annotation from which `model.device` reads the exact devices back.
 """
 
@@ -67,7 +67,7 @@ __all__ = [
 
 
 def expand_fleet(fleet: Fleet) -> list[Node]:
-    """All nodes of the fleet, pool by pool; an `InputError` with the field's path for what can't be built."""
+    """All nodes of the fleet, pool by pool. Raises an `InputError` with the field's path."""
     try:
         check_fleet(fleet)
     except InputError as error:
@@ -111,7 +111,7 @@ _NOT_READY = (
     Taint(key=NOT_READY_TAINT, effect="NoSchedule"),
     Taint(key=NOT_READY_TAINT, effect="NoExecute"),
 )
-"""What the node lifecycle controller puts on a node that is not ready."""
+"""The taints that the node lifecycle controller puts on a node that is not ready."""
 
 
 def _device_groups(pool: FleetPool) -> list[DeviceGroup]:
@@ -136,7 +136,7 @@ def _device_groups(pool: FleetPool) -> list[DeviceGroup]:
 
 
 def _instances(gpu: DeviceGroup, group: FleetGpus) -> DeviceGroup:
-    """A GPU that is cut into equal instances, each advertised as a GPU of its own."""
+    """A GPU that is partitioned into equal instances, each advertised as a GPU of its own."""
     profile = group.mig[0]
     geometry = mig_geometry_of_model(gpu.model, gpu.memory)
     found = geometry.profile(profile) if geometry else None
@@ -187,7 +187,7 @@ def _resources(pool: FleetPool, number: int) -> tuple[dict[str, RawQuantity], di
 
 
 def _advertised(pool: FleetPool, layout: str | tuple[str, ...]) -> dict[str, int]:
-    """What one GPU adds to the node's resources."""
+    """The resources that one GPU adds to the node."""
     if isinstance(layout, str):
         sharing = pool.sharing
         name = SHARED_GPU_RESOURCE if sharing and sharing.rename else GPU_RESOURCE
@@ -209,7 +209,7 @@ def _annotations(pool: FleetPool, number: int) -> dict[str, str]:
 
 
 def _merged(groups: list[DeviceGroup]) -> list[DeviceGroup]:
-    """Equal neighbours as one entry, which keeps the annotation short."""
+    """Merges equal neighbours, which keeps the annotation short."""
     merged: list[DeviceGroup] = []
     for group in groups:
         last = merged[-1] if merged else None
@@ -241,7 +241,7 @@ def _labels(pool: FleetPool, number: int, name: str) -> dict[str, str]:
 
 
 def _gpu_labels(pool: FleetPool) -> dict[str, str]:
-    """GPU Feature Discovery's; where there are several models they speak of the first, as its own would of any."""
+    """GPU Feature Discovery's labels; with several models they describe the first, where GFD takes any of them."""
     first = pool.gpus[0]
     product, memory, count = gpu_product(first), gpu_memory_mib(first), first.count
     cut = any(not isinstance(group.mig, str) for group in pool.gpus)

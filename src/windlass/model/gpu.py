@@ -1,17 +1,17 @@
-"""GPUs: what a pod asks for, and what a node has.
+"""The GPUs that a pod requests.
 
-Reads annotations, labels and the integers of `model.requests`; feeds device rows and shapes in `cluster`. The
-ecosystem writes a GPU request in several ways, and they all become one `GpuRequest`:
+Called by `cluster` with the pod's annotations and the integers of `model.requests`. GPU requests are written in several
+ways, which all become one `GpuRequest`:
 
 - `nvidia.com/gpu: 2` — whole GPUs;
 - `nvidia.com/mig-1g.10gb: 1` — instances of a MIG profile;
 - annotations `gpu-fraction: "0.5"` or `gpu-memory: "8192"` (MiB), with `gpu-fraction-num-devices` (KAI);
 - annotations `alibabacloud.com/gpu-milli`, `gpu-count` and `gpu-card-model` (the 2023 production trace).
 
-A share beside whole GPUs is refused by name. Several resources at once (whole GPUs and MIG instances, or instances of
+A share together with whole GPUs is an error. Several resources at once (whole GPUs and MIG instances, or instances of
 two profiles) are placed as kube-scheduler places them: every resource is counted against what the node advertises, and
-only whole GPUs, where there are any, are chosen device by device. `nvidia.com/gpu.shared` is a counted resource like
-any other and no `GpuRequest`. What a node has is in `model.device`.
+only whole GPUs, if any, are chosen device by device. `nvidia.com/gpu.shared` is a counted resource like any other and
+not a `GpuRequest`. The GPUs of a node are in `model.device`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ TRACE_MILLI = ALIBABA_MILLI
 TRACE_COUNT = ALIBABA_COUNT
 TRACE_MODELS = ALIBABA_MODEL
 MAX_DEVICES = 1024
-"""More GPUs than any node has: a request beyond it is a slip of the pen."""
+"""More GPUs than any node has; a larger request is a typing error."""
 
 _SHARE_ANNOTATIONS = (KAI_FRACTION, KAI_FRACTION_DEVICES, KAI_MEMORY, ALIBABA_MILLI, ALIBABA_COUNT)
 _DECIMAL = re.compile(r"[0-9]*\.?[0-9]*")
@@ -61,7 +61,7 @@ class GpuRequest(msgspec.Struct, frozen=True):
     """Thousandths of each device; 1000 is a whole one. 0 where `memory_mib` asks, until a device is known."""
     memory_mib: int = 0
     models: tuple[str, ...] = ()
-    """Allowed GPU models as they were written, repeats and all (FGD tells classes apart by it); empty means any."""
+    """Allowed GPU models as written, duplicates included (FGD distinguishes classes by them); empty means any."""
     profile: str = ""
     """MIG profile (`1g.10gb`, `1g.10gb+me`); empty for shares and whole GPUs."""
 
@@ -153,7 +153,7 @@ def _models(annotations: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _agreed(found: list[tuple[str, GpuRequest]], models: tuple[str, ...]) -> GpuRequest | None:
-    """The one request that everything says; two ways of asking that differ are an error that names both."""
+    """The request on which all ways of writing agree; two that differ are an error that names both."""
     if not found:
         return None
     name, request = found[0]
@@ -172,9 +172,9 @@ def _agreed(found: list[tuple[str, GpuRequest]], models: tuple[str, ...]) -> Gpu
 def _count(amount: int, name: str) -> int:
     if amount > MAX_DEVICES:
         raise InputError(
-            f"{amount} of {name} is absurd",
+            f"{amount} of {name} is more than any node has",
             path="spec.containers",
-            remedy=f"no node has more than {MAX_DEVICES}",
+            remedy=f"use at most {MAX_DEVICES}",
         )
     return amount
 
@@ -189,7 +189,7 @@ def _whole_number(annotations: Mapping[str, str], name: str, *, default: int) ->
         )
     number = int(text)
     if name in (KAI_FRACTION_DEVICES, ALIBABA_COUNT) and number > MAX_DEVICES:
-        raise _annotation_error(name, f"{number} is absurd", f"no node has more than {MAX_DEVICES} GPUs")
+        raise _annotation_error(name, f"{number} is more than any node has", f"use at most {MAX_DEVICES}")
     return number
 
 

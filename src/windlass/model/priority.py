@@ -1,6 +1,6 @@
-"""Priority classes: names for the number that orders pods. Decoded from dumps and manifests; queueing reads them.
+"""PriorityClasses. Decoded by `model.codec`; `queueing` reads them.
 
-`with_priorities` does for pods that come from a manifest what the API server does for those that are submitted.
+`resolve_priorities` does for pods of a manifest what the API server does for submitted pods.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class PriorityClass(KubeStruct, frozen=True):
 
 
 def resolve_priorities(manifest: Iterable[object]) -> list[object]:
-    """The same objects; a pod that names a class, or none where there is a default, has its number and policy."""
+    """The same objects; pods have the priority and preemptionPolicy of their class or of the default class."""
     objects = list(manifest)
     classes = {obj.metadata.name: obj for obj in objects if isinstance(obj, PriorityClass)}
     for name, value in SYSTEM_PRIORITIES.items():
@@ -35,7 +35,7 @@ def resolve_priorities(manifest: Iterable[object]) -> list[object]:
 def _filled(pod: Pod, classes: Mapping[str, PriorityClass]) -> Pod:
     spec = pod.spec
     if spec.priority or (pod.metadata.uid and not spec.priority_class_name):
-        return pod  # the API server has seen it
+        return pod  # already resolved by the API server
     default = next(
         (priority_class for priority_class in classes.values() if priority_class.global_default), None
     )

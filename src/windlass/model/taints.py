@@ -43,7 +43,7 @@ LIFECYCLE_TAINTS = frozenset(
         "ToBeDeletedByClusterAutoscaler",
     }
 )
-"""Taints that say that the node is not well or is going, not who may use it."""
+"""Taints for the condition or the removal of a node, as opposed to taints that restrict which pods may use it."""
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
 

@@ -1,6 +1,6 @@
-"""Topology levels: which domains a node lies in, from the widest to the node itself.
+"""Topology levels: the domains of a node, from the widest to the node itself.
 
-Reads node labels; feeds gang placement and the topology search. The default keys are those that clouds, NVIDIA's
+Used by gang placement and the topology search. The default keys are those that clouds, NVIDIA's
 tools and Kueue's guides put on nodes; `topologyLevels` of the scheduler's configuration replaces them.
 """
 
@@ -71,13 +71,13 @@ LEVEL_BANDWIDTH_GB_PER_S = {
     PROVIDER_TOPOLOGY_RACK_LABEL: 25,
     RACK_LABEL: 25,
 }
-"""What two GPUs exchange at the most that have this domain in common and no narrower one, where that is known: NVLink
-4 inside an NVLink domain, one HDR InfiniBand port inside a rack. Closer is faster; across racks it depends on how much
-the network is oversubscribed, and inside a node on its GPUs (NVLink, or 32 GB/s by PCIe 4 x16)."""
+"""Bandwidth between two GPUs whose narrowest common domain has this level, if known: NVLink 4 in an NVLink domain, one
+HDR InfiniBand port inside a rack. Across racks it depends on the network's oversubscription, inside a node on its
+GPUs (NVLink, or 32 GB/s by PCIe 4 x16)."""
 
 
 def level_name(key: str) -> str:
-    """What people call the level: `rack` for `windlass.dev/rack`; the label itself where it is nobody's custom."""
+    """A short name of the level: `rack` for `windlass.dev/rack`; the label itself if there is none."""
     if key in _NAMES:
         return _NAMES[key]
     last = key.rpartition("/")[2].rpartition("-")[2]
@@ -85,7 +85,7 @@ def level_name(key: str) -> str:
 
 
 def topology_domains(node: Node, keys: Sequence[str] = DEFAULT_TOPOLOGY_KEYS) -> tuple[str | None, ...]:
-    """The node's domain at each of the levels; None where it has no such label.
+    """The node's domain at each of the levels; None if it lacks the label.
 
     A node without a hostname label is its own domain under its name, as the kubelet would have labelled it.
     """
@@ -97,7 +97,7 @@ def topology_domains(node: Node, keys: Sequence[str] = DEFAULT_TOPOLOGY_KEYS) ->
 
 
 def levels_in_use(nodes: Iterable[Node], keys: Sequence[str] = DEFAULT_TOPOLOGY_KEYS) -> tuple[str, ...]:
-    """Those of the levels that at least one node is labelled with, in the same order."""
+    """The levels for which at least one node has the label, in the same order."""
     present: set[str] = set()
     for node in nodes:
         present.update(

@@ -1,7 +1,7 @@
-"""How close together pods have to be, out of Kueue's topology annotations.
+"""Topology requests (how close together pods must be) from Kueue's annotations.
 
-`model.kueue.workloads` reads the same from a Workload's `topologyRequest`; `cluster.workloads` reads it here for pods,
-Jobs and the training kinds. `placement` searches with the result.
+Called by `cluster.workloads` for pods, Jobs and training kinds; `model.kueue.workloads` reads the `topologyRequest`
+of a Workload. `placement.topology` searches with the result.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from windlass.model.workload import TopologyRequest
 PREFIX = KUEUE_PREFIX
 MAX_LAYERS = 3
 MAX_PODS = 10**7
-"""A slice of more pods than that is a slip of the pen."""
+"""A larger number of pods is a typing error."""
 
 
 def topology_request_from_annotations(annotations: Mapping[str, str]) -> TopologyRequest | None:
-    """What the annotations of a pod or a pod template ask for; None where they ask for nothing."""
+    """The request of a pod's or pod template's annotations; None if there is none."""
     if not any(name.startswith(TOPOLOGY_PREFIX) for name in annotations):
         return None
     where = "metadata.annotations"
@@ -56,7 +56,7 @@ def topology_request_from_annotations(annotations: Mapping[str, str]) -> Topolog
 
 
 def slice_layers(level: str, size: int, path: str) -> tuple[tuple[str, int], ...]:
-    """The single layer of slices that a level and a size stand for; a size alone cuts nothing."""
+    """The single layer of slices for a level and a size; without a level there are no slices."""
     if not level:
         return ()
     if not 1 <= size <= MAX_PODS:
@@ -77,7 +77,7 @@ def topology_request(
     group: str,
     path: str,
 ) -> TopologyRequest | None:
-    """One request out of its parts; slices alone leave the pod set itself unconstrained."""
+    """A checked request; with slices alone the pod set itself is unconstrained."""
     if sum((bool(required), bool(preferred), unconstrained)) > 1:
         raise InputError(
             "a pod set asks for one of required, preferred and unconstrained topology",
@@ -119,7 +119,7 @@ def _check_layers(layers: tuple[tuple[str, int], ...], path: str) -> None:
 
 
 def _layers(annotations: Mapping[str, str]) -> tuple[tuple[str, int], ...]:
-    """The layers that stand as a JSON list in one annotation, the widest first."""
+    """The layers from the annotation with a JSON list, widest first."""
     text = annotations.get(SLICE_CONSTRAINTS_ANNOTATION, "")
     if not text:
         return ()

@@ -1,9 +1,9 @@
 """mig-parted's config file, strictly: named layouts, each a list of which GPUs get which instances.
 
-Fed with the decoded YAML by the node's MIG manager and by `windlass plan mig`; hands out what each GPU of an inventory
-is to become. As in the original, an unknown field, a missing version or a missing `devices` is an error, later entries
-override earlier ones, and a GPU that no entry names is left alone. Without a file, the layouts that NVIDIA ships
-(`all-disabled`, `all-1g.10gb`, `all-balanced`, …) are made from the GPUs themselves.
+Called by the node's MIG manager and by `windlass plan mig` with the decoded YAML; returns what each GPU of an
+inventory is to become. As in mig-parted, an unknown field, a missing version or a missing `devices` is an error,
+later entries override earlier ones, and a GPU that no entry names is left alone. Without a file, the layouts that
+NVIDIA ships (`all-disabled`, `all-1g.10gb`, `all-balanced`, …) are made from the GPUs themselves.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What an admitted Workload holds: flavors, usage, and where its pods are, out of `status.admission`.
+"""The admission of a Workload (flavors, usage, nodes) from `status.admission`.
 
 Called by `model.kueue.workloads`. v1beta1 lists the domains of a topology assignment; v1beta2 compresses them into
 slices that share values per level. Both come out as the same list of (level values, pods).
@@ -26,11 +26,11 @@ from windlass.model.workload import Admission, PodSetAssignment
 
 Domains = tuple[tuple[tuple[str, ...], int], ...]
 MAX_DOMAINS = 100_000
-"""As in Kueue's schema; a count beyond it would only fill the memory."""
+"""The limit of Kueue's schema; larger counts would exhaust the memory."""
 
 
 def admission_of(wire: WorkloadObject, hostnames: Mapping[str, str]) -> Admission | None:
-    """What the workload holds, or None. A reservation that a condition denies is none."""
+    """The workload's admission, or None, also if the condition QuotaReserved is False."""
     held = wire.status.admission
     if held is None or _reservation_denied(wire):
         return None
@@ -83,7 +83,7 @@ def _assignment(
 
 
 def _declared(wire: WorkloadObject, name: str) -> tuple[PodTemplate, int]:
-    """Template and size of the pod set; an assignment of a set that is gone still counts by what it says itself."""
+    """Template and size of the pod set; an assignment of a removed set still counts with its own numbers."""
     for spec in wire.spec.pod_sets:
         if spec.name == name:
             return spec.template, spec.count
@@ -91,7 +91,7 @@ def _declared(wire: WorkloadObject, name: str) -> tuple[PodTemplate, int]:
 
 
 def _usage(held: PodSetAssignmentStatus, template: PodTemplate, count: int, path: str) -> dict[str, int]:
-    """As the status says it; where it says nothing, what the template asks of the flavors that it holds."""
+    """The usage of the status; without one, the template's requests of the assigned flavors."""
     try:
         if held.resource_usage:
             return {name: parse_quota(name, raw) for name, raw in held.resource_usage.items()}

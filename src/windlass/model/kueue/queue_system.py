@@ -1,8 +1,7 @@
-"""All queue objects of a cluster as one `QueueSystem`: what belongs together by name, and what is missing.
+"""Builds the `QueueSystem` of a cluster from all its queue objects, with references resolved and checked.
 
-Takes whatever objects there are (anything that is not about queues is passed over) and feeds `queueing`. A queue whose
-flavor or topology does not exist, that hangs in a cycle of cohorts, or that uses a field which is not implemented, is
-in the system and inactive, with the reason in it.
+Called by `cluster`; objects of other kinds are ignored. A queue is inactive, with the reason, if its flavor or topology
+does not exist, if its cohorts form a cycle, or if it uses a field which is not implemented.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from windlass.model.volume import Namespace
 
 
 def queue_system(objects: Iterable[object]) -> QueueSystem:
-    """What the queue kinds among `objects` say; a later object of the same name replaces an earlier one."""
+    """The queue system of these objects; a later object of the same name replaces an earlier one."""
     system = QueueSystem(priority_classes=dict(SYSTEM_PRIORITIES))
     problems: dict[tuple[type, str], str] = {}
     for obj in objects:
@@ -53,7 +52,7 @@ def queue_system(objects: Iterable[object]) -> QueueSystem:
 
 
 def _with(system: QueueSystem, obj: object) -> QueueSystem:
-    """Enters one object. The maps belong to the system under construction, so they are filled in place."""
+    """Adds one object. The maps belong to the system under construction, so they are filled in place."""
     match obj:
         case ClusterQueueObject():
             system.queues[obj.name] = cluster_queue_from_object(obj)
@@ -90,7 +89,7 @@ def _with_priority_class(system: QueueSystem, obj: PriorityClass) -> QueueSystem
 
 
 def _with_implied(queues: Iterable[ClusterQueue], cohorts: Mapping[str, Cohort]) -> dict[str, Cohort]:
-    """Cohorts exist by being named; those without an object of their own have no quota and no parent."""
+    """A cohort exists once a queue names it; without an object it has no quota and no parent."""
     named = [queue.cohort for queue in queues] + [cohort.parent for cohort in cohorts.values()]
     implied = {name: Cohort(name) for name in sorted(named) if name and name not in cohorts}
     return {**cohorts, **implied}
@@ -99,7 +98,7 @@ def _with_implied(queues: Iterable[ClusterQueue], cohorts: Mapping[str, Cohort])
 def _checked(
     queue: ClusterQueue, system: QueueSystem, problems: Mapping[tuple[type, str], str]
 ) -> ClusterQueue:
-    """The queue, inactive where something that it rests on is not there or not understood."""
+    """The queue, inactive if something it refers to is missing or not implemented."""
     reason = (
         queue.inactive_reason
         or _flavor_problem(queue, system, problems)
@@ -129,7 +128,7 @@ def _flavor_problem(
 def _cohort_problem(
     queue: ClusterQueue, system: QueueSystem, problems: Mapping[tuple[type, str], str]
 ) -> str:
-    """Along the way up: a field that is not understood, or a cycle, which takes down the whole tree."""
+    """A problem of a cohort above the queue: a field that is not implemented, or a cycle."""
     path: list[str] = []
     name = queue.cohort
     while name:

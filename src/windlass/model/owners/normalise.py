@@ -1,7 +1,7 @@
-"""Every kind of owner as one `Owner`: which sets of pods it makes, and how its pods say to which set they belong.
+"""Turns every kind of owner into one `Owner`: its pod sets, and the pod label that names the set of a pod.
 
-Fed by `model.codec` (which runs it as a check) and by `cluster.workloads`. How the sets are called, and which label
-tells a pod's set, follows the projects' own controllers and Kueue's names for their pod sets.
+Called by `model.codec` (as a check) and by `cluster.workloads`. The names of pod sets and the labels are those of the
+projects' own controllers and of Kueue's integrations.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ QUEUE_NAME = QUEUE_NAME_LABEL
 LWS_NAME = "leaderworkerset.sigs.k8s.io/name"
 LWS_GROUP = "leaderworkerset.sigs.k8s.io/group-index"
 LWS_WORKER = "leaderworkerset.sigs.k8s.io/worker-index"
-_ENDS = ("Complete", "Completed", "Succeeded", "Failed")
-_GOOD_ENDS = ("Complete", "Completed", "Succeeded")
-_RAY_ENDS = ("SUCCEEDED", "FAILED", "STOPPED")
+_FINISHED_CONDITIONS = ("Complete", "Completed", "Succeeded", "Failed")
+_SUCCEEDED_CONDITIONS = ("Complete", "Completed", "Succeeded")
+_RAY_FINISHED = ("SUCCEEDED", "FAILED", "STOPPED")
 
 
 class OwnerPodSet(msgspec.Struct, frozen=True):
@@ -50,21 +50,21 @@ class OwnerPodSet(msgspec.Struct, frozen=True):
 
 
 class Owner(msgspec.Struct, frozen=True):
-    """What made the pods, and how many of what kind there are to be."""
+    """The object that makes the pods, and how many pods of which template it makes."""
 
     kind: str
     metadata: ObjectMeta
     pod_sets: tuple[OwnerPodSet, ...] = ()
-    """Of one group, where the owner makes several."""
+    """Of one gang, if the owner makes several."""
     gang_count: int = 1
-    """So many gangs of these sets, each a workload of its own (LeaderWorkerSet)."""
+    """Number of gangs with these sets, each a workload of its own (LeaderWorkerSet)."""
     is_gang: bool = True
     """Its pods start together or not at all."""
     min_pods: int | None = None
     suspended: bool = False
     finished: bool = False
     succeeded: bool = False
-    """Finished, and well."""
+    """Finished successfully."""
     deadline: int | None = None
     pod_set_label: str = ""
     """Pod label whose value is the name of the pod's set."""
@@ -75,7 +75,7 @@ class Owner(msgspec.Struct, frozen=True):
 
 
 def owner_from_object(wire: OwnerObject) -> Owner:
-    """The owner that the object describes; refuses, with the path, what can't be one."""
+    """The owner of the object. Raises an `InputError` with the field's path."""
     if not wire.metadata.name and not wire.metadata.generate_name:
         raise InputError("needs a name", path="metadata.name", remedy="add a name")
     match wire:
@@ -102,7 +102,7 @@ def owner_from_object(wire: OwnerObject) -> Owner:
 
 
 def template_pod(owner: Owner, pod_set: OwnerPodSet) -> Pod:
-    """A pod of the set as its controller would make it."""
+    """A pod of the set as the controller would create it."""
     name = f"{owner.metadata.name or owner.metadata.generate_name}-{pod_set.name}"
     metadata = msgspec.structs.replace(
         pod_set.template.metadata, name=name, namespace=owner.metadata.namespace or "default"
@@ -176,7 +176,7 @@ def _kubeflow(wire: KubeflowJob) -> Owner:
         )
         for role, replica in replicas.items()
     ]
-    # A launcher or master comes up first, whatever the order in the file: that is the order of Kueue's pod sets.
+    # Launcher or master first, whatever the order in the object: Kueue orders its pod sets so.
     sets.sort(key=lambda pod_set: pod_set.name not in ("launcher", "master", "chief", "scheduler"))
     minimum = spec.run_policy.scheduling_policy.min_available if spec.run_policy.scheduling_policy else None
     if minimum is None and spec.elastic_policy is not None and spec.elastic_policy.min_replicas is not None:
@@ -256,7 +256,7 @@ def _controller(wire: Controller) -> Owner:
 
 
 def _template(template: PodTemplate, path: str) -> PodTemplate:
-    """Checked as a pod is; the path leads into the owner."""
+    """The template, checked like a pod; paths of errors are relative to the owner."""
     named = msgspec.structs.replace(template.metadata, name="template")
     try:
         check_pod(Pod(metadata=named, spec=template.spec))
@@ -273,7 +273,7 @@ def _distinct(sets: Iterable[OwnerPodSet], path: str) -> tuple[OwnerPodSet, ...]
     for index, name in enumerate(names):
         if not name or name in names[:index]:
             raise InputError(
-                f"{name!r} is no name of its own", path=f"{path}[{index}]", remedy="name every one once"
+                f"name {name!r} is empty or used twice", path=f"{path}[{index}]", remedy="use unique names"
             )
     return made
 
@@ -285,7 +285,7 @@ def _count(value: int, path: str) -> int:
 
 
 def _longest(limits: list[int | None]) -> int | None:
-    """A bound for all parts, where each has one."""
+    """The longest limit, if every part has one."""
     known = [limit for limit in limits if limit is not None]
     return max(known) if known and len(known) == len(limits) else None
 
@@ -294,14 +294,16 @@ def _is_finished(wire: OwnerObject) -> bool:
     if isinstance(wire, Controller):
         return False
     ended = any(
-        condition.type in _ENDS and condition.status == "True" for condition in wire.status.conditions
+        condition.type in _FINISHED_CONDITIONS and condition.status == "True"
+        for condition in wire.status.conditions
     )
-    return ended or wire.status.job_status in _RAY_ENDS
+    return ended or wire.status.job_status in _RAY_FINISHED
 
 
 def _has_succeeded(wire: OwnerObject) -> bool:
-    """Of one that has finished."""
-    good = any(
-        condition.type in _GOOD_ENDS and condition.status == "True" for condition in wire.status.conditions
+    """Of a finished owner."""
+    succeeded = any(
+        condition.type in _SUCCEEDED_CONDITIONS and condition.status == "True"
+        for condition in wire.status.conditions
     )
-    return good or wire.status.job_status == _RAY_ENDS[0]
+    return succeeded or wire.status.job_status == _RAY_FINISHED[0]
