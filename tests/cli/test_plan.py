@@ -153,7 +153,7 @@ def test_the_document_for_scripts() -> None:
             "workload": "eng/wait",
             "code": "KUEUE_QUOTA_INSUFFICIENT",
             "message": QUOTA,
-            "publicMessage": "the quota of its queue doesn't suffice now",
+            "publicMessage": "over quota: its queue has too little quota left",
             **NOT_EXPLAINED,
             "detail": QUOTA,
         },

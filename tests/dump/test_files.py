@@ -147,7 +147,7 @@ class TestWhatIsRefused:
 
     def test_an_object_that_is_no_machine(self, write: Write) -> None:
         text = "apiVersion: v1\nkind: Service\nmetadata: {name: s}\n"
-        assert complaint(write("a.yaml", text)).endswith("Node and Fleet objects, and this is a Service")
+        assert complaint(write("a.yaml", text)).endswith("expected Node or Fleet objects, found a Service")
 
     @pytest.mark.parametrize(
         ("name", "text", "words"),

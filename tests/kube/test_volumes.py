@@ -11,8 +11,9 @@ from tests.kube.fake_server import FakeServer
 from windlass.apply.volume_binding import PodVolumes, bind_pod_volumes
 from windlass.kube.client import KubeClient
 from windlass.kube.errors import ApiError, LeaseLost
-from windlass.kube.write_requests import SELECTED_NODE, prebind_volume
+from windlass.kube.write_requests import prebind_volume
 from windlass.model.meta import ObjectMeta
+from windlass.model.names.kubernetes import SELECTED_NODE_ANNOTATION
 from windlass.model.volume import PersistentVolumeClaim, PersistentVolumeClaimStatus
 
 pytestmark = pytest.mark.asyncio
@@ -20,7 +21,7 @@ pytestmark = pytest.mark.asyncio
 CLAIM = PersistentVolumeClaim(metadata=ObjectMeta(name="data", namespace="a", uid="u1"))
 BOUND = msgspec.structs.replace(CLAIM, status=PersistentVolumeClaimStatus(phase="Bound"))
 TOLD = msgspec.structs.replace(
-    CLAIM, metadata=msgspec.structs.replace(CLAIM.metadata, annotations={SELECTED_NODE: "n1"})
+    CLAIM, metadata=msgspec.structs.replace(CLAIM.metadata, annotations={SELECTED_NODE_ANNOTATION: "n1"})
 )
 
 

@@ -24,9 +24,11 @@ from windlass.model.gpu import node_devices, node_replicas
 from windlass.model.gpu_models import mig_geometry_of_model
 from windlass.model.meta import ObjectMeta
 from windlass.model.mig import place_layout
+from windlass.model.names.kubernetes import HOSTNAME_LABEL, ZONE_LABEL
+from windlass.model.names.nvidia import GPU_CLIQUE_LABEL
+from windlass.model.names.windlass import RACK_LABEL
 from windlass.model.node import Node
 from windlass.model.requests import node_quantities
-from windlass.model.topology import CLIQUE, HOSTNAME, RACK, ZONE
 
 H100 = "NVIDIA-H100-80GB-HBM3"
 
@@ -50,10 +52,10 @@ def test_names_sort_as_they_count_and_places_are_labelled() -> None:
     names = [node.name for node in nodes]
     assert names == sorted(names)
     assert names[0] == "a-00"
-    assert [node.labels[RACK] for node in nodes] == ["r-0"] * 4 + ["r-1"] * 4 + ["r-2"] * 3
-    assert all(node.labels[CLIQUE] == node.labels[RACK] for node in nodes)
-    assert {node.labels[ZONE] for node in nodes} == {"z"}
-    assert nodes[3].labels[HOSTNAME] == "a-03"
+    assert [node.labels[RACK_LABEL] for node in nodes] == ["r-0"] * 4 + ["r-1"] * 4 + ["r-2"] * 3
+    assert all(node.labels[GPU_CLIQUE_LABEL] == node.labels[RACK_LABEL] for node in nodes)
+    assert {node.labels[ZONE_LABEL] for node in nodes} == {"z"}
+    assert nodes[3].labels[HOSTNAME_LABEL] == "a-03"
 
 
 def test_a_cpu_node_has_no_gpu_in_it() -> None:

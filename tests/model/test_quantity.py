@@ -79,12 +79,12 @@ def test_what_is_no_number_is_refused(raw: str | float) -> None:
 
 @pytest.mark.parametrize("raw", ["8Ei", "1e19", "9E999999999", "-10E", 2**63, -(2**63) - 1, 1e300, "9" * 30])
 def test_the_absurd_is_refused_and_not_capped(raw: str | int | float) -> None:
-    with pytest.raises(InputError, match="absurdly large"):
+    with pytest.raises(InputError, match="too large"):
         parse_quantity(raw)
 
 
 def test_a_number_too_long_to_print_is_refused_all_the_same() -> None:
-    with pytest.raises(InputError, match="absurdly large"):
+    with pytest.raises(InputError, match="too large"):
         parse_quantity(10**5000)
 
 
@@ -179,5 +179,5 @@ def test_what_is_finer_than_a_quantity_is_not_formatted() -> None:
 
 def test_milli_values_that_leave_63_bits_are_refused() -> None:
     assert whole_value("9E") == 9 * 10**18
-    with pytest.raises(InputError, match="absurdly large"):
+    with pytest.raises(InputError, match="too large"):
         milli_value("9E")

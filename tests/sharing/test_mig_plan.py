@@ -177,8 +177,8 @@ class TestKnownCases:
         [
             (gpu("T4"), {"1g.5gb": 1}, "no MIG"),
             (gpu("H200", is_lost=True), {"1g.18gb": 1}, "lost"),
-            (gpu("H200"), {"4g.71gb": 2}, "can't be cut"),
-            (gpu("A30"), {"4g.24gb": 1, "1g.6gb": 1}, "can't be cut"),
+            (gpu("H200"), {"4g.71gb": 2}, "does not fit on one"),
+            (gpu("A30"), {"4g.24gb": 1, "1g.6gb": 1}, "does not fit on one"),
         ],
     )
     def test_what_can_not_be_says_why(self, now: Gpu, wanted: dict[str, int], why: str) -> None:

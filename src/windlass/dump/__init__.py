@@ -1,4 +1,4 @@
-"""Objects out of files: dumps, manifests and machine parks, each object with the place it came from.
+"""Reads objects from files (dumps, manifests, fleets), each with its line, and writes a live cluster into files.
 
-Fed with paths by the commands; feeds the model's structs to whoever asked. Nothing is decided here.
+Called by the commands with paths. Nothing is decided here.
 """

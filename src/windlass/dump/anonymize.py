@@ -1,7 +1,7 @@
-"""Names replaced, the same ones everywhere: in objects, in messages and in logs.
+"""Replaces names consistently in objects, messages and logs.
 
-`dump.save` uses it where `--rename` is given. Whoever has the dump can't guess names back, since each dump is salted;
-within one dump a name always becomes the same name, so that owners, selectors and events still belong together.
+Used by `dump.save` for `--rename`. Digests are salted per dump, so that names can't be guessed back; within one dump a
+name always becomes the same name, so that owners, selectors and events still match.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ KEPT_NAMES = re.compile(
     r"device-plugin|nvidia|gpu-operator|gpu-feature|nfd-|node-feature-discovery|mig-manager|mps-control|dcgm"
     r"|fabric-?manager|container-toolkit|^kube-|cluster-autoscaler|karpenter|kueue|volcano|coredns|-scheduler"
 )
-"""Names of the GPU stack and of Kubernetes itself: everybody's, and diagnosis knows parts by them."""
+"""Names of the GPU stack and of Kubernetes: they are public, and diagnosis recognises components by them."""
 KEPT_KINDS = ("PriorityClass", "RuntimeClass", "StorageClass", "DeviceClass", "WorkloadPriorityClass")
 COMMON_WORDS = frozenset(
     {"default", "true", "false", "gpu", "gpus", "node", "pod", "main", "system", "nvidia", "cuda"}
 )
-"""Names that say nothing, and stand in messages for something else."""
+"""Names that reveal nothing, and which as words of messages mean something else."""
 DROPPED_FIELDS = frozenset({HASH_ANNOTATION})
-"""A hash of what has other names afterwards."""
+"""The hash of a configuration whose names are replaced."""
 KEPT_FIELDS = frozenset({"kind", "apiVersion", "reason", "type", "phase", "operator", "effect", "uid"})
 TOKENS = re.compile(
     r"[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)*\.[a-z]{2,}/[A-Za-z0-9._-]+"  # a qualified name: nvidia.com/gpu
@@ -71,6 +71,6 @@ class NameAnonymizer:
         return TOKENS.sub(lambda found: self._names.get(found[0], found[0]), text)
 
     def _image(self, image: str) -> str:
-        """Registries and repositories tell of their owners; the tag tells of CUDA."""
+        """Registry and repository are replaced; the tag stays, since it has the CUDA version."""
         tag = TAG.search(image)
         return f"image-{self._digest(TAG.sub('', image))}{tag[0] if tag else ''}" if image else ""

@@ -1,8 +1,8 @@
-"""A cluster out of files: what is there (a dump) and what is about to be submitted (manifests), as one list of objects.
+"""Loads a cluster from files: a dump, and manifests as if they had just been submitted to it.
 
-The commands that ask the engine about a dump load it here. A manifest's object is taken as the API server would take
-it: it has no status and no age yet. One that the dump already has is an update, which keeps its age; a pod can't be
-updated, so the dump's stands.
+Called by the commands that ask the engine about a dump. An object of a manifest is treated as the API server treats
+it: it has no status and no age yet. If the dump has it already, it is an update and keeps its age; pods can't be
+updated, so the dump's pod stays.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ NAMESPACED = (Pod, WorkloadObject, OwnerObject, PodGroupObject, LocalQueueObject
 
 @dataclass(frozen=True)
 class LoadedCluster:
-    """All objects of a cluster as far as the files tell."""
+    """The objects of a cluster that the files contain."""
 
     objects: tuple[object, ...]
     """Decoded; an object that could not be read is an `Unreadable`."""
@@ -42,50 +42,50 @@ class LoadedCluster:
     """What could not be read, with its place."""
     notes: tuple[str, ...] = ()
     newest_timestamp: int = 0
-    """The newest moment that the dump tells of, in seconds; 0 where it tells none."""
+    """The newest time in the dump, in seconds; 0 if there is none."""
     published_configurations: tuple[Configuration, ...] = ()
-    """What the cluster's schedulers have published of their configuration."""
+    """The configurations that the cluster's schedulers have published."""
 
 
 @dataclass
-class _Book:
-    """Objects by kind and name while they are loaded, in order."""
+class _ClusterBuilder:
+    """Objects by kind, namespace and name while files are read, in order."""
 
-    things: dict[tuple[str, str, str], object] = field(default_factory=dict)
+    objects: dict[tuple[str, str, str], object] = field(default_factory=dict)
     nameless: list[object] = field(default_factory=list)
     problems: list[InputError] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     def put(self, source: SourceObject) -> None:
-        for thing in _expanded(source):
-            key = _key(source.kind, thing)
-            if isinstance(thing, Unreadable):
-                self.problems.append(thing.error)
+        for obj in _expanded(source):
+            key = _key(source.kind, obj)
+            if isinstance(obj, Unreadable):
+                self.problems.append(obj.error)
             if key is None:
-                self.nameless.append(thing)
+                self.nameless.append(obj)
             else:
-                self.things[key] = thing
+                self.objects[key] = obj
 
 
 def load_cluster(
     dump: Path | None, manifests: Sequence[Path] = (), *, namespace: str = "default", keep_going: bool = False
 ) -> LoadedCluster:
-    """What is in the dump, with the manifests added as if they had just been submitted to `namespace`.
+    """The dump, with the manifests added as if they had just been submitted to `namespace`.
 
     An object that can't be read is an error, unless `keep_going`: then it is kept as `Unreadable` and reported.
     """
-    book = _Book()
+    builder = _ClusterBuilder()
     published: list[Mapping[str, Any]] = []
     for source in _sources([dump] if dump is not None else [], keep_going):
-        book.put(source)
+        builder.put(source)
         if source.kind in ("ConfigMap", "Lease") and isinstance(source.raw, dict):
             published.append({**source.raw, "kind": source.kind})
     for source in _sources(manifests, keep_going):
-        _submit(book, source, namespace)
+        _submit(builder, source, namespace)
     return LoadedCluster(
-        objects=(*book.things.values(), *book.nameless),
-        problems=tuple(book.problems),
-        notes=tuple(book.notes),
+        objects=(*builder.objects.values(), *builder.nameless),
+        problems=tuple(builder.problems),
+        notes=tuple(builder.notes),
         newest_timestamp=newest_timestamp(dump) if dump is not None else 0,
         published_configurations=tuple(published_configurations(published)),
     )
@@ -106,29 +106,29 @@ def _expanded(source: SourceObject) -> list[object]:
         raise source.locate_error(error) from error
 
 
-def _generated_name(book: _Book, kind: str, namespace: str, prefix: str) -> str:
-    """Like the API server: each object with a `generateName` gets a name of its own."""
+def _generated_name(builder: _ClusterBuilder, kind: str, namespace: str, prefix: str) -> str:
+    """Like the API server: each object with a `generateName` gets a unique name."""
     numbers = itertools.count(2)
     name = f"{prefix}new"
-    while (kind, namespace, name) in book.things:
+    while (kind, namespace, name) in builder.objects:
         name = f"{prefix}new-{next(numbers)}"
     return name
 
 
-def _submit(book: _Book, source: SourceObject, namespace: str) -> None:
-    thing = source.value
-    if isinstance(thing, PartialObject) and _makes_pods(source.raw):
-        book.notes.append(
-            f"{source.kind} {thing.metadata.namespace or namespace}/{thing.metadata.name} ({thing.api_version}) "
-            "is of a kind that is not known: which of its pods start together is not guessed, and nothing is decided "
-            "for it (hand in its pods, with the label kueue.x-k8s.io/pod-group-name if they start together)"
+def _submit(builder: _ClusterBuilder, source: SourceObject, namespace: str) -> None:
+    obj = source.value
+    if isinstance(obj, PartialObject) and _makes_pods(source.raw):
+        builder.notes.append(
+            f"{source.kind} {obj.metadata.namespace or namespace}/{obj.metadata.name} ({obj.api_version}) "
+            "is of an unknown kind, so nothing is decided for it (give its pods instead, with the label "
+            "kueue.x-k8s.io/pod-group-name if they form a gang)"
         )
-    if not isinstance(thing, NAMESPACED):
-        book.put(source)
+    if not isinstance(obj, NAMESPACED):
+        builder.put(source)
         return
-    metadata = thing.metadata
+    metadata = obj.metadata
     namespace = metadata.namespace or namespace
-    name = metadata.name or _generated_name(book, source.kind, namespace, metadata.generate_name)
+    name = metadata.name or _generated_name(builder, source.kind, namespace, metadata.generate_name)
     fresh = ObjectMeta(
         name=name,
         namespace=namespace,
@@ -137,45 +137,47 @@ def _submit(book: _Book, source: SourceObject, namespace: str) -> None:
         owner_references=metadata.owner_references,
     )
     key = (source.kind, fresh.namespace, name)
-    before = book.things.get(key)
+    before = builder.objects.get(key)
     if before is None:
-        book.things[key] = _fresh(thing, fresh)
+        builder.objects[key] = _fresh(obj, fresh)
     elif isinstance(before, Pod):
-        book.notes.append(f"Pod {before.key} is in the dump already, and stays as it is there")
+        builder.notes.append(
+            f"Pod {before.key} is in the dump already; the manifest is ignored, since a pod can't be updated"
+        )
     elif isinstance(before, NAMESPACED):
-        book.things[key] = _updated(thing, before, fresh)
+        builder.objects[key] = _updated(obj, before, fresh)
 
 
 def _makes_pods(raw: object) -> bool:
-    """Whether a pod template stands somewhere in it."""
+    """Whether a pod template is somewhere in it."""
     if isinstance(raw, dict):
         return "containers" in raw or any(map(_makes_pods, raw.values()))
     return isinstance(raw, list) and any(map(_makes_pods, raw))
 
 
-def _fresh(thing: Submittable | LocalQueueObject, metadata: ObjectMeta) -> object:
-    """As the API server stores it at first: the status is not the submitter's to write."""
-    if isinstance(thing, PodGroupObject):
-        return msgspec.structs.replace(thing, metadata=metadata)
-    return msgspec.structs.replace(thing, metadata=metadata, status=type(thing)().status)
+def _fresh(obj: Submittable | LocalQueueObject, metadata: ObjectMeta) -> object:
+    """As the API server stores a new object: with the default status."""
+    if isinstance(obj, PodGroupObject):
+        return msgspec.structs.replace(obj, metadata=metadata)
+    return msgspec.structs.replace(obj, metadata=metadata, status=type(obj)().status)
 
 
-def _updated(thing: object, before: Submittable | LocalQueueObject, fresh: ObjectMeta) -> object:
+def _updated(obj: object, before: Submittable | LocalQueueObject, fresh: ObjectMeta) -> object:
     """The new spec, with the identity and the status that the object has in the cluster."""
     known = before.metadata
     metadata = msgspec.structs.replace(fresh, uid=known.uid, creation_timestamp=known.creation_timestamp)
-    assert isinstance(thing, NAMESPACED), thing
-    if isinstance(thing, PodGroupObject) or isinstance(before, PodGroupObject):
-        return msgspec.structs.replace(thing, metadata=metadata)
-    return msgspec.structs.replace(thing, metadata=metadata, status=before.status)
+    assert isinstance(obj, NAMESPACED), obj
+    if isinstance(obj, PodGroupObject) or isinstance(before, PodGroupObject):
+        return msgspec.structs.replace(obj, metadata=metadata)
+    return msgspec.structs.replace(obj, metadata=metadata, status=before.status)
 
 
-def _key(kind: str, thing: object) -> tuple[str, str, str] | None:
-    """Kind, namespace and name; None for what has no name of its own."""
-    if isinstance(thing, Unreadable):
+def _key(kind: str, obj: object) -> tuple[str, str, str] | None:
+    """Kind, namespace and name; None for an object without a name."""
+    if isinstance(obj, Unreadable):
         return None
-    metadata = getattr(thing, "metadata", None)
+    metadata = getattr(obj, "metadata", None)
     if not isinstance(metadata, ObjectMeta) or not metadata.name:
         return None
-    namespace = metadata.namespace or ("default" if isinstance(thing, NAMESPACED) else "")
-    return type(thing).__name__ if kind == "Fleet" else kind, namespace, metadata.name
+    namespace = metadata.namespace or ("default" if isinstance(obj, NAMESPACED) else "")
+    return type(obj).__name__ if kind == "Fleet" else kind, namespace, metadata.name

@@ -1,7 +1,7 @@
-"""What diagnosis needs, out of a live cluster: objects, events, and the GPU stack's logs. Read-only.
+"""Collects from a live cluster what diagnosis needs: objects, events, and logs of the GPU stack. Read-only.
 
-Fed with a client by `windlass dump`, and by `why`, `check` and `doctor` where no dump is given; both ways the same
-evidence comes out. What may not be read is noted, never guessed; with rights in one namespace only, that one is read.
+Called by `windlass dump`, and by `why`, `check` and `doctor` without a dump, so that both get the same evidence. What
+may not be read is listed in `not_readable`; with rights in a single namespace, only that one is read.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from windlass.kube.resources import CONFIG_MAPS, WATCHED_KINDS, Kind, Resource
 from windlass.model.meta import ObjectMeta
 
 PAGE_SIZE = "500"
-MOST_LOGGED = 400
-"""Pods of the stack, and pods that fail, whose logs are read."""
+MAX_LOGGED_PODS = 400
+"""Applies to the pods of the GPU stack and to failing pods separately."""
 DIAGNOSIS_KINDS: tuple[Kind, ...] = (
     Kind("Event", "events", "", ("v1",)),
     Kind("ResourceQuota", "resourcequotas", "", ("v1",)),
@@ -42,18 +42,18 @@ DIAGNOSIS_KINDS: tuple[Kind, ...] = (
     Kind("NodeClaim", "nodeclaims", "karpenter.sh", ("v1", "v1beta1"), False),
     Kind("NodePool", "nodepools", "karpenter.sh", ("v1", "v1beta1"), False),
 )
-"""Beside what the engine reads."""
+"""Read in addition to the kinds of the engine."""
 GPU_STACK = re.compile(
     r"device-plugin|nvidia|gpu-operator|gpu-feature|nfd-|mig-manager|mps-control|dcgm|fabric-?manager"
     r"|cluster-autoscaler|karpenter"
 )
-"""Pods whose logs and whose namespaces' configuration tell of the GPU stack and of who adds nodes."""
+"""Pods of the GPU stack and of autoscalers: their logs and the ConfigMaps of their namespaces are collected."""
 
 Progress = Callable[[str, int, int], None]
 
 
 class CollectedCluster(msgspec.Struct):
-    """A cluster, as far as it could be read."""
+    """The readable part of a cluster."""
 
     objects: list[RawObject] = []
     listed_kinds: set[str] = set()
@@ -67,7 +67,7 @@ class CollectedCluster(msgspec.Struct):
 async def collect_cluster(
     client: KubeClient, namespace: str = "", progress: Progress = lambda what, done, total: None
 ) -> CollectedCluster:
-    """Everything that diagnosis reads. `namespace` is where to look if the whole cluster may not be seen."""
+    """Everything that diagnosis reads. `namespace` is read where the whole cluster may not be."""
     found = CollectedCluster([], set(), [], [], [])
     resources = await discover(client, (*WATCHED_KINDS, *DIAGNOSIS_KINDS))
     for done, resource in enumerate(resources):
@@ -116,36 +116,38 @@ async def _pages(client: KubeClient, path: str, resource: Resource, selector: st
 async def _collect_stack(client: KubeClient, found: CollectedCluster) -> None:
     """Logs of the GPU stack's pods, and the ConfigMaps of their namespaces."""
     pods = [
-        one
-        for one in found.objects
-        if one.header.kind == "Pod" and GPU_STACK.search(one.header.metadata.name)
+        obj
+        for obj in found.objects
+        if obj.header.kind == "Pod" and GPU_STACK.search(obj.header.metadata.name)
     ]
-    namespaces = sorted({one.header.metadata.namespace for one in pods})
+    namespaces = sorted({obj.header.metadata.namespace for obj in pods})
     for namespace in namespaces:
         try:
             found.objects += await _pages(client, CONFIG_MAPS.namespace_collection(namespace), CONFIG_MAPS)
         except ApiError as error:
             found.not_readable.append(f"configmaps of {namespace}: {error}")
-    places = [place for pod in pods[:MOST_LOGGED] for place in containers_of(pod.data)]
+    places = [place for pod in pods[:MAX_LOGGED_PODS] for place in containers_of(pod.data)]
     own = [
-        one.data for one in found.objects if one.header.kind == "Pod" and one not in pods and _fails(one.data)
+        obj.data for obj in found.objects if obj.header.kind == "Pod" and obj not in pods and _fails(obj.data)
     ]
-    places += [place for tree in own[:MOST_LOGGED] for place in containers_of(tree)]
+    places += [place for tree in own[:MAX_LOGGED_PODS] for place in containers_of(tree)]
     found.logs += await read_logs(client, places)
 
 
 async def _collect_configuration(client: KubeClient, found: CollectedCluster) -> None:
-    """What schedulers have published. Who may not list ConfigMaps may still read the one that a Lease tells of."""
-    known = {_key(one.header.metadata) for one in found.objects if one.header.kind == "ConfigMap"}
+    """Published configurations. Without the right to list ConfigMaps, those are read that a Lease announces."""
+    known = {_key(obj.header.metadata) for obj in found.objects if obj.header.kind == "ConfigMap"}
     try:
         published = await _pages(client, CONFIG_MAPS.collection, CONFIG_MAPS, PUBLISHED_LABEL)
     except ApiError:
-        published = [one for key in _announced(found) for one in await _config_map(client, key, found)]
-    found.objects += [one for one in published if _key(one.header.metadata) not in known]
+        published = [
+            config_map for key in _announced(found) for config_map in await _config_map(client, key, found)
+        ]
+    found.objects += [config_map for config_map in published if _key(config_map.header.metadata) not in known]
 
 
 def _announced(found: CollectedCluster) -> list[str]:
-    leases = (one.header.metadata for one in found.objects if one.header.kind == "Lease")
+    leases = (obj.header.metadata for obj in found.objects if obj.header.kind == "Lease")
     return [f"{_key(lease)}{CONFIG_MAP_SUFFIX}" for lease in leases if HASH_ANNOTATION in lease.annotations]
 
 
@@ -163,7 +165,7 @@ def _key(metadata: ObjectMeta) -> str:
 
 
 def _fails(pod: dict[str, Any]) -> bool:
-    """A pod with devices that has ended badly or restarts: its program may have said why."""
+    """Whether a pod with devices has failed or restarted: its log may say why."""
     spec, status = pod.get("spec"), pod.get("status")
     if not isinstance(spec, dict) or not isinstance(status, dict) or not spec.get("nodeName"):
         return False

@@ -1,9 +1,7 @@
-"""The configuration that a command decides with: from a file, from what the cluster's scheduler has published, or the
-defaults.
+"""Loads the configuration that a command decides with: from a file, as published by the scheduler, or the defaults.
 
-The one loader behind `--config`. `cli.config_option` hands over the file and what was found in the cluster or the
-dump. `scheduler.configuration_publisher` writes what `published_in` reads: a ConfigMap beside the scheduler's Lease,
-which has its hash.
+Called by `cli.config_option` for `--config`. `scheduler.configuration_publisher` writes what `published_configurations`
+reads: a ConfigMap in the namespace of the scheduler's Lease. The Lease has the hash of the configuration.
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ from windlass.model.configuration_document import settings_hash
 from windlass.model.errors import InputError
 
 CONFIG_MAP_SUFFIX = "-configuration"
-"""The ConfigMap is called as the Lease, with this at the end."""
+"""The name of the ConfigMap is the Lease's with this suffix."""
 CONFIG_MAP_KEY = "config.yaml"
 PUBLISHED_LABEL = "windlass.dev/published"
 """On the ConfigMap: `configuration`."""
@@ -38,7 +36,7 @@ Tree = Mapping[str, Any]
 
 
 class UsedConfiguration(msgspec.Struct, frozen=True):
-    """What the engine was configured with for an answer."""
+    """The configuration that the engine used for an answer, as reports show it."""
 
     source: str = "default"
     """`default`, `file` (`--config`), or `published` (by the scheduler, in the cluster or the dump)."""
@@ -47,16 +45,16 @@ class UsedConfiguration(msgspec.Struct, frozen=True):
     origin: str = ""
     """The file, or the ConfigMap as `namespace/name`."""
     notes: tuple[str, ...] = ()
-    """What has to be said about it, such as that the scheduler has another one by now."""
+    """Remarks for the user, such as that the scheduler has another configuration by now."""
 
     @property
     def document(self) -> dict[str, Any]:
-        """As it stands in documents for scripts."""
+        """For JSON output."""
         return {"source": self.source, "hash": self.hash, "origin": self.origin, "notes": list(self.notes)}
 
     @property
     def lines(self) -> list[str]:
-        """For people: where it comes from, unless it is the defaults, and what has to be said about it."""
+        """For people: where it comes from, unless it is the defaults, and the notes."""
         how = "as published in ConfigMap" if self.source == "published" else "of"
         title = [] if self.source == "default" else [f"configuration {how} {self.origin} (hash {self.hash})"]
         return [*title, *self.notes]
@@ -83,7 +81,7 @@ def load_configuration_file(path: Path) -> Configuration:
         if settings is None:
             wrong = InputError(
                 f"a {source.kind} is no configuration",
-                remedy="SchedulerConfiguration (windlass.dev/v1) and Kueue's Configuration are",
+                remedy="use a SchedulerConfiguration (windlass.dev/v1) or Kueue's Configuration",
             )
             raise source.locate_error(wrong)
         found.append(Configuration(settings, "file", str(path), _ignored(source)))
@@ -93,8 +91,8 @@ def load_configuration_file(path: Path) -> Configuration:
 
 
 def published_configurations(objects: Iterable[Tree]) -> list[Configuration]:
-    """What schedulers have published, by ConfigMap. No command fails for one that can't be read: it counts as the
-    defaults, and its note says so."""
+    """The published configurations, by ConfigMap. One that can't be read becomes the defaults with a note, so that no
+    command fails for it."""
     maps: list[Tree] = []
     hashes: dict[str, str] = {}
     for tree in objects:
@@ -104,28 +102,30 @@ def published_configurations(objects: Iterable[Tree]) -> list[Configuration]:
         if tree.get("kind") == "Lease" and (metadata.get("annotations") or {}).get(HASH_ANNOTATION):
             hashes[f"{_key(tree)}{CONFIG_MAP_SUFFIX}"] = metadata["annotations"][HASH_ANNOTATION]
     found = [_published(tree, hashes.get(_key(tree), "")) for tree in maps]
-    return sorted(found, key=lambda one: one.origin)
+    return sorted(found, key=lambda configuration: configuration.origin)
 
 
 def choose_configuration(published: Sequence[Configuration], names: Collection[str]) -> Configuration:
-    """The configuration of the scheduler that most of the names (one a pod) mean; if there is only one, that one."""
+    """The configuration of the scheduler that most pods name (`names` has one entry per pod), or the only one."""
     if not published:
         return Configuration()
-    counts = [sum(name in one.settings.scheduler_names for name in names) for one in published]
+    counts = [
+        sum(name in configuration.settings.scheduler_names for name in names) for configuration in published
+    ]
     best = published[counts.index(max(counts))]
     if len(published) == 1 and (max(counts) or not names):
         return best
     if len(published) == 1:
         named = ", ".join(sorted(set(names)))
-        said = f"ConfigMap {best.origin} is not of the scheduler that these pods name ({named}); "
-        said += "--config chooses another"
-        return msgspec.structs.replace(best, notes=(*best.notes, said))
-    listed = ", ".join(one.origin for one in published)
-    said = f"{len(published)} schedulers publish a configuration ({listed}); --config chooses another"
+        note = f"the configuration in ConfigMap {best.origin} is of another scheduler than these pods name ({named}); "
+        note += "choose another with --config"
+        return msgspec.structs.replace(best, notes=(*best.notes, note))
+    listed = ", ".join(configuration.origin for configuration in published)
+    note = f"{len(published)} schedulers publish a configuration ({listed}); --config chooses another"
     if not max(counts):
-        said = f"{len(published)} schedulers publish a configuration ({listed}), none of them for these pods"
-        return Configuration(notes=(f"{said}: the defaults are used (give --config)",))
-    return msgspec.structs.replace(best, notes=(*best.notes, said))
+        note = f"{len(published)} schedulers publish a configuration ({listed}), none of them for these pods"
+        return Configuration(notes=(f"{note}: the defaults are used (give --config)",))
+    return msgspec.structs.replace(best, notes=(*best.notes, note))
 
 
 def _published(tree: Tree, promised: str) -> Configuration:
@@ -142,11 +142,11 @@ def _published(tree: Tree, promised: str) -> Configuration:
         )
     found = Configuration(settings, "published", origin)
     if promised and promised != found.used.hash:
-        said = (
+        note = (
             f"warning: ConfigMap {origin} (hash {found.used.hash}) is not what the scheduler decides with: "
             f"its Lease says hash {promised} (wait for the scheduler to publish it, or give --config)"
         )
-        return msgspec.structs.replace(found, notes=(said,))
+        return msgspec.structs.replace(found, notes=(note,))
     return found
 
 
@@ -160,12 +160,12 @@ def _read(text: str, place: str) -> Settings:
     return settings
 
 
-def _settings_of(thing: object) -> Settings | None:
-    match thing:
+def _settings_of(obj: object) -> Settings | None:
+    match obj:
         case SchedulerConfiguration():
-            return scheduler_settings(thing)
+            return scheduler_settings(obj)
         case KueueConfiguration():
-            return kueue_settings(thing)
+            return kueue_settings(obj)
     return None
 
 
@@ -173,9 +173,7 @@ def _ignored(source: SourceObject) -> tuple[str, ...]:
     if not isinstance(source.value, KueueConfiguration) or not isinstance(source.raw, dict):
         return ()
     ignored = ignored_fields(source.raw)
-    return (
-        (f"of Kueue's configuration these fields mean nothing here: {', '.join(ignored)}",) if ignored else ()
-    )
+    return (f"ignored fields of Kueue's configuration: {', '.join(ignored)}",) if ignored else ()
 
 
 def _key(tree: Tree) -> str:

@@ -1,7 +1,6 @@
-"""What pods say of themselves in a live cluster: their containers' logs and, where asked, `nvidia-smi` inside them.
+"""Reads container logs of a live cluster and, if asked for, runs `nvidia-smi` and `dmesg` in containers.
 
-`why` asks for the pods that a question is about, once it knows which; `collect` asks for pods that fail. Every command
-that is run inside a container only reads.
+Called by `why` for the pods of a question and by `dump.collect` for failing pods. The commands only read.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from windlass.kube.pod_exec import exec_in_container
 from windlass.kube.request import Request
 
 TAIL_LINES = "400"
-"""Lines of a log that are kept: the newest say what is wrong now."""
+"""The newest lines of a log, which say what is wrong now."""
 MOST_PODS = 20
 MAX_CONCURRENT_READS = 8
 NVIDIA_SMI = ("nvidia-smi",)
@@ -30,7 +29,7 @@ class PodLog(msgspec.Struct, frozen=True):
     namespace: str
     pod: str
     container: str
-    """`main.previous` is the log before the last restart, `main.nvidia-smi` what that said inside."""
+    """`main.previous` is the log before the last restart, `main.nvidia-smi` the output of that command."""
     text: str
 
 
@@ -41,8 +40,6 @@ class HostLog(msgspec.Struct, frozen=True):
 
 
 class ContainerRef(msgspec.Struct, frozen=True):
-    """A container."""
-
     namespace: str
     pod: str
     container: str
@@ -56,7 +53,7 @@ def containers_of(pod: dict[str, Any]) -> list[ContainerRef]:
     metadata, spec, status = (_table(pod.get(key)) for key in ("metadata", "spec", "status"))
     known: dict[str, dict[str, Any]] = {}
     for kind in ("initContainerStatuses", "containerStatuses"):
-        known |= {str(one.get("name", "")): one for one in _rows(status.get(kind))}
+        known |= {str(status_row.get("name", "")): status_row for status_row in _rows(status.get(kind))}
     return [
         ContainerRef(
             namespace=str(metadata.get("namespace", "")),
@@ -67,14 +64,17 @@ def containers_of(pod: dict[str, Any]) -> list[ContainerRef]:
             node=str(spec.get("nodeName", "")),
         )
         for kind in ("initContainers", "containers")
-        for one in _rows(spec.get(kind))
-        if (name := str(one.get("name", "")))
+        for container in _rows(spec.get(kind))
+        if (name := str(container.get("name", "")))
     ]
 
 
 def limited_resources(spec: dict[str, Any]) -> set[str]:
     """The resources that a pod's containers are limited in."""
-    tables = [_table(_table(one.get("resources")).get("limits")) for one in _rows(spec.get("containers"))]
+    tables = [
+        _table(_table(container.get("resources")).get("limits"))
+        for container in _rows(spec.get("containers"))
+    ]
     return {str(name) for table in tables for name in table}
 
 
@@ -89,18 +89,18 @@ def _rows(value: object) -> list[dict[str, Any]]:
 async def read_logs(client: KubeClient, containers: Iterable[ContainerRef]) -> list[PodLog]:
     """The logs of these containers, also of the run before the last restart."""
     limit = asyncio.Semaphore(MAX_CONCURRENT_READS)
-    wanted = [(place, False) for place in containers]
-    wanted += [(place, True) for place, _ in wanted if place.restarted]
-    found = await asyncio.gather(*(_log(client, place, before, limit) for place, before in wanted))
+    wanted = [(ref, False) for ref in containers]
+    wanted += [(ref, True) for ref, _ in wanted if ref.restarted]
+    found = await asyncio.gather(*(_log(client, ref, before, limit) for ref, before in wanted))
     return [log for log in found if log is not None]
 
 
 async def _log(
-    client: KubeClient, place: ContainerRef, before: bool, limit: asyncio.Semaphore
+    client: KubeClient, ref: ContainerRef, before: bool, limit: asyncio.Semaphore
 ) -> PodLog | None:
-    path = f"/api/v1/namespaces/{place.namespace}/pods/{place.pod}/log"
+    path = f"/api/v1/namespaces/{ref.namespace}/pods/{ref.pod}/log"
     query = (
-        ("container", place.container),
+        ("container", ref.container),
         ("tailLines", TAIL_LINES),
         *((("previous", "true"),) if before else ()),
     )
@@ -109,45 +109,45 @@ async def _log(
             body = await client.send(Request("GET", path, query))
         except (ApiError, ServerUnavailable):
             return None  # not started yet, or its node is away: no log is no evidence
-    name = f"{place.container}.previous" if before else place.container
-    return PodLog(place.namespace, place.pod, name, body.decode(errors="replace"))
+    name = f"{ref.container}.previous" if before else ref.container
+    return PodLog(ref.namespace, ref.pod, name, body.decode(errors="replace"))
 
 
 async def run_nvidia_smi(
     client: KubeClient, containers: Sequence[ContainerRef]
 ) -> tuple[list[PodLog], list[tuple[str, str]]]:
-    """`nvidia-smi` in every running container; and (what, command) of what could not be run."""
-    running = [place for place in containers if place.running][:MOST_PODS]
-    answers = await asyncio.gather(*(_run(client, place, NVIDIA_SMI) for place in running))
+    """The output of `nvidia-smi` in every running container, and (problem, kubectl command) where that failed."""
+    running = [ref for ref in containers if ref.running][:MOST_PODS]
+    answers = await asyncio.gather(*(_run(client, ref, NVIDIA_SMI) for ref in running))
     logs, problems = [], []
-    for place, (text, problem) in zip(running, answers, strict=True):
+    for ref, (text, problem) in zip(running, answers, strict=True):
         if problem:
-            command = f"kubectl exec -n {place.namespace} {place.pod} -c {place.container} -- nvidia-smi"
+            command = f"kubectl exec -n {ref.namespace} {ref.pod} -c {ref.container} -- nvidia-smi"
             problems.append((problem, command))
         else:
-            logs.append(PodLog(place.namespace, place.pod, f"{place.container}.nvidia-smi", text))
+            logs.append(PodLog(ref.namespace, ref.pod, f"{ref.container}.nvidia-smi", text))
     return logs, problems
 
 
 async def collect_host_logs(client: KubeClient, containers: Sequence[ContainerRef]) -> list[HostLog]:
-    """What `nvidia-smi` and the kernel say on the hosts, asked in pods of the GPU stack, of which some may."""
+    """`nvidia-smi` and `dmesg` of the hosts, run in pods of the GPU stack, some of which are privileged."""
     found: dict[tuple[str, str], HostLog] = {}
-    for place in [place for place in containers if place.running][:MOST_PODS]:
+    for ref in [ref for ref in containers if ref.running][:MOST_PODS]:
         for source, command in (("nvidia-smi", NVIDIA_SMI), ("dmesg", DMESG)):
-            if (place.node, source) in found:
+            if (ref.node, source) in found:
                 continue
-            text, problem = await _run(client, place, command)
+            text, problem = await _run(client, ref, command)
             if not problem and "not found" not in text[:200]:
                 kept = "\n".join(text.splitlines()[-MAX_HOST_LOG_LINES:])
-                found[place.node, source] = HostLog(place.node, source, kept)
+                found[ref.node, source] = HostLog(ref.node, source, kept)
     return list(found.values())
 
 
-async def _run(client: KubeClient, place: ContainerRef, command: tuple[str, ...]) -> tuple[str, str]:
-    """What it printed, the server's word on a failure behind it; or why it could not be run at all."""
+async def _run(client: KubeClient, ref: ContainerRef, command: tuple[str, ...]) -> tuple[str, str]:
+    """(output with the server's message if the command failed, why it could not be run at all)."""
     try:
-        result = await exec_in_container(client, place.namespace, place.pod, place.container, command)
+        result = await exec_in_container(client, ref.namespace, ref.pod, ref.container, command)
     except (ApiError, ServerUnavailable) as error:
-        return "", f"{' '.join(command)} in pod {place.namespace}/{place.pod} ({place.container}): {error}"
-    said = "" if result.succeeded else f"\n{result.message}"
-    return f"{result.text}{said}", ""
+        return "", f"{' '.join(command)} in pod {ref.namespace}/{ref.pod} ({ref.container}): {error}"
+    failure = "" if result.succeeded else f"\n{result.message}"
+    return f"{result.text}{failure}", ""

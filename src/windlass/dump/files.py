@@ -1,7 +1,7 @@
-"""Kubernetes objects out of files and folders: JSON, YAML, several documents, Lists; every error names file and line.
+"""Reads Kubernetes objects from files and folders: JSON, YAML, several documents, Lists; errors name file and line.
 
-Fed with a path by the commands (`--nodes`, later dumps and manifests); hands out the model's structs with the place
-that each came from. The strictness about fields is the model's, the strictness about text is here.
+Called by the commands (`--nodes`, `--from`, manifests) with a path. Fields are checked by `model.codec`, syntax is
+checked here.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ if TYPE_CHECKING:
     from windlass.dump.yaml_documents import YamlDocument  # loaded once there is YAML to read
 
 SUFFIXES = (".json", ".yaml", ".yml")
-"""What is read out of a folder; other files in it (logs, host reports) are other people's business."""
+"""Files of a folder that are read; `diagnose` reads the others (logs, host reports)."""
 
 _STAMP = re.compile(r"20[0-9]{2}-[0-9]{2}-[0-9]{2}T[0-9:.]+(?:Z|[+-][0-9:]+)")
-"""A moment of this century: a pattern that begins with a plain word is searched for ten times as fast."""
+"""A time of this century: a pattern that begins with fixed characters is searched ten times as fast."""
 _PAST = re.compile(
     r"\b(?:creationTimestamp|lastTransitionTime|lastHeartbeatTime|lastProbeTime|lastUpdateTime|lastUpdate"
     r"|startTime|startedAt|finishedAt|completionTime|firstTimestamp|lastTimestamp|eventTime|renewTime)"
     r"[\"']?\s*:\s*[\"']?$"
 )
-"""Fields that name a moment that has been, in JSON or YAML; times that are to come (deadlines) are others."""
-_FIELD = 60
-"""Characters before a moment in which its field's name stands."""
+"""Fields with a time in the past, in JSON or YAML; deadlines and the like lie in the future."""
+_MAX_FIELD_LENGTH = 60
+"""So many characters before a time are searched for the name of its field."""
 
 _JSON = re.compile(r'\s*\{\s*["}]')
-"""YAML may begin with a brace, too, but hardly goes on with a quote."""
+"""YAML flow style begins with a brace too, but seldom with a quoted key."""
 
 Document: TypeAlias = "json_documents.JsonDocument | YamlDocument"
 
@@ -57,7 +57,7 @@ class SourceObject:
 
     @property
     def raw(self) -> object:
-        """As it was written."""
+        """The object as written in the file."""
         value = self.document.value
         return value["items"][self.item] if self.item is not None and isinstance(value, dict) else value
 
@@ -93,20 +93,20 @@ def read_objects_lenient(path: Path) -> Iterator[SourceObject]:
 
 
 def newest_timestamp(path: Path) -> int:
-    """The newest moment, in seconds, that any object in the file or folder says has been; 0 where none does."""
+    """The newest past time of any object in the file or folder, in seconds; 0 if there is none."""
     return max((_newest(read_text(file)) for file in list_files(path)), default=0)
 
 
 def _newest(text: str) -> int:
-    """Only a moment later than all before it is worth a look at its field."""
+    """Looks at the field of a time only if the time is later than all before it: dumps have millions of them."""
     newest = 0
     latest = ""
     for found in _STAMP.finditer(text):
         stamp = found[0]
-        # Stamps compare as text as long as they end alike; the few that don't are worked out.
+        # Timestamps in UTC compare as text; the few with another offset are parsed.
         if stamp <= latest and stamp.endswith("Z"):
             continue
-        if _PAST.search(text, max(0, found.start() - _FIELD), found.start()):
+        if _PAST.search(text, max(0, found.start() - _MAX_FIELD_LENGTH), found.start()):
             seconds = parse_timestamp(stamp)
             if seconds > newest:
                 newest, latest = seconds, stamp if stamp.endswith("Z") else latest
@@ -114,7 +114,7 @@ def _newest(text: str) -> int:
 
 
 def read_nodes(path: Path) -> tuple[Node, ...]:
-    """The machine park in a file: Nodes, Lists of them, and Fleets, in any mixture."""
+    """The nodes of a file: Nodes, Lists of them, and Fleets, in any mixture."""
     nodes: dict[str, Node] = {}
     for source in read_objects(path):
         try:
@@ -135,11 +135,11 @@ def _nodes_of(source: SourceObject) -> list[Node]:
             return [node]
         case Fleet() as fleet:
             return list(expand_fleet(fleet))
-    raise InputError(f"a machine park is made of Node and Fleet objects, and this is a {source.kind}")
+    raise InputError(f"expected Node or Fleet objects, found a {source.kind}")
 
 
 def _check_quantities(node: Node) -> None:
-    """An impossible node is refused here, where its line is known, and not later, where it is only a row."""
+    """Refuses an impossible node here, where its line is known; later it is only a row."""
     try:
         capacity, allocatable = node_quantities(node)
         node_devices(node, allocatable, capacity)
@@ -183,7 +183,7 @@ def _yaml_documents(text: str, file: str) -> Iterator[Document]:
 
 
 def parse_documents(text: str, file: str) -> Iterator[Document]:
-    """Of a text that doesn't say what it is."""
+    """The documents of a text whose format is not known from a file name."""
     is_json = _JSON.match(text) is not None
     return json_documents.read_documents(text, file) if is_json else _yaml_documents(text, file)
 
@@ -206,7 +206,7 @@ def raw_objects(document: Document, file: str) -> Iterator[tuple[int | None, dic
 
 
 def _named_by_list(item: dict[str, Any], list_kind: str, api_version: object) -> dict[str, Any]:
-    """The items of a NodeList don't say what they are: the list does."""
+    """Items of a typed list (NodeList) have no kind of their own; the list has it."""
     if "kind" in item or list_kind == "List":
         return item
     return {"apiVersion": api_version, "kind": list_kind.removesuffix("List"), **item}

@@ -1,6 +1,6 @@
-"""JSON documents, with the line of every item of a List; strict about keys that stand twice.
+"""Parses JSON documents, with the line of every item of a List; duplicate keys are errors.
 
-Fed with text by `dump.files`. Lines are only looked for when somebody asks, which is when something is wrong.
+Called by `dump.files` with the text. Lines are computed only on request, which is when there is an error to report.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _SPACE = " \t\r\n"
 
 
 class JsonDocument:
-    """One document: its value, and where its items stand."""
+    """One document: its value, and the lines of its items."""
 
     def __init__(self, text: str, start: int, value: Any) -> None:
         self._text = text
@@ -23,7 +23,7 @@ class JsonDocument:
         self.value = value
 
     def position_of(self, item: int | None, path: str) -> tuple[int, int]:
-        """Line and column, from 1, of the document or of one item of its `items`; the path leads no further here."""
+        """Line and column, from 1, of the document or of one item of its `items`; `path` is ignored in JSON."""
         offset = self._start if item is None else _item_offset(self._text, self._start, item)
         return _line_and_column(self._text, offset)
 
@@ -60,7 +60,7 @@ def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _item_offset(text: str, start: int, item: int) -> int:
-    """Where the item of the top level's `items` begins. The text has been read once, so it is known to be well made."""
+    """Where the item of the top level's `items` begins. The text has been parsed before, so it is well formed."""
     decoder = json.JSONDecoder()
     at = _skip_space(text, start + 1)
     while text[at] != "}":
@@ -76,7 +76,7 @@ def _item_offset(text: str, start: int, item: int) -> int:
 
 
 def _after_value(decoder: json.JSONDecoder, text: str, at: int) -> int:
-    """Behind the value that begins here, and behind the comma that may follow."""
+    """The offset after the value that begins here, and after a comma that follows."""
     at = _skip_space(text, decoder.raw_decode(text, at)[1])
     return _skip_space(text, at + 1) if text[at] == "," else at
 

@@ -1,7 +1,7 @@
-"""Objects out of files as they were written, unread: for diagnosis, which also needs what no struct of ours has.
+"""Reads objects from files undecoded, for diagnosis, which needs fields that the model's structs leave out.
 
-Fed with a dump's path by `diagnose.evidence`. Large JSON is cut into its items without reading them; everything else
-goes through the strict readers of `dump.files`, which know lines and columns.
+Called by `diagnose.evidence` with a dump's path. Large JSON is split into its items without decoding them; everything
+else goes through the strict readers of `dump.files`, which know lines and columns.
 """
 
 from __future__ import annotations
@@ -17,8 +17,6 @@ from windlass.model.meta import KubeStruct, ObjectMeta
 
 
 class ObjectHeader(KubeStruct, frozen=True):
-    """What every object says of itself."""
-
     api_version: str = ""
     kind: str = ""
     metadata: ObjectMeta = ObjectMeta()
@@ -56,8 +54,8 @@ class RawObject(msgspec.Struct, frozen=True):
         body = bytes(self.body)
         if self.says_kind:
             return body
-        said = msgspec.json.encode({"kind": self.header.kind, "apiVersion": self.header.api_version})
-        return said[:-1] + b"," + body.lstrip()[1:]
+        header = msgspec.json.encode({"kind": self.header.kind, "apiVersion": self.header.api_version})
+        return header[:-1] + b"," + body.lstrip()[1:]
 
     @property
     def data(self) -> dict[str, Any]:
@@ -69,7 +67,7 @@ class RawObject(msgspec.Struct, frozen=True):
 
 
 class RawFile(msgspec.Struct, frozen=True):
-    """What a file holds: its objects, and the kinds that it lists, even where a list is empty."""
+    """The objects of a file, and the kinds that it lists, even if a list is empty."""
 
     objects: list[RawObject]
     listed_kinds: frozenset[str]
@@ -81,7 +79,7 @@ _HEADERS = msgspec.json.Decoder(ObjectHeader)
 
 
 def read_raw(file: Path) -> RawFile:
-    """Raises `InputError` with file and line where it is no JSON or YAML, or holds what is no object."""
+    """Raises `InputError` with file and line for anything but Kubernetes objects in JSON or YAML."""
     quick = _quick(file)
     return quick if quick is not None else _careful(file)
 
@@ -94,7 +92,7 @@ def objects_of_list(body: bytes, kind: str, api_version: str) -> tuple[list[RawO
 
 
 def _quick(file: Path) -> RawFile | None:
-    """A file that is one JSON document; None where it is not, or not as expected: then a closer look says why."""
+    """The fast path for a single JSON document; None for anything unexpected, which `_careful` then reports."""
     if file.suffix != ".json":
         return None
     try:
@@ -106,7 +104,7 @@ def _quick(file: Path) -> RawFile | None:
         objects = [_item(item, listed, kind, str(file)) for item in listed.items]
     except (msgspec.MsgspecError, ValueError, RecursionError, OSError):
         return None
-    if not all(one.header.kind for one in objects):
+    if not all(obj.header.kind for obj in objects):
         return None
     return RawFile(objects, frozenset({kind} if kind else ()))
 
@@ -131,12 +129,12 @@ def _careful(file: Path) -> RawFile:
             except (msgspec.ValidationError, ValueError, TypeError) as error:
                 line, column = document.position_of(item, "")
                 raise InputError(
-                    f"is no Kubernetes object: {error}", file=str(file), line=line, column=column
+                    f"is not a Kubernetes object: {error}", file=str(file), line=line, column=column
                 ) from None
             if not header.kind:
                 line, column = document.position_of(item, "")
                 raise InputError(
-                    "an object must say its kind", file=str(file), line=line, column=column, path="kind"
+                    "the object has no kind", file=str(file), line=line, column=column, path="kind"
                 )
             objects.append(RawObject(header, str(file), tree))
     return RawFile(objects, frozenset(lists - {""}))

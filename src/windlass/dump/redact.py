@@ -1,6 +1,6 @@
-"""A dump without what is nobody's business: environment values, secrets, commands, foreign annotations, addresses.
+"""Removes confidential data: environment values, secrets, commands, unknown annotations, addresses.
 
-`dump.save` runs every object and every log through it where `--redact` is given. What diagnosis reads stays.
+Called by `dump.save` on every object and log for `--redact`. What diagnosis reads stays.
 """
 
 from __future__ import annotations
@@ -11,21 +11,25 @@ from typing import Any
 import msgspec
 
 from windlass.dump.raw_objects import RawObject
+from windlass.model.names.kueue import KUEUE_PREFIX
+from windlass.model.names.nvidia import NVIDIA_PREFIX
+from windlass.model.names.others import KAI_FRACTION, KAI_MEMORY
+from windlass.model.names.windlass import WINDLASS_PREFIX
 
 KEPT_ANNOTATIONS = (
-    "kueue.x-k8s.io/",
-    "windlass.dev/",
+    KUEUE_PREFIX,
+    WINDLASS_PREFIX,
     "scheduling.k8s.io/",
     "scheduling.volcano.sh/",
     "cluster-autoscaler.kubernetes.io/",
     "karpenter.sh/",
-    "nvidia.com/",
-    "gpu-fraction",
-    "gpu-memory",
+    NVIDIA_PREFIX,
+    KAI_FRACTION,
+    KAI_MEMORY,
 )
 """Annotations that placement and diagnosis read; the others are dropped."""
 KEPT_VARIABLES = ("NVIDIA_", "CUDA_", "NCCL_")
-"""Variables of the GPU stack, whose values diagnosis reads."""
+"""Environment variables whose values diagnosis reads."""
 DROPPED = frozenset(
     {
         "managedFields",
@@ -47,7 +51,7 @@ DROPPED = frozenset(
         "binaryData",
     }
 )
-"""Fields that diagnosis reads nothing from."""
+"""Fields that diagnosis does not read."""
 KEPT_DATA_MARKERS = (
     "sharing:",
     "timeSlicing",
@@ -57,11 +61,11 @@ KEPT_DATA_MARKERS = (
     "nodeGroups",
     "SchedulerConfiguration",
 )
-"""Words by which the configuration of the GPU stack and the scheduler and the autoscaler's status are known."""
+"""ConfigMap values with one of these stay: configuration of the GPU stack and schedulers, autoscaler status."""
 
 
 def redact_object(raw: RawObject) -> dict[str, Any]:
-    """The object without what is not needed; the original is left alone."""
+    """A redacted copy of the object."""
     tree = msgspec.json.decode(msgspec.json.encode(raw.data))
     assert isinstance(tree, dict), raw.header
     _clean_data(tree)
@@ -70,7 +74,7 @@ def redact_object(raw: RawObject) -> dict[str, Any]:
 
 
 def _clean_data(tree: dict[str, Any]) -> None:
-    """Of a Secret nothing stays, of a ConfigMap only what configures GPUs and schedulers."""
+    """Removes all data of Secrets, and of ConfigMaps all but the configuration of GPUs and schedulers."""
     data = tree.get("data")
     if tree.get("kind") == "Secret" or not isinstance(data, dict):
         tree.pop("data", None)
@@ -103,7 +107,7 @@ def _clean(tree: Any) -> None:
 
 
 def redact_log(text: str, is_gpu_stack: bool, keep_line: Callable[[str], bool]) -> str:
-    """Of a program's own log only the lines that diagnosis knows; the GPU stack's logs as they are."""
+    """Logs of the GPU stack stay as they are; of other logs only the lines that diagnosis recognises stay."""
     if is_gpu_stack:
         return text
     return "\n".join(line for line in text.splitlines() if keep_line(line))

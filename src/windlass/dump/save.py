@@ -1,6 +1,6 @@
-"""A dump on disk: what was collected, as the files that `--from` reads, redacted where asked.
+"""Writes a collected cluster to disk as the files that `--from` reads, redacted and renamed if asked for.
 
-Fed by `windlass dump`. A name that ends in .json or .yaml is one file without logs; any other is a folder.
+Called by `windlass dump`. A target that ends in .json or .yaml is one file without logs; any other is a folder.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from windlass.dump.collect import GPU_STACK, CollectedCluster
 from windlass.dump.redact import redact_log, redact_object
 
 LogLineFilter = Callable[[str], bool]
-"""Whether diagnosis knows a line of a log."""
+"""Whether diagnosis recognises a line of a log; other lines are redacted."""
 
 
 class Privacy(msgspec.Struct, frozen=True):
-    """What of a cluster stays out of the dump."""
+    """What is left out of the dump."""
 
     redact: bool = False
     rename: bool = False
@@ -29,7 +29,7 @@ class Privacy(msgspec.Struct, frozen=True):
 
 def save_dump(collected: CollectedCluster, target: Path, privacy: Privacy) -> None:
     """The target must not exist yet, or be an empty folder."""
-    objects = [redact_object(one) if privacy.redact else one.data for one in collected.objects]
+    objects = [redact_object(obj) if privacy.redact else obj.data for obj in collected.objects]
     renaming = NameAnonymizer(objects) if privacy.rename else None
     if renaming is not None:
         objects = [renaming.anonymize(tree) for tree in objects]
@@ -55,17 +55,17 @@ def _save_logs(
 ) -> None:
     """`logs/NAMESPACE_POD_CONTAINER.log` and `hosts/NODE/SOURCE.log`."""
 
-    def said(name: str) -> str:
+    def anonymous(name: str) -> str:
         return renaming.anonymize_text(name) if renaming is not None else name
 
     for log in collected.logs:
         text = log.text
         if privacy.redact:
             text = redact_log(text, bool(GPU_STACK.search(log.pod)), privacy.keep_line)
-        file = target / "logs" / f"{said(log.namespace)}_{said(log.pod)}_{log.container}.log"
+        file = target / "logs" / f"{anonymous(log.namespace)}_{anonymous(log.pod)}_{log.container}.log"
         file.parent.mkdir(exist_ok=True)
-        file.write_text(said(text), encoding="utf-8")
+        file.write_text(anonymous(text), encoding="utf-8")
     for host in collected.hosts:
-        file = target / "hosts" / said(host.node) / f"{host.source}.log"
+        file = target / "hosts" / anonymous(host.node) / f"{host.source}.log"
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(said(host.text), encoding="utf-8")
+        file.write_text(anonymous(host.text), encoding="utf-8")

@@ -2,7 +2,7 @@
 
 Fed with text by `dump.files`. Differences from PyYAML's own reading, all towards Kubernetes: a key may not stand
 twice in one mapping, times stay text (`2026-01-01T00:00:00Z`), `12:30` is text and not a number in base 60. An alias
-bomb, a document that contains itself and absurd nesting are refused instead of filling the memory.
+bomb, a document that contains itself and very deep nesting are refused, since they would exhaust the memory.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from windlass.model.errors import InputError
 
 MOST_VALUES = 20_000_000
-"""Values that one document may come to once its aliases are written out."""
+"""Values of one document with its aliases expanded."""
 MAX_DEPTH = 500
 """Levels of nesting; PyYAML's C code would run out of stack, and with it the whole process, at some 100,000."""
 MAX_UNCHECKED_LENGTH = 10_000
-"""Characters of a text that can't nest deeply enough to do harm."""
+"""A shorter text can't nest deeply enough to do harm, so that its depth is not checked."""
 
 _TIME, _EQUALS = "tag:yaml.org,2002:timestamp", "tag:yaml.org,2002:value"
 _INT, _FLOAT = "tag:yaml.org,2002:int", "tag:yaml.org,2002:float"
@@ -69,7 +69,7 @@ def read_documents(text: str, file: str) -> Iterator[YamlDocument]:
             _check_depth(text, file)
         while loader.check_node():
             node = loader.get_node()
-            assert node is not None  # check_node just said so
+            assert node is not None  # check_node returned True
             _check(node, file, {}, set())
             value = loader.construct_document(node)
             if value is not None:

@@ -1,7 +1,7 @@
-"""The HTTP client of one API server: sends requests, streams watches, and knows when to try again.
+"""The HTTP client of one API server: sends requests, streams watches, opens WebSockets.
 
-Takes an `ClientConfig`; everything in `kube` and `apply` that talks to a server does it through here. 401 leads to
-fresh credentials and one more try; 429 is waited out as the server asks; any other answer is the caller's business.
+Made from a `ClientConfig`; everything in `kube` and `apply` that talks to a server uses it. After 401 it refreshes the
+credentials and tries once more; after 429 it waits as long as the server asks; any other error goes to the caller.
 """
 
 from __future__ import annotations
@@ -36,25 +36,25 @@ CHUNK = 1 << 20
 CONNECT_SECONDS = 10.0
 RESPONSE_TIMEOUT_SECONDS = 30.0
 MAX_RETRY_AFTER_SECONDS = 30.0
-"""The most that one `Retry-After` is obeyed for."""
+"""A longer `Retry-After` is cut to this."""
 MAX_ATTEMPTS = 6
 KEEPALIVE_OPTIONS = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 60_000}
-"""A connection that is lost without a word is noticed after a minute."""
+"""With these a connection that is lost silently is noticed after a minute."""
 
 
 class KubeClient:
     def __init__(
         self, config: ClientConfig, connections: int = 128, timeout_seconds: float = RESPONSE_TIMEOUT_SECONDS
     ) -> None:
-        """`patience`: seconds that an answer may take."""
+        """`timeout_seconds`: how long a response may take; watches have their own timeout."""
         self.config = config
-        self._patience = timeout_seconds
+        self._timeout_seconds = timeout_seconds
         self._connections = connections
         self._base = URL(config.server)
         self._prefix = self._base.raw_path.rstrip("/")
         self._proxy = config.proxy or proxy_of_environment(config.server)
         self._session: aiohttp.ClientSession | None = None
-        self._identity: ClientCertificate | None = None
+        self._certificate: ClientCertificate | None = None
         self._opening = asyncio.Lock()
 
     async def __aenter__(self) -> KubeClient:
@@ -71,9 +71,9 @@ class KubeClient:
             self._session = None
 
     async def send(self, request: Request, may_send: Callable[[], bool] | None = None) -> bytes:
-        """The body of a good answer; `ApiError` for any other, `ServerUnavailable` for none.
+        """The body of a successful response. Raises `ApiError` for an error status, `ServerUnavailable` for none.
 
-        `allowed` is asked right before each try, and `LeaseLost` raised where it says no.
+        `may_send` is called right before each attempt; `LeaseLost` is raised if it returns False.
         """
         tries = 0
         while True:
@@ -81,7 +81,7 @@ class KubeClient:
             if may_send is not None and not may_send():
                 raise LeaseLost(f"{request.method} {request.path} was not sent: the lease is lost")
             try:
-                return await self._answer(request)
+                return await self._send_once(request)
             except Unauthorized:
                 if tries > 1 or not self.config.credentials.invalidate():
                     raise
@@ -93,13 +93,13 @@ class KubeClient:
                 )
 
     async def get(self, path: str, **query: str) -> Any:
-        """A document, untyped."""
+        """The decoded JSON, untyped."""
         return msgspec.json.decode(await self.send(Request("GET", path, tuple(query.items()))))
 
     async def stream_lines(self, request: Request, idle_timeout: float) -> AsyncGenerator[bytes, None]:
-        """A watch, line by line, however long the lines are; ends when the server ends it.
+        """The lines of a watch, of any length, until the server ends it.
 
-        After `silence` seconds without a byte the connection counts as lost.
+        After `idle_timeout` seconds without a byte the connection counts as lost.
         """
         session, headers = await self._ready()
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=idle_timeout)
@@ -118,7 +118,7 @@ class KubeClient:
             self.config.credentials.invalidate()
             raise
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise _away(self.config.server, error) from None
+            raise _unavailable(self.config.server, error) from None
 
     @asynccontextmanager
     async def websocket(
@@ -126,7 +126,7 @@ class KubeClient:
     ) -> AsyncGenerator[aiohttp.ClientWebSocketResponse, None]:
         """A WebSocket to the server; `ApiError` where it answers with anything else."""
         session, headers = await self._ready()
-        headers.pop("Accept")  # what comes is no document, and the server says 406 to whoever insists on one
+        headers.pop("Accept")  # a stream is not JSON: with this header the server answers 406
         try:
             async with session.ws_connect(
                 self.config.server + request.path,
@@ -140,9 +140,9 @@ class KubeClient:
             where = f"{request.method} {request.path}"
             raise api_error(error.status, error.message.encode(), where) from None
         except (aiohttp.ClientError, OSError) as error:
-            raise _away(self.config.server, error) from None
+            raise _unavailable(self.config.server, error) from None
 
-    async def _answer(self, request: Request) -> bytes:
+    async def _send_once(self, request: Request) -> bytes:
         session, headers = await self._ready()
         body = request.encoded_body
         if body is not None:
@@ -154,7 +154,7 @@ class KubeClient:
                 await self._check(response, request)
                 return await response.read()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise _away(self.config.server, error) from None
+            raise _unavailable(self.config.server, error) from None
 
     async def _check(self, response: aiohttp.ClientResponse, request: Request) -> None:
         log.debug("%s %s %s → %d", request.method, request.path, dict(request.query), response.status)
@@ -172,40 +172,39 @@ class KubeClient:
         return options
 
     def _url(self, request: Request) -> URL:
-        """Paths are ours and need no second look; what stands in a query does."""
+        """Paths are built by us and need no quoting; query values do."""
         url = self._base.with_path(self._prefix + request.path, encoded=True)
         return url.with_query(request.query) if request.query else url
 
     async def _ready(self) -> tuple[aiohttp.ClientSession, CIMultiDict[str]]:
-        """A session with the identity of now, and the headers of now."""
+        """The session for the present client certificate, and the present headers."""
         credentials = self.config.credentials
         headers = CIMultiDict({"User-Agent": f"windlass/{__version__}", "Accept": "application/json"})
         try:
             headers.update(await credentials.headers())
-            identity = await credentials.client_certificate()
+            certificate = await credentials.client_certificate()
         except ClusterUnreachable as error:
             if self._session is None:
                 raise
-            raise ServerUnavailable(
-                str(error)
-            ) from None  # they were there once: to be waited for like the server itself
+            # There were credentials before, so the caller retries as it does while the server is down.
+            raise ServerUnavailable(str(error)) from None
         for name, value in self.config.headers:
             headers.add(name, value)
-        if self._session is not None and identity is self._identity:
+        if self._session is not None and certificate is self._certificate:
             return self._session, headers
         async with self._opening:
-            if self._session is None or identity != self._identity:
+            if self._session is None or certificate != self._certificate:
                 await self.close()
-                self._session, self._identity = self._open(identity), identity
+                self._session, self._certificate = self._open(certificate), certificate
         return self._session, headers
 
-    def _open(self, identity: ClientCertificate) -> aiohttp.ClientSession:
+    def _open(self, certificate: ClientCertificate) -> aiohttp.ClientSession:
         secure = self.config.server.startswith("https")
-        tls = tls_context(self.config.ca, self.config.insecure, identity) if secure else True
+        tls = tls_context(self.config.ca, self.config.insecure, certificate) if secure else True
         connector = aiohttp.TCPConnector(
             limit=self._connections, ssl=tls, keepalive_timeout=60, socket_factory=keepalive_socket
         )
-        timeout = aiohttp.ClientTimeout(total=self._patience, sock_connect=CONNECT_SECONDS)
+        timeout = aiohttp.ClientTimeout(total=self._timeout_seconds, sock_connect=CONNECT_SECONDS)
         # Not `trust_env`: it would look for a proxy and into ~/.netrc before every single request.
         return aiohttp.ClientSession(
             connector=connector,
@@ -217,8 +216,7 @@ class KubeClient:
 
 
 def keepalive_socket(address: aiohttp.AddrInfoType) -> socket.socket:
-    """One whose other end is asked whether it is still there: a watch may be silent for long, and a network that has
-    lost a connection doesn't say so."""
+    """A socket with TCP keepalive: a watch may be silent for long, and a lost connection would go unnoticed."""
     family, kind, protocol, _, _ = address
     made = socket.socket(family, kind, protocol)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -229,12 +227,12 @@ def keepalive_socket(address: aiohttp.AddrInfoType) -> socket.socket:
 
 
 def proxy_of_environment(server: str) -> str:
-    """The proxy that the environment names for this server, as kubectl takes it; empty where none is meant."""
+    """The proxy that the environment names for this server, as kubectl reads it; empty if none."""
     address = urlsplit(server)
     if not address.hostname or urllib.request.proxy_bypass(address.hostname):
         return ""
     return urllib.request.getproxies().get(address.scheme, "")
 
 
-def _away(server: str, error: BaseException) -> ServerUnavailable:
+def _unavailable(server: str, error: BaseException) -> ServerUnavailable:
     return ServerUnavailable(f"{server}: {str(error) or type(error).__name__}")

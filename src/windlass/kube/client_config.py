@@ -1,6 +1,6 @@
-"""Which API server, and as whom: from a kubeconfig as kubectl finds it, or from inside a pod.
+"""Address, credentials and TLS settings of an API server, from a kubeconfig as kubectl finds it or from inside a pod.
 
-The command line hands its options in; `kube.client` takes what comes out.
+Called by the command line with its options; the `ClientConfig` goes to `kube.client`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
 class ClientConfig(msgspec.Struct, frozen=True):
-    """All that a client needs to know of a cluster."""
+    """Everything that `KubeClient` needs."""
 
     server: str
     """Base address, without a slash at its end."""
@@ -72,7 +72,7 @@ def load_client_config(
 
 
 def in_cluster_config(environment: Mapping[str, str], folder: Path = SERVICE_ACCOUNT) -> ClientConfig:
-    """From inside a pod, by its service account, whose token the kubelet keeps fresh."""
+    """From inside a pod: its service account, whose token the kubelet renews."""
     host, port = environment["KUBERNETES_SERVICE_HOST"], environment.get("KUBERNETES_SERVICE_PORT", "443")
     try:
         ca = (folder / "ca.crt").read_bytes()
@@ -104,7 +104,7 @@ def client_config_of(chosen: ResolvedContext) -> ClientConfig:
 
 
 def _server(chosen: ResolvedContext) -> str:
-    """Its address; one without a scheme gets the one that kubectl takes."""
+    """The server's address; without a scheme it gets kubectl's default."""
     cluster, where = chosen.cluster, f"context {chosen.name}"
     if not cluster.server:
         raise InputError("the cluster has no server", object=where, path="server")
@@ -146,7 +146,7 @@ def _credentials(chosen: ResolvedContext) -> Credentials:
         if not is_valid_header_value(user.token):
             where = f"context {chosen.name}"
             raise InputError(
-                "has characters that no header can carry", object=where, path="users[].user.token"
+                "has characters that an HTTP header can't have", object=where, path="users[].user.token"
             )
         return StaticCredentials(bearer_header(user.token), identity)
     if user.username:
@@ -166,7 +166,7 @@ def _credentials(chosen: ResolvedContext) -> Credentials:
 
 
 def cluster_info(cluster: ClusterEntry) -> dict[str, Any]:
-    """What an exec plugin is told of the cluster."""
+    """The cluster as an exec plugin gets it (`KUBERNETES_EXEC_INFO`)."""
     ca = _data(cluster.certificate_authority_data, cluster.certificate_authority, "certificate-authority")
     info = {
         "server": cluster.server,
@@ -182,13 +182,13 @@ def _impersonation(user: UserEntry) -> tuple[tuple[str, str], ...]:
     headers = [("Impersonate-User", user.as_), ("Impersonate-Uid", user.as_uid)]
     headers += [("Impersonate-Group", group) for group in user.as_groups]
     headers += [
-        (f"Impersonate-Extra-{key}", one) for key, values in user.as_user_extra.items() for one in values
+        (f"Impersonate-Extra-{key}", value) for key, values in user.as_user_extra.items() for value in values
     ]
     return tuple((name, value) for name, value in headers if value)
 
 
 def _data(inline: str, path: str, field: str) -> bytes:
-    """What stands in the file itself comes before what it points to."""
+    """Inline data wins over a path."""
     if inline:
         try:
             return base64.b64decode(inline, validate=True)

@@ -1,6 +1,6 @@
-"""Who we are to the API server: headers that may change while we run, and a TLS identity that may too.
+"""Credentials for the API server: headers and a client certificate, which both may change while the process runs.
 
-Made by `kube.client_config`; `kube.client` asks for headers before each request, and says when the server refused them.
+Made by `kube.client_config`; `kube.client` asks for headers before each request and reports a 401.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class ClientCertificate(msgspec.Struct, frozen=True):
 
 class Credentials(Protocol):
     async def headers(self) -> dict[str, str]:
-        """To send with the next request."""
+        """Headers of the next request."""
         ...
 
     async def client_certificate(self) -> ClientCertificate:
@@ -36,12 +36,12 @@ class Credentials(Protocol):
         ...
 
     def invalidate(self) -> bool:
-        """The server said 401: forget what is cached. False where another try can't help."""
+        """Called after a 401: drops cached credentials. Returns False if another try can't help."""
         ...
 
 
 class StaticCredentials:
-    """What stands in a kubeconfig: a token, a user name and password, a certificate, or nothing."""
+    """Credentials written into a kubeconfig: a token, a user name and password, a certificate, or none."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class StaticCredentials:
 
 
 class TokenFileCredentials:
-    """A token in a file that somebody rewrites."""
+    """A token in a file that is rewritten, such as a service account's by the kubelet."""
 
     def __init__(
         self,
@@ -93,10 +93,12 @@ class TokenFileCredentials:
         except UnicodeDecodeError:
             found, why = "", "it is no text"
         if found and not is_valid_header_value(found):
-            found, why = "", "it has characters that no header can carry"
+            found, why = "", "it has characters that an HTTP header can't have"
         if not found and not self._token:
             raise ClusterUnreachable(f"{self._path}: the token can't be read: {why}")
-        self._token = found or self._token  # while there is none to be read, the last one is the best guess
+        self._token = (
+            found or self._token
+        )  # an unreadable file may be in the middle of a rotation: keep the last token
         self._read_at = self._clock()
 
 

@@ -1,6 +1,6 @@
-"""Which of the kinds that we read the server has, and in which version. Kinds come with a CRD and go with it.
+"""Finds which of the kinds that Windlass reads a server has, and in which version: CRDs come and go.
 
-Asked by `kube.informers` at the start and from time to time.
+Called by `kube.informers` at the start and periodically, and by `dump.collect`.
 """
 
 from __future__ import annotations
@@ -39,9 +39,11 @@ class _ResourceList(msgspec.Struct, frozen=True):
 
 
 async def discover(client: KubeClient, kinds: Sequence[Kind]) -> list[Resource]:
-    """Those of the kinds that the server has now, in their order."""
+    """The kinds that the server has now, in the given order, each in the best version."""
     answer = msgspec.json.decode(await client.send(Request("GET", "/apis")), type=_GroupList)
-    served = {group.name: {one.version for one in group.versions} for group in answer.groups}
+    served = {
+        group.name: {served_version.version for served_version in group.versions} for group in answer.groups
+    }
     served[""] = {"v1"}
     wanted = dict.fromkeys(
         (kind.group, version)
@@ -53,7 +55,9 @@ async def discover(client: KubeClient, kinds: Sequence[Kind]) -> list[Resource]:
     there = dict(zip(wanted, lists, strict=True))
     found = []
     for kind in kinds:
-        versions = [one for one in kind.versions if kind.plural in there.get((kind.group, one), ())]
+        versions = [
+            version for version in kind.versions if kind.plural in there.get((kind.group, version), ())
+        ]
         if versions:
             found.append(kind.resource_at(versions[0]))
     return found
@@ -67,6 +71,6 @@ async def _plurals(client: KubeClient, group: str, version: str) -> frozenset[st
         return frozenset()  # the group went away between two questions
     except ApiError as error:
         if error.code == 503 and group:
-            return frozenset()  # an aggregated API whose own server is away is nobody else's problem
+            return frozenset()  # an aggregated API whose backend is down must not hide the other kinds
         raise
-    return frozenset(one.name for one in answer.resources)
+    return frozenset(resource.name for resource in answer.resources)

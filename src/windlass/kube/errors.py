@@ -1,18 +1,18 @@
-"""What an API server can answer instead of what was asked, as a tree of exceptions.
+"""Failed requests to an API server, as a tree of exceptions.
 
     ClusterUnreachable
-    ├── ServerAway          no answer: connection refused, reset, timed out
-    ├── Fenced              not sent: we may not write any more
-    └── ApiError            an answer with a status
+    ├── ServerUnavailable   no response: connection refused, reset, timed out
+    ├── LeaseLost           not sent: this replica leads no more
+    └── ApiError            a response with an error status
         ├── Unauthorized    401
         ├── Forbidden       403
         ├── NotFound        404
         ├── Conflict        409
-        ├── Expired         410: the resourceVersion is too old
-        └── TooMany         429
+        ├── ResourceExpired 410: the resourceVersion is too old
+        └── TooManyRequests 429
 
-Raised by `kube.client`; what to do about it is carried by the type. A `ServerUnavailable` says nothing about whether
-a write happened.
+Raised by `kube.client`; the type says whether a retry can help. After `ServerUnavailable` it is unknown whether a write
+happened.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ class Status(msgspec.Struct, frozen=True):
 
 
 class ServerUnavailable(ClusterUnreachable):
-    """There was no answer."""
+    """There was no response."""
 
 
 class LeaseLost(ClusterUnreachable):
-    """It was not sent, since the lease was lost."""
+    """The request was not sent, since the lease was lost."""
 
 
 class ApiError(ClusterUnreachable):

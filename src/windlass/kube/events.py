@@ -1,7 +1,7 @@
-"""Events, through events.k8s.io: at most so many a second, and one that comes again is counted instead of repeated.
+"""Records Kubernetes events (events.k8s.io): rate limited, and repeats are counted as a series.
 
-`apply` and `scheduler` hand in what happened; a few workers send it. Nothing waits for an event: where more come than
-may be sent, those that only repeat a wait are dropped, and counted.
+`apply` and `scheduler` call `EventRecorder.record`; a few workers send the requests. No caller waits for an event:
+beyond the rate limit, events which only say that a pod still waits are dropped and counted.
 """
 
 from __future__ import annotations
@@ -19,20 +19,21 @@ from windlass.kube.client import KubeClient
 from windlass.kube.errors import ApiError, NotFound, ServerUnavailable
 from windlass.kube.request import MERGE_PATCH, Request
 from windlass.kube.resources import EVENTS
+from windlass.model.names.kubernetes import EVENTS_API_VERSION
 
 log = logging.getLogger(__name__)
 
 CONTROLLER = "windlass.dev/scheduler"
-MOST_QUEUED = 20_000
-WORKERS, UNYIELDING_WORKERS = 16, 4
-"""Requests at a time, and those of them that are sent whatever else there is to do."""
+MAX_QUEUED = 20_000
+WORKERS, PRIORITY_WORKERS = 16, 4
+"""Concurrent requests, and how many of them go on while more urgent requests wait (`should_yield`)."""
 YIELD_SECONDS = 0.1
 RATE, BURST = 50.0, 500.0
-"""A second, and at once, of events that only say that something still waits."""
+"""Token bucket, per second and at once, for events that only say that a pod still waits."""
 SERIES_UPDATE_SECONDS = 60.0
-"""The count of an event that comes again is sent at most this often."""
+"""Minimum time between two updates of the same series."""
 MAX_REMEMBERED = 50_000
-LONGEST_NOTE = 1024
+MAX_NOTE_LENGTH = 1024
 
 
 class EventRegarding(msgspec.Struct, frozen=True):
@@ -73,22 +74,22 @@ class _Sent(msgspec.Struct):
     sent_at: float
     count: int = 1
     is_there: bool = False
-    """The server has it: before that, its count can't grow there."""
+    """The server has stored it; before that its series can't be patched."""
 
 
 class EventRecorder:
     def __init__(self, client: KubeClient, instance: str) -> None:
         self._client, self._instance = client, instance
-        self._queue: asyncio.Queue[tuple[Request, _Sent]] = asyncio.Queue(MOST_QUEUED)
+        self._queue: asyncio.Queue[tuple[Request, _Sent]] = asyncio.Queue(MAX_QUEUED)
         self._sent: OrderedDict[tuple[str, str, str, str], _Sent] = OrderedDict()
         self._tokens, self._filled_at = BURST, time.monotonic()
         self._serial = 0
         self.dropped = 0
         self.should_yield: Callable[[], bool] = lambda: False
-        """Whether there is more urgent work for the server: then few events are sent at a time, unless they pile up."""
+        """Whether more urgent requests wait: then few events are sent at a time, unless the queue is half full."""
 
     def record(self, event: Event, *, droppable: bool = False) -> None:
-        """To be sent soon. `droppable`: it may be left out where there are too many."""
+        """Queues the event. `droppable`: it is dropped beyond the rate limit."""
         identity = (event.regarding.kind, event.regarding.key, event.reason, event.note)
         known = self._sent.get(identity)
         now = time.monotonic()
@@ -103,7 +104,7 @@ class EventRecorder:
             self._push(_series(known), known)
             return
         name, request = self._request(event)
-        # The first repeat is told at once, those after it now and then.
+        # Backdated, so that the first repeat is sent at once and only later ones wait for SERIES_UPDATE_SECONDS.
         path = EVENTS.path(f"{event.regarding.namespace}/{name}")
         fresh = self._sent[identity] = _Sent(path, now - SERIES_UPDATE_SECONDS)
         if len(self._sent) > MAX_REMEMBERED:
@@ -111,31 +112,31 @@ class EventRecorder:
         self._push(request, fresh)
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Sends queued events until cancelled."""
         async with asyncio.TaskGroup() as group:
             for number in range(WORKERS):
-                group.create_task(self._work(is_patient=number >= UNYIELDING_WORKERS))
+                group.create_task(self._work(may_yield=number >= PRIORITY_WORKERS))
 
     async def drain(self, seconds: float) -> None:
-        """Wait for what is queued, as long as that."""
+        """Waits until the queue is empty, at most so many seconds."""
         try:
             await asyncio.wait_for(self._queue.join(), seconds)
         except TimeoutError:
             self.dropped += self._queue.qsize()
 
-    async def _work(self, *, is_patient: bool) -> None:
+    async def _work(self, *, may_yield: bool) -> None:
         while True:
-            while is_patient and self.should_yield() and self._queue.qsize() < MOST_QUEUED // 2:
+            while may_yield and self.should_yield() and self._queue.qsize() < MAX_QUEUED // 2:
                 await asyncio.sleep(YIELD_SECONDS)
             request, sent = await self._queue.get()
             try:
                 await self._client.send(request)
                 sent.is_there = True
             except NotFound:
-                pass  # the namespace, or the event whose count was to grow, is gone
+                pass  # the namespace, or the event whose series was to be patched, was deleted
             except (ApiError, ServerUnavailable) as error:
                 self.dropped += 1
-                log.debug("an event was not taken: %s", error)
+                log.debug("the server refused an event: %s", error)
             finally:
                 self._queue.task_done()
 
@@ -158,13 +159,13 @@ class EventRecorder:
         about = event.regarding
         name = f"{about.name[:200]}.{time.time_ns() // 1000:x}{self._serial & 0xFFFF:04x}"
         body = {
-            "apiVersion": "events.k8s.io/v1",
+            "apiVersion": EVENTS_API_VERSION,
             "kind": "Event",
             "metadata": {"name": name, "namespace": about.namespace},
             "eventTime": micro_time(),
             "regarding": about.object_reference,
             "reason": event.reason,
-            "note": event.note[:LONGEST_NOTE],
+            "note": event.note[:MAX_NOTE_LENGTH],
             "action": event.action,
             "type": event.type,
             "reportingController": CONTROLLER,

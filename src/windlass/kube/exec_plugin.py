@@ -23,10 +23,10 @@ from windlass.model.times import parse_timestamp
 VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 MODES = ("Never", "IfAvailable", "Always")
 REFRESH_BEFORE_EXPIRY_SECONDS = 10
-"""Credentials this close to their end are asked for again, so that none ends on its way."""
+"""Credentials that expire sooner than this are refreshed, so that none expires in flight."""
 LONGEST_RUN = 60.0
 MIN_REFRESH_INTERVAL_SECONDS = 5.0
-"""An answer this young is not what the server has refused: that came before it, from one of many requests at once."""
+"""Credentials younger than this are not the refused ones: another of many concurrent requests refreshed them."""
 
 
 class ExecStatus(msgspec.Struct, frozen=True, rename="camel"):
@@ -102,7 +102,7 @@ class ExecCredentials:
         }
         environment = {
             **os.environ,
-            **{one.name: one.value for one in spec.env or ()},
+            **{variable.name: variable.value for variable in spec.env or ()},
             "KUBERNETES_EXEC_INFO": msgspec.json.encode(request).decode(),
         }
         try:
@@ -141,7 +141,9 @@ class ExecCredentials:
         if status is None or not (status.token or status.client_certificate_data):
             raise ClusterUnreachable(f"{command}: printed neither a token nor a certificate")
         if not is_valid_header_value(status.token):
-            raise ClusterUnreachable(f"{command}: printed a token that no header can carry")
+            raise ClusterUnreachable(
+                f"{command}: printed a token with characters that an HTTP header can't have"
+            )
         if bool(status.client_certificate_data) != bool(status.client_key_data):
             raise ClusterUnreachable(
                 f"{command}: printed a certificate without its key, or the other way round"

@@ -1,10 +1,10 @@
-"""One kind, listed and then watched: every change comes out as a delta, in order, for as long as it runs.
+"""Lists and watches one kind, and hands every change to a handler as a delta, in order.
 
-    list (in chunks) ─► Put …, Gone for what is no longer there ─► synced ─► watch ─► Put, Gone …
+    list (in pages) ─► Put …, Deleted for what is no longer there ─► synced ─► watch ─► Put, Deleted …
 
-`kube.informers` runs one for each kind; the sink is the scheduler's. A broken watch goes on from the last
-resourceVersion it has seen; one that is too old (410) leads to a new list. Whoever is away is asked again after a
-pause that grows.
+`kube.informers` runs one for each kind; the handler is the scheduler's cache. A broken watch resumes from the last
+resourceVersion; one that is too old (410) leads to a new list. A server that does not answer is asked again with
+exponential backoff.
 """
 
 from __future__ import annotations
@@ -80,24 +80,24 @@ class Informer:
         page: int = PAGE_SIZE,
     ) -> None:
         self._required = required
-        self._client, self.resource, self._sink, self._page = client, resource, handler, page
+        self._client, self.resource, self._handler, self._page = client, resource, handler, page
         self._known: dict[str, str] = {}
-        """Key → resourceVersion of what the sink was told of."""
+        """Key → resourceVersion that the handler has."""
         self._version = ""
         self._backoff = Backoff(most=LONGEST_PAUSE)
         self._stale, self._fresh = asyncio.Event(), asyncio.Event()
         self.synced = asyncio.Event()
         """Set once the first list is through."""
         self.forbidden = False
-        """Whether the server said at the last try that we may not see this kind."""
+        """Whether the last request for this kind was answered with 403."""
         self.restarts = 0
-        """Watches that had to begin again for another reason than their time being up."""
+        """Watches that ended for another reason than their timeout."""
         self.relists = -1
         self.last_heard_at = 0.0
-        """When the server last said something, by the loop's clock."""
+        """When the server last sent anything, by the loop's clock."""
 
     async def run(self) -> None:
-        """Until cancelled. A kind that is not found is asked for again; `kube.informers` knows whether it is gone."""
+        """Runs until cancelled. 404 is retried: `kube.informers` decides whether the kind has been removed."""
         while True:
             try:
                 if not self._version:
@@ -112,7 +112,7 @@ class Informer:
             except (ApiError, ServerUnavailable) as error:
                 self.forbidden = isinstance(error, Forbidden)
                 if self.forbidden and not self._required:
-                    self.synced.set()  # what we may not see doesn't count, and nobody waits for it
+                    self.synced.set()  # an optional kind that we may not read must not delay the start
                     self._fresh.set()
                 pause = self._backoff.next(getattr(error, "retry_after", 0.0))
                 log.warning("%s: %s; trying again in %.1f s", self.resource.plural, error, pause)
@@ -120,20 +120,20 @@ class Informer:
             await asyncio.sleep(pause)
 
     def clear(self, successor: Informer | None = None) -> None:
-        """Nothing of this kind is left, but for what the heir knows, which watches it in another version."""
+        """Reports all objects as deleted, except those that the successor has, which watches another version."""
         kept = successor._known if successor is not None else {}
-        self._sink([self._gone(key) for key in self._known if key not in kept])
+        self._handler([self._deleted(key) for key in self._known if key not in kept])
         self._known, self._version = {}, ""
         self._fresh.set()
 
     async def relist(self) -> None:
-        """List again, and return when that is through: what the sink knows then is no older than this call."""
+        """Lists again and returns when that is done: the handler's state is then no older than this call."""
         self._stale.set()
         self._fresh.clear()
         await self._fresh.wait()
 
     async def _watch_unless_stale(self) -> None:
-        """The watch, or as much of it as there is time for before a refresh is wanted."""
+        """Watches until the server ends the watch or `relist` is called."""
         watch = asyncio.create_task(self._watch())
         stale = asyncio.create_task(self._stale.wait())
         try:
@@ -148,7 +148,7 @@ class Informer:
             await asyncio.gather(watch, stale, return_exceptions=True)
 
     async def _list(self) -> None:
-        """All of it, a page at a time; what was known and is not there any more has gone."""
+        """Lists page by page; objects that were known and are not listed any more are reported as deleted."""
         self._stale.clear()
         found: dict[str, str] = {}
         token, limit = "", self._page
@@ -161,23 +161,23 @@ class Informer:
             except ResourceExpired:
                 if not token:
                     raise
-                token, limit, found = "", 0, {}  # the list outlived its token: all of it in one piece, then
+                token, limit, found = "", 0, {}  # the continue token expired: list everything in one request
                 continue
-            self._sink([delta for raw in page.items or () if (delta := self._put(raw, found)) is not None])
+            self._handler([delta for raw in page.items or () if (delta := self._put(raw, found)) is not None])
             token = page.metadata.continue_
             if not token:
                 break
-        self._sink([self._gone(key) for key in self._known.keys() - found.keys()])
+        self._handler([self._deleted(key) for key in self._known.keys() - found.keys()])
         self._known, self._version = found, page.metadata.resource_version
         self.relists += 1
         self.forbidden = False
-        self._heard()
+        self._note_contact()
         self.synced.set()
         if not self._stale.is_set():
             self._fresh.set()
 
     async def _watch(self) -> None:
-        """Until the server ends it."""
+        """Watches until the server ends the watch."""
         began = asyncio.get_running_loop().time()
         query = (
             ("watch", "1"),
@@ -188,12 +188,12 @@ class Informer:
         request = Request("GET", self.resource.collection, query)
         async with contextlib.aclosing(self._client.stream_lines(request, IDLE_TIMEOUT_SECONDS)) as lines:
             async for line in lines:
-                self._heard()
-                self._take(_EVENTS.decode(line))
-        if self._heard() - began < MIN_WATCH_SECONDS:
+                self._note_contact()
+                self._handle_event(_EVENTS.decode(line))
+        if self._note_contact() - began < MIN_WATCH_SECONDS:
             raise ServerUnavailable(f"{self.resource.plural}: the watch ended at once")
 
-    def _take(self, event: _Event) -> None:
+    def _handle_event(self, event: _Event) -> None:
         if event.type == "ERROR":
             status = msgspec.json.decode(event.object, type=Status)
             raise api_error(status.code, bytes(event.object), f"watch {self.resource.plural}")
@@ -201,39 +201,39 @@ class Informer:
         if event.type == "DELETED":
             key = self._key(named)
             self._known.pop(key, None)
-            self._sink([self._gone(key)])
+            self._handler([self._deleted(key)])
         elif event.type != "BOOKMARK":
             delta = self._put(event.object, self._known)
             if delta is not None:
-                self._sink([delta])
+                self._handler([delta])
         self._version = named.resource_version or self._version
         self._backoff.reset()
 
     def _put(self, raw: msgspec.Raw, known: dict[str, str]) -> Delta | None:
-        """The change that an object means; None where the sink has been told of this version."""
+        """The delta for an object; None if the handler has this resourceVersion already."""
         named = _NAMES.decode(raw).metadata
         key = self._key(named)
-        told = self._known.get(key)
+        known_version = self._known.get(key)
         known[key] = named.resource_version
-        if told == named.resource_version and told:
+        if known_version == named.resource_version and known_version:
             return None
-        thing = decode_kind(raw, self.resource.kind, self.resource.api_version)
-        if isinstance(thing, Unreadable):
-            thing = msgspec.structs.replace(
-                thing,
-                name=thing.name or named.name,
-                namespace=thing.namespace or named.namespace,
+        obj = decode_kind(raw, self.resource.kind, self.resource.api_version)
+        if isinstance(obj, Unreadable):
+            obj = msgspec.structs.replace(
+                obj,
+                name=obj.name or named.name,
+                namespace=obj.namespace or named.namespace,
                 uid=named.uid,
                 api_version=self.resource.api_version,
             )
-        return Put(thing)
+        return Put(obj)
 
-    def _gone(self, key: str) -> Deleted:
+    def _deleted(self, key: str) -> Deleted:
         return Deleted(self.resource.kind, key, self.resource.group)
 
     def _key(self, named: _Name) -> str:
         return f"{named.namespace}/{named.name}" if self.resource.namespaced else named.name
 
-    def _heard(self) -> float:
+    def _note_contact(self) -> float:
         self.last_heard_at = asyncio.get_running_loop().time()
         return self.last_heard_at

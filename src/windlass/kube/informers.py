@@ -1,7 +1,7 @@
-"""All kinds that the server has, watched; kinds that come later are taken in, and those that go are dropped.
+"""One informer for every kind that the server has; kinds that appear later are added, kinds that vanish are dropped.
 
-The scheduler owns one of these. It finds the kinds by `kube.discovery`, runs a `kube.informer` each, and says when
-everything that was there at the start is known.
+The scheduler owns one `Informers`. It finds the kinds with `kube.discovery`, runs a `kube.informer` for each, and is
+synced once all kinds of the first discovery have been listed.
 """
 
 from __future__ import annotations
@@ -33,34 +33,37 @@ class Informers:
         kinds: Sequence[Kind] = WATCHED_KINDS,
         rediscovery_seconds: float = REDISCOVERY_SECONDS,
     ) -> None:
-        self._client, self._sink, self._kinds, self._look_again = client, handler, kinds, rediscovery_seconds
+        self._client, self._handler, self._kinds = client, handler, kinds
+        self._rediscovery_seconds = rediscovery_seconds
         self._running: dict[Resource, tuple[Informer, asyncio.Task[None]]] = {}
         self._missed: dict[Resource, int] = {}
-        """How often a kind that we watch was not there."""
+        """Consecutive discoveries that did not find a watched kind."""
         self._wanted: set[tuple[str, str]] = set()
         self._absent: set[tuple[str, str]] = set()
-        """Kinds and their API groups that were asked for, and were not there when looked for."""
-        self._hurry = asyncio.Event()
+        """(kind, API group) that a caller asked for and that the last discovery did not find."""
+        self._rediscover_now = asyncio.Event()
         self.synced = asyncio.Event()
-        """Set once all that was found at the start is listed."""
+        """Set once all kinds of the first discovery are listed."""
 
     @property
     def informers(self) -> list[Informer]:
         return [informer for informer, _ in self._running.values()]
 
     def resource_for(self, kind: str, group: str = "") -> Resource | None:
-        """The kind in the version that the server has, if it has it."""
-        return next((one for one in self._running if one.kind == kind and one.group == group), None)
+        """The kind in the version that the server has; None if it has none."""
+        return next(
+            (running for running in self._running if running.kind == kind and running.group == group), None
+        )
 
     def is_watched(self, kind: str, group: str = "") -> bool:
-        """Whether an object of this kind is on its way to the sink if it exists. A kind that has not been found yet is
-        looked for at once, and counts until that is done."""
+        """Whether the handler gets every object of this kind. Asking for a kind that has not been found yet starts a
+        discovery; until that is done the kind counts as watched."""
         resource = self.resource_for(kind, group)
         if resource is not None:
             return not self._running[resource][0].forbidden
         if (kind, group) not in self._absent:
             self._wanted.add((kind, group))
-            self._hurry.set()
+            self._rediscover_now.set()
         return (kind, group) in self._wanted
 
     @property
@@ -68,8 +71,10 @@ class Informers:
         return self.synced.is_set() and all(informer.synced.is_set() for informer in self.informers)
 
     async def relist(self, *kinds: str) -> None:
-        """List these kinds again, so that what the sink knows of them is no older than this call."""
-        await asyncio.gather(*(one.relist() for one in self.informers if one.resource.kind in kinds))
+        """Lists these kinds again, so that the handler's state of them is no older than this call."""
+        await asyncio.gather(
+            *(informer.relist() for informer in self.informers if informer.resource.kind in kinds)
+        )
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -77,22 +82,22 @@ class Informers:
         try:
             while True:
                 try:
-                    await self._look()
+                    await self._rediscover()
                     backoff.reset()
-                    pause = self._look_again * random.uniform(0.8, 1.2)
+                    pause = self._rediscovery_seconds * random.uniform(0.8, 1.2)
                 except (ApiError, ServerUnavailable) as error:
                     pause = backoff.next()
-                    log.warning("kinds can't be looked up: %s; trying again in %.1f s", error, pause)
+                    log.warning("API discovery failed: %s; trying again in %.1f s", error, pause)
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(pause):
-                        await self._hurry.wait()
+                        await self._rediscover_now.wait()
         finally:
             for _, task in self._running.values():
                 task.cancel()
             await asyncio.gather(*(task for _, task in self._running.values()), return_exceptions=True)
 
-    async def _look(self) -> None:
-        self._hurry.clear()
+    async def _rediscover(self) -> None:
+        self._rediscover_now.clear()
         wanted = {*self._wanted}
         found = await discover(self._client, self._kinds)
         self._absent |= wanted
@@ -100,7 +105,7 @@ class Informers:
         missing = [
             kind.plural
             for kind in self._kinds
-            if kind.required and kind.kind not in {one.kind for one in found}
+            if kind.required and kind.kind not in {running.kind for running in found}
         ]
         if missing:
             raise ServerUnavailable(f"the server doesn't have {', '.join(missing)}")
@@ -112,18 +117,18 @@ class Informers:
         if not self.synced.is_set():
             await asyncio.gather(*(informer.synced.wait() for informer in self.informers))
             self.synced.set()
-        await self._drop([one for one in self._running if one not in found])
+        await self._drop([running for running in self._running if running not in found])
 
     def _start(self, resource: Resource) -> None:
         required = any(kind.required and kind.kind == resource.kind for kind in self._kinds)
-        informer = Informer(self._client, resource, self._sink, required=required)
+        informer = Informer(self._client, resource, self._handler, required=required)
         task = asyncio.create_task(informer.run(), name=f"watch {resource.plural}.{resource.group}")
         self._running[resource] = informer, task
         if self.synced.is_set():
             log.info("%s.%s has appeared", resource.plural, resource.group)
 
     async def _restart_broken(self) -> None:
-        """A watch that ended by an error of our own begins again, knowing nothing."""
+        """Replaces informers whose task died of an unexpected error."""
         for resource, (informer, task) in [*self._running.items()]:
             if task.done():
                 log.error("the watch of %s ended", resource.plural, exc_info=task.exception())
@@ -133,27 +138,31 @@ class Informers:
                 informer.clear(self._running[resource][0])
 
     async def _drop(self, absent: Sequence[Resource]) -> None:
-        """Kinds that are gone: replaced by another version at once, for good only if they are missed twice.
+        """Stops informers of kinds that discovery missed: at once if another version is there, else at the second miss.
 
-        A server that has just started may not list every kind yet, and to take all queues for deleted because of that
-        would let their work run without quota.
+        A server that has just started may not list every kind yet. If all queues counted as deleted then, their
+        workloads would run without quota.
         """
         for resource in absent:
             others = (
-                one for one in self._running if (one.kind, one.group) == (resource.kind, resource.group)
+                running
+                for running in self._running
+                if (running.kind, running.group) == (resource.kind, resource.group)
             )
-            heir = next((one for one in others if one != resource and one not in absent), None)
+            replacement = next(
+                (running for running in others if running != resource and running not in absent), None
+            )
             self._missed[resource] = self._missed.get(resource, 0) + 1
-            if heir is not None:
-                await self._running[heir][0].synced.wait()
-                await self._stop(resource, self._running[heir][0])
+            if replacement is not None:
+                await self._running[replacement][0].synced.wait()
+                await self._stop(resource, self._running[replacement][0])
             elif self._missed[resource] >= MISSES_UNTIL_DROPPED:
                 await self._stop(resource)
-                log.info("%s.%s is gone", resource.plural, resource.group)
+                log.info("%s.%s is no longer served", resource.plural, resource.group)
 
-    async def _stop(self, resource: Resource, heir: Informer | None = None) -> None:
+    async def _stop(self, resource: Resource, replacement: Informer | None = None) -> None:
         informer, task = self._running.pop(resource)
         self._missed.pop(resource, None)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        informer.clear(heir)
+        informer.clear(replacement)

@@ -97,7 +97,7 @@ def kubeconfig_files(explicit: str, environment: Mapping[str, str]) -> list[Path
         return [path]
     named = environment.get("KUBECONFIG", "")
     if named:
-        return [Path(one).expanduser() for one in named.split(os.pathsep) if one]
+        return [Path(path).expanduser() for path in named.split(os.pathsep) if path]
     return [Path(environment["HOME"]) / ".kube" / "config"] if environment.get("HOME") else []
 
 

@@ -16,18 +16,18 @@ from windlass.kube.errors import ServerUnavailable, Status
 from windlass.kube.request import Request
 
 PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
-"""The first that the server knows is spoken; without input they are the same."""
+"""The server picks the first that it knows; without stdin they do not differ."""
 OUTPUT, ERRORS, ENDING = 1, 2, 3
 MOST_BYTES = 1 << 20
-"""Of what a command prints, so much is kept."""
+"""Output beyond this is dropped."""
 
 
 class ExecResult(msgspec.Struct, frozen=True):
     text: str
-    """What it printed, both streams as they came."""
+    """stdout and stderr, interleaved."""
     succeeded: bool
     message: str = ""
-    """The server's word on a command that failed, or that could not be started."""
+    """The server's message if the command failed or could not be started."""
 
 
 async def exec_in_container(

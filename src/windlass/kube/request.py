@@ -32,5 +32,5 @@ class Request(msgspec.Struct, frozen=True):
 
 
 def dry_run(request: Request) -> Request:
-    """The same, as a question."""
+    """The same request as a dry run."""
     return request.with_query(dryRun="All")

@@ -9,7 +9,7 @@ import msgspec
 
 
 class Kind(msgspec.Struct, frozen=True):
-    """A kind that we can read, with the versions that we can read it in, the best first."""
+    """A kind that Windlass reads, with the versions that it can read, best first."""
 
     kind: str
     plural: str
@@ -17,7 +17,7 @@ class Kind(msgspec.Struct, frozen=True):
     versions: tuple[str, ...]
     namespaced: bool = True
     required: bool = False
-    """Part of Kubernetes itself: without it nothing can be decided."""
+    """Part of Kubernetes itself: the scheduler does not start without it."""
 
     def resource_at(self, version: str) -> Resource:
         return Resource(self.kind, self.plural, self.group, version, self.namespaced)
@@ -105,4 +105,4 @@ WATCHED_KINDS: tuple[Kind, ...] = (
     Kind("RayJob", "rayjobs", "ray.io", ("v1",)),
     Kind("LeaderWorkerSet", "leaderworkersets", "leaderworkerset.x-k8s.io", ("v1",)),
 )
-"""What the engine reads, in the order in which it is listed first: what pods refer to comes before the pods."""
+"""The kinds that the engine reads, in the order of the first list: objects that pods refer to come before pods."""

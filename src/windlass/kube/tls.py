@@ -24,7 +24,7 @@ def tls_context(ca: bytes, insecure: bool, client_certificate: ClientCertificate
 
 
 def _load_identity(context: ssl.SSLContext, identity: ClientCertificate) -> None:
-    """OpenSSL takes a client's certificate only from a file: one that nobody else can read, for a moment."""
+    """OpenSSL loads a client certificate only from a file: a temporary one with mode 0600."""
     handle, path = tempfile.mkstemp(prefix="windlass-", suffix=".pem")
     try:
         with os.fdopen(handle, "wb") as file:

@@ -1,7 +1,7 @@
-"""The writes that Windlass sends to an API server, each as a `Request`: what stands here is what its role needs.
+"""Builds the write requests that Windlass sends to an API server; its RBAC role has to allow exactly these.
 
-`apply` decides when; writes to owners of pods stand in `apply.owners`, and nothing else in the project writes. Objects
-are named by key (`namespace/name`), and by uid where a new object of the same name must not be taken for the old one.
+Called by `apply`; writes to owners of pods are in `apply.owners`, and no other module writes. Objects are named by key
+(`namespace/name`), and by uid where a new object of the same name must not be mistaken for the old one.
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ from typing import Any
 
 from windlass.kube.request import APPLY_PATCH, MERGE_PATCH, STRATEGIC_PATCH, Request, dry_run
 from windlass.kube.resources import NAMESPACES, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PODS, Resource
+from windlass.model.names.kubernetes import POLICY_API_VERSION, SELECTED_NODE_ANNOTATION
 
-SELECTED_NODE = "volume.kubernetes.io/selected-node"
+SELECTED_NODE = SELECTED_NODE_ANNOTATION
 FIELD_MANAGER = "windlass"
 BOUND_BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"
-"""Says that the volume may be given back when its claim is gone."""
+"""Allows the volume controller to release the volume when its claim is deleted."""
 
 
 def bind_pod(key: str, uid: str, node: str, annotations: Mapping[str, str]) -> Request:
@@ -32,7 +33,7 @@ def bind_pod(key: str, uid: str, node: str, annotations: Mapping[str, str]) -> R
 def patch_pod_condition(
     key: str, uid: str, condition: Mapping[str, Any], nominated_node: str | None = None
 ) -> Request:
-    """One condition of a pod's status, the others as they are; and where it will go, if that is to be said."""
+    """Sets one condition of a pod and, unless None, `status.nominatedNodeName` (empty clears it)."""
     status: dict[str, Any] = {"conditions": [dict(condition)]}
     if nominated_node is not None:
         status["nominatedNodeName"] = nominated_node or None
@@ -41,10 +42,10 @@ def patch_pod_condition(
 
 
 def evict_pod(key: str, uid: str, *, is_dry_run: bool = False) -> Request:
-    """The Eviction API: budgets are heeded, and the pod gets its `DisruptionTarget` condition."""
+    """The Eviction API: it respects PodDisruptionBudgets and sets the `DisruptionTarget` condition."""
     namespace, _, name = key.partition("/")
     body = {
-        "apiVersion": "policy/v1",
+        "apiVersion": POLICY_API_VERSION,
         "kind": "Eviction",
         "metadata": {"name": name, "namespace": namespace},
         "deleteOptions": {"preconditions": {"uid": uid}},
@@ -54,20 +55,20 @@ def evict_pod(key: str, uid: str, *, is_dry_run: bool = False) -> Request:
 
 
 def remove_scheduling_gates(key: str, uid: str, kept: Sequence[str]) -> Request:
-    """The pod's scheduling gates, all but those."""
+    """Sets the pod's scheduling gates to those that are kept."""
     body = {"metadata": {"uid": uid}, "spec": {"schedulingGates": [{"name": name} for name in kept]}}
     return Request("PATCH", PODS.path(key), body=body, content_type=MERGE_PATCH)
 
 
 def annotate_selected_node(claim: str, node: str) -> Request:
     """Tells the volume's provisioner where its first consumer will be."""
-    body = {"metadata": {"annotations": {SELECTED_NODE: node}}}
+    body = {"metadata": {"annotations": {SELECTED_NODE_ANNOTATION: node}}}
     return Request("PATCH", PERSISTENT_VOLUME_CLAIMS.path(claim), body=body, content_type=MERGE_PATCH)
 
 
 def prebind_volume(volume: str, version: str, claim: str, uid: str) -> Request:
-    """Keeps a volume for a claim, as kube-scheduler does; the volume controller binds the two. Only if the volume is
-    still what it was."""
+    """Sets the volume's `claimRef`, as kube-scheduler does; the volume controller then binds the two. Fails with 409 if
+    the volume has changed."""
     namespace, _, name = claim.partition("/")
     kept = {
         "apiVersion": "v1",
@@ -88,25 +89,25 @@ def create_object(resource: Resource, namespace: str, body: Mapping[str, Any]) -
 
 
 def apply_object(resource: Resource, key: str, body: Mapping[str, Any]) -> Request:
-    """Server-side apply: the object is made if it isn't there, and has these fields afterwards, whoever wrote them."""
+    """Server-side apply with force: creates the object or takes over these fields."""
     query = (("fieldManager", FIELD_MANAGER), ("force", "true"))
     return Request("PATCH", resource.path(key), query, dict(body), APPLY_PATCH)
 
 
 def create_namespace(name: str) -> Request:
-    """The one write that the installed role doesn't allow: there the namespace is the scheduler's own."""
+    """The only write that the installed role does not allow: an installed scheduler has its namespace."""
     body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
     return Request("POST", NAMESPACES.collection, body=body)
 
 
 def patch_object(resource: Resource, key: str, fields: Mapping[str, Any], version: str) -> Request:
-    """Fields of a custom object, only if it still has that version; lists are replaced whole."""
+    """Merge-patches a custom object, only if it still has that resourceVersion; lists are replaced whole."""
     body = {"metadata": {"resourceVersion": version}, **fields}
     return Request("PATCH", resource.path(key), body=body, content_type=MERGE_PATCH)
 
 
 def patch_status(resource: Resource, key: str, status: Mapping[str, Any], version: str = "") -> Request:
-    """Fields of a custom object's status; lists are replaced whole. With a version, only if it still has that."""
+    """Merge-patches a custom object's status; lists are replaced whole. With a version, only if it still has it."""
     body: dict[str, Any] = {"status": dict(status)}
     if version:
         body["metadata"] = {"resourceVersion": version}

@@ -1,6 +1,6 @@
-"""Annotations of ours that can't be read: they bound, rank or place nothing, and that is said instead of passed over.
+"""Finds annotations of Windlass whose value can't be read and which therefore have no effect.
 
-`planner` asks for them with every plan of a set of objects.
+Called by `planner` for every plan of a set of objects; the sentences become notes of the plan.
 """
 
 from __future__ import annotations
@@ -10,26 +10,31 @@ from collections.abc import Callable, Iterable, Mapping
 from windlass.model.configuration import PLACEMENT_STRATEGIES
 from windlass.model.errors import InputError
 from windlass.model.meta import ObjectMeta
+from windlass.model.names.windlass import (
+    DECLARED_DURATION_ANNOTATION,
+    LAST_CHECKPOINT_ANNOTATION,
+    PLACEMENT_ANNOTATION,
+    RESTART_COST_ANNOTATION,
+)
 from windlass.model.times import parse_duration, parse_timestamp
 
-ANNOTATION_PREFIX = "windlass.dev/"
 MAX_REPORTED = 8
 
 
-def invalid_annotations(things: Iterable[object]) -> list[str]:
-    """One sentence for each such annotation, the first few."""
-    said: list[str] = []
-    for thing in things:
-        metadata = getattr(thing, "metadata", None)
+def invalid_annotations(objects: Iterable[object]) -> list[str]:
+    """One sentence per annotation, at most `MAX_REPORTED` of them."""
+    problems: list[str] = []
+    for obj in objects:
+        metadata = getattr(obj, "metadata", None)
         if isinstance(metadata, ObjectMeta) and metadata.annotations:
             where = f"{metadata.namespace or 'default'}/{metadata.name}"
-            said += [f"{where}: {problem}" for problem in _problems(metadata.annotations)]
+            problems += [f"{where}: {problem}" for problem in _problems(metadata.annotations)]
     more = (
-        [f"and {len(said) - MAX_REPORTED} more annotations that can't be read"]
-        if len(said) > MAX_REPORTED
+        [f"and {len(problems) - MAX_REPORTED} more annotations that can't be read"]
+        if len(problems) > MAX_REPORTED
         else []
     )
-    return [*said[:MAX_REPORTED], *more]
+    return [*problems[:MAX_REPORTED], *more]
 
 
 def _problems(annotations: Mapping[str, str]) -> list[str]:
@@ -48,13 +53,13 @@ def _is_duration(text: str) -> bool:
 
 
 _RULES: dict[str, tuple[Callable[[str], bool], str]] = {
-    f"{ANNOTATION_PREFIX}placement": (PLACEMENT_STRATEGIES.__contains__, ", ".join(PLACEMENT_STRATEGIES)),
-    f"{ANNOTATION_PREFIX}duration": (_is_duration, "a duration such as 90m or 2h30m"),
-    f"{ANNOTATION_PREFIX}restart-cost": (
+    PLACEMENT_ANNOTATION: (PLACEMENT_STRATEGIES.__contains__, ", ".join(PLACEMENT_STRATEGIES)),
+    DECLARED_DURATION_ANNOTATION: (_is_duration, "a duration such as 90m or 2h30m"),
+    RESTART_COST_ANNOTATION: (
         lambda text: text in ("0", "0s") or _is_duration(text),
         "a duration such as 10m",
     ),
-    f"{ANNOTATION_PREFIX}last-checkpoint": (
+    LAST_CHECKPOINT_ANNOTATION: (
         lambda text: parse_timestamp(text) > 0,
         "a time such as 2026-01-31T08:00:00Z",
     ),

@@ -1,9 +1,8 @@
-"""Objects in and out: Kubernetes JSON (or what a YAML reader made of it) to structs, strictly, and back.
+"""Decodes Kubernetes JSON (or the dicts of a YAML reader) into structs, strictly, and encodes them again.
 
-Every source comes through here: watch events, dumps, manifests, scenarios, traces of our own format. The fast path is
-one typed decode. Only an object that it refuses is read again, with nulls taken as Kubernetes takes them, and
-then either accepted or refused with an error that names the object, the field's path and what would help. Whatever is
-handed in, nothing but an `InputError` comes out.
+Every source calls it: watch events, dumps, manifests, scenarios, traces of our own format. The fast path is one typed
+decode. Only an object that fails there is decoded again, with nulls as Kubernetes reads them, and then accepted or
+refused with an error that has the object, the field's path and a remedy. The only exception raised is `InputError`.
 """
 
 from __future__ import annotations
@@ -29,6 +28,26 @@ from windlass.model.kueue import queue_wire, queues
 from windlass.model.kueue.workload_wire import WorkloadObject
 from windlass.model.kueue.workloads import check_workload
 from windlass.model.meta import KubeStruct, ObjectMeta
+from windlass.model.names.kubernetes import (
+    APPS_API_VERSION,
+    BATCH_API_VERSION,
+    POD_GROUP_API_VERSION,
+    POLICY_API_VERSION,
+    SCHEDULING_API_VERSION,
+    STORAGE_API_VERSION,
+)
+from windlass.model.names.kueue import KUEUE_API_VERSION, KUEUE_CONFIG_API_VERSION
+from windlass.model.names.others import (
+    COSCHEDULING_API_VERSION,
+    JOBSET_API_VERSION,
+    KUBEFLOW_API_VERSION,
+    LEADER_WORKER_SET_API_VERSION,
+    MPI_JOB_API_VERSION,
+    RAY_API_VERSION,
+    TRAINER_API_VERSION,
+    VOLCANO_API_VERSION,
+)
+from windlass.model.names.windlass import WINDLASS_API_VERSION
 from windlass.model.namespace_limits import LimitRange, ResourceQuota, check_limit_range, check_quota
 from windlass.model.node import Node
 from windlass.model.owners import owner_from_object
@@ -56,7 +75,7 @@ from windlass.model.volume import (
 
 
 class PartialObject(KubeStruct, frozen=True):
-    """An object of a kind that Windlass doesn't read further."""
+    """An object of a kind of which Windlass reads only the metadata."""
 
     api_version: str = ""
     kind: str = ""
@@ -70,9 +89,9 @@ class ObjectList(msgspec.Struct, frozen=True):
 
 
 class Unreadable(msgspec.Struct, frozen=True):
-    """An object that could not be read, and what can be said of it all the same.
+    """An object that could not be decoded, with the fields that are known nevertheless.
 
-    A pod of which only `node_name` is known still blocks that node: what is free there is not known.
+    A pod of which only `node_name` is known blocks that node, since its free resources are unknown.
     """
 
     error: InputError
@@ -83,7 +102,7 @@ class Unreadable(msgspec.Struct, frozen=True):
     scheduler_name: str = ""
     uid: str = ""
     api_version: str = ""
-    """Both where a server said so."""
+    """`uid` and `api_version` are known if the object came from a server."""
 
 
 class _Header(KubeStruct, frozen=True):
@@ -97,47 +116,47 @@ _KINDS: dict[str, tuple[tuple[str, type], ...]] = {
     "Namespace": (("v1", Namespace),),
     "PersistentVolume": (("v1", PersistentVolume),),
     "PersistentVolumeClaim": (("v1", PersistentVolumeClaim),),
-    "StorageClass": (("storage.k8s.io/v1", StorageClass),),
-    "CSINode": (("storage.k8s.io/v1", CSINode),),
-    "VolumeAttachment": (("storage.k8s.io/v1", VolumeAttachment),),
-    "PriorityClass": (("scheduling.k8s.io/v1", PriorityClass),),
-    "ClusterQueue": (("kueue.x-k8s.io/v1beta2", queue_wire.ClusterQueueObject),),
-    "LocalQueue": (("kueue.x-k8s.io/v1beta2", queue_wire.LocalQueueObject),),
-    "Cohort": (("kueue.x-k8s.io/v1beta2", queue_wire.CohortObject),),
-    "ResourceFlavor": (("kueue.x-k8s.io/v1beta2", queue_wire.ResourceFlavorObject),),
-    "Topology": (("kueue.x-k8s.io/v1beta2", queue_wire.TopologyObject),),
-    "Workload": (("kueue.x-k8s.io/v1beta2", WorkloadObject),),
-    "WorkloadPriorityClass": (("kueue.x-k8s.io/v1beta2", queue_wire.WorkloadPriorityClassObject),),
+    "StorageClass": ((STORAGE_API_VERSION, StorageClass),),
+    "CSINode": ((STORAGE_API_VERSION, CSINode),),
+    "VolumeAttachment": ((STORAGE_API_VERSION, VolumeAttachment),),
+    "PriorityClass": ((SCHEDULING_API_VERSION, PriorityClass),),
+    "ClusterQueue": ((KUEUE_API_VERSION, queue_wire.ClusterQueueObject),),
+    "LocalQueue": ((KUEUE_API_VERSION, queue_wire.LocalQueueObject),),
+    "Cohort": ((KUEUE_API_VERSION, queue_wire.CohortObject),),
+    "ResourceFlavor": ((KUEUE_API_VERSION, queue_wire.ResourceFlavorObject),),
+    "Topology": ((KUEUE_API_VERSION, queue_wire.TopologyObject),),
+    "Workload": ((KUEUE_API_VERSION, WorkloadObject),),
+    "WorkloadPriorityClass": ((KUEUE_API_VERSION, queue_wire.WorkloadPriorityClassObject),),
     "PodGroup": (
-        ("scheduling.x-k8s.io/v1alpha1", pod_group.CoschedulingPodGroup),
-        ("scheduling.volcano.sh/v1beta1", pod_group.VolcanoPodGroup),
-        ("scheduling.k8s.io/v1beta1", pod_group.NativePodGroup),
+        (COSCHEDULING_API_VERSION, pod_group.CoschedulingPodGroup),
+        (VOLCANO_API_VERSION, pod_group.VolcanoPodGroup),
+        (POD_GROUP_API_VERSION, pod_group.NativePodGroup),
     ),
-    "Job": (("batch/v1", owners.JobObject),),
-    "JobSet": (("jobset.x-k8s.io/v1alpha2", owners.JobSetObject),),
-    "PyTorchJob": (("kubeflow.org/v1", owners.PyTorchJobObject),),
-    "TFJob": (("kubeflow.org/v1", owners.TFJobObject),),
-    "MPIJob": (("kubeflow.org/v2beta1", owners.MPIJobObject),),
-    "XGBoostJob": (("kubeflow.org/v1", owners.XGBoostJobObject),),
-    "PaddleJob": (("kubeflow.org/v1", owners.PaddleJobObject),),
-    "JAXJob": (("kubeflow.org/v1", owners.JAXJobObject),),
-    "TrainJob": (("trainer.kubeflow.org/v1alpha1", owners.TrainJobObject),),
-    "RayCluster": (("ray.io/v1", owners.RayClusterObject),),
-    "RayJob": (("ray.io/v1", owners.RayJobObject),),
-    "LeaderWorkerSet": (("leaderworkerset.x-k8s.io/v1", owners.LeaderWorkerSetObject),),
-    "Deployment": (("apps/v1", owners.DeploymentObject),),
-    "ReplicaSet": (("apps/v1", owners.ReplicaSetObject),),
-    "StatefulSet": (("apps/v1", owners.StatefulSetObject),),
-    "PodDisruptionBudget": (("policy/v1", PodDisruptionBudget),),
+    "Job": ((BATCH_API_VERSION, owners.JobObject),),
+    "JobSet": ((JOBSET_API_VERSION, owners.JobSetObject),),
+    "PyTorchJob": ((KUBEFLOW_API_VERSION, owners.PyTorchJobObject),),
+    "TFJob": ((KUBEFLOW_API_VERSION, owners.TFJobObject),),
+    "MPIJob": ((MPI_JOB_API_VERSION, owners.MPIJobObject),),
+    "XGBoostJob": ((KUBEFLOW_API_VERSION, owners.XGBoostJobObject),),
+    "PaddleJob": ((KUBEFLOW_API_VERSION, owners.PaddleJobObject),),
+    "JAXJob": ((KUBEFLOW_API_VERSION, owners.JAXJobObject),),
+    "TrainJob": ((TRAINER_API_VERSION, owners.TrainJobObject),),
+    "RayCluster": ((RAY_API_VERSION, owners.RayClusterObject),),
+    "RayJob": ((RAY_API_VERSION, owners.RayJobObject),),
+    "LeaderWorkerSet": ((LEADER_WORKER_SET_API_VERSION, owners.LeaderWorkerSetObject),),
+    "Deployment": ((APPS_API_VERSION, owners.DeploymentObject),),
+    "ReplicaSet": ((APPS_API_VERSION, owners.ReplicaSetObject),),
+    "StatefulSet": ((APPS_API_VERSION, owners.StatefulSetObject),),
+    "PodDisruptionBudget": ((POLICY_API_VERSION, PodDisruptionBudget),),
     "ResourceQuota": (("v1", ResourceQuota),),
     "LimitRange": (("v1", LimitRange),),
-    "Configuration": (("config.kueue.x-k8s.io/v1beta2", KueueConfiguration),),
-    "SchedulerConfiguration": (("windlass.dev/v1", SchedulerConfiguration),),
-    "Fleet": (("windlass.dev/v1", Fleet),),
-    "Reservation": (("windlass.dev/v1", ReservationObject),),
-    "RunTimeHistory": (("windlass.dev/v1", RunTimeHistoryObject),),
+    "Configuration": ((KUEUE_CONFIG_API_VERSION, KueueConfiguration),),
+    "SchedulerConfiguration": ((WINDLASS_API_VERSION, SchedulerConfiguration),),
+    "Fleet": ((WINDLASS_API_VERSION, Fleet),),
+    "Reservation": ((WINDLASS_API_VERSION, ReservationObject),),
+    "RunTimeHistory": ((WINDLASS_API_VERSION, RunTimeHistoryObject),),
 }
-"""Kind → its API versions, one a group, each with its struct."""
+"""Kind → its API versions, one per group, each with its struct."""
 _CHECKS: dict[type, Any] = {
     Pod: check_pod,
     Node: check_node,
@@ -187,7 +206,7 @@ _BYTE_OFFSET = re.compile(r"\(byte ([0-9]+)\)")
 
 
 def decode_object(raw: bytes | Mapping[str, Any], file: str = "", line: int = 0) -> object:
-    """One object, or an `ObjectList`; `file` and `line` say in errors where it stands."""
+    """One object, or an `ObjectList`; `file` and `line` are the place for errors."""
     try:
         quick = _decode_fast(raw) if isinstance(raw, bytes) else None
         if quick is not None:
@@ -203,7 +222,7 @@ def decode_object(raw: bytes | Mapping[str, Any], file: str = "", line: int = 0)
 def decode_each(
     raw: bytes | Mapping[str, Any], file: str = "", line: int = 0
 ) -> Iterator[object | Unreadable]:
-    """The objects of a document one by one, Lists opened; what can't be read comes as `Unreadable` in its place."""
+    """The objects of a document one by one, Lists expanded; one that can't be decoded becomes an `Unreadable`."""
     try:
         tree = _parse(raw)
         items = _list_items(tree) if _is_list(tree) else [(0, tree)]
@@ -218,15 +237,15 @@ def decode_each(
 
 
 def decode_kind(raw: bytes | msgspec.Raw, kind: str, api_version: str) -> object | Unreadable:
-    """An object of a kind that is known beforehand, as items of typed lists are, which don't say theirs."""
+    """An object whose kind is known beforehand: items of typed lists don't have the field."""
     struct = _struct_of(kind, api_version)
     if struct is not None and not issubclass(struct, queue_wire.QueueObject):
         try:
-            thing: object = _decoder(struct).decode(raw)
-            _check(thing)
-            return thing
+            obj: object = _decoder(struct).decode(raw)
+            _check(obj)
+            return obj
         except (msgspec.MsgspecError, InputError, ValueError, RecursionError):
-            pass  # the slow way says what is wrong, or forgives a null
+            pass  # the slow path reports the error, or accepts a null
     tree: Any = None
     try:
         tree = {"apiVersion": api_version, "kind": kind, **_parse(bytes(raw))}
@@ -235,47 +254,47 @@ def decode_kind(raw: bytes | msgspec.Raw, kind: str, api_version: str) -> object
         return describe_unreadable(tree or {"kind": kind}, error)
 
 
-def encode_object(thing: object) -> bytes:
+def encode_object(obj: object) -> bytes:
     """Kubernetes JSON of an object that `decode_object` could have made."""
-    return msgspec.json.encode(to_unstructured(thing))
+    return msgspec.json.encode(to_unstructured(obj))
 
 
-def to_unstructured(thing: object) -> dict[str, Any]:
+def to_unstructured(obj: object) -> dict[str, Any]:
     """The same as nested dicts and lists, with `apiVersion` and `kind`, for YAML writers."""
-    if isinstance(thing, ObjectList):
-        return {"apiVersion": "v1", "kind": "List", "items": [to_unstructured(item) for item in thing.items]}
-    tree: dict[str, Any] = msgspec.to_builtins(thing)
-    if type(thing) in _KIND_OF:
-        version, kind = _KIND_OF[type(thing)]
+    if isinstance(obj, ObjectList):
+        return {"apiVersion": "v1", "kind": "List", "items": [to_unstructured(item) for item in obj.items]}
+    tree: dict[str, Any] = msgspec.to_builtins(obj)
+    if type(obj) in _KIND_OF:
+        version, kind = _KIND_OF[type(obj)]
         return {"apiVersion": version, "kind": kind, **tree}
     return tree
 
 
-def object_id(thing: Any) -> tuple[str, str, str]:
+def object_id(obj: Any) -> tuple[str, str, str]:
     """API group, kind, and `namespace/name` (the name alone where the kind has no namespaces) of a decoded object."""
-    version, kind = _KIND_OF.get(type(thing)) or (thing.api_version, thing.kind)
-    name, namespace = thing.metadata.name, thing.metadata.namespace
+    version, kind = _KIND_OF.get(type(obj)) or (obj.api_version, obj.kind)
+    name, namespace = obj.metadata.name, obj.metadata.namespace
     if kind in _NAMESPACED:
         namespace = namespace or "default"
     return version.rpartition("/")[0], kind, f"{namespace}/{name}" if namespace else name
 
 
 def _decode_fast(raw: bytes) -> object | None:
-    """The typed decode of a well-formed object; None where a closer look is needed."""
+    """The typed decode of a well-formed object; None if the slow path is needed."""
     try:
         header = _HEADERS.decode(raw)
         struct = _struct_of(header.kind, header.api_version)
         if struct is None or issubclass(struct, queue_wire.QueueObject):
-            return None  # in queue kinds a field that nobody reads must be seen
-        thing: object = _decoder(struct).decode(raw)
-        _check(thing)
+            return None  # in queue kinds, fields that are not implemented must be detected
+        obj: object = _decoder(struct).decode(raw)
+        _check(obj)
     except (msgspec.MsgspecError, InputError, ValueError, RecursionError):
         return None
-    return thing
+    return obj
 
 
 def _decoder(struct: type) -> msgspec.json.Decoder[Any]:
-    """Made when a kind is first met: a command that reads three kinds doesn't wait for thirty."""
+    """Made on first use: a command that reads three kinds should not build decoders for thirty."""
     found = _DECODERS.get(struct)
     if found is None:
         found = _DECODERS[struct] = msgspec.json.Decoder(struct)
@@ -319,26 +338,26 @@ def _decode_tree(tree: object, position: str = "") -> object:
     version = tree.get("apiVersion", "")
     struct = _struct_of(kind, version if isinstance(version, str) else "")
     try:
-        thing = convert(tree, struct or PartialObject)
-        _check(thing)
+        obj = convert(tree, struct or PartialObject)
+        _check(obj)
     except InputError as error:
         raise error.with_context(object=_name_of(tree), code="INVALID_OBJECT") from None
-    return thing
+    return obj
 
 
-def _check(thing: object) -> None:
-    check = _CHECKS.get(type(thing))
+def _check(obj: object) -> None:
+    check = _CHECKS.get(type(obj))
     if check is not None:
-        check(thing)
+        check(obj)
 
 
 def _struct_of(kind: str, version: str) -> type | None:
-    """By kind and API group; a manifest that leaves out its apiVersion is taken at its kind."""
+    """By kind and API group; without an apiVersion, by kind if that is unambiguous."""
     group = version.rpartition("/")[0]
     known = _KINDS.get(kind, ())
     if not version:
         return known[0][1] if len(known) == 1 else None
-    return next((struct for one, struct in known if one.rpartition("/")[0] == group), None)
+    return next((struct for api_version, struct in known if api_version.rpartition("/")[0] == group), None)
 
 
 def _is_list(tree: Mapping[str, Any]) -> bool:
@@ -347,7 +366,7 @@ def _is_list(tree: Mapping[str, Any]) -> bool:
 
 
 def _list_items(tree: Mapping[str, Any]) -> list[tuple[int, Any]]:
-    """Numbered; items of a typed list get its kind where they don't say theirs."""
+    """(position, item); items of a typed list without a kind get the kind of the list."""
     items = tree["items"]
     if items is None:
         return []
@@ -379,7 +398,7 @@ def _name_of(tree: Mapping[str, Any]) -> str:
 
 
 def describe_unreadable(tree: object, error: InputError) -> Unreadable:
-    """What can still be said of an object that was refused."""
+    """The fields of a refused object that are known nevertheless."""
     return Unreadable(
         error,
         kind=_text(tree, "kind"),

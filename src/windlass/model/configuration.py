@@ -15,6 +15,7 @@ import msgspec
 from windlass.model.errors import InputError
 from windlass.model.labels import check_selector
 from windlass.model.meta import KubeStruct, LabelSelector, ObjectMeta
+from windlass.model.names.nvidia import GPU_RESOURCE
 from windlass.model.pod import RawQuantity
 from windlass.model.quantity import milli_value, parse_quantity
 from windlass.model.quota import MILLI_PER_GPU
@@ -39,12 +40,12 @@ PLACEMENT_POLICIES = (
 """What `placement` may name; `placement.policies` has the rule of each."""
 BUDGETS_YIELD_TO = ("reclaim", "fairShare", "priority")
 KUEUE_FIELDS_READ = ("fairSharing", "admissionFairSharing", "waitForPodsReady", "resources")
-_IN_THOUSANDTHS = ("cpu", "nvidia.com/gpu")
+_IN_THOUSANDTHS = ("cpu", GPU_RESOURCE)
 
 
 class FairSharing(KubeStruct, frozen=True):
     enable: bool = True
-    """v1beta1 said it; v1beta2 has the whole block or doesn't."""
+    """Only in v1beta1; in v1beta2 the presence of the block enables it."""
     preemption_strategies: tuple[str, ...] = ()
 
 
@@ -70,7 +71,7 @@ class WaitForPodsReady(KubeStruct, frozen=True):
 
 
 class Transformation(KubeStruct, frozen=True):
-    """Counts so much of other resources for every unit of `input`, beside it or in its place."""
+    """Counts amounts of other resources for every unit of `input`, in addition to it or instead of it."""
 
     input: str
     strategy: str = "Retain"
@@ -79,7 +80,7 @@ class Transformation(KubeStruct, frozen=True):
 
 
 class ResourceRules(KubeStruct, frozen=True):
-    """How requests become what is counted against quota."""
+    """How requests are converted before they count against quota."""
 
     exclude_resource_prefixes: tuple[str, ...] = ()
     transformations: tuple[Transformation, ...] = ()
@@ -97,11 +98,11 @@ class KueueConfiguration(KubeStruct, frozen=True):
 
 
 class StrictStruct(KubeStruct, frozen=True, forbid_unknown_fields=True):
-    """Base of our own kind's parts."""
+    """Base of Windlass' own configuration: unknown fields are errors."""
 
 
 class WorkloadClass(StrictStruct, frozen=True):
-    """Workloads that are placed by a rule of their own."""
+    """Workloads with a placement strategy of their own."""
 
     name: str
     selector: LabelSelector = LabelSelector()
@@ -118,14 +119,14 @@ class BackfillSettings(StrictStruct, frozen=True):
     """How far ahead starts are planned."""
 
     depth: int = 32
-    """So many of those that wait, in order, get a planned start that nobody behind them may delay; 0: none."""
+    """Number of pending workloads, in order, that get a planned start which later ones must not delay; 0: none."""
     reservation_lead: str = "24h"
-    """So long before a calendar reservation begins, its room is closed to work that would run into it."""
+    """So long before a calendar reservation begins, its nodes take no work that would still run then."""
     run_times: dict[str, str] = msgspec.field(default_factory=dict)
-    """LocalQueue (`namespace/name`) → how long its workloads have run at the most, as its history says."""
+    """LocalQueue (`namespace/name`) → longest expected run time of its workloads."""
     run_time_percentile: int = 95
-    """Where none is given here: so many of a hundred earlier runs of the queue ended within the time that a workload
-    without a limit is planned for; 0: earlier runs say nothing."""
+    """For queues not in `runTimes`: a workload without a limit is planned with this percentile of the run times of its
+    queue's earlier workloads; 0: earlier runs are not used."""
 
 
 class SchedulerConfiguration(StrictStruct, frozen=True):
@@ -136,27 +137,27 @@ class SchedulerConfiguration(StrictStruct, frozen=True):
     kind: str = ""
     """`SchedulerConfiguration`."""
     metadata: ObjectMeta = ObjectMeta()
-    """Of no consequence."""
+    """Ignored."""
     scheduler_names: tuple[str, ...] = ("windlass",)
     """Pods that name one of these in `schedulerName` are placed."""
     node_selector: dict[str, str] = msgspec.field(default_factory=dict)
-    """Nodes without these labels are not looked at."""
+    """Nodes without these labels are ignored."""
     placement: str = "windlass"
     """The placement policy, as in docs/policies.md."""
     seed: int = 0
     """Of the policy `random`."""
     classes: tuple[WorkloadClass, ...] = ()
-    """The first whose selector matches a workload's labels places it."""
+    """The first class whose selector matches a workload's labels applies."""
     budgets_yield_to: tuple[str, ...] = ()
-    """What may break a PodDisruptionBudget where nothing else helps: reclaim, fairShare, priority."""
+    """Preemptions that may violate a PodDisruptionBudget as a last resort: reclaim, fairShare, priority."""
     min_run_time: str = "0s"
-    """What runs for less than this is not evicted."""
+    """Workloads that have run for less are not evicted."""
     restart_cost: str = "0s"
-    """What starting again costs, where nothing is declared or measured."""
+    """Time lost by a restart, if it is neither declared nor measured."""
     lost_work_cap: str = "168h"
-    """More lost run time of a victim than this counts as this much."""
+    """The lost run time of a victim is capped to this."""
     lost_work_caps: dict[str, str] = msgspec.field(default_factory=dict)
-    """The same for the work of single ClusterQueues, by name."""
+    """The same by ClusterQueue."""
     gang_grace: str = "5m"
     """How long a gang may stay below its minimum before it is stopped."""
     defrag: Defragmentation = Defragmentation()
@@ -168,13 +169,13 @@ class SchedulerConfiguration(StrictStruct, frozen=True):
     admission_fair_sharing: AdmissionFairSharing | None = None
     """Kueue's: within a ClusterQueue, LocalQueues are ordered by what they have used."""
     wait_for_pods_ready: WaitForPodsReady | None = None
-    """Kueue's: how long an admitted workload may take to have its pods ready. Kept; nothing acts on it yet."""
+    """Kueue's: how long an admitted workload may take to have its pods ready. Accepted, but without effect yet."""
     resources: ResourceRules = ResourceRules()
-    """Kueue's: how requests become what is counted against quota."""
+    """Kueue's: how requests are converted before they count against quota."""
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """What was configured, checked, with durations in seconds."""
+    """The checked configuration, with durations in seconds."""
 
     scheduler_names: tuple[str, ...] = ("windlass",)
     node_selector: dict[str, str] = msgspec.field(default_factory=dict)
@@ -201,19 +202,19 @@ class Settings(msgspec.Struct, frozen=True):
     resource_weights_milli: dict[str, int] = msgspec.field(default_factory=dict)
     resources: ResourceRules = ResourceRules()
     ready_seconds: int | None = None
-    """How long an admitted workload may take to have its pods ready; None: for ever."""
+    """How long an admitted workload may take to have its pods ready; None: no limit."""
     block_admission: bool = False
     """Nothing is admitted while an admitted workload is not ready."""
     requeue_at_creation: bool = False
-    """A workload that wasn't ready in time queues as of its creation, not of its eviction."""
+    """A workload that wasn't ready in time is requeued by its creation time, not by its eviction time."""
 
     def selects_node(self, labels: Mapping[str, str]) -> bool:
-        """Whether the scheduler looks at a node with these labels at all."""
+        """Whether the scheduler uses a node with these labels."""
         return self.node_selector.items() <= labels.items()
 
     @property
     def ignores_undeclared(self) -> bool:
-        """A resource that the queue has no quota of is not counted instead of refused."""
+        """Resources without quota in the queue are ignored instead of refused."""
         return self.resources.quota_check_strategy == "IgnoreUndeclared"
 
 
@@ -221,9 +222,9 @@ def scheduler_settings(wire: SchedulerConfiguration) -> Settings:
     if not all(wire.scheduler_names) or not wire.scheduler_names:
         raise InputError("a name is missing", path="schedulerNames", remedy="name at least one scheduler")
     _choice(wire.placement, PLACEMENT_POLICIES, "placement")
-    for index, one in enumerate(wire.classes):
-        _choice(one.strategy, PLACEMENT_STRATEGIES, f"classes[{index}].strategy")
-        check_selector(one.selector, f"classes[{index}].selector")
+    for index, placement_class in enumerate(wire.classes):
+        _choice(placement_class.strategy, PLACEMENT_STRATEGIES, f"classes[{index}].strategy")
+        check_selector(placement_class.selector, f"classes[{index}].selector")
     for index, word in enumerate(wire.budgets_yield_to):
         _choice(word, BUDGETS_YIELD_TO, f"budgetsYieldTo[{index}]")
     if wire.defrag.max_moves < 0:
@@ -267,7 +268,7 @@ def kueue_settings(wire: KueueConfiguration) -> Settings:
 
 
 def ignored_fields(written: Mapping[str, object]) -> tuple[str, ...]:
-    """Fields of Kueue's configuration, as it was written, that mean nothing here."""
+    """Fields of Kueue's configuration that Windlass ignores."""
     known = (*KUEUE_FIELDS_READ, "apiVersion", "kind", "metadata")
     return tuple(sorted(name for name in written if name not in known))
 
@@ -373,7 +374,7 @@ def _run_times(run_times: Mapping[str, str]) -> dict[str, int]:
     for queue in run_times:
         if queue.count("/") != 1:
             path, remedy = f"backfill.runTimes.{queue}", "use namespace/name"
-            raise InputError(f"{queue!r} is no LocalQueue", path=path, remedy=remedy)
+            raise InputError(f"{queue!r} is not a LocalQueue", path=path, remedy=remedy)
     return {queue: _seconds(text, f"backfill.runTimes.{queue}") for queue, text in run_times.items()}
 
 

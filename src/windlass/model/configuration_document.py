@@ -1,9 +1,8 @@
-"""A configuration as a document again: what the running scheduler publishes, and the hash that it is known by.
+"""The configuration document that a running scheduler publishes, and its hash.
 
 `scheduler.configuration_publisher` writes the document into the cluster; `dump.configuration` reads it back.
-`settings_document` and `scheduler_settings` are inverse to each other, so that a published configuration means
-exactly what the scheduler has. Fields that have their default value are left out: what stands there is what somebody
-chose.
+`settings_document` is the inverse of `model.configuration.scheduler_settings`. Fields with their default value are left
+out, so that the document shows what was chosen.
 """
 
 from __future__ import annotations
@@ -22,16 +21,16 @@ from windlass.model.configuration import (
     Settings,
     WaitForPodsReady,
 )
+from windlass.model.names.windlass import WINDLASS_API_VERSION
 from windlass.model.pod import RawQuantity
 from windlass.model.times import format_duration
 
-API_VERSION = "windlass.dev/v1"
 HASH_LENGTH = 16
 
 
 def settings_document(settings: Settings) -> dict[str, Any]:
     """The `SchedulerConfiguration` that has these settings."""
-    return {"apiVersion": API_VERSION, "kind": "SchedulerConfiguration", **_chosen(_wire(settings))}
+    return {"apiVersion": WINDLASS_API_VERSION, "kind": "SchedulerConfiguration", **_chosen(_wire(settings))}
 
 
 def settings_hash(settings: Settings) -> str:
@@ -103,8 +102,8 @@ def _durations(seconds: dict[str, int]) -> dict[str, str]:
 
 
 def _chosen(value: Any) -> Any:
-    """As plain data. A field that equals its default is left out; `omit_defaults` leaves out only what is the same
-    object, and then equal settings would have several documents."""
+    """As plain data without fields that equal their default. `omit_defaults` omits only values that are the default
+    object itself, so that equal settings would have several documents."""
     if isinstance(value, msgspec.Struct):
         return {
             field.encode_name: _chosen(there)

@@ -1,7 +1,7 @@
-"""Plain data into a struct: quickly where it is as it should be, and with the field's path where it is not.
+"""Converts parsed data into a struct; an error has the path of the field.
 
-Called by `model.codec` for what has been parsed already (dumps, manifests). What it takes to say what is wrong with
-an object (`model.decode_errors`, which looks into types) is loaded only for objects that need it.
+Called by `model.codec` for parsed objects (dumps, manifests). `model.decode_errors`, which finds the path, is imported
+only for objects that can't be converted directly.
 """
 
 from __future__ import annotations
@@ -16,12 +16,11 @@ from windlass.model.kueue import queue_wire
 
 
 def convert(tree: Mapping[str, Any], struct: type) -> object:
-    """Most objects are as they should be; what it takes to say what is wrong with the others is loaded for them."""
     if not issubclass(struct, queue_wire.QueueObject) and not _has_null(tree):
         try:
             return msgspec.convert(tree, struct)
         except (msgspec.MsgspecError, ValueError, TypeError, RecursionError):
-            pass  # read again below, slower and with the field's path
+            pass  # converted again below, slower, with the path of the field
     return _convert_carefully(tree, struct)
 
 
@@ -33,7 +32,7 @@ def _has_null(value: object) -> bool:
 
 
 def describe_found(value: object) -> str:
-    """What an object has in a wrong place, in words."""
+    """A short description of a wrong value, for a message."""
     from windlass.model.decode_errors import describe_value
 
     return describe_value(value)
@@ -45,11 +44,11 @@ def _convert_carefully(tree: Mapping[str, Any], struct: type) -> object:
     info = type_info(struct)
     cleaned = without_nulls(tree, info)
     try:
-        thing: object = msgspec.convert(cleaned, struct)
+        obj: object = msgspec.convert(cleaned, struct)
     except (msgspec.MsgspecError, ValueError, TypeError, RecursionError) as error:
         fault = find_decode_error(cleaned, info)
         raise fault or InputError(str(error)) from None
-    if isinstance(thing, queue_wire.QueueObject):
+    if isinstance(obj, queue_wire.QueueObject):
         spec = {"spec": tree.get("spec")}
-        return msgspec.structs.replace(thing, unread_fields=tuple(unknown_fields(spec, info)))
-    return thing
+        return msgspec.structs.replace(obj, unread_fields=tuple(unknown_fields(spec, info)))
+    return obj

@@ -1,4 +1,4 @@
-"""What `decide` can decide. A plan is a list of these; `apply` carries them out, and never decides itself."""
+"""The decisions that `engine.decide` makes. A plan is a list of them; `apply` executes them."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ class DeviceGrant(msgspec.Struct, frozen=True, gc=False):
     milli: int = 1000
     """Milli-GPU of the device (shares, and replicas of a time-sliced GPU)."""
     profile: str = ""
-    """MIG profile, where an instance is given."""
+    """MIG profile of an instance; empty for a GPU or a share of one."""
     start: int = -1
     """First memory slice of that instance."""
 
 
 class Bind(msgspec.Struct, frozen=True, gc=False):
-    """The pod goes to the node, on these devices, once what stands in `after` is gone."""
+    """Binds the pod to the node and devices, once everything in `after` has terminated."""
 
     pod: str
     node: str
     devices: tuple[DeviceGrant, ...] = ()
     after: tuple[str, ...] = ()
-    """Workloads that must go first; or, of one that stays, the pods."""
+    """Evicted workloads that must terminate first; of a workload that keeps running, its evicted pods."""
 
 
 class AdmittedPodSet(msgspec.Struct, frozen=True, gc=False):
-    """How many pods of a set start, on which flavors, and where."""
+    """How many pods of a set start, with which flavors, and where."""
 
     name: str
     count: int
@@ -39,11 +39,11 @@ class AdmittedPodSet(msgspec.Struct, frozen=True, gc=False):
     nodes: dict[str, int]
     """Node → pods."""
     wanted: int = 0
-    """Pods that the set asks for in all, where only some of them start; 0 where all do."""
+    """Size of the set if only some of its pods start; 0 if all do."""
 
 
 class Admit(msgspec.Struct, frozen=True, gc=False):
-    """The workload gets its quota and its place, whole."""
+    """The whole workload gets quota and nodes."""
 
     workload: str
     kind: str
@@ -53,13 +53,13 @@ class Admit(msgspec.Struct, frozen=True, gc=False):
 
 
 class Evict(msgspec.Struct, frozen=True, gc=False):
-    """Running pods of a workload have to go, for another's sake."""
+    """Evicts running pods of a workload, for another workload."""
 
     workload: str
     pods: tuple[str, ...]
     for_workload: str
     reason: str
-    """`InClusterQueue`, `Priority`, …; `GangBelowMinimum` and `DurationExceeded` are for nobody's sake."""
+    """`InClusterQueue`, `Priority`, …; `GangBelowMinimum` and `DurationExceeded` have no preemptor."""
 
 
 class Hold(msgspec.Struct, frozen=True, gc=False):
@@ -70,15 +70,15 @@ class Hold(msgspec.Struct, frozen=True, gc=False):
 
 
 class Reserve(msgspec.Struct, frozen=True, gc=False):
-    """Room is kept: for the planned start of a workload that waits, or for a calendar reservation."""
+    """Keeps nodes free: for the planned start of a pending workload, or for a calendar reservation."""
 
     workload: str
     """The workload; `reservation/NAME` for a calendar reservation."""
     domain: str
-    """`label=value` of the narrowest domain that holds all of it, or the nodes."""
+    """`label=value` of the narrowest domain that contains all of it, or the nodes."""
     start: int
     until: int | None
-    """None: its run time is not bounded."""
+    """None: its run time has no limit."""
     nodes: dict[str, int]
     """Node → pods."""
 

@@ -1,8 +1,8 @@
-"""Why an object can't be read into a struct: the field's path, what was expected there, what was found.
+"""Finds why an object can't be converted into a struct: the field's path, the expected type, the value found.
 
-`model.codec` asks here after the fast decoder has refused an object. msgspec says that something is wrong and, in a
-map, not where; this walks the object beside its type and names the field as Kubernetes would. It also knows what
-Kubernetes does with `null`: a field that is null is absent, a map's entry that is null is empty.
+Called by `model.convert` after the fast decoder has failed. msgspec does not say where in a map an error is; this walks
+the object along its type and names the field as Kubernetes would. It also handles `null` as Kubernetes does: a null
+field is absent, a null entry of a map is the empty value.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def type_info(kind: type) -> TypeInfo:
 
 
 def without_nulls(raw: Any, info: TypeInfo) -> Any:
-    """A copy of `raw` in which nulls mean what Kubernetes takes them for; only what the type knows is kept."""
+    """A copy of `raw` with nulls replaced as Kubernetes reads them; only fields of the type are kept."""
     info = _not_null(info)
     if isinstance(info, inspect.StructType) and isinstance(raw, Mapping):
         known = {field.encode_name: field.type for field in info.fields}
@@ -46,7 +46,7 @@ def without_nulls(raw: Any, info: TypeInfo) -> Any:
         empty = _empty(info.item_type)
         return [empty if item is None else without_nulls(item, info.item_type) for item in raw]
     if isinstance(info, inspect.StrType) and hasattr(raw, "isoformat"):
-        # YAML readers turn a bare date into an object; Kubernetes leaves it the text that it is.
+        # YAML readers turn a bare date into an object; for Kubernetes it is text.
         return raw.isoformat()
     return raw
 

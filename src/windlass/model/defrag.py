@@ -1,6 +1,6 @@
-"""A plan of moves: which running pods go where, so that something that waits can start.
+"""A plan of moves of running pods with which pending workloads can start.
 
-Made by `windlass.defrag`, printed by `windlass plan defrag`. Nothing here is carried out.
+Made by `windlass.defrag`, printed by `windlass plan defrag`. Windlass does not execute it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Move(msgspec.Struct, frozen=True):
     """Milli-GPU-seconds of work that this move loses, restart included."""
     for_workload: str = ""
     is_stop: bool = False
-    """A stop on the way, since pods stood in each other's way."""
+    """An intermediate stop, since pods block each other's targets."""
 
 
 class Start(msgspec.Struct, frozen=True):
@@ -33,11 +33,11 @@ class Start(msgspec.Struct, frozen=True):
     moves: int
     lost_milli_seconds: int
     bound_milli_seconds: int
-    """No set of moves loses less (with what was moved before taken as given)."""
+    """Lower bound of the loss, given the moves before it."""
     bound_moves: int
-    """No set of moves that loses as little as the bound has fewer."""
+    """Lower bound of the number of moves among those with the least loss."""
     is_proven: bool = False
-    """Nothing better exists: everything was looked at, or the bound is reached."""
+    """Optimal: the search was exhaustive, or the bound is reached."""
     steps: int = 0
     by: str = "search"
     """`search`, or `exact` for the solver."""
@@ -52,7 +52,7 @@ class NoMovesFound(msgspec.Struct, frozen=True):
 
 class DefragPlan(msgspec.Struct, frozen=True):
     moves: tuple[Move, ...] = ()
-    """In an order in which they can be carried out."""
+    """In the order of execution."""
     starts: tuple[Start, ...] = ()
     waits: tuple[NoMovesFound, ...] = ()
     notes: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""The GPUs of a node, out of its labels, annotations, capacity and allocatable.
+"""The GPUs of a node, from its labels, annotations, capacity and allocatable.
 
 Reads `model.node`; feeds the device rows in `cluster`. In order of trust: the annotation `windlass.dev/devices-layout`
 (written by Fleet expansion and by the node agent: several models in one node, NVLink islands, NUMA), then GPU
@@ -19,27 +19,29 @@ import msgspec
 
 from windlass.model.errors import InputError
 from windlass.model.gpu_models import find_gpu_model
-from windlass.model.mig import MIG_RESOURCE_PREFIX
+from windlass.model.names.nvidia import (
+    GPU_COUNT_LABEL,
+    GPU_MEMORY_LABEL,
+    GPU_PRODUCT_LABEL,
+    GPU_REPLICAS_LABEL,
+    GPU_RESOURCE,
+    MIG_RESOURCE_PREFIX,
+    MIG_STRATEGY_LABEL,
+    SHARED_GPU_RESOURCE,
+    SHARING_STRATEGY_LABEL,
+)
+from windlass.model.names.others import ALIBABA_COUNT, ALIBABA_MODEL
+from windlass.model.names.windlass import DEVICES_LAYOUT_ANNOTATION, UNHEALTHY_DEVICES_ANNOTATION
 from windlass.model.node import Node
 
-LAYOUT_ANNOTATION = "windlass.dev/devices-layout"
-UNHEALTHY_ANNOTATION = "windlass.dev/unhealthy-devices"
-NODE_ANNOTATIONS = (LAYOUT_ANNOTATION, UNHEALTHY_ANNOTATION)
-"""All that placement reads of a node's annotations."""
-PRODUCT = "nvidia.com/gpu.product"
-COUNT = "nvidia.com/gpu.count"
-MEMORY = "nvidia.com/gpu.memory"
-REPLICAS = "nvidia.com/gpu.replicas"
-SHARING = "nvidia.com/gpu.sharing-strategy"
-MIG_STRATEGY = "nvidia.com/mig.strategy"
-CLIQUE = "nvidia.com/gpu.clique"
-TRACE_MODEL = "alibabacloud.com/gpu-card-model"
-TRACE_COUNT = "alibabacloud.com/gpu-count"
+LAYOUT_ANNOTATION = DEVICES_LAYOUT_ANNOTATION
+UNHEALTHY_ANNOTATION = UNHEALTHY_DEVICES_ANNOTATION
+NODE_ANNOTATIONS = (DEVICES_LAYOUT_ANNOTATION, UNHEALTHY_DEVICES_ANNOTATION)
+"""The annotations of a node that placement reads."""
+REPLICAS = GPU_REPLICAS_LABEL
 MAX_NODE_DEVICES = 256
-"""Beyond any node, MIG instances counted as GPUs included; keeps a slip of the pen from filling the memory."""
+"""More than any node has, including MIG instances that count as GPUs; a typing error must not exhaust the memory."""
 
-_WHOLE = "nvidia.com/gpu"
-_SHARED = "nvidia.com/gpu.shared"
 _SHARED_SUFFIX = "-SHARED"
 
 
@@ -54,8 +56,8 @@ class Device(msgspec.Struct, frozen=True):
     """NVLink island inside the node."""
     numa: int = 0
     mig: str = ""
-    """`""`: handed out whole or in shares. `dynamic`: MIG instances may be made by geometry. `static`: already cut
-    (by a fixed MIG layout, or into renamed shared replicas); its parts are counted as extended resources."""
+    """`""`: allocated whole or in shares. `dynamic`: MIG instances are created as needed. `static`: partitioned already
+    (a fixed MIG layout, or renamed shared replicas); its parts are counted as extended resources."""
 
 
 class DeviceGroup(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -72,24 +74,24 @@ class DeviceGroup(msgspec.Struct, frozen=True, omit_defaults=True):
 def node_devices(
     node: Node, allocatable: Mapping[str, int], capacity: Mapping[str, int]
 ) -> tuple[Device, ...]:
-    """The GPUs of a node by index; empty for a node without. The maps are those of `node_quantities`."""
+    """The GPUs of a node by index; empty if it has none. `allocatable` and `capacity` are from `node_quantities`."""
     if not _has_gpus(node, capacity):
         return ()
     try:
         groups = _groups(node, capacity)
-        devices = _spread_out(groups)
+        devices = _expand_groups(groups)
         return _mark_unhealthy(devices, node, allocatable, capacity)
     except InputError as error:
         raise error.with_context(object=f"Node {node.name}", code="INVALID_OBJECT") from None
 
 
 def node_replicas(node: Node) -> int:
-    """How many pods may share each `nvidia.com/gpu` of the node (time-slicing or MPS without renaming); 1 without."""
+    """Replicas of each `nvidia.com/gpu` of the node (time-slicing or MPS without renaming); 1 without sharing."""
     try:
-        replicas = _label_number(node, REPLICAS) or 1
+        replicas = _label_number(node, GPU_REPLICAS_LABEL) or 1
     except InputError as error:
         raise error.with_context(object=f"Node {node.name}", code="INVALID_OBJECT") from None
-    shared = node.labels.get(SHARING, "none") not in ("", "none")
+    shared = node.labels.get(SHARING_STRATEGY_LABEL, "none") not in ("", "none")
     return replicas if shared else 1
 
 
@@ -99,20 +101,20 @@ def encode_layout(groups: tuple[DeviceGroup, ...]) -> str:
 
 
 def _has_gpus(node: Node, capacity: Mapping[str, int]) -> bool:
-    if capacity.get(_WHOLE) or capacity.get(_SHARED) or capacity.get(TRACE_COUNT):
+    if capacity.get(GPU_RESOURCE) or capacity.get(SHARED_GPU_RESOURCE) or capacity.get(ALIBABA_COUNT):
         return True
-    return LAYOUT_ANNOTATION in node.metadata.annotations or (
-        PRODUCT in node.labels and any(name.startswith(MIG_RESOURCE_PREFIX) for name in capacity)
+    return DEVICES_LAYOUT_ANNOTATION in node.metadata.annotations or (
+        GPU_PRODUCT_LABEL in node.labels and any(name.startswith(MIG_RESOURCE_PREFIX) for name in capacity)
     )
 
 
 def _groups(node: Node, capacity: Mapping[str, int]) -> tuple[DeviceGroup, ...]:
-    layout = node.metadata.annotations.get(LAYOUT_ANNOTATION)
+    layout = node.metadata.annotations.get(DEVICES_LAYOUT_ANNOTATION)
     if layout is not None:
         return _decode_layout(layout)
-    model = node.labels.get(PRODUCT) or node.labels.get(TRACE_MODEL, "")
+    model = node.labels.get(GPU_PRODUCT_LABEL) or node.labels.get(ALIBABA_MODEL, "")
     model = model.removesuffix(_SHARED_SUFFIX)
-    memory = _label_number(node, MEMORY)
+    memory = _label_number(node, GPU_MEMORY_LABEL)
     whole, cut = _counts(node, capacity)
     return (
         DeviceGroup(model, whole, memory),
@@ -121,24 +123,24 @@ def _groups(node: Node, capacity: Mapping[str, int]) -> tuple[DeviceGroup, ...]:
 
 
 def _counts(node: Node, capacity: Mapping[str, int]) -> tuple[int, int]:
-    """`(handed out whole, already cut)`.
+    """`(allocated whole, already partitioned)`.
 
-    What is advertised counts more than the label, which in a node of several models flips between them from run to run.
+    The advertised number is preferred to the label: in a node with several models the label differs from run to run.
     """
-    labelled = _label_number(node, COUNT)
-    advertised = capacity.get(_WHOLE, 0) or capacity.get(TRACE_COUNT, 0)
+    labelled = _label_number(node, GPU_COUNT_LABEL)
+    advertised = capacity.get(GPU_RESOURCE, 0) or capacity.get(ALIBABA_COUNT, 0)
     replicas = node_replicas(node)
     if replicas > 1 and advertised:
         return labelled or -(-advertised // replicas), 0
-    if capacity.get(_SHARED):
-        return advertised, max(0, (labelled or capacity[_SHARED] // replicas) - advertised)
-    if node.labels.get(MIG_STRATEGY) == "mixed":
+    if capacity.get(SHARED_GPU_RESOURCE):
+        return advertised, max(0, (labelled or capacity[SHARED_GPU_RESOURCE] // replicas) - advertised)
+    if node.labels.get(MIG_STRATEGY_LABEL) == "mixed":
         return advertised, max(0, labelled - advertised)
     return advertised, 0
 
 
 def _decode_layout(text: str) -> tuple[DeviceGroup, ...]:
-    path = f"metadata.annotations.{LAYOUT_ANNOTATION}"
+    path = f"metadata.annotations.{DEVICES_LAYOUT_ANNOTATION}"
     try:
         groups = msgspec.json.decode(text, type=tuple[DeviceGroup, ...])
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
@@ -163,13 +165,13 @@ def _decode_layout(text: str) -> tuple[DeviceGroup, ...]:
     return groups
 
 
-def _spread_out(groups: tuple[DeviceGroup, ...]) -> list[Device]:
+def _expand_groups(groups: tuple[DeviceGroup, ...]) -> list[Device]:
     total = sum(group.count for group in groups)
     if total > MAX_NODE_DEVICES:
         raise InputError(
-            f"{total} GPUs in one node are absurd",
-            path=f"status.capacity.{_WHOLE}",
-            remedy=f"a node has at most {MAX_NODE_DEVICES}",
+            f"more than {MAX_NODE_DEVICES} GPUs in one node: {total}",
+            path=f"status.capacity.{GPU_RESOURCE}",
+            remedy="correct the number of GPUs",
         )
     devices: list[Device] = []
     for group in groups:
@@ -189,31 +191,31 @@ def _known_memory(model: str) -> int:
 def _mark_unhealthy(
     devices: list[Device], node: Node, allocatable: Mapping[str, int], capacity: Mapping[str, int]
 ) -> tuple[Device, ...]:
-    """Kubernetes counts unhealthy GPUs without naming them: those that an annotation names, then the last ones."""
+    """Kubernetes only counts unhealthy GPUs (capacity - allocatable): those of the annotation, then the last ones."""
     named = _named_unhealthy(node, len(devices))
-    resource = _WHOLE if capacity.get(_WHOLE) else TRACE_COUNT
+    resource = GPU_RESOURCE if capacity.get(GPU_RESOURCE) else ALIBABA_COUNT
     missing = (capacity.get(resource, 0) - allocatable.get(resource, 0)) // node_replicas(node)
     if not named and missing <= 0:
         return tuple(devices)
     counted = [device.index for device in devices if device.mig != "static"]
     unnamed = [index for index in counted if index not in named]
     further = max(0, missing - (len(counted) - len(unnamed)))
-    ill = named.union(unnamed[-further:] if further else ())
+    unhealthy = named.union(unnamed[-further:] if further else ())
     return tuple(
-        msgspec.structs.replace(device, healthy=False) if device.index in ill else device
+        msgspec.structs.replace(device, healthy=False) if device.index in unhealthy else device
         for device in devices
     )
 
 
 def _named_unhealthy(node: Node, count: int) -> frozenset[int]:
-    text = node.metadata.annotations.get(UNHEALTHY_ANNOTATION, "")
+    text = node.metadata.annotations.get(UNHEALTHY_DEVICES_ANNOTATION, "")
     named = set()
     for item in filter(None, (part.strip() for part in text.split(","))):
         index = int(item) if item.isascii() and item.isdigit() and len(item) < 9 else -1
         if not 0 <= index < count:
             raise InputError(
                 f"{item[:64]!r} is not the index of one of the node's {count} GPUs",
-                path=f"metadata.annotations.{UNHEALTHY_ANNOTATION}",
+                path=f"metadata.annotations.{UNHEALTHY_DEVICES_ANNOTATION}",
                 remedy='list indices separated by commas, such as "3,5"',
             )
         named.add(index)

@@ -1,8 +1,8 @@
-"""PodDisruptionBudgets: how many pods of a selection may be gone at once.
+"""PodDisruptionBudgets: how many pods of a selection may be unavailable at once.
 
-Decoded by `model.codec`; preemption and defragmentation honour them. `Budgets` says of all budgets at once which pods
-they cover and how many of those may go; `DisruptionTracker` counts who goes in one decision. All of it as the API
-server's eviction subresource counts: whom that would refuse is not chosen.
+Decoded by `model.codec`; preemption and defragmentation respect them. `Budgets` knows which pods all budgets cover and
+how many of those may be evicted; `DisruptionTracker` counts the evictions of one decision. Both count as the API
+server's eviction subresource does, so that no victim is chosen which it would refuse.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ class BudgetSpec(KubeStruct, frozen=True):
 
 class BudgetStatus(KubeStruct, frozen=True):
     disruptions_allowed: int | None = None
-    """None where no controller has looked at it: then the pods are counted."""
+    """None before the disruption controller has written it: then the pods are counted."""
     current_healthy: int = 0
     desired_healthy: int = 0
     observed_generation: int = 0
     expected_pods: int = 0
     disrupted_pods: dict[str, str] = msgspec.field(default_factory=dict)
-    """Pods whose eviction the API server has granted, by name: their going is counted already."""
+    """Pods whose eviction the API server has granted, by name: the status counts them already."""
 
 
 class PodDisruptionBudget(KubeStruct, frozen=True):
@@ -60,21 +60,21 @@ class PodDisruptionBudget(KubeStruct, frozen=True):
 
 
 class Budgets:
-    """All budgets of a cluster, and the pods that they cover; worked out when somebody is first about to go."""
+    """All budgets of a cluster and the pods that they cover; computed when the first victim is considered."""
 
     def __init__(self, budgets: Sequence[PodDisruptionBudget] = (), pods: Iterable[Pod] = ()) -> None:
         self._budgets, self._pods = tuple(budgets), pods
-        self.names = tuple(f"{one.namespace}/{one.metadata.name}" for one in budgets)
+        self.names = tuple(f"{budget.namespace}/{budget.metadata.name}" for budget in budgets)
 
     def __bool__(self) -> bool:
         return bool(self._budgets)
 
     @cached_property
     def _covered(self) -> list[list[Pod]]:
-        """Per budget, its pods."""
+        """The pods of each budget."""
         spaces: dict[str, list[int]] = {}
-        for number, one in enumerate(self._budgets):
-            spaces.setdefault(one.namespace, []).append(number)
+        for number, budget in enumerate(self._budgets):
+            spaces.setdefault(budget.namespace, []).append(number)
         found: list[list[Pod]] = [[] for _ in self._budgets]
         for pod in self._pods if self._budgets else ():
             for number in spaces.get(pod.metadata.namespace or "default", ()):
@@ -88,26 +88,31 @@ class Budgets:
 
     @cached_property
     def allowed(self) -> tuple[int, ...]:
-        """Per budget, how many of its pods may go now. After the last, none: for pods that several cover."""
+        """Evictions allowed now, per budget. One more entry of 0 is for pods that several budgets cover."""
         return (*map(_allowed, self._budgets, self._healthy), 0)
 
     @cached_property
     def _by_pod(self) -> dict[str, tuple[int, ...]]:
-        """Pod → the budget that its going takes from. Of a pod that several cover the API server evicts none."""
+        """Pod → the budget that its eviction counts against. The API server never evicts a pod that several cover."""
         found: dict[str, tuple[int, ...]] = {}
         for number, (budget, pods) in enumerate(zip(self._budgets, self._covered, strict=True)):
             for pod in pods:
                 if _counts(budget, pod):
                     found[pod.key] = (*found.get(pod.key, ()), number)
         several = (len(self._budgets),)
-        one = {key: numbers for key, numbers in found.items() if len(numbers) == 1}
+        covered_once = {key: numbers for key, numbers in found.items() if len(numbers) == 1}
         free = {
             pod.key
             for number, pods in enumerate(self._covered)
             for pod in pods
-            if one.get(pod.key) == (number,) and is_exempt(self._budgets[number], pod, self._healthy[number])
+            if covered_once.get(pod.key) == (number,)
+            and is_exempt(self._budgets[number], pod, self._healthy[number])
         }
-        return {key: numbers if key in one else several for key, numbers in found.items() if key not in free}
+        return {
+            key: numbers if key in covered_once else several
+            for key, numbers in found.items()
+            if key not in free
+        }
 
     def budget_against(self, pods: Sequence[str]) -> str:
         """Name of a budget that doesn't let all of these pods go at once; empty where there is none."""
@@ -120,7 +125,7 @@ class Budgets:
         return ""
 
     def count_by_budget(self, pods: Iterable[str]) -> Counter[int]:
-        """Budget → how many of the pods it covers."""
+        """Budget → number of the pods that it covers."""
         found: Counter[int] = Counter()
         for key in pods if self._budgets else ():
             found.update(self._by_pod.get(key, ()))
@@ -135,33 +140,33 @@ NO_BUDGETS = Budgets()
 
 
 class DisruptionTracker:
-    """Who goes in one decision, as the budgets count it."""
+    """The evictions of one decision, counted by budget."""
 
     def __init__(
         self, budgets: Budgets = NO_BUDGETS, pods_evicted_with: Mapping[str, Iterable[str]] | None = None
     ) -> None:
-        """`with_it`: workload → pods beside its own that don't stay when it goes."""
+        """`pods_evicted_with`: workload → other pods that are evicted together with it."""
         self.budgets = budgets
-        self._with_it = pods_evicted_with or {}
+        self._pods_evicted_with = pods_evicted_with or {}
         self._used: Counter[int] = Counter()
 
     def count_by_budget(self, *workloads: Workload) -> Counter[int]:
-        """Budget → how many pods of the workloads it covers."""
+        """Budget → number of the workloads' pods that it covers."""
         found: Counter[int] = Counter()
         for workload in workloads:
             own = (key for pod_set in workload.pod_sets for key in pod_set.pod_keys)
-            found += self.budgets.count_by_budget((*own, *self._with_it.get(workload.key, ())))
+            found += self.budgets.count_by_budget((*own, *self._pods_evicted_with.get(workload.key, ())))
         return found
 
     def allow(self, covered: Mapping[int, int], besides: Mapping[int, int]) -> bool:
-        """Whether so many more pods may go, `besides` others that are about to."""
+        """Whether so many more pods may be evicted, in addition to those of `besides`."""
         return all(
             self._used[number] + count + besides.get(number, 0) <= self.budgets.allowed[number]
             for number, count in covered.items()
         )
 
     def record(self, covered: Mapping[int, int]) -> None:
-        """So many go."""
+        """Counts these evictions."""
         self._used.update(covered)
 
 
@@ -180,16 +185,16 @@ def check_budget(budget: PodDisruptionBudget) -> None:
 
 
 class HealthyPodCounts(NamedTuple):
-    """Pods of a budget that are fit, and how many have to be."""
+    """Healthy pods of a budget, and how many there must be."""
 
     current: int
     desired: int
 
 
 def healthy_pods(budget: PodDisruptionBudget, pods: Iterable[Pod]) -> HealthyPodCounts:
-    """As its status says, or counted where there is none.
+    """From the status, or counted if there is none.
 
-    A budget that names neither a minimum nor a maximum allows nobody to go, as the disruption controller has it.
+    A budget with neither minAvailable nor maxUnavailable allows no eviction, as in the disruption controller.
     """
     if budget.status.disruptions_allowed is not None:
         return HealthyPodCounts(budget.status.current_healthy, budget.status.desired_healthy)
@@ -205,7 +210,7 @@ def healthy_pods(budget: PodDisruptionBudget, pods: Iterable[Pod]) -> HealthyPod
 
 
 def disruptions_allowed(budget: PodDisruptionBudget, pods: Iterable[Pod]) -> int:
-    """How many of the pods it covers may go now."""
+    """How many of the covered pods may be evicted now."""
     return _allowed(budget, healthy_pods(budget, pods))
 
 
@@ -214,12 +219,12 @@ def _allowed(budget: PodDisruptionBudget, healthy: HealthyPodCounts) -> int:
     if status.disruptions_allowed is None:
         return max(0, healthy.current - healthy.desired)
     if status.observed_generation < budget.metadata.generation:
-        return 0  # the budget was changed, and nobody has counted by the new one
+        return 0  # the disruption controller has not counted for the changed budget yet
     return max(0, status.disruptions_allowed)
 
 
 def is_exempt(budget: PodDisruptionBudget, pod: Pod, healthy: HealthyPodCounts) -> bool:
-    """Whether it may go without taking from the budget: it is not ready, and those that are ready suffice."""
+    """Whether its eviction does not count: the pod is not ready, and enough other pods are."""
     if pod.is_ready:
         return False
     if budget.spec.unhealthy_pod_eviction_policy == ALWAYS_ALLOW:
@@ -228,8 +233,8 @@ def is_exempt(budget: PodDisruptionBudget, pod: Pod, healthy: HealthyPodCounts) 
 
 
 def _counts(budget: PodDisruptionBudget, pod: Pod) -> bool:
-    """Whether the budget has a say: the pod runs (no budget keeps one that has not started), and its going isn't
-    counted yet."""
+    """Whether its eviction counts: the pod has started (the API server evicts pending pods without a budget) and is not
+    being evicted already."""
     leaves = pod.metadata.deletion_timestamp or pod.metadata.name in budget.status.disrupted_pods
     return pod.is_bound and not pod.is_terminal and pod.status.phase != "Pending" and not leaves
 

@@ -1,11 +1,11 @@
-"""What can go wrong, as a tree of exceptions; the exit code of a command is carried by the exception's type.
+"""The exceptions that a user sees, as a tree; the type decides the exit code of a command.
 
     WindlassError               1  findings, or "no"
     ├── InputError              2  wrong usage, or an object, file or trace line that can't be read
     └── ClusterUnreachable      3  the cluster, or a part of it, can't be reached or read
 
-Raised by every room; `cli` turns them into one line on stderr and an exit code. An `InputError` is raised where the
-mistake is seen, by code that knows only the field; whoever knows the object or the file adds it with `with_context`.
+Raised by every package; `cli.errors` prints them as one line on stderr. An `InputError` is raised by code that knows
+only the field; callers that know the object or the file add it with `with_context`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class ErrorContext(TypedDict, total=False):
 
 
 class InputError(WindlassError):
-    """Something that was handed in is wrong: which, where, why, and what to do about it.
+    """An input is wrong: which object, which field, why, and the remedy.
 
     `object` is `Kind namespace/name`, `path` is in Kubernetes' notation (`spec.containers[0].resources.limits.cpu`),
     `code` is the root-cause code if the mistake has one of its own.
@@ -72,6 +72,6 @@ class InputError(WindlassError):
 
 
 class ClusterUnreachable(WindlassError):
-    """The API server, or a part of the cluster that the answer needs, gave no answer."""
+    """The API server, or another part of the cluster, did not answer."""
 
     exit_code = 3

@@ -1,7 +1,7 @@
-"""A Fleet, expanded into the nodes that Kubernetes would show for it.
+"""Expands a Fleet into Node objects.
 
-Reads `model.fleet_spec`; feeds everything that takes nodes: the simulator's `--nodes`, the embedded cluster, the
-simulated node agent. The nodes carry the labels of GPU Feature Discovery, the resources that the device plugin would
+Called for everything that takes nodes: the simulator's `--nodes`, dumps, the embedded cluster, the simulated node
+agent. The nodes have the labels of GPU Feature Discovery, the resources that the device plugin would
 advertise, and the annotation from which `model.device` reads the exact devices back.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
-from windlass.model.device import LAYOUT_ANNOTATION, UNHEALTHY_ANNOTATION, Device, DeviceGroup, encode_layout
+from windlass.model.device import Device, DeviceGroup, encode_layout
 from windlass.model.errors import InputError
 from windlass.model.fleet_spec import (
     Fleet,
@@ -25,9 +25,34 @@ from windlass.model.fleet_spec import (
 from windlass.model.gpu_models import find_gpu_model, mig_geometry_of_model
 from windlass.model.meta import ObjectMeta
 from windlass.model.mig import mig_resource_name
+from windlass.model.names.kubernetes import (
+    ARCH_LABEL,
+    HOSTNAME_LABEL,
+    NOT_READY_TAINT,
+    OS_LABEL,
+    REGION_LABEL,
+    ZONE_LABEL,
+)
+from windlass.model.names.nvidia import (
+    GPU_CLIQUE_LABEL,
+    GPU_COUNT_LABEL,
+    GPU_MEMORY_LABEL,
+    GPU_PRESENT_LABEL,
+    GPU_PRODUCT_LABEL,
+    GPU_REPLICAS_LABEL,
+    GPU_RESOURCE,
+    MIG_STRATEGY_LABEL,
+    SHARED_GPU_RESOURCE,
+    SHARING_STRATEGY_LABEL,
+)
+from windlass.model.names.windlass import (
+    BLOCK_LABEL,
+    DEVICES_LAYOUT_ANNOTATION,
+    RACK_LABEL,
+    UNHEALTHY_DEVICES_ANNOTATION,
+)
 from windlass.model.node import Node, NodeCondition, NodeSpec, NodeStatus, Taint
 from windlass.model.pod import RawQuantity
-from windlass.model.topology import BLOCK, CLIQUE, HOSTNAME, RACK, REGION, ZONE
 
 __all__ = [
     "Fleet",
@@ -40,12 +65,9 @@ __all__ = [
     "pool_devices",
 ]
 
-_GPU = "nvidia.com/gpu"
-_SHARED = "nvidia.com/gpu.shared"
-
 
 def expand_fleet(fleet: Fleet) -> list[Node]:
-    """All nodes of the fleet, pool by pool; an `InputError` with the field's path for what can't be built."""
+    """All nodes of the fleet, pool by pool. Raises an `InputError` with the field's path."""
     try:
         check_fleet(fleet)
     except InputError as error:
@@ -86,10 +108,10 @@ def _node(pool: FleetPool, number: int) -> Node:
 
 
 _NOT_READY = (
-    Taint(key="node.kubernetes.io/not-ready", effect="NoSchedule"),
-    Taint(key="node.kubernetes.io/not-ready", effect="NoExecute"),
+    Taint(key=NOT_READY_TAINT, effect="NoSchedule"),
+    Taint(key=NOT_READY_TAINT, effect="NoExecute"),
 )
-"""What the node lifecycle controller puts on a node that is not ready."""
+"""The taints that the node lifecycle controller puts on a node that is not ready."""
 
 
 def _device_groups(pool: FleetPool) -> list[DeviceGroup]:
@@ -114,7 +136,7 @@ def _device_groups(pool: FleetPool) -> list[DeviceGroup]:
 
 
 def _instances(gpu: DeviceGroup, group: FleetGpus) -> DeviceGroup:
-    """A GPU that is cut into equal instances, each advertised as a GPU of its own."""
+    """A GPU that is partitioned into equal instances, each advertised as a GPU of its own."""
     profile = group.mig[0]
     geometry = mig_geometry_of_model(gpu.model, gpu.memory)
     found = geometry.profile(profile) if geometry else None
@@ -165,13 +187,13 @@ def _resources(pool: FleetPool, number: int) -> tuple[dict[str, RawQuantity], di
 
 
 def _advertised(pool: FleetPool, layout: str | tuple[str, ...]) -> dict[str, int]:
-    """What one GPU adds to the node's resources."""
+    """The resources that one GPU adds to the node."""
     if isinstance(layout, str):
         sharing = pool.sharing
-        name = _SHARED if sharing and sharing.rename else _GPU
+        name = SHARED_GPU_RESOURCE if sharing and sharing.rename else GPU_RESOURCE
         return {name: sharing.replicas if sharing else 1}
     if pool.mig_strategy == "single":
-        return {_GPU: len(layout)}
+        return {GPU_RESOURCE: len(layout)}
     names = [mig_resource_name(profile) for profile in layout]
     return {name: names.count(name) for name in names}
 
@@ -179,15 +201,15 @@ def _advertised(pool: FleetPool, layout: str | tuple[str, ...]) -> dict[str, int
 def _annotations(pool: FleetPool, number: int) -> dict[str, str]:
     if not pool.gpus:
         return {}
-    annotations = {LAYOUT_ANNOTATION: encode_layout(tuple(_merged(_device_groups(pool))))}
+    annotations = {DEVICES_LAYOUT_ANNOTATION: encode_layout(tuple(_merged(_device_groups(pool))))}
     ill = _unhealthy_devices(pool, number)
     if ill:
-        annotations[UNHEALTHY_ANNOTATION] = ",".join(map(str, sorted(ill)))
+        annotations[UNHEALTHY_DEVICES_ANNOTATION] = ",".join(map(str, sorted(ill)))
     return annotations
 
 
 def _merged(groups: list[DeviceGroup]) -> list[DeviceGroup]:
-    """Equal neighbours as one entry, which keeps the annotation short."""
+    """Merges equal neighbours, which keeps the annotation short."""
     merged: list[DeviceGroup] = []
     for group in groups:
         last = merged[-1] if merged else None
@@ -199,12 +221,18 @@ def _merged(groups: list[DeviceGroup]) -> list[DeviceGroup]:
 
 
 def _labels(pool: FleetPool, number: int, name: str) -> dict[str, str]:
-    labels = {HOSTNAME: name, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}
+    labels = {HOSTNAME_LABEL: name, OS_LABEL: "linux", ARCH_LABEL: "amd64"}
     rack = pool.rack
     if pool.nodes_per_rack:
         rack = f"{pool.rack or pool.name}-{number // pool.nodes_per_rack}"
     clique = (rack or pool.name) if pool.clique == "rack" else pool.clique
-    places = {REGION: pool.region, ZONE: pool.zone, BLOCK: pool.block, RACK: rack, CLIQUE: clique}
+    places = {
+        REGION_LABEL: pool.region,
+        ZONE_LABEL: pool.zone,
+        BLOCK_LABEL: pool.block,
+        RACK_LABEL: rack,
+        GPU_CLIQUE_LABEL: clique,
+    }
     labels.update({key: value for key, value in places.items() if value})
     if pool.gpus:
         labels.update(_gpu_labels(pool))
@@ -213,7 +241,7 @@ def _labels(pool: FleetPool, number: int, name: str) -> dict[str, str]:
 
 
 def _gpu_labels(pool: FleetPool) -> dict[str, str]:
-    """GPU Feature Discovery's; where there are several models they speak of the first, as its own would of any."""
+    """GPU Feature Discovery's labels; with several models they describe the first, where GFD takes any of them."""
     first = pool.gpus[0]
     product, memory, count = gpu_product(first), gpu_memory_mib(first), first.count
     cut = any(not isinstance(group.mig, str) for group in pool.gpus)
@@ -224,18 +252,18 @@ def _gpu_labels(pool: FleetPool) -> dict[str, str]:
         count = pool.gpu_count
     sharing = pool.sharing
     labels = {
-        "nvidia.com/gpu.present": "true",
-        "nvidia.com/gpu.product": f"{product}-SHARED" if sharing and not sharing.rename else product,
-        "nvidia.com/gpu.count": str(count),
-        "nvidia.com/gpu.memory": str(memory),
-        "nvidia.com/gpu.replicas": str(sharing.replicas if sharing else 1),
-        "nvidia.com/gpu.sharing-strategy": sharing.strategy if sharing else "none",
+        GPU_PRESENT_LABEL: "true",
+        GPU_PRODUCT_LABEL: f"{product}-SHARED" if sharing and not sharing.rename else product,
+        GPU_COUNT_LABEL: str(count),
+        GPU_MEMORY_LABEL: str(memory),
+        GPU_REPLICAS_LABEL: str(sharing.replicas if sharing else 1),
+        SHARING_STRATEGY_LABEL: sharing.strategy if sharing else "none",
         "nvidia.com/gpu.mode": "compute",
         "nvidia.com/mps.capable": "true" if sharing and sharing.strategy == "mps" else "false",
         "nvidia.com/mig.capable": "true" if mig_geometry_of_model(gpu_product(first), memory) else "false",
     }
     if cut:
-        labels["nvidia.com/mig.strategy"] = pool.mig_strategy
+        labels[MIG_STRATEGY_LABEL] = pool.mig_strategy
     known = find_gpu_model(first.model)
     if known:
         major, minor = known.compute_capability.split(".")

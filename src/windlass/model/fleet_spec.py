@@ -1,8 +1,8 @@
-"""`kind: Fleet`: a machine park in a few lines.
+"""`kind: Fleet`: a short description of nodes with GPUs.
 
 Decoded by `model.codec`; `model.fleet` expands it into nodes for the simulator, the embedded cluster and the
-simulated node agent. Unlike Kubernetes' own objects, a Fleet may hold no field that is not known here: a slip of the
-pen would otherwise change the park without a word. `EXAMPLE` is one.
+simulated node agent. Unlike in Kubernetes' own objects, an unknown field is an error: a typing error would otherwise
+change the fleet silently. `EXAMPLE` is one.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from windlass.model.errors import InputError
 from windlass.model.gpu_models import find_gpu_model, mig_geometry_of_model, product_label
 from windlass.model.meta import ObjectMeta
 from windlass.model.mig import place_layout
+from windlass.model.names.windlass import WINDLASS_API_VERSION
 from windlass.model.node import Taint
 from windlass.model.pod import RawQuantity
 from windlass.model.requests import parse_amount
@@ -40,7 +41,7 @@ MAX_GPUS = 16
 """GPUs of one node; larger machines are not built."""
 MAX_POOL_NODES = 100_000
 MAX_REPLICAS = 48
-"""As many clients as MPS serves on one GPU; time-slicing keeps to it too."""
+"""MPS clients per GPU; the limit for time-slicing too."""
 _MIB = 1 << 20
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,48}[a-z0-9])?")
 _LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
@@ -54,7 +55,7 @@ class FleetStruct(
     omit_defaults=True,
     forbid_unknown_fields=True,
 ):
-    """Base of our own kind: camelCase on the wire, nothing unknown."""
+    """Base of Fleet structs: camelCase in JSON, unknown fields are errors."""
 
 
 class FleetGpus(FleetStruct, frozen=True):
@@ -64,11 +65,11 @@ class FleetGpus(FleetStruct, frozen=True):
     """A short name (`H100`, `A100-80`), a product label, or any name if `memory` is given."""
     count: int
     memory: RawQuantity | None = None
-    """Of one GPU; for models that are not known by name."""
+    """Of one GPU; for unknown models."""
     islands: int = 1
     """NVLink islands that these GPUs form, of equal size."""
     mig: str | tuple[str, ...] = ""
-    """`dynamic`, or the profiles that every one of these GPUs is cut into."""
+    """`dynamic`, or the profiles into which each of these GPUs is partitioned."""
 
 
 class FleetSharing(FleetStruct, frozen=True):
@@ -80,7 +81,7 @@ class FleetSharing(FleetStruct, frozen=True):
 
 
 class FleetFault(FleetStruct, frozen=True):
-    """Something broken on one node of the pool, from the start."""
+    """A fault of one node of the pool, from the start."""
 
     node: int
     """Counted from 0."""
@@ -108,7 +109,7 @@ class FleetPool(FleetStruct, frozen=True):
     block: str = ""
     rack: str = ""
     nodes_per_rack: int = 0
-    """So many nodes share a rack, `<rack or pool>-<number>`; 0: all of them are in `rack`."""
+    """Nodes per rack, named `<rack or pool>-<number>`; 0: all nodes are in `rack`."""
     clique: str = ""
     """NVLink domain across nodes (`nvidia.com/gpu.clique`); `rack` gives every rack its own."""
     labels: dict[str, str] = {}
@@ -127,14 +128,14 @@ class FleetSpec(FleetStruct, frozen=True):
 
 class Fleet(FleetStruct, frozen=True):
     spec: FleetSpec
-    api_version: str = "windlass.dev/v1"
+    api_version: str = WINDLASS_API_VERSION
     kind: str = "Fleet"
     metadata: ObjectMeta = ObjectMeta()
 
 
 def check_fleet(fleet: Fleet) -> None:
-    """Raises an `InputError` that names the field for a park that can't be built."""
-    if fleet.api_version != "windlass.dev/v1":
+    """Raises an `InputError` that names the field of an impossible fleet."""
+    if fleet.api_version != WINDLASS_API_VERSION:
         raise InputError(
             f"unknown version {fleet.api_version!r}", path="apiVersion", remedy="use windlass.dev/v1"
         )
@@ -152,7 +153,7 @@ def check_fleet(fleet: Fleet) -> None:
 
 
 def gpu_memory_mib(group: FleetGpus) -> int:
-    """Of one GPU: what the fleet says, else what is known of the model."""
+    """Of one GPU: as given in the fleet, else that of the model."""
     if group.memory is not None:
         return parse_amount("memory", group.memory) // _MIB
     known = find_gpu_model(group.model)
@@ -268,7 +269,7 @@ def _check_mig(group: FleetGpus, where: str) -> None:
 
 
 def _check_single(pool: FleetPool, path: str) -> None:
-    """What the device plugin insists on: every GPU is cut, and all instances are equal."""
+    """The device plugin's rule for the strategy single: every GPU is partitioned, into equal instances."""
     profiles = {name for group in pool.gpus if not isinstance(group.mig, str) for name in group.mig}
     uncut = any(isinstance(group.mig, str) or not group.mig for group in pool.gpus)
     if uncut or len(profiles) != 1 or len({gpu_product(group) for group in pool.gpus}) != 1:
@@ -306,7 +307,7 @@ def _check_labels(pool: FleetPool, path: str) -> None:
 
 def _label_values(pool: FleetPool) -> Iterator[tuple[str, str]]:
     yield from (("region", pool.region), ("zone", pool.zone), ("block", pool.block), ("clique", pool.clique))
-    # Room for the number that every rack gets.
+    # Leaves space for the number of the rack.
     yield "rack", pool.rack + ("0" * 7 if pool.rack and pool.nodes_per_rack else "")
     yield from ((f"labels.{key}", value) for key, value in pool.labels.items())
 

@@ -1,17 +1,17 @@
-"""GPUs: what a pod asks for, and what a node has.
+"""The GPUs that a pod requests.
 
-Reads annotations, labels and the integers of `model.requests`; feeds device rows and shapes in `cluster`. The
-ecosystem writes a GPU request in several ways, and they all become one `GpuRequest`:
+Called by `cluster` with the pod's annotations and the integers of `model.requests`. GPU requests are written in several
+ways, which all become one `GpuRequest`:
 
 - `nvidia.com/gpu: 2` — whole GPUs;
 - `nvidia.com/mig-1g.10gb: 1` — instances of a MIG profile;
 - annotations `gpu-fraction: "0.5"` or `gpu-memory: "8192"` (MiB), with `gpu-fraction-num-devices` (KAI);
 - annotations `alibabacloud.com/gpu-milli`, `gpu-count` and `gpu-card-model` (the 2023 production trace).
 
-A share beside whole GPUs is refused by name. Several resources at once (whole GPUs and MIG instances, or instances of
+A share together with whole GPUs is an error. Several resources at once (whole GPUs and MIG instances, or instances of
 two profiles) are placed as kube-scheduler places them: every resource is counted against what the node advertises, and
-only whole GPUs, where there are any, are chosen device by device. `nvidia.com/gpu.shared` is a counted resource like
-any other and no `GpuRequest`. What a node has is in `model.device`.
+only whole GPUs, if any, are chosen device by device. `nvidia.com/gpu.shared` is a counted resource like any other and
+not a `GpuRequest`. The GPUs of a node are in `model.device`.
 """
 
 from __future__ import annotations
@@ -24,22 +24,31 @@ import msgspec
 
 from windlass.model.device import Device, node_devices, node_replicas
 from windlass.model.errors import InputError
-from windlass.model.mig import MIG_RESOURCE_PREFIX, profile_of_resource
+from windlass.model.mig import profile_of_resource
+from windlass.model.names.nvidia import GPU_RESOURCE, MIG_RESOURCE_PREFIX, NVIDIA_PREFIX
+from windlass.model.names.others import (
+    ALIBABA_COUNT,
+    ALIBABA_MILLI,
+    ALIBABA_MODEL,
+    KAI_FRACTION,
+    KAI_FRACTION_DEVICES,
+    KAI_MEMORY,
+)
 from windlass.model.pod import Pod
 
 __all__ = ["Device", "GpuRequest", "gpu_request", "node_devices", "node_replicas"]
 
-WHOLE_GPU = "nvidia.com/gpu"
-FRACTION = "gpu-fraction"
-FRACTION_DEVICES = "gpu-fraction-num-devices"
-MEMORY = "gpu-memory"
-TRACE_MILLI = "alibabacloud.com/gpu-milli"
-TRACE_COUNT = "alibabacloud.com/gpu-count"
-TRACE_MODELS = "alibabacloud.com/gpu-card-model"
+WHOLE_GPU = GPU_RESOURCE
+FRACTION = KAI_FRACTION
+FRACTION_DEVICES = KAI_FRACTION_DEVICES
+MEMORY = KAI_MEMORY
+TRACE_MILLI = ALIBABA_MILLI
+TRACE_COUNT = ALIBABA_COUNT
+TRACE_MODELS = ALIBABA_MODEL
 MAX_DEVICES = 1024
-"""More GPUs than any node has: a request beyond it is a slip of the pen."""
+"""More GPUs than any node has; a larger request is a typing error."""
 
-_SHARE_ANNOTATIONS = (FRACTION, FRACTION_DEVICES, MEMORY, TRACE_MILLI, TRACE_COUNT)
+_SHARE_ANNOTATIONS = (KAI_FRACTION, KAI_FRACTION_DEVICES, KAI_MEMORY, ALIBABA_MILLI, ALIBABA_COUNT)
 _DECIMAL = re.compile(r"[0-9]*\.?[0-9]*")
 
 
@@ -52,7 +61,7 @@ class GpuRequest(msgspec.Struct, frozen=True):
     """Thousandths of each device; 1000 is a whole one. 0 where `memory_mib` asks, until a device is known."""
     memory_mib: int = 0
     models: tuple[str, ...] = ()
-    """Allowed GPU models as they were written, repeats and all (FGD tells classes apart by it); empty means any."""
+    """Allowed GPU models as written, duplicates included (FGD distinguishes classes by them); empty means any."""
     profile: str = ""
     """MIG profile (`1g.10gb`, `1g.10gb+me`); empty for shares and whole GPUs."""
 
@@ -75,13 +84,13 @@ def gpu_request(pod: Pod, requests: Mapping[str, int]) -> GpuRequest | None:
 def _from_resources(requests: Mapping[str, int]) -> list[tuple[str, GpuRequest]]:
     found = []
     for name, amount in requests.items():
-        if not name.startswith("nvidia.com/") or not amount:
+        if not name.startswith(NVIDIA_PREFIX) or not amount:
             continue
-        if name == WHOLE_GPU:
+        if name == GPU_RESOURCE:
             found.append((name, GpuRequest(_count(amount, name), 1000)))
         elif name.startswith(MIG_RESOURCE_PREFIX):
             found.append((name, GpuRequest(_count(amount, name), 1000, profile=profile_of_resource(name))))
-    return found if len(found) < 2 else [each for each in found if not each[1].profile]
+    return found if len(found) < 2 else [request for request in found if not request[1].profile]
 
 
 def _from_annotations(annotations: Mapping[str, str]) -> list[tuple[str, GpuRequest]]:
@@ -92,55 +101,59 @@ def _from_annotations(annotations: Mapping[str, str]) -> list[tuple[str, GpuRequ
 
 def _from_kai(annotations: Mapping[str, str]) -> list[tuple[str, GpuRequest]]:
     found = []
-    devices = _whole_number(annotations, FRACTION_DEVICES, default=1)
-    if FRACTION in annotations:
-        found.append((FRACTION, GpuRequest(devices, _fraction_milli(annotations[FRACTION]))))
-    if MEMORY in annotations:
+    devices = _whole_number(annotations, KAI_FRACTION_DEVICES, default=1)
+    if KAI_FRACTION in annotations:
+        found.append((KAI_FRACTION, GpuRequest(devices, _fraction_milli(annotations[KAI_FRACTION]))))
+    if KAI_MEMORY in annotations:
         found.append(
-            (MEMORY, GpuRequest(devices, 0, memory_mib=_whole_number(annotations, MEMORY, default=0)))
+            (KAI_MEMORY, GpuRequest(devices, 0, memory_mib=_whole_number(annotations, KAI_MEMORY, default=0)))
         )
-    if FRACTION_DEVICES in annotations and not found:
+    if KAI_FRACTION_DEVICES in annotations and not found:
         raise _annotation_error(
-            FRACTION_DEVICES, "has no share to apply to", f"add the annotation {FRACTION} or {MEMORY}"
+            KAI_FRACTION_DEVICES,
+            "has no share to apply to",
+            f"add the annotation {KAI_FRACTION} or {KAI_MEMORY}",
         )
     return found
 
 
 def _from_trace(annotations: Mapping[str, str]) -> list[tuple[str, GpuRequest]]:
-    if TRACE_MILLI not in annotations and TRACE_COUNT not in annotations:
+    if ALIBABA_MILLI not in annotations and ALIBABA_COUNT not in annotations:
         return []
-    if annotations.get(TRACE_COUNT) == "0" and annotations.get(TRACE_MILLI, "0") == "0":
+    if annotations.get(ALIBABA_COUNT) == "0" and annotations.get(ALIBABA_MILLI, "0") == "0":
         return []
-    milli = _whole_number(annotations, TRACE_MILLI, default=1000)
-    count = _whole_number(annotations, TRACE_COUNT, default=1)
+    milli = _whole_number(annotations, ALIBABA_MILLI, default=1000)
+    count = _whole_number(annotations, ALIBABA_COUNT, default=1)
     if milli > 1000:
-        raise _annotation_error(TRACE_MILLI, f"{milli} is more than one GPU", "use 1 to 1000")
-    return [(TRACE_MILLI if TRACE_MILLI in annotations else TRACE_COUNT, GpuRequest(count, milli))]
+        raise _annotation_error(ALIBABA_MILLI, f"{milli} is more than one GPU", "use 1 to 1000")
+    return [(ALIBABA_MILLI if ALIBABA_MILLI in annotations else ALIBABA_COUNT, GpuRequest(count, milli))]
 
 
 def _fraction_milli(text: str) -> int:
     """Thousandths of a GPU, to the nearest, so that three times "0.3333" is one GPU; never rounded to nothing."""
     if not any(digit.isdigit() for digit in text) or not _DECIMAL.fullmatch(text) or len(text) > 64:
-        raise _annotation_error(FRACTION, f"{text[:64]!r} is not a fraction", 'use a decimal such as "0.5"')
+        raise _annotation_error(
+            KAI_FRACTION, f"{text[:64]!r} is not a fraction", 'use a decimal such as "0.5"'
+        )
     share = Fraction(text if text[0] != "." else "0" + text)
     if not 0 < share <= 1:
         raise _annotation_error(
-            FRACTION,
+            KAI_FRACTION,
             f"{text!r} is outside 0 to 1",
-            f'use a decimal such as "0.5"; whole GPUs go to {WHOLE_GPU}',
+            f'use a decimal such as "0.5"; whole GPUs go to {GPU_RESOURCE}',
         )
     return max(1, int(share * 1000 + Fraction(1, 2)))
 
 
 def _models(annotations: Mapping[str, str]) -> tuple[str, ...]:
-    text = annotations.get(TRACE_MODELS, "")
+    text = annotations.get(ALIBABA_MODEL, "")
     if not text:
         return ()
     return tuple(model for model in text.split("|") if model)
 
 
 def _agreed(found: list[tuple[str, GpuRequest]], models: tuple[str, ...]) -> GpuRequest | None:
-    """The one request that everything says; two ways of asking that differ are an error that names both."""
+    """The request on which all ways of writing agree; two that differ are an error that names both."""
     if not found:
         return None
     name, request = found[0]
@@ -159,9 +172,9 @@ def _agreed(found: list[tuple[str, GpuRequest]], models: tuple[str, ...]) -> Gpu
 def _count(amount: int, name: str) -> int:
     if amount > MAX_DEVICES:
         raise InputError(
-            f"{amount} of {name} is absurd",
+            f"{amount} of {name} is more than any node has",
             path="spec.containers",
-            remedy=f"no node has more than {MAX_DEVICES}",
+            remedy=f"use at most {MAX_DEVICES}",
         )
     return amount
 
@@ -175,8 +188,8 @@ def _whole_number(annotations: Mapping[str, str], name: str, *, default: int) ->
             name, f"{text[:64]!r} is not a positive whole number", 'use digits only, such as "2"'
         )
     number = int(text)
-    if name in (FRACTION_DEVICES, TRACE_COUNT) and number > MAX_DEVICES:
-        raise _annotation_error(name, f"{number} is absurd", f"no node has more than {MAX_DEVICES} GPUs")
+    if name in (KAI_FRACTION_DEVICES, ALIBABA_COUNT) and number > MAX_DEVICES:
+        raise _annotation_error(name, f"{number} is more than any node has", f"use at most {MAX_DEVICES}")
     return number
 
 

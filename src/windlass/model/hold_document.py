@@ -1,8 +1,7 @@
-"""A hold as scripts read it: the fields of the `Plan` document that say why something waits and what would help.
+"""The JSON form of a hold in the `Plan` document: why a workload waits and what would help.
 
-`model.decision_document` writes and reads them, `cli.reference` documents them from these structs. Fields are only ever
-added.
-Everything that a verdict holds is in them, so that a plan can be read back; messages are made of the rest.
+Written and read by `model.decision_document`; `cli.reference` generates the documentation from these structs. Fields
+are never removed. They contain the whole verdict, so that a plan can be read back.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ from windlass.model.verdict import Change, Limit, MoveOffer, NearMiss, ReasonCou
 
 
 class Document(msgspec.Struct, frozen=True, rename="camel"):
-    """Base of the parts."""
+    """Base of the structs of the document."""
 
 
 class HoldCount(Document, frozen=True):
-    """So many nodes refuse for this reason."""
+    """How many nodes refuse for a reason."""
 
     code: str
     kube: str
@@ -37,21 +36,21 @@ class HoldNearMiss(Document, frozen=True):
     reasons: tuple[str, ...]
     """kube-scheduler's wordings."""
     lacks: dict[str, str]
-    """Resource → what it lacks, in the resource's own unit."""
+    """Resource → missing amount, in the resource's own unit."""
     free: dict[str, str]
 
 
 class HoldLimit(Document, frozen=True):
-    """One thing that binds the workload."""
+    """A constraint that holds the workload."""
 
     kind: str
     """`quota`, `fragmentation`, `resource`, `topology`, `model`, `rules`, `size`, `plan`, `order` or `object`."""
     text: str
     queue: str = ""
-    """ClusterQueue whose quota binds."""
+    """ClusterQueue whose quota is the limit."""
     flavor: str = ""
     level: str = ""
-    """Node label of the topology level that binds."""
+    """Node label of the topology level that is the limit."""
     resource: str = ""
     needed: str = ""
     available: str = ""
@@ -62,16 +61,16 @@ class HoldLimit(Document, frozen=True):
 
 
 class HoldRelief(Document, frozen=True):
-    """What would free what it lacks: the end of so many running workloads."""
+    """The running workloads whose end would free what it lacks."""
 
     workloads: int
     of: dict[str, int]
-    """ClusterQueue, or `namespace/` for work in no queue → how many of them."""
+    """ClusterQueue, or `namespace/` for workloads without a queue → how many of them."""
     names: tuple[str, ...]
     at: str | None
-    """When the last of them will have ended; null where that is not known."""
+    """When the last of them will have ended; null if unknown."""
     basis: str
-    """What the time rests on, or why there is none."""
+    """What the time is derived from, or why it is unknown."""
 
 
 class HoldChange(Document, frozen=True):
@@ -80,18 +79,18 @@ class HoldChange(Document, frozen=True):
     kind: str
     """`pods`, `gpus`, `share`, `cpu`, `memory`, `resource`, `topology`, `model`, `selector` or `toleration`."""
     text: str
-    """As it goes on from “it would start now”."""
+    """Continues the sentence “it would start now”."""
     pod_set: str
     before: str
     after: str
     loss: int
-    """How much of the request is given up, in thousandths: the list is in this order."""
+    """Part of the request that is given up, in thousandths; the list is sorted by it."""
     public_text: str = ""
-    """For the workload's owner, where the text says more than that one may read."""
+    """For the workload's owner, if the text has more than the owner may read."""
 
 
 class HoldMove(Document, frozen=True):
-    """A running pod whose move would help to make room."""
+    """A running pod which could be moved to make room."""
 
     pod: str
     from_: str = msgspec.field(name="from")
@@ -104,17 +103,17 @@ class HoldEstimate(Document, frozen=True):
     """When it will start."""
 
     start: str | None
-    """The planned start; null where none can be planned."""
+    """The planned start; null if none can be planned."""
     ahead: int
-    """How many wait before it in its queue."""
+    """Workloads of its queue that come first."""
     basis: str
-    """What the start rests on, or why there is none."""
+    """What the start is derived from, or why there is none."""
     outlook: str = ""
-    """The same as far as it was planned; empty where nothing was."""
+    """The same for a planned start; empty if none was planned."""
 
 
 class HoldRefusal(Document, frozen=True):
-    """Something that the API server refused, and that is not tried again for a while."""
+    """A request that the API server refused and that is not tried again for a while."""
 
     kind: str
     """`eviction` or `bind`."""
@@ -126,48 +125,48 @@ class HoldRefusal(Document, frozen=True):
     node: str
     """Of a bind."""
     for_workload: str
-    """Of an eviction: what would have had the room."""
+    """Of an eviction: the preemptor."""
     budget: str
     """`namespace/name` of the PodDisruptionBudget that covers the pod, where one does."""
     message: str
-    """The API server's own words."""
+    """The API server's message."""
 
 
 class HoldDocument(Document, frozen=True):
-    """A decision to let something wait."""
+    """The decision that a workload waits."""
 
     decision: str
     """`hold`"""
     workload: str
     code: str
-    """From the closed list of root causes: what binds it most."""
+    """Root cause, from the closed list of codes."""
     message: str
-    """Everything, in one sentence."""
+    """The complete explanation."""
     public_message: str
-    """The same for the workload's owner: without names of others' workloads and without values of taints."""
+    """The same for the workload's owner: without names of other tenants' workloads and without values of taints."""
     infeasible: bool
     """It would not fit even if nothing else ran."""
     limits: tuple[HoldLimit, ...]
-    """What binds it; the first binds most. Filled for the first holds of a plan, as all that follows."""
+    """Most important first. This and the following fields are filled for the first holds of a plan."""
     relief: HoldRelief | None
     changes: tuple[HoldChange, ...]
-    """The smallest change first; empty where no single change was found that helps."""
+    """Smallest change first; empty if no single change helps."""
     moves: tuple[HoldMove, ...]
     estimate: HoldEstimate
     remedy: str
-    """What would lift it where neither the end of others nor another request does; else empty."""
+    """What would help if neither the end of other workloads nor a changed request does; else empty."""
     explained: bool = False
-    """What binds it and what would help was worked out: for the first holds of a plan."""
+    """Limits, relief, changes and moves were computed."""
     nodes: int = 0
-    """Nodes that were looked at."""
+    """Nodes that were considered."""
     counts: tuple[HoldCount, ...] = ()
-    """By reason, how many of them refuse."""
+    """Number of refusing nodes by reason."""
     nearest: tuple[HoldNearMiss, ...] = ()
-    """Those that come nearest."""
+    """The nodes that lack least."""
     detail: str = ""
-    """What holds it where no node was looked at: a gate, a claim, an object that can't be read."""
+    """The reason of a hold that was decided without nodes: a gate, a claim, an object that can't be read."""
     refusals: tuple[HoldRefusal, ...] = ()
-    """What the API server has just refused: its bind to a node, or an eviction that would have made room for it."""
+    """Recent refusals of the API server: its bind to a node, or an eviction for it."""
 
 
 STRUCTS = (
@@ -201,43 +200,42 @@ def hold_document(hold: Hold) -> dict[str, Any]:
         remedy=verdict.remedy,
         explained=verdict.is_explained,
         nodes=verdict.nodes,
-        counts=tuple(HoldCount(one.code, one.kube, one.nodes) for one in verdict.counts),
-        nearest=tuple(HoldNearMiss(**msgspec.structs.asdict(one)) for one in verdict.nearest),
+        counts=tuple(HoldCount(count.code, count.kube, count.nodes) for count in verdict.counts),
+        nearest=tuple(HoldNearMiss(**msgspec.structs.asdict(miss)) for miss in verdict.nearest),
         detail=verdict.detail,
-        refusals=tuple(_refusal(one) for one in verdict.refusals),
+        refusals=tuple(_refusal(refusal) for refusal in verdict.refusals),
     )
     document: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(made))
     return document
 
 
 def parse_hold(document: dict[str, Any]) -> Hold:
-    """The hold that was written."""
     read = msgspec.convert(document, HoldDocument)
     estimate, relief = read.estimate, read.relief
     verdict = Verdict(
         code=read.code,
         nodes=read.nodes,
-        counts=tuple(ReasonCount(one.code, one.kube, one.nodes) for one in read.counts),
-        nearest=tuple(NearMiss(**msgspec.structs.asdict(one)) for one in read.nearest),
+        counts=tuple(ReasonCount(count.code, count.kube, count.nodes) for count in read.counts),
+        nearest=tuple(NearMiss(**msgspec.structs.asdict(miss)) for miss in read.nearest),
         detail=read.detail,
         planned_start=None if estimate.start is None else parse_timestamp(estimate.start),
         ahead=estimate.ahead,
         outlook=estimate.outlook,
         is_infeasible=read.infeasible,
-        limits=tuple(Limit(**msgspec.structs.asdict(one)) for one in read.limits),
+        limits=tuple(Limit(**msgspec.structs.asdict(limit)) for limit in read.limits),
         relief=None if relief is None else _relief_of(relief),
-        changes=tuple(Change(**msgspec.structs.asdict(one)) for one in read.changes),
-        moves=tuple(MoveOffer(one.pod, one.from_, one.to, one.lost_milli_seconds) for one in read.moves),
+        changes=tuple(Change(**msgspec.structs.asdict(change)) for change in read.changes),
+        moves=tuple(MoveOffer(move.pod, move.from_, move.to, move.lost_milli_seconds) for move in read.moves),
         remedy=read.remedy,
         is_explained=read.explained,
-        refusals=tuple(_refusal_of(one) for one in read.refusals),
+        refusals=tuple(_refusal_of(refusal) for refusal in read.refusals),
     )
     return Hold(read.workload, verdict)
 
 
-def _refusal(one: Refusal) -> HoldRefusal:
-    fields = msgspec.structs.asdict(one)
-    return HoldRefusal(**{**fields, "until": format_timestamp(one.until)})
+def _refusal(refusal: Refusal) -> HoldRefusal:
+    fields = msgspec.structs.asdict(refusal)
+    return HoldRefusal(**{**fields, "until": format_timestamp(refusal.until)})
 
 
 def _refusal_of(read: HoldRefusal) -> Refusal:
@@ -251,30 +249,30 @@ def _relief_of(read: HoldRelief) -> Relief:
 
 
 def _basis(verdict: Verdict) -> str:
-    """Where nothing was planned, why; empty only where nothing was worked out."""
+    """Why nothing was planned; empty only if the hold was not explained."""
     if verdict.outlook or not verdict.limits:
         return verdict.outlook
     if verdict.is_infeasible:
         return "no planned start: it would not fit even if nothing else ran"
     if verdict.relief is not None:
         return verdict.relief.basis
-    return "no planned start: what holds it is not known to end with time"
+    return "no planned start: it is unknown when what holds it will end"
 
 
-def _limit(one: Limit) -> HoldLimit:
-    return HoldLimit(**msgspec.structs.asdict(one))
+def _limit(limit: Limit) -> HoldLimit:
+    return HoldLimit(**msgspec.structs.asdict(limit))
 
 
-def _relief(one: Relief) -> HoldRelief:
-    at = None if one.at is None else format_timestamp(one.at)
-    return HoldRelief(one.workloads, one.of, one.names, at, one.basis)
+def _relief(relief: Relief) -> HoldRelief:
+    at = None if relief.at is None else format_timestamp(relief.at)
+    return HoldRelief(relief.workloads, relief.of, relief.names, at, relief.basis)
 
 
-def _change(one: Change) -> HoldChange:
-    return HoldChange(**msgspec.structs.asdict(one))
+def _change(change: Change) -> HoldChange:
+    return HoldChange(**msgspec.structs.asdict(change))
 
 
-def _move(one: MoveOffer) -> HoldMove:
+def _move(move: MoveOffer) -> HoldMove:
     return HoldMove(
-        pod=one.pod, from_=one.from_node, to=one.to_node, lost_milli_seconds=one.lost_milli_seconds
+        pod=move.pod, from_=move.from_node, to=move.to_node, lost_milli_seconds=move.lost_milli_seconds
     )

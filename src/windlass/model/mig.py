@@ -19,8 +19,7 @@ from functools import lru_cache
 import msgspec
 
 from windlass.model.errors import InputError
-
-MIG_RESOURCE_PREFIX = "nvidia.com/mig-"
+from windlass.model.names.nvidia import MIG_RESOURCE_PREFIX as MIG_RESOURCE_PREFIX
 
 _PROFILE = re.compile(r"([1-9])g\.([1-9][0-9]{0,3})gb(\+me\.all|\+me|\+gfx|-me)?")
 _RESOURCE_SUFFIX = re.compile(r"\.(me\.all|me|gfx)$")

@@ -16,15 +16,15 @@ from windlass.model.decision import Admit, Bind, Decision, Evict, Hold, Reserve
 class Plan(msgspec.Struct, frozen=True):
     binds: tuple[Bind, ...] = ()
     holds: tuple[Hold, ...] = ()
-    """In the order of the decision. The first ones are explained (`Verdict.is_explained`), as many as the engine's
-    configuration says."""
+    """In the order of the decision. The first ones are explained (`Verdict.is_explained`), as many as the engine is
+    configured to."""
     admits: tuple[Admit, ...] = ()
     evicts: tuple[Evict, ...] = ()
     reserves: tuple[Reserve, ...] = ()
 
     @property
     def decisions(self) -> Iterator[Decision]:
-        """In an order in which they can be carried out: who goes, who comes, where to, what is kept, who waits."""
+        """In the order of execution: evictions, admissions, binds, reservations, holds."""
         yield from self.evicts
         yield from self.admits
         yield from self.binds

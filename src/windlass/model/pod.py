@@ -186,8 +186,8 @@ class PodStatus(KubeStruct, frozen=True):
 
     def __post_init__(self) -> None:
         if self.conditions:
-            said = next((one.status for one in self.conditions if one.type == READY), "")
-            msgspec.structs.force_setattr(self, "conditions", _READINESS.get(said, ()))
+            ready = next((condition.status for condition in self.conditions if condition.type == READY), "")
+            msgspec.structs.force_setattr(self, "conditions", _READINESS.get(ready, ()))
 
 
 class Pod(KubeStruct, frozen=True):
@@ -207,7 +207,7 @@ class Pod(KubeStruct, frozen=True):
     @property
     def is_ready(self) -> bool:
         """Not said to be otherwise: what has no kubelet (a trace, a manifest) says nothing."""
-        return all(one.status == "True" for one in self.status.conditions)
+        return all(condition.status == "True" for condition in self.status.conditions)
 
     @property
     def is_terminal(self) -> bool:

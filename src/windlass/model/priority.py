@@ -1,6 +1,6 @@
-"""Priority classes: names for the number that orders pods. Decoded from dumps and manifests; queueing reads them.
+"""PriorityClasses. Decoded by `model.codec`; `queueing` reads them.
 
-`with_priorities` does for pods that come from a manifest what the API server does for those that are submitted.
+`resolve_priorities` does for pods of a manifest what the API server does for submitted pods.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ class PriorityClass(KubeStruct, frozen=True):
     preemption_policy: str = "PreemptLowerPriority"
 
 
-def resolve_priorities(things: Iterable[object]) -> list[object]:
-    """The same objects; a pod that names a class, or none where there is a default, has its number and policy."""
-    objects = list(things)
-    classes = {one.metadata.name: one for one in objects if isinstance(one, PriorityClass)}
+def resolve_priorities(manifest: Iterable[object]) -> list[object]:
+    """The same objects; pods have the priority and preemptionPolicy of their class or of the default class."""
+    objects = list(manifest)
+    classes = {obj.metadata.name: obj for obj in objects if isinstance(obj, PriorityClass)}
     for name, value in SYSTEM_PRIORITIES.items():
         classes.setdefault(name, PriorityClass(ObjectMeta(name=name), value))
-    return [_filled(one, classes) if isinstance(one, Pod) else one for one in objects]
+    return [_filled(obj, classes) if isinstance(obj, Pod) else obj for obj in objects]
 
 
 def default_class(classes: Iterable[PriorityClass]) -> PriorityClass | None:
@@ -41,7 +41,7 @@ def default_class(classes: Iterable[PriorityClass]) -> PriorityClass | None:
 def _filled(pod: Pod, classes: Mapping[str, PriorityClass]) -> Pod:
     spec = pod.spec
     if spec.priority or (pod.metadata.uid and not spec.priority_class_name):
-        return pod  # the API server has seen it
+        return pod  # already resolved by the API server
     default = default_class(classes.values())
     chosen = classes.get(spec.priority_class_name) if spec.priority_class_name else default
     if chosen is None:

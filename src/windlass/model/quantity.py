@@ -3,7 +3,7 @@
 Every number of a manifest, a watch event or a trace's node list comes through here; `model.requests` turns the
 result into the integers that the arrays hold. Nothing is ever a float on the way. As in Kubernetes, what is finer
 than one nano is rounded away from zero; unlike there, a value beyond 63 bits is an error and not silently capped,
-since no machine has it and a wrong suffix is the likelier story.
+since no machine has it and a wrong suffix is more likely.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ def _magnitude(match: re.Match[str], text: str) -> Fraction:
     if match["binary"]:
         return digits * (1 << 10 * _BINARY_SUFFIXES.index(match["binary"]))
     exponent = int(match["exponent"]) if match["exponent"] else _DECIMAL_EXPONENTS[match["decimal"] or ""]
-    # Bounded before it is raised to a power: 1e999999999 must not eat the machine's memory.
+    # The exponent is bounded before the power is computed: 1e999999999 would exhaust the memory.
     if digits and exponent > _LARGEST_EXPONENT + len(part):
-        raise InputError(f"{text!r} is absurdly large", remedy=_TOO_LARGE)
+        raise InputError(f"{text!r} is too large", remedy=_TOO_LARGE)
     exponent = max(exponent, -_LONGEST - _LARGEST_EXPONENT) if digits else 0
     power: Fraction = Fraction(10) ** exponent
     return digits * power
@@ -74,7 +74,7 @@ def _to_nano(magnitude: Fraction) -> Fraction:
 
 def _in_range(value: Fraction, named: str) -> Fraction:
     if abs(value) > INT64_MAX:
-        raise InputError(f"{named} is absurdly large", remedy=_TOO_LARGE)
+        raise InputError(f"{named} is too large", remedy=_TOO_LARGE)
     return value
 
 
@@ -85,7 +85,7 @@ def _ceil(value: Fraction) -> int:
 def _away_from_zero(value: Fraction, raw: RawQuantity) -> int:
     whole = _ceil(value) if value >= 0 else -_ceil(-value)
     if abs(whole) > INT64_MAX:
-        raise InputError(f"{raw!r} is absurdly large", remedy=_TOO_LARGE)
+        raise InputError(f"{raw!r} is too large", remedy=_TOO_LARGE)
     return whole
 
 

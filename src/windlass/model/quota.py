@@ -10,13 +10,14 @@ from __future__ import annotations
 from functools import lru_cache
 
 from windlass.model.errors import InputError
-from windlass.model.gpu import WHOLE_GPU, gpu_request
+from windlass.model.gpu import gpu_request
+from windlass.model.names.nvidia import GPU_RESOURCE
 from windlass.model.pod import Pod, RawQuantity
 from windlass.model.quantity import milli_value, whole_value
 from windlass.model.requests import format_amount, pod_requests
 
 MILLI_PER_GPU = 1000
-_IN_THOUSANDTHS = ("cpu", WHOLE_GPU)
+_IN_THOUSANDTHS = ("cpu", GPU_RESOURCE)
 
 
 @lru_cache(maxsize=1 << 14)
@@ -53,5 +54,5 @@ def quota_requests(pod: Pod, device_memory_mib: int = 0) -> dict[str, int]:
     if asked.memory_mib:
         known = max(device_memory_mib, asked.memory_mib)
         milli = -(-MILLI_PER_GPU * asked.memory_mib // known) if device_memory_mib else MILLI_PER_GPU
-    requests[WHOLE_GPU] = asked.count * milli
+    requests[GPU_RESOURCE] = asked.count * milli
     return requests

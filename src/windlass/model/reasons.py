@@ -1,17 +1,20 @@
-"""The closed list of reasons why a pod is not on a node, or not looked at at all.
+"""The closed list of reasons why a pod does not fit on a node, or is not considered at all.
 
 Filters set bits of a 64-bit mask per (pod shape, node) cell while they decide; `engine` turns the mask into a verdict
-and the reports print it. So each reason is written down once: its bit, its root-cause code, kube-scheduler's own words
-(interface text of Kubernetes, Apache-2.0), our sentence and what would help. Kubernetes has no words for what happens
-inside a GPU; those entries say it in its style.
+and the reports print it. Each reason is defined once: its bit, its root-cause code, kube-scheduler's wording (interface
+text of Kubernetes, Apache-2.0), our sentence and the remedy. kube-scheduler has no wording for what happens inside a
+GPU; those entries follow its style.
 
 Bits 0 to 31 belong to the entries below. Bit 32 + j says that the j-th resource of the shape's own sorted request list
-is insufficient: `insufficient(name)` makes that entry.
+is insufficient: `insufficient_reason(name)` makes that entry.
 """
 
 from __future__ import annotations
 
 import msgspec
+
+from windlass.model.names.nvidia import GPU_RESOURCE, MIG_RESOURCE_PREFIX
+from windlass.model.names.others import AMD_GPU_RESOURCE
 
 WHY_UNSCHEDULABLE = 1 << 0
 WHY_NODE_NAME = 1 << 1
@@ -39,7 +42,7 @@ WHY_BIND_REFUSED = 1 << 22
 
 FIRST_RESOURCE_BIT = 32
 MAX_RESOURCES = 32
-"""So many distinct resources may one pod ask for; more don't fit into the mask."""
+"""Distinct resources that one pod may request; more don't fit into the mask."""
 
 
 def insufficient_bit(position: int) -> int:
@@ -50,7 +53,7 @@ def insufficient_bit(position: int) -> int:
 
 
 class Reason(msgspec.Struct, frozen=True):
-    """One way in which a pod can be refused."""
+    """A reason for which a pod is refused."""
 
     name: str
     code: str
@@ -59,11 +62,11 @@ class Reason(msgspec.Struct, frozen=True):
     message: str
     remedy: str
     bit: int | None = None
-    """Position in the mask; None for reasons that hold a pod before any node is looked at."""
+    """Position in the mask; None for reasons that are decided without nodes."""
 
 
 ADDED_CODES = frozenset({"INVALID_OBJECT", "NODE_NOT_UNDERSTOOD", "NOT_IMPLEMENTED"})
-"""Codes that the corpus of cases has no use for and a scheduler has."""
+"""Codes that a scheduler needs and the list of root-cause codes lacks."""
 
 NODE_REASONS = (
     Reason(
@@ -306,7 +309,7 @@ POD_REASONS = (
     INVALID_OBJECT,
     RESERVED_FOR_OTHERS,
 )
-"""Reasons that hold a pod before any node is looked at."""
+"""Reasons that hold a pod before any node is considered."""
 
 _BY_BIT = {reason.bit: reason for reason in NODE_REASONS}
 
@@ -338,7 +341,7 @@ def insufficient_reason(resource: str) -> Reason:
     )
 
 
-_GPU_PREFIXES = ("nvidia.com/gpu", "nvidia.com/mig-", "alibabacloud.com/gpu", "amd.com/gpu")
+_GPU_PREFIXES = (GPU_RESOURCE, MIG_RESOURCE_PREFIX, "alibabacloud.com/gpu", AMD_GPU_RESOURCE)
 _RESOURCE_CODES = {
     "cpu": "CPU_MEM_INSUFFICIENT",
     "memory": "CPU_MEM_INSUFFICIENT",

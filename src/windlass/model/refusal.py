@@ -1,8 +1,7 @@
-"""What the API server has just refused: an eviction by a budget or a webhook, a bind by a webhook or a policy.
+"""Recent refusals of the API server: an eviction refused by a budget or webhook, a bind refused by a webhook or policy.
 
-Whoever carries decisions out hands these in as deltas; the snapshot carries those that are in force, so that the next
-decision chooses other victims or another node, and a hold can say what stands in the way. Each ends by itself: what was
-refused once may be allowed later.
+`apply` reports them as deltas; the snapshot has those in force, so that the next decision chooses other victims or
+another node, and a hold can name the refusal. Each expires, since the API server may allow the request later.
 """
 
 from __future__ import annotations
@@ -19,46 +18,46 @@ class Refusal(msgspec.Struct, frozen=True, gc=False):
     """`eviction` or `bind`."""
     pod: str
     until: int
-    """Seconds since 1970: from then on it may be tried again."""
+    """Seconds since 1970; from then on the request may be tried again."""
     uid: str = ""
-    """Of the pod: the next one of its name is another one."""
+    """Of the pod: a new pod of the same name is not affected."""
     node: str = ""
     """Of a bind."""
     for_workload: str = ""
-    """Of an eviction: who would have had the room."""
+    """Of an eviction: the preemptor."""
     budget: str = ""
     """`namespace/name` of the PodDisruptionBudget that covers the pod, where one does."""
     message: str = ""
-    """The server's own words."""
+    """The API server's message."""
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """There is one refusal of a name at a time."""
+        """A newer refusal with the same key replaces the older one."""
         return self.kind, self.pod, self.node
 
     @property
     def text(self) -> str:
         if self.kind == BIND:
             return f"binding it to {self.node} was refused: {self.message}"
-        by = f"PodDisruptionBudget {self.budget} keeps" if self.budget else "the API server keeps"
-        return f"nobody is evicted for it: {by} pod {self.pod}: {self.message}"
+        by = f"PodDisruptionBudget {self.budget}" if self.budget else "the API server"
+        return f"evicting pod {self.pod} for it was refused by {by}: {self.message}"
 
     @property
     def public_text(self) -> str:
-        """Without the names of others."""
+        """Without names of other tenants' objects."""
         if self.kind == BIND:
             return self.text
-        by = "a PodDisruptionBudget keeps" if self.budget else "the API server keeps"
-        return f"nobody is evicted for it: {by} a pod that would make room"
+        by = "a PodDisruptionBudget" if self.budget else "the API server"
+        return f"evicting a pod for it was refused by {by}"
 
 
 class Refusals(msgspec.Struct, frozen=True):
-    """All that are in force."""
+    """All refusals in force."""
 
     evictions: Mapping[str, Refusal] = {}
-    """Pod that may not be evicted → why."""
+    """Pod that may not be evicted → the refusal."""
     binds: Mapping[str, tuple[Refusal, ...]] = {}
-    """Pod → those of nodes that it may not be bound to."""
+    """Pod → one refusal per node that it may not be bound to."""
 
     def __bool__(self) -> bool:
         return bool(self.evictions or self.binds)
@@ -68,9 +67,9 @@ class Refusals(msgspec.Struct, frozen=True):
         return bool(self.evictions) and any(pod in self.evictions for pod in pods)
 
     def affecting(self, workload: str, pods: Iterable[str]) -> tuple[Refusal, ...]:
-        """What stands in the way of a workload that waits, with these pods."""
-        kept = [one for one in self.evictions.values() if one.for_workload == workload]
-        return (*kept, *(one for pod in pods for one in self.binds.get(pod, ())))
+        """The refusals that affect a pending workload with these pods."""
+        kept = [refusal for refusal in self.evictions.values() if refusal.for_workload == workload]
+        return (*kept, *(refusal for pod in pods for refusal in self.binds.get(pod, ())))
 
 
 NO_REFUSALS = Refusals()
@@ -79,9 +78,9 @@ NO_REFUSALS = Refusals()
 def index_refusals(found: Iterable[Refusal]) -> Refusals:
     evictions: dict[str, Refusal] = {}
     binds: dict[str, tuple[Refusal, ...]] = {}
-    for one in found:
-        if one.kind == BIND:
-            binds[one.pod] = (*binds.get(one.pod, ()), one)
+    for refusal in found:
+        if refusal.kind == BIND:
+            binds[refusal.pod] = (*binds.get(refusal.pod, ()), refusal)
         else:
-            evictions[one.pod] = one
+            evictions[refusal.pod] = refusal
     return Refusals(evictions, binds) if evictions or binds else NO_REFUSALS

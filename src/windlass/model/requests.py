@@ -1,8 +1,8 @@
-"""What a pod asks for and what a node offers, as integers.
+"""The effective request of a pod and the resources of a node, as integers.
 
-Reads the raw quantities of `model.pod` and `model.node`; feeds shapes and node rows in `cluster`. Units: cpu in
-thousandths, everything else in its base unit (bytes, devices, pods). The effective request of a pod is counted as
-Kubernetes counts it, and what its API server would refuse is refused here with the object and the field's path.
+Called by `cluster` for shapes and node rows. Units: cpu in thousandths, everything else in its base unit (bytes,
+devices, pods). The effective request is computed as in Kubernetes; what the API server would refuse is an `InputError`
+with the object and the field's path.
 """
 
 from __future__ import annotations
@@ -12,24 +12,25 @@ from fractions import Fraction
 from functools import lru_cache
 
 from windlass.model.errors import InputError
+from windlass.model.names.kubernetes import NATIVE_RESOURCE_DOMAIN
 from windlass.model.node import Node
 from windlass.model.pod import Container, Pod, PodSpec, RawQuantity
 from windlass.model.quantity import INT64_MAX, format_quantity, milli_value, parse_quantity, whole_value
 
 MAX_POD_REQUEST = 2**50
-"""More than any node has (1 PiB of memory). Larger requests count as this much, so that the sum over thousands of pods
-stays within 64 bits."""
+"""More than any node has (1 PiB of memory). Larger requests are capped to it, so that sums over thousands of pods fit
+into 64 bits."""
 Amounts = dict[str, int]
 
 _POD_LEVEL_NAMES = ("cpu", "memory")
 
 
 def pod_requests(pod: Pod) -> Amounts:
-    """The effective request of a pod; resources of which it asks for nothing are left out, `pods` is always 1.
+    """The effective request of a pod, without resources that are 0; `pods` is always 1.
 
-    Containers add up; init containers run one after the other, so that the largest counts, each beside the sidecars
-    (restartable init containers) that were started before it; a request at the pod's level replaces the sum; the
-    overhead of the runtime comes on top.
+    Containers are summed; init containers run one after the other, so that the maximum counts, each plus the sidecars
+    (restartable init containers) started before it; a pod-level request replaces the sum; the runtime's overhead is
+    added.
     """
     try:
         total = _spec_requests(pod.spec)
@@ -41,12 +42,12 @@ def pod_requests(pod: Pod) -> Amounts:
 
 def is_extended_resource(name: str) -> bool:
     """Whether the resource is an extended one (`nvidia.com/gpu`): whole numbers only, request equal to limit."""
-    return "/" in name and "kubernetes.io/" not in name and not name.startswith("requests.")
+    return "/" in name and NATIVE_RESOURCE_DOMAIN not in name and not name.startswith("requests.")
 
 
 @lru_cache(maxsize=1 << 16)
 def parse_amount(name: str, raw: RawQuantity) -> int:
-    """The amount of one resource in the unit that the arrays hold it in; refuses what no resource can be."""
+    """The amount of one resource in the unit of the arrays. Raises an `InputError` for an impossible amount."""
     value = milli_value(raw) if name == "cpu" else whole_value(raw)
     if value < 0:
         raise InputError(
@@ -82,12 +83,14 @@ def _spec_requests(spec: PodSpec) -> Amounts:
         total[name] = total.get(name, 0) + _amount(name, raw, "spec.overhead")
     for name, amount in total.items():
         if amount > INT64_MAX:
-            raise InputError(f"the pod's containers ask for an absurd sum of {name}", path="spec.containers")
+            raise InputError(
+                f"the containers' requests of {name} add up to more than 2^63", path="spec.containers"
+            )
     return {name: min(amount, MAX_POD_REQUEST) for name, amount in total.items() if amount}
 
 
 def _count_init_containers(spec: PodSpec, total: Amounts) -> None:
-    """Raises `total` to what the start of the pod needs, and adds its sidecars to it."""
+    """Raises `total` to the maximum of the init containers, and adds the sidecars."""
     sidecars: Amounts = {}
     peak: Amounts = {}
     for index, container in enumerate(spec.init_containers):
@@ -102,7 +105,7 @@ def _count_init_containers(spec: PodSpec, total: Amounts) -> None:
 
 
 def _apply_pod_level(spec: PodSpec, total: Amounts) -> None:
-    """Replaces what the containers ask for by `spec.resources`; a lone limit fills in where they ask for nothing."""
+    """Replaces the containers' requests by `spec.resources`; a limit without request counts if they request nothing."""
     assert spec.resources is not None
     requests, limits = spec.resources.requests, spec.resources.limits
     for where, amounts in (("requests", requests), ("limits", limits)):
@@ -141,7 +144,7 @@ def _container_requests(container: Container, group: str, index: int) -> Amounts
 
 
 def _check_against_limit(name: str, amount: int, limit: int | None, container: Container, where: str) -> None:
-    """What may differ from its limit, and how; called only where request and limit differ."""
+    """Which requests may differ from their limit, and how; called only if they differ."""
     requests, limits = container.resources.requests, container.resources.limits
     path = f"{where}.requests.{name}"
     if is_extended_resource(name) or name.startswith("hugepages-"):
@@ -193,8 +196,8 @@ def _raise_to(total: Amounts, floor: Amounts) -> None:
 def node_quantities(node: Node) -> tuple[Amounts, Amounts]:
     """`(capacity, allocatable)` of a node.
 
-    As the API server defaults them: a node that says nothing about allocatable offers its capacity. A resource that is
-    allocatable and not in capacity has the capacity that is allocatable.
+    Defaulted as by the API server: without allocatable, capacity is allocatable. A resource that is only in allocatable
+    has the same capacity.
     """
     status = node.status
     try:

@@ -1,7 +1,7 @@
-"""`kind: Reservation`: room that is kept for somebody from one time to another.
+"""`kind: Reservation`: capacity that is kept for certain workloads during a time.
 
-Decoded by `model.codec`, strictly: a field that is not known is an error. The store hands reservations over with the
-snapshot, `placement.timeplan` finds their room and keeps others out of it.
+Decoded by `model.codec`, strictly: an unknown field is an error. The snapshot has the reservations;
+`placement.timeplan` chooses their nodes and keeps other work out.
 
     apiVersion: windlass.dev/v1
     kind: Reservation
@@ -14,8 +14,8 @@ snapshot, `placement.timeplan` finds their room and keeps others out of it.
       until: 2026-01-01T12:00:00Z
       who: {namespaces: [research], queues: [research/urgent], labels: {user: ada}}
 
-`gpus: 16` is short for sixteen units of one GPU each. The kind is cluster-wide: whoever may create cluster-wide objects
-of this group (an administrator, by RBAC) may reserve, and nobody else.
+`gpus: 16` is short for sixteen units of one GPU each. The kind is cluster-scoped, so that only
+administrators, by RBAC, can reserve.
 """
 
 from __future__ import annotations
@@ -26,11 +26,12 @@ import msgspec
 
 from windlass.model.errors import InputError
 from windlass.model.meta import KubeStruct, ObjectMeta
+from windlass.model.names.nvidia import GPU_RESOURCE
 from windlass.model.pod import Container, Pod, PodSpec, RawQuantity, ResourceRequirements, Toleration
 from windlass.model.quota import quota_requests
 from windlass.model.times import parse_timestamp
 
-GPU = "nvidia.com/gpu"
+GPU = GPU_RESOURCE
 MAX_UNITS = 100_000
 
 
@@ -39,13 +40,13 @@ class StrictStruct(KubeStruct, frozen=True, forbid_unknown_fields=True):
 
 
 class ReservationSubjects(StrictStruct, frozen=True):
-    """Whose room it is: workloads that match any of these."""
+    """Workloads that may use it: those that match any of these."""
 
     namespaces: tuple[str, ...] = ()
     queues: tuple[str, ...] = ()
     """LocalQueues as `namespace/name`."""
     labels: dict[str, str] = msgspec.field(default_factory=dict)
-    """Labels that the workload's pods have, all of them: a user, a team, a project."""
+    """Labels that the workload's pods all have: a user, a team, a project."""
 
     def matches(self, namespace: str, queue: str, labels: Mapping[str, str]) -> bool:
         if namespace in self.namespaces or (queue and f"{namespace}/{queue}" in self.queues):
@@ -58,24 +59,24 @@ class ReservationSpec(StrictStruct, frozen=True):
     until: str = ""
     who: ReservationSubjects = ReservationSubjects()
     gpus: int | None = None
-    """So many units of one GPU each; in place of `count` and `resources`."""
+    """Units of one GPU each; instead of `count` and `resources`."""
     count: int = 1
     """Units."""
     resources: dict[str, RawQuantity] = msgspec.field(default_factory=dict)
-    """Of one unit, which lies on one node."""
+    """Of one unit; a unit is on one node."""
     node_selector: dict[str, str] = msgspec.field(default_factory=dict)
     topology: str = ""
-    """Node label: all units lie in one domain of it."""
+    """Node label: all units are in one domain of it."""
     tolerations: tuple[Toleration, ...] = ()
 
 
 class ReservationStatus(KubeStruct, frozen=True):
     nodes: dict[str, int] = msgspec.field(default_factory=dict)
-    """Node → units, as the last plan had them: they stay there while they can."""
+    """Node → units of the last plan, which are kept if possible."""
 
 
 class ReservationObject(StrictStruct, frozen=True):
-    """As it is written."""
+    """The Kubernetes object."""
 
     spec: ReservationSpec
     metadata: ObjectMeta = ObjectMeta()
@@ -85,7 +86,7 @@ class ReservationObject(StrictStruct, frozen=True):
 
 
 class Reservation(msgspec.Struct, frozen=True):
-    """Checked: `count` units like `pod`, kept from `start` to `until`, for `who`."""
+    """A checked reservation: `count` units like `pod`, from `start` to `until`, for `who`."""
 
     name: str
     start: int
@@ -102,7 +103,7 @@ class Reservation(msgspec.Struct, frozen=True):
 
 
 def reservation_from_object(wire: ReservationObject) -> Reservation:
-    """The reservation that an object means, or an error that names the field."""
+    """The reservation of the object. Raises an `InputError` that names the field."""
     spec = wire.spec
     if not wire.metadata.name:
         raise InputError("needs a name", path="metadata.name", remedy="add a name")
@@ -110,11 +111,13 @@ def reservation_from_object(wire: ReservationObject) -> Reservation:
     if until <= start:
         raise InputError("ends before it begins", path="spec.until", remedy="use a time after spec.from")
     if not (spec.who.namespaces or spec.who.queues or spec.who.labels):
-        raise InputError("is for nobody", path="spec.who", remedy="name namespaces, queues or labels")
+        raise InputError("names no workloads", path="spec.who", remedy="name namespaces, queues or labels")
     for index, queue in enumerate(spec.who.queues):
         if queue.count("/") != 1:
             raise InputError(
-                f"{queue!r} is no LocalQueue", path=f"spec.who.queues[{index}]", remedy="use namespace/name"
+                f"{queue!r} is not a LocalQueue",
+                path=f"spec.who.queues[{index}]",
+                remedy="use namespace/name",
             )
     count, resources = _units(spec)
     return Reservation(
@@ -139,10 +142,12 @@ def _time(text: str, path: str) -> int:
 def _units(spec: ReservationSpec) -> tuple[int, dict[str, RawQuantity]]:
     if spec.gpus is not None:
         if spec.resources or spec.count != 1:
-            raise InputError("stands beside count or resources", path="spec.gpus", remedy="use one of them")
+            raise InputError(
+                "can't be combined with count or resources", path="spec.gpus", remedy="use one of them"
+            )
         if not 0 < spec.gpus <= MAX_UNITS:
             raise InputError(f"{spec.gpus} GPUs", path="spec.gpus", remedy=f"use 1 to {MAX_UNITS}")
-        return spec.gpus, {GPU: 1}
+        return spec.gpus, {GPU_RESOURCE: 1}
     if not spec.resources:
         raise InputError("reserves nothing", path="spec.resources", remedy="name resources, or use spec.gpus")
     if not 0 < spec.count <= MAX_UNITS:
@@ -151,9 +156,9 @@ def _units(spec: ReservationSpec) -> tuple[int, dict[str, RawQuantity]]:
 
 
 def _unit(name: str, spec: ReservationSpec, resources: dict[str, RawQuantity]) -> Pod:
-    """A unit as a pod that asks for the same; GPU nodes are often tainted, and a reservation of GPUs is for them."""
+    """A unit as a pod with the same requests. It tolerates the GPU taint, which GPU nodes often have."""
     asked = ResourceRequirements(requests=resources, limits=resources)
-    tolerations = (*spec.tolerations, Toleration(key=GPU, operator="Exists"))
+    tolerations = (*spec.tolerations, Toleration(key=GPU_RESOURCE, operator="Exists"))
     pod = Pod(
         metadata=ObjectMeta(name=name, namespace="reservation"),
         spec=PodSpec(

@@ -1,8 +1,7 @@
-"""`kind: RunTimeHistory`: how long the workloads of a LocalQueue have run, in an object of its own.
+"""`kind: RunTimeHistory`: how long the workloads of a LocalQueue have run.
 
-The live scheduler writes one beside each LocalQueue, under its name; it comes back through the watch, as it does out
-of a dump, and the store hands it over with the snapshot. `queueing.run_time_estimates` counts runs and asks for
-percentiles.
+The live scheduler writes one per LocalQueue, with the same name and namespace, and reads it back through the watch or
+from a dump; the snapshot has it. `queueing.run_time_estimates` counts runs and computes percentiles.
 
     apiVersion: windlass.dev/v1
     kind: RunTimeHistory
@@ -11,8 +10,8 @@ percentiles.
     - from: 2026-01-01T00:00:00Z
       runs: {"1664": 3, "3584": 12}
 
-Twelve runs that ended in the week from the first of January took at most 3,584 seconds, and more than the bound below
-that. A field that is not known is left alone: it is the scheduler itself that writes them, perhaps a newer one.
+Twelve runs that ended in the week from the first of January took at most 3,584 seconds, and more than the next lower
+bound. Unknown fields are ignored: a newer version of the scheduler may have written them.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ PERIOD_SECONDS = 7 * 86_400
 
 
 class FinishedRun(msgspec.Struct, frozen=True, gc=False):
-    """A workload of a queue has come to a good end."""
+    """A workload of a queue that has succeeded."""
 
     local_queue: str
     """LocalQueue, `namespace/name`."""
@@ -41,7 +40,7 @@ class RunTimes(msgspec.Struct, frozen=True):
     """Finished runs of one queue."""
 
     periods: dict[int, dict[int, int]] = {}
-    """Weeks since 1970 → seconds that the runs took at most → how many."""
+    """Weeks since 1970 → upper bound of the run time in seconds → number of runs."""
 
 
 class RunPeriod(KubeStruct, frozen=True):
@@ -50,7 +49,7 @@ class RunPeriod(KubeStruct, frozen=True):
 
 
 class RunTimeHistoryObject(KubeStruct, frozen=True):
-    """As it is written."""
+    """The Kubernetes object."""
 
     metadata: ObjectMeta = ObjectMeta()
     periods: tuple[RunPeriod, ...] = ()
@@ -61,20 +60,26 @@ class RunTimeHistoryObject(KubeStruct, frozen=True):
 
 
 def run_times_from_object(wire: RunTimeHistoryObject) -> RunTimes:
-    """The runs that an object tells of, or an error that names the field."""
+    """The runs of the object. Raises an `InputError` that names the field."""
     periods: dict[int, dict[int, int]] = {}
-    for index, one in enumerate(wire.periods):
+    for index, period in enumerate(wire.periods):
         path = f"periods[{index}]"
-        start = parse_timestamp(one.from_)
+        start = parse_timestamp(period.from_)
         if not start:
             raise InputError(
-                f"{one.from_[:64]!r} is not a time", path=f"{path}.from", remedy="write 2026-01-01T00:00:00Z"
+                f"{period.from_[:64]!r} is not a time",
+                path=f"{path}.from",
+                remedy="write 2026-01-01T00:00:00Z",
             )
         counts = periods.setdefault(start // PERIOD_SECONDS, {})
-        for text, runs in one.runs.items():
+        for text, runs in period.runs.items():
             if not (text.isascii() and text.isdigit() and len(text) < 12) or runs < 0:
-                remedy = "delete the object: it is collected anew"
-                raise InputError(f"{text[:64]!r}: {runs} are no runs", path=f"{path}.runs", remedy=remedy)
+                remedy = "delete the object: the scheduler collects it anew"
+                raise InputError(
+                    f"{text[:64]!r}: {runs} is not seconds and a number of runs",
+                    path=f"{path}.runs",
+                    remedy=remedy,
+                )
             counts[int(text)] = counts.get(int(text), 0) + runs
     return RunTimes(periods)
 

@@ -11,6 +11,15 @@ from collections.abc import Collection, Sequence
 
 from windlass.model.errors import InputError
 from windlass.model.labels import check_operator
+from windlass.model.names.kubernetes import (
+    DISK_PRESSURE_TAINT,
+    MEMORY_PRESSURE_TAINT,
+    NETWORK_UNAVAILABLE_TAINT,
+    NOT_READY_TAINT,
+    PID_PRESSURE_TAINT,
+    UNREACHABLE_TAINT,
+    UNSCHEDULABLE_TAINT,
+)
 from windlass.model.node import Taint
 from windlass.model.pod import Toleration
 
@@ -19,22 +28,22 @@ HARD_EFFECTS = ("NoSchedule", "NoExecute")
 EFFECTS = (*HARD_EFFECTS, "PreferNoSchedule")
 OPERATORS = ("Equal", "Exists", "Lt", "Gt")
 
-DISK_PRESSURE = "node.kubernetes.io/disk-pressure"
+DISK_PRESSURE = DISK_PRESSURE_TAINT
 LIFECYCLE_TAINTS = frozenset(
     {
-        "node.kubernetes.io/not-ready",
-        "node.kubernetes.io/unreachable",
-        "node.kubernetes.io/unschedulable",
-        "node.kubernetes.io/network-unavailable",
+        NOT_READY_TAINT,
+        UNREACHABLE_TAINT,
+        UNSCHEDULABLE_TAINT,
+        NETWORK_UNAVAILABLE_TAINT,
         "node.kubernetes.io/out-of-service",
-        "node.kubernetes.io/memory-pressure",
-        "node.kubernetes.io/pid-pressure",
+        MEMORY_PRESSURE_TAINT,
+        PID_PRESSURE_TAINT,
         "node.cloudprovider.kubernetes.io/uninitialized",
         "node.cloudprovider.kubernetes.io/shutdown",
         "ToBeDeletedByClusterAutoscaler",
     }
 )
-"""Taints that say that the node is not well or is going, not who may use it."""
+"""Taints for the condition or the removal of a node, as opposed to taints that restrict which pods may use it."""
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
 
@@ -56,7 +65,7 @@ def find_untolerated_taint(
 
 def taint_code(key: str) -> str:
     """The root-cause code of a node that is refused for a taint with this key."""
-    if key == DISK_PRESSURE:
+    if key == DISK_PRESSURE_TAINT:
         return "EPHEMERAL_STORAGE"
     return "NODE_UNSCHEDULABLE" if key in LIFECYCLE_TAINTS else "TAINT_NOT_TOLERATED"
 

@@ -1,4 +1,4 @@
-"""Kubernetes' timestamps and durations as seconds."""
+"""Kubernetes' timestamps and durations as seconds. Used by every package."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def format_timestamp(seconds: int) -> str:
 
 
 def format_duration(seconds: int) -> str:
-    """As people write it: `45s`, `10m`, `1h4m`; `duration_seconds` reads it."""
+    """As people write it: `45s`, `10m`, `1h4m`; `parse_duration` reads it."""
     hours, rest = divmod(seconds, 3600)
     minutes, left = divmod(rest, 60)
     parts = [f"{number}{unit}" for number, unit in ((hours, "h"), (minutes, "m"), (left, "s")) if number]
@@ -51,5 +51,5 @@ def parse_duration(text: str) -> int:
         raise InputError(f"{text[:64]!r} is not a duration", remedy="write it as 90s, 15m or 1h30m")
     total = sum((Fraction(number) * _UNITS[unit] for number, unit in _PART.findall(text)), Fraction(0))
     if total > _LONGEST_DURATION:
-        raise InputError(f"{text!r} is absurdly long", remedy="write it as 90s, 15m or 1h30m")
+        raise InputError(f"{text!r} is too long", remedy="write it as 90s, 15m or 1h30m")
     return -(-total.numerator // total.denominator)

@@ -1,6 +1,6 @@
-"""Topology levels: which domains a node lies in, from the widest to the node itself.
+"""Topology levels: the domains of a node, from the widest to the node itself.
 
-Reads node labels; feeds gang placement and the topology search. The default keys are those that clouds, NVIDIA's
+Used by gang placement and the topology search. The default keys are those that clouds, NVIDIA's
 tools and Kueue's guides put on nodes; `topologyLevels` of the scheduler's configuration replaces them.
 """
 
@@ -8,59 +8,76 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from windlass.model.names.kubernetes import HOSTNAME_LABEL, REGION_LABEL, ZONE_LABEL
+from windlass.model.names.nvidia import (
+    GPU_CLIQUE_LABEL,
+    NETWORK_ACCELERATOR_LABEL,
+    NETWORK_BLOCK_LABEL,
+    NETWORK_SPINE_LABEL,
+)
+from windlass.model.names.others import (
+    AWS_NETWORK_LAYER_1_LABEL,
+    AWS_NETWORK_LAYER_2_LABEL,
+    AWS_NETWORK_LAYER_3_LABEL,
+    GCE_TOPOLOGY_BLOCK_LABEL,
+    GCE_TOPOLOGY_SUBBLOCK_LABEL,
+    PROVIDER_TOPOLOGY_BLOCK_LABEL,
+    PROVIDER_TOPOLOGY_RACK_LABEL,
+)
+from windlass.model.names.windlass import BLOCK_LABEL, RACK_LABEL
 from windlass.model.node import Node
 
-REGION = "topology.kubernetes.io/region"
-ZONE = "topology.kubernetes.io/zone"
-BLOCK = "windlass.dev/block"
-RACK = "windlass.dev/rack"
-CLIQUE = "nvidia.com/gpu.clique"
-HOSTNAME = "kubernetes.io/hostname"
+REGION = REGION_LABEL
+ZONE = ZONE_LABEL
+BLOCK = BLOCK_LABEL
+RACK = RACK_LABEL
+CLIQUE = GPU_CLIQUE_LABEL
+HOSTNAME = HOSTNAME_LABEL
 
 DEFAULT_TOPOLOGY_KEYS = (
-    REGION,
-    ZONE,
-    "network.topology.nvidia.com/spine",
-    "network.topology.nvidia.com/block",
-    "cloud.google.com/gce-topology-block",
-    "cloud.provider.com/topology-block",
-    BLOCK,
-    "topology.k8s.aws/network-node-layer-1",
-    "topology.k8s.aws/network-node-layer-2",
-    "topology.k8s.aws/network-node-layer-3",
-    "cloud.google.com/gce-topology-subblock",
-    "cloud.provider.com/topology-rack",
-    RACK,
-    "network.topology.nvidia.com/accelerator",
-    CLIQUE,
-    HOSTNAME,
+    REGION_LABEL,
+    ZONE_LABEL,
+    NETWORK_SPINE_LABEL,
+    NETWORK_BLOCK_LABEL,
+    GCE_TOPOLOGY_BLOCK_LABEL,
+    PROVIDER_TOPOLOGY_BLOCK_LABEL,
+    BLOCK_LABEL,
+    AWS_NETWORK_LAYER_1_LABEL,
+    AWS_NETWORK_LAYER_2_LABEL,
+    AWS_NETWORK_LAYER_3_LABEL,
+    GCE_TOPOLOGY_SUBBLOCK_LABEL,
+    PROVIDER_TOPOLOGY_RACK_LABEL,
+    RACK_LABEL,
+    NETWORK_ACCELERATOR_LABEL,
+    GPU_CLIQUE_LABEL,
+    HOSTNAME_LABEL,
 )
 """Widest first."""
 
 
 _NAMES = {
-    REGION: "region",
-    ZONE: "zone",
-    "network.topology.nvidia.com/spine": "spine",
-    "network.topology.nvidia.com/accelerator": "NVLink domain",
-    CLIQUE: "NVLink domain",
-    HOSTNAME: "node",
+    REGION_LABEL: "region",
+    ZONE_LABEL: "zone",
+    NETWORK_SPINE_LABEL: "spine",
+    NETWORK_ACCELERATOR_LABEL: "NVLink domain",
+    GPU_CLIQUE_LABEL: "NVLink domain",
+    HOSTNAME_LABEL: "node",
 }
 _WORDS = ("subblock", "block", "rack")
 
 LEVEL_BANDWIDTH_GB_PER_S = {
-    "network.topology.nvidia.com/accelerator": 900,
-    CLIQUE: 900,
-    "cloud.provider.com/topology-rack": 25,
-    RACK: 25,
+    NETWORK_ACCELERATOR_LABEL: 900,
+    GPU_CLIQUE_LABEL: 900,
+    PROVIDER_TOPOLOGY_RACK_LABEL: 25,
+    RACK_LABEL: 25,
 }
-"""What two GPUs exchange at the most that have this domain in common and no narrower one, where that is known: NVLink
-4 inside an NVLink domain, one HDR InfiniBand port inside a rack. Closer is faster; across racks it depends on how much
-the network is oversubscribed, and inside a node on its GPUs (NVLink, or 32 GB/s by PCIe 4 x16)."""
+"""Bandwidth between two GPUs whose narrowest common domain has this level, if known: NVLink 4 in an NVLink domain, one
+HDR InfiniBand port inside a rack. Across racks it depends on the network's oversubscription, inside a node on its
+GPUs (NVLink, or 32 GB/s by PCIe 4 x16)."""
 
 
 def level_name(key: str) -> str:
-    """What people call the level: `rack` for `windlass.dev/rack`; the label itself where it is nobody's custom."""
+    """A short name of the level: `rack` for `windlass.dev/rack`; the label itself if there is none."""
     if key in _NAMES:
         return _NAMES[key]
     last = key.rpartition("/")[2].rpartition("-")[2]
@@ -68,18 +85,19 @@ def level_name(key: str) -> str:
 
 
 def topology_domains(node: Node, keys: Sequence[str] = DEFAULT_TOPOLOGY_KEYS) -> tuple[str | None, ...]:
-    """The node's domain at each of the levels; None where it has no such label.
+    """The node's domain at each of the levels; None if it lacks the label.
 
     A node without a hostname label is its own domain under its name, as the kubelet would have labelled it.
     """
     labels = node.labels
     return tuple(
-        labels.get(key) if key != HOSTNAME else labels.get(HOSTNAME, node.name or None) for key in keys
+        labels.get(key) if key != HOSTNAME_LABEL else labels.get(HOSTNAME_LABEL, node.name or None)
+        for key in keys
     )
 
 
 def levels_in_use(nodes: Iterable[Node], keys: Sequence[str] = DEFAULT_TOPOLOGY_KEYS) -> tuple[str, ...]:
-    """Those of the levels that at least one node is labelled with, in the same order."""
+    """The levels for which at least one node has the label, in the same order."""
     present: set[str] = set()
     for node in nodes:
         present.update(

@@ -1,7 +1,7 @@
-"""How close together pods have to be, out of Kueue's topology annotations.
+"""Topology requests (how close together pods must be) from Kueue's annotations.
 
-`model.kueue.workloads` reads the same from a Workload's `topologyRequest`; `cluster.workloads` reads it here for pods,
-Jobs and the training kinds. `placement` searches with the result.
+Called by `cluster.workloads` for pods, Jobs and training kinds; `model.kueue.workloads` reads the `topologyRequest`
+of a Workload. `placement.topology` searches with the result.
 """
 
 from __future__ import annotations
@@ -13,44 +13,50 @@ from typing import Any
 import msgspec
 
 from windlass.model.errors import InputError
+from windlass.model.names.kueue import (
+    KUEUE_PREFIX,
+    POD_SET_GROUP_ANNOTATION,
+    PREFERRED_TOPOLOGY_ANNOTATION,
+    REQUIRED_TOPOLOGY_ANNOTATION,
+    SLICE_CONSTRAINTS_ANNOTATION,
+    SLICE_REQUIRED_TOPOLOGY_ANNOTATION,
+    SLICE_SIZE_ANNOTATION,
+    TOPOLOGY_PREFIX,
+    UNCONSTRAINED_TOPOLOGY_ANNOTATION,
+)
 from windlass.model.workload import TopologyRequest
 
-PREFIX = "kueue.x-k8s.io/"
-REQUIRED = PREFIX + "podset-required-topology"
-PREFERRED = PREFIX + "podset-preferred-topology"
-UNCONSTRAINED = PREFIX + "podset-unconstrained-topology"
-SLICE_LEVEL = PREFIX + "podset-slice-required-topology"
-SLICE_SIZE = PREFIX + "podset-slice-size"
-SLICE_LAYERS = PREFIX + "podset-slice-required-topology-constraints"
-GROUP = PREFIX + "podset-group-name"
+PREFIX = KUEUE_PREFIX
 MAX_LAYERS = 3
 MAX_PODS = 10**7
-"""A slice of more pods than that is a slip of the pen."""
+"""A larger number of pods is a typing error."""
 
 
 def topology_request_from_annotations(annotations: Mapping[str, str]) -> TopologyRequest | None:
-    """What the annotations of a pod or a pod template ask for; None where they ask for nothing."""
-    if not any(name.startswith(PREFIX + "podset-") for name in annotations):
+    """The request of a pod's or pod template's annotations; None if there is none."""
+    if not any(name.startswith(TOPOLOGY_PREFIX) for name in annotations):
         return None
     where = "metadata.annotations"
-    slice_size = annotations.get(SLICE_SIZE, "")
+    slice_size = annotations.get(SLICE_SIZE_ANNOTATION, "")
     if slice_size and not (slice_size.isascii() and slice_size.isdigit() and len(slice_size) < 9):
         raise InputError(
-            f"{slice_size[:64]!r} is not a number of pods", path=f"{where}.{SLICE_SIZE}", remedy='use "8"'
+            f"{slice_size[:64]!r} is not a number of pods",
+            path=f"{where}.{SLICE_SIZE_ANNOTATION}",
+            remedy='use "8"',
         )
     return topology_request(
-        required=annotations.get(REQUIRED, ""),
-        preferred=annotations.get(PREFERRED, ""),
-        unconstrained=annotations.get(UNCONSTRAINED, "") == "true",
+        required=annotations.get(REQUIRED_TOPOLOGY_ANNOTATION, ""),
+        preferred=annotations.get(PREFERRED_TOPOLOGY_ANNOTATION, ""),
+        unconstrained=annotations.get(UNCONSTRAINED_TOPOLOGY_ANNOTATION, "") == "true",
         layers=_layers(annotations)
-        or slice_layers(annotations.get(SLICE_LEVEL, ""), int(slice_size or 0), where),
-        group=annotations.get(GROUP, ""),
+        or slice_layers(annotations.get(SLICE_REQUIRED_TOPOLOGY_ANNOTATION, ""), int(slice_size or 0), where),
+        group=annotations.get(POD_SET_GROUP_ANNOTATION, ""),
         path=where,
     )
 
 
 def slice_layers(level: str, size: int, path: str) -> tuple[tuple[str, int], ...]:
-    """The single layer of slices that a level and a size stand for; a size alone cuts nothing."""
+    """The single layer of slices for a level and a size; without a level there are no slices."""
     if not level:
         return ()
     if not 1 <= size <= MAX_PODS:
@@ -71,7 +77,7 @@ def topology_request(
     group: str,
     path: str,
 ) -> TopologyRequest | None:
-    """One request out of its parts; slices alone leave the pod set itself unconstrained."""
+    """A checked request; with slices alone the pod set itself is unconstrained."""
     if sum((bool(required), bool(preferred), unconstrained)) > 1:
         raise InputError(
             "a pod set asks for one of required, preferred and unconstrained topology",
@@ -113,8 +119,8 @@ def _check_layers(layers: tuple[tuple[str, int], ...], path: str) -> None:
 
 
 def _layers(annotations: Mapping[str, str]) -> tuple[tuple[str, int], ...]:
-    """The layers that stand as a JSON list in one annotation, the widest first."""
-    text = annotations.get(SLICE_LAYERS, "")
+    """The layers from the annotation with a JSON list, widest first."""
+    text = annotations.get(SLICE_CONSTRAINTS_ANNOTATION, "")
     if not text:
         return ()
     try:
@@ -125,7 +131,7 @@ def _layers(annotations: Mapping[str, str]) -> tuple[tuple[str, int], ...]:
     if not all(isinstance(level, str) and type(size) is int for level, size in layers):
         raise InputError(
             "is not a list of slices",
-            path=f"metadata.annotations.{SLICE_LAYERS}",
+            path=f"metadata.annotations.{SLICE_CONSTRAINTS_ANNOTATION}",
             remedy='write [{"topology": "example.com/rack", "size": 8}]',
         )
     return layers

@@ -1,7 +1,7 @@
-"""What Kubernetes' API server would refuse although every field has the right type.
+"""Refuses what the API server would refuse although every field has the right type.
 
-`model.codec` runs these once on every object that it decodes, so that the rooms that decide can trust operators,
-weights and ranges. Quantities are not looked at here: `model.requests` reads them anyway, with the same strictness.
+Called by `model.codec` once per decoded object, so that the deciding packages can trust operators, weights and ranges.
+Quantities are checked by `model.requests`.
 """
 
 from __future__ import annotations
@@ -60,10 +60,10 @@ class _PriorityClass(Protocol):
     def value(self) -> int: ...
 
 
-def check_priority_class(one: _PriorityClass) -> None:
-    if not one.metadata.name:
+def check_priority_class(priority_class: _PriorityClass) -> None:
+    if not priority_class.metadata.name:
         raise InputError("needs a name", path="metadata.name", remedy="add a name")
-    check_priority(one.value, "value")
+    check_priority(priority_class.value, "value")
 
 
 def check_node(node: Node) -> None:

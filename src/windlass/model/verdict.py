@@ -1,12 +1,12 @@
-"""Why something is not placed, as counted by the pass that decided it.
+"""Why a workload is not placed, as counted by the pass that decided it.
 
-`placement` fills it, `message` (here) puts it into words; `simulate --explain`, conditions, events and `why` all read
-the same verdict, so that what people are told can't differ from what was decided. What binds the workload, what would
-free it and what would help is worked out by `placement.explain` when somebody asks (`model.plan.Plan.explained`).
+`placement` fills it, `message` formats it; `simulate --explain`, conditions, events and `why` read the same verdict, so
+that an explanation can't differ from the decision. Limits, relief, changes and moves are added by `placement.explain`,
+for the first holds of a plan.
 
-A verdict has two forms. `message` is for the operator and says everything. `public_message` is for whoever owns the
-workload: it holds nothing but what the workload itself asks for, sums over nodes, and its own queue; never the names
-of other tenants' workloads, pods or queues, and never a taint's value.
+A verdict has two messages. `message` is for the operator and complete. `public_message` is for the workload's owner: it
+has only the workload's own requests, sums over nodes, and its own queue; never names of other tenants' workloads, pods
+or queues, and never a taint's value.
 """
 
 from __future__ import annotations
@@ -15,20 +15,19 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from windlass.model.gpu import WHOLE_GPU
+from windlass.model.names.nvidia import GPU_RESOURCE
 from windlass.model.reasons import WHY_GPU_DEVICE_ROOM, insufficient_reason, reason_of_bit
 from windlass.model.refusal import Refusal
 from windlass.model.times import format_timestamp
 
 MAX_NAMED = 3
-_TOO_FEW_GPUS = insufficient_reason(WHOLE_GPU).kube
+_TOO_FEW_GPUS = insufficient_reason(GPU_RESOURCE).kube
 _NO_DEVICE_ROOM = reason_of_bit(WHY_GPU_DEVICE_ROOM.bit_length() - 1).kube
 LIMIT_KINDS_SHOWN_FIRST = ("fragmentation", "model", "quota", "topology")
-"""Kinds of limits that the count of nodes doesn't tell."""
-
+"""Kinds of limits that the counts of nodes by reason don't show."""
 
 PUBLIC_MESSAGE_BY_CODE = {
-    "KUEUE_QUOTA_INSUFFICIENT": "the quota of its queue doesn't suffice now",
+    "KUEUE_QUOTA_INSUFFICIENT": "over quota: its queue has too little quota left",
     "KUEUE_QUOTA_MISCONFIGURED": "its queue has no quota for a resource that it asks for",
     "KUEUE_QUEUE_MISSING": "its queue is missing, inactive or stopped",
     "KUEUE_FLAVOR_MISMATCH": "no flavor of its queue may be used by its pods (taints, node selector or topology)",
@@ -37,21 +36,21 @@ PUBLIC_MESSAGE_BY_CODE = {
     "RESERVED_FOR_OTHERS": "there is room, but a planned start or a reservation holds it",
     "REQUEST_EXCEEDS_CLUSTER": "it is larger than the cluster",
     "RESOURCE_QUOTA_EXCEEDED": "the ResourceQuota of its namespace is used up",
-    "GANG_INCOMPLETE": "its group lacks members",
+    "GANG_INCOMPLETE": "its gang is incomplete: pods are missing",
     "JOB_SUSPENDED": "its owner has suspended it",
     "GPU_FULL": "too few GPUs are free",
-    "GPU_FRAGMENTED": "GPUs are free, but in pieces that are too small",
+    "GPU_FRAGMENTED": "enough GPUs are free in total, but too few together",
     "CPU_MEM_INSUFFICIENT": "too little CPU or memory is free",
 }
-"""By code, what the owner is told where nothing more was worked out."""
+"""By code, the public message of a verdict that was not explained."""
 CODES_WITH_PUBLIC_DETAIL = frozenset(
     {"GANG_INCOMPLETE", "INVALID_OBJECT", "NOT_IMPLEMENTED", "POLICY_DENIED", "STORAGE_INSUFFICIENT"}
 )
-"""Codes whose detail names nothing but the workload's own pods, claims and groups: its owner is to read it."""
+"""Codes whose detail names only the workload's own pods, claims and groups, so that it is public."""
 
 
 class ReasonCount(msgspec.Struct, frozen=True, gc=False):
-    """So many nodes refuse for this reason. `kube` is kube-scheduler's wording of it."""
+    """How many nodes refuse for a reason; `kube` is kube-scheduler's wording of it."""
 
     code: str
     kube: str
@@ -69,7 +68,7 @@ class NearMiss(msgspec.Struct, frozen=True, gc=False):
 
 
 class Limit(msgspec.Struct, frozen=True, gc=False):
-    """One thing that binds the workload: of this there is too little, or this stands before it."""
+    """A constraint that holds the workload: a resource of which there is too little, or work that comes first."""
 
     kind: str
     """`quota`, `fragmentation`, `resource`, `topology`, `model`, `rules`, `size`, `plan`, `order` or `object`."""
@@ -90,7 +89,7 @@ class Limit(msgspec.Struct, frozen=True, gc=False):
 
 
 class Relief(msgspec.Struct, frozen=True, gc=False):
-    """What would free what it lacks: the end of so many workloads."""
+    """The running workloads whose end would free what it lacks."""
 
     workloads: int
     of: dict[str, int] = {}
@@ -100,7 +99,7 @@ class Relief(msgspec.Struct, frozen=True, gc=False):
     at: int | None = None
     """When the last of them will have ended, in seconds; None where that is not known."""
     basis: str = ""
-    """What the time rests on, or why there is none."""
+    """What the time is derived from, or why it is unknown."""
 
     @property
     def public_text(self) -> str:
@@ -122,15 +121,14 @@ class Change(msgspec.Struct, frozen=True, gc=False):
     kind: str
     """`pods`, `gpus`, `share`, `cpu`, `memory`, `resource`, `topology`, `model`, `selector` or `toleration`."""
     text: str
-    """As it goes on from “it would start now”."""
+    """Continues the sentence “it would start now”."""
     pod_set: str = ""
     before: str = ""
     after: str = ""
     loss: int = 0
-    """How much of the request is given up, in thousandths; a change of conditions counts as little. They are ordered
-    by it."""
+    """Part of the request that is given up, in thousandths; the sort key. Changed conditions count little."""
     public_text: str = ""
-    """Where the text says more than the owner may read."""
+    """If the text has more than the owner may read."""
 
 
 class MoveOffer(msgspec.Struct, frozen=True, gc=False):
@@ -144,60 +142,60 @@ class MoveOffer(msgspec.Struct, frozen=True, gc=False):
 
 
 class Verdict(msgspec.Struct, frozen=True, gc=False):
-    """The count of nodes per reason, and the nearest misses; and, where it was asked for, what would help."""
+    """Counts of nodes by reason and the nearest misses; if explained, also what would help."""
 
     code: str
-    """From the closed list of reasons: what binds it most."""
+    """Code of the main reason, from the closed list of `model.reasons`."""
     nodes: int = 0
     counts: tuple[ReasonCount, ...] = ()
     nearest: tuple[NearMiss, ...] = ()
     detail: str = ""
-    """For holds that look at no node (gates, claims, an object that can't be read)."""
+    """For holds that are decided without nodes (gates, claims, an object that can't be read)."""
     planned_start: int | None = None
     """When it is planned to start, in seconds; None where no plan can be made."""
     ahead: int = 0
-    """How many others wait before it in its queue."""
+    """Workloads of its queue that come first."""
     outlook: str = ""
-    """The planned start and what it rests on, or why there is none; in words."""
+    """The planned start and what it is derived from, or why there is none."""
     is_infeasible: bool = False
     """It would not fit even if nothing else ran."""
     limits: tuple[Limit, ...] = ()
-    """What binds it; the first binds most."""
+    """Most important first."""
     relief: Relief | None = None
     changes: tuple[Change, ...] = ()
-    """What of its own request would have to change for it to start now, the smallest change first."""
+    """Changes of its own request with which it would start now, smallest first."""
     moves: tuple[MoveOffer, ...] = ()
-    """Moves of running pods that would make room, the cheapest that were found."""
+    """Moves of running pods that would make room, the cheapest found."""
     refusals: tuple[Refusal, ...] = ()
-    """What the API server has just refused: its bind to a node, or an eviction that would have made room for it."""
+    """Recent refusals of the API server: its bind to a node, or an eviction for it."""
     remedy: str = ""
-    """What would lift it, where neither the end of others nor another request does."""
+    """What would help where neither the end of other workloads nor a changed request does."""
     is_explained: bool = False
-    """What binds it and what would help was worked out; otherwise it was behind the first ones, for which it is."""
+    """Limits, relief, changes and moves were computed, as for the first holds of a plan."""
 
     @property
     def message(self) -> str:
-        """What holds it, what is planned and what would help, in one sentence."""
+        """What holds it, what is planned and what would help, separated by semicolons."""
         return "; ".join(self.sentences)
 
     @property
     def sentences(self) -> list[str]:
         """The parts of the message, what holds it first."""
-        # The sentence on what can't ever fit names its level itself.
+        # The detail of an infeasible workload names its topology level already.
         first = (
             LIMIT_KINDS_SHOWN_FIRST
             if not (self.is_infeasible and self.detail)
             else LIMIT_KINDS_SHOWN_FIRST[:-1]
         )
-        said = [limit.text for limit in self.limits if limit.kind in first]
-        # No time helps what can't ever fit.
+        limits = [limit.text for limit in self.limits if limit.kind in first]
+        # An infeasible workload never starts, so that its outlook says nothing.
         outlook = "" if self.is_infeasible and self.planned_start is None else self.outlook
-        parts = [*said, self.detail or self.kube_message, outlook, *self._help(is_public=False)]
+        parts = [*limits, self.detail or self.kube_message, outlook, *self._help(is_public=False)]
         return [part for part in parts if part]
 
     @property
     def public_message(self) -> str:
-        """The same for the workload's owner: nothing in it tells of other tenants."""
+        """The message for the workload's owner, without anything about other tenants."""
         limits = [limit.text for limit in self.limits]
         if not limits:
             short = PUBLIC_MESSAGE_BY_CODE.get(self.code, f"it waits ({self.code})")
@@ -227,11 +225,13 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
         return f"{start}, {waits}" if waits else start
 
     def _help(self, *, is_public: bool) -> Iterator[str]:
-        said = dict.fromkeys(one.public_text if is_public else one.text for one in self.refusals)
-        yield from list(said)[:MAX_NAMED]
+        refusals = dict.fromkeys(
+            refusal.public_text if is_public else refusal.text for refusal in self.refusals
+        )
+        yield from list(refusals)[:MAX_NAMED]
         if self.is_infeasible:
             yield "it is infeasible: it would not fit even if nothing else ran"
-        # What a plan rests on is said with the plan.
+        # With a planned start, the outlook has the relief already.
         if self.relief is not None and self.planned_start is None:
             yield self.relief.public_text if is_public else self.relief.text
         if self.moves and not is_public:
@@ -244,12 +244,12 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
 
 
 def format_reason_counts(counts: Iterable[tuple[str, int]]) -> str:
-    """Reasons and nodes as kube-scheduler lists them. That devices lack room goes without saying where as many nodes
-    lack GPUs by number."""
-    told = dict(counts)
-    if told.get(_TOO_FEW_GPUS, 0) >= told.get(_NO_DEVICE_ROOM, 0):
-        told.pop(_NO_DEVICE_ROOM, None)
-    return ", ".join(sorted(f"{nodes} {kube}" for kube, nodes in told.items()))
+    """Reasons with their numbers of nodes, as kube-scheduler lists them. “No GPUs with room for the share” is left out
+    if at least as many nodes have too few GPUs."""
+    by_reason = dict(counts)
+    if by_reason.get(_TOO_FEW_GPUS, 0) >= by_reason.get(_NO_DEVICE_ROOM, 0):
+        by_reason.pop(_NO_DEVICE_ROOM, None)
+    return ", ".join(sorted(f"{nodes} {kube}" for kube, nodes in by_reason.items()))
 
 
 def _moves_text(moves: tuple[MoveOffer, ...]) -> str:

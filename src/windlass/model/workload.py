@@ -1,7 +1,7 @@
 """A workload: one or more sets of pods that start together.
 
-Whatever people submit (a Kueue Workload, a Job, a pod group, a training job, a single pod) becomes one of these; see
-`cluster.workloads`. `queueing` orders and admits workloads, `placement` places their pods.
+Everything that is submitted (a Kueue Workload, a Job, a pod group, a training job, a single pod) becomes one of these
+in `cluster.workloads`. `queueing` orders and admits workloads, `placement` places their pods.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class TopologyRequest(msgspec.Struct, frozen=True):
     group: str = ""
     """Pod sets of one group (a leader and its workers) share a domain."""
     spans_pod_sets: bool = False
-    """The level holds for all sets of the workload that ask so, not for each: pods that form a group have one request,
-    however many shapes they come in."""
+    """The level applies to all such sets of the workload together: pods of a group have one request, whatever their
+    shapes."""
 
 
 class PodSet(msgspec.Struct, frozen=True):
@@ -36,9 +36,9 @@ class PodSet(msgspec.Struct, frozen=True):
     template: Pod
     """Template: what each pod of the set asks for and where it may go."""
     min_count: int | None = None
-    """Partial admission: with as few as these it can start (all of `count` where None)."""
+    """Partial admission: the least number of pods with which it can start; None: all of `count`."""
     pod_keys: tuple[str, ...] = ()
-    """Pods of the set that exist, by key, those that are placed first."""
+    """Keys of the existing pods of the set, placed ones first."""
     topology: TopologyRequest | None = None
 
 
@@ -52,7 +52,7 @@ class PodSetAssignment(msgspec.Struct, frozen=True):
     usage: dict[str, int]
     """Resource → amount, in base units (`nvidia.com/gpu` in milli)."""
     nodes: dict[str, int] = msgspec.field(default_factory=dict)
-    """Node name → pods, where the topology assignment or bound pods say so."""
+    """Node name → pods, from the topology assignment or the bound pods."""
     domains: tuple[tuple[tuple[str, ...], int], ...] = ()
     """(level values, pods) of a topology assignment whose lowest level is not the node."""
     levels: tuple[str, ...] = ()
@@ -81,16 +81,16 @@ class Workload(msgspec.Struct, frozen=True):
     preemption_policy: str = "PreemptLowerPriority"
     created: int = 0
     queued_at: int = 0
-    """Since when it counts as waiting: its creation, or its last eviction."""
+    """Start of its waiting time: its creation, or its last eviction."""
     admission: Admission | None = None
     evicting: bool = False
-    """Its eviction is already under way."""
+    """It is being evicted."""
     active: bool = True
     hold: str = ""
-    """Why it can't be looked at: a missing queue, an ungrouped owner, a field that can't be read."""
+    """Why it is not considered: a missing queue, an ungrouped owner, a field that can't be read."""
     hold_code: str = ""
     unreadable: str = ""
-    """Why nothing of it can be placed: what its pods ask for can't be understood. Set also where it holds quota."""
+    """Why none of its pods can be placed: their requests can't be read. Also set if it holds quota."""
     min_pods: int | None = None
     """Pods (over all sets) with which a gang may start; None: all of them. Members above it are elastic."""
     all_or_nothing: bool = True
@@ -98,22 +98,22 @@ class Workload(msgspec.Struct, frozen=True):
     max_run_seconds: int | None = None
     """Declared limit of its run time."""
     run_limit_enforced: bool = True
-    """Something stops it at its limit (a deadline); False for a declared `windlass.dev/duration`."""
+    """It is stopped at its limit (a deadline); False for a declared `windlass.dev/duration`."""
     started_at: int = 0
     checkpoint_at: int = 0
     """Last checkpoint, in seconds; 0 where unknown."""
     restart_seconds: int | None = None
-    """What starting again costs it, as it declares; None where it declares nothing."""
+    """Declared time lost by a restart; None if not declared."""
     evictable: bool = True
     evictions: int = 0
     """How often it was preempted so far; see `queueing.preemption_common` for why that counts."""
     nominated: bool = False
-    """Others were evicted for it, and it waits until they are gone: it goes first, so that nobody takes their room.
-    Kubernetes remembers it as `status.nominatedNodeName` of a pod that waits."""
+    """Victims were evicted for it and have not terminated yet: it is placed first, so that nothing else takes the freed
+    capacity. Kubernetes stores this as `status.nominatedNodeName` of the pending pod."""
     gang_running: bool = False
-    """The rest of its gang runs, and idles without it: it goes before its equals in priority."""
+    """The rest of its gang runs and idles without it: it comes before others of the same priority."""
     owner: str = ""
-    """`Kind namespace/name` of what it was made of, where that is another object (the Job of a Kueue Workload)."""
+    """`Kind namespace/name` of the object behind it, if that is another one (the Job of a Kueue Workload)."""
 
     @property
     def namespace(self) -> str:

@@ -1,5 +1,5 @@
 """What one GPU can be: MIG geometry, legal layouts, and the ways to share a GPU.
 
-Fed by `model`; feeds `placement`, which asks where an instance can go, and the node agent, which makes it. No numpy
-here, since the agent's image carries none.
+Used by `placement`, which asks where an instance can go, and by the node agent, which creates it. It must not import
+numpy, which the agent's image does not contain.
 """

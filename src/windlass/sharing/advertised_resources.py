@@ -1,7 +1,7 @@
-"""What a node advertises under a configuration: resource names, and the devices of each.
+"""The resources that a node advertises with a configuration, and the devices of each.
 
-Reads an `Inventory` and a `PluginConfig`; feeds the device plugin, labels, `explain-config` and the exporter's join.
-The names and the refusals are the original's (`migStrategy` none, single, mixed; time-slicing and MPS multiply).
+Used by the device plugin, the labels, `explain-config` and the exporter. Names and refusals are those of NVIDIA's
+device plugin (`migStrategy` none, single, mixed; time-slicing and MPS multiply devices).
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import msgspec
 
 from windlass.model.errors import InputError
 from windlass.model.mig import mig_resource_name
+from windlass.model.names.nvidia import NVIDIA_PREFIX
 from windlass.sharing.inventory import Gpu, Inventory, MigInstance
 from windlass.sharing.plugin_config import PluginConfig
-from windlass.sharing.sharing_config import NVIDIA_PREFIX
 
 GPU = f"{NVIDIA_PREFIX}gpu"
 MAX_MPS_CLIENTS, MAX_MPS_CLIENTS_LEGACY = 48, 16
@@ -48,7 +48,7 @@ class PluginResource(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def advertised_resources(inventory: Inventory, config: PluginConfig) -> tuple[PluginResource, ...]:
-    """Every resource, by name; an `InputError` where the hardware and the configuration don't go together."""
+    """Every resource, by name. Raises an `InputError` if the hardware does not suit the configuration."""
     plain = devices_by_resource(inventory, config)
     found: dict[str, list[PluginDevice]] = {}
     shared: dict[str, bool] = {}
@@ -63,13 +63,13 @@ def advertised_resources(inventory: Inventory, config: PluginConfig) -> tuple[Pl
             ids = [f"{uuid}::{n}" for n in range(replicas)] if entry else [uuid]
             if shared.setdefault(name, entry is not None) != (entry is not None):
                 raise InputError(
-                    f"{name} would be made of shared and of whole devices",
+                    f"{name} would have both shared and unshared devices",
                     path="sharing",
-                    remedy="give the shared ones a name of their own (rename)",
+                    remedy="give the shared devices another name (rename)",
                 )
             found.setdefault(name, []).extend(
-                PluginDevice(id=each, uuid=uuid, gpu=gpu, instance=instance, replicas=replicas)
-                for each in ids
+                PluginDevice(id=device_id, uuid=uuid, gpu=gpu, instance=instance, replicas=replicas)
+                for device_id in ids
             )
     strict = config.sharing is not None and config.sharing.fail_requests_greater_than_one
     return tuple(
@@ -98,7 +98,7 @@ def unshared_resource_name(gpu: Gpu, instance: MigInstance | None, config: Plugi
 
 
 def _members(inventory: Inventory, config: PluginConfig) -> Iterator[tuple[Gpu, MigInstance | None]]:
-    """What the MIG strategy lets be advertised."""
+    """The GPUs and MIG devices that the MIG strategy advertises."""
     if config.mig_strategy == "single":
         reason = single_strategy_error(inventory)
         if reason:
@@ -121,9 +121,9 @@ def single_strategy_error(inventory: Inventory) -> str:
             "at least one device with migEnabled=true was not configured correctly: "
             f"device {empty} has no MIG devices configured"
         )
-    if any(not each.has_all_compute_slices for gpu in cut for each in gpu.instances):
-        return "an instance whose compute is cut further can't be served by the MIG strategy single"
-    profiles = sorted({each.profile for gpu in cut for each in gpu.instances})
+    if any(not instance.has_all_compute_slices for gpu in cut for instance in gpu.instances):
+        return "the MIG strategy single can't serve an instance with further compute instances"
+    profiles = sorted({instance.profile for gpu in cut for instance in gpu.instances})
     if len(profiles) > 1:
         return f"more than one MIG device type present on node: {', '.join(profiles)}"
     return ""

@@ -1,9 +1,9 @@
 """Which way of sharing a GPU suits a workload: whole, MIG, MPS or time-slicing, with the reason.
 
-Asked by `windlass node advise`. Isolation comes first, what the hardware can do second, the load pattern third. The
-prediction is a small model with the reason in it: under time-slicing whoever is busy takes turns; under MPS tenants
-add up until multiprocessors or memory bandwidth run out; under MIG a tenant has its slice and no more. How far it can
-be trusted is measured on work that it was not fitted to (docs/guide/node.md).
+Called by `windlass node advise`. Isolation is considered first, then the hardware, then the load. Slowdowns come from a
+small model: with time-slicing, busy tenants take turns; with MPS, their loads add up until multiprocessors or memory
+bandwidth run out; with MIG, a tenant has its slice only. Its error is measured on loads to which it was not fitted
+(docs/guide/node.md).
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ from windlass.sharing.mig_sizes import multiprocessor_share
 
 WHOLE, MIG, MPS, TIME_SLICING = "whole", "mig", "mps", "time-slicing"
 ISOLATION = ("none", "memory", "faults", "strict")
-"""What neighbours must not touch: nothing, memory limits, each other's crashes, or anything (other people's code)."""
+"""Isolation between tenants: none, memory limits, faults (a crash stays local), or strict (untrusted code)."""
 MAX_SLOWDOWN = 1.5
-"""Up to here a latency-sensitive tenant is content."""
+"""The limit for latency-sensitive tenants."""
 
 
 class TenantLoad(msgspec.Struct, frozen=True, kw_only=True):
-    """What one tenant does when it has the GPU to itself."""
+    """The load of one tenant, measured with the GPU to itself."""
 
     busy: float = 1.0
-    """Part of the time that it has work on the GPU."""
+    """Part of the time with work on the GPU."""
     multiprocessors: float = 1.0
     """Part of the multiprocessors that it fills while busy."""
     bandwidth: float = 0.0
     """Part of the memory bandwidth that it uses while busy."""
     request_us: float = 1000.0
-    """How long one request takes with the GPU alone; short ones suffer most from taking turns."""
+    """Duration of one request without sharing; short requests suffer most from time-slicing."""
 
 
 class SharingWorkload(msgspec.Struct, frozen=True, kw_only=True):
     tenants: int
-    """How many would share."""
+    """Number of tenants that would share the GPU."""
     memory_mib: int = 0
     """Of each."""
     isolation: str = "none"
@@ -47,7 +47,7 @@ class SharingWorkload(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Card(msgspec.Struct, frozen=True, kw_only=True):
-    """The GPU in question."""
+    """The GPU to be shared."""
 
     name: str
     memory_mib: int
@@ -56,14 +56,14 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Option(msgspec.Struct, frozen=True, kw_only=True):
-    """One way, and what speaks for or against it."""
+    """One way of sharing, with the reason for or against it."""
 
     way: str
     possible: bool
     reason: str
     profile: str = ""
     slow_down: float = 0.0
-    """Predicted latency compared with having the GPU alone."""
+    """Predicted latency relative to an unshared GPU."""
 
 
 class Advice(msgspec.Struct, frozen=True):
@@ -73,12 +73,16 @@ class Advice(msgspec.Struct, frozen=True):
 
 
 def advise(workload: SharingWorkload, card: Card) -> Advice:
-    """The way to take, and every other with the reason why not."""
+    """The recommended way, and all options with their reasons."""
     options = (_mig(workload, card), _mps(workload, card), _time_slicing(workload, card), _whole(workload))
     possible = [option for option in options if option.possible]
     shared = [option for option in possible if option.way != WHOLE]
     if workload.tenants <= 1 or not shared:
-        why = "there is nobody to share with" if workload.tenants <= 1 else "no way of sharing can serve this"
+        why = (
+            "there is only one tenant"
+            if workload.tenants <= 1
+            else "no way of sharing meets the requirements"
+        )
         return Advice(WHOLE, why, options)
     best = min(shared, key=lambda option: (round(option.slow_down, 2), _ORDER.index(option.way)))
     if workload.latency_sensitive and best.slow_down > MAX_SLOWDOWN:
@@ -88,23 +92,23 @@ def advise(workload: SharingWorkload, card: Card) -> Advice:
 
 
 _ORDER = (MIG, MPS, TIME_SLICING)
-"""Among equally fast ways, the one that isolates more."""
+"""Tie-break among equally fast ways: better isolation first."""
 
 TIME_SLICE_SWITCH_US = 140.0
-"""Fitted on an H200: what a change of turns costs. The other two ways needed no constant."""
+"""Cost of a context switch, fitted on an H200. The other two models need no constant."""
 
 
 def predict_time_slicing(load: TenantLoad, tenants: int) -> float:
-    """Whoever is busy takes turns, whatever little of the GPU it fills, and every turn costs a change."""
+    """Busy tenants take turns, however little of the GPU they fill, and every turn costs a context switch."""
     turn = 1 + TIME_SLICE_SWITCH_US / load.request_us if tenants > 1 else 1.0
-    return _at_once(load, tenants) * turn
+    return _busy_tenants(load, tenants) * turn
 
 
 def predict_mps(load: TenantLoad, tenants: int, *, limited: bool = True) -> float:
-    """Tenants run together until something runs out; limits on threads hold also while neighbours are idle."""
-    together = _at_once(load, tenants)
-    share = tenants if limited else together
-    return max(1.0, share * load.multiprocessors, together * load.bandwidth)
+    """Tenants run concurrently until a resource runs out; thread limits apply even while other tenants are idle."""
+    busy_tenants = _busy_tenants(load, tenants)
+    share = tenants if limited else busy_tenants
+    return max(1.0, share * load.multiprocessors, busy_tenants * load.bandwidth)
 
 
 def predict_mig(load: TenantLoad, geometry: MigGeometry, profile: MigProfile) -> float:
@@ -113,15 +117,15 @@ def predict_mig(load: TenantLoad, geometry: MigGeometry, profile: MigProfile) ->
     return max(1.0, load.multiprocessors / compute, load.bandwidth / memory)
 
 
-def _at_once(load: TenantLoad, tenants: int) -> float:
-    """How many tenants want the GPU at a moment when one does."""
+def _busy_tenants(load: TenantLoad, tenants: int) -> float:
+    """Expected number of busy tenants, given that one is busy."""
     return 1 + (tenants - 1) * load.busy
 
 
 def fitting_profiles(
     geometry: MigGeometry, tenants: int, memory_mib: int, total_mib: int
 ) -> Sequence[MigProfile]:
-    """Profiles of which one GPU holds so many, with enough memory; the largest last."""
+    """Profiles with enough memory of which one GPU has room for so many; largest last."""
     return [
         profile
         for profile in geometry.profiles
@@ -139,7 +143,10 @@ def _mig(workload: SharingWorkload, card: Card) -> Option:
         reason = f"no profile holds {workload.memory_mib} MiB {workload.tenants} times on one {card.name}"
         return Option(way=MIG, possible=False, reason=reason)
     slow, _, best = min(
-        ((predict_mig(workload.load, card.geometry, each), -each.memory_slices, each) for each in fits),
+        (
+            (predict_mig(workload.load, card.geometry, profile), -profile.memory_slices, profile)
+            for profile in fits
+        ),
         key=lambda found: found[:2],
     )
     reason = f"{workload.tenants}× {best.name}: memory, faults and bandwidth are kept apart by the hardware"
@@ -154,7 +161,9 @@ def _mps(workload: SharingWorkload, card: Card) -> Option:
     if workload.tenants > clients:
         return Option(way=MPS, possible=False, reason=f"{card.name} serves at most {clients} clients")
     if workload.tenants * workload.memory_mib > card.memory_mib:
-        return Option(way=MPS, possible=False, reason="their memory together is more than the GPU has")
+        return Option(
+            way=MPS, possible=False, reason="the tenants together need more memory than the GPU has"
+        )
     slow = predict_mps(workload.load, workload.tenants)
     reason = "tenants run at the same time and add up; memory and threads can be limited for each"
     return Option(way=MPS, possible=True, reason=reason, slow_down=slow)
@@ -162,11 +171,11 @@ def _mps(workload: SharingWorkload, card: Card) -> Option:
 
 def _time_slicing(workload: SharingWorkload, card: Card) -> Option:
     if workload.isolation in ("memory", "strict"):
-        reason = "time-slicing limits nobody's memory: one tenant can take all of it"
+        reason = "time-slicing has no memory limits: one tenant can use all of it"
         return Option(way=TIME_SLICING, possible=False, reason=reason)
     if workload.tenants * workload.memory_mib > card.memory_mib:
         return Option(
-            way=TIME_SLICING, possible=False, reason="their memory together is more than the GPU has"
+            way=TIME_SLICING, possible=False, reason="the tenants together need more memory than the GPU has"
         )
     slow = predict_time_slicing(workload.load, workload.tenants)
     reason = "tenants take turns; nothing has to be set up, and a crash stays with its owner"
@@ -174,4 +183,4 @@ def _time_slicing(workload: SharingWorkload, card: Card) -> Option:
 
 
 def _whole(workload: SharingWorkload) -> Option:
-    return Option(way=WHOLE, possible=True, reason="nobody else is on it", slow_down=1.0)
+    return Option(way=WHOLE, possible=True, reason="no other tenant uses the GPU", slow_down=1.0)

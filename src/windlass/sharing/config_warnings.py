@@ -1,6 +1,6 @@
-"""What a configuration asks for and this node can't give: told as warnings, since the hardware may come or come back.
+"""Settings of a configuration that have no effect on this node: warnings, since the hardware may be added later.
 
-Read by `windlass node explain-config` before a configuration is applied and by the plugin when it takes effect.
+Called by `windlass node explain-config` before a configuration is applied, and by the plugin when it takes effect.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ Member = tuple[Gpu, MigInstance | None]
 
 
 def ineffective_settings(inventory: Inventory, config: PluginConfig) -> tuple[str, ...]:
-    """Where the configuration has no effect here, each with its field."""
+    """One warning per setting without effect, with its field."""
     members = devices_by_resource(inventory, config)
     found = _empty_gpus(inventory, config)
     if config.sharing is None:
         return found
     section = "sharing.mps" if config.sharing.strategy == "mps" else "sharing.timeSlicing"
     for at, entry in enumerate(config.sharing.resources):
-        why = _why(entry, config.sharing, members.get(entry.name, ()))
-        found += tuple(f"{section}.resources[{at}]{each}" for each in why)
+        warnings = _entry_warnings(entry, config.sharing, members.get(entry.name, ()))
+        found += tuple(f"{section}.resources[{at}]{warning}" for warning in warnings)
     return found
 
 
@@ -37,7 +37,7 @@ def _empty_gpus(inventory: Inventory, config: PluginConfig) -> tuple[str, ...]:
     return tuple(f"device {index} has no MIG devices configured: it is not advertised" for index in empty)
 
 
-def _why(entry: SharedResource, sharing: Sharing, members: Sequence[Member]) -> list[str]:
+def _entry_warnings(entry: SharedResource, sharing: Sharing, members: Sequence[Member]) -> list[str]:
     if not members:
         return [f".name: this node has no {entry.name}"]
     if isinstance(entry.devices, int) and entry.devices > len(members):
@@ -45,8 +45,8 @@ def _why(entry: SharedResource, sharing: Sharing, members: Sequence[Member]) -> 
             f".devices: requested {entry.devices} devices to be replicated, "
             f"but only {len(members)} devices available"
         ]
-    missing = [each for each in _listed(entry) if not _covers(each, entry, members)]
-    found = [f".devices: no matching device {_kind(each)}: {each}" for each in missing]
+    missing = [device for device in _listed(entry) if not _covers(device, entry, members)]
+    found = [f".devices: no matching device {_kind(device)}: {device}" for device in missing]
     entries = {sharing.entry_for(entry.name, *member, at) for at, member in enumerate(members)}
     if not found and entry not in entries:
         found.append(": what it names is shared by an entry before it")

@@ -1,8 +1,8 @@
 """The GPUs of one node as sharing sees them: what each is, how it is cut, what it is wired to.
 
-Made by the node agent's back ends (`node.backend`); read by everything that decides what a node offers: `resources`
-(names and counts), `mig_plan` (how to cut), `prefer` in the node agent, labels, CDI specs and the exporter. One
-inventory serves them all, so that they can't disagree about the hardware.
+Made by the node agent's back ends (`node.backend`); read by everything that decides what a node offers:
+`advertised_resources`, `mig_plan`, the preferred allocation, labels, CDI specs and the exporter. They share one
+inventory, so that they can't disagree about the hardware.
 """
 
 from __future__ import annotations
@@ -65,10 +65,10 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
     pci_id: str = ""
     """`0x<device><vendor>`, as in mig-parted's device filters: `0x233510DE`."""
     subsystem_id: str = "0x00000000"
-    """Of the board that the chip is on, in the same form; zero where nobody says."""
+    """Of the board that the chip is on, in the same form; zero if unknown."""
     pci_class: str = "0x030200"
     numa: int = -1
-    """-1 where the machine doesn't say."""
+    """-1 if unknown."""
     multiprocessors: int = 0
     mig_capable: bool = False
     mig_enabled: bool = False
@@ -124,5 +124,5 @@ class Inventory(msgspec.Struct, frozen=True):
             for other in range(at):
                 if self.linked(at, other) and island[other] != island[at]:
                     joined = sorted((island[other], island[at]))
-                    island = [joined[0] if each == joined[1] else each for each in island]
+                    island = [joined[0] if label == joined[1] else label for label in island]
         return tuple(island)

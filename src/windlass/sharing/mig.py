@@ -1,8 +1,8 @@
-"""Planning with MIG geometry: where a profile can still start, which layouts a GPU can have, what they are called.
+"""MIG geometry: where a profile can still start, which layouts a GPU can have, names of profiles.
 
-Reads the tables of `model.mig` through `model.gpu_models`; feeds the partition planner and the node agent, which make
-instances. (`placement` has the same arithmetic in its kernels.) What is taken on a GPU is one small mask: a bit per
-memory slice, and one more for the media engines, of which a GPU has a single set to give away.
+Used by the partition planner and the node agent, which create instances; `placement` has the same arithmetic in its
+kernels. The used part of a GPU is a mask: one bit per memory slice, and one for the media engines, of which a GPU has a
+single set.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def placement_mask(model: str, profile: str, start: int) -> int:
 
 
 def free_starts(model: str, used_mask: int, profile: str) -> tuple[int, ...]:
-    """Where an instance could go beside what is taken; empty where there is no room, or no such profile."""
+    """Free starts for an instance; empty if there is no room or no such profile."""
     geometry = mig_geometry_of_model(model)
     found = geometry.profile(profile) if geometry else None
     if geometry is None or found is None:

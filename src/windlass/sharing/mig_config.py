@@ -1,9 +1,9 @@
 """mig-parted's config file, strictly: named layouts, each a list of which GPUs get which instances.
 
-Fed with the decoded YAML by the node's MIG manager and by `windlass plan mig`; hands out what each GPU of an inventory
-is to become. As in the original, an unknown field, a missing version or a missing `devices` is an error, later entries
-override earlier ones, and a GPU that no entry names is left alone. Without a file, the layouts that NVIDIA ships
-(`all-disabled`, `all-1g.10gb`, `all-balanced`, …) are made from the GPUs themselves.
+Called by the node's MIG manager and by `windlass plan mig` with the decoded YAML; returns what each GPU of an
+inventory is to become. As in mig-parted, an unknown field, a missing version or a missing `devices` is an error,
+later entries override earlier ones, and a GPU that no entry names is left alone. Without a file, the layouts that
+NVIDIA ships (`all-disabled`, `all-1g.10gb`, `all-balanced`, …) are made from the GPUs themselves.
 """
 
 from __future__ import annotations
@@ -107,7 +107,11 @@ def _balanced(geometry: MigGeometry) -> dict[str, int]:
     """Seven slices: two of 1g, one of 2g, one of 3g; four slices: two of 1g, one of 2g."""
     wanted = {}
     for compute, count in ((1, 2), (2, 1), (3, 1)) if geometry.compute_slices == 7 else ((1, 2), (2, 1)):
-        plain = [each for each in geometry.profiles if each.compute_slices == compute and not each.media]
+        plain = [
+            profile
+            for profile in geometry.profiles
+            if profile.compute_slices == compute and not profile.media
+        ]
         wanted[min(plain, key=lambda profile: profile.memory_slices).name] = count
     return wanted
 

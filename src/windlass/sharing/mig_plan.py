@@ -1,9 +1,9 @@
-"""The partition planner: from the instances that a GPU has to the layout that it is to have, with the fewest changes.
+"""Plans the steps from a GPU's present MIG instances to a wanted layout, with the fewest changes.
 
-Asked by `windlass plan mig` and by the node's MIG manager; answers with steps, or with the reason why there is no way.
-Placements are computed from the geometry. Every set of instances that could stay is tried, largest set first, so a
-layout that can be reached at all is found, and none with fewer changes exists. An instance in use is never touched:
-if the layout has no place for it, the answer is who is in the way.
+Called by `windlass plan mig` and by the node's MIG manager; returns steps, or the reason why the layout can't be
+reached. Every set of instances that could stay is tried, largest first, so that a layout is found if it can be
+reached, and with the fewest changes. An instance in use is never destroyed: if it is in the way, the refusal names
+it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Step = Destroy | Create | SetMode
 
 
 class GpuPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What to do with one GPU, in order; nothing where it already is as wanted."""
+    """The steps for one GPU, in order; none if it has the layout already."""
 
     uuid: str
     index: int
@@ -48,7 +48,7 @@ class GpuPlan(msgspec.Struct, frozen=True, kw_only=True):
     kept: tuple[tuple[str, int], ...] = ()
     """Profile and start of the instances that stay."""
     refusal: str = ""
-    """Why the layout can't be reached; there are no steps then."""
+    """Why the layout can't be reached; then there are no steps."""
 
     @property
     def changes(self) -> int:
@@ -64,19 +64,19 @@ def plan_gpu(
     if refusal:
         return _refused(gpu, profiles, enabled, refusal)
     if not enabled:
-        return _off(gpu)
+        return _disable_mig(gpu)
     if not gpu.mig_capable:
         return GpuPlan(uuid=gpu.uuid, index=gpu.index, wanted=(), enabled=False)
     geometry = gpu.geometry
-    assert geometry is not None, "a refusal otherwise"
-    # Instances whose compute is cut further are somebody's own work: they go, they are never what a layout means.
-    found = _best(geometry, gpu.instances, Counter(profiles), in_use)
+    assert geometry is not None, "_refusal checks it"
+    # Instances with further compute instances were made by hand: no layout asks for them, so they are destroyed.
+    found = _search(geometry, gpu.instances, Counter(profiles), in_use)
     if found is None:
         return _refused(gpu, profiles, enabled, _no_room(gpu, profiles, in_use))
     kept, placed = found
-    gone = [each for each in gpu.instances if each not in kept]
+    destroyed = [instance for instance in gpu.instances if instance not in kept]
     steps: list[Step] = [] if gpu.mig_enabled else [SetMode(True)]
-    steps += [Destroy(gi, profile, start) for gi, profile, start in sorted(_gpu_instances(gone))]
+    steps += [Destroy(gi, profile, start) for gi, profile, start in sorted(_gpu_instances(destroyed))]
     steps += [Create(profile, start) for profile, start in placed]
     return GpuPlan(
         uuid=gpu.uuid,
@@ -84,18 +84,20 @@ def plan_gpu(
         wanted=profiles,
         enabled=True,
         steps=tuple(steps),
-        kept=tuple(sorted(((each.profile, each.start) for each in kept), key=lambda item: item[1])),
+        kept=tuple(
+            sorted(((instance.profile, instance.start) for instance in kept), key=lambda item: item[1])
+        ),
     )
 
 
 def _refusal(gpu: Gpu, profiles: Sequence[str], enabled: bool, in_use: frozenset[str]) -> str:
-    """What stands against it before any search."""
+    """Why the layout is impossible, as far as that is known without a search; empty if it may be possible."""
     if gpu.is_lost:
         return "the driver has lost this GPU"
     if enabled != gpu.mig_enabled and gpu.uuid in in_use:
         return "a process or pod uses the whole GPU; drain it first"
     if not enabled:
-        held = _named([each for each in gpu.instances if each.uuid in in_use])
+        held = _named([instance for instance in gpu.instances if instance.uuid in in_use])
         return f"in use: {held}; drain them first" if held else ""
     if not gpu.mig_capable:
         return "this GPU has no MIG" if profiles else ""
@@ -109,7 +111,7 @@ def _refusal(gpu: Gpu, profiles: Sequence[str], enabled: bool, in_use: frozenset
     return ""
 
 
-def _off(gpu: Gpu) -> GpuPlan:
+def _disable_mig(gpu: Gpu) -> GpuPlan:
     steps: list[Step] = [
         Destroy(gi, profile, start) for gi, profile, start in sorted(_gpu_instances(gpu.instances))
     ]
@@ -118,21 +120,21 @@ def _off(gpu: Gpu) -> GpuPlan:
     return GpuPlan(uuid=gpu.uuid, index=gpu.index, wanted=(), enabled=False, steps=tuple(steps))
 
 
-def _best(
+def _search(
     geometry: MigGeometry, instances: Sequence[MigInstance], wanted: Counter[str], in_use: frozenset[str]
 ) -> tuple[list[MigInstance], list[tuple[str, int]]] | None:
-    """`(stay, create)` with the most instances that stay; None where nothing works."""
-    fixed = [each for each in instances if each.uuid in in_use]
+    """`(kept, created)` with the most instances kept; None if there is no way."""
+    fixed = [instance for instance in instances if instance.uuid in in_use]
     free = [
-        each
-        for each in instances
-        if each.uuid not in in_use and each.has_all_compute_slices and wanted[each.profile]
+        instance
+        for instance in instances
+        if instance.uuid not in in_use and instance.has_all_compute_slices and wanted[instance.profile]
     ]
     for size in range(len(free), -1, -1):
         for chosen in combinations(free, size):
             kept = [*fixed, *chosen]
             left = Counter(wanted)
-            left.subtract(each.profile for each in kept)
+            left.subtract(instance.profile for instance in kept)
             if any(count < 0 for count in left.values()):
                 continue
             placed = place_around(geometry, kept, left)
@@ -144,7 +146,7 @@ def _best(
 def place_around(
     geometry: MigGeometry, kept: Sequence[MigInstance], wanted: Mapping[str, int]
 ) -> list[tuple[str, int]] | None:
-    """Starts for the wanted profiles beside what stays, or None; in order of start."""
+    """Starts for the wanted profiles around the kept instances, in order of start; None if they don't fit."""
     used = 0
     for instance in kept:
         profile = geometry.profile(instance.profile)
@@ -160,7 +162,7 @@ def place_around(
         profile = profiles[at]
         same = at > 0 and profiles[at - 1] is profile
         for start in profile.starts:
-            # Equal instances are interchangeable: they go in order.
+            # Equal instances are interchangeable: trying them in ascending order avoids permutations.
             if (same and start <= last) or used & geometry.mask(profile, start):
                 continue
             rest = place(at + 1, used | geometry.mask(profile, start), start)
@@ -182,15 +184,17 @@ def _gpu_instances(instances: Sequence[MigInstance]) -> Iterator[tuple[int, str,
 
 
 def _no_room(gpu: Gpu, profiles: Sequence[str], in_use: frozenset[str]) -> str:
-    held = _named([each for each in gpu.instances if each.uuid in in_use])
-    words = ", ".join(f"{count}× {name}" for name, count in sorted(Counter(profiles).items()))
+    held = _named([instance for instance in gpu.instances if instance.uuid in in_use])
+    layout = ", ".join(f"{count}× {name}" for name, count in sorted(Counter(profiles).items()))
     if held:
-        return f"{words} has no room beside what is in use: {held}; drain them first"
-    return f"{words} can't be cut from one {gpu.name}"
+        return f"{layout} does not fit beside the instances in use: {held}; drain them first"
+    return f"{layout} does not fit on one {gpu.name}"
 
 
 def _named(instances: Sequence[MigInstance]) -> str:
-    return ", ".join(f"{each.profile} at slice {each.start} ({each.uuid})" for each in instances)
+    return ", ".join(
+        f"{instance.profile} at slice {instance.start} ({instance.uuid})" for instance in instances
+    )
 
 
 def _refused(gpu: Gpu, profiles: tuple[str, ...], enabled: bool, refusal: str) -> GpuPlan:

@@ -1,9 +1,9 @@
 """NVIDIA's device plugin config, v1: file, environment and flags resolved to one configuration.
 
-Fed with decoded YAML and plain maps by `windlass node run` and `explain-config`; read by `resources`, which says what
-a node advertises under it, and by the parts of the agent. Precedence is the original's: flag, then environment, then
-file. Combinations that can't work are refused here, with the field's path; what the original accepts and ignores is
-accepted too, with a warning.
+Called by `windlass node run` and `explain-config` with decoded YAML and plain maps; the result goes to
+`advertised_resources` and to the agent. Precedence is NVIDIA's: flag, then environment, then file. Combinations that
+can't work are refused with the field's path; what NVIDIA's plugin accepts and ignores is accepted too, with a
+warning.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from windlass.model.errors import InputError
+from windlass.model.names.others import CDI_ANNOTATION_PREFIX
 from windlass.sharing.plugin_fields import ALIASES, PLUGIN_FIELDS, PluginField
 from windlass.sharing.resource_names import ResourceNames, read_names
 from windlass.sharing.sharing_config import Sharing, read_sharing
@@ -37,7 +38,7 @@ class PluginConfig(msgspec.Struct, frozen=True, kw_only=True):
     pass_device_specs: bool = False
     device_list_strategy: tuple[str, ...] = ("envvar",)
     device_id_strategy: str = "uuid"
-    cdi_annotation_prefix: str = "cdi.k8s.io/"
+    cdi_annotation_prefix: str = CDI_ANNOTATION_PREFIX
     nvidia_ctk_path: str = "/usr/bin/nvidia-ctk"
     container_driver_root: str = "/driver-root"
     shared_devices_allocation_policy: str = "distributed"
@@ -126,7 +127,7 @@ def _at(raw: Mapping[str, Any], path: str) -> Any:
 
 
 def _unknown_fields(raw: Mapping[str, Any]) -> list[str]:
-    """The original ignores what it doesn't know; so do we, aloud."""
+    """NVIDIA's plugin ignores unknown fields; so does Windlass, with a warning."""
     known = {part for field in PLUGIN_FIELDS for part in _prefixes(field.path)} | set(_SECTIONS)
     known |= {"sharing.timeSlicing", "sharing.mps"}
     found: list[str] = []
@@ -168,15 +169,15 @@ def _sharing(raw: Any, honor_renames: bool, warnings: list[str]) -> Sharing | No
     found = {}
     for key, strategy in (("timeSlicing", "time-slicing"), ("mps", "mps")):
         if raw.get(key) is not None:
-            found[key], told = read_sharing(raw[key], strategy, f"sharing.{key}", honor_renames)
-            warnings += told
+            found[key], section_warnings = read_sharing(raw[key], strategy, f"sharing.{key}", honor_renames)
+            warnings += section_warnings
     if len(found) == 2:
         warnings.append("sharing: timeSlicing and mps can't coexist; mps wins, and timeSlicing is ignored")
     return found.get("mps") or found.get("timeSlicing")
 
 
 def _check(config: PluginConfig) -> None:
-    """What can't work whatever the node is."""
+    """Refuses combinations that can't work on any node."""
     if config.sharing is None or config.sharing.strategy != "mps":
         return
     if config.mig_strategy == "mixed":

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from windlass.model.errors import InputError
+from windlass.model.names.others import CDI_ANNOTATION_PREFIX
 
 Parse = Callable[[Any, str], Any]
 INFINITE = -1.0
@@ -145,7 +146,7 @@ PLUGIN_FIELDS: Sequence[PluginField] = (
     _field("flags.plugin.passDeviceSpecs", "--pass-device-specs", False, parse_bool),
     _field("flags.plugin.deviceListStrategy", "--device-list-strategy", ("envvar",), list_of(*STRATEGIES)),
     _field("flags.plugin.deviceIDStrategy", "--device-id-strategy", "uuid", one_of("uuid", "index")),
-    _field("flags.plugin.cdiAnnotationPrefix", "--cdi-annotation-prefix", "cdi.k8s.io/", parse_text),
+    _field("flags.plugin.cdiAnnotationPrefix", "--cdi-annotation-prefix", CDI_ANNOTATION_PREFIX, parse_text),
     _field("flags.plugin.nvidiaCTKPath", "--nvidia-ctk-path", "/usr/bin/nvidia-ctk", parse_text),
     _field("flags.plugin.containerDriverRoot", "--container-driver-root", "/driver-root", parse_text),
     _field(

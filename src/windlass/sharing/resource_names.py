@@ -1,8 +1,8 @@
 """Names for kinds of devices: the `resources` section of the device plugin's config.
 
-Read from decoded YAML by `plugin_config`, asked by `resources` and the labels. An entry gives the devices whose model
-(or MIG profile) matches a pattern a resource name of their own. The original reads the section, checks it and throws
-it away with a warning; here `honor_renames` keeps it. What no pattern matches has its usual name.
+Read from decoded YAML by `plugin_config`, used by `advertised_resources` and the labels. An entry gives devices whose
+model (or MIG profile) matches a pattern another resource name. NVIDIA's plugin checks the section and then ignores it
+with a warning; here `honor_renames` enables it.
 """
 
 from __future__ import annotations

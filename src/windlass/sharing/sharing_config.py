@@ -1,8 +1,8 @@
 """How a resource is shared: the entries under `sharing.timeSlicing` and `sharing.mps` of the device plugin's config.
 
-Read from decoded YAML by `plugin_config`. An entry names a resource, how many pods may share each of its devices, and,
-if renames are honoured, a new name and the devices that it is about. The original reads the last two and then throws
-them away with a warning; here `honor_renames` keeps them.
+Read from decoded YAML by `plugin_config`. An entry names a resource, how many pods may share each of its devices,
+and, if renames are honoured, a new name and the devices that it applies to. NVIDIA's plugin reads the last two and
+ignores them with a warning; here `honor_renames` enables them.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Any
 import msgspec
 
 from windlass.model.errors import InputError
+from windlass.model.names.nvidia import NVIDIA_PREFIX as NVIDIA_PREFIX
 from windlass.sharing.inventory import Gpu, MigInstance
 
-NVIDIA_PREFIX = "nvidia.com/"
 SHARED_SUFFIX = ".shared"
 MAX_NAME_LENGTH = 63
 MAX_REPLICAS = 10_000
@@ -75,7 +75,7 @@ class Sharing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_sharing(raw: Any, strategy: str, path: str, honor_renames: bool) -> tuple[Sharing, list[str]]:
-    """The section, and warnings about what it asks for in vain."""
+    """The section, and warnings about settings without effect."""
     fields = ("renameByDefault", "failRequestsGreaterThanOne", "resources")
     section = require_mapping(raw, path, fields)
     rename = _flag(section.get("renameByDefault"), f"{path}.renameByDefault", False)
@@ -144,7 +144,7 @@ def _entry(raw: Any, path: str) -> SharedResource:
     if isinstance(replicas, bool) or not isinstance(replicas, int) or replicas < 2:
         raise InputError("number of replicas must be >= 2", path=f"{path}.replicas", remedy="write 2 or more")
     if replicas > MAX_REPLICAS:
-        raise InputError("is absurd", path=f"{path}.replicas", remedy=f"write at most {MAX_REPLICAS}")
+        raise InputError("is too large", path=f"{path}.replicas", remedy=f"use at most {MAX_REPLICAS}")
     rename = entry.get("rename")
     return SharedResource(
         name=parse_resource_name(entry["name"], f"{path}.name"),

@@ -1,4 +1,4 @@
-"""What an admitted Workload holds: flavors, usage, and where its pods are, out of `status.admission`.
+"""The admission of a Workload (flavors, usage, nodes) from `status.admission`.
 
 Called by `model.kueue.workloads`. v1beta1 lists the domains of a topology assignment; v1beta2 compresses them into
 slices that share values per level. Both come out as the same list of (level values, pods).
@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from windlass.model.errors import InputError
-from windlass.model.kueue.queues import HOSTNAME
 from windlass.model.kueue.workload_wire import (
     AssignmentSlice,
     LevelValues,
@@ -18,6 +17,7 @@ from windlass.model.kueue.workload_wire import (
     TopologyAssignmentStatus,
     WorkloadObject,
 )
+from windlass.model.names.kubernetes import HOSTNAME_LABEL
 from windlass.model.pod import Pod
 from windlass.model.quota import parse_quota, quota_requests
 from windlass.model.times import parse_timestamp
@@ -26,11 +26,11 @@ from windlass.model.workload import Admission, PodSetAssignment
 
 Domains = tuple[tuple[tuple[str, ...], int], ...]
 MAX_DOMAINS = 100_000
-"""As in Kueue's schema; a count beyond it would only fill the memory."""
+"""The limit of Kueue's schema; larger counts would exhaust the memory."""
 
 
 def admission_of(wire: WorkloadObject, hostnames: Mapping[str, str]) -> Admission | None:
-    """What the workload holds, or None. A reservation that a condition denies is none."""
+    """The workload's admission, or None, also if the condition QuotaReserved is False."""
     held = wire.status.admission
     if held is None or _reservation_denied(wire):
         return None
@@ -48,7 +48,10 @@ def admission_of(wire: WorkloadObject, hostnames: Mapping[str, str]) -> Admissio
 
 
 def _reservation_denied(wire: WorkloadObject) -> bool:
-    return any(one.type == "QuotaReserved" and one.status == "False" for one in wire.status.conditions)
+    return any(
+        condition.type == "QuotaReserved" and condition.status == "False"
+        for condition in wire.status.conditions
+    )
 
 
 def _assignment(
@@ -58,7 +61,9 @@ def _assignment(
     count = declared if held.count is None else held.count
     if not 0 <= count <= MAX_PODS:
         raise InputError(f"{count} pods", path=f"{path}.count", remedy=f"use 0 to {MAX_PODS}")
-    gone = sum(one.count for one in wire.status.reclaimable_pods if one.name == held.name)
+    gone = sum(
+        reclaimable.count for reclaimable in wire.status.reclaimable_pods if reclaimable.name == held.name
+    )
     running = min(count, max(0, declared - gone))
     usage = _usage(held, template, count, path)
     if running < count:
@@ -71,14 +76,14 @@ def _assignment(
         count=running,
         flavors=dict(held.flavors),
         usage=usage,
-        nodes=_nodes(domains, hostnames) if levels and levels[-1] == HOSTNAME else {},
+        nodes=_nodes(domains, hostnames) if levels and levels[-1] == HOSTNAME_LABEL else {},
         domains=domains,
         levels=levels,
     )
 
 
 def _declared(wire: WorkloadObject, name: str) -> tuple[PodTemplate, int]:
-    """Template and size of the pod set; an assignment of a set that is gone still counts by what it says itself."""
+    """Template and size of the pod set; an assignment of a removed set still counts with its own numbers."""
     for spec in wire.spec.pod_sets:
         if spec.name == name:
             return spec.template, spec.count
@@ -86,7 +91,7 @@ def _declared(wire: WorkloadObject, name: str) -> tuple[PodTemplate, int]:
 
 
 def _usage(held: PodSetAssignmentStatus, template: PodTemplate, count: int, path: str) -> dict[str, int]:
-    """As the status says it; where it says nothing, what the template asks of the flavors that it holds."""
+    """The usage of the status; without one, the template's requests of the assigned flavors."""
     try:
         if held.resource_usage:
             return {name: parse_quota(name, raw) for name, raw in held.resource_usage.items()}
@@ -105,7 +110,7 @@ def _nodes(domains: Domains, hostnames: Mapping[str, str]) -> dict[str, int]:
 
 
 def _domains(assigned: TopologyAssignmentStatus, path: str) -> Domains:
-    plain = [(one.values, one.count) for one in assigned.domains]
+    plain = [(domain.values, domain.count) for domain in assigned.domains]
     for index, part in enumerate(assigned.slices):
         plain.extend(_slice_domains(part, f"{path}.slices[{index}]"))
     for values, count in plain:

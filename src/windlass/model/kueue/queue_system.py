@@ -1,8 +1,7 @@
-"""All queue objects of a cluster as one `QueueSystem`: what belongs together by name, and what is missing.
+"""Builds the `QueueSystem` of a cluster from all its queue objects, with references resolved and checked.
 
-Takes whatever objects there are (anything that is not about queues is passed over) and feeds `queueing`. A queue whose
-flavor or topology does not exist, that hangs in a cycle of cohorts, or that uses a field which is not implemented, is
-in the system and inactive, with the reason in it.
+Called by `cluster`; objects of other kinds are ignored. A queue is inactive, with the reason, if its flavor or topology
+does not exist, if its cohorts form a cycle, or if it uses a field which is not implemented.
 """
 
 from __future__ import annotations
@@ -35,56 +34,56 @@ from windlass.model.volume import Namespace
 
 
 def queue_system(objects: Iterable[object]) -> QueueSystem:
-    """What the queue kinds among `objects` say; a later object of the same name replaces an earlier one."""
+    """The queue system of these objects; a later object of the same name replaces an earlier one."""
     system = QueueSystem(priority_classes=dict(SYSTEM_PRIORITIES))
-    troubles: dict[tuple[type, str], str] = {}
-    for thing in objects:
+    problems: dict[tuple[type, str], str] = {}
+    for obj in objects:
         try:
-            system = _with(system, thing)
+            system = _with(system, obj)
         except InputError as error:
-            name = getattr(thing, "name", "")
-            raise error.with_context(object=f"{type(thing).__name__.removesuffix('Object')} {name}") from None
-        if isinstance(thing, QueueObject) and thing.unread_fields:
-            troubles[type(thing), thing.name] = unimplemented_fields_message(thing.unread_fields)
+            name = getattr(obj, "name", "")
+            raise error.with_context(object=f"{type(obj).__name__.removesuffix('Object')} {name}") from None
+        if isinstance(obj, QueueObject) and obj.unread_fields:
+            problems[type(obj), obj.name] = unimplemented_fields_message(obj.unread_fields)
     cohorts = _with_implied(system.queues.values(), system.cohorts)
     system = msgspec.structs.replace(system, cohorts=cohorts)
-    queues = {name: _checked(queue, system, troubles) for name, queue in system.queues.items()}
+    queues = {name: _checked(queue, system, problems) for name, queue in system.queues.items()}
     return msgspec.structs.replace(system, queues=queues)
 
 
-def _with(system: QueueSystem, thing: object) -> QueueSystem:
-    """Enters one object. The maps belong to the system under construction, so they are filled in place."""
-    match thing:
+def _with(system: QueueSystem, obj: object) -> QueueSystem:
+    """Adds one object. The maps belong to the system under construction, so they are filled in place."""
+    match obj:
         case ClusterQueueObject():
-            system.queues[thing.name] = cluster_queue_from_object(thing)
+            system.queues[obj.name] = cluster_queue_from_object(obj)
         case CohortObject():
-            system.cohorts[thing.name] = cohort_from_object(thing)
+            system.cohorts[obj.name] = cohort_from_object(obj)
         case LocalQueueObject():
-            queue = local_queue_from_object(thing)
+            queue = local_queue_from_object(obj)
             system.local_queues[queue.key] = queue
         case ResourceFlavorObject():
-            system.flavors[thing.name] = resource_flavor_from_object(thing)
+            system.flavors[obj.name] = resource_flavor_from_object(obj)
         case TopologyObject():
-            system.topologies[thing.name] = topology_from_object(thing)
+            system.topologies[obj.name] = topology_from_object(obj)
         case WorkloadPriorityClassObject():
-            system.workload_priority_classes[thing.name] = thing.value
+            system.workload_priority_classes[obj.name] = obj.value
         case Namespace():
-            system.namespaces[thing.metadata.name] = thing.metadata.labels
+            system.namespaces[obj.metadata.name] = obj.metadata.labels
         case PriorityClass():
-            return _with_priority_class(system, thing)
+            return _with_priority_class(system, obj)
         case _:
             pass
     return system
 
 
-def _with_priority_class(system: QueueSystem, thing: PriorityClass) -> QueueSystem:
-    name = thing.metadata.name
-    system.priority_classes[name] = thing.value
-    if thing.preemption_policy == "Never":
+def _with_priority_class(system: QueueSystem, obj: PriorityClass) -> QueueSystem:
+    name = obj.metadata.name
+    system.priority_classes[name] = obj.value
+    if obj.preemption_policy == "Never":
         system = msgspec.structs.replace(
             system, non_preempting_classes=system.non_preempting_classes | {name}
         )
-    if thing.global_default and _is_lower_default(system, thing):
+    if obj.global_default and _is_lower_default(system, obj):
         system = msgspec.structs.replace(system, default_priority_class=name)
     return system
 
@@ -96,54 +95,54 @@ def _is_lower_default(system: QueueSystem, other: PriorityClass) -> bool:
 
 
 def _with_implied(queues: Iterable[ClusterQueue], cohorts: Mapping[str, Cohort]) -> dict[str, Cohort]:
-    """Cohorts exist by being named; those without an object of their own have no quota and no parent."""
-    named = [queue.cohort for queue in queues] + [one.parent for one in cohorts.values()]
+    """A cohort exists once a queue names it; without an object it has no quota and no parent."""
+    named = [queue.cohort for queue in queues] + [cohort.parent for cohort in cohorts.values()]
     implied = {name: Cohort(name) for name in sorted(named) if name and name not in cohorts}
     return {**cohorts, **implied}
 
 
 def _checked(
-    queue: ClusterQueue, system: QueueSystem, troubles: Mapping[tuple[type, str], str]
+    queue: ClusterQueue, system: QueueSystem, problems: Mapping[tuple[type, str], str]
 ) -> ClusterQueue:
-    """The queue, inactive where something that it rests on is not there or not understood."""
+    """The queue, inactive if something it refers to is missing or not implemented."""
     reason = (
         queue.inactive_reason
-        or _flavor_trouble(queue, system, troubles)
-        or _cohort_trouble(queue, system, troubles)
+        or _flavor_problem(queue, system, problems)
+        or _cohort_problem(queue, system, problems)
     )
     return msgspec.structs.replace(queue, inactive_reason=reason) if reason else queue
 
 
-def _flavor_trouble(
-    queue: ClusterQueue, system: QueueSystem, troubles: Mapping[tuple[type, str], str]
+def _flavor_problem(
+    queue: ClusterQueue, system: QueueSystem, problems: Mapping[tuple[type, str], str]
 ) -> str:
     for quotas in (quotas for group in queue.resource_groups for quotas in group.flavors):
         flavor = system.flavors.get(quotas.flavor)
         if flavor is None:
             return f"flavor {quotas.flavor} not found"
-        trouble = troubles.get((ResourceFlavorObject, flavor.name))
-        if trouble:
-            return f"ResourceFlavor {flavor.name}: {trouble}"
+        problem = problems.get((ResourceFlavorObject, flavor.name))
+        if problem:
+            return f"ResourceFlavor {flavor.name}: {problem}"
         if flavor.topology and flavor.topology not in system.topologies:
             return f"topology {flavor.topology} of flavor {flavor.name} not found"
-        trouble = troubles.get((TopologyObject, flavor.topology))
-        if trouble:
-            return f"Topology {flavor.topology}: {trouble}"
+        problem = problems.get((TopologyObject, flavor.topology))
+        if problem:
+            return f"Topology {flavor.topology}: {problem}"
     return ""
 
 
-def _cohort_trouble(
-    queue: ClusterQueue, system: QueueSystem, troubles: Mapping[tuple[type, str], str]
+def _cohort_problem(
+    queue: ClusterQueue, system: QueueSystem, problems: Mapping[tuple[type, str], str]
 ) -> str:
-    """Along the way up: a field that is not understood, or a cycle, which takes down the whole tree."""
+    """A problem of a cohort above the queue: a field that is not implemented, or a cycle."""
     path: list[str] = []
     name = queue.cohort
     while name:
         if name in path:
             return f"cohorts form a cycle: {' > '.join([*path[path.index(name) :], name])}"
-        trouble = troubles.get((CohortObject, name))
-        if trouble:
-            return f"Cohort {name}: {trouble}"
+        problem = problems.get((CohortObject, name))
+        if problem:
+            return f"Cohort {name}: {problem}"
         path.append(name)
         name = system.cohorts[name].parent
     return ""

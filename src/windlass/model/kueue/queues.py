@@ -1,8 +1,8 @@
-"""One queue object at a time: Kueue's wire form to the nouns of `model.queue`, checked as Kueue's webhooks check it.
+"""Converts single queue objects from Kueue's API to `model.queue`, checked as Kueue's webhooks check them.
 
-`model.codec` runs each of these when it decodes, so that a wrong value is refused with its path and nothing later can
-fail; `model.kueue.queue_system` runs them again to build the `QueueSystem`. What Kueue would accept and Windlass
-doesn't implement is no error: the queue comes out inactive, and says which field it is.
+`model.codec` runs these when it decodes, so that a wrong value is refused with its path; `model.kueue.queue_system`
+runs them again to build the `QueueSystem`. A field which Kueue accepts and Windlass doesn't implement is not an
+error: the queue becomes inactive and names the field.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from windlass.model.kueue.queue_wire import (
     TopologyObject,
 )
 from windlass.model.labels import check_selector
+from windlass.model.names.kubernetes import HOSTNAME_LABEL
 from windlass.model.pod import RawQuantity
 from windlass.model.quantity import milli_value
 from windlass.model.queue import (
@@ -46,7 +47,6 @@ STOP_POLICIES = ("None", "Hold", "HoldAndDrain")
 STRATEGIES = ("BestEffortFIFO", "StrictFIFO")
 ADMISSION_MODES = ("NoAdmissionFairSharing", "UsageBasedAdmissionFairSharing")
 USAGE_BASED = "UsageBasedAdmissionFairSharing"
-HOSTNAME = "kubernetes.io/hostname"
 MAX_LEVELS = 16
 
 _CHECKS_PATH = "spec.admissionChecksStrategy.admissionChecks"
@@ -85,7 +85,7 @@ def cluster_queue_from_object(wire: ClusterQueueObject) -> ClusterQueue:
 
 
 def _not_implemented(wire: ClusterQueueObject) -> str:
-    """Why the queue can't be served as it is written; empty where it can."""
+    """Why the queue can't be used; empty if it can."""
     if wire.spec.admission_checks:
         return f"spec.admissionChecks: {_NO_CHECKS}"
     unread = unimplemented_fields_message(wire.unread_fields)
@@ -98,7 +98,7 @@ def _not_implemented(wire: ClusterQueueObject) -> str:
 def _under_checks(
     groups: tuple[ResourceGroup, ...], strategy: AdmissionChecksStrategy
 ) -> tuple[ResourceGroup, ...]:
-    """Flavors that an admission check guards can't be used; the queue's other flavors can."""
+    """Marks flavors with an admission check as unusable; the queue's other flavors can be used."""
     guarded = {
         flavor: f"{_CHECKS_PATH}[{index}]: {_NO_CHECKS}"
         for index, check in enumerate(strategy.admission_checks)
@@ -109,7 +109,10 @@ def _under_checks(
     return tuple(
         ResourceGroup(
             group.resources,
-            tuple(FlavorQuotas(one.flavor, one.quotas, guarded.get(one.flavor, "")) for one in group.flavors),
+            tuple(
+                FlavorQuotas(flavor.flavor, flavor.quotas, guarded.get(flavor.flavor, ""))
+                for flavor in group.flavors
+            ),
         )
         for group in groups
     )
@@ -172,8 +175,8 @@ def topology_from_object(wire: TopologyObject) -> Topology:
             raise InputError("a level is a node label", path=where, remedy="name one")
         if label in levels[:index]:
             raise InputError(f"{label} is a level twice", path=where, remedy="keep one of them")
-        if label == HOSTNAME and index != len(levels) - 1:
-            raise InputError(f"{HOSTNAME} is the narrowest level", path=where, remedy="put it last")
+        if label == HOSTNAME_LABEL and index != len(levels) - 1:
+            raise InputError(f"{HOSTNAME_LABEL} is the narrowest level", path=where, remedy="put it last")
     return Topology(wire.name, levels)
 
 
@@ -290,7 +293,7 @@ def _weight(raw: RawQuantity) -> int:
 
 
 def _renamed(name: str, old_name: str, field: str, old_field: str) -> str:
-    """The value of a field that had another name in an older version of the API."""
+    """The value of a field that was renamed between API versions."""
     if name and old_name and name != old_name:
         raise InputError(
             f"{old_field} is the old name of {field}, and they differ",

@@ -171,5 +171,7 @@ class WorkloadObject(KubeStruct, frozen=True):
 
     def condition(self, kind: str) -> Condition | None:
         """The condition of that type if it is True."""
-        found = (one for one in self.status.conditions if one.type == kind and one.status == "True")
-        return next(found, None)
+        for condition in self.status.conditions:
+            if condition.type == kind and condition.status == "True":
+                return condition
+        return None

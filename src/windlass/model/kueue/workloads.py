@@ -1,7 +1,7 @@
-"""A Kueue Workload object as a `model.workload.Workload`: what it asks for, whether it waits, and what it holds.
+"""Converts a Kueue Workload object into a `model.workload.Workload`: requests, state and admission.
 
-Fed with decoded `WorkloadObject`s and the `QueueSystem` that their queues and priority classes are looked up in; feeds
-`cluster.workloads`, which joins a Workload with the Job and the pods behind it.
+Called by `cluster.workloads`, which joins a Workload with its Job and pods; `QueueSystem` has the queues and priority
+classes that the object names.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import msgspec
 from windlass.model.errors import InputError
 from windlass.model.kueue.admission import admission_of
 from windlass.model.kueue.workload_wire import PodSetSpec, WorkloadObject
+from windlass.model.names.windlass import LAST_CHECKPOINT_ANNOTATION
 from windlass.model.pod import Container, Pod, PodSpec, ResourceRequirements
 from windlass.model.queue import QueueSystem
 from windlass.model.requests import is_extended_resource
@@ -27,19 +28,19 @@ from windlass.model.validation import check_pod, check_priority
 from windlass.model.workload import PodSet, TopologyRequest, Workload
 
 PREEMPTED = "Preempted"
-LAST_CHECKPOINT = "windlass.dev/last-checkpoint"
+LAST_CHECKPOINT = LAST_CHECKPOINT_ANNOTATION
 NO_HOLD = ("", "")
 _REQUEUES_AT_EVICTION = ("PodsReadyTimeout", "AdmissionCheck", "DurationExceeded")
-"""Eviction reasons after which a workload queues as of its eviction; after any other it keeps its place."""
+"""Eviction reasons after which a workload is queued by its eviction time; after others it keeps its place."""
 
 
 def workload_from_object(
     wire: WorkloadObject, system: QueueSystem, hostnames: Mapping[str, str] | None = None
 ) -> Workload:
-    """The workload that the object describes.
+    """The workload of the object.
 
-    `hostnames` says which node has which `kubernetes.io/hostname` label, for topology assignments that name hosts;
-    without it the label's value is taken for the node's name.
+    `hostnames` maps values of the label `kubernetes.io/hostname` to nodes, for topology assignments that name hosts;
+    without an entry the value is the node's name.
     """
     spec = wire.spec
     admission = None if is_finished(wire) else admission_of(wire, hostnames or {})
@@ -62,19 +63,19 @@ def workload_from_object(
         hold_code=code,
         max_run_seconds=_run_time_left(wire),
         started_at=parse_timestamp(admitted.last_transition_time) if admitted and admission else 0,
-        checkpoint_at=parse_timestamp(wire.metadata.annotations.get(LAST_CHECKPOINT, "")),
-        evictions=sum(one.count for one in wire.status.scheduling_stats.evictions if one.reason == PREEMPTED),
+        checkpoint_at=parse_timestamp(wire.metadata.annotations.get(LAST_CHECKPOINT_ANNOTATION, "")),
+        evictions=_preemption_count(wire),
         owner=_owner(wire),
     )
 
 
 def is_finished(wire: WorkloadObject) -> bool:
-    """Ended: it holds no quota any more and will not run again."""
+    """Finished: it holds no quota and will not run again."""
     return wire.condition("Finished") is not None
 
 
 def queue_hold(namespace: str, queue: str, system: QueueSystem) -> tuple[str, str]:
-    """Why a workload of that LocalQueue can't be looked at, and the code of it; nothing where the queue is there."""
+    """Why a workload of that LocalQueue is held, and the code; `NO_HOLD` if the queue exists."""
     if not queue:
         return "the workload names no LocalQueue", "KUEUE_QUEUE_MISSING"
     local = system.local_queues.get(f"{namespace}/{queue}")
@@ -86,17 +87,17 @@ def queue_hold(namespace: str, queue: str, system: QueueSystem) -> tuple[str, st
 
 
 def check_workload(wire: WorkloadObject) -> None:
-    """Refuses, with the path, whatever can't become a `Workload`."""
+    """Raises an `InputError` with the path for what can't become a `Workload`."""
     if not wire.metadata.name:
         raise InputError("needs a name", path="metadata.name", remedy="add a name")
     check_priority(wire.spec.priority, "spec.priority")
     if not wire.spec.pod_sets:
-        raise InputError("a workload has pod sets", path="spec.podSets", remedy="add at least one")
-    names = [one.name for one in wire.spec.pod_sets]
+        raise InputError("has no pod sets", path="spec.podSets", remedy="add at least one")
+    names = [pod_set.name for pod_set in wire.spec.pod_sets]
     for index, name in enumerate(names):
         if name in names[:index]:
             raise InputError(
-                f"{name} is there twice", path=f"spec.podSets[{index}].name", remedy="rename one"
+                f"pod set {name} is defined twice", path=f"spec.podSets[{index}].name", remedy="rename one"
             )
     workload_from_object(wire, QueueSystem())
 
@@ -112,8 +113,10 @@ def _pod_set(wire: WorkloadObject, index: int) -> PodSet:
             path=f"{path}.minCount",
             remedy="use 1 to count",
         )
-    gone = sum(one.count for one in wire.status.reclaimable_pods if one.name == spec.name)
-    count = max(0, spec.count - gone)
+    reclaimed = sum(
+        reclaimable.count for reclaimable in wire.status.reclaimable_pods if reclaimable.name == spec.name
+    )
+    count = max(0, spec.count - reclaimed)
     return PodSet(
         name=spec.name,
         count=count,
@@ -124,7 +127,7 @@ def _pod_set(wire: WorkloadObject, index: int) -> PodSet:
 
 
 def _template_pod(wire: WorkloadObject, spec: PodSetSpec, path: str) -> Pod:
-    """The template as a pod of its workload's namespace, with what the API server would fill in."""
+    """The template as a pod in its workload's namespace, with the API server's defaults."""
     metadata = msgspec.structs.replace(
         spec.template.metadata,
         name=f"{wire.metadata.name}-{spec.name}",
@@ -143,8 +146,7 @@ def _template_pod(wire: WorkloadObject, spec: PodSetSpec, path: str) -> Pod:
 def with_default_limits(spec: PodSpec) -> PodSpec:
     """The spec with a limit wherever an extended resource is requested.
 
-    The API server demands it of pods; a Workload's templates are not checked there, and the pods that will be made of
-    them can only have it so.
+    The API server requires it of pods. It does not check the templates of a Workload, whose pods will have the limits.
     """
     containers = tuple(_limited(container) for container in spec.containers)
     init_containers = tuple(_limited(container) for container in spec.init_containers)
@@ -170,16 +172,18 @@ def _limited(container: Container) -> Container:
 
 
 def _topology(spec: PodSetSpec, path: str) -> tuple[TopologyRequest | None, str]:
-    """`topologyRequest`, or what the template's annotations say where there is none; or why it can't be met.
+    """(`topologyRequest`, or the request of the template's annotations; why it is invalid).
 
-    Kueue stores requests that make no sense and never admits them; so they are a reason to wait and no error.
+    Kueue stores invalid requests and never admits them, so that they are a reason to wait and not an error.
     """
     wire = spec.topology_request
     try:
         if wire is None:
             return topology_request_from_annotations(spec.template.metadata.annotations), ""
-        layers = tuple((one.topology, one.size) for one in wire.podset_slice_required_topology_constraints)
-        # A leader goes with the slices of its workers, and so needs no size of its own.
+        layers = tuple(
+            (layer.topology, layer.size) for layer in wire.podset_slice_required_topology_constraints
+        )
+        # A leader is placed with the slices of its workers and needs no slice size.
         leader = spec.count == 1 and wire.pod_set_group_name
         size = wire.pod_set_slice_size or (1 if leader else 0)
         own = slice_layers(wire.pod_set_slice_required_topology, size, "topologyRequest")
@@ -198,7 +202,7 @@ def _topology(spec: PodSetSpec, path: str) -> tuple[TopologyRequest | None, str]
 
 
 def _priority(wire: WorkloadObject, system: QueueSystem) -> int:
-    """As the object says it; a class is looked up only where it doesn't."""
+    """The priority of the object, else that of its class."""
     spec = wire.spec
     if spec.priority is not None:
         return spec.priority
@@ -212,7 +216,7 @@ def _priority(wire: WorkloadObject, system: QueueSystem) -> int:
 
 
 def _preemption_policy(wire: WorkloadObject, system: QueueSystem) -> str:
-    """Gates that are still there forbid it to preempt, and so does a PriorityClass that never preempts."""
+    """Never with preemption gates or with a PriorityClass that never preempts."""
     never = bool(wire.spec.preemption_gates)
     for pod_set in wire.spec.pod_sets:
         template = pod_set.template.spec
@@ -229,7 +233,7 @@ def _queued_at(wire: WorkloadObject) -> int:
 
 
 def _waiting_hold(wire: WorkloadObject, system: QueueSystem) -> tuple[str, str]:
-    """Why it can't be looked at: its queue, a topology request that makes no sense, its own state."""
+    """Why it is held: its queue, an invalid topology request, its own state."""
     hold = queue_hold(wire.metadata.namespace or "default", wire.spec.queue_name, system)
     if hold != NO_HOLD:
         return hold
@@ -244,6 +248,11 @@ def _waiting_hold(wire: WorkloadObject, system: QueueSystem) -> tuple[str, str]:
             until = wire.status.requeue_state.requeue_at if wire.status.requeue_state else ""
             return f"waits to be requeued{f' until {until}' if until else ''}", "REQUEUE_BACKOFF"
     return NO_HOLD
+
+
+def _preemption_count(wire: WorkloadObject) -> int:
+    evictions = wire.status.scheduling_stats.evictions
+    return sum(eviction.count for eviction in evictions if eviction.reason == PREEMPTED)
 
 
 def _owner(wire: WorkloadObject) -> str:

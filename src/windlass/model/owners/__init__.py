@@ -1,4 +1,4 @@
-"""The kinds that make pods, decoded and reduced to what a workload needs to know of them."""
+"""The kinds that own pods, reduced to what `cluster.workloads` needs of them."""
 
 from __future__ import annotations
 

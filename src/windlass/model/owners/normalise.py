@@ -1,7 +1,7 @@
-"""Every kind of owner as one `Owner`: which sets of pods it makes, and how its pods say to which set they belong.
+"""Turns every kind of owner into one `Owner`: its pod sets, and the pod label that names the set of a pod.
 
-Fed by `model.codec` (which runs it as a check) and by `cluster.workloads`. How the sets are called, and which label
-tells a pod's set, follows the projects' own controllers and Kueue's names for their pod sets.
+Called by `model.codec` (as a check) and by `cluster.workloads`. The names of pod sets and the labels are those of the
+projects' own controllers and of Kueue's integrations.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ import msgspec
 from windlass.model.errors import InputError
 from windlass.model.kueue.workload_wire import PodTemplate
 from windlass.model.meta import ObjectMeta
+from windlass.model.names.kueue import MIN_PARALLELISM_ANNOTATION, QUEUE_NAME_LABEL
+from windlass.model.names.others import KUBEFLOW_REPLICA_TYPE_LABEL
 from windlass.model.owners.wire import (
     Controller,
     JobObject,
@@ -29,14 +31,13 @@ from windlass.model.pod import Pod
 from windlass.model.topology_request import MAX_PODS
 from windlass.model.validation import check_pod
 
-QUEUE_NAME = "kueue.x-k8s.io/queue-name"
-MIN_PARALLELISM = "kueue.x-k8s.io/job-min-parallelism"
+QUEUE_NAME = QUEUE_NAME_LABEL
 LWS_NAME = "leaderworkerset.sigs.k8s.io/name"
 LWS_GROUP = "leaderworkerset.sigs.k8s.io/group-index"
 LWS_WORKER = "leaderworkerset.sigs.k8s.io/worker-index"
-_ENDS = ("Complete", "Completed", "Succeeded", "Failed")
-_GOOD_ENDS = ("Complete", "Completed", "Succeeded")
-_RAY_ENDS = ("SUCCEEDED", "FAILED", "STOPPED")
+_FINISHED_CONDITIONS = ("Complete", "Completed", "Succeeded", "Failed")
+_SUCCEEDED_CONDITIONS = ("Complete", "Completed", "Succeeded")
+_RAY_FINISHED = ("SUCCEEDED", "FAILED", "STOPPED")
 
 
 class OwnerPodSet(msgspec.Struct, frozen=True):
@@ -49,21 +50,21 @@ class OwnerPodSet(msgspec.Struct, frozen=True):
 
 
 class Owner(msgspec.Struct, frozen=True):
-    """What made the pods, and how many of what kind there are to be."""
+    """The object that makes the pods, and how many pods of which template it makes."""
 
     kind: str
     metadata: ObjectMeta
     pod_sets: tuple[OwnerPodSet, ...] = ()
-    """Of one group, where the owner makes several."""
+    """Of one gang, if the owner makes several."""
     gang_count: int = 1
-    """So many gangs of these sets, each a workload of its own (LeaderWorkerSet)."""
+    """Number of gangs with these sets, each a workload of its own (LeaderWorkerSet)."""
     is_gang: bool = True
     """Its pods start together or not at all."""
     min_pods: int | None = None
     suspended: bool = False
     finished: bool = False
     succeeded: bool = False
-    """Finished, and well."""
+    """Finished successfully."""
     deadline: int | None = None
     pod_set_label: str = ""
     """Pod label whose value is the name of the pod's set."""
@@ -74,7 +75,7 @@ class Owner(msgspec.Struct, frozen=True):
 
 
 def owner_from_object(wire: OwnerObject) -> Owner:
-    """The owner that the object describes; refuses, with the path, what can't be one."""
+    """The owner of the object. Raises an `InputError` with the field's path."""
     if not wire.metadata.name and not wire.metadata.generate_name:
         raise InputError("needs a name", path="metadata.name", remedy="add a name")
     match wire:
@@ -100,13 +101,13 @@ def owner_from_object(wire: OwnerObject) -> Owner:
     return msgspec.structs.replace(owner, finished=finished, succeeded=finished and _has_succeeded(wire))
 
 
-def template_pod(owner: Owner, one: OwnerPodSet) -> Pod:
-    """A pod of the set as its controller would make it."""
-    name = f"{owner.metadata.name or owner.metadata.generate_name}-{one.name}"
+def template_pod(owner: Owner, pod_set: OwnerPodSet) -> Pod:
+    """A pod of the set as the controller would create it."""
+    name = f"{owner.metadata.name or owner.metadata.generate_name}-{pod_set.name}"
     metadata = msgspec.structs.replace(
-        one.template.metadata, name=name, namespace=owner.metadata.namespace or "default"
+        pod_set.template.metadata, name=name, namespace=owner.metadata.namespace or "default"
     )
-    return Pod(metadata=metadata, spec=one.template.spec)
+    return Pod(metadata=metadata, spec=pod_set.template.spec)
 
 
 def _job(wire: JobObject) -> Owner:
@@ -115,12 +116,14 @@ def _job(wire: JobObject) -> Owner:
     if spec.completions is not None:
         left = _count(spec.completions, "spec.completions") - wire.status.succeeded
         count = min(count, max(0, left))
-    one = OwnerPodSet("main", count, _template(spec.template, "spec.template"), _min_parallelism(wire, count))
+    pod_set = OwnerPodSet(
+        "main", count, _template(spec.template, "spec.template"), _min_parallelism(wire, count)
+    )
     return Owner(
         wire.KIND,
         wire.metadata,
-        (one,),
-        is_gang=QUEUE_NAME in wire.metadata.labels,
+        (pod_set,),
+        is_gang=QUEUE_NAME_LABEL in wire.metadata.labels,
         suspended=spec.suspend,
         deadline=spec.active_deadline_seconds,
     )
@@ -128,13 +131,13 @@ def _job(wire: JobObject) -> Owner:
 
 def _min_parallelism(wire: JobObject, count: int) -> int | None:
     """Kueue's partial admission of a Job."""
-    text = wire.metadata.annotations.get(MIN_PARALLELISM, "")
+    text = wire.metadata.annotations.get(MIN_PARALLELISM_ANNOTATION, "")
     if not text:
         return None
     if not (text.isascii() and text.isdigit() and len(text) < 9):
         raise InputError(
             f"{text[:64]!r} is not a number of pods",
-            path=f"metadata.annotations.{MIN_PARALLELISM}",
+            path=f"metadata.annotations.{MIN_PARALLELISM_ANNOTATION}",
             remedy='use digits only, such as "2"',
         )
     return max(1, min(int(text), count))
@@ -145,17 +148,17 @@ def _job_set(wire: JobSetObject) -> Owner:
     for index, job in enumerate(wire.spec.replicated_jobs):
         path = f"spec.replicatedJobs[{index}]"
         spec = job.template.spec
-        each = _count(spec.parallelism, f"{path}.template.spec.parallelism")
+        pods_per_job = _count(spec.parallelism, f"{path}.template.spec.parallelism")
         if spec.completions is not None:
-            each = min(each, _count(spec.completions, f"{path}.template.spec.completions"))
-        count = _count(each * _count(job.replicas, f"{path}.replicas"), f"{path}.replicas")
+            pods_per_job = min(pods_per_job, _count(spec.completions, f"{path}.template.spec.completions"))
+        count = _count(pods_per_job * _count(job.replicas, f"{path}.replicas"), f"{path}.replicas")
         sets.append(OwnerPodSet(job.name, count, _template(spec.template, f"{path}.template.spec.template")))
     limits = [job.template.spec.active_deadline_seconds for job in wire.spec.replicated_jobs]
     return Owner(
         wire.KIND,
         wire.metadata,
         _distinct(sets, "spec.replicatedJobs"),
-        is_gang=QUEUE_NAME in wire.metadata.labels,
+        is_gang=QUEUE_NAME_LABEL in wire.metadata.labels,
         suspended=wire.spec.suspend,
         deadline=_longest(limits),
         pod_set_label="jobset.sigs.k8s.io/replicatedjob-name",
@@ -168,17 +171,19 @@ def _kubeflow(wire: KubeflowJob) -> Owner:
     sets = [
         OwnerPodSet(
             role.lower(),
-            _count(one.replicas, f"spec.{field}.{role}.replicas"),
-            _template(one.template, f"spec.{field}.{role}.template"),
+            _count(replica.replicas, f"spec.{field}.{role}.replicas"),
+            _template(replica.template, f"spec.{field}.{role}.template"),
         )
-        for role, one in replicas.items()
+        for role, replica in replicas.items()
     ]
-    # A launcher or master comes up first, whatever the order in the file: that is the order of Kueue's pod sets.
-    sets.sort(key=lambda one: one.name not in ("launcher", "master", "chief", "scheduler"))
+    # Launcher or master first, whatever the order in the object: Kueue orders its pod sets so.
+    sets.sort(key=lambda pod_set: pod_set.name not in ("launcher", "master", "chief", "scheduler"))
     minimum = spec.run_policy.scheduling_policy.min_available if spec.run_policy.scheduling_policy else None
     if minimum is None and spec.elastic_policy is not None and spec.elastic_policy.min_replicas is not None:
-        minimum = spec.elastic_policy.min_replicas + sum(one.count for one in sets if one.name != "worker")
-    total = sum(one.count for one in sets)
+        minimum = spec.elastic_policy.min_replicas + sum(
+            pod_set.count for pod_set in sets if pod_set.name != "worker"
+        )
+    total = sum(pod_set.count for pod_set in sets)
     return Owner(
         wire.KIND,
         wire.metadata,
@@ -186,7 +191,7 @@ def _kubeflow(wire: KubeflowJob) -> Owner:
         min_pods=None if minimum is None else max(0, min(minimum, total)),
         suspended=spec.run_policy.suspend,
         deadline=spec.run_policy.active_deadline_seconds,
-        pod_set_label="training.kubeflow.org/replica-type",
+        pod_set_label=KUBEFLOW_REPLICA_TYPE_LABEL,
     )
 
 
@@ -246,12 +251,12 @@ def _leader_worker_set(wire: LeaderWorkerSetObject) -> Owner:
 
 def _controller(wire: Controller) -> Owner:
     count = _count(wire.spec.replicas, "spec.replicas")
-    one = OwnerPodSet("main", count, _template(wire.spec.template, "spec.template"))
-    return Owner(wire.KIND, wire.metadata, (one,), is_gang=False)
+    pod_set = OwnerPodSet("main", count, _template(wire.spec.template, "spec.template"))
+    return Owner(wire.KIND, wire.metadata, (pod_set,), is_gang=False)
 
 
 def _template(template: PodTemplate, path: str) -> PodTemplate:
-    """Checked as a pod is; the path leads into the owner."""
+    """The template, checked like a pod; paths of errors are relative to the owner."""
     named = msgspec.structs.replace(template.metadata, name="template")
     try:
         check_pod(Pod(metadata=named, spec=template.spec))
@@ -264,11 +269,11 @@ def _template(template: PodTemplate, path: str) -> PodTemplate:
 
 def _distinct(sets: Iterable[OwnerPodSet], path: str) -> tuple[OwnerPodSet, ...]:
     made = tuple(sets)
-    names = [one.name for one in made]
+    names = [pod_set.name for pod_set in made]
     for index, name in enumerate(names):
         if not name or name in names[:index]:
             raise InputError(
-                f"{name!r} is no name of its own", path=f"{path}[{index}]", remedy="name every one once"
+                f"name {name!r} is empty or used twice", path=f"{path}[{index}]", remedy="use unique names"
             )
     return made
 
@@ -280,7 +285,7 @@ def _count(value: int, path: str) -> int:
 
 
 def _longest(limits: list[int | None]) -> int | None:
-    """A bound for all parts, where each has one."""
+    """The longest limit, if every part has one."""
     known = [limit for limit in limits if limit is not None]
     return max(known) if known and len(known) == len(limits) else None
 
@@ -288,11 +293,17 @@ def _longest(limits: list[int | None]) -> int | None:
 def _is_finished(wire: OwnerObject) -> bool:
     if isinstance(wire, Controller):
         return False
-    ended = any(one.type in _ENDS and one.status == "True" for one in wire.status.conditions)
-    return ended or wire.status.job_status in _RAY_ENDS
+    ended = any(
+        condition.type in _FINISHED_CONDITIONS and condition.status == "True"
+        for condition in wire.status.conditions
+    )
+    return ended or wire.status.job_status in _RAY_FINISHED
 
 
 def _has_succeeded(wire: OwnerObject) -> bool:
-    """Of one that has finished."""
-    good = any(one.type in _GOOD_ENDS and one.status == "True" for one in wire.status.conditions)
-    return good or wire.status.job_status == _RAY_ENDS[0]
+    """Of a finished owner."""
+    succeeded = any(
+        condition.type in _SUCCEEDED_CONDITIONS and condition.status == "True"
+        for condition in wire.status.conditions
+    )
+    return succeeded or wire.status.job_status == _RAY_FINISHED[0]

@@ -1,4 +1,4 @@
-"""The kinds that own pods, as far as a workload is read out of them: sizes, templates, whether they are suspended.
+"""The kinds that own pods, with the fields that a workload needs: sizes, templates, whether they are suspended.
 
 Decoded by `model.codec`; `model.owners.normalise` turns each into an `Owner`. Field names are the interfaces of
 Kubernetes, JobSet, Kubeflow, Ray and LeaderWorkerSet (all Apache-2.0).
@@ -20,7 +20,7 @@ class OwnerStatus(KubeStruct, frozen=True):
     succeeded: int = 0
     conditions: tuple[Condition, ...] = ()
     job_status: str = ""
-    """RayJob's own field: SUCCEEDED, FAILED, STOPPED are ends."""
+    """Only in RayJob; finished with SUCCEEDED, FAILED or STOPPED."""
 
 
 class OwnerObject(KubeStruct, frozen=True):
@@ -153,7 +153,7 @@ class TrainJobSpec(KubeStruct, frozen=True):
 
 
 class TrainJobObject(OwnerObject, frozen=True):
-    """Its pods' templates stand in a training runtime; the JobSet that is made of both has them."""
+    """Its pod templates are in a training runtime; the JobSet that the trainer creates has them."""
 
     KIND: ClassVar[str] = "TrainJob"
     spec: TrainJobSpec = TrainJobSpec()
@@ -215,7 +215,7 @@ class ControllerSpec(KubeStruct, frozen=True):
 
 
 class Controller(OwnerObject, frozen=True):
-    """Keeps pods running that have nothing to do with one another."""
+    """A controller of independent pods."""
 
     spec: ControllerSpec = ControllerSpec()
 

@@ -137,7 +137,7 @@ class TestChoice:
         chosen = choose_configuration([Configuration(named("windlass"), "published", "ops/one")], ["other"])
         assert chosen.settings == named("windlass")
         assert chosen.notes[-1].startswith(
-            "ConfigMap ops/one is not of the scheduler that these pods name (other)"
+            "the configuration in ConfigMap ops/one is of another scheduler than these pods name (other)"
         )
 
     def test_none_of_several_is_no_guess(self) -> None:

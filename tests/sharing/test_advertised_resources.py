@@ -90,7 +90,7 @@ class TestSharing:
     def test_shared_and_whole_under_one_name_are_refused(self) -> None:
         file = sliced()
         file["sharing"]["timeSlicing"]["resources"][0] |= {"devices": [1]}
-        with pytest.raises(InputError, match="shared and of whole"):
+        with pytest.raises(InputError, match="both shared and unshared"):
             counts(inventory(gpu(), gpu(index=1)), file, honor_renames=True)
 
     def test_mps_on_a_cut_gpu_is_refused(self) -> None:

@@ -151,4 +151,4 @@ def test_a_manifest_of_an_unknown_kind_that_makes_pods_is_not_passed_over(tmp_pa
         "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: b}\n"
     )
     [note] = load_cluster(None, [file], namespace="eng").notes
-    assert note.startswith("Foo eng/a (foo.io/v1) is of a kind that is not known")
+    assert note.startswith("Foo eng/a (foo.io/v1) is of an unknown kind")

@@ -1,0 +1,31 @@
+"""Names that Windlass defines: part of its interface, like the fields of its objects."""
+
+WINDLASS_PREFIX = "windlass.dev/"
+WINDLASS_API_VERSION = "windlass.dev/v1"
+
+# Annotations that users write on pods and their owners
+DECLARED_DURATION_ANNOTATION = "windlass.dev/duration"
+"""The declared run time. Nothing stops a workload that runs longer."""
+LAST_CHECKPOINT_ANNOTATION = "windlass.dev/last-checkpoint"
+PLACEMENT_ANNOTATION = "windlass.dev/placement"
+RESTART_COST_ANNOTATION = "windlass.dev/restart-cost"
+"""Time lost by a restart: pulling, loading, warming up."""
+
+# Annotations that the scheduler writes on pods, and the node agent's answer
+ALLOCATED_DEVICES_ANNOTATION = "windlass.dev/allocated-devices"
+"""The GPUs that the kubelet really handed out; the scheduler trusts it more than its own choice."""
+DEVICES_ANNOTATION = "windlass.dev/devices"
+"""The GPUs that the scheduler chose for the pod."""
+
+# Annotations and labels of nodes
+BENCH_LABEL = "windlass.dev/bench"
+BLOCK_LABEL = "windlass.dev/block"
+DEVICES_LAYOUT_ANNOTATION = "windlass.dev/devices-layout"
+RACK_LABEL = "windlass.dev/rack"
+UNHEALTHY_DEVICES_ANNOTATION = "windlass.dev/unhealthy-devices"
+
+# Annotations that only the simulated kubelet obeys
+SIMULATED_DURATION_ANNOTATION = "sandbox.windlass.dev/duration"
+SIMULATED_MIG_INSTANCES_ANNOTATION = "sandbox.windlass.dev/mig-instances"
+"""`GPU:profile` of every MIG instance of a simulated node; Kubernetes only has their number."""
+SIMULATED_UTILIZATION_ANNOTATION = "sandbox.windlass.dev/gpu-utilization"
