@@ -3,7 +3,8 @@
 `placement.score_table` asks here for a set of kernels. Small inputs get the plain Python functions, so that a
 question about a small cluster doesn't wait for numba to load; large ones get the same functions compiled. Compiled
 code is cached on disk by numba, under a digest of all kernel sources: numba by itself would not notice a change in a
-kernel that another one calls.
+kernel that another one calls. Where numba is not installed, all inputs get the plain functions, and a warning says so
+once.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ import inspect
 import os
 import tempfile
 import types
+import warnings
 from collections.abc import Callable
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -57,10 +60,27 @@ CONSTANT_MODULES = (
 NUMBA_OPTIONS: dict[str, Any] = {"error_model": "numpy", "nogil": True}
 """Others go on while a kernel runs: the live scheduler decides in a thread, and renews its lease meanwhile."""
 
+WITHOUT_NUMBA = (
+    "numba is not installed, so large inputs take many times as long (pip install 'windlass[scheduler]')"
+)
+
+
+class InterpretedKernelsWarning(UserWarning):
+    """A large input is decided without compiled kernels, since numba is not installed."""
+
 
 def kernels(small: bool) -> Kernels:
     """The kernels that will be done first: compiled ones, unless the work is small and they are not loaded yet."""
     return interpreted() if small and not compiled.cache_info().currsize else compiled()
+
+
+@cache
+def can_compile() -> bool:
+    """Whether numba is installed; warns once if it is not."""
+    found = find_spec("numba") is not None
+    if not found:
+        warnings.warn(WITHOUT_NUMBA, InterpretedKernelsWarning, stacklevel=2)
+    return found
 
 
 @cache
@@ -73,7 +93,12 @@ def interpreted() -> Kernels:
 
 @cache
 def compiled() -> Kernels:
-    """The kernels as machine code: the same functions, in a namespace in which they call each other compiled."""
+    """The kernels as machine code: the same functions, in a namespace in which they call each other compiled.
+
+    Without numba, the interpreted ones.
+    """
+    if not can_compile():
+        return interpreted()
     import numba
 
     modules = _modules()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from windlass.bench.node_agent import measure_node
+from windlass_bench.node_agent import measure_node
 
 
 def test_everything_is_measured() -> None:

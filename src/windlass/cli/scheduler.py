@@ -17,6 +17,7 @@ import click
 import msgspec
 
 from windlass.cli.config_option import config_option, print_configuration, resolve_configuration
+from windlass.cli.extras import require_extra
 from windlass.model.configuration import Settings
 
 EXAMPLES = """\b
@@ -118,6 +119,7 @@ def scheduler(**given: Any) -> None:
 
     if given["lease_seconds"] < 1:
         raise click.BadParameter("must be at least a second", param_hint="--lease-seconds")
+    require_extra("scheduler", "windlass scheduler")
     settings = _settings(given)
     access = load_client_config(given["kubeconfig"], given["context"])
     options = SchedulerOptions(

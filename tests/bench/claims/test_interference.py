@@ -23,9 +23,9 @@ from windlass.simulate.interference import (
 
 models = st.builds(
     InterferenceModel,
-    switch=st.floats(0, 1),
-    crowding=st.floats(0, 1),
-    width=st.floats(0, 1),
+    switch_overhead=st.floats(0, 1),
+    contention=st.floats(0, 1),
+    parallel_fraction=st.floats(0, 1),
 )
 tenants = st.integers(1, 16)
 
