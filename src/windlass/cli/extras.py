@@ -11,6 +11,8 @@ from importlib.util import find_spec
 
 from windlass.model.errors import InputError
 
+BASE = ("aiohttp", "click", "msgspec", "multidict", "numpy", "rich", "yaml", "yarl")
+"""What comes without any extra; an image of one role may lack some of it."""
 EXTRAS = {
     "scheduler": ("numba", "prometheus_client"),
     "node": ("google.protobuf", "grpc", "pynvml"),
@@ -42,6 +44,8 @@ def missing_module(error: ModuleNotFoundError) -> InputError | None:
             "the benchmarks are a distribution of their own, which is not installed",
             remedy=f"pip install {distribution}",
         )
+    if name in BASE:
+        return _missing("this", [name], "windlass")
     for extra, modules in EXTRAS.items():
         for module in modules:
             if name == module or module.startswith(f"{name}.") or name.startswith(f"{module}."):
@@ -60,6 +64,6 @@ def is_installed(module: str) -> bool:
 def _missing(what: str, modules: list[str], distribution: str) -> InputError:
     verb = "is" if len(modules) == 1 else "are"
     return InputError(
-        f"{what} needs {' and '.join(modules)}, which {verb} not installed",
+        f"{what} needs {', '.join(modules)}, which {verb} not installed",
         remedy=f"pip install '{distribution}'",
     )

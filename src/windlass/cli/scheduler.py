@@ -113,13 +113,13 @@ def scheduler(**given: Any) -> None:
     Runs until SIGTERM or Ctrl-C; every replica may be killed at any moment. Exit code 3 where the cluster can't be
     found at all; a server that is away later is waited for.
     """
+    require_extra("scheduler", "windlass scheduler")
     from windlass.kube.client_config import load_client_config
     from windlass.scheduler.logs import set_up_logs
     from windlass.scheduler.options import SchedulerOptions
 
     if given["lease_seconds"] < 1:
         raise click.BadParameter("must be at least a second", param_hint="--lease-seconds")
-    require_extra("scheduler", "windlass scheduler")
     settings = _settings(given)
     access = load_client_config(given["kubeconfig"], given["context"])
     options = SchedulerOptions(

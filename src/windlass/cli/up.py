@@ -86,6 +86,8 @@ def up(**given: Any) -> int:
     """
     _check(given)
     require_extra("up", "windlass up")
+    if given["gpus"] == "real":
+        require_extra("node", "--gpus real", "pynvml")
     code, is_idle = asyncio.run(_run(given))
     if not is_idle:
         # Everything is closed, but a kernel is being compiled (the very first start): nobody has to wait for that.
