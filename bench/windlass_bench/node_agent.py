@@ -52,10 +52,10 @@ class Measure(msgspec.Struct, frozen=True, kw_only=True):
         return None if self.goal is None else self.value <= self.goal
 
 
-def measure_node(folder: Path, *, faults: int = 10, settle_seconds: float = 15.0) -> list[Measure]:
+def measure_node(folder: Path, *, faults: int = 10, warm_up_seconds: float = 15.0) -> list[Measure]:
     """All of it; takes half a minute."""
     with _agent(folder) as (agent, kubelet, machine, port):
-        time.sleep(settle_seconds)  # memory is what it is after some rounds, not at the first
+        time.sleep(warm_up_seconds)  # memory is what it is after some rounds, not at the first
         found = [
             *_memory(agent.pid),
             *_scrapes(port),

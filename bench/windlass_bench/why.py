@@ -83,7 +83,7 @@ def _node(number: int) -> dict[str, Any]:
         "topology.kubernetes.io/zone": f"zone-{number % 3}",
         "nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3",
         "nvidia.com/gpu.count": str(GPUS),
-        **{f"feature.node.kubernetes.io/cpu-feature-{one}": "true" for one in range(24)},
+        **{f"feature.node.kubernetes.io/cpu-feature-{number}": "true" for number in range(24)},
     }
     return {
         "apiVersion": "v1",
@@ -103,8 +103,8 @@ def _pod(name: str, node: str, gpus: int) -> dict[str, Any]:
     container = {
         "name": "main",
         "image": "registry.example/team/train:2026.1",
-        "command": ["python", "train.py", *[f"--option-{one}=value" for one in range(20)]],
-        "env": [{"name": f"VARIABLE_{one}", "value": "x" * 40} for one in range(20)],
+        "command": ["python", "train.py", *[f"--option-{number}=value" for number in range(20)]],
+        "env": [{"name": f"VARIABLE_{number}", "value": "x" * 40} for number in range(20)],
         "resources": {"limits": limits, "requests": limits},
         "volumeMounts": [{"name": "data", "mountPath": "/data"}],
     }

@@ -228,7 +228,9 @@ def _row(
     cost = sum(record.gpus * (record.lost + record.restarting + _waited_again(record)) for record in hit)
     return {
         "rule": rule.name,
-        "allocated_pct": 100 * sum(one.gpus * one.held for one in records) / (mixture.gpus * mixture.horizon),
+        "allocated_pct": 100
+        * sum(record.gpus * record.held for record in records)
+        / (mixture.gpus * mixture.horizon),
         "stranded_gpus": fmean(look.stranded for look in looks),
         **{f"{kind}_p99_s": percentile(waits[kind], 99) for kind in KINDS},
         **{f"{kind}_wait_s": fmean(waits[kind]) for kind in KINDS},

@@ -138,7 +138,7 @@ def place(nodes: Sequence[Node], pods: Sequence[Pod], policy: str, seed: int) ->
     store.apply(map(Put, nodes))
     if any(KUEUE_GROUP in pod.metadata.labels for pod in pods):
         store.apply(map(Put, queue_objects([QueueSpec("train", 8 * len(nodes))])))
-    store.apply(Put(pod) for pod in _others(nodes, seed))
+    store.apply(Put(pod) for pod in _background_pods(nodes, seed))
     store.apply(map(Put, pods))
     plan = decide(store.snapshot(), EngineConfig(PlacementConfig(policy)), 0)
     rack_of = {node.name: node.labels[RACK] for node in nodes}
@@ -162,7 +162,7 @@ def _pods(pods: int, gpus: int, rack: bool = False) -> list[Pod]:
     ]
 
 
-def _others(nodes: Sequence[Node], seed: int) -> list[Pod]:
+def _background_pods(nodes: Sequence[Node], seed: int) -> list[Pod]:
     """Half of the nodes, drawn by the seed, are full."""
     full = RandomStream(seed, 2).permutation(len(nodes))[: len(nodes) // 2].tolist()
     spec = make_pod_spec({}, {"nvidia.com/gpu": "8"})

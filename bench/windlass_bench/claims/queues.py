@@ -1,4 +1,4 @@
-"""Queues for the stage: Kueue objects made of a few words, decoded as any other.
+"""Queues of the simulated cluster: Kueue objects from a short description, decoded as any other.
 
 Used by the claims whose work waits in queues or asks for a topology.
 """

@@ -87,8 +87,8 @@ def claim_document(claims: Sequence[Claim], request: ClaimRequest, interrupted: 
                 "found": claim.found,
                 "conditions": list(claim.conditions),
                 "sections": [
-                    {"name": one.name, "title": one.title, "note": one.note, "rows": one.rows}
-                    for one in claim.sections
+                    {"name": section.name, "title": section.title, "note": section.note, "rows": section.rows}
+                    for section in claim.sections
                 ],
             }
             for claim in claims

@@ -105,7 +105,7 @@ class SharingSetup(msgspec.Struct, frozen=True):
 
 
 def check_sharing(scale: Scale, seed: int, on_progress: OnProgress) -> Claim:
-    cases = [(one, scale.services) for one in SHARING_SETUPS] + [
+    cases = [(setup, scale.services) for setup in SHARING_SETUPS] + [
         (_arrangement(name), count) for count in scale.more_services for name in DENSE_SETUPS
     ]
     rows = []
@@ -178,7 +178,7 @@ def measure(
         "p50_x": p50 / REQUEST_S,
         "p99_x": p99 / REQUEST_S,
         "p99_ms": 1000 * p99,
-        "over_slo": sum(float(np.percentile(one, 99)) > SLO * REQUEST_S for one in times),
+        "over_slo": sum(float(np.percentile(service_times, 99)) > SLO * REQUEST_S for service_times in times),
     }
 
 
@@ -189,10 +189,11 @@ def _played(
     arrivals = [request_times(seat.service, seconds, seed) for seat in tenants]
     way = tenants[0].strategy
     if way == EXCLUSIVE:
-        done = [exclusive_completion_times(one) for one in arrivals]
+        done = [exclusive_completion_times(requests) for requests in arrivals]
     elif way == MIG:
         done = [
-            mig_completion_times(one, seat.slices, model) for one, seat in zip(arrivals, tenants, strict=True)
+            mig_completion_times(requests, seat.slices, model)
+            for requests, seat in zip(arrivals, tenants, strict=True)
         ]
     else:
         done = shared_completion_times(way, arrivals, model)
@@ -303,7 +304,7 @@ WIDE_KERNEL_SETUPS = ("MIG", "MPS, by share", "time-slicing, 4 replicas")
 
 
 def _arrangement(name: str) -> SharingSetup:
-    return next(one for one in SHARING_SETUPS if one.name == name)
+    return next(setup for setup in SHARING_SETUPS if setup.name == name)
 
 
 # What it comes to

@@ -85,7 +85,7 @@ class TaskCluster(JobCluster[TaskRecord]):
         """Pod → where it goes, of the plan that is being carried out."""
         self._arrived = 0
         self._looks = False
-        self._told: dict[int, int] = {}
+        self._written_checkpoints: dict[int, int] = {}
         """Task → the checkpoint that the store knows of."""
         for outage in settings.outages:
             self._plan_event(outage.at, FAIL, outage)
@@ -153,7 +153,7 @@ class TaskCluster(JobCluster[TaskRecord]):
 
     def _fail(self, outage: Outage, at: int) -> None:
         lost = set(outage.nodes)
-        hit = [one for one in self.running.values() if any(bind.node in lost for bind in one.binds)]
+        hit = [run for run in self.running.values() if any(bind.node in lost for bind in run.binds)]
         for record in hit:
             self.stop_and_resubmit(record, at, FAILED)
         self.store.apply(Deleted("Node", name) for name in outage.nodes)
@@ -177,7 +177,7 @@ class TaskCluster(JobCluster[TaskRecord]):
     def on_stopped(self, job: TaskRecord, at: int, why: str) -> None:
         job.stop(at, why, self._settings.horizon)
         job.pods = _waiting_pods(job)
-        self._told.pop(job.number, None)
+        self._written_checkpoints.pop(job.number, None)
 
     def on_ended(self, job: TaskRecord, at: int) -> None:
         job.end(at, self._settings.horizon)
@@ -193,9 +193,9 @@ class TaskCluster(JobCluster[TaskRecord]):
             return
         for number, record in self.running.items():
             written = record.last_checkpoint(now) if record.task.kind == kind else None
-            if written is None or self._told.get(number) == written:
+            if written is None or self._written_checkpoints.get(number) == written:
                 continue
-            self._told[number] = written
+            self._written_checkpoints[number] = written
             for pod, bind in zip(record.pods, record.binds, strict=True):
                 self.store.apply([Put(_running_pod(pod, bind, record.started or 0, written))])
 
@@ -217,7 +217,7 @@ def _waiting_pods(record: TaskRecord) -> tuple[Pod, ...]:
 def _running_pod(pod: Pod, bind: Bind, since: int, checkpoint: int | None = None) -> Pod:
     annotations = {**pod.metadata.annotations}
     if bind.devices:
-        annotations[ASSIGNED_DEVICES] = ",".join(str(one.index) for one in bind.devices)
+        annotations[ASSIGNED_DEVICES] = ",".join(str(device.index) for device in bind.devices)
     if checkpoint is not None:
         annotations[LAST_CHECKPOINT] = virtual_timestamp(checkpoint)
     return msgspec.structs.replace(

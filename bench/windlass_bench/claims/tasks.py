@@ -1,7 +1,7 @@
-"""Work on the stage: what a task is, and the account of what became of it.
+"""Work on a simulated cluster: what a task is, and the record of what happened to it.
 
-The claims make tasks; `stage` starts, stops and ends them, and keeps a `Record` of each, from which the claims read
-their measures. Time is counted until the horizon only: afterwards a park merely runs empty.
+The claims make tasks; `task_cluster` starts, stops and ends them, and keeps a `TaskRecord` of each, from which the
+claims read their measures. Time is counted until the horizon only: afterwards the cluster runs empty.
 """
 
 from __future__ import annotations

@@ -56,9 +56,9 @@ def live(
         print_note("there is no kube-scheduler to compare with (--kube-scheduler)")
     contenders = [WINDLASS, *([PEER] if peer is not None else []), LIMIT]
     tasks = tasks_of(_sizes(nodes), part, contenders, rounds)
-    stage = BenchEnvironment(kubeconfig, peer, print_note)
+    environment = BenchEnvironment(kubeconfig, peer, print_note)
     with ProgressBar(f"{len(tasks)} measurements", len(tasks)) as progress:
-        results = asyncio.run(measure(stage, tasks, progress))
+        results = asyncio.run(measure(environment, tasks, progress))
     sections = sections_of(results)
     if output in ("json", "yaml"):
         print_document(report_document(sections), output)

@@ -27,7 +27,7 @@ def node(quick: bool, output: str) -> None:
     from windlass_bench.node_agent import measure_node
 
     with tempfile.TemporaryDirectory(prefix="wl") as folder:  # short: socket paths have a limit
-        found = measure_node(Path(folder), faults=2 if quick else 10, settle_seconds=2.0 if quick else 15.0)
+        found = measure_node(Path(folder), faults=2 if quick else 10, warm_up_seconds=2.0 if quick else 15.0)
     if output == "table":
         print_table(_table(found))
     elif output == "markdown":

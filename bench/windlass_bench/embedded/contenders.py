@@ -196,11 +196,11 @@ def _write_key(path: Path) -> None:
 
 def _free_ports(count: int) -> list[int]:
     sockets = [socket.socket() for _ in range(count)]
-    for one in sockets:
-        one.bind(("127.0.0.1", 0))
-    ports = [int(one.getsockname()[1]) for one in sockets]
-    for one in sockets:
-        one.close()
+    for connection in sockets:
+        connection.bind(("127.0.0.1", 0))
+    ports = [int(connection.getsockname()[1]) for connection in sockets]
+    for connection in sockets:
+        connection.close()
     return ports
 
 

@@ -35,7 +35,7 @@ def sections_of(results: Sequence[Result], note: str) -> list[Section]:
             title="The embedded API server and a real one, on the same requests",
             note=note,
             columns=_COLUMNS,
-            rows=[_row(one) for one in results],
+            rows=[_row(result) for result in results],
         ),
         Section(
             name="ratios",
@@ -47,19 +47,19 @@ def sections_of(results: Sequence[Result], note: str) -> list[Section]:
     return [section for section in made if section.rows]
 
 
-def _row(one: Result) -> Row:
-    kept = "on disk" if one.durable else "in memory" if one.server == EMBEDDED else "without fsync"
+def _row(result: Result) -> Row:
+    kept = "on disk" if result.durable else "in memory" if result.server == EMBEDDED else "without fsync"
     return {
-        "server": one.server,
+        "server": result.server,
         "kept": kept,
-        "creates": one.creates,
-        "binds": one.binds,
-        "events": one.events,
-        "crowd": one.crowd,
-        "crowd_events": one.crowd_events,
-        "cpu_seconds": one.cpu_seconds,
-        "rss_mib": one.rss_mib,
-        "peak_rss_mib": one.peak_rss_mib,
+        "creates": result.creates,
+        "binds": result.binds,
+        "events": result.events,
+        "crowd": result.crowd,
+        "crowd_events": result.crowd_events,
+        "cpu_seconds": result.cpu_seconds,
+        "rss_mib": result.rss_mib,
+        "peak_rss_mib": result.peak_rss_mib,
     }
 
 
@@ -67,7 +67,8 @@ def _ratios(results: Sequence[Result]) -> list[Row]:
     """Ours over theirs, of the same form: more is better in each."""
     rows = []
     for mine in results:
-        peer = next((one for one in results if one.server != EMBEDDED and one.durable == mine.durable), None)
+        same_kind = (other for other in results if other.server != EMBEDDED and other.durable == mine.durable)
+        peer = next(same_kind, None)
         if mine.server != EMBEDDED or peer is None:
             continue
         row: Row = {"kept": "on disk" if mine.durable else "in memory"}

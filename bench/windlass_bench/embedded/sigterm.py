@@ -1,6 +1,6 @@
-"""How a benchmark ends that is told to: by way of every `finally`, so that no server is left running.
+"""How a benchmark ends on SIGTERM: through every `finally`, so that no server is left running.
 
-`cli.embedded` measures inside `sigterm_unwinds`; `contenders` starts its servers inside `unbroken`.
+`cli.embedded` measures inside `sigterm_as_exit`; `contenders` starts its servers inside `put_off`.
 """
 
 from __future__ import annotations

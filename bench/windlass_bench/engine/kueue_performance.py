@@ -162,7 +162,9 @@ class _Run:
             self._played.decisions += 1
             self._played.slowest_s = max(self._played.slowest_s, took)
             deltas = [Assume(bind.pod, bind.node, bind.devices) for bind in plan.binds if not bind.after]
-            for work in dict.fromkeys(self._by_pod[one.pod] for one in deltas if isinstance(one, Assume)):
+            for work in dict.fromkeys(
+                self._by_pod[delta.pod] for delta in deltas if isinstance(delta, Assume)
+            ):
                 work.run += 1
                 self._played.waited_ms.setdefault(work.kind.name, []).append(now - work.since)
                 heappush(self._events, (now + work.kind.runs_ms, 0, work.number, work.run, work))

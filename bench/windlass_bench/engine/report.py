@@ -222,7 +222,7 @@ def report_document(sections: Sequence[Section], measured: Measurements) -> dict
 
 
 def _rows(measured: Sequence[Measurement]) -> list[Row]:
-    rows = [_row(one) for one in measured]
+    rows = [_row(measurement) for measurement in measured]
     smallest: dict[str, Row] = {}
     for row in rows:
         if "@" not in row["task"]:
@@ -234,30 +234,30 @@ def _rows(measured: Sequence[Measurement]) -> list[Row]:
     return rows
 
 
-def _row(one: Measurement) -> Row:
-    goal, peer = GOALS.get(one.task), PEERS.get(one.task)
+def _row(measurement: Measurement) -> Row:
+    goal, peer = GOALS.get(measurement.task), PEERS.get(measurement.task)
     return {
-        "task": one.task,
-        "what": CASE_TITLES.get(one.task) or _grown_case(one),
-        "nodes": one.nodes,
-        "units": one.units,
-        "unit": one.unit,
-        "decide_s": round(one.decide_s, 6),
-        "decide_ms": round(1000 * one.decide_s / one.units, 4),
-        "per_second": round(one.per_second, 1),
-        "placed": one.placed,
-        "held": one.held,
-        "evicted": one.evicted,
-        "intake_s": round(one.intake_s, 6),
-        "peak_rss_mib": one.peak_rss_mib,
-        **{name: round(value, 4) for name, value in one.extra.items()},
+        "task": measurement.task,
+        "what": CASE_TITLES.get(measurement.task) or _grown_case(measurement),
+        "nodes": measurement.nodes,
+        "units": measurement.units,
+        "unit": measurement.unit,
+        "decide_s": round(measurement.decide_s, 6),
+        "decide_ms": round(1000 * measurement.decide_s / measurement.units, 4),
+        "per_second": round(measurement.per_second, 1),
+        "placed": measurement.placed,
+        "held": measurement.held,
+        "evicted": measurement.evicted,
+        "intake_s": round(measurement.intake_s, 6),
+        "peak_rss_mib": measurement.peak_rss_mib,
+        **{name: round(value, 4) for name, value in measurement.extra.items()},
         "goal": goal.text if goal is not None else None,
-        "met": goal.is_met(one) if goal is not None else None,
+        "met": goal.is_met(measurement) if goal is not None else None,
         "peer": peer.text if peer is not None else None,
     }
 
 
-def _grown_case(one: Measurement) -> str:
-    kind = one.task.partition("@")[0].removeprefix("quick-")
+def _grown_case(measurement: Measurement) -> str:
+    kind = measurement.task.partition("@")[0].removeprefix("quick-")
     words = {"plain": "pods of one shape", "mixed": "pods of 200 shapes, some tied", "gangs": "gangs of 8"}
-    return f"{one.units:,} {words[kind]}"
+    return f"{measurement.units:,} {words[kind]}"

@@ -81,7 +81,7 @@ def _rounds(name: str, nodes: int, objects: list[object], running: list[Pod]) ->
     decide(store.snapshot(NOW), EngineConfig(), NOW, memo)
     first = watch.lap()
     apply_s, snapshot_s, decide_s, events, binds = 0.0, 0.0, 0.0, 0, 0
-    by_key = {thing.key: thing for thing in objects if isinstance(thing, Pod)}
+    by_key = {item.key: item for item in objects if isinstance(item, Pod)}
     deltas: list[Delta] = []
     for number in range(ROUNDS):
         deltas.append(Deleted("Pod", running[number * 97 % len(running)].key))

@@ -159,8 +159,8 @@ def affinity_pod_templates(count: int) -> list[Pod]:
             case 1:
                 rule = {"affinity": {"podAntiAffinity": {_REQUIRED_RULE: [term]}}}
             case 2:
-                beside = {**selector, "topologyKey": ZONE}
-                rule = {"affinity": {"podAffinity": {_REQUIRED_RULE: [beside]}}}
+                with_peer = {**selector, "topologyKey": ZONE}
+                rule = {"affinity": {"podAffinity": {_REQUIRED_RULE: [with_peer]}}}
             case _:
                 wish = {"weight": 10, "podAffinityTerm": {**selector, "topologyKey": RACK}}
                 rule = {"affinity": {"podAntiAffinity": {_PREFERRED_RULE: [wish]}}}

@@ -36,10 +36,10 @@ def measure_all(names: Sequence[str], repetitions: int, on_progress: Callable[[f
         try:
             for _ in range(repetitions):
                 for name in names:
-                    one = pool.submit(measure, name).result()
+                    measurement = pool.submit(measure, name).result()
                     known = found.by_task.get(name)
-                    if known is None or one.decide_s < known.decide_s:
-                        found.by_task[name] = one
+                    if known is None or measurement.decide_s < known.decide_s:
+                        found.by_task[name] = measurement
                     total += 1
                     on_progress(total)
         except KeyboardInterrupt:

@@ -165,7 +165,7 @@ def preemption(name: str, *, asks: str, scattered: bool, nodes: int = NODES) -> 
     ]
     queues += [synthetic_objects.cluster_queue(f"other-{i}", AMPLE_QUOTA) for i in range(3)]
     requests = {"cpu": "8", "memory": "64Gi", synthetic_objects.GPU: "2"}
-    mine, *others = (
+    mine, *other_templates = (
         synthetic_objects.pod_template(requests, labels={synthetic_objects.QUEUE_LABEL: queue["name"]})
         for queue in queues
     )
@@ -173,7 +173,7 @@ def preemption(name: str, *, asks: str, scattered: bool, nodes: int = NODES) -> 
     for number in range(4 * nodes):
         node = number // 4
         is_mine = number % 10 == 0 if scattered else node % 10 == 0
-        template = mine if is_mine else others[number % 3]
+        template = mine if is_mine else other_templates[number % 3]
         running.append(
             synthetic_objects.bound_pod(
                 synthetic_objects.make_pod(template, f"run-{number:06}"), f"node-{node:05}"

@@ -1,4 +1,4 @@
-"""The stage: nodes and pods made and taken away, and a watch that notes when each pod was bound.
+"""The cluster of the benchmark: creates and deletes nodes and pods, and watches when each pod was bound.
 
 Used by `live.run` for every contender alike, with Windlass's own client.
 """
@@ -56,7 +56,7 @@ class BenchCluster:
     async def prepare(self, nodes: int) -> None:
         """So many nodes of ours; a cluster with others is refused."""
         found = (await self.client.get(NODES.collection))["items"] or ()
-        if any(LABEL not in (one["metadata"].get("labels") or {}) for one in found):
+        if any(LABEL not in (node["metadata"].get("labels") or {}) for node in found):
             raise InputError(
                 "the cluster has nodes of its own", remedy="use a cluster that was made for this"
             )
@@ -65,7 +65,7 @@ class BenchCluster:
             await self.client.send(Request("POST", "/api/v1/namespaces", body=body))
         await self.delete_pods()
         await _all(self._make_node(number) for number in range(len(found), nodes))
-        extra = [one["metadata"]["name"] for one in found[nodes:]]
+        extra = [node["metadata"]["name"] for node in found[nodes:]]
         await _all(self.client.send(Request("DELETE", NODES.path(name))) for name in extra)
 
     async def _make_node(self, number: int) -> None:
@@ -163,8 +163,8 @@ async def _all(works: Iterable[Awaitable[Any]]) -> None:
     """All of them, so many at a time."""
     slots = asyncio.Semaphore(IN_FLIGHT)
 
-    async def one(work: Awaitable[Any]) -> None:
+    async def limited(work: Awaitable[Any]) -> None:
         async with slots:
             await work
 
-    await asyncio.gather(*(one(work) for work in works))
+    await asyncio.gather(*(limited(work) for work in works))

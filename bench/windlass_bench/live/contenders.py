@@ -109,6 +109,6 @@ def start_scheduler(name: str, kubeconfig: Path, peer: Path | None) -> Scheduler
 
 
 def _free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
+    with socket.socket() as connection:
+        connection.bind(("127.0.0.1", 0))
+        return int(connection.getsockname()[1])

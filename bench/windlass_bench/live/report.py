@@ -29,9 +29,9 @@ _WAITS = (Column("p50", "p50 s", "{:.3f}"), Column("p99", "p99 s", "{:.3f}"))
 
 
 def sections_of(results: Sequence[Result]) -> list[Section]:
-    backlog = [_row(one, results) for one in _best(results, BACKLOG)]
-    steady = [_row(one, results) for one in _best(results, STEADY)]
-    gangs = [_row(one, results) for one in _best(results, GANGS)]
+    backlog = [_row(result, results) for result in _best(results, BACKLOG)]
+    steady = [_row(result, results) for result in _best(results, STEADY)]
+    gangs = [_row(result, results) for result in _best(results, GANGS)]
     made = [
         Section(
             name="backlog",
@@ -57,39 +57,42 @@ def sections_of(results: Sequence[Result]) -> list[Section]:
             title="Memory on a full cluster, ten pods a node",
             note="Read five seconds after the contender is in step with it.",
             columns=(*_COMMON[:3], Column("peak_rss_mib", "peak RSS MiB", "{:.0f}")),
-            rows=[_row(one, results) for one in _best(results, MEMORY)],
+            rows=[_row(result, results) for result in _best(results, MEMORY)],
         ),
     ]
     return [section for section in made if section.rows]
 
 
 def report_document(sections: Sequence[Section]) -> dict[str, Any]:
-    listed = [{"name": one.name, "title": one.title, "note": one.note, "rows": one.rows} for one in sections]
+    listed = [
+        {"name": section.name, "title": section.title, "note": section.note, "rows": section.rows}
+        for section in sections
+    ]
     return {"apiVersion": API_VERSION, "kind": KIND, "machine": machine(), "sections": listed}
 
 
 def _best(results: Iterable[Result], part: str) -> list[Result]:
     """Of several rounds the fastest (for arrivals: the one with the shortest waits)."""
     best: dict[tuple[str, int], Result] = {}
-    for one in results:
-        if one.task.part != part:
+    for result in results:
+        if result.task.part != part:
             continue
-        key = one.task.contender, one.task.nodes
+        key = result.task.contender, result.task.nodes
         known = best.get(key)
-        if known is None or _merit(one) > _merit(known):
-            best[key] = one
-    return sorted(best.values(), key=lambda one: (one.task.nodes, _ORDER[one.task.contender]))
+        if known is None or _merit(result) > _merit(known):
+            best[key] = result
+    return sorted(best.values(), key=lambda result: (result.task.nodes, _ORDER[result.task.contender]))
 
 
 _ORDER = {WINDLASS: 0, PEER: 1, LIMIT: 2}
 
 
-def _merit(one: Result) -> float:
-    return -one.p99 if one.task.part == STEADY else one.rate
+def _merit(result: Result) -> float:
+    return -result.p99 if result.task.part == STEADY else result.rate
 
 
-def _row(one: Result, results: Sequence[Result]) -> Row:
-    task = one.task
+def _row(result: Result, results: Sequence[Result]) -> Row:
+    task = result.task
     rates = {
         other.task.contender: other.rate
         for other in _best(results, task.part)
@@ -99,13 +102,13 @@ def _row(one: Result, results: Sequence[Result]) -> Row:
     return {
         "contender": task.contender,
         "nodes": task.nodes,
-        "pods": task.pods or one.bound,
-        "bound": one.bound,
-        "rate": one.rate,
-        "of_peer": one.rate / rates[PEER] if mine and PEER in rates else None,
-        "of_limit": one.rate / rates[LIMIT] if task.contender != LIMIT and LIMIT in rates else None,
-        "p50": one.p50,
-        "p99": one.p99,
-        "cpu_seconds": one.cpu_seconds,
-        "peak_rss_mib": one.peak_rss_mib or None,
+        "pods": task.pods or result.bound,
+        "bound": result.bound,
+        "rate": result.rate,
+        "of_peer": result.rate / rates[PEER] if mine and PEER in rates else None,
+        "of_limit": result.rate / rates[LIMIT] if task.contender != LIMIT and LIMIT in rates else None,
+        "p50": result.p50,
+        "p99": result.p99,
+        "cpu_seconds": result.cpu_seconds,
+        "peak_rss_mib": result.peak_rss_mib or None,
     }

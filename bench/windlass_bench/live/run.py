@@ -83,29 +83,29 @@ def tasks_of(
 
 
 async def measure(
-    stage: BenchEnvironment, tasks: Sequence[Task], done: Callable[[int], None]
+    environment: BenchEnvironment, tasks: Sequence[Task], done: Callable[[int], None]
 ) -> list[Result]:
     results = []
     async with KubeClient(
-        load_client_config(str(stage.kubeconfig)), timeout_seconds=TIMEOUT_SECONDS
+        load_client_config(str(environment.kubeconfig)), timeout_seconds=TIMEOUT_SECONDS
     ) as client:
         scene = BenchCluster(client)
         for task in tasks:
-            stage.on_step(f"{task.part}: {task.contender} on {task.nodes} nodes")
+            environment.on_step(f"{task.part}: {task.contender} on {task.nodes} nodes")
             if task.part == MEMORY:
                 await _fill(scene, task)
             else:
                 await scene.prepare(task.nodes)
-            results.append(await _measure_one(stage, scene, task))
+            results.append(await _measure_one(environment, scene, task))
             done(len(results))
         await scene.delete_pods()
     return results
 
 
-async def _measure_one(stage: BenchEnvironment, scene: BenchCluster, task: Task) -> Result:
+async def _measure_one(environment: BenchEnvironment, scene: BenchCluster, task: Task) -> Result:
     if task.contender == LIMIT:
         return await _limit(scene, task)
-    contender = start_scheduler(task.contender, stage.kubeconfig, stage.peer)
+    contender = start_scheduler(task.contender, environment.kubeconfig, environment.peer)
     try:
         await contender.ready()
         async with scene.watch_binds():
@@ -176,7 +176,7 @@ async def _limit(scene: BenchCluster, task: Task) -> Result:
             recorder.record(Event(EventRegarding("Pod", key, uid), "Scheduled", f"Assigned {key}", "Binding"))
 
     began, cpu = time.monotonic(), time.process_time()
-    names = [(f"{NAMESPACE}/{one['metadata']['name']}", one["metadata"]["uid"]) for one in items]
+    names = [(f"{NAMESPACE}/{item['metadata']['name']}", item["metadata"]["uid"]) for item in items]
     await asyncio.gather(*(bind(number, *name) for number, name in enumerate(names)))
     seconds = time.monotonic() - began
     await recorder.drain(30)
