@@ -42,8 +42,8 @@ $(STAMP): requirements.lock pyproject.toml bench/pyproject.toml
 
 # pip alone, without uv and without --quiet: less to fetch, and it shows what it fetches from the first second on.
 $(RUN_STAMP): requirements-up.lock pyproject.toml
+	@$(info Making $(VENV) with what `windlass up` needs: some 75 MB to fetch, once.)
 	@test -n '$(PYTHON)' || { echo 'Windlass needs Python 3.11 or newer with venv and pip; none was found.' >&2; exit 2; }
-	@echo 'Making $(VENV) with what `windlass up` needs, once: some 75 MB to fetch.'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --disable-pip-version-check --no-compile --require-hashes -r requirements-up.lock
 	@$(BIN)/python -m pip install --disable-pip-version-check --quiet --no-deps --no-build-isolation -e .

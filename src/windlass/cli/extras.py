@@ -15,7 +15,7 @@ BASE = ("aiohttp", "click", "msgspec", "multidict", "numpy", "rich", "yaml", "ya
 """What comes without any extra; an image of one role may lack some of it."""
 EXTRAS = {
     "scheduler": ("numba", "prometheus_client"),
-    "node": ("google.protobuf", "grpc", "pynvml"),
+    "node": ("bcrypt", "google.protobuf", "grpc", "pynvml"),
     "up": ("cryptography", "jsonschema_rs", "numba", "prometheus_client"),
     "simulate": ("matplotlib", "numba"),
     "exact": ("ortools",),
