@@ -7,8 +7,6 @@ what the rooms import.
 
 from __future__ import annotations
 
-from importlib.util import find_spec
-
 from windlass.model.errors import InputError
 
 BASE = ("aiohttp", "click", "msgspec", "multidict", "numpy", "rich", "yaml", "yarl")
@@ -55,6 +53,8 @@ def missing_module(error: ModuleNotFoundError) -> InputError | None:
 
 def is_installed(module: str) -> bool:
     """Whether the module can be imported; nothing is imported to find out but the packages that it lies in."""
+    from importlib.util import find_spec
+
     try:
         return find_spec(module) is not None
     except ModuleNotFoundError:

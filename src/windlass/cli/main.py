@@ -9,13 +9,16 @@ import gc
 import os
 import sys
 import warnings
-from typing import TextIO
+from typing import TYPE_CHECKING
 
 import click
 
 from windlass import __version__
 from windlass.cli.errors import run_command
 from windlass.cli.lazy_group import LazyCommand, LazyGroup
+
+if TYPE_CHECKING:
+    from typing import TextIO
 
 COMPLETION_VARIABLE = "_WINDLASS_COMPLETE"
 
