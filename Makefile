@@ -6,6 +6,10 @@ PYTHON ?= $(firstword $(foreach candidate,python3 python3.13 python3.12 python3.
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.made-from-lock
+RUN_STAMP := $(VENV)/.made-for-running
+# What `make up` needs: the developers' environment where there is one, else only what running takes.
+RUNNING = $(if $(wildcard $(STAMP)),$(STAMP),$(RUN_STAMP))
+COMPILE = $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --python-version 3.11
 # Test processes; `auto` is one a core.
 WORKERS ?= auto
 
@@ -26,14 +30,23 @@ env: $(STAMP) ## make .venv from requirements.lock (at once, if nothing changed)
 	@:
 
 # uv is in the lock file like everything else: pip fetches it by hash, and uv does the rest.
-$(STAMP): requirements.lock pyproject.toml
+$(STAMP): requirements.lock pyproject.toml bench/pyproject.toml
 	@test -n '$(PYTHON)' || { echo 'Windlass needs Python 3.11 or newer with venv and pip; none was found.' >&2; exit 2; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@awk '/^uv==/ { inside = 1; print; next } /^[^ ]/ { inside = 0 } inside' requirements.lock > $(VENV)/uv.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $(VENV)/uv.txt
 	@$(BIN)/uv pip sync --quiet --compile-bytecode --python $(BIN)/python --require-hashes requirements.lock
-	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .
-	@$(BIN)/python -m compileall -q src  # where bytecode is not kept by itself, commands would compile at every start
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e . -e bench
+	@$(BIN)/python -m compileall -q src bench  # where bytecode is not kept by itself, commands would compile at every start
+	@touch $@
+
+# pip alone, without uv and without --quiet: less to fetch, and it shows what it fetches from the first second on.
+$(RUN_STAMP): requirements-up.lock pyproject.toml
+	@$(info Making $(VENV) with what `windlass up` needs: some 75 MB to fetch, once.)
+	@test -n '$(PYTHON)' || { echo 'Windlass needs Python 3.11 or newer with venv and pip; none was found.' >&2; exit 2; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --disable-pip-version-check --no-compile --require-hashes -r requirements-up.lock
+	@$(BIN)/python -m pip install --disable-pip-version-check --quiet --no-deps --no-build-isolation -e .
 	@touch $@
 
 # Real servers beside one another on a small machine can run out of a test's patience. What failed is run once more,
@@ -81,14 +94,15 @@ docs: env ## write docs/reference from the code, then check every link
 page: env ## build the web page (at once, if nothing changed)
 	@$(BIN)/python tools/build_page.py
 
-up: env ## a working GPU cluster on this machine, simulated; ARGS goes to `windlass up`
+up: $(RUNNING) ## a working GPU cluster on this machine, simulated; ARGS goes to `windlass up`
 	@$(BIN)/python tools/build_page.py || echo 'The page could not be built; the cluster starts without it.' >&2
 	@exec $(BIN)/windlass up $(ARGS)
 
-lock: env ## resolve requirements.lock again from pyproject.toml
-	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --python-version 3.11 \
-	  --group dev pyproject.toml -o requirements.lock
+# The second file is what `make up` installs: the same versions, without the developers' tools.
+lock: env ## resolve requirements.lock and requirements-up.lock again from pyproject.toml
+	$(COMPILE) --extra all --group dev pyproject.toml -o requirements.lock
+	$(COMPILE) --extra up --group build pyproject.toml --constraints requirements.lock -o requirements-up.lock
 
 clean: ## remove .venv and everything that was built
 	rm -rf $(VENV) build dist web/node_modules src/windlass/web/static .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
-	find src tests tools -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src bench tests tools -name __pycache__ -type d -prune -exec rm -rf {} +

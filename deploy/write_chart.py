@@ -26,6 +26,10 @@ MARKED = InstallOptions(
     node_selector="MARK-node-selector",
     take_over=("MARK-queue",),
 )
+NODE_IMAGE = (
+    '{{ .Values.node.image | default (printf "%s-node" .Values.image.repository) }}:'
+    "{{ .Values.image.tag | default .Chart.AppVersion }}"
+)
 NODE_MARKED = NodeInstallOptions(
     namespace="MARK-namespace",
     image="MARK-image",
@@ -122,6 +126,7 @@ def node_template(text: str, kind: str) -> str:
         )
     marks = {
         **expressions(""),
+        "MARK-image": NODE_IMAGE,
         "MARK-namespace": "{{ .Values.node.namespace }}",
         "MARK-parts": '{{ join "," .Values.node.parts }}',
         "--label-sink=node-feature": "--label-sink={{ .Values.node.labelSink }}",

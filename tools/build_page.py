@@ -41,6 +41,7 @@ def build(root: Path = ROOT) -> bool:
             return False
         node = node_command()
         fetch_packages(web, node)
+        print("building the web page", file=sys.stderr)
         with tempfile.TemporaryDirectory(dir=static.parent) as temporary:
             made = Path(temporary) / "static"
             run(web, *node[:1], web / "node_modules/typescript/bin/tsc", "--noEmit")
@@ -102,6 +103,7 @@ def fetch_packages(web: Path, node: Sequence[str | Path]) -> None:
     stamp = web / "node_modules" / STAMP
     if stamp.is_file() and stamp.read_text() == lock:
         return
+    print("fetching the packages that build the web page", file=sys.stderr)
     run(web, *node, "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error")
     stamp.write_text(lock)
 

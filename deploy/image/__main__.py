@@ -1,6 +1,9 @@
-"""The container image, built without a registry and without a container engine: `python deploy/image -o windlass.tar`.
+"""A container image, built without a registry and without a container engine: `python deploy/image -o windlass.tar`.
 
     Debian packages ─► wheels of the lock file ─► Windlass and its compiled kernels ─► an OCI archive
+
+`--role` says for what: the image of the scheduler, or that of the node agent, each with its own libraries only.
+`--architecture` builds for another processor, under emulation (qemu-user-static).
 
 Three layers, each a folder that is made once and kept in the user's cache under a digest of what it is made from, so
 that a change of Windlass itself costs seconds. Runs on Debian as root (`apt-get` resolves and verifies packages, the
@@ -13,12 +16,14 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import shutil
 import sys
 from pathlib import Path
 
 from archive import Image, write_archive
 from folders import BuildFailed, Workshop
 from layers import debian_layer, dependency_layer, windlass_layer
+from roles import ROLES, Role
 
 SOURCES = Path(__file__).resolve().parents[2]
 ENVIRONMENT = {
@@ -31,6 +36,7 @@ ENVIRONMENT = {
     "NUMBA_CPU_FEATURES": "",
 }
 MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
+EMULATORS = {"amd64": "qemu-x86_64-static", "arm64": "qemu-aarch64-static"}
 
 
 def cache() -> Path:
@@ -43,14 +49,31 @@ def version() -> str:
     return next(line.split('"')[1] for line in text.splitlines() if line.startswith("__version__"))
 
 
-def build(name: str, output: Path) -> None:
-    workshop = Workshop(cache(), ENVIRONMENT)
+def own_architecture() -> str:
+    return MACHINES.get(platform.machine(), platform.machine())
+
+
+def emulator_for(architecture: str) -> Path | None:
+    """What runs programs of that architecture; None where this machine does by itself."""
+    if architecture == own_architecture():
+        return None
+    found = shutil.which(EMULATORS[architecture])
+    if found is None:
+        raise BuildFailed(
+            f"an image for {architecture} on {own_architecture()} needs {EMULATORS[architecture]} "
+            "(apt-get install qemu-user-static)"
+        )
+    return Path(found)
+
+
+def build(role: Role, architecture: str, name: str, output: Path) -> None:
+    workshop = Workshop(cache(), ENVIRONMENT, architecture, emulator_for(architecture))
     debian = debian_layer(workshop)
-    wheels = dependency_layer(workshop, debian, SOURCES)
-    windlass = windlass_layer(workshop, [debian, wheels], SOURCES)
+    wheels = dependency_layer(workshop, debian, SOURCES, role)
+    windlass = windlass_layer(workshop, [debian, wheels], SOURCES, role)
     image = Image(
         name=name,
-        architecture=MACHINES.get(platform.machine(), platform.machine()),
+        architecture=architecture,
         environment=ENVIRONMENT,
         entry=("windlass",),
         user="65532:65532",
@@ -61,13 +84,22 @@ def build(name: str, output: Path) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python deploy/image", description=__doc__.splitlines()[0])
     parser.add_argument("-o", "--output", type=Path, default=Path("windlass.tar"), help="the OCI archive")
-    parser.add_argument("--name", default=f"docker.io/library/windlass:{version()}", help="the image's name")
+    parser.add_argument("--role", choices=sorted(ROLES), default="scheduler", help="what it is for")
+    parser.add_argument(
+        "--architecture",
+        choices=sorted(EMULATORS),
+        default=own_architecture(),
+        help="default: this machine's",
+    )
+    parser.add_argument("--name", help="the image's name; default: windlass:VERSION, windlass-node:VERSION")
     given = parser.parse_args()
+    role = ROLES[given.role]
     if os.geteuid() != 0:
         print("the image is built in a root of its own, which needs root", file=sys.stderr)
         return 2
     try:
-        build(given.name, given.output)
+        name = given.name or f"docker.io/library/{role.image}:{version()}"
+        build(role, given.architecture, name, given.output)
     except BuildFailed as problem:
         print(f"the image can't be built: {problem}", file=sys.stderr)
         return 3

@@ -37,8 +37,8 @@ class Layer:
 
 def digest(*ingredients: str | bytes) -> str:
     whole = hashlib.sha256()
-    for one in ingredients:
-        whole.update(one.encode() if isinstance(one, str) else one)
+    for ingredient in ingredients:
+        whole.update(ingredient.encode() if isinstance(ingredient, str) else ingredient)
         whole.update(b"\0")
     return whole.hexdigest()[:24]
 
@@ -52,12 +52,17 @@ def run(command: Sequence[str]) -> str:
 
 
 class Workshop:
-    def __init__(self, cache: Path, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self, cache: Path, environment: Mapping[str, str], architecture: str, emulator: Path | None
+    ) -> None:
+        """`emulator` runs the programs of another architecture than this machine's."""
         self.cache, self.environment = cache, environment
+        self.architecture, self.emulator = architecture, emulator
         cache.mkdir(parents=True, exist_ok=True)
 
     def layer(self, name: str, key: str, make: Callable[[Path], None]) -> Layer:
         """The layer of that key; `make` fills its tree where there is none yet."""
+        name = f"{self.architecture}-{name}"
         home = self.cache / f"{name}-{key}"
         with self._alone(name):
             if not home.is_dir():
@@ -95,7 +100,21 @@ class Workshop:
         """Run a command in that root, with the image's own environment."""
         program = shutil.which("chroot", path="/usr/sbin:/sbin:/usr/bin:/bin") or "chroot"
         variables = [f"{name}={value}" for name, value in self.environment.items()]
-        return run(["env", "-i", *variables, program, str(root), *command])
+        with self._emulated(root) as prefix:
+            return run(["env", "-i", *variables, program, str(root), *prefix, *command])
+
+    @contextlib.contextmanager
+    def _emulated(self, root: Path) -> Iterator[list[str]]:
+        """What stands before a command there; the emulator is in the root meanwhile."""
+        if self.emulator is None:
+            yield []
+            return
+        inside = root / ".emulator"
+        shutil.copy2(self.emulator, inside)
+        try:
+            yield [f"/{inside.name}"]
+        finally:
+            inside.unlink()
 
     @contextlib.contextmanager
     def _alone(self, name: str) -> Iterator[None]:
@@ -106,9 +125,9 @@ class Workshop:
 
     def _forget(self, name: str, kept: int = 2) -> None:
         """Older layers of the name, but for the last ones."""
-        found = [one for one in self.cache.glob(f"{name}-*") if one.is_dir()]
-        for one in sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)[kept:]:
-            shutil.rmtree(one, ignore_errors=True)
+        found = [folder for folder in self.cache.glob(f"{name}-*") if folder.is_dir()]
+        for folder in sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)[kept:]:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def same_time(tree: Path) -> None:

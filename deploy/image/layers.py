@@ -1,4 +1,4 @@
-"""What the image's three layers are made of: Debian's Python, the dependencies that the lock file pins, and Windlass.
+"""What an image's three layers are made of: Debian's Python, the role's libraries by the lock file, and Windlass.
 
 Called in this order by `__main__`. Packages are resolved by `apt-get` as for an empty machine and verified by it;
 wheels are verified by the lock file's hashes. No package's own scripts run: nothing here needs them.
@@ -6,7 +6,6 @@ wheels are verified by the lock file's hashes. No package's own scripts run: not
 
 from __future__ import annotations
 
-import importlib.metadata
 import re
 import shutil
 import sys
@@ -14,9 +13,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from folders import BuildFailed, Layer, Workshop, digest, run, same_time
+from roles import Role, distributions_of, plain
 
 PACKAGES = ("python3-minimal", "libpython3-stdlib", "libstdc++6", "tzdata")
 """Python with its standard library, and what wheels with C++ in them link to."""
+WHEEL_PLATFORMS = {"amd64": "x86_64-manylinux_2_28", "arm64": "aarch64-manylinux_2_28"}
+"""Whose wheels run on that Debian."""
 NOT_NEEDED = ("usr/share/doc", "usr/share/man", "usr/share/locale", "usr/share/info", "usr/share/lintian")
 PEOPLE = {
     "etc/passwd": "root:x:0:0:root:/root:/usr/sbin/nologin\nwindlass:x:65532:65532::/tmp:/usr/sbin/nologin\n",
@@ -44,13 +46,14 @@ def debian_layer(workshop: Workshop) -> Layer:
     try:
         return _debian_layer(workshop)
     except BuildFailed:  # the lists of packages are not there, or too old
-        run(["apt-get", "-qq", "update"])
+        with workshop.scratch() as scratch:
+            run([*_apt_for_an_empty_machine(workshop, scratch), "update"])
         return _debian_layer(workshop)
 
 
 def _debian_layer(workshop: Workshop) -> Layer:
     with workshop.scratch() as scratch:
-        apt = _apt_for_an_empty_machine(scratch)
+        apt = _apt_for_an_empty_machine(workshop, scratch)
         listed = run([*apt, "--print-uris", "install", *PACKAGES])
         names = sorted(line.split()[1] for line in listed.splitlines() if line.startswith("'"))
 
@@ -70,11 +73,12 @@ def _debian_layer(workshop: Workshop) -> Layer:
         return workshop.layer("debian", digest(*names, *PEOPLE.values(), repr(PACKAGES)), make)
 
 
-def dependency_layer(workshop: Workshop, debian: Layer, sources: Path) -> Layer:
-    """The wheels that Windlass needs at run time, as the lock file pins them."""
+def dependency_layer(workshop: Workshop, debian: Layer, sources: Path, role: Role) -> Layer:
+    """The wheels that the role needs at run time, as the lock file pins them."""
     with workshop.scratch() as scratch:
         wanted = scratch / "requirements.txt"
-        wanted.write_text(_pinned((sources / "requirements.lock").read_text(), _runtime_names("windlass")))
+        lock = (sources / "requirements.lock").read_text()
+        wanted.write_text(_pinned(lock, distributions_of(role, sources)))
         python = _asked(workshop, debian.tree, "'%d.%d' % sys.version_info[:2]")
         uv = Path(sys.executable).with_name("uv")
 
@@ -93,19 +97,21 @@ def dependency_layer(workshop: Workshop, debian: Layer, sources: Path) -> Layer:
                 f"--python={sys.executable}",
                 "--link-mode=copy",
             ]
+            if workshop.emulator is not None:
+                command += [f"--python-platform={WHEEL_PLATFORMS[workshop.architecture]}"]
             run([*command, f"--target={tree / SITE}", f"--requirements={wanted}"])
-            shutil.rmtree(tree / SITE / "bin")  # scripts that name this machine's Python
+            shutil.rmtree(tree / SITE / "bin", ignore_errors=True)  # scripts that name this machine's Python
             for tests in [*(tree / SITE).rglob("tests")]:
                 shutil.rmtree(tests, ignore_errors=True)
             with workshop.root_of([debian.tree, tree]) as root:
                 _compile(workshop, root, f"/{SITE}")
                 shutil.copytree(root / SITE, tree / SITE, symlinks=True, dirs_exist_ok=True)
 
-        return workshop.layer("wheels", digest(debian.key, wanted.read_text()), make)
+        return workshop.layer(f"{role.name}-wheels", digest(debian.key, wanted.read_text()), make)
 
 
-def windlass_layer(workshop: Workshop, below: Sequence[Layer], sources: Path) -> Layer:
-    """Windlass as its wheel holds it, with bytecode and compiled kernels."""
+def windlass_layer(workshop: Workshop, below: Sequence[Layer], sources: Path, role: Role) -> Layer:
+    """Windlass as its wheel holds it, with bytecode and, where the role decides, compiled kernels."""
     files = sorted(
         path for path in (sources / "src").rglob("*") if path.is_file() and "__pycache__" not in path.parts
     )
@@ -132,42 +138,58 @@ def windlass_layer(workshop: Workshop, below: Sequence[Layer], sources: Path) ->
         program.parent.mkdir(parents=True)
         program.write_text(COMMAND)
         program.chmod(0o755)
-        _fill_kernels(workshop, below, tree)
+        same_time(tree)
+        with workshop.root_of([*(layer.tree for layer in below), tree]) as root:
+            if role.compiles and workshop.emulator is None:  # LLVM under emulation would take an hour
+                _fill_kernels(workshop, root, tree, workshop.cache / f"kernels-{below[-1].key}")
+            _fill_bytecode(workshop, root, tree)
 
     pyproject = (sources / "pyproject.toml").read_bytes()
-    return workshop.layer("windlass", digest(*(one.key for one in below), pyproject, *content), make)
+    key = digest(*(layer.key for layer in below), pyproject, *content)
+    return workshop.layer(f"{role.name}-windlass", key, make)
 
 
-def _fill_kernels(workshop: Workshop, below: Sequence[Layer], tree: Path) -> None:
-    """Bytecode and machine code, made inside the image; where the kernels are those of the last time, so is theirs."""
-    same_time(tree)
-    kept = workshop.cache / f"kernels-{below[-1].key}"
-    with workshop.root_of([*(one.tree for one in below), tree]) as root:
-        if kept.is_dir():
-            shutil.copytree(kept, root / KERNELS, dirs_exist_ok=True)
-        used = Path(workshop.inside(root, "/usr/bin/python3", "-c", WARM_UP).strip()).name
-        shutil.copytree(root / KERNELS / used, tree / KERNELS / used)
-        shutil.rmtree(kept, ignore_errors=True)
-        shutil.copytree(root / KERNELS / used, kept / used)
-        _compile(workshop, root, f"/{SITE}/windlass")
-        for folder in (root / SITE / "windlass").rglob("__pycache__"):
-            for file in folder.glob("*.pyc"):
-                target = tree / file.relative_to(root)
-                target.parent.mkdir(exist_ok=True)
-                shutil.copy2(file, target)
+def _fill_kernels(workshop: Workshop, root: Path, tree: Path, kept: Path) -> None:
+    """Machine code, made inside the image; where the kernels are those of the last time, so is their code."""
+    if kept.is_dir():
+        shutil.copytree(kept, root / KERNELS, dirs_exist_ok=True)
+    used = Path(workshop.inside(root, "/usr/bin/python3", "-c", WARM_UP).strip()).name
+    shutil.copytree(root / KERNELS / used, tree / KERNELS / used)
+    shutil.rmtree(kept, ignore_errors=True)
+    shutil.copytree(root / KERNELS / used, kept / used)
 
 
-def _apt_for_an_empty_machine(scratch: Path) -> list[str]:
-    """`apt-get` that knows this machine's sources and believes that nothing is installed."""
+def _fill_bytecode(workshop: Workshop, root: Path, tree: Path) -> None:
+    _compile(workshop, root, f"/{SITE}/windlass")
+    for folder in (root / SITE / "windlass").rglob("__pycache__"):
+        for file in folder.glob("*.pyc"):
+            target = tree / file.relative_to(root)
+            target.parent.mkdir(exist_ok=True)
+            shutil.copy2(file, target)
+
+
+def _apt_for_an_empty_machine(workshop: Workshop, scratch: Path) -> list[str]:
+    """`apt-get` that knows this machine's sources and believes that nothing is installed.
+
+    For another architecture it keeps lists of its own, so that this machine's stay as they are.
+    """
     (scratch / "archives" / "partial").mkdir(parents=True)
     (scratch / "status").touch()
-    options = {
+    options: dict[str, object] = {
         "Dir::State::status": scratch / "status",
         "Dir::Cache::archives": scratch / "archives",
         "APT::Install-Recommends": "false",
         "APT::Sandbox::User": "root",
         "Debug::NoLocking": "true",
     }
+    if workshop.emulator is not None:
+        lists = workshop.cache / f"lists-{workshop.architecture}"
+        (lists / "partial").mkdir(parents=True, exist_ok=True)
+        options |= {
+            "Dir::State::lists": lists,
+            "APT::Architecture": workshop.architecture,
+            "APT::Architectures": workshop.architecture,
+        }
     return ["apt-get", "-qq", *(f"-o{name}={value}" for name, value in options.items())]
 
 
@@ -183,34 +205,7 @@ def _compile(workshop: Workshop, root: Path, folder: str) -> None:
     workshop.inside(root, "/usr/bin/python3", *command)
 
 
-def _runtime_names(name: str) -> set[str]:
-    """Everything that a distribution installed here needs, itself not counted."""
-    found: set[str] = set()
-    waiting = [name]
-    while waiting:
-        for one in importlib.metadata.requires(waiting.pop()) or ():
-            needed, _, marker = one.partition(";")
-            plain = _plain(re.split(r"[^A-Za-z0-9._-]", needed.strip(), maxsplit=1)[0])
-            if plain in found or "extra ==" in marker or not _is_installed(plain):
-                continue
-            found.add(plain)
-            waiting.append(plain)
-    return found
-
-
-def _is_installed(name: str) -> bool:
-    try:
-        importlib.metadata.distribution(name)
-    except importlib.metadata.PackageNotFoundError:
-        return False
-    return True
-
-
-def _plain(name: str) -> str:
-    return re.sub(r"[-_.]+", "-", name).lower()
-
-
 def _pinned(lock: str, names: set[str]) -> str:
     """The lock file's entries of those names, with their hashes."""
     entries = re.split(r"^(?=[A-Za-z0-9])", lock, flags=re.MULTILINE)
-    return "".join(one for one in entries if _plain(re.split(r"[=\s\[]", one, maxsplit=1)[0]) in names)
+    return "".join(entry for entry in entries if plain(re.split(r"[=\s\[]", entry, maxsplit=1)[0]) in names)

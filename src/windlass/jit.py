@@ -3,7 +3,7 @@
 `engine` asks here for the kernels of a decision. Small inputs get the plain Python functions, so that a small cluster
 doesn't wait for numba to load; large ones get the same functions compiled. Numba caches compiled code on disk. The
 cache folder is named by a digest of all kernel sources, since numba itself doesn't notice a change in a kernel that
-another one calls.
+another one calls. Where numba is not installed, all inputs get the plain functions, and a warning says so once.
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ import inspect
 import os
 import tempfile
 import types
+import warnings
 from collections.abc import Callable
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -57,10 +59,27 @@ CONSTANT_MODULES = (
 NUMBA_OPTIONS: dict[str, Any] = {"error_model": "numpy", "nogil": True}
 """`nogil`: the live scheduler decides in a thread, and must renew its lease while a kernel runs."""
 
+WITHOUT_NUMBA = (
+    "numba is not installed, so large inputs take many times as long (pip install 'windlass[scheduler]')"
+)
+
+
+class InterpretedKernelsWarning(UserWarning):
+    """A large input is decided without compiled kernels, since numba is not installed."""
+
 
 def kernels(small: bool) -> Kernels:
     """Compiled kernels, unless the input is small and they are not loaded yet."""
     return interpreted() if small and not compiled.cache_info().currsize else compiled()
+
+
+@cache
+def can_compile() -> bool:
+    """Whether numba is installed; warns once if it is not."""
+    found = find_spec("numba") is not None
+    if not found:
+        warnings.warn(WITHOUT_NUMBA, InterpretedKernelsWarning, stacklevel=2)
+    return found
 
 
 @cache
@@ -73,7 +92,9 @@ def interpreted() -> Kernels:
 
 @cache
 def compiled() -> Kernels:
-    """The same functions compiled, in one namespace, so that they call each other compiled."""
+    """The same functions compiled, in one namespace, so that they call each other compiled; plain without numba."""
+    if not can_compile():
+        return interpreted()
     import numba
 
     modules = _modules()

@@ -10,12 +10,17 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from windlass.bench import ablation, churn, equality, quality, report, scale, speed
-from windlass.bench import bounds as bounds_module
-from windlass.bench.bounds import bounds
-from windlass.bench.fleets import read_fleet
-from windlass.bench.play import Case, Run, RunOutcome, RunPlayer
-from windlass.bench.published import (
+from windlass.cli.errors import run_command
+from windlass.cli.main import cli
+from windlass.model.errors import InputError
+from windlass.simulate.fleet import count_gpus
+from windlass.simulate.result import RunResult
+from windlass_bench import ablation, churn, equality, quality, report, scale, speed
+from windlass_bench import bounds as bounds_module
+from windlass_bench.bounds import bounds
+from windlass_bench.fleets import read_fleet
+from windlass_bench.play import Case, Run, RunOutcome, RunPlayer
+from windlass_bench.published import (
     OTHER_POLICIES,
     PUBLISHED_COST,
     SEEDS,
@@ -23,13 +28,8 @@ from windlass.bench.published import (
     published_lists,
     published_statistic,
 )
-from windlass.bench.runs import Outcomes, play_all
-from windlass.bench.section import Column
-from windlass.cli.errors import run_command
-from windlass.cli.main import cli
-from windlass.model.errors import InputError
-from windlass.simulate.fleet import count_gpus
-from windlass.simulate.result import RunResult
+from windlass_bench.runs import Outcomes, play_all
+from windlass_bench.section import Column
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = [Run(Case("synthetic/small", seed), policy) for seed in (1, 2) for policy in ("fgd", "first-fit")]

@@ -5,12 +5,12 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from windlass.bench.node_agent import measure_node
+from windlass_bench.node_agent import measure_node
 
 
 def test_everything_is_measured() -> None:
     with tempfile.TemporaryDirectory(prefix="wl") as folder:  # short: socket paths have a limit
-        found = {each.name: each for each in measure_node(Path(folder), faults=1, settle_seconds=0.5)}
+        found = {each.name: each for each in measure_node(Path(folder), faults=1, warm_up_seconds=0.5)}
     assert found["resident memory, in all"].value > found["resident memory, plugin"].value > 1
     assert found["fault to kubelet told, worst"].goal == 1.0
     assert all(each.value > 0 for each in found.values())

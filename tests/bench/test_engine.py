@@ -6,15 +6,15 @@ import json
 
 import pytest
 
-from windlass.bench.engine import report
-from windlass.bench.engine.kueue_performance import LARGE_SCALE, PerformanceConfiguration, run_configuration
-from windlass.bench.engine.measurement import Measurement
-from windlass.bench.engine.peers import PEERS
-from windlass.bench.engine.task_runner import Measurements, measure_all
-from windlass.bench.engine.tasks import TASKS
-from windlass.bench.section import Row
 from windlass.cli.errors import run_command
 from windlass.cli.main import cli
+from windlass_bench.engine import report
+from windlass_bench.engine.kueue_performance import LARGE_SCALE, PerformanceConfiguration, run_configuration
+from windlass_bench.engine.measurement import Measurement
+from windlass_bench.engine.peers import PEERS
+from windlass_bench.engine.task_runner import Measurements, measure_all
+from windlass_bench.engine.tasks import TASKS
+from windlass_bench.section import Row
 
 
 def bench(*arguments: str) -> int:

@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reference.park import in_bytes
-from windlass.bench.engine import synthetic_objects
 from windlass.cluster.delta import Assume, Deleted, Delta, Put
 from windlass.cluster.store import Store
 from windlass.engine import EngineCache, EngineConfig, decide
 from windlass.model.plan import Plan
 from windlass.model.pod import Pod
+from windlass_bench.engine import synthetic_objects
 
 NOW = 1_767_229_200
 few = settings(max_examples=settings.default.max_examples // 4)

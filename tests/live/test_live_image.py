@@ -32,19 +32,23 @@ LEASE = "/apis/coordination.k8s.io/v1/namespaces/windlass-system/leases/windlass
 
 
 @pytest.fixture(scope="session")
-def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The archive; what it is made from is kept in the user's cache, so that only what changed is made again."""
-    archive = tmp_path_factory.mktemp("image") / "windlass.tar"
-    command = [sys.executable, str(ROOT / "deploy" / "image"), "-o", str(archive)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return archive
+def images(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """The archive of each role; what they are made from is kept in the user's cache, so that only what changed is made
+    again."""
+    folder = tmp_path_factory.mktemp("image")
+    archives = {role: folder / f"{role}.tar" for role in ("scheduler", "node")}
+    for role, archive in archives.items():
+        command = [sys.executable, str(ROOT / "deploy" / "image"), f"--role={role}", "-o", str(archive)]
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+    return list(archives.values())
 
 
 @pytest.fixture
-def field(control_plane: ControlPlane, real_node: RealNode, image: Path) -> Iterator[Api]:
-    """A cluster that knows the image, where pods get tokens and find the API server, and kube-scheduler places them."""
-    real_node.import_image(image)
+def field(control_plane: ControlPlane, real_node: RealNode, images: list[Path]) -> Iterator[Api]:
+    """A cluster that has the images, where pods get tokens and find the API server; kube-scheduler places them."""
+    for image in images:
+        real_node.import_image(image)
     peer = control_plane.scheduler()
     with control_plane.service_accounts(), service_proxy(control_plane):
         until(real_node.ready, 60, "the node is seen again")

@@ -26,9 +26,9 @@ from windlass.node.agent import AgentOptions
 from windlass.node.agent_parts import conflict_message, conflicting_pods, is_disabled_by_label
 from windlass.node.backend.protocol import DeviceError
 from windlass.node.backend.simulated import SimulatedBackend
-from windlass.node.plugin.fake_kubelet import FakeKubelet
 from windlass.node.supervisor import NO_DRIVER, RESTARTED_VARIABLE
 from windlass.sharing.plugin_config import resolve_config
+from windlass_bench.fake_kubelet import FakeKubelet
 
 GPU = "nvidia.com/gpu"
 WINDLASS = [sys.executable, "-c", "from windlass.cli.main import main; main()"]

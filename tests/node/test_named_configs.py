@@ -321,7 +321,7 @@ class LabelServer:
 
 class AgentScene:
     def __init__(self, folder: Path) -> None:
-        from windlass.node.plugin.fake_kubelet import FakeKubelet
+        from windlass_bench.fake_kubelet import FakeKubelet
 
         self.folder = folder
         (folder / "fleet.yaml").write_text(FLEET)

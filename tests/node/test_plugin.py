@@ -19,11 +19,11 @@ from windlass.node.health import HealthTracker
 from windlass.node.health_rules import HealthRules
 from windlass.node.health_watch import Timing
 from windlass.node.host_root import HostRoot
-from windlass.node.plugin.fake_kubelet import FakeKubelet
 from windlass.node.plugin.manager import ConflictingPlugin, PluginManager
 from windlass.node.plugin.process import PluginProcess
 from windlass.node.preferred_devices import PendingPod, PreferredDevicesFile, write_preferred_devices
 from windlass.sharing.plugin_config import resolve_config
+from windlass_bench.fake_kubelet import FakeKubelet
 
 GPU = "nvidia.com/gpu"
 

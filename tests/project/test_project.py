@@ -33,17 +33,29 @@ def words(path: Path) -> str:
     return path.read_text(encoding="utf-8", errors="replace")
 
 
-def locked_versions() -> dict[str, str]:
-    pinned = re.findall(r"^([A-Za-z0-9._-]+)==(\S+)", words(ROOT / "requirements.lock"), re.MULTILINE)
+def locked_versions(file: str = "requirements.lock") -> dict[str, str]:
+    pinned = re.findall(r"^([A-Za-z0-9._-]+)==(\S+)", words(ROOT / file), re.MULTILINE)
     return {name.lower().replace("_", "-"): version for name, version in pinned}
+
+
+def distribution_name(requirement: str) -> str:
+    return re.split(r"[<>=!~\[; ]", requirement, maxsplit=1)[0].lower().replace("_", "-")
 
 
 class TestLockFile:
     def test_pins_everything_that_the_project_asks_for(self) -> None:
         project = tomllib.loads(words(ROOT / "pyproject.toml"))
-        asked = project["project"]["dependencies"] + project["dependency-groups"]["dev"]
-        names = {re.split(r"[<>=!~\[; ]", line, maxsplit=1)[0].lower().replace("_", "-") for line in asked}
-        assert names <= set(locked_versions())
+        extras = project["project"]["optional-dependencies"].values()
+        groups = project["dependency-groups"]["dev"] + project["dependency-groups"]["build"]
+        asked = [*project["project"]["dependencies"], *groups, *(line for extra in extras for line in extra)]
+        names = {distribution_name(line) for line in asked if isinstance(line, str)}
+        assert names - {"windlass"} <= set(locked_versions())
+
+    def test_what_running_takes_is_part_of_it(self) -> None:
+        everything, running = locked_versions(), locked_versions("requirements-up.lock")
+        assert running.items() <= everything.items()
+        assert {"numba", "cryptography", "jsonschema-rs"} <= set(running)
+        assert not {"pytest", "mypy", "uv", "matplotlib", "ortools", "grpcio"} & set(running)
 
     def test_pins_every_version_by_hash(self) -> None:
         text = re.sub(r"^\s*#.*$", "", words(ROOT / "requirements.lock"), flags=re.MULTILINE)
@@ -80,7 +92,7 @@ class TestWhatIsCheckedIn:
         assert not [path for path in project_files() if path.name.startswith("openb_")]
 
     def test_every_room_says_what_it_is(self) -> None:
-        for path in (ROOT / "src").rglob("*.py"):
+        for path in (*(ROOT / "src").rglob("*.py"), *(ROOT / "bench").rglob("*.py")):
             assert words(path).lstrip().startswith('"""'), f"{path} has no docstring"
 
 
@@ -121,13 +133,22 @@ class TestMakefile:
         makefile = words(ROOT / "Makefile")
         needs = dict(re.findall(r"^([a-z]+):\s*(\S*)\s*##", makefile, re.MULTILINE))
         for target in set(needs) - {"help", "clean", "env", "stranger"}:
-            assert needs[target] in ("env", "lint"), target
+            assert needs[target] in ("env", "lint", "$(RUNNING)"), target
 
     def test_up_starts_the_cluster(self) -> None:
-        made = ["-n", "-o", "env", "-o", ".venv/.made-from-lock"]  # only asked what it would do
+        stamps = (".venv/.made-from-lock", ".venv/.made-for-running")
+        made = [
+            "-n",
+            *(option for stamp in stamps for option in ("-o", stamp)),
+        ]  # only asked what it would do
         asked = ["make", "--no-print-directory", *made, "up", "ARGS=--no-page"]
         done = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=True)
         assert done.stdout.splitlines()[-1] == "exec .venv/bin/windlass up --no-page"
+
+    def test_a_failed_test_is_not_run_again(self) -> None:
+        makefile = words(ROOT / "Makefile")
+        assert "--last-failed" not in makefile
+        assert "reruns" not in makefile
 
     def test_ci_runs_what_developers_run(self) -> None:
         assert words(ROOT / ".ci" / "run").splitlines()[-1] == "exec make test"
@@ -159,7 +180,7 @@ class TestLayers:
 
     def test_a_deciding_room_that_looks_at_the_clock_breaks_it(self, tmp_path: Path) -> None:
         """The contract can fail: on a copy with one forbidden import it does."""
-        for name in ("src", ".importlinter"):
+        for name in ("src", "bench", ".importlinter"):
             subprocess.run(["cp", "-r", ROOT / name, tmp_path / name], check=True)
         guilty = tmp_path / "src" / "windlass" / "model" / "meta.py"
         guilty.write_text(words(guilty).replace("import msgspec\n", "import time\n\nimport msgspec\n", 1))
@@ -169,7 +190,7 @@ class TestLayers:
             capture_output=True,
             text=True,
             check=False,
-            env={"PYTHONPATH": str(tmp_path / "src"), "PATH": str(BIN)},
+            env={"PYTHONPATH": f"{tmp_path / 'src'}:{tmp_path / 'bench'}", "PATH": str(BIN)},
         )
         assert done.returncode == 1
         assert "windlass.model.meta -> time" in done.stdout

@@ -11,9 +11,9 @@ from statistics import fmean
 
 import pytest
 
-from windlass.bench.bounds import bounds
-from windlass.bench.play import Case, Run, RunOutcome, RunPlayer
-from windlass.bench.published import SEEDS, published, published_lists
+from windlass_bench.bounds import bounds
+from windlass_bench.play import Case, Run, RunOutcome, RunPlayer
+from windlass_bench.published import SEEDS, published, published_lists
 
 pytestmark = pytest.mark.traces
 

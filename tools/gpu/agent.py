@@ -30,8 +30,8 @@ from windlass.node.backend.nvml import NvmlBackend  # noqa: E402
 from windlass.node.cdi import check_spec, make_spec, read_spec  # noqa: E402
 from windlass.node.host_root import HostRoot  # noqa: E402
 from windlass.node.mig_apply import apply_plans  # noqa: E402
-from windlass.node.plugin.fake_kubelet import FakeKubelet  # noqa: E402  (the path comes first)
 from windlass.sharing.mig_plan import plan_gpu  # noqa: E402
+from windlass_bench.fake_kubelet import FakeKubelet  # noqa: E402  (the path comes first)
 
 GPU = "nvidia.com/gpu"
 STRATEGIES = ("envvar", "volume-mounts", "cdi-cri", "cdi-annotations")

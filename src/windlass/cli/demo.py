@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from windlass.cli.errors import EXIT_FINDINGS, unknown_name
+from windlass.cli.extras import require_extra
 from windlass.cli.output import print_note
 
 EXAMPLES = """\b
@@ -57,6 +58,8 @@ def demo(step: bool, fast: bool, only: str, list_: bool, kubeconfig: Path | None
         *(known[known.index(name) - 1] for name in names if DEMO_STEPS[known.index(name)].continues_previous),
     }
     steps = tuple(each for each in DEMO_STEPS if not names or each.name in wanted)
+    if kubeconfig is None:
+        require_extra("up", "windlass demo")
     with demo_cluster(kubeconfig) as file:
         api = ApiClient(file)
         kubectl = find_kubectl(api, file)

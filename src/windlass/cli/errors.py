@@ -4,7 +4,7 @@
 
     0    done, nothing to report
     1    findings, or the answer is "no"
-    2    wrong usage or bad input
+    2    wrong usage, bad input, or a library that is not installed
     3    the cluster, or a part of it, can't be reached or read
     70   a bug in Windlass (so that a script never takes it for a "no")
     130  Ctrl-C
@@ -20,6 +20,7 @@ from collections.abc import Iterable
 
 import click
 
+from windlass.cli.extras import missing_module
 from windlass.model.errors import InputError, WindlassError
 
 EXIT_DONE = 0
@@ -60,6 +61,8 @@ def describe(error: Exception) -> tuple[int, str]:
             return EXIT_USAGE, error.format_message()
         case WindlassError():
             return error.exit_code, str(error)
+        case ModuleNotFoundError() if (missing := missing_module(error)) is not None:
+            return missing.exit_code, str(missing)
         case OSError() if error.filename is not None:
             return EXIT_USAGE, f"{os.fsdecode(error.filename)}: {error.strerror or error}"
         case _:

@@ -269,7 +269,7 @@ def _topology() -> dict[str, Schema]:
 def _workload() -> dict[str, Schema]:
     pod_set = object_schema(
         {
-            "name": name(most=63),
+            "name": name(max_length=63),
             "count": integer(0, 1_000_000),
             "minCount": {**integer(1, 1_000_000), "nullable": True},
             "template": preserve_unknown_fields(),
@@ -293,7 +293,7 @@ def _workload() -> dict[str, Schema]:
     )
     assignment = object_schema(
         {
-            "name": name(most=63),
+            "name": name(max_length=63),
             "flavors": map_of(string()),
             "resourceUsage": map_of(quantity()),
             "count": integer(0),

@@ -25,7 +25,7 @@ Examples:
 
 @click.command("node", epilog=EXAMPLES)
 @click.option("-n", "--namespace", default="windlass-node", show_default=True, help="Where it runs.")
-@click.option("--image", default="", help="The container image. [default: windlass:VERSION]")
+@click.option("--image", default="", help="The container image. [default: windlass-node:VERSION]")
 @click.option(
     "--image-pull-policy", type=click.Choice(["IfNotPresent", "Always", "Never"]), default="IfNotPresent"
 )

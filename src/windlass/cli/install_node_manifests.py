@@ -42,7 +42,7 @@ class NodeInstallOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What may differ from one cluster to the next."""
 
     namespace: str = "windlass-node"
-    image: str = f"windlass:{__version__}"
+    image: str = f"windlass-node:{__version__}"
     pull_policy: str = "IfNotPresent"
     parts: tuple[str, ...] = ("plugin", "exporter", "labels", "mig")
     label_sink: str = "node"

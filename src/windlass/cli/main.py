@@ -8,12 +8,17 @@ from __future__ import annotations
 import gc
 import os
 import sys
+import warnings
+from typing import TYPE_CHECKING
 
 import click
 
 from windlass import __version__
 from windlass.cli.errors import run_command
 from windlass.cli.lazy_group import LazyCommand, LazyGroup
+
+if TYPE_CHECKING:
+    from typing import TextIO
 
 COMPLETION_VARIABLE = "_WINDLASS_COMPLETE"
 
@@ -79,8 +84,8 @@ COMMANDS = {
         "Run it",
     ),
     "bench": LazyCommand(
-        "windlass.cli.bench:bench",
-        "Run the project's benchmarks.",
+        "windlass_bench.cli:bench",
+        "Run the project's benchmarks (the distribution windlass-bench).",
         "Try things out",
     ),
     "install": LazyCommand(
@@ -130,10 +135,32 @@ def main() -> None:
     if instruction:
         from click.shell_completion import shell_complete
 
-        sys.exit(shell_complete(cli, {}, "windlass", COMPLETION_VARIABLE, instruction))
+        try:
+            sys.exit(shell_complete(cli, {}, "windlass", COMPLETION_VARIABLE, instruction))
+        except ModuleNotFoundError:
+            sys.exit(0)  # the command's extra is not installed: there is nothing to complete
+    warnings.showwarning = _show_warning
     sys.exit(run_command(cli, sys.argv[1:], program))
 
 
 def _program_name(executable: str) -> str:
     """`kubectl-windlass` is called by kubectl, and its user typed `kubectl windlass`."""
     return "kubectl windlass" if os.path.basename(executable).startswith("kubectl-") else "windlass"
+
+
+_show_any_warning = warnings.showwarning
+
+
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """Our own warnings are meant for users: one line, without a place in the code."""
+    if category.__module__.partition(".")[0] == "windlass":
+        click.echo(f"note: {message}", err=True)
+    else:
+        _show_any_warning(message, category, filename, lineno, file, line)

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from windlass.cli.errors import unknown_name
+from windlass.cli.extras import require_extra
 from windlass.cli.node_options import FILE, FOLDER, hardware_options
 from windlass.cli.parameters import NameList
 from windlass.model.errors import InputError
@@ -165,6 +166,7 @@ def run(**options: Any) -> None:
     (exit 2), and so is a node without a driver (exit 3) unless failOnInitError is false; later the last good
     configuration stays in force, and a driver that went away is waited for.
     """
+    require_extra("node", "windlass node run")
     parts = options.pop("parts")
     for name in parts:
         if name not in PARTS:

@@ -13,6 +13,7 @@ import msgspec
 
 from windlass.cli.config_option import config_option, resolve_configuration
 from windlass.cli.defrag_document import defrag_document, defrag_table, summary
+from windlass.cli.extras import require_extra
 from windlass.cli.output import output_option, print_document, print_note, print_table
 from windlass.cli.plan_schedule import EXISTING, decision_time, scheduler_names
 from windlass.dump.cluster_loader import load_cluster
@@ -75,6 +76,8 @@ def defrag(**options: object) -> None:
 def run_defrag(options: Options) -> None:
     if options.for_ and options.filename is not None:
         raise click.UsageError("--for names a workload of the dump, -f states a new one: give one of them")
+    if options.exact:
+        require_extra("exact", "--exact")
     manifests = (options.filename,) if options.filename is not None else ()
     loaded = load_cluster(
         options.from_, manifests, namespace=options.namespace, keep_going=options.keep_going

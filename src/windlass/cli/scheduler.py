@@ -17,6 +17,7 @@ import click
 import msgspec
 
 from windlass.cli.config_option import config_option, print_configuration, resolve_configuration
+from windlass.cli.extras import require_extra
 from windlass.model.configuration import Settings
 
 EXAMPLES = """\b
@@ -112,6 +113,7 @@ def scheduler(**given: Any) -> None:
     Runs until SIGTERM or Ctrl-C; every replica may be killed at any moment. Exit code 3 where the cluster can't be
     found at all; a server that is away later is waited for.
     """
+    require_extra("scheduler", "windlass scheduler")
     from windlass.kube.client_config import load_client_config
     from windlass.scheduler.logs import set_up_logs
     from windlass.scheduler.options import SchedulerOptions

@@ -20,6 +20,7 @@ from click.shell_completion import CompletionItem
 from windlass import __version__
 from windlass.cli.config_option import config_option, print_configuration, resolve_configuration
 from windlass.cli.errors import EXIT_DONE, EXIT_INTERRUPTED, unknown_name
+from windlass.cli.extras import require_extra
 from windlass.cli.output import (
     atomic_output_file,
     check_writable,
@@ -189,6 +190,7 @@ def _refuse_mistakes(options: Options) -> None:
         if options.plot.suffix not in PLOT_ENDINGS:
             raise InputError(f"a plot ends in {', '.join(PLOT_ENDINGS)}", file=str(options.plot))
         check_writable(options.plot)
+        require_extra("simulate", "--plot", "matplotlib")
     if options.placements is not None:
         check_writable(options.placements)
         if options.plot is not None and options.plot.absolute() == options.placements.absolute():

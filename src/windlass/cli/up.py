@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from windlass.cli.config_option import config_option, print_configuration, resolve_configuration
+from windlass.cli.extras import require_extra
 from windlass.cli.output import print_note
 from windlass.model.errors import InputError
 
@@ -84,6 +85,9 @@ def up(**given: Any) -> int:
     The nodes are simulated unless --gpus real is given. Nothing is kept after Ctrl-C unless --state is given.
     """
     _check(given)
+    require_extra("up", "windlass up")
+    if given["gpus"] == "real":
+        require_extra("node", "--gpus real", "pynvml")
     code, is_idle = asyncio.run(_run(given))
     if not is_idle:
         # Everything is closed, but a kernel is being compiled (the very first start): nobody has to wait for that.

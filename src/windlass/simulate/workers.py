@@ -10,6 +10,7 @@ from __future__ import annotations
 import multiprocessing
 import signal
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -19,6 +20,7 @@ from multiprocessing.queues import SimpleQueue
 from multiprocessing.synchronize import Event
 from typing import TypeAlias
 
+from windlass import jit
 from windlass.simulate.result import RunResult
 from windlass.simulate.runner import BatchSettings, BatchTask, TaskRunner
 
@@ -50,6 +52,7 @@ _worker_stopped: Event
 
 
 def _start_worker(settings: BatchSettings, messages: _Messages, stopped: Event) -> None:
+    warnings.simplefilter("ignore", jit.InterpretedKernelsWarning)  # the parent has said it
     global _worker_runner, _worker_messages, _worker_stopped
     _worker_runner, _worker_messages, _worker_stopped = TaskRunner(settings), messages, stopped
 
@@ -73,6 +76,7 @@ def run_in_processes(
     tasks: Sequence[BatchTask], settings: BatchSettings, jobs: int, on_progress: OnProgress
 ) -> BatchOutcome:
     """Runs the tasks in `jobs` processes; results are in the order of the tasks."""
+    jit.can_compile()
     context = multiprocessing.get_context("spawn")
     messages: _Messages = context.SimpleQueue()
     stopped = context.Event()

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.bench.claims.allreduce import (
+from windlass_bench.claims.allreduce import (
     GB,
     HDR_PORT,
     NVLINK_4,
@@ -20,8 +20,8 @@ from windlass.bench.claims.allreduce import (
     step_seconds,
     tree_seconds,
 )
-from windlass.bench.claims.locality import place_job_variants, tenth_speed_threshold
-from windlass.bench.claims.parks import rack_fleet
+from windlass_bench.claims.locality import place_job_variants, tenth_speed_threshold
+from windlass_bench.claims.parks import rack_fleet
 
 QUIET = Fabric(inside_delay=0, network_delay=0)
 spots = st.dictionaries(

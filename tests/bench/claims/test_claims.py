@@ -9,14 +9,14 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from windlass.bench.claims import report
-from windlass.bench.claims.claim import FAILS, HOLDS, PARTLY, Claim, percentile
-from windlass.bench.claims.classes import PER_CLASS
-from windlass.bench.claims.oversubscription import OWN_PERCENT
-from windlass.bench.claims.report import PARTS, ClaimRequest, check_claim, claim_document, claim_markdown
-from windlass.bench.section import Row
 from windlass.cli.errors import run_command
 from windlass.cli.main import cli
+from windlass_bench.claims import report
+from windlass_bench.claims.claim import FAILS, HOLDS, PARTLY, Claim, percentile
+from windlass_bench.claims.classes import PER_CLASS
+from windlass_bench.claims.oversubscription import OWN_PERCENT
+from windlass_bench.claims.report import PARTS, ClaimRequest, check_claim, claim_document, claim_markdown
+from windlass_bench.section import Row
 
 QUICK = ClaimRequest(quick=True)
 
@@ -232,7 +232,7 @@ class TestReport:
                     assert any(column.key in row for row in section.rows), (section.name, column.key)
 
     def test_a_picture_is_drawn_where_there_is_one(self, claims: dict[str, Claim], tmp_path: Path) -> None:
-        from windlass.bench.claims.plot import draw_claim
+        from windlass_bench.claims.plot import draw_claim
 
         for part in ("oversubscription", "spread"):
             draw_claim(claims[part], tmp_path / f"{part}.png")

@@ -7,12 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.bench.claims.latency import (
+from windlass.simulate.interference import MEASURED_MODEL, MPS, TIME_SLICING
+from windlass_bench.claims.latency import (
     exclusive_completion_times,
     mig_completion_times,
     shared_completion_times,
 )
-from windlass.bench.claims.services import (
+from windlass_bench.claims.services import (
     BURST_S,
     CYCLE_S,
     REQUEST_S,
@@ -20,7 +21,6 @@ from windlass.bench.claims.services import (
     draw_services,
     request_times,
 )
-from windlass.simulate.interference import MEASURED_MODEL, MPS, TIME_SLICING
 
 times = st.lists(st.floats(0, 20), max_size=12).map(lambda found: np.array(sorted(found)))
 gpus = st.lists(times, min_size=1, max_size=5)

@@ -8,10 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from windlass.bench.claims.parks import rack_fleet
-from windlass.bench.claims.queues import QUEUE_LABEL, QueueSpec, queue_objects
-from windlass.bench.claims.task_cluster import FAILED, Outage, TaskCluster, TaskClusterSettings
-from windlass.bench.claims.tasks import Task, TaskRecord
 from windlass.cluster.workloads.build_workload import TOTAL_COUNT
 from windlass.cluster.workloads.units import KUEUE_GROUP
 from windlass.engine import EngineConfig
@@ -20,6 +16,10 @@ from windlass.model.pod import Pod
 from windlass.queueing.config import QueueConfig
 from windlass.simulate.job_cluster import EVICTED
 from windlass.simulate.pod_templates import make_pod_spec
+from windlass_bench.claims.parks import rack_fleet
+from windlass_bench.claims.queues import QUEUE_LABEL, QueueSpec, queue_objects
+from windlass_bench.claims.task_cluster import FAILED, Outage, TaskCluster, TaskClusterSettings
+from windlass_bench.claims.tasks import Task, TaskRecord
 
 QUEUES = queue_objects([QueueSpec("own", 16, {"reclaimWithinCohort": "Any"}), QueueSpec("spare", 0)])
 FOREVER = 1_000_000

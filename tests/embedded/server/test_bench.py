@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from tests.cluster.api import until
 
-from windlass.bench.embedded.contenders import EMBEDDED
-from windlass.bench.embedded.report import sections_of
-from windlass.bench.embedded.run import Result, Scale, measure
+from windlass_bench.embedded.contenders import EMBEDDED
+from windlass_bench.embedded.report import sections_of
+from windlass_bench.embedded.run import Result, Scale, measure
 
 
 def test_both_forms_are_measured() -> None:

@@ -1,0 +1,116 @@
+"""The steady state: a cluster that is full, a backlog, and a decision after every few changes.
+
+Feeds `engine.tasks`. It is what a live scheduler does all day: one pod ends, one is bound, some binds are
+confirmed, and the engine decides again on what it remembers. Times are means over the rounds; the first decision, which
+remembers nothing, is told apart.
+"""
+
+from __future__ import annotations
+
+from windlass.cluster.delta import Assume, Deleted, Delta, Put
+from windlass.cluster.store import Store
+from windlass.engine import EngineCache, EngineConfig, decide
+from windlass.model.pod import Pod
+from windlass_bench.engine import synthetic_objects
+from windlass_bench.engine.measurement import Measurement, Stopwatch
+
+ROUNDS = 20
+NOW = 1_767_229_200
+QUEUES = 20
+BACKLOG = 10_000
+
+
+def steady_single_pods(name: str, *, nodes: int = 5_000, backlog: int = BACKLOG) -> Measurement:
+    """A one-GPU pod on every GPU, and a backlog of such pods."""
+    template = synthetic_objects.pod_template({"cpu": "4", "memory": "32Gi", synthetic_objects.GPU: "1"})
+    running = _running([template], nodes)
+    waiting = synthetic_objects.make_pods(template, backlog, "wait")
+    return _rounds(name, nodes, [*synthetic_objects.gpu_nodes(nodes), *running, *waiting], running)
+
+
+def steady_queued_gangs(name: str, *, nodes: int = 5_000, backlog: int = BACKLOG) -> Measurement:
+    """The same in 20 queues; the backlog are gangs of eight that want to be in one rack."""
+    per_queue = str(8 * nodes // QUEUES)
+    names = [f"q{number:02}" for number in range(QUEUES)]
+    quota = {"cpu": "1000000", "memory": "10000Ti", synthetic_objects.GPU: per_queue}
+    policy = {"withinClusterQueue": "LowerPriority"}
+    queues = synthetic_objects.queue_objects(
+        [synthetic_objects.cluster_queue(queue, quota, preemption=policy) for queue in names],
+        topology=(synthetic_objects.BLOCK, synthetic_objects.RACK, synthetic_objects.HOST),
+    )
+    requests = {"cpu": "4", "memory": "32Gi", synthetic_objects.GPU: "1"}
+    templates = [
+        synthetic_objects.pod_template(requests, labels={synthetic_objects.QUEUE_LABEL: queue})
+        for queue in names
+    ]
+    running = _running(templates, nodes)
+    gangs = [
+        pod
+        for number in range(backlog // 8)
+        for pod in _gang(templates[number % QUEUES], f"gang-{number:05}")
+    ]
+    return _rounds(name, nodes, [*synthetic_objects.gpu_nodes(nodes), *queues, *running, *gangs], running)
+
+
+def _running(templates: list[Pod], nodes: int) -> list[Pod]:
+    return [
+        synthetic_objects.bound_pod(
+            synthetic_objects.make_pod(templates[i % len(templates)], f"run-{i:06}"), f"node-{i // 8:05}"
+        )
+        for i in range(8 * nodes)
+    ]
+
+
+def _gang(template: Pod, name: str) -> list[Pod]:
+    labels = {**template.metadata.labels, synthetic_objects.GROUP_LABEL: name}
+    annotations = {
+        synthetic_objects.GROUP_TOTAL_COUNT: "8",
+        synthetic_objects.REQUIRED_TOPOLOGY: synthetic_objects.RACK,
+    }
+    return [
+        synthetic_objects.make_pod(template, f"{name}-{member}", labels=labels, annotations=annotations)
+        for member in range(8)
+    ]
+
+
+def _rounds(name: str, nodes: int, objects: list[object], running: list[Pod]) -> Measurement:
+    """Every round a pod ends; what that lets start is assumed, and confirmed in the next round."""
+    store, memo, watch = Store(), EngineCache(), Stopwatch()
+    store.apply(map(Put, objects))
+    first_apply = watch.lap()
+    decide(store.snapshot(NOW), EngineConfig(), NOW, memo)
+    first = watch.lap()
+    apply_s, snapshot_s, decide_s, events, binds = 0.0, 0.0, 0.0, 0, 0
+    by_key = {item.key: item for item in objects if isinstance(item, Pod)}
+    deltas: list[Delta] = []
+    for number in range(ROUNDS):
+        deltas.append(Deleted("Pod", running[number * 97 % len(running)].key))
+        watch.lap()
+        store.apply(deltas)
+        apply_s += watch.lap()
+        snapshot = store.snapshot(NOW + number)
+        snapshot_s += watch.lap()
+        plan = decide(snapshot, EngineConfig(), NOW + number, memo)
+        decide_s += watch.lap()
+        events += len(deltas)
+        binds += len(plan.binds)
+        store.apply(Assume(bind.pod, bind.node, bind.devices) for bind in plan.binds)
+        deltas = [Put(synthetic_objects.bound_pod(by_key[bind.pod], bind.node)) for bind in plan.binds]
+    return Measurement(
+        task=name,
+        nodes=nodes,
+        units=ROUNDS,
+        unit="decisions",
+        decide_s=decide_s,
+        intake_s=apply_s + snapshot_s,
+        placed=binds,
+        held=len(plan.holds),
+        extra={
+            "pods": len(by_key),
+            "load_s": first_apply,
+            "first_s": first,
+            "us_an_event": 1e6 * apply_s / events,
+            "snapshot_ms": 1000 * snapshot_s / ROUNDS,
+            "decide_ms": 1000 * decide_s / ROUNDS,
+        },
+    )

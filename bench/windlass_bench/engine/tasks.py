@@ -1,0 +1,361 @@
+"""What is measured: every case of the benchmark by name, made from `scenes`, decided and timed.
+
+`measure` plays one task in a process of its own; `report` knows which tasks make which table.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+
+import msgspec
+
+from windlass import jit
+from windlass.cluster.delta import Put
+from windlass.cluster.store import Store
+from windlass.engine import EngineCache, EngineConfig, decide
+from windlass.model.plan import Plan
+from windlass.model.pod import Pod
+from windlass_bench.engine import kueue_performance, steady, synthetic_objects
+from windlass_bench.engine.measurement import Measurement, Stopwatch
+
+NOW = kueue_performance.EPOCH + 3600
+NODES = 5_000
+AMPLE_QUOTA = {"cpu": "10000000", "memory": "100000Ti", synthetic_objects.GPU: "1000000"}
+LEVELS = (synthetic_objects.BLOCK, synthetic_objects.RACK, synthetic_objects.HOST)
+
+Task = Callable[[str], Measurement]
+"""Takes its own name, gives what it measured."""
+
+
+def measure_decision(name: str, nodes: int, objects: Iterable[object], units: int, unit: str) -> Measurement:
+    """Take the objects in, decide once with nothing remembered, and time both."""
+    warm_up()
+    store, watch = Store(), Stopwatch()
+    store.apply(map(Put, objects))
+    snapshot = store.snapshot(NOW)
+    intake = watch.lap()
+    freeze_gc()
+    watch.lap()
+    plan = decide(snapshot, EngineConfig(), NOW)
+    took = watch.lap()
+    return measurement_of_plan(name, nodes, units, unit, plan, decide_s=took, intake_s=intake)
+
+
+def measure_incremental_decision(
+    name: str, nodes: int, there: Iterable[object], comes: Iterable[object]
+) -> Measurement:
+    """Decide on what is there, then something comes: the decision on that is timed, as a scheduler makes it that runs.
+
+    The same decision with nothing remembered is told beside it.
+    """
+    warm_up()
+    store, memo, watch = Store(), EngineCache(), Stopwatch()
+    store.apply(map(Put, there))
+    decide(store.snapshot(NOW), EngineConfig(), NOW, memo)
+    freeze_gc()
+    watch.lap()
+    store.apply(map(Put, comes))
+    snapshot = store.snapshot(NOW)
+    intake = watch.lap()
+    plan = decide(snapshot, EngineConfig(), NOW, memo)
+    took = watch.lap()
+    decide(snapshot, EngineConfig(), NOW)
+    cold = watch.lap()
+    measured = measurement_of_plan(name, nodes, 1, "decisions", plan, decide_s=took, intake_s=intake)
+    return msgspec.structs.replace(measured, extra={"cold_ms": 1000 * cold})
+
+
+def measurement_of_plan(
+    name: str, nodes: int, units: int, unit: str, plan: Plan, **times: float
+) -> Measurement:
+    return Measurement(
+        task=name,
+        nodes=nodes,
+        units=units,
+        unit=unit,
+        decide_s=times["decide_s"],
+        intake_s=times["intake_s"],
+        placed=len(plan.binds),
+        held=len(plan.holds),
+        evicted=len(plan.evicts),
+    )
+
+
+def freeze_gc() -> None:
+    """Tell Python's garbage collector that what is known by now mostly stays, as the live scheduler does once it has
+    read the cluster."""
+    gc.collect()
+    gc.freeze()
+
+
+def warm_up() -> None:
+    """Load the compiled kernels by deciding on a small cluster, as the live scheduler has by its second decision."""
+    jit.compiled()
+    queues = synthetic_objects.queue_objects(
+        [synthetic_objects.cluster_queue("q", AMPLE_QUOTA)], topology=LEVELS
+    )
+    gang = synthetic_objects.gang_pods(
+        1, 2, {"cpu": "1", synthetic_objects.GPU: "1"}, "q", required=synthetic_objects.RACK
+    )
+    for more in ([], [*queues, *gang]):
+        store = Store()
+        pods = synthetic_objects.make_pods(
+            synthetic_objects.pod_template({"cpu": "1", synthetic_objects.GPU: "1"}), 40, "warm"
+        )
+        store.apply(map(Put, [*synthetic_objects.gpu_nodes(4), *pods, *more]))
+        decide(store.snapshot(NOW), EngineConfig(), NOW)
+
+
+def plain_pods(name: str, *, pods: int, nodes: int = NODES, share: str = "") -> Measurement:
+    """Pods of one shape: a whole GPU each, or a share of one."""
+    requests = {"cpu": "2", "memory": "16Gi"} | ({} if share else {synthetic_objects.GPU: "1"})
+    template = synthetic_objects.pod_template(requests, annotations={"gpu-fraction": share} if share else {})
+    objects = [*synthetic_objects.gpu_nodes(nodes), *synthetic_objects.make_pods(template, pods, "pod")]
+    return measure_decision(name, nodes, objects, pods, "pods")
+
+
+def mixed_pods(name: str, *, pods: int, tied: int = 0, nodes: int = NODES) -> Measurement:
+    """Pods of 200 shapes, of which `tied` mind other pods; those of one shape don't come one after another."""
+    templates = [
+        *synthetic_objects.pod_templates(200 - tied),
+        *synthetic_objects.affinity_pod_templates(tied),
+    ]
+    made = [
+        synthetic_objects.make_pod(templates[number * 7_919 % 200], f"pod-{number:06}")
+        for number in range(pods)
+    ]
+    return measure_decision(name, nodes, [*synthetic_objects.gpu_nodes(nodes), *made], pods, "pods")
+
+
+def many_gangs(name: str, *, gangs: int, size: int, nodes: int = NODES) -> Measurement:
+    """Gangs of one-GPU pods, each in one rack."""
+    requests = {"cpu": "8", "memory": "64Gi", synthetic_objects.GPU: "1"}
+    pods = synthetic_objects.gang_pods(gangs, size, requests, "q", required=synthetic_objects.RACK)
+    return measure_decision(
+        name, nodes, [*synthetic_objects.gpu_nodes(nodes), *_queue(), *pods], gangs, "gangs"
+    )
+
+
+def one_gang(name: str, *, size: int, nodes: int = NODES) -> Measurement:
+    """One gang of four-GPU pods, as close together as can be."""
+    requests = {"cpu": "8", "memory": "64Gi", synthetic_objects.GPU: "4"}
+    pods = synthetic_objects.gang_pods(1, size, requests, "q", preferred=synthetic_objects.BLOCK)
+    return measure_decision(name, nodes, [*synthetic_objects.gpu_nodes(nodes), *_queue(), *pods], 1, "gangs")
+
+
+def _queue() -> list[object]:
+    return synthetic_objects.queue_objects(
+        [synthetic_objects.cluster_queue("q", AMPLE_QUOTA)], topology=LEVELS
+    )
+
+
+def preemption(name: str, *, asks: str, scattered: bool, nodes: int = NODES) -> Measurement:
+    """Pods of two GPUs fill all nodes; a tenth of them, in the asking queue, may be evicted.
+
+    `scattered`: at most one candidate on a node, so that nothing larger than it can be had. `asks`: `pod` (two GPUs),
+    `node` (eight), or `gang` (four of eight in one rack).
+    """
+    policy = {"withinClusterQueue": "LowerPriority"}
+    queues = [
+        synthetic_objects.cluster_queue(
+            "mine", {**AMPLE_QUOTA, synthetic_objects.GPU: str(8 * nodes // 10)}, preemption=policy
+        )
+    ]
+    queues += [synthetic_objects.cluster_queue(f"other-{i}", AMPLE_QUOTA) for i in range(3)]
+    requests = {"cpu": "8", "memory": "64Gi", synthetic_objects.GPU: "2"}
+    mine, *other_templates = (
+        synthetic_objects.pod_template(requests, labels={synthetic_objects.QUEUE_LABEL: queue["name"]})
+        for queue in queues
+    )
+    running = []
+    for number in range(4 * nodes):
+        node = number // 4
+        is_mine = number % 10 == 0 if scattered else node % 10 == 0
+        template = mine if is_mine else other_templates[number % 3]
+        running.append(
+            synthetic_objects.bound_pod(
+                synthetic_objects.make_pod(template, f"run-{number:06}"), f"node-{node:05}"
+            )
+        )
+    there = [
+        *synthetic_objects.gpu_nodes(nodes),
+        *synthetic_objects.queue_objects(queues, topology=LEVELS),
+        *running,
+    ]
+    return measure_incremental_decision(name, nodes, there, _asking(asks))
+
+
+def _asking(asks: str) -> list[Pod]:
+    requests = {"cpu": "8", "memory": "64Gi", synthetic_objects.GPU: "2" if asks == "pod" else "8"}
+    labels = {synthetic_objects.QUEUE_LABEL: "mine"}
+    if asks != "gang":
+        return [
+            synthetic_objects.make_pod(
+                synthetic_objects.pod_template(requests, labels=labels, priority=100), "urgent"
+            )
+        ]
+    labels[synthetic_objects.GROUP_LABEL] = "urgent"
+    annotations = {
+        synthetic_objects.GROUP_TOTAL_COUNT: "4",
+        synthetic_objects.REQUIRED_TOPOLOGY: synthetic_objects.RACK,
+    }
+    return synthetic_objects.make_pods(
+        synthetic_objects.pod_template(requests, labels=labels, annotations=annotations, priority=100),
+        4,
+        "urgent",
+    )
+
+
+def preempt_small_pods(name: str, *, size: int, nodes: int) -> Measurement:
+    """One-GPU pods of three priorities fill all nodes; a gang of eight-GPU pods in their queue needs `size` nodes."""
+    policy = {"withinClusterQueue": "LowerPriority"}
+    queues = [
+        synthetic_objects.cluster_queue(
+            "q", {**AMPLE_QUOTA, synthetic_objects.GPU: str(8 * nodes)}, preemption=policy
+        )
+    ]
+    labels = {synthetic_objects.QUEUE_LABEL: "q"}
+    small = [
+        synthetic_objects.pod_template(
+            {"cpu": "2", "memory": "8Gi", synthetic_objects.GPU: "1"}, labels=labels, priority=priority
+        )
+        for priority in range(3)
+    ]
+    running = [
+        synthetic_objects.bound_pod(
+            synthetic_objects.make_pod(small[number % 3], f"run-{number:06}"), f"node-{number // 8:05}"
+        )
+        for number in range(8 * nodes)
+    ]
+    annotations = {synthetic_objects.GROUP_TOTAL_COUNT: str(size)}
+    gang = synthetic_objects.pod_template(
+        {"cpu": "8", "memory": "64Gi", synthetic_objects.GPU: "8"},
+        labels={**labels, synthetic_objects.GROUP_LABEL: "urgent"},
+        annotations=annotations,
+        priority=100,
+    )
+    there = [*synthetic_objects.gpu_nodes(nodes), *synthetic_objects.queue_objects(queues), *running]
+    return measure_incremental_decision(name, nodes, there, synthetic_objects.make_pods(gang, size, "urgent"))
+
+
+def planned_starts(name: str, *, nodes: int, running: int, waiting: int) -> Measurement:
+    """Work with declared run times runs, more of it waits: every start is planned, and nobody delays those before."""
+    queues = [
+        synthetic_objects.cluster_queue(
+            queue, {**AMPLE_QUOTA, synthetic_objects.GPU: str(4 * nodes)}, cohort="all"
+        )
+        for queue in synthetic_objects.TIMED_QUEUES
+    ]
+    objects = [
+        *synthetic_objects.gpu_nodes(nodes, nodes_per_rack=16),
+        *synthetic_objects.queue_objects(queues, topology=LEVELS),
+        *synthetic_objects.running_pods_with_duration(nodes, running),
+        *synthetic_objects.pending_pods_with_duration(waiting),
+    ]
+    return measure_decision(name, nodes, objects, 1, "decisions")
+
+
+def never_fits(name: str, *, gpus: int, nodes: int = 500) -> Measurement:
+    """A job of ten pods with `gpus` each on a cluster that others have filled."""
+    filler = synthetic_objects.pod_template({"cpu": "8", "memory": "64Gi", synthetic_objects.GPU: "8"})
+    full = [
+        synthetic_objects.bound_pod(
+            synthetic_objects.make_pod(filler, f"run-{number:05}"), f"node-{number:05}"
+        )
+        for number in range(nodes)
+    ]
+    job = synthetic_objects.gang_pods(
+        1,
+        10,
+        {"cpu": "8", "memory": "64Gi", synthetic_objects.GPU: str(gpus)},
+        "q",
+        required=synthetic_objects.RACK,
+    )
+    return measure_decision(
+        name, nodes, [*synthetic_objects.gpu_nodes(nodes), *full, *_queue(), *job], 1, "decisions"
+    )
+
+
+def run_kueue_configuration(
+    name: str, *, configuration: kueue_performance.PerformanceConfiguration
+) -> Measurement:
+    warm_up()
+    played = kueue_performance.run_configuration(configuration)
+    waits = {
+        f"wait_{kind}_ms": sum(waited) / len(waited) for kind, waited in sorted(played.waited_ms.items())
+    }
+    return Measurement(
+        task=name,
+        nodes=configuration.nodes,
+        units=played.workloads,
+        unit="workloads",
+        decide_s=played.cpu_s,
+        placed=sum(map(len, played.waited_ms.values())),
+        evicted=played.evictions,
+        extra={
+            "queues": configuration.queues,
+            "decisions": played.decisions,
+            "slowest_ms": 1000 * played.slowest_s,
+            "makespan_s": played.makespan_ms / 1000,
+            **waits,
+        },
+    )
+
+
+def _growth(
+    make: Callable[..., Measurement], prefix: str, sizes: Sequence[int], **fixed: int
+) -> dict[str, Task]:
+    return {f"{prefix}@{nodes}": partial(make, nodes=nodes, **fixed) for nodes in sizes}
+
+
+GROWTH_NODE_COUNTS = (1_250, 2_500, 5_000, 10_000)
+_SETS = kueue_performance
+
+TASKS: dict[str, Task] = {
+    "plain-10k": partial(plain_pods, pods=10_000),
+    "plain-50k": partial(plain_pods, pods=50_000, share="0.5"),
+    "shapes-10k": partial(mixed_pods, pods=10_000),
+    "shapes-50k": partial(mixed_pods, pods=50_000),
+    "mixed-10k": partial(mixed_pods, pods=10_000, tied=20),
+    "mixed-50k": partial(mixed_pods, pods=50_000, tied=20),
+    "gangs-1000x8": partial(many_gangs, gangs=1_000, size=8),
+    "gang-1x1000": partial(one_gang, size=1_000),
+    "preempt-pod": partial(preemption, asks="pod", scattered=True),
+    "preempt-node": partial(preemption, asks="node", scattered=False),
+    "preempt-gang": partial(preemption, asks="gang", scattered=False),
+    "preempt-none": partial(preemption, asks="node", scattered=True),
+    "preempt-crowd": partial(preempt_small_pods, size=32, nodes=300),
+    "plans-400": partial(planned_starts, nodes=400, running=760, waiting=300),
+    "never-full": partial(never_fits, gpus=8),
+    "never-large": partial(never_fits, gpus=9),
+    "kueue-baseline": partial(
+        run_kueue_configuration, configuration=_SETS.PerformanceConfiguration(5, 6, _SETS.BASELINE, 4, 8)
+    ),
+    "kueue-large-scale": partial(
+        run_kueue_configuration,
+        configuration=_SETS.PerformanceConfiguration(10, 100, _SETS.LARGE_SCALE, 5, 64),
+    ),
+    "kueue-tas": partial(
+        run_kueue_configuration,
+        configuration=_SETS.PerformanceConfiguration(5, 6, _SETS.TOPOLOGY, 10, 64, True),
+    ),
+    "steady-pods": steady.steady_single_pods,
+    "steady-queues": steady.steady_queued_gangs,
+    **_growth(plain_pods, "plain", GROWTH_NODE_COUNTS, pods=10_000),
+    **_growth(mixed_pods, "mixed", GROWTH_NODE_COUNTS, pods=10_000, tied=20),
+    **_growth(many_gangs, "gangs", GROWTH_NODE_COUNTS, gangs=500, size=8),
+    # The same on a small scale, for a look.
+    "quick-plain": partial(plain_pods, pods=2_000, nodes=500),
+    "quick-mixed": partial(mixed_pods, pods=1_000, tied=20, nodes=500),
+    "quick-gangs": partial(many_gangs, gangs=50, size=8, nodes=500),
+    "quick-gang": partial(one_gang, size=200, nodes=500),
+    "quick-preempt": partial(preemption, asks="node", scattered=False, nodes=200),
+    "quick-plans": partial(planned_starts, nodes=40, running=80, waiting=30),
+    "quick-kueue": partial(
+        run_kueue_configuration, configuration=_SETS.PerformanceConfiguration(1, 2, _SETS.LARGE_SCALE, 2, 8)
+    ),
+    "quick-steady": partial(steady.steady_queued_gangs, nodes=200),
+    **_growth(plain_pods, "quick-plain", (250, 1_000), pods=1_000),
+}

@@ -1,0 +1,114 @@
+"""The programs that are compared, as processes: started, stopped with SIGSTOP, let go, and measured.
+
+`limit` is no scheduler: it posts a binding and an event for each pod and decides nothing, which is as fast as a client
+of this kind can be.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import urllib.request
+from pathlib import Path
+
+import msgspec
+
+from windlass.kube.credentials import ClientCertificate
+from windlass.kube.tls import tls_context
+from windlass.model.errors import ClusterUnreachable
+
+WINDLASS, PEER, LIMIT = "windlass", "kube-scheduler", "limit"
+SCHEDULER_NAMES = {WINDLASS: "windlass", PEER: "default-scheduler", LIMIT: "nobody"}
+START_SECONDS = 120.0
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+class Usage(msgspec.Struct, frozen=True):
+    cpu_seconds: float
+    peak_rss_mib: float
+
+
+class SchedulerProcess:
+    """A running scheduler."""
+
+    def __init__(self, name: str, command: list[str], port: int, secure: bool, log: Path) -> None:
+        self.name, self._port, self._secure, self._log = name, port, secure, log
+        with log.open("wb") as output:
+            self._process = subprocess.Popen(command, stdout=output, stderr=output, stdin=subprocess.DEVNULL)
+
+    async def ready(self) -> None:
+        deadline = asyncio.get_running_loop().time() + START_SECONDS
+        while not await asyncio.to_thread(self._answers):
+            late = asyncio.get_running_loop().time() > deadline
+            if late or self._process.poll() is not None:
+                lines = self._log.read_text(errors="replace").splitlines()[-3:]
+                raise ClusterUnreachable(f"{self.name} did not start: {' '.join(lines)}")
+            await asyncio.sleep(0.2)
+
+    def _answers(self) -> bool:
+        scheme = "https" if self._secure else "http"
+        # kube-scheduler makes its own certificate; this is loopback.
+        context = (
+            tls_context(b"", insecure=True, client_certificate=ClientCertificate()) if self._secure else None
+        )
+        try:
+            url = f"{scheme}://127.0.0.1:{self._port}/readyz"
+            with urllib.request.urlopen(url, timeout=2, context=context) as answer:
+                return bool(answer.status == 200)
+        except OSError:
+            return False
+
+    def pause(self) -> None:
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._process.send_signal(signal.SIGCONT)
+
+    def usage(self) -> Usage:
+        fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
+        status = Path(f"/proc/{self._process.pid}/status").read_text()
+        peak = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM"))
+        return Usage((int(fields[11]) + int(fields[12])) / TICKS, peak / 1024)
+
+    def stop(self) -> None:
+        if self._process.poll() is None:
+            self.resume()
+            self._process.terminate()
+        try:
+            self._process.wait(30)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+def start_scheduler(name: str, kubeconfig: Path, peer: Path | None) -> SchedulerProcess:
+    """Windlass as it is installed here, or kube-scheduler with client limits that don't bind; neither elects."""
+    folder = Path(tempfile.mkdtemp(prefix="windlass-bench-"))
+    port = _free_port()
+    if name == WINDLASS:
+        program = str(Path(sys.executable).with_name("windlass"))
+        command = [program, "scheduler", f"--kubeconfig={kubeconfig}", "--no-leader-elect"]
+        command += [f"--listen=127.0.0.1:{port}", "--log-level=warning"]
+        return SchedulerProcess(name, command, port, False, folder / "log")
+    configuration = {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "leaderElection": {"leaderElect": False},
+        "clientConnection": {"kubeconfig": str(kubeconfig), "qps": 5000, "burst": 5000},
+    }
+    file = folder / "configuration.yaml"
+    file.write_text(json.dumps(configuration))
+    command = [str(peer), f"--config={file}", "--bind-address=127.0.0.1", f"--secure-port={port}"]
+    return SchedulerProcess(name, command, port, True, folder / "log")
+
+
+def _free_port() -> int:
+    with socket.socket() as connection:
+        connection.bind(("127.0.0.1", 0))
+        return int(connection.getsockname()[1])

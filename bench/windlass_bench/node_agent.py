@@ -1,0 +1,240 @@
+"""The node agent measured: memory, scrapes, allocations, and how soon the kubelet hears of a fault.
+
+`windlass bench node` calls it. The agent runs as it would on a node, two processes under the supervisor, on a simulated
+machine with eight GPUs; the kubelet is the one that the tests use, over real sockets.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from windlass.model.errors import InputError
+from windlass.model.fleet_spec import FleetGpus, FleetPool
+from windlass.node.backend.simulated import SimulatedBackend
+from windlass.node.plugin.preferred_allocation import DeviceChooser
+from windlass.node.process_memory import freeze_and_trim_memory
+from windlass.sharing.advertised_resources import advertised_resources
+from windlass.sharing.inventory import Inventory
+from windlass.sharing.plugin_config import PluginConfig, resolve_config
+from windlass_bench.fake_kubelet import FakeKubelet
+
+GPU = "nvidia.com/gpu"
+FLEET = """\
+apiVersion: windlass.dev/v1
+kind: Fleet
+spec: {pools: [{name: bench, numa: 2, gpus: [{model: H200, count: 8}]}]}
+"""
+PATIENCE = 60.0
+
+
+class Measure(msgspec.Struct, frozen=True, kw_only=True):
+    """One number with its goal, where there is one."""
+
+    name: str
+    value: float
+    unit: str
+    goal: float | None = None
+
+    @property
+    def is_met(self) -> bool | None:
+        return None if self.goal is None else self.value <= self.goal
+
+
+def measure_node(folder: Path, *, faults: int = 10, warm_up_seconds: float = 15.0) -> list[Measure]:
+    """All of it; takes half a minute."""
+    with _agent(folder) as (agent, kubelet, machine, port):
+        time.sleep(warm_up_seconds)  # memory is what it is after some rounds, not at the first
+        found = [
+            *_memory(agent.pid),
+            *_scrapes(port),
+            *_allocations(kubelet, machine),
+            *_faults(kubelet, machine, faults),
+        ]
+    return [*found, *preferred_latency()]
+
+
+@contextmanager
+def _agent(folder: Path) -> Iterator[tuple[subprocess.Popen[bytes], FakeKubelet, SimulatedBackend, int]]:
+    fleet = folder / "fleet.yaml"
+    fleet.write_text(FLEET)
+    machine = SimulatedBackend(
+        FleetPool(name="bench", numa=2, gpus=(FleetGpus(model="H200", count=8),)), folder=folder / "machine"
+    )
+    kubelet = FakeKubelet(folder / "plugins")
+    kubelet.start()
+    port = _free_port()
+    command = [
+        *(sys.executable, "-c", "from windlass.cli.main import main; main()", "node", "run", "--without-api"),
+        *("--fleet", str(fleet), "--root", str(folder / "machine"), "--state", str(folder / "state")),
+        *("--device-plugins", str(folder / "plugins"), "--cdi-folder", str(folder / "cdi")),
+        *("--listen", f"127.0.0.1:{port}", "--interval", "1", "--quiet-seconds", "0.1"),
+    ]
+    with (folder / "agent.log").open("wb") as log:
+        agent = subprocess.Popen(command, stderr=log)
+    try:
+        _until(
+            lambda: len(kubelet.healthy_devices(GPU)) == 8,
+            f"the agent didn't come up: see {folder}/agent.log",
+        )
+        yield agent, kubelet, machine, port
+    finally:
+        agent.send_signal(signal.SIGTERM)
+        agent.wait(20)
+        kubelet.stop()
+
+
+def _memory(pid: int) -> list[Measure]:
+    children = [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    sizes = {"supervisor": _resident(pid)}
+    for child in children:
+        name = "plugin" if "child\0plugin" in Path(f"/proc/{child}/cmdline").read_text() else "beside"
+        sizes[name] = _resident(child)
+    goals = {"plugin": 45.0}
+    found = [
+        Measure(name=f"resident memory, {name}", value=size, unit="MiB", goal=goals.get(name))
+        for name, size in sizes.items()
+    ]
+    total = round(sum(sizes.values()), 1)
+    shared_once = round(sum(_proportional(each) for each in (pid, *children)), 1)
+    return [
+        *found,
+        Measure(name="resident memory, in all", value=total, unit="MiB", goal=100.0),
+        Measure(name="the same with shared pages counted once", value=shared_once, unit="MiB"),
+    ]
+
+
+def _resident(pid: int) -> float:
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return round(pages * os.sysconf("SC_PAGE_SIZE") / (1 << 20), 1)
+
+
+def _proportional(pid: int) -> float:
+    """PSS: a page that several processes have counts for each of them in part."""
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
+
+
+def _scrapes(port: int) -> list[Measure]:
+    took = []
+    page = ""
+    for _ in range(200):
+        begun = time.perf_counter()
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+            page = answer.read().decode()
+        took.append(time.perf_counter() - begun)
+    line = next(line for line in page.splitlines() if line.startswith("windlass_exporter_pass_seconds "))
+    return [
+        Measure(name="scrape, median", value=_milliseconds(took, 0.5), unit="ms"),
+        Measure(name="scrape, 99th percentile", value=_milliseconds(took, 0.99), unit="ms"),
+        Measure(name="pass over the hardware", value=round(1000 * float(line.split()[1]), 2), unit="ms"),
+    ]
+
+
+def _allocations(kubelet: FakeKubelet, machine: SimulatedBackend) -> list[Measure]:
+    uuids = [gpu.uuid for gpu in machine.inventory().gpus]
+    took = []
+    for number in range(200):
+        begun = time.perf_counter()
+        kubelet.allocate(GPU, *uuids[: 1 + number % 8])
+        took.append(time.perf_counter() - begun)
+    return [
+        Measure(name="Allocate over gRPC, median", value=_milliseconds(took, 0.5), unit="ms"),
+        Measure(name="Allocate over gRPC, 99th percentile", value=_milliseconds(took, 0.99), unit="ms"),
+    ]
+
+
+def _faults(kubelet: FakeKubelet, machine: SimulatedBackend, count: int) -> list[Measure]:
+    """From the driver's report of a fatal Xid to the kubelet's list without the device."""
+    took = []
+    uuids = [gpu.uuid for gpu in machine.inventory().gpus]
+    for number in range(count):
+        at = number % 8
+        begun = time.perf_counter()
+        machine.inject(at, 95)
+        _until(partial(_is_out, kubelet, uuids[at]), "the kubelet was not told")
+        took.append(time.perf_counter() - begun)
+    return [
+        Measure(name="fault to kubelet told, median", value=_milliseconds(took, 0.5) / 1000, unit="s"),
+        Measure(
+            name="fault to kubelet told, worst", value=_milliseconds(took, 1.0) / 1000, unit="s", goal=1.0
+        ),
+    ]
+
+
+def _is_out(kubelet: FakeKubelet, uuid: str) -> bool:
+    return uuid not in kubelet.healthy_devices(GPU)
+
+
+def preferred_latency(rounds: int = 60) -> list[Measure]:
+    """The choice among sixteen GPUs, never the same question twice; worst case over ways to wire, cut and share them.
+
+    In processor time: what else the machine does at that moment is not the algorithm's.
+    """
+    freeze_and_trim_memory()  # as the plugin does
+    took = []
+    draws = random.Random(7)
+    for inventory, config in _boards():
+        (resource,) = advertised_resources(inventory, config)
+        chooser = DeviceChooser(resource, inventory)
+        names = [device.id for device in resource.devices]
+        for _ in range(rounds):
+            free = draws.sample(names, draws.randint(2, len(names)))
+            size = draws.randint(1, min(16, len(free) - 1))
+            begun = time.thread_time()
+            chooser.choose(free, free[:1] if draws.random() < 0.3 else [], size)
+            took.append(time.thread_time() - begun)
+    return [
+        Measure(name="preferred allocation, 16 GPUs, median", value=_milliseconds(took, 0.5), unit="ms"),
+        Measure(
+            name="preferred allocation, 16 GPUs, worst", value=_milliseconds(took, 1.0), unit="ms", goal=5.0
+        ),
+    ]
+
+
+def _boards() -> Iterator[tuple[Inventory, PluginConfig]]:
+    """Islands and NUMA nodes of every size, instances of every GPU, and forty-eight shares of each."""
+    for islands in (1, 2, 4, 8, 16):
+        for numa in (1, 2, 4, 8):
+            yield _board(islands=islands, numa=numa), resolve_config()
+    yield _board(mig=("1g.18gb",) * 7), resolve_config({"flags": {"migStrategy": "mixed"}})
+    shares = {"resources": [{"name": GPU, "replicas": 48}]}
+    yield _board(), resolve_config({"sharing": {"timeSlicing": shares}})
+
+
+def _board(*, islands: int = 1, numa: int = 2, mig: tuple[str, ...] = ()) -> Inventory:
+    gpus = FleetGpus(model="H200", count=16, islands=islands, mig=mig)
+    return SimulatedBackend(FleetPool(name="board", numa=numa, gpus=(gpus,))).inventory()
+
+
+def _milliseconds(took: list[float], share: float) -> float:
+    ordered = sorted(took)
+    return round(1000 * ordered[min(len(ordered) - 1, int(share * len(ordered)))], 3)
+
+
+def _until(condition: Callable[[], object], what: str) -> None:
+    end = time.monotonic() + PATIENCE
+    while not condition():
+        if time.monotonic() > end:
+            raise InputError(what)
+        time.sleep(0.002)
+
+
+def _free_port() -> int:
+    import socket
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    return port
