@@ -92,8 +92,8 @@ def check(
     from windlass.diagnose.check.rule import check_all
 
     if list_rules:
-        for one in RULES.values():
-            click.echo(f"{one.name:<34} {one.level:<8} {one.summary}")
+        for rule in RULES.values():
+            click.echo(f"{rule.name:<34} {rule.level:<8} {rule.summary}")
         return
     filename = (*filename, *files)
     if not filename:
@@ -122,7 +122,7 @@ def check(
 
 
 def _configuration(path: Path | None, evidence: Evidence | None, manifests: list[Manifest]) -> Configuration:
-    pods = [view.pod for one in manifests for view in one.pods if view.pod is not None]
+    pods = [view.pod for manifest in manifests for view in manifest.pods if view.pod is not None]
     published = evidence.published_configurations if evidence is not None else []
     configuration = resolve_configuration(path, published, [pod.spec.scheduler_name for pod in pods])
     print_configuration(configuration.used)
@@ -161,10 +161,14 @@ def _print(
         for line in report.github_annotations(found):
             click.echo(line)
     else:
-        for one in found:
-            level = click.style(one.level.upper(), fg=COLOURS[one.level], bold=True)
-            click.echo(f"{one.file}:{one.line}: {level} {one.rule}: {report.format_finding(one)}")
-        counts = {level: sum(one.level == level for one in found) for level in ("error", "warning", "info")}
+        for finding in found:
+            level = click.style(finding.level.upper(), fg=COLOURS[finding.level], bold=True)
+            click.echo(
+                f"{finding.file}:{finding.line}: {level} {finding.rule}: {report.format_finding(finding)}"
+            )
+        counts = {
+            level: sum(finding.level == level for finding in found) for level in ("error", "warning", "info")
+        }
         print_note(
             f"{checked} objects: " + ", ".join(f"{number} {level}" for level, number in counts.items())
         )

@@ -43,11 +43,11 @@ def demo(step: bool, fast: bool, only: str, list_: bool, kubeconfig: Path | None
     from windlass.demo.steps import DEMO_STEPS, run_steps
 
     if list_:
-        for each in DEMO_STEPS:
-            click.echo(f"{each.name:<12} {each.title}")
+        for demo_step in DEMO_STEPS:
+            click.echo(f"{demo_step.name:<12} {demo_step.title}")
         return 0
     names = [name.strip() for name in only.split(",") if name.strip()]
-    known = [each.name for each in DEMO_STEPS]
+    known = [demo_step.name for demo_step in DEMO_STEPS]
     for name in names:
         if name not in known:
             raise unknown_name("step", name, known)
@@ -56,7 +56,7 @@ def demo(step: bool, fast: bool, only: str, list_: bool, kubeconfig: Path | None
         *names,
         *(known[known.index(name) - 1] for name in names if DEMO_STEPS[known.index(name)].continues_previous),
     }
-    steps = tuple(each for each in DEMO_STEPS if not names or each.name in wanted)
+    steps = tuple(demo_step for demo_step in DEMO_STEPS if not names or demo_step.name in wanted)
     with demo_cluster(kubeconfig) as file:
         api = ApiClient(file)
         kubectl = find_kubectl(api, file)

@@ -90,14 +90,14 @@ def _report(context: click.Context, symptoms: list[Symptom], output: str) -> Non
             for line in (one.meaning, f"run: {one.command}" if one.command else ""):
                 if line:
                     click.echo(f"        {line}")
-        grave = sum(one.level == "error" for one in symptoms)
+        grave = sum(symptom.level == "error" for symptom in symptoms)
         print_note(f"{len(symptoms)} checks, {grave} errors")
-    context.exit(1 if any(one.level == "error" for one in symptoms) else 0)
+    context.exit(1 if any(symptom.level == "error" for symptom in symptoms) else 0)
 
 
 def _alike(symptoms: list[Symptom]) -> list[list[Symptom]]:
     """The same thing seen in many places is said once."""
     groups: dict[tuple[str, str, str], list[Symptom]] = {}
-    for one in symptoms:
-        groups.setdefault((one.level, one.check, one.saw), []).append(one)
+    for symptom in symptoms:
+        groups.setdefault((symptom.level, symptom.check, symptom.saw), []).append(symptom)
     return list(groups.values())

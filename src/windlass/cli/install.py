@@ -134,17 +134,17 @@ def _without_foreign(wanted: list[Unstructured], kubeconfig: str, context: str) 
 
     try:
         access = load_client_config(kubeconfig, context)
-        there = asyncio.run(ask())
+        existing = asyncio.run(ask())
     except (ClusterUnreachable, InputError) as error:
         if kubeconfig or context:
             raise
         print_note(f"the cluster can't be asked which CRDs it has, so all are printed: {error}")
         return wanted
-    foreign = {one["metadata"]["name"] for one in there if not _is_ours(one)}
-    left = [one["metadata"]["name"] for one in wanted if one["metadata"]["name"] in foreign]
+    foreign = {crd["metadata"]["name"] for crd in existing if not _is_ours(crd)}
+    left = [crd["metadata"]["name"] for crd in wanted if crd["metadata"]["name"] in foreign]
     if left:
         print_note(f"left out, since the cluster has them from another release: {', '.join(left)}")
-    return [one for one in wanted if one["metadata"]["name"] not in foreign]
+    return [crd for crd in wanted if crd["metadata"]["name"] not in foreign]
 
 
 async def remove_installation(client: KubeClient, namespace: str, *, remove_used_crds: bool) -> None:
@@ -159,25 +159,25 @@ async def remove_installation(client: KubeClient, namespace: str, *, remove_used
     await _delete(client, first)
 
 
-async def remove_objects(client: KubeClient, made: Sequence[Unstructured]) -> None:
+async def remove_objects(client: KubeClient, objects: Sequence[Unstructured]) -> None:
     """The last first; what is not ours stays."""
-    for one in reversed(made):
-        await _delete(client, one)
+    for obj in reversed(objects):
+        await _delete(client, obj)
 
 
-async def _delete(client: KubeClient, one: Unstructured) -> None:
+async def _delete(client: KubeClient, obj: Unstructured) -> None:
     from windlass.kube.errors import NotFound
     from windlass.kube.request import Request
 
-    path = path_of(one)
+    path = path_of(obj)
     try:
         if not _is_ours(await client.get(path)):
-            print_note(f"{one['kind']} {one['metadata']['name']} is not ours, and stays")
+            print_note(f"{obj['kind']} {obj['metadata']['name']} is not ours, and stays")
             return
         await client.send(Request("DELETE", path, body={"propagationPolicy": "Background"}))
     except NotFound:
         return
-    print_note(f"{one['kind']} {one['metadata']['name']} removed")
+    print_note(f"{obj['kind']} {obj['metadata']['name']} removed")
 
 
 async def _delete_crd(client: KubeClient, crd: Unstructured, also_used: bool) -> None:
@@ -198,8 +198,8 @@ async def _delete_crd(client: KubeClient, crd: Unstructured, also_used: bool) ->
     await _delete(client, crd)
 
 
-def _is_ours(one: Unstructured) -> bool:
-    return (one["metadata"].get("labels") or {}).get(MANAGED_LABEL) == "windlass"
+def _is_ours(obj: Unstructured) -> bool:
+    return (obj["metadata"].get("labels") or {}).get(MANAGED_LABEL) == "windlass"
 
 
 install.add_command(install_node)

@@ -71,7 +71,7 @@ def _cells(decision: Decision) -> tuple[str, str, str]:
         case Admit():
             return "admit", decision.workload, _admit_text(decision)
         case Bind():
-            devices = ", ".join(_device_text(one) for one in decision.devices)
+            devices = ", ".join(_device_text(grant) for grant in decision.devices)
             on = f" (GPU {devices})" if devices else ""
             return "bind", decision.pod, f"{decision.node}{on}{_after_text(decision.after)}"
         case Evict():
@@ -98,12 +98,13 @@ def _cells(decision: Decision) -> tuple[str, str, str]:
 
 def _admit_text(admit: Admit) -> str:
     parts = []
-    for one in admit.pod_sets:
-        nodes = [f"{node} ×{count}" for node, count in list(one.nodes.items())[:MOST_NODES]]
-        more = f" and {len(one.nodes) - MOST_NODES} more" if len(one.nodes) > MOST_NODES else ""
-        flavors = "/".join(dict.fromkeys(one.flavors.values()))
+    for pod_set in admit.pod_sets:
+        nodes = [f"{node} ×{count}" for node, count in list(pod_set.nodes.items())[:MOST_NODES]]
+        more = f" and {len(pod_set.nodes) - MOST_NODES} more" if len(pod_set.nodes) > MOST_NODES else ""
+        flavors = "/".join(dict.fromkeys(pod_set.flavors.values()))
+        of = f"{pod_set.count} of " if pod_set.wanted else ""
         parts.append(
-            f"{one.name} {f'{one.count} of ' if one.wanted else ''}{_pods_text(one.wanted or one.count)}"
+            f"{pod_set.name} {of}{_pods_text(pod_set.wanted or pod_set.count)}"
             + (f" on {', '.join(nodes)}{more}" if nodes else "")
             + (f" as {flavors}" if flavors else "")
         )

@@ -65,7 +65,9 @@ def mig(
     busy = set(in_use)
     for gpu in inventory.gpus:
         for process in backend.processes(gpu.uuid):
-            inside = [each.uuid for each in gpu.instances if each.gpu_instance == process.gpu_instance]
+            inside = [
+                instance.uuid for instance in gpu.instances if instance.gpu_instance == process.gpu_instance
+            ]
             busy.update(inside or [gpu.uuid])
     plans = plan_node(inventory, select_config(configs, layout), frozenset(busy))
     if output == "table":

@@ -97,8 +97,8 @@ def run_schedule(options: Options, load_planner: Callable[[], Planner]) -> None:
         options.config, loaded.published_configurations, scheduler_names(loaded)
     )
     now = decision_time(options.now, loaded)
-    plan, said = load_planner()(loaded.objects, configuration.settings, now)
-    notes = [*map(str, loaded.problems), *loaded.notes, *said]
+    plan, planner_notes = load_planner()(loaded.objects, configuration.settings, now)
+    notes = [*map(str, loaded.problems), *loaded.notes, *planner_notes]
     for text in (*configuration.used.lines, *notes):
         print_note(text)
     if options.output == "table":
@@ -110,7 +110,7 @@ def run_schedule(options: Options, load_planner: Callable[[], Planner]) -> None:
 
 def scheduler_names(loaded: LoadedCluster) -> list[str]:
     """Of every pod that waits."""
-    pods = (one for one in loaded.objects if isinstance(one, Pod))
+    pods = (obj for obj in loaded.objects if isinstance(obj, Pod))
     return [pod.spec.scheduler_name for pod in pods if not pod.is_bound and not pod.is_terminal]
 
 

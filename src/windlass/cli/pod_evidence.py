@@ -37,8 +37,8 @@ async def add_pod_evidence(
         evidence.add_pod_log(log.namespace, log.pod, log.container, log.text.splitlines())
     if not with_exec:
         return
-    seen, problems = await run_nvidia_smi(client, places)
-    for log in seen:
+    outputs, problems = await run_nvidia_smi(client, places)
+    for log in outputs:
         evidence.add_pod_log(log.namespace, log.pod, log.container, log.text.splitlines())
     evidence.failed_queries += problems
     for host in await collect_host_logs(client, _stack_places(evidence, {node_of(pod) for pod in pods})):
@@ -55,4 +55,4 @@ def _stack_places(evidence: Evidence, nodes: set[str]) -> list[ContainerRef]:
         for part, pod in stack_pods(evidence, node)
         for place in containers_of(pod.data)
     ]
-    return [place for _, place in sorted(ranked, key=lambda one: one[0])]
+    return [place for _, place in sorted(ranked, key=lambda item: item[0])]

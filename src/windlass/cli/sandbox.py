@@ -58,9 +58,9 @@ def _show(answer: dict[str, Any]) -> None:
         click.echo(
             f"Nothing is broken. {len(answer['nodes'])} simulated nodes: {', '.join(answer['nodes'][:12])}"
         )
-    for each in answer["items"]:
-        xid = f"Xid {each['xid']}: " if each["xid"] else ""
-        click.echo(f"{each['target']:<24} {xid}{each['says']}")
+    for fault in answer["items"]:
+        xid = f"Xid {fault['xid']}: " if fault["xid"] else ""
+        click.echo(f"{fault['target']:<24} {xid}{fault['says']}")
 
 
 def _ask(where: tuple[str, str], method: str, body: dict[str, Any] | None = None) -> dict[str, Any]:

@@ -32,7 +32,11 @@ def diagnosis_text(diagnosis: Diagnosis, wide: bool) -> str:
         _nodes(diagnosis, wide, width),
         _holders(diagnosis, wide, width),
         _patches(diagnosis, width),
-        _listed("Missing", [f"{one.what} (run: {one.command})" for one in diagnosis.missing_evidence], width),
+        _listed(
+            "Missing",
+            [f"{missing.what} (run: {missing.command})" for missing in diagnosis.missing_evidence],
+            width,
+        ),
     ]
     return "\n\n".join(part for part in parts if part)
 
@@ -58,17 +62,19 @@ def _headline(diagnosis: Diagnosis, width: int) -> str:
 
 def _news(diagnosis: Diagnosis) -> list[str]:
     """Evidence that says more than the sentence already has."""
-    said = diagnosis.headline.lower()
-    return [line for line in diagnosis.evidence if line.partition(": ")[2].lower().rstrip(".") not in said]
+    headline = diagnosis.headline.lower()
+    return [
+        line for line in diagnosis.evidence if line.partition(": ")[2].lower().rstrip(".") not in headline
+    ]
 
 
 def _listed(title: str, lines: object, width: int) -> str:
-    said = [str(line) for line in lines] if isinstance(lines, list | tuple) else []
-    if not said:
+    items = [str(line) for line in lines] if isinstance(lines, list | tuple) else []
+    if not items:
         return ""
     wrapped = [
         textwrap.fill(line, width, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False)
-        for line in said
+        for line in items
     ]
     return "\n".join([click.style(title, bold=True), *wrapped])
 
@@ -127,9 +133,9 @@ def _above(account: NodeSummary, name: str) -> str:
 def _holders(diagnosis: Diagnosis, wide: bool, width: int) -> str:
     holders = diagnosis.holders if wide else diagnosis.holders[:FEW]
     lines = [
-        f"{one.gpus:>4}  {one.namespace}/{one.owner} on {', '.join(one.nodes[:4])}{' …' if len(one.nodes) > 4 else ''}"
-        f"{f' since {one.since}' if one.since else ''}"
-        for one in holders
+        f"{holder.gpus:>4}  {holder.namespace}/{holder.owner} on {', '.join(holder.nodes[:4])}"
+        f"{' …' if len(holder.nodes) > 4 else ''}{f' since {holder.since}' if holder.since else ''}"
+        for holder in holders
     ]
     hidden = len(diagnosis.holders) - len(holders)
     return _listed("Who holds the GPUs", [*lines, *([f"and {hidden} more"] if hidden else [])], width)

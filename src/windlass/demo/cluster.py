@@ -50,7 +50,7 @@ def why_unsuitable(kubeconfig: Path) -> str:
     try:
         api = ApiClient(kubeconfig)
         api.get("/windlass/sandbox")
-        found = {each["metadata"]["name"] for each in api.items("/api/v1/nodes")}
+        found = {node["metadata"]["name"] for node in api.items("/api/v1/nodes")}
         busy = api.items(PODS_PATH)
     except ApiError:
         return "is not a simulated cluster of `windlass up`"
@@ -86,11 +86,11 @@ def started_cluster(folder: Path) -> Iterator[Path]:
 def _wait(process: subprocess.Popen[bytes], log: Path) -> str:
     deadline = time.monotonic() + START_SECONDS
     while True:
-        said = log.read_text(errors="replace")
-        if "\nnodes " in said:
-            return said.rstrip()
+        output = log.read_text(errors="replace")
+        if "\nnodes " in output:
+            return output.rstrip()
         if process.poll() is not None or time.monotonic() > deadline:
             raise ClusterUnreachable(
-                f"`windlass up` did not start: {said.strip()[-500:] or 'it said nothing'}"
+                f"`windlass up` did not start: {output.strip()[-500:] or 'it output nothing'}"
             )
         time.sleep(0.05)

@@ -71,12 +71,12 @@ def run_steps(presenter: Presenter, steps: tuple[Step, ...] = DEMO_STEPS) -> Non
 def clean_up(presenter: Presenter) -> None:
     """Removes what the story has made, and waits until it is gone."""
     for path in CREATED_COLLECTIONS:
-        for each in presenter.api.items(f"{path}?labelSelector=story%3Ddemo"):
+        for obj in presenter.api.items(f"{path}?labelSelector=story%3Ddemo"):
             body = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Background"}
             if path == PODS_PATH:
                 body["gracePeriodSeconds"] = 0  # type: ignore[assignment]
             try:
-                presenter.api.request("DELETE", f"{path}/{each['metadata']['name']}", body)
+                presenter.api.request("DELETE", f"{path}/{obj['metadata']['name']}", body)
             except ApiError as refused:
                 if refused.code != 404:
                     raise

@@ -46,39 +46,39 @@ def autoscaler_finding(
     `has_device`: whether some node has the device, so that a group of such nodes is known to work.
     """
     events = evidence.events_of(pod)
-    said = next(
+    finding = next(
         (found for event in reversed(events) if (found := _of_event(event, device, has_device)) is not None),
         None,
     )
     failed = _provider_failed(evidence) if events else None
-    if said is None or (failed is not None and said.code == "AUTOSCALER_NO_MATCHING_GROUP"):
-        return failed or said
-    return said
+    if finding is None or (failed is not None and finding.code == "AUTOSCALER_NO_MATCHING_GROUP"):
+        return failed or finding
+    return finding
 
 
 def _of_event(event: Event, device: str, has_device: bool) -> Finding | None:
-    said = event.message
-    proof = (f"{event.source or 'autoscaler'}: {said}",)
+    message = event.message
+    proof = (f"{event.source or 'autoscaler'}: {message}",)
     if event.reason in ("FailedToScaleUpGroup", "ScaleUpTimedOut", "FailedScaleUp"):
         return Finding("CLOUD_CAPACITY", "the autoscaler's scale-up failed", proof)
     if event.reason == "NotTriggerScaleUp":
-        return _not_triggered(said, proof, "" if has_device else device)
-    if event.reason == "FailedScheduling" and "karpenter" in event.source.lower() + said.lower():
-        if OVER_LIMITS.search(said):
+        return _not_triggered(message, proof, "" if has_device else device)
+    if event.reason == "FailedScheduling" and "karpenter" in event.source.lower() + message.lower():
+        if OVER_LIMITS.search(message):
             return Finding("AUTOSCALER_MAX_SIZE", "the NodePool's limits are reached", proof)
-        if NO_CAPACITY.search(said):
+        if NO_CAPACITY.search(message):
             return Finding("CLOUD_CAPACITY", "", proof)
-        if NO_MATCHING_GROUP.search(said):
+        if NO_MATCHING_GROUP.search(message):
             return Finding("AUTOSCALER_NO_MATCHING_GROUP", "no NodePool's machines would do", proof)
     return None
 
 
-def _not_triggered(said: str, proof: tuple[str, ...], device: str) -> Finding | None:
+def _not_triggered(message: str, proof: tuple[str, ...], device: str) -> Finding | None:
     """Counts are node groups. Where no node has the device yet, groups that lack it are those that should have it;
     where nodes do, they are the others, and the one that is full decides."""
-    if "max total nodes in cluster reached" in said:
+    if "max total nodes in cluster reached" in message:
         return Finding("AUTOSCALER_MAX_SIZE", "the cluster's maximum of nodes is reached", proof)
-    reasons = [reason.strip() for _, reason in COUNTED.findall(said.split(": ", 1)[-1])]
+    reasons = [reason.strip() for _, reason in COUNTED.findall(message.split(": ", 1)[-1])]
     if device and any(reason.startswith(f"Insufficient {device}") for reason in reasons):
         why = f"the autoscaler's templates carry no {device}, so no group would ever do"
         remedy = "tell the group's GPU, labels and taints in its template (node-template tags), or keep one node in it"
@@ -89,7 +89,7 @@ def _not_triggered(said: str, proof: tuple[str, ...], device: str) -> Finding | 
         return Finding(
             "CLOUD_CAPACITY", "the group that would do failed to scale up and is in backoff", proof
         )
-    if reasons or NO_MATCHING_GROUP.search(said):
+    if reasons or NO_MATCHING_GROUP.search(message):
         more = [
             code
             for code, pattern in NODE_GROUP_FILTER_CODES
@@ -116,14 +116,14 @@ def _provider_failed(evidence: Evidence) -> Finding | None:
                 return Finding("CLOUD_CAPACITY", "", (f"{item.title}: {'; '.join(failed[:2])}",))
     for pod in evidence.of_kind("Pod"):
         if AUTOSCALERS.search(pod.name):
-            said = [
+            failures = [
                 line.strip()
                 for log in evidence.logs_of(pod)
                 for line in log.lines
                 if NO_CAPACITY.search(line)
             ]
-            if said:
-                return Finding("CLOUD_CAPACITY", "", (f"log of {pod.title}: {said[-1][:200]}",))
+            if failures:
+                return Finding("CLOUD_CAPACITY", "", (f"log of {pod.title}: {failures[-1][:200]}",))
     for event in evidence.events:
         if event.kind in ("NodeClaim", "ConfigMap", "MachineSet", "NodePool") and NO_CAPACITY.search(
             event.message

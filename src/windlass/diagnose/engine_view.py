@@ -68,7 +68,7 @@ class EngineView:
         """Whether any end of running work is known, so that a start can be estimated at all."""
         if self._snapshot.run_times:
             return True
-        return any(one.max_run_seconds is not None for one in self._snapshot.workloads) or any(
+        return any(workload.max_run_seconds is not None for workload in self._snapshot.workloads) or any(
             pod.spec.active_deadline_seconds is not None or DURATION_ANNOTATION in pod.metadata.annotations
             for pod in self._snapshot.pods.objects
         )
@@ -79,8 +79,8 @@ class EngineView:
         line = [self._snapshot.pods.objects[row].key for row in rows]
         if pod not in line or pod in self._workloads:
             return None
-        mine = self._devices(pod)
-        ahead = [key for key in line[: line.index(pod)] if mine & self._devices(key)]
+        own_devices = self._devices(pod)
+        ahead = [key for key in line[: line.index(pod)] if own_devices & self._devices(key)]
         basis = "no estimate: no run-time limit bounds what runs on these nodes"
         return Outlook(len(ahead) + 1, "", tuple(ahead[:MOST_NAMED]), basis=basis)
 
@@ -91,15 +91,15 @@ class EngineView:
 
     @cached_property
     def _workloads(self) -> dict[str, Workload]:
-        return {one.key: one for one in self._snapshot.workloads}
+        return {workload.key: workload for workload in self._snapshot.workloads}
 
     def workloads_containing(self, pods: Iterable[str]) -> list[str]:
         """What the engine decides on that these pods are part of, also where its object is not at hand."""
         wanted = set(pods)
         return [
-            one.key
-            for one in self._snapshot.workloads
-            if any(not wanted.isdisjoint(pod_set.pod_keys) for pod_set in one.pod_sets)
+            workload.key
+            for workload in self._snapshot.workloads
+            if any(not wanted.isdisjoint(pod_set.pod_keys) for pod_set in workload.pod_sets)
         ]
 
     def explained_hold(self, keys: Collection[str]) -> Hold | None:
@@ -115,8 +115,8 @@ class EngineView:
     def would_start(self, keys: Collection[str]) -> bool:
         """Whether the engine would start one of them now."""
         wanted = set(keys)
-        return any(one.workload in wanted for one in self._plan.admits) or any(
-            one.pod in wanted for one in self._plan.binds
+        return any(admit.workload in wanted for admit in self._plan.admits) or any(
+            bind.pod in wanted for bind in self._plan.binds
         )
 
     def outlook(self, hold: Hold) -> Outlook:
@@ -139,21 +139,21 @@ class EngineView:
     def _ahead(self, hold: Hold) -> list[str]:
         """Who waits before it: in its queue, or for the same devices where it is in none."""
         queue = self._queue_of(hold.workload)
-        others = [one for one in self._plan.holds if one.workload != hold.workload]
+        others = [other for other in self._plan.holds if other.workload != hold.workload]
         if queue:
             before = [
-                one
-                for one in others
-                if self._queue_of(one.workload) == queue
-                and one.verdict.outlook
-                and one.verdict.ahead < hold.verdict.ahead
+                other
+                for other in others
+                if self._queue_of(other.workload) == queue
+                and other.verdict.outlook
+                and other.verdict.ahead < hold.verdict.ahead
             ]
-            return [one.workload for one in sorted(before, key=lambda one: one.verdict.ahead)]
-        mine, place = self._devices(hold.workload), self._places[hold.workload]
+            return [other.workload for other in sorted(before, key=lambda other: other.verdict.ahead)]
+        own_devices, place = self._devices(hold.workload), self._places[hold.workload]
         return [
-            one.workload
-            for one in others
-            if self._places[one.workload] < place and mine & self._devices(one.workload)
+            other.workload
+            for other in others
+            if self._places[other.workload] < place and own_devices & self._devices(other.workload)
         ]
 
     def _queue_of(self, key: str) -> str:
@@ -192,26 +192,26 @@ def queueing_finding(hold: Hold) -> Finding | None:
     if verdict.code not in QUEUEING_CODES or verdict.code not in CAUSES:
         return None
     limits = [limit.text for limit in verdict.limits if limit.kind != "object"]
-    said = limits[0] if limits else verdict.detail or verdict.message
-    proof = (verdict.detail,) if verdict.detail and verdict.detail != said else ()
-    return Finding(verdict.code, said.rstrip("."), proof)
+    message = limits[0] if limits else verdict.detail or verdict.message
+    proof = (verdict.detail,) if verdict.detail and verdict.detail != message else ()
+    return Finding(verdict.code, message.rstrip("."), proof)
 
 
 def engine_finding(hold: Hold) -> Finding:
     """The engine's reason in its own words, whatever it is; of the code's remedy only what fits them."""
-    said = hold.verdict.sentences[0].rstrip(".")
-    remedy = CAUSES["KUEUE_TOPOLOGY_NOFIT"].remedy if "topology" in said.lower() else ""
-    return Finding(hold.verdict.code, said, remedy=remedy)
+    message = hold.verdict.sentences[0].rstrip(".")
+    remedy = CAUSES["KUEUE_TOPOLOGY_NOFIT"].remedy if "topology" in message.lower() else ""
+    return Finding(hold.verdict.code, message, remedy=remedy)
 
 
 def outlook_lines(outlook: Outlook) -> list[str]:
     """The outlook in sentences: the place in the queue, who is ahead, and when."""
     names = outlook.ahead
     where = f"in queue {outlook.queue}" if outlook.queue else "among those that wait for the same GPUs"
-    said = [f"position {outlook.position} {where}"]
+    lines = [f"position {outlook.position} {where}"]
     if names:
         more = outlook.position - 1 - len(names)
-        said[0] += f", behind {', '.join(names)}" + (f" and {more} more" if more > 0 else "")
+        lines[0] += f", behind {', '.join(names)}" + (f" and {more} more" if more > 0 else "")
     if outlook.basis or outlook.start:
-        said.append(outlook.basis or f"could start at {outlook.start}")
-    return said
+        lines.append(outlook.basis or f"could start at {outlook.start}")
+    return lines

@@ -91,8 +91,8 @@ class ClusterObject:
         """(kind, name, uid) of its owners, the controlling one first."""
         references = self._raw.header.metadata.owner_references
         if len(references) > 1:
-            references = tuple(sorted(references, key=lambda one: not one.controller))
-        return [(one.kind, one.name, one.uid) for one in references]
+            references = tuple(sorted(references, key=lambda reference: not reference.controller))
+        return [(reference.kind, reference.name, reference.uid) for reference in references]
 
     @property
     def title(self) -> str:
@@ -215,17 +215,17 @@ class Evidence:
         """The same, without the nodes that a scheduler with these settings doesn't look at."""
         if not settings.node_selector:
             return self
-        seen = copy(self)
-        seen.items = {
+        visible = copy(self)
+        visible.items = {
             key: item
             for key, item in self.items.items()
             if item.kind != "Node" or settings.selects_node(item.labels)
         }
         for name in [
-            name for name in vars(seen) if isinstance(getattr(Evidence, name, None), cached_property)
+            name for name in vars(visible) if isinstance(getattr(Evidence, name, None), cached_property)
         ]:
-            del seen.__dict__[name]
-        return seen
+            del visible.__dict__[name]
+        return visible
 
     @cached_property
     def objects(self) -> tuple[object, ...]:
@@ -268,7 +268,7 @@ class Evidence:
     @cached_property
     def _events_by(self) -> dict[tuple[str, str], dict[str, list[Event]]]:
         found: dict[tuple[str, str], dict[str, list[Event]]] = {}
-        for event in sorted(self._events, key=lambda one: one.last):
+        for event in sorted(self._events, key=lambda event: event.last):
             namespace = "" if event.kind in CLUSTER_KINDS else event.namespace or "default"
             found.setdefault((event.kind, event.name), {}).setdefault(namespace, []).append(event)
         return found

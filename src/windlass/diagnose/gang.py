@@ -82,9 +82,9 @@ def _groups_of(evidence: Evidence, pod: ClusterObject) -> list[tuple[str, str]]:
     owner = evidence.owner(pod)
     if owner is not None:
         top = evidence.owner(owner) or owner
-        for one in (owner, top):
-            if one.kind in GANG_OWNER_KINDS:
-                return [(one.namespace, one.name)]
+        for ancestor in (owner, top):
+            if ancestor.kind in GANG_OWNER_KINDS:
+                return [(ancestor.namespace, ancestor.name)]
         return []
     kinds = [(pod.namespace, name) for kind, name, _ in pod.owners if kind in GANG_OWNER_KINDS]
     return kinds[:1]
@@ -97,13 +97,13 @@ def deadlock_finding(evidence: Evidence, subject: Subject) -> Finding | None:
         return None
     names |= {(item.namespace, item.name) for item in subject.related}
     known = find_gangs(evidence)
-    mine = [group for group in known if (group.namespace, group.name) in names]
+    own_gangs = [group for group in known if (group.namespace, group.name) in names]
     partial = [group for group in known if group.is_partial]
-    stuck = [group for group in mine if group.is_partial]
+    stuck = [group for group in own_gangs if group.is_partial]
     if stuck and len(partial) > 1:
-        listed = "; ".join(f"{one.name} has {one.running} of {one.minimum}" for one in partial[:4])
-        said = f"{len(partial)} gangs each hold a part and wait for the rest: {listed}"
-        return Finding("GANG_DEADLOCK", said)
+        listed = "; ".join(f"{gang.name} has {gang.running} of {gang.minimum}" for gang in partial[:4])
+        message = f"{len(partial)} gangs each hold a part and wait for the rest: {listed}"
+        return Finding("GANG_DEADLOCK", message)
     return None
 
 
@@ -112,9 +112,9 @@ def waiting_members(evidence: Evidence, subject: Subject) -> list[ClusterObject]
     names = {key for pod in subject.pods for key in _groups_of(evidence, pod)}
     if not names:
         return []
-    mine = {id(pod) for pod in subject.pods}
+    own_pods = {id(pod) for pod in subject.pods}
     return [
         pod
         for pod in evidence.of_kind("Pod")
-        if id(pod) not in mine and is_waiting(pod) and names & set(_groups_of(evidence, pod))
+        if id(pod) not in own_pods and is_waiting(pod) and names & set(_groups_of(evidence, pod))
     ]

@@ -65,11 +65,11 @@ def label_findings(node: Node) -> list[Finding]:
     found = []
     if state in ("failed", "pending", "rebooting") or any("mig" in value for value in paused):
         layout = labels.get("nvidia.com/mig.config", "?")
-        said = f"MIG layout {layout} of node {node.name} is in state {state or 'paused'}"
-        found.append(Finding("MIG_CONFIG_NOT_APPLIED", said, tuple(paused)))
+        message = f"MIG layout {layout} of node {node.name} is in state {state or 'paused'}"
+        found.append(Finding("MIG_CONFIG_NOT_APPLIED", message, tuple(paused)))
     if upgrade in UPGRADING or any("driver" in value for value in paused):
-        said = f"the driver upgrade of node {node.name} is in state {upgrade or 'paused'}"
-        found.append(Finding("DRIVER_UPGRADE_BLOCKED", said))
+        message = f"the driver upgrade of node {node.name} is in state {upgrade or 'paused'}"
+        found.append(Finding("DRIVER_UPGRADE_BLOCKED", message))
     return found
 
 
@@ -78,9 +78,13 @@ def _by_logs(evidence: Evidence, node: Node) -> list[Finding]:
     sightings = log_patterns.find_matches(host_log_lines(evidence, node.name), log_patterns.HOST)
     sightings += log_patterns.find_matches(stack_logs(evidence, node.name), log_patterns.STACK)
     for seen in sightings:
-        if seen.code not in [one.code for one in found]:
+        if seen.code not in [finding.code for finding in found]:
             found.append(match_finding(seen))
-    found.sort(key=lambda one: DEPTH_ORDER.index(one.code) if one.code in DEPTH_ORDER else len(DEPTH_ORDER))
+    found.sort(
+        key=lambda finding: (
+            DEPTH_ORDER.index(finding.code) if finding.code in DEPTH_ORDER else len(DEPTH_ORDER)
+        )
+    )
     return found
 
 
@@ -101,8 +105,8 @@ DEPTH_ORDER = (
 def host_log_lines(evidence: Evidence, node: str) -> list[LogLines]:
     """The host's own logs, and what detectors on it have said of the node."""
     item = evidence.get("Node", "", node)
-    said = [event.message for event in evidence.events_of(item)] if item is not None else []
-    events = [LogLines(f"events of node {node}", said)] if said else []
+    messages = [event.message for event in evidence.events_of(item)] if item is not None else []
+    events = [LogLines(f"events of node {node}", messages)] if messages else []
     return [*annotate_nvidia_smi_logs(evidence.host_logs(node)), *events]
 
 
@@ -137,8 +141,8 @@ def pod_status_lines(evidence: Evidence, pod: ClusterObject) -> list[LogLines]:
     ]
 
 
-def match_finding(seen: PatternMatch) -> Finding:
-    return Finding(seen.code, "", (f"{seen.origin}: {_cut(seen.line)}",))
+def match_finding(match: PatternMatch) -> Finding:
+    return Finding(match.code, "", (f"{match.origin}: {_cut(match.line)}",))
 
 
 def _cut(line: str) -> str:
@@ -167,7 +171,11 @@ def _by_plugin(evidence: Evidence, node: Node, now: int) -> list[Finding]:
                 )
             ]
         return [_failing(evidence, node, running[0])]
-    sets = [one for one in evidence.of_kind("DaemonSet") if COMPONENTS["device plugin"].search(one.name)]
+    sets = [
+        daemonset
+        for daemonset in evidence.of_kind("DaemonSet")
+        if COMPONENTS["device plugin"].search(daemonset.name)
+    ]
     if not sets and not evidence.has_kind("DaemonSet") and not evidence.has_kind("Pod"):
         return []
     if age is not None and 0 <= age < NEW_NODE_SECONDS and sets and daemonset_exclusion(sets[0], node) == "":
@@ -189,12 +197,12 @@ def _restarts(pod: ClusterObject) -> int:
 
 def _failing(evidence: Evidence, node: Node, pod: ClusterObject) -> Finding:
     restarts = _restarts(pod)
-    said = f"the device plugin {pod.name} is on node {node.name}"
-    said += f" and has restarted {restarts} times" if restarts else ", but has advertised no GPU"
+    message = f"the device plugin {pod.name} is on node {node.name}"
+    message += f" and has restarted {restarts} times" if restarts else ", but has advertised no GPU"
     missing: tuple[MissingEvidence, ...] = ()
     if not evidence.logs_of(pod):
         missing = (MissingEvidence("the device plugin's log", f"kubectl logs -n {pod.namespace} {pod.name}"),)
-    return Finding("DEVICE_PLUGIN_FAILING", said, missing=missing)
+    return Finding("DEVICE_PLUGIN_FAILING", message, missing=missing)
 
 
 def plugin_absent_finding(evidence: Evidence, node: Node, sets: list[ClusterObject]) -> Finding:
@@ -208,20 +216,20 @@ def plugin_absent_finding(evidence: Evidence, node: Node, sets: list[ClusterObje
     plugin = sets[0]
     why = daemonset_exclusion(plugin, node)
     desired = unstructured.nested_int(plugin.data, "status", "desiredNumberScheduled")
-    said = f"DaemonSet {plugin.name} ({desired} pods wanted) has no pod on GPU node {node.name}"
+    message = f"DaemonSet {plugin.name} ({desired} pods wanted) has no pod on GPU node {node.name}"
     contributing: list[str] = []
     if why.startswith("label"):
         contributing = ["GFD_LABELS_MISSING", *_blocked_discovery(evidence, node)]
     elif why.startswith("taint"):
         contributing = ["TAINT_NOT_TOLERATED"]
-    return Finding("DEVICE_PLUGIN_ABSENT", f"{said}{f': {why}' if why else ''}", (), tuple(contributing))
+    return Finding("DEVICE_PLUGIN_ABSENT", f"{message}{f': {why}' if why else ''}", (), tuple(contributing))
 
 
 def _blocked_discovery(evidence: Evidence, node: Node) -> list[str]:
     """The label is missing because the pod that sets labels can't run there."""
-    for one in evidence.of_kind("DaemonSet"):
-        if COMPONENTS["node feature discovery"].search(one.name) and daemonset_exclusion(
-            one, node
+    for daemonset in evidence.of_kind("DaemonSet"):
+        if COMPONENTS["node feature discovery"].search(daemonset.name) and daemonset_exclusion(
+            daemonset, node
         ).startswith("taint"):
             return ["TAINT_NOT_TOLERATED"]
     return []
@@ -236,7 +244,7 @@ def daemonset_exclusion(daemon: ClusterObject, node: Node) -> str:
     misses = nodes.selector_mismatches(node, pod)
     if misses:
         return f"label {misses[0]}"
-    taints = [one for one in nodes.blocking_taints(node, pod) if one.key not in LIFECYCLE_TAINTS]
+    taints = [taint for taint in nodes.blocking_taints(node, pod) if taint.key not in LIFECYCLE_TAINTS]
     return f"taint {nodes.format_taint(taints[0])} is not tolerated" if taints else ""
 
 
@@ -247,14 +255,14 @@ def missing_labels_finding(evidence: Evidence, pod: Pod) -> Finding | None:
     for node in gpu_nodes(evidence):
         absent = [key for key in discovered if key not in node.labels]
         if absent and nodes.gpu_resources(node):
-            said = f"GPU node {node.name} lacks the label {absent[0]}, which the pod selects by"
+            message = f"GPU node {node.name} lacks the label {absent[0]}, which the pod selects by"
             logs = [
                 line
-                for part, one in stack_pods(evidence, node.name)
+                for part, stack_pod in stack_pods(evidence, node.name)
                 if "discovery" in part
-                for line in _last(evidence, one)
+                for line in _last(evidence, stack_pod)
             ]
-            return Finding("GFD_LABELS_MISSING", said, tuple(logs))
+            return Finding("GFD_LABELS_MISSING", message, tuple(logs))
     return None
 
 

@@ -30,18 +30,18 @@ def gpu_holders(evidence: Evidence, fit: FitChecker, analysis: SchedulingAnalysi
         )
         for (namespace, owner), parts in held.items()
     ]
-    return tuple(sorted(found, key=lambda one: (-one.gpus, one.namespace, one.owner)))
+    return tuple(sorted(found, key=lambda holder: (-holder.gpus, holder.namespace, holder.owner)))
 
 
 def _owner(evidence: Evidence, item: ClusterObject) -> str:
     """The top of its owners, as far as they are known."""
-    here = item
+    owner = item
     for _ in range(8):
-        above = evidence.owner(here)
+        above = evidence.owner(owner)
         if above is None:
             break
-        here = above
-    if here.owners:
-        kind, name, _ = here.owners[0]
+        owner = above
+    if owner.owners:
+        kind, name, _ = owner.owners[0]
         return f"{kind}/{name}"
-    return f"{here.kind}/{here.name}"
+    return f"{owner.kind}/{owner.name}"

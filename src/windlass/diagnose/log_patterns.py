@@ -286,7 +286,7 @@ def find_matches(logs: Iterable[LogLines], source: str) -> list[PatternMatch]:
                     found[sign.code] = PatternMatch(sign.code, log.origin, line.strip())
                     break
     order = {sign.code: place for place, sign in reversed(list(enumerate(signs)))}
-    return sorted(found.values(), key=lambda one: order[one.code])
+    return sorted(found.values(), key=lambda match: order[match.code])
 
 
 def matches_any_pattern(line: str) -> bool:

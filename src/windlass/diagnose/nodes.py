@@ -76,7 +76,9 @@ def unschedulable_reason(node: Node) -> str:
     for taint in node.spec.taints:
         if taint.key in LIFECYCLE_TAINTS and taint.effect in HARD_EFFECTS:
             return taint.key.rpartition("/")[2]
-    ready = next((one.status for one in node.status.conditions if one.type == "Ready"), "True")
+    ready = next(
+        (condition.status for condition in node.status.conditions if condition.type == "Ready"), "True"
+    )
     return "" if ready == "True" else "not ready"
 
 
@@ -101,20 +103,20 @@ def format_taint(taint: Taint) -> str:
 
 def selector_mismatches(node: Node, pod: Pod) -> list[str]:
     """Which of the pod's wishes for labels the node doesn't meet, in words."""
-    said = []
+    mismatches = []
     for key, value in pod.spec.node_selector.items():
         has = node.labels.get(key)
         if has != value:
-            said.append(f"{key} is {has or 'absent'}, not {value}")
+            mismatches.append(f"{key} is {has or 'absent'}, not {value}")
     for key, values, operator in required_labels(pod):
         has = node.labels.get(key)
         if operator == "In" and has not in values:
-            said.append(f"{key} is {has or 'absent'}, not {' or '.join(values)}")
+            mismatches.append(f"{key} is {has or 'absent'}, not {' or '.join(values)}")
         elif operator == "Exists" and has is None:
-            said.append(f"{key} is absent")
+            mismatches.append(f"{key} is absent")
         elif operator in ("NotIn", "DoesNotExist") and has is not None and (has in values or not values):
-            said.append(f"{key} is {has}, which is excluded")
-    return said
+            mismatches.append(f"{key} is {has}, which is excluded")
+    return mismatches
 
 
 def required_labels(pod: Pod) -> list[tuple[str, tuple[str, ...], str]]:
@@ -122,7 +124,11 @@ def required_labels(pod: Pod) -> list[tuple[str, tuple[str, ...], str]]:
     affinity = pod.spec.affinity.node_affinity if pod.spec.affinity else None
     required = affinity.required_during_scheduling_ignored_during_execution if affinity else None
     terms = required.node_selector_terms if required else ()
-    return [(one.key, one.values, one.operator) for term in terms for one in term.match_expressions]
+    return [
+        (expression.key, expression.values, expression.operator)
+        for term in terms
+        for expression in term.match_expressions
+    ]
 
 
 def node_summary(
@@ -153,22 +159,24 @@ def node_summary(
 
 
 def _details(found: NodeFit, node: Node, pod: Pod) -> tuple[str, ...]:
-    said: list[str] = []
+    details: list[str] = []
     for reason in found.reasons:
         if reason.name == "TAINT":
-            said += [f"taint {format_taint(taint)} is not tolerated" for taint in blocking_taints(node, pod)]
+            details += [
+                f"taint {format_taint(taint)} is not tolerated" for taint in blocking_taints(node, pod)
+            ]
         elif reason.name == "NODE_AFFINITY":
-            said += selector_mismatches(node, pod) or [reason.message]
+            details += selector_mismatches(node, pod) or [reason.message]
         elif reason.name == "UNSCHEDULABLE":
-            said.append("cordoned")
+            details.append("cordoned")
         elif reason.name == "GPU_DEVICE_ROOM" and found.shortfall:
             continue  # what is lacking says the same with a number
         elif not reason.kube.startswith(("Insufficient ", "Too many pods")):
-            said.append(reason.message)
+            details.append(reason.message)
     for name, amount in found.shortfall.items():
         empty = " even when empty" if name in found.shortfall_when_empty else ""
-        said.append(f"lacks {format_amount(name, amount)} {name}{empty}")
-    return tuple(said)
+        details.append(f"lacks {format_amount(name, amount)} {name}{empty}")
+    return tuple(details)
 
 
 def unhealthy_device_count(node: Node, resource: str) -> int:

@@ -33,21 +33,21 @@ def describe_problems(lines: Sequence[str]) -> list[str]:
 
 
 def _of_table(lines: Sequence[str]) -> list[str]:
-    said = []
+    problems = []
     for line in lines:
         row = ROW.match(line)
         if row is not None and row["ecc"].isdigit() and int(row["ecc"]):
-            said.append(f"GPU {row['index']} has {row['ecc']} uncorrectable ECC errors")
+            problems.append(f"GPU {row['index']} has {row['ecc']} uncorrectable ECC errors")
         if "ERR!" in line:
-            said.append("GPU requires reset: nvidia-smi shows ERR! for it")
+            problems.append("GPU requires reset: nvidia-smi shows ERR! for it")
         if re.search(r"\|\s+(Enabled|Disabled)\*\s+\|", line):
-            said.append("MIG mode change pending (nvidia-smi shows * behind the mode)")
-    return said
+            problems.append("MIG mode change pending (nvidia-smi shows * behind the mode)")
+    return problems
 
 
 def _of_report(lines: Sequence[str]) -> list[str]:
     """`nvidia-smi -q`: keys below sections, told by their indent."""
-    said: list[str] = []
+    problems: list[str] = []
     sections: list[tuple[int, str]] = []
     modes: dict[str, str] = {}
     for line in lines:
@@ -64,11 +64,11 @@ def _of_report(lines: Sequence[str]) -> list[str]:
         if "MIG Mode" in path:
             modes[key] = value
             if {modes.get("Current"), modes.get("Pending")} == {"Enabled", "Disabled"}:
-                said.append(
+                problems.append(
                     f"MIG mode change pending: {modes.pop('Current')} now, {modes.pop('Pending')} to come"
                 )
-        said += _of_field(path, key, value)
-    return said
+        problems += _of_field(path, key, value)
+    return problems
 
 
 def _of_field(path: Sequence[str], key: str, value: str) -> list[str]:

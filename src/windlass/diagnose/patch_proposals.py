@@ -31,7 +31,10 @@ MAX_CANDIDATES = 8
 
 def tolerations_for(pod: Any, taints: list[Taint]) -> list[dict[str, Any]]:
     """The pod's tolerations and those of the taints: the list is replaced as a whole."""
-    return [*(msgspec.to_builtins(one) for one in pod.spec.tolerations), *map(_toleration, taints)]
+    return [
+        *(msgspec.to_builtins(toleration) for toleration in pod.spec.tolerations),
+        *map(_toleration, taints),
+    ]
 
 
 def _toleration(taint: Taint) -> dict[str, str]:
@@ -46,16 +49,21 @@ def _toleration(taint: Taint) -> dict[str, str]:
 def fit_a_node(finding: Finding, analysis: SchedulingAnalysis) -> Iterator[Proposal]:
     code = finding.code
     near = [
-        one
-        for one in analysis.candidates
-        if code in one.permanent_codes or code in one.capacity_codes or not one.permanent_codes
+        candidate
+        for candidate in analysis.candidates
+        if code in candidate.permanent_codes
+        or code in candidate.capacity_codes
+        or not candidate.permanent_codes
     ]
     ranked = sorted(
         near or analysis.candidates,
-        key=lambda one: (len(one.permanent_codes) + len(one.capacity_codes), one.node.name),
+        key=lambda candidate: (
+            len(candidate.permanent_codes) + len(candidate.capacity_codes),
+            candidate.node.name,
+        ),
     )
-    for one in ranked[:MAX_CANDIDATES]:
-        proposal = _for_node(one, analysis)
+    for candidate in ranked[:MAX_CANDIDATES]:
+        proposal = _for_node(candidate, analysis)
         if proposal is not None:
             yield proposal
 
@@ -73,84 +81,88 @@ FIT_A_NODE_CODES = {
 """Causes that the pod itself can answer for, node by node."""
 
 
-def _for_node(one: Candidate, seen: SchedulingAnalysis) -> Proposal | None:
-    if {*one.permanent_codes, *one.capacity_codes} - FIT_A_NODE_CODES:
+def _for_node(candidate: Candidate, analysis: SchedulingAnalysis) -> Proposal | None:
+    if {*candidate.permanent_codes, *candidate.capacity_codes} - FIT_A_NODE_CODES:
         return None
     change: SpecPatch = {}
-    words: list[str] = []
-    if "TAINT_NOT_TOLERATED" in one.permanent_codes:
-        taints = [t for t in nodes.blocking_taints(one.node, seen.pod) if t.key not in LIFECYCLE_TAINTS]
-        change["tolerations"] = tolerations_for(seen.pod, taints)
-        words.append("tolerate " + ", ".join(nodes.format_taint(taint) for taint in taints))
-    if "SELECTOR_MISMATCH" in one.permanent_codes:
-        selects = [*_selector(one, seen), *_affinity(one, seen)]
+    descriptions: list[str] = []
+    if "TAINT_NOT_TOLERATED" in candidate.permanent_codes:
+        taints = [
+            t for t in nodes.blocking_taints(candidate.node, analysis.pod) if t.key not in LIFECYCLE_TAINTS
+        ]
+        change["tolerations"] = tolerations_for(analysis.pod, taints)
+        descriptions.append("tolerate " + ", ".join(nodes.format_taint(taint) for taint in taints))
+    if "SELECTOR_MISMATCH" in candidate.permanent_codes:
+        selects = [*_selector(candidate, analysis), *_affinity(candidate, analysis)]
         for what, part in selects:
-            words.append(what)
+            descriptions.append(what)
             change |= part
         if not selects:
             return None
-    smaller = _smaller(one, seen)
+    smaller = _smaller(candidate, analysis)
     if smaller is not None:
-        words.append(smaller[0])
+        descriptions.append(smaller[0])
         change |= smaller[1]
-    return ("; ".join(words), change) if change else None
+    return ("; ".join(descriptions), change) if change else None
 
 
-def _selector(one: Candidate, seen: SchedulingAnalysis) -> Iterator[Proposal]:
-    wrong = {k: v for k, v in seen.pod.spec.node_selector.items() if one.node.labels.get(k) != v}
+def _selector(candidate: Candidate, analysis: SchedulingAnalysis) -> Iterator[Proposal]:
+    wrong = {k: v for k, v in analysis.pod.spec.node_selector.items() if candidate.node.labels.get(k) != v}
     if wrong:
-        said = ", ".join(f"{key}={one.node.labels.get(key, '(nothing)')}" for key in wrong)
-        yield f"select {said}", {"nodeSelector": {key: one.node.labels.get(key) for key in wrong}}
+        labels = ", ".join(f"{key}={candidate.node.labels.get(key, '(nothing)')}" for key in wrong)
+        yield f"select {labels}", {"nodeSelector": {key: candidate.node.labels.get(key) for key in wrong}}
 
 
-def _affinity(one: Candidate, seen: SchedulingAnalysis) -> Iterator[Proposal]:
+def _affinity(candidate: Candidate, analysis: SchedulingAnalysis) -> Iterator[Proposal]:
     """Required node affinity whose first term the node would match: its values are added, absent labels dropped."""
-    affinity = seen.pod.spec.affinity.node_affinity if seen.pod.spec.affinity else None
+    affinity = analysis.pod.spec.affinity.node_affinity if analysis.pod.spec.affinity else None
     required = affinity.required_during_scheduling_ignored_during_execution if affinity else None
     if required is None or len(required.node_selector_terms) != 1:
         return
-    expressions, words = [], []
-    for wish in required.node_selector_terms[0].match_expressions:
-        has = one.node.labels.get(wish.key)
-        row = msgspec.to_builtins(wish)
-        if wish.operator == "In" and has not in wish.values:
-            words.append(f"{wish.key}={has}" if has is not None else f"no {wish.key}")
-            row["values"] = [*wish.values, has]
-        if has is not None or wish.operator not in ("In", "Exists"):
+    expressions, descriptions = [], []
+    for expression in required.node_selector_terms[0].match_expressions:
+        has = candidate.node.labels.get(expression.key)
+        row = msgspec.to_builtins(expression)
+        if expression.operator == "In" and has not in expression.values:
+            descriptions.append(f"{expression.key}={has}" if has is not None else f"no {expression.key}")
+            row["values"] = [*expression.values, has]
+        if has is not None or expression.operator not in ("In", "Exists"):
             expressions.append(row)
-    if words:
+    if descriptions:
         terms = [{"matchExpressions": expressions}] if expressions else None
         part = {REQUIRED: {"nodeSelectorTerms": terms} if terms else None}
-        yield f"allow {', '.join(words)}", {"affinity": {"nodeAffinity": part}}
+        yield f"allow {', '.join(descriptions)}", {"affinity": {"nodeAffinity": part}}
 
 
-def _smaller(one: Candidate, seen: SchedulingAnalysis) -> Proposal | None:
+def _smaller(candidate: Candidate, analysis: SchedulingAnalysis) -> Proposal | None:
     """The only container with as much as the node has: free now, or in all where even that is too little."""
-    containers = seen.pod.spec.containers
-    if not one.fit.shortfall or len(containers) != 1:
+    containers = analysis.pod.spec.containers
+    if not candidate.fit.shortfall or len(containers) != 1:
         return None
     amounts: dict[str, str] = {}
-    for name, lacking in one.fit.shortfall.items():
-        left = seen.requests[name] - lacking
+    for name, lacking in candidate.fit.shortfall.items():
+        left = analysis.requests[name] - lacking
         if left <= 0:
             return None
         amounts[name] = format_amount(name, left)
     resources = containers[0].resources
     sides = (("requests", resources.requests), ("limits", resources.limits))
     change = {side: new for side, given in sides if (new := {n: a for n, a in amounts.items() if n in given})}
-    said = ", ".join(f"{amount} {name}" for name, amount in amounts.items())
-    return f"ask for {said}", {"containers": [{"name": containers[0].name, "resources": change}]}
+    amounts_text = ", ".join(f"{amount} {name}" for name, amount in amounts.items())
+    return f"ask for {amounts_text}", {"containers": [{"name": containers[0].name, "resources": change}]}
 
 
 # Rules between pods
 
 
 def loosen_spread(finding: Finding, analysis: SchedulingAnalysis) -> Iterator[Proposal]:
-    for one in analysis.pod.spec.topology_spread_constraints:
-        if one.when_unsatisfiable == "DoNotSchedule":
-            change = {"topologyKey": one.topology_key, "whenUnsatisfiable": "ScheduleAnyway"}
-            said = f"spread over {one.topology_key} only where that is possible (ScheduleAnyway)"
-            yield said, {"topologySpreadConstraints": [change]}
+    for constraint in analysis.pod.spec.topology_spread_constraints:
+        if constraint.when_unsatisfiable == "DoNotSchedule":
+            change = {"topologyKey": constraint.topology_key, "whenUnsatisfiable": "ScheduleAnyway"}
+            description = (
+                f"spread over {constraint.topology_key} only where that is possible (ScheduleAnyway)"
+            )
+            yield description, {"topologySpreadConstraints": [change]}
 
 
 def loosen_affinity(finding: Finding, analysis: SchedulingAnalysis) -> Iterator[Proposal]:
@@ -161,11 +173,11 @@ def loosen_affinity(finding: Finding, analysis: SchedulingAnalysis) -> Iterator[
 def drop_host_ports(finding: Finding, analysis: SchedulingAnalysis) -> Iterator[Proposal]:
     containers = [
         {
-            "name": one.name,
+            "name": container.name,
             "ports": [{"containerPort": port.container_port, "hostPort": None} for port in taken],
         }
-        for one in analysis.pod.spec.containers
-        if (taken := [port for port in one.ports if port.host_port])
+        for container in analysis.pod.spec.containers
+        if (taken := [port for port in container.ports if port.host_port])
     ]
     if containers:
         yield "drop hostPort", {"containers": containers}
@@ -182,15 +194,15 @@ def rename_resource(finding: Finding, analysis: SchedulingAnalysis) -> Iterator[
     (name, amount), container = next(iter(analysis.devices.items())), analysis.pod.spec.containers[0]
     vendor = name.partition("/")[0]
     offered = {
-        other
-        for one in analysis.never_candidates
-        for other in nodes.gpu_resources(one.node)
-        if other.partition("/")[0] == vendor and other != name
+        resource
+        for candidate in analysis.never_candidates
+        for resource in nodes.gpu_resources(candidate.node)
+        if resource.partition("/")[0] == vendor and resource != name
     }
-    for other in sorted(offered, key=lambda one: (len(one), one)):
+    for resource in sorted(offered, key=lambda name: (len(name), name)):
         sides = (("requests", container.resources.requests), ("limits", container.resources.limits))
-        change = {side: {name: None, other: str(amount)} for side, given in sides if name in given}
-        yield f"ask for {other}", {"containers": [{"name": container.name, "resources": change}]}
+        change = {side: {name: None, resource: str(amount)} for side, given in sides if name in given}
+        yield f"ask for {resource}", {"containers": [{"name": container.name, "resources": change}]}
 
 
 # Fields that no API server takes
@@ -208,9 +220,9 @@ def equalize_limits(spec: dict[str, Any]) -> SpecPatch:
 
 def _resources(spec: dict[str, Any], better: Callable[[dict[str, Any]], SpecPatch]) -> SpecPatch:
     containers = [
-        {"name": unstructured.nested_string(one, "name"), "resources": change}
-        for one in unstructured.nested_maps(spec, "containers")
-        if (change := better(unstructured.nested_map(one, "resources")))
+        {"name": unstructured.nested_string(container, "name"), "resources": change}
+        for container in unstructured.nested_maps(spec, "containers")
+        if (change := better(unstructured.nested_map(container, "resources")))
     ]
     return {"containers": containers} if containers else {}
 
@@ -266,11 +278,11 @@ def hide_devices(spec: dict[str, Any]) -> SpecPatch:
     """No GPU is seen that was not asked for."""
     hidden = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "none"}]
     containers = [
-        {"name": unstructured.nested_string(one, "name"), "env": hidden}
-        for one in unstructured.nested_maps(spec, "containers")
+        {"name": unstructured.nested_string(container, "name"), "env": hidden}
+        for container in unstructured.nested_maps(spec, "containers")
         if any(
             unstructured.nested_string(variable, "name") == hidden[0]["name"]
-            for variable in unstructured.nested_maps(one, "env")
+            for variable in unstructured.nested_maps(container, "env")
         )
     ]
     return {"containers": containers} if containers else {}

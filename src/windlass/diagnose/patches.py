@@ -61,10 +61,10 @@ def patches_for(what_if: WhatIf, finding: Finding, analysis: SchedulingAnalysis 
     elif code in SPEC_FIXES_BY_CODE:
         found = _by_spec(what_if, *SPEC_FIXES_BY_CODE[code])
     elif code in PROPOSERS_BY_CODE and analysis is not None:
-        made: list[SpecPatch] = []
+        tried: list[SpecPatch] = []
         for what, change in PROPOSERS_BY_CODE[code](finding, analysis):
-            if change not in made:
-                made.append(change)
+            if change not in tried:
+                tried.append(change)
                 found += _try(what_if, analysis, what, change)
         if "NODE_UNSCHEDULABLE" in finding.contributing and len(what_if.evidence.nodes) <= MANY_NODES:
             found += _uncordon(what_if, finding)
@@ -74,18 +74,18 @@ def patches_for(what_if: WhatIf, finding: Finding, analysis: SchedulingAnalysis 
 # Changes of the pod
 
 
-def _try(asked: WhatIf, seen: SchedulingAnalysis, what: str, change: SpecPatch) -> list[Patch]:
+def _try(what_if: WhatIf, analysis: SchedulingAnalysis, what: str, change: SpecPatch) -> list[Patch]:
     """The change made to all of its kind, and the engine asked."""
     try:
-        pod = patched_pod(seen.pod, change)
-        runs = asked.fit.count_placeable([pod] * seen.count) == seen.count
+        pod = patched_pod(analysis.pod, change)
+        runs = what_if.fit.count_placeable([pod] * analysis.count) == analysis.count
     except InputError:
         return []
-    return [_pod_patch(asked, what, change, runs)]
+    return [_pod_patch(what_if, what, change, runs)]
 
 
-def _by_spec(asked: WhatIf, what: str, better: Callable[[dict[str, Any]], SpecPatch]) -> list[Patch]:
-    item, path = _owner_of_template(asked)
+def _by_spec(what_if: WhatIf, what: str, better: Callable[[dict[str, Any]], SpecPatch]) -> list[Patch]:
+    item, path = _owner_of_template(what_if)
     spec = unstructured.nested_map(item.data, *path)
     change = better(spec)
     if not change:
@@ -96,10 +96,10 @@ def _by_spec(asked: WhatIf, what: str, better: Callable[[dict[str, Any]], SpecPa
     try:
         pod = decode_object(data)
         assert isinstance(pod, Pod), data
-        runs = bool(asked.fit_without_subject.feasible_nodes(pod)) if asked.evidence.nodes else False
+        runs = bool(what_if.fit_without_subject.feasible_nodes(pod)) if what_if.evidence.nodes else False
     except InputError:
         return []
-    return [_pod_patch(asked, what, change, runs)]
+    return [_pod_patch(what_if, what, change, runs)]
 
 
 def patched_pod(pod: Pod, change: SpecPatch) -> Pod:
@@ -111,8 +111,8 @@ def patched_pod(pod: Pod, change: SpecPatch) -> Pod:
     return decoded
 
 
-def _pod_patch(asked: WhatIf, what: str, change: SpecPatch, runs: bool) -> Patch:
-    item, path = _owner_of_template(asked)
+def _pod_patch(what_if: WhatIf, what: str, change: SpecPatch, runs: bool) -> Patch:
+    item, path = _owner_of_template(what_if)
     kind = "strategic" if (item.api_version or "v1") in BUILT_IN else "merge"
     patch: Any = (
         change if kind == "strategic" else to_merge_patch(unstructured.nested_map(item.data, *path), change)
@@ -122,88 +122,92 @@ def _pod_patch(asked: WhatIf, what: str, change: SpecPatch, runs: bool) -> Patch
     return Patch(_target(item), kind, patch, runs, what)
 
 
-def _owner_of_template(asked: WhatIf) -> tuple[ClusterObject, list[str]]:
+def _owner_of_template(what_if: WhatIf) -> tuple[ClusterObject, list[str]]:
     """The object to patch: the topmost with one pod template, since a pod itself can hardly be changed."""
-    for item in reversed((asked.subject.item, *asked.subject.owners)):
+    for item in reversed((what_if.subject.item, *what_if.subject.owners)):
         if item.kind == "Pod":
             continue
         found = templates_of(item.data)
         if len(found) == 1 and "[" not in found[0][0]:
             return item, [*found[0][0].split("."), "spec"]
-    pod = next((one for one in asked.subject.pods), asked.subject.item)
+    pod = next((pod for pod in what_if.subject.pods), what_if.subject.item)
     return pod, ["spec"]
 
 
 # Changes of other objects: tried by the engine on the whole cluster
 
 
-def _unsuspend(asked: WhatIf, finding: Finding) -> list[Patch]:
-    item = queue.suspended_object(asked.subject)
+def _unsuspend(what_if: WhatIf, finding: Finding) -> list[Patch]:
+    item = queue.suspended_object(what_if.subject)
     if item is None:
         return []
     change: SpecPatch = {"suspend": False}
     spec = change if unstructured.nested_bool(item.data, "spec", "suspend") else {"runPolicy": change}
-    runs = asked.evidence.nodes and asked.fit.count_placeable(asked.templates) == len(asked.templates)
+    runs = what_if.evidence.nodes and what_if.fit.count_placeable(what_if.templates) == len(what_if.templates)
     return [Patch(_target(item), "merge", {"spec": spec}, bool(runs), "resume it")]
 
 
-def _uncordon(asked: WhatIf, finding: Finding) -> list[Patch]:
+def _uncordon(what_if: WhatIf, finding: Finding) -> list[Patch]:
     """Nodes that somebody has cordoned: whether one of them alone would do."""
     pods = [
-        item.decoded for item in asked.subject.pending if isinstance(item.decoded, Pod)
-    ] or asked.templates
+        item.decoded for item in what_if.subject.pending if isinstance(item.decoded, Pod)
+    ] or what_if.templates
     found: list[Patch] = []
     cordoned = [
         (item, item.decoded)
-        for item in asked.evidence.of_kind("Node")
+        for item in what_if.evidence.of_kind("Node")
         if isinstance(item.decoded, Node) and item.decoded.spec.unschedulable
     ]
     for item, node in cordoned[:MAX_PATCHES] if pods else ():
-        left = tuple(one for one in node.spec.taints if one.key != "node.kubernetes.io/unschedulable")
+        left = tuple(taint for taint in node.spec.taints if taint.key != "node.kubernetes.io/unschedulable")
         spec = msgspec.structs.replace(node.spec, unschedulable=False, taints=left)
-        fit = asked.fit_with({item.name: msgspec.structs.replace(node, spec=spec)})
+        fit = what_if.fit_with({item.name: msgspec.structs.replace(node, spec=spec)})
         if item.name in fit.feasible_nodes(pods[0]):
             patch = {"spec": {"unschedulable": False}}
             found.append(Patch(_target(item), "merge", patch, True, f"uncordon {item.name}"))
     return found
 
 
-def _other_queue(asked: WhatIf, finding: Finding) -> list[Patch]:
+def _other_queue(what_if: WhatIf, finding: Finding) -> list[Patch]:
     """A LocalQueue of the namespace that exists, in place of one that doesn't."""
-    item = asked.subject.item
+    item = what_if.subject.item
     name = item.labels.get(queue.QUEUE_LABEL, "")
-    if not name or asked.evidence.get("LocalQueue", item.namespace, name) is not None:
+    if not name or what_if.evidence.get("LocalQueue", item.namespace, name) is not None:
         return []
-    there = [one for one in asked.evidence.of_kind("LocalQueue") if one.namespace == item.namespace]
+    existing = [
+        local_queue
+        for local_queue in what_if.evidence.of_kind("LocalQueue")
+        if local_queue.namespace == item.namespace
+    ]
     found = []
-    for one in there[:MAX_PATCHES]:
-        patch = {"metadata": {"labels": {queue.QUEUE_LABEL: one.name}}}
-        runs = asked.would_start_with(item, strategic_merge(item.data, patch))
-        found.append(Patch(_target(item), "merge", patch, runs, f"use queue {one.name}"))
+    for local_queue in existing[:MAX_PATCHES]:
+        patch = {"metadata": {"labels": {queue.QUEUE_LABEL: local_queue.name}}}
+        runs = what_if.would_start_with(item, strategic_merge(item.data, patch))
+        found.append(Patch(_target(item), "merge", patch, runs, f"use queue {local_queue.name}"))
     return found
 
 
-def _tolerate_flavor(asked: WhatIf, finding: Finding) -> list[Patch]:
+def _tolerate_flavor(what_if: WhatIf, finding: Finding) -> list[Patch]:
     """The taints of a flavor, tolerated."""
-    item, path = _owner_of_template(asked)
+    item, path = _owner_of_template(what_if)
     found = []
-    for flavor in asked.evidence.of_kind("ResourceFlavor"):
+    for flavor in what_if.evidence.of_kind("ResourceFlavor"):
         taints = unstructured.nested_maps(flavor.data, "spec", "nodeTaints")
-        if not taints or not asked.templates:
+        if not taints or not what_if.templates:
             continue
-        new = [{k: one[k] for k in ("key", "value", "effect") if one.get(k)} for one in taints]
+        new = [{k: taint[k] for k in ("key", "value", "effect") if taint.get(k)} for taint in taints]
         change = {"tolerations": [*unstructured.nested_maps(item.data, *path, "tolerations"), *new]}
-        patch = _pod_patch(asked, f"tolerate the taints of flavor {flavor.name}", change, False)
-        runs = asked.would_start_with(item, strategic_merge(item.data, patch.patch))
+        patch = _pod_patch(what_if, f"tolerate the taints of flavor {flavor.name}", change, False)
+        runs = what_if.would_start_with(item, strategic_merge(item.data, patch.patch))
         found.append(msgspec.structs.replace(patch, runs_after=runs))
     return found
 
 
-def _looser_topology(asked: WhatIf, finding: Finding) -> list[Patch]:
+def _looser_topology(what_if: WhatIf, finding: Finding) -> list[Patch]:
     """The level preferred instead of required."""
-    item = asked.subject.item
+    item = what_if.subject.item
     found = templates_of(item.data)
-    required, preferred = (f"kueue.x-k8s.io/podset-{one}-topology" for one in ("required", "preferred"))
+    required, preferred = (f"kueue.x-k8s.io/podset-{mode}-topology" for mode in ("required", "preferred"))
     if len(found) != 1 or "[" in found[0][0]:
         return []
     level = unstructured.nested_string(found[0][1], "metadata", "annotations", required)
@@ -212,7 +216,7 @@ def _looser_topology(asked: WhatIf, finding: Finding) -> list[Patch]:
     patch: Any = {"metadata": {"annotations": {required: None, preferred: level}}}
     for step in reversed(found[0][0].split(".")):
         patch = {step: patch}
-    runs = asked.would_start_with(item, strategic_merge(item.data, patch))
+    runs = what_if.would_start_with(item, strategic_merge(item.data, patch))
     return [Patch(_target(item), "merge", patch, runs, f"prefer {level} instead of requiring it")]
 
 

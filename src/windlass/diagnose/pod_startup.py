@@ -26,10 +26,10 @@ PULL_FAILED = (
 
 def startup_finding(evidence: Evidence, pod: ClusterObject, now: int) -> Finding | None:
     """What keeps a placed pod from working; None where nothing does."""
-    words = gpu_stack.pod_status_lines(evidence, pod)
+    status_lines = gpu_stack.pod_status_lines(evidence, pod)
     node = node_of(pod)
     own = log_patterns.find_matches(annotate_nvidia_smi_logs(evidence.logs_of(pod)), log_patterns.CONTAINER)
-    kubelet = log_patterns.find_matches(words, log_patterns.KUBELET)
+    kubelet = log_patterns.find_matches(status_lines, log_patterns.KUBELET)
     host = _host_signs(evidence, node)
     for found in (
         _stale(kubelet, own),
@@ -59,8 +59,8 @@ def running_pod_finding(evidence: Evidence, pod: ClusterObject) -> Finding | Non
                 and not asks
             ):
                 name = unstructured.nested_string(container, "name")
-                said = f"container {name} sets NVIDIA_VISIBLE_DEVICES=all without asking for a GPU"
-                return Finding("GPU_VISIBLE_UNREQUESTED", said)
+                message = f"container {name} sets NVIDIA_VISIBLE_DEVICES=all without asking for a GPU"
+                return Finding("GPU_VISIBLE_UNREQUESTED", message)
     return None
 
 
@@ -90,17 +90,17 @@ def _refused(pod: ClusterObject, kubelet: list[PatternMatch]) -> Finding | None:
     return None
 
 
-def _first(seen: list[PatternMatch]) -> Finding | None:
-    return gpu_stack.match_finding(seen[0]) if seen else None
+def _first(matches: list[PatternMatch]) -> Finding | None:
+    return gpu_stack.match_finding(matches[0]) if matches else None
 
 
 def _unasked(pod: ClusterObject, own: list[PatternMatch]) -> Finding | None:
     """A program that finds no GPU, in a pod that asks for none."""
     if not own or own[0].code != "RUNTIME_NOT_CONFIGURED" or requests_devices(pod):
         return None
-    said = f"the program looks for a GPU, and {pod.title} asks for none"
+    message = f"the program looks for a GPU, and {pod.title} asks for none"
     remedy = "ask for one under resources.limits (nvidia.com/gpu: 1)"
-    return Finding("APP_ERROR", said, gpu_stack.match_finding(own[0]).evidence, remedy=remedy)
+    return Finding("APP_ERROR", message, gpu_stack.match_finding(own[0]).evidence, remedy=remedy)
 
 
 def requests_devices(pod: ClusterObject) -> bool:
@@ -132,8 +132,8 @@ def _pulling(evidence: Evidence, pod: ClusterObject, now: int) -> Finding | None
     for container, state, details in _states(pod):
         if state == "waiting" and unstructured.nested_string(details, "reason") in PULL_FAILED:
             message = unstructured.nested_string(details, "message")
-            said = f"the image of container {container} can't be pulled: {message}"
-            return Finding("IMAGE_PULL_FAILED", said)
+            headline = f"the image of container {container} can't be pulled: {message}"
+            return Finding("IMAGE_PULL_FAILED", headline)
     events = evidence.events_of(pod)
     pulling = [event for event in events if event.reason == "Pulling"]
     pulled = [event for event in events if event.reason in ("Pulled", "Started", "Created")]

@@ -35,9 +35,9 @@ def _of_daemon(evidence: Evidence, item: ClusterObject) -> Finding | None:
     pods = evidence.children(item)
     if any(phase_of(pod) not in ("Running", "Succeeded") for pod in pods):
         return None
-    there = {node_of(pod) for pod in pods}
+    occupied = {node_of(pod) for pod in pods}
     for node in gpu_nodes(evidence):
-        why = gpu_stack.daemonset_exclusion(item, node) if node.name not in there else ""
+        why = gpu_stack.daemonset_exclusion(item, node) if node.name not in occupied else ""
         if why and component_of(item) == "device plugin" and not nodes.gpu_resources(node):
             return gpu_stack.plugin_absent_finding(evidence, node, [item])
         if why:

@@ -102,7 +102,7 @@ def victims_of(evidence: Evidence, subject: Subject) -> list[str]:
     """Workloads that had to go for the subject: by the identity that the eviction names; where it names nobody, any
     that were preempted while the subject, to which room was promised, waits."""
     uids = {item.uid for item in (*subject.related, *subject.pods) if item.uid}
-    mine = {f"{item.namespace}/{item.name}" for item in (*subject.related, *subject.pods)}
+    own = {f"{item.namespace}/{item.name}" for item in (*subject.related, *subject.pods)}
     found: dict[str, None] = {}
     for item in evidence.of_kind("Workload"):
         evicted = unstructured.find_condition(item.data, "Evicted")
@@ -115,7 +115,7 @@ def victims_of(evidence: Evidence, subject: Subject) -> list[str]:
     for event in evidence.events:
         if event.reason in ("Preempted", "EvictedDueToPreempted") and _is_for(event.message, uids):
             found[f"{event.namespace or 'default'}/{event.name}"] = None
-    return [name for name in found if name not in mine]
+    return [name for name in found if name not in own]
 
 
 def _is_for(message: str, uids: set[str]) -> bool:
@@ -175,8 +175,8 @@ def _of_workload(workload: ClusterObject) -> Finding | None:
     ]
     if checks:
         name, state = (unstructured.nested_string(checks[0], field) for field in ("name", "state"))
-        said = f"admission check {name} is {state}"
-        return Finding("CLOUD_CAPACITY", f"{said}: {unstructured.nested_string(checks[0], 'message')}")
+        headline = f"admission check {name} is {state}"
+        return Finding("CLOUD_CAPACITY", f"{headline}: {unstructured.nested_string(checks[0], 'message')}")
     return None
 
 
@@ -189,8 +189,8 @@ def stopped_queue_finding(queue: ClusterObject) -> Finding | None:
         message = unstructured.nested_string(active, "message") or unstructured.nested_string(
             active, "reason"
         )
-        said = f"{queue.title} is inactive: {message}"
-        return Finding("KUEUE_QUEUE_MISSING", said)
+        headline = f"{queue.title} is inactive: {message}"
+        return Finding("KUEUE_QUEUE_MISSING", headline)
     return None
 
 
@@ -216,12 +216,12 @@ def _loop(evidence: Evidence, subject: Subject) -> Finding | None:
     repeated = {name: count for name, count in counts.items() if count >= MANY_EVICTIONS}
     if not repeated:
         return None
-    mine = {f"{item.namespace}/{item.name}" for item in (subject.item, *subject.related, *subject.pods)}
+    own = {f"{item.namespace}/{item.name}" for item in (subject.item, *subject.related, *subject.pods)}
     waiting = not subject.pods or bool(subject.pending)
-    if not mine & set(repeated) and not (waiting and _in_a_queue(subject)):
+    if not own & set(repeated) and not (waiting and _in_a_queue(subject)):
         return None
     listed = ", ".join(
-        f"{name} {count} times" for name, count in sorted(repeated.items(), key=lambda one: -one[1])[:4]
+        f"{name} {count} times" for name, count in sorted(repeated.items(), key=lambda item: -item[1])[:4]
     )
     return Finding("PREEMPTION_LOOP", f"workloads evict one another without end: {listed}")
 

@@ -29,8 +29,8 @@ def object_fault(item: ClusterObject) -> Finding | None:
     if error is None:
         return _claim_fault(item)
     code = error.code if error.code in _CODES else _code_of(error)
-    said = f"{error.path}: {error.message}" if error.path else error.message
-    return Finding(code, said, remedy=error.remedy)
+    message = f"{error.path}: {error.message}" if error.path else error.message
+    return Finding(code, message, remedy=error.remedy)
 
 
 def _request_fault(pod: Pod) -> InputError | None:
@@ -43,8 +43,8 @@ def _request_fault(pod: Pod) -> InputError | None:
 
 
 def _code_of(error: InputError) -> str:
-    seen = log_patterns.find_matches_in_text(error.message, "", log_patterns.API)
-    return seen[0].code if seen else "INVALID_OBJECT"
+    matches = log_patterns.find_matches_in_text(error.message, "", log_patterns.API)
+    return matches[0].code if matches else "INVALID_OBJECT"
 
 
 def _claim_fault(item: ClusterObject) -> Finding | None:
@@ -57,8 +57,8 @@ def _claim_fault(item: ClusterObject) -> Finding | None:
                 or unstructured.nested_string(claim, "resourceClaimTemplateName")
             ):
                 where = f"{path}.spec.resourceClaims[{place}]".lstrip(".")
-                said = f"{where} names neither resourceClaimName nor resourceClaimTemplateName"
-                return Finding("DRA_CLAIM_INVALID", said)
+                message = f"{where} names neither resourceClaimName nor resourceClaimTemplateName"
+                return Finding("DRA_CLAIM_INVALID", message)
     return None
 
 
@@ -73,10 +73,10 @@ def reported_refusal(evidence: Evidence, subject: Subject) -> Finding | None:
         ]
         logs.append(LogLines(f"event of {item.title}", lines))
     logs += _controller_logs(evidence, subject)
-    seen = log_patterns.find_matches([log for log in logs if log.lines], log_patterns.API)
-    if not seen:
+    matches = log_patterns.find_matches([log for log in logs if log.lines], log_patterns.API)
+    if not matches:
         return None
-    first = seen[0]
+    first = matches[0]
     return Finding(
         first.code,
         _quota_words(first.line) if "QUOTA" in first.code else "",

@@ -42,8 +42,8 @@ def _dangling(evidence: Evidence, pod: ClusterObject, claims: list[dict[str, obj
         for used in unstructured.nested_maps(container, "resources", "claims"):
             if unstructured.nested_string(used, "name") not in names:
                 name, claim_name = (unstructured.nested_string(tree, "name") for tree in (container, used))
-                said = f"container {name} uses the claim {claim_name}"
-                return Finding("DRA_CLAIM_INVALID", f"{said}, which spec.resourceClaims does not list")
+                message = f"container {name} uses the claim {claim_name}"
+                return Finding("DRA_CLAIM_INVALID", f"{message}, which spec.resourceClaims does not list")
     return None
 
 
@@ -53,10 +53,12 @@ MAKE_IT = "create it, or name one that exists"
 def _classless(evidence: Evidence, pod: ClusterObject, claims: list[dict[str, object]]) -> Finding | None:
     """A device class that a claim asks for, and that the cluster has not got."""
     known = {item.name for item in evidence.of_kind("DeviceClass")}
-    for asked in _classes(evidence, pod.namespace, claims):
-        if evidence.has_kind("DeviceClass") and asked not in known:
-            there = ", ".join(sorted(known)) or "none"
-            return Finding("DRA_CLASS_MISSING", f"device class {asked} does not exist; there are: {there}")
+    for class_name in _classes(evidence, pod.namespace, claims):
+        if evidence.has_kind("DeviceClass") and class_name not in known:
+            existing = ", ".join(sorted(known)) or "none"
+            return Finding(
+                "DRA_CLASS_MISSING", f"device class {class_name} does not exist; there are: {existing}"
+            )
     return None
 
 
@@ -86,8 +88,8 @@ def _taken(evidence: Evidence, pod: ClusterObject, claims: list[dict[str, object
             for device in unstructured.nested_maps(item.data, "spec", "devices")
         }
         if driver and not devices:
-            said = f"no node publishes a device of {driver} (no ResourceSlice)"
-            return Finding("DEVICE_PLUGIN_ABSENT", f"{said}: the driver's kubelet plugin is not there")
+            message = f"no node publishes a device of {driver} (no ResourceSlice)"
+            return Finding("DEVICE_PLUGIN_ABSENT", f"{message}: the driver's kubelet plugin is not there")
         if devices and devices <= set(_allocated(evidence)):
             return Finding(
                 "GPU_FULL", f"all {len(devices)} devices of {driver} are allocated to other claims"

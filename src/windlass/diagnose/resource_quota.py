@@ -38,14 +38,14 @@ def quota_finding(evidence: Evidence, subject: Subject) -> Finding | None:
     return None
 
 
-def _over(name: str, asked: int, limit: object, used: object) -> str:
+def _over(name: str, requested: int, limit: object, used: object) -> str:
     try:
         top, taken = parse_amount(name, str(limit)), parse_amount(name, str(used))
     except InputError:
         return ""
-    if taken + asked <= top:
+    if taken + requested <= top:
         return ""
-    amounts = [format_amount(name, amount) for amount in (asked, taken, top)]
+    amounts = [format_amount(name, amount) for amount in (requested, taken, top)]
     return f"{amounts[0]} {name} asked for, {amounts[1]} of {amounts[2]} used"
 
 

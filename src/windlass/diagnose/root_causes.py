@@ -36,19 +36,27 @@ FIXED_BY_NEW_NODE = (
 def no_candidate_finding(evidence: Evidence, analysis: SchedulingAnalysis, now: int) -> Finding:
     """No node has the devices that are asked for: are there GPUs that nobody advertises?"""
     advertised = sorted({key for node in evidence.nodes.values() for key in nodes.gpu_resources(node)})
-    name = next((one for one in analysis.devices if one not in advertised), next(iter(analysis.devices), ""))
+    name = next(
+        (device for device in analysis.devices if device not in advertised), next(iter(analysis.devices), "")
+    )
     for node in gpu_nodes(evidence):
         found = gpu_stack.node_findings(evidence, node, now, name)
         if found:
             first = found[0]
-            more = [one.code for one in found[1:]]
+            more = [finding.code for finding in found[1:]]
             more += _besides(analysis, node.name)
             return msgspec.structs.replace(first, contributing=(*first.contributing, *more))
-    said = f"; the cluster has {', '.join(advertised)}" if advertised else ", and none looks like a GPU node"
-    besides = min(
-        (_besides(analysis, one.node.name) for one in analysis.never_candidates), key=len, default=[]
+    detail = (
+        f"; the cluster has {', '.join(advertised)}" if advertised else ", and none looks like a GPU node"
     )
-    return Finding("RESOURCE_NAME_MISMATCH", f"no node advertises {name}{said}", contributing=tuple(besides))
+    besides = min(
+        (_besides(analysis, candidate.node.name) for candidate in analysis.never_candidates),
+        key=len,
+        default=[],
+    )
+    return Finding(
+        "RESOURCE_NAME_MISMATCH", f"no node advertises {name}{detail}", contributing=tuple(besides)
+    )
 
 
 def root_cause(
@@ -67,7 +75,12 @@ def root_cause(
         if labels is not None:
             return labels
     deeper = next(
-        (one for one in _deeper(evidence, subject, finding, analysis, item, now) if one is not None), None
+        (
+            deeper_finding
+            for deeper_finding in _deeper(evidence, subject, finding, analysis, item, now)
+            if deeper_finding is not None
+        ),
+        None,
     )
     if deeper is not None:
         more = (*deeper.contributing, finding.code, *finding.contributing)
@@ -82,30 +95,30 @@ def _deeper(
     evidence: Evidence,
     subject: Subject,
     finding: Finding,
-    seen: SchedulingAnalysis,
+    analysis: SchedulingAnalysis,
     item: ClusterObject | None,
     now: int,
 ) -> Iterator[Finding | None]:
     """In the order in which they are asked, one at a time: some look at every node."""
-    yield _under_repair(finding, seen)
-    yield _silent_node(evidence, finding, seen, now)
-    yield _broken_gpus(evidence, finding, seen)
-    yield _shares_not_in_force(evidence, finding, seen)
-    yield _scaling(evidence, finding, seen, item)
+    yield _under_repair(finding, analysis)
+    yield _silent_node(evidence, finding, analysis, now)
+    yield _broken_gpus(evidence, finding, analysis)
+    yield _shares_not_in_force(evidence, finding, analysis)
+    yield _scaling(evidence, finding, analysis, item)
     yield _preempted_in_vain(evidence, subject, finding)
-    yield _oversold(evidence, subject, finding, seen)
+    yield _oversold(evidence, subject, finding, analysis)
 
 
-def _flavor_labels(evidence: Evidence, subject: Subject, seen: SchedulingAnalysis) -> Finding | None:
+def _flavor_labels(evidence: Evidence, subject: Subject, analysis: SchedulingAnalysis) -> Finding | None:
     """Labels that its queue's flavor has put into the selector, and that no node has."""
     if not queue.is_admitted(subject):
         return None
-    there = {(key, value) for node in evidence.nodes.values() for key, value in node.labels.items()}
+    node_labels = {(key, value) for node in evidence.nodes.values() for key, value in node.labels.items()}
     for flavor in evidence.of_kind("ResourceFlavor"):
         for key, value in unstructured.nested_map(flavor.data, "spec", "nodeLabels").items():
-            if seen.pod.spec.node_selector.get(key) == value and (key, value) not in there:
-                said = f"flavor {flavor.name} makes its pods select {key}={value}, which no node is labelled with"
-                return Finding("KUEUE_FLAVOR_MISMATCH", said, (), ("SELECTOR_MISMATCH",), FLAVOR_REMEDY)
+            if analysis.pod.spec.node_selector.get(key) == value and (key, value) not in node_labels:
+                message = f"flavor {flavor.name} makes its pods select {key}={value}, which no node is labelled with"
+                return Finding("KUEUE_FLAVOR_MISMATCH", message, (), ("SELECTOR_MISMATCH",), FLAVOR_REMEDY)
     return None
 
 
@@ -114,31 +127,31 @@ GPU_SHORTAGE_CODES = ("GPU_FULL", "GPU_FRAGMENTED", "REQUEST_EXCEEDS_CLUSTER", "
 """Causes that say that GPUs are lacking, where there might be more than meet the eye."""
 
 
-def _under_repair(finding: Finding, seen: SchedulingAnalysis) -> Finding | None:
+def _under_repair(finding: Finding, analysis: SchedulingAnalysis) -> Finding | None:
     """A node that takes no pods because the GPU operator is at work on it."""
     if finding.code != "NODE_UNSCHEDULABLE":
         return None
-    down = [one.node for one in seen.candidates if finding.code in one.permanent_codes]
+    down = [candidate.node for candidate in analysis.candidates if finding.code in candidate.permanent_codes]
     return next((found for node in down for found in gpu_stack.label_findings(node)), None)
 
 
 def _scaling(
-    evidence: Evidence, finding: Finding, seen: SchedulingAnalysis, item: ClusterObject | None
+    evidence: Evidence, finding: Finding, analysis: SchedulingAnalysis, item: ClusterObject | None
 ) -> Finding | None:
     if item is None or finding.code not in FIXED_BY_NEW_NODE:
         return None
-    device = next(iter(seen.devices), "")
-    return autoscaler.autoscaler_finding(evidence, item, device, bool(seen.candidates))
+    device = next(iter(analysis.devices), "")
+    return autoscaler.autoscaler_finding(evidence, item, device, bool(analysis.candidates))
 
 
-def _broken_gpus(evidence: Evidence, finding: Finding, seen: SchedulingAnalysis) -> Finding | None:
+def _broken_gpus(evidence: Evidence, finding: Finding, analysis: SchedulingAnalysis) -> Finding | None:
     """A candidate offers fewer GPUs than it has, and its kernel says why."""
     if finding.code not in GPU_SHORTAGE_CODES:
         return None
-    for one in seen.candidates:
-        if any(_gone(one.node, name) for name in seen.devices):
+    for candidate in analysis.candidates:
+        if any(_gone(candidate.node, name) for name in analysis.devices):
             for sighting in log_patterns.find_matches(
-                gpu_stack.host_log_lines(evidence, one.node.name), log_patterns.HOST
+                gpu_stack.host_log_lines(evidence, candidate.node.name), log_patterns.HOST
             ):
                 if sighting.code == "GPU_HW_FAULT":
                     return gpu_stack.match_finding(sighting)
@@ -153,13 +166,15 @@ def _gone(node: Node, resource: str) -> int:
     return max(missing, nodes.unhealthy_device_count(node, resource), 0)
 
 
-def _shares_not_in_force(evidence: Evidence, finding: Finding, seen: SchedulingAnalysis) -> Finding | None:
+def _shares_not_in_force(
+    evidence: Evidence, finding: Finding, analysis: SchedulingAnalysis
+) -> Finding | None:
     """The GPUs would do for more pods if they were shared as the plugin's configuration says."""
     if finding.code not in GPU_SHORTAGE_CODES or not evidence.of_kind("ConfigMap"):
         return None
-    for one in seen.candidates:
-        for name in seen.devices:
-            for found in sharing_findings(evidence, one.node, name):
+    for candidate in analysis.candidates:
+        for name in analysis.devices:
+            for found in sharing_findings(evidence, candidate.node, name):
                 return found
     return None
 
@@ -174,41 +189,44 @@ def _preempted_in_vain(evidence: Evidence, subject: Subject, finding: Finding) -
     victims = queue.victims_of(evidence, subject)
     if not victims:
         return None
-    said = f"{len(victims)} workload(s) were preempted ({', '.join(victims[:3])}), and what they left is no use to it"
-    return Finding("PREEMPTION_INEFFECTIVE", f"{said}: {finding.headline}")
+    named = ", ".join(victims[:3])
+    message = f"{len(victims)} workload(s) were preempted ({named}), but what they freed does not fit it"
+    return Finding("PREEMPTION_INEFFECTIVE", f"{message}: {finding.headline}")
 
 
 def _oversold(
-    evidence: Evidence, subject: Subject, finding: Finding, seen: SchedulingAnalysis
+    evidence: Evidence, subject: Subject, finding: Finding, analysis: SchedulingAnalysis
 ) -> Finding | None:
     """Its queue has admitted it on quota that no hardware stands behind."""
     if finding.code not in ("GPU_FULL", "REQUEST_EXCEEDS_CLUSTER") or not queue.is_admitted(subject):
         return None
-    for name in seen.devices:
+    for name in analysis.devices:
         promised = queue.total_nominal_quota(evidence, name)
-        there = sum(nodes.gpu_resources(node).get(name, 0) for node in evidence.nodes.values())
-        if promised > there:
-            said = f"the queues promise {promised} {name}, and the nodes have {there}"
-            return Finding("KUEUE_QUOTA_MISCONFIGURED", f"{said}: it was admitted, and none is free")
+        capacity = sum(nodes.gpu_resources(node).get(name, 0) for node in evidence.nodes.values())
+        if promised > capacity:
+            message = f"the queues promise {promised} {name}, and the nodes have {capacity}"
+            return Finding("KUEUE_QUOTA_MISCONFIGURED", f"{message}: it was admitted, and none is free")
     return None
 
 
-def _silent_node(evidence: Evidence, finding: Finding, seen: SchedulingAnalysis, now: int) -> Finding | None:
+def _silent_node(
+    evidence: Evidence, finding: Finding, analysis: SchedulingAnalysis, now: int
+) -> Finding | None:
     """The advertised GPUs are full, while a GPU node of the cluster advertises none."""
     if finding.code not in ("GPU_FULL", "GPU_FRAGMENTED", "REQUEST_EXCEEDS_CLUSTER"):
         return None
-    name = next(iter(seen.devices), "")
+    name = next(iter(analysis.devices), "")
     silent = [node for node in gpu_nodes(evidence) if not nodes.gpu_resources(node)]
     for node in silent:
         for found in gpu_stack.node_findings(evidence, node, now, name):
-            more = _besides(seen, node.name)
+            more = _besides(analysis, node.name)
             return msgspec.structs.replace(found, contributing=(*found.contributing, *more))
     return None
 
 
-def _besides(seen: SchedulingAnalysis, node: str) -> list[str]:
+def _besides(analysis: SchedulingAnalysis, node: str) -> list[str]:
     """What would keep the pod off the node even if it advertised its GPUs."""
-    for one in seen.never_candidates:
-        if one.node.name == node:
-            return [code for code in one.permanent_codes if code != "REQUEST_EXCEEDS_CLUSTER"]
+    for candidate in analysis.never_candidates:
+        if candidate.node.name == node:
+            return [code for code in candidate.permanent_codes if code != "REQUEST_EXCEEDS_CLUSTER"]
     return []

@@ -35,7 +35,7 @@ CLAIMS_MISSING = (
 def condition_finding(
     evidence: Evidence,
     pod: ClusterObject,
-    said: str,
+    unknown_message: str,
     needed: tuple[MissingEvidence, ...] = NODES_AND_PODS_MISSING,
 ) -> Finding:
     """A cause only where the scheduler named one; else what it said, and what would have to be seen."""
@@ -48,9 +48,9 @@ def condition_finding(
     if unstructured.nested_string(condition, "status") == "False" and code in CAUSES:
         return Finding(code, message.rstrip("."), (f"{pod.title}: {reason}: {message}",))
     events = [event.message for event in evidence.events_of(pod) if event.reason == "FailedScheduling"]
-    words = [message] if message else events[-1:]
-    proof = tuple(f"its scheduler says: {one}" for one in words if one)
-    return Finding("UNKNOWN", said, proof, missing=needed)
+    messages = [message] if message else events[-1:]
+    proof = tuple(f"its scheduler says: {message}" for message in messages if message)
+    return Finding("UNKNOWN", unknown_message, proof, missing=needed)
 
 
 STORAGE = re.compile(
@@ -62,15 +62,15 @@ STORAGE = re.compile(
 
 def storage_finding(evidence: Evidence, pod: ClusterObject) -> Finding | None:
     """What the scheduler has met that no object shows: how much room a storage driver has left."""
-    said = [event.message for event in evidence.events_of(pod) if event.reason == "FailedScheduling"][-1:]
-    said = said or [
+    messages = [event.message for event in evidence.events_of(pod) if event.reason == "FailedScheduling"][-1:]
+    messages = messages or [
         unstructured.nested_string(unstructured.find_condition(pod.data, "PodScheduled"), "message")
     ]
-    if not STORAGE.search(said[0]):
+    if not STORAGE.search(messages[0]):
         return None
-    return Finding("STORAGE_INSUFFICIENT", "", (f"its scheduler says: {said[0]}",))
+    return Finding("STORAGE_INSUFFICIENT", "", (f"its scheduler says: {messages[0]}",))
 
 
 def sees_all_pods(evidence: Evidence) -> bool:
     """Whether what is free can be told: pods of others that may not be seen use GPUs, too."""
-    return not any(one.startswith("pods") for one in evidence.hidden)
+    return not any(hidden.startswith("pods") for hidden in evidence.hidden)

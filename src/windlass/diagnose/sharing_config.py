@@ -31,11 +31,11 @@ def sharing_findings(evidence: Evidence, node: Node, resource: str) -> list[Find
             continue
         promised = _promised(text, node, resource)
         if 0 < offered.get(resource, 0) < promised:
-            said = (
+            message = (
                 f"ConfigMap {item.name}, key {name}, makes {promised} {resource} of node {node.name}'s GPUs, and "
                 f"the node advertises {offered[resource]}"
             )
-            return [Finding("SHARING_CONFIG_NOT_APPLIED", said)]
+            return [Finding("SHARING_CONFIG_NOT_APPLIED", message)]
     return []
 
 

@@ -65,8 +65,8 @@ def failing_components(evidence: Evidence, node: str) -> list[Finding]:
         for part, pod in stack_pods(evidence, node):
             reason = container_failure(pod) if part == component else ""
             if reason:
-                said = f"the {component} ({pod.name}) on node {node} does not come up: {reason}"
-                found.append(Finding(code, said))
+                message = f"the {component} ({pod.name}) on node {node} does not come up: {reason}"
+                found.append(Finding(code, message))
                 break
     return found
 

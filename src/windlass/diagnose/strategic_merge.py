@@ -39,13 +39,13 @@ def strategic_merge(have: Any, change: Any) -> Any:
 
 
 def _merged_list(have: Any, change: list[Any], key: str) -> list[Any]:
-    items = [dict(one) for one in have if isinstance(one, dict)] if isinstance(have, list | tuple) else []
-    for one in change:
-        place = next((at for at, item in enumerate(items) if item.get(key) == one.get(key)), None)
+    items = [dict(item) for item in have if isinstance(item, dict)] if isinstance(have, list | tuple) else []
+    for patch_item in change:
+        place = next((at for at, item in enumerate(items) if item.get(key) == patch_item.get(key)), None)
         if place is None:
-            items.append(_without_none(one))
+            items.append(_without_none(patch_item))
         else:
-            items[place] = strategic_merge(items[place], one)
+            items[place] = strategic_merge(items[place], patch_item)
     return items
 
 

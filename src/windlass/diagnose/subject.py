@@ -94,11 +94,11 @@ def find_subject(evidence: Evidence, question: str, namespace: str) -> Subject:
     item = _named(evidence, question, namespace)
     owners = tuple(_upwards(evidence, item))
     below = list(_downwards(evidence, item))
-    pods = [one for one in (item, *below) if one.kind == "Pod"]
+    pods = [obj for obj in (item, *below) if obj.kind == "Pod"]
     pods.sort(key=lambda pod: (_RANK.get(phase_of(pod), 1), pod.name))
-    family = [item, *(one for one in below if one.kind != "Pod"), *owners]
-    family += [one for owner in owners for one in evidence.children(owner) if one.kind == "Workload"]
-    unique = {(one.kind, one.namespace, one.name): one for one in family}
+    family = [item, *(obj for obj in below if obj.kind != "Pod"), *owners]
+    family += [child for owner in owners for child in evidence.children(owner) if child.kind == "Workload"]
+    unique = {(obj.kind, obj.namespace, obj.name): obj for obj in family}
     return Subject(item, owners, tuple(pods), tuple(unique.values()))
 
 
@@ -154,9 +154,9 @@ def _kind(evidence: Evidence, kind: str) -> str:
     if short in ALIASES:
         return ALIASES[short]
     kinds = {item.kind for item in evidence.items.values()} | set(ALIASES.values())
-    for one in sorted(kinds):
-        if short in (one.lower(), one.lower() + "s", one.lower() + "es"):
-            return one
+    for known_kind in sorted(kinds):
+        if short in (known_kind.lower(), known_kind.lower() + "s", known_kind.lower() + "es"):
+            return known_kind
     raise InputError(
         f"there is no kind '{kind}' in the evidence", remedy=f"there are {', '.join(sorted(kinds))}"
     )
@@ -171,16 +171,20 @@ def _near(evidence: Evidence, name: str) -> str:
 
     names = {item.name: item for item in evidence.items.values()}
     close = difflib.get_close_matches(name, names, 3, 0.6)
-    return "did you mean " + ", ".join(f"{names[one].kind.lower()}/{one}" for one in close) if close else ""
+    return (
+        "did you mean " + ", ".join(f"{names[match].kind.lower()}/{match}" for match in close)
+        if close
+        else ""
+    )
 
 
 def _upwards(evidence: Evidence, item: ClusterObject) -> list[ClusterObject]:
     found: list[ClusterObject] = []
-    here: ClusterObject | None = item
-    while here is not None and len(found) < 16:
-        here = evidence.owner(here)
-        if here is not None and here not in found and here is not item:
-            found.append(here)
+    current: ClusterObject | None = item
+    while current is not None and len(found) < 16:
+        current = evidence.owner(current)
+        if current is not None and current not in found and current is not item:
+            found.append(current)
         else:
             break
     return found
@@ -188,10 +192,10 @@ def _upwards(evidence: Evidence, item: ClusterObject) -> list[ClusterObject]:
 
 def _downwards(evidence: Evidence, item: ClusterObject) -> list[ClusterObject]:
     """Everything owned by it, and the pods of a group that only a label ties to it."""
-    found = {id(one): one for one in _owned(evidence, item)}
+    found = {id(obj): obj for obj in _owned(evidence, item)}
     if item.kind == "Workload":
         owner = evidence.owner(item)
-        found |= {id(one): one for one in (_owned(evidence, owner) if owner is not None else ())}
+        found |= {id(obj): obj for obj in (_owned(evidence, owner) if owner is not None else ())}
     if item.kind in ("PodGroup", "Workload"):
         for pod in evidence.of_kind("Pod"):
             if pod.namespace == item.namespace and item.name in group_names(pod):
@@ -270,5 +274,7 @@ def templates_of(data: object, path: str = "") -> Sequence[tuple[str, dict[str, 
                 found += templates_of(value, f"{path}.{key}" if path else str(key))
         return found
     if isinstance(data, list):
-        return [one for place, value in enumerate(data) for one in templates_of(value, f"{path}[{place}]")]
+        return [
+            found for place, value in enumerate(data) for found in templates_of(value, f"{path}[{place}]")
+        ]
     return []

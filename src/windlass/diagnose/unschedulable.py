@@ -49,26 +49,34 @@ class SchedulingAnalysis(msgspec.Struct, frozen=True):
 
     @property
     def feasible(self) -> list[str]:
-        return [one.fit.node for one in self.candidates if not one.permanent_codes and not one.capacity_codes]
+        return [
+            candidate.fit.node
+            for candidate in self.candidates
+            if not candidate.permanent_codes and not candidate.capacity_codes
+        ]
 
 
 def analyze_pod(evidence: Evidence, fit: FitChecker, pod: Pod, count: int = 1) -> SchedulingAnalysis:
     """Raises `InputError` for a pod that can't be read."""
     requests = pod_requests(pod)
     devices = nodes.device_requests(requests)
-    answers = [(evidence.nodes[one.node], one) for one in fit.node_fits(pod) if one.node in evidence.nodes]
-    chosen = [(node, one) for node, one in answers if _could_be_the_place(node, one, devices)]
+    answers = [
+        (evidence.nodes[node_fit.node], node_fit)
+        for node_fit in fit.node_fits(pod)
+        if node_fit.node in evidence.nodes
+    ]
+    chosen = [(node, node_fit) for node, node_fit in answers if _could_be_the_place(node, node_fit, devices)]
     if not devices:
         chosen = [pair for pair in answers if not _excluded(pair[1])] or answers
     names = {node.name for node, _ in chosen}
-    judged = [Candidate(node, one, *_causes(node, one, pod)) for node, one in answers]
+    judged = [Candidate(node, node_fit, *_causes(node, node_fit, pod)) for node, node_fit in answers]
     return SchedulingAnalysis(
         pod,
         count,
         requests,
         devices,
-        tuple(one for one in judged if one.node.name in names),
-        tuple(one for one in judged if one.node.name not in names),
+        tuple(candidate for candidate in judged if candidate.node.name in names),
+        tuple(candidate for candidate in judged if candidate.node.name not in names),
     )
 
 
@@ -116,12 +124,16 @@ def explain_cause(evidence: Evidence, fit: FitChecker, analysis: SchedulingAnaly
     variant = _product_variant(analysis)
     if variant is not None:
         return variant
-    sick = _sick(fit, analysis)
-    if sick and code in DEVICE_CODES:
-        return _unhealthy(sick, _device(analysis)[0], _others(analysis))
+    unhealthy = _sick(fit, analysis)
+    if unhealthy and code in DEVICE_CODES:
+        return _unhealthy(unhealthy, _device(analysis)[0], _others(analysis))
     if code in GPU_CAPACITY_CODES:
         return _full(fit, analysis, code)
-    hopeful = [one for one in analysis.candidates if not one.permanent_codes and code in one.capacity_codes]
+    hopeful = [
+        candidate
+        for candidate in analysis.candidates
+        if not candidate.permanent_codes and code in candidate.capacity_codes
+    ]
     if hopeful:
         return _taken_by_others(evidence, analysis, hopeful, code)
     return _refused(analysis, code)
@@ -130,35 +142,35 @@ def explain_cause(evidence: Evidence, fit: FitChecker, analysis: SchedulingAnaly
 # Nodes that would do if they were emptier
 
 
-def _device(seen: SchedulingAnalysis) -> tuple[str, int]:
-    return max(seen.devices.items(), key=lambda pair: pair[1], default=("", 0))
+def _device(analysis: SchedulingAnalysis) -> tuple[str, int]:
+    return max(analysis.devices.items(), key=lambda pair: pair[1], default=("", 0))
 
 
-def _sick(fit: FitChecker, seen: SchedulingAnalysis) -> list[Candidate]:
+def _sick(fit: FitChecker, analysis: SchedulingAnalysis) -> list[Candidate]:
     """Nodes that would have enough if all their devices were well, by their capacity: the engine counts only what is
     allocatable."""
-    name, need = _device(seen)
+    name, need = _device(analysis)
     return [
-        one
-        for one in seen.candidates
-        if set(one.permanent_codes) <= {"DEVICE_UNHEALTHY"}
-        and nodes.unhealthy_device_count(one.node, name)
-        and fit.free(one.node.name, name) + nodes.unhealthy_device_count(one.node, name) >= need
+        candidate
+        for candidate in analysis.candidates
+        if set(candidate.permanent_codes) <= {"DEVICE_UNHEALTHY"}
+        and nodes.unhealthy_device_count(candidate.node, name)
+        and fit.free(candidate.node.name, name) + nodes.unhealthy_device_count(candidate.node, name) >= need
     ]
 
 
-def _full(fit: FitChecker, seen: SchedulingAnalysis, code: str) -> Finding:
-    name, need = _device(seen)
-    free = _free(fit, seen)
-    total, wanted = sum(free.values()), need * seen.count
+def _full(fit: FitChecker, analysis: SchedulingAnalysis, code: str) -> Finding:
+    name, need = _device(analysis)
+    free = _free(fit, analysis)
+    total, wanted = sum(free.values()), need * analysis.count
     if code == "GPU_FULL":
-        said = f"all {name} that would do are in use: {total} free on {len(free)} node(s), {wanted} needed"
-        said = said if name else "no GPU that would do has room for the share that it asks for"
+        message = f"all {name} that would do are in use: {total} free on {len(free)} node(s), {wanted} needed"
+        message = message if name else "no GPU that would do has room for the share that it asks for"
     elif total >= wanted:
-        said = describe_fragmentation(fit, seen)
+        message = describe_fragmentation(fit, analysis)
     else:
-        said = "no GPU has room for the MIG profile where it may start"
-    return Finding(code, said, _free_words(free, name), _others(seen))
+        message = "no GPU has room for the MIG profile where it may start"
+    return Finding(code, message, _free_words(free, name), _others(analysis))
 
 
 def describe_fragmentation(fit: FitChecker, analysis: SchedulingAnalysis) -> str:
@@ -171,10 +183,10 @@ def describe_fragmentation(fit: FitChecker, analysis: SchedulingAnalysis) -> str
     )
 
 
-def _free(fit: FitChecker, seen: SchedulingAnalysis) -> dict[str, int]:
+def _free(fit: FitChecker, analysis: SchedulingAnalysis) -> dict[str, int]:
     """By node that only room keeps it off."""
-    name = _device(seen)[0]
-    hopeful = [one.node.name for one in seen.candidates if not one.permanent_codes]
+    name = _device(analysis)[0]
+    hopeful = [candidate.node.name for candidate in analysis.candidates if not candidate.permanent_codes]
     return {node: max(0, fit.free(node, name)) for node in hopeful}
 
 
@@ -182,39 +194,52 @@ def _free_words(free: dict[str, int], name: str) -> tuple[str, ...]:
     if not any(free.values()):
         return ()
     listed = ", ".join(
-        f"{node} {amount}" for node, amount in sorted(free.items(), key=lambda one: -one[1])[:6]
+        f"{node} {amount}" for node, amount in sorted(free.items(), key=lambda item: -item[1])[:6]
     )
     return (f"free {name}: {listed}",)
 
 
-def _unhealthy(sick: list[Candidate], name: str, others: tuple[str, ...]) -> Finding:
-    node = sick[0].node
+def _unhealthy(unhealthy: list[Candidate], name: str, others: tuple[str, ...]) -> Finding:
+    node = unhealthy[0].node
     count = nodes.unhealthy_device_count(node, name)
-    said = (
+    message = (
         f"node {node.name} has {count} unhealthy {name} (capacity above allocatable); the pods on them still count, so "
         "no healthy one is left"
     )
     remedy = (
         "delete the pod on the unhealthy GPU or drain the node, then look for Xid messages in its kernel log"
     )
-    return Finding("DEVICE_UNHEALTHY", said, (), others, remedy)
+    return Finding("DEVICE_UNHEALTHY", message, (), others, remedy)
 
 
 def _taken_by_others(
-    evidence: Evidence, seen: SchedulingAnalysis, near: list[Candidate], code: str
+    evidence: Evidence, analysis: SchedulingAnalysis, near: list[Candidate], code: str
 ) -> Finding:
     """Something of the nodes other than devices is used up."""
-    best = min(near, key=lambda one: (len(one.fit.shortfall), sum(one.fit.shortfall.values()), one.node.name))
-    short = {name: amount for name, amount in best.fit.shortfall.items() if name not in seen.devices}
-    others = _others(seen)
+    best = min(
+        near,
+        key=lambda candidate: (
+            len(candidate.fit.shortfall),
+            sum(candidate.fit.shortfall.values()),
+            candidate.node.name,
+        ),
+    )
+    short = {name: amount for name, amount in best.fit.shortfall.items() if name not in analysis.devices}
+    others = _others(analysis)
     if not short:
         return Finding(code, contributing=others)
     name = next(iter(short))
-    what = ", ".join(f"{format_amount(one, amount)} {one}" for one, amount in short.items())
-    if code == "CPU_MEM_INSUFFICIENT" and seen.devices and _by_strangers(evidence, best, name) >= short[name]:
-        said = f"GPUs are free on {best.node.name}, but pods without GPUs use its {name}; {what} more needed"
-        return Finding("GPU_STRANDED", said, contributing=others)
-    where = f"node {best.node.name} has the GPUs, but" if seen.devices else f"node {best.node.name}"
+    what = ", ".join(f"{format_amount(resource, amount)} {resource}" for resource, amount in short.items())
+    if (
+        code == "CPU_MEM_INSUFFICIENT"
+        and analysis.devices
+        and _by_strangers(evidence, best, name) >= short[name]
+    ):
+        message = (
+            f"GPUs are free on {best.node.name}, but pods without GPUs use its {name}; {what} more needed"
+        )
+        return Finding("GPU_STRANDED", message, contributing=others)
+    where = f"node {best.node.name} has the GPUs, but" if analysis.devices else f"node {best.node.name}"
     return Finding(code, f"{where} lacks {what}", contributing=others)
 
 
@@ -233,63 +258,84 @@ def _by_strangers(evidence: Evidence, candidate: Candidate, resource: str) -> in
     return total
 
 
-def _others(seen: SchedulingAnalysis) -> tuple[str, ...]:
+def _others(analysis: SchedulingAnalysis) -> tuple[str, ...]:
     """Causes that keep the pod off further nodes that have room."""
-    with_room = [one for one in seen.candidates if one.permanent_codes and not one.fit.shortfall]
-    downs = [one for one in seen.candidates if "NODE_UNSCHEDULABLE" in one.permanent_codes]
-    codes = [code for one in [*with_room, *downs] for code in one.permanent_codes if code in CAUSE_ORDER]
+    with_room = [
+        candidate
+        for candidate in analysis.candidates
+        if candidate.permanent_codes and not candidate.fit.shortfall
+    ]
+    unschedulable = [
+        candidate for candidate in analysis.candidates if "NODE_UNSCHEDULABLE" in candidate.permanent_codes
+    ]
+    codes = [
+        code
+        for candidate in [*with_room, *unschedulable]
+        for code in candidate.permanent_codes
+        if code in CAUSE_ORDER
+    ]
     return tuple(sorted(set(codes), key=cause_rank))
 
 
 # Nodes that would not do however empty they were
 
 
-def _refused(seen: SchedulingAnalysis, code: str) -> Finding:
-    def distance(one: Candidate) -> tuple[bool, int, bool]:
-        has_room = not one.fit.shortfall or set(one.fit.shortfall) <= set(one.fit.shortfall_when_empty)
+def _refused(analysis: SchedulingAnalysis, code: str) -> Finding:
+    def distance(candidate: Candidate) -> tuple[bool, int, bool]:
+        has_room = not candidate.fit.shortfall or set(candidate.fit.shortfall) <= set(
+            candidate.fit.shortfall_when_empty
+        )
         return (
-            code not in (*one.permanent_codes, *one.capacity_codes),
-            len(set(one.permanent_codes)),
+            code not in (*candidate.permanent_codes, *candidate.capacity_codes),
+            len(set(candidate.permanent_codes)),
             not has_room,
         )
 
-    example = min(seen.candidates, key=distance)
-    elsewhere = {code for one in seen.candidates for code in (*one.permanent_codes, *one.capacity_codes)} - {
-        "GPU_FULL"
-    }
+    example = min(analysis.candidates, key=distance)
+    elsewhere = {
+        code
+        for candidate in analysis.candidates
+        for code in (*candidate.permanent_codes, *candidate.capacity_codes)
+    } - {"GPU_FULL"}
     others = tuple(
         sorted({*example.permanent_codes, *example.capacity_codes, *elsewhere} - {code}, key=cause_rank)
     )
-    return Finding(code, _words(code, example, seen), (), others, _remedy(code, example, seen))
+    return Finding(code, _words(code, example, analysis), (), others, _remedy(code, example, analysis))
 
 
-def _words(code: str, example: Candidate, seen: SchedulingAnalysis) -> str:
+def _words(code: str, example: Candidate, analysis: SchedulingAnalysis) -> str:
     node = example.node.name
     if code == "TAINT_NOT_TOLERATED":
-        taints = ", ".join(nodes.format_taint(one) for one in nodes.blocking_taints(example.node, seen.pod))
-        return f"the pod does not tolerate the taint {taints} of {_how_many(code, seen)} (nearest: {node})"
+        taints = ", ".join(
+            nodes.format_taint(taint) for taint in nodes.blocking_taints(example.node, analysis.pod)
+        )
+        return (
+            f"the pod does not tolerate the taint {taints} of {_how_many(code, analysis)} (nearest: {node})"
+        )
     if code == "SELECTOR_MISMATCH":
-        misses = "; ".join(nodes.selector_mismatches(example.node, seen.pod)) or "its labels differ"
+        misses = "; ".join(nodes.selector_mismatches(example.node, analysis.pod)) or "its labels differ"
         return f"no node matches the pod's selector or affinity; on {node}, {misses}"
     if code == "NODE_UNSCHEDULABLE":
         why = nodes.unschedulable_reason(example.node)
-        return f"{_how_many(code, seen)} that would do take no pods: {node} is {why}"
+        return f"{_how_many(code, analysis)} that would do take no pods: {node} is {why}"
     if code == "DEVICE_UNHEALTHY":
-        sick = {name: nodes.unhealthy_device_count(example.node, name) for name in seen.devices}
-        return f"node {node} has {', '.join(f'{count} unhealthy {name}' for name, count in sick.items())}"
-    if code == "EPHEMERAL_STORAGE" and any(one.key == DISK_PRESSURE for one in example.node.spec.taints):
+        unhealthy = {name: nodes.unhealthy_device_count(example.node, name) for name in analysis.devices}
+        return (
+            f"node {node} has {', '.join(f'{count} unhealthy {name}' for name, count in unhealthy.items())}"
+        )
+    if code == "EPHEMERAL_STORAGE" and any(taint.key == DISK_PRESSURE for taint in example.node.spec.taints):
         return f"node {node} is short of disk and takes no new pods"
     if code in ("REQUEST_EXCEEDS_CLUSTER", "CPU_MEM_INSUFFICIENT"):
         what = ", ".join(
-            f"{format_amount(name, seen.requests[name])} {name} (the node has "
-            f"{format_amount(name, seen.requests[name] - amount)})"
+            f"{format_amount(name, analysis.requests[name])} {name} (the node has "
+            f"{format_amount(name, analysis.requests[name] - amount)})"
             for name, amount in example.fit.shortfall_when_empty.items()
         )
         return f"no node that would do is big enough even when empty; nearest is {node}, asked for {what}"
     return ""
 
 
-def _remedy(code: str, example: Candidate, seen: SchedulingAnalysis) -> str:
+def _remedy(code: str, example: Candidate, analysis: SchedulingAnalysis) -> str:
     if code == "REQUEST_EXCEEDS_CLUSTER":
         return "ask for no more per pod than the largest node has, and use more pods"
     if code == "CPU_MEM_INSUFFICIENT":
@@ -297,43 +343,55 @@ def _remedy(code: str, example: Candidate, seen: SchedulingAnalysis) -> str:
     return ""
 
 
-def _how_many(code: str, seen: SchedulingAnalysis) -> str:
-    count = sum(code in one.permanent_codes for one in seen.candidates)
+def _how_many(code: str, analysis: SchedulingAnalysis) -> str:
+    count = sum(code in candidate.permanent_codes for candidate in analysis.candidates)
     return f"{count} node(s)"
 
 
-def _product_variant(seen: SchedulingAnalysis) -> Finding | None:
+def _product_variant(analysis: SchedulingAnalysis) -> Finding | None:
     """A label value that sharing or MIG has lengthened: `Tesla-T4` is `Tesla-T4-SHARED` there."""
-    for one in seen.candidates:
-        if one.permanent_codes != ("SELECTOR_MISMATCH",) or one.fit.shortfall:
+    for candidate in analysis.candidates:
+        if candidate.permanent_codes != ("SELECTOR_MISMATCH",) or candidate.fit.shortfall:
             continue
-        wishes = [*seen.pod.spec.node_selector.items()]
+        wishes = [*analysis.pod.spec.node_selector.items()]
         wishes += [
             (key, value)
-            for key, values, how in nodes.required_labels(seen.pod)
-            if how == "In"
+            for key, values, operator in nodes.required_labels(analysis.pod)
+            if operator == "In"
             for value in values
         ]
         for key, value in wishes:
-            has = one.node.labels.get(key, "")
+            has = candidate.node.labels.get(key, "")
             if has != value and has.startswith((f"{value}-SHARED", f"{value}-MIG-")):
-                said = f"the selector asks for {key}={value}, and node {one.node.name} is labelled {has}"
+                message = (
+                    f"the selector asks for {key}={value}, and node {candidate.node.name} is labelled {has}"
+                )
                 why = "sharing and MIG lengthen the product label; list both values, or select by gpu.family or memory"
-                return Finding("SELECTOR_MISMATCH", said, remedy=why)
+                return Finding("SELECTOR_MISMATCH", message, remedy=why)
     return None
 
 
 def node_summaries(fit: FitChecker, analysis: SchedulingAnalysis, code: str) -> tuple[NodeSummary, ...]:
     """Every candidate with its numbers, those first that lack the least, and of these those with the named cause."""
 
-    def rank(one: Candidate) -> tuple[int, int, bool, str]:
-        causes = {*one.permanent_codes, *one.capacity_codes}
-        return len(causes), len(one.permanent_codes), bool(causes) and code not in causes, one.node.name
+    def rank(candidate: Candidate) -> tuple[int, int, bool, str]:
+        causes = {*candidate.permanent_codes, *candidate.capacity_codes}
+        return (
+            len(causes),
+            len(candidate.permanent_codes),
+            bool(causes) and code not in causes,
+            candidate.node.name,
+        )
 
     ordered = sorted(analysis.candidates, key=rank)
     return tuple(
         nodes.node_summary(
-            fit, one.fit, one.node, analysis.pod, True, (*one.permanent_codes, *one.capacity_codes)
+            fit,
+            candidate.fit,
+            candidate.node,
+            analysis.pod,
+            True,
+            (*candidate.permanent_codes, *candidate.capacity_codes),
         )
-        for one in ordered
+        for candidate in ordered
     )

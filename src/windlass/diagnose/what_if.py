@@ -48,13 +48,13 @@ class WhatIf:
         """The cluster without the subject's own pods: where they would go if they were made anew."""
         own = {id(pod.decoded) for pod in self.subject.pods}
         return FitChecker(
-            [one for one in self.evidence.objects if id(one) not in own], self.now, self.settings
+            [obj for obj in self.evidence.objects if id(obj) not in own], self.now, self.settings
         )
 
     def fit_with(self, nodes: Mapping[str, Node]) -> FitChecker:
         """The cluster with some nodes as they might be."""
         objects = [
-            nodes.get(one.name, one) if isinstance(one, Node) else one for one in self.evidence.objects
+            nodes.get(obj.name, obj) if isinstance(obj, Node) else obj for obj in self.evidence.objects
         ]
         return FitChecker(objects, self.now, self.settings)
 
@@ -64,7 +64,7 @@ class WhatIf:
             value = decode_object(data)
         except InputError:
             return False
-        objects = [value if one is item.decoded else one for one in self.evidence.objects]
+        objects = [value if obj is item.decoded else obj for obj in self.evidence.objects]
         view = EngineView(FitChecker(objects, self.now, self.settings).snapshot, self.settings, self.now)
         return view.would_start(self._keys)
 
@@ -107,7 +107,7 @@ class WhatIf:
         things = (subject.item, *subject.owners, *subject.related, *subject.pods)
         groups = {f"{pod.namespace}/{name}" for pod in subject.pods for name in group_names(pod)}
         gangs = self.engine.workloads_containing(f"{pod.namespace}/{pod.name}" for pod in subject.pods)
-        own = [f"{one.namespace}/{one.name}" for one in things]
+        own = [f"{obj.namespace}/{obj.name}" for obj in things]
         return list(dict.fromkeys([*own, *sorted(groups), *gangs]))
 
 

@@ -95,11 +95,11 @@ class Inquiry(WhatIf):
 
     def diagnosis(self) -> Diagnosis:
         answer = self._answer()
-        finding, seen = self._not_less_than_the_engine(answer.finding), answer.analysis
+        finding, analysis = self._at_least_the_engines_cause(answer.finding), answer.analysis
         accounts: tuple[NodeSummary, ...] = (
-            unschedulable.node_summaries(self.fit, seen, finding.code) if seen is not None else ()
+            unschedulable.node_summaries(self.fit, analysis, finding.code) if analysis is not None else ()
         )
-        holders = gpu_holders(self.evidence, self.fit, seen) if seen is not None and accounts else ()
+        holders = gpu_holders(self.evidence, self.fit, analysis) if analysis is not None and accounts else ()
         cause = CAUSES[finding.code]
         return Diagnosis(
             subject=self.subject.title,
@@ -118,7 +118,7 @@ class Inquiry(WhatIf):
             configuration=self.configuration.used,
         )
 
-    def _not_less_than_the_engine(self, finding: Finding) -> Finding:
+    def _at_least_the_engines_cause(self, finding: Finding) -> Finding:
         """Where the engine holds it, there is a cause, even if nothing was found that stands behind it; unless all
         that the engine says is that it can't judge."""
         if finding.code not in ("NONE", "UNKNOWN") or self.decided_hold is None:
@@ -137,10 +137,10 @@ class Inquiry(WhatIf):
         hold = self.decided_hold
         if hold is None:
             return (deepest,)
-        said = hold.verdict.message
+        message = hold.verdict.message
         if hold.verdict.code == finding.code:
-            return (CauseLink(finding.code, said, finding.evidence),)
-        return (CauseLink(hold.verdict.code, said), deepest)
+            return (CauseLink(finding.code, message, finding.evidence),)
+        return (CauseLink(hold.verdict.code, message), deepest)
 
     def _confidence(self, finding: Finding) -> str:
         return "low" if finding.code == "UNKNOWN" or finding.missing or self._hidden() else "high"
@@ -168,7 +168,7 @@ class Inquiry(WhatIf):
         if thing is not None:
             return Answer(thing)
         faults = [refusal.object_fault(item) for item in (*self.subject.pods[:1], self.subject.item)]
-        fault = next((one for one in faults if one is not None), None)
+        fault = next((fault for fault in faults if fault is not None), None)
         if fault is not None:
             return Answer(fault, patches=patches_for(self, fault, None))
         if not self.subject.pods:
@@ -207,8 +207,8 @@ class Inquiry(WhatIf):
                 return answer
         if self.explained_hold is not None and self.explained_hold.verdict.code in CAUSES:
             return Answer(engine_finding(self.explained_hold))
-        said = f"{self.subject.title} has no pods, and nothing says why; its pods would find a node"
-        return Answer(_unknown(said, self.subject))
+        message = f"{self.subject.title} has no pods, and nothing says why; its pods would find a node"
+        return Answer(_unknown(message, self.subject))
 
     # Pods that have a node, or are over
 
@@ -291,8 +291,8 @@ class Inquiry(WhatIf):
         judged: list[Pod] = []
         for item in waiting:
             pod = item.decoded
-            if isinstance(pod, Pod) and not any(_is_alike(pod, one) for one in judged):
-                answer = self._unplaced(pod, item, sum(_is_alike(pod, one) for one in pods))
+            if isinstance(pod, Pod) and not any(_is_alike(pod, judged_pod) for judged_pod in judged):
+                answer = self._unplaced(pod, item, sum(_is_alike(pod, other) for other in pods))
                 if answer.finding.code not in ("NONE", "WRONG_SCHEDULER"):
                     return answer
                 judged.append(pod)
@@ -314,8 +314,8 @@ class Inquiry(WhatIf):
         ]
         if not going:
             return None
-        said = f"room is being made on node {nominated}: {', '.join(going[:3])} still going"
-        return Finding("WAITING_FOR_PREEMPTION", said)
+        message = f"room is being made on node {nominated}: {', '.join(going[:3])} still going"
+        return Finding("WAITING_FOR_PREEMPTION", message)
 
     def _sibling(self, pods: list[Pod]) -> Answer | None:
         """A member of its gang that can't be placed, where the subject's own pods could."""
@@ -326,9 +326,9 @@ class Inquiry(WhatIf):
             answer = self._unplaced(item.decoded, item, 1)
             found = answer.finding
             if found.code not in ("NONE", "WRONG_SCHEDULER"):
-                said = f"its gang waits for {item.title}, which finds no node: {found.message}"
+                message = f"its gang waits for {item.title}, which finds no node: {found.message}"
                 more = (found.code, *found.contributing)
-                gang_waits = Finding("GANG_INCOMPLETE", said, found.evidence, more, found.effective_remedy)
+                gang_waits = Finding("GANG_INCOMPLETE", message, found.evidence, more, found.effective_remedy)
                 return Answer(gang_waits, answer.analysis)
         return None
 
@@ -349,15 +349,15 @@ class Inquiry(WhatIf):
 
     def _together(self, pods: Sequence[Pod], placed: int) -> Answer:
         pod = pods[placed]
-        seen = unschedulable.analyze_pod(self.evidence, self.fit, pod, len(pods))
-        said = f"{placed} of its {len(pods)} waiting pods would find a node, all of them together don't"
+        analysis = unschedulable.analyze_pod(self.evidence, self.fit, pod, len(pods))
+        message = f"{placed} of its {len(pods)} waiting pods would find a node, all of them together don't"
         code = self._cause_on_nodes(pod, len(pods))
         if code == "GPU_FULL" and self.fit.cause_code(pod, len(pods)) == "GPU_FRAGMENTED":
             code = "GPU_FRAGMENTED"  # for the whole there is too little; for those that wait, only in pieces
         if code == "GPU_FRAGMENTED":
-            said += f": {unschedulable.describe_fragmentation(self.fit, seen)}"
-        finding = Finding(code, said)
-        return Answer(finding, seen, patches_for(self, finding, seen))
+            message += f": {unschedulable.describe_fragmentation(self.fit, analysis)}"
+        finding = Finding(code, message)
+        return Answer(finding, analysis, patches_for(self, finding, analysis))
 
     def _cause_on_nodes(self, pod: Pod, count: int) -> str:
         """What the engine holds the subject for where that is about nodes; else, by its rule, what these pods lack."""
@@ -367,51 +367,54 @@ class Inquiry(WhatIf):
     def _unplaced(self, pod: Pod, item: ClusterObject | None, count: int) -> Answer:
         try:
             hold = self.fit.hold_reason(pod)
-            seen = unschedulable.analyze_pod(self.evidence, self.fit, pod, count)
+            analysis = unschedulable.analyze_pod(self.evidence, self.fit, pod, count)
         except InputError as error:
             return Answer(Finding(error.code or "INVALID_OBJECT", str(error)))
         if hold is not None and hold.code == "NOT_IMPLEMENTED" and item is not None:
-            said = "its devices are claimed, and nothing shows what is wrong with the claims"
-            return Answer(condition_finding(self.evidence, item, said, CLAIMS_MISSING))
+            message = "its devices are claimed, and nothing shows what is wrong with the claims"
+            return Answer(condition_finding(self.evidence, item, message, CLAIMS_MISSING))
         if hold is not None:
-            return Answer(Finding(hold.code, hold.kube, remedy=hold.remedy), seen)
-        if seen.feasible:
-            return self._feasible(seen, item)
-        finding = self._weighed(seen)
-        finding = root_causes.root_cause(self.evidence, self.subject, finding, seen, item, self.now)
-        return Answer(finding, seen, patches_for(self, finding, seen))
+            return Answer(Finding(hold.code, hold.kube, remedy=hold.remedy), analysis)
+        if analysis.feasible:
+            return self._feasible(analysis, item)
+        finding = self._weighed(analysis)
+        finding = root_causes.root_cause(self.evidence, self.subject, finding, analysis, item, self.now)
+        return Answer(finding, analysis, patches_for(self, finding, analysis))
 
-    def _weighed(self, seen: SchedulingAnalysis) -> Finding:
+    def _weighed(self, analysis: SchedulingAnalysis) -> Finding:
         """What the nodes show; where they show nothing of what the engine holds it for, the engine's own words."""
-        code = self._cause_on_nodes(seen.pod, seen.count)
-        if seen.candidates:
-            found = unschedulable.explain_cause(self.evidence, self.fit, seen, code)
+        code = self._cause_on_nodes(analysis.pod, analysis.count)
+        if analysis.candidates:
+            found = unschedulable.explain_cause(self.evidence, self.fit, analysis, code)
             is_shown = (
-                any(code in (*one.permanent_codes, *one.capacity_codes) for one in seen.candidates)
+                any(
+                    code in (*candidate.permanent_codes, *candidate.capacity_codes)
+                    for candidate in analysis.candidates
+                )
                 or found.code != code
             )
         else:
-            found = root_causes.no_candidate_finding(self.evidence, seen, self.now)
+            found = root_causes.no_candidate_finding(self.evidence, analysis, self.now)
             is_shown = found.code != "RESOURCE_NAME_MISMATCH" or code == found.code
         if is_shown or self.decided_hold is None or self.decided_hold.verdict.code != code:
             return found
         return engine_finding(self.decided_hold)
 
-    def _feasible(self, seen: SchedulingAnalysis, item: ClusterObject | None) -> Answer:
+    def _feasible(self, analysis: SchedulingAnalysis, item: ClusterObject | None) -> Answer:
         """A node would take it now."""
-        name = seen.pod.spec.scheduler_name
+        name = analysis.pod.spec.scheduler_name
         if name not in DEFAULT_SCHEDULERS and not _scheduler_runs(self.evidence, name):
             finding = Finding("WRONG_SCHEDULER", f"no scheduler called {name} shows itself in the cluster")
         elif item is not None and (unseen := storage_finding(self.evidence, item)) is not None:
             finding = unseen
         elif item is not None and not sees_all_pods(self.evidence):
-            said = "of the pods that you may see none stands in its way, and others use the nodes, too"
-            finding = condition_finding(self.evidence, item, said)
+            message = "of the pods that you may see none stands in its way, and others use the nodes, too"
+            finding = condition_finding(self.evidence, item, message)
         else:
             finding = Finding(
-                "NONE", f"node {seen.feasible[0]} would take it now; its scheduler has not got to it yet"
+                "NONE", f"node {analysis.feasible[0]} would take it now; its scheduler has not got to it yet"
             )
-        return Answer(finding, seen, patches_for(self, finding, seen))
+        return Answer(finding, analysis, patches_for(self, finding, analysis))
 
     def _by_events(self, item: ClusterObject) -> Answer:
         """No node objects: only what the events say, and that is not enough for a cause that objects would show."""
@@ -421,13 +424,13 @@ class Inquiry(WhatIf):
         refused = refusal.reported_refusal(self.evidence, self.subject)
         if refused is not None:
             return Answer(refused)
-        said = "it waits for a node, and the evidence has no nodes"
-        return Answer(condition_finding(self.evidence, item, said))
+        message = "it waits for a node, and the evidence has no nodes"
+        return Answer(condition_finding(self.evidence, item, message))
 
 
-def _is_alike(one: Pod, other: Pod) -> bool:
+def _is_alike(pod: Pod, other: Pod) -> bool:
     """Whether they ask for the same, so that one answer does for both."""
-    return one.spec == other.spec and one.metadata.labels == other.metadata.labels
+    return pod.spec == other.spec and pod.metadata.labels == other.metadata.labels
 
 
 def _gated(item: ClusterObject) -> Finding | None:
@@ -451,11 +454,11 @@ def _is_done(item: ClusterObject) -> bool:
         unstructured.find_condition(item.data, kind)
         for kind in ("Complete", "SuccessCriteriaMet", "Finished", "Succeeded")
     ]
-    return any(unstructured.nested_string(one, "status") == "True" for one in done)
+    return any(unstructured.nested_string(condition, "status") == "True" for condition in done)
 
 
-def _unknown(said: str, subject: Subject) -> Finding:
+def _unknown(message: str, subject: Subject) -> Finding:
     item = subject.item
     where = f"-n {item.namespace} " if item.namespace else ""
     command = f"kubectl get events {where}--field-selector involvedObject.name={item.name}"
-    return Finding("UNKNOWN", said, missing=(MissingEvidence(f"the events of {item.title}", command),))
+    return Finding("UNKNOWN", message, missing=(MissingEvidence(f"the events of {item.title}", command),))

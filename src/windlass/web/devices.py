@@ -47,7 +47,7 @@ def gpu_views(tree: Mapping[str, Any], pods: Iterable[PodRecord]) -> list[Unstru
     elif replicas > 1:
         for view in views:
             view.update(mode="shared", slots=replicas)
-    for pod in sorted(pods, key=lambda one: (one.started, one.key)):
+    for pod in sorted(pods, key=lambda pod: (pod.started, pod.key)):
         _seat(views, pod, replicas)
     return views
 
@@ -88,8 +88,10 @@ def _cut(
     for name in sorted(names):
         alike += [profile_of_resource(name)] * (capacity[name] // len(static))
     for view in static:
-        mine = [part.partition(":")[2] for part in known.split(",") if part.startswith(f"{view['i']}:")]
-        profiles = mine if known else alike
+        own_profiles = [
+            part.partition(":")[2] for part in known.split(",") if part.startswith(f"{view['i']}:")
+        ]
+        profiles = own_profiles if known else alike
         device = devices[view["i"]]
         geometry = mig_geometry_of_model(device.model, device.memory_mib)
         placed = place_layout(geometry, profiles) if geometry else None

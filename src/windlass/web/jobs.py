@@ -55,11 +55,11 @@ def job_view(
 def shorten_message(message: str) -> str:
     """What is said of this job alone: kube-scheduler's counts, which come first, are left out where more follows."""
     found = _NODES_LACK.match(message)
-    said = found[2] if found else message
-    counts, _, own = said.partition(". ")
+    sentence = found[2] if found else message
+    counts, _, own = sentence.partition(". ")
     if found and own and "node(s)" in counts:
-        said = own
-    return said[:1].upper() + said[1:] if said else ""
+        sentence = own
+    return sentence[:1].upper() + sentence[1:] if sentence else ""
 
 
 def _state(
@@ -76,13 +76,13 @@ def _state(
         return "waiting", *held
     waiting = [pod for pod in live if pod.state == "waiting"]
     if waiting:
-        told = next((pod for pod in waiting if pod.message), waiting[0])
-        return "waiting", told.reason, told.message
+        example = next((pod for pod in waiting if pod.message), waiting[0])
+        return "waiting", example.reason, example.message
     for state in ("starting", "running", "stopping"):
         found = [pod for pod in live if pod.state == state]
         if found:
-            told = next((pod for pod in found if pod.reason), found[0])
-            return state, told.reason, told.message
+            example = next((pod for pod in found if pod.reason), found[0])
+            return state, example.reason, example.message
     return "waiting", "", "Its pods are being made."
 
 
@@ -107,10 +107,10 @@ def _held(owner: Mapping[str, Any] | None, workload: Mapping[str, Any] | None) -
                 return condition.get("reason") or "", condition.get("message") or ""
     if owner is not None and (owner.get("spec") or {}).get("suspend"):
         queue = (owner["metadata"].get("labels") or {}).get(QUEUE_LABEL)
-        told = (
+        message = (
             f"Its queue {queue} has not said anything yet." if queue else "It is suspended, by spec.suspend."
         )
-        return "Suspended", told
+        return "Suspended", message
     return None
 
 

@@ -121,14 +121,14 @@ class _Page:
         if order.action not in ("fail", "heal"):
             raise RequestRefused(400, f"{order.action[:64]!r} is neither fail nor heal.")
         try:
-            said = (
+            answer = (
                 self._faults.fail(order.target, order.xid)
                 if order.action == "fail"
                 else self._faults.heal(order.target)
             )
         except (WindlassError, ValueError) as error:
             raise RequestRefused(422, str(error)) from None
-        return web.json_response({"message": said})
+        return web.json_response({"message": answer})
 
     def _file(self, path: str) -> web.StreamResponse:
         asset = self._assets.get(path)

@@ -92,12 +92,12 @@ class PageState:
             views = self._views[what]
             changed: list[msgspec.Raw] = []
             for name in sorted(dirty):
-                made = self._make(what, name)
-                if made is None:
+                view = self._make(what, name)
+                if view is None:
                     if views.pop(name, None) is not None:
                         gone.setdefault(what, []).append(name)
                     continue
-                raw = msgspec.Raw(msgspec.json.encode(made))
+                raw = msgspec.Raw(msgspec.json.encode(view))
                 if bytes(views.get(name, b"")) != bytes(raw):
                     views[name] = raw
                     changed.append(raw)
@@ -143,8 +143,8 @@ class PageState:
 
     def _follow(self, resource: str, tell: ChangeHandler) -> None:
         if resource not in self._followed:
-            for each in self._source.list(resource):
-                tell("ADDED", each, None)
+            for obj in self._source.list(resource):
+                tell("ADDED", obj, None)
             self._followed[resource] = self._source.subscribe(resource, tell)
 
     def _definition(self, change: str, new: Unstructured, old: Unstructured | None) -> None:
@@ -202,7 +202,7 @@ class PageState:
     def _replica_set(self, change: str, new: Unstructured, old: Unstructured | None) -> None:
         key = _key(new)
         owner = next(
-            (one for one in new["metadata"].get("ownerReferences") or () if one.get("controller")), None
+            (owner for owner in new["metadata"].get("ownerReferences") or () if owner.get("controller")), None
         )
         if change == "DELETED":
             self._replica_sets.pop(key, None)
@@ -239,13 +239,13 @@ class PageState:
     def _event(self, change: str, new: Unstructured, old: Unstructured | None) -> None:
         if change == "DELETED":
             return
-        said = event_view(new)
+        event = event_view(new)
         for book in (self._events, self._news):
             for at in range(len(book) - 1, max(-1, len(book) - 50), -1):
-                if book[at]["id"] == said["id"]:
+                if book[at]["id"] == event["id"]:
                     del book[at]  # the same event, told again: the newest word counts
                     break
-            book.append(said)
+            book.append(event)
         del self._news[:-KEPT_EVENTS]
         self._changed()
 

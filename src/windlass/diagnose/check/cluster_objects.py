@@ -45,10 +45,10 @@ def plugin_daemonset(manifest: Manifest, context: CheckContext) -> Iterator[Rule
         yield from _reaches(view, context)
 
 
-def _reaches(view: PodView, around: CheckContext) -> Iterator[RuleFinding]:
+def _reaches(view: PodView, context: CheckContext) -> Iterator[RuleFinding]:
     if view.pod is None:
         return
-    if not around.nodes:
+    if not context.nodes:
         yield from _label_that_nobody_sets(view)
         if not view.pod.spec.tolerations:
             yield RuleFinding(
@@ -58,7 +58,7 @@ def _reaches(view: PodView, around: CheckContext) -> Iterator[RuleFinding]:
                 WARNING,
             )
         return
-    gpus = [node for node in around.nodes if nodes.looks_like_gpu_node(node)]
+    gpus = [node for node in context.nodes if nodes.looks_like_gpu_node(node)]
     reached = [
         node
         for node in gpus

@@ -49,7 +49,7 @@ def _next(
     manifests: Sequence[Manifest], findings: Sequence[CheckFinding], mended: Sequence[CheckFinding]
 ) -> tuple[CheckFinding | None, Manifest | None]:
     """The first change that has not been made yet, and the object that it is for."""
-    done = {(one.rule, one.object, one.path) for one in mended}
+    done = {(finding.rule, finding.object, finding.path) for finding in mended}
     for finding in findings:
         if finding.change is None or (finding.rule, finding.object, finding.path) in done:
             continue

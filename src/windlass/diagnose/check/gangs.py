@@ -26,52 +26,52 @@ def gang_complete(manifest: Manifest, context: CheckContext) -> Iterator[RuleFin
     yield from _minimum(manifest)
 
 
-def _kueue_group(manifest: Manifest, around: CheckContext) -> Iterator[RuleFinding]:
+def _kueue_group(manifest: Manifest, context: CheckContext) -> Iterator[RuleFinding]:
     """Pods that form a group by a label: each says how many there are to be."""
     name = unstructured.nested_string(manifest.data, "metadata", "labels", GROUP_LABEL)
     if manifest.kind != "Pod" or not name:
         return
-    said = unstructured.nested(manifest.data, "metadata", "annotations", GROUP_TOTAL)
+    total = unstructured.nested(manifest.data, "metadata", "annotations", GROUP_TOTAL)
     where = f"metadata.annotations.{GROUP_TOTAL}"
-    if said is None:
+    if total is None:
         yield RuleFinding(
             f"is in the group {name} and doesn't say how many members that has, so it is never admitted",
             "metadata.annotations",
             f"write {GROUP_TOTAL}: the number of its pods, as text",
         )
         return
-    if not isinstance(said, str) or not said.isdigit() or int(said) < 1:
-        yield RuleFinding(f"{GROUP_TOTAL} is {said!r}, and must be a number of pods as text", where)
+    if not isinstance(total, str) or not total.isdigit() or int(total) < 1:
+        yield RuleFinding(f"{GROUP_TOTAL} is {total!r}, and must be a number of pods as text", where)
         return
-    members = [one for one in around.of_kind("Pod") if _is_of_group(one, manifest.namespace, name)]
+    members = [pod for pod in context.of_kind("Pod") if _is_of_group(pod, manifest.namespace, name)]
     if manifest is not members[0]:
         return  # once is enough
-    there = len(members) + _running_members(around, manifest.namespace, name, members)
-    if there != int(said):
-        few = "so it waits for the rest" if there < int(said) else "so the group is refused as a whole"
+    present = len(members) + _running_members(context, manifest.namespace, name, members)
+    if present != int(total):
+        few = "so it waits for the rest" if present < int(total) else "so the group is refused as a whole"
         yield RuleFinding(
-            f"group {name} has {there} of {said} members, {few}", where, "make the two numbers agree"
+            f"group {name} has {present} of {total} members, {few}", where, "make the two numbers agree"
         )
 
 
-def _is_of_group(one: Manifest, namespace: str, name: str) -> bool:
+def _is_of_group(manifest: Manifest, namespace: str, name: str) -> bool:
     return (
-        one.namespace == namespace
-        and unstructured.nested_string(one.data, "metadata", "labels", GROUP_LABEL) == name
+        manifest.namespace == namespace
+        and unstructured.nested_string(manifest.data, "metadata", "labels", GROUP_LABEL) == name
     )
 
 
-def _running_members(around: CheckContext, namespace: str, name: str, mine: list[Manifest]) -> int:
-    if around.evidence is None:
+def _running_members(context: CheckContext, namespace: str, name: str, submitted: list[Manifest]) -> int:
+    if context.evidence is None:
         return 0
-    names = {one.name for one in mine}
+    names = {manifest.name for manifest in submitted}
     return sum(
         item.namespace == namespace and item.labels.get(GROUP_LABEL) == name and item.name not in names
-        for item in around.evidence.of_kind("Pod")
+        for item in context.evidence.of_kind("Pod")
     )
 
 
-def _pod_group(manifest: Manifest, around: CheckContext) -> Iterator[RuleFinding]:
+def _pod_group(manifest: Manifest, context: CheckContext) -> Iterator[RuleFinding]:
     """A PodGroup object: as many pods must be made for it as it wants at least."""
     if manifest.kind != "PodGroup":
         return
@@ -84,10 +84,10 @@ def _pod_group(manifest: Manifest, around: CheckContext) -> Iterator[RuleFinding
         ("spec", 0),
     )
     members = [
-        pod_count(one, view)
-        for one in around.manifests
-        for view in one.pods
-        if one.namespace == manifest.namespace and manifest.name in _groups_of(view)
+        pod_count(other_manifest, view)
+        for other_manifest in context.manifests
+        for view in other_manifest.pods
+        if other_manifest.namespace == manifest.namespace and manifest.name in _groups_of(view)
     ]
     if minimum and members and sum(members) < minimum:
         yield RuleFinding(
@@ -150,10 +150,10 @@ def launcher_agrees(manifest: Manifest, context: CheckContext) -> Iterator[RuleF
     total = sum(pod_count(manifest, view) for view in manifest.pods)
     for view in manifest.pods:
         for path, container in view.containers():
-            said = " ".join(
+            command_line = " ".join(
                 word for part in ("command", "args") for word in unstructured.nested_strings(container, part)
             )
-            nodes, processes = NODES_FLAG.search(said), PROCESSES_FLAG.search(said)
+            nodes, processes = NODES_FLAG.search(command_line), PROCESSES_FLAG.search(command_line)
             if nodes and int(nodes[1]) != total:
                 yield RuleFinding(
                     f"the launcher waits for {nodes[1]} nodes, and {total} pods are made, so it never begins",

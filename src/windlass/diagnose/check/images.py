@@ -75,22 +75,24 @@ def image_pre_pulled(manifest: Manifest, context: CheckContext) -> Iterator[Rule
             )
 
 
-def _absent(image: str, where: str, pod: Pod, around: CheckContext) -> Iterator[RuleFinding]:
+def _absent(image: str, where: str, pod: Pod, context: CheckContext) -> Iterator[RuleFinding]:
     wanted = normalized_image_name(image)
     taking = [
         node.name
-        for node in around.nodes
+        for node in context.nodes
         if nodes.gpu_resources(node) and not nodes.selector_mismatches(node, pod)
     ]
-    sizes = [size for node in around.images.values() if (size := node.get(wanted, 0))]
-    lacking = [name for name in taking if wanted not in around.images.get(name, {})]
+    sizes = [size for node in context.images.values() if (size := node.get(wanted, 0))]
+    lacking = [name for name in taking if wanted not in context.images.get(name, {})]
     if not image or not lacking:
         return
     remedy = "pull it before (a DaemonSet that does nothing else), or use a mirror in the cluster"
     if max(sizes, default=0) >= LARGE:
         large = f"{max(sizes) / 1000**3:.0f} GB"
-        said = f"the image ({large}) is not on {len(lacking)} of {len(taking)} nodes that it may go to"
-        yield RuleFinding(f"{said}, such as {lacking[0]}: pulling it takes minutes", where, remedy, WARNING)
+        message = f"the image ({large}) is not on {len(lacking)} of {len(taking)} nodes that it may go to"
+        yield RuleFinding(
+            f"{message}, such as {lacking[0]}: pulling it takes minutes", where, remedy, WARNING
+        )
     elif not sizes and USUALLY_LARGE.search(image):
         yield RuleFinding(
             f"the image is on none of {len(taking)} nodes, and such images are large", where, remedy

@@ -122,8 +122,8 @@ class Manifest:
         )
 
     def ignores_rule(self, rule: str) -> bool:
-        said = unstructured.nested_string(self.data, "metadata", "annotations", IGNORE_ANNOTATION)
-        names = {name.strip() for name in said.split(",")}
+        ignored = unstructured.nested_string(self.data, "metadata", "annotations", IGNORE_ANNOTATION)
+        names = {name.strip() for name in ignored.split(",")}
         return rule in names or "all" in names
 
 

@@ -18,22 +18,22 @@ STEP = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
 def pod_count(manifest: Manifest, view: PodView) -> int:
     """How many pods of this template there are to be at once."""
     count = 1
-    here: object = manifest.data
+    field: object = manifest.data
     for name, place in STEP.findall(view.path):
-        here = unstructured.nested(here, int(place) if place else name)
-        count *= _own_count(here)
+        field = unstructured.nested(field, int(place) if place else name)
+        count *= _own_count(field)
     if view.path.endswith("workerTemplate"):  # a LeaderWorkerSet counts its leader in
         count *= max(1, unstructured.nested_int(manifest.data, "spec", "leaderWorkerTemplate", "size") - 1)
     return count
 
 
-def _own_count(here: object) -> int:
-    if not isinstance(here, dict):
+def _own_count(field: object) -> int:
+    if not isinstance(field, dict):
         return 1
-    if isinstance(here.get("replicas"), int):
-        return max(0, unstructured.nested_int(here, "replicas"))
-    parallelism = unstructured.nested_int(here, "parallelism")
-    completions = unstructured.nested_int(here, "completions")
+    if isinstance(field.get("replicas"), int):
+        return max(0, unstructured.nested_int(field, "replicas"))
+    parallelism = unstructured.nested_int(field, "parallelism")
+    completions = unstructured.nested_int(field, "completions")
     if parallelism:
         return min(parallelism, completions) if completions else parallelism
     return 1

@@ -78,12 +78,12 @@ def cluster_queue_of(manifest: Manifest, context: CheckContext) -> tuple[str, di
     return (name, found, path) if found is not None else None
 
 
-def _known(kind: str, namespace: str, name: str, around: CheckContext) -> dict[str, object] | None:
+def _known(kind: str, namespace: str, name: str, context: CheckContext) -> dict[str, object] | None:
     """Among the manifests, else in the cluster."""
-    for one in around.of_kind(kind):
-        if (one.namespace, one.name) == (namespace, name):
-            return one.data
-    item = around.evidence.get(kind, namespace, name) if around.evidence is not None else None
+    for manifest in context.of_kind(kind):
+        if (manifest.namespace, manifest.name) == (namespace, name):
+            return manifest.data
+    item = context.evidence.get(kind, namespace, name) if context.evidence is not None else None
     return item.data if item is not None else None
 
 
@@ -93,11 +93,13 @@ def queue_exists(manifest: Manifest, context: CheckContext) -> Iterator[RuleFind
     if not queue or context.evidence is None or not context.evidence.has_kind("LocalQueue"):
         return
     if _known("LocalQueue", manifest.namespace, queue, context) is None:
-        there = sorted(
-            one.name for one in context.evidence.of_kind("LocalQueue") if one.namespace == manifest.namespace
+        existing = sorted(
+            queue.name
+            for queue in context.evidence.of_kind("LocalQueue")
+            if queue.namespace == manifest.namespace
         )
         yield RuleFinding(
             f"there is no LocalQueue {queue} in namespace {manifest.namespace}",
             f"metadata.labels.{QUEUE_LABEL}",
-            f"there are: {', '.join(there) or 'none'}",
+            f"there are: {', '.join(existing) or 'none'}",
         )

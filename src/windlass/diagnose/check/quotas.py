@@ -27,16 +27,16 @@ def resource_quota_admits(manifest: Manifest, context: CheckContext) -> Iterator
 
 
 def _quotas(
-    namespace: str, around: CheckContext
+    namespace: str, context: CheckContext
 ) -> Iterator[tuple[str, dict[str, object], dict[str, object]]]:
     """(name, hard, used) of the quotas of a namespace, those about to be submitted too."""
-    mine = [one for one in around.of_kind("ResourceQuota") if one.namespace == namespace]
-    for one in mine:
-        yield one.name, unstructured.nested_map(one.data, "spec", "hard"), {}
-    if around.evidence is None:
+    submitted = [quota for quota in context.of_kind("ResourceQuota") if quota.namespace == namespace]
+    for quota in submitted:
+        yield quota.name, unstructured.nested_map(quota.data, "spec", "hard"), {}
+    if context.evidence is None:
         return
-    for item in around.evidence.of_kind("ResourceQuota"):
-        if item.namespace == namespace and item.name not in {one.name for one in mine}:
+    for item in context.evidence.of_kind("ResourceQuota"):
+        if item.namespace == namespace and item.name not in {quota.name for quota in submitted}:
             yield (
                 item.name,
                 unstructured.nested_map(item.data, "spec", "hard"),

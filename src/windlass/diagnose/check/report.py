@@ -67,9 +67,9 @@ def sarif(findings: Sequence[CheckFinding], version: str) -> dict[str, Any]:
 def github_annotations(findings: Sequence[CheckFinding]) -> list[str]:
     """Workflow commands that annotate the changed lines."""
     return [
-        f"::{_GITHUB[one.level]} file={_escaped(one.file, True)},line={one.line},title={one.rule}::"
-        f"{_escaped(format_finding(one), False)}"
-        for one in findings
+        f"::{_GITHUB[finding.level]} file={_escaped(finding.file, True)},line={finding.line},title={finding.rule}::"
+        f"{_escaped(format_finding(finding), False)}"
+        for finding in findings
     ]
 
 
@@ -86,4 +86,4 @@ def format_finding(finding: CheckFinding) -> str:
 
 def reaches_level(findings: Sequence[CheckFinding], level: str) -> bool:
     """Whether any finding is as grave as that."""
-    return any(LEVELS.index(one.level) >= LEVELS.index(level) for one in findings)
+    return any(LEVELS.index(finding.level) >= LEVELS.index(level) for finding in findings)

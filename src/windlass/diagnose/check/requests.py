@@ -80,10 +80,10 @@ def mig_and_whole_gpu(manifest: Manifest, context: CheckContext) -> Iterator[Rul
                 continue
             both = [node for node in context.nodes if {GPU_RESOURCE, *slices} <= set(node.status.allocatable)]
             none = bool(context.nodes) and not both
-            said = f"asks for {GPU_RESOURCE} and {slices[0]}: only a node with both kinds (strategy mixed) has them"
+            message = f"asks for {GPU_RESOURCE} and {slices[0]}: only a node with both kinds (strategy mixed) has them"
             more = ", and no node of the cluster does" if none else ", and one of the two is likely wasted"
             yield RuleFinding(
-                said + more, f"{path}.resources.limits", "keep one of the two", ERROR if none else ""
+                message + more, f"{path}.resources.limits", "keep one of the two", ERROR if none else ""
             )
 
 
@@ -96,7 +96,7 @@ def resource_advertised(manifest: Manifest, context: CheckContext) -> Iterator[R
         known = {name for node in context.nodes for name in node.status.capacity}
         for name in nodes.device_requests(read[1]):
             if name not in known:
-                gpus = sorted(one for one in known if one.startswith("nvidia.com/"))
+                gpus = sorted(name for name in known if name.startswith("nvidia.com/"))
                 yield RuleFinding(
                     f"no node advertises {name}",
                     view.field_path("spec"),
@@ -142,10 +142,10 @@ def fits_now(manifest: Manifest, context: CheckContext) -> Iterator[RuleFinding]
     """The engine's own decision, where it decides on such objects; else whether a node would take the pods."""
     verdict = context.engine_holds.get(f"{manifest.namespace}/{manifest.name}") if manifest.pods else None
     if verdict is not None:
-        said = "; ".join(verdict.sentences[:2])
+        reasons = "; ".join(verdict.sentences[:2])
         level = ERROR if verdict.is_infeasible else INFO
         yield RuleFinding(
-            f"would wait ({verdict.code}): {said}", "", "windlass plan schedule -f says more", level
+            f"would wait ({verdict.code}): {reasons}", "", "windlass plan schedule -f says more", level
         )
         return
     for view in manifest.pods:
@@ -185,9 +185,9 @@ def in_proportion(manifest: Manifest, context: CheckContext) -> Iterator[RuleFin
                 )
 
 
-def _share(node: Node, name: str, asked: int) -> dict[str, int]:
+def _share(node: Node, name: str, requested: int) -> dict[str, int]:
     _, allocatable = capacity_and_allocatable(node)
     total = allocatable.get(name, 0)
-    if total < asked:
+    if total < requested:
         return {}
-    return {resource: allocatable.get(resource, 0) * asked // total for resource in ("cpu", "memory")}
+    return {resource: allocatable.get(resource, 0) * requested // total for resource in ("cpu", "memory")}

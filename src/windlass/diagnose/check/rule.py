@@ -90,19 +90,19 @@ class CheckContext:
         """What the engine would hold of these manifests, submitted to the cluster as it is: `namespace/name` → why."""
         if self.evidence is None or not self.nodes:
             return {}
-        mine = {f"{one.namespace}/{one.name}" for one in self.manifests}
-        fresh = [thing for one in self.manifests if (thing := _submitted(one)) is not None]
+        submitted = {f"{manifest.namespace}/{manifest.name}" for manifest in self.manifests}
+        fresh = [thing for manifest in self.manifests if (thing := _submitted(manifest)) is not None]
         try:
             plan, _ = plan_objects([*self.evidence.objects, *fresh], self.settings, self.now)
         except InputError:
             return {}  # something of the cluster can't be read: nodes are judged one by one then
-        return {hold.workload: hold.verdict for hold in plan.holds if hold.workload in mine}
+        return {hold.workload: hold.verdict for hold in plan.holds if hold.workload in submitted}
 
     @cached_property
     def _by_kind(self) -> dict[str, list[Manifest]]:
         found: dict[str, list[Manifest]] = {}
-        for one in self.manifests:
-            found.setdefault(one.kind, []).append(one)
+        for manifest in self.manifests:
+            found.setdefault(manifest.kind, []).append(manifest)
         return found
 
     def of_kind(self, kind: str) -> list[Manifest]:
@@ -165,18 +165,18 @@ def check_all(
 ) -> list[CheckFinding]:
     """Every rule on every manifest, in the order of the files. `settings` are those of the cluster's scheduler."""
     settings = settings or Settings()
-    seen = evidence.visible_to(settings) if evidence is not None else None
-    around = CheckContext(manifests, seen, now, settings)
+    visible = evidence.visible_to(settings) if evidence is not None else None
+    context = CheckContext(manifests, visible, now, settings)
     found: list[CheckFinding] = []
     for manifest in manifests:
-        for one in RULES.values():
-            if (only and one.name not in only) or manifest.ignores_rule(one.name):
+        for rule in RULES.values():
+            if (only and rule.name not in only) or manifest.ignores_rule(rule.name):
                 continue
-            for said in one.check(manifest, around):
+            for said in rule.check(manifest, context):
                 found.append(
                     CheckFinding(
-                        one.name,
-                        said.level or one.level,
+                        rule.name,
+                        said.level or rule.level,
                         manifest.title,
                         manifest.file,
                         manifest.line_of(said.path),

@@ -36,17 +36,17 @@ def topology_satisfiable(manifest: Manifest, context: CheckContext) -> Iterator[
 
 
 def _level(
-    view: PodView, level: str, where: str, is_required: bool, count: int, around: CheckContext
+    view: PodView, level: str, where: str, is_required: bool, count: int, context: CheckContext
 ) -> Iterator[RuleFinding]:
-    if not around.nodes:
+    if not context.nodes:
         return
-    levels = _known_levels(around)
+    levels = _known_levels(context)
     if levels and level not in levels:
         yield RuleFinding(
             f"no Topology has the level {level}", where, f"there are {', '.join(sorted(levels))}"
         )
         return
-    having = [node for node in around.nodes if level in node.labels]
+    having = [node for node in context.nodes if level in node.labels]
     if not having:
         yield RuleFinding(
             f"no node has the label {level}", where, "label the nodes, or ask for a level they have"
@@ -69,14 +69,14 @@ def _level(
         )
 
 
-def _known_levels(around: CheckContext) -> set[str]:
-    trees = [one.data for one in around.of_kind("Topology")]
-    if around.evidence is not None:
-        trees += [item.data for item in around.evidence.of_kind("Topology")]
+def _known_levels(context: CheckContext) -> set[str]:
+    trees = [topology.data for topology in context.of_kind("Topology")]
+    if context.evidence is not None:
+        trees += [item.data for item in context.evidence.of_kind("Topology")]
     return {
         unstructured.nested_string(level, "nodeLabel")
-        for one in trees
-        for level in unstructured.nested_maps(one, "spec", "levels")
+        for topology in trees
+        for level in unstructured.nested_maps(topology, "spec", "levels")
     }
 
 
@@ -86,11 +86,11 @@ def _room(node: Node, requests: dict[str, int]) -> int:
     return min((allocatable.get(name, 0) // amount for name, amount in requests.items() if amount), default=0)
 
 
-def _spread(view: PodView, around: CheckContext) -> Iterator[RuleFinding]:
+def _spread(view: PodView, context: CheckContext) -> Iterator[RuleFinding]:
     for place, constraint in enumerate(unstructured.nested_maps(view.spec, "topologySpreadConstraints")):
         key = unstructured.nested_string(constraint, "topologyKey")
         hard = unstructured.nested_string(constraint, "whenUnsatisfiable") in ("", "DoNotSchedule")
-        if around.nodes and key and hard and not any(key in node.labels for node in around.nodes):
+        if context.nodes and key and hard and not any(key in node.labels for node in context.nodes):
             where = view.field_path(f"spec.topologySpreadConstraints[{place}].topologyKey")
             yield RuleFinding(
                 f"no node has the label {key} to spread over", where, "use a label that nodes have"
@@ -115,7 +115,7 @@ def affinity_satisfiable(manifest: Manifest, context: CheckContext) -> Iterator[
 
 
 def _near_whom(
-    view: PodView, term: dict[str, object], where: str, around: CheckContext
+    view: PodView, term: dict[str, object], where: str, context: CheckContext
 ) -> Iterator[RuleFinding]:
     wanted = unstructured.nested_map(term, "labelSelector", "matchLabels")
     if not wanted or unstructured.nested_maps(term, "labelSelector", "matchExpressions"):
@@ -123,19 +123,19 @@ def _near_whom(
     if _has(unstructured.nested_map(view.template, "metadata", "labels"), wanted):
         return  # the first of them may stand alone
     others = [
-        unstructured.nested_map(one.template, "metadata", "labels")
-        for m in around.manifests
-        for one in m.pods
+        unstructured.nested_map(other_view.template, "metadata", "labels")
+        for m in context.manifests
+        for other_view in m.pods
     ]
-    if around.evidence is not None:
-        others += [item.labels for item in around.evidence.of_kind("Pod") if isinstance(item.decoded, Pod)]
+    if context.evidence is not None:
+        others += [item.labels for item in context.evidence.of_kind("Pod") if isinstance(item.decoded, Pod)]
     if not any(_has(labels, wanted) for labels in others):
         labels = ", ".join(f"{key}={value}" for key, value in wanted.items())
         yield RuleFinding(
             f"must be near a pod with {labels}, which neither it nor any other pod that is known has",
             f"{where}.labelSelector",
             "give the pods that label themselves, so that the first may start",
-            "" if around.evidence is not None else WARNING,
+            "" if context.evidence is not None else WARNING,
         )
 
 

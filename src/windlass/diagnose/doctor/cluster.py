@@ -51,15 +51,15 @@ def examine_node(evidence: Evidence, node: Node, now: int) -> list[Symptom]:
     found = [*_takes_work(node), *_advertises(node), *_labels(node), *_tainted(evidence, node)]
     found += [
         Symptom(
-            one.code.lower().replace("_", "-"),
+            finding.code.lower().replace("_", "-"),
             ERROR,
             node.name,
-            one.headline or one.evidence[0],
-            one.sentence,
+            finding.headline or finding.evidence[0],
+            finding.sentence,
             "",
         )
-        for one in gpu_stack.node_findings(evidence, node, now, "")
-        if one.code not in ("NODE_UNSCHEDULABLE",)
+        for finding in gpu_stack.node_findings(evidence, node, now, "")
+        if finding.code not in ("NODE_UNSCHEDULABLE",)
     ]
     found += _validated(node)
     return found or [Symptom("node", OK, node.name, _summary(node))]
@@ -88,13 +88,13 @@ def _advertises(node: Node) -> Iterator[Symptom]:
             f"kubectl get pods -A --field-selector spec.nodeName={node.name}",
         )
     for name in nodes.gpu_resources(node):
-        sick = nodes.unhealthy_device_count(node, name)
-        if sick:
+        unhealthy = nodes.unhealthy_device_count(node, name)
+        if unhealthy:
             yield Symptom(
                 "allocatable-equals-capacity",
                 ERROR,
                 node.name,
-                f"{sick} of its {name} are unhealthy",
+                f"{unhealthy} of its {name} are unhealthy",
                 "the device plugin withdrew them; pods on them still count",
                 f"kubectl describe node {node.name}; then look for Xid in its kernel log",
             )
@@ -196,8 +196,8 @@ def _differs(pool: str, members: list[Node], label: str, what: str, mend: str) -
         odd = [
             f"{node.name} {node.labels[label]}" for node in members if node.labels.get(label, usual) != usual
         ]
-        said = f"most nodes have {what} {usual}; not {', '.join(odd[:5])}"
-        yield Symptom(f"same-{what}", WARNING, pool, said, "jobs across them may behave differently", mend)
+        message = f"most nodes have {what} {usual}; not {', '.join(odd[:5])}"
+        yield Symptom(f"same-{what}", WARNING, pool, message, "jobs across them may behave differently", mend)
 
 
 def _mixed_models(evidence: Evidence, gpus: list[Node]) -> Iterator[Symptom]:

@@ -27,10 +27,10 @@ class Symptom(msgspec.Struct, frozen=True):
 
 def document(symptoms: list[Symptom]) -> dict[str, Any]:
     """`DoctorReport`."""
-    fit = not any(one.level == ERROR for one in symptoms)
+    fit = not any(symptom.level == ERROR for symptom in symptoms)
     return {
         "apiVersion": "windlass.dev/v1",
         "kind": "DoctorReport",
         "fit": fit,
-        "findings": [msgspec.to_builtins(one) for one in symptoms],
+        "findings": [msgspec.to_builtins(symptom) for symptom in symptoms],
     }
