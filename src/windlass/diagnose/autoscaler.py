@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 
-from windlass.diagnose import unstructured
 from windlass.diagnose.evidence import ClusterObject, Event, Evidence
 from windlass.diagnose.finding import Finding
+from windlass.diagnose.unstructured import nested_maps, nested_string
 
 COUNTED = re.compile(r"(\d+) ([^,;]+)")
 AT_MAXIMUM = re.compile(
@@ -102,15 +102,13 @@ def _not_triggered(message: str, proof: tuple[str, ...], device: str) -> Finding
 def _provider_failed(evidence: Evidence) -> Finding | None:
     """NodeClaims, the autoscaler's status and events of groups that tell of a provider that gave nothing."""
     for claim in evidence.of_kind("NodeClaim"):
-        for condition in unstructured.nested_maps(claim.data, "status", "conditions"):
-            message = " ".join(
-                unstructured.nested_string(condition, field) for field in ("reason", "message")
-            )
-            if unstructured.nested_string(condition, "status") == "False" and NO_CAPACITY.search(message):
+        for condition in nested_maps(claim.data, "status", "conditions"):
+            message = " ".join(nested_string(condition, field) for field in ("reason", "message"))
+            if nested_string(condition, "status") == "False" and NO_CAPACITY.search(message):
                 return Finding("CLOUD_CAPACITY", "", (f"{claim.title}: {message}",))
     for item in evidence.of_kind("ConfigMap"):
         if item.name == "cluster-autoscaler-status":
-            lines = unstructured.nested_string(item.data, "data", "status").splitlines()
+            lines = nested_string(item.data, "data", "status").splitlines()
             failed = [line.strip() for line in lines if NO_CAPACITY.search(line)]
             if failed:
                 return Finding("CLOUD_CAPACITY", "", (f"{item.title}: {'; '.join(failed[:2])}",))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from windlass.diagnose import unstructured
+from windlass.diagnose.unstructured import nested_int, nested_map, nested_string
 from windlass.dump.configuration import Configuration, published_configurations
 from windlass.dump.files import list_files
 from windlass.dump.raw_objects import ObjectHeader, RawObject, read_raw
@@ -297,24 +297,20 @@ class Evidence:
 
 def read_event(data: dict[str, Any]) -> Event:
     """Core and events.k8s.io Events alike."""
-    about = unstructured.nested_map(data, "involvedObject") or unstructured.nested_map(data, "regarding")
-    source = unstructured.nested_string(data, "source", "component") or unstructured.nested_string(
-        data, "reportingComponent"
-    )
+    about = nested_map(data, "involvedObject") or nested_map(data, "regarding")
+    source = nested_string(data, "source", "component") or nested_string(data, "reportingComponent")
     return Event(
-        reason=unstructured.nested_string(data, "reason"),
-        message=unstructured.nested_string(data, "message") or unstructured.nested_string(data, "note"),
-        kind=unstructured.nested_string(about, "kind"),
-        namespace=unstructured.nested_string(about, "namespace"),
-        name=unstructured.nested_string(about, "name"),
-        source=source or unstructured.nested_string(data, "reportingController"),
-        count=max(
-            1, unstructured.nested_int(data, "count"), unstructured.nested_int(data, "series", "count")
-        ),
-        last=unstructured.nested_string(data, "lastTimestamp")
-        or unstructured.nested_string(data, "eventTime")
-        or unstructured.nested_string(data, "firstTimestamp"),
-        warning=unstructured.nested_string(data, "type") == "Warning",
+        reason=nested_string(data, "reason"),
+        message=nested_string(data, "message") or nested_string(data, "note"),
+        kind=nested_string(about, "kind"),
+        namespace=nested_string(about, "namespace"),
+        name=nested_string(about, "name"),
+        source=source or nested_string(data, "reportingController"),
+        count=max(1, nested_int(data, "count"), nested_int(data, "series", "count")),
+        last=nested_string(data, "lastTimestamp")
+        or nested_string(data, "eventTime")
+        or nested_string(data, "firstTimestamp"),
+        warning=nested_string(data, "type") == "Warning",
     )
 
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import msgspec
 
-from windlass.diagnose import unstructured
 from windlass.diagnose.evidence import ClusterObject, Evidence
 from windlass.diagnose.finding import Finding
 from windlass.diagnose.subject import Subject, group_names, is_waiting
+from windlass.diagnose.unstructured import nested_int
 from windlass.model.pod import Pod
 
 GANG_OWNER_KINDS = (
@@ -68,10 +68,10 @@ def _group(key: tuple[str, str], members: list[ClusterObject], minimum: int) -> 
 def _minimum(group: ClusterObject) -> int:
     spec = group.data
     return (
-        unstructured.nested_int(spec, "spec", "minMember")
-        or unstructured.nested_int(spec, "spec", "policy", "gang", "minCount")
-        or unstructured.nested_int(spec, "spec", "schedulingPolicy", "gang", "minCount")
-        or unstructured.nested_int(spec, "spec", "gang", "minCount")
+        nested_int(spec, "spec", "minMember")
+        or nested_int(spec, "spec", "policy", "gang", "minCount")
+        or nested_int(spec, "spec", "schedulingPolicy", "gang", "minCount")
+        or nested_int(spec, "spec", "gang", "minCount")
     )
 
 

@@ -6,7 +6,7 @@ That a pod of the stack is Running is no evidence of health; what it wrote and w
 
 from __future__ import annotations
 
-from windlass.diagnose import log_patterns, nodes, unstructured
+from windlass.diagnose import log_patterns, nodes
 from windlass.diagnose.evidence import ClusterObject, Evidence, LogLines
 from windlass.diagnose.finding import Finding, MissingEvidence
 from windlass.diagnose.log_patterns import PatternMatch
@@ -14,6 +14,7 @@ from windlass.diagnose.nvidia_smi import annotate_nvidia_smi_logs
 from windlass.diagnose.sharing_config import sharing_findings
 from windlass.diagnose.stack_components import COMPONENTS, failing_components, gpu_nodes, stack_pods
 from windlass.diagnose.subject import template_pods
+from windlass.diagnose.unstructured import nested_int, nested_map, nested_maps, nested_string
 from windlass.model.node import Node
 from windlass.model.pod import Pod
 from windlass.model.taints import LIFECYCLE_TAINTS
@@ -123,18 +124,12 @@ def stack_logs(evidence: Evidence, node: str) -> list[LogLines]:
 
 def pod_status_lines(evidence: Evidence, pod: ClusterObject) -> list[LogLines]:
     """Messages of a pod's own status and events, as lines."""
-    lines = [
-        unstructured.nested_string(pod.data, "status", "message"),
-        unstructured.nested_string(pod.data, "status", "reason"),
-    ]
+    lines = [nested_string(pod.data, "status", "message"), nested_string(pod.data, "status", "reason")]
     for kind in ("initContainerStatuses", "containerStatuses"):
-        for status in unstructured.nested_maps(pod.data, "status", kind):
+        for status in nested_maps(pod.data, "status", kind):
             for moment in ("state", "lastState"):
-                for state in unstructured.nested_map(status, moment).values():
-                    lines += [
-                        unstructured.nested_string(state, "message"),
-                        unstructured.nested_string(state, "reason"),
-                    ]
+                for state in nested_map(status, moment).values():
+                    lines += [nested_string(state, "message"), nested_string(state, "reason")]
     lines += [event.message for event in evidence.events_of(pod)]
     return [
         LogLines(f"status of {pod.title}", [line for text in lines if text for line in text.splitlines()])
@@ -154,11 +149,7 @@ def _cut(line: str) -> str:
 
 def _by_plugin(evidence: Evidence, node: Node, now: int) -> list[Finding]:
     plugins = [pod for component, pod in stack_pods(evidence, node.name) if component == "device plugin"]
-    running = [
-        pod
-        for pod in plugins
-        if unstructured.nested_string(pod.data, "status", "phase") not in ("Succeeded",)
-    ]
+    running = [pod for pod in plugins if nested_string(pod.data, "status", "phase") not in ("Succeeded",)]
     age = (
         now - parse_timestamp(node.metadata.creation_timestamp) if node.metadata.creation_timestamp else None
     )
@@ -190,8 +181,7 @@ def _by_plugin(evidence: Evidence, node: Node, now: int) -> list[Finding]:
 
 def _restarts(pod: ClusterObject) -> int:
     return sum(
-        unstructured.nested_int(status, "restartCount")
-        for status in unstructured.nested_maps(pod.data, "status", "containerStatuses")
+        nested_int(status, "restartCount") for status in nested_maps(pod.data, "status", "containerStatuses")
     )
 
 
@@ -215,7 +205,7 @@ def plugin_absent_finding(evidence: Evidence, node: Node, sets: list[ClusterObje
         return Finding("DEVICE_PLUGIN_ABSENT", f"no device plugin is installed for GPU node {node.name}")
     plugin = sets[0]
     why = daemonset_exclusion(plugin, node)
-    desired = unstructured.nested_int(plugin.data, "status", "desiredNumberScheduled")
+    desired = nested_int(plugin.data, "status", "desiredNumberScheduled")
     message = f"DaemonSet {plugin.name} ({desired} pods wanted) has no pod on GPU node {node.name}"
     contributing: list[str] = []
     if why.startswith("label"):

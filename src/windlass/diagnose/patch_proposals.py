@@ -11,10 +11,11 @@ from typing import Any
 
 import msgspec
 
-from windlass.diagnose import nodes, unstructured
+from windlass.diagnose import nodes
 from windlass.diagnose.finding import Finding
 from windlass.diagnose.strategic_merge import SpecPatch
 from windlass.diagnose.unschedulable import Candidate, SchedulingAnalysis
+from windlass.diagnose.unstructured import nested_map, nested_maps, nested_string
 from windlass.model.errors import InputError
 from windlass.model.node import Taint
 from windlass.model.quantity import parse_quantity
@@ -220,9 +221,9 @@ def equalize_limits(spec: dict[str, Any]) -> SpecPatch:
 
 def _resources(spec: dict[str, Any], better: Callable[[dict[str, Any]], SpecPatch]) -> SpecPatch:
     containers = [
-        {"name": unstructured.nested_string(container, "name"), "resources": change}
-        for container in unstructured.nested_maps(spec, "containers")
-        if (change := better(unstructured.nested_map(container, "resources")))
+        {"name": nested_string(container, "name"), "resources": change}
+        for container in nested_maps(spec, "containers")
+        if (change := better(nested_map(container, "resources")))
     ]
     return {"containers": containers} if containers else {}
 
@@ -230,7 +231,7 @@ def _resources(spec: dict[str, Any], better: Callable[[dict[str, Any]], SpecPatc
 def _rounded(resources: dict[str, Any]) -> SpecPatch:
     change: SpecPatch = {}
     for side in ("requests", "limits"):
-        for name, amount in unstructured.nested_map(resources, side).items():
+        for name, amount in nested_map(resources, side).items():
             value = _value(amount)
             if is_extended_resource(name) and value is not None and ceil(value) != value:
                 change.setdefault(side, {})[name] = str(ceil(value))
@@ -238,10 +239,7 @@ def _rounded(resources: dict[str, Any]) -> SpecPatch:
 
 
 def _equalled(resources: dict[str, Any]) -> SpecPatch:
-    requests, limits = (
-        unstructured.nested_map(resources, "requests"),
-        unstructured.nested_map(resources, "limits"),
-    )
+    requests, limits = (nested_map(resources, "requests"), nested_map(resources, "limits"))
     change: SpecPatch = {}
     for name in (name for name in {**requests, **limits} if is_extended_resource(name)):
         if name in limits and name in requests and requests[name] != limits[name]:
@@ -262,12 +260,12 @@ def _value(amount: object) -> Any:
 
 
 def mount_shared_memory(spec: dict[str, Any]) -> SpecPatch:
-    first = next(iter(unstructured.nested_maps(spec, "containers")), {})
+    first = next(iter(nested_maps(spec, "containers")), {})
     return {
         "volumes": [{"name": "dshm", "emptyDir": {"medium": "Memory"}}],
         "containers": [
             {
-                "name": unstructured.nested_string(first, "name"),
+                "name": nested_string(first, "name"),
                 "volumeMounts": [{"name": "dshm", "mountPath": "/dev/shm"}],
             }
         ],
@@ -278,11 +276,10 @@ def hide_devices(spec: dict[str, Any]) -> SpecPatch:
     """No GPU is seen that was not asked for."""
     hidden = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "none"}]
     containers = [
-        {"name": unstructured.nested_string(container, "name"), "env": hidden}
-        for container in unstructured.nested_maps(spec, "containers")
+        {"name": nested_string(container, "name"), "env": hidden}
+        for container in nested_maps(spec, "containers")
         if any(
-            unstructured.nested_string(variable, "name") == hidden[0]["name"]
-            for variable in unstructured.nested_maps(container, "env")
+            nested_string(variable, "name") == hidden[0]["name"] for variable in nested_maps(container, "env")
         )
     ]
     return {"containers": containers} if containers else {}

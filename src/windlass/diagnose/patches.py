@@ -12,13 +12,14 @@ from typing import Any
 
 import msgspec
 
-from windlass.diagnose import patch_proposals, queue, unstructured
+from windlass.diagnose import patch_proposals, queue
 from windlass.diagnose.evidence import ClusterObject
 from windlass.diagnose.finding import Finding, Patch, PatchTarget
 from windlass.diagnose.patch_proposals import Proposer
 from windlass.diagnose.strategic_merge import SpecPatch, strategic_merge, to_merge_patch
 from windlass.diagnose.subject import templates_of
 from windlass.diagnose.unschedulable import SchedulingAnalysis
+from windlass.diagnose.unstructured import nested_bool, nested_map, nested_maps, nested_string
 from windlass.diagnose.what_if import WhatIf
 from windlass.model.codec import decode_object
 from windlass.model.errors import InputError
@@ -86,7 +87,7 @@ def _try(what_if: WhatIf, analysis: SchedulingAnalysis, what: str, change: SpecP
 
 def _by_spec(what_if: WhatIf, what: str, better: Callable[[dict[str, Any]], SpecPatch]) -> list[Patch]:
     item, path = _owner_of_template(what_if)
-    spec = unstructured.nested_map(item.data, *path)
+    spec = nested_map(item.data, *path)
     change = better(spec)
     if not change:
         return []
@@ -114,9 +115,7 @@ def patched_pod(pod: Pod, change: SpecPatch) -> Pod:
 def _pod_patch(what_if: WhatIf, what: str, change: SpecPatch, runs: bool) -> Patch:
     item, path = _owner_of_template(what_if)
     kind = "strategic" if (item.api_version or "v1") in BUILT_IN else "merge"
-    patch: Any = (
-        change if kind == "strategic" else to_merge_patch(unstructured.nested_map(item.data, *path), change)
-    )
+    patch: Any = change if kind == "strategic" else to_merge_patch(nested_map(item.data, *path), change)
     for step in reversed(path):
         patch = {step: patch}
     return Patch(_target(item), kind, patch, runs, what)
@@ -142,7 +141,7 @@ def _unsuspend(what_if: WhatIf, finding: Finding) -> list[Patch]:
     if item is None:
         return []
     change: SpecPatch = {"suspend": False}
-    spec = change if unstructured.nested_bool(item.data, "spec", "suspend") else {"runPolicy": change}
+    spec = change if nested_bool(item.data, "spec", "suspend") else {"runPolicy": change}
     runs = what_if.evidence.nodes and what_if.fit.count_placeable(what_if.templates) == len(what_if.templates)
     return [Patch(_target(item), "merge", {"spec": spec}, bool(runs), "resume it")]
 
@@ -192,11 +191,11 @@ def _tolerate_flavor(what_if: WhatIf, finding: Finding) -> list[Patch]:
     item, path = _owner_of_template(what_if)
     found = []
     for flavor in what_if.evidence.of_kind("ResourceFlavor"):
-        taints = unstructured.nested_maps(flavor.data, "spec", "nodeTaints")
+        taints = nested_maps(flavor.data, "spec", "nodeTaints")
         if not taints or not what_if.templates:
             continue
         new = [{k: taint[k] for k in ("key", "value", "effect") if taint.get(k)} for taint in taints]
-        change = {"tolerations": [*unstructured.nested_maps(item.data, *path, "tolerations"), *new]}
+        change = {"tolerations": [*nested_maps(item.data, *path, "tolerations"), *new]}
         patch = _pod_patch(what_if, f"tolerate the taints of flavor {flavor.name}", change, False)
         runs = what_if.would_start_with(item, strategic_merge(item.data, patch.patch))
         found.append(msgspec.structs.replace(patch, runs_after=runs))
@@ -210,7 +209,7 @@ def _looser_topology(what_if: WhatIf, finding: Finding) -> list[Patch]:
     required, preferred = (f"kueue.x-k8s.io/podset-{mode}-topology" for mode in ("required", "preferred"))
     if len(found) != 1 or "[" in found[0][0]:
         return []
-    level = unstructured.nested_string(found[0][1], "metadata", "annotations", required)
+    level = nested_string(found[0][1], "metadata", "annotations", required)
     if not level:
         return []
     patch: Any = {"metadata": {"annotations": {required: None, preferred: level}}}

@@ -5,12 +5,13 @@ Fed by `why`. The pod's status and events come first, then what its program wrot
 
 from __future__ import annotations
 
-from windlass.diagnose import gpu_stack, log_patterns, nodes, unstructured
+from windlass.diagnose import gpu_stack, log_patterns, nodes
 from windlass.diagnose.evidence import ClusterObject, Evidence
 from windlass.diagnose.finding import Finding, MissingEvidence
 from windlass.diagnose.log_patterns import PatternMatch
 from windlass.diagnose.nvidia_smi import annotate_nvidia_smi_logs
 from windlass.diagnose.subject import node_of, phase_of
+from windlass.diagnose.unstructured import nested_int, nested_map, nested_maps, nested_string
 from windlass.model.times import parse_timestamp
 
 PULL_PATIENCE = 120
@@ -51,14 +52,14 @@ def startup_finding(evidence: Evidence, pod: ClusterObject, now: int) -> Finding
 def running_pod_finding(evidence: Evidence, pod: ClusterObject) -> Finding | None:
     """A pod that runs and yet has a GPU problem that its environment shows."""
     asks = requests_devices(pod)
-    for container in unstructured.nested_maps(pod.data, "spec", "containers"):
-        for variable in unstructured.nested_maps(container, "env"):
+    for container in nested_maps(pod.data, "spec", "containers"):
+        for variable in nested_maps(container, "env"):
             if (
-                unstructured.nested_string(variable, "name") == "NVIDIA_VISIBLE_DEVICES"
-                and unstructured.nested_string(variable, "value") == "all"
+                nested_string(variable, "name") == "NVIDIA_VISIBLE_DEVICES"
+                and nested_string(variable, "value") == "all"
                 and not asks
             ):
-                name = unstructured.nested_string(container, "name")
+                name = nested_string(container, "name")
                 message = f"container {name} sets NVIDIA_VISIBLE_DEVICES=all without asking for a GPU"
                 return Finding("GPU_VISIBLE_UNREQUESTED", message)
     return None
@@ -79,8 +80,8 @@ def _stale(kubelet: list[PatternMatch], own: list[PatternMatch]) -> Finding | No
 
 def _refused(pod: ClusterObject, kubelet: list[PatternMatch]) -> Finding | None:
     reason, message = (
-        unstructured.nested_string(pod.data, "status", "reason"),
-        unstructured.nested_string(pod.data, "status", "message"),
+        nested_string(pod.data, "status", "reason"),
+        nested_string(pod.data, "status", "message"),
     )
     if reason == "TopologyAffinityError":
         return Finding("TOPOLOGY_MANAGER_REFUSED", "", (message,))
@@ -105,9 +106,9 @@ def _unasked(pod: ClusterObject, own: list[PatternMatch]) -> Finding | None:
 
 def requests_devices(pod: ClusterObject) -> bool:
     return any(
-        "/" in name or unstructured.nested_maps(container, "resources", "claims")
-        for container in unstructured.nested_maps(pod.data, "spec", "containers")
-        for name in (*unstructured.nested_map(container, "resources", "limits"), "")
+        "/" in name or nested_maps(container, "resources", "claims")
+        for container in nested_maps(pod.data, "spec", "containers")
+        for name in (*nested_map(container, "resources", "limits"), "")
     )
 
 
@@ -115,23 +116,17 @@ def _states(pod: ClusterObject) -> list[tuple[str, str, dict[str, object]]]:
     """(container, state, details) of all containers, the last state too."""
     found = []
     for kind in ("initContainerStatuses", "containerStatuses"):
-        for status in unstructured.nested_maps(pod.data, "status", kind):
+        for status in nested_maps(pod.data, "status", kind):
             for moment in ("state", "lastState"):
-                for name, details in unstructured.nested_map(status, moment).items():
-                    found.append(
-                        (
-                            unstructured.nested_string(status, "name"),
-                            name,
-                            unstructured.nested_map({"d": details}, "d"),
-                        )
-                    )
+                for name, details in nested_map(status, moment).items():
+                    found.append((nested_string(status, "name"), name, nested_map({"d": details}, "d")))
     return found
 
 
 def _pulling(evidence: Evidence, pod: ClusterObject, now: int) -> Finding | None:
     for container, state, details in _states(pod):
-        if state == "waiting" and unstructured.nested_string(details, "reason") in PULL_FAILED:
-            message = unstructured.nested_string(details, "message")
+        if state == "waiting" and nested_string(details, "reason") in PULL_FAILED:
+            message = nested_string(details, "message")
             headline = f"the image of container {container} can't be pulled: {message}"
             return Finding("IMAGE_PULL_FAILED", headline)
     events = evidence.events_of(pod)
@@ -147,7 +142,7 @@ def _pulling(evidence: Evidence, pod: ClusterObject, now: int) -> Finding | None
 
 def _memory(pod: ClusterObject) -> Finding | None:
     for container, state, details in _states(pod):
-        if state == "terminated" and unstructured.nested_string(details, "reason") == "OOMKilled":
+        if state == "terminated" and nested_string(details, "reason") == "OOMKilled":
             return Finding("CONTAINER_OOM", f"container {container} was killed for its memory limit")
     return None
 
@@ -171,10 +166,9 @@ def _fails(pod: ClusterObject) -> bool:
     return any(
         (
             state == "waiting"
-            and unstructured.nested_string(details, "reason")
-            not in ("", "ContainerCreating", "PodInitializing")
+            and nested_string(details, "reason") not in ("", "ContainerCreating", "PodInitializing")
         )
-        or (state == "terminated" and unstructured.nested_int(details, "exitCode") != 0)
+        or (state == "terminated" and nested_int(details, "exitCode") != 0)
         for _, state, details in _states(pod)
     )
 
@@ -191,9 +185,9 @@ def _deeper(
         if found:
             return found[0]
     codes = [
-        f"container {container} exited with {unstructured.nested_int(details, 'exitCode')}"
+        f"container {container} exited with {nested_int(details, 'exitCode')}"
         for container, state, details in _states(pod)
-        if state == "terminated" and unstructured.nested_int(details, "exitCode")
+        if state == "terminated" and nested_int(details, "exitCode")
     ]
     logs = evidence.logs_of(pod)
     if not logs:

@@ -8,10 +8,17 @@ from __future__ import annotations
 
 import re
 
-from windlass.diagnose import unstructured
 from windlass.diagnose.evidence import ClusterObject, Evidence
 from windlass.diagnose.finding import Finding
 from windlass.diagnose.subject import Subject
+from windlass.diagnose.unstructured import (
+    find_condition,
+    nested_bool,
+    nested_int,
+    nested_map,
+    nested_maps,
+    nested_string,
+)
 
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 MANY_EVICTIONS = 3
@@ -87,14 +94,12 @@ def total_nominal_quota(evidence: Evidence, resource: str) -> int:
     """What all ClusterQueues and cohorts together may hand out of a resource."""
     total = 0
     for item in (*evidence.of_kind("ClusterQueue"), *evidence.of_kind("Cohort")):
-        for group in unstructured.nested_maps(item.data, "spec", "resourceGroups"):
-            for flavor in unstructured.nested_maps(group, "flavors"):
+        for group in nested_maps(item.data, "spec", "resourceGroups"):
+            for flavor in nested_maps(group, "flavors"):
                 rows = [
-                    row
-                    for row in unstructured.nested_maps(flavor, "resources")
-                    if unstructured.nested_string(row, "name") == resource
+                    row for row in nested_maps(flavor, "resources") if nested_string(row, "name") == resource
                 ]
-                total += sum(unstructured.nested_int(row, "nominalQuota") for row in rows)
+                total += sum(nested_int(row, "nominalQuota") for row in rows)
     return total
 
 
@@ -105,12 +110,9 @@ def victims_of(evidence: Evidence, subject: Subject) -> list[str]:
     own = {f"{item.namespace}/{item.name}" for item in (*subject.related, *subject.pods)}
     found: dict[str, None] = {}
     for item in evidence.of_kind("Workload"):
-        evicted = unstructured.find_condition(item.data, "Evicted")
-        gone = (
-            unstructured.nested_string(evicted, "status") == "True"
-            and unstructured.nested_string(evicted, "reason") == "Preempted"
-        )
-        if gone and _is_for(unstructured.nested_string(evicted, "message"), uids):
+        evicted = find_condition(item.data, "Evicted")
+        gone = nested_string(evicted, "status") == "True" and nested_string(evicted, "reason") == "Preempted"
+        if gone and _is_for(nested_string(evicted, "message"), uids):
             found[f"{item.namespace}/{item.name}"] = None
     for event in evidence.events:
         if event.reason in ("Preempted", "EvictedDueToPreempted") and _is_for(event.message, uids):
@@ -131,7 +133,7 @@ def is_queued(subject: Subject) -> bool:
 
 def _queue_name(subject: Subject, workload: ClusterObject | None) -> str:
     if workload is not None:
-        named = unstructured.nested_string(workload.data, "spec", "queueName")
+        named = nested_string(workload.data, "spec", "queueName")
         if named:
             return named
     for item in (subject.item, *subject.owners, *subject.pods[:1]):
@@ -141,54 +143,43 @@ def _queue_name(subject: Subject, workload: ClusterObject | None) -> str:
 
 
 def _admitted(workload: ClusterObject) -> bool:
-    admitted = unstructured.nested_string(unstructured.find_condition(workload.data, "Admitted"), "status")
-    return admitted == "True" or (
-        not admitted and bool(unstructured.nested_map(workload.data, "status", "admission"))
-    )
+    admitted = nested_string(find_condition(workload.data, "Admitted"), "status")
+    return admitted == "True" or (not admitted and bool(nested_map(workload.data, "status", "admission")))
 
 
 def _of_workload(workload: ClusterObject) -> Finding | None:
-    reserved = unstructured.find_condition(workload.data, "QuotaReserved")
-    message, reason = (
-        unstructured.nested_string(reserved, "message"),
-        unstructured.nested_string(reserved, "reason"),
-    )
-    if unstructured.nested_string(reserved, "status") == "False":
+    reserved = find_condition(workload.data, "QuotaReserved")
+    message, reason = (nested_string(reserved, "message"), nested_string(reserved, "reason"))
+    if nested_string(reserved, "status") == "False":
         for code, pattern in MESSAGES:
             if pattern.search(message):
                 return Finding(code, message.rstrip("."), (f"{workload.title}: {message}",))
         if reason in REASONS:
             return Finding(REASONS[reason], message, (f"{workload.title}: {reason}: {message}",))
-    evicted = unstructured.find_condition(workload.data, "Evicted")
-    if (
-        unstructured.nested_string(evicted, "status") == "True"
-        and unstructured.nested_string(evicted, "reason") == "Deactivated"
-    ):
+    evicted = find_condition(workload.data, "Evicted")
+    if nested_string(evicted, "status") == "True" and nested_string(evicted, "reason") == "Deactivated":
         return Finding(
-            "KUEUE_QUEUE_MISSING",
-            f"{workload.title} was deactivated: {unstructured.nested_string(evicted, 'message')}",
+            "KUEUE_QUEUE_MISSING", f"{workload.title} was deactivated: {nested_string(evicted, 'message')}"
         )
     checks = [
         row
-        for row in unstructured.nested_maps(workload.data, "status", "admissionChecks")
-        if unstructured.nested_string(row, "state") != "Ready"
+        for row in nested_maps(workload.data, "status", "admissionChecks")
+        if nested_string(row, "state") != "Ready"
     ]
     if checks:
-        name, state = (unstructured.nested_string(checks[0], field) for field in ("name", "state"))
+        name, state = (nested_string(checks[0], field) for field in ("name", "state"))
         headline = f"admission check {name} is {state}"
-        return Finding("CLOUD_CAPACITY", f"{headline}: {unstructured.nested_string(checks[0], 'message')}")
+        return Finding("CLOUD_CAPACITY", f"{headline}: {nested_string(checks[0], 'message')}")
     return None
 
 
 def stopped_queue_finding(queue: ClusterObject) -> Finding | None:
-    policy = unstructured.nested_string(queue.data, "spec", "stopPolicy")
+    policy = nested_string(queue.data, "spec", "stopPolicy")
     if policy in ("Hold", "HoldAndDrain"):
         return Finding("KUEUE_QUEUE_MISSING", f"{queue.title} is stopped (stopPolicy {policy})")
-    active = unstructured.find_condition(queue.data, "Active")
-    if unstructured.nested_string(active, "status") == "False":
-        message = unstructured.nested_string(active, "message") or unstructured.nested_string(
-            active, "reason"
-        )
+    active = find_condition(queue.data, "Active")
+    if nested_string(active, "status") == "False":
+        message = nested_string(active, "message") or nested_string(active, "reason")
         headline = f"{queue.title} is inactive: {message}"
         return Finding("KUEUE_QUEUE_MISSING", headline)
     return None
@@ -198,7 +189,7 @@ def suspended_object(subject: Subject) -> ClusterObject | None:
     """The object that its owner has suspended, of the subject and those above it."""
     places = (("spec", "suspend"), ("spec", "runPolicy", "suspend"))
     for item in (subject.item, *subject.owners):
-        if any(unstructured.nested_bool(item.data, *place) for place in places):
+        if any(nested_bool(item.data, *place) for place in places):
             return item
     return None
 
@@ -243,12 +234,8 @@ def eviction_counts(evidence: Evidence) -> dict[str, int]:
             key = f"{event.namespace or 'default'}/{event.name}"
             counts[key] = counts.get(key, 0) + event.count
     for item in evidence.of_kind("Workload"):
-        stats = unstructured.nested_maps(item.data, "status", "schedulingStats", "evictions")
-        total = sum(
-            unstructured.nested_int(row, "count")
-            for row in stats
-            if unstructured.nested_string(row, "reason") == "Preempted"
-        )
+        stats = nested_maps(item.data, "status", "schedulingStats", "evictions")
+        total = sum(nested_int(row, "count") for row in stats if nested_string(row, "reason") == "Preempted")
         key = f"{item.namespace}/{item.name}"
         counts[key] = max(counts.get(key, 0), total)
     return {key: count for key, count in counts.items() if count}

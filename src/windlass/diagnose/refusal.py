@@ -6,10 +6,11 @@ server answered when somebody tried.
 
 from __future__ import annotations
 
-from windlass.diagnose import log_patterns, unstructured
+from windlass.diagnose import log_patterns
 from windlass.diagnose.evidence import ClusterObject, Evidence, LogLines
 from windlass.diagnose.finding import Finding
 from windlass.diagnose.subject import Subject, template_pods, templates_of
+from windlass.diagnose.unstructured import nested_map, nested_maps, nested_string
 from windlass.model.errors import InputError
 from windlass.model.gpu import gpu_request
 from windlass.model.pod import Pod
@@ -51,10 +52,9 @@ def _claim_fault(item: ClusterObject) -> Finding | None:
     """A resource claim that names neither a claim nor a template, as the first API versions wrote it."""
     templates = [("", item.data)] if item.kind == "Pod" else templates_of(item.data)
     for path, template in templates:
-        for place, claim in enumerate(unstructured.nested_maps(template, "spec", "resourceClaims")):
+        for place, claim in enumerate(nested_maps(template, "spec", "resourceClaims")):
             if not (
-                unstructured.nested_string(claim, "resourceClaimName")
-                or unstructured.nested_string(claim, "resourceClaimTemplateName")
+                nested_string(claim, "resourceClaimName") or nested_string(claim, "resourceClaimTemplateName")
             ):
                 where = f"{path}.spec.resourceClaims[{place}]".lstrip(".")
                 message = f"{where} names neither resourceClaimName nor resourceClaimTemplateName"
@@ -87,7 +87,7 @@ def reported_refusal(evidence: Evidence, subject: Subject) -> Finding | None:
 def status_lines(item: ClusterObject) -> LogLines:
     """Every message in an object's status, wherever its kind keeps it."""
     found: list[str] = []
-    _collect(unstructured.nested_map(item.data, "status"), found)
+    _collect(nested_map(item.data, "status"), found)
     return LogLines(f"status of {item.title}", found)
 
 

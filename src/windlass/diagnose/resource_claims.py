@@ -9,14 +9,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from windlass.diagnose import log_patterns, unstructured
+from windlass.diagnose import log_patterns
 from windlass.diagnose.evidence import ClusterObject, Evidence
 from windlass.diagnose.finding import Finding
+from windlass.diagnose.unstructured import nested_map, nested_maps, nested_string
 
 
 def claim_finding(evidence: Evidence, pod: ClusterObject) -> Finding | None:
     """What is wrong with the pod's claims; None where it has none, or nothing shows."""
-    claims = unstructured.nested_maps(pod.data, "spec", "resourceClaims")
+    claims = nested_maps(pod.data, "spec", "resourceClaims")
     if not claims:
         return None
     found = _dangling(evidence, pod, claims) or _classless(evidence, pod, claims) or _said(evidence, pod)
@@ -30,18 +31,18 @@ def _dangling(evidence: Evidence, pod: ClusterObject, claims: list[dict[str, obj
             ("resourceClaimTemplateName", "ResourceClaimTemplate"),
             ("resourceClaimName", "ResourceClaim"),
         ):
-            name = unstructured.nested_string(claim, field)
+            name = nested_string(claim, field)
             if name and evidence.has_kind(kind) and evidence.get(kind, pod.namespace, name) is None:
                 return Finding(
                     "DRA_CLAIM_INVALID",
                     f"there is no {kind} {name} in namespace {pod.namespace}",
                     remedy=MAKE_IT,
                 )
-    names = {unstructured.nested_string(claim, "name") for claim in claims}
-    for container in unstructured.nested_maps(pod.data, "spec", "containers"):
-        for used in unstructured.nested_maps(container, "resources", "claims"):
-            if unstructured.nested_string(used, "name") not in names:
-                name, claim_name = (unstructured.nested_string(tree, "name") for tree in (container, used))
+    names = {nested_string(claim, "name") for claim in claims}
+    for container in nested_maps(pod.data, "spec", "containers"):
+        for used in nested_maps(container, "resources", "claims"):
+            if nested_string(used, "name") not in names:
+                name, claim_name = (nested_string(tree, "name") for tree in (container, used))
                 message = f"container {name} uses the claim {claim_name}"
                 return Finding("DRA_CLAIM_INVALID", f"{message}, which spec.resourceClaims does not list")
     return None
@@ -79,13 +80,10 @@ def _taken(evidence: Evidence, pod: ClusterObject, claims: list[dict[str, object
     for name in _classes(evidence, pod.namespace, claims):
         driver = _driver(evidence, name)
         devices = {
-            (
-                unstructured.nested_string(item.data, "spec", "pool", "name"),
-                unstructured.nested_string(device, "name"),
-            )
+            (nested_string(item.data, "spec", "pool", "name"), nested_string(device, "name"))
             for item in evidence.of_kind("ResourceSlice")
-            if unstructured.nested_string(item.data, "spec", "driver") == driver
-            for device in unstructured.nested_maps(item.data, "spec", "devices")
+            if nested_string(item.data, "spec", "driver") == driver
+            for device in nested_maps(item.data, "spec", "devices")
         }
         if driver and not devices:
             message = f"no node publishes a device of {driver} (no ResourceSlice)"
@@ -100,8 +98,8 @@ def _taken(evidence: Evidence, pod: ClusterObject, claims: list[dict[str, object
 def _driver(evidence: Evidence, name: str) -> str:
     """The driver whose devices a class selects, as its expression says; NVIDIA's classes all select the same one."""
     item = evidence.get("DeviceClass", "", name)
-    for selector in unstructured.nested_maps(item.data if item is not None else {}, "spec", "selectors"):
-        found = DRIVER.search(unstructured.nested_string(selector, "cel", "expression"))
+    for selector in nested_maps(item.data if item is not None else {}, "spec", "selectors"):
+        found = DRIVER.search(nested_string(selector, "cel", "expression"))
         if found:
             return found[1]
     return "gpu.nvidia.com" if name.endswith(".nvidia.com") else ""
@@ -112,8 +110,8 @@ DRIVER = re.compile(r"""device\.driver\s*==\s*["']([^"']+)["']""")
 
 def _allocated(evidence: Evidence) -> Iterator[tuple[str, str]]:
     for claim in evidence.of_kind("ResourceClaim"):
-        for result in unstructured.nested_maps(claim.data, "status", "allocation", "devices", "results"):
-            yield unstructured.nested_string(result, "pool"), unstructured.nested_string(result, "device")
+        for result in nested_maps(claim.data, "status", "allocation", "devices", "results"):
+            yield nested_string(result, "pool"), nested_string(result, "device")
 
 
 def _classes(evidence: Evidence, namespace: str, claims: list[dict[str, object]]) -> list[str]:
@@ -121,17 +119,13 @@ def _classes(evidence: Evidence, namespace: str, claims: list[dict[str, object]]
     found = []
     for claim in claims:
         template = evidence.get(
-            "ResourceClaimTemplate", namespace, unstructured.nested_string(claim, "resourceClaimTemplateName")
+            "ResourceClaimTemplate", namespace, nested_string(claim, "resourceClaimTemplateName")
         )
-        named = evidence.get(
-            "ResourceClaim", namespace, unstructured.nested_string(claim, "resourceClaimName")
-        )
-        specs = [unstructured.nested_map(template.data, "spec", "spec")] if template else []
-        specs += [unstructured.nested_map(named.data, "spec")] if named else []
-        for request in (
-            row for spec in specs for row in unstructured.nested_maps(spec, "devices", "requests")
-        ):
-            name = unstructured.nested_string(request, "deviceClassName") or unstructured.nested_string(
+        named = evidence.get("ResourceClaim", namespace, nested_string(claim, "resourceClaimName"))
+        specs = [nested_map(template.data, "spec", "spec")] if template else []
+        specs += [nested_map(named.data, "spec")] if named else []
+        for request in (row for spec in specs for row in nested_maps(spec, "devices", "requests")):
+            name = nested_string(request, "deviceClassName") or nested_string(
                 request, "exactly", "deviceClassName"
             )
             found += [name] if name else []

@@ -5,10 +5,10 @@ Fed by `why` where an owner has no pods, or where a namespace's GPU quota doesn'
 
 from __future__ import annotations
 
-from windlass.diagnose import unstructured
 from windlass.diagnose.evidence import ClusterObject, Evidence
 from windlass.diagnose.finding import Finding
 from windlass.diagnose.subject import Subject, template_pods
+from windlass.diagnose.unstructured import nested_map
 from windlass.model.errors import InputError
 from windlass.model.pod import Pod
 from windlass.model.requests import format_amount, is_extended_resource, parse_amount, pod_requests
@@ -22,10 +22,7 @@ def quota_finding(evidence: Evidence, subject: Subject) -> Finding | None:
         for quota in evidence.of_kind("ResourceQuota"):
             if quota.namespace != subject.item.namespace:
                 continue
-            hard, used = (
-                unstructured.nested_map(quota.data, "spec", "hard"),
-                unstructured.nested_map(quota.data, "status", "used"),
-            )
+            hard, used = (nested_map(quota.data, "spec", "hard"), nested_map(quota.data, "status", "used"))
             for key, limit in hard.items():
                 name = key.removeprefix("requests.")
                 if name not in requests or is_ineffective_key(key):
@@ -67,7 +64,7 @@ def namespace_key_finding(evidence: Evidence, pod: Pod) -> Finding | None:
 
 def ineffective_key_finding(quota: ClusterObject) -> Finding | None:
     """`limits.nvidia.com/gpu` and a bare `nvidia.com/gpu` are no quota for a GPU."""
-    for key in unstructured.nested_map(quota.data, "spec", "hard"):
+    for key in nested_map(quota.data, "spec", "hard"):
         if is_ineffective_key(key):
             return Finding("QUOTA_KEY_INVALID", f"key {key} of ResourceQuota {quota.name} has no effect")
     return None

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from windlass.diagnose import autoscaler, gpu_stack, log_patterns, nodes, queue, unstructured
+from windlass.diagnose import autoscaler, gpu_stack, log_patterns, nodes, queue
 from windlass.diagnose.evidence import ClusterObject, Evidence
 from windlass.diagnose.finding import Finding
 from windlass.diagnose.resource_quota import namespace_key_finding
@@ -17,6 +17,7 @@ from windlass.diagnose.sharing_config import sharing_findings
 from windlass.diagnose.stack_components import gpu_nodes
 from windlass.diagnose.subject import Subject
 from windlass.diagnose.unschedulable import SchedulingAnalysis
+from windlass.diagnose.unstructured import nested_map, nested_string
 from windlass.model.node import Node
 
 FIXED_BY_NEW_NODE = (
@@ -115,7 +116,7 @@ def _flavor_labels(evidence: Evidence, subject: Subject, analysis: SchedulingAna
         return None
     node_labels = {(key, value) for node in evidence.nodes.values() for key, value in node.labels.items()}
     for flavor in evidence.of_kind("ResourceFlavor"):
-        for key, value in unstructured.nested_map(flavor.data, "spec", "nodeLabels").items():
+        for key, value in nested_map(flavor.data, "spec", "nodeLabels").items():
             if analysis.pod.spec.node_selector.get(key) == value and (key, value) not in node_labels:
                 message = f"flavor {flavor.name} makes its pods select {key}={value}, which no node is labelled with"
                 return Finding("KUEUE_FLAVOR_MISMATCH", message, (), ("SELECTOR_MISMATCH",), FLAVOR_REMEDY)
@@ -182,7 +183,7 @@ def _shares_not_in_force(
 def _preempted_in_vain(evidence: Evidence, subject: Subject, finding: Finding) -> Finding | None:
     """Others went so that it could start, and what they left lies apart."""
     promised = queue.is_admitted(subject) or any(
-        unstructured.nested_string(pod.data, "status", "nominatedNodeName") for pod in subject.pods
+        nested_string(pod.data, "status", "nominatedNodeName") for pod in subject.pods
     )
     if finding.code != "GPU_FRAGMENTED" or not promised:
         return None

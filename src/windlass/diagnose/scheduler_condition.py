@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 
 from windlass.apply.messages import code_of_message
-from windlass.diagnose import unstructured
 from windlass.diagnose.causes import CAUSES
 from windlass.diagnose.evidence import ClusterObject, Evidence
 from windlass.diagnose.finding import Finding, MissingEvidence
+from windlass.diagnose.unstructured import find_condition, nested_string
 
 REASONS = {
     "WaitingForQuota": "KUEUE_QUOTA_INSUFFICIENT",
@@ -39,13 +39,10 @@ def condition_finding(
     needed: tuple[MissingEvidence, ...] = NODES_AND_PODS_MISSING,
 ) -> Finding:
     """A cause only where the scheduler named one; else what it said, and what would have to be seen."""
-    condition = unstructured.find_condition(pod.data, "PodScheduled")
-    message, reason = (
-        unstructured.nested_string(condition, "message"),
-        unstructured.nested_string(condition, "reason"),
-    )
+    condition = find_condition(pod.data, "PodScheduled")
+    message, reason = (nested_string(condition, "message"), nested_string(condition, "reason"))
     code = code_of_message(message) or REASONS.get(reason, "")
-    if unstructured.nested_string(condition, "status") == "False" and code in CAUSES:
+    if nested_string(condition, "status") == "False" and code in CAUSES:
         return Finding(code, message.rstrip("."), (f"{pod.title}: {reason}: {message}",))
     events = [event.message for event in evidence.events_of(pod) if event.reason == "FailedScheduling"]
     messages = [message] if message else events[-1:]
@@ -63,9 +60,7 @@ STORAGE = re.compile(
 def storage_finding(evidence: Evidence, pod: ClusterObject) -> Finding | None:
     """What the scheduler has met that no object shows: how much room a storage driver has left."""
     messages = [event.message for event in evidence.events_of(pod) if event.reason == "FailedScheduling"][-1:]
-    messages = messages or [
-        unstructured.nested_string(unstructured.find_condition(pod.data, "PodScheduled"), "message")
-    ]
+    messages = messages or [nested_string(find_condition(pod.data, "PodScheduled"), "message")]
     if not STORAGE.search(messages[0]):
         return None
     return Finding("STORAGE_INSUFFICIENT", "", (f"its scheduler says: {messages[0]}",))

@@ -10,9 +10,10 @@ from functools import lru_cache
 
 import yaml
 
-from windlass.diagnose import nodes, unstructured
+from windlass.diagnose import nodes
 from windlass.diagnose.evidence import ClusterObject, Evidence
 from windlass.diagnose.finding import Finding
+from windlass.diagnose.unstructured import nested_map
 from windlass.model.errors import InputError
 from windlass.model.node import Node
 from windlass.sharing.plugin_config import resolve_config
@@ -43,7 +44,7 @@ def _configs(evidence: Evidence, node: Node) -> Iterator[tuple[ClusterObject, st
     """(ConfigMap, key, text) of the configurations that are meant for the node: by its label, else all there are."""
     chosen = node.labels.get(CONFIG_LABEL, "")
     for item in evidence.of_kind("ConfigMap"):
-        texts = unstructured.nested_map(item.data, "data")
+        texts = nested_map(item.data, "data")
         for name, text in texts.items():
             shares = isinstance(text, str) and ("timeSlicing" in text or "mps:" in text)
             if shares and (not chosen or name == chosen or chosen not in texts):

@@ -8,9 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from windlass.diagnose import nodes, unstructured
+from windlass.diagnose import nodes
 from windlass.diagnose.evidence import ClusterObject, Evidence
 from windlass.diagnose.finding import Finding
+from windlass.diagnose.unstructured import nested_int, nested_maps, nested_string
 from windlass.model.node import Node
 
 COMPONENTS = {
@@ -73,15 +74,15 @@ def failing_components(evidence: Evidence, node: str) -> list[Finding]:
 
 def container_failure(pod: ClusterObject) -> str:
     """Why a pod's containers don't run, in the kubelet's word; empty where they do, or are on their way."""
-    if unstructured.nested_string(pod.data, "status", "phase") == "Failed":
-        return unstructured.nested_string(pod.data, "status", "reason") or "it has failed"
+    if nested_string(pod.data, "status", "phase") == "Failed":
+        return nested_string(pod.data, "status", "reason") or "it has failed"
     for kind in ("initContainerStatuses", "containerStatuses"):
-        for status in unstructured.nested_maps(pod.data, "status", kind):
-            waiting = unstructured.nested_string(status, "state", "waiting", "reason")
+        for status in nested_maps(pod.data, "status", kind):
+            waiting = nested_string(status, "state", "waiting", "reason")
             if waiting and waiting not in ("ContainerCreating", "PodInitializing"):
-                return f"{unstructured.nested_string(status, 'name')} is in {waiting}"
-            if unstructured.nested_int(status, "state", "terminated", "exitCode"):
-                return f"{unstructured.nested_string(status, 'name')} has failed"
+                return f"{nested_string(status, 'name')} is in {waiting}"
+            if nested_int(status, "state", "terminated", "exitCode"):
+                return f"{nested_string(status, 'name')} has failed"
     return ""
 
 

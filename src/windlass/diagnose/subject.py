@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from windlass.diagnose import unstructured
 from windlass.diagnose.evidence import ClusterObject, Evidence
+from windlass.diagnose.unstructured import nested_map, nested_string
 from windlass.model.codec import decode_object
 from windlass.model.errors import InputError
 from windlass.model.pod import Pod
@@ -106,11 +106,11 @@ _RANK = {"Failed": 0, "Pending": 0, "": 0, "Unknown": 1, "Running": 2, "Succeede
 
 
 def phase_of(pod: ClusterObject) -> str:
-    return unstructured.nested_string(pod.data, "status", "phase")
+    return nested_string(pod.data, "status", "phase")
 
 
 def node_of(pod: ClusterObject) -> str:
-    return unstructured.nested_string(pod.data, "spec", "nodeName")
+    return nested_string(pod.data, "spec", "nodeName")
 
 
 def is_waiting(pod: ClusterObject) -> bool:
@@ -238,12 +238,8 @@ def template_pods(item: ClusterObject) -> tuple[list[Pod], InputError | None]:
         data = {
             "apiVersion": "v1",
             "kind": "Pod",
-            "metadata": {
-                **unstructured.nested_map(template, "metadata"),
-                "name": item.name,
-                "namespace": item.namespace,
-            },
-            "spec": unstructured.nested_map(template, "spec"),
+            "metadata": {**nested_map(template, "metadata"), "name": item.name, "namespace": item.namespace},
+            "spec": nested_map(template, "spec"),
         }
         try:
             pod = decode_object(data)

@@ -12,16 +12,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from windlass.diagnose import (
-    autoscaler,
-    gang,
-    pod_startup,
-    queue,
-    refusal,
-    root_causes,
-    unschedulable,
-    unstructured,
-)
+from windlass.diagnose import autoscaler, gang, pod_startup, queue, refusal, root_causes, unschedulable
 from windlass.diagnose.causes import CAUSES
 from windlass.diagnose.engine_view import engine_finding, queueing_finding
 from windlass.diagnose.evidence import ClusterObject, Evidence
@@ -48,6 +39,7 @@ from windlass.diagnose.scheduler_condition import (
 )
 from windlass.diagnose.subject import Subject, find_subject, node_of, phase_of
 from windlass.diagnose.unschedulable import SchedulingAnalysis
+from windlass.diagnose.unstructured import find_condition, nested_maps, nested_string
 from windlass.diagnose.what_if import WhatIf
 from windlass.dump.configuration import Configuration
 from windlass.model.errors import InputError
@@ -306,11 +298,11 @@ class Inquiry(WhatIf):
 
     def _making_room(self, item: ClusterObject) -> Finding | None:
         """A node is chosen for it, and pods there are on their way out."""
-        nominated = unstructured.nested_string(item.data, "status", "nominatedNodeName")
+        nominated = nested_string(item.data, "status", "nominatedNodeName")
         going = [
             pod.title
             for pod in self.evidence.pods_on(nominated)
-            if unstructured.nested_string(pod.data, "metadata", "deletionTimestamp")
+            if nested_string(pod.data, "metadata", "deletionTimestamp")
         ]
         if not going:
             return None
@@ -434,10 +426,7 @@ def _is_alike(pod: Pod, other: Pod) -> bool:
 
 
 def _gated(item: ClusterObject) -> Finding | None:
-    gates = [
-        unstructured.nested_string(gate, "name")
-        for gate in unstructured.nested_maps(item.data, "spec", "schedulingGates")
-    ]
+    gates = [nested_string(gate, "name") for gate in nested_maps(item.data, "spec", "schedulingGates")]
     if not gates:
         return None
     return Finding("SCHEDULING_GATED", f"{item.title} has the scheduling gate {', '.join(gates)}")
@@ -451,10 +440,10 @@ def _scheduler_runs(evidence: Evidence, name: str) -> bool:
 
 def _is_done(item: ClusterObject) -> bool:
     done = [
-        unstructured.find_condition(item.data, kind)
+        find_condition(item.data, kind)
         for kind in ("Complete", "SuccessCriteriaMet", "Finished", "Succeeded")
     ]
-    return any(unstructured.nested_string(condition, "status") == "True" for condition in done)
+    return any(nested_string(condition, "status") == "True" for condition in done)
 
 
 def _unknown(message: str, subject: Subject) -> Finding:

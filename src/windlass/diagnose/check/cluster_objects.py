@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from windlass.diagnose import nodes, unstructured
+from windlass.diagnose import nodes
 from windlass.diagnose.check.manifest import Manifest, PodView
 from windlass.diagnose.check.rule import ERROR, WARNING, CheckContext, RuleFinding, rule
 from windlass.diagnose.resource_quota import is_ineffective_key
+from windlass.diagnose.unstructured import nested_map, nested_maps, nested_string
 
 DEVICE_PLUGIN_FOLDER = "/var/lib/kubelet/device-plugins"
 RESOURCE_NAMES = ("nvidia.com/gpu", "nvidia.com/gpu.shared", "amd.com/gpu")
@@ -17,7 +18,7 @@ RESOURCE_NAMES = ("nvidia.com/gpu", "nvidia.com/gpu.shared", "amd.com/gpu")
 def quota_key(manifest: Manifest, context: CheckContext) -> Iterator[RuleFinding]:
     if manifest.kind != "ResourceQuota":
         return
-    for key in unstructured.nested_map(manifest.data, "spec", "hard"):
+    for key in nested_map(manifest.data, "spec", "hard"):
         bare = key.removeprefix("limits.")
         if is_ineffective_key(key):
             yield RuleFinding(
@@ -33,8 +34,8 @@ def plugin_daemonset(manifest: Manifest, context: CheckContext) -> Iterator[Rule
         return
     for view in manifest.pods:
         mounted = [
-            unstructured.nested_string(volume, "hostPath", "path").rstrip("/")
-            for volume in unstructured.nested_maps(view.spec, "volumes")
+            nested_string(volume, "hostPath", "path").rstrip("/")
+            for volume in nested_maps(view.spec, "volumes")
         ]
         if not any(path and DEVICE_PLUGIN_FOLDER.startswith(path) for path in mounted):
             yield RuleFinding(
@@ -77,7 +78,7 @@ def _reaches(view: PodView, context: CheckContext) -> Iterator[RuleFinding]:
 
 def _label_that_nobody_sets(view: PodView) -> Iterator[RuleFinding]:
     """A resource's name is no label: feature discovery says `nvidia.com/gpu.present`."""
-    for key in unstructured.nested_map(view.spec, "nodeSelector"):
+    for key in nested_map(view.spec, "nodeSelector"):
         if key in RESOURCE_NAMES:
             yield RuleFinding(
                 f"selects nodes by the label {key}, which is a resource's name and which nothing sets by itself",

@@ -10,9 +10,9 @@ from typing import Any
 
 import yaml
 
-from windlass.diagnose import unstructured
 from windlass.diagnose.check.manifest import Manifest
 from windlass.diagnose.check.rule import ERROR, WARNING, CheckContext, RuleFinding, rule
+from windlass.diagnose.unstructured import nested_map
 from windlass.model.errors import InputError
 from windlass.sharing.mig_config import read_mig_configs
 from windlass.sharing.plugin_config import resolve_config
@@ -24,7 +24,7 @@ def _configs(manifest: Manifest) -> Iterator[tuple[str, Any]]:
         yield "", manifest.data
     if manifest.kind != "ConfigMap":
         return
-    for key, text in unstructured.nested_map(manifest.data, "data").items():
+    for key, text in nested_map(manifest.data, "data").items():
         if isinstance(text, str) and ("sharing:" in text or "mig-configs:" in text or "migStrategy" in text):
             try:
                 yield f"data.{key}", yaml.load(text, Loader=yaml.CSafeLoader)

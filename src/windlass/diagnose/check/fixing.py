@@ -21,11 +21,7 @@ MOST_ROUNDS = 50
 
 
 def fixed_text(
-    file: Path,
-    evidence: Evidence | None,
-    now: int,
-    only: frozenset[str],
-    settings: Settings | None = None,
+    file: Path, evidence: Evidence | None, now: int, only: frozenset[str], settings: Settings | None = None
 ) -> tuple[str, list[CheckFinding]]:
     """The file's text with every proposed change made, and the findings that were mended."""
     text = read_text(file)

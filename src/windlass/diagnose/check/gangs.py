@@ -5,10 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from windlass.diagnose import unstructured
 from windlass.diagnose.check.manifest import Manifest, PodView
 from windlass.diagnose.check.pod_counts import pod_count
 from windlass.diagnose.check.rule import ERROR, WARNING, CheckContext, RuleFinding, rule
+from windlass.diagnose.unstructured import (
+    nested,
+    nested_int,
+    nested_map,
+    nested_maps,
+    nested_string,
+    nested_strings,
+)
 
 GROUP_LABEL = "kueue.x-k8s.io/pod-group-name"
 GROUP_TOTAL = "kueue.x-k8s.io/pod-group-total-count"
@@ -28,10 +35,10 @@ def gang_complete(manifest: Manifest, context: CheckContext) -> Iterator[RuleFin
 
 def _kueue_group(manifest: Manifest, context: CheckContext) -> Iterator[RuleFinding]:
     """Pods that form a group by a label: each says how many there are to be."""
-    name = unstructured.nested_string(manifest.data, "metadata", "labels", GROUP_LABEL)
+    name = nested_string(manifest.data, "metadata", "labels", GROUP_LABEL)
     if manifest.kind != "Pod" or not name:
         return
-    total = unstructured.nested(manifest.data, "metadata", "annotations", GROUP_TOTAL)
+    total = nested(manifest.data, "metadata", "annotations", GROUP_TOTAL)
     where = f"metadata.annotations.{GROUP_TOTAL}"
     if total is None:
         yield RuleFinding(
@@ -57,7 +64,7 @@ def _kueue_group(manifest: Manifest, context: CheckContext) -> Iterator[RuleFind
 def _is_of_group(manifest: Manifest, namespace: str, name: str) -> bool:
     return (
         manifest.namespace == namespace
-        and unstructured.nested_string(manifest.data, "metadata", "labels", GROUP_LABEL) == name
+        and nested_string(manifest.data, "metadata", "labels", GROUP_LABEL) == name
     )
 
 
@@ -77,9 +84,9 @@ def _pod_group(manifest: Manifest, context: CheckContext) -> Iterator[RuleFindin
         return
     path, minimum = next(
         (
-            (".".join(steps), unstructured.nested_int(manifest.data, *steps))
+            (".".join(steps), nested_int(manifest.data, *steps))
             for steps in (("spec", "minMember"), ("spec", "schedulingPolicy", "gang", "minCount"))
-            if unstructured.nested_int(manifest.data, *steps)
+            if nested_int(manifest.data, *steps)
         ),
         ("spec", 0),
     )
@@ -98,10 +105,10 @@ def _pod_group(manifest: Manifest, context: CheckContext) -> Iterator[RuleFindin
 
 
 def _groups_of(view: PodView) -> set[str]:
-    labels = unstructured.nested_map(view.template, "metadata", "labels")
-    annotations = unstructured.nested_map(view.template, "metadata", "annotations")
+    labels = nested_map(view.template, "metadata", "labels")
+    annotations = nested_map(view.template, "metadata", "annotations")
     named = [labels.get(key) for key in GROUP_LABELS] + [annotations.get(key) for key in GROUP_ANNOTATIONS]
-    named.append(unstructured.nested_string(view.spec, "schedulingGroup", "podGroupName"))
+    named.append(nested_string(view.spec, "schedulingGroup", "podGroupName"))
     return {name for name in named if isinstance(name, str) and name}
 
 
@@ -118,26 +125,23 @@ def _minimum(manifest: Manifest) -> Iterator[RuleFinding]:
         return
     total = sum(pod_count(manifest, view) for view in manifest.pods)
     for steps in MINIMA:
-        minimum = unstructured.nested_int(manifest.data, *steps)
+        minimum = nested_int(manifest.data, *steps)
         if minimum > total:
             yield RuleFinding(
                 f"wants at least {minimum} pods and makes {total}, so it never starts",
                 ".".join(steps),
                 "lower the minimum, or make more pods",
             )
-    least = unstructured.nested_string(manifest.data, "metadata", "annotations", MIN_PARALLELISM)
-    parallelism = unstructured.nested_int(manifest.data, "spec", "parallelism") or 1
+    least = nested_string(manifest.data, "metadata", "annotations", MIN_PARALLELISM)
+    parallelism = nested_int(manifest.data, "spec", "parallelism") or 1
     if least.isdigit() and int(least) > parallelism:
         yield RuleFinding(
             f"may start with {least} pods at the least, and has {parallelism}",
             f"metadata.annotations.{MIN_PARALLELISM}",
             "the least is at most spec.parallelism",
         )
-    for place, group in enumerate(unstructured.nested_maps(manifest.data, "spec", "workerGroupSpecs")):
-        low, high = (
-            unstructured.nested_int(group, "minReplicas"),
-            unstructured.nested_int(group, "maxReplicas"),
-        )
+    for place, group in enumerate(nested_maps(manifest.data, "spec", "workerGroupSpecs")):
+        low, high = (nested_int(group, "minReplicas"), nested_int(group, "maxReplicas"))
         if high and low > high:
             path = f"spec.workerGroupSpecs[{place}].minReplicas"
             yield RuleFinding(
@@ -151,7 +155,7 @@ def launcher_agrees(manifest: Manifest, context: CheckContext) -> Iterator[RuleF
     for view in manifest.pods:
         for path, container in view.containers():
             command_line = " ".join(
-                word for part in ("command", "args") for word in unstructured.nested_strings(container, part)
+                word for part in ("command", "args") for word in nested_strings(container, part)
             )
             nodes, processes = NODES_FLAG.search(command_line), PROCESSES_FLAG.search(command_line)
             if nodes and int(nodes[1]) != total:
@@ -161,8 +165,8 @@ def launcher_agrees(manifest: Manifest, context: CheckContext) -> Iterator[RuleF
                     "make --nnodes and the number of pods agree",
                 )
             gpus = [
-                unstructured.nested_int({"n": amount}, "n")
-                for name, amount in unstructured.nested_map(container, "resources", "limits").items()
+                nested_int({"n": amount}, "n")
+                for name, amount in nested_map(container, "resources", "limits").items()
                 if name.startswith("nvidia.com/")
             ]
             if processes and gpus and int(processes[1]) > sum(gpus):

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from windlass.diagnose import nodes, unstructured
+from windlass.diagnose import nodes
 from windlass.diagnose.check.manifest import Manifest
 from windlass.diagnose.check.requests import pod_and_requests, requests_gpus
 from windlass.diagnose.check.rule import INFO, WARNING, CheckContext, RuleFinding, rule
+from windlass.diagnose.unstructured import nested_string
 from windlass.model.node import Node
 from windlass.model.pod import Pod
 
@@ -29,7 +30,7 @@ def cuda_not_newer(manifest: Manifest, context: CheckContext) -> Iterator[RuleFi
             continue
         offered = max((_driver_cuda(node) for node in context.nodes), default=(0, 0))
         for path, container in view.containers():
-            needed = cuda_version_of_image(unstructured.nested_string(container, "image"))
+            needed = cuda_version_of_image(nested_string(container, "image"))
             if needed and offered > (0, 0) and needed > offered:
                 yield RuleFinding(
                     f"the image is for CUDA {needed[0]}.{needed[1]}, and the newest driver of the cluster offers "
@@ -70,9 +71,7 @@ def image_pre_pulled(manifest: Manifest, context: CheckContext) -> Iterator[Rule
         if read is None or not requests_gpus(view):
             continue
         for path, container in view.containers():
-            yield from _absent(
-                unstructured.nested_string(container, "image"), f"{path}.image", read[0], context
-            )
+            yield from _absent(nested_string(container, "image"), f"{path}.image", read[0], context)
 
 
 def _absent(image: str, where: str, pod: Pod, context: CheckContext) -> Iterator[RuleFinding]:

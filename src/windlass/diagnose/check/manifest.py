@@ -10,8 +10,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from windlass.diagnose import unstructured
 from windlass.diagnose.subject import templates_of
+from windlass.diagnose.unstructured import nested_map, nested_maps, nested_string
 from windlass.dump.files import Document, list_files, parse_documents, raw_objects, read_documents
 from windlass.model.codec import decode_object
 from windlass.model.errors import InputError
@@ -33,12 +33,8 @@ class PodView:
         data = {
             "apiVersion": "v1",
             "kind": "Pod",
-            "metadata": {
-                **unstructured.nested_map(template, "metadata"),
-                "name": name,
-                "namespace": namespace,
-            },
-            "spec": unstructured.nested_map(template, "spec"),
+            "metadata": {**nested_map(template, "metadata"), "name": name, "namespace": namespace},
+            "spec": nested_map(template, "spec"),
         }
         self.pod: Pod | None = None
         self.error: InputError | None = None
@@ -61,7 +57,7 @@ class PodView:
 
     @cached_property
     def spec(self) -> dict[str, Any]:
-        return unstructured.nested_map(self.template, "spec")
+        return nested_map(self.template, "spec")
 
     def field_path(self, path: str) -> str:
         """The path of a field of the pod, from the object that it is in."""
@@ -70,7 +66,7 @@ class PodView:
     def containers(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """(path, container), init containers too."""
         for group in ("initContainers", "containers"):
-            for place, container in enumerate(unstructured.nested_maps(self.spec, group)):
+            for place, container in enumerate(nested_maps(self.spec, group)):
                 yield self.field_path(f"spec.{group}[{place}]"), container
 
 
@@ -92,17 +88,17 @@ class Manifest:
 
     @property
     def kind(self) -> str:
-        return unstructured.nested_string(self.data, "kind")
+        return nested_string(self.data, "kind")
 
     @property
     def name(self) -> str:
-        return unstructured.nested_string(self.data, "metadata", "name") or unstructured.nested_string(
+        return nested_string(self.data, "metadata", "name") or nested_string(
             self.data, "metadata", "generateName"
         )
 
     @property
     def namespace(self) -> str:
-        return unstructured.nested_string(self.data, "metadata", "namespace") or "default"
+        return nested_string(self.data, "metadata", "namespace") or "default"
 
     @property
     def title(self) -> str:
@@ -122,7 +118,7 @@ class Manifest:
         )
 
     def ignores_rule(self, rule: str) -> bool:
-        ignored = unstructured.nested_string(self.data, "metadata", "annotations", IGNORE_ANNOTATION)
+        ignored = nested_string(self.data, "metadata", "annotations", IGNORE_ANNOTATION)
         names = {name.strip() for name in ignored.split(",")}
         return rule in names or "all" in names
 

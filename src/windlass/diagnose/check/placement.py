@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from windlass.diagnose import nodes, unstructured
+from windlass.diagnose import nodes
 from windlass.diagnose.check.manifest import Manifest, PodView
 from windlass.diagnose.check.requests import pod_and_requests, requests_gpus
 from windlass.diagnose.check.rule import ERROR, WARNING, CheckContext, Fix, RuleFinding, rule
+from windlass.diagnose.unstructured import nested_maps, nested_string
 from windlass.model.node import Taint
 from windlass.model.taints import tolerates
 
@@ -53,9 +54,7 @@ def _tolerate(view: PodView, taint: Taint) -> Fix:
     new = {"key": taint.key, "operator": "Exists", "effect": taint.effect}
     if taint.value:
         new = {"key": taint.key, "operator": "Equal", "value": taint.value, "effect": taint.effect}
-    return Fix(
-        view.field_path("spec.tolerations"), [*unstructured.nested_maps(view.spec, "tolerations"), new]
-    )
+    return Fix(view.field_path("spec.tolerations"), [*nested_maps(view.spec, "tolerations"), new])
 
 
 @rule("selector-matches", ERROR, "Labels that the pod selects by exist on some node")
@@ -98,7 +97,7 @@ def runtime_class_exists(manifest: Manifest, context: CheckContext) -> Iterator[
         return
     known = {item.name for item in context.evidence.of_kind("RuntimeClass")}
     for view in manifest.pods:
-        name = unstructured.nested_string(view.spec, "runtimeClassName")
+        name = nested_string(view.spec, "runtimeClassName")
         if name and name not in known:
             existing = ", ".join(sorted(known)) or "none"
             yield RuleFinding(

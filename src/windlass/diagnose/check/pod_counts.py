@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 
-from windlass.diagnose import unstructured
 from windlass.diagnose.check.manifest import Manifest, PodView
 from windlass.diagnose.check.requests import pod_and_requests
+from windlass.diagnose.unstructured import nested, nested_int
 
 STEP = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
 
@@ -20,10 +20,10 @@ def pod_count(manifest: Manifest, view: PodView) -> int:
     count = 1
     field: object = manifest.data
     for name, place in STEP.findall(view.path):
-        field = unstructured.nested(field, int(place) if place else name)
+        field = nested(field, int(place) if place else name)
         count *= _own_count(field)
     if view.path.endswith("workerTemplate"):  # a LeaderWorkerSet counts its leader in
-        count *= max(1, unstructured.nested_int(manifest.data, "spec", "leaderWorkerTemplate", "size") - 1)
+        count *= max(1, nested_int(manifest.data, "spec", "leaderWorkerTemplate", "size") - 1)
     return count
 
 
@@ -31,9 +31,9 @@ def _own_count(field: object) -> int:
     if not isinstance(field, dict):
         return 1
     if isinstance(field.get("replicas"), int):
-        return max(0, unstructured.nested_int(field, "replicas"))
-    parallelism = unstructured.nested_int(field, "parallelism")
-    completions = unstructured.nested_int(field, "completions")
+        return max(0, nested_int(field, "replicas"))
+    parallelism = nested_int(field, "parallelism")
+    completions = nested_int(field, "completions")
     if parallelism:
         return min(parallelism, completions) if completions else parallelism
     return 1

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from windlass.diagnose import unstructured
 from windlass.diagnose.check.manifest import Manifest
 from windlass.diagnose.check.requests import pod_and_requests
 from windlass.diagnose.check.rule import ERROR, WARNING, CheckContext, Fix, RuleFinding, rule
 from windlass.diagnose.queue import QUEUE_LABEL
+from windlass.diagnose.unstructured import nested, nested_maps, nested_string, nested_strings
 from windlass.model.requests import is_extended_resource
 
 
 @rule("cluster-queue-admits-namespaces", ERROR, "A ClusterQueue has a namespaceSelector")
 def cluster_queue_admits(manifest: Manifest, context: CheckContext) -> Iterator[RuleFinding]:
-    if (
-        manifest.kind == "ClusterQueue"
-        and unstructured.nested(manifest.data, "spec", "namespaceSelector") is None
-    ):
+    if manifest.kind == "ClusterQueue" and nested(manifest.data, "spec", "namespaceSelector") is None:
         yield RuleFinding(
             "has no namespaceSelector, and so admits nothing",
             "spec",
@@ -59,21 +56,19 @@ def _covers_devices_alone(manifest: Manifest) -> Iterator[RuleFinding]:
 
 
 def _covered(queue: dict[str, object]) -> set[str]:
-    groups = unstructured.nested_maps(queue, "spec", "resourceGroups")
-    return {
-        resource for group in groups for resource in unstructured.nested_strings(group, "coveredResources")
-    }
+    groups = nested_maps(queue, "spec", "resourceGroups")
+    return {resource for group in groups for resource in nested_strings(group, "coveredResources")}
 
 
 def cluster_queue_of(manifest: Manifest, context: CheckContext) -> tuple[str, dict[str, object], str] | None:
     """Name and content of the ClusterQueue that the manifest is submitted to, and the path of the field that says so;
     None where it is submitted to none, or to one that is not known."""
-    queue = unstructured.nested_string(manifest.data, "metadata", "labels", QUEUE_LABEL)
+    queue = nested_string(manifest.data, "metadata", "labels", QUEUE_LABEL)
     path = f"metadata.labels.{QUEUE_LABEL}"
     if manifest.kind == "Workload":
-        queue, path = unstructured.nested_string(manifest.data, "spec", "queueName"), "spec.queueName"
+        queue, path = nested_string(manifest.data, "spec", "queueName"), "spec.queueName"
     local = _known("LocalQueue", manifest.namespace, queue, context) if queue else None
-    name = unstructured.nested_string(local, "spec", "clusterQueue")
+    name = nested_string(local, "spec", "clusterQueue")
     found = _known("ClusterQueue", "default", name, context) if name else None
     return (name, found, path) if found is not None else None
 
@@ -89,7 +84,7 @@ def _known(kind: str, namespace: str, name: str, context: CheckContext) -> dict[
 
 @rule("queue-exists", ERROR, "The queue that work is submitted to exists")
 def queue_exists(manifest: Manifest, context: CheckContext) -> Iterator[RuleFinding]:
-    queue = unstructured.nested_string(manifest.data, "metadata", "labels", QUEUE_LABEL)
+    queue = nested_string(manifest.data, "metadata", "labels", QUEUE_LABEL)
     if not queue or context.evidence is None or not context.evidence.has_kind("LocalQueue"):
         return
     if _known("LocalQueue", manifest.namespace, queue, context) is None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from windlass.diagnose import unstructured
 from windlass.diagnose.check.manifest import Manifest
 from windlass.diagnose.check.pod_counts import total_requests
 from windlass.diagnose.check.queues import cluster_queue_of
 from windlass.diagnose.check.requests import pod_and_requests
 from windlass.diagnose.check.rule import ERROR, WARNING, CheckContext, RuleFinding, rule
 from windlass.diagnose.resource_quota import is_ineffective_key
+from windlass.diagnose.unstructured import nested_map, nested_maps, nested_string
 from windlass.model.errors import InputError
 from windlass.model.requests import format_amount, parse_amount
 
@@ -32,16 +32,12 @@ def _quotas(
     """(name, hard, used) of the quotas of a namespace, those about to be submitted too."""
     submitted = [quota for quota in context.of_kind("ResourceQuota") if quota.namespace == namespace]
     for quota in submitted:
-        yield quota.name, unstructured.nested_map(quota.data, "spec", "hard"), {}
+        yield quota.name, nested_map(quota.data, "spec", "hard"), {}
     if context.evidence is None:
         return
     for item in context.evidence.of_kind("ResourceQuota"):
         if item.namespace == namespace and item.name not in {quota.name for quota in submitted}:
-            yield (
-                item.name,
-                unstructured.nested_map(item.data, "spec", "hard"),
-                unstructured.nested_map(item.data, "status", "used"),
-            )
+            yield (item.name, nested_map(item.data, "spec", "hard"), nested_map(item.data, "status", "used"))
 
 
 def _one_pod(manifest: Manifest, quota: str, hard: Mapping[str, object]) -> Iterator[RuleFinding]:
@@ -104,15 +100,12 @@ def queue_admits(manifest: Manifest, context: CheckContext) -> Iterator[RuleFind
 
 def _most(queue: dict[str, object]) -> dict[str, int | None]:
     """Resource → the most that one workload can get: of one flavor, borrowing counted; None where unbounded."""
-    in_cohort = bool(
-        unstructured.nested_string(queue, "spec", "cohort")
-        or unstructured.nested_string(queue, "spec", "cohortName")
-    )
+    in_cohort = bool(nested_string(queue, "spec", "cohort") or nested_string(queue, "spec", "cohortName"))
     found: dict[str, int | None] = {}
-    for group in unstructured.nested_maps(queue, "spec", "resourceGroups"):
-        for flavor in unstructured.nested_maps(group, "flavors"):
-            for row in unstructured.nested_maps(flavor, "resources"):
-                name = unstructured.nested_string(row, "name")
+    for group in nested_maps(queue, "spec", "resourceGroups"):
+        for flavor in nested_maps(group, "flavors"):
+            for row in nested_maps(flavor, "resources"):
+                name = nested_string(row, "name")
                 most = _amount(name, row.get("nominalQuota"))
                 borrowed = _amount(name, row.get("borrowingLimit")) if "borrowingLimit" in row else None
                 limit = most if not in_cohort else None if borrowed is None else (most or 0) + borrowed

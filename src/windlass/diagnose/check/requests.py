@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from windlass.diagnose import nodes, unstructured
+from windlass.diagnose import nodes
 from windlass.diagnose.check.manifest import Manifest, PodView
 from windlass.diagnose.check.rule import ERROR, INFO, WARNING, CheckContext, Fix, RuleFinding, rule
 from windlass.diagnose.fit import capacity_and_allocatable
+from windlass.diagnose.unstructured import nested, nested_map
 from windlass.model.errors import InputError
 from windlass.model.node import Node
 from windlass.model.pod import Pod
@@ -54,7 +55,7 @@ def gpu_request_equals_limit(manifest: Manifest, context: CheckContext) -> Itera
 def _limit(view: PodView, path: str, name: str) -> object:
     for place, container in view.containers():
         if view.field_path(path).startswith(f"{place}."):
-            return unstructured.nested(container, "resources", "limits", name)
+            return nested(container, "resources", "limits", name)
     return None
 
 
@@ -74,7 +75,7 @@ def is_readable(manifest: Manifest, context: CheckContext) -> Iterator[RuleFindi
 def mig_and_whole_gpu(manifest: Manifest, context: CheckContext) -> Iterator[RuleFinding]:
     for view in manifest.pods:
         for path, container in view.containers():
-            limits = unstructured.nested_map(container, "resources", "limits")
+            limits = nested_map(container, "resources", "limits")
             slices = [name for name in limits if name.startswith("nvidia.com/mig-")]
             if GPU_RESOURCE not in limits or not slices:
                 continue

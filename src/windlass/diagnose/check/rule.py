@@ -11,10 +11,10 @@ from typing import Any
 
 import msgspec
 
-from windlass.diagnose import unstructured
 from windlass.diagnose.check.manifest import Manifest
 from windlass.diagnose.evidence import Evidence
 from windlass.diagnose.fit import FitChecker
+from windlass.diagnose.unstructured import nested_int, nested_map, nested_maps, nested_strings
 from windlass.model.codec import decode_object
 from windlass.model.configuration import Settings
 from windlass.model.errors import InputError
@@ -110,17 +110,13 @@ class CheckContext:
 
 
 def _images(node: dict[str, Any]) -> dict[str, int]:
-    rows = unstructured.nested_maps(node, "status", "images")
-    return {
-        name: unstructured.nested_int(row, "sizeBytes")
-        for row in rows
-        for name in unstructured.nested_strings(row, "names")
-    }
+    rows = nested_maps(node, "status", "images")
+    return {name: nested_int(row, "sizeBytes") for row in rows for name in nested_strings(row, "names")}
 
 
 def _submitted(manifest: Manifest) -> object:
     """The object as the API server would store it; None where it would not, which other rules say."""
-    metadata = unstructured.nested_map(manifest.data, "metadata") | {
+    metadata = nested_map(manifest.data, "metadata") | {
         "name": manifest.name,
         "namespace": manifest.namespace,
     }

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from windlass.diagnose import nodes, unstructured
+from windlass.diagnose import nodes
 from windlass.diagnose.check.manifest import Manifest, PodView
 from windlass.diagnose.check.pod_counts import pod_count
 from windlass.diagnose.check.requests import pod_and_requests
 from windlass.diagnose.check.rule import ERROR, WARNING, CheckContext, RuleFinding, rule
 from windlass.diagnose.fit import capacity_and_allocatable
+from windlass.diagnose.unstructured import nested_map, nested_maps, nested_string
 from windlass.model.node import Node
 from windlass.model.pod import Pod
 
@@ -20,7 +21,7 @@ PREFERRED = "kueue.x-k8s.io/podset-preferred-topology"
 @rule("topology-satisfiable", ERROR, "The topology that the pods ask for exists and has room for them")
 def topology_satisfiable(manifest: Manifest, context: CheckContext) -> Iterator[RuleFinding]:
     for view in manifest.pods:
-        annotations = unstructured.nested_map(view.template, "metadata", "annotations")
+        annotations = nested_map(view.template, "metadata", "annotations")
         required, preferred = annotations.get(REQUIRED), annotations.get(PREFERRED)
         if required and preferred:
             yield RuleFinding(
@@ -74,9 +75,9 @@ def _known_levels(context: CheckContext) -> set[str]:
     if context.evidence is not None:
         trees += [item.data for item in context.evidence.of_kind("Topology")]
     return {
-        unstructured.nested_string(level, "nodeLabel")
+        nested_string(level, "nodeLabel")
         for topology in trees
-        for level in unstructured.nested_maps(topology, "spec", "levels")
+        for level in nested_maps(topology, "spec", "levels")
     }
 
 
@@ -87,9 +88,9 @@ def _room(node: Node, requests: dict[str, int]) -> int:
 
 
 def _spread(view: PodView, context: CheckContext) -> Iterator[RuleFinding]:
-    for place, constraint in enumerate(unstructured.nested_maps(view.spec, "topologySpreadConstraints")):
-        key = unstructured.nested_string(constraint, "topologyKey")
-        hard = unstructured.nested_string(constraint, "whenUnsatisfiable") in ("", "DoNotSchedule")
+    for place, constraint in enumerate(nested_maps(view.spec, "topologySpreadConstraints")):
+        key = nested_string(constraint, "topologyKey")
+        hard = nested_string(constraint, "whenUnsatisfiable") in ("", "DoNotSchedule")
         if context.nodes and key and hard and not any(key in node.labels for node in context.nodes):
             where = view.field_path(f"spec.topologySpreadConstraints[{place}].topologyKey")
             yield RuleFinding(
@@ -100,13 +101,13 @@ def _spread(view: PodView, context: CheckContext) -> Iterator[RuleFinding]:
 @rule("affinity-satisfiable", ERROR, "Required pod affinity has somebody to be near to")
 def affinity_satisfiable(manifest: Manifest, context: CheckContext) -> Iterator[RuleFinding]:
     for view in manifest.pods:
-        terms = unstructured.nested_maps(
+        terms = nested_maps(
             view.spec, "affinity", "podAffinity", "requiredDuringSchedulingIgnoredDuringExecution"
         )
         for place, term in enumerate(terms):
             at = "spec.affinity.podAffinity.requiredDuringSchedulingIgnoredDuringExecution"
             where = view.field_path(f"{at}[{place}]")
-            key = unstructured.nested_string(term, "topologyKey")
+            key = nested_string(term, "topologyKey")
             if context.nodes and key and not any(key in node.labels for node in context.nodes):
                 yield RuleFinding(
                     f"no node has the label {key}", f"{where}.topologyKey", "use a label that nodes have"
@@ -117,13 +118,13 @@ def affinity_satisfiable(manifest: Manifest, context: CheckContext) -> Iterator[
 def _near_whom(
     view: PodView, term: dict[str, object], where: str, context: CheckContext
 ) -> Iterator[RuleFinding]:
-    wanted = unstructured.nested_map(term, "labelSelector", "matchLabels")
-    if not wanted or unstructured.nested_maps(term, "labelSelector", "matchExpressions"):
+    wanted = nested_map(term, "labelSelector", "matchLabels")
+    if not wanted or nested_maps(term, "labelSelector", "matchExpressions"):
         return  # expressions are the engine's to judge, once there is a cluster
-    if _has(unstructured.nested_map(view.template, "metadata", "labels"), wanted):
+    if _has(nested_map(view.template, "metadata", "labels"), wanted):
         return  # the first of them may stand alone
     others = [
-        unstructured.nested_map(other_view.template, "metadata", "labels")
+        nested_map(other_view.template, "metadata", "labels")
         for m in context.manifests
         for other_view in m.pods
     ]

@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from windlass.diagnose import gpu_stack, nodes, unstructured
+from windlass.diagnose import gpu_stack, nodes
 from windlass.diagnose.doctor.report import ERROR, OK, WARNING, Symptom
 from windlass.diagnose.evidence import Evidence
 from windlass.diagnose.stack_components import gpu_nodes
+from windlass.diagnose.unstructured import nested_map
 from windlass.model.errors import InputError
 from windlass.model.node import Node
 from windlass.model.pod import Pod
@@ -252,7 +253,7 @@ def _gpus(value: object) -> int:
 
 def _quota_keys(evidence: Evidence) -> Iterator[Symptom]:
     for quota in evidence.of_kind("ResourceQuota"):
-        for key in unstructured.nested_map(quota.data, "spec", "hard"):
+        for key in nested_map(quota.data, "spec", "hard"):
             bare = key.removeprefix("limits.")
             if is_extended_resource(bare) and "/" in bare and not key.startswith("requests."):
                 yield Symptom(
