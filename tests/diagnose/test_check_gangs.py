@@ -18,8 +18,8 @@ from windlass.diagnose.evidence import load_evidence
 @pytest.mark.parametrize(
     ("file", "rule", "line", "words"),
     [
-        ("gang-too-few.yaml", "gang-complete", 5, "wants at least 8 pods, and 4"),
-        ("gang-minimum-above-replicas.yaml", "gang-complete", 7, "wants at least 9 pods and makes 8"),
+        ("gang-too-few.yaml", "gang-complete", 5, "needs at least 8 pods, but only 4"),
+        ("gang-minimum-above-replicas.yaml", "gang-complete", 7, "needs at least 9 pods but creates 8"),
         ("gang-total-differs.yaml", "gang-complete", 7, "has 2 of 3 members"),
         ("launcher-counts-wrong.yaml", "launcher-agrees", 11, "waits for 4 nodes"),
         ("topology-two-ways.yaml", "topology-satisfiable", 12, "only one"),
@@ -92,7 +92,7 @@ def test_a_level_that_no_node_has_and_a_domain_that_is_too_small(tmp_path: Path)
     assert "no node has the label rack" in plain[0].message
     small = dump(tmp_path, *[node(f"n{number}", f"r{number % 2}") for number in range(6)])
     found = of(checked(text, small), "topology-satisfiable")
-    assert "the largest takes 3" in found[0].message
+    assert "the largest fits 3" in found[0].message
     large = dump(tmp_path, *[node(f"n{number}", f"r{number % 2}") for number in range(8)])
     assert not of(checked(text, large), "topology-satisfiable")
     topology: dict[str, object] = {
@@ -132,7 +132,7 @@ def test_a_quota_for_memory_wants_every_pod_to_say_it() -> None:
 ---
 {apiVersion: v1, kind: Pod, metadata: {name: p}, spec: {containers: [{name: c}]}}
 """
-    assert "asks for no memory" in of(checked(text), "resource-quota-admits")[0].message
+    assert "requests no memory" in of(checked(text), "resource-quota-admits")[0].message
 
 
 QUEUES = """
@@ -160,7 +160,7 @@ def test_a_queue_that_can_never_give_so_much_is_named_offline() -> None:
     job = (MANIFESTS / "topology-two-ways.yaml").read_text()
     few = of(checked(QUEUES.replace("GPUS", "16") + "---\n" + job), "queue-admits")
     assert [one.level for one in few] == ["error"]
-    assert "can give 16 at the most" in few[0].message
+    assert "admits at most 16" in few[0].message
     assert not of(checked(QUEUES.replace("GPUS", "32") + "---\n" + job), "queue-admits")
     borrows = QUEUES.replace("GPUS", "16").replace(
         "  namespaceSelector", "  cohort: all\n  namespaceSelector"

@@ -30,7 +30,7 @@ def test_a_plugin_that_is_placed_by_a_resources_name_and_has_no_socket() -> None
     found = of(said("guide-plugin-by-resource-name.yaml"), "plugin-daemonset")
     assert {(one.level, one.line) for one in found} == {("error", 18), ("warning", 12)}
     assert any("/var/lib/kubelet/device-plugins" in one.message for one in found)
-    assert any("nothing sets" in one.message for one in found)
+    assert any("not set by feature discovery" in one.message for one in found)
 
 
 def test_the_same_plugin_on_a_cluster_reaches_no_gpu_node(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
-"""What the autoscaler said about a pod that waits: cluster-autoscaler's and Karpenter's events and statuses.
+"""Why the autoscaler adds no node for a waiting pod: events and status of cluster-autoscaler and Karpenter.
 
-Fed by `why` once no present node would do. That there is no event is no evidence: none is written while another
-scale-up runs.
+Called by `root_causes` and `why` if no existing node takes the pod. A missing event proves nothing: cluster-autoscaler
+writes none while another scale-up runs.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ NODE_GROUP_FILTER_CODES = (
     ("SELECTOR_MISMATCH", re.compile(r"node affinity|selector", re.I)),
     ("CPU_MEM_INSUFFICIENT", re.compile(r"insufficient (cpu|memory)", re.I)),
 )
-"""What keeps a pod off a group's new nodes, in the words of the filters."""
+"""Code → filter message of kube-scheduler for the nodes of a group's template."""
 NO_MATCHING_GROUP = re.compile(
     r"incompatible with nodepool|no nodepools? found|no instance type|wouldn.t fit if a new node", re.I
 )
@@ -41,7 +41,7 @@ NO_MATCHING_GROUP = re.compile(
 def autoscaler_finding(
     evidence: Evidence, pod: ClusterObject, device: str, has_device: bool
 ) -> Finding | None:
-    """What keeps the autoscaler from adding a node for it; None where it says nothing, or is adding one.
+    """Why the autoscaler adds no node for the pod; None if it reports nothing, or is adding one.
 
     `has_device`: whether some node has the device, so that a group of such nodes is known to work.
     """
@@ -69,25 +69,25 @@ def _of_event(event: Event, device: str, has_device: bool) -> Finding | None:
         if NO_CAPACITY.search(message):
             return Finding("CLOUD_CAPACITY", "", proof)
         if NO_MATCHING_GROUP.search(message):
-            return Finding("AUTOSCALER_NO_MATCHING_GROUP", "no NodePool's machines would do", proof)
+            return Finding("AUTOSCALER_NO_MATCHING_GROUP", "no NodePool has matching machines", proof)
     return None
 
 
 def _not_triggered(message: str, proof: tuple[str, ...], device: str) -> Finding | None:
-    """Counts are node groups. Where no node has the device yet, groups that lack it are those that should have it;
-    where nodes do, they are the others, and the one that is full decides."""
+    """The message counts node groups by reason. If no node has the device yet, the groups that lack it are GPU groups
+    without a template; otherwise they are CPU groups, and the GPU group has another reason."""
     if "max total nodes in cluster reached" in message:
-        return Finding("AUTOSCALER_MAX_SIZE", "the cluster's maximum of nodes is reached", proof)
+        return Finding("AUTOSCALER_MAX_SIZE", "the cluster has reached its maximum number of nodes", proof)
     reasons = [reason.strip() for _, reason in COUNTED.findall(message.split(": ", 1)[-1])]
     if device and any(reason.startswith(f"Insufficient {device}") for reason in reasons):
-        why = f"the autoscaler's templates carry no {device}, so no group would ever do"
-        remedy = "tell the group's GPU, labels and taints in its template (node-template tags), or keep one node in it"
+        why = f"no node group's template has {device}, so the autoscaler never scales one up for it"
+        remedy = "declare GPU, labels and taints in the group's template (node-template tags), or keep one node in it"
         return Finding("AUTOSCALER_NO_MATCHING_GROUP", why, proof, remedy=remedy)
     if any("max node group size" in reason for reason in reasons):
-        return Finding("AUTOSCALER_MAX_SIZE", "the one group that would do is at its maximum size", proof)
+        return Finding("AUTOSCALER_MAX_SIZE", "the matching node group is at its maximum size", proof)
     if any("backoff" in reason for reason in reasons):
         return Finding(
-            "CLOUD_CAPACITY", "the group that would do failed to scale up and is in backoff", proof
+            "CLOUD_CAPACITY", "the matching node group failed to scale up and is in backoff", proof
         )
     if reasons or NO_MATCHING_GROUP.search(message):
         more = [
@@ -100,7 +100,7 @@ def _not_triggered(message: str, proof: tuple[str, ...], device: str) -> Finding
 
 
 def _provider_failed(evidence: Evidence) -> Finding | None:
-    """NodeClaims, the autoscaler's status and events of groups that tell of a provider that gave nothing."""
+    """Failed scale-ups in NodeClaims, the autoscaler's status and log, and events of node groups."""
     for claim in evidence.of_kind("NodeClaim"):
         for condition in nested_maps(claim.data, "status", "conditions"):
             message = " ".join(nested_string(condition, field) for field in ("reason", "message"))

@@ -1,7 +1,7 @@
-"""Groups that start together and hold each other up; that members are missing says the engine.
+"""Gangs that hold resources while they wait for one another, and members that block their gang.
 
-Fed by `why` with the subject's pods. A pod of a gang that could be placed by itself waits for its siblings, and the
-sibling that can't be placed is the one to explain.
+Called by `why`. The engine reports missing members. Where a pod would fit but waits for its gang, `why` explains the
+member that does not fit.
 """
 
 from __future__ import annotations
@@ -24,12 +24,10 @@ GANG_OWNER_KINDS = (
     "LeaderWorkerSet",
     "PodGroup",
 )
-"""Owners whose pods only work together."""
+"""Kinds whose pods form one gang."""
 
 
 class Gang(msgspec.Struct, frozen=True):
-    """A gang as far as it is known."""
-
     name: str
     namespace: str
     minimum: int
@@ -42,7 +40,7 @@ class Gang(msgspec.Struct, frozen=True):
 
 
 def find_gangs(evidence: Evidence) -> list[Gang]:
-    """Every gang of the cluster with its members."""
+    """All gangs of the cluster."""
     members: dict[tuple[str, str], list[ClusterObject]] = {}
     minimum: dict[tuple[str, str], int] = {}
     for group in evidence.of_kind("PodGroup"):
@@ -91,7 +89,7 @@ def _groups_of(evidence: Evidence, pod: ClusterObject) -> list[tuple[str, str]]:
 
 
 def deadlock_finding(evidence: Evidence, subject: Subject) -> Finding | None:
-    """The subject's gang holds a part and waits for the rest, and so do others."""
+    """Partly placed gangs, the subject's among them, that wait for the resources of one another."""
     names = {key for pod in subject.pods for key in _groups_of(evidence, pod)}
     if not names and not any(item.kind in GANG_OWNER_KINDS for item in subject.related):
         return None
@@ -102,13 +100,13 @@ def deadlock_finding(evidence: Evidence, subject: Subject) -> Finding | None:
     stuck = [group for group in own_gangs if group.is_partial]
     if stuck and len(partial) > 1:
         listed = "; ".join(f"{gang.name} has {gang.running} of {gang.minimum}" for gang in partial[:4])
-        message = f"{len(partial)} gangs each hold a part and wait for the rest: {listed}"
+        message = f"{len(partial)} gangs run in part and wait for the rest of their pods: {listed}"
         return Finding("GANG_DEADLOCK", message)
     return None
 
 
 def waiting_members(evidence: Evidence, subject: Subject) -> list[ClusterObject]:
-    """Pods of the subject's gangs that wait like it and are not the subject's own."""
+    """Waiting pods of the subject's gangs that are not the subject's own."""
     names = {key for pod in subject.pods for key in _groups_of(evidence, pod)}
     if not names:
         return []

@@ -1,7 +1,7 @@
-"""Why a node that has GPUs does not offer them: labels, DaemonSets, the stack's pods and logs, the host's logs.
+"""Why a GPU node does not advertise its GPUs: labels, DaemonSets, pods and logs of the GPU stack, host logs.
 
-`why` asks it about a pod's own node, or about the GPU nodes of a cluster where nobody advertises what is asked for.
-That a pod of the stack is Running is no evidence of health; what it wrote and what the node advertises is.
+Called for a pod's node (`pod_startup`), for the GPU nodes of the cluster (`root_causes`) and by `doctor`. A Running pod
+of the stack is no evidence of health; its log and what the node advertises are.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from windlass.model.taints import LIFECYCLE_TAINTS
 from windlass.model.times import parse_timestamp
 
 NEW_NODE_SECONDS = 600
-"""Seconds for which a node without GPUs is merely new."""
+"""Age in seconds up to which a node without advertised GPUs counts as new."""
 
 UPGRADING = (
     "upgrade-required",
@@ -37,7 +37,7 @@ UPGRADING = (
 
 
 def node_findings(evidence: Evidence, node: Node, now: int, resource: str) -> list[Finding]:
-    """What is wrong with the node's GPU stack, the deepest cause first. Nothing, where nothing shows."""
+    """Faults of the node's GPU stack, the deepest cause first."""
     found: list[Finding] = []
     down = nodes.unschedulable_reason(node)
     if down:
@@ -52,7 +52,7 @@ def node_findings(evidence: Evidence, node: Node, now: int, resource: str) -> li
 
 
 def label_findings(node: Node) -> list[Finding]:
-    """Work on the node that its labels tell of: MIG layouts and driver upgrades that are under way or stuck."""
+    """MIG layouts and driver upgrades that the node's labels show as pending or failed."""
     labels = node.labels
     state = labels.get("nvidia.com/mig.config.state", "")
     paused = sorted(
@@ -100,11 +100,11 @@ DEPTH_ORDER = (
     "DEVICE_PERMISSION",
     "RUNTIME_NOT_CONFIGURED",
 )
-"""Where several things are wrong with a node, the lower one is the cause of the others."""
+"""Deepest layer first: its fault causes the faults of the layers above."""
 
 
 def host_log_lines(evidence: Evidence, node: str) -> list[LogLines]:
-    """The host's own logs, and what detectors on it have said of the node."""
+    """The host's logs, and messages of the Node's events (node-problem-detector)."""
     item = evidence.get("Node", "", node)
     messages = [event.message for event in evidence.events_of(item)] if item is not None else []
     events = [LogLines(f"events of node {node}", messages)] if messages else []
@@ -112,7 +112,7 @@ def host_log_lines(evidence: Evidence, node: str) -> list[LogLines]:
 
 
 def stack_logs(evidence: Evidence, node: str) -> list[LogLines]:
-    """What the stack's pods on the node wrote, and what their containers' last words were."""
+    """Logs and status messages of the stack's pods on the node, without the exporter."""
     logs: list[LogLines] = []
     for component, pod in stack_pods(evidence, node):
         if component == "exporter":
@@ -123,7 +123,7 @@ def stack_logs(evidence: Evidence, node: str) -> list[LogLines]:
 
 
 def pod_status_lines(evidence: Evidence, pod: ClusterObject) -> list[LogLines]:
-    """Messages of a pod's own status and events, as lines."""
+    """Messages of the pod's status, container states and events."""
     lines = [nested_string(pod.data, "status", "message"), nested_string(pod.data, "status", "reason")]
     for kind in ("initContainerStatuses", "containerStatuses"):
         for status in nested_maps(pod.data, "status", kind):
@@ -144,7 +144,7 @@ def _cut(line: str) -> str:
     return line if len(line) <= 200 else line[:197] + "..."
 
 
-# The plugin itself
+# The device plugin
 
 
 def _by_plugin(evidence: Evidence, node: Node, now: int) -> list[Finding]:
@@ -187,7 +187,7 @@ def _restarts(pod: ClusterObject) -> int:
 
 def _failing(evidence: Evidence, node: Node, pod: ClusterObject) -> Finding:
     restarts = _restarts(pod)
-    message = f"the device plugin {pod.name} is on node {node.name}"
+    message = f"the device plugin {pod.name} runs on node {node.name}"
     message += f" and has restarted {restarts} times" if restarts else ", but has advertised no GPU"
     missing: tuple[MissingEvidence, ...] = ()
     if not evidence.logs_of(pod):
@@ -216,7 +216,7 @@ def plugin_absent_finding(evidence: Evidence, node: Node, sets: list[ClusterObje
 
 
 def _blocked_discovery(evidence: Evidence, node: Node) -> list[str]:
-    """The label is missing because the pod that sets labels can't run there."""
+    """Whether the label is missing because a taint keeps node feature discovery off the node."""
     for daemonset in evidence.of_kind("DaemonSet"):
         if COMPONENTS["node feature discovery"].search(daemonset.name) and daemonset_exclusion(
             daemonset, node
@@ -226,7 +226,7 @@ def _blocked_discovery(evidence: Evidence, node: Node) -> list[str]:
 
 
 def daemonset_exclusion(daemon: ClusterObject, node: Node) -> str:
-    """Why a DaemonSet has no pod on the node; empty where it should have one."""
+    """Why a DaemonSet has no pod on the node; empty if it should have one."""
     pods, _ = template_pods(daemon)
     if not pods:
         return ""
@@ -239,7 +239,7 @@ def daemonset_exclusion(daemon: ClusterObject, node: Node) -> str:
 
 
 def missing_labels_finding(evidence: Evidence, pod: Pod) -> Finding | None:
-    """A selector on a label that feature discovery should have set, on a GPU node that hasn't got it."""
+    """A label of the pod's selector that feature discovery should have set on a GPU node, and has not."""
     keys = [*pod.spec.node_selector, *(key for key, _, _ in nodes.required_labels(pod))]
     discovered = [key for key in keys if key.startswith(("nvidia.com/", "feature.node.kubernetes.io/"))]
     for node in gpu_nodes(evidence):

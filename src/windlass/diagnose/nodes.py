@@ -1,6 +1,6 @@
-"""Nodes as a person looks at them: which look like GPU nodes, what they have, what is asked for, what is free.
+"""Facts about single nodes: whether it is a GPU node, taints and labels that exclude a pod, free resources.
 
-Read by the scheduling and the stack stages, and printed as the table under a diagnosis.
+Called by `unschedulable`, `gpu_stack` and `doctor`; `node_summary` makes the rows under a diagnosis.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ GPU_LABELS = (
     "kubernetes.azure.com/accelerator",
     "accelerator",
 )
-"""Labels that only a node with GPUs has, whoever set them."""
+"""Labels that only GPU nodes have: set by NVIDIA's or NFD's discovery, or by a cloud provider."""
 GPU_INSTANCE_TYPES = re.compile(
     r"^(p[2-6]\w*|g[3-7]\w*|gr6\w*|trn\d\w*|inf\d\w*)\.|^(a[234]|g[24])-|^Standard_N[CDV]", re.ASCII
 )
@@ -39,12 +39,12 @@ INSTANCE_TYPE_LABELS = ("node.kubernetes.io/instance-type", "beta.kubernetes.io/
 
 
 def device_requests(requests: Mapping[str, int]) -> dict[str, int]:
-    """What of the request only devices have."""
+    """The extended resources of the request."""
     return {name: amount for name, amount in requests.items() if is_extended_resource(name) and amount}
 
 
 def gpu_resources(node: Node) -> dict[str, int]:
-    """Device resources that the node has, with how many; one that it names and has none of is not offered."""
+    """GPU resources of the node's capacity that are not 0."""
     capacity, _ = capacity_and_allocatable(node)
     return {
         name: amount
@@ -59,7 +59,7 @@ def _is_gpu_name(name: str) -> bool:
 
 
 def looks_like_gpu_node(node: Node) -> bool:
-    """Whether there is reason to expect GPUs in it, advertised or not."""
+    """Whether labels, resources, machine type or taints say that the node has GPUs, advertised or not."""
     if any(node.labels.get(label, "false") not in ("false", "0", "") for label in GPU_LABELS):
         return True
     if gpu_resources(node):
@@ -70,7 +70,7 @@ def looks_like_gpu_node(node: Node) -> bool:
 
 
 def unschedulable_reason(node: Node) -> str:
-    """Why the node takes no new pods at all; empty where it does."""
+    """Why the node takes no new pods; empty if it does."""
     if node.spec.unschedulable:
         return "cordoned"
     for taint in node.spec.taints:
@@ -83,7 +83,7 @@ def unschedulable_reason(node: Node) -> str:
 
 
 def not_ready_reason(node: Node) -> str:
-    """Why what runs on the node can't be relied on; empty where it can, also where it only takes no new pods."""
+    """Why running pods of the node are at risk; empty for a node that is only cordoned."""
     down = unschedulable_reason(node)
     return "" if down in ("cordoned", "unschedulable") else down
 
@@ -102,7 +102,7 @@ def format_taint(taint: Taint) -> str:
 
 
 def selector_mismatches(node: Node, pod: Pod) -> list[str]:
-    """Which of the pod's wishes for labels the node doesn't meet, in words."""
+    """The labels of the pod's node selector and required affinity that the node does not match."""
     mismatches = []
     for key, value in pod.spec.node_selector.items():
         has = node.labels.get(key)
@@ -120,7 +120,7 @@ def selector_mismatches(node: Node, pod: Pod) -> list[str]:
 
 
 def required_labels(pod: Pod) -> list[tuple[str, tuple[str, ...], str]]:
-    """(key, values, operator) of the required node affinity's expressions, all terms together."""
+    """(key, values, operator) of all expressions of the required node affinity."""
     affinity = pod.spec.affinity.node_affinity if pod.spec.affinity else None
     required = affinity.required_during_scheduling_ignored_during_execution if affinity else None
     terms = required.node_selector_terms if required else ()
@@ -134,7 +134,7 @@ def required_labels(pod: Pod) -> list[tuple[str, tuple[str, ...], str]]:
 def node_summary(
     fit: FitChecker, found: NodeFit, node: Node, pod: Pod, candidate: bool, codes: Iterable[str]
 ) -> NodeSummary:
-    """The node's numbers for what the pod asks, and what it lacks."""
+    """The node's numbers for the resources that the pod requests."""
     capacity, allocatable = capacity_and_allocatable(node)
     names = [name for name in pod_requests(pod) if name != "pods" or name in found.shortfall]
     gpus = [name for name in gpu_resources(node) if name not in names]
@@ -170,7 +170,7 @@ def _details(found: NodeFit, node: Node, pod: Pod) -> tuple[str, ...]:
         elif reason.name == "UNSCHEDULABLE":
             details.append("cordoned")
         elif reason.name == "GPU_DEVICE_ROOM" and found.shortfall:
-            continue  # what is lacking says the same with a number
+            continue  # the shortfall below says the same with a number
         elif not reason.kube.startswith(("Insufficient ", "Too many pods")):
             details.append(reason.message)
     for name, amount in found.shortfall.items():
@@ -180,6 +180,6 @@ def _details(found: NodeFit, node: Node, pod: Pod) -> tuple[str, ...]:
 
 
 def unhealthy_device_count(node: Node, resource: str) -> int:
-    """Devices that the node has and does not offer."""
+    """Devices in capacity that are not allocatable."""
     capacity, allocatable = capacity_and_allocatable(node)
     return max(0, capacity.get(resource, 0) - allocatable.get(resource, 0))

@@ -1,6 +1,6 @@
-"""What a pod would have to say to be placed, by cause: the changes that `patches` tries on the engine.
+"""Changes of a pod spec that might let it be placed, by cause.
 
-Each function proposes; none promises. A cause that no change of the pod can answer for has none.
+`patches` calls these functions and tries every proposal on the engine. Causes without an entry need another change.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from windlass.model.requests import format_amount, is_extended_resource
 from windlass.model.taints import LIFECYCLE_TAINTS
 
 Proposal = tuple[str, SpecPatch]
-"""In words, and as a change."""
+"""Description and patch."""
 Proposer = Callable[[Finding, SchedulingAnalysis], Iterator[Proposal]]
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 MAX_CANDIDATES = 8
-"""Candidates whose wishes are tried."""
+"""Candidate nodes for which a proposal is made."""
 
 
 def tolerations_for(pod: Any, taints: list[Taint]) -> list[dict[str, Any]]:
-    """The pod's tolerations and those of the taints: the list is replaced as a whole."""
+    """The pod's tolerations with those for the taints added: a patch replaces the whole list."""
     return [
         *(msgspec.to_builtins(toleration) for toleration in pod.spec.tolerations),
         *map(_toleration, taints),
@@ -49,19 +49,13 @@ def _toleration(taint: Taint) -> dict[str, str]:
 
 def fit_a_node(finding: Finding, analysis: SchedulingAnalysis) -> Iterator[Proposal]:
     code = finding.code
-    near = [
+    fitting = [
         candidate
         for candidate in analysis.candidates
-        if code in candidate.permanent_codes
-        or code in candidate.capacity_codes
-        or not candidate.permanent_codes
+        if code in candidate.codes or not candidate.permanent_codes
     ]
     ranked = sorted(
-        near or analysis.candidates,
-        key=lambda candidate: (
-            len(candidate.permanent_codes) + len(candidate.capacity_codes),
-            candidate.node.name,
-        ),
+        fitting or analysis.candidates, key=lambda candidate: (len(candidate.codes), candidate.node.name)
     )
     for candidate in ranked[:MAX_CANDIDATES]:
         proposal = _for_node(candidate, analysis)
@@ -79,11 +73,11 @@ FIT_A_NODE_CODES = {
     "GPU_STRANDED",
     "EPHEMERAL_STORAGE",
 }
-"""Causes that the pod itself can answer for, node by node."""
+"""Causes that a change of the pod can remove, node by node."""
 
 
 def _for_node(candidate: Candidate, analysis: SchedulingAnalysis) -> Proposal | None:
-    if {*candidate.permanent_codes, *candidate.capacity_codes} - FIT_A_NODE_CODES:
+    if set(candidate.codes) - FIT_A_NODE_CODES:
         return None
     change: SpecPatch = {}
     descriptions: list[str] = []
@@ -115,7 +109,7 @@ def _selector(candidate: Candidate, analysis: SchedulingAnalysis) -> Iterator[Pr
 
 
 def _affinity(candidate: Candidate, analysis: SchedulingAnalysis) -> Iterator[Proposal]:
-    """Required node affinity whose first term the node would match: its values are added, absent labels dropped."""
+    """Extends the only required node affinity term so that the node matches: adds values, drops absent labels."""
     affinity = analysis.pod.spec.affinity.node_affinity if analysis.pod.spec.affinity else None
     required = affinity.required_during_scheduling_ignored_during_execution if affinity else None
     if required is None or len(required.node_selector_terms) != 1:
@@ -136,7 +130,7 @@ def _affinity(candidate: Candidate, analysis: SchedulingAnalysis) -> Iterator[Pr
 
 
 def _smaller(candidate: Candidate, analysis: SchedulingAnalysis) -> Proposal | None:
-    """The only container with as much as the node has: free now, or in all where even that is too little."""
+    """Lowers the requests of the only container to what the node has free."""
     containers = analysis.pod.spec.containers
     if not candidate.fit.shortfall or len(containers) != 1:
         return None
@@ -189,7 +183,7 @@ def use_default_scheduler(finding: Finding, analysis: SchedulingAnalysis) -> Ite
 
 
 def rename_resource(finding: Finding, analysis: SchedulingAnalysis) -> Iterator[Proposal]:
-    """The same number of what nodes do advertise, of the same vendor."""
+    """The same number of another resource that nodes advertise, of the same vendor."""
     if len(analysis.devices) != 1 or len(analysis.pod.spec.containers) != 1:
         return
     (name, amount), container = next(iter(analysis.devices.items())), analysis.pod.spec.containers[0]
@@ -206,16 +200,16 @@ def rename_resource(finding: Finding, analysis: SchedulingAnalysis) -> Iterator[
         yield f"ask for {resource}", {"containers": [{"name": container.name, "resources": change}]}
 
 
-# Fields that no API server takes
+# Specs that the API server refuses
 
 
 def round_up_requests(spec: dict[str, Any]) -> SpecPatch:
-    """Fractions of extended resources rounded up."""
+    """Rounds fractions of extended resources up."""
     return _resources(spec, _rounded)
 
 
 def equalize_limits(spec: dict[str, Any]) -> SpecPatch:
-    """Requests of extended resources as their limits say, and limits where only requests are given."""
+    """Sets requests of extended resources to their limits, and limits where only requests are given."""
     return _resources(spec, _equalled)
 
 
@@ -256,7 +250,7 @@ def _value(amount: object) -> Any:
         return None
 
 
-# Pods that start, and fail
+# Pods that start and fail
 
 
 def mount_shared_memory(spec: dict[str, Any]) -> SpecPatch:
@@ -273,7 +267,7 @@ def mount_shared_memory(spec: dict[str, Any]) -> SpecPatch:
 
 
 def hide_devices(spec: dict[str, Any]) -> SpecPatch:
-    """No GPU is seen that was not asked for."""
+    """Hides GPUs from containers that do not request any."""
     hidden = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "none"}]
     containers = [
         {"name": nested_string(container, "name"), "env": hidden}

@@ -1,8 +1,8 @@
-"""The smallest change that would make it run, as a patch, and whether it would run at once.
+"""The smallest change that would let the subject run, as a patch.
 
-Fed by `why` with the cause. What to change is proposed by `changes`; every proposal is tried on the engine before it is
-offered. What would not run with it is still shown, and said to wait. `PATCHED` names the causes for which there may be
-one: each has a test that applies its patch.
+`why` calls `patches_for` with the cause. `patch_proposals` proposes changes, and every proposal is tried on the engine;
+`runs_after` says whether it would then run. `PATCHABLE_CODES` lists the causes with patches: each has a test that
+applies its patch.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from windlass.model.node import Node
 from windlass.model.pod import Pod
 
 MAX_PATCHES = 3
-"""Patches that are offered."""
+"""Most patches of one diagnosis."""
 MANY_NODES = 500
-"""Nodes from which on it is not tried what uncordoning would bring beside the cause."""
+"""Above this number of nodes, uncordoning is tried only where it is the cause itself."""
 BUILT_IN = ("v1", "apps/v1", "batch/v1")
-"""API versions whose kinds know strategic merge patches; custom resources know only plain ones."""
+"""API versions whose kinds support strategic merge patches; custom resources only support merge patches."""
 
 PROPOSERS_BY_CODE: dict[str, Proposer] = {
     **dict.fromkeys(sorted(patch_proposals.FIT_A_NODE_CODES), patch_proposals.fit_a_node),
@@ -41,20 +41,20 @@ PROPOSERS_BY_CODE: dict[str, Proposer] = {
     "WRONG_SCHEDULER": patch_proposals.use_default_scheduler,
     "RESOURCE_NAME_MISMATCH": patch_proposals.rename_resource,
 }
-"""Causes that the nodes show → what would change that."""
+"""Cause shown by nodes → changes of the pod."""
 SPEC_FIXES_BY_CODE: dict[str, tuple[str, Callable[[dict[str, Any]], SpecPatch]]] = {
     "FRACTIONAL_GPU_REQUEST": ("ask for whole GPUs", patch_proposals.round_up_requests),
     "REQUESTS_NE_LIMITS": ("make request and limit equal", patch_proposals.equalize_limits),
     "SHM_TOO_SMALL": ("mount memory at /dev/shm", patch_proposals.mount_shared_memory),
     "GPU_VISIBLE_UNREQUESTED": ("show it no GPU", patch_proposals.hide_devices),
 }
-"""Causes that the spec itself shows → the better spec."""
+"""Cause shown by the spec itself → description and changed spec."""
 
 PatchMaker = Callable[[WhatIf, Finding], list[Patch]]
 
 
 def patches_for(what_if: WhatIf, finding: Finding, analysis: SchedulingAnalysis | None) -> tuple[Patch, ...]:
-    """At most a few, the smallest first; none where no change of this object would help."""
+    """At most `MAX_PATCHES`, those that let it run first; empty where no change of this object would help."""
     code = finding.code
     found: list[Patch] = []
     if code in OTHER_OBJECT_MAKERS:
@@ -76,7 +76,7 @@ def patches_for(what_if: WhatIf, finding: Finding, analysis: SchedulingAnalysis 
 
 
 def _try(what_if: WhatIf, analysis: SchedulingAnalysis, what: str, change: SpecPatch) -> list[Patch]:
-    """The change made to all of its kind, and the engine asked."""
+    """The patch with the engine's answer for all pods of the kind; empty if the changed pod is invalid."""
     try:
         pod = patched_pod(analysis.pod, change)
         runs = what_if.fit.count_placeable([pod] * analysis.count) == analysis.count
@@ -104,7 +104,7 @@ def _by_spec(what_if: WhatIf, what: str, better: Callable[[dict[str, Any]], Spec
 
 
 def patched_pod(pod: Pod, change: SpecPatch) -> Pod:
-    """The pod with a change of its spec made. Raises `InputError` where nobody would take it."""
+    """The pod with its spec changed. Raises `InputError` if the result is invalid."""
     data = msgspec.to_builtins(pod)
     data["spec"] = strategic_merge(data.get("spec", {}), change)
     decoded = decode_object({"apiVersion": "v1", "kind": "Pod", **data})
@@ -122,7 +122,7 @@ def _pod_patch(what_if: WhatIf, what: str, change: SpecPatch, runs: bool) -> Pat
 
 
 def _owner_of_template(what_if: WhatIf) -> tuple[ClusterObject, list[str]]:
-    """The object to patch: the topmost with one pod template, since a pod itself can hardly be changed."""
+    """The object to patch: the topmost owner with one pod template, since most fields of a pod are immutable."""
     for item in reversed((what_if.subject.item, *what_if.subject.owners)):
         if item.kind == "Pod":
             continue
@@ -133,7 +133,7 @@ def _owner_of_template(what_if: WhatIf) -> tuple[ClusterObject, list[str]]:
     return pod, ["spec"]
 
 
-# Changes of other objects: tried by the engine on the whole cluster
+# Changes of other objects, tried on the whole cluster
 
 
 def _unsuspend(what_if: WhatIf, finding: Finding) -> list[Patch]:
@@ -147,7 +147,7 @@ def _unsuspend(what_if: WhatIf, finding: Finding) -> list[Patch]:
 
 
 def _uncordon(what_if: WhatIf, finding: Finding) -> list[Patch]:
-    """Nodes that somebody has cordoned: whether one of them alone would do."""
+    """Cordoned nodes that would take the pod if they were uncordoned."""
     pods = [
         item.decoded for item in what_if.subject.pending if isinstance(item.decoded, Pod)
     ] or what_if.templates
@@ -168,7 +168,7 @@ def _uncordon(what_if: WhatIf, finding: Finding) -> list[Patch]:
 
 
 def _other_queue(what_if: WhatIf, finding: Finding) -> list[Patch]:
-    """A LocalQueue of the namespace that exists, in place of one that doesn't."""
+    """Replaces a LocalQueue that does not exist by one of the namespace that does."""
     item = what_if.subject.item
     name = item.labels.get(queue.QUEUE_LABEL, "")
     if not name or what_if.evidence.get("LocalQueue", item.namespace, name) is not None:
@@ -187,7 +187,7 @@ def _other_queue(what_if: WhatIf, finding: Finding) -> list[Patch]:
 
 
 def _tolerate_flavor(what_if: WhatIf, finding: Finding) -> list[Patch]:
-    """The taints of a flavor, tolerated."""
+    """Tolerates the taints of a flavor."""
     item, path = _owner_of_template(what_if)
     found = []
     for flavor in what_if.evidence.of_kind("ResourceFlavor"):
@@ -203,7 +203,7 @@ def _tolerate_flavor(what_if: WhatIf, finding: Finding) -> list[Patch]:
 
 
 def _looser_topology(what_if: WhatIf, finding: Finding) -> list[Patch]:
-    """The level preferred instead of required."""
+    """Makes a required topology level preferred."""
     item = what_if.subject.item
     found = templates_of(item.data)
     required, preferred = (f"kueue.x-k8s.io/podset-{mode}-topology" for mode in ("required", "preferred"))
@@ -226,7 +226,7 @@ OTHER_OBJECT_MAKERS: dict[str, PatchMaker] = {
     "KUEUE_FLAVOR_MISMATCH": _tolerate_flavor,
     "KUEUE_TOPOLOGY_NOFIT": _looser_topology,
 }
-"""Causes whose cure is a change of another field, or of another object."""
+"""Cause → changes outside the pod spec, or of another object."""
 PATCHABLE_CODES = frozenset({*PROPOSERS_BY_CODE, *SPEC_FIXES_BY_CODE, *OTHER_OBJECT_MAKERS})
 """Causes for which a patch may be proposed."""
 

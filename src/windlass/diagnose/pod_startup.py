@@ -1,6 +1,6 @@
-"""A pod that has a node and does not run as it should: refused by the kubelet, not pulled, not started, killed.
+"""Why a pod with a node does not work: refused by the kubelet, image not pulled, container not started or killed.
 
-Fed by `why`. The pod's status and events come first, then what its program wrote, then the node's stack and kernel.
+Called by `why`. Evidence in order: the pod's status and events, its program's log, the node's GPU stack and kernel log.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from windlass.diagnose.unstructured import nested_int, nested_map, nested_maps, 
 from windlass.model.times import parse_timestamp
 
 PULL_PATIENCE = 120
-"""Seconds of pulling from which on an image counts as slow."""
+"""Seconds after which an image pull counts as slow."""
 PULL_FAILED = (
     "ErrImagePull",
     "ImagePullBackOff",
@@ -26,20 +26,20 @@ PULL_FAILED = (
 
 
 def startup_finding(evidence: Evidence, pod: ClusterObject, now: int) -> Finding | None:
-    """What keeps a placed pod from working; None where nothing does."""
+    """Why a placed pod does not start or fails; None if it does neither."""
     status_lines = gpu_stack.pod_status_lines(evidence, pod)
     node = node_of(pod)
     own = log_patterns.find_matches(annotate_nvidia_smi_logs(evidence.logs_of(pod)), log_patterns.CONTAINER)
     kubelet = log_patterns.find_matches(status_lines, log_patterns.KUBELET)
-    host = _host_signs(evidence, node)
+    host = _host_matches(evidence, node)
     for found in (
         _stale(kubelet, own),
         _refused(pod, kubelet),
         _first(kubelet),
         _pulling(evidence, pod, now),
-        _memory(pod),
+        _out_of_memory(pod),
         _broken_device(evidence, pod, own, host),
-        _unasked(pod, own),
+        _gpu_not_requested(pod, own),
         _first(own),
     ):
         if found is not None:
@@ -50,7 +50,7 @@ def startup_finding(evidence: Evidence, pod: ClusterObject, now: int) -> Finding
 
 
 def running_pod_finding(evidence: Evidence, pod: ClusterObject) -> Finding | None:
-    """A pod that runs and yet has a GPU problem that its environment shows."""
+    """A running pod that sees GPUs without having requested any."""
     asks = requests_devices(pod)
     for container in nested_maps(pod.data, "spec", "containers"):
         for variable in nested_maps(container, "env"):
@@ -60,12 +60,12 @@ def running_pod_finding(evidence: Evidence, pod: ClusterObject) -> Finding | Non
                 and not asks
             ):
                 name = nested_string(container, "name")
-                message = f"container {name} sets NVIDIA_VISIBLE_DEVICES=all without asking for a GPU"
+                message = f"container {name} sets NVIDIA_VISIBLE_DEVICES=all without requesting a GPU"
                 return Finding("GPU_VISIBLE_UNREQUESTED", message)
     return None
 
 
-def _host_signs(evidence: Evidence, node: str) -> list[PatternMatch]:
+def _host_matches(evidence: Evidence, node: str) -> list[PatternMatch]:
     return (
         log_patterns.find_matches(gpu_stack.host_log_lines(evidence, node), log_patterns.HOST) if node else []
     )
@@ -95,12 +95,12 @@ def _first(matches: list[PatternMatch]) -> Finding | None:
     return gpu_stack.match_finding(matches[0]) if matches else None
 
 
-def _unasked(pod: ClusterObject, own: list[PatternMatch]) -> Finding | None:
-    """A program that finds no GPU, in a pod that asks for none."""
+def _gpu_not_requested(pod: ClusterObject, own: list[PatternMatch]) -> Finding | None:
+    """A program that finds no GPU in a pod that requests none."""
     if not own or own[0].code != "RUNTIME_NOT_CONFIGURED" or requests_devices(pod):
         return None
-    message = f"the program looks for a GPU, and {pod.title} asks for none"
-    remedy = "ask for one under resources.limits (nvidia.com/gpu: 1)"
+    message = f"the program looks for a GPU, but {pod.title} requests none"
+    remedy = "request one in resources.limits (nvidia.com/gpu: 1)"
     return Finding("APP_ERROR", message, gpu_stack.match_finding(own[0]).evidence, remedy=remedy)
 
 
@@ -113,7 +113,7 @@ def requests_devices(pod: ClusterObject) -> bool:
 
 
 def _states(pod: ClusterObject) -> list[tuple[str, str, dict[str, object]]]:
-    """(container, state, details) of all containers, the last state too."""
+    """(container, state, details) of all containers, `lastState` included."""
     found = []
     for kind in ("initContainerStatuses", "containerStatuses"):
         for status in nested_maps(pod.data, "status", kind):
@@ -140,17 +140,17 @@ def _pulling(evidence: Evidence, pod: ClusterObject, now: int) -> Finding | None
     return Finding("IMAGE_PULL_SLOW", "", (deadline[-1].message,)) if deadline else None
 
 
-def _memory(pod: ClusterObject) -> Finding | None:
+def _out_of_memory(pod: ClusterObject) -> Finding | None:
     for container, state, details in _states(pod):
         if state == "terminated" and nested_string(details, "reason") == "OOMKilled":
-            return Finding("CONTAINER_OOM", f"container {container} was killed for its memory limit")
+            return Finding("CONTAINER_OOM", f"container {container} exceeded its memory limit and was killed")
     return None
 
 
 def _broken_device(
     evidence: Evidence, pod: ClusterObject, own: list[PatternMatch], host: list[PatternMatch]
 ) -> Finding | None:
-    """A kernel line about the hardware explains whatever the program says of its GPU."""
+    """A hardware fault in the kernel log, which takes precedence over the program's own errors."""
     fault = next(
         (seen for seen in host if seen.code in ("GPU_HW_FAULT", "DRIVER_LIB_MISMATCH", "FABRIC_NOT_READY")),
         None,
@@ -176,7 +176,7 @@ def _fails(pod: ClusterObject) -> bool:
 def _deeper(
     evidence: Evidence, pod: ClusterObject, node: str, host: list[PatternMatch], now: int
 ) -> Finding | None:
-    """It fails, and neither its status nor its log says why: the node's stack may, else it is the program's own."""
+    """For a failing pod whose status and log say nothing: the node's GPU stack, else the program itself."""
     if host:
         return gpu_stack.match_finding(host[0])
     known = evidence.nodes.get(node)
@@ -194,6 +194,8 @@ def _deeper(
         missing = (
             MissingEvidence("the container's log", f"kubectl logs -n {pod.namespace} {pod.name} --previous"),
         )
-        return Finding("UNKNOWN", codes[0] if codes else "it failed, and no log is at hand", missing=missing)
+        return Finding(
+            "UNKNOWN", codes[0] if codes else "it failed, and its log is not in the evidence", missing=missing
+        )
     last = [f"{log.origin}: {log.lines[-1]}" for log in logs if log.lines]
     return Finding("APP_ERROR", codes[0] if codes else "", tuple(last[:2]))

@@ -1,7 +1,6 @@
-"""Work that waits in a queue: suspended jobs, gates, Kueue's workloads, queues and quotas.
+"""Work held by a queue: conditions of Kueue's Workloads, stopped queues, suspended jobs, preemption loops.
 
-Fed by `why` with the subject. A queue's own conditions say what its controller decided; where it has said nothing, the
-engine's plan for the same objects does.
+Called by `why`. Conditions say what the queue's controller decided; where there are none, `why` uses the engine's plan.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from windlass.diagnose.unstructured import (
 
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 MANY_EVICTIONS = 3
-"""Evictions of one workload from which on it is a loop and not bad luck."""
+"""From this number of evictions of one workload on, it counts as a preemption loop."""
 
 MESSAGES = (
     (
@@ -69,11 +68,11 @@ REASONS = {
     "Inadmissible": "KUEUE_QUEUE_MISSING",
     "Suspended": "KUEUE_QUEUE_MISSING",
 }
-"""Kueue's own reasons, where its message says no more."""
+"""Kueue's condition reasons, for messages that no pattern matches."""
 
 
 def queue_finding(evidence: Evidence, subject: Subject) -> Finding | None:
-    """What holds it before any node is looked at; None where no queue and nobody's hand does."""
+    """What holds it before scheduling: a loop, its Workload's conditions or spec.suspend; else None."""
     loop = _loop(evidence, subject)
     if loop is not None:
         return loop
@@ -91,7 +90,7 @@ def is_admitted(subject: Subject) -> bool:
 
 
 def total_nominal_quota(evidence: Evidence, resource: str) -> int:
-    """What all ClusterQueues and cohorts together may hand out of a resource."""
+    """Nominal quota of the resource, summed over all ClusterQueues and cohorts."""
     total = 0
     for item in (*evidence.of_kind("ClusterQueue"), *evidence.of_kind("Cohort")):
         for group in nested_maps(item.data, "spec", "resourceGroups"):
@@ -104,8 +103,7 @@ def total_nominal_quota(evidence: Evidence, resource: str) -> int:
 
 
 def victims_of(evidence: Evidence, subject: Subject) -> list[str]:
-    """Workloads that had to go for the subject: by the identity that the eviction names; where it names nobody, any
-    that were preempted while the subject, to which room was promised, waits."""
+    """Workloads preempted for the subject, by the UID in the eviction's message; without a UID, every preempted one."""
     uids = {item.uid for item in (*subject.related, *subject.pods) if item.uid}
     own = {f"{item.namespace}/{item.name}" for item in (*subject.related, *subject.pods)}
     found: dict[str, None] = {}
@@ -121,7 +119,7 @@ def victims_of(evidence: Evidence, subject: Subject) -> list[str]:
 
 
 def _is_for(message: str, uids: set[str]) -> bool:
-    """Kueue names the preemptor's UID since 0.8, kube-scheduler since 1.27; before, nobody is named."""
+    """Kueue names the preemptor's UID since 0.8, kube-scheduler since 1.27; older releases name none."""
     named = re.search(r"(?:UID: |by pod )([\w-]{8,})", message)
     return named is None or not uids or named[1] in uids
 
@@ -186,7 +184,7 @@ def stopped_queue_finding(queue: ClusterObject) -> Finding | None:
 
 
 def suspended_object(subject: Subject) -> ClusterObject | None:
-    """The object that its owner has suspended, of the subject and those above it."""
+    """The subject or the nearest owner with `suspend: true`."""
     places = (("spec", "suspend"), ("spec", "runPolicy", "suspend"))
     for item in (subject.item, *subject.owners):
         if any(nested_bool(item.data, *place) for place in places):
@@ -198,11 +196,11 @@ def _suspended(subject: Subject) -> Finding | None:
     item = suspended_object(subject)
     if item is None or subject.pods:
         return None
-    return Finding("JOB_SUSPENDED", f"{item.title} is suspended, and no queue holds it")
+    return Finding("JOB_SUSPENDED", f"{item.title} is suspended (suspend: true) and is in no queue")
 
 
 def _loop(evidence: Evidence, subject: Subject) -> Finding | None:
-    """Workloads that are evicted again and again, the subject or those that it competes with."""
+    """Workloads that are evicted again and again: the subject, or others while the subject waits in a queue."""
     counts = eviction_counts(evidence)
     repeated = {name: count for name, count in counts.items() if count >= MANY_EVICTIONS}
     if not repeated:
@@ -214,7 +212,7 @@ def _loop(evidence: Evidence, subject: Subject) -> Finding | None:
     listed = ", ".join(
         f"{name} {count} times" for name, count in sorted(repeated.items(), key=lambda item: -item[1])[:4]
     )
-    return Finding("PREEMPTION_LOOP", f"workloads evict one another without end: {listed}")
+    return Finding("PREEMPTION_LOOP", f"workloads preempt one another again and again: {listed}")
 
 
 def _in_a_queue(subject: Subject) -> bool:
@@ -224,7 +222,7 @@ def _in_a_queue(subject: Subject) -> bool:
 
 
 def eviction_counts(evidence: Evidence) -> dict[str, int]:
-    """`namespace/name` → how often it is known to have been preempted."""
+    """`namespace/name` → number of preemptions, from events and Workload status."""
     counts: dict[str, int] = {}
     for event in evidence.events:
         if (

@@ -1,7 +1,6 @@
-"""Dynamic resource allocation: claims that name what isn't there, classes that don't exist, devices that are all taken.
+"""Dynamic resource allocation: missing claims and templates, missing device classes, no free devices.
 
-Fed by `why` with a pod that waits. Which device a claim would get is its scheduler's to say; here it is asked whether
-it could get any.
+Called by `why` for a waiting pod. It checks whether a claim could get any device, not which one.
 """
 
 from __future__ import annotations
@@ -16,16 +15,20 @@ from windlass.diagnose.unstructured import nested_map, nested_maps, nested_strin
 
 
 def claim_finding(evidence: Evidence, pod: ClusterObject) -> Finding | None:
-    """What is wrong with the pod's claims; None where it has none, or nothing shows."""
+    """What is wrong with the pod's claims; None if it has none or nothing is found."""
     claims = nested_maps(pod.data, "spec", "resourceClaims")
     if not claims:
         return None
-    found = _dangling(evidence, pod, claims) or _classless(evidence, pod, claims) or _said(evidence, pod)
-    return found or _taken(evidence, pod, claims)
+    found = (
+        _missing_claim(evidence, pod, claims)
+        or _missing_class(evidence, pod, claims)
+        or _reported(evidence, pod)
+    )
+    return found or _no_free_device(evidence, pod, claims)
 
 
-def _dangling(evidence: Evidence, pod: ClusterObject, claims: list[dict[str, object]]) -> Finding | None:
-    """A claim or template that the pod names and the namespace hasn't got, or a claim that only a container names."""
+def _missing_claim(evidence: Evidence, pod: ClusterObject, claims: list[dict[str, object]]) -> Finding | None:
+    """A claim or template that does not exist, or a claim of a container that the pod does not list."""
     for claim in claims:
         for field, kind in (
             ("resourceClaimTemplateName", "ResourceClaimTemplate"),
@@ -36,7 +39,7 @@ def _dangling(evidence: Evidence, pod: ClusterObject, claims: list[dict[str, obj
                 return Finding(
                     "DRA_CLAIM_INVALID",
                     f"there is no {kind} {name} in namespace {pod.namespace}",
-                    remedy=MAKE_IT,
+                    remedy=MISSING_CLAIM_REMEDY,
                 )
     names = {nested_string(claim, "name") for claim in claims}
     for container in nested_maps(pod.data, "spec", "containers"):
@@ -48,11 +51,11 @@ def _dangling(evidence: Evidence, pod: ClusterObject, claims: list[dict[str, obj
     return None
 
 
-MAKE_IT = "create it, or name one that exists"
+MISSING_CLAIM_REMEDY = "create it, or name one that exists"
 
 
-def _classless(evidence: Evidence, pod: ClusterObject, claims: list[dict[str, object]]) -> Finding | None:
-    """A device class that a claim asks for, and that the cluster has not got."""
+def _missing_class(evidence: Evidence, pod: ClusterObject, claims: list[dict[str, object]]) -> Finding | None:
+    """A device class of a claim that does not exist."""
     known = {item.name for item in evidence.of_kind("DeviceClass")}
     for class_name in _classes(evidence, pod.namespace, claims):
         if evidence.has_kind("DeviceClass") and class_name not in known:
@@ -63,7 +66,7 @@ def _classless(evidence: Evidence, pod: ClusterObject, claims: list[dict[str, ob
     return None
 
 
-def _said(evidence: Evidence, pod: ClusterObject) -> Finding | None:
+def _reported(evidence: Evidence, pod: ClusterObject) -> Finding | None:
     for event in evidence.events_of(pod):
         for seen in log_patterns.find_matches_in_text(
             event.message, f"event of {pod.title}", log_patterns.API
@@ -73,8 +76,10 @@ def _said(evidence: Evidence, pod: ClusterObject) -> Finding | None:
     return None
 
 
-def _taken(evidence: Evidence, pod: ClusterObject, claims: list[dict[str, object]]) -> Finding | None:
-    """Of the drivers behind its classes: no device is published, or all are allocated."""
+def _no_free_device(
+    evidence: Evidence, pod: ClusterObject, claims: list[dict[str, object]]
+) -> Finding | None:
+    """The driver of a class publishes no device, or all of its devices are allocated."""
     if not evidence.has_kind("ResourceSlice"):
         return None
     for name in _classes(evidence, pod.namespace, claims):
@@ -87,7 +92,7 @@ def _taken(evidence: Evidence, pod: ClusterObject, claims: list[dict[str, object
         }
         if driver and not devices:
             message = f"no node publishes a device of {driver} (no ResourceSlice)"
-            return Finding("DEVICE_PLUGIN_ABSENT", f"{message}: the driver's kubelet plugin is not there")
+            return Finding("DEVICE_PLUGIN_ABSENT", f"{message}: the driver's kubelet plugin does not run")
         if devices and devices <= set(_allocated(evidence)):
             return Finding(
                 "GPU_FULL", f"all {len(devices)} devices of {driver} are allocated to other claims"
@@ -96,7 +101,7 @@ def _taken(evidence: Evidence, pod: ClusterObject, claims: list[dict[str, object
 
 
 def _driver(evidence: Evidence, name: str) -> str:
-    """The driver whose devices a class selects, as its expression says; NVIDIA's classes all select the same one."""
+    """The driver in the class's CEL expression; for NVIDIA's classes, which may be unknown, gpu.nvidia.com."""
     item = evidence.get("DeviceClass", "", name)
     for selector in nested_maps(item.data if item is not None else {}, "spec", "selectors"):
         found = DRIVER.search(nested_string(selector, "cel", "expression"))
@@ -115,7 +120,7 @@ def _allocated(evidence: Evidence) -> Iterator[tuple[str, str]]:
 
 
 def _classes(evidence: Evidence, namespace: str, claims: list[dict[str, object]]) -> list[str]:
-    """The classes that the claims ask for, as far as their objects are known."""
+    """Device classes of the claims whose objects are in the evidence."""
     found = []
     for claim in claims:
         template = evidence.get(

@@ -1,6 +1,7 @@
-"""Causes that stand behind what the nodes show: GPUs that nobody advertises, labels that nobody set, an autoscaler.
+"""Root causes behind what the nodes show: GPUs that are not advertised, missing labels, the autoscaler.
 
-Fed by `why` with the cause that the nodes came to; gives it back, or the deeper one with it as a contributing cause.
+`why` calls `root_cause` with the finding of `unschedulable`. It returns that finding, or the root cause with the other
+as contributing.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ FIXED_BY_NEW_NODE = (
     "DEVICE_PLUGIN_ABSENT",
     "NODE_UNSCHEDULABLE",
 )
-"""Causes that a new node would cure, so that the autoscaler's word stands before them."""
+"""Causes that a new node would remove: what the autoscaler reports takes precedence over them."""
 
 
 def no_candidate_finding(evidence: Evidence, analysis: SchedulingAnalysis, now: int) -> Finding:
-    """No node has the devices that are asked for: are there GPUs that nobody advertises?"""
+    """No node has the requested devices: looks for GPU nodes that advertise none, else reports the name."""
     advertised = sorted({key for node in evidence.nodes.values() for key in nodes.gpu_resources(node)})
     name = next(
         (device for device in analysis.devices if device not in advertised), next(iter(analysis.devices), "")
@@ -44,20 +45,17 @@ def no_candidate_finding(evidence: Evidence, analysis: SchedulingAnalysis, now: 
         found = gpu_stack.node_findings(evidence, node, now, name)
         if found:
             first = found[0]
-            more = [finding.code for finding in found[1:]]
-            more += _besides(analysis, node.name)
+            more = [*(finding.code for finding in found[1:]), *_permanent_codes_on(analysis, node.name)]
             return msgspec.structs.replace(first, contributing=(*first.contributing, *more))
     detail = (
         f"; the cluster has {', '.join(advertised)}" if advertised else ", and none looks like a GPU node"
     )
-    besides = min(
-        (_besides(analysis, candidate.node.name) for candidate in analysis.never_candidates),
+    also = min(
+        (_permanent_codes_on(analysis, candidate.node.name) for candidate in analysis.never_candidates),
         key=len,
         default=[],
     )
-    return Finding(
-        "RESOURCE_NAME_MISMATCH", f"no node advertises {name}{detail}", contributing=tuple(besides)
-    )
+    return Finding("RESOURCE_NAME_MISMATCH", f"no node advertises {name}{detail}", contributing=tuple(also))
 
 
 def root_cause(
@@ -68,7 +66,7 @@ def root_cause(
     item: ClusterObject | None,
     now: int,
 ) -> Finding:
-    """The cause that stands behind the one that the nodes show, or that one."""
+    """The cause behind `finding`, or `finding` itself."""
     if finding.code == "SELECTOR_MISMATCH":
         labels = gpu_stack.missing_labels_finding(evidence, analysis.pod) or _flavor_labels(
             evidence, subject, analysis
@@ -100,36 +98,36 @@ def _deeper(
     item: ClusterObject | None,
     now: int,
 ) -> Iterator[Finding | None]:
-    """In the order in which they are asked, one at a time: some look at every node."""
+    """Candidates for the root cause, deepest first. Lazy, since some of them look at every node."""
     yield _under_repair(finding, analysis)
-    yield _silent_node(evidence, finding, analysis, now)
+    yield _unadvertised_gpus(evidence, finding, analysis, now)
     yield _broken_gpus(evidence, finding, analysis)
-    yield _shares_not_in_force(evidence, finding, analysis)
+    yield _sharing_not_applied(evidence, finding, analysis)
     yield _scaling(evidence, finding, analysis, item)
-    yield _preempted_in_vain(evidence, subject, finding)
-    yield _oversold(evidence, subject, finding, analysis)
+    yield _ineffective_preemption(evidence, subject, finding)
+    yield _quota_above_capacity(evidence, subject, finding, analysis)
 
 
 def _flavor_labels(evidence: Evidence, subject: Subject, analysis: SchedulingAnalysis) -> Finding | None:
-    """Labels that its queue's flavor has put into the selector, and that no node has."""
+    """Labels that the flavor of its queue added to the node selector, and that no node has."""
     if not queue.is_admitted(subject):
         return None
     node_labels = {(key, value) for node in evidence.nodes.values() for key, value in node.labels.items()}
     for flavor in evidence.of_kind("ResourceFlavor"):
         for key, value in nested_map(flavor.data, "spec", "nodeLabels").items():
             if analysis.pod.spec.node_selector.get(key) == value and (key, value) not in node_labels:
-                message = f"flavor {flavor.name} makes its pods select {key}={value}, which no node is labelled with"
+                message = f"flavor {flavor.name} selects nodes by {key}={value}, and no node has that label"
                 return Finding("KUEUE_FLAVOR_MISMATCH", message, (), ("SELECTOR_MISMATCH",), FLAVOR_REMEDY)
     return None
 
 
 FLAVOR_REMEDY = "label the nodes, or correct the flavor's nodeLabels"
 GPU_SHORTAGE_CODES = ("GPU_FULL", "GPU_FRAGMENTED", "REQUEST_EXCEEDS_CLUSTER", "DEVICE_UNHEALTHY")
-"""Causes that say that GPUs are lacking, where there might be more than meet the eye."""
+"""Causes of too few GPUs, where a node may have more than it advertises."""
 
 
 def _under_repair(finding: Finding, analysis: SchedulingAnalysis) -> Finding | None:
-    """A node that takes no pods because the GPU operator is at work on it."""
+    """A node that takes no pods because the GPU operator reconfigures it."""
     if finding.code != "NODE_UNSCHEDULABLE":
         return None
     down = [candidate.node for candidate in analysis.candidates if finding.code in candidate.permanent_codes]
@@ -146,11 +144,11 @@ def _scaling(
 
 
 def _broken_gpus(evidence: Evidence, finding: Finding, analysis: SchedulingAnalysis) -> Finding | None:
-    """A candidate offers fewer GPUs than it has, and its kernel says why."""
+    """A candidate advertises fewer GPUs than it has, and its kernel log has a hardware fault."""
     if finding.code not in GPU_SHORTAGE_CODES:
         return None
     for candidate in analysis.candidates:
-        if any(_gone(candidate.node, name) for name in analysis.devices):
+        if any(_missing_devices(candidate.node, name) for name in analysis.devices):
             for sighting in log_patterns.find_matches(
                 gpu_stack.host_log_lines(evidence, candidate.node.name), log_patterns.HOST
             ):
@@ -159,18 +157,18 @@ def _broken_gpus(evidence: Evidence, finding: Finding, analysis: SchedulingAnaly
     return None
 
 
-def _gone(node: Node, resource: str) -> int:
-    """GPUs that the node had when it was labelled, or has in its capacity, and does not offer."""
+def _missing_devices(node: Node, resource: str) -> int:
+    """How many devices its labels or its capacity count beyond what is advertised or allocatable."""
     count, replicas = (node.labels.get(f"nvidia.com/gpu.{key}", "") for key in ("count", "replicas"))
     had = int(count) * (int(replicas) if replicas.isdigit() else 1) if count.isdigit() else 0
     missing = had - nodes.gpu_resources(node).get(resource, 0) if resource == "nvidia.com/gpu" else 0
     return max(missing, nodes.unhealthy_device_count(node, resource), 0)
 
 
-def _shares_not_in_force(
+def _sharing_not_applied(
     evidence: Evidence, finding: Finding, analysis: SchedulingAnalysis
 ) -> Finding | None:
-    """The GPUs would do for more pods if they were shared as the plugin's configuration says."""
+    """The sharing configuration promises more devices than the node advertises."""
     if finding.code not in GPU_SHORTAGE_CODES or not evidence.of_kind("ConfigMap"):
         return None
     for candidate in analysis.candidates:
@@ -180,8 +178,8 @@ def _shares_not_in_force(
     return None
 
 
-def _preempted_in_vain(evidence: Evidence, subject: Subject, finding: Finding) -> Finding | None:
-    """Others went so that it could start, and what they left lies apart."""
+def _ineffective_preemption(evidence: Evidence, subject: Subject, finding: Finding) -> Finding | None:
+    """Workloads were preempted for it, but the freed GPUs are fragmented."""
     promised = queue.is_admitted(subject) or any(
         nested_string(pod.data, "status", "nominatedNodeName") for pod in subject.pods
     )
@@ -195,38 +193,37 @@ def _preempted_in_vain(evidence: Evidence, subject: Subject, finding: Finding) -
     return Finding("PREEMPTION_INEFFECTIVE", f"{message}: {finding.headline}")
 
 
-def _oversold(
+def _quota_above_capacity(
     evidence: Evidence, subject: Subject, finding: Finding, analysis: SchedulingAnalysis
 ) -> Finding | None:
-    """Its queue has admitted it on quota that no hardware stands behind."""
+    """It was admitted, but the queues have more quota than the nodes have devices."""
     if finding.code not in ("GPU_FULL", "REQUEST_EXCEEDS_CLUSTER") or not queue.is_admitted(subject):
         return None
     for name in analysis.devices:
         promised = queue.total_nominal_quota(evidence, name)
         capacity = sum(nodes.gpu_resources(node).get(name, 0) for node in evidence.nodes.values())
         if promised > capacity:
-            message = f"the queues promise {promised} {name}, and the nodes have {capacity}"
-            return Finding("KUEUE_QUOTA_MISCONFIGURED", f"{message}: it was admitted, and none is free")
+            message = f"the nominal quota of all queues is {promised} {name}, but the nodes have {capacity}"
+            return Finding("KUEUE_QUOTA_MISCONFIGURED", f"{message}; it was admitted, and none is free")
     return None
 
 
-def _silent_node(
+def _unadvertised_gpus(
     evidence: Evidence, finding: Finding, analysis: SchedulingAnalysis, now: int
 ) -> Finding | None:
-    """The advertised GPUs are full, while a GPU node of the cluster advertises none."""
+    """All advertised GPUs are in use, but another GPU node advertises none."""
     if finding.code not in ("GPU_FULL", "GPU_FRAGMENTED", "REQUEST_EXCEEDS_CLUSTER"):
         return None
     name = next(iter(analysis.devices), "")
-    silent = [node for node in gpu_nodes(evidence) if not nodes.gpu_resources(node)]
-    for node in silent:
+    for node in (node for node in gpu_nodes(evidence) if not nodes.gpu_resources(node)):
         for found in gpu_stack.node_findings(evidence, node, now, name):
-            more = _besides(analysis, node.name)
+            more = _permanent_codes_on(analysis, node.name)
             return msgspec.structs.replace(found, contributing=(*found.contributing, *more))
     return None
 
 
-def _besides(analysis: SchedulingAnalysis, node: str) -> list[str]:
-    """What would keep the pod off the node even if it advertised its GPUs."""
+def _permanent_codes_on(analysis: SchedulingAnalysis, node: str) -> list[str]:
+    """Causes that would keep the pod off the node even if it advertised its GPUs."""
     for candidate in analysis.never_candidates:
         if candidate.node.name == node:
             return [code for code in candidate.permanent_codes if code != "REQUEST_EXCEEDS_CLUSTER"]

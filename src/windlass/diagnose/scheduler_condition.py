@@ -1,7 +1,7 @@
-"""What a pod's scheduler has published of it: the PodScheduled condition, in words meant for the pod's owner.
+"""The pod's PodScheduled condition and FailedScheduling events, as evidence.
 
-`why` falls back on it where the caller may not see the nodes, or not all of the pods on them. Windlass ends its message
-with the code of the cause; of another scheduler's text no cause is made, it is only repeated.
+`why` falls back on them if the caller may not see all nodes and pods. Windlass ends its message with the code of the
+cause. The text of another scheduler is only repeated: no cause is derived from it, except for storage.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def condition_finding(
     unknown_message: str,
     needed: tuple[MissingEvidence, ...] = NODES_AND_PODS_MISSING,
 ) -> Finding:
-    """A cause only where the scheduler named one; else what it said, and what would have to be seen."""
+    """The cause that the scheduler named; else UNKNOWN with its message and the missing evidence."""
     condition = find_condition(pod.data, "PodScheduled")
     message, reason = (nested_string(condition, "message"), nested_string(condition, "reason"))
     code = code_of_message(message) or REASONS.get(reason, "")
@@ -58,7 +58,7 @@ STORAGE = re.compile(
 
 
 def storage_finding(evidence: Evidence, pod: ClusterObject) -> Finding | None:
-    """What the scheduler has met that no object shows: how much room a storage driver has left."""
+    """Storage problems, which only the scheduler knows: no object says how much a storage driver has left."""
     messages = [event.message for event in evidence.events_of(pod) if event.reason == "FailedScheduling"][-1:]
     messages = messages or [nested_string(find_condition(pod.data, "PodScheduled"), "message")]
     if not STORAGE.search(messages[0]):
@@ -67,5 +67,5 @@ def storage_finding(evidence: Evidence, pod: ClusterObject) -> Finding | None:
 
 
 def sees_all_pods(evidence: Evidence) -> bool:
-    """Whether what is free can be told: pods of others that may not be seen use GPUs, too."""
+    """Whether free resources are known: hidden pods use GPUs too."""
     return not any(hidden.startswith("pods") for hidden in evidence.hidden)

@@ -1,6 +1,6 @@
-"""Sharing as it is written against sharing as it is in force: the plugin's configuration, and what the node offers.
+"""Compares the device plugin's sharing configuration with what the node advertises.
 
-Fed by the stack stage with a node; reads ConfigMaps with the node agent's own reader of that configuration.
+Called by `gpu_stack` and `root_causes` for one node. The ConfigMap is read with the node agent's own parser.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ CONFIG_LABEL = "nvidia.com/device-plugin.config"
 
 
 def sharing_findings(evidence: Evidence, node: Node, resource: str) -> list[Finding]:
-    """What the configuration promises of the resource on this node, and the node does not offer."""
+    """Devices that the configuration promises on this node and the node does not advertise."""
     offered = nodes.gpu_resources(node)
     for item, name, text in _configs(evidence, node):
         if resource.endswith(".shared"):
@@ -33,7 +33,7 @@ def sharing_findings(evidence: Evidence, node: Node, resource: str) -> list[Find
         promised = _promised(text, node, resource)
         if 0 < offered.get(resource, 0) < promised:
             message = (
-                f"ConfigMap {item.name}, key {name}, makes {promised} {resource} of node {node.name}'s GPUs, and "
+                f"ConfigMap {item.name}, key {name}, promises {promised} {resource} on node {node.name}, but "
                 f"the node advertises {offered[resource]}"
             )
             return [Finding("SHARING_CONFIG_NOT_APPLIED", message)]
@@ -41,7 +41,7 @@ def sharing_findings(evidence: Evidence, node: Node, resource: str) -> list[Find
 
 
 def _configs(evidence: Evidence, node: Node) -> Iterator[tuple[ClusterObject, str, str]]:
-    """(ConfigMap, key, text) of the configurations that are meant for the node: by its label, else all there are."""
+    """(ConfigMap, key, text) of the configurations for the node: the one of its label, else all."""
     chosen = node.labels.get(CONFIG_LABEL, "")
     for item in evidence.of_kind("ConfigMap"):
         texts = nested_map(item.data, "data")
@@ -52,7 +52,7 @@ def _configs(evidence: Evidence, node: Node) -> Iterator[tuple[ClusterObject, st
 
 
 def _promised(text: str, node: Node, resource: str) -> int:
-    """How many of the resource the node would offer under it; 0 where the resource is not shared under this name."""
+    """How many of the resource the node would advertise with it; 0 if it is not shared under this name."""
     sharing = _read(text)
     count = node.labels.get("nvidia.com/gpu.count", "1")
     for entry in sharing.resources if sharing is not None else ():

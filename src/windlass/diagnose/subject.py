@@ -1,7 +1,7 @@
-"""What the question is about: `KIND/NAME` or a name alone, its owners and its pods.
+"""The object that a question is about (`KIND/NAME`, or a name), with its owners and its pods.
 
-`why` asks for the subject first. Often no pod exists (a quota refused it, a queue holds it), so the subject may be
-anything with a pod template, and owners are followed both ways.
+`why` calls `find_subject` first. Often no pod exists (a quota refused it, a queue holds it), so the subject may be
+anything with a pod template, and owner references are followed up and down.
 """
 
 from __future__ import annotations
@@ -65,19 +65,19 @@ KIND_PREFERENCE = (
     "DaemonSet",
     "Workload",
 )
-"""Among things of one name, the one that a person most likely means."""
+"""The order in which kinds are tried where several objects have the name."""
 
 
 class Subject(msgspec.Struct, frozen=True):
-    """The thing asked about, with what hangs together with it."""
+    """An object with the objects around it."""
 
     item: ClusterObject
     owners: tuple[ClusterObject, ...]
-    """Those above it, the nearest first."""
+    """Nearest first."""
     pods: tuple[ClusterObject, ...]
-    """The pods under it (or itself), the ones that are not running first."""
+    """The pods below it (or itself), failed and pending ones first."""
     related: tuple[ClusterObject, ...]
-    """Everything between: objects whose events and statuses speak of it."""
+    """Itself, owners, owned objects and Workloads: objects whose events and status are about it. No pods."""
 
     @property
     def title(self) -> str:
@@ -90,7 +90,7 @@ class Subject(msgspec.Struct, frozen=True):
 
 
 def find_subject(evidence: Evidence, question: str, namespace: str) -> Subject:
-    """Raises `InputError` where nothing, or more than one thing, has the name."""
+    """Raises `InputError` where no object, or objects of several namespaces, have the name."""
     item = _named(evidence, question, namespace)
     owners = tuple(_upwards(evidence, item))
     below = list(_downwards(evidence, item))
@@ -122,7 +122,7 @@ def _named(evidence: Evidence, question: str, namespace: str) -> ClusterObject:
     kind, _, name = question.rpartition("/")
     name = name.strip()
     if not name:
-        raise InputError(f"'{question}' names nothing", remedy="ask for KIND/NAME, such as pod/train-0")
+        raise InputError(f"'{question}' has no name", remedy="ask for KIND/NAME, such as pod/train-0")
     if kind and not namespace and kind in {item.namespace for item in evidence.items.values()}:
         kind, namespace = "", kind  # `namespace/name`, as plans and conditions write it
     wanted = _kind(evidence, kind)
@@ -147,7 +147,7 @@ def _named(evidence: Evidence, question: str, namespace: str) -> ClusterObject:
 
 
 def _kind(evidence: Evidence, kind: str) -> str:
-    """The kind as objects write it; `pytorchjobs.kubeflow.org` and `po` are names of kinds, too."""
+    """The kind as objects spell it, from any name that kubectl takes (`pytorchjobs.kubeflow.org`, `po`)."""
     short = kind.split(".")[0].lower()
     if not short:
         return ""
@@ -191,7 +191,7 @@ def _upwards(evidence: Evidence, item: ClusterObject) -> list[ClusterObject]:
 
 
 def _downwards(evidence: Evidence, item: ClusterObject) -> list[ClusterObject]:
-    """Everything owned by it, and the pods of a group that only a label ties to it."""
+    """Everything that it owns, and the pods that name it as their group in a label."""
     found = {id(obj): obj for obj in _owned(evidence, item)}
     if item.kind == "Workload":
         owner = evidence.owner(item)
@@ -205,7 +205,7 @@ def _downwards(evidence: Evidence, item: ClusterObject) -> list[ClusterObject]:
 
 
 def _owned(evidence: Evidence, item: ClusterObject) -> list[ClusterObject]:
-    """Its children and theirs, whoever owns whom in a circle."""
+    """Owned objects, transitively; cycles of owner references are allowed."""
     found: dict[int, ClusterObject] = {}
     queue = [item]
     while queue:
@@ -217,7 +217,7 @@ def _owned(evidence: Evidence, item: ClusterObject) -> list[ClusterObject]:
 
 
 def group_names(pod: ClusterObject) -> set[str]:
-    """The groups that a pod says it belongs to."""
+    """The gangs that a pod names in labels, annotations or its spec."""
     labels, annotations = pod.labels, pod.annotations
     group = pod.decoded.spec.scheduling_group if isinstance(pod.decoded, Pod) else None
     names = {
@@ -232,7 +232,7 @@ def group_names(pod: ClusterObject) -> set[str]:
 
 
 def template_pods(item: ClusterObject) -> tuple[list[Pod], InputError | None]:
-    """The pods that an object would make, one a template, where they can be read; else the error that says why not."""
+    """The pods that an object would create, one per template, and the error of the first that can't be decoded."""
     pods: list[Pod] = []
     for path, template in templates_of(item.data):
         data = {
@@ -258,7 +258,7 @@ def template_pods(item: ClusterObject) -> tuple[list[Pod], InputError | None]:
 
 
 def templates_of(data: object, path: str = "") -> Sequence[tuple[str, dict[str, object]]]:
-    """Pod templates anywhere in an object: (path, template). Known kinds nest them in different places."""
+    """(path, template) of all pod templates in an object, wherever its kind nests them."""
     if isinstance(data, dict):
         spec = data.get("spec")
         holds_pods = isinstance(spec, dict) and isinstance(spec.get("containers"), list)

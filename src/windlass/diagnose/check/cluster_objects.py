@@ -1,4 +1,4 @@
-"""Rules about objects around pods: quotas and the device plugin's DaemonSet."""
+"""Rules about ResourceQuotas and the device plugin's DaemonSet."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def quota_key(manifest: Manifest, context: CheckContext) -> Iterator[RuleFinding
         bare = key.removeprefix("limits.")
         if is_ineffective_key(key):
             yield RuleFinding(
-                f"{key} is no valid quota key for a device, and limits nothing",
+                f"{key} is not a valid quota key for a device and limits nothing",
                 f"spec.hard.{key}",
                 f"write requests.{bare}",
             )
@@ -50,7 +50,7 @@ def _reaches(view: PodView, context: CheckContext) -> Iterator[RuleFinding]:
     if view.pod is None:
         return
     if not context.nodes:
-        yield from _label_that_nobody_sets(view)
+        yield from _resource_name_as_label(view)
         if not view.pod.spec.tolerations:
             yield RuleFinding(
                 "tolerates no taint, and GPU nodes are usually tainted nvidia.com/gpu",
@@ -72,16 +72,16 @@ def _reaches(view: PodView, context: CheckContext) -> Iterator[RuleFinding]:
         yield RuleFinding(
             f"matches none of {len(gpus)} GPU node(s): on {gpus[0].name}, {why}",
             view.field_path("spec"),
-            "match them",
+            "add the toleration or correct the nodeSelector",
         )
 
 
-def _label_that_nobody_sets(view: PodView) -> Iterator[RuleFinding]:
-    """A resource's name is no label: feature discovery says `nvidia.com/gpu.present`."""
+def _resource_name_as_label(view: PodView) -> Iterator[RuleFinding]:
+    """A resource name used as a label; feature discovery sets `nvidia.com/gpu.present`."""
     for key in nested_map(view.spec, "nodeSelector"):
         if key in RESOURCE_NAMES:
             yield RuleFinding(
-                f"selects nodes by the label {key}, which is a resource's name and which nothing sets by itself",
+                f"selects nodes by the label {key}, which is a resource name and not set by feature discovery",
                 view.field_path(f"spec.nodeSelector.{key}"),
                 "select by nvidia.com/gpu.present=true (feature discovery sets it), or label the nodes",
                 WARNING,

@@ -1,4 +1,4 @@
-"""Rules about work that starts together: enough members for the group, numbers that agree with one another."""
+"""Rules about gangs: enough members, and numbers that agree."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NODES_FLAG = re.compile(r"--nnodes[= ](\d+)(?![\d:])")
 PROCESSES_FLAG = re.compile(r"--nproc[-_]per[-_]node[= ](\d+)\b")
 
 
-@rule("gang-complete", ERROR, "A group that starts together has all its members, and its numbers agree")
+@rule("gang-complete", ERROR, "A gang has all its members, and its numbers agree")
 def gang_complete(manifest: Manifest, context: CheckContext) -> Iterator[RuleFinding]:
     yield from _kueue_group(manifest, context)
     yield from _pod_group(manifest, context)
@@ -34,7 +34,7 @@ def gang_complete(manifest: Manifest, context: CheckContext) -> Iterator[RuleFin
 
 
 def _kueue_group(manifest: Manifest, context: CheckContext) -> Iterator[RuleFinding]:
-    """Pods that form a group by a label: each says how many there are to be."""
+    """Kueue's pod groups: pods with a label, each with the total number of pods."""
     name = nested_string(manifest.data, "metadata", "labels", GROUP_LABEL)
     if manifest.kind != "Pod" or not name:
         return
@@ -42,17 +42,17 @@ def _kueue_group(manifest: Manifest, context: CheckContext) -> Iterator[RuleFind
     where = f"metadata.annotations.{GROUP_TOTAL}"
     if total is None:
         yield RuleFinding(
-            f"is in the group {name} and doesn't say how many members that has, so it is never admitted",
+            f"is in the group {name} without the annotation {GROUP_TOTAL}, so it is never admitted",
             "metadata.annotations",
-            f"write {GROUP_TOTAL}: the number of its pods, as text",
+            f"set {GROUP_TOTAL} to the number of its pods, as a string",
         )
         return
     if not isinstance(total, str) or not total.isdigit() or int(total) < 1:
-        yield RuleFinding(f"{GROUP_TOTAL} is {total!r}, and must be a number of pods as text", where)
+        yield RuleFinding(f"{GROUP_TOTAL} is {total!r}, and must be the number of pods as a string", where)
         return
     members = [pod for pod in context.of_kind("Pod") if _is_of_group(pod, manifest.namespace, name)]
     if manifest is not members[0]:
-        return  # once is enough
+        return  # reported once per group
     present = len(members) + _running_members(context, manifest.namespace, name, members)
     if present != int(total):
         few = "so it waits for the rest" if present < int(total) else "so the group is refused as a whole"
@@ -79,7 +79,7 @@ def _running_members(context: CheckContext, namespace: str, name: str, submitted
 
 
 def _pod_group(manifest: Manifest, context: CheckContext) -> Iterator[RuleFinding]:
-    """A PodGroup object: as many pods must be made for it as it wants at least."""
+    """A PodGroup: the manifests must create at least its minimum of pods."""
     if manifest.kind != "PodGroup":
         return
     path, minimum = next(
@@ -98,9 +98,9 @@ def _pod_group(manifest: Manifest, context: CheckContext) -> Iterator[RuleFindin
     ]
     if minimum and members and sum(members) < minimum:
         yield RuleFinding(
-            f"wants at least {minimum} pods, and {sum(members)} are made for it, so none of them starts",
+            f"needs at least {minimum} pods, but only {sum(members)} are created for it, so none of them starts",
             path,
-            "lower the minimum, or make more pods",
+            "lower the minimum, or create more pods",
         )
 
 
@@ -117,7 +117,7 @@ MINIMA = (
     ("spec", "runPolicy", "schedulingPolicy", "minAvailable"),
     ("spec", "elasticPolicy", "minReplicas"),
 )
-"""Where kinds of jobs write with how many pods they may start."""
+"""Fields with the minimum number of pods, by kind of job."""
 
 
 def _minimum(manifest: Manifest) -> Iterator[RuleFinding]:
@@ -128,28 +128,30 @@ def _minimum(manifest: Manifest) -> Iterator[RuleFinding]:
         minimum = nested_int(manifest.data, *steps)
         if minimum > total:
             yield RuleFinding(
-                f"wants at least {minimum} pods and makes {total}, so it never starts",
+                f"needs at least {minimum} pods but creates {total}, so it never starts",
                 ".".join(steps),
-                "lower the minimum, or make more pods",
+                "lower the minimum, or create more pods",
             )
     least = nested_string(manifest.data, "metadata", "annotations", MIN_PARALLELISM)
     parallelism = nested_int(manifest.data, "spec", "parallelism") or 1
     if least.isdigit() and int(least) > parallelism:
         yield RuleFinding(
-            f"may start with {least} pods at the least, and has {parallelism}",
+            f"needs at least {least} pods to start, but its parallelism is {parallelism}",
             f"metadata.annotations.{MIN_PARALLELISM}",
-            "the least is at most spec.parallelism",
+            "set it to at most spec.parallelism",
         )
     for place, group in enumerate(nested_maps(manifest.data, "spec", "workerGroupSpecs")):
         low, high = (nested_int(group, "minReplicas"), nested_int(group, "maxReplicas"))
         if high and low > high:
             path = f"spec.workerGroupSpecs[{place}].minReplicas"
             yield RuleFinding(
-                f"has at least {low} and at most {high} replicas", path, "the least is at most the most"
+                f"minReplicas {low} is above maxReplicas {high}",
+                path,
+                "lower minReplicas, or raise maxReplicas",
             )
 
 
-@rule("launcher-agrees", WARNING, "What the launcher is told agrees with pods and GPUs")
+@rule("launcher-agrees", WARNING, "The launcher's arguments agree with pods and GPUs")
 def launcher_agrees(manifest: Manifest, context: CheckContext) -> Iterator[RuleFinding]:
     total = sum(pod_count(manifest, view) for view in manifest.pods)
     for view in manifest.pods:
@@ -160,7 +162,7 @@ def launcher_agrees(manifest: Manifest, context: CheckContext) -> Iterator[RuleF
             nodes, processes = NODES_FLAG.search(command_line), PROCESSES_FLAG.search(command_line)
             if nodes and int(nodes[1]) != total:
                 yield RuleFinding(
-                    f"the launcher waits for {nodes[1]} nodes, and {total} pods are made, so it never begins",
+                    f"the launcher waits for {nodes[1]} nodes, but {total} pods are created, so it never begins",
                     path,
                     "make --nnodes and the number of pods agree",
                 )
@@ -171,7 +173,7 @@ def launcher_agrees(manifest: Manifest, context: CheckContext) -> Iterator[RuleF
             ]
             if processes and gpus and int(processes[1]) > sum(gpus):
                 yield RuleFinding(
-                    f"starts {processes[1]} processes and has {sum(gpus)} GPUs for them",
+                    f"starts {processes[1]} processes for {sum(gpus)} GPUs",
                     path,
                     "start as many processes as there are GPUs",
                 )

@@ -1,4 +1,4 @@
-"""Rules about what makes GPU pods fail later: shared memory, local disk, rights, restarts, deprecated fields."""
+"""Rules about what makes GPU pods fail later: shared memory, local disk, privileges, restarts, deprecated fields."""
 
 from __future__ import annotations
 
@@ -82,13 +82,13 @@ def shared_memory(manifest: Manifest, context: CheckContext) -> Iterator[RuleFin
             )
 
 
-@rule("ephemeral-storage", INFO, "A GPU pod says how much local disk it needs")
+@rule("ephemeral-storage", INFO, "A GPU pod requests the local disk that it needs")
 def ephemeral_storage(manifest: Manifest, context: CheckContext) -> Iterator[RuleFinding]:
     for view in manifest.pods:
         read = pod_and_requests(view)
         if read is not None and requests_gpus(view) and "ephemeral-storage" not in read[1]:
             yield RuleFinding(
-                "asks for no ephemeral-storage, so weights and caches on the container's disk can get it evicted",
+                "requests no ephemeral-storage, so it can be evicted for weights and caches on the container's disk",
                 view.field_path("spec"),
                 "request ephemeral-storage, or keep weights on a volume",
             )
@@ -115,7 +115,7 @@ def least_privilege(manifest: Manifest, context: CheckContext) -> Iterator[RuleF
 @rule(
     "restartable-when-preemptible",
     WARNING,
-    "Work that may be preempted can be restarted or keeps checkpoints",
+    "Work that may be preempted is restarted, or keeps checkpoints",
 )
 def restartable(manifest: Manifest, context: CheckContext) -> Iterator[RuleFinding]:
     annotations = nested_map(manifest.data, "metadata", "annotations")
@@ -123,10 +123,12 @@ def restartable(manifest: Manifest, context: CheckContext) -> Iterator[RuleFindi
     if not why or "windlass.dev/last-checkpoint" in annotations:
         return
     if manifest.kind == "Pod":
-        yield RuleFinding(f"{why}, and nothing would make it again", where, "use a Job, and keep checkpoints")
+        yield RuleFinding(
+            f"{why}, and no controller would create it again", where, "use a Job, and keep checkpoints"
+        )
     elif manifest.kind == "Job" and nested(manifest.data, "spec", "backoffLimit") == 0:
         yield RuleFinding(
-            f"{why}, and its backoffLimit of 0 lets nothing be tried again",
+            f"{why}, and its backoffLimit of 0 allows no retry",
             "spec.backoffLimit",
             "allow retries, and keep checkpoints",
         )
@@ -139,18 +141,18 @@ SPOT = {
     "eks.amazonaws.com/capacityType": "SPOT",
     "kubernetes.azure.com/scalesetpriority": "spot",
 }
-"""Labels of machines that the provider may take back."""
+"""Labels of spot and preemptible machines."""
 
 
 def _preemptible(manifest: Manifest) -> tuple[str, str]:
-    """Why it may be stopped before its end, and the field that says so; empty where nothing does."""
+    """(why it may be stopped early, path of the field that says so); empty if nothing does."""
     if "kueue.x-k8s.io/queue-name" in nested_map(manifest.data, "metadata", "labels"):
         label = "metadata.labels.kueue.x-k8s.io/queue-name"
-        return "waits in a queue, where it may be preempted", label
+        return "is in a queue, where it may be preempted", label
     for view in manifest.pods:
         for key, value in nested_map(view.spec, "nodeSelector").items():
             if SPOT.get(key) == value:
-                return "wants machines that the provider may take back", view.field_path(
+                return "selects spot machines, which the provider may take back", view.field_path(
                     f"spec.nodeSelector.{key}"
                 )
     return "", ""
@@ -168,7 +170,7 @@ def deprecated(manifest: Manifest, context: CheckContext) -> Iterator[RuleFindin
             for key in nested_map(container, "resources", "limits"):
                 if key in DEPRECATED:
                     yield RuleFinding(
-                        f"{key} is gone", f"{path}.resources.limits.{key}", DEPRECATED[key], ERROR
+                        f"{key} no longer exists", f"{path}.resources.limits.{key}", DEPRECATED[key], ERROR
                     )
         for key in nested_map(view.template, "metadata", "annotations"):
             if key in DEPRECATED:
@@ -178,14 +180,14 @@ def deprecated(manifest: Manifest, context: CheckContext) -> Iterator[RuleFindin
         for place, claim in enumerate(nested_maps(view.spec, "resourceClaims")):
             if "source" in claim:
                 yield RuleFinding(
-                    "the field source is gone from resource claims",
+                    "the field source of resource claims no longer exists",
                     view.field_path(f"spec.resourceClaims[{place}].source"),
                     "write resourceClaimName or resourceClaimTemplateName directly",
                     ERROR,
                 )
 
 
-@rule("visible-devices-all", WARNING, "NVIDIA_VISIBLE_DEVICES=all does not stand without a request")
+@rule("visible-devices-all", WARNING, "NVIDIA_VISIBLE_DEVICES=all is not set without a GPU request")
 def visible_devices_all(manifest: Manifest, context: CheckContext) -> Iterator[RuleFinding]:
     for view in manifest.pods:
         if requests_gpus(view):
@@ -197,8 +199,8 @@ def visible_devices_all(manifest: Manifest, context: CheckContext) -> Iterator[R
                     and nested_string(variable, "value") == "all"
                 ):
                     yield RuleFinding(
-                        "sees every GPU of the node without asking for one",
+                        "sees every GPU of the node without requesting one",
                         f"{path}.env[{place}].value",
-                        "ask for nvidia.com/gpu, and drop the variable",
+                        "request nvidia.com/gpu, and remove the variable",
                         change=Fix(f"{path}.env[{place}].value", "none"),
                     )

@@ -15,7 +15,7 @@ from windlass.model.taints import tolerates
 GPU_TAINT = Taint(key="nvidia.com/gpu", effect="NoSchedule")
 
 
-@rule("tolerates-gpu-taints", WARNING, "The pod tolerates the taints of the nodes that it needs")
+@rule("tolerates-gpu-taints", WARNING, "The pod tolerates the taints of the GPU nodes that it needs")
 def tolerates_gpu_taints(manifest: Manifest, context: CheckContext) -> Iterator[RuleFinding]:
     for view in manifest.pods:
         read = pod_and_requests(view)
@@ -27,8 +27,8 @@ def tolerates_gpu_taints(manifest: Manifest, context: CheckContext) -> Iterator[
                 toleration.key == GPU_TAINT.key for toleration in tolerations
             ):
                 yield RuleFinding(
-                    "asks for GPUs without tolerating nvidia.com/gpu, the usual taint of GPU nodes (an "
-                    "admission plugin may add it)",
+                    "requests GPUs without tolerating nvidia.com/gpu, the usual taint of GPU nodes (an "
+                    "admission plugin may add the toleration)",
                     view.field_path("spec.tolerations"),
                     "add {key: nvidia.com/gpu, operator: Exists, effect: NoSchedule}",
                     change=_tolerate(view, GPU_TAINT),
@@ -87,7 +87,7 @@ def _near(values: tuple[str, ...], label_values: list[str], key: str) -> str:
         if label_value.startswith((f"{value}-SHARED", f"{value}-MIG-"))
     ]
     if longer:
-        return f"nodes say {longer[0]}: sharing and MIG lengthen the label; name that value, too"
+        return f"nodes have {longer[0]}: sharing and MIG lengthen the label; list that value too"
     return f"there are {', '.join(label_values[:6])}" if label_values else f"no node has the label {key}"
 
 

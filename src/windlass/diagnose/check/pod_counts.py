@@ -1,7 +1,7 @@
-"""How many pods a manifest makes from each of its templates, and what they ask for together.
+"""How many pods a manifest creates from each of its templates, and their total requests.
 
-Read by rules about gangs, topology and quota. Kinds nest templates in different places and count in different words;
-along the way to a template every count that stands there multiplies.
+Called by the rules about gangs, topology and quota. Kinds nest templates differently: all `replicas` and `parallelism`
+on the path to a template are multiplied.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ STEP = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
 
 
 def pod_count(manifest: Manifest, view: PodView) -> int:
-    """How many pods of this template there are to be at once."""
+    """How many pods of this template run at the same time."""
     count = 1
     field: object = manifest.data
     for name, place in STEP.findall(view.path):
@@ -40,7 +40,7 @@ def _own_count(field: object) -> int:
 
 
 def total_requests(manifest: Manifest) -> dict[str, int]:
-    """What all pods of the manifest ask for together, in base units."""
+    """Requests of all pods of the manifest, in base units."""
     total: dict[str, int] = {}
     for view in manifest.pods:
         read = pod_and_requests(view)

@@ -1,4 +1,4 @@
-"""Rules about queues: they exist, admit namespaces, and cover what jobs ask for."""
+"""Rules about queues: they exist, admit namespaces, and cover the requested resources."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from windlass.model.requests import is_extended_resource
 def cluster_queue_admits(manifest: Manifest, context: CheckContext) -> Iterator[RuleFinding]:
     if manifest.kind == "ClusterQueue" and nested(manifest.data, "spec", "namespaceSelector") is None:
         yield RuleFinding(
-            "has no namespaceSelector, and so admits nothing",
+            "has no namespaceSelector, so it admits nothing",
             "spec",
             "write namespaceSelector: {} to admit every namespace",
             change=Fix("spec.namespaceSelector", {}),
         )
 
 
-@rule("cluster-queue-covers-requests", ERROR, "A ClusterQueue covers what its jobs ask for")
+@rule("cluster-queue-covers-requests", ERROR, "A ClusterQueue covers what its jobs request")
 def cluster_queue_covers(manifest: Manifest, context: CheckContext) -> Iterator[RuleFinding]:
     if manifest.kind == "ClusterQueue":
         yield from _covers_devices_alone(manifest)
@@ -36,19 +36,19 @@ def cluster_queue_covers(manifest: Manifest, context: CheckContext) -> Iterator[
         read = pod_and_requests(view)
         for resource in sorted(set(read[1] if read is not None else ()) - covered - {"pods"}):
             yield RuleFinding(
-                f"asks for {resource}, which ClusterQueue {name} doesn't cover, so it would never be admitted",
+                f"requests {resource}, which ClusterQueue {name} does not cover, so it is never admitted",
                 view.field_path("spec"),
                 f"add {resource} to the queue's coveredResources",
             )
 
 
 def _covers_devices_alone(manifest: Manifest) -> Iterator[RuleFinding]:
-    """Every job asks for CPU and memory, too, and what a queue doesn't cover it never admits."""
+    """Most jobs request CPU and memory too, and Kueue never admits a request that the queue does not cover."""
     covered = _covered(manifest.data)
     missing = [name for name in ("cpu", "memory") if name not in covered]
     if missing and any(is_extended_resource(name) for name in covered):
         yield RuleFinding(
-            f"covers devices and not {' and '.join(missing)}: a job that asks for that, too, is never admitted",
+            f"covers devices but not {' and '.join(missing)}: a job that requests those too is never admitted",
             "spec.resourceGroups",
             f"add {' and '.join(missing)} to coveredResources, or have Kueue ignore undeclared resources",
             WARNING,
@@ -61,8 +61,8 @@ def _covered(queue: dict[str, object]) -> set[str]:
 
 
 def cluster_queue_of(manifest: Manifest, context: CheckContext) -> tuple[str, dict[str, object], str] | None:
-    """Name and content of the ClusterQueue that the manifest is submitted to, and the path of the field that says so;
-    None where it is submitted to none, or to one that is not known."""
+    """(name, content, path of the field that names the queue) of the manifest's ClusterQueue; None if it is in no queue
+    or the queue is not known."""
     queue = nested_string(manifest.data, "metadata", "labels", QUEUE_LABEL)
     path = f"metadata.labels.{QUEUE_LABEL}"
     if manifest.kind == "Workload":
@@ -74,7 +74,7 @@ def cluster_queue_of(manifest: Manifest, context: CheckContext) -> tuple[str, di
 
 
 def _known(kind: str, namespace: str, name: str, context: CheckContext) -> dict[str, object] | None:
-    """Among the manifests, else in the cluster."""
+    """The object's content from the manifests, else from the cluster."""
     for manifest in context.of_kind(kind):
         if (manifest.namespace, manifest.name) == (namespace, name):
             return manifest.data

@@ -1,4 +1,4 @@
-"""Rules about what a namespace or a queue admits: ResourceQuotas and ClusterQueues."""
+"""Rules about quotas: ResourceQuotas of the namespace, nominal quotas of ClusterQueues."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from windlass.model.requests import format_amount, parse_amount
 COMPUTE = ("cpu", "memory")
 
 
-@rule("resource-quota-admits", ERROR, "The namespace's ResourceQuota has room")
+@rule("resource-quota-admits", ERROR, "The namespace's ResourceQuota is large enough")
 def resource_quota_admits(manifest: Manifest, context: CheckContext) -> Iterator[RuleFinding]:
     if not manifest.pods:
         return
@@ -29,7 +29,7 @@ def resource_quota_admits(manifest: Manifest, context: CheckContext) -> Iterator
 def _quotas(
     namespace: str, context: CheckContext
 ) -> Iterator[tuple[str, dict[str, object], dict[str, object]]]:
-    """(name, hard, used) of the quotas of a namespace, those about to be submitted too."""
+    """(name, hard, used) of the namespace's quotas, in the manifests and in the cluster."""
     submitted = [quota for quota in context.of_kind("ResourceQuota") if quota.namespace == namespace]
     for quota in submitted:
         yield quota.name, nested_map(quota.data, "spec", "hard"), {}
@@ -41,7 +41,7 @@ def _quotas(
 
 
 def _one_pod(manifest: Manifest, quota: str, hard: Mapping[str, object]) -> Iterator[RuleFinding]:
-    """What no pod of it may do, however empty the namespace is."""
+    """CPU and memory must be requested by every pod if a quota limits them."""
     for view in manifest.pods:
         read = pod_and_requests(view)
         if read is None:
@@ -50,7 +50,7 @@ def _one_pod(manifest: Manifest, quota: str, hard: Mapping[str, object]) -> Iter
             name = key.removeprefix("requests.")
             if name in COMPUTE and name not in read[1]:
                 yield RuleFinding(
-                    f"asks for no {name}, which the ResourceQuota {quota} wants every pod to say, so it is refused",
+                    f"requests no {name}, which the ResourceQuota {quota} demands of every pod, so it is refused",
                     view.field_path("spec"),
                     f"request {name}, or have a LimitRange fill it in",
                 )
@@ -73,7 +73,7 @@ def _all_pods(
         amounts = [format_amount(name, amount) for amount in (total[name], taken, top)]
         ever = total[name] > top
         yield RuleFinding(
-            f"asks for {amounts[0]} {name} in all, and the ResourceQuota {quota} allows {amounts[2]}"
+            f"requests {amounts[0]} {name} in total, but the ResourceQuota {quota} allows {amounts[2]}"
             f"{'' if ever else f', of which {amounts[1]} are used'}",
             "metadata.namespace",
             "ask for less, or have the quota raised",
@@ -91,15 +91,15 @@ def queue_admits(manifest: Manifest, context: CheckContext) -> Iterator[RuleFind
     for resource, most in sorted(_most(queue).items()):
         if most is not None and total.get(resource, 0) > most:
             yield RuleFinding(
-                f"asks for {format_amount(resource, total[resource])} {resource} in all, and ClusterQueue {name} "
-                f"can give {format_amount(resource, most)} at the most",
+                f"requests {format_amount(resource, total[resource])} {resource} in total, but ClusterQueue {name} "
+                f"admits at most {format_amount(resource, most)}",
                 path,
                 "ask for less, or have the quota raised",
             )
 
 
 def _most(queue: dict[str, object]) -> dict[str, int | None]:
-    """Resource → the most that one workload can get: of one flavor, borrowing counted; None where unbounded."""
+    """Resource → the most that one workload can get from one flavor, with borrowing; None if unbounded."""
     in_cohort = bool(nested_string(queue, "spec", "cohort") or nested_string(queue, "spec", "cohortName"))
     found: dict[str, int | None] = {}
     for group in nested_maps(queue, "spec", "resourceGroups"):

@@ -1,6 +1,7 @@
-"""What a rule is, and what it reports.
+"""The registry of rules, and what a rule gets and reports.
 
-Rules are plain functions, registered with a stable name, a level and what they need; `check_all` runs them.
+Rules are functions registered by the decorator `rule` with a stable name, a level and a summary; `cli.check` runs them
+through `check_all`.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ LEVELS = (INFO, WARNING, ERROR)
 
 
 class Fix(msgspec.Struct, frozen=True):
-    """A change of the manifest's text: the value at the path, or the removal of the field."""
+    """A change of one field of the manifest, for `check --fix`."""
 
     path: str
     value: object = None
@@ -35,8 +36,6 @@ class Fix(msgspec.Struct, frozen=True):
 
 
 class CheckFinding(msgspec.Struct, frozen=True):
-    """One thing that is wrong, or will be."""
-
     rule: str
     level: str
     object: str
@@ -49,18 +48,18 @@ class CheckFinding(msgspec.Struct, frozen=True):
 
 
 class RuleFinding(msgspec.Struct, frozen=True):
-    """What a rule function yields; where and by which rule is added by whoever runs it."""
+    """What a rule function yields; `check_all` adds rule, object, file and line."""
 
     message: str
     path: str = ""
     fix: str = ""
     level: str = ""
-    """Where it differs from the rule's own."""
+    """If it differs from the rule's level."""
     change: Fix | None = None
 
 
 class CheckContext:
-    """What the manifest is checked against: the other manifests, and a cluster where there is one."""
+    """What a manifest is checked against: the other manifests, and the cluster if there is one."""
 
     def __init__(
         self, manifests: list[Manifest], evidence: Evidence | None, now: int, settings: Settings
@@ -81,21 +80,21 @@ class CheckContext:
 
     @cached_property
     def images(self) -> dict[str, dict[str, int]]:
-        """Node → image → bytes, of nodes that tell what they have pulled."""
+        """Node → image → bytes, of nodes whose status lists images."""
         items = self.evidence.of_kind("Node") if self.evidence is not None else []
         return {item.name: found for item in items if (found := _images(item.data))}
 
     @cached_property
     def engine_holds(self) -> dict[str, Verdict]:
-        """What the engine would hold of these manifests, submitted to the cluster as it is: `namespace/name` → why."""
+        """`namespace/name` → verdict, of the manifests that the engine would hold if they were submitted now."""
         if self.evidence is None or not self.nodes:
             return {}
         submitted = {f"{manifest.namespace}/{manifest.name}" for manifest in self.manifests}
-        fresh = [thing for manifest in self.manifests if (thing := _submitted(manifest)) is not None]
+        added = [obj for manifest in self.manifests if (obj := _submitted(manifest)) is not None]
         try:
-            plan, _ = plan_objects([*self.evidence.objects, *fresh], self.settings, self.now)
+            plan, _ = plan_objects([*self.evidence.objects, *added], self.settings, self.now)
         except InputError:
-            return {}  # something of the cluster can't be read: nodes are judged one by one then
+            return {}  # an object of the cluster is invalid; `fits-now` then asks the filters instead
         return {hold.workload: hold.verdict for hold in plan.holds if hold.workload in submitted}
 
     @cached_property
@@ -115,7 +114,7 @@ def _images(node: dict[str, Any]) -> dict[str, int]:
 
 
 def _submitted(manifest: Manifest) -> object:
-    """The object as the API server would store it; None where it would not, which other rules say."""
+    """The object as the API server would store it; None if it is invalid, which other rules report."""
     metadata = nested_map(manifest.data, "metadata") | {
         "name": manifest.name,
         "namespace": manifest.namespace,

@@ -1,4 +1,4 @@
-"""Rules about closeness: the level exists, a domain is large enough, pods have somebody to be near to."""
+"""Rules about topology: levels exist, a domain is large enough, pod affinity has a matching pod."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ REQUIRED = "kueue.x-k8s.io/podset-required-topology"
 PREFERRED = "kueue.x-k8s.io/podset-preferred-topology"
 
 
-@rule("topology-satisfiable", ERROR, "The topology that the pods ask for exists and has room for them")
+@rule("topology-satisfiable", ERROR, "The requested topology level exists, and a domain is large enough")
 def topology_satisfiable(manifest: Manifest, context: CheckContext) -> Iterator[RuleFinding]:
     for view in manifest.pods:
         annotations = nested_map(view.template, "metadata", "annotations")
         required, preferred = annotations.get(REQUIRED), annotations.get(PREFERRED)
         if required and preferred:
             yield RuleFinding(
-                "asks for a required and for a preferred topology, of which only one may stand",
+                "requests a required and a preferred topology, of which only one is allowed",
                 view.field_path(f"metadata.annotations.{PREFERRED}"),
                 "keep one of the two",
             )
@@ -60,11 +60,11 @@ def _level(
     for node in having:
         if not nodes.selector_mismatches(node, read[0]):
             name = node.labels[level]
-            domains[name] = domains.get(name, 0) + _room(node, read[1])
+            domains[name] = domains.get(name, 0) + _pods_that_fit(node, read[1])
     most = max(domains.values(), default=0)
     if most < count:
         yield RuleFinding(
-            f"no domain of {level} has room for its {count} pods, even when empty: the largest takes {most}",
+            f"no domain of {level} fits its {count} pods even when empty: the largest fits {most}",
             where,
             "ask for a wider level, for a preferred one, or for fewer pods",
         )
@@ -81,8 +81,8 @@ def _known_levels(context: CheckContext) -> set[str]:
     }
 
 
-def _room(node: Node, requests: dict[str, int]) -> int:
-    """How many such pods the empty node takes."""
+def _pods_that_fit(node: Node, requests: dict[str, int]) -> int:
+    """How many such pods fit on the empty node."""
     _, allocatable = capacity_and_allocatable(node)
     return min((allocatable.get(name, 0) // amount for name, amount in requests.items() if amount), default=0)
 
@@ -98,7 +98,7 @@ def _spread(view: PodView, context: CheckContext) -> Iterator[RuleFinding]:
             )
 
 
-@rule("affinity-satisfiable", ERROR, "Required pod affinity has somebody to be near to")
+@rule("affinity-satisfiable", ERROR, "Required pod affinity has a matching pod")
 def affinity_satisfiable(manifest: Manifest, context: CheckContext) -> Iterator[RuleFinding]:
     for view in manifest.pods:
         terms = nested_maps(
@@ -112,17 +112,17 @@ def affinity_satisfiable(manifest: Manifest, context: CheckContext) -> Iterator[
                 yield RuleFinding(
                     f"no node has the label {key}", f"{where}.topologyKey", "use a label that nodes have"
                 )
-            yield from _near_whom(view, term, where, context)
+            yield from _affinity_target(view, term, where, context)
 
 
-def _near_whom(
+def _affinity_target(
     view: PodView, term: dict[str, object], where: str, context: CheckContext
 ) -> Iterator[RuleFinding]:
     wanted = nested_map(term, "labelSelector", "matchLabels")
     if not wanted or nested_maps(term, "labelSelector", "matchExpressions"):
-        return  # expressions are the engine's to judge, once there is a cluster
+        return  # matchExpressions are checked by `fits-now`
     if _has(nested_map(view.template, "metadata", "labels"), wanted):
-        return  # the first of them may stand alone
+        return  # the pods match one another: the first one may start
     others = [
         nested_map(other_view.template, "metadata", "labels")
         for m in context.manifests
@@ -133,9 +133,9 @@ def _near_whom(
     if not any(_has(labels, wanted) for labels in others):
         labels = ", ".join(f"{key}={value}" for key, value in wanted.items())
         yield RuleFinding(
-            f"must be near a pod with {labels}, which neither it nor any other pod that is known has",
+            f"requires a pod with {labels} nearby, but neither it nor any other known pod has these labels",
             f"{where}.labelSelector",
-            "give the pods that label themselves, so that the first may start",
+            "give the pods that label themselves, so that the first one may start",
             "" if context.evidence is not None else WARNING,
         )
 
