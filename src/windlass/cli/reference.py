@@ -2,7 +2,8 @@
 
     python -m windlass.cli.reference docs/reference
 
-The command line comes from the tree of commands, the fields of documents from the structs and the strings beside them.
+The command line comes from the click commands, the fields of documents from the structs and the strings below them, the
+messages from `cli.message_reference`.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import click
 import msgspec
 
 from windlass.cli.main import cli
+from windlass.cli.message_reference import messages_reference
 from windlass.diagnose.causes import CAUSES
 from windlass.diagnose.check.all_rules import RULES
 from windlass.diagnose.check.rule import CheckFinding
@@ -250,11 +252,17 @@ def diagnosis_reference() -> str:
     )
 
 
+def message_reference() -> str:
+    """The sentences that users see."""
+    return GENERATED + messages_reference()
+
+
 PAGES = {
     "cli.md": cli_reference,
     "configuration.md": configuration_reference,
     "diagnosis.md": diagnosis_reference,
     "fleet.md": fleet_reference,
+    "messages.md": message_reference,
     "plan.md": plan_reference,
     "simulation-report.md": report_reference,
 }
