@@ -280,7 +280,7 @@ def test_without_any_time_it_is_the_clocks(shell: Shell, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ((), "nothing to plan on"),
+        ((), "nothing to plan"),
         (("--from", "nowhere.yaml"), "nowhere.yaml"),
         (("--from", "{dump}", "--now", "soon"), "'soon' is not a time"),
         (("--from", "{dump}", "--config", "{dump}"), "a Node is no configuration"),

@@ -17,7 +17,7 @@ Examples:
   windlass demo --only gangs,xid       some steps of it
   windlass demo --list
 
-Exit codes: 0 every step came out as told, 1 one did not, 2 wrong usage, 3 no cluster.
+Exit codes: 0 every step passed, 1 one failed, 2 wrong usage, 3 no cluster.
 """
 
 
@@ -51,7 +51,7 @@ def demo(step: bool, fast: bool, only: str, list_: bool, kubeconfig: Path | None
     for name in names:
         if name not in known:
             raise unknown_name("step", name, known)
-    # A step that goes on from the one before brings that one along.
+    # A step that continues the previous one needs that one too.
     wanted = {
         *names,
         *(known[known.index(name) - 1] for name in names if DEMO_STEPS[known.index(name)].continues_previous),
@@ -69,5 +69,5 @@ def demo(step: bool, fast: bool, only: str, list_: bool, kubeconfig: Path | None
             return EXIT_FINDINGS
         finally:
             stage.close()
-    click.echo(f"\nAll {len(steps)} steps came out as told. Now yours: `windlass up`, then kubectl.")
+    click.echo(f"\nAll {len(steps)} steps passed. Next: `windlass up`, then kubectl.")
     return 0

@@ -107,7 +107,11 @@ def plugin_flags(command: Callable[..., Any]) -> Callable[..., Any]:
     help="Seconds between passes.",
 )
 @click.option(
-    "--state", type=FOLDER, default="/run/windlass", show_default=True, help="Where the parts leave word."
+    "--state",
+    type=FOLDER,
+    default="/run/windlass",
+    show_default=True,
+    help="Folder for the state that the parts share.",
 )
 @click.option("--device-plugins", type=FOLDER, default="/var/lib/kubelet/device-plugins", show_default=True)
 @click.option(

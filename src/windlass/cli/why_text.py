@@ -1,7 +1,4 @@
-"""A diagnosis as a person reads it on a terminal: the sentence first, then what it rests on, in 80 columns.
-
-Fed by `why`; colour only on a terminal, and never as the only sign.
-"""
+"""A diagnosis as text for a terminal: the headline first, then its evidence, in 80 columns. Called by `cli.why`."""
 
 from __future__ import annotations
 
@@ -16,9 +13,9 @@ from windlass.diagnose.engine_view import outlook_lines
 from windlass.diagnose.finding import Diagnosis, NodeSummary
 
 FEW = 5
-"""Kinds of nodes, and holders, shown unless everything is asked for."""
+"""Groups of nodes, and holders, shown without `-o wide`."""
 MOST_NAMED = 3
-"""Nodes named of those that say the same."""
+"""Nodes named in a group of nodes with the same reasons."""
 WIDTH = 80
 
 
@@ -28,7 +25,7 @@ def diagnosis_text(diagnosis: Diagnosis, wide: bool) -> str:
         _headline(diagnosis, width),
         _listed("Also true", [f"{code}: {CAUSES[code].meaning}" for code in diagnosis.contributing], width),
         _listed("When", outlook_lines(diagnosis.outlook) if diagnosis.outlook is not None else [], width),
-        _listed("Evidence", _news(diagnosis), width),
+        _listed("Evidence", _additional_evidence(diagnosis), width),
         _nodes(diagnosis, wide, width),
         _holders(diagnosis, wide, width),
         _patches(diagnosis, width),
@@ -60,8 +57,8 @@ def _headline(diagnosis: Diagnosis, width: int) -> str:
     )
 
 
-def _news(diagnosis: Diagnosis) -> list[str]:
-    """Evidence that says more than the sentence already has."""
+def _additional_evidence(diagnosis: Diagnosis) -> list[str]:
+    """Evidence that the headline does not contain already."""
     headline = diagnosis.headline.lower()
     return [
         line for line in diagnosis.evidence if line.partition(": ")[2].lower().rstrip(".") not in headline
@@ -125,7 +122,7 @@ def _numbers(account: NodeSummary) -> str:
 
 
 def _above(account: NodeSummary, name: str) -> str:
-    """Devices that the node has and doesn't offer are worth a word."""
+    """A note about unhealthy devices: in capacity, but not allocatable."""
     has, offers = account.capacity.get(name, ""), account.allocatable.get(name, "")
     return f" (capacity {has}: some are unhealthy)" if "/" in name and has != offers else ""
 
@@ -138,7 +135,7 @@ def _holders(diagnosis: Diagnosis, wide: bool, width: int) -> str:
         for holder in holders
     ]
     hidden = len(diagnosis.holders) - len(holders)
-    return _listed("Who holds the GPUs", [*lines, *([f"and {hidden} more"] if hidden else [])], width)
+    return _listed("GPUs in use by", [*lines, *([f"and {hidden} more"] if hidden else [])], width)
 
 
 def _patches(diagnosis: Diagnosis, width: int) -> str:
