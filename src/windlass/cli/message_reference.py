@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import inspect
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import windlass.diagnose
@@ -157,7 +157,7 @@ def messages_reference() -> str:
     return "\n".join(sections)
 
 
-def _table(header: Row, rows: list[Row]) -> str:
+def _table(header: Row, rows: Sequence[Row]) -> str:
     lines = [header, ("---",) * len(header), *dict.fromkeys(rows)]
     return "".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |\n" for line in lines)
 
@@ -169,7 +169,7 @@ def _diagnosis_rows(call: str, argument: int) -> Iterator[Row]:
             for node in _calls(function, call):
                 if isinstance(node.args[0], ast.Constant) and len(node.args) > argument:
                     for template in _templates(node.args[argument], function):
-                        yield f"`{node.args[0].value}`", template, _example(template)
+                        yield f"`{node.args[0].value!s}`", template, _example(template)
 
 
 def _functions(tree: ast.AST) -> list[ast.FunctionDef]:

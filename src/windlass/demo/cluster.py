@@ -1,6 +1,6 @@
-"""The cluster that the demo plays on: the one that runs, where it fits the story, else one of its own.
+"""The cluster that the demo runs on: a running `windlass up` if it is suitable, else a new one.
 
-`cli.demo` asks for it. One of its own is `windlass up` as a child process, on free ports, gone at the end.
+Called by `cli.demo`. A new one is `windlass up` as a child process on free ports, stopped at the end.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def demo_cluster(chosen: Path | None) -> Iterator[Path]:
 
 
 def why_unsuitable(kubeconfig: Path) -> str:
-    """Why the story can't be played there; empty if it can."""
+    """Why the demo can't run there; empty if it can."""
     try:
         api = ApiClient(kubeconfig)
         api.get("/windlass/sandbox")
@@ -57,8 +57,8 @@ def why_unsuitable(kubeconfig: Path) -> str:
     except (WindlassError, OSError) as error:
         return f"can't be reached: {error}"
     if not found.issuperset(REQUIRED_NODES):
-        return "has other nodes than the default fleet, which the story is about"
-    return "has pods in the namespace default, and the story needs all GPUs" if busy else ""
+        return "does not have the nodes of the default fleet"
+    return "has pods in the namespace default, and the demo needs all GPUs" if busy else ""
 
 
 @contextlib.contextmanager

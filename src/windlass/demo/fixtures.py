@@ -1,4 +1,4 @@
-"""What the demo's steps look at, in words that a check can use; and the manifests that they share."""
+"""Lookups that the demo's checks use, and the manifests that its steps share."""
 
 from __future__ import annotations
 

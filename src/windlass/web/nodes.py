@@ -1,6 +1,6 @@
-"""A node as the page draws it: where it stands, whether it may be used, and its GPUs.
+"""A node as the page draws it: rack, readiness and GPUs.
 
-Fed by `web.page_state` with a Node object and the pods on it.
+Called by `web.page_state` with a Node object and the pods on it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ RACK_KEYS = (
     BLOCK,
     "cloud.provider.com/topology-block",
 )
-"""Labels that say which nodes stand together, the nearest meaning first."""
+"""Labels that name a node's rack or a similar group, the most specific first."""
 PRODUCT = "nvidia.com/gpu.product"
 
 
