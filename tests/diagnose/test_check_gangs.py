@@ -26,8 +26,8 @@ from windlass.diagnose.evidence import load_evidence
     ],
 )
 def test_numbers_that_do_not_agree(file: str, rule: str, line: int, words: str) -> None:
-    found = [one for one in of(said(file), rule) if words in one.message]
-    assert [one.line for one in found] == [line], of(said(file), rule)
+    found = [finding for finding in of(said(file), rule) if words in finding.message]
+    assert [finding.line for finding in found] == [line], of(said(file), rule)
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_numbers_that_do_not_agree(file: str, rule: str, line: int, words: str) 
 )
 def test_numbers_that_agree_are_fine(change: str, with_: tuple[str, str]) -> None:
     text = (MANIFESTS / change).read_text().replace(*with_)
-    rules = {one.rule for one in check_all(read_manifests([STDIN], text), None, 0)}
+    rules = {finding.rule for finding in check_all(read_manifests([STDIN], text), None, 0)}
     assert not rules & {"gang-complete", "launcher-agrees"}
 
 
@@ -123,7 +123,7 @@ def test_a_resource_quota_admits_all_pods_or_says_so(
     quota = yaml.safe_load(QUOTA.replace("HARD", f'"{hard}"').replace("USED", f'"{used}"'))
     text = (MANIFESTS / "topology-two-ways.yaml").read_text()
     found = of(checked(text, dump(tmp_path, node("a"), quota)), "resource-quota-admits")
-    assert [one.level for one in found] == ([level] if level else [])
+    assert [finding.level for finding in found] == ([level] if level else [])
 
 
 def test_a_quota_for_memory_wants_every_pod_to_say_it() -> None:
@@ -159,7 +159,7 @@ spec:
 def test_a_queue_that_can_never_give_so_much_is_named_offline() -> None:
     job = (MANIFESTS / "topology-two-ways.yaml").read_text()
     few = of(checked(QUEUES.replace("GPUS", "16") + "---\n" + job), "queue-admits")
-    assert [one.level for one in few] == ["error"]
+    assert [finding.level for finding in few] == ["error"]
     assert "admits at most 16" in few[0].message
     assert not of(checked(QUEUES.replace("GPUS", "32") + "---\n" + job), "queue-admits")
     borrows = QUEUES.replace("GPUS", "16").replace(
@@ -191,7 +191,7 @@ def test_a_large_image_that_some_nodes_lack(tmp_path: Path) -> None:
     text = (MANIFESTS / "guide-two-gpus-plain.yaml").read_text().replace("train:2.1-cuda12.1", "train:1")
     here = dump(tmp_path, node("a", images=[IMAGE]), node("b"))
     found = of(checked(text, here), "image-pre-pulled")
-    assert [one.level for one in found] == ["warning"]
+    assert [finding.level for finding in found] == ["warning"]
     assert "12 GB" in found[0].message
     assert "such as b" in found[0].message
     both = dump(tmp_path, node("a", images=[IMAGE]), node("b", images=[IMAGE]))
@@ -212,5 +212,5 @@ spec:
       nodeSelector: {karpenter.sh/capacity-type: spot}
       containers: [{name: c}]
 """
-    assert [one.line for one in of(checked(text), "restartable-when-preemptible")] == [6]
+    assert [finding.line for finding in of(checked(text), "restartable-when-preemptible")] == [6]
     assert not of(checked(text.replace(": spot", ": on-demand")), "restartable-when-preemptible")

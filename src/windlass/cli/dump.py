@@ -28,7 +28,7 @@ Exit codes: 0 done, 2 wrong usage, 3 the cluster can't be reached.
 @click.option(
     "--redact",
     is_flag=True,
-    help="Drop environment values, commands, secrets, foreign annotations, and log lines of programs.",
+    help="Drop environment values, commands, secrets, foreign annotations, and log lines that show no known fault.",
 )
 @click.option(
     "--rename", is_flag=True, help="Replace names and images, consistently, in logs and messages too."

@@ -187,7 +187,7 @@ def _restarts(pod: ClusterObject) -> int:
 
 def _failing(evidence: Evidence, node: Node, pod: ClusterObject) -> Finding:
     restarts = _restarts(pod)
-    message = f"the device plugin {pod.name} runs on node {node.name}"
+    message = f"the device plugin {pod.name} is on node {node.name}"
     message += f" and has restarted {restarts} times" if restarts else ", but has advertised no GPU"
     missing: tuple[MissingEvidence, ...] = ()
     if not evidence.logs_of(pod):
