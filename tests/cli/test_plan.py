@@ -256,7 +256,7 @@ def test_what_the_engine_is_asked(shell: Shell, dump: Path, tmp_path: Path) -> N
         "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\nfairSharing: {}\nwebhook: {port: 1}\n"
     )
     assert shell("--from", dump, "-f", manifest, "-n", "lab", "--config", config, "-o", "json") == 0
-    assert [type(thing) for thing in shell.engine.objects] == [Node, Pod]
+    assert [type(obj) for obj in shell.engine.objects] == [Node, Pod]
     assert isinstance(shell.engine.objects[1], Pod)
     assert shell.engine.objects[1].key == "lab/new"
     assert shell.engine.settings.fair_sharing
@@ -280,7 +280,7 @@ def test_without_any_time_it_is_the_clocks(shell: Shell, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ((), "nothing to plan on"),
+        ((), "nothing to plan"),
         (("--from", "nowhere.yaml"), "nowhere.yaml"),
         (("--from", "{dump}", "--now", "soon"), "'soon' is not a time"),
         (("--from", "{dump}", "--config", "{dump}"), "a Node is no configuration"),

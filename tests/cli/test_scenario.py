@@ -98,9 +98,9 @@ def test_json_is_a_scenario_report(good: Path, bad: Path, capsys: pytest.Capture
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["synthetic/small"], "synthetic/small is no scenario"),
-        (["--policy", "fgd"], "--policy is about traces"),
-        (["--seed", "3"], "--seed is about traces"),
+        (["synthetic/small"], "synthetic/small is not a scenario"),
+        (["--policy", "fgd"], "--policy is for traces"),
+        (["--seed", "3"], "--seed is for traces"),
         (["-o", "csv"], "leave -o csv out"),
     ],
 )

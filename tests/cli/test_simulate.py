@@ -134,7 +134,7 @@ class TestExplain:
 
     def test_is_about_one_run(self, shell: Shell) -> None:
         assert shell(SMALL, "--seed", "1..2", "--explain", "pod-000001") == 2
-        assert "one run" in shell.err
+        assert "a single run" in shell.err
 
 
 class TestWhatItWrites:
@@ -192,7 +192,7 @@ class TestWhatItRefuses:
     @pytest.mark.parametrize(
         ("arguments", "words"),
         [
-            ([], "which TRACE?"),
+            ([], "no TRACE given"),
             ([SMALL, "--policy", "fdg"], "unknown policy 'fdg' (Did you mean 'fgd'?)"),
             ([SMALL, "--policy", "zzz"], "known: windlass"),
             ([SMALL, "--policy", ""], "empty name"),

@@ -1333,7 +1333,7 @@ def device_slice(*devices: str) -> Unstructured:
         "driver": "gpu.nvidia.com",
         "nodeName": "g1",
         "pool": {"name": "g1"},
-        "devices": [{"name": one} for one in devices],
+        "devices": [{"name": device} for device in devices],
     }
     return thing("ResourceSlice", "g1-slice", spec, DRA, namespace="")
 

@@ -69,7 +69,7 @@ def crowd() -> list[Unstructured]:
 @pytest.mark.parametrize("case", REAL, ids=lambda case: case.name)
 def test_real_cases_in_another_order_and_in_a_crowd(case: Path) -> None:
     asked, known = told(case), load_evidence(case)
-    objects = [one for one in yaml.safe_load_all((case / "cluster.yaml").read_text()) if one]
+    objects = [obj for obj in yaml.safe_load_all((case / "cluster.yaml").read_text()) if obj]
     asks = "nvidia.com/" in str(objects)
     objects += crowd() if asks else []
     random.Random(case.name).shuffle(objects)

@@ -47,7 +47,7 @@ def test_what_else_is_true_is_said(case: Path) -> None:
 def test_events_are_not_needed_where_objects_show_the_cause(case: Path, tmp_path: Path) -> None:
     """The scheduler's own events can be cut out, whatever their wording is in this release."""
     documents = list(yaml.safe_load_all((case / "cluster.yaml").read_text()))
-    left = [one for one in documents if one["kind"] != "Event" or one["reason"] != "FailedScheduling"]
+    left = [obj for obj in documents if obj["kind"] != "Event" or obj["reason"] != "FailedScheduling"]
     copy = tmp_path / "cluster.yaml"
     copy.write_text(yaml.safe_dump_all(left))
     evidence = load_evidence(case)

@@ -32,7 +32,10 @@ status:
 
 def found(file: str, cluster: Path | None = None) -> dict[str, CheckFinding]:
     manifests = read_manifests([MANIFESTS / file])
-    return {one.rule: one for one in check_all(manifests, load_evidence(cluster) if cluster else None, 0)}
+    return {
+        finding.rule: finding
+        for finding in check_all(manifests, load_evidence(cluster) if cluster else None, 0)
+    }
 
 
 def run(*arguments: str, stdin: str = "") -> Result:
@@ -70,7 +73,11 @@ def test_what_is_wrong_is_named_with_its_line(file: str, rule: str, level: str, 
 
 def test_a_plugin_daemonset_must_mount_the_kubelets_sockets() -> None:
     findings = check_all(read_manifests([MANIFESTS / "plugin-without-socket.yaml"]), None, 0)
-    said = [one.message for one in findings if one.rule == "plugin-daemonset" and one.level == "error"]
+    said = [
+        finding.message
+        for finding in findings
+        if finding.rule == "plugin-daemonset" and finding.level == "error"
+    ]
     assert any("/var/lib/kubelet/device-plugins" in message for message in said)
 
 
@@ -80,7 +87,7 @@ def test_against_a_cluster_the_plugin_must_match_a_gpu_node(tmp_path: Path) -> N
         load_evidence(cluster(tmp_path, labels="{accelerator: amd}")),
         0,
     )
-    assert any("matches none of 1 GPU node(s)" in one.message for one in findings)
+    assert any("matches none of 1 GPU node(s)" in finding.message for finding in findings)
 
 
 def test_both_kinds_of_gpu_are_an_error_where_no_node_has_both(tmp_path: Path) -> None:
@@ -95,12 +102,17 @@ def test_taints_are_a_warning_offline_and_an_error_where_no_node_takes_it(tmp_pa
     )  # can't be read: one finding is enough
     pod = tmp_path / "pod.yaml"
     pod.write_text((MANIFESTS / "half-a-gpu.yaml").read_text().replace("0.5", "1"))
-    offline = {one.rule: one for one in check_all(read_manifests([pod]), None, 0)}
+    offline = {finding.rule: finding for finding in check_all(read_manifests([pod]), None, 0)}
     assert offline["tolerates-gpu-taints"].level == "warning"
     tainted = cluster(tmp_path, taints="[{key: nvidia.com/gpu, value: 'true', effect: NoSchedule}]")
-    against = {one.rule: one for one in check_all(read_manifests([pod]), load_evidence(tainted), 0)}
+    against = {
+        finding.rule: finding for finding in check_all(read_manifests([pod]), load_evidence(tainted), 0)
+    }
     assert against["tolerates-gpu-taints"].level == "error"
-    fine = {one.rule: one for one in check_all(read_manifests([pod]), load_evidence(cluster(tmp_path)), 0)}
+    fine = {
+        finding.rule: finding
+        for finding in check_all(read_manifests([pod]), load_evidence(cluster(tmp_path)), 0)
+    }
     assert "tolerates-gpu-taints" not in fine
     assert "fits-a-node" not in fine
 
@@ -110,7 +122,9 @@ def test_a_selector_points_out_the_lengthened_product_label(tmp_path: Path) -> N
     pod = f"{{apiVersion: v1, kind: Pod, metadata: {{name: p}}, spec: {spec}}}"
     dump = cluster(tmp_path, labels="{nvidia.com/gpu.product: Tesla-T4-SHARED}")
     findings = check_all(read_manifests([STDIN], pod), load_evidence(dump), 0)
-    assert any(one.rule == "selector-matches" and "Tesla-T4-SHARED" in one.fix for one in findings)
+    assert any(
+        finding.rule == "selector-matches" and "Tesla-T4-SHARED" in finding.fix for finding in findings
+    )
 
 
 def test_a_rule_can_be_silenced_for_one_object_and_chosen_alone() -> None:
@@ -118,10 +132,10 @@ def test_a_rule_can_be_silenced_for_one_object_and_chosen_alone() -> None:
     silenced = text.replace(
         "{name: monitor}", "{name: monitor, annotations: {windlass.dev/ignore: visible-devices-all}}"
     )
-    rules = {one.rule for one in check_all(read_manifests([STDIN], silenced), None, 0)}
+    rules = {finding.rule for finding in check_all(read_manifests([STDIN], silenced), None, 0)}
     assert "visible-devices-all" not in rules
     only = check_all(read_manifests([STDIN], text), None, 0, frozenset({"visible-devices-all"}))
-    assert {one.rule for one in only} == {"visible-devices-all"}
+    assert {finding.rule for finding in only} == {"visible-devices-all"}
 
 
 def test_fix_changes_what_it_says_and_keeps_comments_and_order(tmp_path: Path) -> None:
@@ -149,11 +163,11 @@ def test_exit_codes_and_formats_for_machines() -> None:
     assert run("-f", file, "--fail-on", "warning").exit_code == 1
     report = json.loads(run("-f", file, "-o", "json").stdout)
     assert report["kind"] == "CheckReport"
-    row = next(one for one in report["findings"] if one["rule"] == "visible-devices-all")
+    row = next(finding for finding in report["findings"] if finding["rule"] == "visible-devices-all")
     assert set(row) == {"rule", "level", "object", "file", "line", "path", "message", "fix"}
     sarif = json.loads(run("-f", file, "-o", "sarif").stdout)
     assert sarif["version"] == "2.1.0"
-    assert {one["ruleId"] for one in sarif["runs"][0]["results"]} <= set(RULES)
+    assert {finding["ruleId"] for finding in sarif["runs"][0]["results"]} <= set(RULES)
     assert f"::warning file={file}" in run("-f", file, "-o", "github").stdout
 
 

@@ -18,16 +18,16 @@ from windlass.diagnose.evidence import load_evidence
 @pytest.mark.parametrize(
     ("file", "rule", "line", "words"),
     [
-        ("gang-too-few.yaml", "gang-complete", 5, "wants at least 8 pods, and 4"),
-        ("gang-minimum-above-replicas.yaml", "gang-complete", 7, "wants at least 9 pods and makes 8"),
+        ("gang-too-few.yaml", "gang-complete", 5, "needs at least 8 pods, but only 4"),
+        ("gang-minimum-above-replicas.yaml", "gang-complete", 7, "needs at least 9 pods but creates 8"),
         ("gang-total-differs.yaml", "gang-complete", 7, "has 2 of 3 members"),
         ("launcher-counts-wrong.yaml", "launcher-agrees", 11, "waits for 4 nodes"),
         ("topology-two-ways.yaml", "topology-satisfiable", 12, "only one"),
     ],
 )
 def test_numbers_that_do_not_agree(file: str, rule: str, line: int, words: str) -> None:
-    found = [one for one in of(said(file), rule) if words in one.message]
-    assert [one.line for one in found] == [line], of(said(file), rule)
+    found = [finding for finding in of(said(file), rule) if words in finding.message]
+    assert [finding.line for finding in found] == [line], of(said(file), rule)
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_numbers_that_do_not_agree(file: str, rule: str, line: int, words: str) 
 )
 def test_numbers_that_agree_are_fine(change: str, with_: tuple[str, str]) -> None:
     text = (MANIFESTS / change).read_text().replace(*with_)
-    rules = {one.rule for one in check_all(read_manifests([STDIN], text), None, 0)}
+    rules = {finding.rule for finding in check_all(read_manifests([STDIN], text), None, 0)}
     assert not rules & {"gang-complete", "launcher-agrees"}
 
 
@@ -92,7 +92,7 @@ def test_a_level_that_no_node_has_and_a_domain_that_is_too_small(tmp_path: Path)
     assert "no node has the label rack" in plain[0].message
     small = dump(tmp_path, *[node(f"n{number}", f"r{number % 2}") for number in range(6)])
     found = of(checked(text, small), "topology-satisfiable")
-    assert "the largest takes 3" in found[0].message
+    assert "the largest fits 3" in found[0].message
     large = dump(tmp_path, *[node(f"n{number}", f"r{number % 2}") for number in range(8)])
     assert not of(checked(text, large), "topology-satisfiable")
     topology: dict[str, object] = {
@@ -123,7 +123,7 @@ def test_a_resource_quota_admits_all_pods_or_says_so(
     quota = yaml.safe_load(QUOTA.replace("HARD", f'"{hard}"').replace("USED", f'"{used}"'))
     text = (MANIFESTS / "topology-two-ways.yaml").read_text()
     found = of(checked(text, dump(tmp_path, node("a"), quota)), "resource-quota-admits")
-    assert [one.level for one in found] == ([level] if level else [])
+    assert [finding.level for finding in found] == ([level] if level else [])
 
 
 def test_a_quota_for_memory_wants_every_pod_to_say_it() -> None:
@@ -132,7 +132,7 @@ def test_a_quota_for_memory_wants_every_pod_to_say_it() -> None:
 ---
 {apiVersion: v1, kind: Pod, metadata: {name: p}, spec: {containers: [{name: c}]}}
 """
-    assert "asks for no memory" in of(checked(text), "resource-quota-admits")[0].message
+    assert "requests no memory" in of(checked(text), "resource-quota-admits")[0].message
 
 
 QUEUES = """
@@ -159,8 +159,8 @@ spec:
 def test_a_queue_that_can_never_give_so_much_is_named_offline() -> None:
     job = (MANIFESTS / "topology-two-ways.yaml").read_text()
     few = of(checked(QUEUES.replace("GPUS", "16") + "---\n" + job), "queue-admits")
-    assert [one.level for one in few] == ["error"]
-    assert "can give 16 at the most" in few[0].message
+    assert [finding.level for finding in few] == ["error"]
+    assert "admits at most 16" in few[0].message
     assert not of(checked(QUEUES.replace("GPUS", "32") + "---\n" + job), "queue-admits")
     borrows = QUEUES.replace("GPUS", "16").replace(
         "  namespaceSelector", "  cohort: all\n  namespaceSelector"
@@ -191,7 +191,7 @@ def test_a_large_image_that_some_nodes_lack(tmp_path: Path) -> None:
     text = (MANIFESTS / "guide-two-gpus-plain.yaml").read_text().replace("train:2.1-cuda12.1", "train:1")
     here = dump(tmp_path, node("a", images=[IMAGE]), node("b"))
     found = of(checked(text, here), "image-pre-pulled")
-    assert [one.level for one in found] == ["warning"]
+    assert [finding.level for finding in found] == ["warning"]
     assert "12 GB" in found[0].message
     assert "such as b" in found[0].message
     both = dump(tmp_path, node("a", images=[IMAGE]), node("b", images=[IMAGE]))
@@ -212,5 +212,5 @@ spec:
       nodeSelector: {karpenter.sh/capacity-type: spot}
       containers: [{name: c}]
 """
-    assert [one.line for one in of(checked(text), "restartable-when-preemptible")] == [6]
+    assert [finding.line for finding in of(checked(text), "restartable-when-preemptible")] == [6]
     assert not of(checked(text.replace(": spot", ": on-demand")), "restartable-when-preemptible")

@@ -23,41 +23,41 @@ def said(file: str, dump: Path | None = None) -> list[CheckFinding]:
 
 
 def of(findings: list[CheckFinding], rule: str) -> list[CheckFinding]:
-    return [one for one in findings if one.rule == rule]
+    return [finding for finding in findings if finding.rule == rule]
 
 
 def test_a_plugin_that_is_placed_by_a_resources_name_and_has_no_socket() -> None:
     found = of(said("guide-plugin-by-resource-name.yaml"), "plugin-daemonset")
-    assert {(one.level, one.line) for one in found} == {("error", 18), ("warning", 12)}
-    assert any("/var/lib/kubelet/device-plugins" in one.message for one in found)
-    assert any("nothing sets" in one.message for one in found)
+    assert {(finding.level, finding.line) for finding in found} == {("error", 18), ("warning", 12)}
+    assert any("/var/lib/kubelet/device-plugins" in finding.message for finding in found)
+    assert any("not set by feature discovery" in finding.message for finding in found)
 
 
 def test_the_same_plugin_on_a_cluster_reaches_no_gpu_node(tmp_path: Path) -> None:
     dump = cluster(tmp_path, labels=A100)
     found = of(said("guide-plugin-by-resource-name.yaml", dump), "plugin-daemonset")
-    assert any("matches none of 1 GPU node(s)" in one.message for one in found)
+    assert any("matches none of 1 GPU node(s)" in finding.message for finding in found)
 
 
 def test_a_queue_without_namespaces_that_covers_gpus_only() -> None:
     found = said("guide-queue-of-gpus.yaml")
-    assert [one.level for one in of(found, "cluster-queue-admits-namespaces")] == ["error"]
+    assert [finding.level for finding in of(found, "cluster-queue-admits-namespaces")] == ["error"]
     covers = of(found, "cluster-queue-covers-requests")
-    assert [(one.level, one.line) for one in covers] == [("warning", 7)]
+    assert [(finding.level, finding.line) for finding in covers] == [("warning", 7)]
     assert "cpu and memory" in covers[0].message
 
 
 def test_a_quota_with_a_limits_key_beside_the_right_one() -> None:
     found = of(said("guide-quota-both-ways.yaml"), "quota-key")
-    assert [(one.level, one.line) for one in found] == [("error", 8)]
+    assert [(finding.level, finding.line) for finding in found] == [("error", 8)]
     assert "requests.nvidia.com/gpu" in found[0].fix
 
 
 def test_affinity_without_a_toleration(tmp_path: Path) -> None:
     file = "guide-affinity-without-toleration.yaml"
-    assert [one.level for one in of(said(file), "tolerates-gpu-taints")] == ["warning"]
+    assert [finding.level for finding in of(said(file), "tolerates-gpu-taints")] == ["warning"]
     against = of(said(file, cluster(tmp_path, labels=A100, taints=TAINTED)), "tolerates-gpu-taints")
-    assert [one.level for one in against] == ["error"]
+    assert [finding.level for finding in against] == ["error"]
     assert "nvidia.com/gpu=present:NoSchedule" in against[0].message
 
 
@@ -77,12 +77,14 @@ def test_a_slice_and_a_whole_gpu(tmp_path: Path) -> None:
 def test_workers_that_must_be_near_somebody_who_never_comes(tmp_path: Path) -> None:
     file = "guide-near-nobody.yaml"
     offline = of(said(file), "affinity-satisfiable")
-    assert [one.level for one in offline] == ["warning"]
+    assert [finding.level for finding in offline] == ["warning"]
     assert "app=train" in offline[0].message
     without_label = of(said(file, cluster(tmp_path)), "affinity-satisfiable")
-    assert any("example.com/fabric" in one.message and one.level == "error" for one in without_label)
+    assert any(
+        "example.com/fabric" in finding.message and finding.level == "error" for finding in without_label
+    )
     labelled = of(said(file, cluster(tmp_path, labels=A100)), "affinity-satisfiable")
-    assert [one.level for one in labelled] == ["error"]
+    assert [finding.level for finding in labelled] == ["error"]
 
 
 def test_several_gpus_and_the_default_shared_memory() -> None:

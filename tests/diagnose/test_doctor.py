@@ -21,7 +21,9 @@ DRIVER = "nvidia.com/cuda.driver-version.full"
 
 
 def checks(*objects: Unstructured) -> dict[str, Symptom]:
-    return {one.check: one for one in examine_cluster(evidence(objects), NOW) if one.level != "ok"}
+    return {
+        symptom.check: symptom for symptom in examine_cluster(evidence(objects), NOW) if symptom.level != "ok"
+    }
 
 
 def test_a_healthy_cluster_has_nothing_to_report() -> None:
@@ -98,7 +100,7 @@ def host(
 
 
 def errors(examined: Host) -> set[str]:
-    return {one.check for one in examine_here(examined) if one.level == "error"}
+    return {symptom.check for symptom in examine_here(examined) if symptom.level == "error"}
 
 
 def test_a_container_that_sees_its_gpu_is_fit(tmp_path: Path) -> None:
@@ -124,7 +126,7 @@ def _made(folder: Path) -> Path:
 
 
 def test_a_fabric_that_is_not_up_is_named(tmp_path: Path) -> None:
-    found = [one for one in examine_here(host(tmp_path, cuda=(802, 0))) if one.check == "cuda"]
+    found = [symptom for symptom in examine_here(host(tmp_path, cuda=(802, 0))) if symptom.check == "cuda"]
     assert "fabric" in found[0].meaning
 
 

@@ -125,8 +125,10 @@ def without(objects: list[Unstructured], codes: set[str]) -> list[Unstructured]:
             {"key": "node.kubernetes.io/unreachable", "operator": "Exists"},
         ]
         others = [
-            {**one, "spec": {**one["spec"], "unschedulable": False}} if one["kind"] == "Node" else one
-            for one in others
+            {**other_pod, "spec": {**other_pod["spec"], "unschedulable": False}}
+            if other_pod["kind"] == "Node"
+            else other_pod
+            for other_pod in others
         ]
     if codes & {
         "GPU_FULL",
@@ -138,7 +140,7 @@ def without(objects: list[Unstructured], codes: set[str]) -> list[Unstructured]:
         "RESOURCE_NAME_MISMATCH",
         "DEVICE_PLUGIN_ABSENT",
     }:
-        others = [one for one in others if one["kind"] == "Node"]
+        others = [other_pod for other_pod in others if other_pod["kind"] == "Node"]
     if codes & {
         "REQUEST_EXCEEDS_CLUSTER",
         "RESOURCE_NAME_MISMATCH",
@@ -147,7 +149,7 @@ def without(objects: list[Unstructured], codes: set[str]) -> list[Unstructured]:
         "POD_COUNT_LIMIT",
         "DEVICE_PLUGIN_ABSENT",
     }:
-        others = [_larger(one) if one["kind"] == "Node" else one for one in others]
+        others = [_larger(other_pod) if other_pod["kind"] == "Node" else other_pod for other_pod in others]
     return [*others, {**asked, "spec": spec}]
 
 

@@ -20,9 +20,9 @@ def test_the_schedulers_words_are_not_needed(name: str) -> None:
     """Without the scheduler's own events, whose wording changes, the cause is the same wherever objects show it."""
     case = CASES[name]
     left = [
-        one
-        for one in case.objects
-        if one["kind"] != "Event" or one["reason"] != "FailedScheduling" or "karpenter" in str(one["source"])
+        obj
+        for obj in case.objects
+        if obj["kind"] != "Event" or obj["reason"] != "FailedScheduling" or "karpenter" in str(obj["source"])
     ]
     found = ask(case.question, *left, logs=case.logs, hosts=case.hosts)
     assert found.code == case.code or name in SAID_BY_EVENTS_ONLY, found.headline

@@ -87,14 +87,14 @@ def test_with_rights_in_one_namespace_it_says_what_it_could_not_see(control_plan
     until(lambda: control_plane.api.items(PODS), what="the deployment's pod")
     answer = json.loads(ask(control_plane.user("researcher", ()), "deploy/server", "-o", "json").stdout)
     assert answer["code"] == "UNKNOWN"
-    assert any("nodes" in one["what"] for one in answer["missing_evidence"])
+    assert any("nodes" in missing["what"] for missing in answer["missing_evidence"])
 
 
 def test_doctor_examines_a_live_cluster(cluster: Any) -> None:
     cluster.api.create(node("g1", {"nvidia.com/gpu": "8"}))
     result = CliRunner().invoke(doctor, ["cluster", "--kubeconfig", str(cluster.kubeconfig), "-o", "json"])
     report = json.loads(result.stdout)
-    assert {one["check"] for one in report["findings"]} >= {"gpu-nodes", "labels"}
+    assert {finding["check"] for finding in report["findings"]} >= {"gpu-nodes", "labels"}
 
 
 def test_exec_looks_inside_the_container_and_only_with_the_flag(real_node: RealNode) -> None:

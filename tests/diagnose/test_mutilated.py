@@ -102,7 +102,7 @@ def test_a_dump_full_of_nonsense_is_answered(data: st.DataObject, tmp_path: Path
     """Well-formed, but any value may be anything."""
     text, question = data.draw(st.sampled_from(DUMPS))
     objects = json.loads(text)["items"] if text.startswith("{") else list(yaml.safe_load_all(text))
-    objects = [nonsense(data, one) if data.draw(st.integers(0, 2)) == 0 else one for one in objects]
+    objects = [nonsense(data, obj) if data.draw(st.integers(0, 2)) == 0 else obj for obj in objects]
     file = tmp_path / "dump.json"
     file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}))
     code, complaint = run(why_command, question, "--from", str(file), "--keep-going")
@@ -144,7 +144,7 @@ def _place(data: st.DataObject, tree: Any) -> tuple[Any, Any]:
 @given(data=st.data())
 def test_doctor_examines_a_dump_full_of_nonsense(data: st.DataObject, tmp_path: Path) -> None:
     case = data.draw(st.sampled_from(sorted(HOLDOUT.items())))[1]
-    objects = [nonsense(data, one) for one in case.objects]
+    objects = [nonsense(data, obj) for obj in case.objects]
     file = tmp_path / "dump.json"
     file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}))
     code, complaint = run(doctor, "cluster", "--from", str(file))
@@ -156,7 +156,7 @@ def test_doctor_examines_a_dump_full_of_nonsense(data: st.DataObject, tmp_path: 
 def test_a_manifest_full_of_nonsense_is_checked(data: st.DataObject, tmp_path: Path) -> None:
     """Alone, and against a cluster that is no better."""
     source = data.draw(st.sampled_from(sorted(MANIFESTS.iterdir())))
-    documents = [nonsense(data, one) for one in yaml.safe_load_all(source.read_text())]
+    documents = [nonsense(data, obj) for obj in yaml.safe_load_all(source.read_text())]
     file = tmp_path / "manifest.yaml"
     file.write_text(yaml.safe_dump_all(documents), encoding="utf-8")
     code, complaint = run(check, "-f", str(file), *_against(data, tmp_path))
@@ -167,7 +167,7 @@ def _against(data: st.DataObject, folder: Path) -> list[str]:
     if data.draw(st.integers(0, 3)):
         return []
     case = data.draw(st.sampled_from(sorted(HOLDOUT.items())))[1]
-    objects = [nonsense(data, one) for one in case.objects]
+    objects = [nonsense(data, obj) for obj in case.objects]
     dump = folder / "manifest.yaml.dump.json"
     dump.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}))
     return ["--from", str(dump)]

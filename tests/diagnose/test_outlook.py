@@ -157,7 +157,7 @@ def test_room_that_goes_to_somebody_ahead_is_no_promise() -> None:
     assert ask("pod/older", *objects).code == "NONE"
     found = ask("pod/younger", *objects)
     assert found.code == "GPU_FULL"
-    assert "before it" in found.headline
+    assert "ahead of it" in found.headline
 
 
 def test_pods_that_may_not_be_seen_are_not_taken_for_absent() -> None:

@@ -18,7 +18,7 @@ from windlass.model.configuration import Settings
 from windlass.model.unstructured import Unstructured
 from windlass.planner import plan_objects
 
-T4, A100 = ({"nvidia.com/gpu.product": one} for one in ("Tesla-T4", "A100"))
+T4, A100 = ({"nvidia.com/gpu.product": product} for product in ("Tesla-T4", "A100"))
 PORT = {"containers": [{"name": "main", "ports": [{"containerPort": 80, "hostPort": 80}]}]}
 SPREAD = {
     "topologySpreadConstraints": [
@@ -224,12 +224,12 @@ def starts(objects: Sequence[Unstructured]) -> bool:
     """Whether the engine starts what was asked about: by a bind, or by admitting it; a plain Job by its template."""
     known = evidence(objects)
     plan, _ = plan_objects(known.objects, Settings(), NOW)
-    if any(one.pod == "team/asked" for one in plan.binds) or any(
-        one.workload == "team/asked" for one in plan.admits
+    if any(bind.pod == "team/asked" for bind in plan.binds) or any(
+        admit.workload == "team/asked" for admit in plan.admits
     ):
         return True
     jobs = [tree for tree in objects if tree["kind"] == "Job" and not tree["spec"]["suspend"]]
-    pods = [pod("asked") | {"spec": one["spec"]["template"]["spec"]} for one in jobs]
+    pods = [pod("asked") | {"spec": job["spec"]["template"]["spec"]} for job in jobs]
     return bool(pods) and starts([tree for tree in objects if tree["kind"] != "Job"] + pods)
 
 

@@ -302,4 +302,7 @@ def test_the_releases_wording_of_an_event_changes_nothing(release: str) -> None:
 def test_without_nodes_it_says_what_is_missing() -> None:
     found = ask("pod/asked", pod("asked", 1), INSUFFICIENT)
     assert found.code == "UNKNOWN"
-    assert any("nodes" in one.what and one.command.startswith("kubectl") for one in found.missing_evidence)
+    assert any(
+        "nodes" in missing.what and missing.command.startswith("kubectl")
+        for missing in found.missing_evidence
+    )

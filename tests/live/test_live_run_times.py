@@ -66,5 +66,5 @@ def test_the_next_leader_plans_with_what_the_last_one_saw(
     program = str(Path(sys.executable).with_name("windlass"))
     again = subprocess.run([program, "simulate", str(folder)], capture_output=True, text=True, check=False)
     assert again.returncode == 0, again.stderr
-    assert "all as they were" in again.stderr
+    assert "all reproduced" in again.stderr
     assert "earlier runs of queue default/main" in (folder / "record.jsonl").read_text()

@@ -1,5 +1,5 @@
 """What people type: the `windlass` command.
 
-`main` is the way in; each command lives in a module of its own that is imported only when it is called, so that
-`windlass --version` and `--help` answer at once. Commands call the rooms below and never decide anything.
+`main` is the entry point. Each command is a module that is imported when it is called, so that `windlass --version`
+and `--help` are fast. Commands call the packages below and contain no decisions.
 """

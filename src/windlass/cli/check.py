@@ -1,6 +1,6 @@
-"""`windlass check -f FILE…`: will this manifest run, said before it is submitted.
+"""`windlass check -f FILE…`: will this manifest run.
 
-Reads manifests, runs the rules of `diagnose.check`, alone or against a dump of the cluster, and prints what they found.
+Reads manifests, runs the rules of `diagnose.check`, offline or against a cluster, and prints the findings.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ COLOURS = {"error": "red", "warning": "yellow", "info": "cyan"}
     "--from",
     "from_",
     type=click.Path(path_type=Path, exists=True),
-    help="Check against this cluster, too: a dump, as a file or a folder.",
+    help="Also check against this cluster: a dump, as a file or a folder.",
 )
-@click.option("--live", is_flag=True, help="Check against the live cluster that kubectl would talk to, too.")
+@click.option("--live", is_flag=True, help="Also check against kubectl's current cluster.")
 @click.option("--kubeconfig", default="", help="The kubeconfig. [default: as kubectl finds it]")
 @click.option("--context", "kube_context", default="", help="The kubeconfig's context.")
 @config_option
@@ -64,7 +64,7 @@ COLOURS = {"error": "red", "warning": "yellow", "info": "cyan"}
     type=click.Choice(["error", "warning", "info"]),
     default="error",
     show_default=True,
-    help="The least level that makes the exit code 1.",
+    help="The lowest level that makes the exit code 1.",
 )
 @click.option("--fix", "mend", is_flag=True, help="Write the changes that findings propose into the files.")
 @click.option("--list", "list_rules", is_flag=True, help="List the rules.")
@@ -85,24 +85,24 @@ def check(
     list_rules: bool,
     output: str,
 ) -> None:
-    """Will these manifests run: rules that need no cluster, and with --from those that do."""
+    """Will these manifests run: rules that need no cluster, and with --live or --from those that do."""
     from windlass.diagnose.check.all_rules import RULES
     from windlass.diagnose.check.manifest import read_manifests
     from windlass.diagnose.check.report import reaches_level
     from windlass.diagnose.check.rule import check_all
 
     if list_rules:
-        for one in RULES.values():
-            click.echo(f"{one.name:<34} {one.level:<8} {one.summary}")
+        for rule in RULES.values():
+            click.echo(f"{rule.name:<34} {rule.level:<8} {rule.summary}")
         return
     filename = (*filename, *files)
     if not filename:
-        raise click.UsageError("there is nothing to check: give -f FILE")
+        raise click.UsageError("nothing to check: give -f FILE")
     unknown = [name for name in rules if name not in RULES]
     if unknown:
         raise click.BadParameter(f"there is no rule '{unknown[0]}' (see --list)", param_hint="--rule")
     if config is not None and not live and from_ is None:
-        raise click.UsageError("--config is for checks against a cluster: give --live or --from, too")
+        raise click.UsageError("--config is for checks against a cluster: also give --live or --from")
     only = frozenset(rules)
     evidence = None
     if live or from_ is not None:
@@ -122,7 +122,7 @@ def check(
 
 
 def _configuration(path: Path | None, evidence: Evidence | None, manifests: list[Manifest]) -> Configuration:
-    pods = [view.pod for one in manifests for view in one.pods if view.pod is not None]
+    pods = [view.pod for manifest in manifests for view in manifest.pods if view.pod is not None]
     published = evidence.published_configurations if evidence is not None else []
     configuration = resolve_configuration(path, published, [pod.spec.scheduler_name for pod in pods])
     print_configuration(configuration.used)
@@ -137,7 +137,7 @@ def _mend(
 
     for path in paths:
         if path == Path("-"):
-            raise click.UsageError("what comes from stdin can't be mended in place")
+            raise click.UsageError("--fix can't change stdin: give a file")
         for file in list_files(path):
             text, mended = fixed_text(file, evidence, int(time.time()), only, settings)
             if mended:
@@ -145,7 +145,7 @@ def _mend(
                 with atomic_output_file(file) as temporary:
                     temporary.write_text(text, encoding="utf-8")
             for finding in mended:
-                print_note(f"{file}:{finding.line}: mended {finding.rule}: {finding.fix}")
+                print_note(f"{file}:{finding.line}: fixed {finding.rule}: {finding.fix}")
 
 
 def _print(
@@ -161,10 +161,14 @@ def _print(
         for line in report.github_annotations(found):
             click.echo(line)
     else:
-        for one in found:
-            level = click.style(one.level.upper(), fg=COLOURS[one.level], bold=True)
-            click.echo(f"{one.file}:{one.line}: {level} {one.rule}: {report.format_finding(one)}")
-        counts = {level: sum(one.level == level for one in found) for level in ("error", "warning", "info")}
+        for finding in found:
+            level = click.style(finding.level.upper(), fg=COLOURS[finding.level], bold=True)
+            click.echo(
+                f"{finding.file}:{finding.line}: {level} {finding.rule}: {report.format_finding(finding)}"
+            )
+        counts = {
+            level: sum(finding.level == level for finding in found) for level in ("error", "warning", "info")
+        }
         print_note(
             f"{checked} objects: " + ", ".join(f"{number} {level}" for level, number in counts.items())
         )

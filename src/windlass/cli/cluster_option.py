@@ -1,7 +1,4 @@
-"""Where a command's evidence comes from: a dump (`--from`), or the live cluster that kubectl would talk to.
-
-`why`, `check` and `doctor` share it, so that both ways lead to the same verdict from the same evidence.
-"""
+"""Reads evidence from a dump (`--from`) or kubectl's current cluster, for `why`, `check`, `doctor` and `dump`."""
 
 from __future__ import annotations
 
@@ -56,7 +53,7 @@ def read_evidence(
 def read_live_evidence(
     kubeconfig: str, context: str, namespace: str, question: str, with_exec: bool
 ) -> tuple[Evidence, int]:
-    """Of the live cluster, with the logs of the pods that the question is about and, where asked, a look inside."""
+    """Evidence of the live cluster, with logs of the subject's pods and, with `--exec`, nvidia-smi and dmesg output."""
     from windlass.cli.pod_evidence import add_pod_evidence
     from windlass.diagnose.evidence import evidence_from_collected
 

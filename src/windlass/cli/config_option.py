@@ -1,7 +1,7 @@
-"""`--config`: the one option by which commands take a configuration, and what it means where it is not given.
+"""`--config`, and the configuration that commands use without it.
 
-`scheduler`, `up` and `simulate` take the file or the defaults. `why`, `plan` and `check` look at a cluster or a dump:
-there, what its scheduler has published comes before the defaults (`dump.configuration`).
+`scheduler`, `up` and `simulate` use the file or the defaults. `why`, `plan` and `check` read a cluster or a dump:
+without a file they use what its scheduler has published, else the defaults (`dump.configuration`).
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 config_option = click.option(
     "--config",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    help="A SchedulerConfiguration, or Kueue's Configuration as it is. [default: what the scheduler of the cluster "
+    help="A SchedulerConfiguration, or Kueue's Configuration. [default: what the scheduler of the cluster "
     "or dump has published, else the defaults]",
 )
 
 
 def load_configuration(path: Path | None) -> Configuration | None:
-    """The file's, where one is given."""
+    """The configuration in the file; None without a file."""
     from windlass.dump.configuration import load_configuration_file
 
     return None if path is None else load_configuration_file(path)
@@ -35,13 +35,13 @@ def load_configuration(path: Path | None) -> Configuration | None:
 def resolve_configuration(
     path: Path | None, published: Sequence[Configuration] = (), names: Collection[str] = ()
 ) -> Configuration:
-    """The file's, else what the scheduler has published that the pods name, else the defaults."""
+    """From the file, else as published by the scheduler with one of these names, else the defaults."""
     from windlass.dump.configuration import choose_configuration
 
     return load_configuration(path) or choose_configuration(published, names)
 
 
 def print_configuration(configuration: UsedConfiguration, prefix: str = "") -> None:
-    """`before` each line: what makes it a comment where both streams end up in one file."""
+    """`prefix` makes lines comments where stdout and stderr end up in one file."""
     for line in configuration.lines:
         print_note(f"{prefix}{line}")

@@ -1,6 +1,6 @@
-"""A plan of moves as people and scripts read it: the `DefragPlan` document, and a table.
+"""A plan of moves as the `DefragPlan` document, and as a table.
 
-`cli.plan_defrag` prints what comes out of here. Fields of the document are only ever added to.
+Called by `cli.plan_defrag`. Fields of the document are only ever added.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def defrag_document(
 
 
 def optimality_gap(cost: int, bound: int) -> float:
-    """By how much of itself the cost may be too high: 0 where nothing cheaper exists."""
+    """How far the cost may be above the optimum, as a part of the cost; 0 if nothing cheaper exists."""
     return round((cost - bound) / cost, 4) if cost > bound else 0.0
 
 
@@ -81,7 +81,7 @@ def _start(start: Start) -> dict[str, Any]:
 
 
 def defrag_table(plan: DefragPlan) -> Table:
-    """One line a move, in order, then who starts by them and who still waits."""
+    """One row per move, in order, then the workloads that start, then those that still wait."""
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="bold")
@@ -105,7 +105,7 @@ def _worth(start: Start) -> str:
 
 
 def summary(plan: DefragPlan) -> str:
-    """One line: what it costs, what it brings, and how good it is."""
+    """One line: cost, started workloads, distance from the optimum."""
     if not plan.moves:
         return "no moves"
     moves = "1 move loses" if len(plan.moves) == 1 else f"{len(plan.moves)} moves lose"

@@ -18,7 +18,7 @@ Examples:
   windlass demo --only gangs,xid       some steps of it
   windlass demo --list
 
-Exit codes: 0 every step came out as told, 1 one did not, 2 wrong usage, 3 no cluster.
+Exit codes: 0 every step passed, 1 one failed, 2 wrong usage, 3 no cluster.
 """
 
 
@@ -44,20 +44,20 @@ def demo(step: bool, fast: bool, only: str, list_: bool, kubeconfig: Path | None
     from windlass.demo.steps import DEMO_STEPS, run_steps
 
     if list_:
-        for each in DEMO_STEPS:
-            click.echo(f"{each.name:<12} {each.title}")
+        for demo_step in DEMO_STEPS:
+            click.echo(f"{demo_step.name:<12} {demo_step.title}")
         return 0
     names = [name.strip() for name in only.split(",") if name.strip()]
-    known = [each.name for each in DEMO_STEPS]
+    known = [demo_step.name for demo_step in DEMO_STEPS]
     for name in names:
         if name not in known:
             raise unknown_name("step", name, known)
-    # A step that goes on from the one before brings that one along.
+    # A step that continues the previous one needs that one too.
     wanted = {
         *names,
         *(known[known.index(name) - 1] for name in names if DEMO_STEPS[known.index(name)].continues_previous),
     }
-    steps = tuple(each for each in DEMO_STEPS if not names or each.name in wanted)
+    steps = tuple(demo_step for demo_step in DEMO_STEPS if not names or demo_step.name in wanted)
     if kubeconfig is None:
         require_extra("up", "windlass demo")
     with demo_cluster(kubeconfig) as file:
@@ -72,5 +72,5 @@ def demo(step: bool, fast: bool, only: str, list_: bool, kubeconfig: Path | None
             return EXIT_FINDINGS
         finally:
             stage.close()
-    click.echo(f"\nAll {len(steps)} steps came out as told. Now yours: `windlass up`, then kubectl.")
+    click.echo(f"\nAll {len(steps)} steps passed. Next: `windlass up`, then kubectl.")
     return 0

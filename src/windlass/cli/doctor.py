@@ -70,7 +70,7 @@ def node(
 @output_option("table", "json", "yaml")
 @click.pass_context
 def here(context: click.Context, root: Path, output: str) -> None:
-    """This container or host: why can't I see the GPU."""
+    """This container or host: why it does not see the GPU."""
     from windlass.diagnose.doctor.local_host import Host, examine_here
 
     _report(context, examine_here(Host(root)), output)
@@ -82,22 +82,23 @@ def _report(context: click.Context, symptoms: list[Symptom], output: str) -> Non
     if output in ("json", "yaml"):
         print_document(document(symptoms), output)
     else:
-        for same in _alike(symptoms):
-            one = same[0]
-            mark, colour = MARKS[one.level]
-            where = one.where if len(same) == 1 else f"{one.where} and {len(same) - 1} more"
-            click.echo(f"{click.style(f'{mark:<5}', fg=colour, bold=True)} {where}: {one.check}: {one.saw}")
-            for line in (one.meaning, f"run: {one.command}" if one.command else ""):
+        for group in _grouped(symptoms):
+            symptom = group[0]
+            mark, colour = MARKS[symptom.level]
+            where = symptom.where if len(group) == 1 else f"{symptom.where} and {len(group) - 1} more"
+            mark = click.style(f"{mark:<5}", fg=colour, bold=True)
+            click.echo(f"{mark} {where}: {symptom.check}: {symptom.saw}")
+            for line in (symptom.meaning, f"run: {symptom.command}" if symptom.command else ""):
                 if line:
                     click.echo(f"        {line}")
-        grave = sum(one.level == "error" for one in symptoms)
-        print_note(f"{len(symptoms)} checks, {grave} errors")
-    context.exit(1 if any(one.level == "error" for one in symptoms) else 0)
+        errors = sum(symptom.level == "error" for symptom in symptoms)
+        print_note(f"{len(symptoms)} checks, {errors} errors")
+    context.exit(1 if any(symptom.level == "error" for symptom in symptoms) else 0)
 
 
-def _alike(symptoms: list[Symptom]) -> list[list[Symptom]]:
-    """The same thing seen in many places is said once."""
+def _grouped(symptoms: list[Symptom]) -> list[list[Symptom]]:
+    """Symptoms by level, check and observation, so that the same on many nodes is one line."""
     groups: dict[tuple[str, str, str], list[Symptom]] = {}
-    for one in symptoms:
-        groups.setdefault((one.level, one.check, one.saw), []).append(one)
+    for symptom in symptoms:
+        groups.setdefault((symptom.level, symptom.check, symptom.saw), []).append(symptom)
     return list(groups.values())

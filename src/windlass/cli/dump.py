@@ -28,12 +28,14 @@ Exit codes: 0 done, 2 wrong usage, 3 the cluster can't be reached.
 @click.option(
     "--redact",
     is_flag=True,
-    help="Drop environment values, commands, secrets, foreign annotations, and what programs say of themselves.",
+    help="Drop environment values, commands, secrets, foreign annotations, and log lines that show no known fault.",
 )
 @click.option(
     "--rename", is_flag=True, help="Replace names and images, consistently, in logs and messages too."
 )
-@click.option("-n", "--namespace", default="", help="Where to look if the whole cluster may not be seen.")
+@click.option(
+    "-n", "--namespace", default="", help="The namespace to read if the whole cluster may not be read."
+)
 @click.option("--kubeconfig", default="", help="The kubeconfig. [default: as kubectl finds it]")
 @click.option("--context", default="", help="The kubeconfig's context.")
 def dump(target: Path, redact: bool, rename: bool, namespace: str, kubeconfig: str, context: str) -> None:
@@ -42,7 +44,7 @@ def dump(target: Path, redact: bool, rename: bool, namespace: str, kubeconfig: s
     from windlass.dump.save import Privacy, save_dump
 
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise InputError("is there already", file=str(target), remedy="name a new file or an empty folder")
+        raise InputError("already exists", file=str(target), remedy="name a new file or an empty folder")
     if not target.absolute().parent.is_dir():
         raise InputError("can't be written, since its folder does not exist", file=str(target))
     collected = collect_live(kubeconfig, context, namespace)

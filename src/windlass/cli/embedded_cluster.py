@@ -1,7 +1,4 @@
-"""Asking the cluster that `windlass up` runs for what only it has: routes under `/windlass/` beside the Kubernetes API.
-
-`windlass sandbox` and `windlass page` ask.
-"""
+"""Requests to the routes under `/windlass/` of the cluster that `windlass up` runs. Used by `sandbox` and `page`."""
 
 from __future__ import annotations
 
@@ -33,7 +30,7 @@ def request_embedded_cluster(
     *,
     not_found_message: str,
 ) -> dict[str, Any]:
-    """`where`: kubeconfig and context, as given. `absent`: what it means that the server has no such path."""
+    """`kube_access`: kubeconfig and context. `not_found_message`: the error if the server has no such path."""
     return asyncio.run(_ask(kube_access, method, path, body, not_found_message))
 
 

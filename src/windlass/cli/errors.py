@@ -33,20 +33,20 @@ DEBUG_VARIABLE = "WINDLASS_DEBUG"
 
 
 def run_command(command: click.Command, arguments: list[str], program: str) -> int:
-    """Runs the command line and returns its exit code; whatever goes wrong is one line on stderr."""
+    """Runs the command line and returns its exit code; an error is one line on stderr."""
     try:
         code = _invoke(command, arguments, program)
         sys.stdout.flush()
         return code
     except BrokenPipeError:
         _discard_stdout()
-        return EXIT_DONE  # the reader (`| head`) had enough; that is no failure of ours
+        return EXIT_DONE  # the reader (`| head`) closed the pipe, which is not a failure
     except KeyboardInterrupt:
-        _complain("interrupted")
+        _print_error("interrupted")
         return EXIT_INTERRUPTED
     except Exception as error:
         code, line = describe(error)
-        _complain(line)
+        _print_error(line)
         return code
 
 
@@ -73,7 +73,7 @@ def describe(error: Exception) -> tuple[int, str]:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """` Did you mean 'x'?` where something known is close to the name, else nothing."""
+    """` Did you mean 'x'?` if a known name is similar, else empty."""
     close = difflib.get_close_matches(name, list(known), n=3, cutoff=0.55)
     if not close:
         return ""
@@ -81,7 +81,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def unknown_name(what: str, name: str, known: Iterable[str]) -> InputError:
-    """The error for a name that is not among the known ones: `unknown policy 'fdg'`, with what there is."""
+    """The error for an unknown name, with similar or all known names: `unknown policy 'fdg'`."""
     names = list(known)
     hint = did_you_mean(name, names).strip() or f"known: {', '.join(names)}"
     return InputError(f"unknown {what} '{name}'", remedy=hint)
@@ -94,9 +94,7 @@ def _invoke(command: click.Command, arguments: list[str], program: str) -> int:
     except click.exceptions.Exit as leave:
         return leave.exit_code
     except click.exceptions.NoArgsIsHelpError as no_arguments:
-        click.echo(
-            no_arguments.format_message()
-        )  # as kubectl: whoever types the bare command wants to look around
+        click.echo(no_arguments.format_message())  # as kubectl: the bare command prints its help
         return EXIT_DONE
     return result if isinstance(result, int) else EXIT_DONE
 
@@ -109,12 +107,12 @@ def _usage_line(error: click.UsageError) -> str:
     return line
 
 
-def _complain(line: str) -> None:
+def _print_error(line: str) -> None:
     if os.environ.get(DEBUG_VARIABLE):
         traceback.print_exc()
     click.echo("error: " + " ".join(line.split()), err=True)
 
 
 def _discard_stdout() -> None:
-    """Points stdout at nothing, so that the interpreter's last flush doesn't fail a second time."""
+    """Redirects stdout to /dev/null, so that the interpreter's last flush doesn't fail again."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

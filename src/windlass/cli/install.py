@@ -1,7 +1,7 @@
-"""`windlass install` and `windlass uninstall`: what puts Windlass into a cluster, printed; and taken away again.
+"""`windlass install` prints the manifests of Windlass; `windlass uninstall` deletes the objects.
 
-The objects come from `install_manifests`. Installing is the user's own `kubectl apply`; of the cluster it is only asked
-which CRDs are there already, since those of another release are not ours to touch.
+The objects come from `install_manifests`. The user applies them with kubectl; the cluster is only asked for its CRDs,
+since CRDs of Kueue are not replaced.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ Examples:
     type=click.Choice(["auto", "always", "never"]),
     default="auto",
     show_default=True,
-    help="auto: those that the cluster doesn't have from somebody else.",
+    help="auto: those that the cluster doesn't have from another installation, such as Kueue.",
 )
 def install(**given: Any) -> None:
     """Print the manifests that put Windlass into a cluster. Nothing is applied.
@@ -123,7 +123,7 @@ def to_yaml(objects: Iterable[Unstructured]) -> str:
 
 
 def _without_foreign(wanted: list[Unstructured], kubeconfig: str, context: str) -> list[Unstructured]:
-    """Without those that the cluster has from another release."""
+    """Without CRDs that the cluster has from another installation, such as Kueue."""
     from windlass.kube.client_config import load_client_config
 
     async def ask() -> list[Unstructured]:
@@ -134,21 +134,21 @@ def _without_foreign(wanted: list[Unstructured], kubeconfig: str, context: str) 
 
     try:
         access = load_client_config(kubeconfig, context)
-        there = asyncio.run(ask())
+        existing = asyncio.run(ask())
     except (ClusterUnreachable, InputError) as error:
         if kubeconfig or context:
             raise
-        print_note(f"the cluster can't be asked which CRDs it has, so all are printed: {error}")
+        print_note(f"the cluster's CRDs can't be read, so all CRDs are printed: {error}")
         return wanted
-    foreign = {one["metadata"]["name"] for one in there if not _is_ours(one)}
-    left = [one["metadata"]["name"] for one in wanted if one["metadata"]["name"] in foreign]
+    foreign = {crd["metadata"]["name"] for crd in existing if not _is_ours(crd)}
+    left = [crd["metadata"]["name"] for crd in wanted if crd["metadata"]["name"] in foreign]
     if left:
-        print_note(f"left out, since the cluster has them from another release: {', '.join(left)}")
-    return [one for one in wanted if one["metadata"]["name"] not in foreign]
+        print_note(f"left out, since the cluster has them from another installation: {', '.join(left)}")
+    return [crd for crd in wanted if crd["metadata"]["name"] not in foreign]
 
 
 async def remove_installation(client: KubeClient, namespace: str, *, remove_used_crds: bool) -> None:
-    """Takes away what the manifests made, the last first."""
+    """Deletes the installed objects, in reverse order."""
     from windlass.cli.install_crds import crds
     from windlass.cli.install_manifests import InstallOptions, manifests
 
@@ -159,25 +159,27 @@ async def remove_installation(client: KubeClient, namespace: str, *, remove_used
     await _delete(client, first)
 
 
-async def remove_objects(client: KubeClient, made: Sequence[Unstructured]) -> None:
-    """The last first; what is not ours stays."""
-    for one in reversed(made):
-        await _delete(client, one)
+async def remove_objects(client: KubeClient, objects: Sequence[Unstructured]) -> None:
+    """In reverse order; objects without our label stay."""
+    for obj in reversed(objects):
+        await _delete(client, obj)
 
 
-async def _delete(client: KubeClient, one: Unstructured) -> None:
+async def _delete(client: KubeClient, obj: Unstructured) -> None:
     from windlass.kube.errors import NotFound
     from windlass.kube.request import Request
 
-    path = path_of(one)
+    path = path_of(obj)
     try:
         if not _is_ours(await client.get(path)):
-            print_note(f"{one['kind']} {one['metadata']['name']} is not ours, and stays")
+            print_note(
+                f"{obj['kind']} {obj['metadata']['name']} was not created by windlass install, and stays"
+            )
             return
         await client.send(Request("DELETE", path, body={"propagationPolicy": "Background"}))
     except NotFound:
         return
-    print_note(f"{one['kind']} {one['metadata']['name']} removed")
+    print_note(f"{obj['kind']} {obj['metadata']['name']} removed")
 
 
 async def _delete_crd(client: KubeClient, crd: Unstructured, also_used: bool) -> None:
@@ -198,8 +200,8 @@ async def _delete_crd(client: KubeClient, crd: Unstructured, also_used: bool) ->
     await _delete(client, crd)
 
 
-def _is_ours(one: Unstructured) -> bool:
-    return (one["metadata"].get("labels") or {}).get(MANAGED_LABEL) == "windlass"
+def _is_ours(obj: Unstructured) -> bool:
+    return (obj["metadata"].get("labels") or {}).get(MANAGED_LABEL) == "windlass"
 
 
 install.add_command(install_node)

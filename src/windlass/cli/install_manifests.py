@@ -68,16 +68,16 @@ def _object(version: str, kind: str, choices: InstallOptions, *, namespaced: boo
 
 def _roles(choices: InstallOptions) -> list[Unstructured]:
     subjects = [{"kind": "ServiceAccount", "name": NAME, "namespace": choices.namespace}]
-    made = []
+    roles = []
     for scope, rules in (("Cluster", cluster_rules()), ("", lease_rules(LEASE))):
         kind = f"{scope}Role"
         namespaced = not scope
-        made.append({**_object(f"{RBAC}/v1", kind, choices, namespaced=namespaced), "rules": rules})
+        roles.append({**_object(f"{RBAC}/v1", kind, choices, namespaced=namespaced), "rules": rules})
         binding = _object(f"{RBAC}/v1", f"{kind}Binding", choices, namespaced=namespaced)
-        made.append(
+        roles.append(
             {**binding, "roleRef": {"apiGroup": RBAC, "kind": kind, "name": NAME}, "subjects": subjects}
         )
-    return made
+    return roles
 
 
 def _arguments(choices: InstallOptions) -> list[str]:

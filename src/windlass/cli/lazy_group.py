@@ -1,6 +1,6 @@
-"""A command group whose commands are imported when they are called, and not before.
+"""A click group whose commands are imported only when they are called.
 
-`main` and `bench` declare their commands as a table; the table alone serves `--help` and completion.
+`main`, `plan`, `node` and `bench` declare their commands as a table, which is enough for `--help` and completion.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ class LazyCommand:
     target: str
     """`package.module:attribute` of the click command."""
     summary: str
-    """The one line beside its name in the group's help."""
+    """One line for the group's help."""
     section: str
-    """The heading that it stands under."""
+    """Its heading in the group's help."""
 
 
 class LazyGroup(click.Group):
@@ -34,7 +34,7 @@ class LazyGroup(click.Group):
         super().__init__(*args, **settings)
         self.table = table
         self.epilogue = epilogue
-        """Text that is printed after the help as it stands (click would re-wrap an epilog)."""
+        """Printed verbatim after the help (click would re-wrap an epilog)."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.table)

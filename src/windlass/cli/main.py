@@ -1,6 +1,6 @@
-"""The `windlass` command: what there is, where to begin, and the way to each command.
+"""The `windlass` command: the table of commands and the console script.
 
-Only click is imported here. A command's module, and whatever it needs (numpy, rich, YAML), comes in when it runs.
+Only click is imported here. A command's module, and what it needs (numpy, rich, YAML), is imported when it runs.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ COMMANDS = {
     ),
     "sandbox": LazyCommand(
         "windlass.cli.sandbox:sandbox",
-        "Break and mend nodes and GPUs of the cluster that `up` runs.",
+        "Fail and repair nodes and GPUs of the cluster that `up` runs.",
         "Run it",
     ),
     "why": LazyCommand(
@@ -50,7 +50,7 @@ COMMANDS = {
     ),
     "check": LazyCommand(
         "windlass.cli.check:check",
-        "Will this manifest run: rules offline, and against a cluster's dump.",
+        "Will this manifest run: rules, offline or against a cluster.",
         "Find out",
     ),
     "doctor": LazyCommand(
@@ -60,7 +60,7 @@ COMMANDS = {
     ),
     "dump": LazyCommand(
         "windlass.cli.dump:dump",
-        "Collect what the above need from a live cluster into one file.",
+        "Save a live cluster to a file, as input for the commands above.",
         "Find out",
     ),
     "simulate": LazyCommand(
@@ -70,7 +70,7 @@ COMMANDS = {
     ),
     "plan": LazyCommand(
         "windlass.cli.plan:plan",
-        "What would be decided; nothing is carried out.",
+        "What would be decided now; nothing is executed.",
         "Try things out",
     ),
     "scheduler": LazyCommand(
@@ -123,12 +123,12 @@ Exit codes: 0 done, 1 findings or "no", 2 wrong usage or bad input, 3 cluster no
 )
 @click.version_option(__version__, "-V", "--version", message="windlass %(version)s")
 def cli() -> None:
-    """The GPU layer of a Kubernetes cluster: decides where GPU work goes, and says why not elsewhere."""
+    """The GPU layer of a Kubernetes cluster: decides where GPU work goes, and says why it waits."""
 
 
 def main() -> None:
     """The console script, under both of its names."""
-    # Starting makes many objects that stay; looking for garbage among them takes a good part of a short command.
+    # Imports create many objects that stay alive; collecting among them would take a good part of a short command.
     gc.set_threshold(50_000, 20, 20)
     program = _program_name(sys.argv[0])
     instruction = os.environ.get(COMPLETION_VARIABLE)

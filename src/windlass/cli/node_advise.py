@@ -34,7 +34,7 @@ Examples:
     show_default=True,
     help="What neighbours must not touch: nothing, memory, faults, or anything at all.",
 )
-@click.option("--latency-sensitive", is_flag=True, help="Answers are waited for.")
+@click.option("--latency-sensitive", is_flag=True, help="The tenants' requests are latency-sensitive.")
 @click.option(
     "--busy", type=click.FloatRange(0, 1), default=1.0, show_default=True, help="Part of the time with work."
 )

@@ -42,7 +42,7 @@ def _interval() -> float:
 def plugin_flags(command: Callable[..., Any]) -> Callable[..., Any]:
     """NVIDIA's own flags, every one of them; each is also its environment variable."""
     for name in (*[field.flag for field in PLUGIN_FIELDS], *ALIASES):
-        field = next(each for each in PLUGIN_FIELDS if each.flag == ALIASES.get(name, name))
+        field = next(field for field in PLUGIN_FIELDS if field.flag == ALIASES.get(name, name))
         hint = f"As in NVIDIA's device plugin: {field.path} ({field.variables[0]})."
         command = click.option(name, name.lstrip("-").replace("-", "_"), hidden=name in ALIASES, help=hint)(
             command
@@ -108,7 +108,11 @@ def plugin_flags(command: Callable[..., Any]) -> Callable[..., Any]:
     help="Seconds between passes.",
 )
 @click.option(
-    "--state", type=FOLDER, default="/run/windlass", show_default=True, help="Where the parts leave word."
+    "--state",
+    type=FOLDER,
+    default="/run/windlass",
+    show_default=True,
+    help="Folder for the state that the parts share.",
 )
 @click.option("--device-plugins", type=FOLDER, default="/var/lib/kubelet/device-plugins", show_default=True)
 @click.option(

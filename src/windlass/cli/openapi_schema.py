@@ -1,4 +1,4 @@
-"""Words to write OpenAPI schemas with, for `install_crds`."""
+"""Functions that build OpenAPI schemas, for `install_crds`."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def map_of(values: Schema, max_properties: int | None = None) -> Schema:
 
 
 def preserve_unknown_fields() -> Schema:
-    """What Windlass hands on and doesn't look into."""
+    """An object that Windlass passes on without reading it."""
     return {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 
 

@@ -1,7 +1,4 @@
-"""How commands hand over what they found: `-o FORMAT`, data on stdout, everything else on stderr, files all or nothing.
-
-Every command prints through here, so that the formats and their guarantees are the same everywhere.
-"""
+"""Output of all commands: `-o FORMAT`, data on stdout, everything else on stderr, files written atomically."""
 
 from __future__ import annotations
 
@@ -57,14 +54,14 @@ def print_table(table: RenderableType) -> None:
 
 
 def print_note(text: str) -> None:
-    """Anything that isn't the result: to stderr, so that a pipe carries data only."""
+    """Anything that isn't the result, on stderr, so that a pipe carries data only."""
     click.echo(text, err=True)
 
 
 def check_writable(path: Path) -> Path:
-    """Refuses a path that could not be written later, before any work is done."""
+    """Raises `InputError` for a path that can't be written, before any work is done."""
     if path.is_dir():
-        raise InputError("is a folder, and a file is to be written there", file=str(path))
+        raise InputError("is a folder, not a file", file=str(path))
     if not path.absolute().parent.is_dir():
         raise InputError("can't be written, since its folder does not exist", file=str(path))
     if not os.access(path if path.exists() else path.absolute().parent, os.W_OK):
@@ -74,7 +71,7 @@ def check_writable(path: Path) -> Path:
 
 @contextmanager
 def atomic_output_file(path: Path) -> Iterator[Path]:
-    """A temporary path beside the real one; it takes its place if the block succeeds, and is removed if not."""
+    """A temporary file in the same folder that replaces `path` if the block succeeds, and is removed if not."""
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=path.suffix, dir=path.absolute().parent)
     os.close(handle)
     temporary = Path(name)
@@ -93,7 +90,7 @@ def _console() -> Console:
 
 
 def _umask() -> int:
-    """The process's mask can only be read by setting it."""
+    """The process's umask, which can only be read by setting it."""
     mask = os.umask(0)
     os.umask(mask)
     return mask

@@ -1,6 +1,6 @@
-"""What several commands take: the kinds of option values (lists of seeds and of names), and options of one meaning.
+"""Option types and options that several commands share: lists of seeds and names, `--traces`, `--jobs`.
 
-click calls `convert` while it reads the command line, so that a wrong value is refused before anything runs.
+click calls `convert` while it parses the command line, so that an invalid value is refused before anything runs.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from click.shell_completion import CompletionItem
 
 Command = TypeVar("Command", bound=Callable[..., object])
 MOST_SEEDS = 10_000
-"""More than that in one command is a typing error (`1..1000000000`), and would only fill the memory."""
+"""More seeds than this in one command are a typing error (`1..1000000000`) and would fill the memory."""
 
 
 traces_option = click.option(
@@ -28,14 +28,14 @@ traces_option = click.option(
 
 
 def jobs_option(extra_help: str = "") -> Callable[[Command], Command]:
-    """`-j`: how many processes; `more` is said after that."""
+    """`-j`: how many processes; `extra_help` is appended to the help."""
     return click.option(
         "-j",
         "--jobs",
         type=click.IntRange(0, 1024),
         default=1,
         show_default=True,
-        help=f"Processes; 0 is one a core. {extra_help}".strip(),
+        help=f"Number of processes; 0 means one per core. {extra_help}".strip(),
     )
 
 
@@ -62,7 +62,7 @@ class SeedList(click.ParamType[tuple[int, ...]]):
 
 
 class NameList(click.ParamType[tuple[str, ...]]):
-    """Names with commas between them; which names there are is checked by the command that knows them."""
+    """Comma-separated names; the command checks which names exist."""
 
     name = "NAME,…"
 

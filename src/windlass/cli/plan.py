@@ -1,7 +1,4 @@
-"""`windlass plan`: what would be decided or would have to change; nothing is carried out.
-
-Each question is a command of its own, imported when it is called.
-"""
+"""`windlass plan`: what would be decided, or would have to change. Nothing is executed."""
 
 from __future__ import annotations
 
@@ -30,4 +27,4 @@ COMMANDS = {
 
 @click.group(cls=LazyGroup, table=COMMANDS)
 def plan() -> None:
-    """What would be decided or would have to change, and what it would bring; nothing is carried out."""
+    """What would be decided, or would have to change, and the result; nothing is executed."""

@@ -1,6 +1,6 @@
 """`windlass plan defrag`: which running pods to move so that something that waits, or a stated shape, can start.
 
-Loads files through `dump`, asks `windlass.defrag`, prints through `defrag_document`. Nothing is carried out.
+Loads files through `dump`, asks `windlass.defrag`, prints through `defrag_document`. Nothing is executed.
 """
 
 from __future__ import annotations
@@ -53,22 +53,20 @@ class Options:
 @click.option(
     "--max-moves", type=click.IntRange(0, 10_000), help="The most moves. [default: the configuration's, 16]"
 )
-@click.option(
-    "--exact", is_flag=True, help="Ask the solver for the cheapest moves there are (needs windlass[exact])."
-)
+@click.option("--exact", is_flag=True, help="Find the cheapest moves with a solver (needs windlass[exact]).")
 @config_option
 @click.option("--now", default="", help="Decide as of this RFC 3339 time. [default: the dump's newest]")
 @click.option(
     "-n", "--namespace", default="default", show_default=True, help="For names and manifests that name none."
 )
-@click.option("--keep-going", is_flag=True, help="Report objects that can't be read, and go on without.")
+@click.option("--keep-going", is_flag=True, help="Report invalid objects and continue without them.")
 @output_option("table", "json", "yaml")
 def defrag(**options: object) -> None:
-    """Which running pods to move so that something that waits can start, what it costs, and what it brings.
+    """Which running pods to move so that waiting work can start, what that costs, and what would start.
 
-    A pod can be moved that has a controller and is marked neither safe-to-evict: "false" nor do-not-disrupt; disruption
-    budgets are honoured. The moves stand in an order in which they can be carried out. Without --for or -f, room is
-    made for the first that wait, in order. The exit code is 0 also where no moves help.
+    Pods with a controller can be moved unless marked safe-to-evict: "false" or do-not-disrupt; disruption budgets are
+    honoured. The moves are in an order in which they can be executed. Without --for or -f, moves are planned for the
+    first waiting workloads. The exit code is 0 even if no moves help.
     """
     run_defrag(Options(**options))  # type: ignore[arg-type]  # click has checked the types
 

@@ -1,6 +1,6 @@
-"""A plan as people and scripts read it: the `Plan` document, and a table.
+"""A plan as the `Plan` document, and as a table.
 
-`cli.plan_schedule` prints what comes out of here. Fields of the document are only ever added to; its decisions are
+Called by `cli.plan_schedule`. Fields of the document are only ever added; its decisions are
 those of `model.decision_document`, which reads them back too.
 """
 
@@ -25,7 +25,7 @@ MOST_NODES = 4
 def plan_document(
     plan: Plan, now: int, notes: Iterable[str] = (), configuration: UsedConfiguration | None = None
 ) -> dict[str, Any]:
-    """`kind: Plan`, with the decisions in an order in which they can be carried out."""
+    """`kind: Plan`, with the decisions in an order in which they can be executed."""
     return {
         "apiVersion": "windlass.dev/v1",
         "kind": "Plan",
@@ -37,12 +37,12 @@ def plan_document(
 
 
 def hold_message(hold: Hold) -> str:
-    """What holds it, in one sentence: the engine's own words, or the count of nodes by reason."""
+    """The engine's message, or the count of nodes by reason."""
     return hold.verdict.message
 
 
 def plan_table(plan: Plan) -> Table:
-    """One line a decision: what happens, to whom, and where or why."""
+    """One row per decision."""
     from rich.table import Table
     from rich.text import Text
 
@@ -50,7 +50,7 @@ def plan_table(plan: Plan) -> Table:
     for heading in ("DECISION", "WORKLOAD OR POD", "WHERE OR WHY"):
         table.add_column(heading, overflow="fold")
     for decision in plan.decisions:
-        table.add_row(*map(Text, _cells(decision)))  # as text: names may hold what rich takes for markup
+        table.add_row(*map(Text, _cells(decision)))  # as Text: names may contain rich markup
     return table
 
 
@@ -71,15 +71,15 @@ def _cells(decision: Decision) -> tuple[str, str, str]:
         case Admit():
             return "admit", decision.workload, _admit_text(decision)
         case Bind():
-            devices = ", ".join(_device_text(one) for one in decision.devices)
+            devices = ", ".join(_device_text(grant) for grant in decision.devices)
             on = f" (GPU {devices})" if devices else ""
             return "bind", decision.pod, f"{decision.node}{on}{_after_text(decision.after)}"
         case Evict():
-            for_whom = f" for {decision.for_workload}" if decision.for_workload else ""
+            for_workload = f" for {decision.for_workload}" if decision.for_workload else ""
             return (
                 "evict",
                 decision.workload,
-                f"{_pods_text(len(decision.pods))}{for_whom}: {decision.reason}",
+                f"{_pods_text(len(decision.pods))}{for_workload}: {decision.reason}",
             )
         case Reserve():
             until = "" if decision.until is None else f" until {format_timestamp(decision.until)}"
@@ -98,12 +98,13 @@ def _cells(decision: Decision) -> tuple[str, str, str]:
 
 def _admit_text(admit: Admit) -> str:
     parts = []
-    for one in admit.pod_sets:
-        nodes = [f"{node} ×{count}" for node, count in list(one.nodes.items())[:MOST_NODES]]
-        more = f" and {len(one.nodes) - MOST_NODES} more" if len(one.nodes) > MOST_NODES else ""
-        flavors = "/".join(dict.fromkeys(one.flavors.values()))
+    for pod_set in admit.pod_sets:
+        nodes = [f"{node} ×{count}" for node, count in list(pod_set.nodes.items())[:MOST_NODES]]
+        more = f" and {len(pod_set.nodes) - MOST_NODES} more" if len(pod_set.nodes) > MOST_NODES else ""
+        flavors = "/".join(dict.fromkeys(pod_set.flavors.values()))
+        of = f"{pod_set.count} of " if pod_set.wanted else ""
         parts.append(
-            f"{one.name} {f'{one.count} of ' if one.wanted else ''}{_pods_text(one.wanted or one.count)}"
+            f"{pod_set.name} {of}{_pods_text(pod_set.wanted or pod_set.count)}"
             + (f" on {', '.join(nodes)}{more}" if nodes else "")
             + (f" as {flavors}" if flavors else "")
         )

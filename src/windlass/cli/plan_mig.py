@@ -1,4 +1,4 @@
-"""`windlass plan mig`: what would have to change for a MIG layout, GPU by GPU; nothing is carried out.
+"""`windlass plan mig`: what would have to change for a MIG layout, GPU by GPU. Nothing is executed.
 
 Asks this node's GPUs, or those of a Fleet; `sharing.mig_plan` plans, as the MIG manager would.
 """
@@ -48,10 +48,10 @@ def mig(
     root: Path,
     output: str,
 ) -> int:
-    """What LAYOUT would change: which instances go, which stay, which are made, and where; nothing is carried out.
+    """What LAYOUT would change: which instances are destroyed, kept and created, and where; nothing is executed.
 
-    The plan has as few changes as there can be and touches no instance in use: what a process is on counts by itself,
-    --in-use names more. Exit 1 where a GPU can't get the layout, with the reason.
+    The plan has as few changes as possible and touches no instance in use: instances with processes are found, --in-use
+    names more. Exit 1 if a GPU can't get the layout, with the reason.
     """
     if fleet is not None and str(root) == "/":
         raise InputError("a simulated node needs a folder of its own", remedy="give --root FOLDER")
@@ -65,7 +65,9 @@ def mig(
     busy = set(in_use)
     for gpu in inventory.gpus:
         for process in backend.processes(gpu.uuid):
-            inside = [each.uuid for each in gpu.instances if each.gpu_instance == process.gpu_instance]
+            inside = [
+                instance.uuid for instance in gpu.instances if instance.gpu_instance == process.gpu_instance
+            ]
             busy.update(inside or [gpu.uuid])
     plans = plan_node(inventory, select_config(configs, layout), frozenset(busy))
     if output == "table":

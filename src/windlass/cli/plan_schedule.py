@@ -1,6 +1,6 @@
 """`windlass plan schedule`: what the engine would decide now on a dump, with manifests added as if just submitted.
 
-Loads files through `dump`, asks the engine through a planner, prints through `plan_document`. Nothing is carried out.
+Loads files through `dump`, plans with `windlass.planner`, prints through `plan_document`. Nothing is executed.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Planner(Protocol):
     def __call__(
         self, objects: Sequence[object], settings: Settings, now: int, /
     ) -> tuple[Plan, Sequence[str]]:
-        """What would be decided, and what has to be said about it."""
+        """The plan, and notes about the input."""
         ...
 
 
@@ -56,7 +56,7 @@ class Options:
 
 
 def schedule_command(load_planner: Callable[[], Planner]) -> click.Command:
-    """The command; the planner is fetched when the input has been read, since it is the costly import."""
+    """The command; the planner is loaded after the input was read, since its import is slow."""
 
     @click.command("schedule", epilog=EXAMPLES)
     @click.option("--from", "from_", type=EXISTING, help="The cluster: a dump, as a file or a folder.")
@@ -72,13 +72,13 @@ def schedule_command(load_planner: Callable[[], Planner]) -> click.Command:
     @click.option(
         "-n", "--namespace", default="default", show_default=True, help="For manifests that name none."
     )
-    @click.option("--keep-going", is_flag=True, help="Report objects that can't be read, and go on without.")
+    @click.option("--keep-going", is_flag=True, help="Report invalid objects and continue without them.")
     @output_option("table", "json", "yaml")
     def schedule(**options: object) -> None:
-        """What would be decided now: who is admitted where, who must go, who waits and why.
+        """What would be decided now: what starts where, what is evicted, what waits and why.
 
-        Every pending pod is decided on, whatever its scheduler's name. Nothing is carried out, and the exit code is 0
-        also where something is held.
+        Every pending pod is decided on, whatever its schedulerName. Nothing is executed, and the exit code is 0 even if
+        something is held.
         """
         run_schedule(Options(**options), load_planner)  # type: ignore[arg-type]  # click has checked the types
 
@@ -87,9 +87,7 @@ def schedule_command(load_planner: Callable[[], Planner]) -> click.Command:
 
 def run_schedule(options: Options, load_planner: Callable[[], Planner]) -> None:
     if options.from_ is None and not options.filename:
-        raise click.UsageError(
-            "there is nothing to plan on: give --from DUMP, or -f with nodes and work in it"
-        )
+        raise click.UsageError("nothing to plan: give --from DUMP, or -f FILE with nodes and workloads")
     loaded = load_cluster(
         options.from_, options.filename, namespace=options.namespace, keep_going=options.keep_going
     )
@@ -97,8 +95,8 @@ def run_schedule(options: Options, load_planner: Callable[[], Planner]) -> None:
         options.config, loaded.published_configurations, scheduler_names(loaded)
     )
     now = decision_time(options.now, loaded)
-    plan, said = load_planner()(loaded.objects, configuration.settings, now)
-    notes = [*map(str, loaded.problems), *loaded.notes, *said]
+    plan, planner_notes = load_planner()(loaded.objects, configuration.settings, now)
+    notes = [*map(str, loaded.problems), *loaded.notes, *planner_notes]
     for text in (*configuration.used.lines, *notes):
         print_note(text)
     if options.output == "table":
@@ -109,13 +107,13 @@ def run_schedule(options: Options, load_planner: Callable[[], Planner]) -> None:
 
 
 def scheduler_names(loaded: LoadedCluster) -> list[str]:
-    """Of every pod that waits."""
-    pods = (one for one in loaded.objects if isinstance(one, Pod))
+    """schedulerNames of the pending pods."""
+    pods = (obj for obj in loaded.objects if isinstance(obj, Pod))
     return [pod.spec.scheduler_name for pod in pods if not pod.is_bound and not pod.is_terminal]
 
 
 def decision_time(text: str, loaded: LoadedCluster) -> int:
-    """`--now`, else the newest time in the dump, else the clock on the wall."""
+    """`--now`, else the newest time in the dump, else the current time."""
     if not text:
         return loaded.newest_timestamp or int(time.time())
     seconds = parse_timestamp(text)

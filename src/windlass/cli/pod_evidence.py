@@ -1,6 +1,6 @@
-"""The pods that a question to a live cluster is about: their logs and, with `--exec`, what they and their hosts see.
+"""Adds logs of the subject's pods to the evidence and, with `--exec`, the output of nvidia-smi and dmesg.
 
-`why` adds it to the evidence once everything else is read, since only then it is known whose pods they are.
+Called by `cluster_option` after everything else is read, since only then the subject's pods are known.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ async def add_pod_evidence(
     try:
         subject = find_subject(evidence, question, namespace)
     except InputError:
-        return  # whoever answers the question will say so
+        return  # `why` reports the error
     pods = [pod for pod in subject.pods if node_of(pod)][:MOST_PODS]
     places = [place for pod in pods for place in containers_of(pod.data)]
     for log in await read_logs(client, places):
         evidence.add_pod_log(log.namespace, log.pod, log.container, log.text.splitlines())
     if not with_exec:
         return
-    seen, problems = await run_nvidia_smi(client, places)
-    for log in seen:
+    outputs, problems = await run_nvidia_smi(client, places)
+    for log in outputs:
         evidence.add_pod_log(log.namespace, log.pod, log.container, log.text.splitlines())
     evidence.failed_queries += problems
-    for host in await collect_host_logs(client, _stack_places(evidence, {node_of(pod) for pod in pods})):
+    for host in await collect_host_logs(client, _stack_containers(evidence, {node_of(pod) for pod in pods})):
         evidence.add_host_log(host.node, host.source, host.text.splitlines())
 
 
-def _stack_places(evidence: Evidence, nodes: set[str]) -> list[ContainerRef]:
-    """Containers of the GPU stack on these nodes, the driver's first: it may read the kernel's log."""
+def _stack_containers(evidence: Evidence, nodes: set[str]) -> list[ContainerRef]:
+    """Containers of the GPU stack on these nodes, the driver's first, since it may read the kernel log."""
     from windlass.diagnose.stack_components import stack_pods
 
     ranked = [
@@ -55,4 +55,4 @@ def _stack_places(evidence: Evidence, nodes: set[str]) -> list[ContainerRef]:
         for part, pod in stack_pods(evidence, node)
         for place in containers_of(pod.data)
     ]
-    return [place for _, place in sorted(ranked, key=lambda one: one[0])]
+    return [place for _, place in sorted(ranked, key=lambda item: item[0])]

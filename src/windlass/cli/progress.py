@@ -1,6 +1,6 @@
-"""A progress bar with an estimate, for what takes longer than two seconds, and only for somebody who is watching.
+"""A progress bar with an estimate, for commands that take longer than two seconds, on a terminal only.
 
-Commands report how far they are; the bar goes to stderr, never to a file or a pipe, and leaves nothing behind.
+Used by `simulate`, `scenario` and `cluster_option`. The bar goes to stderr and is removed at the end.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
 SHOW_AFTER_SECONDS = 2.0
-"""Seconds that a command may take without showing anything."""
+"""Seconds before the bar appears."""
 
 
 class ProgressBar:
@@ -54,7 +54,7 @@ class ProgressBar:
         columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
         with self._lock:
             if self._timer.finished.is_set():
-                return  # the work ended in this very moment
+                return  # the work has just ended
             bar = Progress(*columns, console=Console(stderr=True), transient=True)
             task = bar.add_task(self._what, total=self._total)
             bar.update(task, completed=self._done)

@@ -2,7 +2,8 @@
 
     python -m windlass.cli.reference docs/reference
 
-The command line comes from the tree of commands, the fields of documents from the structs and the strings beside them.
+The command line comes from the click commands, the fields of documents from the structs and the strings below them, the
+messages from `cli.message_reference`.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import click
 import msgspec
 
 from windlass.cli.main import cli
+from windlass.cli.message_reference import messages_reference
 from windlass.diagnose.causes import CAUSES
 from windlass.diagnose.check.all_rules import RULES
 from windlass.diagnose.check.rule import CheckFinding
@@ -94,7 +96,7 @@ REPORT_STRUCTS = (
 FLEET_INTRODUCTION = f"""\
 # Fleet
 
-A machine park in a few lines, for `windlass simulate --nodes FILE` (which also takes Nodes and Lists of them). A field
+Nodes with GPUs in a few lines, for `windlass simulate --nodes FILE` (which also takes Nodes and Lists of them). A field
 that is not named here is an error. Nodes get the labels that GPU Feature Discovery would give them.
 
 ```yaml
@@ -119,22 +121,22 @@ What `windlass plan schedule … -o json` (or `-o yaml`) prints. Fields are only
 | --- | --- |
 | `apiVersion` | `windlass.dev/v1` |
 | `kind` | `Plan` |
-| `now` | the time as of which was decided |
-| `decisions` | in an order in which they can be carried out |
-| `notes` | what has to be said about the input |
-| `configuration` | what the engine was configured with: [UsedConfiguration](diagnosis.md#usedconfiguration) |
+| `now` | the time of the decision |
+| `decisions` | in an order in which they can be executed |
+| `notes` | remarks about the input |
+| `configuration` | the engine's configuration: [UsedConfiguration](diagnosis.md#usedconfiguration) |
 
 | decision | fields |
 | --- | --- |
-| `evict` | `workload`, `pods`, `for` (the workload that needs the room), `reason` |
+| `evict` | `workload`, `pods`, `for` (the preemptor), `reason` |
 | `admit` | `workload`, `kind`, `queue`, `podSets` (`name`, `count`, `wanted`, `flavors`, `nodes`), `after` |
 | `bind` | `pod`, `node`, `devices` (`index`, `milli` of a share, `profile` and `start` of a MIG instance), `after` |
-| `reserve` | `workload`, `domain`, `from`, `until`, `nodes`: room that is kept for a planned start or a reservation |
+| `reserve` | `workload`, `domain`, `from`, `until`, `nodes`: capacity kept for a planned start or a Reservation |
 | `hold` | see [HoldDocument](#holddocument) |
 
-`after` names the workloads that have to be gone first. `nodes` is node → pods; `wanted` stands where only some of its
-pods start, and says how many a set asks for. Of what is held, the first ones are explained: what binds them, whose end
-would help, and which smaller request would start now. The rest has its code and its message.
+`after` names the workloads that have to be gone first. `nodes` is node → pods; `wanted` is the requested number of pods
+where only some of a set start. The first holds are explained: the limit, the running workloads that would have to
+end, and which smaller request would start now. The others have a code and a message.
 """
 
 DIAGNOSIS_INTRODUCTION = """\
@@ -142,7 +144,7 @@ DIAGNOSIS_INTRODUCTION = """\
 
 What `windlass why`, `check` and `doctor` print with `-o json` (or `-o yaml`). Every document has `apiVersion:
 windlass.dev/v1` and its `kind`; fields are only ever added. A `Diagnosis` has the fields below and `wait`: whether
-nothing is broken and only time, or other people's work ending, is needed. A `CheckReport` has `findings`, each a
+nothing is broken and it only waits for other work. A `CheckReport` has `findings`, each a
 [CheckFinding](#checkfinding) without `change`, and `configuration` where a cluster was checked against. A
 `DoctorReport` has `fit`, and `findings`, each a [Symptom](#symptom).
 """
@@ -250,11 +252,17 @@ def diagnosis_reference() -> str:
     )
 
 
+def message_reference() -> str:
+    """The sentences that users see."""
+    return GENERATED + messages_reference()
+
+
 PAGES = {
     "cli.md": cli_reference,
     "configuration.md": configuration_reference,
     "diagnosis.md": diagnosis_reference,
     "fleet.md": fleet_reference,
+    "messages.md": message_reference,
     "plan.md": plan_reference,
     "simulation-report.md": report_reference,
 }
@@ -284,8 +292,8 @@ def _help_text(path: str, command: click.Command) -> str:
 
 def _struct_section(struct: type) -> str:
     rows = "\n".join(f"| `{name}` | {kind} | {about} |" for name, kind, about in _fields(struct))
-    story = inspect.getdoc(struct) if "__doc__" in vars(struct) and struct.__doc__ else ""
-    introduction = f"{_one_line(story)}\n\n" if story else ""
+    description = inspect.getdoc(struct) if "__doc__" in vars(struct) and struct.__doc__ else ""
+    introduction = f"{_one_line(description)}\n\n" if description else ""
     return f"## {struct.__name__}\n\n{introduction}| field | type | |\n| --- | --- | --- |\n{rows}\n"
 
 
@@ -302,7 +310,7 @@ def _fields(struct: type) -> Iterator[tuple[str, str, str]]:
 
 
 def _default(value: object) -> str:
-    """The default where it says something; nothing, empty and zero go without saying, and so does a struct's."""
+    """The default, unless it is empty, zero or a struct."""
     if not value or value is msgspec.NODEFAULT or isinstance(value, msgspec.Struct):
         return ""
     return f"Default `{', '.join(value) if isinstance(value, tuple) else value}`."
@@ -318,7 +326,7 @@ TYPE_WORDS = {
 
 
 def _type_words(annotation: ast.expr) -> str:
-    """A type as a reader of JSON or YAML would say it."""
+    """A type in terms of JSON and YAML."""
     match annotation:
         case ast.BinOp(left=left, right=ast.Constant(value=None)):
             return f"{_type_words(left)}, or null"

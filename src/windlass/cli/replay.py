@@ -1,6 +1,6 @@
-"""`windlass simulate DIR` with a scheduler's record in DIR: plays it, and says whether every decision comes out again.
+"""`windlass simulate DIR` with a scheduler's record in DIR: replays it and compares every decision.
 
-`cli.simulate` hands over here when it is given such a folder.
+Called by `cli.simulate` if its arguments are such folders.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ def wants_replay(arguments: Sequence[str]) -> bool:
     """Whether the arguments are folders of records; records and traces in one command are refused."""
     found = [(Path(argument) / RECORD).is_file() for argument in arguments]
     if any(found) and not all(found):
-        odd = arguments[found.index(False)]
-        raise InputError(f"{odd} is no record", remedy="give traces and records to separate commands")
+        other = arguments[found.index(False)]
+        raise InputError(f"{other} is not a record", remedy="give traces and records to separate commands")
     return any(found)
 
 
 def run_replay(arguments: Sequence[str]) -> int:
-    """0 if every decision comes out as it was, 1 if one doesn't."""
+    """0 if every decision is reproduced, 1 if one differs."""
     from windlass.scheduler.decision_record import replay
 
     code = EXIT_DONE
@@ -35,5 +35,5 @@ def run_replay(arguments: Sequence[str]) -> int:
             print_note(outcome.difference)
             code = EXIT_FINDINGS
         else:
-            print_note(f"{argument}: {outcome.decisions} decisions, all as they were")
+            print_note(f"{argument}: {outcome.decisions} decisions, all reproduced")
     return code

@@ -1,4 +1,4 @@
-"""`windlass sandbox`: break and mend nodes and GPUs of the cluster that `windlass up` runs, through its HTTPS route."""
+"""`windlass sandbox`: fail and repair nodes and GPUs of the cluster that `windlass up` runs, through its API server."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PATH = "/windlass/sandbox"
 @embedded_cluster_options
 @click.pass_context
 def sandbox(ctx: click.Context, kubeconfig: str, kube_context: str) -> None:
-    """Break and mend nodes and GPUs of the cluster that `windlass up` runs; without a command, list what is broken."""
+    """Fail and repair nodes and GPUs of the cluster that `windlass up` runs; without a command, list the faults."""
     ctx.obj = (kubeconfig, kube_context)
     if ctx.invoked_subcommand is None:
         _show(_ask(ctx.obj, "GET"))
@@ -41,7 +41,7 @@ def sandbox(ctx: click.Context, kubeconfig: str, kube_context: str) -> None:
 @click.option("--xid", type=click.IntRange(1, 999), help="The Xid that the GPU reports. [default: 79]")
 @click.pass_obj
 def fail(where: tuple[str, str], target: str, xid: int | None) -> None:
-    """Let node/NAME fall silent, or gpu/NODE:INDEX report an Xid."""
+    """Stop the heartbeat of node/NAME, or let gpu/NODE:INDEX report an Xid."""
     click.echo(_ask(where, "POST", {"action": "fail", "target": target, "xid": xid})["message"])
 
 
@@ -49,7 +49,7 @@ def fail(where: tuple[str, str], target: str, xid: int | None) -> None:
 @click.argument("target", default="")
 @click.pass_obj
 def heal(where: tuple[str, str], target: str) -> None:
-    """Mend node/NAME or gpu/NODE:INDEX; without a target, everything."""
+    """Repair node/NAME or gpu/NODE:INDEX; without a target, everything."""
     click.echo(_ask(where, "POST", {"action": "heal", "target": target})["message"])
 
 
@@ -58,9 +58,9 @@ def _show(answer: dict[str, Any]) -> None:
         click.echo(
             f"Nothing is broken. {len(answer['nodes'])} simulated nodes: {', '.join(answer['nodes'][:12])}"
         )
-    for each in answer["items"]:
-        xid = f"Xid {each['xid']}: " if each["xid"] else ""
-        click.echo(f"{each['target']:<24} {xid}{each['says']}")
+    for fault in answer["items"]:
+        xid = f"Xid {fault['xid']}: " if fault["xid"] else ""
+        click.echo(f"{fault['target']:<24} {xid}{fault['says']}")
 
 
 def _ask(where: tuple[str, str], method: str, body: dict[str, Any] | None = None) -> dict[str, Any]:

@@ -1,6 +1,6 @@
-"""`windlass simulate SCENARIO…`: plays scenario files, checks what they expect, prints what was decided when and why.
+"""`windlass simulate SCENARIO…`: plays scenario files, checks their expectations, prints decisions and reasons.
 
-`cli.simulate` hands over here when it is given scenarios in place of traces.
+Called by `cli.simulate` if its arguments are scenarios.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from windlass.simulate.scenario import Outcome
 
 ABOUT_TRACES = ("policy", "seed", "nodes", "jobs", "replay", "mix", "plot", "placements", "explain")
-"""Options of the command that mean nothing for a scenario, which says all of this itself."""
+"""Options of the command that have no meaning for a scenario."""
 
 
 def wants_scenarios(arguments: Sequence[str]) -> bool:
@@ -32,8 +32,10 @@ def wants_scenarios(arguments: Sequence[str]) -> bool:
 
     found = [is_scenario(argument) for argument in arguments]
     if any(found) and not all(found):
-        odd = arguments[found.index(False)]
-        raise InputError(f"{odd} is no scenario", remedy="give traces and scenarios to separate commands")
+        other = arguments[found.index(False)]
+        raise InputError(
+            f"{other} is not a scenario", remedy="give traces and scenarios to separate commands"
+        )
     return any(found)
 
 
@@ -74,6 +76,6 @@ def _refuse_trace_options(output: str) -> None:
     context = click.get_current_context()
     for name in ABOUT_TRACES:
         if context.get_parameter_source(name) == ParameterSource.COMMANDLINE:
-            raise InputError(f"--{name} is about traces", remedy="a scenario says in its file what it needs")
+            raise InputError(f"--{name} is for traces", remedy="set it in the scenario's file")
     if output == "csv":
         raise InputError("a scenario's report is a trace, JSON or YAML", remedy="leave -o csv out")

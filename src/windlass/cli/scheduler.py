@@ -84,7 +84,11 @@ def kubeconfig_options(command: Any) -> Any:
     "--node-selector", type=Labels(), help="Use only nodes with these labels. [default: the configuration's]"
 )
 @config_option
-@click.option("--shadow", is_flag=True, help="Decide on every pod, write nothing, and log both.")
+@click.option(
+    "--shadow",
+    is_flag=True,
+    help="Decide on every pod, write nothing, log decisions and what really happened.",
+)
 @click.option(
     "--record",
     type=click.Path(path_type=Path, file_okay=False),
@@ -101,7 +105,9 @@ def kubeconfig_options(command: Any) -> Any:
 )
 @click.option("--lease-namespace", default="windlass-system", show_default=True, help="Where the lease is.")
 @click.option("--lease-name", default="windlass-scheduler", show_default=True, help="What it is called.")
-@click.option("--lease-seconds", default=15.0, show_default=True, help="How long a silent leader stays one.")
+@click.option(
+    "--lease-seconds", default=15.0, show_default=True, help="How long a lease is valid without renewal."
+)
 @click.option("--listen", type=Address(), help="Serve /healthz, /readyz and /metrics here.")
 @click.option("--log-format", type=click.Choice(["json", "text"]), default="json", show_default=True)
 @click.option(

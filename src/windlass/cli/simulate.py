@@ -1,7 +1,7 @@
 """`windlass simulate`: runs policies on a trace and compares them; scenarios are handed on to `cli.scenario`.
 
-Reads the command line, refuses every mistake before anything runs, hands the runs to `simulate.batch`, and prints
-what `simulate.report` makes of them. Files are written whole or not at all.
+Validates the command line before anything runs, runs `simulate.batch`, and prints through `simulate.report`. Files are
+written completely or not at all.
 """
 
 from __future__ import annotations
@@ -89,10 +89,8 @@ def complete_trace(ctx: click.Context, param: click.Parameter, incomplete: str) 
 @click.option(
     "-p", "--policy", type=PolicyList(), default="windlass", show_default=True, help="Policies to compare."
 )
-@click.option("-s", "--seed", type=SeedList(), help="42, 42..51 or 42,44; 42 unless told.")
-@click.option(
-    "--nodes", type=FILE, help="Another machine park: Nodes or a Fleet as YAML or JSON, or a CSV table."
-)
+@click.option("-s", "--seed", type=SeedList(), help="42, 42..51 or 42,44. [default: 42]")
+@click.option("--nodes", type=FILE, help="Another fleet: Nodes or a Fleet as YAML or JSON, or a CSV table.")
 @config_option
 @jobs_option()
 @click.option(
@@ -117,7 +115,10 @@ def complete_trace(ctx: click.Context, param: click.Parameter, incomplete: str) 
 )
 @traces_option
 @click.option(
-    "--list", "list_", is_flag=True, help="Name the traces: which are at hand, where each can be had."
+    "--list",
+    "list_",
+    is_flag=True,
+    help="List the traces: which are available here, and where to get the others.",
 )
 def simulate(**given: Any) -> int:
     """Run placement policies on a TRACE and compare them, or play a scenario and check it.
@@ -135,9 +136,7 @@ def simulate(**given: Any) -> int:
         return _print_traces(options)
     if wants_replay(options.trace):
         if options.config is not None:
-            raise InputError(
-                "a record has the configuration that it was made with", remedy="leave --config out"
-            )
+            raise InputError("a record is replayed with its own configuration", remedy="leave out --config")
         return run_replay(options.trace)
     if wants_scenarios(options.trace):
         return run_scenarios(options.trace, options.output, settings)
@@ -176,12 +175,12 @@ def _run(options: Options, engine: Settings | None) -> int:
 
 
 def _refuse_mistakes(options: Options) -> None:
-    """Whatever can be known to be wrong before a trace is read."""
+    """All checks that need no trace."""
     from windlass.simulate.trace_run import POLICIES
 
     if not options.trace:
         raise click.UsageError(
-            "which TRACE? Try synthetic/small, or --list for all.", click.get_current_context()
+            "no TRACE given: try synthetic/small, or --list for all.", click.get_current_context()
         )
     for policy in options.policy:
         if policy not in POLICIES:
@@ -196,11 +195,11 @@ def _refuse_mistakes(options: Options) -> None:
         if options.plot is not None and options.plot.absolute() == options.placements.absolute():
             raise InputError("--plot and --placements name the same file", file=str(options.plot))
     if options.explain and len(_specs(options)) > 1:
-        raise InputError("--explain is about one run", remedy="name one trace, one policy and one seed")
+        raise InputError("--explain needs a single run", remedy="name one trace, one policy and one seed")
 
 
 def _check_traces_folder(folder: Path | None) -> None:
-    """A folder that was typed must be there; one that only stands in the environment may not be needed at all."""
+    """A folder given as an option must exist; one from the environment may not be needed at all."""
     source = click.get_current_context().get_parameter_source("traces")
     if source == ParameterSource.COMMANDLINE and folder is not None and not folder.is_dir():
         raise InputError("there is no such folder", file=str(folder))
@@ -220,12 +219,12 @@ def _specs(options: Options) -> list[RunSpec]:
 def _settings(options: Options) -> BatchSettings:
     from windlass.simulate.runner import BatchSettings
 
-    nodes = None if options.nodes is None else _read_park(options.nodes)
+    nodes = None if options.nodes is None else _read_fleet_nodes(options.nodes)
     return BatchSettings(options.traces, nodes, options.replay, options.mix, options.explain)
 
 
-def _read_park(path: Path) -> tuple[Node, ...]:
-    """Nodes out of Kubernetes objects, or out of a table as traces have them."""
+def _read_fleet_nodes(path: Path) -> tuple[Node, ...]:
+    """Nodes from Kubernetes objects, or from a CSV table as traces have it."""
     if path.suffix == ".csv":
         from windlass.simulate.traces import read_nodes_file
 
@@ -257,7 +256,7 @@ def _print_explanations(results: list[RunResult]) -> None:
 
 
 def _write_files(results: list[RunResult], options: Options, settings: BatchSettings) -> None:
-    """Both files are made before either takes its place."""
+    """Both files are complete before either replaces an old one."""
     from windlass.simulate.runner import join_placements
 
     with ExitStack() as files:
@@ -286,6 +285,6 @@ def _print_traces(options: Options) -> int:
         print_table(traces_table(infos, wide=options.output == "wide"))
         if not all(info.at_hand for info in infos):
             print_note(
-                "What is not at hand: get it from its source and name the folder with --traces or WINDLASS_TRACES."
+                "To use the others, download them and name their folder with --traces or WINDLASS_TRACES."
             )
     return EXIT_DONE

@@ -31,7 +31,7 @@ def traces_table(infos: Sequence[TraceInfo], wide: bool = False) -> Table:
     from rich.table import Table
 
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
-    titles = ["trace", "at hand", "what it is", "where it can be had", "licence"]
+    titles = ["trace", "available", "description", "source", "licence"]
     for title in titles if wide else titles[:-1]:
         table.add_column(title, no_wrap=title == "trace")
     for info in sorted(infos, key=lambda info: not info.at_hand):

@@ -35,14 +35,14 @@ if TYPE_CHECKING:
 EXAMPLES = """\b
 Examples:
   windlass up
-  windlass up --fleet park.yaml --state ~/cluster
+  windlass up --fleet fleet.yaml --state ~/cluster
   windlass up --from dump/                        a simulated copy of a real cluster
   windlass up --gpus real --gpu-replicas 2        this machine's GPUs, pods as local processes
 
 Exit codes: 0 stopped by SIGTERM, 130 by Ctrl-C, 2 wrong usage or bad input.
 """
 PORT, PAGE_PORT = 7443, 7480
-"""Tried first, so that addresses stay the same from run to run; any free port where they are taken."""
+"""Tried first, so that addresses stay the same from run to run; if taken, any free port."""
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 
@@ -90,7 +90,7 @@ def up(**given: Any) -> int:
         require_extra("node", "--gpus real", "pynvml")
     code, is_idle = asyncio.run(_run(given))
     if not is_idle:
-        # Everything is closed, but a kernel is being compiled (the very first start): nobody has to wait for that.
+        # Everything is closed, but a kernel may still be compiling (on the very first start): don't wait for it.
         sys.stdout.flush()
         os._exit(code)
     return code
@@ -104,11 +104,11 @@ def _check(given: dict[str, Any]) -> None:
     if given["gpus"] != "real" and (given["gpu_replicas"] > 1 or given["mps"]):
         raise click.UsageError("--gpu-replicas and --mps are for --gpus real; a Fleet has its own `sharing`")
     if given["mps"] and given["gpu_replicas"] < 2:
-        raise click.UsageError("--mps shares GPUs: say between how many pods with --gpu-replicas")
+        raise click.UsageError("--mps needs --gpu-replicas of 2 or more")
 
 
 async def _run(given: dict[str, Any]) -> tuple[int, bool]:
-    """The exit code, and whether nothing runs any more."""
+    """(exit code, whether the scheduler thread has ended)."""
     from windlass.embedded.embedded_cluster import EmbeddedCluster
     from windlass.embedded.malloc import limit_malloc
     from windlass.scheduler.logs import set_up_logs
@@ -174,7 +174,7 @@ def _options(
 
 
 def _settings(path: Path | None) -> Settings:
-    """What the scheduler of this cluster decides with; its hash is the one that it publishes."""
+    """The settings of this cluster's scheduler, as it publishes them."""
     import msgspec
 
     from windlass.embedded.scheduler_thread import with_default_scheduler
@@ -209,13 +209,13 @@ async def _start(
 ) -> None:
     if given["address"] not in LOOPBACK:
         print_note(
-            f"warning: listening on {given['address']}: whoever can reach it and has the token in the kubeconfig "
-            "rules this cluster"
+            f"warning: listening on {given['address']}: every client with the kubeconfig's token has full "
+            "access to this cluster"
         )
     if given["gpus"] == "real":
         print_note(
             "WARNING: --gpus real: every pod runs its command as a process of THIS machine, as this user, without a "
-            "container. Whoever has the kubeconfig can run commands here."
+            "container. Everyone with the kubeconfig can run commands here."
         )
     try:
         await cluster.start(fill)
@@ -264,7 +264,7 @@ async def _serve_page(cluster: EmbeddedCluster, port: int | None) -> web.AppRunn
 
 
 async def _listen(runner: web.AppRunner, port: int | None) -> None:
-    """On the port that was asked for, or on the usual one, or on any."""
+    """On the given port, else on the default one, else on any free one."""
     from aiohttp import web
 
     site = web.TCPSite(runner, "127.0.0.1", PAGE_PORT if port is None else port)

@@ -1,6 +1,6 @@
 """`windlass why KIND/NAME`: why it is not running, what is nearest, and the smallest change that would help.
 
-Loads evidence from the live cluster or a dump, prints the diagnosis for people or as a document. Read-only.
+Reads evidence from the live cluster or a dump, calls `diagnose.why`, and prints the diagnosis. Read-only.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ Examples:
   windlass why pod/train-0 --from dump/
   windlass why pytorchjob/llm -n research --from cluster.json -o json
   windlass why deploy/server --from dump/ --patch > patch.yaml
-  windlass why pod/train-0 --exec     # it runs, and does not see its GPU
+  windlass why pod/train-0 --exec     # it runs but does not see its GPU
 
-Exit codes: 0 nothing is wrong, 1 a cause was found or can't be told, 2 bad input, 3 no cluster.
+Exit codes: 0 nothing is wrong, 1 a cause was found or is unknown, 2 bad input, 3 no cluster.
 """
 
 
@@ -37,7 +37,9 @@ Exit codes: 0 nothing is wrong, 1 a cause was found or can't be told, 2 bad inpu
 @click.argument("question", metavar="KIND/NAME")
 @cluster_options
 @config_option
-@click.option("-n", "--namespace", default="", help="Where it is; needed only if several namespaces have it.")
+@click.option(
+    "-n", "--namespace", default="", help="Its namespace; only needed if several namespaces have the name."
+)
 @click.option("--now", default="", help="Judge as of this RFC 3339 time. [default: the dump's newest]")
 @click.option("--patch", "only_patch", is_flag=True, help="Print only the patch that would help, as YAML.")
 @click.option(
@@ -46,7 +48,7 @@ Exit codes: 0 nothing is wrong, 1 a cause was found or can't be told, 2 bad inpu
     is_flag=True,
     help="Live: run nvidia-smi inside its containers, and nvidia-smi and dmesg in the GPU stack's pods on its nodes.",
 )
-@click.option("--keep-going", is_flag=True, help="Report files that can't be read, and go on without.")
+@click.option("--keep-going", is_flag=True, help="Report invalid files and continue without them.")
 @output_option("table", "wide", "json", "yaml")
 @click.pass_context
 def why_command(
@@ -65,12 +67,12 @@ def why_command(
 ) -> None:
     """Why KIND/NAME is not running, and what to do.
 
-    KIND is Pod, Job, Deployment, PyTorchJob, Workload or anything with pods; a name alone will do where it is clear.
+    KIND is Pod, Job, Deployment, PyTorchJob, Workload or anything with pods; it may be left out if the name is unique.
     """
     from windlass.diagnose.why import why
 
     if from_ is not None and look_inside:
-        raise click.UsageError("--exec asks running containers, and a dump has none")
+        raise click.UsageError("--exec needs a live cluster: leave out --from")
     moment, given = _moment(now), load_configuration(config)
     with gc_disabled():
         if from_ is not None:
@@ -96,7 +98,7 @@ def why_command(
 
 @contextmanager
 def gc_disabled() -> Iterator[None]:
-    """A large dump is a million objects that all stay: looking for garbage among them costs a fifth of the time."""
+    """A large dump is a million long-lived objects: garbage collection would take a fifth of the time."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -107,14 +109,13 @@ def gc_disabled() -> Iterator[None]:
 
 
 def diagnosis_document(diagnosis: Diagnosis) -> dict[str, Any]:
-    """The answer as scripts read it."""
     fields: dict[str, Any] = msgspec.to_builtins(diagnosis)
     waits = fields.pop("is_wait")
     return {"apiVersion": "windlass.dev/v1", "kind": "Diagnosis", **fields, "wait": waits}
 
 
 def _moment(now: str) -> int:
-    """The time that was asked for; 0 where none was."""
+    """`--now` in seconds since 1970; 0 if it is not given."""
     from windlass.model.times import parse_timestamp
 
     seconds = parse_timestamp(now) if now else 0
@@ -125,7 +126,7 @@ def _moment(now: str) -> int:
 
 def _print_patch(diagnosis: Diagnosis) -> None:
     if not diagnosis.patches:
-        print_note(f"No change of {diagnosis.subject} alone would help: {diagnosis.headline}")
+        print_note(f"No patch of {diagnosis.subject} would help: {diagnosis.headline}")
         return
     import yaml
 

@@ -1,7 +1,4 @@
-"""A diagnosis as a person reads it on a terminal: the sentence first, then what it rests on, in 80 columns.
-
-Fed by `why`; colour only on a terminal, and never as the only sign.
-"""
+"""A diagnosis as text for a terminal: the headline first, then its evidence, in 80 columns. Called by `cli.why`."""
 
 from __future__ import annotations
 
@@ -16,9 +13,9 @@ from windlass.diagnose.engine_view import outlook_lines
 from windlass.diagnose.finding import Diagnosis, NodeSummary
 
 FEW = 5
-"""Kinds of nodes, and holders, shown unless everything is asked for."""
+"""Groups of nodes, and holders, shown without `-o wide`."""
 MOST_NAMED = 3
-"""Nodes named of those that say the same."""
+"""Nodes named in a group of nodes with the same reasons."""
 WIDTH = 80
 
 
@@ -28,11 +25,15 @@ def diagnosis_text(diagnosis: Diagnosis, wide: bool) -> str:
         _headline(diagnosis, width),
         _listed("Also true", [f"{code}: {CAUSES[code].meaning}" for code in diagnosis.contributing], width),
         _listed("When", outlook_lines(diagnosis.outlook) if diagnosis.outlook is not None else [], width),
-        _listed("Evidence", _news(diagnosis), width),
+        _listed("Evidence", _additional_evidence(diagnosis), width),
         _nodes(diagnosis, wide, width),
         _holders(diagnosis, wide, width),
         _patches(diagnosis, width),
-        _listed("Missing", [f"{one.what} (run: {one.command})" for one in diagnosis.missing_evidence], width),
+        _listed(
+            "Missing",
+            [f"{missing.what} (run: {missing.command})" for missing in diagnosis.missing_evidence],
+            width,
+        ),
     ]
     return "\n\n".join(part for part in parts if part)
 
@@ -56,19 +57,21 @@ def _headline(diagnosis: Diagnosis, width: int) -> str:
     )
 
 
-def _news(diagnosis: Diagnosis) -> list[str]:
-    """Evidence that says more than the sentence already has."""
-    said = diagnosis.headline.lower()
-    return [line for line in diagnosis.evidence if line.partition(": ")[2].lower().rstrip(".") not in said]
+def _additional_evidence(diagnosis: Diagnosis) -> list[str]:
+    """Evidence that the headline does not contain already."""
+    headline = diagnosis.headline.lower()
+    return [
+        line for line in diagnosis.evidence if line.partition(": ")[2].lower().rstrip(".") not in headline
+    ]
 
 
 def _listed(title: str, lines: object, width: int) -> str:
-    said = [str(line) for line in lines] if isinstance(lines, list | tuple) else []
-    if not said:
+    items = [str(line) for line in lines] if isinstance(lines, list | tuple) else []
+    if not items:
         return ""
     wrapped = [
         textwrap.fill(line, width, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False)
-        for line in said
+        for line in items
     ]
     return "\n".join([click.style(title, bold=True), *wrapped])
 
@@ -119,7 +122,7 @@ def _numbers(account: NodeSummary) -> str:
 
 
 def _above(account: NodeSummary, name: str) -> str:
-    """Devices that the node has and doesn't offer are worth a word."""
+    """A note about unhealthy devices: in capacity, but not allocatable."""
     has, offers = account.capacity.get(name, ""), account.allocatable.get(name, "")
     return f" (capacity {has}: some are unhealthy)" if "/" in name and has != offers else ""
 
@@ -127,12 +130,12 @@ def _above(account: NodeSummary, name: str) -> str:
 def _holders(diagnosis: Diagnosis, wide: bool, width: int) -> str:
     holders = diagnosis.holders if wide else diagnosis.holders[:FEW]
     lines = [
-        f"{one.gpus:>4}  {one.namespace}/{one.owner} on {', '.join(one.nodes[:4])}{' …' if len(one.nodes) > 4 else ''}"
-        f"{f' since {one.since}' if one.since else ''}"
-        for one in holders
+        f"{holder.gpus:>4}  {holder.namespace}/{holder.owner} on {', '.join(holder.nodes[:4])}"
+        f"{' …' if len(holder.nodes) > 4 else ''}{f' since {holder.since}' if holder.since else ''}"
+        for holder in holders
     ]
     hidden = len(diagnosis.holders) - len(holders)
-    return _listed("Who holds the GPUs", [*lines, *([f"and {hidden} more"] if hidden else [])], width)
+    return _listed("GPUs in use by", [*lines, *([f"and {hidden} more"] if hidden else [])], width)
 
 
 def _patches(diagnosis: Diagnosis, width: int) -> str:

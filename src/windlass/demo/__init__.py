@@ -1,1 +1,1 @@
-"""`windlass demo`: the story of a GPU cluster in short steps on the embedded cluster, each outcome checked."""
+"""`windlass demo`: a tour in short steps on the embedded cluster, each outcome checked."""

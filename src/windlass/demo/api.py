@@ -1,4 +1,4 @@
-"""A small client of the cluster that the demo talks to: for its checks, and for those who have no kubectl.
+"""A small API client for the demo's checks, and for machines without kubectl.
 
 Reads a kubeconfig as `windlass up` writes it (a token, the authority inline).
 """
@@ -24,7 +24,7 @@ TABLE_MEDIA_TYPE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/jso
 
 
 class ApiError(Exception):
-    """The API said no; `status` is its Status."""
+    """The API refused a request; `status` is its Status."""
 
     def __init__(self, code: int, status: Unstructured) -> None:
         super().__init__(str(status.get("message") or code))

@@ -1,6 +1,6 @@
-"""The cluster that the demo plays on: the one that runs, where it fits the story, else one of its own.
+"""The cluster that the demo runs on: a running `windlass up` if it is suitable, else a new one.
 
-`cli.demo` asks for it. One of its own is `windlass up` as a child process, on free ports, gone at the end.
+Called by `cli.demo`. A new one is `windlass up` as a child process on free ports, stopped at the end.
 """
 
 from __future__ import annotations
@@ -46,19 +46,19 @@ def demo_cluster(chosen: Path | None) -> Iterator[Path]:
 
 
 def why_unsuitable(kubeconfig: Path) -> str:
-    """Why the story can't be played there; empty if it can."""
+    """Why the demo can't run there; empty if it can."""
     try:
         api = ApiClient(kubeconfig)
         api.get("/windlass/sandbox")
-        found = {each["metadata"]["name"] for each in api.items("/api/v1/nodes")}
+        found = {node["metadata"]["name"] for node in api.items("/api/v1/nodes")}
         busy = api.items(PODS_PATH)
     except ApiError:
         return "is not a simulated cluster of `windlass up`"
     except (WindlassError, OSError) as error:
         return f"can't be reached: {error}"
     if not found.issuperset(REQUIRED_NODES):
-        return "has other nodes than the default fleet, which the story is about"
-    return "has pods in the namespace default, and the story needs all GPUs" if busy else ""
+        return "does not have the nodes of the default fleet"
+    return "has pods in the namespace default, and the demo needs all GPUs" if busy else ""
 
 
 @contextlib.contextmanager
@@ -86,11 +86,11 @@ def started_cluster(folder: Path) -> Iterator[Path]:
 def _wait(process: subprocess.Popen[bytes], log: Path) -> str:
     deadline = time.monotonic() + START_SECONDS
     while True:
-        said = log.read_text(errors="replace")
-        if "\nnodes " in said:
-            return said.rstrip()
+        output = log.read_text(errors="replace")
+        if "\nnodes " in output:
+            return output.rstrip()
         if process.poll() is not None or time.monotonic() > deadline:
             raise ClusterUnreachable(
-                f"`windlass up` did not start: {said.strip()[-500:] or 'it said nothing'}"
+                f"`windlass up` did not start: {output.strip()[-500:] or 'it output nothing'}"
             )
         time.sleep(0.05)

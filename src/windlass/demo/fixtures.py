@@ -1,4 +1,4 @@
-"""What the demo's steps look at, in words that a check can use; and the manifests that they share."""
+"""Lookups that the demo's checks use, and the manifests that its steps share."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ ENDED = ("Succeeded", "Failed")
 def active_pods(api: ApiClient, prefix: str = "") -> dict[str, Unstructured]:
     """Those that have not ended, by name."""
     return {
-        each["metadata"]["name"]: each
-        for each in api.items(PODS_PATH)
-        if each["metadata"]["name"].startswith(prefix) and each["status"].get("phase") not in ENDED
+        pod["metadata"]["name"]: pod
+        for pod in api.items(PODS_PATH)
+        if pod["metadata"]["name"].startswith(prefix) and pod["status"].get("phase") not in ENDED
     }
 
 
 def running_pods(api: ApiClient, prefix: str = "") -> dict[str, str]:
     """Pod → node of those that run."""
     return {
-        name: each["spec"]["nodeName"]
-        for name, each in active_pods(api, prefix).items()
-        if each["status"].get("phase") == "Running" and "deletionTimestamp" not in each["metadata"]
+        name: pod["spec"]["nodeName"]
+        for name, pod in active_pods(api, prefix).items()
+        if pod["status"].get("phase") == "Running" and "deletionTimestamp" not in pod["metadata"]
     }
 
 
 def pod_wait_message(api: ApiClient, name: str) -> str:
     """Why the pod waits, as its condition has it."""
-    for each in (active_pods(api).get(name, {}).get("status") or {}).get("conditions") or ():
-        if each["type"] == "PodScheduled" and each["status"] == "False":
-            return str(each.get("message", ""))
+    for condition in (active_pods(api).get(name, {}).get("status") or {}).get("conditions") or ():
+        if condition["type"] == "PodScheduled" and condition["status"] == "False":
+            return str(condition.get("message", ""))
     return ""
 
 
@@ -55,14 +55,14 @@ def workload_of(api: ApiClient, job_name: str) -> str:
 
 def queued_at(api: ApiClient, job_name: str) -> float:
     """Since when a queued job waits, in seconds since 1970."""
-    made = _workload(api, job_name)["metadata"]["creationTimestamp"]
-    return datetime.fromisoformat(made).timestamp()
+    created = _workload(api, job_name)["metadata"]["creationTimestamp"]
+    return datetime.fromisoformat(created).timestamp()
 
 
 def _workload(api: ApiClient, job_name: str) -> Unstructured:
-    for each in api.items(f"{KUEUE_PATH}/namespaces/default/workloads"):
-        if each["metadata"].get("ownerReferences", [{}])[0].get("name") == job_name:
-            return each
+    for workload in api.items(f"{KUEUE_PATH}/namespaces/default/workloads"):
+        if workload["metadata"].get("ownerReferences", [{}])[0].get("name") == job_name:
+            return workload
     return {}
 
 
@@ -74,7 +74,7 @@ def node_racks(api: ApiClient) -> dict[str, str]:
     """Node → rack."""
     nodes = api.items("/api/v1/nodes")
     return {
-        each["metadata"]["name"]: each["metadata"]["labels"].get("windlass.dev/rack", "") for each in nodes
+        node["metadata"]["name"]: node["metadata"]["labels"].get("windlass.dev/rack", "") for node in nodes
     }
 
 

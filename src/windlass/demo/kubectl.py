@@ -79,21 +79,21 @@ class BuiltInKubectl:
 
     def run(self, arguments: list[str], stdin: str = "") -> tuple[int, str]:
         options = {name: value for name, value in pairwise(arguments) if name in WITH_VALUE}
-        words = [
+        arguments_left = [
             word
             for at, word in enumerate(arguments)
             if not word.startswith("-") and (not at or arguments[at - 1] not in WITH_VALUE)
         ]
         try:
-            return self._verb(words, options, stdin)
+            return self._verb(arguments_left, options, stdin)
         except ApiError as refused:
             return 1, f"Error from server ({refused.status.get('reason') or refused.code}): {refused}\n"
 
-    def _verb(self, words: list[str], options: dict[str, str], stdin: str) -> tuple[int, str]:
+    def _verb(self, arguments: list[str], options: dict[str, str], stdin: str) -> tuple[int, str]:
         selector = options.get("-l", "")
-        match words:
+        match arguments:
             case ["apply", *_]:
-                return 0, "".join(self._apply(each) for each in yaml.safe_load_all(stdin) if each)
+                return 0, "".join(self._apply(document) for document in yaml.safe_load_all(stdin) if document)
             case ["get", kind, *names]:
                 return 0, self._get(kind, names, selector, wide=options.get("-o") == "wide")
             case ["delete", kinds, *names]:
@@ -103,7 +103,7 @@ class BuiltInKubectl:
             case ["patch", kind, name, *_]:
                 return 0, self._patch(kind, name, stdin)
             case _:
-                raise InputError(f"the demo's stand-in for kubectl doesn't know {' '.join(words)!r}")
+                raise InputError(f"the demo's stand-in for kubectl doesn't know {' '.join(arguments)!r}")
 
     def _apply(self, obj: Unstructured) -> str:
         collection = self._api.collection(obj)
@@ -119,7 +119,9 @@ class BuiltInKubectl:
     def _get(self, kind: str, names: list[str], selector: str, wide: bool) -> str:
         path = _path(kind) + (f"/{names[0]}" if names else "")
         table = self._api.request("GET", path + _query(selector), accept=TABLE_MEDIA_TYPE)
-        columns = [at for at, one in enumerate(table["columnDefinitions"]) if wide or not one.get("priority")]
+        columns = [
+            at for at, column in enumerate(table["columnDefinitions"]) if wide or not column.get("priority")
+        ]
         head = [str(table["columnDefinitions"][at]["name"]).upper() for at in columns]
         rows = [[str(row["cells"][at]) for at in columns] for row in table.get("rows") or ()]
         if not rows:
@@ -133,7 +135,7 @@ class BuiltInKubectl:
 
     def _delete(self, kind: str, names: list[str], selector: str) -> str:
         path = _path(kind)
-        wanted = names or [one["metadata"]["name"] for one in self._api.items(path + _query(selector))]
+        wanted = names or [obj["metadata"]["name"] for obj in self._api.items(path + _query(selector))]
         for name in wanted:
             body = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Background"}
             self._api.request("DELETE", f"{path}/{name}", body)

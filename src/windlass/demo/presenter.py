@@ -45,18 +45,18 @@ class Presenter:
     def close(self) -> None:
         self._files.cleanup()
 
-    def print_title(self, number: int, of: int, words: str) -> None:
+    def print_title(self, number: int, of: int, text: str) -> None:
         click.echo()
-        click.secho(f"{number}/{of}  {words}", bold=True)
+        click.secho(f"{number}/{of}  {text}", bold=True)
 
-    def print_text(self, words: str) -> None:
-        for paragraph in words.strip().split("\n\n"):
+    def print_text(self, text: str) -> None:
+        for paragraph in text.strip().split("\n\n"):
             click.echo(textwrap.fill(" ".join(paragraph.split()), WIDTH))
 
-    def show_kube_scheduler(self, words: str, test: str) -> None:
+    def show_kube_scheduler(self, outcome: str, test: str) -> None:
         """What the stock scheduler makes of the same, as a test on a real control plane recorded it."""
-        told = f"kube-scheduler, same input: {words} (recorded on a real control plane by {test})"
-        click.secho(textwrap.fill(told, WIDTH, initial_indent="  | ", subsequent_indent="  | "), fg="yellow")
+        text = f"kube-scheduler, same input: {outcome} (recorded on a real control plane by {test})"
+        click.secho(textwrap.fill(text, WIDTH, initial_indent="  | ", subsequent_indent="  | "), fg="yellow")
 
     def kubectl(
         self, *arguments: str, stdin: str = "", expect_failure: bool = False, elided: str = ""
@@ -65,11 +65,11 @@ class Presenter:
         manifest = textwrap.dedent(stdin).strip("\n")
         shown = f"{manifest.partition('---')[0]}# {elided}" if elided else manifest
         self._show("kubectl " + " ".join(arguments), shown)
-        code, said = self._kubectl.run(list(arguments), manifest + "\n" if manifest else "")
-        self._print(said)
+        code, output = self._kubectl.run(list(arguments), manifest + "\n" if manifest else "")
+        self._print(output)
         if (code != 0) is not expect_failure:
             raise CheckFailed(f"kubectl {' '.join(arguments)} ended with exit code {code}")
-        return said
+        return output
 
     def windlass(self, *arguments: str, exit_codes: tuple[int, ...] = (0,), shown: bool = True) -> str:
         if shown:
@@ -94,11 +94,11 @@ class Presenter:
         """What `look` returns once it is true."""
         deadline = time.monotonic() + STEP_TIMEOUT_SECONDS
         while True:
-            seen = condition()
-            if seen:
+            value = condition()
+            if value:
                 if announce:
                     click.secho(f"  ✓ {what}", fg="green")
-                return seen
+                return value
             if time.monotonic() > deadline:
                 raise CheckFailed(f"not within {STEP_TIMEOUT_SECONDS:.0f} s: {what}")
             time.sleep(0.2)
@@ -111,9 +111,9 @@ class Presenter:
     def start_clock(self) -> None:
         self._clock = time.monotonic()
 
-    def print_elapsed(self, words: str) -> None:
+    def print_elapsed(self, text: str) -> None:
         """A line with the seconds since `start_clock`."""
-        click.echo(f"  {time.monotonic() - self._clock:5.1f} s  {words}")
+        click.echo(f"  {time.monotonic() - self._clock:5.1f} s  {text}")
 
     def pause(self) -> None:
         if self._step:
@@ -130,8 +130,8 @@ class Presenter:
         if not self._fast:
             time.sleep(READING_SECONDS / 3)
 
-    def _print(self, said: str, most: int = 60) -> None:
-        lines = said.rstrip().splitlines()
+    def _print(self, output: str, most: int = 60) -> None:
+        lines = output.rstrip().splitlines()
         for line in lines[:most]:
             click.echo(f"    {line}")
         if len(lines) > most:

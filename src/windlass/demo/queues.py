@@ -162,11 +162,13 @@ def count_running(presenter: Presenter, *prefixes: str) -> tuple[int, ...]:
 
 def _has_started(stage: Presenter, prefix: str) -> bool:
     """Whether a pod of it runs, or has run to its end."""
-    named = [one for one in stage.api.items(PODS_PATH) if one["metadata"]["name"].startswith(prefix)]
-    return any(one["status"].get("phase") in ("Running", "Succeeded") for one in named)
+    named = [pod for pod in stage.api.items(PODS_PATH) if pod["metadata"]["name"].startswith(prefix)]
+    return any(pod["status"].get("phase") in ("Running", "Succeeded") for pod in named)
 
 
 def _borrowed(stage: Presenter) -> int:
     status = stage.api.get(f"{KUEUE_PATH}/clusterqueues/team-a").get("status") or {}
-    usage = [one for flavor in status.get("flavorsUsage") or () for one in flavor.get("resources") or ()]
-    return sum(int(one.get("borrowed") or 0) for one in usage)
+    usage = [
+        resource for flavor in status.get("flavorsUsage") or () for resource in flavor.get("resources") or ()
+    ]
+    return sum(int(resource.get("borrowed") or 0) for resource in usage)

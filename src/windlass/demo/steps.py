@@ -1,6 +1,6 @@
-"""The story, step by step, and how it is played: each step on an empty cluster, its outcome checked.
+"""The steps of the demo, and how they run: each on an empty namespace, with its outcome checked.
 
-`cli.demo` plays it for people; a test plays it too. The steps are those that the field's guides tell.
+Called by `cli.demo` and by a test.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Step(msgspec.Struct, frozen=True):
     title: str
     run: Callable[[Presenter], None]
     continues_previous: bool = False
-    """It needs what the step before has left."""
+    """It needs the objects of the step before."""
 
 
 DEMO_STEPS = (
@@ -56,7 +56,7 @@ DEMO_STEPS = (
 
 
 def run_steps(presenter: Presenter, steps: tuple[Step, ...] = DEMO_STEPS) -> None:
-    """All steps; a `CheckFailed` at the first that doesn't come out as told. What they made is taken away again."""
+    """Runs the steps and deletes what they created. Raises `CheckFailed` at the first that fails."""
     try:
         for number, step in enumerate(steps, 1):
             if not step.continues_previous:
@@ -69,14 +69,14 @@ def run_steps(presenter: Presenter, steps: tuple[Step, ...] = DEMO_STEPS) -> Non
 
 
 def clean_up(presenter: Presenter) -> None:
-    """Removes what the story has made, and waits until it is gone."""
+    """Deletes what the steps have created, and waits until it is gone."""
     for path in CREATED_COLLECTIONS:
-        for each in presenter.api.items(f"{path}?labelSelector=story%3Ddemo"):
+        for obj in presenter.api.items(f"{path}?labelSelector=story%3Ddemo"):
             body = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Background"}
             if path == PODS_PATH:
                 body["gracePeriodSeconds"] = 0  # type: ignore[assignment]
             try:
-                presenter.api.request("DELETE", f"{path}/{each['metadata']['name']}", body)
+                presenter.api.request("DELETE", f"{path}/{obj['metadata']['name']}", body)
             except ApiError as refused:
                 if refused.code != 404:
                     raise

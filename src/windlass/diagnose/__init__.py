@@ -1,5 +1,5 @@
 """Diagnosis: evidence in, verdict, fix and patch out.
 
-`cli` hands over what it read from a dump (later from a live cluster); `why` answers with a `Diagnosis`. Whether a pod
-fits is asked of the engine's own filters; logs, events and conditions add what objects can't show.
+`cli` collects evidence from a dump or a live cluster; `why` answers with a `Diagnosis`. The engine's own filters decide
+whether a pod fits; logs, events and conditions add what objects can't show.
 """

@@ -1,16 +1,16 @@
-"""What the autoscaler said about a pod that waits: cluster-autoscaler's and Karpenter's events and statuses.
+"""Why the autoscaler adds no node for a waiting pod: events and status of cluster-autoscaler and Karpenter.
 
-Fed by `why` once no present node would do. That there is no event is no evidence: none is written while another
-scale-up runs.
+Called by `root_causes` and `why` if no existing node takes the pod. A missing event proves nothing: cluster-autoscaler
+writes none while another scale-up runs.
 """
 
 from __future__ import annotations
 
 import re
 
-from windlass.diagnose import unstructured
 from windlass.diagnose.evidence import ClusterObject, Event, Evidence
 from windlass.diagnose.finding import Finding
+from windlass.diagnose.unstructured import nested_maps, nested_string
 
 COUNTED = re.compile(r"(\d+) ([^,;]+)")
 AT_MAXIMUM = re.compile(
@@ -32,7 +32,7 @@ NODE_GROUP_FILTER_CODES = (
     ("SELECTOR_MISMATCH", re.compile(r"node affinity|selector", re.I)),
     ("CPU_MEM_INSUFFICIENT", re.compile(r"insufficient (cpu|memory)", re.I)),
 )
-"""What keeps a pod off a group's new nodes, in the words of the filters."""
+"""Code → filter message of kube-scheduler for the nodes of a group's template."""
 NO_MATCHING_GROUP = re.compile(
     r"incompatible with nodepool|no nodepools? found|no instance type|wouldn.t fit if a new node", re.I
 )
@@ -41,55 +41,55 @@ NO_MATCHING_GROUP = re.compile(
 def autoscaler_finding(
     evidence: Evidence, pod: ClusterObject, device: str, has_device: bool
 ) -> Finding | None:
-    """What keeps the autoscaler from adding a node for it; None where it says nothing, or is adding one.
+    """Why the autoscaler adds no node for the pod; None if it reports nothing, or is adding one.
 
     `has_device`: whether some node has the device, so that a group of such nodes is known to work.
     """
     events = evidence.events_of(pod)
-    said = next(
+    finding = next(
         (found for event in reversed(events) if (found := _of_event(event, device, has_device)) is not None),
         None,
     )
     failed = _provider_failed(evidence) if events else None
-    if said is None or (failed is not None and said.code == "AUTOSCALER_NO_MATCHING_GROUP"):
-        return failed or said
-    return said
+    if finding is None or (failed is not None and finding.code == "AUTOSCALER_NO_MATCHING_GROUP"):
+        return failed or finding
+    return finding
 
 
 def _of_event(event: Event, device: str, has_device: bool) -> Finding | None:
-    said = event.message
-    proof = (f"{event.source or 'autoscaler'}: {said}",)
+    message = event.message
+    proof = (f"{event.source or 'autoscaler'}: {message}",)
     if event.reason in ("FailedToScaleUpGroup", "ScaleUpTimedOut", "FailedScaleUp"):
         return Finding("CLOUD_CAPACITY", "the autoscaler's scale-up failed", proof)
     if event.reason == "NotTriggerScaleUp":
-        return _not_triggered(said, proof, "" if has_device else device)
-    if event.reason == "FailedScheduling" and "karpenter" in event.source.lower() + said.lower():
-        if OVER_LIMITS.search(said):
+        return _not_triggered(message, proof, "" if has_device else device)
+    if event.reason == "FailedScheduling" and "karpenter" in event.source.lower() + message.lower():
+        if OVER_LIMITS.search(message):
             return Finding("AUTOSCALER_MAX_SIZE", "the NodePool's limits are reached", proof)
-        if NO_CAPACITY.search(said):
+        if NO_CAPACITY.search(message):
             return Finding("CLOUD_CAPACITY", "", proof)
-        if NO_MATCHING_GROUP.search(said):
-            return Finding("AUTOSCALER_NO_MATCHING_GROUP", "no NodePool's machines would do", proof)
+        if NO_MATCHING_GROUP.search(message):
+            return Finding("AUTOSCALER_NO_MATCHING_GROUP", "no NodePool has matching machines", proof)
     return None
 
 
-def _not_triggered(said: str, proof: tuple[str, ...], device: str) -> Finding | None:
-    """Counts are node groups. Where no node has the device yet, groups that lack it are those that should have it;
-    where nodes do, they are the others, and the one that is full decides."""
-    if "max total nodes in cluster reached" in said:
-        return Finding("AUTOSCALER_MAX_SIZE", "the cluster's maximum of nodes is reached", proof)
-    reasons = [reason.strip() for _, reason in COUNTED.findall(said.split(": ", 1)[-1])]
+def _not_triggered(message: str, proof: tuple[str, ...], device: str) -> Finding | None:
+    """The message counts node groups by reason. If no node has the device yet, the groups that lack it are GPU groups
+    without a template; otherwise they are CPU groups, and the GPU group has another reason."""
+    if "max total nodes in cluster reached" in message:
+        return Finding("AUTOSCALER_MAX_SIZE", "the cluster has reached its maximum number of nodes", proof)
+    reasons = [reason.strip() for _, reason in COUNTED.findall(message.split(": ", 1)[-1])]
     if device and any(reason.startswith(f"Insufficient {device}") for reason in reasons):
-        why = f"the autoscaler's templates carry no {device}, so no group would ever do"
-        remedy = "tell the group's GPU, labels and taints in its template (node-template tags), or keep one node in it"
+        why = f"no node group's template has {device}, so the autoscaler never scales one up for it"
+        remedy = "declare GPU, labels and taints in the group's template (node-template tags), or keep one node in it"
         return Finding("AUTOSCALER_NO_MATCHING_GROUP", why, proof, remedy=remedy)
     if any("max node group size" in reason for reason in reasons):
-        return Finding("AUTOSCALER_MAX_SIZE", "the one group that would do is at its maximum size", proof)
+        return Finding("AUTOSCALER_MAX_SIZE", "the matching node group is at its maximum size", proof)
     if any("backoff" in reason for reason in reasons):
         return Finding(
-            "CLOUD_CAPACITY", "the group that would do failed to scale up and is in backoff", proof
+            "CLOUD_CAPACITY", "the matching node group failed to scale up and is in backoff", proof
         )
-    if reasons or NO_MATCHING_GROUP.search(said):
+    if reasons or NO_MATCHING_GROUP.search(message):
         more = [
             code
             for code, pattern in NODE_GROUP_FILTER_CODES
@@ -100,30 +100,28 @@ def _not_triggered(said: str, proof: tuple[str, ...], device: str) -> Finding | 
 
 
 def _provider_failed(evidence: Evidence) -> Finding | None:
-    """NodeClaims, the autoscaler's status and events of groups that tell of a provider that gave nothing."""
+    """Failed scale-ups in NodeClaims, the autoscaler's status and log, and events of node groups."""
     for claim in evidence.of_kind("NodeClaim"):
-        for condition in unstructured.nested_maps(claim.data, "status", "conditions"):
-            message = " ".join(
-                unstructured.nested_string(condition, field) for field in ("reason", "message")
-            )
-            if unstructured.nested_string(condition, "status") == "False" and NO_CAPACITY.search(message):
+        for condition in nested_maps(claim.data, "status", "conditions"):
+            message = " ".join(nested_string(condition, field) for field in ("reason", "message"))
+            if nested_string(condition, "status") == "False" and NO_CAPACITY.search(message):
                 return Finding("CLOUD_CAPACITY", "", (f"{claim.title}: {message}",))
     for item in evidence.of_kind("ConfigMap"):
         if item.name == "cluster-autoscaler-status":
-            lines = unstructured.nested_string(item.data, "data", "status").splitlines()
+            lines = nested_string(item.data, "data", "status").splitlines()
             failed = [line.strip() for line in lines if NO_CAPACITY.search(line)]
             if failed:
                 return Finding("CLOUD_CAPACITY", "", (f"{item.title}: {'; '.join(failed[:2])}",))
     for pod in evidence.of_kind("Pod"):
         if AUTOSCALERS.search(pod.name):
-            said = [
+            failures = [
                 line.strip()
                 for log in evidence.logs_of(pod)
                 for line in log.lines
                 if NO_CAPACITY.search(line)
             ]
-            if said:
-                return Finding("CLOUD_CAPACITY", "", (f"log of {pod.title}: {said[-1][:200]}",))
+            if failures:
+                return Finding("CLOUD_CAPACITY", "", (f"log of {pod.title}: {failures[-1][:200]}",))
     for event in evidence.events:
         if event.kind in ("NodeClaim", "ConfigMap", "MachineSet", "NodePool") and NO_CAPACITY.search(
             event.message

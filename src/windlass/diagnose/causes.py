@@ -1,6 +1,6 @@
-"""The vocabulary of causes: every code that a diagnosis may name, what it means, and what to do.
+"""Every code that a diagnosis may name, what it means, and what to do.
 
-The closed list that `why` answers from. A code is a contract with scripts: it may be added to, and never renamed.
+The closed list from which `why` answers. Scripts rely on the codes: new ones may be added, none is ever renamed.
 """
 
 from __future__ import annotations
@@ -9,18 +9,16 @@ import msgspec
 
 
 class Cause(msgspec.Struct, frozen=True):
-    """One way to be stuck."""
-
     meaning: str
     remedy: str
     is_wait: bool = False
-    """Nothing is broken: time, or other people's work ending, cures it."""
+    """Nothing is broken: it starts once time has passed or other work has ended."""
 
 
 CAUSES: dict[str, Cause] = {
     # The manifest
     "FRACTIONAL_GPU_REQUEST": Cause(
-        "an extended resource is asked for in a fraction",
+        "a fraction of an extended resource is requested",
         "ask for a whole number, or for a shared resource (nvidia.com/gpu.shared, a MIG profile)",
     ),
     "REQUESTS_NE_LIMITS": Cause(
@@ -28,7 +26,7 @@ CAUSES: dict[str, Cause] = {
         "set the same number in requests and limits, or only in limits",
     ),
     "RESOURCE_NAME_MISMATCH": Cause(
-        "the resource that is asked for is advertised by no node",
+        "no node advertises the requested resource",
         "ask for a resource that the nodes advertise",
     ),
     "SHM_TOO_SMALL": Cause(
@@ -39,12 +37,12 @@ CAUSES: dict[str, Cause] = {
         "an admission policy refuses the pod", "change what the policy's message names, or ask its owner"
     ),
     "DRA_CLAIM_INVALID": Cause(
-        "the pod's resource claim is not written as this API version wants it",
+        "the pod's resource claim is not valid in this API version",
         "name resourceClaimName or resourceClaimTemplateName directly under the entry",
     ),
     "DRA_CLASS_MISSING": Cause(
-        "the device class that the claim asks for does not exist",
-        "install the part of the DRA driver that makes the class, or use one that exists",
+        "the device class of the claim does not exist",
+        "install the DRA driver's DeviceClass, or use one that exists",
     ),
     # Quota and queues
     "RESOURCE_QUOTA_EXCEEDED": Cause(
@@ -72,12 +70,12 @@ CAUSES: dict[str, Cause] = {
         "add the flavor's toleration or label to the pod",
     ),
     "KUEUE_TOPOLOGY_NOFIT": Cause(
-        "the topology that the job asks for has no room for it",
+        "no domain of the requested topology level has enough free",
         "ask for a wider topology level, or for a preferred instead of a required one",
     ),
     "PREEMPTION_LOOP": Cause(
-        "workloads evict one another without end",
-        "give the winning queue nominal quota that can't be borrowed away, or stop one of the two",
+        "workloads preempt one another again and again",
+        "give the preempting queue nominal quota with a lendingLimit, or stop one of the two",
     ),
     "PREEMPTION_INEFFECTIVE": Cause(
         "preemption frees resources that the preemptor can't use",
@@ -92,24 +90,24 @@ CAUSES: dict[str, Cause] = {
     ),
     # Scheduling
     "TAINT_NOT_TOLERATED": Cause(
-        "the nodes that would do have a taint that the pod does not tolerate",
+        "the matching nodes have a taint that the pod does not tolerate",
         "add the toleration to the pod, or remove the taint",
     ),
     "SELECTOR_MISMATCH": Cause(
-        "the pod's node selector or affinity matches no node that would do",
+        "the pod's node selector or affinity matches no node with enough resources",
         "compare the selector with the nodes' labels, letter by letter",
     ),
     "POD_AFFINITY_CONFLICT": Cause(
-        "pod affinity or anti-affinity keeps it off every node that would do",
+        "pod affinity or anti-affinity excludes every matching node",
         "make the rule preferred, or move the pod that it refers to",
     ),
     "POD_SPREAD_CONFLICT": Cause(
-        "a topology spread constraint keeps it off every node that would do",
-        "count only nodes that would do (node affinity, nodeTaintsPolicy), raise maxSkew, or use ScheduleAnyway",
+        "a topology spread constraint excludes every matching node",
+        "count only matching nodes (node affinity, nodeTaintsPolicy), raise maxSkew, or use ScheduleAnyway",
     ),
-    "GPU_FULL": Cause("every GPU that would do is in use", "wait, or free GPUs", is_wait=True),
+    "GPU_FULL": Cause("every matching GPU is in use", "wait, or free GPUs", is_wait=True),
     "GPU_FRAGMENTED": Cause(
-        "enough GPUs are free in all, but not together",
+        "enough GPUs are free in total, but not on one node",
         "move smaller pods away (windlass plan defrag), or ask for fewer GPUs a pod",
     ),
     "GPU_STRANDED": Cause(
@@ -117,7 +115,7 @@ CAUSES: dict[str, Cause] = {
         "keep CPU-only pods off GPU nodes (a taint), or move them",
     ),
     "REQUEST_EXCEEDS_CLUSTER": Cause(
-        "no node is big enough, even when empty", "ask for no more than the largest node has"
+        "no node is large enough, even when empty", "ask for no more than the largest node has"
     ),
     "CPU_MEM_INSUFFICIENT": Cause(
         "GPUs are free, but the CPU or memory of their nodes is not enough", "ask for less CPU or memory"
@@ -128,12 +126,12 @@ CAUSES: dict[str, Cause] = {
         "write to a volume instead of the container's disk, and request ephemeral-storage",
     ),
     "STORAGE_INSUFFICIENT": Cause(
-        "a volume can't be bound or reached from the nodes that would do",
-        "see the claim's events; use a class that waits for its first consumer",
+        "a volume can't be bound, or not be attached to the matching nodes",
+        "see the claim's events; use a storage class with volumeBindingMode WaitForFirstConsumer",
     ),
     "NODE_UNSCHEDULABLE": Cause(
-        "the nodes that would do are cordoned, not ready or unreachable",
-        "bring the node back (kubectl uncordon, or its kubelet)",
+        "the matching nodes are cordoned, not ready or unreachable",
+        "uncordon the node (kubectl uncordon), or repair its kubelet",
     ),
     "KUBELET_ADMISSION_RACE": Cause(
         "the kubelet refused a pod that the scheduler had placed",
@@ -141,11 +139,11 @@ CAUSES: dict[str, Cause] = {
     ),
     # Autoscaling and cloud
     "AUTOSCALER_MAX_SIZE": Cause(
-        "the node group that would match is at its maximum size", "raise the group's maximum, or free nodes"
+        "the matching node group is at its maximum size", "raise the group's maximum, or free nodes"
     ),
     "AUTOSCALER_NO_MATCHING_GROUP": Cause(
-        "the autoscaler knows no node group whose nodes would do",
-        "give a group the GPU, label and taint in its template (scale from zero needs them told)",
+        "no node group of the autoscaler has matching nodes",
+        "declare GPU, labels and taints in the group's template (needed to scale from zero)",
     ),
     "GPU_NOT_YET_ADVERTISED": Cause(
         "the node is new and its device plugin has not registered yet", "wait a few minutes", is_wait=True
@@ -167,7 +165,7 @@ CAUSES: dict[str, Cause] = {
         "restart the gpu-feature-discovery (or NFD worker) pod on the node",
     ),
     "RUNTIME_NOT_CONFIGURED": Cause(
-        "the container runtime does not know how to hand GPUs to containers",
+        "the container runtime is not configured for GPUs",
         "configure the nvidia runtime (nvidia-ctk runtime configure) and restart the container runtime",
     ),
     "DRIVER_MISSING": Cause(
@@ -179,7 +177,7 @@ CAUSES: dict[str, Cause] = {
         "reboot the node, or reload the kernel modules",
     ),
     "DRIVER_UPGRADE_BLOCKED": Cause(
-        "a driver upgrade waits for GPU clients to leave the node", "drain the node's GPU pods"
+        "a driver upgrade waits for GPU pods to leave the node", "drain the node's GPU pods"
     ),
     "CUDA_DRIVER_TOO_OLD": Cause(
         "the image needs a newer CUDA than the node's driver offers",
@@ -195,7 +193,7 @@ CAUSES: dict[str, Cause] = {
     ),
     "DEVICE_ID_STALE": Cause(
         "the GPU that the pod was given no longer exists under that id",
-        "delete the pod so that the kubelet allocates anew; restart the device plugin",
+        "delete the pod so that the kubelet allocates again; restart the device plugin",
     ),
     "DEVICE_PERMISSION": Cause(
         "the container may not open the GPU device (SELinux, seccomp or MIG permissions)",
@@ -218,54 +216,58 @@ CAUSES: dict[str, Cause] = {
         "see nvidia.com/mig.config.state and the MIG manager's log; a mode change may need a reboot",
     ),
     "SHARING_CONFIG_NOT_APPLIED": Cause(
-        "the sharing configuration (time-slicing, MPS) is not in force as written",
+        "the sharing configuration (time-slicing, MPS) is not applied as written",
         "put the fields where the plugin reads them, and restart it",
     ),
     "MPS_NOT_READY": Cause(
         "the MPS control daemon does not run, or the plugin can't reach it",
-        "deploy the MPS daemon with the plugin (its chart does)",
+        "deploy the MPS daemon with the plugin (the Helm chart does)",
     ),
     # Image and program
     "IMAGE_PULL_SLOW": Cause(
         "the image is still being pulled", "pre-pull large images, or raise the deadline", is_wait=True
     ),
     "IMAGE_PULL_FAILED": Cause("the image can't be pulled", "check its name, tag and pull secret"),
-    "CONTAINER_OOM": Cause("the container was killed for its memory limit", "raise the memory limit"),
-    "GPU_OOM": Cause("the GPU's memory is used up", "use a smaller batch or model, or a GPU of one's own"),
+    "CONTAINER_OOM": Cause(
+        "the container exceeded its memory limit and was killed", "raise the memory limit"
+    ),
+    "GPU_OOM": Cause(
+        "the GPU's memory is used up", "use a smaller batch or model, or a GPU that is not shared"
+    ),
     "GPU_VISIBLE_UNREQUESTED": Cause(
-        "the pod sees GPUs that it did not ask for", "remove NVIDIA_VISIBLE_DEVICES=all, and request GPUs"
+        "the pod sees GPUs that it did not request", "remove NVIDIA_VISIBLE_DEVICES=all, and request GPUs"
     ),
     "TOPOLOGY_MANAGER_REFUSED": Cause(
         "the kubelet's topology manager found no aligned set of devices and CPUs",
         "ask for numbers that fit one NUMA node, or relax the topology manager's policy",
     ),
     "NCCL_TRANSPORT_FALLBACK": Cause(
-        "the job runs over a slower network transport than the hardware has",
-        "see NCCL's log for what it missed (IB devices, GPUDirect, NCCL_IB_HCA)",
+        "NCCL uses a slower network transport than the hardware has",
+        "see NCCL's log for what it did not find (IB devices, GPUDirect, NCCL_IB_HCA)",
     ),
-    "APP_ERROR": Cause("the program itself failed; nothing points at GPUs or the cluster", "read its log"),
+    "APP_ERROR": Cause(
+        "the program itself failed; nothing shows a fault of GPUs or the cluster", "read its log"
+    ),
     # Waits and states
     "SCHEDULING_GATED": Cause(
-        "the pod's scheduling gates are not lifted", "see who owns the gate", is_wait=True
+        "the pod still has scheduling gates", "see which controller owns the gate", is_wait=True
     ),
     "WRONG_SCHEDULER": Cause(
-        "no scheduler of that name is running", "use the name of a scheduler that runs, or start that one"
+        "no scheduler of that name is running", "use the name of a running scheduler, or start that one"
     ),
-    "HOST_PORT_CONFLICT": Cause("a host port is taken on every node that would do", "drop hostPort"),
+    "HOST_PORT_CONFLICT": Cause("the host port is taken on every matching node", "drop hostPort"),
     "QUEUE_BEHIND_HEAD": Cause(
-        "its quota would do, but a workload ahead of it in a strict queue waits",
-        "wait, or let the queue be BestEffortFIFO",
+        "the quota is sufficient, but a workload ahead of it in a StrictFIFO queue waits",
+        "wait, or change the queue to BestEffortFIFO",
         is_wait=True,
     ),
-    "REQUEUE_BACKOFF": Cause(
-        "it was evicted, and is let wait before it is tried again", "wait", is_wait=True
-    ),
-    "RESERVED_FOR_OTHERS": Cause("what is free is reserved for others", "wait", is_wait=True),
-    "WAITING_FOR_PREEMPTION": Cause("its victims are still going", "wait", is_wait=True),
-    "JOB_SUSPENDED": Cause("it is suspended by its owner", "set spec.suspend to false"),
+    "REQUEUE_BACKOFF": Cause("it was evicted and waits for its backoff to end", "wait", is_wait=True),
+    "RESERVED_FOR_OTHERS": Cause("what is free is reserved for other workloads", "wait", is_wait=True),
+    "WAITING_FOR_PREEMPTION": Cause("the preempted pods have not terminated yet", "wait", is_wait=True),
+    "JOB_SUSPENDED": Cause("it is suspended (spec.suspend: true)", "set spec.suspend to false"),
     "NONE": Cause("nothing is wrong", ""),
-    "UNKNOWN": Cause("the evidence can't carry a cause", ""),
-    "INVALID_OBJECT": Cause("the object can't be read", "repair the field that the message names"),
-    "NODE_NOT_UNDERSTOOD": Cause("a node can't be read", "repair the field that the message names"),
+    "UNKNOWN": Cause("the evidence is not enough to name a cause", ""),
+    "INVALID_OBJECT": Cause("the object is invalid", "correct the field that the message names"),
+    "NODE_NOT_UNDERSTOOD": Cause("a Node object is invalid", "correct the field that the message names"),
     "NOT_IMPLEMENTED": Cause("the pod needs something that Windlass does not implement", ""),
 }

@@ -1,7 +1,7 @@
-"""What the engine decides of work that waits: held for what, behind whom, until when.
+"""The engine's plan for waiting work: the hold, the workloads ahead, the estimated start.
 
-`why` asks it about everything that a queue, a gang or a full cluster holds. The answer is `decide`'s own, on the same
-snapshot that nodes are judged on, so that `why` and the scheduler can't disagree.
+Called by `what_if` and `why`. The plan is `decide`'s own, on the snapshot that `FitChecker` uses, so that `why` and the
+scheduler can't disagree.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ QUEUEING_CODES = frozenset(
         "GANG_INCOMPLETE",
     }
 )
-"""Reasons that no single node shows; for all others the nodes are looked at one by one."""
+"""Codes that no single node shows; for all others `unschedulable` looks at the nodes."""
 
 
 class EngineView:
-    """One plan for the cluster as it is, and what it says of one workload."""
+    """One plan for a snapshot, and lookups in it."""
 
     def __init__(self, snapshot: Snapshot, settings: Settings, now: int) -> None:
         self._snapshot, self._settings, self._now = snapshot, settings, now
@@ -60,63 +60,63 @@ class EngineView:
 
     @cached_property
     def _explained(self) -> Plan:
-        """The same plan with its first holds explained: only where somebody asks, since that takes longer."""
+        """The same plan with its first holds explained. On demand, since explaining takes longer than deciding."""
         plan, advisor = self._decided
         return plan if advisor is None else advisor.explain(plan, MAX_EXPLAINED_HOLDS)
 
     def has_known_end_times(self) -> bool:
-        """Whether any end of running work is known, so that a start can be estimated at all."""
+        """Whether any run-time limit is known; without one no start can be estimated."""
         if self._snapshot.run_times:
             return True
-        return any(one.max_run_seconds is not None for one in self._snapshot.workloads) or any(
+        return any(workload.max_run_seconds is not None for workload in self._snapshot.workloads) or any(
             pod.spec.active_deadline_seconds is not None or DURATION_ANNOTATION in pod.metadata.annotations
             for pod in self._snapshot.pods.objects
         )
 
     def queue_position(self, pod: str) -> Outlook | None:
-        """Of a pod on its own, where there is no end to wait for: only who comes before it in the engine's order."""
+        """The position of a single pod among pending pods that request the same devices, without an estimate."""
         rows = sort_pending_pods(self._snapshot).tolist()
-        line = [self._snapshot.pods.objects[row].key for row in rows]
-        if pod not in line or pod in self._workloads:
+        pending = [self._snapshot.pods.objects[row].key for row in rows]
+        if pod not in pending or pod in self._workloads:
             return None
-        mine = self._devices(pod)
-        ahead = [key for key in line[: line.index(pod)] if mine & self._devices(key)]
-        basis = "no estimate: no run-time limit bounds what runs on these nodes"
+        own_devices = self._devices(pod)
+        ahead = [key for key in pending[: pending.index(pod)] if own_devices & self._devices(key)]
+        basis = "no estimate: the pods that run on these nodes have no run-time limit"
         return Outlook(len(ahead) + 1, "", tuple(ahead[:MOST_NAMED]), basis=basis)
 
     @cached_property
     def _places(self) -> dict[str, int]:
-        """Workload → its place among the holds."""
+        """Workload → index of its hold in the plan."""
         return {hold.workload: place for place, hold in enumerate(self._plan.holds)}
 
     @cached_property
     def _workloads(self) -> dict[str, Workload]:
-        return {one.key: one for one in self._snapshot.workloads}
+        return {workload.key: workload for workload in self._snapshot.workloads}
 
     def workloads_containing(self, pods: Iterable[str]) -> list[str]:
-        """What the engine decides on that these pods are part of, also where its object is not at hand."""
+        """Keys of the workloads that contain these pods, also if the owning object is not in the evidence."""
         wanted = set(pods)
         return [
-            one.key
-            for one in self._snapshot.workloads
-            if any(not wanted.isdisjoint(pod_set.pod_keys) for pod_set in one.pod_sets)
+            workload.key
+            for workload in self._snapshot.workloads
+            if any(not wanted.isdisjoint(pod_set.pod_keys) for pod_set in workload.pod_sets)
         ]
 
     def explained_hold(self, keys: Collection[str]) -> Hold | None:
-        """The hold of the first of these workloads that is held, with what would help."""
+        """The hold of the first of these workloads that is held, explained."""
         place = next((self._places[key] for key in keys if key in self._places), None)
         return None if place is None else self._explained.holds[place]
 
     def decided_hold(self, keys: Collection[str]) -> Hold | None:
-        """The same, as it was decided: its code, and no more worked out."""
+        """The same hold without explanations."""
         place = next((self._places[key] for key in keys if key in self._places), None)
         return None if place is None else self._plan.holds[place]
 
     def would_start(self, keys: Collection[str]) -> bool:
-        """Whether the engine would start one of them now."""
+        """Whether the plan admits or binds one of them."""
         wanted = set(keys)
-        return any(one.workload in wanted for one in self._plan.admits) or any(
-            one.pod in wanted for one in self._plan.binds
+        return any(admit.workload in wanted for admit in self._plan.admits) or any(
+            bind.pod in wanted for bind in self._plan.binds
         )
 
     def outlook(self, hold: Hold) -> Outlook:
@@ -137,27 +137,27 @@ class EngineView:
         )
 
     def _ahead(self, hold: Hold) -> list[str]:
-        """Who waits before it: in its queue, or for the same devices where it is in none."""
+        """Workloads that wait ahead of it: in its queue, or for the same devices if it is in none."""
         queue = self._queue_of(hold.workload)
-        others = [one for one in self._plan.holds if one.workload != hold.workload]
+        others = [other for other in self._plan.holds if other.workload != hold.workload]
         if queue:
             before = [
-                one
-                for one in others
-                if self._queue_of(one.workload) == queue
-                and one.verdict.outlook
-                and one.verdict.ahead < hold.verdict.ahead
+                other
+                for other in others
+                if self._queue_of(other.workload) == queue
+                and other.verdict.outlook
+                and other.verdict.ahead < hold.verdict.ahead
             ]
-            return [one.workload for one in sorted(before, key=lambda one: one.verdict.ahead)]
-        mine, place = self._devices(hold.workload), self._places[hold.workload]
+            return [other.workload for other in sorted(before, key=lambda other: other.verdict.ahead)]
+        own_devices, place = self._devices(hold.workload), self._places[hold.workload]
         return [
-            one.workload
-            for one in others
-            if self._places[one.workload] < place and mine & self._devices(one.workload)
+            other.workload
+            for other in others
+            if self._places[other.workload] < place and own_devices & self._devices(other.workload)
         ]
 
     def _queue_of(self, key: str) -> str:
-        """The ClusterQueue that it waits in."""
+        """The ClusterQueue of the workload; empty if it has none."""
         workload = self._workloads.get(key)
         if workload is None or not workload.queue_name:
             return ""
@@ -165,53 +165,53 @@ class EngineView:
         return local.cluster_queue if local is not None else ""
 
     def _devices(self, key: str) -> frozenset[str]:
-        """What only devices have, of what it asks for."""
+        """The extended resources that it requests."""
         workload = self._workloads.get(key)
         if workload is not None:
             pods = [pod_set.template for pod_set in workload.pod_sets]
         else:
             row = self._pod_rows.get(key)
             pods = [] if row is None else [self._snapshot.pods.objects[row]]
-        return frozenset(name for pod in pods for name in _asked(pod) if is_extended_resource(name))
+        return frozenset(name for pod in pods for name in _requested(pod) if is_extended_resource(name))
 
     @cached_property
     def _pod_rows(self) -> dict[str, int]:
         return {pod.key: row for row, pod in enumerate(self._snapshot.pods.objects)}
 
 
-def _asked(pod: Pod) -> Collection[str]:
+def _requested(pod: Pod) -> Collection[str]:
     try:
         return pod_requests(pod)
     except InputError:
-        return ()  # that it can't be read is what it is held for
+        return ()  # an invalid pod, which is held for that
 
 
 def queueing_finding(hold: Hold) -> Finding | None:
-    """The engine's reason, where it is one that stands before all nodes: quota, order, plans, the group."""
+    """The engine's hold as a finding, if its code does not depend on nodes: quota, order, planned starts, gang."""
     verdict = hold.verdict
     if verdict.code not in QUEUEING_CODES or verdict.code not in CAUSES:
         return None
     limits = [limit.text for limit in verdict.limits if limit.kind != "object"]
-    said = limits[0] if limits else verdict.detail or verdict.message
-    proof = (verdict.detail,) if verdict.detail and verdict.detail != said else ()
-    return Finding(verdict.code, said.rstrip("."), proof)
+    message = limits[0] if limits else verdict.detail or verdict.message
+    proof = (verdict.detail,) if verdict.detail and verdict.detail != message else ()
+    return Finding(verdict.code, message.rstrip("."), proof)
 
 
 def engine_finding(hold: Hold) -> Finding:
-    """The engine's reason in its own words, whatever it is; of the code's remedy only what fits them."""
-    said = hold.verdict.sentences[0].rstrip(".")
-    remedy = CAUSES["KUEUE_TOPOLOGY_NOFIT"].remedy if "topology" in said.lower() else ""
-    return Finding(hold.verdict.code, said, remedy=remedy)
+    """The engine's hold as a finding with the engine's message, whatever its code."""
+    message = hold.verdict.sentences[0].rstrip(".")
+    remedy = CAUSES["KUEUE_TOPOLOGY_NOFIT"].remedy if "topology" in message.lower() else ""
+    return Finding(hold.verdict.code, message, remedy=remedy)
 
 
 def outlook_lines(outlook: Outlook) -> list[str]:
-    """The outlook in sentences: the place in the queue, who is ahead, and when."""
+    """The outlook for people: position, workloads ahead, estimated start."""
     names = outlook.ahead
-    where = f"in queue {outlook.queue}" if outlook.queue else "among those that wait for the same GPUs"
-    said = [f"position {outlook.position} {where}"]
+    where = f"in queue {outlook.queue}" if outlook.queue else "among the pods that wait for the same GPUs"
+    lines = [f"position {outlook.position} {where}"]
     if names:
         more = outlook.position - 1 - len(names)
-        said[0] += f", behind {', '.join(names)}" + (f" and {more} more" if more > 0 else "")
+        lines[0] += f", behind {', '.join(names)}" + (f" and {more} more" if more > 0 else "")
     if outlook.basis or outlook.start:
-        said.append(outlook.basis or f"could start at {outlook.start}")
-    return said
+        lines.append(outlook.basis or f"could start at {outlook.start}")
+    return lines

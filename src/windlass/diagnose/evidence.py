@@ -1,7 +1,7 @@
-"""Everything that is known about a cluster, so that a question can be put to it.
+"""Everything that is known about a cluster: objects, events, logs of pods and hosts.
 
-Filled from a dump (objects, events, logs of pods and of hosts); read by every stage of diagnosis. What an object is,
-who owns whom and what was said about whom is looked up here. What is not there is told apart from what is empty.
+`cli.cluster_option` fills it from a dump or a live cluster; every stage of diagnosis reads it. `complete_kinds` tells a
+kind of which no object exists from a kind that was not read.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from windlass.diagnose import unstructured
+from windlass.diagnose.unstructured import nested_int, nested_map, nested_string
 from windlass.dump.configuration import Configuration, published_configurations
 from windlass.dump.files import list_files
 from windlass.dump.raw_objects import ObjectHeader, RawObject, read_raw
@@ -50,7 +50,7 @@ CLUSTER_KINDS = frozenset(
 
 
 class ClusterObject:
-    """One object: as it was written, and as the model reads it."""
+    """One object: as it was written (`data`), and as the model decodes it (`decoded`)."""
 
     __slots__ = ("_data", "_raw", "decoded", "error", "kind", "name", "namespace", "uid")
 
@@ -62,7 +62,7 @@ class ClusterObject:
         self.namespace = "" if header.kind in CLUSTER_KINDS else header.metadata.namespace or "default"
         self.decoded: object = None
         self.error: InputError | None = None
-        """Why the model can't read it, where it can't."""
+        """Why it can't be decoded, if it can't."""
 
     @property
     def data(self) -> dict[str, Any]:
@@ -91,15 +91,15 @@ class ClusterObject:
         """(kind, name, uid) of its owners, the controlling one first."""
         references = self._raw.header.metadata.owner_references
         if len(references) > 1:
-            references = tuple(sorted(references, key=lambda one: not one.controller))
-        return [(one.kind, one.name, one.uid) for one in references]
+            references = tuple(sorted(references, key=lambda reference: not reference.controller))
+        return [(reference.kind, reference.name, reference.uid) for reference in references]
 
     @property
     def title(self) -> str:
         return f"{self.kind} {self.namespace}/{self.name}" if self.namespace else f"{self.kind} {self.name}"
 
     def decode(self) -> None:
-        """As the model sees it; an object that it refuses is kept with the reason."""
+        """Sets `decoded`; an invalid object is kept with its error."""
         raw = self._raw
         try:
             body = raw.body
@@ -110,8 +110,6 @@ class ClusterObject:
 
 
 class Event(msgspec.Struct, frozen=True):
-    """Something that was said about an object."""
-
     reason: str
     message: str
     kind: str
@@ -124,25 +122,21 @@ class Event(msgspec.Struct, frozen=True):
 
 
 class LogLines(msgspec.Struct, frozen=True):
-    """A log: whose, and what it says."""
-
     origin: str
-    """As a person would name it: `pod ns/name (container)`, or `host node dmesg`."""
+    """For messages: `pod ns/name (container)`, or `host node dmesg`."""
     lines: list[str]
 
 
 class Evidence:
-    """The objects, events and logs of one cluster."""
-
     def __init__(self) -> None:
         self.items: dict[tuple[str, str, str], ClusterObject] = {}
         self.complete_kinds: set[str] = set()
-        """Kinds that are known to be complete: the dump has a List of them."""
+        """Kinds of which all objects are known: the dump has a List of them."""
         self.read_errors: list[InputError] = []
         self.hidden: list[str] = []
-        """What may not be seen, in words."""
+        """What the caller's rights do not cover, such as `secrets: not allowed`."""
         self.failed_queries: list[tuple[str, str]] = []
-        """What was asked of the cluster and not answered, and the command that asks it again."""
+        """(what was asked of the cluster without an answer, command that asks again)."""
         self._by_uid: dict[str, ClusterObject] = {}
         self._pod_logs: dict[tuple[str, str], dict[str, LogLines]] = {}
         self._host_logs: dict[str, dict[str, LogLines]] = {}
@@ -177,7 +171,7 @@ class Evidence:
     def add_host_log(self, node: str, source: str, lines: list[str]) -> None:
         self._host_logs.setdefault(node, {})[source] = LogLines(f"host {node} {source}", lines)
 
-    # Looking things up
+    # Lookups
 
     def get(self, kind: str, namespace: str, name: str) -> ClusterObject | None:
         return self.items.get((kind, "" if kind in CLUSTER_KINDS else namespace or "default", name))
@@ -193,7 +187,7 @@ class Evidence:
         return kinds
 
     def has_kind(self, kind: str) -> bool:
-        """Whether the dump tells of this kind at all."""
+        """Whether the kind was read, even if no object exists."""
         return kind in self.complete_kinds or bool(self.of_kind(kind))
 
     @cached_property
@@ -206,34 +200,34 @@ class Evidence:
 
     @cached_property
     def published_configurations(self) -> list[Configuration]:
-        """What the cluster's schedulers have published of their configuration."""
+        """The configurations that the cluster's schedulers have published."""
         return published_configurations(
             item.data for kind in ("ConfigMap", "Lease") for item in self.of_kind(kind)
         )
 
     def visible_to(self, settings: Settings) -> Evidence:
-        """The same, without the nodes that a scheduler with these settings doesn't look at."""
+        """A copy without the nodes that the settings' nodeSelector excludes."""
         if not settings.node_selector:
             return self
-        seen = copy(self)
-        seen.items = {
+        visible = copy(self)
+        visible.items = {
             key: item
             for key, item in self.items.items()
             if item.kind != "Node" or settings.selects_node(item.labels)
         }
         for name in [
-            name for name in vars(seen) if isinstance(getattr(Evidence, name, None), cached_property)
+            name for name in vars(visible) if isinstance(getattr(Evidence, name, None), cached_property)
         ]:
-            del seen.__dict__[name]
-        return seen
+            del visible.__dict__[name]
+        return visible
 
     @cached_property
     def objects(self) -> tuple[object, ...]:
-        """Everything that the engine reads."""
+        """Decoded objects, for the engine."""
         return tuple(item.decoded for item in self.items.values() if item.decoded is not None)
 
     def owner(self, item: ClusterObject) -> ClusterObject | None:
-        """The object that controls this one, if it is there."""
+        """The first owner that is in the evidence, the controlling one first."""
         for kind, name, uid in item.owners:
             found = self._by_uid.get(uid) if uid else None
             found = found or self.get(kind, item.namespace, name)
@@ -247,7 +241,7 @@ class Evidence:
 
     @cached_property
     def _children(self) -> dict[object, list[ClusterObject]]:
-        """By the owner's uid where that object is here, else by what the reference calls it."""
+        """Children by the owner's uid if the owner is known, else by its (kind, namespace, name)."""
         found: dict[object, list[ClusterObject]] = {}
         for item in self.items.values():
             owners = item.owners
@@ -268,7 +262,7 @@ class Evidence:
     @cached_property
     def _events_by(self) -> dict[tuple[str, str], dict[str, list[Event]]]:
         found: dict[tuple[str, str], dict[str, list[Event]]] = {}
-        for event in sorted(self._events, key=lambda one: one.last):
+        for event in sorted(self._events, key=lambda event: event.last):
             namespace = "" if event.kind in CLUSTER_KINDS else event.namespace or "default"
             found.setdefault((event.kind, event.name), {}).setdefault(namespace, []).append(event)
         return found
@@ -296,30 +290,26 @@ class Evidence:
 
 
 def read_event(data: dict[str, Any]) -> Event:
-    """Core and events.k8s.io Events alike."""
-    about = unstructured.nested_map(data, "involvedObject") or unstructured.nested_map(data, "regarding")
-    source = unstructured.nested_string(data, "source", "component") or unstructured.nested_string(
-        data, "reportingComponent"
-    )
+    """Of core and of events.k8s.io Events."""
+    about = nested_map(data, "involvedObject") or nested_map(data, "regarding")
+    source = nested_string(data, "source", "component") or nested_string(data, "reportingComponent")
     return Event(
-        reason=unstructured.nested_string(data, "reason"),
-        message=unstructured.nested_string(data, "message") or unstructured.nested_string(data, "note"),
-        kind=unstructured.nested_string(about, "kind"),
-        namespace=unstructured.nested_string(about, "namespace"),
-        name=unstructured.nested_string(about, "name"),
-        source=source or unstructured.nested_string(data, "reportingController"),
-        count=max(
-            1, unstructured.nested_int(data, "count"), unstructured.nested_int(data, "series", "count")
-        ),
-        last=unstructured.nested_string(data, "lastTimestamp")
-        or unstructured.nested_string(data, "eventTime")
-        or unstructured.nested_string(data, "firstTimestamp"),
-        warning=unstructured.nested_string(data, "type") == "Warning",
+        reason=nested_string(data, "reason"),
+        message=nested_string(data, "message") or nested_string(data, "note"),
+        kind=nested_string(about, "kind"),
+        namespace=nested_string(about, "namespace"),
+        name=nested_string(about, "name"),
+        source=source or nested_string(data, "reportingController"),
+        count=max(1, nested_int(data, "count"), nested_int(data, "series", "count")),
+        last=nested_string(data, "lastTimestamp")
+        or nested_string(data, "eventTime")
+        or nested_string(data, "firstTimestamp"),
+        warning=nested_string(data, "type") == "Warning",
     )
 
 
 def evidence_from_collected(collected: CollectedCluster) -> Evidence:
-    """The same, out of a live cluster."""
+    """Evidence from a live cluster."""
     evidence = Evidence()
     evidence.complete_kinds |= collected.listed_kinds
     evidence.hidden += collected.not_readable
@@ -333,7 +323,7 @@ def evidence_from_collected(collected: CollectedCluster) -> Evidence:
 
 
 def load_evidence(dump: Path, *, keep_going: bool = False) -> Evidence:
-    """A dump: a file, or a folder with `logs/` and `hosts/`. An unreadable file is an error, unless `keep_going`."""
+    """Evidence from a dump: a file, or a folder with `logs/` and `hosts/`. `keep_going` collects read errors."""
     evidence = Evidence()
     for path in list_files(dump):
         try:
@@ -361,7 +351,7 @@ def _load_logs(evidence: Evidence, dump: Path) -> None:
 
 
 def _lines(file: Path) -> list[str]:
-    """Logs hold whatever a program wrote; bytes that are no text are shown as such."""
+    """Bytes that are not UTF-8 are replaced."""
     try:
         return file.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError as error:

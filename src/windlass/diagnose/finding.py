@@ -1,6 +1,6 @@
-"""What a stage of diagnosis found, and the answer that is made of it.
+"""The result of a stage of diagnosis (`Finding`), and the answer (`Diagnosis`).
 
-Stages return `Finding`s; `why` ranks them into one `Diagnosis`, which the command prints and scripts read.
+Stages return findings; `why` makes one `Diagnosis`, which `cli.why` prints and scripts read.
 """
 
 from __future__ import annotations
@@ -23,31 +23,31 @@ class PatchTarget(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Patch(msgspec.Struct, frozen=True):
-    """A change that can be applied as it is."""
+    """A change of one object, for `kubectl patch`."""
 
     target: PatchTarget
     type: str
     """json, merge or strategic."""
     patch: Any
     runs_after: bool
-    """Whether it would run at once with the patch, as the engine says."""
+    """Whether the engine would start it at once with the patch."""
     what: str = ""
-    """The change in words."""
+    """The change, for people."""
 
 
 class MissingEvidence(msgspec.Struct, frozen=True):
-    """Evidence that would decide, and the command that gets it."""
+    """Evidence that the answer needs, and the command that gets it."""
 
     what: str
     command: str
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """One cause, with what speaks for it."""
+    """One cause with its evidence."""
 
     code: str
     headline: str = ""
-    """One sentence: the cause in this very case. Empty: the code's own words."""
+    """The cause with its names and numbers; if empty, the meaning of the code."""
     evidence: tuple[str, ...] = ()
     contributing: tuple[str, ...] = ()
     remedy: str = ""
@@ -55,7 +55,6 @@ class Finding(msgspec.Struct, frozen=True):
 
     @property
     def message(self) -> str:
-        """The cause in words."""
         return self.headline or CAUSES[self.code].meaning
 
     @property
@@ -69,7 +68,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class NodeSummary(msgspec.Struct, frozen=True):
-    """One node, as the question sees it."""
+    """One node, with the resources that the pod requests."""
 
     name: str
     codes: tuple[str, ...]
@@ -79,13 +78,13 @@ class NodeSummary(msgspec.Struct, frozen=True):
     requested: dict[str, str]
     free: dict[str, str]
     detail: tuple[str, ...] = ()
-    """The same reasons, in words that name the taint, the label or the pod."""
+    """The reasons with the names of taints, labels and resources."""
     candidate: bool = True
-    """Whether it could ever have been the place: a node without GPUs is none for a pod that asks for them."""
+    """Whether the node has the requested devices at all."""
 
 
 class GpuHolder(msgspec.Struct, frozen=True):
-    """Somebody who has GPUs that would do."""
+    """An owner of running pods that use matching GPUs."""
 
     namespace: str
     owner: str
@@ -95,24 +94,24 @@ class GpuHolder(msgspec.Struct, frozen=True):
 
 
 class Outlook(msgspec.Struct, frozen=True):
-    """When work that waits may start, as the engine plans it."""
+    """When waiting work may start, as the engine plans it."""
 
     position: int
-    """Its place among those that wait for the same, from 1."""
+    """Its place among the workloads that wait for the same queue or devices, from 1."""
     queue: str = ""
-    """The ClusterQueue; empty where it waits in none."""
+    """The ClusterQueue; empty if it is in no queue."""
     ahead: tuple[str, ...] = ()
-    """The workloads before it, the first of them; only those that the evidence may name."""
+    """The first workloads ahead of it."""
     start: str | None = None
-    """The estimate; null where nothing bounds it."""
+    """The estimated start; null if no run-time limit bounds it."""
     planned: bool = False
-    """The engine keeps the room from then on; else it is when what it waits for will have ended."""
+    """True: a planned start, which the engine reserves. False: when enough running work will have ended."""
     basis: str = ""
-    """What the estimate rests on, or why there is none."""
+    """What the estimate is based on, or why there is none."""
 
 
 class CauseLink(msgspec.Struct, frozen=True):
-    """One cause of a chain, and the next one stands behind it."""
+    """One cause of a chain; the next link is the cause behind it."""
 
     code: str
     message: str
@@ -120,11 +119,11 @@ class CauseLink(msgspec.Struct, frozen=True):
 
 
 class Diagnosis(msgspec.Struct, frozen=True):
-    """The answer."""
+    """The answer of `why`."""
 
     subject: str
     code: str
-    """The deepest cause that the evidence carries: the code of the chain's last link."""
+    """The deepest cause that the evidence shows: the code of the last link of `chain`."""
     contributing: tuple[str, ...]
     headline: str
     is_wait: bool = False
@@ -132,13 +131,13 @@ class Diagnosis(msgspec.Struct, frozen=True):
     nodes: tuple[NodeSummary, ...] = ()
     holders: tuple[GpuHolder, ...] = ()
     outlook: Outlook | None = None
-    """Where it waits for others, and nothing is wrong."""
+    """Only where nothing is wrong and it waits for other work."""
     patches: tuple[Patch, ...] = ()
     missing_evidence: tuple[MissingEvidence, ...] = ()
     chain: tuple[CauseLink, ...] = ()
-    """From what the scheduler says to what stands behind it. Where the engine holds the subject, the first link is that
-    hold: its code is the one of `windlass plan`, of the pod's condition, of the event and of the metric."""
+    """From the scheduler's reason to the root cause. If the engine holds the subject, the first link is that hold, with
+    the code that `windlass plan`, the pod's condition, the event and the metric have."""
     confidence: str = "high"
-    """`low` where evidence is missing that could show another cause."""
+    """`low` if evidence is missing that could show another cause."""
     configuration: UsedConfiguration = UsedConfiguration()
-    """What the engine was configured with for this answer."""
+    """The configuration that the engine used for this answer."""

@@ -1,7 +1,7 @@
-"""The engine's own filters, asked about any pod: which node can't take it, for which reasons, and what is free there.
+"""The engine's own filters on any pod: which nodes refuse it, for which reasons, and what is free there.
 
-`why` and `check` build one from the evidence. Nothing of the rules is repeated here; a pod that is only a template, or
-one that a patch would make, is asked about on the same snapshot.
+`why` and `check` build a `FitChecker` from the evidence. No rule is repeated here. Pods made from a template or by a
+patch are tried on the same snapshot.
 """
 
 from __future__ import annotations
@@ -30,42 +30,38 @@ from windlass.placement.workload_mix import WorkloadMix
 from windlass.planner import snapshot_objects
 
 INTERPRETED_MAX_NODES = 300
-"""Nodes up to which plain Python is quicker than loading the compiled kernels."""
+"""Up to this number of nodes, plain Python is faster than loading the compiled kernels."""
 
 FIT_CONFIG = EngineConfig(PlacementConfig("best-fit"))
 
 
 class NodeFit(msgspec.Struct, frozen=True):
-    """One node and one pod."""
-
     node: str
     reasons: tuple[Reason, ...]
     """Why the node can't take it; empty where it can."""
     shortfall: Mapping[str, int]
-    """Resource → how much is lacking now."""
+    """Resource → missing amount, in base units."""
     shortfall_when_empty: Mapping[str, int]
-    """Resource → how much would be lacking even if the node were empty."""
+    """Resource → missing amount if the node were empty."""
 
 
 class FitChecker:
-    """A cluster to try pods on."""
-
     def __init__(self, objects: Sequence[object], now: int, settings: Settings | None = None) -> None:
         self.snapshot = snapshot_objects(objects, settings or Settings(), now)
         table = EngineCache().score_table(self.snapshot, FIT_CONFIG, WorkloadMix())
         rule = make_scoring_rule(FIT_CONFIG.placement, self.snapshot.node_state)
-        with np.errstate(over="ignore"):  # the kernels' mixing of words overflows on purpose
+        with np.errstate(over="ignore"):  # the kernels' hashes overflow on purpose
             self._overlay = Overlay(
                 self.snapshot, table, rule, jit.kernels(self.snapshot.nodes.size <= INTERPRETED_MAX_NODES)
             )
         self._total = {node.name: capacity_and_allocatable(node)[1] for node in self.snapshot.nodes.objects}
 
     def hold_reason(self, pod: Pod) -> Reason | None:
-        """Why the pod is held before any node is looked at."""
+        """Why the pod is held before the filters run; None if it is not."""
         return prefilter_pod(pod, self.snapshot.listers)
 
     def node_fits(self, pod: Pod) -> list[NodeFit]:
-        """Every node's answer. Raises `InputError` for a pod that can't be read."""
+        """One entry per node. Raises `InputError` for an invalid pod."""
         why, requests = self._why(pod)
         return [self._node_fit(row, int(mask), requests) for row, mask in enumerate(why.tolist())]
 
@@ -75,8 +71,8 @@ class FitChecker:
         return [names[row] for row in np.flatnonzero(why == 0).tolist()]
 
     def cause_code(self, pod: Pod, count: int = 1) -> str:
-        """The engine's cause for so many pods of this kind that find no node together; by the engine's own rule."""
-        self._row(pod)  # refuses what no node of the cluster knows
+        """The engine's cause where `count` such pods do not fit together."""
+        self._row(pod)  # raises if no node of the cluster knows a resource
         part = PendingPodSet("main", count, pod, self.snapshot.shapes.intern(pod)[0])
         everywhere = np.ones(self.snapshot.nodes.size, dtype=np.bool_)
         with np.errstate(over="ignore"):
@@ -84,7 +80,7 @@ class FitChecker:
             return find_cause(self._overlay, [part], everywhere, GPU_FULL, empty)
 
     def count_placeable(self, pods: Iterable[Pod]) -> int:
-        """How many of the pods, in order, find a place together; nothing is left behind."""
+        """How many of the pods, in order, fit together. The overlay is rolled back."""
         before = self._overlay.checkpoint()
         count = 0
         with np.errstate(over="ignore"):
@@ -96,7 +92,7 @@ class FitChecker:
         return count
 
     def pods_holding(self, resources: Collection[str]) -> Iterator[tuple[str, str, int]]:
-        """(pod, node, amount) of every bound pod that asks for one of the resources."""
+        """(pod, node, amount) of every bound pod that requests one of the resources."""
         pods, shapes = self.snapshot.pods, self.snapshot.shapes
         names = self.snapshot.nodes.names
         amounts = [
@@ -109,7 +105,7 @@ class FitChecker:
                 yield pods.objects[row].key, names[int(pods.node[row])], amount
 
     def free(self, node: str, resource: str) -> int:
-        """What is allocatable there and not asked for by the node's pods; nothing of what no node was read to have."""
+        """Allocatable minus the requests of the node's pods; 0 for a resource that no node has."""
         row, column = self.snapshot.nodes.index[node], self.snapshot.resources.column(resource)
         free = self._overlay.state.free
         return int(free[row, column]) if column < free.shape[1] else 0
@@ -131,7 +127,7 @@ class FitChecker:
         for name, _amount in shape.requests:
             if self.snapshot.resources.column(name) >= known:
                 raise InputError(
-                    f"no node and no pod of the cluster knows the resource {name}", object=f"Pod {pod.key}"
+                    f"no node advertises {name} and no other pod requests it", object=f"Pod {pod.key}"
                 )
         return self._overlay.table.row(shape, self.snapshot)
 
@@ -156,7 +152,7 @@ class FitChecker:
 
 
 def capacity_and_allocatable(node: Node) -> tuple[Mapping[str, int], Mapping[str, int]]:
-    """Capacity and allocatable; nothing where the node can't be read, which is a reason of its own not to use it."""
+    """(capacity, allocatable); empty for an invalid node, which the filters refuse for that."""
     try:
         return node_quantities(node)
     except InputError:

@@ -1,17 +1,17 @@
-"""Groups that start together and hold each other up; that members are missing says the engine.
+"""Gangs that hold resources while they wait for one another, and members that block their gang.
 
-Fed by `why` with the subject's pods. A pod of a gang that could be placed by itself waits for its siblings, and the
-sibling that can't be placed is the one to explain.
+Called by `why`. The engine reports missing members. Where a pod would fit but waits for its gang, `why` explains the
+member that does not fit.
 """
 
 from __future__ import annotations
 
 import msgspec
 
-from windlass.diagnose import unstructured
 from windlass.diagnose.evidence import ClusterObject, Evidence
 from windlass.diagnose.finding import Finding
 from windlass.diagnose.subject import Subject, group_names, is_waiting
+from windlass.diagnose.unstructured import nested_int
 from windlass.model.pod import Pod
 
 GANG_OWNER_KINDS = (
@@ -24,12 +24,10 @@ GANG_OWNER_KINDS = (
     "LeaderWorkerSet",
     "PodGroup",
 )
-"""Owners whose pods only work together."""
+"""Kinds whose pods form one gang."""
 
 
 class Gang(msgspec.Struct, frozen=True):
-    """A gang as far as it is known."""
-
     name: str
     namespace: str
     minimum: int
@@ -42,7 +40,7 @@ class Gang(msgspec.Struct, frozen=True):
 
 
 def find_gangs(evidence: Evidence) -> list[Gang]:
-    """Every gang of the cluster with its members."""
+    """All gangs of the cluster."""
     members: dict[tuple[str, str], list[ClusterObject]] = {}
     minimum: dict[tuple[str, str], int] = {}
     for group in evidence.of_kind("PodGroup"):
@@ -68,10 +66,10 @@ def _group(key: tuple[str, str], members: list[ClusterObject], minimum: int) -> 
 def _minimum(group: ClusterObject) -> int:
     spec = group.data
     return (
-        unstructured.nested_int(spec, "spec", "minMember")
-        or unstructured.nested_int(spec, "spec", "policy", "gang", "minCount")
-        or unstructured.nested_int(spec, "spec", "schedulingPolicy", "gang", "minCount")
-        or unstructured.nested_int(spec, "spec", "gang", "minCount")
+        nested_int(spec, "spec", "minMember")
+        or nested_int(spec, "spec", "policy", "gang", "minCount")
+        or nested_int(spec, "spec", "schedulingPolicy", "gang", "minCount")
+        or nested_int(spec, "spec", "gang", "minCount")
     )
 
 
@@ -82,39 +80,39 @@ def _groups_of(evidence: Evidence, pod: ClusterObject) -> list[tuple[str, str]]:
     owner = evidence.owner(pod)
     if owner is not None:
         top = evidence.owner(owner) or owner
-        for one in (owner, top):
-            if one.kind in GANG_OWNER_KINDS:
-                return [(one.namespace, one.name)]
+        for ancestor in (owner, top):
+            if ancestor.kind in GANG_OWNER_KINDS:
+                return [(ancestor.namespace, ancestor.name)]
         return []
     kinds = [(pod.namespace, name) for kind, name, _ in pod.owners if kind in GANG_OWNER_KINDS]
     return kinds[:1]
 
 
 def deadlock_finding(evidence: Evidence, subject: Subject) -> Finding | None:
-    """The subject's gang holds a part and waits for the rest, and so do others."""
+    """Partly placed gangs, the subject's among them, that wait for the resources of one another."""
     names = {key for pod in subject.pods for key in _groups_of(evidence, pod)}
     if not names and not any(item.kind in GANG_OWNER_KINDS for item in subject.related):
         return None
     names |= {(item.namespace, item.name) for item in subject.related}
     known = find_gangs(evidence)
-    mine = [group for group in known if (group.namespace, group.name) in names]
+    own_gangs = [group for group in known if (group.namespace, group.name) in names]
     partial = [group for group in known if group.is_partial]
-    stuck = [group for group in mine if group.is_partial]
+    stuck = [group for group in own_gangs if group.is_partial]
     if stuck and len(partial) > 1:
-        listed = "; ".join(f"{one.name} has {one.running} of {one.minimum}" for one in partial[:4])
-        said = f"{len(partial)} gangs each hold a part and wait for the rest: {listed}"
-        return Finding("GANG_DEADLOCK", said)
+        listed = "; ".join(f"{gang.name} has {gang.running} of {gang.minimum}" for gang in partial[:4])
+        message = f"{len(partial)} gangs run in part and wait for the rest of their pods: {listed}"
+        return Finding("GANG_DEADLOCK", message)
     return None
 
 
 def waiting_members(evidence: Evidence, subject: Subject) -> list[ClusterObject]:
-    """Pods of the subject's gangs that wait like it and are not the subject's own."""
+    """Waiting pods of the subject's gangs that are not the subject's own."""
     names = {key for pod in subject.pods for key in _groups_of(evidence, pod)}
     if not names:
         return []
-    mine = {id(pod) for pod in subject.pods}
+    own_pods = {id(pod) for pod in subject.pods}
     return [
         pod
         for pod in evidence.of_kind("Pod")
-        if id(pod) not in mine and is_waiting(pod) and names & set(_groups_of(evidence, pod))
+        if id(pod) not in own_pods and is_waiting(pod) and names & set(_groups_of(evidence, pod))
     ]

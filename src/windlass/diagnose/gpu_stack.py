@@ -1,12 +1,12 @@
-"""Why a node that has GPUs does not offer them: labels, DaemonSets, the stack's pods and logs, the host's logs.
+"""Why a GPU node does not advertise its GPUs: labels, DaemonSets, pods and logs of the GPU stack, host logs.
 
-`why` asks it about a pod's own node, or about the GPU nodes of a cluster where nobody advertises what is asked for.
-That a pod of the stack is Running is no evidence of health; what it wrote and what the node advertises is.
+Called for a pod's node (`pod_startup`), for the GPU nodes of the cluster (`root_causes`) and by `doctor`. A Running pod
+of the stack is no evidence of health; its log and what the node advertises are.
 """
 
 from __future__ import annotations
 
-from windlass.diagnose import log_patterns, nodes, unstructured
+from windlass.diagnose import log_patterns, nodes
 from windlass.diagnose.evidence import ClusterObject, Evidence, LogLines
 from windlass.diagnose.finding import Finding, MissingEvidence
 from windlass.diagnose.log_patterns import PatternMatch
@@ -14,13 +14,14 @@ from windlass.diagnose.nvidia_smi import annotate_nvidia_smi_logs
 from windlass.diagnose.sharing_config import sharing_findings
 from windlass.diagnose.stack_components import COMPONENTS, failing_components, gpu_nodes, stack_pods
 from windlass.diagnose.subject import template_pods
+from windlass.diagnose.unstructured import nested_int, nested_map, nested_maps, nested_string
 from windlass.model.node import Node
 from windlass.model.pod import Pod
 from windlass.model.taints import LIFECYCLE_TAINTS
 from windlass.model.times import parse_timestamp
 
 NEW_NODE_SECONDS = 600
-"""Seconds for which a node without GPUs is merely new."""
+"""Age in seconds up to which a node without advertised GPUs counts as new."""
 
 UPGRADING = (
     "upgrade-required",
@@ -36,7 +37,7 @@ UPGRADING = (
 
 
 def node_findings(evidence: Evidence, node: Node, now: int, resource: str) -> list[Finding]:
-    """What is wrong with the node's GPU stack, the deepest cause first. Nothing, where nothing shows."""
+    """Faults of the node's GPU stack, the deepest cause first."""
     found: list[Finding] = []
     down = nodes.unschedulable_reason(node)
     if down:
@@ -51,7 +52,7 @@ def node_findings(evidence: Evidence, node: Node, now: int, resource: str) -> li
 
 
 def label_findings(node: Node) -> list[Finding]:
-    """Work on the node that its labels tell of: MIG layouts and driver upgrades that are under way or stuck."""
+    """MIG layouts and driver upgrades that the node's labels show as pending or failed."""
     labels = node.labels
     state = labels.get("nvidia.com/mig.config.state", "")
     paused = sorted(
@@ -65,11 +66,11 @@ def label_findings(node: Node) -> list[Finding]:
     found = []
     if state in ("failed", "pending", "rebooting") or any("mig" in value for value in paused):
         layout = labels.get("nvidia.com/mig.config", "?")
-        said = f"MIG layout {layout} of node {node.name} is in state {state or 'paused'}"
-        found.append(Finding("MIG_CONFIG_NOT_APPLIED", said, tuple(paused)))
+        message = f"MIG layout {layout} of node {node.name} is in state {state or 'paused'}"
+        found.append(Finding("MIG_CONFIG_NOT_APPLIED", message, tuple(paused)))
     if upgrade in UPGRADING or any("driver" in value for value in paused):
-        said = f"the driver upgrade of node {node.name} is in state {upgrade or 'paused'}"
-        found.append(Finding("DRIVER_UPGRADE_BLOCKED", said))
+        message = f"the driver upgrade of node {node.name} is in state {upgrade or 'paused'}"
+        found.append(Finding("DRIVER_UPGRADE_BLOCKED", message))
     return found
 
 
@@ -78,9 +79,13 @@ def _by_logs(evidence: Evidence, node: Node) -> list[Finding]:
     sightings = log_patterns.find_matches(host_log_lines(evidence, node.name), log_patterns.HOST)
     sightings += log_patterns.find_matches(stack_logs(evidence, node.name), log_patterns.STACK)
     for seen in sightings:
-        if seen.code not in [one.code for one in found]:
+        if seen.code not in [finding.code for finding in found]:
             found.append(match_finding(seen))
-    found.sort(key=lambda one: DEPTH_ORDER.index(one.code) if one.code in DEPTH_ORDER else len(DEPTH_ORDER))
+    found.sort(
+        key=lambda finding: (
+            DEPTH_ORDER.index(finding.code) if finding.code in DEPTH_ORDER else len(DEPTH_ORDER)
+        )
+    )
     return found
 
 
@@ -95,19 +100,19 @@ DEPTH_ORDER = (
     "DEVICE_PERMISSION",
     "RUNTIME_NOT_CONFIGURED",
 )
-"""Where several things are wrong with a node, the lower one is the cause of the others."""
+"""Deepest layer first: its fault causes the faults of the layers above."""
 
 
 def host_log_lines(evidence: Evidence, node: str) -> list[LogLines]:
-    """The host's own logs, and what detectors on it have said of the node."""
+    """The host's logs, and messages of the Node's events (node-problem-detector)."""
     item = evidence.get("Node", "", node)
-    said = [event.message for event in evidence.events_of(item)] if item is not None else []
-    events = [LogLines(f"events of node {node}", said)] if said else []
+    messages = [event.message for event in evidence.events_of(item)] if item is not None else []
+    events = [LogLines(f"events of node {node}", messages)] if messages else []
     return [*annotate_nvidia_smi_logs(evidence.host_logs(node)), *events]
 
 
 def stack_logs(evidence: Evidence, node: str) -> list[LogLines]:
-    """What the stack's pods on the node wrote, and what their containers' last words were."""
+    """Logs and status messages of the stack's pods on the node, without the exporter."""
     logs: list[LogLines] = []
     for component, pod in stack_pods(evidence, node):
         if component == "exporter":
@@ -118,43 +123,33 @@ def stack_logs(evidence: Evidence, node: str) -> list[LogLines]:
 
 
 def pod_status_lines(evidence: Evidence, pod: ClusterObject) -> list[LogLines]:
-    """Messages of a pod's own status and events, as lines."""
-    lines = [
-        unstructured.nested_string(pod.data, "status", "message"),
-        unstructured.nested_string(pod.data, "status", "reason"),
-    ]
+    """Messages of the pod's status, container states and events."""
+    lines = [nested_string(pod.data, "status", "message"), nested_string(pod.data, "status", "reason")]
     for kind in ("initContainerStatuses", "containerStatuses"):
-        for status in unstructured.nested_maps(pod.data, "status", kind):
+        for status in nested_maps(pod.data, "status", kind):
             for moment in ("state", "lastState"):
-                for state in unstructured.nested_map(status, moment).values():
-                    lines += [
-                        unstructured.nested_string(state, "message"),
-                        unstructured.nested_string(state, "reason"),
-                    ]
+                for state in nested_map(status, moment).values():
+                    lines += [nested_string(state, "message"), nested_string(state, "reason")]
     lines += [event.message for event in evidence.events_of(pod)]
     return [
         LogLines(f"status of {pod.title}", [line for text in lines if text for line in text.splitlines()])
     ]
 
 
-def match_finding(seen: PatternMatch) -> Finding:
-    return Finding(seen.code, "", (f"{seen.origin}: {_cut(seen.line)}",))
+def match_finding(match: PatternMatch) -> Finding:
+    return Finding(match.code, "", (f"{match.origin}: {_cut(match.line)}",))
 
 
 def _cut(line: str) -> str:
     return line if len(line) <= 200 else line[:197] + "..."
 
 
-# The plugin itself
+# The device plugin
 
 
 def _by_plugin(evidence: Evidence, node: Node, now: int) -> list[Finding]:
     plugins = [pod for component, pod in stack_pods(evidence, node.name) if component == "device plugin"]
-    running = [
-        pod
-        for pod in plugins
-        if unstructured.nested_string(pod.data, "status", "phase") not in ("Succeeded",)
-    ]
+    running = [pod for pod in plugins if nested_string(pod.data, "status", "phase") not in ("Succeeded",)]
     age = (
         now - parse_timestamp(node.metadata.creation_timestamp) if node.metadata.creation_timestamp else None
     )
@@ -167,7 +162,11 @@ def _by_plugin(evidence: Evidence, node: Node, now: int) -> list[Finding]:
                 )
             ]
         return [_failing(evidence, node, running[0])]
-    sets = [one for one in evidence.of_kind("DaemonSet") if COMPONENTS["device plugin"].search(one.name)]
+    sets = [
+        daemonset
+        for daemonset in evidence.of_kind("DaemonSet")
+        if COMPONENTS["device plugin"].search(daemonset.name)
+    ]
     if not sets and not evidence.has_kind("DaemonSet") and not evidence.has_kind("Pod"):
         return []
     if age is not None and 0 <= age < NEW_NODE_SECONDS and sets and daemonset_exclusion(sets[0], node) == "":
@@ -182,19 +181,18 @@ def _by_plugin(evidence: Evidence, node: Node, now: int) -> list[Finding]:
 
 def _restarts(pod: ClusterObject) -> int:
     return sum(
-        unstructured.nested_int(status, "restartCount")
-        for status in unstructured.nested_maps(pod.data, "status", "containerStatuses")
+        nested_int(status, "restartCount") for status in nested_maps(pod.data, "status", "containerStatuses")
     )
 
 
 def _failing(evidence: Evidence, node: Node, pod: ClusterObject) -> Finding:
     restarts = _restarts(pod)
-    said = f"the device plugin {pod.name} is on node {node.name}"
-    said += f" and has restarted {restarts} times" if restarts else ", but has advertised no GPU"
+    message = f"the device plugin {pod.name} is on node {node.name}"
+    message += f" and has restarted {restarts} times" if restarts else ", but has advertised no GPU"
     missing: tuple[MissingEvidence, ...] = ()
     if not evidence.logs_of(pod):
         missing = (MissingEvidence("the device plugin's log", f"kubectl logs -n {pod.namespace} {pod.name}"),)
-    return Finding("DEVICE_PLUGIN_FAILING", said, missing=missing)
+    return Finding("DEVICE_PLUGIN_FAILING", message, missing=missing)
 
 
 def plugin_absent_finding(evidence: Evidence, node: Node, sets: list[ClusterObject]) -> Finding:
@@ -207,28 +205,28 @@ def plugin_absent_finding(evidence: Evidence, node: Node, sets: list[ClusterObje
         return Finding("DEVICE_PLUGIN_ABSENT", f"no device plugin is installed for GPU node {node.name}")
     plugin = sets[0]
     why = daemonset_exclusion(plugin, node)
-    desired = unstructured.nested_int(plugin.data, "status", "desiredNumberScheduled")
-    said = f"DaemonSet {plugin.name} ({desired} pods wanted) has no pod on GPU node {node.name}"
+    desired = nested_int(plugin.data, "status", "desiredNumberScheduled")
+    message = f"DaemonSet {plugin.name} ({desired} pods wanted) has no pod on GPU node {node.name}"
     contributing: list[str] = []
     if why.startswith("label"):
         contributing = ["GFD_LABELS_MISSING", *_blocked_discovery(evidence, node)]
     elif why.startswith("taint"):
         contributing = ["TAINT_NOT_TOLERATED"]
-    return Finding("DEVICE_PLUGIN_ABSENT", f"{said}{f': {why}' if why else ''}", (), tuple(contributing))
+    return Finding("DEVICE_PLUGIN_ABSENT", f"{message}{f': {why}' if why else ''}", (), tuple(contributing))
 
 
 def _blocked_discovery(evidence: Evidence, node: Node) -> list[str]:
-    """The label is missing because the pod that sets labels can't run there."""
-    for one in evidence.of_kind("DaemonSet"):
-        if COMPONENTS["node feature discovery"].search(one.name) and daemonset_exclusion(
-            one, node
+    """Whether the label is missing because a taint keeps node feature discovery off the node."""
+    for daemonset in evidence.of_kind("DaemonSet"):
+        if COMPONENTS["node feature discovery"].search(daemonset.name) and daemonset_exclusion(
+            daemonset, node
         ).startswith("taint"):
             return ["TAINT_NOT_TOLERATED"]
     return []
 
 
 def daemonset_exclusion(daemon: ClusterObject, node: Node) -> str:
-    """Why a DaemonSet has no pod on the node; empty where it should have one."""
+    """Why a DaemonSet has no pod on the node; empty if it should have one."""
     pods, _ = template_pods(daemon)
     if not pods:
         return ""
@@ -236,25 +234,25 @@ def daemonset_exclusion(daemon: ClusterObject, node: Node) -> str:
     misses = nodes.selector_mismatches(node, pod)
     if misses:
         return f"label {misses[0]}"
-    taints = [one for one in nodes.blocking_taints(node, pod) if one.key not in LIFECYCLE_TAINTS]
+    taints = [taint for taint in nodes.blocking_taints(node, pod) if taint.key not in LIFECYCLE_TAINTS]
     return f"taint {nodes.format_taint(taints[0])} is not tolerated" if taints else ""
 
 
 def missing_labels_finding(evidence: Evidence, pod: Pod) -> Finding | None:
-    """A selector on a label that feature discovery should have set, on a GPU node that hasn't got it."""
+    """A label of the pod's selector that feature discovery should have set on a GPU node, and has not."""
     keys = [*pod.spec.node_selector, *(key for key, _, _ in nodes.required_labels(pod))]
     discovered = [key for key in keys if key.startswith(("nvidia.com/", "feature.node.kubernetes.io/"))]
     for node in gpu_nodes(evidence):
         absent = [key for key in discovered if key not in node.labels]
         if absent and nodes.gpu_resources(node):
-            said = f"GPU node {node.name} lacks the label {absent[0]}, which the pod selects by"
+            message = f"GPU node {node.name} lacks the label {absent[0]}, which the pod selects by"
             logs = [
                 line
-                for part, one in stack_pods(evidence, node.name)
+                for part, stack_pod in stack_pods(evidence, node.name)
                 if "discovery" in part
-                for line in _last(evidence, one)
+                for line in _last(evidence, stack_pod)
             ]
-            return Finding("GFD_LABELS_MISSING", said, tuple(logs))
+            return Finding("GFD_LABELS_MISSING", message, tuple(logs))
     return None
 
 

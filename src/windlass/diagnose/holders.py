@@ -1,6 +1,6 @@
-"""Who has the GPUs that would do: namespace, owner, how many, since when.
+"""Which owners use the GPUs of the candidate nodes: namespace, owner, how many, since when.
 
-Fed by `why` with the nodes that could be the place; printed under the diagnosis.
+Called by `why`; `cli.why_text` prints them under the diagnosis.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from windlass.diagnose.unschedulable import SchedulingAnalysis
 
 
 def gpu_holders(evidence: Evidence, fit: FitChecker, analysis: SchedulingAnalysis) -> tuple[GpuHolder, ...]:
-    """The owners of pods on the candidates, those with the most first."""
+    """Owners of pods on the candidates, those with most GPUs first."""
     candidates = {candidate.node.name for candidate in analysis.candidates}
     held: dict[tuple[str, str], list[tuple[int, str, str]]] = {}
     for key, node, amount in fit.pods_holding(analysis.devices):
@@ -30,18 +30,18 @@ def gpu_holders(evidence: Evidence, fit: FitChecker, analysis: SchedulingAnalysi
         )
         for (namespace, owner), parts in held.items()
     ]
-    return tuple(sorted(found, key=lambda one: (-one.gpus, one.namespace, one.owner)))
+    return tuple(sorted(found, key=lambda holder: (-holder.gpus, holder.namespace, holder.owner)))
 
 
 def _owner(evidence: Evidence, item: ClusterObject) -> str:
-    """The top of its owners, as far as they are known."""
-    here = item
+    """The topmost known owner, as `Kind/name`."""
+    owner = item
     for _ in range(8):
-        above = evidence.owner(here)
+        above = evidence.owner(owner)
         if above is None:
             break
-        here = above
-    if here.owners:
-        kind, name, _ = here.owners[0]
+        owner = above
+    if owner.owners:
+        kind, name, _ = owner.owners[0]
         return f"{kind}/{name}"
-    return f"{here.kind}/{here.name}"
+    return f"{owner.kind}/{owner.name}"

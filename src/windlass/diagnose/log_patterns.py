@@ -1,8 +1,7 @@
-"""What programs write when something is wrong: lines of logs, events and statuses, and the cause that each stands for.
+"""Patterns of log lines, events and status messages, and the cause that each shows.
 
-Read by the stages that look at text. A sign says where it may be seen, since the same words mean different things in a
-container's log and in the device plugin's. Messages of the API server, the kubelet, the NVIDIA stack and the kernel are
-interfaces that people search for; the patterns match them, they don't repeat them.
+Called by `refusal`, `pod_startup`, `gpu_stack` and `doctor`. A pattern names the sources where it holds, since the same
+text means different things in a container's log and in the device plugin's.
 """
 
 from __future__ import annotations
@@ -33,25 +32,23 @@ class LogPattern(msgspec.Struct, frozen=True):
 
 
 class PatternMatch(msgspec.Struct, frozen=True):
-    """A sign that was seen, and where."""
-
     code: str
     origin: str
     line: str
 
 
-def _sign(code: str, pattern: str, *seen_in: str) -> LogPattern:
+def _pattern(code: str, pattern: str, *seen_in: str) -> LogPattern:
     return LogPattern(code, re.compile(pattern, re.IGNORECASE), frozenset(seen_in))
 
 
 FATAL_XIDS = (
     "46|48|54|56|57|58|61|62|63|64|65|66|69|73|74|79|80|81|92|94|95|96|97|109|110|119|120|136|140|143|149"
 )
-"""Xid codes that speak of the hardware or the driver; 13, 31, 43, 45 and 68 are the program's own doing."""
+"""Xid codes of hardware or driver faults; 13, 31, 43, 45 and 68 are faults of the program."""
 
 LOG_PATTERNS = (
-    # The hardware: whatever else a line says, this is beneath it
-    _sign(
+    # Hardware faults first: the first pattern that matches a line wins
+    _pattern(
         "GPU_HW_FAULT",
         rf"xid\s*(\(|error|=|:)[^\n]{{0,40}}?\b({FATAL_XIDS})\b|fallen off the bus|gpu is lost|"
         r"unable to determine the device handle|uncorrectable ecc|double.bit ecc|row.?remap\w* fail|"
@@ -62,29 +59,31 @@ LOG_PATTERNS = (
         HOST,
     ),
     # Refused by the API server
-    _sign("FRACTIONAL_GPU_REQUEST", r"must be an integer", API),
-    _sign("REQUESTS_NE_LIMITS", r"must be equal to \S+ limit of", API),
-    _sign("REQUESTS_NE_LIMITS", r"limit must be set for non overcommitable resources", API),
-    _sign(
+    _pattern("FRACTIONAL_GPU_REQUEST", r"must be an integer", API),
+    _pattern("REQUESTS_NE_LIMITS", r"must be equal to \S+ limit of", API),
+    _pattern("REQUESTS_NE_LIMITS", r"limit must be set for non overcommitable resources", API),
+    _pattern(
         "RESOURCE_QUOTA_EXCEEDED",
         r"(exceeded|failed) quota:|insufficient quota to consume|status unknown for quota",
         API,
     ),
-    _sign(
+    _pattern(
         "DRA_CLAIM_INVALID",
         r"must specify one of: .?resourceClaimName|unknown field .{0,40}resourceClaims",
         API,
     ),
-    _sign("DRA_CLAIM_INVALID", r"CEL (compile|compilation|runtime) error|selector #\d+: .{0,40}error", API),
-    _sign("DRA_CLAIM_INVALID", r"spec\.resourceClaims\[\d+\].{0,80}(invalid|required|unknown)", API),
-    _sign(
+    _pattern(
+        "DRA_CLAIM_INVALID", r"CEL (compile|compilation|runtime) error|selector #\d+: .{0,40}error", API
+    ),
+    _pattern("DRA_CLAIM_INVALID", r"spec\.resourceClaims\[\d+\].{0,80}(invalid|required|unknown)", API),
+    _pattern(
         "DRA_CLASS_MISSING",
         r"(device|resource) ?class(es)?(\.resource\.k8s\.io)? \S+ (does not exist|not found)",
         API,
         KUBELET,
     ),
-    _sign("RUNTIME_NOT_CONFIGURED", r"runtimeclass(es)?(\.node\.k8s\.io)? \S+ not found", API, KUBELET),
-    _sign(
+    _pattern("RUNTIME_NOT_CONFIGURED", r"runtimeclass(es)?(\.node\.k8s\.io)? \S+ not found", API, KUBELET),
+    _pattern(
         "POLICY_DENIED",
         r"admission webhook .* denied the request|violates podsecurity|validatingadmissionpolicy .* denied"
         r"|unable to validate against any security context constraint|denied by policy"
@@ -92,40 +91,40 @@ LOG_PATTERNS = (
         API,
     ),
     # Refused or killed by the kubelet
-    _sign(
+    _pattern(
         "TOPOLOGY_MANAGER_REFUSED",
         r"topologyaffinityerror|cannot be allocated with topology locality",
         KUBELET,
     ),
-    _sign("DEVICE_UNHEALTHY", r"no healthy devices present|no longer healthy", KUBELET),
-    _sign(
+    _pattern("DEVICE_UNHEALTHY", r"no healthy devices present|no longer healthy", KUBELET),
+    _pattern(
         "DEVICE_PLUGIN_FAILING",
         r"device plugin (GetPreferredAllocation|Allocate|PreStartContainer) rpc failed|endpoint .* not found in cache"
         r"|can't allocate unregistered device"
         r"|allocate failed due to rpc error: code = (Unavailable|Unimplemented|DeadlineExceeded)",
         KUBELET,
     ),
-    _sign("REQUEST_EXCEEDS_CLUSTER", r"maximum request size for shared resources is", KUBELET),
-    _sign(
+    _pattern("REQUEST_EXCEEDS_CLUSTER", r"maximum request size for shared resources is", KUBELET),
+    _pattern(
         "STORAGE_INSUFFICIENT",
         r"multi-attach error|attachvolume.attach failed|unable to attach or mount volumes",
         KUBELET,
     ),
-    _sign("KUBELET_ADMISSION_RACE", r"requested number of devices unavailable", KUBELET),
-    _sign(
+    _pattern("KUBELET_ADMISSION_RACE", r"requested number of devices unavailable", KUBELET),
+    _pattern(
         "EPHEMERAL_STORAGE",
         r"low on resource: ephemeral-storage|ephemeral(-| local )storage.*exceed|condition: \[[^\]]*DiskPressure",
         KUBELET,
     ),
-    _sign("EPHEMERAL_STORAGE", r"no space left on device", KUBELET),
-    _sign(
+    _pattern("EPHEMERAL_STORAGE", r"no space left on device", KUBELET),
+    _pattern(
         "POD_COUNT_LIMIT",
         r"failed to (assign|allocate) .{0,30}\bip address|no (available )?ip addresses|no free ip|ip range is full"
         r"|InsufficientFreeAddresses",
         KUBELET,
     ),
     # Between the runtime and the driver
-    _sign(
+    _pattern(
         "DRIVER_LIB_MISMATCH",
         r"driver/library version mismatch|API mismatch: the client has the version",
         KUBELET,
@@ -133,7 +132,7 @@ LOG_PATTERNS = (
         STACK,
         HOST,
     ),
-    _sign(
+    _pattern(
         "CUDA_DRIVER_TOO_OLD",
         r"unsatisfied condition: cuda|cuda driver version is insufficient|nvidia driver on your system is too old"
         r"|forward compatibility was attempted|cudaErrorInsufficientDriver|unsupported PTX version"
@@ -141,14 +140,14 @@ LOG_PATTERNS = (
         KUBELET,
         CONTAINER,
     ),
-    _sign(
+    _pattern(
         "DEVICE_ID_STALE",
         r"unknown device id|device error: .*GPU-.* not found|no such device: GPU-",
         KUBELET,
         CONTAINER,
         STACK,
     ),
-    _sign(
+    _pattern(
         "DEVICE_NODES_MISSING",
         r"failed to stat CDI host device|unresolvable CDI devices|/dev/nvidia\S*:? (no such file|not found)"
         r"|error gathering device information .*/dev/nvidia",
@@ -157,7 +156,7 @@ LOG_PATTERNS = (
         HOST,
         CONTAINER,
     ),
-    _sign(
+    _pattern(
         "RUNTIME_NOT_CONFIGURED",
         r"no runtime for .?\"?nvidia|unknown or invalid runtime name|could not select device driver"
         r"|runtime handler .?\"?nvidia|nvidia-container-runtime\S*: (no such file|executable file not found)"
@@ -166,7 +165,7 @@ LOG_PATTERNS = (
         HOST,
         STACK,
     ),
-    _sign(
+    _pattern(
         "FABRIC_NOT_READY",
         r"(error|code|status)\W{0,4}802\b|system not yet initialized|cudaErrorSystemNotReady"
         r"|fabric ?(manager|state)\W.{0,60}(in progress|not running|not started|failed|exited|not ready|mismatch)"
@@ -176,7 +175,7 @@ LOG_PATTERNS = (
         STACK,
         HOST,
     ),
-    _sign(
+    _pattern(
         "DEVICE_PERMISSION",
         r"avc:\s+denied|failed to initialize nvml: insufficient permissions|/proc/driver/nvidia\S*: permission denied"
         r"|/dev/nvidia\S*:? (permission denied|operation not permitted)"
@@ -188,7 +187,7 @@ LOG_PATTERNS = (
         HOST,
     ),
     # MIG and sharing
-    _sign(
+    _pattern(
         "MIG_CONFIG_NOT_APPLIED",
         r"mode change pending|mig\.config\.state\W+failed|error (setting|applying) mig|failed to apply mig"
         r"|unable to apply mig|at least one mig (device|config)|mig (mode|geometry).{0,40}(fail|in use|not)"
@@ -197,31 +196,31 @@ LOG_PATTERNS = (
         STACK,
         HOST,
     ),
-    _sign(
+    _pattern(
         "MPS_NOT_READY",
         r"--mps-root|mps (control )?daemon|mps.{0,30}(not ready|not started|unsupported)|CUDA_ERROR_MPS|mps server",
         STACK,
         CONTAINER,
         KUBELET,
     ),
-    _sign(
+    _pattern(
         "SHARING_CONFIG_NOT_APPLIED",
         r"(unknown field|unable to parse|failed to parse|invalid).{0,80}(sharing|timeslicing|replicas|renameByDefault)",
         STACK,
     ),
-    _sign(
+    _pattern(
         "GFD_LABELS_MISSING",
         r"no gpu nodes? (can be found|in the cluster|found)|could not get any nodes to match",
         STACK,
     ),
     # The driver
-    _sign(
+    _pattern(
         "DRIVER_UPGRADE_BLOCKED",
         r"(could not|unable to|failed to) unload .{0,40}(driver|module)|driver is (currently )?in use",
         STACK,
         HOST,
     ),
-    _sign(
+    _pattern(
         "DRIVER_MISSING",
         r"could not resolve linux kernel version|(kernel headers|kernel-devel|linux-headers).{0,60}(not|unable|could)"
         r"|module nvidia not found|modprobe:.*nvidia|couldn.t communicate with the nvidia driver|driver not loaded"
@@ -233,7 +232,7 @@ LOG_PATTERNS = (
         HOST,
         CONTAINER,
     ),
-    _sign(
+    _pattern(
         "RUNTIME_NOT_CONFIGURED",
         r"could not load nvml library|load library failed: libnvidia-ml|ERROR_LIBRARY_NOT_FOUND"
         r"|incompatible (platform|strategy) detected"
@@ -242,8 +241,8 @@ LOG_PATTERNS = (
         KUBELET,
     ),
     # Inside the program
-    _sign("CGROUP_DEVICE_ACCESS_LOST", r"failed to initialize nvml: unknown error", CONTAINER, KUBELET),
-    _sign(
+    _pattern("CGROUP_DEVICE_ACCESS_LOST", r"failed to initialize nvml: unknown error", CONTAINER, KUBELET),
+    _pattern(
         "SHM_TOO_SMALL",
         r"insufficient shared memory|killed by signal: bus error|unexpected bus error"
         r"|unable to (open|write to) (file|shared).{0,40}(shm|shared memory)"
@@ -252,18 +251,18 @@ LOG_PATTERNS = (
         r"|error while creating shared memory segment|unable to mmap \d+ bytes from file </torch",
         CONTAINER,
     ),
-    _sign(
+    _pattern(
         "GPU_OOM",
         r"cuda( error)?:? ?out of memory|CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation|OutOfMemoryError: CUDA"
         r"|no available memory for the cache blocks|less than desired gpu memory utilization",
         CONTAINER,
     ),
-    _sign(
+    _pattern(
         "NCCL_TRANSPORT_FALLBACK",
         r"NCCL.*(via NET/Socket|using network socket|NET/IB : No device found|falling back to .{0,20}socket)",
         CONTAINER,
     ),
-    _sign(
+    _pattern(
         "RUNTIME_NOT_CONFIGURED",
         r"no cuda gpus are available|found no nvidia driver on your system|CUDA_ERROR_NO_DEVICE"
         r"|nvidia-smi\"?:? ?(command |executable file )?not found"
@@ -276,24 +275,24 @@ LOG_PATTERNS = (
 
 
 def find_matches(logs: Iterable[LogLines], source: str) -> list[PatternMatch]:
-    """The signs in these logs, in the order of the list, one a code: the last line that shows it."""
+    """One match per code (its last line), in the order of `LOG_PATTERNS`."""
     found: dict[str, PatternMatch] = {}
-    signs = [sign for sign in LOG_PATTERNS if source in sign.sources]
+    patterns = [pattern for pattern in LOG_PATTERNS if source in pattern.sources]
     for log in logs:
         for line in log.lines:
-            for sign in signs:
-                if sign.pattern.search(line):
-                    found[sign.code] = PatternMatch(sign.code, log.origin, line.strip())
+            for log_pattern in patterns:
+                if log_pattern.pattern.search(line):
+                    found[log_pattern.code] = PatternMatch(log_pattern.code, log.origin, line.strip())
                     break
-    order = {sign.code: place for place, sign in reversed(list(enumerate(signs)))}
-    return sorted(found.values(), key=lambda one: order[one.code])
+    order = {pattern.code: index for index, pattern in reversed(list(enumerate(patterns)))}
+    return sorted(found.values(), key=lambda match: order[match.code])
 
 
 def matches_any_pattern(line: str) -> bool:
-    """Whether the line shows any sign: what a redacted dump keeps of a program's log."""
-    return any(sign.pattern.search(line) for sign in LOG_PATTERNS)
+    """Whether a redacted dump keeps the line of a program's log."""
+    return any(log_pattern.pattern.search(line) for log_pattern in LOG_PATTERNS)
 
 
 def find_matches_in_text(text: str, origin: str, source: str) -> list[PatternMatch]:
-    """The signs in one message."""
+    """As `find_matches`, for one message."""
     return find_matches([LogLines(origin, [text])], source) if text else []

@@ -1,6 +1,6 @@
-"""Nodes as a person looks at them: which look like GPU nodes, what they have, what is asked for, what is free.
+"""Facts about single nodes: whether it is a GPU node, taints and labels that exclude a pod, free resources.
 
-Read by the scheduling and the stack stages, and printed as the table under a diagnosis.
+Called by `unschedulable`, `gpu_stack` and `doctor`; `node_summary` makes the rows under a diagnosis.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ GPU_LABELS = (
     "kubernetes.azure.com/accelerator",
     "accelerator",
 )
-"""Labels that only a node with GPUs has, whoever set them."""
+"""Labels that only GPU nodes have: set by NVIDIA's or NFD's discovery, or by a cloud provider."""
 GPU_INSTANCE_TYPES = re.compile(
     r"^(p[2-6]\w*|g[3-7]\w*|gr6\w*|trn\d\w*|inf\d\w*)\.|^(a[234]|g[24])-|^Standard_N[CDV]", re.ASCII
 )
@@ -39,12 +39,12 @@ INSTANCE_TYPE_LABELS = ("node.kubernetes.io/instance-type", "beta.kubernetes.io/
 
 
 def device_requests(requests: Mapping[str, int]) -> dict[str, int]:
-    """What of the request only devices have."""
+    """The extended resources of the request."""
     return {name: amount for name, amount in requests.items() if is_extended_resource(name) and amount}
 
 
 def gpu_resources(node: Node) -> dict[str, int]:
-    """Device resources that the node has, with how many; one that it names and has none of is not offered."""
+    """GPU resources of the node's capacity that are not 0."""
     capacity, _ = capacity_and_allocatable(node)
     return {
         name: amount
@@ -59,7 +59,7 @@ def _is_gpu_name(name: str) -> bool:
 
 
 def looks_like_gpu_node(node: Node) -> bool:
-    """Whether there is reason to expect GPUs in it, advertised or not."""
+    """Whether labels, resources, machine type or taints say that the node has GPUs, advertised or not."""
     if any(node.labels.get(label, "false") not in ("false", "0", "") for label in GPU_LABELS):
         return True
     if gpu_resources(node):
@@ -70,18 +70,20 @@ def looks_like_gpu_node(node: Node) -> bool:
 
 
 def unschedulable_reason(node: Node) -> str:
-    """Why the node takes no new pods at all; empty where it does."""
+    """Why the node takes no new pods; empty if it does."""
     if node.spec.unschedulable:
         return "cordoned"
     for taint in node.spec.taints:
         if taint.key in LIFECYCLE_TAINTS and taint.effect in HARD_EFFECTS:
             return taint.key.rpartition("/")[2]
-    ready = next((one.status for one in node.status.conditions if one.type == "Ready"), "True")
+    ready = next(
+        (condition.status for condition in node.status.conditions if condition.type == "Ready"), "True"
+    )
     return "" if ready == "True" else "not ready"
 
 
 def not_ready_reason(node: Node) -> str:
-    """Why what runs on the node can't be relied on; empty where it can, also where it only takes no new pods."""
+    """Why running pods of the node are at risk; empty for a node that is only cordoned."""
     down = unschedulable_reason(node)
     return "" if down in ("cordoned", "unschedulable") else down
 
@@ -100,35 +102,39 @@ def format_taint(taint: Taint) -> str:
 
 
 def selector_mismatches(node: Node, pod: Pod) -> list[str]:
-    """Which of the pod's wishes for labels the node doesn't meet, in words."""
-    said = []
+    """The labels of the pod's node selector and required affinity that the node does not match."""
+    mismatches = []
     for key, value in pod.spec.node_selector.items():
         has = node.labels.get(key)
         if has != value:
-            said.append(f"{key} is {has or 'absent'}, not {value}")
+            mismatches.append(f"{key} is {has or 'absent'}, not {value}")
     for key, values, operator in required_labels(pod):
         has = node.labels.get(key)
         if operator == "In" and has not in values:
-            said.append(f"{key} is {has or 'absent'}, not {' or '.join(values)}")
+            mismatches.append(f"{key} is {has or 'absent'}, not {' or '.join(values)}")
         elif operator == "Exists" and has is None:
-            said.append(f"{key} is absent")
+            mismatches.append(f"{key} is absent")
         elif operator in ("NotIn", "DoesNotExist") and has is not None and (has in values or not values):
-            said.append(f"{key} is {has}, which is excluded")
-    return said
+            mismatches.append(f"{key} is {has}, which is excluded")
+    return mismatches
 
 
 def required_labels(pod: Pod) -> list[tuple[str, tuple[str, ...], str]]:
-    """(key, values, operator) of the required node affinity's expressions, all terms together."""
+    """(key, values, operator) of all expressions of the required node affinity."""
     affinity = pod.spec.affinity.node_affinity if pod.spec.affinity else None
     required = affinity.required_during_scheduling_ignored_during_execution if affinity else None
     terms = required.node_selector_terms if required else ()
-    return [(one.key, one.values, one.operator) for term in terms for one in term.match_expressions]
+    return [
+        (expression.key, expression.values, expression.operator)
+        for term in terms
+        for expression in term.match_expressions
+    ]
 
 
 def node_summary(
     fit: FitChecker, found: NodeFit, node: Node, pod: Pod, candidate: bool, codes: Iterable[str]
 ) -> NodeSummary:
-    """The node's numbers for what the pod asks, and what it lacks."""
+    """The node's numbers for the resources that the pod requests."""
     capacity, allocatable = capacity_and_allocatable(node)
     names = [name for name in pod_requests(pod) if name != "pods" or name in found.shortfall]
     gpus = [name for name in gpu_resources(node) if name not in names]
@@ -153,25 +159,27 @@ def node_summary(
 
 
 def _details(found: NodeFit, node: Node, pod: Pod) -> tuple[str, ...]:
-    said: list[str] = []
+    details: list[str] = []
     for reason in found.reasons:
         if reason.name == "TAINT":
-            said += [f"taint {format_taint(taint)} is not tolerated" for taint in blocking_taints(node, pod)]
+            details += [
+                f"taint {format_taint(taint)} is not tolerated" for taint in blocking_taints(node, pod)
+            ]
         elif reason.name == "NODE_AFFINITY":
-            said += selector_mismatches(node, pod) or [reason.message]
+            details += selector_mismatches(node, pod) or [reason.message]
         elif reason.name == "UNSCHEDULABLE":
-            said.append("cordoned")
+            details.append("cordoned")
         elif reason.name == "GPU_DEVICE_ROOM" and found.shortfall:
-            continue  # what is lacking says the same with a number
+            continue  # the shortfall below says the same with a number
         elif not reason.kube.startswith(("Insufficient ", "Too many pods")):
-            said.append(reason.message)
+            details.append(reason.message)
     for name, amount in found.shortfall.items():
         empty = " even when empty" if name in found.shortfall_when_empty else ""
-        said.append(f"lacks {format_amount(name, amount)} {name}{empty}")
-    return tuple(said)
+        details.append(f"lacks {format_amount(name, amount)} {name}{empty}")
+    return tuple(details)
 
 
 def unhealthy_device_count(node: Node, resource: str) -> int:
-    """Devices that the node has and does not offer."""
+    """Devices in capacity that are not allocatable."""
     capacity, allocatable = capacity_and_allocatable(node)
     return max(0, capacity.get(resource, 0) - allocatable.get(resource, 0))

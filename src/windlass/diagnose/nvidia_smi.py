@@ -1,6 +1,6 @@
-"""What `nvidia-smi` says, in sentences: table and `-q` report say in columns and indents what logs say in words.
+"""Turns problems in the output of `nvidia-smi` (table and `-q` report) into lines that `log_patterns` matches.
 
-Read where hosts and containers are looked at; the signs then see the sentences like any other line.
+Called by `gpu_stack` and `pod_startup` on logs of hosts and containers.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ FIELD = re.compile(r"^(?P<indent>\s*)(?P<key>[A-Z][\w .()/-]*?)\s*(?::\s*(?P<val
 
 
 def annotate_nvidia_smi_logs(logs: Sequence[LogLines]) -> list[LogLines]:
-    """The logs; those of `nvidia-smi` with what they mean added."""
+    """The logs, with a line added for each problem in the output of nvidia-smi."""
     return [
         LogLines(log.origin, [*log.lines, *describe_problems(log.lines)])
         if "nvidia-smi" in log.origin
@@ -28,26 +28,25 @@ def annotate_nvidia_smi_logs(logs: Sequence[LogLines]) -> list[LogLines]:
 
 
 def describe_problems(lines: Sequence[str]) -> list[str]:
-    """Only what is wrong."""
     return [*_of_table(lines), *_of_report(lines)]
 
 
 def _of_table(lines: Sequence[str]) -> list[str]:
-    said = []
+    problems = []
     for line in lines:
         row = ROW.match(line)
         if row is not None and row["ecc"].isdigit() and int(row["ecc"]):
-            said.append(f"GPU {row['index']} has {row['ecc']} uncorrectable ECC errors")
+            problems.append(f"GPU {row['index']} has {row['ecc']} uncorrectable ECC errors")
         if "ERR!" in line:
-            said.append("GPU requires reset: nvidia-smi shows ERR! for it")
+            problems.append("GPU requires reset: nvidia-smi shows ERR! for it")
         if re.search(r"\|\s+(Enabled|Disabled)\*\s+\|", line):
-            said.append("MIG mode change pending (nvidia-smi shows * behind the mode)")
-    return said
+            problems.append("MIG mode change pending (nvidia-smi shows * behind the mode)")
+    return problems
 
 
 def _of_report(lines: Sequence[str]) -> list[str]:
-    """`nvidia-smi -q`: keys below sections, told by their indent."""
-    said: list[str] = []
+    """`nvidia-smi -q`: keys below sections, nested by indentation."""
+    problems: list[str] = []
     sections: list[tuple[int, str]] = []
     modes: dict[str, str] = {}
     for line in lines:
@@ -64,11 +63,11 @@ def _of_report(lines: Sequence[str]) -> list[str]:
         if "MIG Mode" in path:
             modes[key] = value
             if {modes.get("Current"), modes.get("Pending")} == {"Enabled", "Disabled"}:
-                said.append(
+                problems.append(
                     f"MIG mode change pending: {modes.pop('Current')} now, {modes.pop('Pending')} to come"
                 )
-        said += _of_field(path, key, value)
-    return said
+        problems += _of_field(path, key, value)
+    return problems
 
 
 def _of_field(path: Sequence[str], key: str, value: str) -> list[str]:

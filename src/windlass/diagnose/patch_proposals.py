@@ -1,6 +1,6 @@
-"""What a pod would have to say to be placed, by cause: the changes that `patches` tries on the engine.
+"""Changes of a pod spec that might let it be placed, by cause.
 
-Each function proposes; none promises. A cause that no change of the pod can answer for has none.
+`patches` calls these functions and tries every proposal on the engine. Causes without an entry need another change.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ from typing import Any
 
 import msgspec
 
-from windlass.diagnose import nodes, unstructured
+from windlass.diagnose import nodes
 from windlass.diagnose.finding import Finding
 from windlass.diagnose.strategic_merge import SpecPatch
 from windlass.diagnose.unschedulable import Candidate, SchedulingAnalysis
+from windlass.diagnose.unstructured import nested_map, nested_maps, nested_string
 from windlass.model.errors import InputError
 from windlass.model.node import Taint
 from windlass.model.quantity import parse_quantity
@@ -22,16 +23,19 @@ from windlass.model.requests import format_amount, is_extended_resource
 from windlass.model.taints import LIFECYCLE_TAINTS
 
 Proposal = tuple[str, SpecPatch]
-"""In words, and as a change."""
+"""Description and patch."""
 Proposer = Callable[[Finding, SchedulingAnalysis], Iterator[Proposal]]
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 MAX_CANDIDATES = 8
-"""Candidates whose wishes are tried."""
+"""Candidate nodes for which a proposal is made."""
 
 
 def tolerations_for(pod: Any, taints: list[Taint]) -> list[dict[str, Any]]:
-    """The pod's tolerations and those of the taints: the list is replaced as a whole."""
-    return [*(msgspec.to_builtins(one) for one in pod.spec.tolerations), *map(_toleration, taints)]
+    """The pod's tolerations with those for the taints added: a patch replaces the whole list."""
+    return [
+        *(msgspec.to_builtins(toleration) for toleration in pod.spec.tolerations),
+        *map(_toleration, taints),
+    ]
 
 
 def _toleration(taint: Taint) -> dict[str, str]:
@@ -45,17 +49,16 @@ def _toleration(taint: Taint) -> dict[str, str]:
 
 def fit_a_node(finding: Finding, analysis: SchedulingAnalysis) -> Iterator[Proposal]:
     code = finding.code
-    near = [
-        one
-        for one in analysis.candidates
-        if code in one.permanent_codes or code in one.capacity_codes or not one.permanent_codes
+    fitting = [
+        candidate
+        for candidate in analysis.candidates
+        if code in candidate.codes or not candidate.permanent_codes
     ]
     ranked = sorted(
-        near or analysis.candidates,
-        key=lambda one: (len(one.permanent_codes) + len(one.capacity_codes), one.node.name),
+        fitting or analysis.candidates, key=lambda candidate: (len(candidate.codes), candidate.node.name)
     )
-    for one in ranked[:MAX_CANDIDATES]:
-        proposal = _for_node(one, analysis)
+    for candidate in ranked[:MAX_CANDIDATES]:
+        proposal = _for_node(candidate, analysis)
         if proposal is not None:
             yield proposal
 
@@ -70,87 +73,91 @@ FIT_A_NODE_CODES = {
     "GPU_STRANDED",
     "EPHEMERAL_STORAGE",
 }
-"""Causes that the pod itself can answer for, node by node."""
+"""Causes that a change of the pod can remove, node by node."""
 
 
-def _for_node(one: Candidate, seen: SchedulingAnalysis) -> Proposal | None:
-    if {*one.permanent_codes, *one.capacity_codes} - FIT_A_NODE_CODES:
+def _for_node(candidate: Candidate, analysis: SchedulingAnalysis) -> Proposal | None:
+    if set(candidate.codes) - FIT_A_NODE_CODES:
         return None
     change: SpecPatch = {}
-    words: list[str] = []
-    if "TAINT_NOT_TOLERATED" in one.permanent_codes:
-        taints = [t for t in nodes.blocking_taints(one.node, seen.pod) if t.key not in LIFECYCLE_TAINTS]
-        change["tolerations"] = tolerations_for(seen.pod, taints)
-        words.append("tolerate " + ", ".join(nodes.format_taint(taint) for taint in taints))
-    if "SELECTOR_MISMATCH" in one.permanent_codes:
-        selects = [*_selector(one, seen), *_affinity(one, seen)]
+    descriptions: list[str] = []
+    if "TAINT_NOT_TOLERATED" in candidate.permanent_codes:
+        taints = [
+            t for t in nodes.blocking_taints(candidate.node, analysis.pod) if t.key not in LIFECYCLE_TAINTS
+        ]
+        change["tolerations"] = tolerations_for(analysis.pod, taints)
+        descriptions.append("tolerate " + ", ".join(nodes.format_taint(taint) for taint in taints))
+    if "SELECTOR_MISMATCH" in candidate.permanent_codes:
+        selects = [*_selector(candidate, analysis), *_affinity(candidate, analysis)]
         for what, part in selects:
-            words.append(what)
+            descriptions.append(what)
             change |= part
         if not selects:
             return None
-    smaller = _smaller(one, seen)
+    smaller = _smaller(candidate, analysis)
     if smaller is not None:
-        words.append(smaller[0])
+        descriptions.append(smaller[0])
         change |= smaller[1]
-    return ("; ".join(words), change) if change else None
+    return ("; ".join(descriptions), change) if change else None
 
 
-def _selector(one: Candidate, seen: SchedulingAnalysis) -> Iterator[Proposal]:
-    wrong = {k: v for k, v in seen.pod.spec.node_selector.items() if one.node.labels.get(k) != v}
+def _selector(candidate: Candidate, analysis: SchedulingAnalysis) -> Iterator[Proposal]:
+    wrong = {k: v for k, v in analysis.pod.spec.node_selector.items() if candidate.node.labels.get(k) != v}
     if wrong:
-        said = ", ".join(f"{key}={one.node.labels.get(key, '(nothing)')}" for key in wrong)
-        yield f"select {said}", {"nodeSelector": {key: one.node.labels.get(key) for key in wrong}}
+        labels = ", ".join(f"{key}={candidate.node.labels.get(key, '(nothing)')}" for key in wrong)
+        yield f"select {labels}", {"nodeSelector": {key: candidate.node.labels.get(key) for key in wrong}}
 
 
-def _affinity(one: Candidate, seen: SchedulingAnalysis) -> Iterator[Proposal]:
-    """Required node affinity whose first term the node would match: its values are added, absent labels dropped."""
-    affinity = seen.pod.spec.affinity.node_affinity if seen.pod.spec.affinity else None
+def _affinity(candidate: Candidate, analysis: SchedulingAnalysis) -> Iterator[Proposal]:
+    """Extends the only required node affinity term so that the node matches: adds values, drops absent labels."""
+    affinity = analysis.pod.spec.affinity.node_affinity if analysis.pod.spec.affinity else None
     required = affinity.required_during_scheduling_ignored_during_execution if affinity else None
     if required is None or len(required.node_selector_terms) != 1:
         return
-    expressions, words = [], []
-    for wish in required.node_selector_terms[0].match_expressions:
-        has = one.node.labels.get(wish.key)
-        row = msgspec.to_builtins(wish)
-        if wish.operator == "In" and has not in wish.values:
-            words.append(f"{wish.key}={has}" if has is not None else f"no {wish.key}")
-            row["values"] = [*wish.values, has]
-        if has is not None or wish.operator not in ("In", "Exists"):
+    expressions, descriptions = [], []
+    for expression in required.node_selector_terms[0].match_expressions:
+        has = candidate.node.labels.get(expression.key)
+        row = msgspec.to_builtins(expression)
+        if expression.operator == "In" and has not in expression.values:
+            descriptions.append(f"{expression.key}={has}" if has is not None else f"no {expression.key}")
+            row["values"] = [*expression.values, has]
+        if has is not None or expression.operator not in ("In", "Exists"):
             expressions.append(row)
-    if words:
+    if descriptions:
         terms = [{"matchExpressions": expressions}] if expressions else None
         part = {REQUIRED: {"nodeSelectorTerms": terms} if terms else None}
-        yield f"allow {', '.join(words)}", {"affinity": {"nodeAffinity": part}}
+        yield f"allow {', '.join(descriptions)}", {"affinity": {"nodeAffinity": part}}
 
 
-def _smaller(one: Candidate, seen: SchedulingAnalysis) -> Proposal | None:
-    """The only container with as much as the node has: free now, or in all where even that is too little."""
-    containers = seen.pod.spec.containers
-    if not one.fit.shortfall or len(containers) != 1:
+def _smaller(candidate: Candidate, analysis: SchedulingAnalysis) -> Proposal | None:
+    """Lowers the requests of the only container to what the node has free."""
+    containers = analysis.pod.spec.containers
+    if not candidate.fit.shortfall or len(containers) != 1:
         return None
     amounts: dict[str, str] = {}
-    for name, lacking in one.fit.shortfall.items():
-        left = seen.requests[name] - lacking
+    for name, lacking in candidate.fit.shortfall.items():
+        left = analysis.requests[name] - lacking
         if left <= 0:
             return None
         amounts[name] = format_amount(name, left)
     resources = containers[0].resources
     sides = (("requests", resources.requests), ("limits", resources.limits))
     change = {side: new for side, given in sides if (new := {n: a for n, a in amounts.items() if n in given})}
-    said = ", ".join(f"{amount} {name}" for name, amount in amounts.items())
-    return f"ask for {said}", {"containers": [{"name": containers[0].name, "resources": change}]}
+    amounts_text = ", ".join(f"{amount} {name}" for name, amount in amounts.items())
+    return f"ask for {amounts_text}", {"containers": [{"name": containers[0].name, "resources": change}]}
 
 
 # Rules between pods
 
 
 def loosen_spread(finding: Finding, analysis: SchedulingAnalysis) -> Iterator[Proposal]:
-    for one in analysis.pod.spec.topology_spread_constraints:
-        if one.when_unsatisfiable == "DoNotSchedule":
-            change = {"topologyKey": one.topology_key, "whenUnsatisfiable": "ScheduleAnyway"}
-            said = f"spread over {one.topology_key} only where that is possible (ScheduleAnyway)"
-            yield said, {"topologySpreadConstraints": [change]}
+    for constraint in analysis.pod.spec.topology_spread_constraints:
+        if constraint.when_unsatisfiable == "DoNotSchedule":
+            change = {"topologyKey": constraint.topology_key, "whenUnsatisfiable": "ScheduleAnyway"}
+            description = (
+                f"spread over {constraint.topology_key} only where that is possible (ScheduleAnyway)"
+            )
+            yield description, {"topologySpreadConstraints": [change]}
 
 
 def loosen_affinity(finding: Finding, analysis: SchedulingAnalysis) -> Iterator[Proposal]:
@@ -161,11 +168,11 @@ def loosen_affinity(finding: Finding, analysis: SchedulingAnalysis) -> Iterator[
 def drop_host_ports(finding: Finding, analysis: SchedulingAnalysis) -> Iterator[Proposal]:
     containers = [
         {
-            "name": one.name,
+            "name": container.name,
             "ports": [{"containerPort": port.container_port, "hostPort": None} for port in taken],
         }
-        for one in analysis.pod.spec.containers
-        if (taken := [port for port in one.ports if port.host_port])
+        for container in analysis.pod.spec.containers
+        if (taken := [port for port in container.ports if port.host_port])
     ]
     if containers:
         yield "drop hostPort", {"containers": containers}
@@ -176,41 +183,41 @@ def use_default_scheduler(finding: Finding, analysis: SchedulingAnalysis) -> Ite
 
 
 def rename_resource(finding: Finding, analysis: SchedulingAnalysis) -> Iterator[Proposal]:
-    """The same number of what nodes do advertise, of the same vendor."""
+    """The same number of another resource that nodes advertise, of the same vendor."""
     if len(analysis.devices) != 1 or len(analysis.pod.spec.containers) != 1:
         return
     (name, amount), container = next(iter(analysis.devices.items())), analysis.pod.spec.containers[0]
     vendor = name.partition("/")[0]
     offered = {
-        other
-        for one in analysis.never_candidates
-        for other in nodes.gpu_resources(one.node)
-        if other.partition("/")[0] == vendor and other != name
+        resource
+        for candidate in analysis.never_candidates
+        for resource in nodes.gpu_resources(candidate.node)
+        if resource.partition("/")[0] == vendor and resource != name
     }
-    for other in sorted(offered, key=lambda one: (len(one), one)):
+    for resource in sorted(offered, key=lambda name: (len(name), name)):
         sides = (("requests", container.resources.requests), ("limits", container.resources.limits))
-        change = {side: {name: None, other: str(amount)} for side, given in sides if name in given}
-        yield f"ask for {other}", {"containers": [{"name": container.name, "resources": change}]}
+        change = {side: {name: None, resource: str(amount)} for side, given in sides if name in given}
+        yield f"ask for {resource}", {"containers": [{"name": container.name, "resources": change}]}
 
 
-# Fields that no API server takes
+# Specs that the API server refuses
 
 
 def round_up_requests(spec: dict[str, Any]) -> SpecPatch:
-    """Fractions of extended resources rounded up."""
+    """Rounds fractions of extended resources up."""
     return _resources(spec, _rounded)
 
 
 def equalize_limits(spec: dict[str, Any]) -> SpecPatch:
-    """Requests of extended resources as their limits say, and limits where only requests are given."""
+    """Sets requests of extended resources to their limits, and limits where only requests are given."""
     return _resources(spec, _equalled)
 
 
 def _resources(spec: dict[str, Any], better: Callable[[dict[str, Any]], SpecPatch]) -> SpecPatch:
     containers = [
-        {"name": unstructured.nested_string(one, "name"), "resources": change}
-        for one in unstructured.nested_maps(spec, "containers")
-        if (change := better(unstructured.nested_map(one, "resources")))
+        {"name": nested_string(container, "name"), "resources": change}
+        for container in nested_maps(spec, "containers")
+        if (change := better(nested_map(container, "resources")))
     ]
     return {"containers": containers} if containers else {}
 
@@ -218,7 +225,7 @@ def _resources(spec: dict[str, Any], better: Callable[[dict[str, Any]], SpecPatc
 def _rounded(resources: dict[str, Any]) -> SpecPatch:
     change: SpecPatch = {}
     for side in ("requests", "limits"):
-        for name, amount in unstructured.nested_map(resources, side).items():
+        for name, amount in nested_map(resources, side).items():
             value = _value(amount)
             if is_extended_resource(name) and value is not None and ceil(value) != value:
                 change.setdefault(side, {})[name] = str(ceil(value))
@@ -226,10 +233,7 @@ def _rounded(resources: dict[str, Any]) -> SpecPatch:
 
 
 def _equalled(resources: dict[str, Any]) -> SpecPatch:
-    requests, limits = (
-        unstructured.nested_map(resources, "requests"),
-        unstructured.nested_map(resources, "limits"),
-    )
+    requests, limits = (nested_map(resources, "requests"), nested_map(resources, "limits"))
     change: SpecPatch = {}
     for name in (name for name in {**requests, **limits} if is_extended_resource(name)):
         if name in limits and name in requests and requests[name] != limits[name]:
@@ -246,16 +250,16 @@ def _value(amount: object) -> Any:
         return None
 
 
-# Pods that start, and fail
+# Pods that start and fail
 
 
 def mount_shared_memory(spec: dict[str, Any]) -> SpecPatch:
-    first = next(iter(unstructured.nested_maps(spec, "containers")), {})
+    first = next(iter(nested_maps(spec, "containers")), {})
     return {
         "volumes": [{"name": "dshm", "emptyDir": {"medium": "Memory"}}],
         "containers": [
             {
-                "name": unstructured.nested_string(first, "name"),
+                "name": nested_string(first, "name"),
                 "volumeMounts": [{"name": "dshm", "mountPath": "/dev/shm"}],
             }
         ],
@@ -263,14 +267,13 @@ def mount_shared_memory(spec: dict[str, Any]) -> SpecPatch:
 
 
 def hide_devices(spec: dict[str, Any]) -> SpecPatch:
-    """No GPU is seen that was not asked for."""
+    """Hides GPUs from containers that do not request any."""
     hidden = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "none"}]
     containers = [
-        {"name": unstructured.nested_string(one, "name"), "env": hidden}
-        for one in unstructured.nested_maps(spec, "containers")
+        {"name": nested_string(container, "name"), "env": hidden}
+        for container in nested_maps(spec, "containers")
         if any(
-            unstructured.nested_string(variable, "name") == hidden[0]["name"]
-            for variable in unstructured.nested_maps(one, "env")
+            nested_string(variable, "name") == hidden[0]["name"] for variable in nested_maps(container, "env")
         )
     ]
     return {"containers": containers} if containers else {}

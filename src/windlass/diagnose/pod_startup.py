@@ -1,20 +1,21 @@
-"""A pod that has a node and does not run as it should: refused by the kubelet, not pulled, not started, killed.
+"""Why a pod with a node does not work: refused by the kubelet, image not pulled, container not started or killed.
 
-Fed by `why`. The pod's status and events come first, then what its program wrote, then the node's stack and kernel.
+Called by `why`. Evidence in order: the pod's status and events, its program's log, the node's GPU stack and kernel log.
 """
 
 from __future__ import annotations
 
-from windlass.diagnose import gpu_stack, log_patterns, nodes, unstructured
+from windlass.diagnose import gpu_stack, log_patterns, nodes
 from windlass.diagnose.evidence import ClusterObject, Evidence
 from windlass.diagnose.finding import Finding, MissingEvidence
 from windlass.diagnose.log_patterns import PatternMatch
 from windlass.diagnose.nvidia_smi import annotate_nvidia_smi_logs
 from windlass.diagnose.subject import node_of, phase_of
+from windlass.diagnose.unstructured import nested_int, nested_map, nested_maps, nested_string
 from windlass.model.times import parse_timestamp
 
 PULL_PATIENCE = 120
-"""Seconds of pulling from which on an image counts as slow."""
+"""Seconds after which an image pull counts as slow."""
 PULL_FAILED = (
     "ErrImagePull",
     "ImagePullBackOff",
@@ -25,20 +26,20 @@ PULL_FAILED = (
 
 
 def startup_finding(evidence: Evidence, pod: ClusterObject, now: int) -> Finding | None:
-    """What keeps a placed pod from working; None where nothing does."""
-    words = gpu_stack.pod_status_lines(evidence, pod)
+    """Why a placed pod does not start or fails; None if it does neither."""
+    status_lines = gpu_stack.pod_status_lines(evidence, pod)
     node = node_of(pod)
     own = log_patterns.find_matches(annotate_nvidia_smi_logs(evidence.logs_of(pod)), log_patterns.CONTAINER)
-    kubelet = log_patterns.find_matches(words, log_patterns.KUBELET)
-    host = _host_signs(evidence, node)
+    kubelet = log_patterns.find_matches(status_lines, log_patterns.KUBELET)
+    host = _host_matches(evidence, node)
     for found in (
         _stale(kubelet, own),
         _refused(pod, kubelet),
         _first(kubelet),
         _pulling(evidence, pod, now),
-        _memory(pod),
+        _out_of_memory(pod),
         _broken_device(evidence, pod, own, host),
-        _unasked(pod, own),
+        _gpu_not_requested(pod, own),
         _first(own),
     ):
         if found is not None:
@@ -49,22 +50,22 @@ def startup_finding(evidence: Evidence, pod: ClusterObject, now: int) -> Finding
 
 
 def running_pod_finding(evidence: Evidence, pod: ClusterObject) -> Finding | None:
-    """A pod that runs and yet has a GPU problem that its environment shows."""
+    """A running pod that sees GPUs without having requested any."""
     asks = requests_devices(pod)
-    for container in unstructured.nested_maps(pod.data, "spec", "containers"):
-        for variable in unstructured.nested_maps(container, "env"):
+    for container in nested_maps(pod.data, "spec", "containers"):
+        for variable in nested_maps(container, "env"):
             if (
-                unstructured.nested_string(variable, "name") == "NVIDIA_VISIBLE_DEVICES"
-                and unstructured.nested_string(variable, "value") == "all"
+                nested_string(variable, "name") == "NVIDIA_VISIBLE_DEVICES"
+                and nested_string(variable, "value") == "all"
                 and not asks
             ):
-                name = unstructured.nested_string(container, "name")
-                said = f"container {name} sets NVIDIA_VISIBLE_DEVICES=all without asking for a GPU"
-                return Finding("GPU_VISIBLE_UNREQUESTED", said)
+                name = nested_string(container, "name")
+                message = f"container {name} sets NVIDIA_VISIBLE_DEVICES=all without requesting a GPU"
+                return Finding("GPU_VISIBLE_UNREQUESTED", message)
     return None
 
 
-def _host_signs(evidence: Evidence, node: str) -> list[PatternMatch]:
+def _host_matches(evidence: Evidence, node: str) -> list[PatternMatch]:
     return (
         log_patterns.find_matches(gpu_stack.host_log_lines(evidence, node), log_patterns.HOST) if node else []
     )
@@ -79,8 +80,8 @@ def _stale(kubelet: list[PatternMatch], own: list[PatternMatch]) -> Finding | No
 
 def _refused(pod: ClusterObject, kubelet: list[PatternMatch]) -> Finding | None:
     reason, message = (
-        unstructured.nested_string(pod.data, "status", "reason"),
-        unstructured.nested_string(pod.data, "status", "message"),
+        nested_string(pod.data, "status", "reason"),
+        nested_string(pod.data, "status", "message"),
     )
     if reason == "TopologyAffinityError":
         return Finding("TOPOLOGY_MANAGER_REFUSED", "", (message,))
@@ -90,50 +91,44 @@ def _refused(pod: ClusterObject, kubelet: list[PatternMatch]) -> Finding | None:
     return None
 
 
-def _first(seen: list[PatternMatch]) -> Finding | None:
-    return gpu_stack.match_finding(seen[0]) if seen else None
+def _first(matches: list[PatternMatch]) -> Finding | None:
+    return gpu_stack.match_finding(matches[0]) if matches else None
 
 
-def _unasked(pod: ClusterObject, own: list[PatternMatch]) -> Finding | None:
-    """A program that finds no GPU, in a pod that asks for none."""
+def _gpu_not_requested(pod: ClusterObject, own: list[PatternMatch]) -> Finding | None:
+    """A program that finds no GPU in a pod that requests none."""
     if not own or own[0].code != "RUNTIME_NOT_CONFIGURED" or requests_devices(pod):
         return None
-    said = f"the program looks for a GPU, and {pod.title} asks for none"
-    remedy = "ask for one under resources.limits (nvidia.com/gpu: 1)"
-    return Finding("APP_ERROR", said, gpu_stack.match_finding(own[0]).evidence, remedy=remedy)
+    message = f"the program looks for a GPU, but {pod.title} requests none"
+    remedy = "request one in resources.limits (nvidia.com/gpu: 1)"
+    return Finding("APP_ERROR", message, gpu_stack.match_finding(own[0]).evidence, remedy=remedy)
 
 
 def requests_devices(pod: ClusterObject) -> bool:
     return any(
-        "/" in name or unstructured.nested_maps(container, "resources", "claims")
-        for container in unstructured.nested_maps(pod.data, "spec", "containers")
-        for name in (*unstructured.nested_map(container, "resources", "limits"), "")
+        "/" in name or nested_maps(container, "resources", "claims")
+        for container in nested_maps(pod.data, "spec", "containers")
+        for name in (*nested_map(container, "resources", "limits"), "")
     )
 
 
 def _states(pod: ClusterObject) -> list[tuple[str, str, dict[str, object]]]:
-    """(container, state, details) of all containers, the last state too."""
+    """(container, state, details) of all containers, `lastState` included."""
     found = []
     for kind in ("initContainerStatuses", "containerStatuses"):
-        for status in unstructured.nested_maps(pod.data, "status", kind):
+        for status in nested_maps(pod.data, "status", kind):
             for moment in ("state", "lastState"):
-                for name, details in unstructured.nested_map(status, moment).items():
-                    found.append(
-                        (
-                            unstructured.nested_string(status, "name"),
-                            name,
-                            unstructured.nested_map({"d": details}, "d"),
-                        )
-                    )
+                for name, details in nested_map(status, moment).items():
+                    found.append((nested_string(status, "name"), name, nested_map({"d": details}, "d")))
     return found
 
 
 def _pulling(evidence: Evidence, pod: ClusterObject, now: int) -> Finding | None:
     for container, state, details in _states(pod):
-        if state == "waiting" and unstructured.nested_string(details, "reason") in PULL_FAILED:
-            message = unstructured.nested_string(details, "message")
-            said = f"the image of container {container} can't be pulled: {message}"
-            return Finding("IMAGE_PULL_FAILED", said)
+        if state == "waiting" and nested_string(details, "reason") in PULL_FAILED:
+            message = nested_string(details, "message")
+            headline = f"the image of container {container} can't be pulled: {message}"
+            return Finding("IMAGE_PULL_FAILED", headline)
     events = evidence.events_of(pod)
     pulling = [event for event in events if event.reason == "Pulling"]
     pulled = [event for event in events if event.reason in ("Pulled", "Started", "Created")]
@@ -145,17 +140,17 @@ def _pulling(evidence: Evidence, pod: ClusterObject, now: int) -> Finding | None
     return Finding("IMAGE_PULL_SLOW", "", (deadline[-1].message,)) if deadline else None
 
 
-def _memory(pod: ClusterObject) -> Finding | None:
+def _out_of_memory(pod: ClusterObject) -> Finding | None:
     for container, state, details in _states(pod):
-        if state == "terminated" and unstructured.nested_string(details, "reason") == "OOMKilled":
-            return Finding("CONTAINER_OOM", f"container {container} was killed for its memory limit")
+        if state == "terminated" and nested_string(details, "reason") == "OOMKilled":
+            return Finding("CONTAINER_OOM", f"container {container} exceeded its memory limit and was killed")
     return None
 
 
 def _broken_device(
     evidence: Evidence, pod: ClusterObject, own: list[PatternMatch], host: list[PatternMatch]
 ) -> Finding | None:
-    """A kernel line about the hardware explains whatever the program says of its GPU."""
+    """A hardware fault in the kernel log, which takes precedence over the program's own errors."""
     fault = next(
         (seen for seen in host if seen.code in ("GPU_HW_FAULT", "DRIVER_LIB_MISMATCH", "FABRIC_NOT_READY")),
         None,
@@ -171,10 +166,9 @@ def _fails(pod: ClusterObject) -> bool:
     return any(
         (
             state == "waiting"
-            and unstructured.nested_string(details, "reason")
-            not in ("", "ContainerCreating", "PodInitializing")
+            and nested_string(details, "reason") not in ("", "ContainerCreating", "PodInitializing")
         )
-        or (state == "terminated" and unstructured.nested_int(details, "exitCode") != 0)
+        or (state == "terminated" and nested_int(details, "exitCode") != 0)
         for _, state, details in _states(pod)
     )
 
@@ -182,7 +176,7 @@ def _fails(pod: ClusterObject) -> bool:
 def _deeper(
     evidence: Evidence, pod: ClusterObject, node: str, host: list[PatternMatch], now: int
 ) -> Finding | None:
-    """It fails, and neither its status nor its log says why: the node's stack may, else it is the program's own."""
+    """For a failing pod whose status and log say nothing: the node's GPU stack, else the program itself."""
     if host:
         return gpu_stack.match_finding(host[0])
     known = evidence.nodes.get(node)
@@ -191,15 +185,17 @@ def _deeper(
         if found:
             return found[0]
     codes = [
-        f"container {container} exited with {unstructured.nested_int(details, 'exitCode')}"
+        f"container {container} exited with {nested_int(details, 'exitCode')}"
         for container, state, details in _states(pod)
-        if state == "terminated" and unstructured.nested_int(details, "exitCode")
+        if state == "terminated" and nested_int(details, "exitCode")
     ]
     logs = evidence.logs_of(pod)
     if not logs:
         missing = (
             MissingEvidence("the container's log", f"kubectl logs -n {pod.namespace} {pod.name} --previous"),
         )
-        return Finding("UNKNOWN", codes[0] if codes else "it failed, and no log is at hand", missing=missing)
+        return Finding(
+            "UNKNOWN", codes[0] if codes else "it failed, and its log is not in the evidence", missing=missing
+        )
     last = [f"{log.origin}: {log.lines[-1]}" for log in logs if log.lines]
     return Finding("APP_ERROR", codes[0] if codes else "", tuple(last[:2]))

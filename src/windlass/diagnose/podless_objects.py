@@ -1,6 +1,6 @@
-"""Questions about things that make no pods: nodes, quotas, queues.
+"""Answers about objects without pods: nodes, quotas, queues, and DaemonSets that miss nodes.
 
-`why` asks here before it looks for pods. A person who asks why a quota does nothing means the quota.
+`why` calls `podless_object_finding` before it looks for pods.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from windlass.model.node import Node
 
 
 def podless_object_finding(evidence: Evidence, item: ClusterObject, now: int) -> Finding | None:
-    """What is wrong with it, or that nothing is; None for everything that has to do with pods."""
+    """What is wrong with the object, or that nothing is; None for objects with pods."""
     found: Finding | None = None
     if item.kind == "ResourceQuota":
         found = ineffective_key_finding(item)
@@ -27,17 +27,17 @@ def podless_object_finding(evidence: Evidence, item: ClusterObject, now: int) ->
         return _of_daemon(evidence, item)
     else:
         return None
-    return found or Finding("NONE", f"nothing is wrong: {item.title} is as it should be")
+    return found or Finding("NONE", f"nothing is wrong with {item.title}")
 
 
 def _of_daemon(evidence: Evidence, item: ClusterObject) -> Finding | None:
-    """A GPU node that it has no pod on, though it should; what its pods say is asked elsewhere."""
+    """A GPU node on which the DaemonSet has no pod; None if one of its pods is not running."""
     pods = evidence.children(item)
     if any(phase_of(pod) not in ("Running", "Succeeded") for pod in pods):
         return None
-    there = {node_of(pod) for pod in pods}
+    occupied = {node_of(pod) for pod in pods}
     for node in gpu_nodes(evidence):
-        why = gpu_stack.daemonset_exclusion(item, node) if node.name not in there else ""
+        why = gpu_stack.daemonset_exclusion(item, node) if node.name not in occupied else ""
         if why and component_of(item) == "device plugin" and not nodes.gpu_resources(node):
             return gpu_stack.plugin_absent_finding(evidence, node, [item])
         if why:

@@ -1,21 +1,27 @@
-"""Work that waits in a queue: suspended jobs, gates, Kueue's workloads, queues and quotas.
+"""Work held by a queue: conditions of Kueue's Workloads, stopped queues, suspended jobs, preemption loops.
 
-Fed by `why` with the subject. A queue's own conditions say what its controller decided; where it has said nothing, the
-engine's plan for the same objects does.
+Called by `why`. Conditions say what the queue's controller decided; where there are none, `why` uses the engine's plan.
 """
 
 from __future__ import annotations
 
 import re
 
-from windlass.diagnose import unstructured
 from windlass.diagnose.evidence import ClusterObject, Evidence
 from windlass.diagnose.finding import Finding
 from windlass.diagnose.subject import Subject
+from windlass.diagnose.unstructured import (
+    find_condition,
+    nested_bool,
+    nested_int,
+    nested_map,
+    nested_maps,
+    nested_string,
+)
 
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 MANY_EVICTIONS = 3
-"""Evictions of one workload from which on it is a loop and not bad luck."""
+"""From this number of evictions of one workload on, it counts as a preemption loop."""
 
 MESSAGES = (
     (
@@ -62,11 +68,11 @@ REASONS = {
     "Inadmissible": "KUEUE_QUEUE_MISSING",
     "Suspended": "KUEUE_QUEUE_MISSING",
 }
-"""Kueue's own reasons, where its message says no more."""
+"""Kueue's condition reasons, for messages that no pattern matches."""
 
 
 def queue_finding(evidence: Evidence, subject: Subject) -> Finding | None:
-    """What holds it before any node is looked at; None where no queue and nobody's hand does."""
+    """What holds it before scheduling: a loop, its Workload's conditions or spec.suspend; else None."""
     loop = _loop(evidence, subject)
     if loop is not None:
         return loop
@@ -84,42 +90,36 @@ def is_admitted(subject: Subject) -> bool:
 
 
 def total_nominal_quota(evidence: Evidence, resource: str) -> int:
-    """What all ClusterQueues and cohorts together may hand out of a resource."""
+    """Nominal quota of the resource, summed over all ClusterQueues and cohorts."""
     total = 0
     for item in (*evidence.of_kind("ClusterQueue"), *evidence.of_kind("Cohort")):
-        for group in unstructured.nested_maps(item.data, "spec", "resourceGroups"):
-            for flavor in unstructured.nested_maps(group, "flavors"):
+        for group in nested_maps(item.data, "spec", "resourceGroups"):
+            for flavor in nested_maps(group, "flavors"):
                 rows = [
-                    row
-                    for row in unstructured.nested_maps(flavor, "resources")
-                    if unstructured.nested_string(row, "name") == resource
+                    row for row in nested_maps(flavor, "resources") if nested_string(row, "name") == resource
                 ]
-                total += sum(unstructured.nested_int(row, "nominalQuota") for row in rows)
+                total += sum(nested_int(row, "nominalQuota") for row in rows)
     return total
 
 
 def victims_of(evidence: Evidence, subject: Subject) -> list[str]:
-    """Workloads that had to go for the subject: by the identity that the eviction names; where it names nobody, any
-    that were preempted while the subject, to which room was promised, waits."""
+    """Workloads preempted for the subject, by the UID in the eviction's message; without a UID, every preempted one."""
     uids = {item.uid for item in (*subject.related, *subject.pods) if item.uid}
-    mine = {f"{item.namespace}/{item.name}" for item in (*subject.related, *subject.pods)}
+    own = {f"{item.namespace}/{item.name}" for item in (*subject.related, *subject.pods)}
     found: dict[str, None] = {}
     for item in evidence.of_kind("Workload"):
-        evicted = unstructured.find_condition(item.data, "Evicted")
-        gone = (
-            unstructured.nested_string(evicted, "status") == "True"
-            and unstructured.nested_string(evicted, "reason") == "Preempted"
-        )
-        if gone and _is_for(unstructured.nested_string(evicted, "message"), uids):
+        evicted = find_condition(item.data, "Evicted")
+        gone = nested_string(evicted, "status") == "True" and nested_string(evicted, "reason") == "Preempted"
+        if gone and _is_for(nested_string(evicted, "message"), uids):
             found[f"{item.namespace}/{item.name}"] = None
     for event in evidence.events:
         if event.reason in ("Preempted", "EvictedDueToPreempted") and _is_for(event.message, uids):
             found[f"{event.namespace or 'default'}/{event.name}"] = None
-    return [name for name in found if name not in mine]
+    return [name for name in found if name not in own]
 
 
 def _is_for(message: str, uids: set[str]) -> bool:
-    """Kueue names the preemptor's UID since 0.8, kube-scheduler since 1.27; before, nobody is named."""
+    """Kueue names the preemptor's UID since 0.8, kube-scheduler since 1.27; older releases name none."""
     named = re.search(r"(?:UID: |by pod )([\w-]{8,})", message)
     return named is None or not uids or named[1] in uids
 
@@ -131,7 +131,7 @@ def is_queued(subject: Subject) -> bool:
 
 def _queue_name(subject: Subject, workload: ClusterObject | None) -> str:
     if workload is not None:
-        named = unstructured.nested_string(workload.data, "spec", "queueName")
+        named = nested_string(workload.data, "spec", "queueName")
         if named:
             return named
     for item in (subject.item, *subject.owners, *subject.pods[:1]):
@@ -141,64 +141,53 @@ def _queue_name(subject: Subject, workload: ClusterObject | None) -> str:
 
 
 def _admitted(workload: ClusterObject) -> bool:
-    admitted = unstructured.nested_string(unstructured.find_condition(workload.data, "Admitted"), "status")
-    return admitted == "True" or (
-        not admitted and bool(unstructured.nested_map(workload.data, "status", "admission"))
-    )
+    admitted = nested_string(find_condition(workload.data, "Admitted"), "status")
+    return admitted == "True" or (not admitted and bool(nested_map(workload.data, "status", "admission")))
 
 
 def _of_workload(workload: ClusterObject) -> Finding | None:
-    reserved = unstructured.find_condition(workload.data, "QuotaReserved")
-    message, reason = (
-        unstructured.nested_string(reserved, "message"),
-        unstructured.nested_string(reserved, "reason"),
-    )
-    if unstructured.nested_string(reserved, "status") == "False":
+    reserved = find_condition(workload.data, "QuotaReserved")
+    message, reason = (nested_string(reserved, "message"), nested_string(reserved, "reason"))
+    if nested_string(reserved, "status") == "False":
         for code, pattern in MESSAGES:
             if pattern.search(message):
                 return Finding(code, message.rstrip("."), (f"{workload.title}: {message}",))
         if reason in REASONS:
             return Finding(REASONS[reason], message, (f"{workload.title}: {reason}: {message}",))
-    evicted = unstructured.find_condition(workload.data, "Evicted")
-    if (
-        unstructured.nested_string(evicted, "status") == "True"
-        and unstructured.nested_string(evicted, "reason") == "Deactivated"
-    ):
+    evicted = find_condition(workload.data, "Evicted")
+    if nested_string(evicted, "status") == "True" and nested_string(evicted, "reason") == "Deactivated":
         return Finding(
-            "KUEUE_QUEUE_MISSING",
-            f"{workload.title} was deactivated: {unstructured.nested_string(evicted, 'message')}",
+            "KUEUE_QUEUE_MISSING", f"{workload.title} was deactivated: {nested_string(evicted, 'message')}"
         )
     checks = [
         row
-        for row in unstructured.nested_maps(workload.data, "status", "admissionChecks")
-        if unstructured.nested_string(row, "state") != "Ready"
+        for row in nested_maps(workload.data, "status", "admissionChecks")
+        if nested_string(row, "state") != "Ready"
     ]
     if checks:
-        name, state = (unstructured.nested_string(checks[0], field) for field in ("name", "state"))
-        said = f"admission check {name} is {state}"
-        return Finding("CLOUD_CAPACITY", f"{said}: {unstructured.nested_string(checks[0], 'message')}")
+        name, state = (nested_string(checks[0], field) for field in ("name", "state"))
+        headline = f"admission check {name} is {state}"
+        return Finding("CLOUD_CAPACITY", f"{headline}: {nested_string(checks[0], 'message')}")
     return None
 
 
 def stopped_queue_finding(queue: ClusterObject) -> Finding | None:
-    policy = unstructured.nested_string(queue.data, "spec", "stopPolicy")
+    policy = nested_string(queue.data, "spec", "stopPolicy")
     if policy in ("Hold", "HoldAndDrain"):
         return Finding("KUEUE_QUEUE_MISSING", f"{queue.title} is stopped (stopPolicy {policy})")
-    active = unstructured.find_condition(queue.data, "Active")
-    if unstructured.nested_string(active, "status") == "False":
-        message = unstructured.nested_string(active, "message") or unstructured.nested_string(
-            active, "reason"
-        )
-        said = f"{queue.title} is inactive: {message}"
-        return Finding("KUEUE_QUEUE_MISSING", said)
+    active = find_condition(queue.data, "Active")
+    if nested_string(active, "status") == "False":
+        message = nested_string(active, "message") or nested_string(active, "reason")
+        headline = f"{queue.title} is inactive: {message}"
+        return Finding("KUEUE_QUEUE_MISSING", headline)
     return None
 
 
 def suspended_object(subject: Subject) -> ClusterObject | None:
-    """The object that its owner has suspended, of the subject and those above it."""
+    """The subject or the nearest owner with `suspend: true`."""
     places = (("spec", "suspend"), ("spec", "runPolicy", "suspend"))
     for item in (subject.item, *subject.owners):
-        if any(unstructured.nested_bool(item.data, *place) for place in places):
+        if any(nested_bool(item.data, *place) for place in places):
             return item
     return None
 
@@ -207,23 +196,23 @@ def _suspended(subject: Subject) -> Finding | None:
     item = suspended_object(subject)
     if item is None or subject.pods:
         return None
-    return Finding("JOB_SUSPENDED", f"{item.title} is suspended, and no queue holds it")
+    return Finding("JOB_SUSPENDED", f"{item.title} is suspended (suspend: true) and is in no queue")
 
 
 def _loop(evidence: Evidence, subject: Subject) -> Finding | None:
-    """Workloads that are evicted again and again, the subject or those that it competes with."""
+    """Workloads that are evicted again and again: the subject, or others while the subject waits in a queue."""
     counts = eviction_counts(evidence)
     repeated = {name: count for name, count in counts.items() if count >= MANY_EVICTIONS}
     if not repeated:
         return None
-    mine = {f"{item.namespace}/{item.name}" for item in (subject.item, *subject.related, *subject.pods)}
+    own = {f"{item.namespace}/{item.name}" for item in (subject.item, *subject.related, *subject.pods)}
     waiting = not subject.pods or bool(subject.pending)
-    if not mine & set(repeated) and not (waiting and _in_a_queue(subject)):
+    if not own & set(repeated) and not (waiting and _in_a_queue(subject)):
         return None
     listed = ", ".join(
-        f"{name} {count} times" for name, count in sorted(repeated.items(), key=lambda one: -one[1])[:4]
+        f"{name} {count} times" for name, count in sorted(repeated.items(), key=lambda item: -item[1])[:4]
     )
-    return Finding("PREEMPTION_LOOP", f"workloads evict one another without end: {listed}")
+    return Finding("PREEMPTION_LOOP", f"workloads preempt one another again and again: {listed}")
 
 
 def _in_a_queue(subject: Subject) -> bool:
@@ -233,7 +222,7 @@ def _in_a_queue(subject: Subject) -> bool:
 
 
 def eviction_counts(evidence: Evidence) -> dict[str, int]:
-    """`namespace/name` → how often it is known to have been preempted."""
+    """`namespace/name` → number of preemptions, from events and Workload status."""
     counts: dict[str, int] = {}
     for event in evidence.events:
         if (
@@ -243,12 +232,8 @@ def eviction_counts(evidence: Evidence) -> dict[str, int]:
             key = f"{event.namespace or 'default'}/{event.name}"
             counts[key] = counts.get(key, 0) + event.count
     for item in evidence.of_kind("Workload"):
-        stats = unstructured.nested_maps(item.data, "status", "schedulingStats", "evictions")
-        total = sum(
-            unstructured.nested_int(row, "count")
-            for row in stats
-            if unstructured.nested_string(row, "reason") == "Preempted"
-        )
+        stats = nested_maps(item.data, "status", "schedulingStats", "evictions")
+        total = sum(nested_int(row, "count") for row in stats if nested_string(row, "reason") == "Preempted")
         key = f"{item.namespace}/{item.name}"
         counts[key] = max(counts.get(key, 0), total)
     return {key: count for key, count in counts.items() if count}

@@ -1,15 +1,16 @@
-"""Work for which no pod exists because the API server, a quota or a policy refused it, and pods that can't be valid.
+"""Pods that the API server, a quota or a policy refused, and objects with invalid fields.
 
-Fed by `why` with the subject. The object's own fields come first; events and statuses of its owners say what the API
-server answered when somebody tried.
+Called by `why`. `object_fault` checks the object's own fields; `reported_refusal` reads events, conditions and
+controller logs for the API server's answer.
 """
 
 from __future__ import annotations
 
-from windlass.diagnose import log_patterns, unstructured
+from windlass.diagnose import log_patterns
 from windlass.diagnose.evidence import ClusterObject, Evidence, LogLines
 from windlass.diagnose.finding import Finding
 from windlass.diagnose.subject import Subject, template_pods, templates_of
+from windlass.diagnose.unstructured import nested_map, nested_maps, nested_string
 from windlass.model.errors import InputError
 from windlass.model.gpu import gpu_request
 from windlass.model.pod import Pod
@@ -19,7 +20,7 @@ _CODES = {"FRACTIONAL_GPU_REQUEST", "REQUESTS_NE_LIMITS", "DRA_CLAIM_INVALID"}
 
 
 def object_fault(item: ClusterObject) -> Finding | None:
-    """A field of the object, or of the pods that it would make, that no API server takes."""
+    """A field of the object, or of the pods that it would create, that the API server refuses."""
     error = item.error
     if item.kind != "Pod" and (error is None or error.code not in _CODES):
         pods, error = template_pods(item)
@@ -29,12 +30,12 @@ def object_fault(item: ClusterObject) -> Finding | None:
     if error is None:
         return _claim_fault(item)
     code = error.code if error.code in _CODES else _code_of(error)
-    said = f"{error.path}: {error.message}" if error.path else error.message
-    return Finding(code, said, remedy=error.remedy)
+    message = f"{error.path}: {error.message}" if error.path else error.message
+    return Finding(code, message, remedy=error.remedy)
 
 
 def _request_fault(pod: Pod) -> InputError | None:
-    """What the pod asks for, as the API server would check it."""
+    """Why the API server would refuse the pod's requests."""
     try:
         gpu_request(pod, pod_requests(pod))
     except InputError as error:
@@ -43,27 +44,26 @@ def _request_fault(pod: Pod) -> InputError | None:
 
 
 def _code_of(error: InputError) -> str:
-    seen = log_patterns.find_matches_in_text(error.message, "", log_patterns.API)
-    return seen[0].code if seen else "INVALID_OBJECT"
+    matches = log_patterns.find_matches_in_text(error.message, "", log_patterns.API)
+    return matches[0].code if matches else "INVALID_OBJECT"
 
 
 def _claim_fault(item: ClusterObject) -> Finding | None:
-    """A resource claim that names neither a claim nor a template, as the first API versions wrote it."""
+    """A resource claim that names neither a claim nor a template, as before Kubernetes 1.31 (nested in `source`)."""
     templates = [("", item.data)] if item.kind == "Pod" else templates_of(item.data)
     for path, template in templates:
-        for place, claim in enumerate(unstructured.nested_maps(template, "spec", "resourceClaims")):
+        for place, claim in enumerate(nested_maps(template, "spec", "resourceClaims")):
             if not (
-                unstructured.nested_string(claim, "resourceClaimName")
-                or unstructured.nested_string(claim, "resourceClaimTemplateName")
+                nested_string(claim, "resourceClaimName") or nested_string(claim, "resourceClaimTemplateName")
             ):
                 where = f"{path}.spec.resourceClaims[{place}]".lstrip(".")
-                said = f"{where} names neither resourceClaimName nor resourceClaimTemplateName"
-                return Finding("DRA_CLAIM_INVALID", said)
+                message = f"{where} names neither resourceClaimName nor resourceClaimTemplateName"
+                return Finding("DRA_CLAIM_INVALID", message)
     return None
 
 
 def reported_refusal(evidence: Evidence, subject: Subject) -> Finding | None:
-    """What events, conditions and statuses of the subject and its owners repeat of the API server's refusal."""
+    """The API server's refusal as events, conditions and logs repeat it."""
     logs = [status_lines(item) for item in subject.related]
     for item in subject.related:
         lines = [
@@ -73,21 +73,21 @@ def reported_refusal(evidence: Evidence, subject: Subject) -> Finding | None:
         ]
         logs.append(LogLines(f"event of {item.title}", lines))
     logs += _controller_logs(evidence, subject)
-    seen = log_patterns.find_matches([log for log in logs if log.lines], log_patterns.API)
-    if not seen:
+    matches = log_patterns.find_matches([log for log in logs if log.lines], log_patterns.API)
+    if not matches:
         return None
-    first = seen[0]
+    first = matches[0]
     return Finding(
         first.code,
-        _quota_words(first.line) if "QUOTA" in first.code else "",
+        _quota_message(first.line) if "QUOTA" in first.code else "",
         (f"{first.origin}: {first.line}",),
     )
 
 
 def status_lines(item: ClusterObject) -> LogLines:
-    """Every message in an object's status, wherever its kind keeps it."""
+    """Every message and reason in an object's status, at any depth."""
     found: list[str] = []
-    _collect(unstructured.nested_map(item.data, "status"), found)
+    _collect(nested_map(item.data, "status"), found)
     return LogLines(f"status of {item.title}", found)
 
 
@@ -104,7 +104,7 @@ def _collect(data: object, found: list[str]) -> None:
 
 
 def _controller_logs(evidence: Evidence, subject: Subject) -> list[LogLines]:
-    """Lines of controllers' logs that name the subject, or that tell of a refused pod."""
+    """Lines of other pods' logs about refused objects, preferably those that name the subject."""
     names = {item.name for item in subject.related}
     found: list[LogLines] = []
     for pod in evidence.of_kind("Pod"):
@@ -118,7 +118,7 @@ def _controller_logs(evidence: Evidence, subject: Subject) -> list[LogLines]:
     return found
 
 
-def _quota_words(line: str) -> str:
-    """Which of the quota's limits stands in the way."""
+def _quota_message(line: str) -> str:
+    """The part of the line from `exceeded quota:` on."""
     place = line.find("exceeded quota:")
     return line[place:].strip() if place >= 0 else ""

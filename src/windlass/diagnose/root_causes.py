@@ -1,6 +1,7 @@
-"""Causes that stand behind what the nodes show: GPUs that nobody advertises, labels that nobody set, an autoscaler.
+"""Root causes behind what the nodes show: GPUs that are not advertised, missing labels, the autoscaler.
 
-Fed by `why` with the cause that the nodes came to; gives it back, or the deeper one with it as a contributing cause.
+`why` calls `root_cause` with the finding of `unschedulable`. It returns that finding, or the root cause with the other
+as contributing.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from windlass.diagnose import autoscaler, gpu_stack, log_patterns, nodes, queue, unstructured
+from windlass.diagnose import autoscaler, gpu_stack, log_patterns, nodes, queue
 from windlass.diagnose.evidence import ClusterObject, Evidence
 from windlass.diagnose.finding import Finding
 from windlass.diagnose.resource_quota import namespace_key_finding
@@ -17,6 +18,7 @@ from windlass.diagnose.sharing_config import sharing_findings
 from windlass.diagnose.stack_components import gpu_nodes
 from windlass.diagnose.subject import Subject
 from windlass.diagnose.unschedulable import SchedulingAnalysis
+from windlass.diagnose.unstructured import nested_map, nested_string
 from windlass.model.node import Node
 
 FIXED_BY_NEW_NODE = (
@@ -30,25 +32,30 @@ FIXED_BY_NEW_NODE = (
     "DEVICE_PLUGIN_ABSENT",
     "NODE_UNSCHEDULABLE",
 )
-"""Causes that a new node would cure, so that the autoscaler's word stands before them."""
+"""Causes that a new node would remove: what the autoscaler reports takes precedence over them."""
 
 
 def no_candidate_finding(evidence: Evidence, analysis: SchedulingAnalysis, now: int) -> Finding:
-    """No node has the devices that are asked for: are there GPUs that nobody advertises?"""
+    """No node has the requested devices: looks for GPU nodes that advertise none, else reports the name."""
     advertised = sorted({key for node in evidence.nodes.values() for key in nodes.gpu_resources(node)})
-    name = next((one for one in analysis.devices if one not in advertised), next(iter(analysis.devices), ""))
+    name = next(
+        (device for device in analysis.devices if device not in advertised), next(iter(analysis.devices), "")
+    )
     for node in gpu_nodes(evidence):
         found = gpu_stack.node_findings(evidence, node, now, name)
         if found:
             first = found[0]
-            more = [one.code for one in found[1:]]
-            more += _besides(analysis, node.name)
+            more = [*(finding.code for finding in found[1:]), *_permanent_codes_on(analysis, node.name)]
             return msgspec.structs.replace(first, contributing=(*first.contributing, *more))
-    said = f"; the cluster has {', '.join(advertised)}" if advertised else ", and none looks like a GPU node"
-    besides = min(
-        (_besides(analysis, one.node.name) for one in analysis.never_candidates), key=len, default=[]
+    detail = (
+        f"; the cluster has {', '.join(advertised)}" if advertised else ", and none looks like a GPU node"
     )
-    return Finding("RESOURCE_NAME_MISMATCH", f"no node advertises {name}{said}", contributing=tuple(besides))
+    also = min(
+        (_permanent_codes_on(analysis, candidate.node.name) for candidate in analysis.never_candidates),
+        key=len,
+        default=[],
+    )
+    return Finding("RESOURCE_NAME_MISMATCH", f"no node advertises {name}{detail}", contributing=tuple(also))
 
 
 def root_cause(
@@ -59,7 +66,7 @@ def root_cause(
     item: ClusterObject | None,
     now: int,
 ) -> Finding:
-    """The cause that stands behind the one that the nodes show, or that one."""
+    """The cause behind `finding`, or `finding` itself."""
     if finding.code == "SELECTOR_MISMATCH":
         labels = gpu_stack.missing_labels_finding(evidence, analysis.pod) or _flavor_labels(
             evidence, subject, analysis
@@ -67,7 +74,12 @@ def root_cause(
         if labels is not None:
             return labels
     deeper = next(
-        (one for one in _deeper(evidence, subject, finding, analysis, item, now) if one is not None), None
+        (
+            deeper_finding
+            for deeper_finding in _deeper(evidence, subject, finding, analysis, item, now)
+            if deeper_finding is not None
+        ),
+        None,
     )
     if deeper is not None:
         more = (*deeper.contributing, finding.code, *finding.contributing)
@@ -82,133 +94,137 @@ def _deeper(
     evidence: Evidence,
     subject: Subject,
     finding: Finding,
-    seen: SchedulingAnalysis,
+    analysis: SchedulingAnalysis,
     item: ClusterObject | None,
     now: int,
 ) -> Iterator[Finding | None]:
-    """In the order in which they are asked, one at a time: some look at every node."""
-    yield _under_repair(finding, seen)
-    yield _silent_node(evidence, finding, seen, now)
-    yield _broken_gpus(evidence, finding, seen)
-    yield _shares_not_in_force(evidence, finding, seen)
-    yield _scaling(evidence, finding, seen, item)
-    yield _preempted_in_vain(evidence, subject, finding)
-    yield _oversold(evidence, subject, finding, seen)
+    """Candidates for the root cause, deepest first. Lazy, since some of them look at every node."""
+    yield _under_repair(finding, analysis)
+    yield _unadvertised_gpus(evidence, finding, analysis, now)
+    yield _broken_gpus(evidence, finding, analysis)
+    yield _sharing_not_applied(evidence, finding, analysis)
+    yield _scaling(evidence, finding, analysis, item)
+    yield _ineffective_preemption(evidence, subject, finding)
+    yield _quota_above_capacity(evidence, subject, finding, analysis)
 
 
-def _flavor_labels(evidence: Evidence, subject: Subject, seen: SchedulingAnalysis) -> Finding | None:
-    """Labels that its queue's flavor has put into the selector, and that no node has."""
+def _flavor_labels(evidence: Evidence, subject: Subject, analysis: SchedulingAnalysis) -> Finding | None:
+    """Labels that the flavor of its queue added to the node selector, and that no node has."""
     if not queue.is_admitted(subject):
         return None
-    there = {(key, value) for node in evidence.nodes.values() for key, value in node.labels.items()}
+    node_labels = {(key, value) for node in evidence.nodes.values() for key, value in node.labels.items()}
     for flavor in evidence.of_kind("ResourceFlavor"):
-        for key, value in unstructured.nested_map(flavor.data, "spec", "nodeLabels").items():
-            if seen.pod.spec.node_selector.get(key) == value and (key, value) not in there:
-                said = f"flavor {flavor.name} makes its pods select {key}={value}, which no node is labelled with"
-                return Finding("KUEUE_FLAVOR_MISMATCH", said, (), ("SELECTOR_MISMATCH",), FLAVOR_REMEDY)
+        for key, value in nested_map(flavor.data, "spec", "nodeLabels").items():
+            if analysis.pod.spec.node_selector.get(key) == value and (key, value) not in node_labels:
+                message = f"flavor {flavor.name} selects nodes by {key}={value}, and no node has that label"
+                return Finding("KUEUE_FLAVOR_MISMATCH", message, (), ("SELECTOR_MISMATCH",), FLAVOR_REMEDY)
     return None
 
 
 FLAVOR_REMEDY = "label the nodes, or correct the flavor's nodeLabels"
 GPU_SHORTAGE_CODES = ("GPU_FULL", "GPU_FRAGMENTED", "REQUEST_EXCEEDS_CLUSTER", "DEVICE_UNHEALTHY")
-"""Causes that say that GPUs are lacking, where there might be more than meet the eye."""
+"""Causes of too few GPUs, where a node may have more than it advertises."""
 
 
-def _under_repair(finding: Finding, seen: SchedulingAnalysis) -> Finding | None:
-    """A node that takes no pods because the GPU operator is at work on it."""
+def _under_repair(finding: Finding, analysis: SchedulingAnalysis) -> Finding | None:
+    """A node that takes no pods because the GPU operator reconfigures it."""
     if finding.code != "NODE_UNSCHEDULABLE":
         return None
-    down = [one.node for one in seen.candidates if finding.code in one.permanent_codes]
+    down = [candidate.node for candidate in analysis.candidates if finding.code in candidate.permanent_codes]
     return next((found for node in down for found in gpu_stack.label_findings(node)), None)
 
 
 def _scaling(
-    evidence: Evidence, finding: Finding, seen: SchedulingAnalysis, item: ClusterObject | None
+    evidence: Evidence, finding: Finding, analysis: SchedulingAnalysis, item: ClusterObject | None
 ) -> Finding | None:
     if item is None or finding.code not in FIXED_BY_NEW_NODE:
         return None
-    device = next(iter(seen.devices), "")
-    return autoscaler.autoscaler_finding(evidence, item, device, bool(seen.candidates))
+    device = next(iter(analysis.devices), "")
+    return autoscaler.autoscaler_finding(evidence, item, device, bool(analysis.candidates))
 
 
-def _broken_gpus(evidence: Evidence, finding: Finding, seen: SchedulingAnalysis) -> Finding | None:
-    """A candidate offers fewer GPUs than it has, and its kernel says why."""
+def _broken_gpus(evidence: Evidence, finding: Finding, analysis: SchedulingAnalysis) -> Finding | None:
+    """A candidate advertises fewer GPUs than it has, and its kernel log has a hardware fault."""
     if finding.code not in GPU_SHORTAGE_CODES:
         return None
-    for one in seen.candidates:
-        if any(_gone(one.node, name) for name in seen.devices):
+    for candidate in analysis.candidates:
+        if any(_missing_devices(candidate.node, name) for name in analysis.devices):
             for sighting in log_patterns.find_matches(
-                gpu_stack.host_log_lines(evidence, one.node.name), log_patterns.HOST
+                gpu_stack.host_log_lines(evidence, candidate.node.name), log_patterns.HOST
             ):
                 if sighting.code == "GPU_HW_FAULT":
                     return gpu_stack.match_finding(sighting)
     return None
 
 
-def _gone(node: Node, resource: str) -> int:
-    """GPUs that the node had when it was labelled, or has in its capacity, and does not offer."""
+def _missing_devices(node: Node, resource: str) -> int:
+    """How many devices its labels or its capacity count beyond what is advertised or allocatable."""
     count, replicas = (node.labels.get(f"nvidia.com/gpu.{key}", "") for key in ("count", "replicas"))
     had = int(count) * (int(replicas) if replicas.isdigit() else 1) if count.isdigit() else 0
     missing = had - nodes.gpu_resources(node).get(resource, 0) if resource == "nvidia.com/gpu" else 0
     return max(missing, nodes.unhealthy_device_count(node, resource), 0)
 
 
-def _shares_not_in_force(evidence: Evidence, finding: Finding, seen: SchedulingAnalysis) -> Finding | None:
-    """The GPUs would do for more pods if they were shared as the plugin's configuration says."""
+def _sharing_not_applied(
+    evidence: Evidence, finding: Finding, analysis: SchedulingAnalysis
+) -> Finding | None:
+    """The sharing configuration promises more devices than the node advertises."""
     if finding.code not in GPU_SHORTAGE_CODES or not evidence.of_kind("ConfigMap"):
         return None
-    for one in seen.candidates:
-        for name in seen.devices:
-            for found in sharing_findings(evidence, one.node, name):
+    for candidate in analysis.candidates:
+        for name in analysis.devices:
+            for found in sharing_findings(evidence, candidate.node, name):
                 return found
     return None
 
 
-def _preempted_in_vain(evidence: Evidence, subject: Subject, finding: Finding) -> Finding | None:
-    """Others went so that it could start, and what they left lies apart."""
+def _ineffective_preemption(evidence: Evidence, subject: Subject, finding: Finding) -> Finding | None:
+    """Workloads were preempted for it, but the freed GPUs are fragmented."""
     promised = queue.is_admitted(subject) or any(
-        unstructured.nested_string(pod.data, "status", "nominatedNodeName") for pod in subject.pods
+        nested_string(pod.data, "status", "nominatedNodeName") for pod in subject.pods
     )
     if finding.code != "GPU_FRAGMENTED" or not promised:
         return None
     victims = queue.victims_of(evidence, subject)
     if not victims:
         return None
-    said = f"{len(victims)} workload(s) were preempted ({', '.join(victims[:3])}), and what they left is no use to it"
-    return Finding("PREEMPTION_INEFFECTIVE", f"{said}: {finding.headline}")
+    named = ", ".join(victims[:3])
+    message = f"{len(victims)} workload(s) were preempted ({named}), but what they freed does not fit it"
+    return Finding("PREEMPTION_INEFFECTIVE", f"{message}: {finding.headline}")
 
 
-def _oversold(
-    evidence: Evidence, subject: Subject, finding: Finding, seen: SchedulingAnalysis
+def _quota_above_capacity(
+    evidence: Evidence, subject: Subject, finding: Finding, analysis: SchedulingAnalysis
 ) -> Finding | None:
-    """Its queue has admitted it on quota that no hardware stands behind."""
+    """It was admitted, but the queues have more quota than the nodes have devices."""
     if finding.code not in ("GPU_FULL", "REQUEST_EXCEEDS_CLUSTER") or not queue.is_admitted(subject):
         return None
-    for name in seen.devices:
+    for name in analysis.devices:
         promised = queue.total_nominal_quota(evidence, name)
-        there = sum(nodes.gpu_resources(node).get(name, 0) for node in evidence.nodes.values())
-        if promised > there:
-            said = f"the queues promise {promised} {name}, and the nodes have {there}"
-            return Finding("KUEUE_QUOTA_MISCONFIGURED", f"{said}: it was admitted, and none is free")
+        capacity = sum(nodes.gpu_resources(node).get(name, 0) for node in evidence.nodes.values())
+        if promised > capacity:
+            message = f"the nominal quota of all queues is {promised} {name}, but the nodes have {capacity}"
+            return Finding("KUEUE_QUOTA_MISCONFIGURED", f"{message}; it was admitted, and none is free")
     return None
 
 
-def _silent_node(evidence: Evidence, finding: Finding, seen: SchedulingAnalysis, now: int) -> Finding | None:
-    """The advertised GPUs are full, while a GPU node of the cluster advertises none."""
+def _unadvertised_gpus(
+    evidence: Evidence, finding: Finding, analysis: SchedulingAnalysis, now: int
+) -> Finding | None:
+    """All advertised GPUs are in use, but another GPU node advertises none."""
     if finding.code not in ("GPU_FULL", "GPU_FRAGMENTED", "REQUEST_EXCEEDS_CLUSTER"):
         return None
-    name = next(iter(seen.devices), "")
-    silent = [node for node in gpu_nodes(evidence) if not nodes.gpu_resources(node)]
-    for node in silent:
+    name = next(iter(analysis.devices), "")
+    for node in (node for node in gpu_nodes(evidence) if not nodes.gpu_resources(node)):
         for found in gpu_stack.node_findings(evidence, node, now, name):
-            more = _besides(seen, node.name)
+            more = _permanent_codes_on(analysis, node.name)
             return msgspec.structs.replace(found, contributing=(*found.contributing, *more))
     return None
 
 
-def _besides(seen: SchedulingAnalysis, node: str) -> list[str]:
-    """What would keep the pod off the node even if it advertised its GPUs."""
-    for one in seen.never_candidates:
-        if one.node.name == node:
-            return [code for code in one.permanent_codes if code != "REQUEST_EXCEEDS_CLUSTER"]
+def _permanent_codes_on(analysis: SchedulingAnalysis, node: str) -> list[str]:
+    """Causes that would keep the pod off the node even if it advertised its GPUs."""
+    for candidate in analysis.never_candidates:
+        if candidate.node.name == node:
+            return [code for code in candidate.permanent_codes if code != "REQUEST_EXCEEDS_CLUSTER"]
     return []

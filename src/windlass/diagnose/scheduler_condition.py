@@ -1,7 +1,7 @@
-"""What a pod's scheduler has published of it: the PodScheduled condition, in words meant for the pod's owner.
+"""The pod's PodScheduled condition and FailedScheduling events, as evidence.
 
-`why` falls back on it where the caller may not see the nodes, or not all of the pods on them. Windlass ends its message
-with the code of the cause; of another scheduler's text no cause is made, it is only repeated.
+`why` falls back on them if the caller may not see all nodes and pods. Windlass ends its message with the code of the
+cause. The text of another scheduler is only repeated: no cause is derived from it, except for storage.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 
 from windlass.apply.messages import code_of_message
-from windlass.diagnose import unstructured
 from windlass.diagnose.causes import CAUSES
 from windlass.diagnose.evidence import ClusterObject, Evidence
 from windlass.diagnose.finding import Finding, MissingEvidence
+from windlass.diagnose.unstructured import find_condition, nested_string
 
 REASONS = {
     "WaitingForQuota": "KUEUE_QUOTA_INSUFFICIENT",
@@ -35,22 +35,19 @@ CLAIMS_MISSING = (
 def condition_finding(
     evidence: Evidence,
     pod: ClusterObject,
-    said: str,
+    unknown_message: str,
     needed: tuple[MissingEvidence, ...] = NODES_AND_PODS_MISSING,
 ) -> Finding:
-    """A cause only where the scheduler named one; else what it said, and what would have to be seen."""
-    condition = unstructured.find_condition(pod.data, "PodScheduled")
-    message, reason = (
-        unstructured.nested_string(condition, "message"),
-        unstructured.nested_string(condition, "reason"),
-    )
+    """The cause that the scheduler named; else UNKNOWN with its message and the missing evidence."""
+    condition = find_condition(pod.data, "PodScheduled")
+    message, reason = (nested_string(condition, "message"), nested_string(condition, "reason"))
     code = code_of_message(message) or REASONS.get(reason, "")
-    if unstructured.nested_string(condition, "status") == "False" and code in CAUSES:
+    if nested_string(condition, "status") == "False" and code in CAUSES:
         return Finding(code, message.rstrip("."), (f"{pod.title}: {reason}: {message}",))
     events = [event.message for event in evidence.events_of(pod) if event.reason == "FailedScheduling"]
-    words = [message] if message else events[-1:]
-    proof = tuple(f"its scheduler says: {one}" for one in words if one)
-    return Finding("UNKNOWN", said, proof, missing=needed)
+    messages = [message] if message else events[-1:]
+    proof = tuple(f"its scheduler says: {message}" for message in messages if message)
+    return Finding("UNKNOWN", unknown_message, proof, missing=needed)
 
 
 STORAGE = re.compile(
@@ -61,16 +58,14 @@ STORAGE = re.compile(
 
 
 def storage_finding(evidence: Evidence, pod: ClusterObject) -> Finding | None:
-    """What the scheduler has met that no object shows: how much room a storage driver has left."""
-    said = [event.message for event in evidence.events_of(pod) if event.reason == "FailedScheduling"][-1:]
-    said = said or [
-        unstructured.nested_string(unstructured.find_condition(pod.data, "PodScheduled"), "message")
-    ]
-    if not STORAGE.search(said[0]):
+    """Storage problems, which only the scheduler knows: no object says how much a storage driver has left."""
+    messages = [event.message for event in evidence.events_of(pod) if event.reason == "FailedScheduling"][-1:]
+    messages = messages or [nested_string(find_condition(pod.data, "PodScheduled"), "message")]
+    if not STORAGE.search(messages[0]):
         return None
-    return Finding("STORAGE_INSUFFICIENT", "", (f"its scheduler says: {said[0]}",))
+    return Finding("STORAGE_INSUFFICIENT", "", (f"its scheduler says: {messages[0]}",))
 
 
 def sees_all_pods(evidence: Evidence) -> bool:
-    """Whether what is free can be told: pods of others that may not be seen use GPUs, too."""
-    return not any(one.startswith("pods") for one in evidence.hidden)
+    """Whether free resources are known: hidden pods use GPUs too."""
+    return not any(hidden.startswith("pods") for hidden in evidence.hidden)

@@ -1,6 +1,6 @@
-"""Sharing as it is written against sharing as it is in force: the plugin's configuration, and what the node offers.
+"""Compares the device plugin's sharing configuration with what the node advertises.
 
-Fed by the stack stage with a node; reads ConfigMaps with the node agent's own reader of that configuration.
+Called by `gpu_stack` and `root_causes` for one node. The ConfigMap is read with the node agent's own parser.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from functools import lru_cache
 
 import yaml
 
-from windlass.diagnose import nodes, unstructured
+from windlass.diagnose import nodes
 from windlass.diagnose.evidence import ClusterObject, Evidence
 from windlass.diagnose.finding import Finding
+from windlass.diagnose.unstructured import nested_map
 from windlass.model.errors import InputError
 from windlass.model.node import Node
 from windlass.sharing.plugin_config import resolve_config
@@ -22,7 +23,7 @@ CONFIG_LABEL = "nvidia.com/device-plugin.config"
 
 
 def sharing_findings(evidence: Evidence, node: Node, resource: str) -> list[Finding]:
-    """What the configuration promises of the resource on this node, and the node does not offer."""
+    """Devices that the configuration promises on this node and the node does not advertise."""
     offered = nodes.gpu_resources(node)
     for item, name, text in _configs(evidence, node):
         if resource.endswith(".shared"):
@@ -31,19 +32,19 @@ def sharing_findings(evidence: Evidence, node: Node, resource: str) -> list[Find
             continue
         promised = _promised(text, node, resource)
         if 0 < offered.get(resource, 0) < promised:
-            said = (
-                f"ConfigMap {item.name}, key {name}, makes {promised} {resource} of node {node.name}'s GPUs, and "
+            message = (
+                f"ConfigMap {item.name}, key {name}, promises {promised} {resource} on node {node.name}, but "
                 f"the node advertises {offered[resource]}"
             )
-            return [Finding("SHARING_CONFIG_NOT_APPLIED", said)]
+            return [Finding("SHARING_CONFIG_NOT_APPLIED", message)]
     return []
 
 
 def _configs(evidence: Evidence, node: Node) -> Iterator[tuple[ClusterObject, str, str]]:
-    """(ConfigMap, key, text) of the configurations that are meant for the node: by its label, else all there are."""
+    """(ConfigMap, key, text) of the configurations for the node: the one of its label, else all."""
     chosen = node.labels.get(CONFIG_LABEL, "")
     for item in evidence.of_kind("ConfigMap"):
-        texts = unstructured.nested_map(item.data, "data")
+        texts = nested_map(item.data, "data")
         for name, text in texts.items():
             shares = isinstance(text, str) and ("timeSlicing" in text or "mps:" in text)
             if shares and (not chosen or name == chosen or chosen not in texts):
@@ -51,7 +52,7 @@ def _configs(evidence: Evidence, node: Node) -> Iterator[tuple[ClusterObject, st
 
 
 def _promised(text: str, node: Node, resource: str) -> int:
-    """How many of the resource the node would offer under it; 0 where the resource is not shared under this name."""
+    """How many of the resource the node would advertise with it; 0 if it is not shared under this name."""
     sharing = _read(text)
     count = node.labels.get("nvidia.com/gpu.count", "1")
     for entry in sharing.resources if sharing is not None else ():

@@ -1,6 +1,6 @@
-"""The parts of the GPU stack, told by the names of their pods; which of them fail, and on which nodes they sit.
+"""The components of the GPU stack, recognised by pod names and labels: which fail, and on which nodes they run.
 
-Read by the stack stage and by whoever looks at hosts. That a part's pod is Running is no evidence of health.
+Called by `gpu_stack`, `doctor` and `cli.pod_evidence`.
 """
 
 from __future__ import annotations
@@ -8,9 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from windlass.diagnose import nodes, unstructured
+from windlass.diagnose import nodes
 from windlass.diagnose.evidence import ClusterObject, Evidence
 from windlass.diagnose.finding import Finding
+from windlass.diagnose.unstructured import nested_int, nested_maps, nested_string
 from windlass.model.node import Node
 
 COMPONENTS = {
@@ -26,7 +27,7 @@ COMPONENTS = {
     "exporter": re.compile(r"dcgm"),
     "operator": re.compile(r"gpu-operator(?!.*(nfd|node-feature))"),
 }
-"""The stack's parts, by the names of their pods."""
+"""Component → pattern of its pods' names and labels."""
 
 FAILURE_CODES = {
     "driver": "DRIVER_MISSING",
@@ -35,13 +36,13 @@ FAILURE_CODES = {
     "MIG manager": "MIG_CONFIG_NOT_APPLIED",
     "MPS daemon": "MPS_NOT_READY",
 }
-"""What it means that a part fails, the lowest first: all that stand above it wait for it."""
+"""Component → code if it fails, lowest layer first: the layers above wait for it."""
 GPU_SEEN = re.compile(r"NVIDIA-SMI \d|NVRM:|nvidia-smi.{0,40}driver version|GPU \d+: .*UUID", re.I)
 """Lines that only a host with an NVIDIA GPU writes."""
 
 
 def component_of(pod: ClusterObject) -> str:
-    """Which part of the GPU stack a pod is; empty for other people's pods."""
+    """The component that the pod belongs to; empty if none."""
     labels = " ".join(
         pod.labels.get(key, "")
         for key in ("app", "name", "app.kubernetes.io/name", "app.kubernetes.io/component")
@@ -59,34 +60,34 @@ def stack_pods(evidence: Evidence, node: str = "") -> list[tuple[str, ClusterObj
 
 
 def failing_components(evidence: Evidence, node: str) -> list[Finding]:
-    """Parts below the plugin whose pods on the node don't come up, and that have not said why."""
+    """Components below the device plugin whose pods on the node fail."""
     found = []
     for component, code in FAILURE_CODES.items():
         for part, pod in stack_pods(evidence, node):
             reason = container_failure(pod) if part == component else ""
             if reason:
-                said = f"the {component} ({pod.name}) on node {node} does not come up: {reason}"
-                found.append(Finding(code, said))
+                message = f"the {component} ({pod.name}) on node {node} does not come up: {reason}"
+                found.append(Finding(code, message))
                 break
     return found
 
 
 def container_failure(pod: ClusterObject) -> str:
-    """Why a pod's containers don't run, in the kubelet's word; empty where they do, or are on their way."""
-    if unstructured.nested_string(pod.data, "status", "phase") == "Failed":
-        return unstructured.nested_string(pod.data, "status", "reason") or "it has failed"
+    """Why a pod's containers don't run, with the kubelet's reason; empty if they run or are starting."""
+    if nested_string(pod.data, "status", "phase") == "Failed":
+        return nested_string(pod.data, "status", "reason") or "it has failed"
     for kind in ("initContainerStatuses", "containerStatuses"):
-        for status in unstructured.nested_maps(pod.data, "status", kind):
-            waiting = unstructured.nested_string(status, "state", "waiting", "reason")
+        for status in nested_maps(pod.data, "status", kind):
+            waiting = nested_string(status, "state", "waiting", "reason")
             if waiting and waiting not in ("ContainerCreating", "PodInitializing"):
-                return f"{unstructured.nested_string(status, 'name')} is in {waiting}"
-            if unstructured.nested_int(status, "state", "terminated", "exitCode"):
-                return f"{unstructured.nested_string(status, 'name')} has failed"
+                return f"{nested_string(status, 'name')} is in {waiting}"
+            if nested_int(status, "state", "terminated", "exitCode"):
+                return f"{nested_string(status, 'name')} has failed"
     return ""
 
 
 def gpu_nodes(evidence: Evidence) -> list[Node]:
-    """Nodes that there is reason to expect GPUs in: by what they are, else by the plugin that sits on them."""
+    """Nodes that look like GPU nodes or whose host logs show GPUs; if there are none, nodes with a device plugin."""
     known = [
         node
         for node in evidence.nodes.values()

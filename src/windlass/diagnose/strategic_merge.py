@@ -1,7 +1,6 @@
-"""Strategic merge patches of pod specs, as far as patches here go: what the API server would make of one.
+"""Strategic merge patches of pod specs, as the API server applies them. Only the directives that `patches` needs.
 
-`patches` tries every change with it before it is offered, and turns it into a merge patch for kinds that know no
-strategic ones.
+`patches` applies every proposal with it, and converts it to a merge patch for custom resources.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 SpecPatch = dict[str, Any]
-"""Changes to a pod's spec, as a strategic merge patch writes them; None removes."""
+"""A strategic merge patch of a pod spec; None removes a field."""
 
 MERGE_KEYS = {
     "containers": "name",
@@ -20,11 +19,10 @@ MERGE_KEYS = {
     "ports": "containerPort",
     "topologySpreadConstraints": "topologyKey",
 }
-"""Lists that are merged, by the field that tells their items apart; all others are replaced."""
+"""List → its patchMergeKey; all other lists are replaced."""
 
 
 def strategic_merge(have: Any, change: Any) -> Any:
-    """The value with the change made."""
     if not isinstance(change, dict) or not isinstance(have, dict):
         return _without_none(change)
     result = dict(have)
@@ -39,13 +37,13 @@ def strategic_merge(have: Any, change: Any) -> Any:
 
 
 def _merged_list(have: Any, change: list[Any], key: str) -> list[Any]:
-    items = [dict(one) for one in have if isinstance(one, dict)] if isinstance(have, list | tuple) else []
-    for one in change:
-        place = next((at for at, item in enumerate(items) if item.get(key) == one.get(key)), None)
+    items = [dict(item) for item in have if isinstance(item, dict)] if isinstance(have, list | tuple) else []
+    for patch_item in change:
+        place = next((at for at, item in enumerate(items) if item.get(key) == patch_item.get(key)), None)
         if place is None:
-            items.append(_without_none(one))
+            items.append(_without_none(patch_item))
         else:
-            items[place] = strategic_merge(items[place], one)
+            items[place] = strategic_merge(items[place], patch_item)
     return items
 
 
@@ -56,7 +54,7 @@ def _without_none(value: Any) -> Any:
 
 
 def to_merge_patch(spec: dict[str, Any], change: SpecPatch) -> SpecPatch:
-    """The same change for kinds that know only plain merge patches: lists are given whole."""
+    """The same change as a merge patch (RFC 7386), where lists are written in full."""
     after = strategic_merge(spec, change)
     return {name: after.get(name) if _has_list(value) else value for name, value in change.items()}
 

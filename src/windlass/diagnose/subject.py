@@ -1,7 +1,7 @@
-"""What the question is about: `KIND/NAME` or a name alone, its owners and its pods.
+"""The object that a question is about (`KIND/NAME`, or a name), with its owners and its pods.
 
-`why` asks for the subject first. Often no pod exists (a quota refused it, a queue holds it), so the subject may be
-anything with a pod template, and owners are followed both ways.
+`why` calls `find_subject` first. Often no pod exists (a quota refused it, a queue holds it), so the subject may be
+anything with a pod template, and owner references are followed up and down.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from windlass.diagnose import unstructured
 from windlass.diagnose.evidence import ClusterObject, Evidence
+from windlass.diagnose.unstructured import nested_map, nested_string
 from windlass.model.codec import decode_object
 from windlass.model.errors import InputError
 from windlass.model.pod import Pod
@@ -65,19 +65,19 @@ KIND_PREFERENCE = (
     "DaemonSet",
     "Workload",
 )
-"""Among things of one name, the one that a person most likely means."""
+"""The order in which kinds are tried where several objects have the name."""
 
 
 class Subject(msgspec.Struct, frozen=True):
-    """The thing asked about, with what hangs together with it."""
+    """An object with the objects around it."""
 
     item: ClusterObject
     owners: tuple[ClusterObject, ...]
-    """Those above it, the nearest first."""
+    """Nearest first."""
     pods: tuple[ClusterObject, ...]
-    """The pods under it (or itself), the ones that are not running first."""
+    """The pods below it (or itself), failed and pending ones first."""
     related: tuple[ClusterObject, ...]
-    """Everything between: objects whose events and statuses speak of it."""
+    """Itself, owners, owned objects and Workloads: objects whose events and status are about it. No pods."""
 
     @property
     def title(self) -> str:
@@ -90,15 +90,15 @@ class Subject(msgspec.Struct, frozen=True):
 
 
 def find_subject(evidence: Evidence, question: str, namespace: str) -> Subject:
-    """Raises `InputError` where nothing, or more than one thing, has the name."""
+    """Raises `InputError` where no object, or objects of several namespaces, have the name."""
     item = _named(evidence, question, namespace)
     owners = tuple(_upwards(evidence, item))
     below = list(_downwards(evidence, item))
-    pods = [one for one in (item, *below) if one.kind == "Pod"]
+    pods = [obj for obj in (item, *below) if obj.kind == "Pod"]
     pods.sort(key=lambda pod: (_RANK.get(phase_of(pod), 1), pod.name))
-    family = [item, *(one for one in below if one.kind != "Pod"), *owners]
-    family += [one for owner in owners for one in evidence.children(owner) if one.kind == "Workload"]
-    unique = {(one.kind, one.namespace, one.name): one for one in family}
+    family = [item, *(obj for obj in below if obj.kind != "Pod"), *owners]
+    family += [child for owner in owners for child in evidence.children(owner) if child.kind == "Workload"]
+    unique = {(obj.kind, obj.namespace, obj.name): obj for obj in family}
     return Subject(item, owners, tuple(pods), tuple(unique.values()))
 
 
@@ -106,11 +106,11 @@ _RANK = {"Failed": 0, "Pending": 0, "": 0, "Unknown": 1, "Running": 2, "Succeede
 
 
 def phase_of(pod: ClusterObject) -> str:
-    return unstructured.nested_string(pod.data, "status", "phase")
+    return nested_string(pod.data, "status", "phase")
 
 
 def node_of(pod: ClusterObject) -> str:
-    return unstructured.nested_string(pod.data, "spec", "nodeName")
+    return nested_string(pod.data, "spec", "nodeName")
 
 
 def is_waiting(pod: ClusterObject) -> bool:
@@ -122,7 +122,7 @@ def _named(evidence: Evidence, question: str, namespace: str) -> ClusterObject:
     kind, _, name = question.rpartition("/")
     name = name.strip()
     if not name:
-        raise InputError(f"'{question}' names nothing", remedy="ask for KIND/NAME, such as pod/train-0")
+        raise InputError(f"'{question}' has no name", remedy="ask for KIND/NAME, such as pod/train-0")
     if kind and not namespace and kind in {item.namespace for item in evidence.items.values()}:
         kind, namespace = "", kind  # `namespace/name`, as plans and conditions write it
     wanted = _kind(evidence, kind)
@@ -147,16 +147,16 @@ def _named(evidence: Evidence, question: str, namespace: str) -> ClusterObject:
 
 
 def _kind(evidence: Evidence, kind: str) -> str:
-    """The kind as objects write it; `pytorchjobs.kubeflow.org` and `po` are names of kinds, too."""
+    """The kind as objects spell it, from any name that kubectl takes (`pytorchjobs.kubeflow.org`, `po`)."""
     short = kind.split(".")[0].lower()
     if not short:
         return ""
     if short in ALIASES:
         return ALIASES[short]
     kinds = {item.kind for item in evidence.items.values()} | set(ALIASES.values())
-    for one in sorted(kinds):
-        if short in (one.lower(), one.lower() + "s", one.lower() + "es"):
-            return one
+    for known_kind in sorted(kinds):
+        if short in (known_kind.lower(), known_kind.lower() + "s", known_kind.lower() + "es"):
+            return known_kind
     raise InputError(
         f"there is no kind '{kind}' in the evidence", remedy=f"there are {', '.join(sorted(kinds))}"
     )
@@ -171,27 +171,31 @@ def _near(evidence: Evidence, name: str) -> str:
 
     names = {item.name: item for item in evidence.items.values()}
     close = difflib.get_close_matches(name, names, 3, 0.6)
-    return "did you mean " + ", ".join(f"{names[one].kind.lower()}/{one}" for one in close) if close else ""
+    return (
+        "did you mean " + ", ".join(f"{names[match].kind.lower()}/{match}" for match in close)
+        if close
+        else ""
+    )
 
 
 def _upwards(evidence: Evidence, item: ClusterObject) -> list[ClusterObject]:
     found: list[ClusterObject] = []
-    here: ClusterObject | None = item
-    while here is not None and len(found) < 16:
-        here = evidence.owner(here)
-        if here is not None and here not in found and here is not item:
-            found.append(here)
+    current: ClusterObject | None = item
+    while current is not None and len(found) < 16:
+        current = evidence.owner(current)
+        if current is not None and current not in found and current is not item:
+            found.append(current)
         else:
             break
     return found
 
 
 def _downwards(evidence: Evidence, item: ClusterObject) -> list[ClusterObject]:
-    """Everything owned by it, and the pods of a group that only a label ties to it."""
-    found = {id(one): one for one in _owned(evidence, item)}
+    """Everything that it owns, and the pods that name it as their group in a label."""
+    found = {id(obj): obj for obj in _owned(evidence, item)}
     if item.kind == "Workload":
         owner = evidence.owner(item)
-        found |= {id(one): one for one in (_owned(evidence, owner) if owner is not None else ())}
+        found |= {id(obj): obj for obj in (_owned(evidence, owner) if owner is not None else ())}
     if item.kind in ("PodGroup", "Workload"):
         for pod in evidence.of_kind("Pod"):
             if pod.namespace == item.namespace and item.name in group_names(pod):
@@ -201,7 +205,7 @@ def _downwards(evidence: Evidence, item: ClusterObject) -> list[ClusterObject]:
 
 
 def _owned(evidence: Evidence, item: ClusterObject) -> list[ClusterObject]:
-    """Its children and theirs, whoever owns whom in a circle."""
+    """Owned objects, transitively; cycles of owner references are allowed."""
     found: dict[int, ClusterObject] = {}
     queue = [item]
     while queue:
@@ -213,7 +217,7 @@ def _owned(evidence: Evidence, item: ClusterObject) -> list[ClusterObject]:
 
 
 def group_names(pod: ClusterObject) -> set[str]:
-    """The groups that a pod says it belongs to."""
+    """The gangs that a pod names in labels, annotations or its spec."""
     labels, annotations = pod.labels, pod.annotations
     group = pod.decoded.spec.scheduling_group if isinstance(pod.decoded, Pod) else None
     names = {
@@ -228,18 +232,14 @@ def group_names(pod: ClusterObject) -> set[str]:
 
 
 def template_pods(item: ClusterObject) -> tuple[list[Pod], InputError | None]:
-    """The pods that an object would make, one a template, where they can be read; else the error that says why not."""
+    """The pods that an object would create, one per template, and the error of the first that can't be decoded."""
     pods: list[Pod] = []
     for path, template in templates_of(item.data):
         data = {
             "apiVersion": "v1",
             "kind": "Pod",
-            "metadata": {
-                **unstructured.nested_map(template, "metadata"),
-                "name": item.name,
-                "namespace": item.namespace,
-            },
-            "spec": unstructured.nested_map(template, "spec"),
+            "metadata": {**nested_map(template, "metadata"), "name": item.name, "namespace": item.namespace},
+            "spec": nested_map(template, "spec"),
         }
         try:
             pod = decode_object(data)
@@ -258,7 +258,7 @@ def template_pods(item: ClusterObject) -> tuple[list[Pod], InputError | None]:
 
 
 def templates_of(data: object, path: str = "") -> Sequence[tuple[str, dict[str, object]]]:
-    """Pod templates anywhere in an object: (path, template). Known kinds nest them in different places."""
+    """(path, template) of all pod templates in an object, wherever its kind nests them."""
     if isinstance(data, dict):
         spec = data.get("spec")
         holds_pods = isinstance(spec, dict) and isinstance(spec.get("containers"), list)
@@ -270,5 +270,7 @@ def templates_of(data: object, path: str = "") -> Sequence[tuple[str, dict[str, 
                 found += templates_of(value, f"{path}.{key}" if path else str(key))
         return found
     if isinstance(data, list):
-        return [one for place, value in enumerate(data) for one in templates_of(value, f"{path}[{place}]")]
+        return [
+            found for place, value in enumerate(data) for found in templates_of(value, f"{path}[{place}]")
+        ]
     return []

@@ -1,8 +1,7 @@
-"""Why no node takes a pod: the engine's cause, with the nodes that show it, and what is known beside it.
+"""Why no node takes a pod: the engine's cause in words, with node names and numbers.
 
-Fed by `why` with the pods that wait and the `FitChecker` of the cluster. Which cause it is says the engine's own rule
-(`placement.explain.cause`); here it is put into words with names and numbers, and looked behind where nodes show more
-than the engine counts: devices that are ill, CPU that pods without GPUs use.
+`why` calls `analyze_pod` and `explain_cause` for each waiting pod. The engine's rule (`placement.explain.cause`) names
+the cause. This module adds what the engine does not count: unhealthy devices, and CPU used by pods without GPUs.
 """
 
 from __future__ import annotations
@@ -22,22 +21,26 @@ from windlass.placement.explain.node_refusals import TOO_SMALL_CODES
 
 GPU_CAPACITY_CODES = ("GPU_FULL", "GPU_FRAGMENTED")
 DEVICE_CODES = (*GPU_CAPACITY_CODES, "REQUEST_EXCEEDS_CLUSTER", "RESOURCE_NAME_MISMATCH", "DEVICE_UNHEALTHY")
-"""Causes behind which devices may stand that are ill."""
+"""Causes that unhealthy devices may explain."""
 
 
 class Candidate(msgspec.Struct, frozen=True):
-    """A node that could be the place, and what keeps the pod off it."""
+    """A node, and why it does not take the pod."""
 
     node: Node
     fit: NodeFit
     permanent_codes: tuple[str, ...]
-    """Causes that no freed room would cure."""
+    """Causes that stay if the node's pods end."""
     capacity_codes: tuple[str, ...]
-    """Causes that freed room would cure."""
+    """Causes that go away if the node's pods end."""
+
+    @property
+    def codes(self) -> tuple[str, ...]:
+        return (*self.permanent_codes, *self.capacity_codes)
 
 
 class SchedulingAnalysis(msgspec.Struct, frozen=True):
-    """All nodes' answers for one pod that waits, and for how many of its kind."""
+    """What every node says about one waiting pod; `count` is the number of identical pods that wait."""
 
     pod: Pod
     count: int
@@ -45,124 +48,126 @@ class SchedulingAnalysis(msgspec.Struct, frozen=True):
     devices: dict[str, int]
     candidates: tuple[Candidate, ...]
     never_candidates: tuple[Candidate, ...]
-    """Nodes that could never be the place."""
+    """Nodes that lack the requested devices altogether."""
 
     @property
     def feasible(self) -> list[str]:
-        return [one.fit.node for one in self.candidates if not one.permanent_codes and not one.capacity_codes]
+        return [candidate.fit.node for candidate in self.candidates if not candidate.codes]
 
 
 def analyze_pod(evidence: Evidence, fit: FitChecker, pod: Pod, count: int = 1) -> SchedulingAnalysis:
     """Raises `InputError` for a pod that can't be read."""
     requests = pod_requests(pod)
     devices = nodes.device_requests(requests)
-    answers = [(evidence.nodes[one.node], one) for one in fit.node_fits(pod) if one.node in evidence.nodes]
-    chosen = [(node, one) for node, one in answers if _could_be_the_place(node, one, devices)]
-    if not devices:
-        chosen = [pair for pair in answers if not _excluded(pair[1])] or answers
+    answers = [
+        (evidence.nodes[node_fit.node], node_fit)
+        for node_fit in fit.node_fits(pod)
+        if node_fit.node in evidence.nodes
+    ]
+    if devices:
+        chosen = [pair for pair in answers if _has_devices(pair[0], devices)]
+    else:
+        chosen = [pair for pair in answers if not _is_excluded(pair[1])] or answers
     names = {node.name for node, _ in chosen}
-    judged = [Candidate(node, one, *_causes(node, one, pod)) for node, one in answers]
+    judged = [Candidate(node, node_fit, *_causes(node, node_fit, pod)) for node, node_fit in answers]
     return SchedulingAnalysis(
         pod,
         count,
         requests,
         devices,
-        tuple(one for one in judged if one.node.name in names),
-        tuple(one for one in judged if one.node.name not in names),
+        tuple(candidate for candidate in judged if candidate.node.name in names),
+        tuple(candidate for candidate in judged if candidate.node.name not in names),
     )
 
 
-def _could_be_the_place(node: Node, found: NodeFit, devices: dict[str, int]) -> bool:
-    return not devices or all(capacity_and_allocatable(node)[0].get(name, 0) for name in devices)
+def _has_devices(node: Node, devices: dict[str, int]) -> bool:
+    return all(capacity_and_allocatable(node)[0].get(name, 0) for name in devices)
 
 
-def _excluded(found: NodeFit) -> bool:
-    return any(reason.name in ("NODE_AFFINITY", "NODE_NAME") for reason in found.reasons)
+def _is_excluded(node_fit: NodeFit) -> bool:
+    return any(reason.name in ("NODE_AFFINITY", "NODE_NAME") for reason in node_fit.reasons)
 
 
-def _causes(node: Node, found: NodeFit, pod: Pod) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What keeps the pod off the node for good, and what for as long as others use it."""
-    fixed: list[str] = []
-    room: list[str] = []
-    for reason in found.reasons:
+def _causes(node: Node, node_fit: NodeFit, pod: Pod) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """(permanent codes, capacity codes) of a `Candidate`."""
+    permanent: list[str] = []
+    capacity: list[str] = []
+    for reason in node_fit.reasons:
         if reason.name == "TAINT":
-            fixed += [taint_code(taint.key) for taint in nodes.blocking_taints(node, pod)]
+            permanent += [taint_code(taint.key) for taint in nodes.blocking_taints(node, pod)]
         elif reason.kube.startswith(("Insufficient ", "Too many pods")) or reason.name in _INSIDE_A_GPU:
-            room.append(reason.code)
+            capacity.append(reason.code)
         else:
-            fixed.append(reason.code)
-    for name, lacking in found.shortfall_when_empty.items():
-        fixed.append(
+            permanent.append(reason.code)
+    for name, lacking in node_fit.shortfall_when_empty.items():
+        permanent.append(
             "DEVICE_UNHEALTHY"
             if nodes.unhealthy_device_count(node, name) >= lacking
             else TOO_SMALL_CODES.get(name, "REQUEST_EXCEEDS_CLUSTER")
         )
-    if (
-        fixed
-        and "SELECTOR_MISMATCH" not in fixed
-        and nodes.unschedulable_reason(node)
-        and "NODE_UNSCHEDULABLE" not in fixed
-    ):
-        fixed.append("NODE_UNSCHEDULABLE")
-    return tuple(dict.fromkeys(fixed)), tuple(dict.fromkeys(room))
+    # A cordoned node that the pod does not select is not a reason to uncordon it.
+    if permanent and "SELECTOR_MISMATCH" not in permanent and nodes.unschedulable_reason(node):
+        permanent.append("NODE_UNSCHEDULABLE")
+    return tuple(dict.fromkeys(permanent)), tuple(dict.fromkeys(capacity))
 
 
 _INSIDE_A_GPU = ("GPU_DEVICE_ROOM", "MIG_NO_ROOM", "GPU_ISLAND", "GPU_UNHEALTHY")
 
 
 def explain_cause(evidence: Evidence, fit: FitChecker, analysis: SchedulingAnalysis, code: str) -> Finding:
-    """The engine's cause, `code`, with what the nodes show of it, or what stands behind it; where there are candidates
-    and none of them takes the pod."""
+    """The engine's cause `code` with what the nodes show, or a deeper cause. No candidate may be feasible."""
     variant = _product_variant(analysis)
     if variant is not None:
         return variant
-    sick = _sick(fit, analysis)
-    if sick and code in DEVICE_CODES:
-        return _unhealthy(sick, _device(analysis)[0], _others(analysis))
+    unhealthy = _fits_without_faults(fit, analysis)
+    if unhealthy and code in DEVICE_CODES:
+        return _unhealthy(unhealthy, _device(analysis)[0], _other_codes(analysis))
     if code in GPU_CAPACITY_CODES:
         return _full(fit, analysis, code)
-    hopeful = [one for one in analysis.candidates if not one.permanent_codes and code in one.capacity_codes]
-    if hopeful:
-        return _taken_by_others(evidence, analysis, hopeful, code)
+    # Codes are only capacity codes here: the node would take the pod once others have ended.
+    usable = [candidate for candidate in analysis.candidates if not candidate.permanent_codes]
+    usable = [candidate for candidate in usable if code in candidate.capacity_codes]
+    if usable:
+        return _shortfall_finding(evidence, analysis, usable, code)
     return _refused(analysis, code)
 
 
-# Nodes that would do if they were emptier
+# Nodes that would take the pod if fewer pods ran on them
 
 
-def _device(seen: SchedulingAnalysis) -> tuple[str, int]:
-    return max(seen.devices.items(), key=lambda pair: pair[1], default=("", 0))
+def _device(analysis: SchedulingAnalysis) -> tuple[str, int]:
+    """(name, amount) of the device resource of which the pod requests most."""
+    return max(analysis.devices.items(), key=lambda pair: pair[1], default=("", 0))
 
 
-def _sick(fit: FitChecker, seen: SchedulingAnalysis) -> list[Candidate]:
-    """Nodes that would have enough if all their devices were well, by their capacity: the engine counts only what is
-    allocatable."""
-    name, need = _device(seen)
+def _fits_without_faults(fit: FitChecker, analysis: SchedulingAnalysis) -> list[Candidate]:
+    """Nodes with enough devices by capacity, of which some are unhealthy. The engine counts allocatable only."""
+    name, need = _device(analysis)
     return [
-        one
-        for one in seen.candidates
-        if set(one.permanent_codes) <= {"DEVICE_UNHEALTHY"}
-        and nodes.unhealthy_device_count(one.node, name)
-        and fit.free(one.node.name, name) + nodes.unhealthy_device_count(one.node, name) >= need
+        candidate
+        for candidate in analysis.candidates
+        if set(candidate.permanent_codes) <= {"DEVICE_UNHEALTHY"}
+        and nodes.unhealthy_device_count(candidate.node, name)
+        and fit.free(candidate.node.name, name) + nodes.unhealthy_device_count(candidate.node, name) >= need
     ]
 
 
-def _full(fit: FitChecker, seen: SchedulingAnalysis, code: str) -> Finding:
-    name, need = _device(seen)
-    free = _free(fit, seen)
-    total, wanted = sum(free.values()), need * seen.count
+def _full(fit: FitChecker, analysis: SchedulingAnalysis, code: str) -> Finding:
+    name, need = _device(analysis)
+    free = _free(fit, analysis)
+    total, wanted = sum(free.values()), need * analysis.count
     if code == "GPU_FULL":
-        said = f"all {name} that would do are in use: {total} free on {len(free)} node(s), {wanted} needed"
-        said = said if name else "no GPU that would do has room for the share that it asks for"
+        message = f"all matching {name} are in use: {total} free on {len(free)} node(s), {wanted} needed"
+        message = message if name else "no matching GPU has enough left for the requested share"
     elif total >= wanted:
-        said = describe_fragmentation(fit, seen)
+        message = describe_fragmentation(fit, analysis)
     else:
-        said = "no GPU has room for the MIG profile where it may start"
-    return Finding(code, said, _free_words(free, name), _others(seen))
+        message = "no GPU has free slices for the MIG profile at a position where it may start"
+    return Finding(code, message, _free_by_node(free, name), _other_codes(analysis))
 
 
 def describe_fragmentation(fit: FitChecker, analysis: SchedulingAnalysis) -> str:
-    """What is free, in words, where there is enough in all and it is spread."""
+    """How the free devices are spread, where their total is enough."""
     (name, need), free = _device(analysis), _free(fit, analysis)
     most = max(free.values(), default=0)
     return (
@@ -171,55 +176,61 @@ def describe_fragmentation(fit: FitChecker, analysis: SchedulingAnalysis) -> str
     )
 
 
-def _free(fit: FitChecker, seen: SchedulingAnalysis) -> dict[str, int]:
-    """By node that only room keeps it off."""
-    name = _device(seen)[0]
-    hopeful = [one.node.name for one in seen.candidates if not one.permanent_codes]
-    return {node: max(0, fit.free(node, name)) for node in hopeful}
+def _free(fit: FitChecker, analysis: SchedulingAnalysis) -> dict[str, int]:
+    """Free devices by node, of nodes without permanent causes."""
+    name = _device(analysis)[0]
+    usable = [candidate.node.name for candidate in analysis.candidates if not candidate.permanent_codes]
+    return {node: max(0, fit.free(node, name)) for node in usable}
 
 
-def _free_words(free: dict[str, int], name: str) -> tuple[str, ...]:
+def _free_by_node(free: dict[str, int], name: str) -> tuple[str, ...]:
     if not any(free.values()):
         return ()
     listed = ", ".join(
-        f"{node} {amount}" for node, amount in sorted(free.items(), key=lambda one: -one[1])[:6]
+        f"{node} {amount}" for node, amount in sorted(free.items(), key=lambda item: -item[1])[:6]
     )
     return (f"free {name}: {listed}",)
 
 
-def _unhealthy(sick: list[Candidate], name: str, others: tuple[str, ...]) -> Finding:
-    node = sick[0].node
+def _unhealthy(unhealthy: list[Candidate], name: str, others: tuple[str, ...]) -> Finding:
+    node = unhealthy[0].node
     count = nodes.unhealthy_device_count(node, name)
-    said = (
-        f"node {node.name} has {count} unhealthy {name} (capacity above allocatable); the pods on them still count, so "
-        "no healthy one is left"
+    message = (
+        f"node {node.name} has {count} unhealthy {name} (capacity above allocatable); pods on them are still counted, "
+        "so no healthy one is free"
     )
-    remedy = (
-        "delete the pod on the unhealthy GPU or drain the node, then look for Xid messages in its kernel log"
-    )
-    return Finding("DEVICE_UNHEALTHY", said, (), others, remedy)
+    remedy = "delete the pod on the unhealthy GPU or drain the node; look for Xid messages in its kernel log"
+    return Finding("DEVICE_UNHEALTHY", message, (), others, remedy)
 
 
-def _taken_by_others(
-    evidence: Evidence, seen: SchedulingAnalysis, near: list[Candidate], code: str
+def _shortfall_finding(
+    evidence: Evidence, analysis: SchedulingAnalysis, usable: list[Candidate], code: str
 ) -> Finding:
-    """Something of the nodes other than devices is used up."""
-    best = min(near, key=lambda one: (len(one.fit.shortfall), sum(one.fit.shortfall.values()), one.node.name))
-    short = {name: amount for name, amount in best.fit.shortfall.items() if name not in seen.devices}
-    others = _others(seen)
+    """CPU, memory, disk or pod slots of the nodes are used up, not devices."""
+
+    def distance(candidate: Candidate) -> tuple[int, int, str]:
+        shortfall = candidate.fit.shortfall
+        return len(shortfall), sum(shortfall.values()), candidate.node.name
+
+    best = min(usable, key=distance)
+    short = {name: amount for name, amount in best.fit.shortfall.items() if name not in analysis.devices}
+    others = _other_codes(analysis)
     if not short:
         return Finding(code, contributing=others)
     name = next(iter(short))
-    what = ", ".join(f"{format_amount(one, amount)} {one}" for one, amount in short.items())
-    if code == "CPU_MEM_INSUFFICIENT" and seen.devices and _by_strangers(evidence, best, name) >= short[name]:
-        said = f"GPUs are free on {best.node.name}, but pods without GPUs use its {name}; {what} more needed"
-        return Finding("GPU_STRANDED", said, contributing=others)
-    where = f"node {best.node.name} has the GPUs, but" if seen.devices else f"node {best.node.name}"
+    what = ", ".join(f"{format_amount(resource, amount)} {resource}" for resource, amount in short.items())
+    is_stranded = code == "CPU_MEM_INSUFFICIENT" and bool(analysis.devices)
+    if is_stranded and _used_by_cpu_pods(evidence, best, name) >= short[name]:
+        message = (
+            f"GPUs are free on {best.node.name}, but pods without GPUs use its {name}; {what} more needed"
+        )
+        return Finding("GPU_STRANDED", message, contributing=others)
+    where = f"node {best.node.name} has the GPUs, but" if analysis.devices else f"node {best.node.name}"
     return Finding(code, f"{where} lacks {what}", contributing=others)
 
 
-def _by_strangers(evidence: Evidence, candidate: Candidate, resource: str) -> int:
-    """How much of the resource pods without devices use there."""
+def _used_by_cpu_pods(evidence: Evidence, candidate: Candidate, resource: str) -> int:
+    """How much of the resource is requested by pods without devices. DaemonSet pods can't move and don't count."""
     total = 0
     for item in evidence.pods_on(candidate.node.name):
         pod = item.decoded
@@ -233,107 +244,102 @@ def _by_strangers(evidence: Evidence, candidate: Candidate, resource: str) -> in
     return total
 
 
-def _others(seen: SchedulingAnalysis) -> tuple[str, ...]:
-    """Causes that keep the pod off further nodes that have room."""
-    with_room = [one for one in seen.candidates if one.permanent_codes and not one.fit.shortfall]
-    downs = [one for one in seen.candidates if "NODE_UNSCHEDULABLE" in one.permanent_codes]
-    codes = [code for one in [*with_room, *downs] for code in one.permanent_codes if code in CAUSE_ORDER]
-    return tuple(sorted(set(codes), key=cause_rank))
-
-
-# Nodes that would not do however empty they were
-
-
-def _refused(seen: SchedulingAnalysis, code: str) -> Finding:
-    def distance(one: Candidate) -> tuple[bool, int, bool]:
-        has_room = not one.fit.shortfall or set(one.fit.shortfall) <= set(one.fit.shortfall_when_empty)
-        return (
-            code not in (*one.permanent_codes, *one.capacity_codes),
-            len(set(one.permanent_codes)),
-            not has_room,
-        )
-
-    example = min(seen.candidates, key=distance)
-    elsewhere = {code for one in seen.candidates for code in (*one.permanent_codes, *one.capacity_codes)} - {
-        "GPU_FULL"
+def _other_codes(analysis: SchedulingAnalysis) -> tuple[str, ...]:
+    """Permanent causes on nodes with enough free resources, and on nodes that take no pods."""
+    codes = {
+        code
+        for candidate in analysis.candidates
+        if not candidate.fit.shortfall or "NODE_UNSCHEDULABLE" in candidate.permanent_codes
+        for code in candidate.permanent_codes
+        if code in CAUSE_ORDER
     }
-    others = tuple(
-        sorted({*example.permanent_codes, *example.capacity_codes, *elsewhere} - {code}, key=cause_rank)
-    )
-    return Finding(code, _words(code, example, seen), (), others, _remedy(code, example, seen))
+    return tuple(sorted(codes, key=cause_rank))
 
 
-def _words(code: str, example: Candidate, seen: SchedulingAnalysis) -> str:
+# Nodes that would not take the pod even when empty
+
+
+def _refused(analysis: SchedulingAnalysis, code: str) -> Finding:
+    def distance(candidate: Candidate) -> tuple[bool, int, bool]:
+        # Resources that the node lacks although its pods would leave enough if they ended.
+        occupied = set(candidate.fit.shortfall) - set(candidate.fit.shortfall_when_empty)
+        return code not in candidate.codes, len(set(candidate.permanent_codes)), bool(occupied)
+
+    example = min(analysis.candidates, key=distance)
+    elsewhere = {code for candidate in analysis.candidates for code in candidate.codes} - {"GPU_FULL"}
+    others = tuple(sorted({*example.codes, *elsewhere} - {code}, key=cause_rank))
+    return Finding(code, _refusal_message(code, example, analysis), (), others, REMEDIES.get(code, ""))
+
+
+REMEDIES = {
+    "REQUEST_EXCEEDS_CLUSTER": "ask for no more per pod than the largest node has, and use more pods",
+    "CPU_MEM_INSUFFICIENT": "ask for no more than the matching nodes have",
+}
+
+
+def _refusal_message(code: str, example: Candidate, analysis: SchedulingAnalysis) -> str:
     node = example.node.name
+    count = sum(code in candidate.permanent_codes for candidate in analysis.candidates)
     if code == "TAINT_NOT_TOLERATED":
-        taints = ", ".join(nodes.format_taint(one) for one in nodes.blocking_taints(example.node, seen.pod))
-        return f"the pod does not tolerate the taint {taints} of {_how_many(code, seen)} (nearest: {node})"
+        taints = ", ".join(map(nodes.format_taint, nodes.blocking_taints(example.node, analysis.pod)))
+        return f"the pod does not tolerate the taint {taints} of {count} node(s) (nearest: {node})"
     if code == "SELECTOR_MISMATCH":
-        misses = "; ".join(nodes.selector_mismatches(example.node, seen.pod)) or "its labels differ"
+        misses = "; ".join(nodes.selector_mismatches(example.node, analysis.pod)) or "its labels differ"
         return f"no node matches the pod's selector or affinity; on {node}, {misses}"
     if code == "NODE_UNSCHEDULABLE":
         why = nodes.unschedulable_reason(example.node)
-        return f"{_how_many(code, seen)} that would do take no pods: {node} is {why}"
+        return f"{count} matching node(s) take no pods: {node} is {why}"
     if code == "DEVICE_UNHEALTHY":
-        sick = {name: nodes.unhealthy_device_count(example.node, name) for name in seen.devices}
-        return f"node {node} has {', '.join(f'{count} unhealthy {name}' for name, count in sick.items())}"
-    if code == "EPHEMERAL_STORAGE" and any(one.key == DISK_PRESSURE for one in example.node.spec.taints):
+        counts = {name: nodes.unhealthy_device_count(example.node, name) for name in analysis.devices}
+        return f"node {node} has {', '.join(f'{count} unhealthy {name}' for name, count in counts.items())}"
+    if code == "EPHEMERAL_STORAGE" and any(taint.key == DISK_PRESSURE for taint in example.node.spec.taints):
         return f"node {node} is short of disk and takes no new pods"
     if code in ("REQUEST_EXCEEDS_CLUSTER", "CPU_MEM_INSUFFICIENT"):
         what = ", ".join(
-            f"{format_amount(name, seen.requests[name])} {name} (the node has "
-            f"{format_amount(name, seen.requests[name] - amount)})"
+            f"{format_amount(name, analysis.requests[name])} {name} (the node has "
+            f"{format_amount(name, analysis.requests[name] - amount)})"
             for name, amount in example.fit.shortfall_when_empty.items()
         )
-        return f"no node that would do is big enough even when empty; nearest is {node}, asked for {what}"
+        return f"no matching node is large enough even when empty; nearest is {node}, requested: {what}"
     return ""
 
 
-def _remedy(code: str, example: Candidate, seen: SchedulingAnalysis) -> str:
-    if code == "REQUEST_EXCEEDS_CLUSTER":
-        return "ask for no more per pod than the largest node has, and use more pods"
-    if code == "CPU_MEM_INSUFFICIENT":
-        return "ask for no more than the matching nodes have"
-    return ""
+VARIANT_REMEDY = (
+    "sharing and MIG lengthen the product label; list both values, or select by gpu.family or memory"
+)
 
 
-def _how_many(code: str, seen: SchedulingAnalysis) -> str:
-    count = sum(code in one.permanent_codes for one in seen.candidates)
-    return f"{count} node(s)"
-
-
-def _product_variant(seen: SchedulingAnalysis) -> Finding | None:
+def _product_variant(analysis: SchedulingAnalysis) -> Finding | None:
     """A label value that sharing or MIG has lengthened: `Tesla-T4` is `Tesla-T4-SHARED` there."""
-    for one in seen.candidates:
-        if one.permanent_codes != ("SELECTOR_MISMATCH",) or one.fit.shortfall:
+    for candidate in analysis.candidates:
+        if candidate.permanent_codes != ("SELECTOR_MISMATCH",) or candidate.fit.shortfall:
             continue
-        wishes = [*seen.pod.spec.node_selector.items()]
-        wishes += [
+        selected = [*analysis.pod.spec.node_selector.items()]
+        selected += [
             (key, value)
-            for key, values, how in nodes.required_labels(seen.pod)
-            if how == "In"
+            for key, values, operator in nodes.required_labels(analysis.pod)
+            if operator == "In"
             for value in values
         ]
-        for key, value in wishes:
-            has = one.node.labels.get(key, "")
+        for key, value in selected:
+            has = candidate.node.labels.get(key, "")
             if has != value and has.startswith((f"{value}-SHARED", f"{value}-MIG-")):
-                said = f"the selector asks for {key}={value}, and node {one.node.name} is labelled {has}"
-                why = "sharing and MIG lengthen the product label; list both values, or select by gpu.family or memory"
-                return Finding("SELECTOR_MISMATCH", said, remedy=why)
+                message = (
+                    f"the selector asks for {key}={value}, but node {candidate.node.name} is labelled {has}"
+                )
+                return Finding("SELECTOR_MISMATCH", message, remedy=VARIANT_REMEDY)
     return None
 
 
 def node_summaries(fit: FitChecker, analysis: SchedulingAnalysis, code: str) -> tuple[NodeSummary, ...]:
-    """Every candidate with its numbers, those first that lack the least, and of these those with the named cause."""
+    """Every candidate with its numbers: fewest causes first, and among equals those with the cause `code`."""
 
-    def rank(one: Candidate) -> tuple[int, int, bool, str]:
-        causes = {*one.permanent_codes, *one.capacity_codes}
-        return len(causes), len(one.permanent_codes), bool(causes) and code not in causes, one.node.name
+    def rank(candidate: Candidate) -> tuple[int, int, bool, str]:
+        causes, permanent = set(candidate.codes), len(candidate.permanent_codes)
+        return len(causes), permanent, bool(causes) and code not in causes, candidate.node.name
 
     ordered = sorted(analysis.candidates, key=rank)
     return tuple(
-        nodes.node_summary(
-            fit, one.fit, one.node, analysis.pod, True, (*one.permanent_codes, *one.capacity_codes)
-        )
-        for one in ordered
+        nodes.node_summary(fit, candidate.fit, candidate.node, analysis.pod, True, candidate.codes)
+        for candidate in ordered
     )

@@ -1,7 +1,7 @@
-"""Reading objects that have no struct of their own: nested dicts and lists, of which nothing can be taken for granted.
+"""Reads fields of objects without a struct: nested dicts and lists of any content.
 
-Every room of diagnosis reads statuses, events and configuration through these, so that a mutilated object is an object
-that says less, never an exception.
+All of diagnosis reads status, events and configuration through these functions. A missing or mistyped field gives an
+empty value, never an exception.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ Tree = Mapping[str, Any]
 
 
 def nested(tree: object, *path: str | int) -> Any:
-    """What stands at the path, or None."""
+    """The value at the path, or None."""
     for step in path:
         if isinstance(step, int):
             tree = tree[step] if isinstance(tree, list) and -len(tree) <= step < len(tree) else None
@@ -23,13 +23,13 @@ def nested(tree: object, *path: str | int) -> Any:
 
 
 def nested_string(tree: object, *path: str | int) -> str:
-    """The string there, or nothing."""
+    """The string at the path, or ""."""
     found = nested(tree, *path)
     return found if isinstance(found, str) else ""
 
 
 def nested_int(tree: object, *path: str | int) -> int:
-    """The whole number there, or 0."""
+    """The whole number at the path, or 0."""
     found = nested(tree, *path)
     if isinstance(found, bool):
         return 0
@@ -43,7 +43,7 @@ def nested_bool(tree: object, *path: str | int) -> bool:
 
 
 def nested_map(tree: object, *path: str | int) -> dict[str, Any]:
-    """The mapping there, or an empty one; YAML allows keys that are no words, and nobody else does."""
+    """The mapping at the path, or an empty one. Keys that are not strings (YAML allows them) are left out."""
     found = nested(tree, *path)
     return (
         {key: value for key, value in found.items() if isinstance(key, str)}
@@ -53,19 +53,19 @@ def nested_map(tree: object, *path: str | int) -> dict[str, Any]:
 
 
 def nested_maps(tree: object, *path: str | int) -> list[dict[str, Any]]:
-    """The mappings of the list there."""
+    """The mappings in the list at the path."""
     found = nested(tree, *path)
     return [dict(row) for row in found if isinstance(row, Mapping)] if isinstance(found, list) else []
 
 
 def nested_strings(tree: object, *path: str | int) -> list[str]:
-    """The strings of the list there."""
+    """The strings in the list at the path."""
     found = nested(tree, *path)
     return [word for word in found if isinstance(word, str)] if isinstance(found, list) else []
 
 
 def find_condition(tree: object, kind: str) -> dict[str, Any]:
-    """`status.conditions` entry of that type; empty where there is none."""
+    """The entry of `status.conditions` with that type; empty if there is none."""
     return next(
         (row for row in nested_maps(tree, "status", "conditions") if nested_string(row, "type") == kind), {}
     )

@@ -1,7 +1,7 @@
-"""The cluster that a question is about, as it is and as it might be: what the engine makes of the subject in it.
+"""The cluster of a question, as it is and with changes: what the engine decides about the subject.
 
-Base of `why`'s inquiry; `patches` tries its proposals through it. Everything is made when it is first looked at, since
-that is most of the cost of an answer.
+Base class of `why.Inquiry`; `patches` tries its proposals through it. Everything is computed on first use, since plans
+and snapshots are most of the cost of an answer.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class WhatIf:
     def __init__(
         self, evidence: Evidence, subject: Subject, now: int, configuration: Configuration | None = None
     ) -> None:
-        """Without a configuration, that of the subject's own scheduler is used, as far as it is published."""
+        """Without a configuration, the one published by the subject's scheduler is used, else the defaults."""
         self.subject, self.now = subject, now
         self.configuration = configuration or choose_configuration(
             evidence.published_configurations, _scheduler_names(subject)
@@ -40,78 +40,78 @@ class WhatIf:
 
     @cached_property
     def fit(self) -> FitChecker:
-        """The cluster as it is, to try pods on."""
+        """The cluster as it is."""
         return FitChecker(self.evidence.objects, self.now, self.settings)
 
     @cached_property
     def fit_without_subject(self) -> FitChecker:
-        """The cluster without the subject's own pods: where they would go if they were made anew."""
+        """The cluster without the subject's own pods, to place them again."""
         own = {id(pod.decoded) for pod in self.subject.pods}
         return FitChecker(
-            [one for one in self.evidence.objects if id(one) not in own], self.now, self.settings
+            [obj for obj in self.evidence.objects if id(obj) not in own], self.now, self.settings
         )
 
     def fit_with(self, nodes: Mapping[str, Node]) -> FitChecker:
-        """The cluster with some nodes as they might be."""
+        """The cluster with some nodes replaced."""
         objects = [
-            nodes.get(one.name, one) if isinstance(one, Node) else one for one in self.evidence.objects
+            nodes.get(obj.name, obj) if isinstance(obj, Node) else obj for obj in self.evidence.objects
         ]
         return FitChecker(objects, self.now, self.settings)
 
     def would_start_with(self, item: ClusterObject, data: dict[str, Any]) -> bool:
-        """Whether the engine would start the subject if the object were written so."""
+        """Whether the engine would start the subject if `item` had this content."""
         try:
             value = decode_object(data)
         except InputError:
             return False
-        objects = [value if one is item.decoded else one for one in self.evidence.objects]
+        objects = [value if obj is item.decoded else obj for obj in self.evidence.objects]
         view = EngineView(FitChecker(objects, self.now, self.settings).snapshot, self.settings, self.now)
         return view.would_start(self._keys)
 
     @cached_property
     def templates(self) -> list[Pod]:
-        """The pods that the subject would make, one a template."""
+        """The pods that the subject would create, one per template."""
         return template_pods(self.subject.item)[0]
 
     @cached_property
     def engine(self) -> EngineView:
-        """What the scheduler would decide of everything that waits."""
+        """The engine's plan for everything that waits."""
         return EngineView(self.fit.snapshot, self.settings, self.now)
 
     @cached_property
     def explained_hold(self) -> Hold | None:
-        """The engine's hold of the subject with what would help, where it would wait."""
-        return self._if_told(self.engine.explained_hold)
+        """The engine's hold of the subject, with what would help; None if it does not wait."""
+        return self._if_known(self.engine.explained_hold)
 
     @cached_property
     def decided_hold(self) -> Hold | None:
-        """The same hold as it was decided, where anything of the subject waits: the first link of every chain."""
-        # A pod that has its node waits for nothing; of anything larger, more may be still to come.
+        """The same hold without explanations: the first link of the chain. None if no pod of the subject waits."""
+        # A pod with a node does not wait; of any other subject, more pods may still be created.
         if self.subject.item.kind == "Pod" and not self.subject.pending:
             return None
-        return self._if_told(self.engine.decided_hold)
+        return self._if_known(self.engine.decided_hold)
 
-    def _if_told(self, ask: Callable[[Collection[str]], Hold | None]) -> Hold | None:
-        """Without nodes in the evidence, only what the engine holds for before it looks at any."""
+    def _if_known(self, ask: Callable[[Collection[str]], Hold | None]) -> Hold | None:
+        """Without nodes in the evidence, only holds that do not depend on nodes count."""
         try:
             found = ask(self._keys)
         except InputError:
-            return None  # something else that waits can't be read; what is asked about has been judged
-        is_told = bool(self.evidence.nodes) or (found is not None and found.verdict.code in QUEUEING_CODES)
-        return found if is_told else None
+            return None  # another waiting object is invalid; the subject itself was checked before
+        is_known = bool(self.evidence.nodes) or (found is not None and found.verdict.code in QUEUEING_CODES)
+        return found if is_known else None
 
     @cached_property
     def _keys(self) -> list[str]:
-        """Names under which the engine may know the subject."""
+        """Workload keys under which the engine may hold the subject."""
         subject = self.subject
-        things = (subject.item, *subject.owners, *subject.related, *subject.pods)
+        objects = (subject.item, *subject.owners, *subject.related, *subject.pods)
         groups = {f"{pod.namespace}/{name}" for pod in subject.pods for name in group_names(pod)}
         gangs = self.engine.workloads_containing(f"{pod.namespace}/{pod.name}" for pod in subject.pods)
-        own = [f"{one.namespace}/{one.name}" for one in things]
+        own = [f"{obj.namespace}/{obj.name}" for obj in objects]
         return list(dict.fromkeys([*own, *sorted(groups), *gangs]))
 
 
 def _scheduler_names(subject: Subject) -> list[str]:
-    """Of its pods, or of those that it would make."""
+    """Of its pods, or of its templates if there are none."""
     pods = [item.decoded for item in subject.pods if isinstance(item.decoded, Pod)]
     return [pod.spec.scheduler_name for pod in pods or template_pods(subject.item)[0]]

@@ -1,9 +1,9 @@
-"""`why`: one answer about one thing, from all the evidence. The main path of diagnosis.
+"""`why`: one answer about one object, from all the evidence. The main path of diagnosis.
 
     subject ─► refused? ─► queued? ─► a pod with a node? ─► no node: gates, gang, nodes, autoscaler, stack ─► verdict
 
-Called by the command with evidence from a dump. The first stage that finds a cause names it; what else is true
-contributes. Where the evidence can't carry a cause, the answer says what is missing instead of the likeliest guess.
+`cli.why` calls `why` with evidence from a live cluster or a dump. The first stage that finds a cause names it; other
+causes are listed as contributing. If the evidence is not enough, the answer names what is missing and does not guess.
 """
 
 from __future__ import annotations
@@ -12,16 +12,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from windlass.diagnose import (
-    autoscaler,
-    gang,
-    pod_startup,
-    queue,
-    refusal,
-    root_causes,
-    unschedulable,
-    unstructured,
-)
+from windlass.diagnose import autoscaler, gang, pod_startup, queue, refusal, root_causes, unschedulable
 from windlass.diagnose.causes import CAUSES
 from windlass.diagnose.engine_view import engine_finding, queueing_finding
 from windlass.diagnose.evidence import ClusterObject, Evidence
@@ -48,6 +39,7 @@ from windlass.diagnose.scheduler_condition import (
 )
 from windlass.diagnose.subject import Subject, find_subject, node_of, phase_of
 from windlass.diagnose.unschedulable import SchedulingAnalysis
+from windlass.diagnose.unstructured import find_condition, nested_maps, nested_string
 from windlass.diagnose.what_if import WhatIf
 from windlass.dump.configuration import Configuration
 from windlass.model.errors import InputError
@@ -56,7 +48,7 @@ from windlass.placement.explain.advisor import NODE_REFUSAL_CODES
 
 DEFAULT_SCHEDULERS = ("default-scheduler", "windlass")
 MANY_NODES = 1_000
-"""Nodes from which on nobody's end is looked for where none is known."""
+"""Above this number of nodes no start is estimated unless run times are known: the search would take seconds."""
 CAPACITY_CODES = (
     "GPU_FULL",
     "GPU_FRAGMENTED",
@@ -64,16 +56,14 @@ CAPACITY_CODES = (
     "POD_COUNT_LIMIT",
     "EPHEMERAL_STORAGE",
 )
-"""What the engine holds a pod for where nodes are too full."""
+"""Causes of a hold that go away when other pods end."""
 NODE_CODES = NODE_REFUSAL_CODES | {"GPU_FRAGMENTED"}
-"""What the engine holds something for where nodes refuse it."""
+"""Causes of a hold that nodes show."""
 NO_OUTLOOK_CODES = ("IMAGE_PULL_SLOW", "GPU_NOT_YET_ADVERTISED", "SCHEDULING_GATED")
-"""Waits that are over when they are over: nobody's end brings them about."""
+"""Waits that do not depend on the end of other workloads."""
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What the stages came to."""
-
     finding: Finding
     analysis: SchedulingAnalysis | None = None
     patches: tuple[Patch, ...] = ()
@@ -82,24 +72,22 @@ class Answer(msgspec.Struct, frozen=True):
 def why(
     evidence: Evidence, question: str, namespace: str, now: int, configuration: Configuration | None = None
 ) -> Diagnosis:
-    """Raises `InputError` where the question names nothing that the evidence has.
+    """Raises `InputError` if the evidence has no object of that name.
 
-    Without a configuration, what the scheduler of the subject has published is used, else the defaults.
+    Without a configuration, the one that the subject's scheduler has published is used, else the defaults.
     """
     inquiry = Inquiry(evidence, find_subject(evidence, question, namespace), now, configuration)
     return inquiry.diagnosis()
 
 
 class Inquiry(WhatIf):
-    """One question, and the way to its answer."""
-
     def diagnosis(self) -> Diagnosis:
         answer = self._answer()
-        finding, seen = self._not_less_than_the_engine(answer.finding), answer.analysis
+        finding, analysis = self._at_least_the_engines_cause(answer.finding), answer.analysis
         accounts: tuple[NodeSummary, ...] = (
-            unschedulable.node_summaries(self.fit, seen, finding.code) if seen is not None else ()
+            unschedulable.node_summaries(self.fit, analysis, finding.code) if analysis is not None else ()
         )
-        holders = gpu_holders(self.evidence, self.fit, seen) if seen is not None and accounts else ()
+        holders = gpu_holders(self.evidence, self.fit, analysis) if analysis is not None and accounts else ()
         cause = CAUSES[finding.code]
         return Diagnosis(
             subject=self.subject.title,
@@ -118,9 +106,8 @@ class Inquiry(WhatIf):
             configuration=self.configuration.used,
         )
 
-    def _not_less_than_the_engine(self, finding: Finding) -> Finding:
-        """Where the engine holds it, there is a cause, even if nothing was found that stands behind it; unless all
-        that the engine says is that it can't judge."""
+    def _at_least_the_engines_cause(self, finding: Finding) -> Finding:
+        """The engine's hold, where the stages found no cause and the engine did not merely fail to judge."""
         if finding.code not in ("NONE", "UNKNOWN") or self.decided_hold is None:
             return finding
         if (
@@ -137,25 +124,26 @@ class Inquiry(WhatIf):
         hold = self.decided_hold
         if hold is None:
             return (deepest,)
-        said = hold.verdict.message
+        message = hold.verdict.message
         if hold.verdict.code == finding.code:
-            return (CauseLink(finding.code, said, finding.evidence),)
-        return (CauseLink(hold.verdict.code, said), deepest)
+            return (CauseLink(finding.code, message, finding.evidence),)
+        return (CauseLink(hold.verdict.code, message), deepest)
 
     def _confidence(self, finding: Finding) -> str:
         return "low" if finding.code == "UNKNOWN" or finding.missing or self._hidden() else "high"
 
     def _outlook(self, finding: Finding) -> Outlook | None:
-        """When it may start, where it waits for others to end and nothing is wrong."""
+        """When it may start, where it only waits for other workloads to end."""
         if not CAUSES[finding.code].is_wait or finding.code in NO_OUTLOOK_CODES or not self.evidence.nodes:
             return None
-        alone = [pod for pod in self.subject.pods if len(self.subject.pods) == 1]
-        if alone and len(self.evidence.nodes) > MANY_NODES and not self.engine.has_known_end_times():
-            return self.engine.queue_position(f"{alone[0].namespace}/{alone[0].name}")
+        pods = self.subject.pods
+        is_large = len(self.evidence.nodes) > MANY_NODES
+        if len(pods) == 1 and is_large and not self.engine.has_known_end_times():
+            return self.engine.queue_position(f"{pods[0].namespace}/{pods[0].name}")
         return self.engine.outlook(self.explained_hold) if self.explained_hold is not None else None
 
     def _hidden(self) -> tuple[MissingEvidence, ...]:
-        """What the caller may not see, so that the answer can't rest on it."""
+        """Evidence that the caller's rights do not cover, or that could not be read."""
         return tuple(
             MissingEvidence(
                 f"not visible to you: {what}", f"kubectl auth can-i list {what.split(':')[0].split()[0]} -A"
@@ -164,11 +152,11 @@ class Inquiry(WhatIf):
         ) + tuple(MissingEvidence(what, command) for what, command in self.evidence.failed_queries)
 
     def _answer(self) -> Answer:
-        thing = podless_object_finding(self.evidence, self.subject.item, self.now)
-        if thing is not None:
-            return Answer(thing)
+        own_finding = podless_object_finding(self.evidence, self.subject.item, self.now)
+        if own_finding is not None:
+            return Answer(own_finding)
         faults = [refusal.object_fault(item) for item in (*self.subject.pods[:1], self.subject.item)]
-        fault = next((one for one in faults if one is not None), None)
+        fault = next((fault for fault in faults if fault is not None), None)
         if fault is not None:
             return Answer(fault, patches=patches_for(self, fault, None))
         if not self.subject.pods:
@@ -179,7 +167,7 @@ class Inquiry(WhatIf):
             return self._waiting(waiting)
         return self._placed(placed)
 
-    # No pod exists
+    # Subjects without pods
 
     def _without_pods(self) -> Answer:
         for finding in (
@@ -194,23 +182,23 @@ class Inquiry(WhatIf):
         if _is_done(self.subject.item):
             return Answer(Finding("NONE", f"{self.subject.title} has ended"))
         if not self.templates:
-            return Answer(_unknown(f"{self.subject.title} has no pods, and nothing says why", self.subject))
+            return Answer(_unknown(f"{self.subject.title} has no pods, and no event says why", self.subject))
         return self._would_run(self.templates)
 
     def _would_run(self, templates: Sequence[Pod]) -> Answer:
-        """What became of its pods is not known; whether they would find a node is."""
+        """No pod exists and no event says why: judges pods made from the templates."""
         if not self.evidence.nodes:
-            return Answer(_unknown(f"{self.subject.title} has no pods, and nothing says why", self.subject))
+            return Answer(_unknown(f"{self.subject.title} has no pods, and no event says why", self.subject))
         for pod in templates:
             answer = self._unplaced(pod, None, 1)
             if answer.finding.code != "NONE":
                 return answer
         if self.explained_hold is not None and self.explained_hold.verdict.code in CAUSES:
             return Answer(engine_finding(self.explained_hold))
-        said = f"{self.subject.title} has no pods, and nothing says why; its pods would find a node"
-        return Answer(_unknown(said, self.subject))
+        message = f"{self.subject.title} has no pods, and no event says why; a node would take its pods"
+        return Answer(_unknown(message, self.subject))
 
-    # Pods that have a node, or are over
+    # Pods that have a node, or have ended
 
     def _placed(self, pods: Sequence[ClusterObject]) -> Answer:
         best: Finding | None = None
@@ -264,13 +252,13 @@ class Inquiry(WhatIf):
         return self._first_that_fails(waiting)
 
     def _held(self) -> Finding | None:
-        """What the engine holds queued work for, where the queue's controller has said nothing."""
+        """The engine's hold of queued work, where the queue's controller has written no condition."""
         if not queue.is_queued(self.subject) or not self._knows_queues or self.explained_hold is None:
             return None
         return queueing_finding(self.explained_hold)
 
     def _incomplete(self) -> Finding | None:
-        """The engine waits for members of its gang."""
+        """The engine holds it because members of its gang are missing."""
         is_incomplete = self.decided_hold is not None and self.decided_hold.verdict.code == "GANG_INCOMPLETE"
         return (
             queueing_finding(self.explained_hold)
@@ -280,19 +268,19 @@ class Inquiry(WhatIf):
 
     @property
     def _knows_queues(self) -> bool:
-        """Else a queue that is missing may only be missing in the evidence."""
+        """Whether the evidence covers queues; if not, a queue may exist without being in the evidence."""
         return self.evidence.has_kind("LocalQueue") and self.evidence.has_kind("ClusterQueue")
 
     def _first_that_fails(self, waiting: Sequence[ClusterObject]) -> Answer:
-        """Of the pods that wait, the one that can't be placed; together they may lack room where each would fit."""
+        """The first waiting pod that no node takes; else all of them together, which may not fit though each does."""
         pods = [item.decoded for item in waiting if isinstance(item.decoded, Pod)]
         if not pods:
             return self._by_events(waiting[0])
         judged: list[Pod] = []
         for item in waiting:
             pod = item.decoded
-            if isinstance(pod, Pod) and not any(_is_alike(pod, one) for one in judged):
-                answer = self._unplaced(pod, item, sum(_is_alike(pod, one) for one in pods))
+            if isinstance(pod, Pod) and not any(_is_alike(pod, judged_pod) for judged_pod in judged):
+                answer = self._unplaced(pod, item, sum(_is_alike(pod, other) for other in pods))
                 if answer.finding.code not in ("NONE", "WRONG_SCHEDULER"):
                     return answer
                 judged.append(pod)
@@ -301,24 +289,24 @@ class Inquiry(WhatIf):
             return sibling
         placed = self.fit.count_placeable(pods)
         if placed < len(pods):
-            return self._together(pods, placed)
+            return self._not_all_fit(pods, placed)
         return self._behind_others(answer)
 
     def _making_room(self, item: ClusterObject) -> Finding | None:
-        """A node is chosen for it, and pods there are on their way out."""
-        nominated = unstructured.nested_string(item.data, "status", "nominatedNodeName")
-        going = [
+        """A node is nominated for it, and victims on that node are still terminating."""
+        nominated = nested_string(item.data, "status", "nominatedNodeName")
+        terminating = [
             pod.title
             for pod in self.evidence.pods_on(nominated)
-            if unstructured.nested_string(pod.data, "metadata", "deletionTimestamp")
+            if nested_string(pod.data, "metadata", "deletionTimestamp")
         ]
-        if not going:
+        if not terminating:
             return None
-        said = f"room is being made on node {nominated}: {', '.join(going[:3])} still going"
-        return Finding("WAITING_FOR_PREEMPTION", said)
+        message = f"waiting for preempted pods on {nominated} to terminate: {', '.join(terminating[:3])}"
+        return Finding("WAITING_FOR_PREEMPTION", message)
 
     def _sibling(self, pods: list[Pod]) -> Answer | None:
-        """A member of its gang that can't be placed, where the subject's own pods could."""
+        """A gang member outside the subject that no node takes, where the subject's own pods would fit."""
         for item in gang.waiting_members(self.evidence, self.subject):
             if not isinstance(item.decoded, Pod):
                 continue
@@ -326,14 +314,14 @@ class Inquiry(WhatIf):
             answer = self._unplaced(item.decoded, item, 1)
             found = answer.finding
             if found.code not in ("NONE", "WRONG_SCHEDULER"):
-                said = f"its gang waits for {item.title}, which finds no node: {found.message}"
+                message = f"its gang waits for {item.title}, which finds no node: {found.message}"
                 more = (found.code, *found.contributing)
-                gang_waits = Finding("GANG_INCOMPLETE", said, found.evidence, more, found.effective_remedy)
+                gang_waits = Finding("GANG_INCOMPLETE", message, found.evidence, more, found.effective_remedy)
                 return Answer(gang_waits, answer.analysis)
         return None
 
     def _behind_others(self, answer: Answer) -> Answer:
-        """A node has room, and the engine gives it to those who come before."""
+        """A node has enough free, but the engine gives it to workloads ahead in the queue."""
         if (
             answer.finding.code != "NONE"
             or self.explained_hold is None
@@ -342,120 +330,117 @@ class Inquiry(WhatIf):
             return answer
         found = queueing_finding(self.explained_hold)
         if found is None:
-            taken = "there is room now, but it goes to those who wait before it"
+            taken = "nodes have enough free now, but workloads ahead of it get that first"
             code = self.explained_hold.verdict.code
             found = Finding(code, taken) if code in CAPACITY_CODES else engine_finding(self.explained_hold)
         return Answer(found, answer.analysis)
 
-    def _together(self, pods: Sequence[Pod], placed: int) -> Answer:
+    def _not_all_fit(self, pods: Sequence[Pod], placed: int) -> Answer:
         pod = pods[placed]
-        seen = unschedulable.analyze_pod(self.evidence, self.fit, pod, len(pods))
-        said = f"{placed} of its {len(pods)} waiting pods would find a node, all of them together don't"
+        analysis = unschedulable.analyze_pod(self.evidence, self.fit, pod, len(pods))
+        message = f"only {placed} of its {len(pods)} waiting pods find a node at the same time"
         code = self._cause_on_nodes(pod, len(pods))
         if code == "GPU_FULL" and self.fit.cause_code(pod, len(pods)) == "GPU_FRAGMENTED":
-            code = "GPU_FRAGMENTED"  # for the whole there is too little; for those that wait, only in pieces
+            code = "GPU_FRAGMENTED"  # GPU_FULL is for the whole gang; enough GPUs are free for the pods that wait
         if code == "GPU_FRAGMENTED":
-            said += f": {unschedulable.describe_fragmentation(self.fit, seen)}"
-        finding = Finding(code, said)
-        return Answer(finding, seen, patches_for(self, finding, seen))
+            message += f": {unschedulable.describe_fragmentation(self.fit, analysis)}"
+        finding = Finding(code, message)
+        return Answer(finding, analysis, patches_for(self, finding, analysis))
 
     def _cause_on_nodes(self, pod: Pod, count: int) -> str:
-        """What the engine holds the subject for where that is about nodes; else, by its rule, what these pods lack."""
+        """The code of the engine's hold if nodes show it, else the result of the engine's rule for these pods."""
         code = self.decided_hold.verdict.code if self.decided_hold is not None else ""
         return code if code in NODE_CODES else self.fit.cause_code(pod, count)
 
     def _unplaced(self, pod: Pod, item: ClusterObject | None, count: int) -> Answer:
         try:
             hold = self.fit.hold_reason(pod)
-            seen = unschedulable.analyze_pod(self.evidence, self.fit, pod, count)
+            analysis = unschedulable.analyze_pod(self.evidence, self.fit, pod, count)
         except InputError as error:
             return Answer(Finding(error.code or "INVALID_OBJECT", str(error)))
         if hold is not None and hold.code == "NOT_IMPLEMENTED" and item is not None:
-            said = "its devices are claimed, and nothing shows what is wrong with the claims"
-            return Answer(condition_finding(self.evidence, item, said, CLAIMS_MISSING))
+            message = "it uses resource claims, and the evidence does not show why they are not allocated"
+            return Answer(condition_finding(self.evidence, item, message, CLAIMS_MISSING))
         if hold is not None:
-            return Answer(Finding(hold.code, hold.kube, remedy=hold.remedy), seen)
-        if seen.feasible:
-            return self._feasible(seen, item)
-        finding = self._weighed(seen)
-        finding = root_causes.root_cause(self.evidence, self.subject, finding, seen, item, self.now)
-        return Answer(finding, seen, patches_for(self, finding, seen))
+            return Answer(Finding(hold.code, hold.kube, remedy=hold.remedy), analysis)
+        if analysis.feasible:
+            return self._feasible(analysis, item)
+        finding = self._cause_finding(analysis)
+        finding = root_causes.root_cause(self.evidence, self.subject, finding, analysis, item, self.now)
+        return Answer(finding, analysis, patches_for(self, finding, analysis))
 
-    def _weighed(self, seen: SchedulingAnalysis) -> Finding:
-        """What the nodes show; where they show nothing of what the engine holds it for, the engine's own words."""
-        code = self._cause_on_nodes(seen.pod, seen.count)
-        if seen.candidates:
-            found = unschedulable.explain_cause(self.evidence, self.fit, seen, code)
-            is_shown = (
-                any(code in (*one.permanent_codes, *one.capacity_codes) for one in seen.candidates)
-                or found.code != code
-            )
+    def _cause_finding(self, analysis: SchedulingAnalysis) -> Finding:
+        """What the nodes show; the engine's own message where no node shows the engine's cause."""
+        code = self._cause_on_nodes(analysis.pod, analysis.count)
+        if analysis.candidates:
+            found = unschedulable.explain_cause(self.evidence, self.fit, analysis, code)
+            is_shown = found.code != code or any(code in candidate.codes for candidate in analysis.candidates)
         else:
-            found = root_causes.no_candidate_finding(self.evidence, seen, self.now)
+            found = root_causes.no_candidate_finding(self.evidence, analysis, self.now)
             is_shown = found.code != "RESOURCE_NAME_MISMATCH" or code == found.code
         if is_shown or self.decided_hold is None or self.decided_hold.verdict.code != code:
             return found
         return engine_finding(self.decided_hold)
 
-    def _feasible(self, seen: SchedulingAnalysis, item: ClusterObject | None) -> Answer:
-        """A node would take it now."""
-        name = seen.pod.spec.scheduler_name
+    def _feasible(self, analysis: SchedulingAnalysis, item: ClusterObject | None) -> Answer:
+        """At least one node would take it now."""
+        name = analysis.pod.spec.scheduler_name
         if name not in DEFAULT_SCHEDULERS and not _scheduler_runs(self.evidence, name):
-            finding = Finding("WRONG_SCHEDULER", f"no scheduler called {name} shows itself in the cluster")
+            finding = Finding(
+                "WRONG_SCHEDULER",
+                f"no scheduler named {name} runs in the cluster (no Lease and no pod of that name)",
+            )
         elif item is not None and (unseen := storage_finding(self.evidence, item)) is not None:
             finding = unseen
         elif item is not None and not sees_all_pods(self.evidence):
-            said = "of the pods that you may see none stands in its way, and others use the nodes, too"
-            finding = condition_finding(self.evidence, item, said)
+            message = "nothing that you may see blocks it, but pods that you may not see use the nodes too"
+            finding = condition_finding(self.evidence, item, message)
         else:
             finding = Finding(
-                "NONE", f"node {seen.feasible[0]} would take it now; its scheduler has not got to it yet"
+                "NONE", f"node {analysis.feasible[0]} would take it now; its scheduler has not decided yet"
             )
-        return Answer(finding, seen, patches_for(self, finding, seen))
+        return Answer(finding, analysis, patches_for(self, finding, analysis))
 
     def _by_events(self, item: ClusterObject) -> Answer:
-        """No node objects: only what the events say, and that is not enough for a cause that objects would show."""
+        """The evidence has no nodes: only the autoscaler, a refusal or the scheduler's condition can name a cause."""
         scaling = autoscaler.autoscaler_finding(self.evidence, item, "", False)
         if scaling is not None:
             return Answer(scaling)
         refused = refusal.reported_refusal(self.evidence, self.subject)
         if refused is not None:
             return Answer(refused)
-        said = "it waits for a node, and the evidence has no nodes"
-        return Answer(condition_finding(self.evidence, item, said))
+        message = "the pod is pending, but the evidence has no nodes to judge it on"
+        return Answer(condition_finding(self.evidence, item, message))
 
 
-def _is_alike(one: Pod, other: Pod) -> bool:
-    """Whether they ask for the same, so that one answer does for both."""
-    return one.spec == other.spec and one.metadata.labels == other.metadata.labels
+def _is_alike(pod: Pod, other: Pod) -> bool:
+    """Whether the pods have the same spec and labels, so that one answer holds for both."""
+    return pod.spec == other.spec and pod.metadata.labels == other.metadata.labels
 
 
 def _gated(item: ClusterObject) -> Finding | None:
-    gates = [
-        unstructured.nested_string(gate, "name")
-        for gate in unstructured.nested_maps(item.data, "spec", "schedulingGates")
-    ]
+    gates = [nested_string(gate, "name") for gate in nested_maps(item.data, "spec", "schedulingGates")]
     if not gates:
         return None
     return Finding("SCHEDULING_GATED", f"{item.title} has the scheduling gate {', '.join(gates)}")
 
 
 def _scheduler_runs(evidence: Evidence, name: str) -> bool:
-    """A lease, or a pod, of that name."""
+    """Whether a Lease or a pod has that name."""
     leases = any(name in lease.name for lease in evidence.of_kind("Lease"))
     return leases or any(name in pod.name for pod in evidence.of_kind("Pod"))
 
 
 def _is_done(item: ClusterObject) -> bool:
     done = [
-        unstructured.find_condition(item.data, kind)
+        find_condition(item.data, kind)
         for kind in ("Complete", "SuccessCriteriaMet", "Finished", "Succeeded")
     ]
-    return any(unstructured.nested_string(one, "status") == "True" for one in done)
+    return any(nested_string(condition, "status") == "True" for condition in done)
 
 
-def _unknown(said: str, subject: Subject) -> Finding:
+def _unknown(message: str, subject: Subject) -> Finding:
     item = subject.item
     where = f"-n {item.namespace} " if item.namespace else ""
     command = f"kubectl get events {where}--field-selector involvedObject.name={item.name}"
-    return Finding("UNKNOWN", said, missing=(MissingEvidence(f"the events of {item.title}", command),))
+    return Finding("UNKNOWN", message, missing=(MissingEvidence(f"the events of {item.title}", command),))

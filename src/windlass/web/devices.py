@@ -1,8 +1,7 @@
 """The GPUs of one node as the page draws them: what each can be, and who is on it.
 
-Fed by `web.page_state` with a Node object and the pods that are on it; the JSON that comes out is what
-`web/src/model.ts` reads. Where a pod's devices are not written down (a MIG slice or a renamed share is only counted
-by Kubernetes), it is drawn on the first that is free, always the same one.
+Called by `web.nodes` with a Node object and its pods; `web/src/model.ts` reads the resulting JSON. If a pod's devices
+are unknown (Kubernetes only counts MIG slices and renamed shares), it is drawn on the first free one, always the same.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ SHARED = "nvidia.com/gpu.shared"
 
 
 def gpu_views(tree: Mapping[str, Any], pods: Iterable[PodRecord]) -> list[Unstructured]:
-    """One entry a GPU, in the order of their indices; empty where the node has none or can't be understood."""
+    """One entry per GPU, by index; empty if the node has none or is invalid."""
     try:
         node = convert(tree, Node)
         assert isinstance(node, Node)
@@ -38,7 +37,7 @@ def gpu_views(tree: Mapping[str, Any], pods: Iterable[PodRecord]) -> list[Unstru
         return []
     views = [_empty(device) for device in devices]
     static = [view for view, device in zip(views, devices, strict=True) if device.mig == "static"]
-    _cut(static, devices, capacity, node.metadata.annotations.get(MIG_INSTANCES, ""))
+    _add_mig_parts(static, devices, capacity, node.metadata.annotations.get(MIG_INSTANCES, ""))
     shares = capacity.get(SHARED, 0)
     if shares and static:
         each = int(node.labels.get(REPLICAS) or 0) or -(-shares // len(static))
@@ -47,13 +46,13 @@ def gpu_views(tree: Mapping[str, Any], pods: Iterable[PodRecord]) -> list[Unstru
     elif replicas > 1:
         for view in views:
             view.update(mode="shared", slots=replicas)
-    for pod in sorted(pods, key=lambda one: (one.started, one.key)):
-        _seat(views, pod, replicas)
+    for pod in sorted(pods, key=lambda pod: (pod.started, pod.key)):
+        _draw_pod(views, pod, replicas)
     return views
 
 
 def extract_common_fields(views: list[Unstructured]) -> Unstructured:
-    """Takes model and memory out of the GPUs that have the same as the first, and says them once."""
+    """Moves model and memory that all GPUs share out of the entries, to make the document smaller."""
     if not views:
         return {}
     common: Unstructured = {"model": views[0]["model"], "mem": views[0]["mem"]}
@@ -77,10 +76,10 @@ def _slices(device: Device) -> int:
     return geometry.memory_slices if geometry else 8
 
 
-def _cut(
+def _add_mig_parts(
     static: list[Unstructured], devices: tuple[Device, ...], capacity: Mapping[str, int], known: str
 ) -> None:
-    """The fixed MIG layout: as the node says, else (it only counts instances) as if all its GPUs were cut alike."""
+    """The static MIG layout from the node's annotation, else as if all its GPUs were partitioned alike."""
     names = [name for name in capacity if name.startswith(MIG_RESOURCE_PREFIX) and capacity[name]]
     if not names or not static:
         return
@@ -88,8 +87,10 @@ def _cut(
     for name in sorted(names):
         alike += [profile_of_resource(name)] * (capacity[name] // len(static))
     for view in static:
-        mine = [part.partition(":")[2] for part in known.split(",") if part.startswith(f"{view['i']}:")]
-        profiles = mine if known else alike
+        own_profiles = [
+            part.partition(":")[2] for part in known.split(",") if part.startswith(f"{view['i']}:")
+        ]
+        profiles = own_profiles if known else alike
         device = devices[view["i"]]
         geometry = mig_geometry_of_model(device.model, device.memory_mib)
         placed = place_layout(geometry, profiles) if geometry else None
@@ -100,28 +101,28 @@ def _cut(
         view.update(mode="mig", slices=geometry.memory_slices, parts=parts)
 
 
-def _seat(views: list[Unstructured], pod: PodRecord, replicas: int) -> None:
+def _draw_pod(views: list[Unstructured], pod: PodRecord, replicas: int) -> None:
     if pod.profile:
-        _seat_in_slices(views, pod)
+        _use_mig_slices(views, pod)
     elif pod.shared:
-        _seat_in_shares(views, pod)
+        _use_shares(views, pod)
     elif pod.gpus:
-        _seat_on_gpus(views, pod, replicas)
+        _use_gpus(views, pod, replicas)
 
 
-def _seat_on_gpus(views: list[Unstructured], pod: PodRecord, replicas: int) -> None:
+def _use_gpus(views: list[Unstructured], pod: PodRecord, replicas: int) -> None:
     milli = WHOLE_MILLI // replicas if replicas > 1 else pod.milli
     known = [index for index in pod.devices if index < len(views)]
     for index in known[: pod.gpus]:
         _use(views[index], pod, milli)
     for _ in range(pod.gpus - len(known[: pod.gpus])):
-        roomy = [view for view in views if view.get("mode") != "mig" and _left(view) >= milli]
-        if not roomy:
+        fitting = [view for view in views if view.get("mode") != "mig" and _left(view) >= milli]
+        if not fitting:
             return
-        _use(min(roomy, key=lambda view: (bool(view.get("ill")), view["i"])), pod, milli)
+        _use(min(fitting, key=lambda view: (bool(view.get("ill")), view["i"])), pod, milli)
 
 
-def _seat_in_shares(views: list[Unstructured], pod: PodRecord) -> None:
+def _use_shares(views: list[Unstructured], pod: PodRecord) -> None:
     sharing = [view for view in views if view.get("mode") == "shared"]
     known = [view for view in sharing if view["i"] in pod.devices]
     for number in range(pod.gpus):
@@ -132,7 +133,7 @@ def _seat_in_shares(views: list[Unstructured], pod: PodRecord) -> None:
         _use(view, pod, WHOLE_MILLI // view["slots"])
 
 
-def _seat_in_slices(views: list[Unstructured], pod: PodRecord) -> None:
+def _use_mig_slices(views: list[Unstructured], pod: PodRecord) -> None:
     wanted = sorted(
         (view for view in views if view.get("mode") == "mig"), key=lambda view: view["i"] not in pod.devices
     )
@@ -146,7 +147,7 @@ def _seat_in_slices(views: list[Unstructured], pod: PodRecord) -> None:
         found = next(free, None)
         if found is None and wanted and "parts" in wanted[0]:
             part = {"profile": pod.profile, "start": -1, "size": int(pod.profile[0])}
-            wanted[0]["parts"].append(part)  # cut on demand: it is there because the pod is
+            wanted[0]["parts"].append(part)  # created on demand, for this pod
             found = (wanted[0], part)
         if found is None:
             return

@@ -1,8 +1,7 @@
-"""A job as the page lists it: how much it wants, what it is doing, and why it waits, in one sentence.
+"""A job as the page lists it: its requests, its state, and why it waits.
 
-Fed by `web.page_state` with the records of a job's pods, the object that owns them (where there is one) and its
-Workload (where a queue admits it). A job is whatever is scheduled together or made by one controller; a lone pod is
-one too.
+Called by `web.page_state` with the records of a job's pods, their owner (if any) and its Workload (if it is queued). A
+job is a gang, the pods of one controller, or a single pod.
 """
 
 from __future__ import annotations
@@ -18,14 +17,14 @@ from windlass.web.pods import PodRecord, gpu_request_fields
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 TOTAL_ANNOTATION = "kueue.x-k8s.io/pod-group-total-count"
 MOST_PODS = 256
-"""A job's details list so many of its pods; the counts are of all."""
+"""Most pods in a job's details; counts include all."""
 _NODES_LACK = re.compile(r"^0/(\d+) nodes are available: (.*)$", re.DOTALL)
 
 
 def job_view(
     key: str, pods: Sequence[PodRecord], owner: Mapping[str, Any] | None, workload: Mapping[str, Any] | None
 ) -> Unstructured | None:
-    """None where nothing is left to show."""
+    """None if there is nothing to show."""
     namespace, kind, name = key.split("/", 2)
     if not pods and (owner is None or kind not in ("Job", "StatefulSet", "Deployment")):
         return None
@@ -53,13 +52,13 @@ def job_view(
 
 
 def shorten_message(message: str) -> str:
-    """What is said of this job alone: kube-scheduler's counts, which come first, are left out where more follows."""
+    """The message without kube-scheduler's counts of nodes, if more follows them."""
     found = _NODES_LACK.match(message)
-    said = found[2] if found else message
-    counts, _, own = said.partition(". ")
+    sentence = found[2] if found else message
+    counts, _, own = sentence.partition(". ")
     if found and own and "node(s)" in counts:
-        said = own
-    return said[:1].upper() + said[1:] if said else ""
+        sentence = own
+    return sentence[:1].upper() + sentence[1:] if sentence else ""
 
 
 def _state(
@@ -76,14 +75,14 @@ def _state(
         return "waiting", *held
     waiting = [pod for pod in live if pod.state == "waiting"]
     if waiting:
-        told = next((pod for pod in waiting if pod.message), waiting[0])
-        return "waiting", told.reason, told.message
+        example = next((pod for pod in waiting if pod.message), waiting[0])
+        return "waiting", example.reason, example.message
     for state in ("starting", "running", "stopping"):
         found = [pod for pod in live if pod.state == state]
         if found:
-            told = next((pod for pod in found if pod.reason), found[0])
-            return state, told.reason, told.message
-    return "waiting", "", "Its pods are being made."
+            example = next((pod for pod in found if pod.reason), found[0])
+            return state, example.reason, example.message
+    return "waiting", "", "Its pods are being created."
 
 
 def _ended(
@@ -100,24 +99,22 @@ def _ended(
 
 
 def _held(owner: Mapping[str, Any] | None, workload: Mapping[str, Any] | None) -> tuple[str, str] | None:
-    """Why a queue has not let it in, as its Workload says."""
+    """(reason, message) of a workload that its queue has not admitted, or that is suspended."""
     for kind in ("QuotaReserved", "Admitted"):
         for condition in ((workload or {}).get("status") or {}).get("conditions") or ():
             if condition.get("type") == kind and condition.get("status") == "False":
                 return condition.get("reason") or "", condition.get("message") or ""
     if owner is not None and (owner.get("spec") or {}).get("suspend"):
         queue = (owner["metadata"].get("labels") or {}).get(QUEUE_LABEL)
-        told = (
-            f"Its queue {queue} has not said anything yet." if queue else "It is suspended, by spec.suspend."
-        )
-        return "Suspended", told
+        message = f"Waiting for queue {queue} to decide." if queue else "Suspended (spec.suspend: true)."
+        return "Suspended", message
     return None
 
 
 def _wanted(
     pods: Sequence[PodRecord], live: Sequence[PodRecord], owner: Mapping[str, Any] | None
 ) -> tuple[int, Mapping[str, Any]]:
-    """How many pods at a time, and what each asks for."""
+    """(number of pods that run at a time, requests of each)."""
     spec = (owner or {}).get("spec") or {}
     template = spec.get("template") or {}
     if template:

@@ -1,6 +1,6 @@
-"""A node as the page draws it: where it stands, whether it may be used, and its GPUs.
+"""A node as the page draws it: rack, readiness and GPUs.
 
-Fed by `web.page_state` with a Node object and the pods on it.
+Called by `web.page_state` with a Node object and the pods on it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ RACK_KEYS = (
     BLOCK,
     "cloud.provider.com/topology-block",
 )
-"""Labels that say which nodes stand together, the nearest meaning first."""
+"""Labels that name a node's rack or a similar group, the most specific first."""
 PRODUCT = "nvidia.com/gpu.product"
 
 
@@ -49,7 +49,7 @@ def node_view(tree: Mapping[str, Any], pods: Sequence[PodRecord]) -> Unstructure
         view["why"] = why
     if spec.get("unschedulable"):
         view["cordoned"] = True
-    taints = [_taint(one) for one in spec.get("taints") or ()]
+    taints = [_taint(taint) for taint in spec.get("taints") or ()]
     if taints:
         view["taints"] = taints
     if labels.get(PRODUCT):
@@ -72,15 +72,15 @@ def _ready(status: Mapping[str, Any]) -> tuple[bool, str]:
 def _problems(status: Mapping[str, Any]) -> list[str]:
     """Conditions that say something is wrong (a GPU's Xid among them); the kubelet's own are wrong when True too."""
     return [
-        str(one.get("message") or one.get("reason") or one.get("type"))
-        for one in status.get("conditions") or ()
-        if one.get("type") != "Ready" and one.get("status") == "True"
+        str(condition.get("message") or condition.get("reason") or condition.get("type"))
+        for condition in status.get("conditions") or ()
+        if condition.get("type") != "Ready" and condition.get("status") == "True"
     ]
 
 
-def _taint(one: Mapping[str, Any]) -> str:
-    value = f"={one['value']}" if one.get("value") else ""
-    return f"{one.get('key', '')}{value}:{one.get('effect', '')}"
+def _taint(taint: Mapping[str, Any]) -> str:
+    value = f"={taint['value']}" if taint.get("value") else ""
+    return f"{taint.get('key', '')}{value}:{taint.get('effect', '')}"
 
 
 def _amount(name: str, room: Mapping[str, Any]) -> int:

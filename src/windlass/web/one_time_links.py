@@ -36,7 +36,7 @@ class OneTimeLinks:
     def redeem(self, code: str) -> bool:
         """Whether the code was good; it isn't from now on."""
         given = code.encode("utf-8", "surrogateescape")
-        kept = [each for each in self._open if not hmac.compare_digest(each.encode(), given)]
+        kept = [unused for unused in self._open if not hmac.compare_digest(unused.encode(), given)]
         good = len(kept) < len(self._open)
         self._open = kept
         return good

@@ -1,8 +1,7 @@
-"""The page's web application: its files, its live stream, and the buttons that break and mend things.
+"""The page's web application: its files, its live stream, and the buttons that fail and repair simulated hardware.
 
-`cli.up` makes it with `make_page` and serves it on a listener of its own; `InProcessClient` feeds it. Nothing here
-reads or writes objects on a browser's behalf but faults of the sandbox: whoever wants the API has kubectl and its own
-token.
+`cli.up` creates it with `make_page` and serves it on its own listener. A browser can't read or write Kubernetes objects
+through it; the only writes are faults of the sandbox.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ HEADERS = {
 }
 LARGEST_BODY = 4096
 REAL_GPUS_EVENT = b"event: real\ndata: {}\n\n"
-"""Tells the page that nothing is simulated, so that it shows no buttons that break things."""
+"""Tells the page that GPUs are real, so that it shows no fault buttons."""
 REFUSAL_PAGE = (
     '<!doctype html><html lang="en"><meta charset="utf-8"><meta name="color-scheme" content="light dark">'
     '<meta name="viewport" content="width=device-width"><title>Windlass</title><h1>Windlass</h1><p>{}</p></html>\n'
@@ -47,7 +46,7 @@ REFUSAL_PAGE = (
 
 
 class FaultInjector(Protocol):
-    """What can be broken and mended: `node/x`, `gpu/x:3`. Says what it did; an `InputError` says why it can't."""
+    """Fails and heals `node/x` and `gpu/x:3`. Returns a message; raises `InputError` if it can't."""
 
     def fail(self, target: str, xid: int | None = None) -> str: ...
 
@@ -94,7 +93,7 @@ class _Page:
         return self._file("index.html")
 
     async def asset(self, request: web.Request) -> web.StreamResponse:
-        # Scripts and styles tell nothing of the cluster; a browser fetches an icon without a cookie.
+        # Without a session check: assets hold nothing about the cluster, and browsers fetch icons without a cookie.
         return self._file(request.match_info["path"])
 
     async def live(self, request: web.Request) -> web.StreamResponse:
@@ -117,18 +116,18 @@ class _Page:
         try:
             order = msgspec.json.decode(await request.read(), type=FaultRequest)
         except msgspec.MsgspecError as error:
-            raise RequestRefused(400, f"Not an order: {error}") from None
+            raise RequestRefused(400, f"Not a fault request: {error}") from None
         if order.action not in ("fail", "heal"):
             raise RequestRefused(400, f"{order.action[:64]!r} is neither fail nor heal.")
         try:
-            said = (
+            answer = (
                 self._faults.fail(order.target, order.xid)
                 if order.action == "fail"
                 else self._faults.heal(order.target)
             )
         except (WindlassError, ValueError) as error:
             raise RequestRefused(422, str(error)) from None
-        return web.json_response({"message": said})
+        return web.json_response({"message": answer})
 
     def _file(self, path: str) -> web.StreamResponse:
         asset = self._assets.get(path)

@@ -1,8 +1,7 @@
-"""What the page shows, kept up to date change by change.
+"""The state that the page shows, kept up to date from watch events.
 
-Subscribes to the objects of the in-process door (`InProcessClient`), marks what each change touches, and makes the
-view of a node or a job again only when somebody is about to read it: `snapshot` for a page that has just opened,
-`changes` for those that are open. `web.update_stream` calls both.
+Subscribes to objects of `InProcessClient`, marks the nodes, jobs and queues that a change affects as dirty, and renders
+them again when `web.update_stream` reads: `snapshot` for a page that was just opened, `drain_changes` for open ones.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ CUSTOM_RESOURCE_DEFINITIONS = "customresourcedefinitions.apiextensions.k8s.io"
 
 
 class ObjectSource(Protocol):
-    """What the board needs of `windlass.embedded.in_process_client.InProcessClient`."""
+    """The part of `embedded.in_process_client.InProcessClient` that `PageState` uses."""
 
     def list(self, resource: str) -> list[Unstructured]: ...
 
@@ -42,8 +41,8 @@ class PageState:
     def __init__(self, source: ObjectSource, on_change: Callable[[], None] = lambda: None) -> None:
         self._source, self._changed = source, on_change
         self._nodes: dict[str, Unstructured] = {}
-        self._late: dict[str, tuple[str, Unstructured]] = {}
-        """Pods that changed since somebody looked: the newest word of each, read when it is needed."""
+        self._unread_pods: dict[str, tuple[str, Unstructured]] = {}
+        """Pods that changed since the last read, decoded on the next read: only the newest change of each counts."""
         self._pods: dict[str, PodRecord] = {}
         self._on_node: dict[str, dict[str, PodRecord]] = {}
         self._in_job: dict[str, dict[str, PodRecord]] = {}
@@ -54,7 +53,7 @@ class PageState:
         self._events: deque[Unstructured] = deque(maxlen=KEPT_EVENTS)
         self._views: dict[str, dict[str, msgspec.Raw]] = {"nodes": {}, "jobs": {}, "queues": {}}
         self._dirty: dict[str, set[str]] = {"nodes": set(), "jobs": set(), "queues": set()}
-        self._news: list[Unstructured] = []
+        self._new_events: list[Unstructured] = []
         self._followed: dict[str, Callable[[], None]] = {}
         self._follow_all()
 
@@ -74,17 +73,17 @@ class PageState:
         )
 
     def drain_changes(self) -> bytes:
-        """What is new since the last call, as JSON: views that changed, names that went, events; empty if nothing."""
+        """Changes since the last call as JSON: changed views, removed names, events; empty if there are none."""
         document: Unstructured = self._refresh()
-        if self._news:
-            document["events"] = self._news
-            self._news = []
+        if self._new_events:
+            document["events"] = self._new_events
+            self._new_events = []
         return msgspec.json.encode(document) if document else b""
 
     def _refresh(self) -> Unstructured:
-        """Makes the views again of what was touched; `{what: [view], gone: {what: [name]}}` of those that differ."""
-        late, self._late = self._late, {}
-        for change, pod in late.values():
+        """Renders dirty views again; returns `{what: [view], gone: {what: [name]}}` of those that changed."""
+        unread, self._unread_pods = self._unread_pods, {}
+        for change, pod in unread.values():
             self._read_pod(change, pod)
         document: Unstructured = {}
         gone: dict[str, list[str]] = {}
@@ -92,12 +91,12 @@ class PageState:
             views = self._views[what]
             changed: list[msgspec.Raw] = []
             for name in sorted(dirty):
-                made = self._make(what, name)
-                if made is None:
+                view = self._make(what, name)
+                if view is None:
                     if views.pop(name, None) is not None:
                         gone.setdefault(what, []).append(name)
                     continue
-                raw = msgspec.Raw(msgspec.json.encode(made))
+                raw = msgspec.Raw(msgspec.json.encode(view))
                 if bytes(views.get(name, b"")) != bytes(raw):
                     views[name] = raw
                     changed.append(raw)
@@ -123,7 +122,7 @@ class PageState:
         dirty = self._dirty[what]
         dirty.add(name)
         if len(dirty) > MOST_TOUCHED:
-            # Nobody looks, and what came and went meanwhile need not be remembered.
+            # No page is open: names that were created and deleted meanwhile need not be kept.
             dirty.intersection_update({*self._views[what], *self._known(what)})
         self._changed()
 
@@ -143,12 +142,12 @@ class PageState:
 
     def _follow(self, resource: str, tell: ChangeHandler) -> None:
         if resource not in self._followed:
-            for each in self._source.list(resource):
-                tell("ADDED", each, None)
+            for obj in self._source.list(resource):
+                tell("ADDED", obj, None)
             self._followed[resource] = self._source.subscribe(resource, tell)
 
     def _definition(self, change: str, new: Unstructured, old: Unstructured | None) -> None:
-        """The queue kinds can be followed once they are defined."""
+        """Subscribes to Kueue's kinds once their CRDs exist."""
         if change == "DELETED":
             leave = self._followed.pop(new["metadata"]["name"], None)
             if leave is not None:
@@ -169,9 +168,9 @@ class PageState:
     def _pod(self, change: str, new: Unstructured, old: Unstructured | None) -> None:
         key = _key(new)
         if change == "DELETED" and key not in self._pods:
-            self._late.pop(key, None)  # it came and went unseen
+            self._unread_pods.pop(key, None)  # created and deleted between two reads
         else:
-            self._late[key] = (change, new)
+            self._unread_pods[key] = (change, new)
         self._changed()
 
     def _read_pod(self, change: str, new: Unstructured) -> None:
@@ -192,17 +191,17 @@ class PageState:
 
     def _forget(self, card: PodRecord) -> None:
         self._pods.pop(card.key, None)
-        for book, name in ((self._on_node, card.node), (self._in_job, card.group)):
-            book[name].pop(card.key, None)
-            if not book[name]:
-                del book[name]
+        for index, name in ((self._on_node, card.node), (self._in_job, card.group)):
+            index[name].pop(card.key, None)
+            if not index[name]:
+                del index[name]
         self._dirty["nodes"].add(card.node)
         self._dirty["jobs"].add(card.group)
 
     def _replica_set(self, change: str, new: Unstructured, old: Unstructured | None) -> None:
         key = _key(new)
         owner = next(
-            (one for one in new["metadata"].get("ownerReferences") or () if one.get("controller")), None
+            (owner for owner in new["metadata"].get("ownerReferences") or () if owner.get("controller")), None
         )
         if change == "DELETED":
             self._replica_sets.pop(key, None)
@@ -221,11 +220,11 @@ class PageState:
             kind, name = owner["kind"], owner["name"]
             self._keep(self._workloads, f"{new['metadata']['namespace']}/{kind}/{name}", change, new)
 
-    def _keep(self, book: dict[str, Unstructured], job: str, change: str, new: Unstructured) -> None:
+    def _keep(self, objects: dict[str, Unstructured], job: str, change: str, new: Unstructured) -> None:
         if change == "DELETED":
-            book.pop(job, None)
+            objects.pop(job, None)
         else:
-            book[job] = new
+            objects[job] = new
         self._touch("jobs", job)
 
     def _queue(self, change: str, new: Unstructured, old: Unstructured | None) -> None:
@@ -239,14 +238,14 @@ class PageState:
     def _event(self, change: str, new: Unstructured, old: Unstructured | None) -> None:
         if change == "DELETED":
             return
-        said = event_view(new)
-        for book in (self._events, self._news):
-            for at in range(len(book) - 1, max(-1, len(book) - 50), -1):
-                if book[at]["id"] == said["id"]:
-                    del book[at]  # the same event, told again: the newest word counts
+        event = event_view(new)
+        for events in (self._events, self._new_events):
+            for at in range(len(events) - 1, max(-1, len(events) - 50), -1):
+                if events[at]["id"] == event["id"]:
+                    del events[at]  # the same event with a new count: the newest one stays
                     break
-            book.append(said)
-        del self._news[:-KEPT_EVENTS]
+            events.append(event)
+        del self._new_events[:-KEPT_EVENTS]
         self._changed()
 
 

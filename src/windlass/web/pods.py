@@ -80,7 +80,9 @@ def pod_record(tree: Mapping[str, Any], group: str) -> PodRecord:
         util=_percent(annotations.get(UTILIZATION_ANNOTATION), 100) if state == "running" else 0,
         created=parse_timestamp(meta.get("creationTimestamp") or ""),
         started=parse_timestamp(status.get("startTime") or ""),
-        restarts=sum(int(one.get("restartCount") or 0) for one in status.get("containerStatuses") or ()),
+        restarts=sum(
+            int(container.get("restartCount") or 0) for container in status.get("containerStatuses") or ()
+        ),
         priority=int(spec.get("priority") or 0),
         priority_class=spec.get("priorityClassName") or "",
         scheduler=spec.get("schedulerName") or "",
@@ -98,11 +100,11 @@ def pod_state(tree: Mapping[str, Any]) -> tuple[str, str, str]:
         return "done", "", ""
     if phase == "Failed":
         return "failed", status.get("reason") or _exit_reason(status), status.get("message") or ""
-    trouble = _container_trouble(status)
+    container_problem = _container_trouble(status)
     if phase == "Running":
-        return "running", *trouble
+        return "running", *container_problem
     if (tree.get("spec") or {}).get("nodeName"):
-        return "starting", *trouble
+        return "starting", *container_problem
     return "waiting", *_unscheduled(status)
 
 
@@ -146,16 +148,16 @@ def _unscheduled(status: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _container_trouble(status: Mapping[str, Any]) -> tuple[str, str]:
-    for one in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
-        waiting = (one.get("state") or {}).get("waiting") or {}
+    for container in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
+        waiting = (container.get("state") or {}).get("waiting") or {}
         if waiting.get("reason") not in (None, "", "ContainerCreating", "PodInitializing"):
             return waiting["reason"], waiting.get("message") or ""
     return "", ""
 
 
 def _exit_reason(status: Mapping[str, Any]) -> str:
-    for one in status.get("containerStatuses") or ():
-        ended = (one.get("state") or {}).get("terminated") or {}
+    for container in status.get("containerStatuses") or ():
+        ended = (container.get("state") or {}).get("terminated") or {}
         if ended.get("exitCode"):
             return f"{ended.get('reason') or 'Error'} (exit code {ended['exitCode']})"
     return ""

@@ -18,14 +18,14 @@ def queue_view(tree: Mapping[str, Any]) -> Unstructured:
     quota: dict[str, list[int]] = {}
     for group in spec.get("resourceGroups") or ():
         for flavor in group.get("flavors") or ():
-            for one in flavor.get("resources") or ():
-                if str(one.get("name", "")).startswith("nvidia.com/"):
-                    _add(quota, one["name"], 0, one.get("nominalQuota", 0))
+            for resource in flavor.get("resources") or ():
+                if str(resource.get("name", "")).startswith("nvidia.com/"):
+                    _add(quota, resource["name"], 0, resource.get("nominalQuota", 0))
     for flavor in status.get("flavorsUsage") or ():
-        for one in flavor.get("resources") or ():
-            if one.get("name") in quota:
-                _add(quota, one["name"], 1, one.get("total", 0))
-                _add(quota, one["name"], 2, one.get("borrowed", 0))
+        for resource in flavor.get("resources") or ():
+            if resource.get("name") in quota:
+                _add(quota, resource["name"], 1, resource.get("total", 0))
+                _add(quota, resource["name"], 2, resource.get("borrowed", 0))
     return {
         "name": tree["metadata"]["name"],
         "cohort": spec.get("cohortName") or spec.get("cohort") or "",

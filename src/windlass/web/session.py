@@ -1,9 +1,8 @@
-"""Who may see the page: the code of a link, once, then a cookie that other sites can't use.
+"""Authentication of the page: a one-time link, then a cookie.
 
-`web.page` asks `Sessions` before anything else. A link's code (`web.one_time_links`) is traded for an HttpOnly,
-SameSite=Strict cookie and disappears from the address bar. The Host header must be one that we were told (a name that
-an attacker points at loopback is not), requests that a browser marks as another site's are refused, and a request
-that changes something needs our own Origin and a header that a form can't send.
+`web.page` calls `Sessions` before anything else. The link's code (`web.one_time_links`) is exchanged for an HttpOnly,
+SameSite=Strict cookie and removed from the address bar. The Host header must be a known one (against DNS rebinding),
+cross-site requests are refused, and a write needs the page's own Origin and a header that a form can't send.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ REDIRECT_PAGE = (
 
 
 class RequestRefused(Exception):
-    """The request is not answered; `reason` is what its sender is told."""
+    """The request is refused; `reason` is the body of the response."""
 
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(reason)
@@ -40,7 +39,7 @@ class Sessions:
         self._known: list[str] = []
 
     def check_host(self, request: web.BaseRequest) -> None:
-        """Refuses what was not sent to us by our own name, or was sent by another site's page."""
+        """Refuses requests with a foreign Host, and cross-site requests."""
         if request.headers.get("Host", "").lower() not in self._hosts():
             raise RequestRefused(421, "This server answers only under the address that it printed.")
         site = request.headers.get("Sec-Fetch-Site", "none")

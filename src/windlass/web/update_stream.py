@@ -1,7 +1,7 @@
 """The stream that keeps open pages up to date: one snapshot each, then what changed, a few times a second at most.
 
-Fed by `web.page_state`; `web.page` connects browsers to it. What has changed is encoded once, for all of them. A page
-that doesn't keep up gets a fresh snapshot instead of a growing backlog.
+Reads `web.page_state`; `web.page` connects browsers to it. Changes are encoded once for all pages. A page that lags
+behind gets a new snapshot instead of a growing backlog.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from windlass.web.page_state import ObjectSource, PageState
 UPDATE_SECONDS = 0.25
 """Seconds between two updates."""
 MAX_BACKLOG = 16
-"""Updates that a page may lag behind before it is told everything anew."""
+"""Updates that a page may lag behind before it gets a new snapshot."""
 KEEPALIVE_SECONDS = 15.0
-"""Seconds without news after which a comment is sent, so that a dead connection is noticed."""
+"""Seconds without an update after which a comment is sent, to notice dead connections."""
 
 
 class Subscriber:
@@ -41,15 +41,15 @@ class Subscriber:
 class UpdateStream:
     def __init__(self, source: ObjectSource) -> None:
         self._changed = asyncio.Event()
-        self._board = PageState(source, self._changed.set)
+        self._state = PageState(source, self._changed.set)
         self._readers: set[Subscriber] = set()
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        self._task = asyncio.create_task(self._tell(), name="page-live")
+        self._task = asyncio.create_task(self._send_changes(), name="page-live")
 
     async def stop(self) -> None:
-        self._board.close()
+        self._state.close()
         if self._task is not None:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -81,12 +81,12 @@ class UpdateStream:
             self._flush()  # what is pending belongs to the others; this one gets all of it
             reader.pending.clear()
             reader.needs_snapshot = False
-            await _send(write, _event("snapshot", self._board.snapshot()))
+            await _send(write, _event("snapshot", self._state.snapshot()))
         pending, reader.pending = reader.pending, []
         for update in pending:
             await _send(write, update)
 
-    async def _tell(self) -> None:
+    async def _send_changes(self) -> None:
         while True:
             await self._changed.wait()
             await asyncio.sleep(UPDATE_SECONDS)
@@ -96,7 +96,7 @@ class UpdateStream:
         self._changed.clear()
         if not self._readers:
             return  # nobody looks: views are made when somebody does
-        document = self._board.drain_changes()
+        document = self._state.drain_changes()
         if document:
             update = _event("delta", document)
             for reader in self._readers:

@@ -39,7 +39,7 @@ def test_the_whole_story_on_a_cluster_of_its_own(binaries: Binaries, tmp_path: P
     for number, step in enumerate(DEMO_STEPS, 1):
         assert f"{number}/{len(DEMO_STEPS)}  {step.title}" in done.stdout
     assert "✗" not in done.stdout
-    assert f"All {len(DEMO_STEPS)} steps came out as told." in done.stdout
+    assert f"All {len(DEMO_STEPS)} steps passed." in done.stdout
     # What is said is what was done: every command is shown with the answer of the real kubectl.
     assert f"Commands are run with {tools / 'kubectl'}" in done.stdout
     assert re.search(r"\$ kubectl apply -f - <<EOF", done.stdout)

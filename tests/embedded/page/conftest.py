@@ -47,7 +47,7 @@ def open_page(browser: Browser) -> Open:
         page.wait_for_selector("#link[data-state=live]")
         yield page
         context.close()
-        complaints = [each for each in complaints if not allow or allow not in each]
+        complaints = [complaint for complaint in complaints if not allow or allow not in complaint]
         assert not complaints, complaints
 
     return opened

@@ -67,18 +67,18 @@ class Feed:
         return lambda: self._tells[resource].remove(tell)
 
     def put(self, resource: str, *objects: Unstructured) -> None:
-        for each in objects:
-            key = f"{each['metadata'].get('namespace', '')}/{each['metadata']['name']}"
+        for obj in objects:
+            key = f"{obj['metadata'].get('namespace', '')}/{obj['metadata']['name']}"
             old = self._objects.setdefault(resource, {}).get(key)
-            self._objects[resource][key] = each
+            self._objects[resource][key] = obj
             for tell in list(self._tells.get(resource, ())):
-                tell("MODIFIED" if old else "ADDED", each, old)
+                tell("MODIFIED" if old else "ADDED", obj, old)
 
-    def remove(self, resource: str, each: Unstructured) -> None:
-        key = f"{each['metadata'].get('namespace', '')}/{each['metadata']['name']}"
+    def remove(self, resource: str, obj: Unstructured) -> None:
+        key = f"{obj['metadata'].get('namespace', '')}/{obj['metadata']['name']}"
         old = self._objects[resource].pop(key)
         for tell in list(self._tells.get(resource, ())):
-            tell("DELETED", each, old)
+            tell("DELETED", obj, old)
 
 
 def nodes(fleet: Unstructured = FLEET) -> list[Unstructured]:

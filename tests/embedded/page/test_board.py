@@ -14,7 +14,7 @@ GPU = "nvidia.com/gpu"
 
 def shown(board: PageState, what: str) -> dict[str, Unstructured]:
     found = json.loads(board.snapshot())[what]
-    return {str(each.get("key") or each["name"]): each for each in found}
+    return {str(view.get("key") or view["name"]): view for view in found}
 
 
 def with_nodes() -> tuple[Feed, PageState]:
@@ -77,7 +77,7 @@ def test_the_sentence_is_about_this_job() -> None:
 
 def test_mig_instances_are_on_the_gpu_that_the_node_names() -> None:
     feed, board = with_nodes()
-    (node,) = [each for each in feed.list("nodes") if each["metadata"]["name"] == "a100-0"]
+    (node,) = [node for node in feed.list("nodes") if node["metadata"]["name"] == "a100-0"]
     cut = "0:7g.80gb,1:3g.40gb,1:3g.40gb,2:1g.10gb"
     node["metadata"]["annotations"]["sandbox.windlass.dev/mig-instances"] = cut
     feed.put("nodes", node)
@@ -194,7 +194,7 @@ def test_events_are_told_once_and_the_newest_word_counts() -> None:
     feed.put("events", event)
     feed.put("events", {**event, "count": 2, "message": "b"})
     told = json.loads(board.drain_changes())["events"]
-    assert [(each["message"], each["count"]) for each in told] == [("b", 2)]
+    assert [(update["message"], update["count"]) for update in told] == [("b", 2)]
     assert board.drain_changes() == b""
 
 

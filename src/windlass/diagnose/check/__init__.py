@@ -1,5 +1,5 @@
-"""`check`: will this manifest run, said before it is submitted.
+"""`check`: rules that say whether a manifest will run, before it is submitted.
 
-`cli` hands over files and, where there is one, the evidence of a cluster; rules look at one manifest each and report
-findings with the line they are about.
+`cli.check` reads files and, if asked, the evidence of a cluster. Each rule looks at one manifest and reports findings
+with a field path, from which the line is looked up.
 """

@@ -1,4 +1,4 @@
-"""All rules, registered: importing this module is what fills the list."""
+"""Imports every module with rules, which registers them. Import `RULES` from here."""
 
 from __future__ import annotations
 

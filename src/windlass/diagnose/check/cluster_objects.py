@@ -1,13 +1,14 @@
-"""Rules about objects around pods: quotas and the device plugin's DaemonSet."""
+"""Rules about ResourceQuotas and the device plugin's DaemonSet."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from windlass.diagnose import nodes, unstructured
+from windlass.diagnose import nodes
 from windlass.diagnose.check.manifest import Manifest, PodView
 from windlass.diagnose.check.rule import ERROR, WARNING, CheckContext, RuleFinding, rule
 from windlass.diagnose.resource_quota import is_ineffective_key
+from windlass.diagnose.unstructured import nested_map, nested_maps, nested_string
 
 DEVICE_PLUGIN_FOLDER = "/var/lib/kubelet/device-plugins"
 RESOURCE_NAMES = ("nvidia.com/gpu", "nvidia.com/gpu.shared", "amd.com/gpu")
@@ -17,11 +18,11 @@ RESOURCE_NAMES = ("nvidia.com/gpu", "nvidia.com/gpu.shared", "amd.com/gpu")
 def quota_key(manifest: Manifest, context: CheckContext) -> Iterator[RuleFinding]:
     if manifest.kind != "ResourceQuota":
         return
-    for key in unstructured.nested_map(manifest.data, "spec", "hard"):
+    for key in nested_map(manifest.data, "spec", "hard"):
         bare = key.removeprefix("limits.")
         if is_ineffective_key(key):
             yield RuleFinding(
-                f"{key} is no valid quota key for a device, and limits nothing",
+                f"{key} is not a valid quota key for a device and limits nothing",
                 f"spec.hard.{key}",
                 f"write requests.{bare}",
             )
@@ -33,8 +34,8 @@ def plugin_daemonset(manifest: Manifest, context: CheckContext) -> Iterator[Rule
         return
     for view in manifest.pods:
         mounted = [
-            unstructured.nested_string(volume, "hostPath", "path").rstrip("/")
-            for volume in unstructured.nested_maps(view.spec, "volumes")
+            nested_string(volume, "hostPath", "path").rstrip("/")
+            for volume in nested_maps(view.spec, "volumes")
         ]
         if not any(path and DEVICE_PLUGIN_FOLDER.startswith(path) for path in mounted):
             yield RuleFinding(
@@ -45,11 +46,11 @@ def plugin_daemonset(manifest: Manifest, context: CheckContext) -> Iterator[Rule
         yield from _reaches(view, context)
 
 
-def _reaches(view: PodView, around: CheckContext) -> Iterator[RuleFinding]:
+def _reaches(view: PodView, context: CheckContext) -> Iterator[RuleFinding]:
     if view.pod is None:
         return
-    if not around.nodes:
-        yield from _label_that_nobody_sets(view)
+    if not context.nodes:
+        yield from _resource_name_as_label(view)
         if not view.pod.spec.tolerations:
             yield RuleFinding(
                 "tolerates no taint, and GPU nodes are usually tainted nvidia.com/gpu",
@@ -58,7 +59,7 @@ def _reaches(view: PodView, around: CheckContext) -> Iterator[RuleFinding]:
                 WARNING,
             )
         return
-    gpus = [node for node in around.nodes if nodes.looks_like_gpu_node(node)]
+    gpus = [node for node in context.nodes if nodes.looks_like_gpu_node(node)]
     reached = [
         node
         for node in gpus
@@ -71,16 +72,16 @@ def _reaches(view: PodView, around: CheckContext) -> Iterator[RuleFinding]:
         yield RuleFinding(
             f"matches none of {len(gpus)} GPU node(s): on {gpus[0].name}, {why}",
             view.field_path("spec"),
-            "match them",
+            "add the toleration or correct the nodeSelector",
         )
 
 
-def _label_that_nobody_sets(view: PodView) -> Iterator[RuleFinding]:
-    """A resource's name is no label: feature discovery says `nvidia.com/gpu.present`."""
-    for key in unstructured.nested_map(view.spec, "nodeSelector"):
+def _resource_name_as_label(view: PodView) -> Iterator[RuleFinding]:
+    """A resource name used as a label; feature discovery sets `nvidia.com/gpu.present`."""
+    for key in nested_map(view.spec, "nodeSelector"):
         if key in RESOURCE_NAMES:
             yield RuleFinding(
-                f"selects nodes by the label {key}, which is a resource's name and which nothing sets by itself",
+                f"selects nodes by the label {key}, which is a resource name and not set by feature discovery",
                 view.field_path(f"spec.nodeSelector.{key}"),
                 "select by nvidia.com/gpu.present=true (feature discovery sets it), or label the nodes",
                 WARNING,

@@ -1,6 +1,6 @@
-"""Rules about configuration files of the GPU stack: the device plugin's and mig-parted's, alone or in a ConfigMap.
+"""Rules about configuration files of the device plugin and of mig-parted, on their own or in a ConfigMap.
 
-The same readers that the node agent uses read them here.
+They are parsed by the node agent's own readers.
 """
 
 from __future__ import annotations
@@ -10,33 +10,33 @@ from typing import Any
 
 import yaml
 
-from windlass.diagnose import unstructured
 from windlass.diagnose.check.manifest import Manifest
 from windlass.diagnose.check.rule import ERROR, WARNING, CheckContext, RuleFinding, rule
+from windlass.diagnose.unstructured import nested_map
 from windlass.model.errors import InputError
 from windlass.sharing.mig_config import read_mig_configs
 from windlass.sharing.plugin_config import resolve_config
 
 
 def _configs(manifest: Manifest) -> Iterator[tuple[str, Any]]:
-    """(path, configuration) of whatever in the manifest looks like one."""
+    """(path, parsed content) of everything in the manifest that looks like such a configuration."""
     if not manifest.kind and manifest.data:
         yield "", manifest.data
     if manifest.kind != "ConfigMap":
         return
-    for key, text in unstructured.nested_map(manifest.data, "data").items():
+    for key, text in nested_map(manifest.data, "data").items():
         if isinstance(text, str) and ("sharing:" in text or "mig-configs:" in text or "migStrategy" in text):
             try:
                 yield f"data.{key}", yaml.load(text, Loader=yaml.CSafeLoader)
             except yaml.YAMLError as error:
-                yield f"data.{key}", InputError(f"is no YAML: {error}")
+                yield f"data.{key}", InputError(f"is not valid YAML: {error}")
 
 
 def _is_plugin_config(config: object) -> bool:
     return isinstance(config, dict) and bool({"flags", "sharing", "resources", "imex"} & set(config))
 
 
-@rule("plugin-config", ERROR, "A device plugin configuration means what it says")
+@rule("plugin-config", ERROR, "A device plugin configuration is valid and takes effect")
 def plugin_config(manifest: Manifest, context: CheckContext) -> Iterator[RuleFinding]:
     for path, config in _configs(manifest):
         if isinstance(config, InputError):
@@ -53,7 +53,7 @@ def plugin_config(manifest: Manifest, context: CheckContext) -> Iterator[RuleFin
             yield RuleFinding(warning, path, level=WARNING)
 
 
-@rule("mig-config", ERROR, "A mig-parted configuration can be read")
+@rule("mig-config", ERROR, "A mig-parted configuration is valid")
 def mig_config(manifest: Manifest, context: CheckContext) -> Iterator[RuleFinding]:
     for path, config in _configs(manifest):
         if not isinstance(config, dict) or "mig-configs" not in config:

@@ -1,6 +1,6 @@
-"""`--fix`: the changes that findings propose, made in the files they came from.
+"""`check --fix`: applies the changes that findings propose to the YAML text.
 
-Only what a rule proposes as a change of one field is made; comments, order and everything else stay as they were.
+Called by `cli.check`. Only single fields change; comments and order stay.
 """
 
 from __future__ import annotations
@@ -17,21 +17,17 @@ from windlass.model.configuration import Settings
 from windlass.model.errors import InputError
 
 MOST_ROUNDS = 50
-"""Changes to one file: each is made on the text that the one before left."""
+"""Most changes of one file. Rules run again after every change, since lines move."""
 
 
 def fixed_text(
-    file: Path,
-    evidence: Evidence | None,
-    now: int,
-    only: frozenset[str],
-    settings: Settings | None = None,
+    file: Path, evidence: Evidence | None, now: int, only: frozenset[str], settings: Settings | None = None
 ) -> tuple[str, list[CheckFinding]]:
-    """The file's text with every proposed change made, and the findings that were mended."""
+    """(the file's text with every proposed change, the findings that it fixes)."""
     text = read_text(file)
     mended: list[CheckFinding] = []
     if file.suffix == ".json":
-        raise InputError("only YAML can be mended in place", file=str(file))
+        raise InputError("only YAML files can be fixed in place", file=str(file))
     for _ in range(MOST_ROUNDS):
         manifests = read_manifests([Path("-")], text)
         finding, manifest = _next(manifests, check_all(manifests, evidence, now, only, settings), mended)
@@ -48,8 +44,8 @@ def fixed_text(
 def _next(
     manifests: Sequence[Manifest], findings: Sequence[CheckFinding], mended: Sequence[CheckFinding]
 ) -> tuple[CheckFinding | None, Manifest | None]:
-    """The first change that has not been made yet, and the object that it is for."""
-    done = {(one.rule, one.object, one.path) for one in mended}
+    """The first finding with a change that was not applied yet, and its manifest."""
+    done = {(finding.rule, finding.object, finding.path) for finding in mended}
     for finding in findings:
         if finding.change is None or (finding.rule, finding.object, finding.path) in done:
             continue

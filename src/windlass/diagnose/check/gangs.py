@@ -1,14 +1,21 @@
-"""Rules about work that starts together: enough members for the group, numbers that agree with one another."""
+"""Rules about gangs: enough members, and numbers that agree."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
 
-from windlass.diagnose import unstructured
 from windlass.diagnose.check.manifest import Manifest, PodView
 from windlass.diagnose.check.pod_counts import pod_count
 from windlass.diagnose.check.rule import ERROR, WARNING, CheckContext, RuleFinding, rule
+from windlass.diagnose.unstructured import (
+    nested,
+    nested_int,
+    nested_map,
+    nested_maps,
+    nested_string,
+    nested_strings,
+)
 
 GROUP_LABEL = "kueue.x-k8s.io/pod-group-name"
 GROUP_TOTAL = "kueue.x-k8s.io/pod-group-total-count"
@@ -19,89 +26,89 @@ NODES_FLAG = re.compile(r"--nnodes[= ](\d+)(?![\d:])")
 PROCESSES_FLAG = re.compile(r"--nproc[-_]per[-_]node[= ](\d+)\b")
 
 
-@rule("gang-complete", ERROR, "A group that starts together has all its members, and its numbers agree")
+@rule("gang-complete", ERROR, "A gang has all its members, and its numbers agree")
 def gang_complete(manifest: Manifest, context: CheckContext) -> Iterator[RuleFinding]:
     yield from _kueue_group(manifest, context)
     yield from _pod_group(manifest, context)
     yield from _minimum(manifest)
 
 
-def _kueue_group(manifest: Manifest, around: CheckContext) -> Iterator[RuleFinding]:
-    """Pods that form a group by a label: each says how many there are to be."""
-    name = unstructured.nested_string(manifest.data, "metadata", "labels", GROUP_LABEL)
+def _kueue_group(manifest: Manifest, context: CheckContext) -> Iterator[RuleFinding]:
+    """Kueue's pod groups: pods with a label, each with the total number of pods."""
+    name = nested_string(manifest.data, "metadata", "labels", GROUP_LABEL)
     if manifest.kind != "Pod" or not name:
         return
-    said = unstructured.nested(manifest.data, "metadata", "annotations", GROUP_TOTAL)
+    total = nested(manifest.data, "metadata", "annotations", GROUP_TOTAL)
     where = f"metadata.annotations.{GROUP_TOTAL}"
-    if said is None:
+    if total is None:
         yield RuleFinding(
-            f"is in the group {name} and doesn't say how many members that has, so it is never admitted",
+            f"is in the group {name} without the annotation {GROUP_TOTAL}, so it is never admitted",
             "metadata.annotations",
-            f"write {GROUP_TOTAL}: the number of its pods, as text",
+            f"set {GROUP_TOTAL} to the number of its pods, as a string",
         )
         return
-    if not isinstance(said, str) or not said.isdigit() or int(said) < 1:
-        yield RuleFinding(f"{GROUP_TOTAL} is {said!r}, and must be a number of pods as text", where)
+    if not isinstance(total, str) or not total.isdigit() or int(total) < 1:
+        yield RuleFinding(f"{GROUP_TOTAL} is {total!r}, and must be the number of pods as a string", where)
         return
-    members = [one for one in around.of_kind("Pod") if _is_of_group(one, manifest.namespace, name)]
+    members = [pod for pod in context.of_kind("Pod") if _is_of_group(pod, manifest.namespace, name)]
     if manifest is not members[0]:
-        return  # once is enough
-    there = len(members) + _running_members(around, manifest.namespace, name, members)
-    if there != int(said):
-        few = "so it waits for the rest" if there < int(said) else "so the group is refused as a whole"
+        return  # reported once per group
+    present = len(members) + _running_members(context, manifest.namespace, name, members)
+    if present != int(total):
+        few = "so it waits for the rest" if present < int(total) else "so the group is refused as a whole"
         yield RuleFinding(
-            f"group {name} has {there} of {said} members, {few}", where, "make the two numbers agree"
+            f"group {name} has {present} of {total} members, {few}", where, "make the two numbers agree"
         )
 
 
-def _is_of_group(one: Manifest, namespace: str, name: str) -> bool:
+def _is_of_group(manifest: Manifest, namespace: str, name: str) -> bool:
     return (
-        one.namespace == namespace
-        and unstructured.nested_string(one.data, "metadata", "labels", GROUP_LABEL) == name
+        manifest.namespace == namespace
+        and nested_string(manifest.data, "metadata", "labels", GROUP_LABEL) == name
     )
 
 
-def _running_members(around: CheckContext, namespace: str, name: str, mine: list[Manifest]) -> int:
-    if around.evidence is None:
+def _running_members(context: CheckContext, namespace: str, name: str, submitted: list[Manifest]) -> int:
+    if context.evidence is None:
         return 0
-    names = {one.name for one in mine}
+    names = {manifest.name for manifest in submitted}
     return sum(
         item.namespace == namespace and item.labels.get(GROUP_LABEL) == name and item.name not in names
-        for item in around.evidence.of_kind("Pod")
+        for item in context.evidence.of_kind("Pod")
     )
 
 
-def _pod_group(manifest: Manifest, around: CheckContext) -> Iterator[RuleFinding]:
-    """A PodGroup object: as many pods must be made for it as it wants at least."""
+def _pod_group(manifest: Manifest, context: CheckContext) -> Iterator[RuleFinding]:
+    """A PodGroup: the manifests must create at least its minimum of pods."""
     if manifest.kind != "PodGroup":
         return
     path, minimum = next(
         (
-            (".".join(steps), unstructured.nested_int(manifest.data, *steps))
+            (".".join(steps), nested_int(manifest.data, *steps))
             for steps in (("spec", "minMember"), ("spec", "schedulingPolicy", "gang", "minCount"))
-            if unstructured.nested_int(manifest.data, *steps)
+            if nested_int(manifest.data, *steps)
         ),
         ("spec", 0),
     )
     members = [
-        pod_count(one, view)
-        for one in around.manifests
-        for view in one.pods
-        if one.namespace == manifest.namespace and manifest.name in _groups_of(view)
+        pod_count(other_manifest, view)
+        for other_manifest in context.manifests
+        for view in other_manifest.pods
+        if other_manifest.namespace == manifest.namespace and manifest.name in _groups_of(view)
     ]
     if minimum and members and sum(members) < minimum:
         yield RuleFinding(
-            f"wants at least {minimum} pods, and {sum(members)} are made for it, so none of them starts",
+            f"needs at least {minimum} pods, but only {sum(members)} are created for it, so none of them starts",
             path,
-            "lower the minimum, or make more pods",
+            "lower the minimum, or create more pods",
         )
 
 
 def _groups_of(view: PodView) -> set[str]:
-    labels = unstructured.nested_map(view.template, "metadata", "labels")
-    annotations = unstructured.nested_map(view.template, "metadata", "annotations")
+    labels = nested_map(view.template, "metadata", "labels")
+    annotations = nested_map(view.template, "metadata", "annotations")
     named = [labels.get(key) for key in GROUP_LABELS] + [annotations.get(key) for key in GROUP_ANNOTATIONS]
-    named.append(unstructured.nested_string(view.spec, "schedulingGroup", "podGroupName"))
+    named.append(nested_string(view.spec, "schedulingGroup", "podGroupName"))
     return {name for name in named if isinstance(name, str) and name}
 
 
@@ -110,7 +117,7 @@ MINIMA = (
     ("spec", "runPolicy", "schedulingPolicy", "minAvailable"),
     ("spec", "elasticPolicy", "minReplicas"),
 )
-"""Where kinds of jobs write with how many pods they may start."""
+"""Fields with the minimum number of pods, by kind of job."""
 
 
 def _minimum(manifest: Manifest) -> Iterator[RuleFinding]:
@@ -118,56 +125,55 @@ def _minimum(manifest: Manifest) -> Iterator[RuleFinding]:
         return
     total = sum(pod_count(manifest, view) for view in manifest.pods)
     for steps in MINIMA:
-        minimum = unstructured.nested_int(manifest.data, *steps)
+        minimum = nested_int(manifest.data, *steps)
         if minimum > total:
             yield RuleFinding(
-                f"wants at least {minimum} pods and makes {total}, so it never starts",
+                f"needs at least {minimum} pods but creates {total}, so it never starts",
                 ".".join(steps),
-                "lower the minimum, or make more pods",
+                "lower the minimum, or create more pods",
             )
-    least = unstructured.nested_string(manifest.data, "metadata", "annotations", MIN_PARALLELISM)
-    parallelism = unstructured.nested_int(manifest.data, "spec", "parallelism") or 1
+    least = nested_string(manifest.data, "metadata", "annotations", MIN_PARALLELISM)
+    parallelism = nested_int(manifest.data, "spec", "parallelism") or 1
     if least.isdigit() and int(least) > parallelism:
         yield RuleFinding(
-            f"may start with {least} pods at the least, and has {parallelism}",
+            f"needs at least {least} pods to start, but its parallelism is {parallelism}",
             f"metadata.annotations.{MIN_PARALLELISM}",
-            "the least is at most spec.parallelism",
+            "set it to at most spec.parallelism",
         )
-    for place, group in enumerate(unstructured.nested_maps(manifest.data, "spec", "workerGroupSpecs")):
-        low, high = (
-            unstructured.nested_int(group, "minReplicas"),
-            unstructured.nested_int(group, "maxReplicas"),
-        )
+    for place, group in enumerate(nested_maps(manifest.data, "spec", "workerGroupSpecs")):
+        low, high = (nested_int(group, "minReplicas"), nested_int(group, "maxReplicas"))
         if high and low > high:
             path = f"spec.workerGroupSpecs[{place}].minReplicas"
             yield RuleFinding(
-                f"has at least {low} and at most {high} replicas", path, "the least is at most the most"
+                f"minReplicas {low} is above maxReplicas {high}",
+                path,
+                "lower minReplicas, or raise maxReplicas",
             )
 
 
-@rule("launcher-agrees", WARNING, "What the launcher is told agrees with pods and GPUs")
+@rule("launcher-agrees", WARNING, "The launcher's arguments agree with pods and GPUs")
 def launcher_agrees(manifest: Manifest, context: CheckContext) -> Iterator[RuleFinding]:
     total = sum(pod_count(manifest, view) for view in manifest.pods)
     for view in manifest.pods:
         for path, container in view.containers():
-            said = " ".join(
-                word for part in ("command", "args") for word in unstructured.nested_strings(container, part)
+            command_line = " ".join(
+                word for part in ("command", "args") for word in nested_strings(container, part)
             )
-            nodes, processes = NODES_FLAG.search(said), PROCESSES_FLAG.search(said)
+            nodes, processes = NODES_FLAG.search(command_line), PROCESSES_FLAG.search(command_line)
             if nodes and int(nodes[1]) != total:
                 yield RuleFinding(
-                    f"the launcher waits for {nodes[1]} nodes, and {total} pods are made, so it never begins",
+                    f"the launcher waits for {nodes[1]} nodes, but {total} pods are created, so it never begins",
                     path,
                     "make --nnodes and the number of pods agree",
                 )
             gpus = [
-                unstructured.nested_int({"n": amount}, "n")
-                for name, amount in unstructured.nested_map(container, "resources", "limits").items()
+                nested_int({"n": amount}, "n")
+                for name, amount in nested_map(container, "resources", "limits").items()
                 if name.startswith("nvidia.com/")
             ]
             if processes and gpus and int(processes[1]) > sum(gpus):
                 yield RuleFinding(
-                    f"starts {processes[1]} processes and has {sum(gpus)} GPUs for them",
+                    f"starts {processes[1]} processes for {sum(gpus)} GPUs",
                     path,
                     "start as many processes as there are GPUs",
                 )

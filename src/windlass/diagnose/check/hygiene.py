@@ -1,15 +1,22 @@
-"""Rules about what makes GPU pods fail later: shared memory, local disk, rights, restarts, deprecated fields."""
+"""Rules about what makes GPU pods fail later: shared memory, local disk, privileges, restarts, deprecated fields."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
 
-from windlass.diagnose import unstructured
 from windlass.diagnose.check.manifest import Manifest, PodView
 from windlass.diagnose.check.requests import pod_and_requests, requests_gpus
 from windlass.diagnose.check.rule import ERROR, INFO, WARNING, CheckContext, Fix, RuleFinding, rule
 from windlass.diagnose.nodes import device_requests
+from windlass.diagnose.unstructured import (
+    nested,
+    nested_bool,
+    nested_map,
+    nested_maps,
+    nested_string,
+    nested_strings,
+)
 
 MULTI_PROCESS = re.compile(
     r"torchrun|torch\.distributed|deepspeed|accelerate launch|mpirun|horovod|num.workers|nproc|tensor-parallel"
@@ -38,15 +45,14 @@ DEPRECATED = {
 
 def _has_shared_memory(view: PodView) -> bool:
     memory = {
-        unstructured.nested_string(volume, "name")
-        for volume in unstructured.nested_maps(view.spec, "volumes")
-        if unstructured.nested_string(volume, "emptyDir", "medium") == "Memory"
+        nested_string(volume, "name")
+        for volume in nested_maps(view.spec, "volumes")
+        if nested_string(volume, "emptyDir", "medium") == "Memory"
     }
     return any(
-        unstructured.nested_string(mount, "mountPath").rstrip("/") == "/dev/shm"
-        and unstructured.nested_string(mount, "name") in memory
+        nested_string(mount, "mountPath").rstrip("/") == "/dev/shm" and nested_string(mount, "name") in memory
         for _, container in view.containers()
-        for mount in unstructured.nested_maps(container, "volumeMounts")
+        for mount in nested_maps(container, "volumeMounts")
     )
 
 
@@ -58,7 +64,7 @@ def shared_memory(manifest: Manifest, context: CheckContext) -> Iterator[RuleFin
             read is None
             or not requests_gpus(view)
             or _has_shared_memory(view)
-            or unstructured.nested_bool(view.spec, "hostIPC")
+            or nested_bool(view.spec, "hostIPC")
         ):
             continue
         several = sum(device_requests(read[1]).values()) > 1 or manifest.kind in TRAINING_KINDS
@@ -66,7 +72,7 @@ def shared_memory(manifest: Manifest, context: CheckContext) -> Iterator[RuleFin
             word
             for _, container in view.containers()
             for part in ("command", "args")
-            for word in unstructured.nested_strings(container, part)
+            for word in nested_strings(container, part)
         )
         if several or MULTI_PROCESS.search(commands):
             yield RuleFinding(
@@ -76,13 +82,13 @@ def shared_memory(manifest: Manifest, context: CheckContext) -> Iterator[RuleFin
             )
 
 
-@rule("ephemeral-storage", INFO, "A GPU pod says how much local disk it needs")
+@rule("ephemeral-storage", INFO, "A GPU pod requests the local disk that it needs")
 def ephemeral_storage(manifest: Manifest, context: CheckContext) -> Iterator[RuleFinding]:
     for view in manifest.pods:
         read = pod_and_requests(view)
         if read is not None and requests_gpus(view) and "ephemeral-storage" not in read[1]:
             yield RuleFinding(
-                "asks for no ephemeral-storage, so weights and caches on the container's disk can get it evicted",
+                "requests no ephemeral-storage, so it can be evicted for weights and caches on the container's disk",
                 view.field_path("spec"),
                 "request ephemeral-storage, or keep weights on a volume",
             )
@@ -91,10 +97,10 @@ def ephemeral_storage(manifest: Manifest, context: CheckContext) -> Iterator[Rul
 @rule("least-privilege", INFO, "The pod runs without root and with seccomp")
 def least_privilege(manifest: Manifest, context: CheckContext) -> Iterator[RuleFinding]:
     for view in manifest.pods:
-        pod_level = unstructured.nested_map(view.spec, "securityContext")
+        pod_level = nested_map(view.spec, "securityContext")
         for path, container in view.containers():
-            own = unstructured.nested_map(container, "securityContext")
-            if unstructured.nested_bool(own, "privileged"):
+            own = nested_map(container, "securityContext")
+            if nested_bool(own, "privileged"):
                 yield RuleFinding(
                     "is privileged", f"{path}.securityContext.privileged", "GPUs need no privileges", WARNING
                 )
@@ -109,22 +115,20 @@ def least_privilege(manifest: Manifest, context: CheckContext) -> Iterator[RuleF
 @rule(
     "restartable-when-preemptible",
     WARNING,
-    "Work that may be preempted can be restarted or keeps checkpoints",
+    "Work that may be preempted is restarted, or keeps checkpoints",
 )
 def restartable(manifest: Manifest, context: CheckContext) -> Iterator[RuleFinding]:
-    annotations = unstructured.nested_map(manifest.data, "metadata", "annotations")
+    annotations = nested_map(manifest.data, "metadata", "annotations")
     why, where = _preemptible(manifest)
     if not why or "windlass.dev/last-checkpoint" in annotations:
         return
     if manifest.kind == "Pod":
         yield RuleFinding(
-            f"{why}, and nothing would make it again",
-            where,
-            "use a Job, and keep checkpoints",
+            f"{why}, and no controller would create it again", where, "use a Job, and keep checkpoints"
         )
-    elif manifest.kind == "Job" and unstructured.nested(manifest.data, "spec", "backoffLimit") == 0:
+    elif manifest.kind == "Job" and nested(manifest.data, "spec", "backoffLimit") == 0:
         yield RuleFinding(
-            f"{why}, and its backoffLimit of 0 lets nothing be tried again",
+            f"{why}, and its backoffLimit of 0 allows no retry",
             "spec.backoffLimit",
             "allow retries, and keep checkpoints",
         )
@@ -137,18 +141,18 @@ SPOT = {
     "eks.amazonaws.com/capacityType": "SPOT",
     "kubernetes.azure.com/scalesetpriority": "spot",
 }
-"""Labels of machines that the provider may take back."""
+"""Labels of spot and preemptible machines."""
 
 
 def _preemptible(manifest: Manifest) -> tuple[str, str]:
-    """Why it may be stopped before its end, and the field that says so; empty where nothing does."""
-    if "kueue.x-k8s.io/queue-name" in unstructured.nested_map(manifest.data, "metadata", "labels"):
+    """(why it may be stopped early, path of the field that says so); empty if nothing does."""
+    if "kueue.x-k8s.io/queue-name" in nested_map(manifest.data, "metadata", "labels"):
         label = "metadata.labels.kueue.x-k8s.io/queue-name"
-        return "waits in a queue, where it may be preempted", label
+        return "is in a queue, where it may be preempted", label
     for view in manifest.pods:
-        for key, value in unstructured.nested_map(view.spec, "nodeSelector").items():
+        for key, value in nested_map(view.spec, "nodeSelector").items():
             if SPOT.get(key) == value:
-                return "wants machines that the provider may take back", view.field_path(
+                return "selects spot machines, which the provider may take back", view.field_path(
                     f"spec.nodeSelector.{key}"
                 )
     return "", ""
@@ -157,46 +161,46 @@ def _preemptible(manifest: Manifest) -> tuple[str, str]:
 @rule("deprecated", WARNING, "No deprecated names")
 def deprecated(manifest: Manifest, context: CheckContext) -> Iterator[RuleFinding]:
     for view in manifest.pods:
-        for key in unstructured.nested_map(view.spec, "nodeSelector"):
+        for key in nested_map(view.spec, "nodeSelector"):
             if key in DEPRECATED:
                 yield RuleFinding(
                     f"{key} is deprecated", view.field_path(f"spec.nodeSelector.{key}"), DEPRECATED[key]
                 )
         for path, container in view.containers():
-            for key in unstructured.nested_map(container, "resources", "limits"):
+            for key in nested_map(container, "resources", "limits"):
                 if key in DEPRECATED:
                     yield RuleFinding(
-                        f"{key} is gone", f"{path}.resources.limits.{key}", DEPRECATED[key], ERROR
+                        f"{key} no longer exists", f"{path}.resources.limits.{key}", DEPRECATED[key], ERROR
                     )
-        for key in unstructured.nested_map(view.template, "metadata", "annotations"):
+        for key in nested_map(view.template, "metadata", "annotations"):
             if key in DEPRECATED:
                 yield RuleFinding(
                     f"{key} is deprecated", view.field_path(f"metadata.annotations.{key}"), DEPRECATED[key]
                 )
-        for place, claim in enumerate(unstructured.nested_maps(view.spec, "resourceClaims")):
+        for place, claim in enumerate(nested_maps(view.spec, "resourceClaims")):
             if "source" in claim:
                 yield RuleFinding(
-                    "the field source is gone from resource claims",
+                    "the field source of resource claims no longer exists",
                     view.field_path(f"spec.resourceClaims[{place}].source"),
                     "write resourceClaimName or resourceClaimTemplateName directly",
                     ERROR,
                 )
 
 
-@rule("visible-devices-all", WARNING, "NVIDIA_VISIBLE_DEVICES=all does not stand without a request")
+@rule("visible-devices-all", WARNING, "NVIDIA_VISIBLE_DEVICES=all is not set without a GPU request")
 def visible_devices_all(manifest: Manifest, context: CheckContext) -> Iterator[RuleFinding]:
     for view in manifest.pods:
         if requests_gpus(view):
             continue
         for path, container in view.containers():
-            for place, variable in enumerate(unstructured.nested_maps(container, "env")):
+            for place, variable in enumerate(nested_maps(container, "env")):
                 if (
-                    unstructured.nested_string(variable, "name") == "NVIDIA_VISIBLE_DEVICES"
-                    and unstructured.nested_string(variable, "value") == "all"
+                    nested_string(variable, "name") == "NVIDIA_VISIBLE_DEVICES"
+                    and nested_string(variable, "value") == "all"
                 ):
                     yield RuleFinding(
-                        "sees every GPU of the node without asking for one",
+                        "sees every GPU of the node without requesting one",
                         f"{path}.env[{place}].value",
-                        "ask for nvidia.com/gpu, and drop the variable",
+                        "request nvidia.com/gpu, and remove the variable",
                         change=Fix(f"{path}.env[{place}].value", "none"),
                     )

@@ -1,6 +1,6 @@
-"""A manifest: one object of a file, where each of its fields stands, and the pods that it would make.
+"""A manifest: one object of a file, the line of each field, and the pods that it would create.
 
-Read by `read_manifests` from files, folders, stdin and templating output; looked at by every rule.
+`cli.check` reads manifests with `read_manifests`; every rule gets one.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from windlass.diagnose import unstructured
 from windlass.diagnose.subject import templates_of
+from windlass.diagnose.unstructured import nested_map, nested_maps, nested_string
 from windlass.dump.files import Document, list_files, parse_documents, raw_objects, read_documents
 from windlass.model.codec import decode_object
 from windlass.model.errors import InputError
@@ -25,7 +25,7 @@ IGNORE_ANNOTATION = "windlass.dev/ignore"
 
 
 class PodView:
-    """A pod that a manifest makes: as it is written, and as the model reads it."""
+    """A pod that a manifest would create: as written (`template`), and as the model decodes it (`pod`)."""
 
     def __init__(self, path: str, template: dict[str, Any], name: str, namespace: str) -> None:
         self.path, self.template = path, template
@@ -33,12 +33,8 @@ class PodView:
         data = {
             "apiVersion": "v1",
             "kind": "Pod",
-            "metadata": {
-                **unstructured.nested_map(template, "metadata"),
-                "name": name,
-                "namespace": namespace,
-            },
-            "spec": unstructured.nested_map(template, "spec"),
+            "metadata": {**nested_map(template, "metadata"), "name": name, "namespace": namespace},
+            "spec": nested_map(template, "spec"),
         }
         self.pod: Pod | None = None
         self.error: InputError | None = None
@@ -50,7 +46,7 @@ class PodView:
 
     @cached_property
     def validation_error(self) -> InputError | None:
-        """Why no API server would take it: a field, or what it asks for."""
+        """Why the API server would refuse it: an invalid field or request."""
         if self.pod is None:
             return self.error
         try:
@@ -61,22 +57,20 @@ class PodView:
 
     @cached_property
     def spec(self) -> dict[str, Any]:
-        return unstructured.nested_map(self.template, "spec")
+        return nested_map(self.template, "spec")
 
     def field_path(self, path: str) -> str:
-        """The path of a field of the pod, from the object that it is in."""
+        """The path of a pod field within the manifest."""
         return f"{self.path}.{path}" if self.path else path
 
     def containers(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        """(path, container), init containers too."""
+        """(path, container), init containers first."""
         for group in ("initContainers", "containers"):
-            for place, container in enumerate(unstructured.nested_maps(self.spec, group)):
+            for place, container in enumerate(nested_maps(self.spec, group)):
                 yield self.field_path(f"spec.{group}[{place}]"), container
 
 
 class Manifest:
-    """One object, with its place."""
-
     def __init__(
         self,
         data: dict[str, Any],
@@ -88,21 +82,21 @@ class Manifest:
         self.data, self.file = data, file
         self._document = document
         self.document_index, self.list_index = document_index, list_index
-        """Which document of the file, and which item of its List."""
+        """Index of the YAML document in the file, and of the item if it is a List."""
 
     @property
     def kind(self) -> str:
-        return unstructured.nested_string(self.data, "kind")
+        return nested_string(self.data, "kind")
 
     @property
     def name(self) -> str:
-        return unstructured.nested_string(self.data, "metadata", "name") or unstructured.nested_string(
+        return nested_string(self.data, "metadata", "name") or nested_string(
             self.data, "metadata", "generateName"
         )
 
     @property
     def namespace(self) -> str:
-        return unstructured.nested_string(self.data, "metadata", "namespace") or "default"
+        return nested_string(self.data, "metadata", "namespace") or "default"
 
     @property
     def title(self) -> str:
@@ -113,7 +107,7 @@ class Manifest:
 
     @cached_property
     def pods(self) -> tuple[PodView, ...]:
-        """One a template; a Pod is its own."""
+        """One per template; a Pod itself counts as one."""
         if self.kind == "Pod":
             return (PodView("", self.data, self.name or "pod", self.namespace),)
         return tuple(
@@ -122,13 +116,13 @@ class Manifest:
         )
 
     def ignores_rule(self, rule: str) -> bool:
-        said = unstructured.nested_string(self.data, "metadata", "annotations", IGNORE_ANNOTATION)
-        names = {name.strip() for name in said.split(",")}
+        ignored = nested_string(self.data, "metadata", "annotations", IGNORE_ANNOTATION)
+        names = {name.strip() for name in ignored.split(",")}
         return rule in names or "all" in names
 
 
 def read_manifests(paths: list[Path], stdin: str = "") -> list[Manifest]:
-    """Everything in the files, in order. Raises `InputError` with file and line for what is no JSON or YAML."""
+    """All objects of the files, in order. Raises `InputError` with file and line for invalid JSON or YAML."""
     found: list[Manifest] = []
     for path in paths:
         if path == STDIN:

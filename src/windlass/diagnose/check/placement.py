@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from windlass.diagnose import nodes, unstructured
+from windlass.diagnose import nodes
 from windlass.diagnose.check.manifest import Manifest, PodView
 from windlass.diagnose.check.requests import pod_and_requests, requests_gpus
 from windlass.diagnose.check.rule import ERROR, WARNING, CheckContext, Fix, RuleFinding, rule
+from windlass.diagnose.unstructured import nested_maps, nested_string
 from windlass.model.node import Taint
 from windlass.model.taints import tolerates
 
 GPU_TAINT = Taint(key="nvidia.com/gpu", effect="NoSchedule")
 
 
-@rule("tolerates-gpu-taints", WARNING, "The pod tolerates the taints of the nodes that it needs")
+@rule("tolerates-gpu-taints", WARNING, "The pod tolerates the taints of the GPU nodes that it needs")
 def tolerates_gpu_taints(manifest: Manifest, context: CheckContext) -> Iterator[RuleFinding]:
     for view in manifest.pods:
         read = pod_and_requests(view)
@@ -23,11 +24,11 @@ def tolerates_gpu_taints(manifest: Manifest, context: CheckContext) -> Iterator[
         tolerations = read[0].spec.tolerations
         if not context.nodes:
             if not tolerates(tolerations, GPU_TAINT) and not any(
-                one.key == GPU_TAINT.key for one in tolerations
+                toleration.key == GPU_TAINT.key for toleration in tolerations
             ):
                 yield RuleFinding(
-                    "asks for GPUs without tolerating nvidia.com/gpu, the usual taint of GPU nodes (an "
-                    "admission plugin may add it)",
+                    "requests GPUs without tolerating nvidia.com/gpu, the usual taint of GPU nodes (an "
+                    "admission plugin may add the toleration)",
                     view.field_path("spec.tolerations"),
                     "add {key: nvidia.com/gpu, operator: Exists, effect: NoSchedule}",
                     change=_tolerate(view, GPU_TAINT),
@@ -53,9 +54,7 @@ def _tolerate(view: PodView, taint: Taint) -> Fix:
     new = {"key": taint.key, "operator": "Exists", "effect": taint.effect}
     if taint.value:
         new = {"key": taint.key, "operator": "Equal", "value": taint.value, "effect": taint.effect}
-    return Fix(
-        view.field_path("spec.tolerations"), [*unstructured.nested_maps(view.spec, "tolerations"), new]
-    )
+    return Fix(view.field_path("spec.tolerations"), [*nested_maps(view.spec, "tolerations"), new])
 
 
 @rule("selector-matches", ERROR, "Labels that the pod selects by exist on some node")
@@ -67,24 +66,29 @@ def selector_matches(manifest: Manifest, context: CheckContext) -> Iterator[Rule
         wishes: list[tuple[str, tuple[str, ...]]] = [
             (key, (value,)) for key, value in read[0].spec.node_selector.items()
         ]
-        wishes += [(key, values) for key, values, how in nodes.required_labels(read[0]) if how == "In"]
+        wishes += [
+            (key, values) for key, values, operator in nodes.required_labels(read[0]) if operator == "In"
+        ]
         for key, values in wishes:
-            there = sorted({node.labels[key] for node in context.nodes if key in node.labels})
-            if not set(values) & set(there):
+            label_values = sorted({node.labels[key] for node in context.nodes if key in node.labels})
+            if not set(values) & set(label_values):
                 where = view.field_path(
                     f"spec.nodeSelector.{key}" if key in read[0].spec.node_selector else "spec.affinity"
                 )
                 wanted = " or ".join(values)
-                yield RuleFinding(f"no node has {key}={wanted}", where, _near(values, there, key))
+                yield RuleFinding(f"no node has {key}={wanted}", where, _near(values, label_values, key))
 
 
-def _near(values: tuple[str, ...], there: list[str], key: str) -> str:
+def _near(values: tuple[str, ...], label_values: list[str], key: str) -> str:
     longer = [
-        one for one in there for value in values if one.startswith((f"{value}-SHARED", f"{value}-MIG-"))
+        label_value
+        for label_value in label_values
+        for value in values
+        if label_value.startswith((f"{value}-SHARED", f"{value}-MIG-"))
     ]
     if longer:
-        return f"nodes say {longer[0]}: sharing and MIG lengthen the label; name that value, too"
-    return f"there are {', '.join(there[:6])}" if there else f"no node has the label {key}"
+        return f"nodes have {longer[0]}: sharing and MIG lengthen the label; list that value too"
+    return f"there are {', '.join(label_values[:6])}" if label_values else f"no node has the label {key}"
 
 
 @rule("runtime-class-exists", ERROR, "The pod's runtime class exists")
@@ -93,11 +97,11 @@ def runtime_class_exists(manifest: Manifest, context: CheckContext) -> Iterator[
         return
     known = {item.name for item in context.evidence.of_kind("RuntimeClass")}
     for view in manifest.pods:
-        name = unstructured.nested_string(view.spec, "runtimeClassName")
+        name = nested_string(view.spec, "runtimeClassName")
         if name and name not in known:
-            there = ", ".join(sorted(known)) or "none"
+            existing = ", ".join(sorted(known)) or "none"
             yield RuleFinding(
                 f"runtime class {name} does not exist",
                 view.field_path("spec.runtimeClassName"),
-                f"there are: {there}",
+                f"there are: {existing}",
             )

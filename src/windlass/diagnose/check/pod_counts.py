@@ -1,46 +1,46 @@
-"""How many pods a manifest makes from each of its templates, and what they ask for together.
+"""How many pods a manifest creates from each of its templates, and their total requests.
 
-Read by rules about gangs, topology and quota. Kinds nest templates in different places and count in different words;
-along the way to a template every count that stands there multiplies.
+Called by the rules about gangs, topology and quota. Kinds nest templates differently: all `replicas` and `parallelism`
+on the path to a template are multiplied.
 """
 
 from __future__ import annotations
 
 import re
 
-from windlass.diagnose import unstructured
 from windlass.diagnose.check.manifest import Manifest, PodView
 from windlass.diagnose.check.requests import pod_and_requests
+from windlass.diagnose.unstructured import nested, nested_int
 
 STEP = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
 
 
 def pod_count(manifest: Manifest, view: PodView) -> int:
-    """How many pods of this template there are to be at once."""
+    """How many pods of this template run at the same time."""
     count = 1
-    here: object = manifest.data
+    field: object = manifest.data
     for name, place in STEP.findall(view.path):
-        here = unstructured.nested(here, int(place) if place else name)
-        count *= _own_count(here)
+        field = nested(field, int(place) if place else name)
+        count *= _own_count(field)
     if view.path.endswith("workerTemplate"):  # a LeaderWorkerSet counts its leader in
-        count *= max(1, unstructured.nested_int(manifest.data, "spec", "leaderWorkerTemplate", "size") - 1)
+        count *= max(1, nested_int(manifest.data, "spec", "leaderWorkerTemplate", "size") - 1)
     return count
 
 
-def _own_count(here: object) -> int:
-    if not isinstance(here, dict):
+def _own_count(field: object) -> int:
+    if not isinstance(field, dict):
         return 1
-    if isinstance(here.get("replicas"), int):
-        return max(0, unstructured.nested_int(here, "replicas"))
-    parallelism = unstructured.nested_int(here, "parallelism")
-    completions = unstructured.nested_int(here, "completions")
+    if isinstance(field.get("replicas"), int):
+        return max(0, nested_int(field, "replicas"))
+    parallelism = nested_int(field, "parallelism")
+    completions = nested_int(field, "completions")
     if parallelism:
         return min(parallelism, completions) if completions else parallelism
     return 1
 
 
 def total_requests(manifest: Manifest) -> dict[str, int]:
-    """What all pods of the manifest ask for together, in base units."""
+    """Requests of all pods of the manifest, in base units."""
     total: dict[str, int] = {}
     for view in manifest.pods:
         read = pod_and_requests(view)

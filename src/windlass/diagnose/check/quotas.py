@@ -1,23 +1,23 @@
-"""Rules about what a namespace or a queue admits: ResourceQuotas and ClusterQueues."""
+"""Rules about quotas: ResourceQuotas of the namespace, nominal quotas of ClusterQueues."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from windlass.diagnose import unstructured
 from windlass.diagnose.check.manifest import Manifest
 from windlass.diagnose.check.pod_counts import total_requests
 from windlass.diagnose.check.queues import cluster_queue_of
 from windlass.diagnose.check.requests import pod_and_requests
 from windlass.diagnose.check.rule import ERROR, WARNING, CheckContext, RuleFinding, rule
 from windlass.diagnose.resource_quota import is_ineffective_key
+from windlass.diagnose.unstructured import nested_map, nested_maps, nested_string
 from windlass.model.errors import InputError
 from windlass.model.requests import format_amount, parse_amount
 
 COMPUTE = ("cpu", "memory")
 
 
-@rule("resource-quota-admits", ERROR, "The namespace's ResourceQuota has room")
+@rule("resource-quota-admits", ERROR, "The namespace's ResourceQuota is large enough")
 def resource_quota_admits(manifest: Manifest, context: CheckContext) -> Iterator[RuleFinding]:
     if not manifest.pods:
         return
@@ -27,25 +27,21 @@ def resource_quota_admits(manifest: Manifest, context: CheckContext) -> Iterator
 
 
 def _quotas(
-    namespace: str, around: CheckContext
+    namespace: str, context: CheckContext
 ) -> Iterator[tuple[str, dict[str, object], dict[str, object]]]:
-    """(name, hard, used) of the quotas of a namespace, those about to be submitted too."""
-    mine = [one for one in around.of_kind("ResourceQuota") if one.namespace == namespace]
-    for one in mine:
-        yield one.name, unstructured.nested_map(one.data, "spec", "hard"), {}
-    if around.evidence is None:
+    """(name, hard, used) of the namespace's quotas, in the manifests and in the cluster."""
+    submitted = [quota for quota in context.of_kind("ResourceQuota") if quota.namespace == namespace]
+    for quota in submitted:
+        yield quota.name, nested_map(quota.data, "spec", "hard"), {}
+    if context.evidence is None:
         return
-    for item in around.evidence.of_kind("ResourceQuota"):
-        if item.namespace == namespace and item.name not in {one.name for one in mine}:
-            yield (
-                item.name,
-                unstructured.nested_map(item.data, "spec", "hard"),
-                unstructured.nested_map(item.data, "status", "used"),
-            )
+    for item in context.evidence.of_kind("ResourceQuota"):
+        if item.namespace == namespace and item.name not in {quota.name for quota in submitted}:
+            yield (item.name, nested_map(item.data, "spec", "hard"), nested_map(item.data, "status", "used"))
 
 
 def _one_pod(manifest: Manifest, quota: str, hard: Mapping[str, object]) -> Iterator[RuleFinding]:
-    """What no pod of it may do, however empty the namespace is."""
+    """CPU and memory must be requested by every pod if a quota limits them."""
     for view in manifest.pods:
         read = pod_and_requests(view)
         if read is None:
@@ -54,7 +50,7 @@ def _one_pod(manifest: Manifest, quota: str, hard: Mapping[str, object]) -> Iter
             name = key.removeprefix("requests.")
             if name in COMPUTE and name not in read[1]:
                 yield RuleFinding(
-                    f"asks for no {name}, which the ResourceQuota {quota} wants every pod to say, so it is refused",
+                    f"requests no {name}, which the ResourceQuota {quota} demands of every pod, so it is refused",
                     view.field_path("spec"),
                     f"request {name}, or have a LimitRange fill it in",
                 )
@@ -77,7 +73,7 @@ def _all_pods(
         amounts = [format_amount(name, amount) for amount in (total[name], taken, top)]
         ever = total[name] > top
         yield RuleFinding(
-            f"asks for {amounts[0]} {name} in all, and the ResourceQuota {quota} allows {amounts[2]}"
+            f"requests {amounts[0]} {name} in total, but the ResourceQuota {quota} allows {amounts[2]}"
             f"{'' if ever else f', of which {amounts[1]} are used'}",
             "metadata.namespace",
             "ask for less, or have the quota raised",
@@ -95,24 +91,21 @@ def queue_admits(manifest: Manifest, context: CheckContext) -> Iterator[RuleFind
     for resource, most in sorted(_most(queue).items()):
         if most is not None and total.get(resource, 0) > most:
             yield RuleFinding(
-                f"asks for {format_amount(resource, total[resource])} {resource} in all, and ClusterQueue {name} "
-                f"can give {format_amount(resource, most)} at the most",
+                f"requests {format_amount(resource, total[resource])} {resource} in total, but ClusterQueue {name} "
+                f"admits at most {format_amount(resource, most)}",
                 path,
                 "ask for less, or have the quota raised",
             )
 
 
 def _most(queue: dict[str, object]) -> dict[str, int | None]:
-    """Resource → the most that one workload can get: of one flavor, borrowing counted; None where unbounded."""
-    in_cohort = bool(
-        unstructured.nested_string(queue, "spec", "cohort")
-        or unstructured.nested_string(queue, "spec", "cohortName")
-    )
+    """Resource → the most that one workload can get from one flavor, with borrowing; None if unbounded."""
+    in_cohort = bool(nested_string(queue, "spec", "cohort") or nested_string(queue, "spec", "cohortName"))
     found: dict[str, int | None] = {}
-    for group in unstructured.nested_maps(queue, "spec", "resourceGroups"):
-        for flavor in unstructured.nested_maps(group, "flavors"):
-            for row in unstructured.nested_maps(flavor, "resources"):
-                name = unstructured.nested_string(row, "name")
+    for group in nested_maps(queue, "spec", "resourceGroups"):
+        for flavor in nested_maps(group, "flavors"):
+            for row in nested_maps(flavor, "resources"):
+                name = nested_string(row, "name")
                 most = _amount(name, row.get("nominalQuota"))
                 borrowed = _amount(name, row.get("borrowingLimit")) if "borrowingLimit" in row else None
                 limit = most if not in_cohort else None if borrowed is None else (most or 0) + borrowed

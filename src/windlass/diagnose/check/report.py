@@ -1,7 +1,4 @@
-"""Findings as documents for machines: our own, SARIF, and GitHub's annotations.
-
-Fed by the command with what the rules found.
-"""
+"""Findings as documents: CheckReport, SARIF, and GitHub annotations. Called by `cli.check`."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ _GITHUB = {"error": "error", "warning": "warning", "info": "notice"}
 def document(
     findings: Sequence[CheckFinding], configuration: UsedConfiguration | None = None
 ) -> dict[str, Any]:
-    """`CheckReport`; without a configuration where no cluster was checked against."""
+    """`CheckReport`; without a configuration if no cluster was used."""
     rows = []
     for finding in findings:
         row = msgspec.to_builtins(finding)
@@ -65,11 +62,11 @@ def sarif(findings: Sequence[CheckFinding], version: str) -> dict[str, Any]:
 
 
 def github_annotations(findings: Sequence[CheckFinding]) -> list[str]:
-    """Workflow commands that annotate the changed lines."""
+    """GitHub workflow commands that annotate lines."""
     return [
-        f"::{_GITHUB[one.level]} file={_escaped(one.file, True)},line={one.line},title={one.rule}::"
-        f"{_escaped(format_finding(one), False)}"
-        for one in findings
+        f"::{_GITHUB[finding.level]} file={_escaped(finding.file, True)},line={finding.line},title={finding.rule}::"
+        f"{_escaped(format_finding(finding), False)}"
+        for finding in findings
     ]
 
 
@@ -85,5 +82,5 @@ def format_finding(finding: CheckFinding) -> str:
 
 
 def reaches_level(findings: Sequence[CheckFinding], level: str) -> bool:
-    """Whether any finding is as grave as that."""
-    return any(LEVELS.index(one.level) >= LEVELS.index(level) for one in findings)
+    """Whether any finding has at least that level."""
+    return any(LEVELS.index(finding.level) >= LEVELS.index(level) for finding in findings)

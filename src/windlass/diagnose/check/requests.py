@@ -1,13 +1,14 @@
-"""Rules about what a pod asks for: whole numbers, equal requests and limits, resources that exist, sizes that fit."""
+"""Rules about resource requests: whole numbers, equal requests and limits, resources that exist, sizes that fit."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from windlass.diagnose import nodes, unstructured
+from windlass.diagnose import nodes
 from windlass.diagnose.check.manifest import Manifest, PodView
 from windlass.diagnose.check.rule import ERROR, INFO, WARNING, CheckContext, Fix, RuleFinding, rule
 from windlass.diagnose.fit import capacity_and_allocatable
+from windlass.diagnose.unstructured import nested, nested_map
 from windlass.model.errors import InputError
 from windlass.model.node import Node
 from windlass.model.pod import Pod
@@ -17,7 +18,7 @@ GPU_RESOURCE = "nvidia.com/gpu"
 
 
 def pod_and_requests(view: PodView) -> tuple[Pod, dict[str, int]] | None:
-    """The pod and its requests; None where another rule has said that it can't be read."""
+    """(pod, requests); None for an invalid pod, which the rule `readable` reports."""
     if view.pod is None:
         return None
     try:
@@ -31,7 +32,7 @@ def requests_gpus(view: PodView) -> bool:
     return read is not None and bool(nodes.device_requests(read[1]))
 
 
-@rule("gpu-whole-number", ERROR, "GPUs are asked for in whole numbers")
+@rule("gpu-whole-number", ERROR, "GPUs are requested in whole numbers")
 def gpu_whole_number(manifest: Manifest, context: CheckContext) -> Iterator[RuleFinding]:
     for view in manifest.pods:
         fault = view.validation_error
@@ -54,14 +55,14 @@ def gpu_request_equals_limit(manifest: Manifest, context: CheckContext) -> Itera
 def _limit(view: PodView, path: str, name: str) -> object:
     for place, container in view.containers():
         if view.field_path(path).startswith(f"{place}."):
-            return unstructured.nested(container, "resources", "limits", name)
+            return nested(container, "resources", "limits", name)
     return None
 
 
 @rule("readable", ERROR, "The object can be read: fields have their types, quantities their grammar")
 def is_readable(manifest: Manifest, context: CheckContext) -> Iterator[RuleFinding]:
     if not manifest.data:
-        yield RuleFinding("is no Kubernetes object", fix="an object has apiVersion, kind and metadata")
+        yield RuleFinding("is not a Kubernetes object", fix="an object has apiVersion, kind and metadata")
     for view in manifest.pods:
         fault = view.validation_error
         if fault is not None and fault.code not in ("FRACTIONAL_GPU_REQUEST", "REQUESTS_NE_LIMITS"):
@@ -70,20 +71,20 @@ def is_readable(manifest: Manifest, context: CheckContext) -> Iterator[RuleFindi
             )
 
 
-@rule("mig-and-whole-gpu", WARNING, "A container asks for a MIG slice and a whole GPU at once")
+@rule("mig-and-whole-gpu", WARNING, "A container requests a MIG slice and a whole GPU at once")
 def mig_and_whole_gpu(manifest: Manifest, context: CheckContext) -> Iterator[RuleFinding]:
     for view in manifest.pods:
         for path, container in view.containers():
-            limits = unstructured.nested_map(container, "resources", "limits")
+            limits = nested_map(container, "resources", "limits")
             slices = [name for name in limits if name.startswith("nvidia.com/mig-")]
             if GPU_RESOURCE not in limits or not slices:
                 continue
             both = [node for node in context.nodes if {GPU_RESOURCE, *slices} <= set(node.status.allocatable)]
             none = bool(context.nodes) and not both
-            said = f"asks for {GPU_RESOURCE} and {slices[0]}: only a node with both kinds (strategy mixed) has them"
-            more = ", and no node of the cluster does" if none else ", and one of the two is likely wasted"
+            message = f"requests {GPU_RESOURCE} and {slices[0]}: only nodes with MIG strategy mixed have both"
+            more = ", and no node of the cluster does" if none else ", and one of the two is probably unused"
             yield RuleFinding(
-                said + more, f"{path}.resources.limits", "keep one of the two", ERROR if none else ""
+                message + more, f"{path}.resources.limits", "keep one of the two", ERROR if none else ""
             )
 
 
@@ -96,7 +97,7 @@ def resource_advertised(manifest: Manifest, context: CheckContext) -> Iterator[R
         known = {name for node in context.nodes for name in node.status.capacity}
         for name in nodes.device_requests(read[1]):
             if name not in known:
-                gpus = sorted(one for one in known if one.startswith("nvidia.com/"))
+                gpus = sorted(name for name in known if name.startswith("nvidia.com/"))
                 yield RuleFinding(
                     f"no node advertises {name}",
                     view.field_path("spec"),
@@ -104,7 +105,7 @@ def resource_advertised(manifest: Manifest, context: CheckContext) -> Iterator[R
                 )
 
 
-@rule("fits-a-node", ERROR, "The pod fits the largest node when that is empty")
+@rule("fits-a-node", ERROR, "The pod fits the largest node if that is empty")
 def fits_a_node(manifest: Manifest, context: CheckContext) -> Iterator[RuleFinding]:
     for view in manifest.pods:
         read = pod_and_requests(view)
@@ -115,14 +116,14 @@ def fits_a_node(manifest: Manifest, context: CheckContext) -> Iterator[RuleFindi
             nearest = min(misses, key=lambda miss: (len(miss), sum(miss.values())))
             lacks = ", ".join(f"{format_amount(name, amount)} {name}" for name, amount in nearest.items())
             yield RuleFinding(
-                f"no node is big enough even when empty; the nearest lacks {lacks}",
+                f"no node is large enough even when empty; the nearest lacks {lacks}",
                 view.field_path("spec"),
                 "ask for less",
             )
 
 
 def _missing(node: Node, requests: dict[str, int]) -> dict[str, int]:
-    """What the empty node lacks; `*` where it doesn't have the device at all, which another rule says."""
+    """What the empty node lacks; `*` for an invalid node."""
     try:
         _, allocatable = node_quantities(node)
     except InputError:
@@ -139,13 +140,13 @@ def _missing(node: Node, requests: dict[str, int]) -> dict[str, int]:
 
 @rule("fits-now", INFO, "The scheduler would start it now")
 def fits_now(manifest: Manifest, context: CheckContext) -> Iterator[RuleFinding]:
-    """The engine's own decision, where it decides on such objects; else whether a node would take the pods."""
+    """The engine's decision if it decides on such objects, else whether a node passes the filters."""
     verdict = context.engine_holds.get(f"{manifest.namespace}/{manifest.name}") if manifest.pods else None
     if verdict is not None:
-        said = "; ".join(verdict.sentences[:2])
+        reasons = "; ".join(verdict.sentences[:2])
         level = ERROR if verdict.is_infeasible else INFO
         yield RuleFinding(
-            f"would wait ({verdict.code}): {said}", "", "windlass plan schedule -f says more", level
+            f"would wait ({verdict.code}): {reasons}", "", "windlass plan schedule -f explains it", level
         )
         return
     for view in manifest.pods:
@@ -158,9 +159,9 @@ def fits_now(manifest: Manifest, context: CheckContext) -> Iterator[RuleFinding]
             continue
         if not free:
             yield RuleFinding(
-                "no node would take it now; it would wait",
+                "no node takes it now; it would wait",
                 view.field_path("spec"),
-                "windlass why says for what",
+                "submit it, then windlass why explains it",
             )
 
 
@@ -178,16 +179,16 @@ def in_proportion(manifest: Manifest, context: CheckContext) -> Iterator[RuleFin
             most = max((share.get(resource, 0) for share in fitting), default=0)
             if fitting and read[1].get(resource, 0) > most:
                 yield RuleFinding(
-                    f"asks for {format_amount(resource, read[1][resource])} {resource} with {asked} {name}, more than "
-                    f"any node's share of {format_amount(resource, most)}: GPUs beside it would be stranded",
+                    f"requests {format_amount(resource, read[1][resource])} {resource} with {asked} {name}, more than "
+                    f"any node's share of {format_amount(resource, most)}: other GPUs of the node would be stranded",
                     view.field_path("spec"),
                     f"ask for at most {format_amount(resource, most)} {resource}",
                 )
 
 
-def _share(node: Node, name: str, asked: int) -> dict[str, int]:
+def _share(node: Node, name: str, requested: int) -> dict[str, int]:
     _, allocatable = capacity_and_allocatable(node)
     total = allocatable.get(name, 0)
-    if total < asked:
+    if total < requested:
         return {}
-    return {resource: allocatable.get(resource, 0) * asked // total for resource in ("cpu", "memory")}
+    return {resource: allocatable.get(resource, 0) * requested // total for resource in ("cpu", "memory")}

@@ -1,6 +1,7 @@
-"""What a rule is, and what it reports.
+"""The registry of rules, and what a rule gets and reports.
 
-Rules are plain functions, registered with a stable name, a level and what they need; `check_all` runs them.
+Rules are functions registered by the decorator `rule` with a stable name, a level and a summary; `cli.check` runs them
+through `check_all`.
 """
 
 from __future__ import annotations
@@ -11,10 +12,10 @@ from typing import Any
 
 import msgspec
 
-from windlass.diagnose import unstructured
 from windlass.diagnose.check.manifest import Manifest
 from windlass.diagnose.evidence import Evidence
 from windlass.diagnose.fit import FitChecker
+from windlass.diagnose.unstructured import nested_int, nested_map, nested_maps, nested_strings
 from windlass.model.codec import decode_object
 from windlass.model.configuration import Settings
 from windlass.model.errors import InputError
@@ -27,7 +28,7 @@ LEVELS = (INFO, WARNING, ERROR)
 
 
 class Fix(msgspec.Struct, frozen=True):
-    """A change of the manifest's text: the value at the path, or the removal of the field."""
+    """A change of one field of the manifest, for `check --fix`."""
 
     path: str
     value: object = None
@@ -35,8 +36,6 @@ class Fix(msgspec.Struct, frozen=True):
 
 
 class CheckFinding(msgspec.Struct, frozen=True):
-    """One thing that is wrong, or will be."""
-
     rule: str
     level: str
     object: str
@@ -49,18 +48,18 @@ class CheckFinding(msgspec.Struct, frozen=True):
 
 
 class RuleFinding(msgspec.Struct, frozen=True):
-    """What a rule function yields; where and by which rule is added by whoever runs it."""
+    """What a rule function yields; `check_all` adds rule, object, file and line."""
 
     message: str
     path: str = ""
     fix: str = ""
     level: str = ""
-    """Where it differs from the rule's own."""
+    """If it differs from the rule's level."""
     change: Fix | None = None
 
 
 class CheckContext:
-    """What the manifest is checked against: the other manifests, and a cluster where there is one."""
+    """What a manifest is checked against: the other manifests, and the cluster if there is one."""
 
     def __init__(
         self, manifests: list[Manifest], evidence: Evidence | None, now: int, settings: Settings
@@ -81,28 +80,28 @@ class CheckContext:
 
     @cached_property
     def images(self) -> dict[str, dict[str, int]]:
-        """Node → image → bytes, of nodes that tell what they have pulled."""
+        """Node → image → bytes, of nodes whose status lists images."""
         items = self.evidence.of_kind("Node") if self.evidence is not None else []
         return {item.name: found for item in items if (found := _images(item.data))}
 
     @cached_property
     def engine_holds(self) -> dict[str, Verdict]:
-        """What the engine would hold of these manifests, submitted to the cluster as it is: `namespace/name` → why."""
+        """`namespace/name` → verdict, of the manifests that the engine would hold if they were submitted now."""
         if self.evidence is None or not self.nodes:
             return {}
-        mine = {f"{one.namespace}/{one.name}" for one in self.manifests}
-        fresh = [thing for one in self.manifests if (thing := _submitted(one)) is not None]
+        submitted = {f"{manifest.namespace}/{manifest.name}" for manifest in self.manifests}
+        added = [obj for manifest in self.manifests if (obj := _submitted(manifest)) is not None]
         try:
-            plan, _ = plan_objects([*self.evidence.objects, *fresh], self.settings, self.now)
+            plan, _ = plan_objects([*self.evidence.objects, *added], self.settings, self.now)
         except InputError:
-            return {}  # something of the cluster can't be read: nodes are judged one by one then
-        return {hold.workload: hold.verdict for hold in plan.holds if hold.workload in mine}
+            return {}  # an object of the cluster is invalid; `fits-now` then asks the filters instead
+        return {hold.workload: hold.verdict for hold in plan.holds if hold.workload in submitted}
 
     @cached_property
     def _by_kind(self) -> dict[str, list[Manifest]]:
         found: dict[str, list[Manifest]] = {}
-        for one in self.manifests:
-            found.setdefault(one.kind, []).append(one)
+        for manifest in self.manifests:
+            found.setdefault(manifest.kind, []).append(manifest)
         return found
 
     def of_kind(self, kind: str) -> list[Manifest]:
@@ -110,17 +109,13 @@ class CheckContext:
 
 
 def _images(node: dict[str, Any]) -> dict[str, int]:
-    rows = unstructured.nested_maps(node, "status", "images")
-    return {
-        name: unstructured.nested_int(row, "sizeBytes")
-        for row in rows
-        for name in unstructured.nested_strings(row, "names")
-    }
+    rows = nested_maps(node, "status", "images")
+    return {name: nested_int(row, "sizeBytes") for row in rows for name in nested_strings(row, "names")}
 
 
 def _submitted(manifest: Manifest) -> object:
-    """The object as the API server would store it; None where it would not, which other rules say."""
-    metadata = unstructured.nested_map(manifest.data, "metadata") | {
+    """The object as the API server would store it; None if it is invalid, which other rules report."""
+    metadata = nested_map(manifest.data, "metadata") | {
         "name": manifest.name,
         "namespace": manifest.namespace,
     }
@@ -165,18 +160,18 @@ def check_all(
 ) -> list[CheckFinding]:
     """Every rule on every manifest, in the order of the files. `settings` are those of the cluster's scheduler."""
     settings = settings or Settings()
-    seen = evidence.visible_to(settings) if evidence is not None else None
-    around = CheckContext(manifests, seen, now, settings)
+    visible = evidence.visible_to(settings) if evidence is not None else None
+    context = CheckContext(manifests, visible, now, settings)
     found: list[CheckFinding] = []
     for manifest in manifests:
-        for one in RULES.values():
-            if (only and one.name not in only) or manifest.ignores_rule(one.name):
+        for rule in RULES.values():
+            if (only and rule.name not in only) or manifest.ignores_rule(rule.name):
                 continue
-            for said in one.check(manifest, around):
+            for said in rule.check(manifest, context):
                 found.append(
                     CheckFinding(
-                        one.name,
-                        said.level or one.level,
+                        rule.name,
+                        said.level or rule.level,
                         manifest.title,
                         manifest.file,
                         manifest.line_of(said.path),

@@ -1,6 +1,6 @@
 """`doctor cluster` and `doctor node`: are the GPU nodes of this cluster fit for work.
 
-Fed with evidence from a dump. Nodes are compared within their pool, since what one node lacks the others show.
+Called by `cli.doctor` with evidence. Nodes are compared within their pool to find the one that differs.
 """
 
 from __future__ import annotations
@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from windlass.diagnose import gpu_stack, nodes, unstructured
+from windlass.diagnose import gpu_stack, nodes
 from windlass.diagnose.doctor.report import ERROR, OK, WARNING, Symptom
 from windlass.diagnose.evidence import Evidence
 from windlass.diagnose.stack_components import gpu_nodes
+from windlass.diagnose.unstructured import nested_map
 from windlass.model.errors import InputError
 from windlass.model.node import Node
 from windlass.model.pod import Pod
@@ -31,7 +32,7 @@ COUNT = "nvidia.com/gpu.count"
 
 
 def examine_cluster(evidence: Evidence, now: int) -> list[Symptom]:
-    """Every check on every GPU node, and those that look at nodes together."""
+    """All checks on every GPU node, and those that compare nodes."""
     gpus = gpu_nodes(evidence)
     if not gpus:
         return [
@@ -47,19 +48,19 @@ def examine_cluster(evidence: Evidence, now: int) -> list[Symptom]:
 
 
 def examine_node(evidence: Evidence, node: Node, now: int) -> list[Symptom]:
-    """What is wrong with one node; a single `ok` where nothing is."""
+    """Faults of one node; a single `ok` if there are none."""
     found = [*_takes_work(node), *_advertises(node), *_labels(node), *_tainted(evidence, node)]
     found += [
         Symptom(
-            one.code.lower().replace("_", "-"),
+            finding.code.lower().replace("_", "-"),
             ERROR,
             node.name,
-            one.headline or one.evidence[0],
-            one.sentence,
+            finding.headline or finding.evidence[0],
+            finding.sentence,
             "",
         )
-        for one in gpu_stack.node_findings(evidence, node, now, "")
-        if one.code not in ("NODE_UNSCHEDULABLE",)
+        for finding in gpu_stack.node_findings(evidence, node, now, "")
+        if finding.code not in ("NODE_UNSCHEDULABLE",)
     ]
     found += _validated(node)
     return found or [Symptom("node", OK, node.name, _summary(node))]
@@ -83,19 +84,19 @@ def _advertises(node: Node) -> Iterator[Symptom]:
             "advertises-gpus",
             ERROR,
             node.name,
-            "looks like a GPU node, and advertises no GPU",
+            "looks like a GPU node but advertises no GPU",
             "no device plugin has registered",
             f"kubectl get pods -A --field-selector spec.nodeName={node.name}",
         )
     for name in nodes.gpu_resources(node):
-        sick = nodes.unhealthy_device_count(node, name)
-        if sick:
+        unhealthy = nodes.unhealthy_device_count(node, name)
+        if unhealthy:
             yield Symptom(
                 "allocatable-equals-capacity",
                 ERROR,
                 node.name,
-                f"{sick} of its {name} are unhealthy",
-                "the device plugin withdrew them; pods on them still count",
+                f"{unhealthy} of its {name} are unhealthy",
+                "the device plugin withdrew them; pods on them are still counted",
                 f"kubectl describe node {node.name}; then look for Xid in its kernel log",
             )
     count = node.labels.get(COUNT, "")
@@ -106,8 +107,8 @@ def _advertises(node: Node) -> Iterator[Symptom]:
             "expected-count",
             ERROR,
             node.name,
-            f"advertises {whole} nvidia.com/gpu, and its label says {count}",
-            "a GPU is lost, or cut by MIG",
+            f"advertises {whole} nvidia.com/gpu, but its label says {count}",
+            "a GPU is lost, or partitioned by MIG",
             "nvidia-smi -L on the node",
         )
 
@@ -119,28 +120,28 @@ def _labels(node: Node) -> Iterator[Symptom]:
             WARNING,
             node.name,
             f"lacks {PRODUCT}",
-            "pods that select by product pass it by",
+            "pods that select by product do not match it",
             "restart the gpu-feature-discovery pod on the node",
         )
 
 
 def _tainted(evidence: Evidence, node: Node) -> Iterator[Symptom]:
-    """CPU-only pods on GPU nodes strand GPUs; a taint keeps them off."""
+    """Pods without GPUs on an untainted GPU node: they can use up the CPU that its GPUs need."""
     if any(taint.effect in ("NoSchedule", "NoExecute") for taint in node.spec.taints):
         return
-    strangers = [item for item in evidence.pods_on(node.name) if _is_stranger(item.decoded)]
-    if strangers:
+    cpu_only = [item for item in evidence.pods_on(node.name) if _is_cpu_only(item.decoded)]
+    if cpu_only:
         yield Symptom(
             "gpu-nodes-tainted",
             WARNING,
             node.name,
-            f"has no taint, and runs {len(strangers)} pods without GPUs",
+            f"has no taint and runs {len(cpu_only)} pods without GPUs",
             "they can use up the CPU that its GPUs need",
             f"kubectl taint node {node.name} nvidia.com/gpu=present:NoSchedule",
         )
 
 
-def _is_stranger(value: object) -> bool:
+def _is_cpu_only(value: object) -> bool:
     if not isinstance(value, Pod) or value.is_terminal:
         return False
     if any(owner.kind in ("DaemonSet", "Node") for owner in value.metadata.owner_references):
@@ -164,7 +165,7 @@ def _validated(node: Node) -> Iterator[Symptom]:
         )
 
 
-# Nodes side by side
+# Comparing nodes
 
 
 def _pool(node: Node) -> str:
@@ -180,12 +181,12 @@ def _pools(gpus: list[Node]) -> Iterator[Symptom]:
         counts = Counter(sum(nodes.gpu_resources(node).values()) for node in members)
         if len(counts) > 1:
             usual = counts.most_common(1)[0][0]
-            odd = [node.name for node in members if sum(nodes.gpu_resources(node).values()) != usual]
+            different = [node.name for node in members if sum(nodes.gpu_resources(node).values()) != usual]
             yield Symptom(
                 "gpus-per-node",
                 WARNING,
                 name,
-                f"most nodes have {usual} GPU resources; not {', '.join(odd[:5])}",
+                f"most nodes have {usual} GPU resources; not {', '.join(different[:5])}",
             )
 
 
@@ -193,15 +194,15 @@ def _differs(pool: str, members: list[Node], label: str, what: str, mend: str) -
     values = Counter(node.labels[label] for node in members if label in node.labels)
     if len(values) > 1:
         usual = values.most_common(1)[0][0]
-        odd = [
+        different = [
             f"{node.name} {node.labels[label]}" for node in members if node.labels.get(label, usual) != usual
         ]
-        said = f"most nodes have {what} {usual}; not {', '.join(odd[:5])}"
-        yield Symptom(f"same-{what}", WARNING, pool, said, "jobs across them may behave differently", mend)
+        message = f"most nodes have {what} {usual}; not {', '.join(different[:5])}"
+        yield Symptom(f"same-{what}", WARNING, pool, message, "jobs across them may behave differently", mend)
 
 
 def _mixed_models(evidence: Evidence, gpus: list[Node]) -> Iterator[Symptom]:
-    """Models mixed within a pool, and the GPUs that pins to a product leave idle while others wait."""
+    """Pools with several GPU models, and free GPUs that waiting pods exclude by selecting one product."""
     pools: dict[str, set[str]] = {}
     for node in gpus:
         if PRODUCT in node.labels:
@@ -213,7 +214,7 @@ def _mixed_models(evidence: Evidence, gpus: list[Node]) -> Iterator[Symptom]:
                 WARNING,
                 name,
                 f"mixes {', '.join(sorted(products))}",
-                "jobs must pin a product to be sure",
+                "jobs must select a product to get a certain one",
             )
     yield from _stranded_by_pins(evidence, gpus)
 
@@ -236,7 +237,7 @@ def _stranded_by_pins(evidence: Evidence, gpus: list[Node]) -> Iterator[Symptom]
                 WARNING,
                 f"{item.namespace}/{item.name}",
                 f"waits for {pinned} while {elsewhere} other GPUs are free",
-                "its pin to one product strands them",
+                "its selection of one product leaves them idle",
                 "prefer products (preferred node affinity) instead of requiring one",
             )
 
@@ -252,7 +253,7 @@ def _gpus(value: object) -> int:
 
 def _quota_keys(evidence: Evidence) -> Iterator[Symptom]:
     for quota in evidence.of_kind("ResourceQuota"):
-        for key in unstructured.nested_map(quota.data, "spec", "hard"):
+        for key in nested_map(quota.data, "spec", "hard"):
             bare = key.removeprefix("limits.")
             if is_extended_resource(bare) and "/" in bare and not key.startswith("requests."):
                 yield Symptom(

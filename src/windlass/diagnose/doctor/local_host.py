@@ -1,7 +1,7 @@
-"""`doctor here`: why can't I see the GPU, asked inside a container or on a host.
+"""`doctor here`: why a program in this container or on this host does not see the GPU.
 
-Walks from the device nodes up: device files, driver and libraries, what the environment hides, shared memory, a first
-CUDA call, the kernel's log. Everything is looked up under a root, so that a test or a mounted host can be examined.
+Called by `cli.doctor`. From the bottom up: device files, driver and libraries, environment, shared memory, a first CUDA
+call, the kernel log. All paths are under a root, so that tests and mounted hosts can be examined.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ CUDA_ERRORS = {
         "the driver's stub library is loaded instead of the driver",
         "remove the stubs folder from LD_LIBRARY_PATH",
     ),
-    100: ("CUDA sees no device", "is a GPU given to the container? is CUDA_VISIBLE_DEVICES right?"),
+    100: ("CUDA sees no device", "check that the container requests a GPU, and check CUDA_VISIBLE_DEVICES"),
     802: ("the NVLink fabric is not up", "start the fabric manager, in the driver's version"),
     803: (
         "the driver's kernel module and library have different versions",
@@ -37,12 +37,12 @@ CUDA_ERRORS = {
     ),
     804: ("forward compatibility does not work on this GPU", "use an image for the driver's CUDA"),
     35: ("the driver is older than this CUDA", "upgrade the driver, or use an image for an older CUDA"),
-    999: ("unknown error: often the device cgroup was lost", "recreate the container"),
+    999: ("unknown error: often access to the device cgroup was lost", "recreate the container"),
 }
 
 
 class Host:
-    """Where the doctor looks, and how it asks the driver."""
+    """The file system, environment and CUDA driver to examine."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class Host:
 
 
 def cuda_devices() -> tuple[int, int]:
-    """(error, devices) of the driver's first two calls; -1 where there is no library."""
+    """(error, devices) of cuInit and cuDeviceGetCount; error -1 if there is no library."""
     try:
         library = ctypes.CDLL("libcuda.so.1")
     except OSError:
@@ -78,7 +78,7 @@ def cuda_devices() -> tuple[int, int]:
 
 
 def examine_here(host: Host) -> list[Symptom]:
-    """Each step, in order; later steps are only meaningful where the earlier ones are well."""
+    """All checks, lowest layer first: a fault usually causes the ones after it."""
     return [
         *_device_nodes(host),
         *_driver(host),
@@ -98,8 +98,8 @@ def _device_nodes(host: Host) -> Iterator[Symptom]:
             ERROR,
             "/dev",
             "there is no /dev/nvidia*",
-            "no GPU was handed to this container, or the driver made no device nodes",
-            "ask for nvidia.com/gpu in limits; on a host: nvidia-modprobe -u -c=0",
+            "this container was given no GPU, or the driver created no device nodes",
+            "request nvidia.com/gpu in limits; on a host: nvidia-modprobe -u -c=0",
         )
         return
     closed = [name for name in devices if not os.access(host.path(f"dev/{name}"), os.R_OK | os.W_OK)]
@@ -171,8 +171,8 @@ def _environment(host: Host) -> Iterator[Symptom]:
             ERROR,
             "environment",
             f"NVIDIA_VISIBLE_DEVICES={visible}",
-            "the runtime was told to hide GPUs",
-            "ask for nvidia.com/gpu",
+            "it makes the container runtime hide GPUs",
+            "request nvidia.com/gpu in limits",
         )
     if environment.get("CUDA_VISIBLE_DEVICES", "unset") in ("", "-1"):
         yield Symptom(
@@ -231,7 +231,7 @@ def _cuda(host: Host) -> Iterator[Symptom]:
         yield Symptom("cuda", ERROR, "cuInit", f"CUDA answers error {error}", meaning, mend)
     elif not devices:
         yield Symptom(
-            "cuda", ERROR, "cuDeviceGetCount", "CUDA sees no device", "", "is CUDA_VISIBLE_DEVICES right?"
+            "cuda", ERROR, "cuDeviceGetCount", "CUDA sees no device", "", "check CUDA_VISIBLE_DEVICES"
         )
     else:
         yield Symptom("cuda", OK, "cuInit", f"CUDA sees {devices} device(s)")

@@ -1,7 +1,4 @@
-"""What a doctor's check found.
-
-Checks return `Symptom`s; the command prints them, and the exit code says if any is grave.
-"""
+"""The result of a check of `doctor`, and the DoctorReport. Used by `cluster`, `local_host` and `cli.doctor`."""
 
 from __future__ import annotations
 
@@ -13,24 +10,24 @@ OK, WARNING, ERROR = "ok", "warning", "error"
 
 
 class Symptom(msgspec.Struct, frozen=True):
-    """One thing that was looked at."""
+    """The result of one check."""
 
     check: str
     level: str
     where: str
-    """The node, pool or file that it is about."""
+    """The node, pool, object or file."""
     saw: str
     meaning: str = ""
     command: str = ""
-    """What mends it, or shows more."""
+    """A command that repairs it or shows more."""
 
 
 def document(symptoms: list[Symptom]) -> dict[str, Any]:
     """`DoctorReport`."""
-    fit = not any(one.level == ERROR for one in symptoms)
+    fit = not any(symptom.level == ERROR for symptom in symptoms)
     return {
         "apiVersion": "windlass.dev/v1",
         "kind": "DoctorReport",
         "fit": fit,
-        "findings": [msgspec.to_builtins(one) for one in symptoms],
+        "findings": [msgspec.to_builtins(symptom) for symptom in symptoms],
     }
