@@ -2,7 +2,7 @@
 
 `kube.informers` pushes deltas at any time; `scheduler.loop` calls `flush` between two decisions, which applies to the
 store what the engine has to see of them. Pending pods of other schedulers never reach the store; pods on nodes always
-do, whichever scheduler bound them. `apply` reads objects here and reports what it sends, through `ClusterCache`.
+do, whichever scheduler bound them. `apply` reads objects and reports what it sends through `ClusterCache`.
 """
 
 from __future__ import annotations
