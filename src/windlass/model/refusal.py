@@ -39,16 +39,16 @@ class Refusal(msgspec.Struct, frozen=True, gc=False):
     def text(self) -> str:
         if self.kind == BIND:
             return f"binding it to {self.node} was refused: {self.message}"
-        by = f"PodDisruptionBudget {self.budget}" if self.budget else "the API server"
-        return f"evicting pod {self.pod} for it was refused by {by}: {self.message}"
+        by = f"protected by PodDisruptionBudget {self.budget}" if self.budget else "refused by the API server"
+        return f"pod {self.pod} can't be evicted for it, {by}: {self.message}"
 
     @property
     def public_text(self) -> str:
         """Without names of other tenants' objects."""
         if self.kind == BIND:
             return self.text
-        by = "a PodDisruptionBudget" if self.budget else "the API server"
-        return f"evicting a pod for it was refused by {by}"
+        by = "protected by a PodDisruptionBudget" if self.budget else "refused by the API server"
+        return f"a pod that would make room can't be evicted for it, {by}"
 
 
 class Refusals(msgspec.Struct, frozen=True):
