@@ -140,7 +140,7 @@ def windlass_layer(workshop: Workshop, below: Sequence[Layer], sources: Path, ro
         program.chmod(0o755)
         same_time(tree)
         with workshop.root_of([*(layer.tree for layer in below), tree]) as root:
-            if role.compiles and workshop.emulator is None:  # LLVM under emulation would take an hour
+            if role.compiles and workshop.emulator is None:  # not compiled under emulation, see decision 0024
                 _fill_kernels(workshop, root, tree, workshop.cache / f"kernels-{below[-1].key}")
             _fill_bytecode(workshop, root, tree)
 
