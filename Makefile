@@ -57,7 +57,8 @@ test: lint cluster page ## everything that must hold: lint, types, layers, tests
 	  $(BIN)/pytest --last-failed --last-failed-no-failures none; }
 
 test-feasibility: env cluster ## thousands of random pods: the same nodes feasible as kube-scheduler finds
-	WINDLASS_FEASIBILITY_PODS=$${WINDLASS_FEASIBILITY_PODS:-5000} $(BIN)/pytest tests/cluster/test_feasibility.py
+	WINDLASS_FEASIBILITY_SEED=$${WINDLASS_FEASIBILITY_SEED:-$$(date +%s)} \
+	  WINDLASS_FEASIBILITY_PODS=$${WINDLASS_FEASIBILITY_PODS:-5000} $(BIN)/pytest tests/cluster/test_feasibility.py
 
 # The newest minor is what `make test` runs on; this adds the oldest that Windlass supports.
 test-matrix: env cluster ## the cluster tests on Kubernetes 1.36 and 1.34
