@@ -102,10 +102,13 @@ class Scene:
         draws = self.draws
         pod["spec"].pop("schedulingGates", None)
         pod["spec"]["nodeName"] = draws.one(self.nodes)
+        ended = draws.sometimes(0.1)
+        if ended:
+            _without_ports(pod)
         if self._create_if_valid(pod) is None:
             return
         path = self.path(_key(pod))
-        if draws.sometimes(0.1):
+        if ended:
             self.api.patch(f"{path}/status", {"status": {"phase": draws.one(("Succeeded", "Failed"))}})
         elif draws.sometimes(0.1):
             self.api.delete(path)
@@ -128,3 +131,10 @@ class Scene:
 
 def _key(pod: Object) -> str:
     return f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
+
+
+def _without_ports(pod: Object) -> None:
+    """kube-scheduler keeps a node's host ports as a set: when one of two holders of a port ends, it takes the port
+    for free. No scheduler puts two holders on one node, but these draws do; a pod that will end holds none."""
+    for container in (*pod["spec"].get("initContainers", ()), *pod["spec"]["containers"]):
+        container.pop("ports", None)
