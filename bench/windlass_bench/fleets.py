@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from windlass.model.errors import InputError
+from windlass.model.names.kubernetes import HOSTNAME_LABEL
 from windlass.model.node import Node
 from windlass.simulate.fleet import NodeFactory, NodeSize
 from windlass.simulate.traces.openb import node_list_file, read_openb_nodes
@@ -44,7 +45,7 @@ def repeat_nodes(nodes: tuple[Node, ...], copies: int) -> tuple[Node, ...]:
 
 
 def _renamed(node: Node, name: str) -> Node:
-    labels = {**node.metadata.labels, "kubernetes.io/hostname": name}
+    labels = {**node.metadata.labels, HOSTNAME_LABEL: name}
     metadata = msgspec.structs.replace(node.metadata, name=name, labels=labels)
     return msgspec.structs.replace(node, metadata=metadata)
 

@@ -22,6 +22,7 @@ import msgspec
 
 from windlass.model.errors import InputError
 from windlass.model.fleet_spec import FleetGpus, FleetPool
+from windlass.model.names.nvidia import GPU_RESOURCE
 from windlass.node.backend.simulated import SimulatedBackend
 from windlass.node.plugin.preferred_allocation import DeviceChooser
 from windlass.node.process_memory import freeze_and_trim_memory
@@ -30,7 +31,6 @@ from windlass.sharing.inventory import Inventory
 from windlass.sharing.plugin_config import PluginConfig, resolve_config
 from windlass_bench.fake_kubelet import FakeKubelet
 
-GPU = "nvidia.com/gpu"
 FLEET = """\
 apiVersion: windlass.dev/v1
 kind: Fleet
@@ -85,7 +85,7 @@ def _agent(folder: Path) -> Iterator[tuple[subprocess.Popen[bytes], FakeKubelet,
         agent = subprocess.Popen(command, stderr=log)
     try:
         _until(
-            lambda: len(kubelet.healthy_devices(GPU)) == 8,
+            lambda: len(kubelet.healthy_devices(GPU_RESOURCE)) == 8,
             f"the agent didn't come up: see {folder}/agent.log",
         )
         yield agent, kubelet, machine, port
@@ -147,7 +147,7 @@ def _allocations(kubelet: FakeKubelet, machine: SimulatedBackend) -> list[Measur
     took = []
     for number in range(200):
         begun = time.perf_counter()
-        kubelet.allocate(GPU, *uuids[: 1 + number % 8])
+        kubelet.allocate(GPU_RESOURCE, *uuids[: 1 + number % 8])
         took.append(time.perf_counter() - begun)
     return [
         Measure(name="Allocate over gRPC, median", value=_milliseconds(took, 0.5), unit="ms"),
@@ -174,7 +174,7 @@ def _faults(kubelet: FakeKubelet, machine: SimulatedBackend, count: int) -> list
 
 
 def _is_out(kubelet: FakeKubelet, uuid: str) -> bool:
-    return uuid not in kubelet.healthy_devices(GPU)
+    return uuid not in kubelet.healthy_devices(GPU_RESOURCE)
 
 
 def preferred_latency(rounds: int = 60) -> list[Measure]:
@@ -209,7 +209,7 @@ def _boards() -> Iterator[tuple[Inventory, PluginConfig]]:
         for numa in (1, 2, 4, 8):
             yield _board(islands=islands, numa=numa), resolve_config()
     yield _board(mig=("1g.18gb",) * 7), resolve_config({"flags": {"migStrategy": "mixed"}})
-    shares = {"resources": [{"name": GPU, "replicas": 48}]}
+    shares = {"resources": [{"name": GPU_RESOURCE, "replicas": 48}]}
     yield _board(), resolve_config({"sharing": {"timeSlicing": shares}})
 
 

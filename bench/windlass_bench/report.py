@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from windlass import __version__
+from windlass.model.names.windlass import WINDLASS_API_VERSION
 from windlass_bench.ablation import ablation
 from windlass_bench.bounds import distance_to_bounds
 from windlass_bench.churn import churn
@@ -26,7 +27,6 @@ from windlass_bench.speed import speed
 if TYPE_CHECKING:
     from rich.console import Group, RenderableType
 
-API_VERSION = "windlass.dev/v1"
 KIND = "BenchReport"
 PARTS = ("equality", "quality", "bounds", "ablation", "others", "churn", "speed")
 
@@ -65,7 +65,7 @@ def sections_of(parts: Sequence[BenchPart], outcomes: Outcomes) -> list[Section]
 
 def report_document(sections: Sequence[Section], outcomes: Outcomes) -> dict[str, Any]:
     return {
-        "apiVersion": API_VERSION,
+        "apiVersion": WINDLASS_API_VERSION,
         "kind": KIND,
         "version": __version__,
         "machine": machine(),

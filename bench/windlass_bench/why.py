@@ -16,6 +16,8 @@ from typing import Any
 
 import msgspec
 
+from windlass.model.names.kubernetes import BATCH_API_VERSION, HOSTNAME_LABEL, ZONE_LABEL
+from windlass.model.names.nvidia import GPU_COUNT_LABEL, GPU_PRODUCT_LABEL, GPU_RESOURCE
 from windlass_bench.section import Column, Section
 
 GOALS = {"why": (5.0, 1536), "check": (3.0, None)}
@@ -77,12 +79,12 @@ def large_dump(nodes: int, pods: int) -> bytes:
 
 
 def _node(number: int) -> dict[str, Any]:
-    amounts = {"cpu": "96", "memory": "1024Gi", "pods": "110", "nvidia.com/gpu": str(GPUS)}
+    amounts = {"cpu": "96", "memory": "1024Gi", "pods": "110", GPU_RESOURCE: str(GPUS)}
     labels = {
-        "kubernetes.io/hostname": f"node-{number:05}",
-        "topology.kubernetes.io/zone": f"zone-{number % 3}",
-        "nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3",
-        "nvidia.com/gpu.count": str(GPUS),
+        HOSTNAME_LABEL: f"node-{number:05}",
+        ZONE_LABEL: f"zone-{number % 3}",
+        GPU_PRODUCT_LABEL: "NVIDIA-H100-80GB-HBM3",
+        GPU_COUNT_LABEL: str(GPUS),
         **{f"feature.node.kubernetes.io/cpu-feature-{number}": "true" for number in range(24)},
     }
     return {
@@ -99,7 +101,7 @@ def _node(number: int) -> dict[str, Any]:
 
 
 def _pod(name: str, node: str, gpus: int) -> dict[str, Any]:
-    limits = {"cpu": "4", "memory": "32Gi", **({"nvidia.com/gpu": str(gpus)} if gpus else {})}
+    limits = {"cpu": "4", "memory": "32Gi", **({GPU_RESOURCE: str(gpus)} if gpus else {})}
     container = {
         "name": "main",
         "image": "registry.example/team/train:2026.1",
@@ -109,7 +111,7 @@ def _pod(name: str, node: str, gpus: int) -> dict[str, Any]:
         "volumeMounts": [{"name": "data", "mountPath": "/data"}],
     }
     owner = {
-        "apiVersion": "batch/v1",
+        "apiVersion": BATCH_API_VERSION,
         "kind": "Job",
         "name": name.rpartition("-")[0] or name,
         "uid": "u",

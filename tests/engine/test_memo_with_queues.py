@@ -11,18 +11,26 @@ from reference.park import in_bytes
 from windlass.cluster.delta import Assume, Deleted, Delta, Put
 from windlass.cluster.store import Store
 from windlass.engine import EngineCache, EngineConfig, decide
+from windlass.model.names.kubernetes import HOSTNAME_LABEL
+from windlass.model.names.kueue import (
+    POD_GROUP_NAME_LABEL,
+    POD_GROUP_TOTAL_COUNT_ANNOTATION,
+    QUEUE_NAME_LABEL,
+    REQUIRED_TOPOLOGY_ANNOTATION,
+)
+from windlass.model.names.nvidia import GPU_RESOURCE
 from windlass.model.plan import Plan
 from windlass.model.pod import Pod
 from windlass_bench.engine import synthetic_objects
 
 NOW = 1_767_229_200
 few = settings(max_examples=settings.default.max_examples // 4)
-LEVELS = (synthetic_objects.BLOCK, synthetic_objects.RACK, synthetic_objects.HOST)
+LEVELS = (synthetic_objects.BLOCK, synthetic_objects.RACK, HOSTNAME_LABEL)
 POLICY = {"withinClusterQueue": "LowerPriority", "reclaimWithinCohort": "Any"}
 
 
 def queues(gpus: int) -> list[object]:
-    quota = {"cpu": "100", synthetic_objects.GPU: str(gpus)}
+    quota = {"cpu": "100", GPU_RESOURCE: str(gpus)}
     made = [
         synthetic_objects.cluster_queue(name, quota, cohortName="all", preemption=POLICY)
         for name in ("a", "b")
@@ -32,14 +40,14 @@ def queues(gpus: int) -> list[object]:
 
 def work(number: int, queue: str, size: int, gpus: int, priority: int, close: bool) -> list[Pod]:
     """A lone pod where the queue is empty, else a pod or a gang in it."""
-    labels = {synthetic_objects.QUEUE_LABEL: queue} if queue else {}
+    labels = {QUEUE_NAME_LABEL: queue} if queue else {}
     annotations = {}
     if queue and size > 1:
-        labels[synthetic_objects.GROUP_LABEL] = f"g{number}"
-        annotations = {synthetic_objects.GROUP_TOTAL_COUNT: str(size)} | (
-            {synthetic_objects.REQUIRED_TOPOLOGY: synthetic_objects.RACK} if close else {}
+        labels[POD_GROUP_NAME_LABEL] = f"g{number}"
+        annotations = {POD_GROUP_TOTAL_COUNT_ANNOTATION: str(size)} | (
+            {REQUIRED_TOPOLOGY_ANNOTATION: synthetic_objects.RACK} if close else {}
         )
-    requests = {"cpu": "1", synthetic_objects.GPU: str(gpus)}
+    requests = {"cpu": "1", GPU_RESOURCE: str(gpus)}
     template = synthetic_objects.pod_template(
         requests, labels=labels, annotations=annotations, priority=priority
     )

@@ -13,11 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.node.machines import machine
 
+from windlass.model.names.nvidia import MIG_CONFIG_LABEL, MIG_CONFIG_STATE_LABEL
 from windlass.node.backend.protocol import DeviceError, ProcessUsage
 from windlass.node.backend.simulated import SimulatedBackend
 from windlass.node.exporter.collection_context import DeviceHolder
 from windlass.node.mig_apply import apply_plans
-from windlass.node.mig_manager import CONFIG_LABEL, STATE_LABEL, MigManager
+from windlass.node.mig_manager import MigManager
 from windlass.sharing.mig import legal_layouts
 from windlass.sharing.mig_plan import plan_gpu
 
@@ -184,7 +185,10 @@ class Scene:
         return self.held
 
     def label(self, name: str, state: str = "") -> None:
-        labels: dict[str, Any] = {CONFIG_LABEL: name, **({STATE_LABEL: state} if state else {})}
+        labels: dict[str, Any] = {
+            MIG_CONFIG_LABEL: name,
+            **({MIG_CONFIG_STATE_LABEL: state} if state else {}),
+        }
         self.manager.on_node({"metadata": {"labels": labels}})
 
 

@@ -20,11 +20,11 @@ from tests.node.test_sidecar import FakeApi
 from tests.node.test_sidecar import Scene as SidecarScene
 
 from windlass.model.errors import ClusterUnreachable, InputError
+from windlass.model.names.nvidia import DEVICE_PLUGIN_CONFIG_LABEL
 from windlass.node import agent
 from windlass.node.agent import AgentOptions
 from windlass.node.config_source import ConfigSource
 from windlass.node.named_configs import (
-    CONFIG_LABEL,
     CONFIG_LABEL_FILE,
     FALLBACKS,
     LAST_GOOD_FILE,
@@ -132,7 +132,7 @@ class TestFollowing:
     @pytest.mark.parametrize(
         ("label", "words"),
         [
-            ("sharde", f"{CONFIG_LABEL}=sharde: specified config sharde does not exist"),
+            ("sharde", f"{DEVICE_PLUGIN_CONFIG_LABEL}=sharde: specified config sharde does not exist"),
             ("broken", "flags.migStrategy"),
             ("..data", "does not exist"),
         ],
@@ -184,7 +184,9 @@ class TestFollowing:
 
 
 def test_the_process_beside_leaves_the_labels_word_and_labels_at_once(tmp_path: Path) -> None:
-    scene = SidecarScene(tmp_path, FakeApi(), config_label=CONFIG_LABEL, **{"--sleep-interval": "infinite"})
+    scene = SidecarScene(
+        tmp_path, FakeApi(), config_label=DEVICE_PLUGIN_CONFIG_LABEL, **{"--sleep-interval": "infinite"}
+    )
     word = tmp_path / "state" / CONFIG_LABEL_FILE
     stop = threading.Event()
     thread = threading.Thread(target=scene.sidecar.run, args=(stop,))
@@ -194,7 +196,7 @@ def test_the_process_beside_leaves_the_labels_word_and_labels_at_once(tmp_path: 
         assert word.read_text() == ""
         until(lambda: scene.sink.puts, 20, "labels at the start")
         before = len(scene.sink.puts)
-        scene.api.label(**{CONFIG_LABEL.replace("/", "__"): "shared"})
+        scene.api.label(**{DEVICE_PLUGIN_CONFIG_LABEL.replace("/", "__"): "shared"})
         until(lambda: word.read_text() == "shared", 20, "the label's word")
         until(lambda: len(scene.sink.puts) > before, 20, "labels again")
     finally:
@@ -212,7 +214,7 @@ class Flaky:
         if self.away:
             self.away -= 1
             raise ClusterUnreachable("connection refused")
-        return {"metadata": {"labels": {CONFIG_LABEL: "shared"}}}
+        return {"metadata": {"labels": {DEVICE_PLUGIN_CONFIG_LABEL: "shared"}}}
 
 
 class TestTheFirstLook:
@@ -227,7 +229,7 @@ class TestTheFirstLook:
         monkeypatch.setattr(agent, "_make_api", lambda options: Flaky(3))
         agent.fetch_config_label(self.options(tmp_path), log.append, threading.Event())
         assert (tmp_path / CONFIG_LABEL_FILE).read_text() == "shared"
-        assert log == [f"the node's label {CONFIG_LABEL} can't be read: connection refused"]
+        assert log == [f"the node's label {DEVICE_PLUGIN_CONFIG_LABEL} can't be read: connection refused"]
 
     def test_an_old_word_is_better_than_waiting(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -308,7 +310,7 @@ class LabelServer:
 
     def label(self, value: str) -> None:
         with self._changed:
-            self.labels = {CONFIG_LABEL: value} if value else {}
+            self.labels = {DEVICE_PLUGIN_CONFIG_LABEL: value} if value else {}
             self._changed.notify_all()
 
     def stop(self) -> None:
@@ -375,7 +377,7 @@ def scene(tmp_path: Path) -> Iterator[AgentScene]:
 
 class TestAgent:
     def test_the_nodes_label_switches_what_the_kubelet_is_told(self, scene: AgentScene) -> None:
-        scene.api.labels = {CONFIG_LABEL: "shared"}
+        scene.api.labels = {DEVICE_PLUGIN_CONFIG_LABEL: "shared"}
         scene.start()
         until(lambda: scene.count(SHARED) == 16, 30, "the label's config from the start")
         assert scene.count(GPU) == 0, "nothing else was offered before"
@@ -388,7 +390,7 @@ class TestAgent:
         until(lambda: (scene.count(GPU), scene.count(SHARED)) == (0, 16), 30, "the right name")
 
     def test_a_wrong_name_at_the_first_start_is_exit_2(self, scene: AgentScene) -> None:
-        scene.api.labels = {CONFIG_LABEL: "sharde"}
+        scene.api.labels = {DEVICE_PLUGIN_CONFIG_LABEL: "sharde"}
         scene.start()
         assert scene.process is not None
         assert scene.process.wait(120) == 2

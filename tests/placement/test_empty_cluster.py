@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from reference.park import Desk, gpu_node, mig_node, node, pod
+from windlass.model.names.windlass import RACK_LABEL
 from windlass.model.node import Taint
-from windlass.model.topology import RACK
 
 LOST = Taint("node.kubernetes.io/unreachable", "NoExecute")
-NOTES = {"kueue.x-k8s.io/podset-required-topology": RACK}
+NOTES = {"kueue.x-k8s.io/podset-required-topology": RACK_LABEL}
 
 
 def gang(count, gpus, **options):
@@ -18,7 +18,9 @@ def gang(count, gpus, **options):
 
 
 def racks(count, *, per_rack=2, gpus=8, **options):
-    return [gpu_node(f"n{i}", gpus, labels={RACK: f"r{i // per_rack}"}, **options) for i in range(count)]
+    return [
+        gpu_node(f"n{i}", gpus, labels={RACK_LABEL: f"r{i // per_rack}"}, **options) for i in range(count)
+    ]
 
 
 def code(*objects):
@@ -39,7 +41,7 @@ def test_more_pods_than_a_rack_has_room_for():
 
 def test_the_same_rack_name_elsewhere_is_another_rack():
     nodes = [
-        gpu_node(f"n{i}", 8, labels={RACK: "r", "topology.kubernetes.io/zone": f"z{i // 2}"})
+        gpu_node(f"n{i}", 8, labels={RACK_LABEL: "r", "topology.kubernetes.io/zone": f"z{i // 2}"})
         for i in range(4)
     ]
     assert code(*nodes, *gang(3, 8, annotations=NOTES)) == "REQUEST_EXCEEDS_CLUSTER"
@@ -52,7 +54,7 @@ def test_what_is_only_in_use_is_not_infeasible():
 
 @pytest.mark.parametrize("options", [{"cordoned": True}, {"taints": (LOST,)}], ids=["cordoned", "lost"])
 def test_a_node_that_may_come_back_counts(options):
-    nodes = [*racks(1), gpu_node("n1", 8, labels={RACK: "r0"}, **options)]
+    nodes = [*racks(1), gpu_node("n1", 8, labels={RACK_LABEL: "r0"}, **options)]
     assert code(*nodes, *gang(2, 8, annotations=NOTES)) != "REQUEST_EXCEEDS_CLUSTER"
 
 
@@ -88,7 +90,7 @@ def test_shares_and_models(member, most):
 
 def test_instances_that_are_made_on_demand_are_no_matter_of_what_is_advertised():
     pods = [pod(f"w{i}", cpu="10m", mig=("1g.10gb", 1), group=("w", 2), annotations=NOTES) for i in range(2)]
-    desk = Desk(mig_node("n0", 1, labels={RACK: "r0"}), *pods)
+    desk = Desk(mig_node("n0", 1, labels={RACK_LABEL: "r0"}), *pods)
     assert desk.run() == {"w0": "n0", "w1": "n0"}
 
 

@@ -8,11 +8,10 @@ import pytest
 from windlass.cluster.delta import Assume, Put
 from windlass.cluster.snapshot import Snapshot
 from windlass.cluster.store import Store
-from windlass.cluster.workloads.build_workload import TOTAL_COUNT
-from windlass.cluster.workloads.units import KUEUE_GROUP
 from windlass.model.decision import DeviceGrant
 from windlass.model.fleet import Fleet, FleetGpus, FleetPool, FleetSpec, expand_fleet
 from windlass.model.meta import ObjectMeta
+from windlass.model.names.kueue import POD_GROUP_NAME_LABEL, POD_GROUP_TOTAL_COUNT_ANNOTATION
 from windlass.model.pod import Pod
 from windlass.simulate.interference import MEASURED_MODEL
 from windlass.simulate.pod_templates import PodSize, make_template
@@ -30,8 +29,11 @@ def cluster(*placed: tuple[str, str, tuple[DeviceGrant, ...]], gang: tuple[str, 
     for name, node, grants in placed:
         share = grants[0].milli if grants[0].milli < 1000 else 0
         template = make_template(PodSize(gpus=len(grants), gpu_milli=share))
-        labels = {KUEUE_GROUP: "gang"} if name in gang else {}
-        annotations = {**template.annotations, **({TOTAL_COUNT: str(len(gang))} if labels else {})}
+        labels = {POD_GROUP_NAME_LABEL: "gang"} if name in gang else {}
+        annotations = {
+            **template.annotations,
+            **({POD_GROUP_TOTAL_COUNT_ANNOTATION: str(len(gang))} if labels else {}),
+        }
         metadata = ObjectMeta(name=name, labels=labels, annotations=annotations)
         store.apply([Put(Pod(metadata=metadata, spec=template.spec))])
         store.apply([Assume(f"default/{name}", node, grants)])

@@ -17,7 +17,7 @@ import msgspec
 from windlass.engine import EngineConfig
 from windlass.model.configuration import WorkloadClass
 from windlass.model.meta import LabelSelector
-from windlass.model.topology import RACK
+from windlass.model.names.windlass import RACK_LABEL
 from windlass.placement.decision_context import GangSettings
 from windlass.placement.policies import PlacementConfig
 from windlass.placement.timeplan.run_limits import PlannedStartSettings
@@ -135,7 +135,7 @@ def check_classes(mixture: WorkloadMixture, seed: int, on_progress: OnProgress) 
 
 def play(mixture: WorkloadMixture, rule: PlacementRule, seed: int) -> tuple[list[Sample], list[TaskRecord]]:
     nodes = rack_fleet(mixture.nodes, mixture.nodes_per_rack)
-    rack_of = {node.name: node.labels[RACK] for node in nodes}
+    rack_of = {node.name: node.labels[RACK_LABEL] for node in nodes}
     looks: list[Sample] = []
     settings = TaskClusterSettings(
         config=EngineConfig(

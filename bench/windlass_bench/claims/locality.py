@@ -13,13 +13,18 @@ import msgspec
 
 from windlass.cluster.delta import Put
 from windlass.cluster.store import Store
-from windlass.cluster.workloads.build_workload import TOTAL_COUNT
-from windlass.cluster.workloads.units import KUEUE_GROUP
 from windlass.engine import EngineConfig, decide
 from windlass.model.meta import ObjectMeta
+from windlass.model.names.kueue import (
+    POD_GROUP_NAME_LABEL,
+    POD_GROUP_TOTAL_COUNT_ANNOTATION,
+    QUEUE_NAME_LABEL,
+    REQUIRED_TOPOLOGY_ANNOTATION,
+)
+from windlass.model.names.nvidia import GPU_RESOURCE
+from windlass.model.names.windlass import RACK_LABEL
 from windlass.model.node import Node
 from windlass.model.pod import Pod
-from windlass.model.topology import RACK
 from windlass.placement.policies import PlacementConfig
 from windlass.simulate.pod_templates import make_pod_spec
 from windlass.simulate.random_stream import RandomStream
@@ -36,7 +41,7 @@ from windlass_bench.claims.allreduce import (
 )
 from windlass_bench.claims.claim import FAILS, PARTLY, Claim, OnProgress
 from windlass_bench.claims.parks import rack_fleet
-from windlass_bench.claims.queues import QUEUE_LABEL, QueueSpec, queue_objects
+from windlass_bench.claims.queues import QueueSpec, queue_objects
 from windlass_bench.section import Column, Row, Section
 
 CLAIM = (
@@ -45,7 +50,6 @@ CLAIM = (
 )
 GPUS = 32
 RACKS, NODES_A_RACK = 8, 8
-REQUIRED_TOPOLOGY = "kueue.x-k8s.io/podset-required-topology"
 GRADIENT_BYTES = 14 * GB
 """Of a model of 7 billion parameters, two bytes each."""
 BUCKET_BYTES = 25e6
@@ -136,12 +140,12 @@ def place(nodes: Sequence[Node], pods: Sequence[Pod], policy: str, seed: int) ->
     ranks = RandomStream(seed, 1).permutation(len(nodes)).tolist()
     store = Store({node.name: rank for node, rank in zip(nodes, ranks, strict=True)})
     store.apply(map(Put, nodes))
-    if any(KUEUE_GROUP in pod.metadata.labels for pod in pods):
+    if any(POD_GROUP_NAME_LABEL in pod.metadata.labels for pod in pods):
         store.apply(map(Put, queue_objects([QueueSpec("train", 8 * len(nodes))])))
     store.apply(Put(pod) for pod in _background_pods(nodes, seed))
     store.apply(map(Put, pods))
     plan = decide(store.snapshot(), EngineConfig(PlacementConfig(policy)), 0)
-    rack_of = {node.name: node.labels[RACK] for node in nodes}
+    rack_of = {node.name: node.labels[RACK_LABEL] for node in nodes}
     gpus: dict[tuple[str, str], int] = {}
     for bind in plan.binds:
         at = (rack_of[bind.node], bind.node)
@@ -150,9 +154,13 @@ def place(nodes: Sequence[Node], pods: Sequence[Pod], policy: str, seed: int) ->
 
 
 def _pods(pods: int, gpus: int, rack: bool = False) -> list[Pod]:
-    annotations = {TOTAL_COUNT: str(pods), REQUIRED_TOPOLOGY: RACK} if rack else {}
-    labels = {KUEUE_GROUP: "job", QUEUE_LABEL: "train"} if rack else {}
-    amount = {"nvidia.com/gpu": str(gpus)}
+    annotations = (
+        {POD_GROUP_TOTAL_COUNT_ANNOTATION: str(pods), REQUIRED_TOPOLOGY_ANNOTATION: RACK_LABEL}
+        if rack
+        else {}
+    )
+    labels = {POD_GROUP_NAME_LABEL: "job", QUEUE_NAME_LABEL: "train"} if rack else {}
+    amount = {GPU_RESOURCE: str(gpus)}
     return [
         Pod(
             metadata=ObjectMeta(name=f"job-{index:02}", labels=labels, annotations=annotations),
@@ -165,7 +173,7 @@ def _pods(pods: int, gpus: int, rack: bool = False) -> list[Pod]:
 def _background_pods(nodes: Sequence[Node], seed: int) -> list[Pod]:
     """Half of the nodes, drawn by the seed, are full."""
     full = RandomStream(seed, 2).permutation(len(nodes))[: len(nodes) // 2].tolist()
-    spec = make_pod_spec({}, {"nvidia.com/gpu": "8"})
+    spec = make_pod_spec({}, {GPU_RESOURCE: "8"})
     return [
         Pod(
             metadata=ObjectMeta(name=f"other-{number:03}"),

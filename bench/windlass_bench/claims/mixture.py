@@ -10,16 +10,20 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from windlass.cluster.workloads.build_workload import TOTAL_COUNT
-from windlass.cluster.workloads.units import KUEUE_GROUP
 from windlass.model.meta import LabelSelector, ObjectMeta
+from windlass.model.names.kubernetes import HOSTNAME_LABEL
+from windlass.model.names.kueue import (
+    POD_GROUP_NAME_LABEL,
+    POD_GROUP_TOTAL_COUNT_ANNOTATION,
+    PREFERRED_TOPOLOGY_ANNOTATION,
+    QUEUE_NAME_LABEL,
+)
+from windlass.model.names.windlass import RACK_LABEL
 from windlass.model.node import Node
 from windlass.model.pod import Pod, TopologySpreadConstraint
-from windlass.model.topology import HOSTNAME, RACK
 from windlass.simulate.pod_templates import PodSize, make_template
 from windlass.simulate.random_stream import RandomStream
 from windlass_bench.claims.parks import GPUS_PER_NODE
-from windlass_bench.claims.queues import QUEUE_LABEL
 from windlass_bench.claims.task_cluster import Outage
 from windlass_bench.claims.tasks import Task
 
@@ -36,7 +40,6 @@ TRAINING_PODS = ((60, 1), (25, 2), (15, 4))
 TRAINING_SHARES, TRAINING_SECONDS = (0.0, 0.5, 0.9, 1.0), (1800.0, 10_800.0, 43_200.0, 86_400.0)
 EXPERIMENT_GPUS = ((80, 1), (20, 2))
 EXPERIMENT_SHARES, EXPERIMENT_SECONDS = (0.0, 0.5, 0.9, 1.0), (300.0, 3600.0, 14_400.0, 43_200.0)
-PREFERRED_TOPOLOGY = "kueue.x-k8s.io/podset-preferred-topology"
 
 
 class WorkloadMixture(msgspec.Struct, frozen=True):
@@ -77,8 +80,8 @@ def draw_tasks(
 def draw_outages(mixture: WorkloadMixture, nodes: Sequence[Node], seed: int) -> tuple[Outage, ...]:
     """One node for two hours each, one rack for one hour each; none in the first hours, and no two at a time."""
     many = mixture.node_failures + mixture.rack_failures
-    racks = sorted({node.labels[RACK] for node in nodes})
-    by_rack = {rack: tuple(node.name for node in nodes if node.labels[RACK] == rack) for rack in racks}
+    racks = sorted({node.labels[RACK_LABEL] for node in nodes})
+    by_rack = {rack: tuple(node.name for node in nodes if node.labels[RACK_LABEL] == rack) for rack in racks}
     slot = (mixture.horizon - 6 * HOUR) // max(1, many)
     order = RandomStream(seed, 20).permutation(many).tolist()
     which = RandomStream(seed, 21).integers_below(1 << 30, many).tolist()
@@ -115,7 +118,7 @@ def _service_task(name: str, app: str, size: PodSize, arrival: int, seconds: int
             TopologySpreadConstraint(
                 max_skew=1, topology_key=key, when_unsatisfiable="DoNotSchedule", label_selector=selector
             )
-            for key in (RACK, HOSTNAME)
+            for key in (RACK_LABEL, HOSTNAME_LABEL)
         )
         spec = msgspec.structs.replace(pod.spec, topology_spread_constraints=limits)
         pod = msgspec.structs.replace(pod, spec=spec)
@@ -132,11 +135,11 @@ def _training(mixture: WorkloadMixture, seed: int, near: bool) -> Iterator[Task]
     size = PodSize(64_000, 524_288, GPUS_PER_NODE)
     for number in range(count):
         name, pods = f"training-{number:04}", TRAINING_PODS[sizes[number]][1]
-        labels = {TIER: TRAINING, QUEUE_LABEL: TRAINING}
-        annotations = {PREFERRED_TOPOLOGY: RACK} if near else {}
+        labels = {TIER: TRAINING, QUEUE_NAME_LABEL: TRAINING}
+        annotations = {PREFERRED_TOPOLOGY_ANNOTATION: RACK_LABEL} if near else {}
         if pods > 1:
-            labels[KUEUE_GROUP] = name
-            annotations[TOTAL_COUNT] = str(pods)
+            labels[POD_GROUP_NAME_LABEL] = name
+            annotations[POD_GROUP_TOTAL_COUNT_ANNOTATION] = str(pods)
         members = tuple(_pod(f"{name}-{index}", size, labels, annotations) for index in range(pods))
         duration = int(seconds[number])
         yield Task(name, members, arrivals[number], duration, TRAINING, TRAINING_CHECKPOINT, TRAINING_RESTART)

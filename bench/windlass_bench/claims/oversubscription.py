@@ -14,10 +14,14 @@ from statistics import fmean
 
 import msgspec
 
-from windlass.cluster.workloads.build_workload import TOTAL_COUNT
-from windlass.cluster.workloads.units import KUEUE_GROUP
 from windlass.engine import EngineConfig
 from windlass.model.meta import ObjectMeta
+from windlass.model.names.kueue import (
+    POD_GROUP_NAME_LABEL,
+    POD_GROUP_TOTAL_COUNT_ANNOTATION,
+    QUEUE_NAME_LABEL,
+)
+from windlass.model.names.nvidia import GPU_RESOURCE
 from windlass.model.pod import Pod
 from windlass.placement.decision_context import GangSettings
 from windlass.placement.timeplan.run_limits import PlannedStartSettings
@@ -28,7 +32,7 @@ from windlass.simulate.trace import Job
 from windlass.simulate.traces import load_trace
 from windlass_bench.claims.claim import FAILS, PARTLY, Claim, OnProgress, Panel, Series, percentile
 from windlass_bench.claims.parks import GPUS_PER_NODE, rack_fleet
-from windlass_bench.claims.queues import QUEUE_LABEL, QueueSpec, queue_objects
+from windlass_bench.claims.queues import QueueSpec, queue_objects
 from windlass_bench.claims.task_cluster import TaskCluster, TaskClusterSettings
 from windlass_bench.claims.tasks import Task, TaskRecord
 from windlass_bench.section import Column, Row, Section
@@ -174,7 +178,7 @@ def spare_jobs(load: OwnerLoad, extra: float, seed: int) -> list[Job]:
 
 
 def _gpus(job: Job) -> int:
-    return sum(int(pod.spec.containers[0].resources.requests.get("nvidia.com/gpu", 0)) for pod in job.pods)
+    return sum(int(pod.spec.containers[0].resources.requests.get(GPU_RESOURCE, 0)) for pod in job.pods)
 
 
 def _work(job: Job, window: int) -> float:
@@ -184,11 +188,11 @@ def _work(job: Job, window: int) -> float:
 
 def _task(job: Job, kind: str, queue: str, checkpoint: int, templates: TemplateCache) -> Task:
     parts = split_gpus_by_pod(_gpus(job))
-    labels = {QUEUE_LABEL: queue}
+    labels = {QUEUE_NAME_LABEL: queue}
     annotations: dict[str, str] = {}
     if len(parts) > 1:
-        labels[KUEUE_GROUP] = job.name
-        annotations = {TOTAL_COUNT: str(len(parts))}
+        labels[POD_GROUP_NAME_LABEL] = job.name
+        annotations = {POD_GROUP_TOTAL_COUNT_ANNOTATION: str(len(parts))}
     pods = tuple(
         Pod(
             metadata=ObjectMeta(name=f"{job.name}-{index}", labels=labels, annotations=annotations),

@@ -11,11 +11,11 @@ from typing import Any
 import msgspec
 
 from windlass.model.codec import decode_object
-from windlass.model.topology import HOSTNAME, RACK
+from windlass.model.names.kubernetes import HOSTNAME_LABEL
+from windlass.model.names.kueue import KUEUE_API_VERSION
+from windlass.model.names.nvidia import GPU_RESOURCE
+from windlass.model.names.windlass import RACK_LABEL
 
-KUEUE = "kueue.x-k8s.io/v1beta2"
-QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
-GPU = "nvidia.com/gpu"
 FLAVOR, TOPOLOGY, COHORT = "default", "default", "park"
 
 
@@ -36,11 +36,13 @@ def queue_objects(queues: Sequence[QueueSpec], topology: bool = True) -> tuple[o
 
 def _trees(queues: Sequence[QueueSpec], topology: bool) -> Iterator[dict[str, Any]]:
     if topology:
-        yield _tree("Topology", TOPOLOGY, {"levels": [{"nodeLabel": RACK}, {"nodeLabel": HOSTNAME}]})
+        yield _tree(
+            "Topology", TOPOLOGY, {"levels": [{"nodeLabel": RACK_LABEL}, {"nodeLabel": HOSTNAME_LABEL}]}
+        )
     yield _tree("ResourceFlavor", FLAVOR, {"topologyName": TOPOLOGY} if topology else {})
     for queue in queues:
-        cell = {"name": GPU, "nominalQuota": queue.gpus}
-        group = {"coveredResources": [GPU], "flavors": [{"name": FLAVOR, "resources": [cell]}]}
+        cell = {"name": GPU_RESOURCE, "nominalQuota": queue.gpus}
+        group = {"coveredResources": [GPU_RESOURCE], "flavors": [{"name": FLAVOR, "resources": [cell]}]}
         spec: dict[str, Any] = {
             "cohortName": COHORT,
             "namespaceSelector": {},
@@ -55,4 +57,4 @@ def _trees(queues: Sequence[QueueSpec], topology: bool) -> Iterator[dict[str, An
 
 def _tree(kind: str, name: str, spec: dict[str, Any], namespace: str = "") -> dict[str, Any]:
     metadata = {"name": name, **({"namespace": namespace} if namespace else {})}
-    return {"apiVersion": KUEUE, "kind": kind, "metadata": metadata, "spec": spec}
+    return {"apiVersion": KUEUE_API_VERSION, "kind": kind, "metadata": metadata, "spec": spec}

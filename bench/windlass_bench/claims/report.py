@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from windlass import __version__
+from windlass.model.names.windlass import WINDLASS_API_VERSION
 from windlass_bench.claims import classes, oversubscription, sharing, spread
 from windlass_bench.claims.claim import Claim, OnProgress
 from windlass_bench.claims.locality import check_locality
 from windlass_bench.claims.mixture import WorkloadMixture
-from windlass_bench.report import API_VERSION, report_markdown, report_tables
+from windlass_bench.report import report_markdown, report_tables
 
 if TYPE_CHECKING:
     from rich.console import Group, RenderableType
@@ -73,7 +74,7 @@ CHECKS: dict[str, Callable[[ClaimRequest, OnProgress], Claim]] = {
 
 def claim_document(claims: Sequence[Claim], request: ClaimRequest, interrupted: bool) -> dict[str, Any]:
     return {
-        "apiVersion": API_VERSION,
+        "apiVersion": WINDLASS_API_VERSION,
         "kind": KIND,
         "version": __version__,
         "seed": request.seed,

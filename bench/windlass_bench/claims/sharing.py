@@ -19,6 +19,8 @@ from windlass.engine import EngineConfig, decide
 from windlass.model.decision import Bind
 from windlass.model.fleet import Fleet, FleetGpus, FleetPool, FleetSharing, FleetSpec, expand_fleet
 from windlass.model.meta import ObjectMeta
+from windlass.model.names.nvidia import GPU_RESOURCE
+from windlass.model.names.others import KAI_FRACTION, KAI_MEMORY
 from windlass.model.node import Node
 from windlass.model.pod import Pod
 from windlass.simulate.interference import (
@@ -261,7 +263,7 @@ def _made(service: Service, limits: dict[str, str], annotations: dict[str, str],
 
 
 def _whole_pod(service: Service, pool: str = "") -> Pod:
-    return _made(service, {"nvidia.com/gpu": "1"}, {}, pool)
+    return _made(service, {GPU_RESOURCE: "1"}, {}, pool)
 
 
 def _mig_pod(service: Service, pool: str = "") -> Pod:
@@ -274,12 +276,12 @@ def _mig_pod(service: Service, pool: str = "") -> Pod:
 def _share_pod(service: Service, pool: str = "") -> Pod:
     """Its part of the memory or of the compute, whichever is more."""
     milli = max(1000 * service.memory_gb // GPU_GB, service.share_milli)
-    return _made(service, {}, {"gpu-fraction": f"{milli / 1000:.3f}"}, pool)
+    return _made(service, {}, {KAI_FRACTION: f"{milli / 1000:.3f}"}, pool)
 
 
 def _memory_pod(service: Service) -> Pod:
     """Its memory only, whatever it computes."""
-    return _made(service, {}, {"gpu-memory": str(81_920 * service.memory_gb // GPU_GB)})
+    return _made(service, {}, {KAI_MEMORY: str(81_920 * service.memory_gb // GPU_GB)})
 
 
 def _class_pod(service: Service) -> Pod:

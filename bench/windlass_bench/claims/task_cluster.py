@@ -14,9 +14,10 @@ import msgspec
 from windlass import jit
 from windlass.cluster.delta import Deleted, Put
 from windlass.cluster.snapshot import Snapshot
-from windlass.cluster.store import ASSIGNED_DEVICES, Store
+from windlass.cluster.store import Store
 from windlass.engine import EngineConfig
 from windlass.model.decision import Admit, Bind
+from windlass.model.names.windlass import DEVICES_ANNOTATION, LAST_CHECKPOINT_ANNOTATION
 from windlass.model.node import Node
 from windlass.model.plan import Plan
 from windlass.model.pod import Pod, PodStatus
@@ -25,7 +26,6 @@ from windlass.simulate.driver import NotConverged, SimulationDriver
 from windlass.simulate.job_cluster import ENDS_FIRST, JobCluster, JobEnd
 from windlass_bench.claims.tasks import Task, TaskRecord, gpus_of_tasks
 
-LAST_CHECKPOINT = "windlass.dev/last-checkpoint"
 FAILED = "failed"
 REPAIR, FAIL, SAMPLE = range(ENDS_FIRST + 1, ENDS_FIRST + 4)
 """Of the events of one moment, in this order after the ends."""
@@ -217,9 +217,9 @@ def _waiting_pods(record: TaskRecord) -> tuple[Pod, ...]:
 def _running_pod(pod: Pod, bind: Bind, since: int, checkpoint: int | None = None) -> Pod:
     annotations = {**pod.metadata.annotations}
     if bind.devices:
-        annotations[ASSIGNED_DEVICES] = ",".join(str(device.index) for device in bind.devices)
+        annotations[DEVICES_ANNOTATION] = ",".join(str(device.index) for device in bind.devices)
     if checkpoint is not None:
-        annotations[LAST_CHECKPOINT] = virtual_timestamp(checkpoint)
+        annotations[LAST_CHECKPOINT_ANNOTATION] = virtual_timestamp(checkpoint)
     return msgspec.structs.replace(
         pod,
         metadata=msgspec.structs.replace(pod.metadata, annotations=annotations),

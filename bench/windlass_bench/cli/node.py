@@ -10,6 +10,7 @@ import click
 import msgspec
 
 from windlass.cli.output import output_option, print_document, print_table
+from windlass.model.names.windlass import WINDLASS_API_VERSION
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -36,7 +37,7 @@ def node(quick: bool, output: str) -> None:
             click.echo(f"| {each.name} | {each.value:g} {each.unit} | {_goal(each)} |")
     else:
         items = [{**msgspec.to_builtins(each), "met": each.is_met} for each in found]
-        print_document({"apiVersion": "windlass.dev/v1", "kind": "NodeBenchmark", "items": items}, output)
+        print_document({"apiVersion": WINDLASS_API_VERSION, "kind": "NodeBenchmark", "items": items}, output)
 
 
 def _table(found: list[Measure]) -> Table:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from windlass.cli.output import output_option, print_document, print_table
+from windlass.model.names.windlass import WINDLASS_API_VERSION
 
 
 @click.command()
@@ -18,7 +19,7 @@ def why(quick: bool, output: str) -> None:
     section = measure(quick)
     if output in ("json", "yaml"):
         print_document(
-            {"apiVersion": "windlass.dev/v1", "kind": "BenchReport", "items": section.rows}, output
+            {"apiVersion": WINDLASS_API_VERSION, "kind": "BenchReport", "items": section.rows}, output
         )
     elif output == "markdown":
         click.echo(report.report_markdown([section]), nl=False)

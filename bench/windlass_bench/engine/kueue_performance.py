@@ -16,14 +16,22 @@ import msgspec
 from windlass.cluster.delta import Assume, Deleted, Delta, Put
 from windlass.cluster.store import Store
 from windlass.engine import EngineCache, EngineConfig, decide
+from windlass.model.names.kubernetes import HOSTNAME_LABEL
+from windlass.model.names.kueue import (
+    POD_GROUP_NAME_LABEL,
+    POD_GROUP_TOTAL_COUNT_ANNOTATION,
+    PREFERRED_TOPOLOGY_ANNOTATION,
+    QUEUE_NAME_LABEL,
+    REQUIRED_TOPOLOGY_ANNOTATION,
+    SLICE_REQUIRED_TOPOLOGY_ANNOTATION,
+    SLICE_SIZE_ANNOTATION,
+)
 from windlass.model.pod import Pod
 from windlass_bench.engine import synthetic_objects
 
 EPOCH = 1_767_225_600
 """2026-01-01, in seconds."""
 PREEMPTION_POLICY = {"withinClusterQueue": "LowerPriority", "reclaimWithinCohort": "Any"}
-SLICE_LEVEL = "kueue.x-k8s.io/podset-slice-required-topology"
-SLICE_SIZE = "kueue.x-k8s.io/podset-slice-size"
 
 
 class WorkloadSet(msgspec.Struct, frozen=True):
@@ -197,9 +205,7 @@ def _cluster(configuration: PerformanceConfiguration) -> list[object]:
         for number in range(configuration.queues)
     ]
     levels = (
-        (synthetic_objects.BLOCK, synthetic_objects.RACK, synthetic_objects.HOST)
-        if configuration.topology
-        else ()
+        (synthetic_objects.BLOCK, synthetic_objects.RACK, HOSTNAME_LABEL) if configuration.topology else ()
     )
     return [*nodes, *synthetic_objects.queue_objects(queues, topology=levels)]
 
@@ -217,16 +223,17 @@ def _modes(kind: WorkloadSet) -> tuple[str, ...]:
 
 
 def _template(queue: str, kind: WorkloadSet, mode: str) -> Pod:
-    annotations = {synthetic_objects.GROUP_TOTAL_COUNT: str(kind.pods)} if kind.pods > 1 else {}
+    annotations = {POD_GROUP_TOTAL_COUNT_ANNOTATION: str(kind.pods)} if kind.pods > 1 else {}
     if mode:
-        annotations[
-            synthetic_objects.REQUIRED_TOPOLOGY
-            if mode == "required"
-            else synthetic_objects.PREFERRED_TOPOLOGY
-        ] = synthetic_objects.RACK
+        annotations[REQUIRED_TOPOLOGY_ANNOTATION if mode == "required" else PREFERRED_TOPOLOGY_ANNOTATION] = (
+            synthetic_objects.RACK
+        )
     if mode == "slices":
-        annotations |= {SLICE_LEVEL: synthetic_objects.HOST, SLICE_SIZE: str(kind.slice_size)}
-    labels = {synthetic_objects.QUEUE_LABEL: queue}
+        annotations |= {
+            SLICE_REQUIRED_TOPOLOGY_ANNOTATION: HOSTNAME_LABEL,
+            SLICE_SIZE_ANNOTATION: str(kind.slice_size),
+        }
+    labels = {QUEUE_NAME_LABEL: queue}
     return synthetic_objects.pod_template(
         {"cpu": kind.cpu}, labels=labels, annotations=annotations, priority=kind.priority
     )
@@ -235,7 +242,7 @@ def _template(queue: str, kind: WorkloadSet, mode: str) -> Pod:
 def _pods(name: str, template: Pod, count: int) -> list[Pod]:
     if count == 1:
         return [synthetic_objects.make_pod(template, name)]
-    labels = {**template.metadata.labels, synthetic_objects.GROUP_LABEL: name}
+    labels = {**template.metadata.labels, POD_GROUP_NAME_LABEL: name}
     return [
         synthetic_objects.make_pod(template, f"{name}-{member}", labels=labels) for member in range(count)
     ]

@@ -11,11 +11,12 @@ from typing import Any
 import msgspec
 
 from windlass import __version__
+from windlass.model.names.windlass import WINDLASS_API_VERSION
 from windlass_bench.engine.measurement import Measurement
 from windlass_bench.engine.peers import PEERS, PEERS_NOTE
 from windlass_bench.engine.task_runner import Measurements
 from windlass_bench.engine.tasks import GROWTH_NODE_COUNTS, TASKS
-from windlass_bench.report import API_VERSION, machine
+from windlass_bench.report import machine
 from windlass_bench.section import Column, Row, Section
 
 KIND = "BenchReport"
@@ -209,7 +210,7 @@ def sections_of(parts: Iterable[str], quick: bool, measured: Measurements) -> li
 
 def report_document(sections: Sequence[Section], measured: Measurements) -> dict[str, Any]:
     return {
-        "apiVersion": API_VERSION,
+        "apiVersion": WINDLASS_API_VERSION,
         "kind": KIND,
         "version": __version__,
         "machine": machine(),

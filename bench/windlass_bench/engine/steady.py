@@ -10,6 +10,14 @@ from __future__ import annotations
 from windlass.cluster.delta import Assume, Deleted, Delta, Put
 from windlass.cluster.store import Store
 from windlass.engine import EngineCache, EngineConfig, decide
+from windlass.model.names.kubernetes import HOSTNAME_LABEL
+from windlass.model.names.kueue import (
+    POD_GROUP_NAME_LABEL,
+    POD_GROUP_TOTAL_COUNT_ANNOTATION,
+    QUEUE_NAME_LABEL,
+    REQUIRED_TOPOLOGY_ANNOTATION,
+)
+from windlass.model.names.nvidia import GPU_RESOURCE
 from windlass.model.pod import Pod
 from windlass_bench.engine import synthetic_objects
 from windlass_bench.engine.measurement import Measurement, Stopwatch
@@ -22,7 +30,7 @@ BACKLOG = 10_000
 
 def steady_single_pods(name: str, *, nodes: int = 5_000, backlog: int = BACKLOG) -> Measurement:
     """A one-GPU pod on every GPU, and a backlog of such pods."""
-    template = synthetic_objects.pod_template({"cpu": "4", "memory": "32Gi", synthetic_objects.GPU: "1"})
+    template = synthetic_objects.pod_template({"cpu": "4", "memory": "32Gi", GPU_RESOURCE: "1"})
     running = _running([template], nodes)
     waiting = synthetic_objects.make_pods(template, backlog, "wait")
     return _rounds(name, nodes, [*synthetic_objects.gpu_nodes(nodes), *running, *waiting], running)
@@ -32,16 +40,15 @@ def steady_queued_gangs(name: str, *, nodes: int = 5_000, backlog: int = BACKLOG
     """The same in 20 queues; the backlog are gangs of eight that want to be in one rack."""
     per_queue = str(8 * nodes // QUEUES)
     names = [f"q{number:02}" for number in range(QUEUES)]
-    quota = {"cpu": "1000000", "memory": "10000Ti", synthetic_objects.GPU: per_queue}
+    quota = {"cpu": "1000000", "memory": "10000Ti", GPU_RESOURCE: per_queue}
     policy = {"withinClusterQueue": "LowerPriority"}
     queues = synthetic_objects.queue_objects(
         [synthetic_objects.cluster_queue(queue, quota, preemption=policy) for queue in names],
-        topology=(synthetic_objects.BLOCK, synthetic_objects.RACK, synthetic_objects.HOST),
+        topology=(synthetic_objects.BLOCK, synthetic_objects.RACK, HOSTNAME_LABEL),
     )
-    requests = {"cpu": "4", "memory": "32Gi", synthetic_objects.GPU: "1"}
+    requests = {"cpu": "4", "memory": "32Gi", GPU_RESOURCE: "1"}
     templates = [
-        synthetic_objects.pod_template(requests, labels={synthetic_objects.QUEUE_LABEL: queue})
-        for queue in names
+        synthetic_objects.pod_template(requests, labels={QUEUE_NAME_LABEL: queue}) for queue in names
     ]
     running = _running(templates, nodes)
     gangs = [
@@ -62,10 +69,10 @@ def _running(templates: list[Pod], nodes: int) -> list[Pod]:
 
 
 def _gang(template: Pod, name: str) -> list[Pod]:
-    labels = {**template.metadata.labels, synthetic_objects.GROUP_LABEL: name}
+    labels = {**template.metadata.labels, POD_GROUP_NAME_LABEL: name}
     annotations = {
-        synthetic_objects.GROUP_TOTAL_COUNT: "8",
-        synthetic_objects.REQUIRED_TOPOLOGY: synthetic_objects.RACK,
+        POD_GROUP_TOTAL_COUNT_ANNOTATION: "8",
+        REQUIRED_TOPOLOGY_ANNOTATION: synthetic_objects.RACK,
     }
     return [
         synthetic_objects.make_pod(template, f"{name}-{member}", labels=labels, annotations=annotations)

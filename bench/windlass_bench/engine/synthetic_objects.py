@@ -11,18 +11,27 @@ from typing import Any
 import msgspec
 
 from windlass.model.codec import decode_object
+from windlass.model.names.kubernetes import HOSTNAME_LABEL, ZONE_LABEL
+from windlass.model.names.kueue import (
+    POD_GROUP_NAME_LABEL,
+    POD_GROUP_TOTAL_COUNT_ANNOTATION,
+    PREFERRED_TOPOLOGY_ANNOTATION,
+    QUEUE_NAME_LABEL,
+    REQUIRED_TOPOLOGY_ANNOTATION,
+)
+from windlass.model.names.nvidia import (
+    GPU_COUNT_LABEL,
+    GPU_MEMORY_LABEL,
+    GPU_PRESENT_LABEL,
+    GPU_PRODUCT_LABEL,
+    GPU_RESOURCE,
+)
+from windlass.model.names.windlass import BENCH_LABEL, DECLARED_DURATION_ANNOTATION
 from windlass.model.node import Node
 from windlass.model.pod import Pod
 from windlass.model.unstructured import Unstructured
 
-RACK, BLOCK, ZONE = "cloud.example/rack", "cloud.example/block", "topology.kubernetes.io/zone"
-HOST = "kubernetes.io/hostname"
-QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
-GROUP_LABEL = "kueue.x-k8s.io/pod-group-name"
-GROUP_TOTAL_COUNT = "kueue.x-k8s.io/pod-group-total-count"
-REQUIRED_TOPOLOGY = "kueue.x-k8s.io/podset-required-topology"
-PREFERRED_TOPOLOGY = "kueue.x-k8s.io/podset-preferred-topology"
-GPU = "nvidia.com/gpu"
+RACK, BLOCK = "cloud.example/rack", "cloud.example/block"
 NAMESPACE = "bench"
 MODELS = (("NVIDIA-H100-80GB-HBM3", 81_559), ("NVIDIA-A100-SXM4-80GB", 81_920))
 NODES_A_RACK = 50
@@ -36,17 +45,19 @@ def gpu_nodes(count: int, *, nodes_per_rack: int = NODES_A_RACK, gpus: int = 8) 
         model, memory = MODELS[number % 5 == 4]
         rack = number // nodes_per_rack
         labels = {
-            "windlass.dev/bench": "true",
-            HOST: f"node-{number:05}",
+            BENCH_LABEL: "true",
+            HOSTNAME_LABEL: f"node-{number:05}",
             RACK: f"rack-{rack:04}",
             BLOCK: f"block-{rack // RACKS_A_BLOCK:03}",
-            ZONE: f"zone-{rack % 3}",
-            "nvidia.com/gpu.present": "true",
-            "nvidia.com/gpu.count": str(gpus),
-            "nvidia.com/gpu.product": model,
-            "nvidia.com/gpu.memory": str(memory),
+            ZONE_LABEL: f"zone-{rack % 3}",
+            GPU_PRESENT_LABEL: "true",
+            GPU_COUNT_LABEL: str(gpus),
+            GPU_PRODUCT_LABEL: model,
+            GPU_MEMORY_LABEL: str(memory),
         }
-        made.append(_node(f"node-{number:05}", labels, {"cpu": "128", "memory": "2Ti", GPU: str(gpus)}))
+        made.append(
+            _node(f"node-{number:05}", labels, {"cpu": "128", "memory": "2Ti", GPU_RESOURCE: str(gpus)})
+        )
     return made
 
 
@@ -56,8 +67,8 @@ def cpu_nodes(blocks: int, racks: int, hosts: int, *, cpu: str = "96", memory: s
     for number in range(blocks * racks * hosts):
         rack = number // hosts
         labels = {
-            "windlass.dev/bench": "true",
-            HOST: f"node-{number:05}",
+            BENCH_LABEL: "true",
+            HOSTNAME_LABEL: f"node-{number:05}",
             RACK: f"rack-{rack:04}",
             BLOCK: f"block-{rack // racks:03}",
         }
@@ -133,10 +144,10 @@ def pod_templates(count: int) -> list[Pod]:
     for number in range(count):
         gpus = (0, 1, 1, 2, 1, 4, 1, 8)[number % 8]
         cpu, memory = 1 + number // 8 % 7 + 2 * gpus, 4 + number % 13 + 16 * gpus
-        requests = {"cpu": f"{cpu}", "memory": f"{memory}Gi", **({GPU: str(gpus)} if gpus else {})}
+        requests = {"cpu": f"{cpu}", "memory": f"{memory}Gi", **({GPU_RESOURCE: str(gpus)} if gpus else {})}
         spec: Unstructured = {}
         if gpus and number % 3 == 1:
-            spec["nodeSelector"] = {"nvidia.com/gpu.product": MODELS[number % 2][0]}
+            spec["nodeSelector"] = {GPU_PRODUCT_LABEL: MODELS[number % 2][0]}
         if number % 5 == 2:
             spec["tolerations"] = [{"key": f"team-{number % 4}", "operator": "Exists"}]
         made.append(pod_template(requests, labels={"app": f"app-{number:03}"}, **spec))
@@ -150,21 +161,30 @@ def affinity_pod_templates(count: int) -> list[Pod]:
     for number in range(count):
         labels = {"app": f"tied-{number:03}"}
         selector = {"labelSelector": {"matchLabels": labels}}
-        term = {**selector, "topologyKey": HOST}
+        term = {**selector, "topologyKey": HOSTNAME_LABEL}
         rule: Unstructured
         match number % 4:
             case 0:
-                spread = {**selector, "topologyKey": ZONE, "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}
+                spread = {
+                    **selector,
+                    "topologyKey": ZONE_LABEL,
+                    "maxSkew": 1,
+                    "whenUnsatisfiable": "DoNotSchedule",
+                }
                 rule = {"topologySpreadConstraints": [spread]}
             case 1:
                 rule = {"affinity": {"podAntiAffinity": {_REQUIRED_RULE: [term]}}}
             case 2:
-                with_peer = {**selector, "topologyKey": ZONE}
+                with_peer = {**selector, "topologyKey": ZONE_LABEL}
                 rule = {"affinity": {"podAffinity": {_REQUIRED_RULE: [with_peer]}}}
             case _:
                 wish = {"weight": 10, "podAffinityTerm": {**selector, "topologyKey": RACK}}
                 rule = {"affinity": {"podAntiAffinity": {_PREFERRED_RULE: [wish]}}}
-        requests = {"cpu": f"{1 + number % 4}", "memory": "8Gi", **({GPU: "1"} if number % 2 else {})}
+        requests = {
+            "cpu": f"{1 + number % 4}",
+            "memory": "8Gi",
+            **({GPU_RESOURCE: "1"} if number % 2 else {}),
+        }
         made.append(pod_template(requests, labels=labels, **rule))
     return made
 
@@ -176,33 +196,35 @@ _PREFERRED_RULE = "preferredDuringSchedulingIgnoredDuringExecution"
 def gang_pods(count: int, size: int, requests: Mapping[str, str], queue: str, **topology: str) -> list[Pod]:
     """The pods of Kueue pod groups in a queue. `topology`: `required` or `preferred`, with a level."""
     wish = {
-        {"required": REQUIRED_TOPOLOGY, "preferred": PREFERRED_TOPOLOGY}[mode]: level
+        {"required": REQUIRED_TOPOLOGY_ANNOTATION, "preferred": PREFERRED_TOPOLOGY_ANNOTATION}[mode]: level
         for mode, level in topology.items()
     }
     made = []
     for number in range(count):
         template = pod_template(
             requests,
-            labels={QUEUE_LABEL: queue, GROUP_LABEL: f"gang-{number:04}"},
-            annotations={GROUP_TOTAL_COUNT: str(size), **wish},
+            labels={QUEUE_NAME_LABEL: queue, POD_GROUP_NAME_LABEL: f"gang-{number:04}"},
+            annotations={POD_GROUP_TOTAL_COUNT_ANNOTATION: str(size), **wish},
         )
         made += make_pods(template, size, f"gang-{number:04}")
     return made
 
 
 TIMED_QUEUES = ("time-0", "time-1", "time-2")
-_DURATION = "windlass.dev/duration"
 
 
 def _timed(number: int, gpus: int, seconds: int, **group: str) -> Pod:
-    labels = {QUEUE_LABEL: TIMED_QUEUES[number % 3]}
-    annotations = {_DURATION: f"{seconds}s"}
+    labels = {QUEUE_NAME_LABEL: TIMED_QUEUES[number % 3]}
+    annotations = {DECLARED_DURATION_ANNOTATION: f"{seconds}s"}
     if group:
-        labels[GROUP_LABEL], annotations[GROUP_TOTAL_COUNT] = group["name"], group["total"]
+        labels[POD_GROUP_NAME_LABEL], annotations[POD_GROUP_TOTAL_COUNT_ANNOTATION] = (
+            group["name"],
+            group["total"],
+        )
         if "required" in group:
-            annotations[REQUIRED_TOPOLOGY] = group["required"]
+            annotations[REQUIRED_TOPOLOGY_ANNOTATION] = group["required"]
     return pod_template(
-        {"cpu": "8", "memory": "64Gi", GPU: str(gpus)}, labels=labels, annotations=annotations
+        {"cpu": "8", "memory": "64Gi", GPU_RESOURCE: str(gpus)}, labels=labels, annotations=annotations
     )
 
 
@@ -243,7 +265,7 @@ def queue_objects(queues: Sequence[Unstructured], *, topology: Sequence[str] = (
     flavor: Unstructured = {}
     trees: list[Unstructured] = []
     if topology:
-        flavor = {"nodeLabels": {"windlass.dev/bench": "true"}, "topologyName": "default"}
+        flavor = {"nodeLabels": {BENCH_LABEL: "true"}, "topologyName": "default"}
         levels = [{"nodeLabel": level} for level in topology]
         trees.append(_kueue("Topology", "default", {"levels": levels}, "v1beta1"))
     trees.append(_kueue("ResourceFlavor", "default", flavor))

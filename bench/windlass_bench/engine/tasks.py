@@ -15,6 +15,15 @@ from windlass import jit
 from windlass.cluster.delta import Put
 from windlass.cluster.store import Store
 from windlass.engine import EngineCache, EngineConfig, decide
+from windlass.model.names.kubernetes import HOSTNAME_LABEL
+from windlass.model.names.kueue import (
+    POD_GROUP_NAME_LABEL,
+    POD_GROUP_TOTAL_COUNT_ANNOTATION,
+    QUEUE_NAME_LABEL,
+    REQUIRED_TOPOLOGY_ANNOTATION,
+)
+from windlass.model.names.nvidia import GPU_RESOURCE
+from windlass.model.names.others import KAI_FRACTION
 from windlass.model.plan import Plan
 from windlass.model.pod import Pod
 from windlass_bench.engine import kueue_performance, steady, synthetic_objects
@@ -22,8 +31,8 @@ from windlass_bench.engine.measurement import Measurement, Stopwatch
 
 NOW = kueue_performance.EPOCH + 3600
 NODES = 5_000
-AMPLE_QUOTA = {"cpu": "10000000", "memory": "100000Ti", synthetic_objects.GPU: "1000000"}
-LEVELS = (synthetic_objects.BLOCK, synthetic_objects.RACK, synthetic_objects.HOST)
+AMPLE_QUOTA = {"cpu": "10000000", "memory": "100000Ti", GPU_RESOURCE: "1000000"}
+LEVELS = (synthetic_objects.BLOCK, synthetic_objects.RACK, HOSTNAME_LABEL)
 
 Task = Callable[[str], Measurement]
 """Takes its own name, gives what it measured."""
@@ -97,12 +106,12 @@ def warm_up() -> None:
         [synthetic_objects.cluster_queue("q", AMPLE_QUOTA)], topology=LEVELS
     )
     gang = synthetic_objects.gang_pods(
-        1, 2, {"cpu": "1", synthetic_objects.GPU: "1"}, "q", required=synthetic_objects.RACK
+        1, 2, {"cpu": "1", GPU_RESOURCE: "1"}, "q", required=synthetic_objects.RACK
     )
     for more in ([], [*queues, *gang]):
         store = Store()
         pods = synthetic_objects.make_pods(
-            synthetic_objects.pod_template({"cpu": "1", synthetic_objects.GPU: "1"}), 40, "warm"
+            synthetic_objects.pod_template({"cpu": "1", GPU_RESOURCE: "1"}), 40, "warm"
         )
         store.apply(map(Put, [*synthetic_objects.gpu_nodes(4), *pods, *more]))
         decide(store.snapshot(NOW), EngineConfig(), NOW)
@@ -110,8 +119,8 @@ def warm_up() -> None:
 
 def plain_pods(name: str, *, pods: int, nodes: int = NODES, share: str = "") -> Measurement:
     """Pods of one shape: a whole GPU each, or a share of one."""
-    requests = {"cpu": "2", "memory": "16Gi"} | ({} if share else {synthetic_objects.GPU: "1"})
-    template = synthetic_objects.pod_template(requests, annotations={"gpu-fraction": share} if share else {})
+    requests = {"cpu": "2", "memory": "16Gi"} | ({} if share else {GPU_RESOURCE: "1"})
+    template = synthetic_objects.pod_template(requests, annotations={KAI_FRACTION: share} if share else {})
     objects = [*synthetic_objects.gpu_nodes(nodes), *synthetic_objects.make_pods(template, pods, "pod")]
     return measure_decision(name, nodes, objects, pods, "pods")
 
@@ -131,7 +140,7 @@ def mixed_pods(name: str, *, pods: int, tied: int = 0, nodes: int = NODES) -> Me
 
 def many_gangs(name: str, *, gangs: int, size: int, nodes: int = NODES) -> Measurement:
     """Gangs of one-GPU pods, each in one rack."""
-    requests = {"cpu": "8", "memory": "64Gi", synthetic_objects.GPU: "1"}
+    requests = {"cpu": "8", "memory": "64Gi", GPU_RESOURCE: "1"}
     pods = synthetic_objects.gang_pods(gangs, size, requests, "q", required=synthetic_objects.RACK)
     return measure_decision(
         name, nodes, [*synthetic_objects.gpu_nodes(nodes), *_queue(), *pods], gangs, "gangs"
@@ -140,7 +149,7 @@ def many_gangs(name: str, *, gangs: int, size: int, nodes: int = NODES) -> Measu
 
 def one_gang(name: str, *, size: int, nodes: int = NODES) -> Measurement:
     """One gang of four-GPU pods, as close together as can be."""
-    requests = {"cpu": "8", "memory": "64Gi", synthetic_objects.GPU: "4"}
+    requests = {"cpu": "8", "memory": "64Gi", GPU_RESOURCE: "4"}
     pods = synthetic_objects.gang_pods(1, size, requests, "q", preferred=synthetic_objects.BLOCK)
     return measure_decision(name, nodes, [*synthetic_objects.gpu_nodes(nodes), *_queue(), *pods], 1, "gangs")
 
@@ -160,14 +169,13 @@ def preemption(name: str, *, asks: str, scattered: bool, nodes: int = NODES) -> 
     policy = {"withinClusterQueue": "LowerPriority"}
     queues = [
         synthetic_objects.cluster_queue(
-            "mine", {**AMPLE_QUOTA, synthetic_objects.GPU: str(8 * nodes // 10)}, preemption=policy
+            "mine", {**AMPLE_QUOTA, GPU_RESOURCE: str(8 * nodes // 10)}, preemption=policy
         )
     ]
     queues += [synthetic_objects.cluster_queue(f"other-{i}", AMPLE_QUOTA) for i in range(3)]
-    requests = {"cpu": "8", "memory": "64Gi", synthetic_objects.GPU: "2"}
+    requests = {"cpu": "8", "memory": "64Gi", GPU_RESOURCE: "2"}
     mine, *other_templates = (
-        synthetic_objects.pod_template(requests, labels={synthetic_objects.QUEUE_LABEL: queue["name"]})
-        for queue in queues
+        synthetic_objects.pod_template(requests, labels={QUEUE_NAME_LABEL: queue["name"]}) for queue in queues
     )
     running = []
     for number in range(4 * nodes):
@@ -188,18 +196,18 @@ def preemption(name: str, *, asks: str, scattered: bool, nodes: int = NODES) -> 
 
 
 def _asking(asks: str) -> list[Pod]:
-    requests = {"cpu": "8", "memory": "64Gi", synthetic_objects.GPU: "2" if asks == "pod" else "8"}
-    labels = {synthetic_objects.QUEUE_LABEL: "mine"}
+    requests = {"cpu": "8", "memory": "64Gi", GPU_RESOURCE: "2" if asks == "pod" else "8"}
+    labels = {QUEUE_NAME_LABEL: "mine"}
     if asks != "gang":
         return [
             synthetic_objects.make_pod(
                 synthetic_objects.pod_template(requests, labels=labels, priority=100), "urgent"
             )
         ]
-    labels[synthetic_objects.GROUP_LABEL] = "urgent"
+    labels[POD_GROUP_NAME_LABEL] = "urgent"
     annotations = {
-        synthetic_objects.GROUP_TOTAL_COUNT: "4",
-        synthetic_objects.REQUIRED_TOPOLOGY: synthetic_objects.RACK,
+        POD_GROUP_TOTAL_COUNT_ANNOTATION: "4",
+        REQUIRED_TOPOLOGY_ANNOTATION: synthetic_objects.RACK,
     }
     return synthetic_objects.make_pods(
         synthetic_objects.pod_template(requests, labels=labels, annotations=annotations, priority=100),
@@ -212,14 +220,12 @@ def preempt_small_pods(name: str, *, size: int, nodes: int) -> Measurement:
     """One-GPU pods of three priorities fill all nodes; a gang of eight-GPU pods in their queue needs `size` nodes."""
     policy = {"withinClusterQueue": "LowerPriority"}
     queues = [
-        synthetic_objects.cluster_queue(
-            "q", {**AMPLE_QUOTA, synthetic_objects.GPU: str(8 * nodes)}, preemption=policy
-        )
+        synthetic_objects.cluster_queue("q", {**AMPLE_QUOTA, GPU_RESOURCE: str(8 * nodes)}, preemption=policy)
     ]
-    labels = {synthetic_objects.QUEUE_LABEL: "q"}
+    labels = {QUEUE_NAME_LABEL: "q"}
     small = [
         synthetic_objects.pod_template(
-            {"cpu": "2", "memory": "8Gi", synthetic_objects.GPU: "1"}, labels=labels, priority=priority
+            {"cpu": "2", "memory": "8Gi", GPU_RESOURCE: "1"}, labels=labels, priority=priority
         )
         for priority in range(3)
     ]
@@ -229,10 +235,10 @@ def preempt_small_pods(name: str, *, size: int, nodes: int) -> Measurement:
         )
         for number in range(8 * nodes)
     ]
-    annotations = {synthetic_objects.GROUP_TOTAL_COUNT: str(size)}
+    annotations = {POD_GROUP_TOTAL_COUNT_ANNOTATION: str(size)}
     gang = synthetic_objects.pod_template(
-        {"cpu": "8", "memory": "64Gi", synthetic_objects.GPU: "8"},
-        labels={**labels, synthetic_objects.GROUP_LABEL: "urgent"},
+        {"cpu": "8", "memory": "64Gi", GPU_RESOURCE: "8"},
+        labels={**labels, POD_GROUP_NAME_LABEL: "urgent"},
         annotations=annotations,
         priority=100,
     )
@@ -243,9 +249,7 @@ def preempt_small_pods(name: str, *, size: int, nodes: int) -> Measurement:
 def planned_starts(name: str, *, nodes: int, running: int, waiting: int) -> Measurement:
     """Work with declared run times runs, more of it waits: every start is planned, and nobody delays those before."""
     queues = [
-        synthetic_objects.cluster_queue(
-            queue, {**AMPLE_QUOTA, synthetic_objects.GPU: str(4 * nodes)}, cohort="all"
-        )
+        synthetic_objects.cluster_queue(queue, {**AMPLE_QUOTA, GPU_RESOURCE: str(4 * nodes)}, cohort="all")
         for queue in synthetic_objects.TIMED_QUEUES
     ]
     objects = [
@@ -259,7 +263,7 @@ def planned_starts(name: str, *, nodes: int, running: int, waiting: int) -> Meas
 
 def never_fits(name: str, *, gpus: int, nodes: int = 500) -> Measurement:
     """A job of ten pods with `gpus` each on a cluster that others have filled."""
-    filler = synthetic_objects.pod_template({"cpu": "8", "memory": "64Gi", synthetic_objects.GPU: "8"})
+    filler = synthetic_objects.pod_template({"cpu": "8", "memory": "64Gi", GPU_RESOURCE: "8"})
     full = [
         synthetic_objects.bound_pod(
             synthetic_objects.make_pod(filler, f"run-{number:05}"), f"node-{number:05}"
@@ -269,7 +273,7 @@ def never_fits(name: str, *, gpus: int, nodes: int = 500) -> Measurement:
     job = synthetic_objects.gang_pods(
         1,
         10,
-        {"cpu": "8", "memory": "64Gi", synthetic_objects.GPU: str(gpus)},
+        {"cpu": "8", "memory": "64Gi", GPU_RESOURCE: str(gpus)},
         "q",
         required=synthetic_objects.RACK,
     )

@@ -18,8 +18,9 @@ from windlass.kube.errors import ApiError, Conflict, NotFound, ServerUnavailable
 from windlass.kube.request import MERGE_PATCH, Request
 from windlass.kube.resources import NODES, PODS
 from windlass.model.errors import InputError
+from windlass.model.names.windlass import BENCH_LABEL
 from windlass.model.unstructured import Unstructured
-from windlass_bench.live.objects import LABEL, NAMESPACE, node
+from windlass_bench.live.objects import NAMESPACE, node
 
 IN_FLIGHT = 48
 SILENCE = 600.0
@@ -56,7 +57,7 @@ class BenchCluster:
     async def prepare(self, nodes: int) -> None:
         """So many nodes of ours; a cluster with others is refused."""
         found = (await self.client.get(NODES.collection))["items"] or ()
-        if any(LABEL not in (node["metadata"].get("labels") or {}) for node in found):
+        if any(BENCH_LABEL not in (node["metadata"].get("labels") or {}) for node in found):
             raise InputError(
                 "the cluster has nodes of its own", remedy="use a cluster that was made for this"
             )

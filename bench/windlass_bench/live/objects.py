@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from windlass.model.names.kubernetes import HOSTNAME_LABEL
+from windlass.model.names.kueue import POD_GROUP_NAME_LABEL, POD_GROUP_TOTAL_COUNT_ANNOTATION
+from windlass.model.names.nvidia import GPU_RESOURCE
+from windlass.model.names.windlass import BENCH_LABEL
 from windlass.model.unstructured import Unstructured
 
 NAMESPACE = "windlass-bench"
-LABEL = "windlass.dev/bench"
 POOLS = 4
 GPUS = (1, 1, 1, 2, 2, 4, 1, 1, 2, 8)
 SHAPES = 50
@@ -13,11 +16,11 @@ SHAPES = 50
 
 def node(number: int) -> Unstructured:
     """Eight GPUs, 96 CPUs, 768 GiB, in one of four pools."""
-    room = {"cpu": "96", "memory": "768Gi", "pods": "110", "ephemeral-storage": "1Ti", "nvidia.com/gpu": "8"}
+    room = {"cpu": "96", "memory": "768Gi", "pods": "110", "ephemeral-storage": "1Ti", GPU_RESOURCE: "8"}
     labels = {
-        "kubernetes.io/hostname": name_of_node(number),
+        HOSTNAME_LABEL: name_of_node(number),
         "pool": f"pool-{number % POOLS}",
-        LABEL: "node",
+        BENCH_LABEL: "node",
     }
     return {
         "apiVersion": "v1",
@@ -50,13 +53,17 @@ def pod(number: int, scheduler: str, gang: str = "", size: int = 0) -> Unstructu
     container = {
         "name": "main",
         "image": "none",
-        "resources": {"requests": requests, "limits": {"nvidia.com/gpu": str(GPUS[shape % 10])}},
+        "resources": {"requests": requests, "limits": {GPU_RESOURCE: str(GPUS[shape % 10])}},
     }
-    metadata: Unstructured = {"name": f"p-{number:06}", "namespace": NAMESPACE, "labels": {LABEL: "pod"}}
+    metadata: Unstructured = {
+        "name": f"p-{number:06}",
+        "namespace": NAMESPACE,
+        "labels": {BENCH_LABEL: "pod"},
+    }
     if gang:
-        container["resources"] = {"limits": {"nvidia.com/gpu": "8"}}
-        metadata["labels"]["kueue.x-k8s.io/pod-group-name"] = gang
-        metadata["annotations"] = {"kueue.x-k8s.io/pod-group-total-count": str(size)}
+        container["resources"] = {"limits": {GPU_RESOURCE: "8"}}
+        metadata["labels"][POD_GROUP_NAME_LABEL] = gang
+        metadata["annotations"] = {POD_GROUP_TOTAL_COUNT_ANNOTATION: str(size)}
     selector = {"pool": f"pool-{shape % POOLS}"} if shape % 3 == 0 and not gang else {}
     return {
         "apiVersion": "v1",

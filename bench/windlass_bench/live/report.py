@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from windlass.model.names.windlass import WINDLASS_API_VERSION
 from windlass_bench.live.contenders import LIMIT, PEER, WINDLASS
 from windlass_bench.live.run import BACKLOG, GANGS, MEMORY, STEADY, Result
-from windlass_bench.report import API_VERSION, KIND, machine
+from windlass_bench.report import KIND, machine
 from windlass_bench.section import Column, Row, Section
 
 _COMMON = (
@@ -68,7 +69,7 @@ def report_document(sections: Sequence[Section]) -> dict[str, Any]:
         {"name": section.name, "title": section.title, "note": section.note, "rows": section.rows}
         for section in sections
     ]
-    return {"apiVersion": API_VERSION, "kind": KIND, "machine": machine(), "sections": listed}
+    return {"apiVersion": WINDLASS_API_VERSION, "kind": KIND, "machine": machine(), "sections": listed}
 
 
 def _best(results: Iterable[Result], part: str) -> list[Result]:

@@ -17,9 +17,10 @@ from windlass.kube.client import KubeClient
 from windlass.kube.client_config import load_client_config
 from windlass.kube.events import Event, EventRecorder, EventRegarding
 from windlass.kube.write_requests import bind_pod
+from windlass.model.names.windlass import BENCH_LABEL
 from windlass_bench.live.bench_cluster import IN_FLIGHT, BenchCluster
 from windlass_bench.live.contenders import LIMIT, SCHEDULER_NAMES, WINDLASS, SchedulerProcess, start_scheduler
-from windlass_bench.live.objects import LABEL, NAMESPACE, name_of_node, pod, running_pod
+from windlass_bench.live.objects import NAMESPACE, name_of_node, pod, running_pod
 
 QUIET_SECONDS = 15.0
 """A contender that has bound nobody for so long is done."""
@@ -163,7 +164,7 @@ async def _come_and_go(scene: BenchCluster, tree: dict[str, Any]) -> None:
 async def _limit(scene: BenchCluster, task: Task) -> Result:
     """A binding and an event for each pod, in turn over the nodes, as many in flight as the others have."""
     await scene.create(pod(number, SCHEDULER_NAMES[LIMIT]) for number in range(task.pods))
-    items: Any = (await scene.client.get(f"/api/v1/namespaces/{NAMESPACE}/pods", labelSelector=LABEL))[
+    items: Any = (await scene.client.get(f"/api/v1/namespaces/{NAMESPACE}/pods", labelSelector=BENCH_LABEL))[
         "items"
     ]
     recorder = EventRecorder(scene.client, "bench")

@@ -36,10 +36,10 @@ from windlass.model.codec import decode_object
 from windlass.model.decision import Admit, Evict, Hold
 from windlass.model.kueue import WorkloadObject, is_finished
 from windlass.model.kueue.workload_wire import Condition, WorkloadStatus
-from windlass.model.owners.normalise import QUEUE_NAME
+from windlass.model.names.kubernetes import HOSTNAME_LABEL
+from windlass.model.names.kueue import QUEUE_NAME_LABEL
 from windlass.model.pod import Pod
 from windlass.model.times import format_timestamp
-from windlass.model.topology import HOSTNAME
 from windlass.model.workload import Workload
 from windlass.placement.stop_conditions import DURATION_EXCEEDED
 from windlass.queueing.outcome import QUEUE_EVICTION_REASONS
@@ -71,7 +71,7 @@ class AdmissionWriter:
     def remove_gates(self, pod: Pod) -> None:
         """The pod was admitted: removes Kueue's gates, so that the next decision can bind it."""
         kept = [gate.name for gate in pod.spec.scheduling_gates if gate.name not in KUEUE_GATES]
-        queue = pod.metadata.labels.get(QUEUE_NAME, "")
+        queue = pod.metadata.labels.get(QUEUE_NAME_LABEL, "")
         has_kueue_gate = len(kept) < len(pod.spec.scheduling_gates)
         if has_kueue_gate and self._writer.manages_queue(pod.metadata.namespace, queue):
             request = remove_scheduling_gates(pod.key, pod.metadata.uid, kept)
@@ -141,7 +141,7 @@ class AdmissionWriter:
 
     def _hostnames(self) -> dict[str, str]:
         nodes: Iterable[Any] = (self._cache.get("Node", name) for name in self._cache.nodes)
-        return {node.name: node.labels.get(HOSTNAME, node.name) for node in nodes if node is not None}
+        return {node.name: node.labels.get(HOSTNAME_LABEL, node.name) for node in nodes if node is not None}
 
     # Admission and eviction of a Workload
 

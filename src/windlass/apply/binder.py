@@ -15,7 +15,6 @@ from typing import Any
 
 import msgspec
 
-from windlass.cluster.store import ASSIGNED_DEVICES
 from windlass.kube.backoff import Backoff
 from windlass.kube.client import KubeClient
 from windlass.kube.errors import ApiError, LeaseLost, ServerUnavailable
@@ -23,6 +22,7 @@ from windlass.kube.request import Request
 from windlass.kube.resources import PODS
 from windlass.kube.write_requests import bind_pod
 from windlass.model.decision import Bind
+from windlass.model.names.windlass import DEVICES_ANNOTATION
 
 log = logging.getLogger(__name__)
 
@@ -157,4 +157,4 @@ def device_annotations(bind: Bind) -> dict[str, str]:
     """The assigned devices, for the node agent and for later decisions."""
     if not bind.devices:
         return {}
-    return {ASSIGNED_DEVICES: ",".join(str(device.index) for device in bind.devices)}
+    return {DEVICES_ANNOTATION: ",".join(str(device.index) for device in bind.devices)}

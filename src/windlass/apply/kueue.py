@@ -14,10 +14,10 @@ import msgspec
 from windlass.model.decision import Admit
 from windlass.model.kueue import WorkloadObject
 from windlass.model.kueue.workload_wire import Condition
+from windlass.model.names.kubernetes import APP_MANAGED_BY_LABEL, HOSTNAME_LABEL
 from windlass.model.owners import Owner
 from windlass.model.quota import format_quota, quota_requests
 from windlass.model.times import format_timestamp
-from windlass.model.topology import HOSTNAME
 from windlass.model.unstructured import Unstructured
 from windlass.model.workload import Workload
 from windlass.placement.stop_conditions import DURATION_EXCEEDED, GANG_BELOW_MINIMUM
@@ -41,7 +41,7 @@ NON_PREEMPTION_MESSAGES = {
 }
 """Eviction reasons other than preemption → message."""
 MAX_NAME_LENGTH = 63
-MANAGED_BY = {"app.kubernetes.io/managed-by": "windlass"}
+MANAGED_BY = {APP_MANAGED_BY_LABEL: "windlass"}
 
 
 def workload_name(kind: str, name: str, uid: str) -> str:
@@ -184,13 +184,13 @@ def _topology_assignment(
         domains = [
             {"values": [name], "count": count} for name, count in zip(names, nodes.values(), strict=True)
         ]
-        return {"levels": [HOSTNAME], "domains": domains}
+        return {"levels": [HOSTNAME_LABEL], "domains": domains}
     slice_ = {
         "domainCount": len(names),
         "valuesPerLevel": [{"individual": {"roots": names}}],
         "podCounts": {"individual": list(nodes.values())},
     }
-    return {"levels": [HOSTNAME], "slices": [slice_]}
+    return {"levels": [HOSTNAME_LABEL], "slices": [slice_]}
 
 
 def _condition(kind: str, status: str, reason: str, message: str, now: int) -> Condition:

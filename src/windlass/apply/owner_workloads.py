@@ -20,8 +20,8 @@ from windlass.kube.write_requests import create_object, patch_object
 from windlass.model.codec import object_id
 from windlass.model.errors import ClusterUnreachable
 from windlass.model.kueue import WorkloadObject, is_finished
+from windlass.model.names.kueue import QUEUE_NAME_LABEL
 from windlass.model.owners import Owner, OwnerObject, owner_from_object
-from windlass.model.owners.normalise import QUEUE_NAME
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ class OwnerWorkloadReconciler:
         self._drop_deleted()
         for obj in self._cache.queued_owners():
             metadata = obj.metadata
-            if not self._writer.manages_queue(metadata.namespace, metadata.labels.get(QUEUE_NAME, "")):
+            if not self._writer.manages_queue(metadata.namespace, metadata.labels.get(QUEUE_NAME_LABEL, "")):
                 continue
             name = kueue.workload_name(obj.KIND, metadata.name, metadata.uid)
             key = self._cache.workload_key_of(obj) or f"{metadata.namespace}/{name}"
@@ -143,7 +143,7 @@ class OwnerWorkloadReconciler:
     def _queue_of(self, obj: OwnerObject, owner: Owner) -> kueue.WorkloadQueue:
         priority = self._cache.priority_of(owner)
         return kueue.WorkloadQueue(
-            obj.metadata.labels[QUEUE_NAME], priority, self._writer.workload_resource().version
+            obj.metadata.labels[QUEUE_NAME_LABEL], priority, self._writer.workload_resource().version
         )
 
 
@@ -159,4 +159,4 @@ def _is_outdated(known: WorkloadObject, owner: Owner) -> bool:
     if known.status.admission is not None or not owner.suspended or not owner.pod_sets:
         return False
     ours = kueue.is_written_by_windlass(known)
-    return ours and not kueue.matches_owner(known, owner, owner.metadata.labels.get(QUEUE_NAME, ""))
+    return ours and not kueue.matches_owner(known, owner, owner.metadata.labels.get(QUEUE_NAME_LABEL, ""))

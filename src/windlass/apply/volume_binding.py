@@ -14,7 +14,8 @@ import msgspec
 from windlass.kube.client import KubeClient
 from windlass.kube.errors import ApiError, LeaseLost, Status
 from windlass.kube.request import Request
-from windlass.kube.write_requests import SELECTED_NODE, annotate_selected_node, prebind_volume
+from windlass.kube.write_requests import annotate_selected_node, prebind_volume
+from windlass.model.names.kubernetes import SELECTED_NODE_ANNOTATION
 from windlass.model.pod import Pod
 from windlass.model.volume import PersistentVolume, PersistentVolumeClaim
 
@@ -87,7 +88,7 @@ def _has_volume(key: str, pod_volumes: PodVolumes, get_claim: ClaimLookup, selec
         raise _bind_error(404, f"claim {key} was deleted")
     if claim.status.phase == "Bound":
         return True
-    if claim.metadata.annotations.get(SELECTED_NODE) == pod_volumes.node:
+    if claim.metadata.annotations.get(SELECTED_NODE_ANNOTATION) == pod_volumes.node:
         selected.add(key)
     elif key in selected:
         raise _bind_error(503, f"the provisioner can't create a volume for claim {key} on {pod_volumes.node}")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from windlass.dump.configuration import Configuration, UsedConfiguration
 from windlass.model.decision_document import device_document
 from windlass.model.defrag import DefragPlan, Move, Start
+from windlass.model.names.windlass import WINDLASS_API_VERSION
 from windlass.model.times import format_timestamp
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ def defrag_document(
 ) -> dict[str, Any]:
     """`kind: DefragPlan`."""
     return {
-        "apiVersion": "windlass.dev/v1",
+        "apiVersion": WINDLASS_API_VERSION,
         "kind": "DefragPlan",
         "now": format_timestamp(now),
         "moves": [_move(move) for move in plan.moves],

@@ -16,13 +16,13 @@ from windlass.cli.install_node import install_node, uninstall_node
 from windlass.cli.output import print_note
 from windlass.cli.scheduler import kubeconfig_options
 from windlass.model.errors import ClusterUnreachable, InputError
+from windlass.model.names.kubernetes import APP_MANAGED_BY_LABEL
 from windlass.model.unstructured import Unstructured
 
 if TYPE_CHECKING:
     from windlass.kube.client import KubeClient
 
 CRD_PATH = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-MANAGED_LABEL = "app.kubernetes.io/managed-by"
 
 INSTALL_EXAMPLES = """\b
 Examples:
@@ -201,7 +201,7 @@ async def _delete_crd(client: KubeClient, crd: Unstructured, also_used: bool) ->
 
 
 def _is_ours(obj: Unstructured) -> bool:
-    return (obj["metadata"].get("labels") or {}).get(MANAGED_LABEL) == "windlass"
+    return (obj["metadata"].get("labels") or {}).get(APP_MANAGED_BY_LABEL) == "windlass"
 
 
 install.add_command(install_node)

@@ -24,9 +24,10 @@ from windlass.cli.openapi_schema import (
     quantity,
     string,
 )
+from windlass.model.names.kubernetes import APP_MANAGED_BY_LABEL
 
 KUEUE = "kueue.x-k8s.io"
-MANAGED_LABELS = {"app.kubernetes.io/managed-by": "windlass", "app.kubernetes.io/part-of": "windlass"}
+MANAGED_LABELS = {APP_MANAGED_BY_LABEL: "windlass", "app.kubernetes.io/part-of": "windlass"}
 STOP_POLICY = enum("None", "Hold", "HoldAndDrain")
 FAIR_SHARING = object_schema({"weight": quantity()})
 

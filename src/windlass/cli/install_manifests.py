@@ -11,12 +11,20 @@ import msgspec
 from windlass import __version__
 from windlass.cli.install_crds import MANAGED_LABELS, crds
 from windlass.cli.install_rbac import cluster_rules, lease_rules
+from windlass.model.names.kubernetes import (
+    APP_COMPONENT_LABEL,
+    APP_NAME_LABEL,
+    APPS_API_VERSION,
+    HOSTNAME_LABEL,
+    POD_SECURITY_ENFORCE_LABEL,
+    POLICY_API_VERSION,
+)
 from windlass.model.unstructured import Unstructured
 
 LEASE = "windlass-scheduler"
 NAME = "windlass-scheduler"
 PORT = 10259
-SELECTOR_LABELS = {"app.kubernetes.io/name": "windlass", "app.kubernetes.io/component": "scheduler"}
+SELECTOR_LABELS = {APP_NAME_LABEL: "windlass", APP_COMPONENT_LABEL: "scheduler"}
 LABELS = {**MANAGED_LABELS, **SELECTOR_LABELS}
 USER = 65532
 RBAC = "rbac.authorization.k8s.io"
@@ -42,7 +50,7 @@ def manifests(choices: InstallOptions) -> list[Unstructured]:
             "kind": "Namespace",
             "metadata": {
                 "name": choices.namespace,
-                "labels": {**MANAGED_LABELS, "pod-security.kubernetes.io/enforce": "restricted"},
+                "labels": {**MANAGED_LABELS, POD_SECURITY_ENFORCE_LABEL: "restricted"},
             },
         },
         {**_object("v1", "ServiceAccount", choices), "automountServiceAccountToken": False},
@@ -128,7 +136,7 @@ def _deployment(choices: InstallOptions) -> Unstructured:
                         "weight": 100,
                         "podAffinityTerm": {
                             "labelSelector": {"matchLabels": SELECTOR_LABELS},
-                            "topologyKey": "kubernetes.io/hostname",
+                            "topologyKey": HOSTNAME_LABEL,
                         },
                     }
                 ]
@@ -138,7 +146,7 @@ def _deployment(choices: InstallOptions) -> Unstructured:
         "volumes": [{"name": "tmp", "emptyDir": {"sizeLimit": "256Mi"}}],
     }
     return {
-        **_object("apps/v1", "Deployment", choices),
+        **_object(APPS_API_VERSION, "Deployment", choices),
         "spec": {
             "replicas": choices.replicas,
             "selector": {"matchLabels": SELECTOR_LABELS},
@@ -153,7 +161,7 @@ def _probe(path: str, period: int) -> Unstructured:
 
 def _budget(choices: InstallOptions) -> Unstructured:
     spec = {"maxUnavailable": 1, "selector": {"matchLabels": SELECTOR_LABELS}}
-    return {**_object("policy/v1", "PodDisruptionBudget", choices), "spec": spec}
+    return {**_object(POLICY_API_VERSION, "PodDisruptionBudget", choices), "spec": spec}
 
 
 def _service(choices: InstallOptions) -> Unstructured:

@@ -10,18 +10,26 @@ import msgspec
 
 from windlass import __version__
 from windlass.cli.install_crds import MANAGED_LABELS
+from windlass.model.names.kubernetes import (
+    APP_COMPONENT_LABEL,
+    APP_NAME_LABEL,
+    APPS_API_VERSION,
+    POD_SECURITY_ENFORCE_LABEL,
+)
+from windlass.model.names.nvidia import GPU_PRESENT_LABEL
+from windlass.model.names.others import NFD_NVIDIA_3D_LABEL, NFD_NVIDIA_LABEL, NFD_NVIDIA_VGA_LABEL
 from windlass.model.unstructured import Unstructured
 
 NAME = "windlass-node"
-SELECTOR_LABELS = {"app.kubernetes.io/name": "windlass", "app.kubernetes.io/component": "node"}
+SELECTOR_LABELS = {APP_NAME_LABEL: "windlass", APP_COMPONENT_LABEL: "node"}
 LABELS = {**MANAGED_LABELS, **SELECTOR_LABELS}
 RBAC = "rbac.authorization.k8s.io"
 ADMISSION = "admissionregistration.k8s.io/v1"
 GPU_LABELS = (
-    "feature.node.kubernetes.io/pci-10de.present",
-    "feature.node.kubernetes.io/pci-0302_10de.present",
-    "feature.node.kubernetes.io/pci-0300_10de.present",
-    "nvidia.com/gpu.present",
+    NFD_NVIDIA_LABEL,
+    NFD_NVIDIA_3D_LABEL,
+    NFD_NVIDIA_VGA_LABEL,
+    GPU_PRESENT_LABEL,
 )
 """Any of them says that the node has an NVIDIA GPU: NFD's, by PCI class or without, and the GPU operator's."""
 CONFIG_KEY = "config.yaml"
@@ -80,7 +88,7 @@ def _object(version: str, kind: str, choices: NodeInstallOptions, *, namespaced:
 
 
 def _namespace(choices: NodeInstallOptions) -> Unstructured:
-    labels = {**MANAGED_LABELS, "pod-security.kubernetes.io/enforce": "privileged"}
+    labels = {**MANAGED_LABELS, POD_SECURITY_ENFORCE_LABEL: "privileged"}
     return {
         "apiVersion": "v1",
         "kind": "Namespace",
@@ -154,7 +162,7 @@ def _config(choices: NodeInstallOptions) -> Unstructured:
 
 def _daemon(choices: NodeInstallOptions) -> Unstructured:
     return {
-        **_object("apps/v1", "DaemonSet", choices),
+        **_object(APPS_API_VERSION, "DaemonSet", choices),
         "spec": {
             "selector": {"matchLabels": SELECTOR_LABELS},
             "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "10%"}},

@@ -17,6 +17,8 @@ from windlass.diagnose.causes import CAUSES
 from windlass.diagnose.check.all_rules import RULES
 from windlass.diagnose.check.rule import Rule
 from windlass.diagnose.finding import Finding
+from windlass.model.names import kubernetes, kueue, nvidia, others
+from windlass.model.names.nvidia import GPU_PRODUCT_LABEL, GPU_RESOURCE
 from windlass.model.reasons import NODE_REASONS, POD_REASONS, insufficient_reason
 from windlass.model.verdict import PUBLIC_MESSAGE_BY_CODE
 
@@ -30,7 +32,7 @@ Messages of Kubernetes, Kueue and NVIDIA's components that Windlass repeats are 
 engine composes of several parts (planned starts, changes that would help): see [verdicts](../guide/verdicts.md).
 """
 SAMPLES = {
-    "absent": "nvidia.com/gpu.product",
+    "absent": GPU_PRODUCT_LABEL,
     "age": "90",
     "amount": "8",
     "asked": "1",
@@ -45,7 +47,7 @@ SAMPLES = {
     "count": "2",
     "desired": "3",
     "DEVICE_PLUGIN_FOLDER": "/var/lib/kubelet/device-plugins",
-    "device": "nvidia.com/gpu",
+    "device": GPU_RESOURCE,
     "devices": "8",
     "down": "cordoned",
     "driver": "gpu.nvidia.com",
@@ -55,7 +57,6 @@ SAMPLES = {
     "feasible": "gpu-7",
     "flavor": "h100",
     "component": "driver",
-    "GROUP_TOTAL": "kueue.x-k8s.io/pod-group-total-count",
     "gpus": "gpu-7",
     "has": "cpu",
     "have": "580.65.06",
@@ -75,7 +76,7 @@ SAMPLES = {
     "message": "not found",
     "minimum": "8",
     "most": "3",
-    "name": "nvidia.com/gpu",
+    "name": GPU_RESOURCE,
     "named": "team/small",
     "namespace": "team",
     "node": "gpu-7",
@@ -91,12 +92,11 @@ SAMPLES = {
     "policy": "Hold",
     "present": "2",
     "processes": "8",
-    "PRODUCT": "nvidia.com/gpu.product",
     "promised": "8",
     "quota": "gpus",
     "queue": "research",
     "reasons": "0/4 nodes are available: 4 Insufficient nvidia.com/gpu",
-    "resource": "nvidia.com/gpu",
+    "resource": GPU_RESOURCE,
     "since": "150",
     "state": "Pending",
     "title": "Pod team/train-0",
@@ -114,6 +114,12 @@ SAMPLES = {
     "why": "is in a queue, where it may be preempted",
 }
 """Placeholder → text of the example; `…` for all others."""
+ECOSYSTEM_NAMES: dict[str, str] = {
+    name: value
+    for owner in (kubernetes, kueue, nvidia, others)
+    for name, value in vars(owner).items()
+    if name.isupper()
+}
 NAME_SAMPLES = {
     "check": "provisioning",
     "class": "nvidia",
@@ -126,7 +132,7 @@ NAME_SAMPLES = {
     "ResourceClaim": "gpu",
 }
 """Word before the placeholder `name` → text of the example."""
-REASON_RESOURCES = ("cpu", "memory", "pods", "ephemeral-storage", "nvidia.com/gpu")
+REASON_RESOURCES = ("cpu", "memory", "pods", "ephemeral-storage", GPU_RESOURCE)
 MAX_VARIANTS = 8
 
 Row = tuple[str, ...]
@@ -192,6 +198,8 @@ def _templates(node: ast.expr, function: ast.FunctionDef) -> list[str]:
         case ast.JoinedStr(values=parts):
             variants = [_part(part, function) for part in parts]
             return ["".join(texts) for texts in itertools.islice(itertools.product(*variants), MAX_VARIANTS)]
+        case ast.Name(id=name) if name in ECOSYSTEM_NAMES:
+            return [ECOSYSTEM_NAMES[name]]
         case ast.Name(id=name):
             value = _assigned(function, name, node.lineno)
             return _templates(value, function) if value is not None else []

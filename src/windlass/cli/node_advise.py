@@ -10,6 +10,7 @@ import msgspec
 from windlass.cli.output import output_option, print_document, print_note, print_table
 from windlass.model.errors import InputError
 from windlass.model.gpu_models import find_gpu_model, mig_geometry_of_model
+from windlass.model.names.windlass import WINDLASS_API_VERSION
 from windlass.sharing.advise import ISOLATION, Advice, Card, SharingWorkload, TenantLoad
 from windlass.sharing.advise import advise as choose
 
@@ -99,7 +100,11 @@ def advise(
         print_table(_table(advice))
         print_note(f"{advice.way}: {advice.reason}")
     else:
-        document = {"apiVersion": "windlass.dev/v1", "kind": "SharingAdvice", **msgspec.to_builtins(advice)}
+        document = {
+            "apiVersion": WINDLASS_API_VERSION,
+            "kind": "SharingAdvice",
+            **msgspec.to_builtins(advice),
+        }
         print_document(document, output)
 
 

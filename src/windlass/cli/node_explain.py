@@ -12,6 +12,7 @@ import click
 from windlass.cli.node_options import hardware_options, open_backend
 from windlass.cli.output import output_option, print_document, print_note, print_table
 from windlass.model.errors import InputError
+from windlass.model.names.windlass import WINDLASS_API_VERSION
 from windlass.node.config_source import read_yaml
 from windlass.sharing.advertised_resources import PluginResource, advertised_resources
 from windlass.sharing.config_warnings import ineffective_settings
@@ -57,7 +58,7 @@ def explain_config(
     else:
         print_document(
             {
-                "apiVersion": "windlass.dev/v1",
+                "apiVersion": WINDLASS_API_VERSION,
                 "kind": "AdvertisedResources",
                 "resources": rows,
                 "migStrategy": config.mig_strategy,

@@ -10,6 +10,7 @@ import click
 
 from windlass.cli.node_options import FILE, hardware_options, open_backend
 from windlass.cli.output import output_option, print_document
+from windlass.model.names.windlass import WINDLASS_API_VERSION
 from windlass.node.config_source import read_yaml
 from windlass.node.host_root import HostRoot
 from windlass.node.labels.features import node_labels
@@ -45,4 +46,4 @@ def labels(
     if output == "text":
         click.echo("".join(f"{name}={value}\n" for name, value in sorted(found.items())), nl=False)
     else:
-        print_document({"apiVersion": "windlass.dev/v1", "kind": "NodeLabels", "labels": found}, output)
+        print_document({"apiVersion": WINDLASS_API_VERSION, "kind": "NodeLabels", "labels": found}, output)

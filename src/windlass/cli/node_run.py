@@ -14,9 +14,9 @@ from windlass.cli.extras import require_extra
 from windlass.cli.node_options import FILE, FOLDER, hardware_options
 from windlass.cli.parameters import NameList
 from windlass.model.errors import InputError
+from windlass.model.names.nvidia import DEVICE_PLUGIN_CONFIG_LABEL
 from windlass.node.agent import AgentOptions, child_commands, clear_stale_label_files
 from windlass.node.agent_parts import PARTS
-from windlass.node.named_configs import CONFIG_LABEL
 from windlass.node.options_validation import validate_options
 from windlass.node.supervisor import become_supervisor
 from windlass.sharing.plugin_fields import ALIASES, PLUGIN_FIELDS
@@ -62,7 +62,7 @@ def plugin_flags(command: Callable[..., Any]) -> Callable[..., Any]:
 )
 @click.option(
     "--node-label",
-    default=CONFIG_LABEL,
+    default=DEVICE_PLUGIN_CONFIG_LABEL,
     show_default=True,
     envvar="NODE_LABEL",
     help="The label that picks a config of --config-file-srcdir.",

@@ -11,6 +11,7 @@ import msgspec
 from windlass.cli.errors import EXIT_DONE, EXIT_FINDINGS
 from windlass.cli.node_options import hardware_options, open_backend
 from windlass.cli.output import output_option, print_document, print_note, print_table
+from windlass.model.names.windlass import WINDLASS_API_VERSION
 from windlass.node.host_root import HostRoot
 from windlass.node.validator.checks import Validation
 from windlass.node.validator.checks import validate as run_checks
@@ -48,7 +49,7 @@ def validate(
     else:
         print_document(
             {
-                "apiVersion": "windlass.dev/v1",
+                "apiVersion": WINDLASS_API_VERSION,
                 "kind": "NodeValidation",
                 "passed": found.passed,
                 "checks": msgspec.to_builtins(found.checks),

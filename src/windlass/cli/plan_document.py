@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from windlass.dump.configuration import Configuration, UsedConfiguration
 from windlass.model.decision import Admit, Bind, Decision, DeviceGrant, Evict, Hold, Reserve
 from windlass.model.decision_document import MILLI_PER_GPU, decision_document
+from windlass.model.names.windlass import WINDLASS_API_VERSION
 from windlass.model.plan import Plan
 from windlass.model.times import format_timestamp
 
@@ -27,7 +28,7 @@ def plan_document(
 ) -> dict[str, Any]:
     """`kind: Plan`, with the decisions in an order in which they can be executed."""
     return {
-        "apiVersion": "windlass.dev/v1",
+        "apiVersion": WINDLASS_API_VERSION,
         "kind": "Plan",
         "now": format_timestamp(now),
         "decisions": [decision_document(decision) for decision in plan.decisions],

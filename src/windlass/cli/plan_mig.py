@@ -14,6 +14,7 @@ from windlass.cli.errors import EXIT_DONE, EXIT_FINDINGS
 from windlass.cli.node_options import FILE, hardware_options, open_backend
 from windlass.cli.output import output_option, print_document, print_table
 from windlass.model.errors import InputError
+from windlass.model.names.windlass import WINDLASS_API_VERSION
 from windlass.node.config_source import read_yaml
 from windlass.node.mig_apply import describe_step
 from windlass.node.mig_manager import plan_node
@@ -80,7 +81,7 @@ def mig(
 def mig_plan_document(layout: str, plans: tuple[GpuPlan, ...]) -> dict[str, Any]:
     """`kind: MigPlan`."""
     return {
-        "apiVersion": "windlass.dev/v1",
+        "apiVersion": WINDLASS_API_VERSION,
         "kind": "MigPlan",
         "layout": layout,
         "possible": not any(plan.refusal for plan in plans),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from windlass.model.names.windlass import WINDLASS_API_VERSION
 from windlass.simulate.traces import TraceInfo
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 def traces_document(infos: Sequence[TraceInfo]) -> dict[str, Any]:
     """The `TraceList`: one item a trace."""
     return {
-        "apiVersion": "windlass.dev/v1",
+        "apiVersion": WINDLASS_API_VERSION,
         "kind": "TraceList",
         "items": [msgspec.to_builtins(info) for info in infos],
     }

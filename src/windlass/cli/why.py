@@ -17,6 +17,7 @@ import msgspec
 from windlass.cli.cluster_option import cluster_options, read_evidence, read_live_evidence
 from windlass.cli.config_option import config_option, load_configuration, print_configuration
 from windlass.cli.output import output_option, print_document, print_note
+from windlass.model.names.windlass import WINDLASS_API_VERSION
 
 if TYPE_CHECKING:
     from windlass.diagnose.finding import Diagnosis
@@ -111,7 +112,7 @@ def gc_disabled() -> Iterator[None]:
 def diagnosis_document(diagnosis: Diagnosis) -> dict[str, Any]:
     fields: dict[str, Any] = msgspec.to_builtins(diagnosis)
     waits = fields.pop("is_wait")
-    return {"apiVersion": "windlass.dev/v1", "kind": "Diagnosis", **fields, "wait": waits}
+    return {"apiVersion": WINDLASS_API_VERSION, "kind": "Diagnosis", **fields, "wait": waits}
 
 
 def _moment(now: str) -> int:

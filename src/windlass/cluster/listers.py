@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from windlass.model.names.kubernetes import NAMESPACE_NAME_LABEL
 from windlass.model.volume import (
     CSINode,
     Namespace,
@@ -17,8 +18,6 @@ from windlass.model.volume import (
     StorageClass,
     VolumeAttachment,
 )
-
-NAMESPACE_NAME_LABEL = "kubernetes.io/metadata.name"
 
 
 class Listers(msgspec.Struct, frozen=True):

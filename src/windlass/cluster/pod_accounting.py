@@ -27,9 +27,8 @@ from windlass.cluster.shape import Shape
 from windlass.model.decision import DeviceGrant
 from windlass.model.gpu import GpuRequest
 from windlass.model.mig import GEOMETRIES, find_profile
+from windlass.model.names.windlass import ALLOCATED_DEVICES_ANNOTATION, DEVICES_ANNOTATION
 
-ALLOCATED_DEVICES = "windlass.dev/allocated-devices"
-ASSIGNED_DEVICES = "windlass.dev/devices"
 MILLI_PER_GPU = 1000
 
 
@@ -124,10 +123,10 @@ def grants_of_bound_pod(
     previous: tuple[DeviceGrant, ...] = (),
 ) -> tuple[DeviceGrant, ...]:
     """The devices of a bound pod: those that the node agent reports, else those of our bind, else a guess."""
-    reported = _indices(annotations.get(ALLOCATED_DEVICES))
+    reported = _indices(annotations.get(ALLOCATED_DEVICES_ANNOTATION))
     if previous and (not reported or sorted(reported) == sorted(grant.index for grant in previous)):
         return previous
-    preferred = reported or _indices(annotations.get(ASSIGNED_DEVICES))
+    preferred = reported or _indices(annotations.get(DEVICES_ANNOTATION))
     return assume_grants(state, row, shape, preferred, bool(reported))
 
 

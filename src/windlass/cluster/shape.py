@@ -14,12 +14,12 @@ from windlass.cluster.pod_table import UNREADABLE, PodTraits
 from windlass.cluster.resource_columns import ResourceColumns
 from windlass.model.errors import InputError
 from windlass.model.gpu import GpuRequest, gpu_request
+from windlass.model.names.windlass import PLACEMENT_ANNOTATION
 from windlass.model.pod import Pod
 from windlass.model.requests import pod_requests
 
 MAX_CACHED_PODS = 4096
 NOT_INTERNED = -1
-STRATEGY_ANNOTATION = "windlass.dev/placement"
 STRATEGIES = ("pack", "spread", "balanced")
 
 
@@ -76,7 +76,7 @@ def make_shape(pod: Pod) -> Shape:
     requests, gpu = read_requests(pod)
     # The filters must not take the node of this pod for a requirement of the shape.
     unbound = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=""))
-    strategy = pod.metadata.annotations.get(STRATEGY_ANNOTATION, "")
+    strategy = pod.metadata.annotations.get(PLACEMENT_ANNOTATION, "")
     strategy = strategy if strategy in STRATEGIES else ""
     key = shape_key(pod, requests, gpu) + strategy.encode()
     return Shape(NOT_INTERNED, unbound, requests, gpu, key, strategy)

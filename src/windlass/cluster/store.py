@@ -17,8 +17,6 @@ from windlass.cluster.node_columns import NodeColumns
 from windlass.cluster.node_state import BLOCKED, Ints, NodeState
 from windlass.cluster.node_state_builder import GpuModelCodes, build_state
 from windlass.cluster.node_table import NodeTable
-from windlass.cluster.pod_accounting import ALLOCATED_DEVICES as ALLOCATED_DEVICES
-from windlass.cluster.pod_accounting import ASSIGNED_DEVICES as ASSIGNED_DEVICES
 from windlass.cluster.pod_accounting import account_pod, account_pods, grants_of_bound_pod
 from windlass.cluster.pod_mix_history import PodMixHistory
 from windlass.cluster.pod_table import (
@@ -39,6 +37,7 @@ from windlass.model.codec import Unreadable
 from windlass.model.decision import DeviceGrant
 from windlass.model.disruption import PodDisruptionBudget
 from windlass.model.meta import ObjectMeta
+from windlass.model.names.windlass import ALLOCATED_DEVICES_ANNOTATION, DEVICES_ANNOTATION
 from windlass.model.node import Node
 from windlass.model.pod import Pod, PodSpec
 from windlass.model.run_time_history import FinishedRun
@@ -315,7 +314,7 @@ class Store:
         if node < 0:
             grants = previous.grants
         elif self._will_be_rebuilt(node):  # the grants are looked up again when the node's row is written
-            grants = () if ALLOCATED_DEVICES in pod.metadata.annotations else previous.grants
+            grants = () if ALLOCATED_DEVICES_ANNOTATION in pod.metadata.annotations else previous.grants
         else:
             grants = self._grants_of(pod, traits.shape, node, previous.grants)
         self._account(self._pods.append(key, pod, traits, node, grants), 1)
@@ -330,7 +329,7 @@ class Store:
         if previous.grants and not previous.guessed:
             return False
         annotations = pod.metadata.annotations
-        return not (annotations.get(ALLOCATED_DEVICES) or annotations.get(ASSIGNED_DEVICES))
+        return not (annotations.get(ALLOCATED_DEVICES_ANNOTATION) or annotations.get(DEVICES_ANNOTATION))
 
     def _remove_guessed(self, name: str) -> None:
         """Gives back what the node's pods with guessed devices use."""

@@ -14,11 +14,12 @@ from windlass import jit
 from windlass.cluster.delta import Put
 from windlass.cluster.shape import make_shape
 from windlass.cluster.snapshot import Snapshot
-from windlass.cluster.store import ALLOCATED_DEVICES, ASSIGNED_DEVICES, Store
+from windlass.cluster.store import Store
 from windlass.cluster.workloads import group_workloads, grouping_inputs
 from windlass.engine import MAX_INTERPRETED_CELLS, EngineCache, EngineConfig, decide
 from windlass.model.defrag import Move
 from windlass.model.disruption import PodDisruptionBudget
+from windlass.model.names.windlass import ALLOCATED_DEVICES_ANNOTATION, DEVICES_ANNOTATION
 from windlass.model.plan import Plan
 from windlass.model.pod import Pod
 from windlass.model.workload import Workload
@@ -141,9 +142,11 @@ def objects_after_moves(objects: Sequence[object], moves: Sequence[Move]) -> lis
 
 
 def _moved(pod: Pod, move: Move) -> Pod:
-    annotations = {key: text for key, text in pod.metadata.annotations.items() if key != ALLOCATED_DEVICES}
+    annotations = {
+        key: text for key, text in pod.metadata.annotations.items() if key != ALLOCATED_DEVICES_ANNOTATION
+    }
     if move.devices:
-        annotations[ASSIGNED_DEVICES] = ",".join(str(grant.index) for grant in move.devices)
+        annotations[DEVICES_ANNOTATION] = ",".join(str(grant.index) for grant in move.devices)
     replace = msgspec.structs.replace
     return replace(
         pod,

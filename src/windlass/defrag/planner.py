@@ -17,6 +17,7 @@ from windlass.defrag.baseline import DefragBaseline
 from windlass.model.configuration import Defragmentation, Settings
 from windlass.model.defrag import DefragPlan, Move, NoMovesFound, Start
 from windlass.model.errors import InputError
+from windlass.model.names.nvidia import GPU_RESOURCE
 from windlass.model.quota import quota_requests
 from windlass.model.reasons import POD_REASONS
 from windlass.model.workload import Workload
@@ -37,7 +38,6 @@ from windlass.placement.defrag.weight_bound import UNPLACEABLE, lower_bound
 from windlass.placement.grants import GrantUnpacker
 from windlass.placement.workload_pieces import workload_key
 from windlass.planner import engine_config, visible_objects
-from windlass.queueing.admitted_workload import GPU
 from windlass.queueing.outcome import (
     BEHIND_HEAD,
     FLAVOR_MISMATCH,
@@ -275,7 +275,7 @@ class _Planner:
     def _share(self, pod: PodToPlace) -> int:
         """Thousandths of a GPU for a pod that requests GPU memory, on the largest device of the cluster."""
         memory = int(self._overlay.state.device_info[:, MEMORY_MIB].max(initial=0))
-        return quota_requests(pod.pod, memory).get(GPU, 0)
+        return quota_requests(pod.pod, memory).get(GPU_RESOURCE, 0)
 
 
 def _why_not(lowest: int, movable: MovablePods, steps: int) -> str:

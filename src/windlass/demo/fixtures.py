@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from windlass.demo.api import ApiClient
+from windlass.model.names.windlass import ALLOCATED_DEVICES_ANNOTATION, DEVICES_ANNOTATION, RACK_LABEL
 from windlass.model.unstructured import Unstructured
 
 PODS_PATH = "/api/v1/namespaces/default/pods"
@@ -73,14 +74,12 @@ def is_suspended(api: ApiClient, job: str) -> bool:
 def node_racks(api: ApiClient) -> dict[str, str]:
     """Node → rack."""
     nodes = api.items("/api/v1/nodes")
-    return {
-        node["metadata"]["name"]: node["metadata"]["labels"].get("windlass.dev/rack", "") for node in nodes
-    }
+    return {node["metadata"]["name"]: node["metadata"]["labels"].get(RACK_LABEL, "") for node in nodes}
 
 
 def allocated_devices(pod: Unstructured) -> list[int]:
     notes = pod["metadata"].get("annotations") or {}
-    text = notes.get("windlass.dev/allocated-devices") or notes.get("windlass.dev/devices") or ""
+    text = notes.get(ALLOCATED_DEVICES_ANNOTATION) or notes.get(DEVICES_ANNOTATION) or ""
     return [int(part) for part in text.split(",") if part.strip().isdigit()]
 
 

@@ -18,6 +18,7 @@ from windlass.demo.fixtures import (
     workload_of,
 )
 from windlass.demo.presenter import Presenter
+from windlass.model.names.windlass import RACK_LABEL
 
 GANG_POD_MANIFEST = """\
 apiVersion: v1
@@ -82,7 +83,7 @@ def one_rack(presenter: Presenter) -> None:
     presenter.wait_for(lambda: len(running_pods(presenter.api, "busy")) == 1, "the small job runs")
     presenter.kubectl("apply", "-f", "-", stdin=RACK_TOPOLOGY_MANIFEST + "---\n" + queue_manifest("team", 64))
     presenter.kubectl(
-        "apply", "-f", "-", stdin=job_manifest("close", 2, 8, queue="team", topology="windlass.dev/rack")
+        "apply", "-f", "-", stdin=job_manifest("close", 2, 8, queue="team", topology=RACK_LABEL)
     )
     presenter.wait_for(lambda: len(running_pods(presenter.api, "close")) == 2, "both pods run")
     presenter.kubectl("get", "pods", "-o", "wide")

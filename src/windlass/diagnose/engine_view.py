@@ -16,6 +16,7 @@ from windlass.engine import decide_without_explanations
 from windlass.model.configuration import Settings
 from windlass.model.decision import Hold
 from windlass.model.errors import InputError
+from windlass.model.names.windlass import DECLARED_DURATION_ANNOTATION
 from windlass.model.plan import Plan
 from windlass.model.pod import Pod
 from windlass.model.requests import is_extended_resource, pod_requests
@@ -26,7 +27,6 @@ from windlass.planner import engine_config
 from windlass.queueing.queue_sort import sort_pending_pods
 
 MOST_NAMED = 10
-DURATION_ANNOTATION = "windlass.dev/duration"
 QUEUEING_CODES = frozenset(
     {
         "KUEUE_QUEUE_MISSING",
@@ -69,7 +69,8 @@ class EngineView:
         if self._snapshot.run_times:
             return True
         return any(workload.max_run_seconds is not None for workload in self._snapshot.workloads) or any(
-            pod.spec.active_deadline_seconds is not None or DURATION_ANNOTATION in pod.metadata.annotations
+            pod.spec.active_deadline_seconds is not None
+            or DECLARED_DURATION_ANNOTATION in pod.metadata.annotations
             for pod in self._snapshot.pods.objects
         )
 

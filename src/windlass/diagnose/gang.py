@@ -12,6 +12,7 @@ from windlass.diagnose.evidence import ClusterObject, Evidence
 from windlass.diagnose.finding import Finding
 from windlass.diagnose.subject import Subject, group_names, is_waiting
 from windlass.diagnose.unstructured import nested_int
+from windlass.model.names.kueue import POD_GROUP_TOTAL_COUNT_ANNOTATION
 from windlass.model.pod import Pod
 
 GANG_OWNER_KINDS = (
@@ -50,7 +51,7 @@ def find_gangs(evidence: Evidence) -> list[Gang]:
     for pod in evidence.of_kind("Pod"):
         for key in _groups_of(evidence, pod):
             members.setdefault(key, []).append(pod)
-            total = pod.annotations.get("kueue.x-k8s.io/pod-group-total-count", "")
+            total = pod.annotations.get(POD_GROUP_TOTAL_COUNT_ANNOTATION, "")
             if total.isdigit():
                 minimum[key] = max(minimum.get(key, 0), int(total))
     return [_group(key, pods, minimum.get(key, 0)) for key, pods in members.items()]

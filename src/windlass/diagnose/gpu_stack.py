@@ -15,6 +15,12 @@ from windlass.diagnose.sharing_config import sharing_findings
 from windlass.diagnose.stack_components import COMPONENTS, failing_components, gpu_nodes, stack_pods
 from windlass.diagnose.subject import template_pods
 from windlass.diagnose.unstructured import nested_int, nested_map, nested_maps, nested_string
+from windlass.model.names.nvidia import (
+    DEPLOY_LABEL_PREFIX,
+    MIG_CONFIG_LABEL,
+    MIG_CONFIG_STATE_LABEL,
+    NVIDIA_PREFIX,
+)
 from windlass.model.node import Node
 from windlass.model.pod import Pod
 from windlass.model.taints import LIFECYCLE_TAINTS
@@ -54,18 +60,14 @@ def node_findings(evidence: Evidence, node: Node, now: int, resource: str) -> li
 def label_findings(node: Node) -> list[Finding]:
     """MIG layouts and driver upgrades that the node's labels show as pending or failed."""
     labels = node.labels
-    state = labels.get("nvidia.com/mig.config.state", "")
+    state = labels.get(MIG_CONFIG_STATE_LABEL, "")
     paused = sorted(
-        {
-            value
-            for key, value in labels.items()
-            if key.startswith("nvidia.com/gpu.deploy.") and "paused" in value
-        }
+        {value for key, value in labels.items() if key.startswith(DEPLOY_LABEL_PREFIX) and "paused" in value}
     )
     upgrade = labels.get("nvidia.com/gpu-driver-upgrade-state", "")
     found = []
     if state in ("failed", "pending", "rebooting") or any("mig" in value for value in paused):
-        layout = labels.get("nvidia.com/mig.config", "?")
+        layout = labels.get(MIG_CONFIG_LABEL, "?")
         message = f"MIG layout {layout} of node {node.name} is in state {state or 'paused'}"
         found.append(Finding("MIG_CONFIG_NOT_APPLIED", message, tuple(paused)))
     if upgrade in UPGRADING or any("driver" in value for value in paused):
@@ -241,7 +243,7 @@ def daemonset_exclusion(daemon: ClusterObject, node: Node) -> str:
 def missing_labels_finding(evidence: Evidence, pod: Pod) -> Finding | None:
     """A label of the pod's selector that feature discovery should have set on a GPU node, and has not."""
     keys = [*pod.spec.node_selector, *(key for key, _, _ in nodes.required_labels(pod))]
-    discovered = [key for key in keys if key.startswith(("nvidia.com/", "feature.node.kubernetes.io/"))]
+    discovered = [key for key in keys if key.startswith((NVIDIA_PREFIX, "feature.node.kubernetes.io/"))]
     for node in gpu_nodes(evidence):
         absent = [key for key in discovered if key not in node.labels]
         if absent and nodes.gpu_resources(node):

@@ -10,19 +10,22 @@ from collections.abc import Iterable, Mapping
 
 from windlass.diagnose.finding import NodeSummary
 from windlass.diagnose.fit import FitChecker, NodeFit, capacity_and_allocatable
+from windlass.model.names.kubernetes import BETA_INSTANCE_TYPE_LABEL, INSTANCE_TYPE_LABEL
+from windlass.model.names.nvidia import GPU_COUNT_LABEL, GPU_PRESENT_LABEL, GPU_PRODUCT_LABEL
+from windlass.model.names.others import NFD_NVIDIA_3D_LABEL, NFD_NVIDIA_LABEL, NFD_NVIDIA_VGA_LABEL
 from windlass.model.node import Node, Taint
 from windlass.model.pod import Pod
 from windlass.model.requests import format_amount, is_extended_resource, pod_requests
 from windlass.model.taints import HARD_EFFECTS, LIFECYCLE_TAINTS, tolerates
 
 GPU_LABELS = (
-    "nvidia.com/gpu.present",
-    "nvidia.com/gpu.product",
-    "nvidia.com/gpu.count",
+    GPU_PRESENT_LABEL,
+    GPU_PRODUCT_LABEL,
+    GPU_COUNT_LABEL,
     "nvidia.com/gpu.deploy.device-plugin",
-    "feature.node.kubernetes.io/pci-10de.present",
-    "feature.node.kubernetes.io/pci-0300_10de.present",
-    "feature.node.kubernetes.io/pci-0302_10de.present",
+    NFD_NVIDIA_LABEL,
+    NFD_NVIDIA_VGA_LABEL,
+    NFD_NVIDIA_3D_LABEL,
     "cloud.google.com/gke-accelerator",
     "k8s.amazonaws.com/accelerator",
     "karpenter.k8s.aws/instance-gpu-count",
@@ -35,7 +38,7 @@ GPU_INSTANCE_TYPES = re.compile(
     r"^(p[2-6]\w*|g[3-7]\w*|gr6\w*|trn\d\w*|inf\d\w*)\.|^(a[234]|g[24])-|^Standard_N[CDV]", re.ASCII
 )
 """Machine types with GPUs, as the clouds name them."""
-INSTANCE_TYPE_LABELS = ("node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type")
+INSTANCE_TYPE_LABELS = (INSTANCE_TYPE_LABEL, BETA_INSTANCE_TYPE_LABEL)
 
 
 def device_requests(requests: Mapping[str, int]) -> dict[str, int]:

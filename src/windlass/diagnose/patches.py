@@ -23,6 +23,8 @@ from windlass.diagnose.unstructured import nested_bool, nested_map, nested_maps,
 from windlass.diagnose.what_if import WhatIf
 from windlass.model.codec import decode_object
 from windlass.model.errors import InputError
+from windlass.model.names.kubernetes import APPS_API_VERSION, BATCH_API_VERSION, UNSCHEDULABLE_TAINT
+from windlass.model.names.kueue import QUEUE_NAME_LABEL
 from windlass.model.node import Node
 from windlass.model.pod import Pod
 
@@ -30,7 +32,7 @@ MAX_PATCHES = 3
 """Most patches of one diagnosis."""
 MANY_NODES = 500
 """Above this number of nodes, uncordoning is tried only where it is the cause itself."""
-BUILT_IN = ("v1", "apps/v1", "batch/v1")
+BUILT_IN = ("v1", APPS_API_VERSION, BATCH_API_VERSION)
 """API versions whose kinds support strategic merge patches; custom resources only support merge patches."""
 
 PROPOSERS_BY_CODE: dict[str, Proposer] = {
@@ -158,7 +160,7 @@ def _uncordon(what_if: WhatIf, finding: Finding) -> list[Patch]:
         if isinstance(item.decoded, Node) and item.decoded.spec.unschedulable
     ]
     for item, node in cordoned[:MAX_PATCHES] if pods else ():
-        left = tuple(taint for taint in node.spec.taints if taint.key != "node.kubernetes.io/unschedulable")
+        left = tuple(taint for taint in node.spec.taints if taint.key != UNSCHEDULABLE_TAINT)
         spec = msgspec.structs.replace(node.spec, unschedulable=False, taints=left)
         fit = what_if.fit_with({item.name: msgspec.structs.replace(node, spec=spec)})
         if item.name in fit.feasible_nodes(pods[0]):
@@ -170,7 +172,7 @@ def _uncordon(what_if: WhatIf, finding: Finding) -> list[Patch]:
 def _other_queue(what_if: WhatIf, finding: Finding) -> list[Patch]:
     """Replaces a LocalQueue that does not exist by one of the namespace that does."""
     item = what_if.subject.item
-    name = item.labels.get(queue.QUEUE_LABEL, "")
+    name = item.labels.get(QUEUE_NAME_LABEL, "")
     if not name or what_if.evidence.get("LocalQueue", item.namespace, name) is not None:
         return []
     existing = [
@@ -180,7 +182,7 @@ def _other_queue(what_if: WhatIf, finding: Finding) -> list[Patch]:
     ]
     found = []
     for local_queue in existing[:MAX_PATCHES]:
-        patch = {"metadata": {"labels": {queue.QUEUE_LABEL: local_queue.name}}}
+        patch = {"metadata": {"labels": {QUEUE_NAME_LABEL: local_queue.name}}}
         runs = what_if.would_start_with(item, strategic_merge(item.data, patch))
         found.append(Patch(_target(item), "merge", patch, runs, f"use queue {local_queue.name}"))
     return found

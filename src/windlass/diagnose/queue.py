@@ -18,8 +18,8 @@ from windlass.diagnose.unstructured import (
     nested_maps,
     nested_string,
 )
+from windlass.model.names.kueue import QUEUE_NAME_LABEL
 
-QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 MANY_EVICTIONS = 3
 """From this number of evictions of one workload on, it counts as a preemption loop."""
 
@@ -135,8 +135,8 @@ def _queue_name(subject: Subject, workload: ClusterObject | None) -> str:
         if named:
             return named
     for item in (subject.item, *subject.owners, *subject.pods[:1]):
-        if item.labels.get(QUEUE_LABEL):
-            return item.labels[QUEUE_LABEL]
+        if item.labels.get(QUEUE_NAME_LABEL):
+            return item.labels[QUEUE_NAME_LABEL]
     return ""
 
 
@@ -217,7 +217,8 @@ def _loop(evidence: Evidence, subject: Subject) -> Finding | None:
 
 def _in_a_queue(subject: Subject) -> bool:
     return any(
-        item.kind == "Workload" or QUEUE_LABEL in item.labels for item in (*subject.related, *subject.pods)
+        item.kind == "Workload" or QUEUE_NAME_LABEL in item.labels
+        for item in (*subject.related, *subject.pods)
     )
 
 

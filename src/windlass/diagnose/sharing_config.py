@@ -15,11 +15,10 @@ from windlass.diagnose.evidence import ClusterObject, Evidence
 from windlass.diagnose.finding import Finding
 from windlass.diagnose.unstructured import nested_map
 from windlass.model.errors import InputError
+from windlass.model.names.nvidia import DEVICE_PLUGIN_CONFIG_LABEL, GPU_COUNT_LABEL
 from windlass.model.node import Node
 from windlass.sharing.plugin_config import resolve_config
 from windlass.sharing.sharing_config import Sharing
-
-CONFIG_LABEL = "nvidia.com/device-plugin.config"
 
 
 def sharing_findings(evidence: Evidence, node: Node, resource: str) -> list[Finding]:
@@ -42,7 +41,7 @@ def sharing_findings(evidence: Evidence, node: Node, resource: str) -> list[Find
 
 def _configs(evidence: Evidence, node: Node) -> Iterator[tuple[ClusterObject, str, str]]:
     """(ConfigMap, key, text) of the configurations for the node: the one of its label, else all."""
-    chosen = node.labels.get(CONFIG_LABEL, "")
+    chosen = node.labels.get(DEVICE_PLUGIN_CONFIG_LABEL, "")
     for item in evidence.of_kind("ConfigMap"):
         texts = nested_map(item.data, "data")
         for name, text in texts.items():
@@ -54,7 +53,7 @@ def _configs(evidence: Evidence, node: Node) -> Iterator[tuple[ClusterObject, st
 def _promised(text: str, node: Node, resource: str) -> int:
     """How many of the resource the node would advertise with it; 0 if it is not shared under this name."""
     sharing = _read(text)
-    count = node.labels.get("nvidia.com/gpu.count", "1")
+    count = node.labels.get(GPU_COUNT_LABEL, "1")
     for entry in sharing.resources if sharing is not None else ():
         if entry.name == resource and not entry.rename and not (sharing and sharing.rename_by_default):
             return entry.replicas * (int(count) if count.isdigit() else 1)

@@ -12,6 +12,7 @@ from windlass.diagnose import nodes
 from windlass.diagnose.evidence import ClusterObject, Evidence
 from windlass.diagnose.finding import Finding
 from windlass.diagnose.unstructured import nested_int, nested_maps, nested_string
+from windlass.model.names.kubernetes import APP_COMPONENT_LABEL, APP_NAME_LABEL
 from windlass.model.node import Node
 
 COMPONENTS = {
@@ -43,10 +44,7 @@ GPU_SEEN = re.compile(r"NVIDIA-SMI \d|NVRM:|nvidia-smi.{0,40}driver version|GPU 
 
 def component_of(pod: ClusterObject) -> str:
     """The component that the pod belongs to; empty if none."""
-    labels = " ".join(
-        pod.labels.get(key, "")
-        for key in ("app", "name", "app.kubernetes.io/name", "app.kubernetes.io/component")
-    )
+    labels = " ".join(pod.labels.get(key, "") for key in ("app", "name", APP_NAME_LABEL, APP_COMPONENT_LABEL))
     for component, pattern in COMPONENTS.items():
         if pattern.search(f"{pod.name} {labels}"):
             return component

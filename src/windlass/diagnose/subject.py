@@ -14,6 +14,13 @@ from windlass.diagnose.evidence import ClusterObject, Evidence
 from windlass.diagnose.unstructured import nested_map, nested_string
 from windlass.model.codec import decode_object
 from windlass.model.errors import InputError
+from windlass.model.names.kueue import POD_GROUP_NAME_LABEL
+from windlass.model.names.others import (
+    COSCHEDULING_LABEL,
+    COSCHEDULING_OLD_LABEL,
+    VOLCANO_GROUP_ANNOTATION,
+    VOLCANO_QUALIFIED_GROUP_ANNOTATION,
+)
 from windlass.model.pod import Pod
 
 ALIASES = {
@@ -221,11 +228,11 @@ def group_names(pod: ClusterObject) -> set[str]:
     labels, annotations = pod.labels, pod.annotations
     group = pod.decoded.spec.scheduling_group if isinstance(pod.decoded, Pod) else None
     names = {
-        labels.get("kueue.x-k8s.io/pod-group-name", ""),
-        labels.get("scheduling.x-k8s.io/pod-group", ""),
-        labels.get("pod-group.scheduling.sigs.k8s.io", ""),
-        annotations.get("scheduling.k8s.io/group-name", ""),
-        annotations.get("scheduling.volcano.sh/group-name", ""),
+        labels.get(POD_GROUP_NAME_LABEL, ""),
+        labels.get(COSCHEDULING_LABEL, ""),
+        labels.get(COSCHEDULING_OLD_LABEL, ""),
+        annotations.get(VOLCANO_GROUP_ANNOTATION, ""),
+        annotations.get(VOLCANO_QUALIFIED_GROUP_ANNOTATION, ""),
         group.pod_group_name if group is not None else "",
     }
     return names - {""}

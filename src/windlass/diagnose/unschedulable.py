@@ -12,10 +12,11 @@ from windlass.diagnose import nodes
 from windlass.diagnose.evidence import Evidence
 from windlass.diagnose.finding import Finding, NodeSummary
 from windlass.diagnose.fit import FitChecker, NodeFit, capacity_and_allocatable
+from windlass.model.names.kubernetes import DISK_PRESSURE_TAINT
 from windlass.model.node import Node
 from windlass.model.pod import Pod
 from windlass.model.requests import format_amount, pod_requests
-from windlass.model.taints import DISK_PRESSURE, taint_code
+from windlass.model.taints import taint_code
 from windlass.placement.explain.cause import CAUSE_ORDER, cause_rank
 from windlass.placement.explain.node_refusals import TOO_SMALL_CODES
 
@@ -292,7 +293,9 @@ def _refusal_message(code: str, example: Candidate, analysis: SchedulingAnalysis
     if code == "DEVICE_UNHEALTHY":
         counts = {name: nodes.unhealthy_device_count(example.node, name) for name in analysis.devices}
         return f"node {node} has {', '.join(f'{count} unhealthy {name}' for name, count in counts.items())}"
-    if code == "EPHEMERAL_STORAGE" and any(taint.key == DISK_PRESSURE for taint in example.node.spec.taints):
+    if code == "EPHEMERAL_STORAGE" and any(
+        taint.key == DISK_PRESSURE_TAINT for taint in example.node.spec.taints
+    ):
         return f"node {node} is short of disk and takes no new pods"
     if code in ("REQUEST_EXCEEDS_CLUSTER", "CPU_MEM_INSUFFICIENT"):
         what = ", ".join(

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 
 from windlass.embedded.api.errors import ApiError
 from windlass.embedded.controllers.client import Client
+from windlass.model.names.kubernetes import SCHEDULING_API_VERSION
 from windlass.model.unstructured import Unstructured
 
 SYSTEM_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease", "windlass-system")
@@ -31,7 +32,7 @@ def bootstrap(client: Client, crds: Iterable[Unstructured] = ()) -> None:
     for name in SYSTEM_NAMESPACES:
         create_if_missing(client, "namespaces", "", _named("v1", "Namespace", name))
     for name, value, description in _CLASSES:
-        priority_class = _named("scheduling.k8s.io/v1", "PriorityClass", name)
+        priority_class = _named(SCHEDULING_API_VERSION, "PriorityClass", name)
         priority_class |= {"value": value, "globalDefault": False, "description": description}
         create_if_missing(client, "priorityclasses.scheduling.k8s.io", "", priority_class)
     for crd in crds:

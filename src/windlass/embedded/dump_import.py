@@ -19,12 +19,13 @@ from windlass.embedded.api.kinds import Kind
 from windlass.embedded.controllers.client import Client
 from windlass.embedded.controllers.job_pods import TRACKING_FINALIZER, has_tracking_finalizer
 from windlass.embedded.controllers.objects import condition_of, controller_of, name_of, namespace_of, uid_of
-from windlass.embedded.runtime.behaviour import DURATION_ANNOTATION
 from windlass.embedded.runtime.fleet_nodes import FleetNode, fleet_nodes, registered_node
 from windlass.embedded.scheduler_thread import SCHEDULER_NAMES
 from windlass.model.codec import decode_object
 from windlass.model.errors import InputError
 from windlass.model.fleet import Fleet
+from windlass.model.names.kubernetes import JOB_CONTROLLER_UID_LABEL, SCHEDULING_API_VERSION
+from windlass.model.names.windlass import SIMULATED_DURATION_ANNOTATION
 from windlass.model.unstructured import Unstructured
 
 CREATION_ORDER = (
@@ -67,7 +68,7 @@ _SERVER_FIELDS = (
     "deletionTimestamp",
     "deletionGracePeriodSeconds",
 )
-_UID_LABELS = ("controller-uid", "batch.kubernetes.io/controller-uid")
+_UID_LABELS = ("controller-uid", JOB_CONTROLLER_UID_LABEL)
 MAX_REPORTED_PROBLEMS = 5
 
 
@@ -245,7 +246,10 @@ class _ImportRun:
         spec.pop("serviceAccountName", None)
         spec.pop("serviceAccount", None)
         metadata = prepared["metadata"]
-        metadata["annotations"] = {DURATION_ANNOTATION: "forever", **(metadata.get("annotations") or {})}
+        metadata["annotations"] = {
+            SIMULATED_DURATION_ANNOTATION: "forever",
+            **(metadata.get("annotations") or {}),
+        }
         owner = controller_of(prepared)
         if has_tracking_finalizer(tree) and owner is not None and owner["kind"] == "Job":
             metadata["finalizers"] = [TRACKING_FINALIZER]  # its Job was imported and counts it
@@ -267,7 +271,7 @@ class _ImportRun:
             return
         self._priority_classes[name] = int(value)
         priority_class = {
-            "apiVersion": "scheduling.k8s.io/v1",
+            "apiVersion": SCHEDULING_API_VERSION,
             "kind": "PriorityClass",
             "metadata": {"name": name},
             "value": int(value),
@@ -288,7 +292,10 @@ class _ImportRun:
         metadata = dict(template.get("metadata") or {})
         labels: Mapping[str, str] = metadata.get("labels") or {}
         metadata["labels"] = {key: value for key, value in labels.items() if key not in _UID_LABELS}
-        metadata["annotations"] = {DURATION_ANNOTATION: "forever", **(metadata.get("annotations") or {})}
+        metadata["annotations"] = {
+            SIMULATED_DURATION_ANNOTATION: "forever",
+            **(metadata.get("annotations") or {}),
+        }
         pod_spec = {"restartPolicy": "Never", **_with_required_fields(template.get("spec") or {})}
         spec["template"] = {**template, "metadata": metadata, "spec": pod_spec}
         return {**prepared, "spec": spec}

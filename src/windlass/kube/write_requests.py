@@ -13,7 +13,6 @@ from windlass.kube.request import APPLY_PATCH, MERGE_PATCH, STRATEGIC_PATCH, Req
 from windlass.kube.resources import NAMESPACES, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PODS, Resource
 from windlass.model.names.kubernetes import POLICY_API_VERSION, SELECTED_NODE_ANNOTATION
 
-SELECTED_NODE = SELECTED_NODE_ANNOTATION
 FIELD_MANAGER = "windlass"
 BOUND_BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"
 """Allows the volume controller to release the volume when its claim is deleted."""

@@ -34,11 +34,8 @@ from windlass.model.names.others import ALIBABA_COUNT, ALIBABA_MODEL
 from windlass.model.names.windlass import DEVICES_LAYOUT_ANNOTATION, UNHEALTHY_DEVICES_ANNOTATION
 from windlass.model.node import Node
 
-LAYOUT_ANNOTATION = DEVICES_LAYOUT_ANNOTATION
-UNHEALTHY_ANNOTATION = UNHEALTHY_DEVICES_ANNOTATION
 NODE_ANNOTATIONS = (DEVICES_LAYOUT_ANNOTATION, UNHEALTHY_DEVICES_ANNOTATION)
 """The annotations of a node that placement reads."""
-REPLICAS = GPU_REPLICAS_LABEL
 MAX_NODE_DEVICES = 256
 """More than any node has, including MIG instances that count as GPUs; a typing error must not exhaust the memory."""
 

@@ -38,13 +38,6 @@ from windlass.model.pod import Pod
 
 __all__ = ["Device", "GpuRequest", "gpu_request", "node_devices", "node_replicas"]
 
-WHOLE_GPU = GPU_RESOURCE
-FRACTION = KAI_FRACTION
-FRACTION_DEVICES = KAI_FRACTION_DEVICES
-MEMORY = KAI_MEMORY
-TRACE_MILLI = ALIBABA_MILLI
-TRACE_COUNT = ALIBABA_COUNT
-TRACE_MODELS = ALIBABA_MODEL
 MAX_DEVICES = 1024
 """More GPUs than any node has; a larger request is a typing error."""
 

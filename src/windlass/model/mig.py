@@ -19,7 +19,7 @@ from functools import lru_cache
 import msgspec
 
 from windlass.model.errors import InputError
-from windlass.model.names.nvidia import MIG_RESOURCE_PREFIX as MIG_RESOURCE_PREFIX
+from windlass.model.names.nvidia import MIG_RESOURCE_PREFIX
 
 _PROFILE = re.compile(r"([1-9])g\.([1-9][0-9]{0,3})gb(\+me\.all|\+me|\+gfx|-me)?")
 _RESOURCE_SUFFIX = re.compile(r"\.(me\.all|me|gfx)$")

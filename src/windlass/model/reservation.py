@@ -31,7 +31,6 @@ from windlass.model.pod import Container, Pod, PodSpec, RawQuantity, ResourceReq
 from windlass.model.quota import quota_requests
 from windlass.model.times import parse_timestamp
 
-GPU = GPU_RESOURCE
 MAX_UNITS = 100_000
 
 

@@ -28,7 +28,6 @@ HARD_EFFECTS = ("NoSchedule", "NoExecute")
 EFFECTS = (*HARD_EFFECTS, "PreferNoSchedule")
 OPERATORS = ("Equal", "Exists", "Lt", "Gt")
 
-DISK_PRESSURE = DISK_PRESSURE_TAINT
 LIFECYCLE_TAINTS = frozenset(
     {
         NOT_READY_TAINT,

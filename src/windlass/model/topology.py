@@ -27,13 +27,6 @@ from windlass.model.names.others import (
 from windlass.model.names.windlass import BLOCK_LABEL, RACK_LABEL
 from windlass.model.node import Node
 
-REGION = REGION_LABEL
-ZONE = ZONE_LABEL
-BLOCK = BLOCK_LABEL
-RACK = RACK_LABEL
-CLIQUE = GPU_CLIQUE_LABEL
-HOSTNAME = HOSTNAME_LABEL
-
 DEFAULT_TOPOLOGY_KEYS = (
     REGION_LABEL,
     ZONE_LABEL,

@@ -14,7 +14,6 @@ import msgspec
 
 from windlass.model.errors import InputError
 from windlass.model.names.kueue import (
-    KUEUE_PREFIX,
     POD_SET_GROUP_ANNOTATION,
     PREFERRED_TOPOLOGY_ANNOTATION,
     REQUIRED_TOPOLOGY_ANNOTATION,
@@ -26,7 +25,6 @@ from windlass.model.names.kueue import (
 )
 from windlass.model.workload import TopologyRequest
 
-PREFIX = KUEUE_PREFIX
 MAX_LAYERS = 3
 MAX_PODS = 10**7
 """A larger number of pods is a typing error."""

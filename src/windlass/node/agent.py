@@ -22,17 +22,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from windlass.model.errors import InputError, WindlassError
+from windlass.model.names.nvidia import DEVICE_PLUGIN_CONFIG_LABEL
 from windlass.node.agent_parts import PLUGIN_OFF_FILE
 from windlass.node.backend.protocol import DeviceBackend, DeviceError
 from windlass.node.host_root import HostRoot
-from windlass.node.named_configs import (
-    CONFIG_LABEL,
-    CONFIG_LABEL_FILE,
-    NAMED,
-    SINGLE,
-    NamedConfigs,
-    write_state_file,
-)
+from windlass.node.named_configs import CONFIG_LABEL_FILE, NAMED, SINGLE, NamedConfigs, write_state_file
 from windlass.node.supervisor import NO_DRIVER, RESTARTED_VARIABLE
 
 if TYPE_CHECKING:
@@ -70,7 +64,7 @@ class AgentOptions(msgspec.Struct, frozen=True, kw_only=True):
     config_file_srcdir: Path | None = None
     default_config: str = ""
     fallback_strategies: tuple[str, ...] = (NAMED, SINGLE)
-    node_label: str = CONFIG_LABEL
+    node_label: str = DEVICE_PLUGIN_CONFIG_LABEL
     flags: dict[str, Any] = {}
     honor_renames: bool = False
     device_plugins: Path = Path("/var/lib/kubelet/device-plugins")

@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from windlass.model.names.kubernetes import APP_COMPONENT_LABEL, APP_NAME_LABEL
+from windlass.model.names.nvidia import DEPLOY_LABEL_PREFIX
+
 PARTS = ("plugin", "exporter", "labels", "mig")
-DEPLOY_LABEL_PREFIX = "nvidia.com/gpu.deploy."
 DEPLOY_LABELS = {
     "plugin": f"{DEPLOY_LABEL_PREFIX}device-plugin",
     "exporter": f"{DEPLOY_LABEL_PREFIX}dcgm-exporter",
@@ -26,7 +28,7 @@ _APPS = {
     "labels": ("gpu-feature-discovery", "nvidia-gpu-feature-discovery"),
     "mig": ("nvidia-mig-manager",),
 }
-_LABELS = ("app", "name", "app.kubernetes.io/name", "app.kubernetes.io/component")
+_LABELS = ("app", "name", APP_NAME_LABEL, APP_COMPONENT_LABEL)
 
 
 def conflicting_pods(pods: Iterable[Mapping[str, Any]]) -> dict[str, str]:

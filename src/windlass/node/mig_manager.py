@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 from windlass.model.errors import InputError, WindlassError
+from windlass.model.names.nvidia import MIG_CONFIG_LABEL, MIG_CONFIG_STATE_LABEL
 from windlass.node.backend.protocol import DeviceBackend
 from windlass.node.config_source import read_yaml
 from windlass.node.exporter.collection_context import DeviceHolder
@@ -31,7 +32,6 @@ from windlass.sharing.mig_config import (
 )
 from windlass.sharing.mig_plan import Destroy, GpuPlan, SetMode, plan_gpu
 
-CONFIG_LABEL, STATE_LABEL = "nvidia.com/mig.config", "nvidia.com/mig.config.state"
 REASON_ANNOTATION = "windlass.dev/mig-config-reason"
 Holders = Callable[[], Mapping[str, Sequence[DeviceHolder]]]
 CordonDevices = Callable[[frozenset[str]], AbstractContextManager[None]]
@@ -97,7 +97,7 @@ class MigManager:
     def on_node(self, node: Mapping[str, Any]) -> None:
         """Acts if the label has changed, or if the agent sees it for the first time."""
         labels = node.get("metadata", {}).get("labels") or {}
-        wanted, state = labels.get(CONFIG_LABEL, ""), labels.get(STATE_LABEL, "")
+        wanted, state = labels.get(MIG_CONFIG_LABEL, ""), labels.get(MIG_CONFIG_STATE_LABEL, "")
         if not wanted or wanted == self._handled:
             return
         self._handled = wanted

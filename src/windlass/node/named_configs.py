@@ -11,9 +11,9 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from windlass.model.errors import InputError
+from windlass.model.names.nvidia import DEVICE_PLUGIN_CONFIG_LABEL
 from windlass.node.atomic_file import write_atomically
 
-CONFIG_LABEL = "nvidia.com/device-plugin.config"
 NAMED, SINGLE, EMPTY = "named", "single", "empty"
 FALLBACKS = (NAMED, SINGLE, EMPTY)
 NAMED_FALLBACK = "default"
@@ -53,7 +53,7 @@ class NamedConfigs:
         folder: Path,
         state: Path,
         *,
-        label: str = CONFIG_LABEL,
+        label: str = DEVICE_PLUGIN_CONFIG_LABEL,
         default: str = "",
         fallbacks: Sequence[str] = (NAMED, SINGLE),
     ) -> None:

@@ -22,6 +22,7 @@ from windlass.kube.client_config import ClientConfig
 from windlass.kube.request import JSON, MERGE_PATCH
 from windlass.kube.tls import tls_context
 from windlass.model.errors import ClusterUnreachable
+from windlass.model.names.kubernetes import APP_MANAGED_BY_LABEL
 from windlass.model.times import format_timestamp
 
 REQUEST_SECONDS = 15.0
@@ -100,7 +101,7 @@ class NodeApi:
             "namespace": namespace,
             "labels": {
                 "nfd.node.kubernetes.io/node-name": self.node,
-                "app.kubernetes.io/managed-by": "windlass",
+                APP_MANAGED_BY_LABEL: "windlass",
             },
         }
         if owners:

@@ -14,14 +14,11 @@ from typing import Any
 
 import msgspec
 
+from windlass.model.names.nvidia import NVIDIA_PREFIX
+from windlass.model.names.windlass import DEVICES_ANNOTATION
 from windlass.node.atomic_file import write_atomically
 from windlass.node.exporter.collection_context import DeviceHolder
 from windlass.sharing.inventory import Inventory
-
-PREFERRED_DEVICES_ANNOTATION, ALLOCATED_DEVICES_ANNOTATION = (
-    "windlass.dev/devices",
-    "windlass.dev/allocated-devices",
-)
 
 
 class PendingPod(msgspec.Struct, frozen=True):
@@ -39,7 +36,7 @@ def pending_pods(
     found = []
     for pod in pods:
         metadata = pod["metadata"]
-        preferred = (metadata.get("annotations") or {}).get(PREFERRED_DEVICES_ANNOTATION, "")
+        preferred = (metadata.get("annotations") or {}).get(DEVICES_ANNOTATION, "")
         key = (metadata.get("namespace", ""), metadata["name"])
         if not preferred or key in served or pod.get("status", {}).get("phase", "Pending") != "Pending":
             continue
@@ -53,7 +50,7 @@ def _requested_devices(pod: Mapping[str, Any]) -> list[tuple[str, int]]:
     found = []
     for container in pod.get("spec", {}).get("containers", ()):
         for name, amount in (container.get("resources", {}).get("limits") or {}).items():
-            if name.startswith("nvidia.com/") and str(amount).isdigit():
+            if name.startswith(NVIDIA_PREFIX) and str(amount).isdigit():
                 found.append((name, int(amount)))
     return found
 

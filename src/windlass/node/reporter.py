@@ -11,12 +11,16 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from windlass.model.device import LAYOUT_ANNOTATION, UNHEALTHY_ANNOTATION
+from windlass.model.names.windlass import (
+    ALLOCATED_DEVICES_ANNOTATION,
+    DEVICES_LAYOUT_ANNOTATION,
+    UNHEALTHY_DEVICES_ANNOTATION,
+)
 from windlass.node.backend.protocol import DeviceBackend
 from windlass.node.exporter.collection_context import DeviceHolder
 from windlass.node.health_journal import HealthJournalEntry, read_journal
 from windlass.node.labels.features import device_annotations
-from windlass.node.preferred_devices import ALLOCATED_DEVICES_ANNOTATION, allocated_devices
+from windlass.node.preferred_devices import allocated_devices
 
 if TYPE_CHECKING:
     from windlass.node.node_api import NodeApi
@@ -66,7 +70,10 @@ class Reporter:
 
     def _annotate_node(self, devices: str, unhealthy: str) -> None:
         if self._annotated != (devices, unhealthy):
-            annotations = {LAYOUT_ANNOTATION: devices, UNHEALTHY_ANNOTATION: unhealthy or None}
+            annotations = {
+                DEVICES_LAYOUT_ANNOTATION: devices,
+                UNHEALTHY_DEVICES_ANNOTATION: unhealthy or None,
+            }
             self._api.patch_node(annotations=annotations)
             self._annotated = (devices, unhealthy)
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from windlass.model.errors import WindlassError
+from windlass.model.names.nvidia import MIG_CONFIG_STATE_LABEL
 from windlass.node.agent_parts import (
     PLUGIN_OFF_FILE,
     conflict_message,
@@ -34,7 +35,7 @@ from windlass.node.host_root import HostRoot
 from windlass.node.labels.features import node_labels
 from windlass.node.labels.sinks import LabelSink
 from windlass.node.labels.vgpu import find_virtual_gpus
-from windlass.node.mig_manager import REASON_ANNOTATION, STATE_LABEL, MigManager
+from windlass.node.mig_manager import REASON_ANNOTATION, MigManager
 from windlass.node.named_configs import CONFIG_LABEL_FILE, read_state_file, write_state_file
 from windlass.node.preferred_devices import pending_pods, write_preferred_devices
 from windlass.node.process_memory import freeze_and_trim_memory
@@ -268,7 +269,9 @@ class Sidecar:
 
     def _write_mig_state(self, state: str, reason: str) -> None:
         if self._api is not None:
-            self._api.patch_node(labels={STATE_LABEL: state}, annotations={REASON_ANNOTATION: reason or None})
+            self._api.patch_node(
+                labels={MIG_CONFIG_STATE_LABEL: state}, annotations={REASON_ANNOTATION: reason or None}
+            )
         if state == "success":
             self._write_labels()
 

@@ -14,10 +14,11 @@ import numpy as np
 
 from windlass.cluster.node_columns import Bools
 from windlass.cluster.node_state import DEV_END, DEV_FIRST, MODEL, REPLICAS, Ints, Uint64s
-from windlass.model.mig import MIG_RESOURCE_PREFIX
+from windlass.model.names.kubernetes import HOSTNAME_LABEL, NODE_TAINT_PREFIX
+from windlass.model.names.nvidia import MIG_RESOURCE_PREFIX
 from windlass.model.node import Node
 from windlass.model.reasons import WHY_TAINT, WHY_UNSCHEDULABLE
-from windlass.model.topology import HOSTNAME, level_name
+from windlass.model.topology import level_name
 from windlass.model.verdict import format_reason_counts
 from windlass.placement.gang import PendingPodSet
 from windlass.placement.overlay import Overlay
@@ -27,7 +28,6 @@ UNLIMITED = 1 << 31
 TOO_LARGE = "REQUEST_EXCEEDS_CLUSTER"
 TRANSIENT_REASONS = WHY_UNSCHEDULABLE | WHY_TAINT
 """Reasons that will go away on a node that is cordoned or has a condition taint."""
-CONDITION_TAINT_PREFIX = "node.kubernetes.io/"
 
 
 class NeverFits(NamedTuple):
@@ -78,7 +78,7 @@ class EmptyCluster:
         counts, nodes = self.pods_per_empty_node(pod_set), self._overlay.snapshot.nodes
         if level not in levels:
             return UNLIMITED
-        if level == HOSTNAME:
+        if level == HOSTNAME_LABEL:
             return int(counts.max(initial=0))
         columns = [nodes.label(wider) for wider in levels[: levels.index(level) + 1]]
         inside = np.logical_and.reduce([column.present for column in columns])
@@ -163,6 +163,4 @@ class EmptyCluster:
 def _is_unavailable(node: Node) -> bool:
     """Cordoned, or tainted only by conditions, whose taints Kubernetes removes again."""
     hard = [taint.key for taint in node.spec.taints if taint.effect != "PreferNoSchedule"]
-    return (node.spec.unschedulable or bool(hard)) and all(
-        key.startswith(CONDITION_TAINT_PREFIX) for key in hard
-    )
+    return (node.spec.unschedulable or bool(hard)) and all(key.startswith(NODE_TAINT_PREFIX) for key in hard)

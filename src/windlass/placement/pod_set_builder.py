@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from windlass.cluster.pod_table import PENDING
 from windlass.cluster.shape import Shape, make_shape
-from windlass.model.owners.normalise import QUEUE_NAME
+from windlass.model.names.kueue import QUEUE_NAME_LABEL
 from windlass.model.pod import Pod, PodSpec
 from windlass.model.queue import QueueSystem, ResourceFlavor
 from windlass.model.workload import PodSet, Workload
@@ -100,9 +100,9 @@ class PodSetBuilder:
 
 
 def _with_queue_label(pod: Pod, queue: str) -> Pod:
-    if not queue or QUEUE_NAME in pod.metadata.labels:
+    if not queue or QUEUE_NAME_LABEL in pod.metadata.labels:
         return pod
-    labels = {**pod.metadata.labels, QUEUE_NAME: queue}
+    labels = {**pod.metadata.labels, QUEUE_NAME_LABEL: queue}
     return replace(pod, metadata=replace(pod.metadata, labels=labels))
 
 

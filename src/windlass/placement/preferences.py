@@ -12,6 +12,7 @@ import math
 import numpy as np
 
 from windlass.cluster.node_columns import Bools, NodeColumns
+from windlass.model.names.kubernetes import HOSTNAME_LABEL
 from windlass.model.node import Taint
 from windlass.model.pod import Pod
 from windlass.model.reasons import WHY_NODE_AFFINITY, WHY_TAINT
@@ -33,7 +34,6 @@ POD_TOPOLOGY_SPREAD_WEIGHT = 2
 INTER_POD_AFFINITY_WEIGHT = 2
 
 _MAX_NODE_SCORE = 100
-_HOSTNAME = "kubernetes.io/hostname"
 
 
 def preference_scores(
@@ -104,7 +104,7 @@ def _spread_scores(
     raw = np.zeros(nodes.size, dtype=np.float64)
     for constraint in soft:
         counts = constraint.counts(inter_pod.counters, nodes)
-        if constraint.topology_key == _HOSTNAME:
+        if constraint.topology_key == HOSTNAME_LABEL:
             size, matching = int(np.count_nonzero(scored)), counts
         else:
             counted = counted_nodes(constraint, eligible, static)

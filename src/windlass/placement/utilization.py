@@ -26,7 +26,8 @@ from windlass.cluster.resource_columns import CPU, MEMORY
 from windlass.cluster.snapshot import Snapshot
 from windlass.model.device import node_devices
 from windlass.model.errors import InputError
-from windlass.model.mig import GEOMETRIES, MIG_RESOURCE_PREFIX, profile_of_resource
+from windlass.model.mig import GEOMETRIES, profile_of_resource
+from windlass.model.names.nvidia import MIG_RESOURCE_PREFIX, SHARED_GPU_RESOURCE
 from windlass.model.node import Node
 from windlass.model.requests import node_quantities
 from windlass.placement.device_pricing import DEVICE_MILLI
@@ -36,7 +37,6 @@ from windlass.sharing.mig import mig_geometry_of_model
 
 _TOO_SMALL, _WRONG_MODEL = 2**61, 2**62
 """In place of a class's CPU, where no class could use such a device; larger than any CPU request."""
-SHARED_GPU_RESOURCE = "nvidia.com/gpu.shared"
 FRAGMENT_CAUSES = ("lack_both", "lack_gpu", "usable", "lack_cpu", "cpu_only", "wrong_model")
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from windlass.cluster.node_columns import NodeColumns
 from windlass.cluster.node_state import Ints, Uint64s
 from windlass.cluster.shape import Shape
-from windlass.model.mig import MIG_RESOURCE_PREFIX
+from windlass.model.names.nvidia import MIG_RESOURCE_PREFIX
 from windlass.model.reasons import FIRST_RESOURCE_BIT, Reason, insufficient_reason, reason_of_bit
 from windlass.model.requests import format_amount
 from windlass.model.verdict import NearMiss, ReasonCount, Verdict

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from windlass.model.disruption import DisruptionTracker
 from windlass.model.errors import InputError
 from windlass.model.labels import matches_selector
+from windlass.model.names.kubernetes import NAMESPACE_NAME_LABEL
 from windlass.model.queue import QueueSystem
 from windlass.model.workload import Workload
 from windlass.queueing.admission_state import AdmissionState
@@ -39,8 +40,6 @@ from windlass.queueing.usage_history import LocalQueueUsage
 
 INVALID_OBJECT = "INVALID_OBJECT"
 DRAIN = "HoldAndDrain"
-NAMESPACE_NAME = "kubernetes.io/metadata.name"
-"""Label that the API server sets on every namespace."""
 
 
 def admit(
@@ -170,7 +169,7 @@ class _Decision:
         if name in self._tree.inactive_reasons:
             return f"ClusterQueue {name} {self._tree.inactive_reasons[name]}"
         known = self._system.namespaces.get(workload.namespace, {})
-        labels = {NAMESPACE_NAME: workload.namespace, **known}
+        labels = {NAMESPACE_NAME_LABEL: workload.namespace, **known}
         if not matches_selector(self._system.queues[name].namespace_selector, labels):
             return "Workload namespace doesn't match ClusterQueue selector"
         return ""

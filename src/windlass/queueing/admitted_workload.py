@@ -6,11 +6,11 @@ them as candidates.
 
 from __future__ import annotations
 
+from windlass.model.names.nvidia import GPU_RESOURCE
 from windlass.model.workload import Workload
 from windlass.queueing.config import QueueConfig
 from windlass.queueing.quota_node import AdmittedWorkload, FlavorResource, QuotaNode, Usage
 
-GPU = "nvidia.com/gpu"
 _MILLIONTHS = 1_000_000
 
 
@@ -57,7 +57,7 @@ def _eviction_cost(running: AdmittedWorkload, config: QueueConfig, now: int) -> 
         return 0, 0  # it has no pods yet
     since = workload.checkpoint_at or workload.started_at or running.reserved_at
     seconds = config.seconds_lost(now - since, workload.restart_seconds, running.node.name)
-    gpus = sum(amount for (_, resource), amount in running.usage.items() if resource == GPU)
+    gpus = sum(amount for (_, resource), amount in running.usage.items() if resource == GPU_RESOURCE)
     if gpus:
         return gpus * seconds, 0
     quota = running.node.root.subtree_quota

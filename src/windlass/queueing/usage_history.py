@@ -10,15 +10,15 @@ from collections.abc import Iterable
 from fractions import Fraction
 from math import isqrt
 
+from windlass.model.names.nvidia import GPU_RESOURCE
 from windlass.model.queue import LocalQueue
-from windlass.queueing.admitted_workload import GPU
 from windlass.queueing.config import UsageHistoryConfig
 from windlass.queueing.quota_node import AdmittedWorkload, Usage
 
 _BITS = 64
 _ONE = 1 << _BITS
 _STEPS = 32
-_IN_THOUSANDTHS = ("cpu", GPU)
+_IN_THOUSANDTHS = ("cpu", GPU_RESOURCE)
 INFINITE_USAGE = Fraction(1 << 200)
 """Usage of a LocalQueue of weight 0: it comes after all others."""
 

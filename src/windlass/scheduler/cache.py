@@ -19,15 +19,14 @@ from windlass.apply.owners import SUSPEND_FIELDS
 from windlass.cluster.change_detection import is_node_unchanged, is_pod_health_unchanged
 from windlass.cluster.delta import Assume, Deleted, Delta, Forget, Put
 from windlass.cluster.store import Store
-from windlass.cluster.workloads.workload_attributes import PRIORITY_CLASS
 from windlass.kube.resources import KUEUE_API_GROUP
 from windlass.model.codec import Unreadable, object_id
 from windlass.model.disruption import PodDisruptionBudget
 from windlass.model.kueue import WorkloadObject
 from windlass.model.kueue.queue_wire import ClusterQueueObject, LocalQueueObject
+from windlass.model.names.kueue import QUEUE_NAME_LABEL, WORKLOAD_PRIORITY_CLASS_LABEL
 from windlass.model.node import Node
 from windlass.model.owners import Owner, OwnerObject, owner_from_object
-from windlass.model.owners.normalise import QUEUE_NAME
 from windlass.model.pod import Pod
 from windlass.model.run_time_history import RunTimeHistoryObject
 from windlass.model.times import format_timestamp
@@ -196,7 +195,7 @@ class SchedulerCache:
         """Value of its WorkloadPriorityClass, else of its pods' PriorityClass, else its pods' `priority`."""
         labels, spec = owner.metadata.labels, owner.pod_sets[0].template.spec
         for group, kind, name in (
-            (KUEUE_API_GROUP, "WorkloadPriorityClass", labels.get(PRIORITY_CLASS, "")),
+            (KUEUE_API_GROUP, "WorkloadPriorityClass", labels.get(WORKLOAD_PRIORITY_CLASS_LABEL, "")),
             ("scheduling.k8s.io", "PriorityClass", spec.priority_class_name),
         ):
             priority_class = self.get(kind, name, group) if name else None
@@ -345,7 +344,7 @@ class SchedulerCache:
             self._workload_by_owner.update((uid, key) for uid in _controller_uids(obj))
         if isinstance(obj, OwnerObject) and kind in SUSPEND_FIELDS:
             self._queued_owners.pop((kind, key), None)
-            if QUEUE_NAME in obj.metadata.labels and self._owner_concerns_engine(obj):
+            if QUEUE_NAME_LABEL in obj.metadata.labels and self._owner_concerns_engine(obj):
                 self._queued_owners[kind, key] = obj
         pods = self.awaiting_owner.pop_waiting_for((group, kind, key))
         if not self._concerns_engine(obj):
@@ -389,7 +388,7 @@ class SchedulerCache:
     def _owner_concerns_engine(self, obj: OwnerObject) -> bool:
         """False for owners of independent pods, of another scheduler's pods, and of queues that Kueue decides on."""
         owner = owner_from_object(obj)
-        queue = owner.metadata.labels.get(QUEUE_NAME, "")
+        queue = owner.metadata.labels.get(QUEUE_NAME_LABEL, "")
         namespace = owner.metadata.namespace or "default"
         if queue and self.kueue_is_live and not self.is_taken_over(namespace, queue):
             return False

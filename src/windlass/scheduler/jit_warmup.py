@@ -9,16 +9,18 @@ from __future__ import annotations
 from windlass import jit
 from windlass.cluster.delta import Put
 from windlass.cluster.store import Store
-from windlass.cluster.workloads.units import KUEUE_GROUP
 from windlass.engine import EngineCache, EngineConfig, decide
 from windlass.model.codec import decode_object
+from windlass.model.names.kubernetes import HOSTNAME_LABEL
+from windlass.model.names.kueue import POD_GROUP_NAME_LABEL, POD_GROUP_TOTAL_COUNT_ANNOTATION
+from windlass.model.names.nvidia import GPU_RESOURCE
 
 _NODE = {
     "apiVersion": "v1",
     "kind": "Node",
-    "metadata": {"name": "n", "labels": {"kubernetes.io/hostname": "n"}},
+    "metadata": {"name": "n", "labels": {HOSTNAME_LABEL: "n"}},
     "status": {
-        "allocatable": {"cpu": "8", "memory": "8Gi", "pods": "10", "nvidia.com/gpu": "8"},
+        "allocatable": {"cpu": "8", "memory": "8Gi", "pods": "10", GPU_RESOURCE: "8"},
         "conditions": [{"type": "Ready", "status": "True"}],
     },
 }
@@ -42,7 +44,7 @@ def warm_up(config: EngineConfig) -> None:
 def _pod(name: str, gpus: int, gang: str = "") -> dict[str, object]:
     container = {
         "name": "c",
-        "resources": {"limits": {"nvidia.com/gpu": str(gpus)}, "requests": {"cpu": "1"}},
+        "resources": {"limits": {GPU_RESOURCE: str(gpus)}, "requests": {"cpu": "1"}},
     }
     metadata: dict[str, object] = {
         "name": name,
@@ -50,6 +52,6 @@ def _pod(name: str, gpus: int, gang: str = "") -> dict[str, object]:
         "creationTimestamp": "2026-01-01T00:00:00Z",
     }
     if gang:
-        metadata["labels"] = {KUEUE_GROUP: gang}
-        metadata["annotations"] = {"kueue.x-k8s.io/pod-group-total-count": "2"}
+        metadata["labels"] = {POD_GROUP_NAME_LABEL: gang}
+        metadata["annotations"] = {POD_GROUP_TOTAL_COUNT_ANNOTATION: "2"}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [container]}}

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from windlass.model.errors import InputError
-from windlass.model.names.nvidia import NVIDIA_PREFIX as NVIDIA_PREFIX
+from windlass.model.names.nvidia import NVIDIA_PREFIX
 from windlass.sharing.inventory import Gpu, MigInstance
 
 SHARED_SUFFIX = ".shared"

@@ -7,13 +7,10 @@ import numpy as np
 
 from windlass.cluster.node_state import Ints
 from windlass.cluster.shape import Shape, ShapeRegistry
-from windlass.model.device import LAYOUT_ANNOTATION
+from windlass.model.names.nvidia import GPU_REPLICAS_LABEL, MIG_STRATEGY_LABEL, SHARED_GPU_RESOURCE
+from windlass.model.names.windlass import DEVICES_LAYOUT_ANNOTATION
 from windlass.model.node import Node
 from windlass.simulate.trace import Trace
-
-SHARED_RESOURCE = "nvidia.com/gpu.shared"
-MIG_STRATEGY_LABEL = "nvidia.com/mig.strategy"
-REPLICAS_LABEL = "nvidia.com/gpu.replicas"
 
 
 class Demand(msgspec.Struct, frozen=True):
@@ -48,7 +45,7 @@ def demand_of(trace: Trace) -> Demand:
 
 
 def _is_milli_known(shape: Shape) -> bool:
-    return (shape.gpu is None or shape.gpu_milli > 0) and SHARED_RESOURCE not in dict(shape.requests)
+    return (shape.gpu is None or shape.gpu_milli > 0) and SHARED_GPU_RESOURCE not in dict(shape.requests)
 
 
 def _is_shared(node: Node) -> bool:
@@ -56,6 +53,6 @@ def _is_shared(node: Node) -> bool:
     labels = node.labels
     return (
         labels.get(MIG_STRATEGY_LABEL, "none") != "none"
-        or labels.get(REPLICAS_LABEL, "1") not in ("0", "1")
-        or LAYOUT_ANNOTATION in node.metadata.annotations
+        or labels.get(GPU_REPLICAS_LABEL, "1") not in ("0", "1")
+        or DEVICES_LAYOUT_ANNOTATION in node.metadata.annotations
     )

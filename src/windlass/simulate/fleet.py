@@ -10,8 +10,17 @@ from collections.abc import Iterable
 import msgspec
 
 from windlass.model.errors import InputError
-from windlass.model.gpu import TRACE_MODELS, WHOLE_GPU, node_devices
+from windlass.model.gpu import node_devices
 from windlass.model.meta import ObjectMeta
+from windlass.model.names.kubernetes import HOSTNAME_LABEL
+from windlass.model.names.nvidia import (
+    GPU_COUNT_LABEL,
+    GPU_MEMORY_LABEL,
+    GPU_PRESENT_LABEL,
+    GPU_PRODUCT_LABEL,
+    GPU_RESOURCE,
+)
+from windlass.model.names.others import ALIBABA_MODEL
 from windlass.model.node import Node, NodeStatus
 from windlass.model.pod import RawQuantity
 from windlass.model.requests import node_quantities
@@ -57,7 +66,7 @@ class NodeFactory:
         if status is None:
             check_node_size(size, name)
             status = self._status[size] = _status(size)
-        labels = {"kubernetes.io/hostname": name, **gpu_labels(size)}
+        labels = {HOSTNAME_LABEL: name, **gpu_labels(size)}
         return Node(metadata=ObjectMeta(name=name, labels=labels), status=status)
 
 
@@ -65,11 +74,11 @@ def gpu_labels(size: NodeSize) -> dict[str, str]:
     """The trace's own model label, and the labels of GPU Feature Discovery with the same model name."""
     if not size.gpus:
         return {}
-    labels = {"nvidia.com/gpu.present": "true", "nvidia.com/gpu.count": str(size.gpus)}
+    labels = {GPU_PRESENT_LABEL: "true", GPU_COUNT_LABEL: str(size.gpus)}
     if size.model:
-        labels |= {TRACE_MODELS: size.model, "nvidia.com/gpu.product": size.model}
+        labels |= {ALIBABA_MODEL: size.model, GPU_PRODUCT_LABEL: size.model}
     if size.gpu_memory_mib:
-        labels["nvidia.com/gpu.memory"] = str(size.gpu_memory_mib)
+        labels[GPU_MEMORY_LABEL] = str(size.gpu_memory_mib)
     return labels
 
 
@@ -99,5 +108,5 @@ def _status(size: NodeSize) -> NodeStatus:
         "pods": str(NO_POD_LIMIT),
     }
     if size.gpus:
-        resources[WHOLE_GPU] = str(size.gpus)
+        resources[GPU_RESOURCE] = str(size.gpus)
     return NodeStatus(capacity=resources, allocatable=resources)

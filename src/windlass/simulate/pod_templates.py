@@ -10,8 +10,9 @@ from collections.abc import Iterable
 
 import msgspec
 
-from windlass.model.gpu import TRACE_COUNT, TRACE_MILLI, TRACE_MODELS, WHOLE_GPU
 from windlass.model.meta import ObjectMeta
+from windlass.model.names.nvidia import GPU_RESOURCE
+from windlass.model.names.others import ALIBABA_COUNT, ALIBABA_MILLI, ALIBABA_MODEL
 from windlass.model.pod import Container, Pod, PodSpec, RawQuantity, ResourceRequirements
 from windlass.simulate.trace import ShapeCount
 
@@ -74,7 +75,7 @@ def make_template(size: PodSize) -> PodTemplate:
         requests["memory"] = f"{size.memory_mib}Mi"
     limits: dict[str, RawQuantity] = {}
     if size.gpus and not size.gpu_milli:
-        requests[WHOLE_GPU] = limits[WHOLE_GPU] = str(size.gpus)
+        requests[GPU_RESOURCE] = limits[GPU_RESOURCE] = str(size.gpus)
     return PodTemplate(make_pod_spec(requests, limits), gpu_annotations(size), {})
 
 
@@ -86,9 +87,9 @@ def make_pod_spec(requests: dict[str, RawQuantity], limits: dict[str, RawQuantit
 def gpu_annotations(size: PodSize) -> dict[str, str]:
     if not (size.gpus and size.gpu_milli):
         return {}
-    annotations = {TRACE_COUNT: str(size.gpus), TRACE_MILLI: str(size.gpu_milli)}
+    annotations = {ALIBABA_COUNT: str(size.gpus), ALIBABA_MILLI: str(size.gpu_milli)}
     if size.models:
-        annotations[TRACE_MODELS] = "|".join(size.models)
+        annotations[ALIBABA_MODEL] = "|".join(size.models)
     return annotations
 
 

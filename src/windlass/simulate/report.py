@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from windlass.model.names.windlass import WINDLASS_API_VERSION
 from windlass.simulate.compare import Paired, PolicySummary, Spread, headline_measure, summarise
 from windlass.simulate.result import RunResult
 
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from rich.console import Group, RenderableType
     from rich.table import Table
 
-API_VERSION = "windlass.dev/v1"
 KIND = "SimulationReport"
 ABSENT = "–"
 
@@ -31,7 +31,7 @@ RunColumn = tuple[str, Callable[[RunResult], str]]
 def report_document(results: Sequence[RunResult]) -> dict[str, Any]:
     """The `SimulationReport`: one item per run, and the comparison of the table."""
     return {
-        "apiVersion": API_VERSION,
+        "apiVersion": WINDLASS_API_VERSION,
         "kind": KIND,
         "items": [msgspec.to_builtins(result) for result in results],
         "comparison": [msgspec.to_builtins(summary) for summary in summarise(results)],

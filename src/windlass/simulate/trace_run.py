@@ -17,11 +17,10 @@ from windlass import jit
 from windlass.cluster.delta import Put
 from windlass.cluster.shape import ShapeRegistry
 from windlass.cluster.store import Store
-from windlass.cluster.workloads.build_workload import TOTAL_COUNT
-from windlass.cluster.workloads.units import KUEUE_GROUP
 from windlass.engine import EngineConfig, decide
 from windlass.model.configuration import Settings
 from windlass.model.decision import Admit, Bind, Hold
+from windlass.model.names.kueue import POD_GROUP_NAME_LABEL, POD_GROUP_TOTAL_COUNT_ANNOTATION
 from windlass.model.plan import Plan
 from windlass.model.pod import Pod
 from windlass.placement.policies import POLICIES, PlacementConfig
@@ -217,8 +216,8 @@ def gang_pods(job: Job) -> tuple[Pod, ...]:
             pod,
             metadata=msgspec.structs.replace(
                 pod.metadata,
-                labels={**pod.metadata.labels, KUEUE_GROUP: job.name},
-                annotations={**pod.metadata.annotations, TOTAL_COUNT: total},
+                labels={**pod.metadata.labels, POD_GROUP_NAME_LABEL: job.name},
+                annotations={**pod.metadata.annotations, POD_GROUP_TOTAL_COUNT_ANNOTATION: total},
             ),
         )
         for pod in job.pods

@@ -16,9 +16,9 @@ import numpy as np
 
 from windlass.cluster.node_state import DEV_END, DEV_FIRST, FREE_MILLI
 from windlass.cluster.snapshot import Snapshot
-from windlass.cluster.workloads.units import KUEUE_GROUP
+from windlass.model.names.kueue import POD_GROUP_NAME_LABEL
+from windlass.model.names.windlass import RACK_LABEL
 from windlass.model.pod import Pod
-from windlass.model.topology import RACK
 from windlass.simulate.interference import MPS, expected_slowdown
 
 BUSY_FRACTION = 0.5
@@ -63,7 +63,7 @@ def trade_offs(snapshot: Snapshot, since: Mapping[str, int] | None = None, now: 
             at_risk[job] = at_risk.get(job, 0.0) + gpus * (now - since.get(pod.key, now)) / 3600
     slowdowns = _slowdowns(tenants.values())
     used = set().union(*jobs.values()) if jobs else set()
-    racks = [node.labels.get(RACK, "") for node in snapshot.nodes.objects]
+    racks = [node.labels.get(RACK_LABEL, "") for node in snapshot.nodes.objects]
     return TradeOffs(
         stranded_gpus=_stranded(snapshot, used),
         shared_gpus=sum(pods > 1 for pods in tenants.values()),
@@ -80,7 +80,7 @@ def trade_offs(snapshot: Snapshot, since: Mapping[str, int] | None = None, now: 
 
 
 def _job_of(pod: Pod) -> str:
-    group = pod.metadata.labels.get(KUEUE_GROUP, "")
+    group = pod.metadata.labels.get(POD_GROUP_NAME_LABEL, "")
     return f"{pod.metadata.namespace or 'default'}/{group}#gang" if group else pod.key
 
 

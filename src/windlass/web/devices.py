@@ -10,19 +10,18 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from windlass.model.convert import convert
-from windlass.model.device import REPLICAS, Device, node_devices, node_replicas
+from windlass.model.device import Device, node_devices, node_replicas
 from windlass.model.errors import InputError
 from windlass.model.gpu_models import mig_geometry_of_model
-from windlass.model.mig import MIG_RESOURCE_PREFIX, place_layout, profile_of_resource
+from windlass.model.mig import place_layout, profile_of_resource
+from windlass.model.names.nvidia import GPU_REPLICAS_LABEL, MIG_RESOURCE_PREFIX, SHARED_GPU_RESOURCE
+from windlass.model.names.windlass import SIMULATED_MIG_INSTANCES_ANNOTATION
 from windlass.model.node import Node
 from windlass.model.requests import node_quantities
 from windlass.model.unstructured import Unstructured
 from windlass.web.pods import PodRecord
 
 WHOLE_MILLI = 1000
-MIG_INSTANCES = "sandbox.windlass.dev/mig-instances"
-"""`GPU:profile` of every instance, on simulated nodes."""
-SHARED = "nvidia.com/gpu.shared"
 
 
 def gpu_views(tree: Mapping[str, Any], pods: Iterable[PodRecord]) -> list[Unstructured]:
@@ -37,10 +36,12 @@ def gpu_views(tree: Mapping[str, Any], pods: Iterable[PodRecord]) -> list[Unstru
         return []
     views = [_empty(device) for device in devices]
     static = [view for view, device in zip(views, devices, strict=True) if device.mig == "static"]
-    _add_mig_parts(static, devices, capacity, node.metadata.annotations.get(MIG_INSTANCES, ""))
-    shares = capacity.get(SHARED, 0)
+    _add_mig_parts(
+        static, devices, capacity, node.metadata.annotations.get(SIMULATED_MIG_INSTANCES_ANNOTATION, "")
+    )
+    shares = capacity.get(SHARED_GPU_RESOURCE, 0)
     if shares and static:
-        each = int(node.labels.get(REPLICAS) or 0) or -(-shares // len(static))
+        each = int(node.labels.get(GPU_REPLICAS_LABEL) or 0) or -(-shares // len(static))
         for view in static:
             view.update(mode="shared", slots=each)
     elif replicas > 1:

@@ -10,12 +10,11 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from windlass.model.names.kueue import QUEUE_NAME_LABEL
 from windlass.model.times import parse_timestamp
 from windlass.model.unstructured import Unstructured
 from windlass.web.pods import PodRecord, gpu_request_fields
 
-QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
-TOTAL_ANNOTATION = "kueue.x-k8s.io/pod-group-total-count"
 MOST_PODS = 256
 """Most pods in a job's details; counts include all."""
 _NODES_LACK = re.compile(r"^0/(\d+) nodes are available: (.*)$", re.DOTALL)
@@ -105,7 +104,7 @@ def _held(owner: Mapping[str, Any] | None, workload: Mapping[str, Any] | None) -
             if condition.get("type") == kind and condition.get("status") == "False":
                 return condition.get("reason") or "", condition.get("message") or ""
     if owner is not None and (owner.get("spec") or {}).get("suspend"):
-        queue = (owner["metadata"].get("labels") or {}).get(QUEUE_LABEL)
+        queue = (owner["metadata"].get("labels") or {}).get(QUEUE_NAME_LABEL)
         message = f"Waiting for queue {queue} to decide." if queue else "Suspended (spec.suspend: true)."
         return "Suspended", message
     return None
@@ -152,7 +151,7 @@ def _facts(
     spec = (workload or {}).get("spec") or {}
     held = [pod for pod in pods if pod.occupies_node]
     return {
-        "queue": spec.get("queueName") or (meta.get("labels") or {}).get(QUEUE_LABEL) or "",
+        "queue": spec.get("queueName") or (meta.get("labels") or {}).get(QUEUE_NAME_LABEL) or "",
         "priority": spec.get("priority") or (pods[0].priority if pods else 0),
         "class": spec.get("priorityClassName") or (pods[0].priority_class if pods else ""),
         "started": min((pod.started for pod in held if pod.started), default=0),

@@ -9,23 +9,30 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from windlass.model.errors import InputError
+from windlass.model.names.kubernetes import ZONE_LABEL
+from windlass.model.names.nvidia import GPU_CLIQUE_LABEL, GPU_PRODUCT_LABEL
+from windlass.model.names.others import (
+    AWS_NETWORK_LAYER_3_LABEL,
+    GCE_TOPOLOGY_SUBBLOCK_LABEL,
+    PROVIDER_TOPOLOGY_BLOCK_LABEL,
+    PROVIDER_TOPOLOGY_RACK_LABEL,
+)
+from windlass.model.names.windlass import BLOCK_LABEL, RACK_LABEL
 from windlass.model.requests import parse_amount
-from windlass.model.topology import BLOCK, CLIQUE, RACK, ZONE
 from windlass.model.unstructured import Unstructured
 from windlass.web.devices import extract_common_fields, gpu_views
 from windlass.web.pods import PodRecord
 
 RACK_KEYS = (
-    RACK,
-    "cloud.provider.com/topology-rack",
-    "cloud.google.com/gce-topology-subblock",
-    "topology.k8s.aws/network-node-layer-3",
-    CLIQUE,
-    BLOCK,
-    "cloud.provider.com/topology-block",
+    RACK_LABEL,
+    PROVIDER_TOPOLOGY_RACK_LABEL,
+    GCE_TOPOLOGY_SUBBLOCK_LABEL,
+    AWS_NETWORK_LAYER_3_LABEL,
+    GPU_CLIQUE_LABEL,
+    BLOCK_LABEL,
+    PROVIDER_TOPOLOGY_BLOCK_LABEL,
 )
 """Labels that name a node's rack or a similar group, the most specific first."""
-PRODUCT = "nvidia.com/gpu.product"
 
 
 def node_view(tree: Mapping[str, Any], pods: Sequence[PodRecord]) -> Unstructured:
@@ -38,7 +45,7 @@ def node_view(tree: Mapping[str, Any], pods: Sequence[PodRecord]) -> Unstructure
         **extract_common_fields(gpus),
         "name": meta["name"],
         "rack": next((labels[key] for key in RACK_KEYS if labels.get(key)), ""),
-        "zone": labels.get(ZONE, ""),
+        "zone": labels.get(ZONE_LABEL, ""),
         "ready": ready,
         "gpus": gpus,
         "cpu": [sum(pod.cpu for pod in pods), _amount("cpu", room)],
@@ -52,8 +59,8 @@ def node_view(tree: Mapping[str, Any], pods: Sequence[PodRecord]) -> Unstructure
     taints = [_taint(taint) for taint in spec.get("taints") or ()]
     if taints:
         view["taints"] = taints
-    if labels.get(PRODUCT):
-        view["product"] = labels[PRODUCT]
+    if labels.get(GPU_PRODUCT_LABEL):
+        view["product"] = labels[GPU_PRODUCT_LABEL]
     problems = _problems(status)
     if problems:
         view["problems"] = problems

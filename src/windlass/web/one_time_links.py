@@ -15,6 +15,7 @@ import msgspec
 from aiohttp import web
 
 from windlass.embedded.api.errors import ApiError
+from windlass.model.names.windlass import WINDLASS_API_VERSION
 
 PREFIX = "/windlass/page"
 MOST_OPEN = 64
@@ -45,7 +46,7 @@ class OneTimeLinks:
         """The route on the API server."""
         if request.method != "POST":
             raise ApiError(405, "MethodNotAllowed", "use POST: every answer is a new link")
-        document = {"apiVersion": "windlass.dev/v1", "kind": "PageLink", "url": self.create()}
+        document = {"apiVersion": WINDLASS_API_VERSION, "kind": "PageLink", "url": self.create()}
         headers = {"Cache-Control": "no-store"}
         return web.Response(
             body=msgspec.json.encode(document), content_type="application/json", headers=headers

@@ -14,15 +14,17 @@ import msgspec
 from windlass.model.convert import convert
 from windlass.model.errors import InputError
 from windlass.model.gpu import gpu_request
+from windlass.model.names.kueue import POD_GROUP_NAME_LABEL
+from windlass.model.names.nvidia import SHARED_GPU_RESOURCE
+from windlass.model.names.windlass import (
+    ALLOCATED_DEVICES_ANNOTATION,
+    DEVICES_ANNOTATION,
+    SIMULATED_UTILIZATION_ANNOTATION,
+)
 from windlass.model.pod import Pod
 from windlass.model.requests import pod_requests
 from windlass.model.times import parse_timestamp
 
-ALLOCATED_DEVICES_ANNOTATION = "windlass.dev/allocated-devices"
-PREFERRED_DEVICES_ANNOTATION = "windlass.dev/devices"
-UTILIZATION_ANNOTATION = "sandbox.windlass.dev/gpu-utilization"
-SHARED = "nvidia.com/gpu.shared"
-GROUP_LABEL = "kueue.x-k8s.io/pod-group-name"
 ENDED = ("Succeeded", "Failed")
 
 
@@ -73,11 +75,9 @@ def pod_record(tree: Mapping[str, Any], group: str) -> PodRecord:
         reason=reason,
         message=message,
         devices=_indices(
-            annotations.get(ALLOCATED_DEVICES_ANNOTATION)
-            or annotations.get(PREFERRED_DEVICES_ANNOTATION)
-            or ""
+            annotations.get(ALLOCATED_DEVICES_ANNOTATION) or annotations.get(DEVICES_ANNOTATION) or ""
         ),
-        util=_percent(annotations.get(UTILIZATION_ANNOTATION), 100) if state == "running" else 0,
+        util=_percent(annotations.get(SIMULATED_UTILIZATION_ANNOTATION), 100) if state == "running" else 0,
         created=parse_timestamp(meta.get("creationTimestamp") or ""),
         started=parse_timestamp(status.get("startTime") or ""),
         restarts=sum(
@@ -115,7 +115,7 @@ def job_key_of(tree: Mapping[str, Any]) -> tuple[str, str, str]:
     for owner in meta.get("ownerReferences") or ():
         if owner.get("controller"):
             return namespace, owner["kind"], owner["name"]
-    named = (meta.get("labels") or {}).get(GROUP_LABEL)
+    named = (meta.get("labels") or {}).get(POD_GROUP_NAME_LABEL)
     return (namespace, "Group", named) if named else (namespace, "Pod", meta["name"])
 
 
@@ -135,8 +135,8 @@ def _ask(tree: Mapping[str, Any]) -> dict[str, Any]:
     ask: dict[str, Any] = {"cpu": requests.get("cpu", 0), "memory": requests.get("memory", 0)}
     if gpu is not None:
         ask.update(gpus=gpu.count, milli=gpu.milli or 1000, profile=gpu.profile)
-    elif requests.get(SHARED):
-        ask.update(gpus=requests[SHARED], shared=True)
+    elif requests.get(SHARED_GPU_RESOURCE):
+        ask.update(gpus=requests[SHARED_GPU_RESOURCE], shared=True)
     return ask
 
 

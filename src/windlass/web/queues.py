@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from windlass.model.errors import InputError
+from windlass.model.names.nvidia import NVIDIA_PREFIX
 from windlass.model.requests import parse_amount
 from windlass.model.unstructured import Unstructured
 
@@ -19,7 +20,7 @@ def queue_view(tree: Mapping[str, Any]) -> Unstructured:
     for group in spec.get("resourceGroups") or ():
         for flavor in group.get("flavors") or ():
             for resource in flavor.get("resources") or ():
-                if str(resource.get("name", "")).startswith("nvidia.com/"):
+                if str(resource.get("name", "")).startswith(NVIDIA_PREFIX):
                     _add(quota, resource["name"], 0, resource.get("nominalQuota", 0))
     for flavor in status.get("flavorsUsage") or ():
         for resource in flavor.get("resources") or ():

@@ -8,16 +8,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from windlass.cluster.workloads.build_workload import TOTAL_COUNT
-from windlass.cluster.workloads.units import KUEUE_GROUP
 from windlass.engine import EngineConfig
 from windlass.model.meta import ObjectMeta
+from windlass.model.names.kueue import (
+    POD_GROUP_NAME_LABEL,
+    POD_GROUP_TOTAL_COUNT_ANNOTATION,
+    QUEUE_NAME_LABEL,
+)
 from windlass.model.pod import Pod
 from windlass.queueing.config import QueueConfig
 from windlass.simulate.job_cluster import EVICTED
 from windlass.simulate.pod_templates import make_pod_spec
 from windlass_bench.claims.parks import rack_fleet
-from windlass_bench.claims.queues import QUEUE_LABEL, QueueSpec, queue_objects
+from windlass_bench.claims.queues import QueueSpec, queue_objects
 from windlass_bench.claims.task_cluster import FAILED, Outage, TaskCluster, TaskClusterSettings
 from windlass_bench.claims.tasks import Task, TaskRecord
 
@@ -36,10 +39,10 @@ def task(
     checkpoint: int = 0,
     restart: int = 0,
 ) -> Task:
-    labels = {QUEUE_LABEL: queue} if queue else {}
+    labels = {QUEUE_NAME_LABEL: queue} if queue else {}
     annotations = {}
     if pods > 1:
-        labels[KUEUE_GROUP], annotations[TOTAL_COUNT] = name, str(pods)
+        labels[POD_GROUP_NAME_LABEL], annotations[POD_GROUP_TOTAL_COUNT_ANNOTATION] = name, str(pods)
     made = tuple(
         Pod(
             metadata=ObjectMeta(name=f"{name}-{index}", labels=labels, annotations=annotations),

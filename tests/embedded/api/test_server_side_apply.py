@@ -14,7 +14,8 @@ from tests.embedded.api.states import STATES
 from windlass.embedded.api.defaults import apply_defaults
 from windlass.embedded.api.field_sets import difference, format_path, from_fields_v1, to_fields_v1
 from windlass.embedded.api.initial_fields import initial_fields_v1
-from windlass.embedded.api.server_side_apply import LAST_APPLIED_ANNOTATION, empty_object
+from windlass.embedded.api.server_side_apply import empty_object
+from windlass.model.names.kubernetes import LAST_APPLIED_ANNOTATION
 
 STEPS = st.tuples(
     st.sampled_from(["f:a", "f:b.c/d", 'k:{"name":"x"}', 'v:"y"']),

@@ -32,9 +32,9 @@ from windlass.cluster.workloads.workload_attributes import (
 from windlass.model.errors import InputError
 from windlass.model.kueue import queue_hold, workload_from_object
 from windlass.model.meta import ObjectMeta
+from windlass.model.names.kueue import POD_GROUP_TOTAL_COUNT_ANNOTATION, QUEUE_NAME_LABEL
 from windlass.model.namespace_limits import limit_range_violation
 from windlass.model.owners import Owner, template_pod
-from windlass.model.owners.normalise import QUEUE_NAME
 from windlass.model.pod import Pod
 from windlass.model.pod_group import NOT_IMPLEMENTED
 from windlass.model.queue import ClusterQueue
@@ -42,7 +42,6 @@ from windlass.model.times import parse_timestamp
 from windlass.model.topology_request import topology_request_from_annotations
 from windlass.model.workload import Admission, PodSet, Workload
 
-TOTAL_COUNT = "kueue.x-k8s.io/pod-group-total-count"
 TERMINATING_SUFFIX = "#leaving"
 """Appended to the key of a workload for its part that is being deleted."""
 NO_HOLD = ("", "")
@@ -195,7 +194,7 @@ def _with_actual_nodes(admission: Admission, sets: Sequence[PodSet], pods: dict[
 
 def _pod_parts(pod: Pod) -> WorkloadParts:
     # The compiled loop for single pods ignores topology requests, so only a queued pod may have one.
-    queued = QUEUE_NAME in pod.metadata.labels
+    queued = QUEUE_NAME_LABEL in pod.metadata.labels
     topology = topology_request_from_annotations(pod.metadata.annotations) if queued else None
     pod_set = PodSet("main", 1, template_of(pod), pod_keys=(pod.key,), topology=topology)
     return WorkloadParts(WorkloadIdentity(pod.key, "Pod", pod.metadata), (pod_set,))
@@ -203,7 +202,7 @@ def _pod_parts(pod: Pod) -> WorkloadParts:
 
 def _kueue_group_parts(unit: Unit, members: UnitMembers) -> WorkloadParts:
     first = members.pods[0]
-    text = first.metadata.annotations.get(TOTAL_COUNT, "")
+    text = first.metadata.annotations.get(POD_GROUP_TOTAL_COUNT_ANNOTATION, "")
     existing = len(members.pods) + members.succeeded
     total = int(text) if text.isascii() and text.isdigit() and len(text) < 9 else existing
     metadata = _shared_metadata(members.pods)
@@ -223,8 +222,11 @@ def _kueue_group_parts(unit: Unit, members: UnitMembers) -> WorkloadParts:
 def _disagreement(pods: Sequence[Pod]) -> HoldReason | None:
     """Kueue refuses a group whose pods name different queues or sizes: whose quota would it be charged to?"""
     for name, values in (
-        (QUEUE_NAME, {pod.key: pod.metadata.labels.get(QUEUE_NAME, "") for pod in pods}),
-        (TOTAL_COUNT, {pod.key: pod.metadata.annotations.get(TOTAL_COUNT, "") for pod in pods}),
+        (QUEUE_NAME_LABEL, {pod.key: pod.metadata.labels.get(QUEUE_NAME_LABEL, "") for pod in pods}),
+        (
+            POD_GROUP_TOTAL_COUNT_ANNOTATION,
+            {pod.key: pod.metadata.annotations.get(POD_GROUP_TOTAL_COUNT_ANNOTATION, "") for pod in pods},
+        ),
     ):
         first = min(values)
         other = min((key for key in values if values[key] != values[first]), default="")

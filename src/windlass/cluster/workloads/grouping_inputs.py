@@ -12,14 +12,13 @@ import msgspec
 
 from windlass.model.kueue import WorkloadObject, queue_system
 from windlass.model.meta import ObjectMeta
+from windlass.model.names.kubernetes import HOSTNAME_LABEL
 from windlass.model.namespace_limits import LimitRange, ResourceQuota
 from windlass.model.node import Node
 from windlass.model.owners import Owner, OwnerObject, owner_from_object
 from windlass.model.pod import Pod
 from windlass.model.pod_group import PodGroup, PodGroupObject, pod_group_from_object
 from windlass.model.queue import QueueSystem
-
-HOSTNAME = "kubernetes.io/hostname"
 
 
 class GroupingInputs(msgspec.Struct, frozen=True):
@@ -69,7 +68,7 @@ def grouping_inputs(objects: Iterable[object], now: int) -> GroupingInputs:
         now=now,
         pods=tuple(pods.values()),
         nodes=nodes,
-        hostnames={node.labels.get(HOSTNAME, name): name for name, node in nodes.items()},
+        hostnames={node.labels.get(HOSTNAME_LABEL, name): name for name, node in nodes.items()},
         workloads=workloads,
         pod_groups=groups,
         owners=owners,

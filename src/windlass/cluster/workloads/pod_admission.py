@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from windlass.model.errors import InputError
+from windlass.model.names.nvidia import GPU_MEMORY_LABEL
 from windlass.model.node import Node
 from windlass.model.pod import Pod
 from windlass.model.queue import ClusterQueue, QueueSystem, ResourceGroup
 from windlass.model.quota import quota_requests
 from windlass.model.times import parse_timestamp
 from windlass.model.workload import Admission, PodSet, PodSetAssignment
-
-GPU_MEMORY = "nvidia.com/gpu.memory"
 
 
 def admission_of_pods(
@@ -76,7 +75,7 @@ def _assignments(
 
 
 def _requests(pod: Pod, node: Node | None) -> dict[str, int]:
-    memory = node.labels.get(GPU_MEMORY, "") if node is not None else ""
+    memory = node.labels.get(GPU_MEMORY_LABEL, "") if node is not None else ""
     known = int(memory) if memory.isascii() and memory.isdigit() and len(memory) < 12 else 0
     try:
         return quota_requests(pod, known)

@@ -10,18 +10,33 @@ from collections.abc import Sequence
 
 import msgspec
 
-from windlass.model.gpu import FRACTION, FRACTION_DEVICES, MEMORY, TRACE_COUNT, TRACE_MILLI, TRACE_MODELS
+from windlass.model.names.kueue import POD_SET_LABEL, TOPOLOGY_PREFIX
+from windlass.model.names.others import (
+    ALIBABA_COUNT,
+    ALIBABA_MILLI,
+    ALIBABA_MODEL,
+    KAI_FRACTION,
+    KAI_FRACTION_DEVICES,
+    KAI_MEMORY,
+    KUBEFLOW_REPLICA_TYPE_LABEL,
+)
 from windlass.model.owners import Owner, OwnerPodSet, template_pod
 from windlass.model.owners.normalise import LWS_WORKER
 from windlass.model.pod import Pod
-from windlass.model.topology_request import PREFIX, topology_request_from_annotations
+from windlass.model.topology_request import topology_request_from_annotations
 from windlass.model.workload import PodSet, TopologyRequest
 
-PODSET_LABEL = "kueue.x-k8s.io/podset"
-ROLE_LABELS = (PODSET_LABEL, "volcano.sh/task-spec", "training.kubeflow.org/replica-type")
+ROLE_LABELS = (POD_SET_LABEL, "volcano.sh/task-spec", KUBEFLOW_REPLICA_TYPE_LABEL)
 """Labels with the role of a pod in its group; they name the pod sets."""
 KUEUE_GATES = ("kueue.x-k8s.io/admission", "kueue.x-k8s.io/topology", "kueue.x-k8s.io/elastic-job")
-_GPU_ANNOTATIONS = (FRACTION, FRACTION_DEVICES, MEMORY, TRACE_COUNT, TRACE_MILLI, TRACE_MODELS)
+_GPU_ANNOTATIONS = (
+    KAI_FRACTION,
+    KAI_FRACTION_DEVICES,
+    KAI_MEMORY,
+    ALIBABA_COUNT,
+    ALIBABA_MILLI,
+    ALIBABA_MODEL,
+)
 
 
 def sort_members(pods: Sequence[Pod]) -> tuple[Pod, ...]:
@@ -96,7 +111,7 @@ def with_pods(sets: tuple[PodSet, ...], pods: Sequence[Pod], set_label: str = ""
 def pod_set_name(names: Sequence[str], set_label: str, pod: Pod) -> str:
     """The name of the pod's set; the last set where no label names one, since leaders have a label."""
     labels = pod.metadata.labels
-    for label in (PODSET_LABEL, set_label):
+    for label in (POD_SET_LABEL, set_label):
         if labels.get(label) in names:
             return labels[label]
     if "leader" in names and labels.get(LWS_WORKER) == "0":
@@ -118,7 +133,7 @@ def _set_key(pod: Pod) -> bytes:
     annotations = {
         name: value
         for name, value in pod.metadata.annotations.items()
-        if name in _GPU_ANNOTATIONS or name.startswith(PREFIX + "podset-")
+        if name in _GPU_ANNOTATIONS or name.startswith(TOPOLOGY_PREFIX)
     }
     role = next((pod.metadata.labels[label] for label in ROLE_LABELS if label in pod.metadata.labels), "")
     return msgspec.json.encode((template.spec, annotations, role), order="deterministic")

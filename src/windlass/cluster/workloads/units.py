@@ -14,15 +14,23 @@ import msgspec
 from windlass.cluster.workloads.grouping_inputs import GroupingInputs, is_submitted
 from windlass.model.kueue import WorkloadObject, is_finished
 from windlass.model.meta import ObjectMeta, OwnerReference
+from windlass.model.names.kueue import (
+    POD_GROUP_NAME_LABEL,
+    PREBUILT_WORKLOAD_LABEL,
+    QUEUE_NAME_LABEL,
+    WORKLOAD_ANNOTATION,
+)
+from windlass.model.names.others import (
+    COSCHEDULING_LABEL,
+    COSCHEDULING_OLD_LABEL,
+    LEADER_WORKER_SET_API_VERSION,
+    VOLCANO_GROUP_ANNOTATION,
+)
 from windlass.model.owners import Owner
-from windlass.model.owners.normalise import LWS_GROUP, LWS_NAME, QUEUE_NAME
+from windlass.model.owners.normalise import LWS_GROUP, LWS_NAME
 from windlass.model.pod import Pod
 
-KUEUE_GROUP = "kueue.x-k8s.io/pod-group-name"
-KUEUE_WORKLOAD = "kueue.x-k8s.io/workload"
-PREBUILT_WORKLOAD = "kueue.x-k8s.io/prebuilt-workload-name"
-VOLCANO_GROUP = "scheduling.k8s.io/group-name"
-COSCHEDULING_GROUPS = ("scheduling.x-k8s.io/pod-group", "pod-group.scheduling.sigs.k8s.io")
+COSCHEDULING_GROUPS = (COSCHEDULING_LABEL, COSCHEDULING_OLD_LABEL)
 COSCHEDULING, VOLCANO, NATIVE = "scheduling.x-k8s.io", "scheduling.volcano.sh", "scheduling.k8s.io"
 
 GANG_KINDS = frozenset(
@@ -45,8 +53,10 @@ INDEPENDENT_POD_KINDS = frozenset(
 }
 """Kinds whose pods are independent of one another."""
 MAX_NOTED_PODS = 3
-_MEMBERSHIP_LABELS = frozenset({QUEUE_NAME, PREBUILT_WORKLOAD, KUEUE_GROUP, *COSCHEDULING_GROUPS})
-_MEMBERSHIP_ANNOTATIONS = frozenset({VOLCANO_GROUP, KUEUE_WORKLOAD, KUEUE_GROUP})
+_MEMBERSHIP_LABELS = frozenset(
+    {QUEUE_NAME_LABEL, PREBUILT_WORKLOAD_LABEL, POD_GROUP_NAME_LABEL, *COSCHEDULING_GROUPS}
+)
+_MEMBERSHIP_ANNOTATIONS = frozenset({VOLCANO_GROUP_ANNOTATION, WORKLOAD_ANNOTATION, POD_GROUP_NAME_LABEL})
 
 
 class UnitKey(msgspec.Struct, frozen=True):
@@ -102,8 +112,8 @@ class UnitFinder:
 
     def _workload_unit(self, pod: Pod) -> UnitKey | None:
         labels, annotations = pod.metadata.labels, pod.metadata.annotations
-        name = annotations.get(KUEUE_WORKLOAD) or labels.get(PREBUILT_WORKLOAD)
-        name = name or labels.get(KUEUE_GROUP) or annotations.get(KUEUE_GROUP)
+        name = annotations.get(WORKLOAD_ANNOTATION) or labels.get(PREBUILT_WORKLOAD_LABEL)
+        name = name or labels.get(POD_GROUP_NAME_LABEL) or annotations.get(POD_GROUP_NAME_LABEL)
         key = sibling_key(pod.metadata, name) if name else self._pods_owned_by.get(pod.key, "")
         return UnitKey("workload", key, "Workload") if key and key in self._inputs.workloads else None
 
@@ -115,9 +125,11 @@ class UnitFinder:
         for label in COSCHEDULING_GROUPS:
             if labels.get(label):
                 return UnitKey(COSCHEDULING, sibling_key(pod.metadata, labels[label]), "PodGroup")
-        if annotations.get(VOLCANO_GROUP):
-            return UnitKey(VOLCANO, sibling_key(pod.metadata, annotations[VOLCANO_GROUP]), "PodGroup")
-        kueue = labels.get(KUEUE_GROUP) or annotations.get(KUEUE_GROUP)
+        if annotations.get(VOLCANO_GROUP_ANNOTATION):
+            return UnitKey(
+                VOLCANO, sibling_key(pod.metadata, annotations[VOLCANO_GROUP_ANNOTATION]), "PodGroup"
+            )
+        kueue = labels.get(POD_GROUP_NAME_LABEL) or annotations.get(POD_GROUP_NAME_LABEL)
         return UnitKey("kueue-group", sibling_key(pod.metadata, kueue), "PodGroup") if kueue else None
 
     def _owner_unit(self, pod: Pod) -> UnitKey | None:
@@ -189,7 +201,7 @@ def ungrouped_notes(ungrouped: Mapping[UnknownOwner, Collection[str]]) -> list[s
             notes.append(
                 f"{kind} {key} ({version or 'no version'}) is of an unknown kind and its {len(pods)} pods name no "
                 f"group, so each is scheduled on its own: {', '.join(sorted(pods)[:MAX_NOTED_PODS])}{more} "
-                f"(to start them together, give them the label {KUEUE_GROUP})"
+                f"(to start them together, give them the label {POD_GROUP_NAME_LABEL})"
             )
     return notes
 
@@ -213,7 +225,7 @@ def _starts_together(reference: OwnerReference, owner: Owner | None, pod: Pod) -
     api = reference.api_version.rpartition("/")[0]
     if (api, reference.kind) in GANG_KINDS:
         return True
-    return (api, reference.kind) in GANG_IF_QUEUED_KINDS and QUEUE_NAME in pod.metadata.labels
+    return (api, reference.kind) in GANG_IF_QUEUED_KINDS and QUEUE_NAME_LABEL in pod.metadata.labels
 
 
 def _is_known(reference: OwnerReference) -> bool:
@@ -235,7 +247,7 @@ def controller_of(metadata: ObjectMeta) -> OwnerReference | None:
     reference = next((reference for reference in metadata.owner_references if reference.controller), None)
     name = metadata.labels.get(LWS_NAME, "")
     if name and (reference is None or reference.kind == "StatefulSet"):
-        return OwnerReference(kind="LeaderWorkerSet", name=name, api_version="leaderworkerset.x-k8s.io/v1")
+        return OwnerReference(kind="LeaderWorkerSet", name=name, api_version=LEADER_WORKER_SET_API_VERSION)
     return reference
 
 

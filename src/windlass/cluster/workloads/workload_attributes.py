@@ -10,20 +10,19 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from windlass.model.errors import InputError
-from windlass.model.kueue.workloads import LAST_CHECKPOINT
 from windlass.model.meta import ObjectMeta
-from windlass.model.owners.normalise import QUEUE_NAME
+from windlass.model.names.kueue import MAX_EXEC_TIME_LABEL, QUEUE_NAME_LABEL, WORKLOAD_PRIORITY_CLASS_LABEL
+from windlass.model.names.windlass import (
+    DECLARED_DURATION_ANNOTATION,
+    LAST_CHECKPOINT_ANNOTATION,
+    RESTART_COST_ANNOTATION,
+)
 from windlass.model.pod import Pod
 from windlass.model.pod_group import PodGroup
 from windlass.model.queue import QueueSystem
 from windlass.model.times import parse_duration, parse_timestamp
 from windlass.model.workload import PodSet
 
-PRIORITY_CLASS = "kueue.x-k8s.io/priority-class"
-MAX_EXEC_TIME = "kueue.x-k8s.io/max-exec-time-seconds"
-DURATION = "windlass.dev/duration"
-RESTART_COST = "windlass.dev/restart-cost"
-"""How long a restart takes: pulling images, loading, warming up."""
 PREEMPTABLE = "volcano.sh/preemptable"
 EVICTIONS = "windlass.dev/evictions"
 """How often the workload was preempted; written where no Kueue Workload counts it."""
@@ -46,15 +45,17 @@ class WorkloadIdentity(msgspec.Struct, frozen=True):
 
 def queue_of(identity: WorkloadIdentity, pods: Sequence[Pod]) -> str:
     """The LocalQueue that the object or one of its pods names."""
-    named = identity.metadata.labels.get(QUEUE_NAME, "")
+    named = identity.metadata.labels.get(QUEUE_NAME_LABEL, "")
     return named or next(
-        (pod.metadata.labels[QUEUE_NAME] for pod in pods if QUEUE_NAME in pod.metadata.labels), ""
+        (pod.metadata.labels[QUEUE_NAME_LABEL] for pod in pods if QUEUE_NAME_LABEL in pod.metadata.labels), ""
     )
 
 
 def priority_of(identity: WorkloadIdentity, template: Pod, system: QueueSystem) -> int:
     """From the WorkloadPriorityClass, else the pod group, else the pods."""
-    label = identity.metadata.labels.get(PRIORITY_CLASS) or template.metadata.labels.get(PRIORITY_CLASS, "")
+    label = identity.metadata.labels.get(WORKLOAD_PRIORITY_CLASS_LABEL) or template.metadata.labels.get(
+        WORKLOAD_PRIORITY_CLASS_LABEL, ""
+    )
     if label in system.workload_priority_classes:
         return system.workload_priority_classes[label]
     group = identity.group
@@ -87,13 +88,17 @@ def run_limit(identity: WorkloadIdentity, sets: Sequence[PodSet], deadline: int 
 def declares_run_limit(pod: Pod) -> bool:
     """Whether the pod itself declares how long it runs."""
     bounded = pod.spec.active_deadline_seconds is not None
-    return bounded or DURATION in pod.metadata.annotations or MAX_EXEC_TIME in pod.metadata.labels
+    return (
+        bounded
+        or DECLARED_DURATION_ANNOTATION in pod.metadata.annotations
+        or MAX_EXEC_TIME_LABEL in pod.metadata.labels
+    )
 
 
 def enforced_limit(identity: WorkloadIdentity, sets: Sequence[PodSet], deadline: int | None) -> int | None:
     """The shortest limit at which a controller stops the workload; a declared duration is not enforced."""
     limits = [deadline] if deadline is not None else []
-    execution = identity.metadata.labels.get(MAX_EXEC_TIME, "")
+    execution = identity.metadata.labels.get(MAX_EXEC_TIME_LABEL, "")
     if execution.isascii() and execution.isdigit() and len(execution) < 11:
         limits.append(int(execution))
     deadlines = [pod_set.template.spec.active_deadline_seconds for pod_set in sets]
@@ -104,14 +109,18 @@ def enforced_limit(identity: WorkloadIdentity, sets: Sequence[PodSet], deadline:
 
 def checkpoint_of(metadata: ObjectMeta, pods: Sequence[Pod]) -> int:
     """Time of the newest checkpoint that the object or one of its pods reports; 0: none."""
-    timestamps = [metadata.annotations.get(LAST_CHECKPOINT, "")]
-    timestamps.extend(pod.metadata.annotations.get(LAST_CHECKPOINT, "") for pod in pods)
+    timestamps = [metadata.annotations.get(LAST_CHECKPOINT_ANNOTATION, "")]
+    timestamps.extend(pod.metadata.annotations.get(LAST_CHECKPOINT_ANNOTATION, "") for pod in pods)
     return max(parse_timestamp(timestamp) for timestamp in timestamps)
 
 
 def declared_restart_cost(metadata: Iterable[ObjectMeta]) -> int | None:
     """The longest restart that the object or one of its pods declares; None where none is declared or readable."""
-    declared = [_duration(meta, RESTART_COST) for meta in metadata if RESTART_COST in meta.annotations]
+    declared = [
+        _duration(meta, RESTART_COST_ANNOTATION)
+        for meta in metadata
+        if RESTART_COST_ANNOTATION in meta.annotations
+    ]
     return max((seconds for seconds in declared if seconds is not None), default=None)
 
 
@@ -140,7 +149,7 @@ def is_evictable(metadata: ObjectMeta, pods: Sequence[Pod]) -> bool:
 
 
 def _declared_duration(metadata: ObjectMeta) -> int | None:
-    return _duration(metadata, DURATION)
+    return _duration(metadata, DECLARED_DURATION_ANNOTATION)
 
 
 def _duration(metadata: ObjectMeta, annotation: str) -> int | None:

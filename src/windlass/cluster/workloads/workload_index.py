@@ -17,7 +17,7 @@ import msgspec
 from windlass.cluster.workloads.build_workload import build_terminating_workload, build_workload
 from windlass.cluster.workloads.dependency_tracking import DependencyTracker, Dependent, Lookup, TrackedMap
 from windlass.cluster.workloads.finished_runs import finished_run
-from windlass.cluster.workloads.grouping_inputs import HOSTNAME, GroupingInputs
+from windlass.cluster.workloads.grouping_inputs import GroupingInputs
 from windlass.cluster.workloads.resource_quota_holds import hold_over_resource_quota
 from windlass.cluster.workloads.units import (
     OwnerKey,
@@ -29,6 +29,7 @@ from windlass.cluster.workloads.units import (
     ungrouped_notes,
 )
 from windlass.model.kueue import WorkloadObject
+from windlass.model.names.kubernetes import HOSTNAME_LABEL
 from windlass.model.namespace_limits import LimitRange, ResourceQuota
 from windlass.model.node import Node
 from windlass.model.owners import Owner
@@ -111,8 +112,8 @@ class WorkloadIndex:
     def put_node(self, name: str, node: Node | None) -> None:
         known = dict.get(self._nodes, name)
         self._replace(self._nodes, NODE, name, node)
-        before = known.labels.get(HOSTNAME, name) if known is not None else None
-        after = node.labels.get(HOSTNAME, name) if node is not None else None
+        before = known.labels.get(HOSTNAME_LABEL, name) if known is not None else None
+        after = node.labels.get(HOSTNAME_LABEL, name) if node is not None else None
         if before != after:
             if before is not None and dict.get(self._hostnames, before) == name:
                 self._replace(self._hostnames, HOST, before, None)

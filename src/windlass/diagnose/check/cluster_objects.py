@@ -9,9 +9,11 @@ from windlass.diagnose.check.manifest import Manifest, PodView
 from windlass.diagnose.check.rule import ERROR, WARNING, CheckContext, RuleFinding, rule
 from windlass.diagnose.resource_quota import is_ineffective_key
 from windlass.diagnose.unstructured import nested_map, nested_maps, nested_string
+from windlass.model.names.nvidia import GPU_RESOURCE, SHARED_GPU_RESOURCE
+from windlass.model.names.others import AMD_GPU_RESOURCE
 
 DEVICE_PLUGIN_FOLDER = "/var/lib/kubelet/device-plugins"
-RESOURCE_NAMES = ("nvidia.com/gpu", "nvidia.com/gpu.shared", "amd.com/gpu")
+RESOURCE_NAMES = (GPU_RESOURCE, SHARED_GPU_RESOURCE, AMD_GPU_RESOURCE)
 
 
 @rule("quota-key", ERROR, "A GPU quota is written as requests.<resource>")

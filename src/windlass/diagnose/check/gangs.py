@@ -16,12 +16,21 @@ from windlass.diagnose.unstructured import (
     nested_string,
     nested_strings,
 )
+from windlass.model.names.kueue import (
+    MIN_PARALLELISM_ANNOTATION,
+    POD_GROUP_NAME_LABEL,
+    POD_GROUP_TOTAL_COUNT_ANNOTATION,
+)
+from windlass.model.names.nvidia import NVIDIA_PREFIX
+from windlass.model.names.others import (
+    COSCHEDULING_LABEL,
+    COSCHEDULING_OLD_LABEL,
+    VOLCANO_GROUP_ANNOTATION,
+    VOLCANO_QUALIFIED_GROUP_ANNOTATION,
+)
 
-GROUP_LABEL = "kueue.x-k8s.io/pod-group-name"
-GROUP_TOTAL = "kueue.x-k8s.io/pod-group-total-count"
-GROUP_LABELS = ("scheduling.x-k8s.io/pod-group", "pod-group.scheduling.sigs.k8s.io")
-GROUP_ANNOTATIONS = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name")
-MIN_PARALLELISM = "kueue.x-k8s.io/job-min-parallelism"
+GROUP_LABELS = (COSCHEDULING_LABEL, COSCHEDULING_OLD_LABEL)
+GROUP_ANNOTATIONS = (VOLCANO_GROUP_ANNOTATION, VOLCANO_QUALIFIED_GROUP_ANNOTATION)
 NODES_FLAG = re.compile(r"--nnodes[= ](\d+)(?![\d:])")
 PROCESSES_FLAG = re.compile(r"--nproc[-_]per[-_]node[= ](\d+)\b")
 
@@ -35,20 +44,24 @@ def gang_complete(manifest: Manifest, context: CheckContext) -> Iterator[RuleFin
 
 def _kueue_group(manifest: Manifest, context: CheckContext) -> Iterator[RuleFinding]:
     """Kueue's pod groups: pods with a label, each with the total number of pods."""
-    name = nested_string(manifest.data, "metadata", "labels", GROUP_LABEL)
+    name = nested_string(manifest.data, "metadata", "labels", POD_GROUP_NAME_LABEL)
     if manifest.kind != "Pod" or not name:
         return
-    total = nested(manifest.data, "metadata", "annotations", GROUP_TOTAL)
-    where = f"metadata.annotations.{GROUP_TOTAL}"
+    total = nested(manifest.data, "metadata", "annotations", POD_GROUP_TOTAL_COUNT_ANNOTATION)
+    where = f"metadata.annotations.{POD_GROUP_TOTAL_COUNT_ANNOTATION}"
     if total is None:
         yield RuleFinding(
-            f"is in the group {name} without the annotation {GROUP_TOTAL}, so it is never admitted",
+            f"is in the group {name} without the annotation {POD_GROUP_TOTAL_COUNT_ANNOTATION}, "
+            "so it is never admitted",
             "metadata.annotations",
-            f"set {GROUP_TOTAL} to the number of its pods, as a string",
+            f"set {POD_GROUP_TOTAL_COUNT_ANNOTATION} to the number of its pods, as a string",
         )
         return
     if not isinstance(total, str) or not total.isdigit() or int(total) < 1:
-        yield RuleFinding(f"{GROUP_TOTAL} is {total!r}, and must be the number of pods as a string", where)
+        yield RuleFinding(
+            f"{POD_GROUP_TOTAL_COUNT_ANNOTATION} is {total!r}, and must be the number of pods as a string",
+            where,
+        )
         return
     members = [pod for pod in context.of_kind("Pod") if _is_of_group(pod, manifest.namespace, name)]
     if manifest is not members[0]:
@@ -64,7 +77,7 @@ def _kueue_group(manifest: Manifest, context: CheckContext) -> Iterator[RuleFind
 def _is_of_group(manifest: Manifest, namespace: str, name: str) -> bool:
     return (
         manifest.namespace == namespace
-        and nested_string(manifest.data, "metadata", "labels", GROUP_LABEL) == name
+        and nested_string(manifest.data, "metadata", "labels", POD_GROUP_NAME_LABEL) == name
     )
 
 
@@ -73,7 +86,9 @@ def _running_members(context: CheckContext, namespace: str, name: str, submitted
         return 0
     names = {manifest.name for manifest in submitted}
     return sum(
-        item.namespace == namespace and item.labels.get(GROUP_LABEL) == name and item.name not in names
+        item.namespace == namespace
+        and item.labels.get(POD_GROUP_NAME_LABEL) == name
+        and item.name not in names
         for item in context.evidence.of_kind("Pod")
     )
 
@@ -132,12 +147,12 @@ def _minimum(manifest: Manifest) -> Iterator[RuleFinding]:
                 ".".join(steps),
                 "lower the minimum, or create more pods",
             )
-    least = nested_string(manifest.data, "metadata", "annotations", MIN_PARALLELISM)
+    least = nested_string(manifest.data, "metadata", "annotations", MIN_PARALLELISM_ANNOTATION)
     parallelism = nested_int(manifest.data, "spec", "parallelism") or 1
     if least.isdigit() and int(least) > parallelism:
         yield RuleFinding(
             f"needs at least {least} pods to start, but its parallelism is {parallelism}",
-            f"metadata.annotations.{MIN_PARALLELISM}",
+            f"metadata.annotations.{MIN_PARALLELISM_ANNOTATION}",
             "set it to at most spec.parallelism",
         )
     for place, group in enumerate(nested_maps(manifest.data, "spec", "workerGroupSpecs")):
@@ -169,7 +184,7 @@ def launcher_agrees(manifest: Manifest, context: CheckContext) -> Iterator[RuleF
             gpus = [
                 nested_int({"n": amount}, "n")
                 for name, amount in nested_map(container, "resources", "limits").items()
-                if name.startswith("nvidia.com/")
+                if name.startswith(NVIDIA_PREFIX)
             ]
             if processes and gpus and int(processes[1]) > sum(gpus):
                 yield RuleFinding(

@@ -17,6 +17,9 @@ from windlass.diagnose.unstructured import (
     nested_string,
     nested_strings,
 )
+from windlass.model.names.kubernetes import BETA_INSTANCE_TYPE_LABEL, BETA_REGION_LABEL, BETA_ZONE_LABEL
+from windlass.model.names.kueue import QUEUE_NAME_LABEL
+from windlass.model.names.windlass import LAST_CHECKPOINT_ANNOTATION
 
 MULTI_PROCESS = re.compile(
     r"torchrun|torch\.distributed|deepspeed|accelerate launch|mpirun|horovod|num.workers|nproc|tensor-parallel"
@@ -33,11 +36,11 @@ TRAINING_KINDS = (
 )
 DEPRECATED = {
     "alpha.kubernetes.io/nvidia-gpu": "ask for nvidia.com/gpu",
-    "beta.kubernetes.io/instance-type": "use node.kubernetes.io/instance-type",
+    BETA_INSTANCE_TYPE_LABEL: "use node.kubernetes.io/instance-type",
     "beta.kubernetes.io/arch": "use kubernetes.io/arch",
     "beta.kubernetes.io/os": "use kubernetes.io/os",
-    "failure-domain.beta.kubernetes.io/zone": "use topology.kubernetes.io/zone",
-    "failure-domain.beta.kubernetes.io/region": "use topology.kubernetes.io/region",
+    BETA_ZONE_LABEL: "use topology.kubernetes.io/zone",
+    BETA_REGION_LABEL: "use topology.kubernetes.io/region",
     "scheduler.alpha.kubernetes.io/critical-pod": "use a priorityClassName",
     "seccomp.security.alpha.kubernetes.io/pod": "use securityContext.seccompProfile",
 }
@@ -120,7 +123,7 @@ def least_privilege(manifest: Manifest, context: CheckContext) -> Iterator[RuleF
 def restartable(manifest: Manifest, context: CheckContext) -> Iterator[RuleFinding]:
     annotations = nested_map(manifest.data, "metadata", "annotations")
     why, where = _preemptible(manifest)
-    if not why or "windlass.dev/last-checkpoint" in annotations:
+    if not why or LAST_CHECKPOINT_ANNOTATION in annotations:
         return
     if manifest.kind == "Pod":
         yield RuleFinding(
@@ -146,7 +149,7 @@ SPOT = {
 
 def _preemptible(manifest: Manifest) -> tuple[str, str]:
     """(why it may be stopped early, path of the field that says so); empty if nothing does."""
-    if "kueue.x-k8s.io/queue-name" in nested_map(manifest.data, "metadata", "labels"):
+    if QUEUE_NAME_LABEL in nested_map(manifest.data, "metadata", "labels"):
         label = "metadata.labels.kueue.x-k8s.io/queue-name"
         return "is in a queue, where it may be preempted", label
     for view in manifest.pods:

@@ -9,10 +9,11 @@ from windlass.diagnose.check.manifest import Manifest, PodView
 from windlass.diagnose.check.requests import pod_and_requests, requests_gpus
 from windlass.diagnose.check.rule import ERROR, WARNING, CheckContext, Fix, RuleFinding, rule
 from windlass.diagnose.unstructured import nested_maps, nested_string
+from windlass.model.names.nvidia import GPU_RESOURCE
 from windlass.model.node import Taint
 from windlass.model.taints import tolerates
 
-GPU_TAINT = Taint(key="nvidia.com/gpu", effect="NoSchedule")
+GPU_TAINT = Taint(key=GPU_RESOURCE, effect="NoSchedule")
 
 
 @rule("tolerates-gpu-taints", WARNING, "The pod tolerates the taints of the GPU nodes that it needs")

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from windlass.diagnose.check.manifest import Manifest
 from windlass.diagnose.check.requests import pod_and_requests
 from windlass.diagnose.check.rule import ERROR, WARNING, CheckContext, Fix, RuleFinding, rule
-from windlass.diagnose.queue import QUEUE_LABEL
 from windlass.diagnose.unstructured import nested, nested_maps, nested_string, nested_strings
+from windlass.model.names.kueue import QUEUE_NAME_LABEL
 from windlass.model.requests import is_extended_resource
 
 
@@ -63,8 +63,8 @@ def _covered(queue: dict[str, object]) -> set[str]:
 def cluster_queue_of(manifest: Manifest, context: CheckContext) -> tuple[str, dict[str, object], str] | None:
     """(name, content, path of the field that names the queue) of the manifest's ClusterQueue; None if it is in no queue
     or the queue is not known."""
-    queue = nested_string(manifest.data, "metadata", "labels", QUEUE_LABEL)
-    path = f"metadata.labels.{QUEUE_LABEL}"
+    queue = nested_string(manifest.data, "metadata", "labels", QUEUE_NAME_LABEL)
+    path = f"metadata.labels.{QUEUE_NAME_LABEL}"
     if manifest.kind == "Workload":
         queue, path = nested_string(manifest.data, "spec", "queueName"), "spec.queueName"
     local = _known("LocalQueue", manifest.namespace, queue, context) if queue else None
@@ -84,7 +84,7 @@ def _known(kind: str, namespace: str, name: str, context: CheckContext) -> dict[
 
 @rule("queue-exists", ERROR, "The queue that work is submitted to exists")
 def queue_exists(manifest: Manifest, context: CheckContext) -> Iterator[RuleFinding]:
-    queue = nested_string(manifest.data, "metadata", "labels", QUEUE_LABEL)
+    queue = nested_string(manifest.data, "metadata", "labels", QUEUE_NAME_LABEL)
     if not queue or context.evidence is None or not context.evidence.has_kind("LocalQueue"):
         return
     if _known("LocalQueue", manifest.namespace, queue, context) is None:
@@ -95,6 +95,6 @@ def queue_exists(manifest: Manifest, context: CheckContext) -> Iterator[RuleFind
         )
         yield RuleFinding(
             f"there is no LocalQueue {queue} in namespace {manifest.namespace}",
-            f"metadata.labels.{QUEUE_LABEL}",
+            f"metadata.labels.{QUEUE_NAME_LABEL}",
             f"there are: {', '.join(existing) or 'none'}",
         )

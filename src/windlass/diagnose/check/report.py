@@ -9,6 +9,7 @@ import msgspec
 
 from windlass.diagnose.check.rule import LEVELS, RULES, CheckFinding
 from windlass.dump.configuration import UsedConfiguration
+from windlass.model.names.windlass import WINDLASS_API_VERSION
 
 _SARIF = {"error": "error", "warning": "warning", "info": "note"}
 _GITHUB = {"error": "error", "warning": "warning", "info": "notice"}
@@ -24,7 +25,7 @@ def document(
         row.pop("change")
         rows.append(row)
     used = {"configuration": configuration.document} if configuration is not None else {}
-    return {"apiVersion": "windlass.dev/v1", "kind": "CheckReport", "findings": rows, **used}
+    return {"apiVersion": WINDLASS_API_VERSION, "kind": "CheckReport", "findings": rows, **used}
 
 
 def sarif(findings: Sequence[CheckFinding], version: str) -> dict[str, Any]:

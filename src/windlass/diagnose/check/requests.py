@@ -10,11 +10,10 @@ from windlass.diagnose.check.rule import ERROR, INFO, WARNING, CheckContext, Fix
 from windlass.diagnose.fit import capacity_and_allocatable
 from windlass.diagnose.unstructured import nested, nested_map
 from windlass.model.errors import InputError
+from windlass.model.names.nvidia import GPU_RESOURCE, MIG_RESOURCE_PREFIX, NVIDIA_PREFIX
 from windlass.model.node import Node
 from windlass.model.pod import Pod
 from windlass.model.requests import format_amount, node_quantities, pod_requests
-
-GPU_RESOURCE = "nvidia.com/gpu"
 
 
 def pod_and_requests(view: PodView) -> tuple[Pod, dict[str, int]] | None:
@@ -76,7 +75,7 @@ def mig_and_whole_gpu(manifest: Manifest, context: CheckContext) -> Iterator[Rul
     for view in manifest.pods:
         for path, container in view.containers():
             limits = nested_map(container, "resources", "limits")
-            slices = [name for name in limits if name.startswith("nvidia.com/mig-")]
+            slices = [name for name in limits if name.startswith(MIG_RESOURCE_PREFIX)]
             if GPU_RESOURCE not in limits or not slices:
                 continue
             both = [node for node in context.nodes if {GPU_RESOURCE, *slices} <= set(node.status.allocatable)]
@@ -97,7 +96,7 @@ def resource_advertised(manifest: Manifest, context: CheckContext) -> Iterator[R
         known = {name for node in context.nodes for name in node.status.capacity}
         for name in nodes.device_requests(read[1]):
             if name not in known:
-                gpus = sorted(name for name in known if name.startswith("nvidia.com/"))
+                gpus = sorted(name for name in known if name.startswith(NVIDIA_PREFIX))
                 yield RuleFinding(
                     f"no node advertises {name}",
                     view.field_path("spec"),

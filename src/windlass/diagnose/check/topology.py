@@ -11,28 +11,39 @@ from windlass.diagnose.check.requests import pod_and_requests
 from windlass.diagnose.check.rule import ERROR, WARNING, CheckContext, RuleFinding, rule
 from windlass.diagnose.fit import capacity_and_allocatable
 from windlass.diagnose.unstructured import nested_map, nested_maps, nested_string
+from windlass.model.names.kueue import PREFERRED_TOPOLOGY_ANNOTATION, REQUIRED_TOPOLOGY_ANNOTATION
 from windlass.model.node import Node
 from windlass.model.pod import Pod
-
-REQUIRED = "kueue.x-k8s.io/podset-required-topology"
-PREFERRED = "kueue.x-k8s.io/podset-preferred-topology"
 
 
 @rule("topology-satisfiable", ERROR, "The requested topology level exists, and a domain is large enough")
 def topology_satisfiable(manifest: Manifest, context: CheckContext) -> Iterator[RuleFinding]:
     for view in manifest.pods:
         annotations = nested_map(view.template, "metadata", "annotations")
-        required, preferred = annotations.get(REQUIRED), annotations.get(PREFERRED)
+        required, preferred = (
+            annotations.get(REQUIRED_TOPOLOGY_ANNOTATION),
+            annotations.get(PREFERRED_TOPOLOGY_ANNOTATION),
+        )
         if required and preferred:
             yield RuleFinding(
                 "requests a required and a preferred topology, of which only one is allowed",
-                view.field_path(f"metadata.annotations.{PREFERRED}"),
+                view.field_path(f"metadata.annotations.{PREFERRED_TOPOLOGY_ANNOTATION}"),
                 "keep one of the two",
             )
-        for key, level in ((REQUIRED, required), (PREFERRED, preferred)):
+        for key, level in (
+            (REQUIRED_TOPOLOGY_ANNOTATION, required),
+            (PREFERRED_TOPOLOGY_ANNOTATION, preferred),
+        ):
             if isinstance(level, str) and level:
                 where = view.field_path(f"metadata.annotations.{key}")
-                yield from _level(view, level, where, key == REQUIRED, pod_count(manifest, view), context)
+                yield from _level(
+                    view,
+                    level,
+                    where,
+                    key == REQUIRED_TOPOLOGY_ANNOTATION,
+                    pod_count(manifest, view),
+                    context,
+                )
         yield from _spread(view, context)
 
 

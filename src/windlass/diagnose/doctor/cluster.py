@@ -14,6 +14,8 @@ from windlass.diagnose.evidence import Evidence
 from windlass.diagnose.stack_components import gpu_nodes
 from windlass.diagnose.unstructured import nested_map
 from windlass.model.errors import InputError
+from windlass.model.names.kubernetes import INSTANCE_TYPE_LABEL
+from windlass.model.names.nvidia import GPU_COUNT_LABEL, GPU_PRODUCT_LABEL, GPU_REPLICAS_LABEL, GPU_RESOURCE
 from windlass.model.node import Node
 from windlass.model.pod import Pod
 from windlass.model.requests import is_extended_resource, pod_requests
@@ -23,12 +25,10 @@ POOL_LABELS = (
     "eks.amazonaws.com/nodegroup",
     "karpenter.sh/nodepool",
     "kubernetes.azure.com/agentpool",
-    "node.kubernetes.io/instance-type",
+    INSTANCE_TYPE_LABEL,
     "nvidia.com/gpu.machine",
 )
 DRIVER = "nvidia.com/cuda.driver-version.full"
-PRODUCT = "nvidia.com/gpu.product"
-COUNT = "nvidia.com/gpu.count"
 
 
 def examine_cluster(evidence: Evidence, now: int) -> list[Symptom]:
@@ -68,7 +68,7 @@ def examine_node(evidence: Evidence, node: Node, now: int) -> list[Symptom]:
 
 def _summary(node: Node) -> str:
     has = ", ".join(f"{amount} {name}" for name, amount in nodes.gpu_resources(node).items())
-    return f"{node.labels.get(PRODUCT, 'GPUs')}: {has}"
+    return f"{node.labels.get(GPU_PRODUCT_LABEL, 'GPUs')}: {has}"
 
 
 def _takes_work(node: Node) -> Iterator[Symptom]:
@@ -99,9 +99,9 @@ def _advertises(node: Node) -> Iterator[Symptom]:
                 "the device plugin withdrew them; pods on them are still counted",
                 f"kubectl describe node {node.name}; then look for Xid in its kernel log",
             )
-    count = node.labels.get(COUNT, "")
-    whole = nodes.gpu_resources(node).get("nvidia.com/gpu")
-    shared = node.labels.get("nvidia.com/gpu.replicas", "1") not in ("", "0", "1")
+    count = node.labels.get(GPU_COUNT_LABEL, "")
+    whole = nodes.gpu_resources(node).get(GPU_RESOURCE)
+    shared = node.labels.get(GPU_REPLICAS_LABEL, "1") not in ("", "0", "1")
     if count.isdigit() and whole is not None and not shared and whole < int(count):
         yield Symptom(
             "expected-count",
@@ -114,12 +114,12 @@ def _advertises(node: Node) -> Iterator[Symptom]:
 
 
 def _labels(node: Node) -> Iterator[Symptom]:
-    if nodes.gpu_resources(node) and PRODUCT not in node.labels:
+    if nodes.gpu_resources(node) and GPU_PRODUCT_LABEL not in node.labels:
         yield Symptom(
             "labels",
             WARNING,
             node.name,
-            f"lacks {PRODUCT}",
+            f"lacks {GPU_PRODUCT_LABEL}",
             "pods that select by product do not match it",
             "restart the gpu-feature-discovery pod on the node",
         )
@@ -205,8 +205,8 @@ def _mixed_models(evidence: Evidence, gpus: list[Node]) -> Iterator[Symptom]:
     """Pools with several GPU models, and free GPUs that waiting pods exclude by selecting one product."""
     pools: dict[str, set[str]] = {}
     for node in gpus:
-        if PRODUCT in node.labels:
-            pools.setdefault(_pool(node), set()).add(node.labels[PRODUCT])
+        if GPU_PRODUCT_LABEL in node.labels:
+            pools.setdefault(_pool(node), set()).add(node.labels[GPU_PRODUCT_LABEL])
     for name, products in pools.items():
         if len(products) > 1:
             yield Symptom(
@@ -222,14 +222,14 @@ def _mixed_models(evidence: Evidence, gpus: list[Node]) -> Iterator[Symptom]:
 def _stranded_by_pins(evidence: Evidence, gpus: list[Node]) -> Iterator[Symptom]:
     free: Counter[str] = Counter()
     for node in gpus:
-        total = nodes.gpu_resources(node).get("nvidia.com/gpu", 0)
+        total = nodes.gpu_resources(node).get(GPU_RESOURCE, 0)
         used = sum(_gpus(item.decoded) for item in evidence.pods_on(node.name))
-        free[node.labels.get(PRODUCT, "")] += max(0, total - used)
+        free[node.labels.get(GPU_PRODUCT_LABEL, "")] += max(0, total - used)
     for item in evidence.of_kind("Pod"):
         pod = item.decoded
         if not isinstance(pod, Pod) or pod.is_bound or pod.is_terminal or not _gpus(pod):
             continue
-        pinned = pod.spec.node_selector.get(PRODUCT)
+        pinned = pod.spec.node_selector.get(GPU_PRODUCT_LABEL)
         elsewhere = sum(amount for product, amount in free.items() if product != pinned)
         if pinned is not None and free[pinned] < _gpus(pod) <= elsewhere:
             yield Symptom(
@@ -246,7 +246,7 @@ def _gpus(value: object) -> int:
     if not isinstance(value, Pod) or value.is_terminal:
         return 0
     try:
-        return pod_requests(value).get("nvidia.com/gpu", 0)
+        return pod_requests(value).get(GPU_RESOURCE, 0)
     except InputError:
         return 0
 

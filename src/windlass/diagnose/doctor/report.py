@@ -6,6 +6,8 @@ from typing import Any
 
 import msgspec
 
+from windlass.model.names.windlass import WINDLASS_API_VERSION
+
 OK, WARNING, ERROR = "ok", "warning", "error"
 
 
@@ -26,7 +28,7 @@ def document(symptoms: list[Symptom]) -> dict[str, Any]:
     """`DoctorReport`."""
     fit = not any(symptom.level == ERROR for symptom in symptoms)
     return {
-        "apiVersion": "windlass.dev/v1",
+        "apiVersion": WINDLASS_API_VERSION,
         "kind": "DoctorReport",
         "fit": fit,
         "findings": [msgspec.to_builtins(symptom) for symptom in symptoms],

@@ -13,12 +13,13 @@ from windlass.embedded.api.errors import ApiError
 from windlass.embedded.api.json_trees import deep_copy, nested_value
 from windlass.embedded.api.kinds import Kind
 from windlass.embedded.api.resource_quota import Lookup
+from windlass.model.names.kubernetes import NOT_READY_TAINT, UNREACHABLE_TAINT
 from windlass.model.unstructured import Unstructured
 
 SYSTEM_CLASSES = {"system-node-critical": 2_000_001_000, "system-cluster-critical": 2_000_000_000}
 """Priority classes that exist even without their objects."""
 
-_TOLERATED_TAINTS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+_TOLERATED_TAINTS = (NOT_READY_TAINT, UNREACHABLE_TAINT)
 _DEFAULT_TOLERATION_SECONDS = 300
 
 

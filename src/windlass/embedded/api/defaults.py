@@ -14,6 +14,7 @@ from typing import Any
 from windlass.embedded.api.defaults_pod import default_pod, default_template
 from windlass.embedded.api.json_trees import deep_copy
 from windlass.embedded.api.kinds import Kind
+from windlass.model.names.kubernetes import NAMESPACE_NAME_LABEL
 from windlass.model.unstructured import Unstructured
 
 _RBAC = "rbac.authorization.k8s.io"
@@ -177,7 +178,7 @@ def _secret(obj: Unstructured) -> None:
 
 def _namespace(obj: Unstructured) -> None:
     if obj["metadata"].get("name"):
-        obj["metadata"].setdefault("labels", {})["kubernetes.io/metadata.name"] = obj["metadata"]["name"]
+        obj["metadata"].setdefault("labels", {})[NAMESPACE_NAME_LABEL] = obj["metadata"]["name"]
     obj["status"].setdefault("phase", "Active")
 
 

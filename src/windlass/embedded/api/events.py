@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from windlass.embedded.api.errors import FieldError, invalid
+from windlass.model.names.kubernetes import EVENTS_API_VERSION
 from windlass.model.unstructured import Unstructured
 
 _PAIRS = (
@@ -26,7 +27,7 @@ _TO_CORE = {new: old for old, new in _PAIRS}
 def to_events_v1(obj: Unstructured) -> Unstructured:
     """From the stored form to `events.k8s.io/v1`; nested values are shared."""
     event = {_TO_EVENTS.get(name, name): value for name, value in obj.items()}
-    event["apiVersion"] = "events.k8s.io/v1"
+    event["apiVersion"] = EVENTS_API_VERSION
     return event
 
 

@@ -35,6 +35,7 @@ from windlass.embedded.api.json_trees import exceeds_depth
 from windlass.embedded.api.kinds import Kind
 from windlass.embedded.api.machinery import Machinery
 from windlass.embedded.api.schema import SchemaNode
+from windlass.model.names.kubernetes import LAST_APPLIED_ANNOTATION
 from windlass.model.unstructured import Unstructured
 
 _UNOWNED_METADATA = {
@@ -50,8 +51,6 @@ _UNOWNED_METADATA = {
     "f:resourceVersion",
 }
 BEFORE_FIRST_APPLY = "before-first-apply"
-LAST_APPLIED_ANNOTATION = "kubectl.kubernetes.io/last-applied-configuration"
-"""The configuration that client-side `kubectl apply` applied last."""
 
 
 class Manager(msgspec.Struct, frozen=True):

@@ -17,6 +17,7 @@ from windlass.embedded.api.defaults_pod import qos_class
 from windlass.embedded.api.json_trees import deep_copy
 from windlass.embedded.api.kinds import Kind
 from windlass.embedded.api.schema import kind_schema
+from windlass.model.names.kubernetes import JOB_CONTROLLER_UID_LABEL, JOB_NAME_LABEL
 from windlass.model.unstructured import Unstructured
 
 KINDS_WITH_GENERATION = {
@@ -38,9 +39,6 @@ KINDS_WITH_GENERATION = {
 """Built-in kinds whose generation counts changes of their spec. All custom kinds do."""
 
 _CREATED_WITH_STATUS = {("", "Node"), ("", "Namespace"), ("apiextensions.k8s.io", "CustomResourceDefinition")}
-
-CONTROLLER_UID = "batch.kubernetes.io/controller-uid"
-JOB_NAME = "batch.kubernetes.io/job-name"
 
 
 def prepare_create(kind: Kind, obj: Unstructured) -> Unstructured:
@@ -99,8 +97,8 @@ def _created_job(obj: Unstructured) -> None:
     generated = {
         "controller-uid": metadata.get("uid", ""),
         "job-name": metadata.get("name", ""),
-        CONTROLLER_UID: metadata.get("uid", ""),
-        JOB_NAME: metadata.get("name", ""),
+        JOB_CONTROLLER_UID_LABEL: metadata.get("uid", ""),
+        JOB_NAME_LABEL: metadata.get("name", ""),
     }
     labels = template.setdefault("labels", {})
     shared = labels is metadata.get("labels")
@@ -108,7 +106,10 @@ def _created_job(obj: Unstructured) -> None:
     if shared or not metadata.get("labels"):
         metadata["labels"] = dict(labels)
     selector = spec.setdefault("selector", {})
-    selector["matchLabels"] = {**(selector.get("matchLabels") or {}), CONTROLLER_UID: metadata.get("uid", "")}
+    selector["matchLabels"] = {
+        **(selector.get("matchLabels") or {}),
+        JOB_CONTROLLER_UID_LABEL: metadata.get("uid", ""),
+    }
 
 
 def _created_service(obj: Unstructured) -> None:

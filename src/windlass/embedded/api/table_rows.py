@@ -10,6 +10,7 @@ from typing import Any
 from windlass.embedded.api.events import to_core_v1
 from windlass.embedded.api.json_trees import nested_value
 from windlass.embedded.api.timestamps import age, human_duration, seconds_since
+from windlass.model.names.kubernetes import EVENTS_API_VERSION
 from windlass.model.unstructured import Unstructured
 
 NONE = "<none>"
@@ -297,7 +298,7 @@ def _address(status: Unstructured, kind: str) -> str:
 
 
 def event(obj: Unstructured, now: float) -> Cells:
-    if obj.get("apiVersion") == "events.k8s.io/v1":
+    if obj.get("apiVersion") == EVENTS_API_VERSION:
         obj = to_core_v1(obj)
     about, source, series = obj.get("involvedObject") or {}, obj.get("source") or {}, obj.get("series")
     first = age(obj.get("firstTimestamp") or obj.get("eventTime"), now)

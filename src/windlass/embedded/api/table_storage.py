@@ -9,6 +9,7 @@ from typing import Any
 
 from windlass.embedded.api.json_trees import nested_value
 from windlass.embedded.api.table_rows import NONE, Cells, age_of, name_of
+from windlass.model.names.kubernetes import DEFAULT_STORAGE_CLASS_ANNOTATION
 from windlass.model.unstructured import Unstructured
 
 _MODES = {"ReadWriteOnce": "RWO", "ReadOnlyMany": "ROX", "ReadWriteMany": "RWX", "ReadWriteOncePod": "RWOP"}
@@ -57,11 +58,8 @@ def claim(obj: Unstructured, now: float) -> Cells:
     ]
 
 
-_DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
-
-
 def storage_class(obj: Unstructured, now: float) -> Cells:
-    default = nested_value(obj, "metadata", "annotations", _DEFAULT_CLASS) == "true"
+    default = nested_value(obj, "metadata", "annotations", DEFAULT_STORAGE_CLASS_ANNOTATION) == "true"
     return [
         name_of(obj) + (" (default)" if default else ""),
         obj.get("provisioner", ""),

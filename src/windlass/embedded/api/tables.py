@@ -15,6 +15,7 @@ from windlass.embedded.api import table_rows as rows
 from windlass.embedded.api import table_storage as storage
 from windlass.embedded.api.kinds import Kind
 from windlass.embedded.api.table_pod import pod_cells, pod_conditions
+from windlass.model.names.kubernetes import META_API_VERSION
 from windlass.model.unstructured import Unstructured
 
 Cells = Callable[[Unstructured, float], list[Any]]
@@ -205,7 +206,7 @@ def table(
         table_rows.append(row)
     return {
         "kind": "Table",
-        "apiVersion": "meta.k8s.io/v1",
+        "apiVersion": META_API_VERSION,
         "metadata": list_meta or {},
         "columnDefinitions": [column.definition() for column in chosen.columns] if headers else None,
         "rows": table_rows,
@@ -217,4 +218,4 @@ def _included(obj: Unstructured, include: str) -> Unstructured | None:
         return obj
     if include == "None":
         return None
-    return {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": obj["metadata"]}
+    return {"kind": "PartialObjectMetadata", "apiVersion": META_API_VERSION, "metadata": obj["metadata"]}

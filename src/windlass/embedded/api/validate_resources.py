@@ -12,6 +12,7 @@ from functools import lru_cache
 from windlass.embedded.api.errors import FieldError, forbidden_field, invalid, required
 from windlass.embedded.api.names import label_key_problems
 from windlass.embedded.api.quantities import quantity_value
+from windlass.model.names.kubernetes import NATIVE_RESOURCE_DOMAIN
 from windlass.model.unstructured import Unstructured
 
 NATIVE = {"cpu", "memory", "ephemeral-storage", "storage", "pods"}
@@ -26,14 +27,14 @@ _INTEGERS = {"pods", "services", "replicationcontrollers", "resourcequotas", "se
 @lru_cache(maxsize=1 << 12)
 def is_extended(name: str) -> bool:
     """A device or another resource that is counted in whole units, such as `nvidia.com/gpu`."""
-    if "/" not in name or "kubernetes.io/" in name or name.startswith("requests."):
+    if "/" not in name or NATIVE_RESOURCE_DOMAIN in name or name.startswith("requests."):
         return False
     return not label_key_problems(f"requests.{name}")
 
 
 def overcommittable(name: str) -> bool:
     """Whether requests may be lower than limits."""
-    native = "/" not in name or "kubernetes.io/" in name
+    native = "/" not in name or NATIVE_RESOURCE_DOMAIN in name
     return native and not name.startswith("hugepages-")
 
 
@@ -85,7 +86,7 @@ def _container_name_problems(name: str) -> tuple[str, ...]:
             problems.append("must be a standard resource type or fully qualified")
         if not standard:
             problems.append("must be a standard resource for containers")
-    elif not (is_extended(name) or "kubernetes.io/" in name):
+    elif not (is_extended(name) or NATIVE_RESOURCE_DOMAIN in name):
         problems.append("doesn't follow extended resource name standard")
     return tuple(problems)
 

@@ -21,6 +21,7 @@ from windlass.embedded.api.validate_metadata import (
 )
 from windlass.embedded.api.validate_pod import pod_spec_errors
 from windlass.embedded.api.validate_volumes import claim_spec_errors
+from windlass.model.names.kubernetes import JOB_CONTROLLER_UID_LABEL
 from windlass.model.unstructured import Unstructured
 
 PERCENT_MESSAGE = (
@@ -245,7 +246,7 @@ def _generated_selector_errors(obj: Unstructured) -> Iterator[FieldError]:
     spec = obj["spec"]
     if spec.get("manualSelector"):
         return
-    wanted = {"matchLabels": {"batch.kubernetes.io/controller-uid": obj["metadata"].get("uid", "")}}
+    wanted = {"matchLabels": {JOB_CONTROLLER_UID_LABEL: obj["metadata"].get("uid", "")}}
     old = {"matchLabels": {"controller-uid": obj["metadata"].get("uid", "")}}
     if spec.get("selector") not in (wanted, old):
         yield invalid("spec.selector", spec.get("selector"), "`selector` not auto-generated")

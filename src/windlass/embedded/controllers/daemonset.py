@@ -37,6 +37,15 @@ from windlass.embedded.controllers.reconcile_result import (
 from windlass.embedded.controllers.revisions import REVISION_HASH_LABEL, sync_revision, truncate_history
 from windlass.model.affinity import matches_required_node_affinity
 from windlass.model.convert import convert
+from windlass.model.names.kubernetes import (
+    DISK_PRESSURE_TAINT,
+    MEMORY_PRESSURE_TAINT,
+    NETWORK_UNAVAILABLE_TAINT,
+    NOT_READY_TAINT,
+    PID_PRESSURE_TAINT,
+    UNREACHABLE_TAINT,
+    UNSCHEDULABLE_TAINT,
+)
 from windlass.model.node import Taint
 from windlass.model.pod import Pod
 from windlass.model.taints import find_untolerated_taint
@@ -45,12 +54,12 @@ from windlass.model.unstructured import Unstructured
 RESOURCE = "daemonsets.apps"
 _NODE_NAME = "metadata.name"
 _DEFAULT_TOLERATIONS = (
-    ("node.kubernetes.io/not-ready", "NoExecute"),
-    ("node.kubernetes.io/unreachable", "NoExecute"),
-    ("node.kubernetes.io/disk-pressure", "NoSchedule"),
-    ("node.kubernetes.io/memory-pressure", "NoSchedule"),
-    ("node.kubernetes.io/pid-pressure", "NoSchedule"),
-    ("node.kubernetes.io/unschedulable", "NoSchedule"),
+    (NOT_READY_TAINT, "NoExecute"),
+    (UNREACHABLE_TAINT, "NoExecute"),
+    (DISK_PRESSURE_TAINT, "NoSchedule"),
+    (MEMORY_PRESSURE_TAINT, "NoSchedule"),
+    (PID_PRESSURE_TAINT, "NoSchedule"),
+    (UNSCHEDULABLE_TAINT, "NoSchedule"),
 )
 
 
@@ -122,7 +131,7 @@ def _tolerations(owner: Unstructured) -> list[Unstructured]:
     spec = owner["spec"]["template"].get("spec") or {}
     added = [{"key": key, "operator": "Exists", "effect": effect} for key, effect in _DEFAULT_TOLERATIONS]
     if spec.get("hostNetwork"):
-        network = {"key": "node.kubernetes.io/network-unavailable", "operator": "Exists"}
+        network = {"key": NETWORK_UNAVAILABLE_TAINT, "operator": "Exists"}
         added.append({**network, "effect": "NoSchedule"})
     return [*(spec.get("tolerations") or ()), *added]
 

@@ -39,13 +39,14 @@ from windlass.embedded.controllers.reconcile_result import (
 )
 from windlass.embedded.controllers.replicaset import RESOURCE as REPLICA_SETS
 from windlass.embedded.controllers.replicaset import desired_replicas
+from windlass.model.names.kubernetes import APPS_API_VERSION, LAST_APPLIED_ANNOTATION
 from windlass.model.unstructured import Unstructured
 
 RESOURCE = "deployments.apps"
 REVISION_ANNOTATION = "deployment.kubernetes.io/revision"
 REVISION_HISTORY_ANNOTATION = "deployment.kubernetes.io/revision-history"
 _NOT_COPIED = (
-    "kubectl.kubernetes.io/last-applied-configuration",
+    LAST_APPLIED_ANNOTATION,
     REVISION_ANNOTATION,
     REVISION_HISTORY_ANNOTATION,
     DESIRED_REPLICAS_ANNOTATION,
@@ -181,7 +182,7 @@ def _replica_set(
     if spec.get("minReadySeconds"):
         replica_set_spec["minReadySeconds"] = spec["minReadySeconds"]
     return {
-        "apiVersion": "apps/v1",
+        "apiVersion": APPS_API_VERSION,
         "kind": "ReplicaSet",
         "metadata": {
             "name": name,

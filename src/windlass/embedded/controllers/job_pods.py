@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from windlass.embedded.controllers.objects import annotations_of, is_deleting, name_of, parse_time, uid_of
 from windlass.embedded.controllers.pod_state import phase_of
 from windlass.embedded.controllers.pod_template import pod_from_template
+from windlass.model.names.kubernetes import JOB_CONTROLLER_UID_LABEL, JOB_NAME_LABEL
 from windlass.model.unstructured import Unstructured
 
 TRACKING_FINALIZER = "batch.kubernetes.io/job-tracking"
@@ -94,9 +95,9 @@ def new_pod(job: Unstructured, index: int = -1) -> Unstructured:
     )
     metadata = pod["metadata"]
     metadata["finalizers"] = [*metadata.get("finalizers", ()), TRACKING_FINALIZER]
-    labels = {"batch.kubernetes.io/job-name": name, "job-name": name}
+    labels = {JOB_NAME_LABEL: name, "job-name": name}
     uid = uid_of(job)
-    labels |= {"batch.kubernetes.io/controller-uid": uid, "controller-uid": uid}
+    labels |= {JOB_CONTROLLER_UID_LABEL: uid, "controller-uid": uid}
     metadata["labels"] = {**metadata["labels"], **labels}
     if index >= 0:
         metadata["annotations"] = {**metadata.get("annotations", {}), COMPLETION_INDEX: str(index)}

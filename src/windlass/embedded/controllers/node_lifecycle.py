@@ -31,20 +31,27 @@ from windlass.embedded.controllers.reconcile_result import (
     ReconcileResult,
     ReconcileResultBuilder,
 )
+from windlass.model.names.kubernetes import (
+    DISK_PRESSURE_TAINT,
+    MEMORY_PRESSURE_TAINT,
+    NETWORK_UNAVAILABLE_TAINT,
+    NOT_READY_TAINT,
+    PID_PRESSURE_TAINT,
+    UNREACHABLE_TAINT,
+    UNSCHEDULABLE_TAINT,
+)
 from windlass.model.unstructured import Unstructured
 
 NODE_MONITOR_GRACE_SECONDS = 40.0
 """How long a node may go without a heartbeat (kube-controller-manager's default)."""
 LEASES, LEASE_NAMESPACE = "leases.coordination.k8s.io", "kube-node-lease"
-NOT_READY, UNREACHABLE = "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"
-UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
 _PRESSURE = {
-    "MemoryPressure": "node.kubernetes.io/memory-pressure",
-    "DiskPressure": "node.kubernetes.io/disk-pressure",
-    "PIDPressure": "node.kubernetes.io/pid-pressure",
-    "NetworkUnavailable": "node.kubernetes.io/network-unavailable",
+    "MemoryPressure": MEMORY_PRESSURE_TAINT,
+    "DiskPressure": DISK_PRESSURE_TAINT,
+    "PIDPressure": PID_PRESSURE_TAINT,
+    "NetworkUnavailable": NETWORK_UNAVAILABLE_TAINT,
 }
-_MANAGED = {NOT_READY, UNREACHABLE, UNSCHEDULABLE, *_PRESSURE.values()}
+_MANAGED = {NOT_READY_TAINT, UNREACHABLE_TAINT, UNSCHEDULABLE_TAINT, *_PRESSURE.values()}
 _UNKNOWN_REASON = ("NodeStatusUnknown", "Kubelet stopped posting node status.")
 
 
@@ -107,7 +114,7 @@ def wanted_taints(node: Unstructured, now: float) -> list[Unstructured]:
     present = {(taint["key"], taint["effect"]) for taint in kept}
     added = [
         {"key": key, "effect": effect, "timeAdded": format_time(now)}
-        if effect == "NoExecute" or key in (NOT_READY, UNREACHABLE)
+        if effect == "NoExecute" or key in (NOT_READY_TAINT, UNREACHABLE_TAINT)
         else {"key": key, "effect": effect}
         for key, effect in ours
         if (key, effect) not in present
@@ -118,10 +125,10 @@ def wanted_taints(node: Unstructured, now: float) -> list[Unstructured]:
 def _taints_of_state(node: Unstructured) -> list[tuple[str, str]]:
     taints: list[tuple[str, str]] = []
     if (node.get("spec") or {}).get("unschedulable"):
-        taints.append((UNSCHEDULABLE, "NoSchedule"))
+        taints.append((UNSCHEDULABLE_TAINT, "NoSchedule"))
     ready = (condition_of(node, "Ready") or {}).get("status", "True")
     if ready != "True":
-        key = UNREACHABLE if ready == "Unknown" else NOT_READY
+        key = UNREACHABLE_TAINT if ready == "Unknown" else NOT_READY_TAINT
         taints += [(key, "NoSchedule"), (key, "NoExecute")]
     for kind, key in _PRESSURE.items():
         if (condition_of(node, kind) or {}).get("status") == "True":

@@ -15,6 +15,7 @@ from windlass.embedded.controllers.objects import (
 )
 from windlass.embedded.controllers.pod_template import template_hash
 from windlass.embedded.controllers.reconcile_result import Create, Delete, Patch, ReconcileResultBuilder
+from windlass.model.names.kubernetes import APPS_API_VERSION
 from windlass.model.unstructured import Unstructured
 
 CONTROLLER_REVISIONS = "controllerrevisions.apps"
@@ -61,7 +62,7 @@ def _revision(owner: Unstructured, template_digest: str, number: int, data: Unst
     if cause:
         metadata["annotations"] = {_CAUSE: cause}
     return {
-        "apiVersion": "apps/v1",
+        "apiVersion": APPS_API_VERSION,
         "kind": "ControllerRevision",
         "metadata": metadata,
         "data": data,

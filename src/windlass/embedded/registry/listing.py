@@ -19,10 +19,10 @@ from windlass.embedded.registry.context import Context
 from windlass.embedded.registry.selection import Selection
 from windlass.embedded.store.resource_storage import Compacted, ResourceStorage
 from windlass.embedded.store.stored_object import Key, StoredObject
+from windlass.model.names.kubernetes import META_API_VERSION
 
 EXACT, NOT_OLDER_THAN = "Exact", "NotOlderThan"
 LATEST = -1
-_TOKEN_VERSION = "meta.k8s.io/v1"
 _TOO_OLD = "The resourceVersion for the provided list is too old."
 _PAGE_TOO_OLD = (
     "The provided continue parameter is too old to display a consistent list result. You can start a new list "
@@ -181,7 +181,7 @@ def parse_version(text: str) -> int:
 
 def _token(kind: Kind, version: int, last: Key) -> str:
     start = f"{last[0]}/{last[1]}\0" if kind.namespaced else f"{last[1]}\0"
-    raw = msgspec.json.encode(_Token(_TOKEN_VERSION, version, start))
+    raw = msgspec.json.encode(_Token(META_API_VERSION, version, start))
     return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
 
 
@@ -192,7 +192,7 @@ def _read_token(text: str) -> _Token:
     except (binascii.Error, msgspec.MsgspecError, UnicodeError):
         reason = "it is not one that this server gave out"
         raise ApiError.bad_request(f"invalid continue token: continue key is not valid: {reason}") from None
-    if token.v != _TOKEN_VERSION:
+    if token.v != META_API_VERSION:
         reason = "continue key is not valid: server does not recognize this encoded version"
         raise ApiError.bad_request(f"invalid continue token: {reason} {token.v}")
     if token.rv == 0:

@@ -13,12 +13,11 @@ from windlass.embedded.controllers.objects import annotations_of
 from windlass.embedded.runtime.environment import expand
 from windlass.embedded.runtime.simulated_shell import ShellEnvironment, run_command
 from windlass.model.errors import InputError
+from windlass.model.names.windlass import SIMULATED_DURATION_ANNOTATION, SIMULATED_UTILIZATION_ANNOTATION
 from windlass.model.times import parse_duration
 from windlass.model.unstructured import Unstructured
 
-DURATION_ANNOTATION = "sandbox.windlass.dev/duration"
 EXIT_CODE_ANNOTATION = "sandbox.windlass.dev/exit-code"
-UTILIZATION_ANNOTATION = "sandbox.windlass.dev/gpu-utilization"
 DEFAULT_SECONDS = 60.0
 DEFAULT_UTILIZATION = 90
 PROGRESS_SECONDS = 5.0
@@ -52,8 +51,8 @@ def behaviour_of(
         ends = pod["spec"].get("restartPolicy") in ("Never", "OnFailure")
         seconds, code = (DEFAULT_SECONDS if ends else None), 0
     if not is_init:
-        if DURATION_ANNOTATION in annotations:
-            seconds = _duration_or(annotations[DURATION_ANNOTATION], seconds)
+        if SIMULATED_DURATION_ANNOTATION in annotations:
+            seconds = _duration_or(annotations[SIMULATED_DURATION_ANNOTATION], seconds)
         if EXIT_CODE_ANNOTATION in annotations:
             code = _int_or(annotations[EXIT_CODE_ANNOTATION], code)
     output = list(result.output)
@@ -64,7 +63,10 @@ def behaviour_of(
 
 def utilization_of(pod: Unstructured) -> int:
     """Percentage for a running pod's GPUs."""
-    return max(0, min(100, _int_or(annotations_of(pod).get(UTILIZATION_ANNOTATION, ""), DEFAULT_UTILIZATION)))
+    return max(
+        0,
+        min(100, _int_or(annotations_of(pod).get(SIMULATED_UTILIZATION_ANNOTATION, ""), DEFAULT_UTILIZATION)),
+    )
 
 
 def _command(container: Unstructured) -> list[str]:

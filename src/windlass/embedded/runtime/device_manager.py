@@ -12,11 +12,11 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from windlass.model.device import Device, node_devices, node_replicas
-from windlass.model.mig import MIG_RESOURCE_PREFIX, profile_of_resource
+from windlass.model.mig import profile_of_resource
+from windlass.model.names.nvidia import GPU_RESOURCE, MIG_RESOURCE_PREFIX, SHARED_GPU_RESOURCE
 from windlass.model.node import Node
 from windlass.model.requests import node_quantities
 
-GPU_RESOURCE, SHARED_GPU_RESOURCE = "nvidia.com/gpu", "nvidia.com/gpu.shared"
 FRACTIONAL_GPU = "share"
 """Resource name of a GPU fraction requested by annotation; no extended resource counts it."""
 _NAMESPACE = identifiers.UUID("2c5c4f6e-6e1f-4b3b-9c52-6d2a0e2f8a41")

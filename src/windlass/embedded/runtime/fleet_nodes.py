@@ -14,6 +14,9 @@ from windlass.embedded.controllers.objects import format_time
 from windlass.embedded.runtime.simulated_fleet import SIMULATED_NODE_ANNOTATION, MigInstances
 from windlass.model.codec import to_unstructured
 from windlass.model.fleet import Fleet, FleetPool, expand_fleet
+from windlass.model.names.kubernetes import NOT_READY_TAINT
+from windlass.model.names.nvidia import GPU_RESOURCE
+from windlass.model.names.windlass import SIMULATED_MIG_INSTANCES_ANNOTATION
 from windlass.model.unstructured import Unstructured
 from windlass.node.backend.simulated import SimulatedBackend
 from windlass.node.labels.features import node_labels
@@ -26,9 +29,6 @@ _PRESSURE_CONDITIONS = {
     "DiskPressure": ("KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
     "PIDPressure": ("KubeletHasSufficientPID", "kubelet has sufficient PID available"),
 }
-NOT_READY = "node.kubernetes.io/not-ready"
-MIG_INSTANCES_ANNOTATION = "sandbox.windlass.dev/mig-instances"
-"""`GPU:profile` of every MIG instance, for the page; Kubernetes only counts them."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def fleet_nodes(fleet: Fleet, now: float) -> list[FleetNode]:
                 text = ",".join(f"{index}:{profile}" for index, profile in instances)
                 metadata["annotations"] = {
                     **(metadata.get("annotations") or {}),
-                    MIG_INSTANCES_ANNOTATION: text,
+                    SIMULATED_MIG_INSTANCES_ANNOTATION: text,
                 }
             down = any(fault.not_ready for fault in pool.faults if fault.node == number)
             found.append(FleetNode(registered_node(tree, len(found), now, ready=not down), instances, down))
@@ -69,7 +69,7 @@ def registered_node(node: Unstructured, number: int, now: float, *, ready: bool 
     spec["podCIDR"] = f"10.{128 + (number >> 8) % 128}.{number & 255}.0/24"
     spec["podCIDRs"], spec["providerID"] = [spec["podCIDR"]], f"windlass://{metadata['name']}"
     # The node lifecycle controller adds the not-ready taint from the Ready condition.
-    spec["taints"] = [dict(taint) for taint in spec.get("taints") or () if taint["key"] != NOT_READY]
+    spec["taints"] = [dict(taint) for taint in spec.get("taints") or () if taint["key"] != NOT_READY_TAINT]
     if not spec["taints"]:
         del spec["taints"]
     status = dict(node.get("status") or {})
@@ -124,7 +124,7 @@ def discovered_labels(pool: FleetPool) -> dict[str, str]:
     config: Unstructured = {"flags": {"migStrategy": pool.mig_strategy if has_mig else "none"}}
     if pool.sharing is not None:
         strategy = "mps" if pool.sharing.strategy == "mps" else "timeSlicing"
-        shared = {"name": "nvidia.com/gpu", "replicas": pool.sharing.replicas}
+        shared = {"name": GPU_RESOURCE, "replicas": pool.sharing.replicas}
         config["sharing"] = {strategy: {"renameByDefault": pool.sharing.rename, "resources": [shared]}}
     return node_labels(inventory, resolve_config(config), machine=_MACHINE)
 

@@ -21,7 +21,8 @@ from windlass.embedded.controllers.objects import (
 )
 from windlass.embedded.runtime.fleet_nodes import node_conditions
 from windlass.embedded.runtime.kubelet import NodeFleet
-from windlass.model.device import UNHEALTHY_ANNOTATION
+from windlass.model.names.kubernetes import COORDINATION_API_VERSION
+from windlass.model.names.windlass import UNHEALTHY_DEVICES_ANNOTATION
 from windlass.model.unstructured import Unstructured
 
 LEASES, NAMESPACE = "leases.coordination.k8s.io", "kube-node-lease"
@@ -79,7 +80,7 @@ class Heartbeat:
         status["conditions"] = conditions
         self._client.update("nodes", "", node_name, {**node, "status": status}, "status")
         unhealthy = ",".join(map(str, sorted(device_manager.unhealthy)))
-        merge = {"metadata": {"annotations": {UNHEALTHY_ANNOTATION: unhealthy or None}}}
+        merge = {"metadata": {"annotations": {UNHEALTHY_DEVICES_ANNOTATION: unhealthy or None}}}
         self._client.patch("nodes", "", node_name, merge)
         if not was_ready:
             message = f"Node {node_name} status is now: NodeReady"
@@ -107,7 +108,7 @@ class Heartbeat:
             "renewTime": format_micro_time(now),
         }
         lease = {
-            "apiVersion": "coordination.k8s.io/v1",
+            "apiVersion": COORDINATION_API_VERSION,
             "kind": "Lease",
             "metadata": {"name": key, "namespace": NAMESPACE, "ownerReferences": [owner]},
             "spec": spec,

@@ -40,8 +40,8 @@ from windlass.embedded.runtime.kubelet_admission import (
 from windlass.embedded.runtime.pod_addresses import PodAddresses
 from windlass.embedded.runtime.pod_status import pod_status
 from windlass.embedded.runtime.pod_worker import PodWorker
+from windlass.model.names.windlass import ALLOCATED_DEVICES_ANNOTATION, DEVICES_ANNOTATION
 from windlass.model.unstructured import Unstructured
-from windlass.node.preferred_devices import ALLOCATED_DEVICES_ANNOTATION, PREFERRED_DEVICES_ANNOTATION
 
 
 class NodeFleet(Protocol):
@@ -176,7 +176,7 @@ class Kubelet:
         allocated = annotations_of(pod).get(ALLOCATED_DEVICES_ANNOTATION) if was_running else ""
         preferred = [
             int(index)
-            for index in (allocated or annotations_of(pod).get(PREFERRED_DEVICES_ANNOTATION, "")).split(",")
+            for index in (allocated or annotations_of(pod).get(DEVICES_ANNOTATION, "")).split(",")
             if index.isdigit()
         ]
         try:

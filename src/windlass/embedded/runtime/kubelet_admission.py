@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from windlass.embedded.runtime.device_manager import FRACTIONAL_GPU, GPU_RESOURCE, SHARED_GPU_RESOURCE
+from windlass.embedded.runtime.device_manager import FRACTIONAL_GPU
 from windlass.model.convert import convert
 from windlass.model.errors import InputError
 from windlass.model.gpu import gpu_request
-from windlass.model.mig import MIG_RESOURCE_PREFIX
+from windlass.model.names.nvidia import GPU_RESOURCE, MIG_RESOURCE_PREFIX, SHARED_GPU_RESOURCE
 from windlass.model.node import Node
 from windlass.model.pod import Pod
 from windlass.model.requests import node_quantities, pod_requests

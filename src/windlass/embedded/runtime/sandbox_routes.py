@@ -17,6 +17,7 @@ from aiohttp import web
 from windlass.embedded.api.errors import ApiError
 from windlass.embedded.runtime.faults import Faults
 from windlass.model.errors import InputError
+from windlass.model.names.windlass import WINDLASS_API_VERSION
 
 PREFIX = "/windlass/sandbox"
 _MAX_BODY_BYTES = 4096
@@ -63,5 +64,5 @@ def execute(faults: Faults, request: SandboxRequest) -> str:
 
 
 def _answer(kind: str, **fields: object) -> web.Response:
-    document = {"apiVersion": "windlass.dev/v1", "kind": kind, **fields}
+    document = {"apiVersion": WINDLASS_API_VERSION, "kind": kind, **fields}
     return web.Response(body=msgspec.json.encode(document), content_type="application/json")

@@ -19,6 +19,7 @@ from windlass.embedded.server.query import delete_options, list_query, write_opt
 from windlass.embedded.server.request_target import Target
 from windlass.embedded.server.responses import respond, respond_with_object
 from windlass.embedded.store.stored_object import StoredObject
+from windlass.model.names.kubernetes import META_API_VERSION
 from windlass.model.unstructured import Unstructured
 
 _ORPHAN_WARNING = (
@@ -126,7 +127,7 @@ class WriteHandlers:
         tree = request_body.decode_object(body, request_body.content_type(request))
         kind_name = tree.get("kind")
         if kind_name not in (None, "", "DeleteOptions"):
-            version = tree.get("apiVersion") or "meta.k8s.io/v1"
+            version = tree.get("apiVersion") or META_API_VERSION
             raise ApiError.bad_request(
                 f'no kind "{kind_name}" is registered for version "{version}" in scheme "pkg/runtime/scheme.go:111"'
             )

@@ -28,7 +28,6 @@ from windlass.model.validation import check_pod, check_priority
 from windlass.model.workload import PodSet, TopologyRequest, Workload
 
 PREEMPTED = "Preempted"
-LAST_CHECKPOINT = LAST_CHECKPOINT_ANNOTATION
 NO_HOLD = ("", "")
 _REQUEUES_AT_EVICTION = ("PodsReadyTimeout", "AdmissionCheck", "DurationExceeded")
 """Eviction reasons after which a workload is queued by its eviction time; after others it keeps its place."""

@@ -31,7 +31,6 @@ from windlass.model.pod import Pod
 from windlass.model.topology_request import MAX_PODS
 from windlass.model.validation import check_pod
 
-QUEUE_NAME = QUEUE_NAME_LABEL
 LWS_NAME = "leaderworkerset.sigs.k8s.io/name"
 LWS_GROUP = "leaderworkerset.sigs.k8s.io/group-index"
 LWS_WORKER = "leaderworkerset.sigs.k8s.io/worker-index"

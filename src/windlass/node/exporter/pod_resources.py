@@ -12,12 +12,12 @@ from pathlib import Path
 
 from google.protobuf.message import DecodeError
 
+from windlass.model.names.nvidia import NVIDIA_PREFIX
 from windlass.node.backend.protocol import DeviceError
 from windlass.node.exporter.collection_context import DeviceHolder
 from windlass.node.host_root import HostRoot
 from windlass.node.protos import podresources_pb2 as pr
 from windlass.node.unary_call import call_unary
-from windlass.sharing.sharing_config import NVIDIA_PREFIX
 
 _METHOD = "/v1.PodResourcesLister/List"
 _TIMEOUT_SECONDS = 5.0

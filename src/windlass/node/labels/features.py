@@ -13,12 +13,12 @@ from collections.abc import Sequence
 
 from windlass.model.device import DeviceGroup, encode_layout
 from windlass.model.gpu_models import product_label
+from windlass.model.names.nvidia import NVIDIA_PREFIX
 from windlass.node.labels.vgpu import VirtualGpus
 from windlass.sharing.advertised_resources import single_strategy_error, unshared_resource_name
 from windlass.sharing.inventory import Gpu, Inventory, MigInstance
 from windlass.sharing.plugin_config import PluginConfig
 
-DOMAIN = "nvidia.com/"
 _FAMILIES = ((1, "tesla"), (2, "fermi"), (3, "kepler"), (5, "maxwell"), (6, "pascal"), (9, "hopper"))
 _LATER_FAMILIES = ((10, "blackwell"), (12, "blackwell"), (13, "rubin"))
 _VERSION = re.compile(r"(\d+)\.(\d+)(?:\.(\d+))?")
@@ -41,7 +41,7 @@ def node_labels(
     labels |= {name: _value(value) for name, value in (virtual or VirtualGpus(True)).labels().items()}
     if timestamp is not None and not config.no_timestamp:
         labels["gfd.timestamp"] = str(timestamp)
-    return {DOMAIN + name: value for name, value in labels.items()}
+    return {NVIDIA_PREFIX + name: value for name, value in labels.items()}
 
 
 def family_of(compute: tuple[int, int]) -> str:

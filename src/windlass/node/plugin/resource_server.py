@@ -14,13 +14,13 @@ from typing import Any
 
 import grpc
 
+from windlass.model.names.nvidia import NVIDIA_PREFIX
 from windlass.node.backend.protocol import DeviceError
 from windlass.node.plugin.allocate import Allocator
 from windlass.node.plugin.preferred_allocation import DeviceChooser
 from windlass.node.plugin.rpc import HEALTHY, UNHEALTHY, plugin_handler
 from windlass.node.protos import deviceplugin_pb2 as dp
 from windlass.sharing.advertised_resources import PluginResource
-from windlass.sharing.sharing_config import NVIDIA_PREFIX
 
 UnhealthyDevices = Mapping[str, str]
 """Why a GPU or MIG device can't be used, by UUID; healthy ones are absent."""

@@ -13,6 +13,7 @@ import numpy as np
 
 from windlass.cluster.node_state import Uint64s
 from windlass.model.mig import mig_resource_name
+from windlass.model.names.nvidia import NVIDIA_PREFIX
 from windlass.model.reasons import (
     WHY_EXCLUSIVE_CLAIM,
     WHY_EXISTING_ANTI_AFFINITY,
@@ -104,7 +105,7 @@ class NodeClearing:
         if reasons & _INTER_POD_BITS:
             return movable
         short = set(self._shortage(item, node))
-        devices = bool(reasons & _DEVICE_BITS) or any(name.startswith("nvidia.com/") for name in short)
+        devices = bool(reasons & _DEVICE_BITS) or any(name.startswith(NVIDIA_PREFIX) for name in short)
 
         def helps(pod: MovablePod) -> bool:
             return (devices and pod.shape.gpu is not None) or any(

@@ -16,6 +16,7 @@ import numpy as np
 from windlass.cluster.node_columns import Bools
 from windlass.cluster.node_state import FREE_MILLI, REPLICAS
 from windlass.cluster.pod_accounting import device_share_milli
+from windlass.model.names.nvidia import MIG_RESOURCE_PREFIX
 from windlass.placement.defrag.movable import held_gpu_milli
 from windlass.placement.defrag.types import MovablePods, PodToPlace
 from windlass.placement.overlay import Overlay
@@ -46,7 +47,7 @@ def _total_suffices(overlay: Overlay, pods: Sequence[PodToPlace]) -> bool:
         for name, amount in pod.shape.requests:
             requested[name] = requested.get(name, 0) + amount
     resources, free = overlay.snapshot.resources, np.maximum(overlay.state.free, 0).sum(axis=0)
-    mig_resources = {name for name in requested if name.startswith("nvidia.com/mig-")}
+    mig_resources = {name for name in requested if name.startswith(MIG_RESOURCE_PREFIX)}
     countable = {name: amount for name, amount in requested.items() if name not in mig_resources}
     return all(amount <= int(free[resources.column(name)]) for name, amount in countable.items())
 
@@ -111,7 +112,9 @@ def _requests(overlay: Overlay, pod: PodToPlace, node: int) -> dict[str, int]:
     if gpu is None:
         return requested
     if gpu.profile:
-        return {name: amount for name, amount in requested.items() if not name.startswith("nvidia.com/mig-")}
+        return {
+            name: amount for name, amount in requested.items() if not name.startswith(MIG_RESOURCE_PREFIX)
+        }
     state = overlay.state
     replicas = int(state.node_info[node, REPLICAS])
     shares = [device_share_milli(state, device, gpu, replicas) for device in state.devices(node)]

@@ -15,6 +15,7 @@ import numpy as np
 from windlass.cluster.pod_table import UNREADABLE
 from windlass.model.decision import Hold
 from windlass.model.errors import InputError
+from windlass.model.names.nvidia import GPU_RESOURCE
 from windlass.model.plan import Plan
 from windlass.model.reasons import NODE_REASONS, POD_REASONS, RESERVED_FOR_OTHERS, insufficient_reason
 from windlass.model.verdict import Verdict, format_reason_counts
@@ -51,7 +52,7 @@ NODE_REFUSAL_CODES = frozenset(
     {reason.code for reason in NODE_REASONS}
     | {
         insufficient_reason(name).code
-        for name in ("cpu", "ephemeral-storage", "pods", "nvidia.com/gpu", "other.com/x")
+        for name in ("cpu", "ephemeral-storage", "pods", GPU_RESOURCE, "other.com/x")
     }
     | {TOO_LARGE}
 )

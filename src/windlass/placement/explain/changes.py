@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from windlass.cluster.node_state import FREE_MILLI
-from windlass.model.gpu import WHOLE_GPU
+from windlass.model.names.nvidia import GPU_RESOURCE
 from windlass.model.reasons import FIRST_RESOURCE_BIT
 from windlass.model.requests import format_amount
 from windlass.model.verdict import Change
@@ -70,7 +70,7 @@ def _smaller_requests(held: HeldWorkload, index: int) -> Iterator[Change | None]
     for resource in ("cpu", "memory"):
         if resource in lacks or (held.lacks_quota and resource in dict(held.pod_sets[index].shape.requests)):
             yield _smaller_amount(held, index, resource)
-    for resource in sorted(lacks - {"cpu", "memory", "pods", WHOLE_GPU}):
+    for resource in sorted(lacks - {"cpu", "memory", "pods", GPU_RESOURCE}):
         yield _smaller_amount(held, index, resource)
     if pod_set.count > 1:
         yield _fewer_pods(held, index)

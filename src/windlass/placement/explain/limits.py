@@ -11,6 +11,7 @@ from itertools import islice
 
 import numpy as np
 
+from windlass.model.names.nvidia import GPU_PRODUCT_LABEL, GPU_RESOURCE
 from windlass.model.quota import MILLI_PER_GPU
 from windlass.model.reasons import (
     FIRST_RESOURCE_BIT,
@@ -29,7 +30,6 @@ from windlass.placement.explain.pod_set_feasibility import WHOLE_MILLI, PodSetFe
 from windlass.placement.gang import OverlayCapacity, PendingPodSet
 from windlass.placement.topology import TopologyFailure, TopologyPodSetRequest, plan_topology
 from windlass.placement.verdicts import reason_of
-from windlass.queueing.admitted_workload import GPU
 from windlass.queueing.outcome import (
     BEHIND_HEAD,
     FLAVOR_MISMATCH,
@@ -44,7 +44,6 @@ MAX_LIMITS = 4
 MAX_LISTED_NODES = 6
 """Nodes whose free GPUs are listed one by one in a text."""
 MODEL_OR_AFFINITY_BITS = WHY_GPU_MODEL | WHY_NODE_AFFINITY
-GPU_PRODUCT_LABEL = "nvidia.com/gpu.product"
 OBJECT_CODES = frozenset(
     {QUEUE_MISSING, FLAVOR_MISMATCH, QUOTA_MISCONFIGURED}
     | {"GANG_INCOMPLETE", "JOB_SUSPENDED", "RESOURCE_QUOTA_EXCEEDED"}
@@ -168,7 +167,7 @@ def exceeds_quota(held: HeldWorkload) -> bool:
 
 def quota_amount(resource: str, amount: int) -> str:
     """An amount of quota as people write it; quota counts GPUs in thousandths."""
-    return f"{amount / MILLI_PER_GPU:g}" if resource == GPU else format_amount(resource, amount)
+    return f"{amount / MILLI_PER_GPU:g}" if resource == GPU_RESOURCE else format_amount(resource, amount)
 
 
 # Size
@@ -247,7 +246,7 @@ def _gpu_limits(held: HeldWorkload, pod_set: PendingPodSet, fit: PodSetFeasibili
             word = "GPU" if requested == "1" else "GPUs"
             kind, text = "resource", f"{requested} {word} requested, {available} free on eligible nodes"
         nodes = int(np.count_nonzero(fit.pods_per_node == 0))
-        yield Limit(kind, text, resource=GPU, needed=requested, available=available, nodes=nodes)
+        yield Limit(kind, text, resource=GPU_RESOURCE, needed=requested, available=available, nodes=nodes)
     yield from _pinned(held, pod_set, fit)
 
 
@@ -271,7 +270,7 @@ def _fragmentation_text(free_by_node: list[int], unit: int, feasibility: PodSetF
 def _lacks_gpus(pod_set: PendingPodSet, bits: set[int]) -> bool:
     device_bit = WHY_GPU_DEVICE_ROOM.bit_length() - 1
     names = [pod_set.shape.requests[bit - FIRST_RESOURCE_BIT][0] for bit in bits if bit >= FIRST_RESOURCE_BIT]
-    return device_bit in bits or any(name.startswith(GPU) for name in names)
+    return device_bit in bits or any(name.startswith(GPU_RESOURCE) for name in names)
 
 
 def _pinned(held: HeldWorkload, pod_set: PendingPodSet, fit: PodSetFeasibility) -> Iterator[Limit]:
@@ -293,7 +292,7 @@ def _pinned(held: HeldWorkload, pod_set: PendingPodSet, fit: PodSetFeasibility) 
         rule = "its queue's flavor with node labels"
     text = f"{rule} {pinned_to(pod_set)} excludes {total} free GPUs: {listed}"
     nodes = int(np.count_nonzero(fit.reasons & np.uint64(MODEL_OR_AFFINITY_BITS)))
-    yield Limit("model", text, resource=GPU, available=str(total), nodes=nodes)
+    yield Limit("model", text, resource=GPU_RESOURCE, available=str(total), nodes=nodes)
 
 
 def other_models(pod_set: PendingPodSet, feasibility: PodSetFeasibility) -> dict[str, int]:
@@ -335,7 +334,7 @@ def _node_limits(pod_set: PendingPodSet, fit: PodSetFeasibility) -> Iterator[Lim
     """One limit for every reason that is not about GPUs."""
     for bit, nodes in fit.reason_counts():
         name = pod_set.shape.requests[bit - FIRST_RESOURCE_BIT][0] if bit >= FIRST_RESOURCE_BIT else ""
-        if name.startswith(GPU) or bit == WHY_GPU_DEVICE_ROOM.bit_length() - 1:
+        if name.startswith(GPU_RESOURCE) or bit == WHY_GPU_DEVICE_ROOM.bit_length() - 1:
             continue
         if name and name != "pods":
             most = format_amount(name, int(fit.free(name)[fit.eligible_nodes].max(initial=0)))

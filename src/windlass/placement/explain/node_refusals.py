@@ -13,6 +13,7 @@ import numpy as np
 
 from windlass.cluster.node_columns import Bools
 from windlass.cluster.node_state import DEV_END, DEV_FIRST, GEOMETRY, Ints
+from windlass.model.names.nvidia import MIG_RESOURCE_PREFIX
 from windlass.model.reasons import (
     FIRST_RESOURCE_BIT,
     WHY_GPU_DEVICE_ROOM,
@@ -159,4 +160,4 @@ def _is_unknown_resource(overlay: Overlay, pod_set: PendingPodSet) -> bool:
 def _is_made_on_demand(pod_set: PendingPodSet, resource: str) -> bool:
     """Whether nodes may create the resource when it is needed: MIG instances are not advertised before that."""
     gpu = pod_set.shape.gpu
-    return gpu is not None and bool(gpu.profile) and resource.startswith("nvidia.com/mig-")
+    return gpu is not None and bool(gpu.profile) and resource.startswith(MIG_RESOURCE_PREFIX)

@@ -22,7 +22,7 @@ from windlass.cluster.node_state import (
     Uint64s,
 )
 from windlass.cluster.shape import Shape
-from windlass.model.gpu import WHOLE_GPU
+from windlass.model.names.nvidia import GPU_RESOURCE
 from windlass.placement.gang import OverlayCapacity, PendingPodSet
 from windlass.placement.overlay import Overlay
 
@@ -84,7 +84,7 @@ def free_gpus(overlay: Overlay, shape: Shape, models: Collection[str] | None = N
     if gpu.milli != WHOLE_MILLI:
         return _sum_by_node(overlay, free)
     count = _sum_by_node(overlay, (free == WHOLE_MILLI).astype(np.int64))
-    column = snapshot.resources.column(WHOLE_GPU)
+    column = snapshot.resources.column(GPU_RESOURCE)
     if not requests_whole_gpus(shape) or column >= state.free.shape[1]:
         return count
     advertised = np.maximum(0, state.free[:, column])
@@ -94,7 +94,7 @@ def free_gpus(overlay: Overlay, shape: Shape, models: Collection[str] | None = N
 
 def requests_whole_gpus(shape: Shape) -> bool:
     """Whether it requests GPUs by the extended resource, not by annotations."""
-    return any(name == WHOLE_GPU for name, _ in shape.requests)
+    return any(name == GPU_RESOURCE for name, _ in shape.requests)
 
 
 def _sum_by_node(overlay: Overlay, values: Ints) -> Ints:

@@ -11,6 +11,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from msgspec.structs import replace
 
+from windlass.model.names.kubernetes import NODE_TAINT_PREFIX
+from windlass.model.names.nvidia import GPU_PRODUCT_LABEL
 from windlass.model.node import Taint
 from windlass.model.pod import Toleration
 from windlass.model.reasons import WHY_GPU_MODEL, WHY_NODE_AFFINITY, WHY_TAINT
@@ -20,7 +22,6 @@ from windlass.model.verdict import Change
 from windlass.model.workload import Workload
 from windlass.placement.explain import request_variants as variants
 from windlass.placement.explain.held_workload import HeldWorkload
-from windlass.placement.explain.limits import GPU_PRODUCT_LABEL
 from windlass.queueing.outcome import FLAVOR_MISMATCH
 
 Variant = tuple[Change, Workload]
@@ -28,8 +29,6 @@ MAX_VARIANTS = 4
 """Variants of each kind that are tried."""
 TOLERATION, MODEL, SELECTOR, TOPOLOGY = 1, 20, 30, 50
 """Loss of each kind in thousandths of the request; topology counts it once for each level that it goes up."""
-CONDITION_TAINT_PREFIX = "node.kubernetes.io/"
-"""Kubernetes' own taints of nodes with problems: a toleration for them is never suggested."""
 
 
 def relaxed_variants(held: HeldWorkload, index: int) -> Iterator[Iterator[Variant]]:
@@ -86,7 +85,7 @@ def _count_taints(
 ) -> None:
     untolerated = (taint for taint in taints if not tolerates(tolerations, taint))
     hard = tuple(taint for taint in untolerated if taint.effect in HARD_EFFECTS)
-    if hard and not any(taint.key.startswith(CONDITION_TAINT_PREFIX) for taint in hard):
+    if hard and not any(taint.key.startswith(NODE_TAINT_PREFIX) for taint in hard):
         counts[hard] = counts.get(hard, 0) + 1
 
 

@@ -7,14 +7,14 @@ only the workload's own queue and objects.
 from __future__ import annotations
 
 from windlass.model.labels import matches_selector
+from windlass.model.names.kubernetes import NAMESPACE_NAME_LABEL
+from windlass.model.names.kueue import QUEUE_NAME_LABEL
 from windlass.model.queue import LocalQueue, QueueSystem
 from windlass.model.reasons import NODE_REASONS, POD_REASONS
 from windlass.model.workload import Workload
 from windlass.placement.explain.held_workload import HeldWorkload
 from windlass.queueing.outcome import BEHIND_HEAD, FLAVOR_MISMATCH, QUEUE_MISSING, QUOTA_MISCONFIGURED
 
-NAMESPACE_NAME = "kubernetes.io/metadata.name"
-QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 UNAVAILABLE_NODE_CODES = ("NODE_UNSCHEDULABLE", "TAINT_NOT_TOLERATED")
 """If the request is feasible and has one of these codes, it fits on nodes that are cordoned or not ready."""
 CAPACITY_CODES = ("GPU_FULL", "GPU_FRAGMENTED", "CPU_MEM_INSUFFICIENT", "POD_COUNT_LIMIT")
@@ -47,7 +47,7 @@ def find_remedy(held: HeldWorkload, is_infeasible: bool = False) -> str:
 
 def _queue_remedy(piece: Workload, system: QueueSystem) -> str:
     if not piece.queue_name:
-        return f"name a LocalQueue of its namespace with the label {QUEUE_LABEL}"
+        return f"name a LocalQueue of its namespace with the label {QUEUE_NAME_LABEL}"
     local = system.local_queues.get(f"{piece.namespace}/{piece.queue_name}")
     if local is None:
         return f"create LocalQueue {piece.queue_name} in namespace {piece.namespace}, or name an existing one"
@@ -66,7 +66,7 @@ def _cluster_queue_remedy(piece: Workload, local: LocalQueue, system: QueueSyste
         return f"set spec.stopPolicy of ClusterQueue {queue.name} to None"
     if local.stop_policy != "None":
         return f"set spec.stopPolicy of LocalQueue {piece.queue_name} to None"
-    labels = {NAMESPACE_NAME: piece.namespace, **system.namespaces.get(piece.namespace, {})}
+    labels = {NAMESPACE_NAME_LABEL: piece.namespace, **system.namespaces.get(piece.namespace, {})}
     if not matches_selector(queue.namespace_selector, labels):
         return (
             f"label namespace {piece.namespace} so that it matches spec.namespaceSelector of ClusterQueue {queue.name} "

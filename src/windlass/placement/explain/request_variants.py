@@ -9,7 +9,8 @@ from collections.abc import Mapping
 
 import msgspec
 
-from windlass.model.gpu import FRACTION, TRACE_MILLI, TRACE_MODELS, WHOLE_GPU
+from windlass.model.names.nvidia import GPU_RESOURCE
+from windlass.model.names.others import ALIBABA_MILLI, ALIBABA_MODEL, KAI_FRACTION
 from windlass.model.pod import Container, Pod, PodSpec, Toleration
 from windlass.model.requests import format_amount, parse_amount
 from windlass.model.workload import PodSet, TopologyRequest, Workload
@@ -59,21 +60,21 @@ def with_amount(pod: Pod, resource: str, total: int) -> Pod | None:
 
 
 def with_gpus(pod: Pod, count: int) -> Pod | None:
-    return with_amount(pod, WHOLE_GPU, count)
+    return with_amount(pod, GPU_RESOURCE, count)
 
 
 def with_share(pod: Pod, milli: int) -> Pod | None:
     """The pod with a smaller share of a GPU, by the annotation that it uses; None where it uses none."""
     annotations = pod.metadata.annotations
-    if FRACTION in annotations:
-        return _with_annotations(pod, {FRACTION: f"{milli / 1000:g}"})
-    if TRACE_MILLI in annotations:
-        return _with_annotations(pod, {TRACE_MILLI: str(milli)})
+    if KAI_FRACTION in annotations:
+        return _with_annotations(pod, {KAI_FRACTION: f"{milli / 1000:g}"})
+    if ALIBABA_MILLI in annotations:
+        return _with_annotations(pod, {ALIBABA_MILLI: str(milli)})
     return None
 
 
 def with_models(pod: Pod, model: str) -> Pod:
-    return _with_annotations(pod, {TRACE_MODELS: model})
+    return _with_annotations(pod, {ALIBABA_MODEL: model})
 
 
 def with_selector(pod: Pod, key: str, value: str | None) -> Pod:

@@ -8,11 +8,12 @@ from __future__ import annotations
 import numpy as np
 
 from windlass.cluster.node_columns import Bools, NodeColumns
+from windlass.model.names.kubernetes import UNSCHEDULABLE_TAINT
 from windlass.model.node import Taint
 from windlass.model.pod import Pod
 from windlass.model.taints import HARD_EFFECTS, find_untolerated_taint, tolerates
 
-_CORDONED = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
+_CORDONED = Taint(key=UNSCHEDULABLE_TAINT, effect="NoSchedule")
 
 
 def refused_as_unschedulable(pod: Pod, nodes: NodeColumns) -> Bools | None:

@@ -16,6 +16,7 @@ from windlass.cluster.listers import Listers
 from windlass.cluster.node_columns import Bools, NodeColumns
 from windlass.model.errors import InputError
 from windlass.model.labels import matches_selector
+from windlass.model.names.kubernetes import SELECTED_NODE_ANNOTATION
 from windlass.model.pod import NodeSelectorTerm, Pod, RawQuantity
 from windlass.model.quantity import parse_quantity
 from windlass.model.volume import PersistentVolume, PersistentVolumeClaim
@@ -26,7 +27,6 @@ from windlass.placement.filters.volume_claims import (
     wait_for_consumer_claims,
 )
 
-_SELECTED_NODE = "volume.kubernetes.io/selected-node"
 _NO_PROVISIONER = "kubernetes.io/no-provisioner"
 _UNREADABLE = Fraction(-1)
 
@@ -54,7 +54,7 @@ def volumes_to_bind(pod: Pod, node: str, nodes: NodeColumns, listers: Listers) -
     for claim in sorted(
         wait_for_consumer_claims(pod, listers), key=lambda claim: storage_size(claim.spec.resources.requests)
     ):
-        if _SELECTED_NODE in claim.metadata.annotations:
+        if SELECTED_NODE_ANNOTATION in claim.metadata.annotations:
             continue
         for volume in _candidates(claim, listers):
             if volume.metadata.name not in chosen.values() and _reachable(volume, nodes)[row]:
@@ -86,7 +86,7 @@ def _bindable(claims: list[PersistentVolumeClaim], nodes: NodeColumns, listers: 
     taken: dict[str, Bools] = {}
     for claim in sorted(claims, key=lambda claim: storage_size(claim.spec.resources.requests)):
         found = np.zeros(nodes.size, dtype=np.bool_)
-        selected = claim.metadata.annotations.get(_SELECTED_NODE)
+        selected = claim.metadata.annotations.get(SELECTED_NODE_ANNOTATION)
         if selected is not None:
             bindable &= nodes.mask_of_names([selected])
         else:

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from windlass.cluster.listers import Listers
+from windlass.model.names.kubernetes import DEFAULT_STORAGE_CLASS_ANNOTATION
 from windlass.model.pod import Pod
 from windlass.model.volume import PersistentVolume, PersistentVolumeClaim
 
 _BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
 _CLASS_ANNOTATION = "volume.beta.kubernetes.io/storage-class"
-_IS_DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 
 
 class PodVolumeClaim(NamedTuple):
@@ -70,7 +70,7 @@ def storage_class_of_claim(claim: PersistentVolumeClaim, listers: Listers) -> st
     defaults = [
         (storage_class.metadata.creation_timestamp, storage_class.metadata.name)
         for storage_class in listers.storage_classes.values()
-        if storage_class.metadata.annotations.get(_IS_DEFAULT_CLASS) == "true"
+        if storage_class.metadata.annotations.get(DEFAULT_STORAGE_CLASS_ANNOTATION) == "true"
     ]
     return max(defaults)[1] if defaults else ""
 

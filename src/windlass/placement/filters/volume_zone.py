@@ -9,13 +9,14 @@ import numpy as np
 
 from windlass.cluster.listers import Listers
 from windlass.cluster.node_columns import Bools, NodeColumns
+from windlass.model.names.kubernetes import BETA_REGION_LABEL, BETA_ZONE_LABEL, REGION_LABEL, ZONE_LABEL
 from windlass.model.pod import Pod
 from windlass.model.volume import PersistentVolume
 from windlass.placement.filters.volume_claims import bound_volumes
 
 _SUCCESSOR = {
-    "failure-domain.beta.kubernetes.io/zone": "topology.kubernetes.io/zone",
-    "failure-domain.beta.kubernetes.io/region": "topology.kubernetes.io/region",
+    BETA_ZONE_LABEL: ZONE_LABEL,
+    BETA_REGION_LABEL: REGION_LABEL,
 }
 _KEYS = (*_SUCCESSOR, *_SUCCESSOR.values())
 _ZONE_SEPARATOR = "__"

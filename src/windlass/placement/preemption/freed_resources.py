@@ -16,6 +16,7 @@ from windlass.cluster.node_state import FREE_MILLI, REPLICAS, Ints, NodeState
 from windlass.cluster.pod_accounting import MILLI_PER_GPU
 from windlass.cluster.shape import Shape
 from windlass.cluster.snapshot import Snapshot
+from windlass.model.names.nvidia import MIG_RESOURCE_PREFIX
 from windlass.placement.preemption.victim_units import VictimUnit
 
 
@@ -81,7 +82,7 @@ class FreedResources:
         requested = [
             (self._snapshot.resources.column(name), amount)
             for name, amount in shape.requests
-            if not (by_mig_profile and name.startswith("nvidia.com/mig-"))
+            if not (by_mig_profile and name.startswith(MIG_RESOURCE_PREFIX))
         ]
         requested += [(self._columns, shape.gpu_milli)] if shape.gpu_milli else []
         columns, amounts = zip(*requested, strict=True) if requested else ((), ())

@@ -16,7 +16,7 @@ from windlass.cluster.pod_table import UNREADABLE
 from windlass.cluster.snapshot import Snapshot
 from windlass.cluster.workloads.pod_admission import start_time
 from windlass.cluster.workloads.workload_attributes import declared_restart_cost, is_evictable
-from windlass.model.kueue.workloads import LAST_CHECKPOINT
+from windlass.model.names.windlass import LAST_CHECKPOINT_ANNOTATION
 from windlass.model.pod import Pod
 from windlass.model.times import parse_timestamp
 from windlass.model.workload import Admission, PodSet, Workload
@@ -219,7 +219,9 @@ class _Finder:
 
     def _seconds(self, pod: Pod, workload: Workload | None) -> int:
         checkpoint = workload.checkpoint_at if workload is not None else 0
-        checkpoint = checkpoint or parse_timestamp(pod.metadata.annotations.get(LAST_CHECKPOINT, ""))
+        checkpoint = checkpoint or parse_timestamp(
+            pod.metadata.annotations.get(LAST_CHECKPOINT_ANNOTATION, "")
+        )
         since = max(checkpoint, start_time(pod))
         admission = workload.admission if workload is not None else None
         queue = admission.cluster_queue if admission is not None else ""

@@ -15,6 +15,7 @@ import numpy as np
 
 from windlass.cluster.node_state import Ints
 from windlass.cluster.shape import make_shape
+from windlass.model.names.nvidia import GPU_RESOURCE
 from windlass.model.quota import quota_requests
 from windlass.model.reservation import Reservation
 from windlass.model.workload import Workload
@@ -73,7 +74,7 @@ def _used_by_holders(
     index = occupancy.overlay.snapshot.nodes.index
     unit = quota_requests(reserved.template)
     # Pods of the holders may have another size than a unit: they are converted by the scarcest resource of a unit.
-    measure = next((name for name in ("nvidia.com/gpu", "cpu", "memory") if unit.get(name)), "pods")
+    measure = next((name for name in (GPU_RESOURCE, "cpu", "memory") if unit.get(name)), "pods")
     planned = PlannedStart(reserved.key, reserved.start, reserved.until, (), reserved_for=reserved.who)
     for workload in workloads if reserved.start <= occupancy.now else ():
         if workload.admission is None or workload.started_at < reserved.start or not planned.is_for(workload):

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from windlass.cluster.node_columns import NodeColumns
+from windlass.model.names.kubernetes import HOSTNAME_LABEL
 from windlass.model.node import Node
-from windlass.model.topology import DEFAULT_TOPOLOGY_KEYS, HOSTNAME, topology_domains
+from windlass.model.topology import DEFAULT_TOPOLOGY_KEYS, topology_domains
 from windlass.model.workload import TopologyRequest
 from windlass.placement.topology.tree import DomainTree
 
@@ -53,14 +54,14 @@ class DefaultTopology:
         """The known levels that all nodes with the requested labels have. A label that is not in the list is the only
         level above the node, since its place among the others is unknown."""
         if not set(labels) <= set(self._keys):
-            return (*(key for key in labels if key != HOSTNAME), HOSTNAME)
+            return (*(key for key in labels if key != HOSTNAME_LABEL), HOSTNAME_LABEL)
         labelled = [node for node in self._columns.objects if _has_labels(node, labels)]
         shared = [
             key
             for key in self._keys
             if key in labels or (labelled and all(_has_labels(node, (key,)) for node in labelled))
         ]
-        return tuple(shared if HOSTNAME in shared else [*shared, HOSTNAME])
+        return tuple(shared if HOSTNAME_LABEL in shared else [*shared, HOSTNAME_LABEL])
 
 
 def _requested_labels(request: TopologyRequest) -> tuple[str, ...]:

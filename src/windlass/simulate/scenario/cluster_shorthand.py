@@ -13,21 +13,22 @@ from windlass.model.codec import decode_object, to_unstructured
 from windlass.model.errors import InputError
 from windlass.model.fleet import expand_fleet
 from windlass.model.fleet_spec import Fleet
+from windlass.model.names.kubernetes import HOSTNAME_LABEL, REGION_LABEL, SCHEDULING_API_VERSION, ZONE_LABEL
+from windlass.model.names.kueue import KUEUE_API_VERSION
+from windlass.model.names.nvidia import GPU_CLIQUE_LABEL, GPU_RESOURCE
+from windlass.model.names.windlass import BLOCK_LABEL, RACK_LABEL, WINDLASS_API_VERSION
 from windlass.model.pod import RawQuantity
-from windlass.model.topology import BLOCK, CLIQUE, HOSTNAME, RACK, REGION, ZONE
 from windlass.model.unstructured import Unstructured
 from windlass.simulate.scenario.spec import ScenarioFile, ShortCohort, ShortFlavor, ShortQueue, ShortQuota
 
-GPU = "nvidia.com/gpu"
-KUEUE = "kueue.x-k8s.io/v1beta2"
 DEFAULT_FLAVOR = "default"
 LEVEL_LABELS = {
-    "region": REGION,
-    "zone": ZONE,
-    "block": BLOCK,
-    "rack": RACK,
-    "clique": CLIQUE,
-    "host": HOSTNAME,
+    "region": REGION_LABEL,
+    "zone": ZONE_LABEL,
+    "block": BLOCK_LABEL,
+    "rack": RACK_LABEL,
+    "clique": GPU_CLIQUE_LABEL,
+    "host": HOSTNAME_LABEL,
 }
 _GPUS = re.compile(r"([0-9]+) ?x ?(\S+)")
 
@@ -38,7 +39,7 @@ def level_label(name: str) -> str:
 
 
 def resource_name(name: str) -> str:
-    return GPU if name == "gpu" else name
+    return GPU_RESOURCE if name == "gpu" else name
 
 
 def cluster_objects(document: ScenarioFile) -> Iterator[tuple[str, Unstructured]]:
@@ -63,7 +64,7 @@ def fleet_nodes(pools: Sequence[Unstructured]) -> list[Unstructured]:
         return []
     spec = {"pools": [_pool(pool) for pool in pools]}
     try:
-        fleet = decode_object({"apiVersion": "windlass.dev/v1", "kind": "Fleet", "spec": spec})
+        fleet = decode_object({"apiVersion": WINDLASS_API_VERSION, "kind": "Fleet", "spec": spec})
         assert isinstance(fleet, Fleet)
         return [to_unstructured(node) for node in expand_fleet(fleet)]
     except InputError as error:
@@ -80,11 +81,14 @@ def _pool(pool: Mapping[str, Any]) -> Unstructured:
 
 def kueue_object(kind: str, name: str, spec: Unstructured, namespace: str = "") -> Unstructured:
     metadata = {"name": name, **({"namespace": namespace} if namespace else {})}
-    return {"apiVersion": KUEUE, "kind": kind, "metadata": metadata, "spec": spec}
+    return {"apiVersion": KUEUE_API_VERSION, "kind": kind, "metadata": metadata, "spec": spec}
 
 
 def _priority(name: str, value: int) -> Iterator[tuple[str, Unstructured]]:
-    for version, kind in (("scheduling.k8s.io/v1", "PriorityClass"), (KUEUE, "WorkloadPriorityClass")):
+    for version, kind in (
+        (SCHEDULING_API_VERSION, "PriorityClass"),
+        (KUEUE_API_VERSION, "WorkloadPriorityClass"),
+    ):
         yield (
             f"priorities.{name}",
             {"apiVersion": version, "kind": kind, "metadata": {"name": name}, "value": value},

@@ -18,20 +18,16 @@ from windlass.apply.decision_sink import reserved_nodes
 from windlass.cluster.snapshot import Snapshot
 from windlass.cluster.workloads.workload_attributes import REQUEUED_AT
 from windlass.model.decision import Admit, Bind, Evict, Hold, Reserve
+from windlass.model.names.kubernetes import HOSTNAME_LABEL
+from windlass.model.names.kueue import WORKLOAD_ANNOTATION
+from windlass.model.names.windlass import DEVICES_ANNOTATION
 from windlass.model.queue import QueueSystem
-from windlass.model.topology import HOSTNAME
 from windlass.model.unstructured import Unstructured
 from windlass.model.workload import Workload
 from windlass.placement.stop_conditions import DURATION_EXCEEDED
 from windlass.queueing.outcome import BUDGET_OVERRIDE_BY_REASON
 from windlass.simulate.clock import virtual_timestamp
-from windlass.simulate.scenario.member_pods import (
-    WORKLOAD,
-    PodSetTemplate,
-    member_pod,
-    pod_templates_of,
-    running_pod,
-)
+from windlass.simulate.scenario.member_pods import PodSetTemplate, member_pod, pod_templates_of, running_pod
 from windlass.simulate.scenario.messages import format_admit, format_bind, format_evict
 from windlass.simulate.scenario.object_changes import (
     merge_patch,
@@ -159,7 +155,7 @@ class ScenarioExecutor:
 
     def _hostnames(self) -> dict[str, str]:
         metadata = [node["metadata"] for node in self._cluster.list_kind("Node")]
-        return {meta["name"]: meta.get("labels", {}).get(HOSTNAME, meta["name"]) for meta in metadata}
+        return {meta["name"]: meta.get("labels", {}).get(HOSTNAME_LABEL, meta["name"]) for meta in metadata}
 
     def _suspend_owner(self, workload: Workload, suspend: bool) -> None:
         kind, _, owner = workload.owner.partition(" ")
@@ -294,7 +290,7 @@ class ScenarioExecutor:
             return
         self._cluster.delete("Pod", key)
         metadata = pod["metadata"]
-        controlled = metadata.get("ownerReferences") or WORKLOAD in metadata.get("annotations", {})
+        controlled = metadata.get("ownerReferences") or WORKLOAD_ANNOTATION in metadata.get("annotations", {})
         if not (recreate and controlled):
             return
         recreated = copy.deepcopy(pod)
@@ -302,7 +298,7 @@ class ScenarioExecutor:
         recreated["spec"].pop("nodeName", None)
         for field in ("uid", "creationTimestamp", "deletionTimestamp"):
             recreated["metadata"].pop(field, None)
-        recreated["metadata"].get("annotations", {}).pop("windlass.dev/devices", None)
+        recreated["metadata"].get("annotations", {}).pop(DEVICES_ANNOTATION, None)
         self._cluster.create(recreated, now)
 
     def finish_workload(self, workload: Workload, now: int) -> None:

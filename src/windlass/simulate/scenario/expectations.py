@@ -11,11 +11,12 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from windlass.cluster.store import ASSIGNED_DEVICES
 from windlass.model.decision import Evict, Hold
+from windlass.model.names.nvidia import GPU_RESOURCE
+from windlass.model.names.windlass import DEVICES_ANNOTATION
 from windlass.model.quota import MILLI_PER_GPU, quota_requests
 from windlass.model.workload import Workload
-from windlass.simulate.scenario.cluster_shorthand import GPU, level_label
+from windlass.simulate.scenario.cluster_shorthand import level_label
 from windlass.simulate.scenario.messages import format_evict, format_hold, format_nodes
 from windlass.simulate.scenario.outcome import Check
 from windlass.simulate.scenario.simulated_cluster import SimulatedCluster, namespaced_name
@@ -167,7 +168,7 @@ def _placement_errors(expected: RunningCheck, workload: Workload, state: Observe
 
 def _devices(workload: Workload, state: ObservedState) -> list[int]:
     pods = [state.cluster.get("Pod", key) for pod_set in workload.pod_sets for key in pod_set.pod_keys]
-    assigned = [pod["metadata"].get("annotations", {}).get(ASSIGNED_DEVICES, "") for pod in pods]
+    assigned = [pod["metadata"].get("annotations", {}).get(DEVICES_ANNOTATION, "") for pod in pods]
     return sorted(int(index) for text in assigned for index in text.split(",") if index)
 
 
@@ -217,6 +218,8 @@ def _check_no_other_evictions(expected: Sequence[EvictedCheck], state: ObservedS
 
 def free_gpus(cluster: SimulatedCluster, node: str) -> int:
     """GPUs of the node minus the requests of its pods, rounded down."""
-    allocatable = cluster.get("Node", node)["status"].get("allocatable", {}).get(GPU, 0)
-    used = sum(quota_requests(cluster.decoded("Pod", key)).get(GPU, 0) for key in cluster.pods_on(node))
+    allocatable = cluster.get("Node", node)["status"].get("allocatable", {}).get(GPU_RESOURCE, 0)
+    used = sum(
+        quota_requests(cluster.decoded("Pod", key)).get(GPU_RESOURCE, 0) for key in cluster.pods_on(node)
+    )
     return int(allocatable) - -(-used // MILLI_PER_GPU)

@@ -27,6 +27,7 @@ from windlass.model.configuration import (
 )
 from windlass.model.decode_errors import find_decode_error, type_info, without_nulls
 from windlass.model.errors import InputError
+from windlass.model.names.windlass import WINDLASS_API_VERSION
 from windlass.model.unstructured import Unstructured
 from windlass.simulate.scenario.cluster_shorthand import cluster_objects, fleet_nodes
 from windlass.simulate.scenario.durations import parse_duration, parse_moment
@@ -104,7 +105,7 @@ def _scenario(obj: object, name: str) -> Scenario:
     if not isinstance(obj, Mapping) or obj.get("kind") != "Scenario":
         raise InputError("is no Scenario", path="kind", remedy="a scenario has kind: Scenario")
     document = convert_strict(obj, ScenarioFile, "")
-    if document.api_version != "windlass.dev/v1":
+    if document.api_version != WINDLASS_API_VERSION:
         raise InputError("unknown version", path="apiVersion", remedy="use windlass.dev/v1")
     if document.rule not in CHAPTERS:
         raise InputError(
@@ -176,7 +177,9 @@ def _without_untyped_parts(raw: Any, info: inspect.Type) -> Any:
 def _settings(config: Unstructured) -> Settings:
     if not config:
         return Settings()
-    header = {} if "kind" in config else {"apiVersion": "windlass.dev/v1", "kind": "SchedulerConfiguration"}
+    header = (
+        {} if "kind" in config else {"apiVersion": WINDLASS_API_VERSION, "kind": "SchedulerConfiguration"}
+    )
     found = _decode({**header, **config}, "config")
     if isinstance(found, SchedulerConfiguration):
         return scheduler_settings(found)

@@ -14,14 +14,12 @@ from windlass.model.codec import decode_object
 from windlass.model.kueue import WorkloadObject
 from windlass.model.kueue.workload_wire import PodTemplate
 from windlass.model.kueue.workloads import with_default_limits
+from windlass.model.names.kueue import POD_SET_LABEL, WORKLOAD_ANNOTATION
 from windlass.model.owners import OwnerObject, owner_from_object
 from windlass.model.owners.normalise import LWS_GROUP, LWS_WORKER
 from windlass.model.queue import ResourceFlavor
 from windlass.model.unstructured import Unstructured
 from windlass.simulate.clock import virtual_timestamp
-
-PODSET = "kueue.x-k8s.io/podset"
-WORKLOAD = "kueue.x-k8s.io/workload"
 
 
 class PodSetTemplate(msgspec.Struct, frozen=True):
@@ -42,7 +40,7 @@ def pod_templates_of(obj: Unstructured) -> list[PodSetTemplate]:
     if isinstance(decoded, WorkloadObject):
         pod_sets = decoded.spec.pod_sets
         sets = [(pod_set.name, pod_set.count, _with_default_limits(pod_set.template)) for pod_set in pod_sets]
-        label = PODSET
+        label = POD_SET_LABEL
     elif isinstance(decoded, OwnerObject):
         owner = owner_from_object(decoded)
         sets = [(pod_set.name, pod_set.count, pod_set.template) for pod_set in owner.pod_sets]
@@ -78,7 +76,7 @@ def member_pod(
     if template.set_label:
         pod_meta["labels"][template.set_label] = template.name
     if obj["kind"] == "Workload":
-        pod_meta["annotations"][WORKLOAD] = metadata["name"]
+        pod_meta["annotations"][WORKLOAD_ANNOTATION] = metadata["name"]
     else:
         pod_meta["ownerReferences"] = [
             {

@@ -12,13 +12,12 @@ from typing import Any
 from windlass.cluster.workloads.workload_attributes import EVICTIONS
 from windlass.model.decision import Admit
 from windlass.model.kueue.workloads import PREEMPTED
+from windlass.model.names.kubernetes import HOSTNAME_LABEL, NOT_READY_TAINT
 from windlass.model.quota import format_quota, quota_requests
-from windlass.model.topology import HOSTNAME
 from windlass.model.unstructured import Unstructured
 from windlass.model.workload import Workload
 from windlass.simulate.clock import virtual_timestamp
 
-NOT_READY = "node.kubernetes.io/not-ready"
 _IN_RUN_POLICY = ("PyTorchJob", "TFJob", "MPIJob", "XGBoostJob", "PaddleJob", "JAXJob")
 SUSPENDED_IN_SPEC = ("Job", "JobSet", "RayCluster", "RayJob", "TrainJob")
 
@@ -53,7 +52,7 @@ def with_admission(
             domains = [
                 {"values": [hostnames.get(node, node)], "count": pods} for node, pods in pod_set.nodes.items()
             ]
-            assignment["topologyAssignment"] = {"levels": [HOSTNAME], "domains": domains}
+            assignment["topologyAssignment"] = {"levels": [HOSTNAME_LABEL], "domains": domains}
         assignments.append(assignment)
     changed = _with_condition(_with_condition(obj, "QuotaReserved", "True", at), "Admitted", "True", at)
     changed["status"]["conditions"] = _without(changed["status"]["conditions"], "type", "Evicted")
@@ -85,15 +84,15 @@ def with_eviction_counted(obj: Unstructured) -> Unstructured:
 def with_node_not_ready(node: Unstructured) -> Unstructured:
     """The node as the node controller marks one that doesn't respond."""
     changed = _with_ready(node, "False")
-    taints = _without(changed["spec"].get("taints", []), "key", NOT_READY)
+    taints = _without(changed["spec"].get("taints", []), "key", NOT_READY_TAINT)
     effects = ("NoSchedule", "NoExecute")
-    changed["spec"]["taints"] = [*taints, *({"key": NOT_READY, "effect": effect} for effect in effects)]
+    changed["spec"]["taints"] = [*taints, *({"key": NOT_READY_TAINT, "effect": effect} for effect in effects)]
     return changed
 
 
 def with_node_ready(node: Unstructured) -> Unstructured:
     changed = _with_ready(node, "True")
-    changed["spec"]["taints"] = _without(changed["spec"].get("taints", []), "key", NOT_READY)
+    changed["spec"]["taints"] = _without(changed["spec"].get("taints", []), "key", NOT_READY_TAINT)
     return changed
 
 

@@ -12,8 +12,9 @@ from collections import deque
 import msgspec
 
 from windlass.model.errors import InputError
+from windlass.model.names.kueue import QUEUE_NAME_LABEL
+from windlass.model.names.windlass import LAST_CHECKPOINT_ANNOTATION, SIMULATED_DURATION_ANNOTATION
 from windlass.model.owners import OwnerObject, owner_from_object
-from windlass.model.owners.normalise import QUEUE_NAME
 from windlass.model.plan import Plan
 from windlass.model.requests import format_amount, node_quantities, pod_requests
 from windlass.model.times import parse_duration
@@ -41,7 +42,6 @@ from windlass.simulate.scenario.simulated_cluster import (
     namespaced_name,
 )
 from windlass.simulate.scenario.spec import ResolvedMoment, Scenario
-from windlass.simulate.scenario.workload_shorthand import LAST_CHECKPOINT, SIMULATED_DURATION
 from windlass.simulate.timeline import Timeline
 
 
@@ -189,7 +189,7 @@ class _Play:
             decoded = self._cluster.decoded(kind, key)
             if isinstance(decoded, OwnerObject):
                 owner = owner_from_object(decoded)
-                is_held = owner.suspended or QUEUE_NAME in decoded.metadata.labels
+                is_held = owner.suspended or QUEUE_NAME_LABEL in decoded.metadata.labels
                 if not is_held and not self._cluster.pods_owned_by(kind, key) and owner.gang_count == 1:
                     self._executor.create_pods(self._cluster.get(kind, key), now)
             if verb == "submit" or kind == "Pod":
@@ -226,7 +226,7 @@ class _Play:
         workload = self._cluster.workloads(now).get(key)
         if workload is None:
             raise InputError(f"there is no workload {key}")
-        patch = {"metadata": {"annotations": {LAST_CHECKPOINT: virtual_timestamp(now)}}}
+        patch = {"metadata": {"annotations": {LAST_CHECKPOINT_ANNOTATION: virtual_timestamp(now)}}}
         targets = [("Pod", pod) for pod_set in workload.pod_sets for pod in pod_set.pod_keys]
         if workload.kind not in POD_ONLY_KINDS:
             targets = [(workload.kind, key)]
@@ -272,7 +272,7 @@ class _Play:
             self._cluster.find("Pod", pod) for pod_set in workload.pod_sets for pod in pod_set.pod_keys[:1]
         ]
         for obj in objects:
-            text = (obj or {}).get("metadata", {}).get("annotations", {}).get(SIMULATED_DURATION)
+            text = (obj or {}).get("metadata", {}).get("annotations", {}).get(SIMULATED_DURATION_ANNOTATION)
             if text:
                 return parse_duration(text)
         return None

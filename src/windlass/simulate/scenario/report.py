@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from windlass.model.names.windlass import WINDLASS_API_VERSION
 from windlass.simulate.scenario.durations import format_duration
 from windlass.simulate.scenario.outcome import Check, Event, Outcome
 
@@ -15,7 +16,7 @@ from windlass.simulate.scenario.outcome import Check, Event, Outcome
 def report_document(outcomes: Sequence[Outcome]) -> dict[str, Any]:
     """`kind: ScenarioReport`, one item a scenario."""
     return {
-        "apiVersion": "windlass.dev/v1",
+        "apiVersion": WINDLASS_API_VERSION,
         "kind": "ScenarioReport",
         "items": [_item(outcome) for outcome in outcomes],
     }

@@ -12,11 +12,12 @@ from typing import Any
 
 from windlass.cluster.delta import Assume, Deleted, Put
 from windlass.cluster.snapshot import Snapshot
-from windlass.cluster.store import ASSIGNED_DEVICES, Store
+from windlass.cluster.store import Store
 from windlass.cluster.workloads import Grouping, group_workloads, grouping_inputs
 from windlass.model.codec import decode_object
 from windlass.model.decision import DeviceGrant
 from windlass.model.errors import InputError
+from windlass.model.names.windlass import DEVICES_ANNOTATION, WINDLASS_API_VERSION
 from windlass.model.queue import QueueSystem
 from windlass.model.run_time_history import FinishedRun, RunTimes, run_time_periods, run_times_from_object
 from windlass.model.unstructured import Unstructured
@@ -73,7 +74,7 @@ class SimulatedCluster:
         periods = run_time_periods(add_runs(times, [run]))
         self.update(
             {
-                "apiVersion": "windlass.dev/v1",
+                "apiVersion": WINDLASS_API_VERSION,
                 "kind": RUN_TIME_HISTORY,
                 "metadata": metadata,
                 "periods": periods,
@@ -174,7 +175,7 @@ class SimulatedCluster:
         obj["status"] = {"phase": "Running", "startTime": virtual_timestamp(at)}
         if devices:
             indices = ",".join(str(device.index) for device in devices)
-            obj["metadata"].setdefault("annotations", {})[ASSIGNED_DEVICES] = indices
+            obj["metadata"].setdefault("annotations", {})[DEVICES_ANNOTATION] = indices
         self._store.apply([Assume(pod, node, tuple(devices))])
         self.update(obj)
 

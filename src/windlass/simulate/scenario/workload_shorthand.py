@@ -11,22 +11,43 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from windlass.model.errors import InputError
+from windlass.model.names.kubernetes import APPS_API_VERSION, BATCH_API_VERSION, POD_GROUP_API_VERSION
+from windlass.model.names.kueue import (
+    KUEUE_API_VERSION,
+    MIN_PARALLELISM_ANNOTATION,
+    POD_GROUP_NAME_LABEL,
+    POD_GROUP_TOTAL_COUNT_ANNOTATION,
+    POD_SET_GROUP_ANNOTATION,
+    POD_SET_LABEL,
+    PREFERRED_TOPOLOGY_ANNOTATION,
+    QUEUE_NAME_LABEL,
+    REQUIRED_TOPOLOGY_ANNOTATION,
+    SLICE_REQUIRED_TOPOLOGY_ANNOTATION,
+    SLICE_SIZE_ANNOTATION,
+    UNCONSTRAINED_TOPOLOGY_ANNOTATION,
+    WORKLOAD_PRIORITY_CLASS_LABEL,
+)
+from windlass.model.names.nvidia import GPU_RESOURCE
+from windlass.model.names.others import (
+    COSCHEDULING_API_VERSION,
+    COSCHEDULING_LABEL,
+    KAI_FRACTION,
+    VOLCANO_API_VERSION,
+    VOLCANO_GROUP_ANNOTATION,
+)
+from windlass.model.names.windlass import (
+    DECLARED_DURATION_ANNOTATION,
+    LAST_CHECKPOINT_ANNOTATION,
+    SIMULATED_DURATION_ANNOTATION,
+)
 from windlass.model.unstructured import Unstructured
 from windlass.simulate.clock import virtual_timestamp
-from windlass.simulate.scenario.cluster_shorthand import GPU, KUEUE, level_label
+from windlass.simulate.scenario.cluster_shorthand import level_label
 from windlass.simulate.scenario.durations import parse_duration, parse_moment
 from windlass.simulate.scenario.member_pods import member_pod, pod_templates_of, running_pod
 from windlass.simulate.scenario.spec import NodePlacement, ShortPodSet, ShortTopology, ShortWorkload
 
 KINDS = ("job", "pod", "group", "native", "volcano", "coscheduling", "workload")
-QUEUE_NAME = "kueue.x-k8s.io/queue-name"
-PRIORITY_CLASS = "kueue.x-k8s.io/priority-class"
-MIN_PARALLELISM = "kueue.x-k8s.io/job-min-parallelism"
-SIMULATED_DURATION = "sandbox.windlass.dev/duration"
-DECLARED_DURATION = "windlass.dev/duration"
-LAST_CHECKPOINT = "windlass.dev/last-checkpoint"
-PODSET = "kueue.x-k8s.io/podset"
-_TOPOLOGY = "kueue.x-k8s.io/podset-"
 
 
 def workload_objects(work: ShortWorkload, path: str) -> list[Unstructured]:
@@ -70,7 +91,7 @@ class _WorkloadBuilder:
         running = bool(self.work.nodes)
         annotations = self._object_annotations()
         if self.work.minimum is not None:
-            annotations[MIN_PARALLELISM] = str(self.work.minimum)
+            annotations[MIN_PARALLELISM_ANNOTATION] = str(self.work.minimum)
         spec = {
             "parallelism": self.work.pods,
             "completions": self.work.pods,
@@ -78,7 +99,7 @@ class _WorkloadBuilder:
             "template": self._template(self.sets[0]),
         }
         return {
-            "apiVersion": "batch/v1",
+            "apiVersion": BATCH_API_VERSION,
             "kind": "Job",
             "metadata": self._metadata(self._queue_labels(), annotations),
             "spec": spec,
@@ -98,7 +119,7 @@ class _WorkloadBuilder:
                 "name": self.work.priority,
             }
         metadata = self._metadata(self.work.labels, self._object_annotations())
-        return {"apiVersion": KUEUE, "kind": "Workload", "metadata": metadata, "spec": spec}
+        return {"apiVersion": KUEUE_API_VERSION, "kind": "Workload", "metadata": metadata, "spec": spec}
 
     def _pod_set(self, pod_set: ShortPodSet) -> Unstructured:
         obj: Unstructured = {
@@ -127,9 +148,9 @@ class _WorkloadBuilder:
 
     def _pod_group(self, minimum: int) -> Iterator[Unstructured]:
         versions = {
-            "native": "scheduling.k8s.io/v1beta1",
-            "volcano": "scheduling.volcano.sh/v1beta1",
-            "coscheduling": "scheduling.x-k8s.io/v1alpha1",
+            "native": POD_GROUP_API_VERSION,
+            "volcano": VOLCANO_API_VERSION,
+            "coscheduling": COSCHEDULING_API_VERSION,
         }
         if self.kind not in versions:
             return
@@ -151,19 +172,24 @@ class _WorkloadBuilder:
         metadata["labels"] |= self._queue_labels()
         metadata["annotations"] |= self._object_annotations()
         if self.kind == "group":
-            metadata["labels"]["kueue.x-k8s.io/pod-group-name"] = self.name
-            metadata["annotations"]["kueue.x-k8s.io/pod-group-total-count"] = str(total)
+            metadata["labels"][POD_GROUP_NAME_LABEL] = self.name
+            metadata["annotations"][POD_GROUP_TOTAL_COUNT_ANNOTATION] = str(total)
         elif self.kind == "volcano":
-            metadata["annotations"]["scheduling.k8s.io/group-name"] = self.name
+            metadata["annotations"][VOLCANO_GROUP_ANNOTATION] = self.name
         elif self.kind == "coscheduling":
-            metadata["labels"]["scheduling.x-k8s.io/pod-group"] = self.name
+            metadata["labels"][COSCHEDULING_LABEL] = self.name
         elif self.kind == "native":
             template["spec"]["schedulingGroup"] = {"podGroupName": self.name}
         metadata |= self._identity(self.name if self.kind == "pod" else f"{self.name}-{number}")
         owner = self.work.owner or ("" if self.kind == "pod" else f"StatefulSet/{self.name}")
         if owner and owner != "none":
             kind, _, name = owner.partition("/")
-            reference = {"apiVersion": "apps/v1", "kind": kind, "name": name or self.name, "controller": True}
+            reference = {
+                "apiVersion": APPS_API_VERSION,
+                "kind": kind,
+                "name": name or self.name,
+                "controller": True,
+            }
             metadata["ownerReferences"] = [reference]
         return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
 
@@ -196,21 +222,21 @@ class _WorkloadBuilder:
     def _queue_labels(self) -> dict[str, str]:
         labels = dict(self.work.labels)
         if self.work.queue:
-            labels[QUEUE_NAME] = self.work.queue
+            labels[QUEUE_NAME_LABEL] = self.work.queue
             if isinstance(self.work.priority, str):
-                labels[PRIORITY_CLASS] = self.work.priority
+                labels[WORKLOAD_PRIORITY_CLASS_LABEL] = self.work.priority
         return labels
 
     def _object_annotations(self) -> dict[str, str]:
         annotations = dict(self.work.annotations)
         if self.work.duration:
             parse_duration(self.work.duration, f"{self.path}.duration")
-            annotations[SIMULATED_DURATION] = self.work.duration
+            annotations[SIMULATED_DURATION_ANNOTATION] = self.work.duration
         if self.work.limit:
             parse_duration(self.work.limit, f"{self.path}.limit")
-            annotations[DECLARED_DURATION] = self.work.limit
+            annotations[DECLARED_DURATION_ANNOTATION] = self.work.limit
         if self.work.checkpoint:
-            annotations[LAST_CHECKPOINT] = virtual_timestamp(
+            annotations[LAST_CHECKPOINT_ANNOTATION] = virtual_timestamp(
                 parse_moment(self.work.checkpoint, f"{self.path}.checkpoint")
             )
         return annotations
@@ -220,9 +246,9 @@ class _WorkloadBuilder:
         amounts = {"cpu": pod_set.cpu, "memory": pod_set.memory}
         limits: Unstructured = {name: amount for name, amount in amounts.items() if amount is not None}
         if isinstance(pod_set.gpus, int):
-            limits |= {GPU: pod_set.gpus} if pod_set.gpus else {}
+            limits |= {GPU_RESOURCE: pod_set.gpus} if pod_set.gpus else {}
         else:
-            annotations["gpu-fraction"] = str(pod_set.gpus)
+            annotations[KAI_FRACTION] = str(pod_set.gpus)
         spec: Unstructured = {
             "containers": [{"name": "main", "resources": {"limits": limits, "requests": dict(limits)}}]
         }
@@ -236,7 +262,7 @@ class _WorkloadBuilder:
             spec["priorityClassName"] = self.work.priority
         labels = dict(self.work.labels)
         if self.work.sets and self.kind not in ("job", "workload"):
-            labels[PODSET] = pod_set.name
+            labels[POD_SET_LABEL] = pod_set.name
         return {
             "metadata": {"labels": labels, "annotations": annotations},
             "spec": {**spec, **self.work.spec},
@@ -249,16 +275,16 @@ def topology_annotations(topology: ShortTopology | None) -> dict[str, str]:
         return {}
     annotations = {}
     if topology.required:
-        annotations[_TOPOLOGY + "required-topology"] = level_label(topology.required)
+        annotations[REQUIRED_TOPOLOGY_ANNOTATION] = level_label(topology.required)
     if topology.preferred:
-        annotations[_TOPOLOGY + "preferred-topology"] = level_label(topology.preferred)
+        annotations[PREFERRED_TOPOLOGY_ANNOTATION] = level_label(topology.preferred)
     if topology.unconstrained:
-        annotations[_TOPOLOGY + "unconstrained-topology"] = "true"
+        annotations[UNCONSTRAINED_TOPOLOGY_ANNOTATION] = "true"
     if topology.slices is not None:
-        annotations[_TOPOLOGY + "slice-required-topology"] = level_label(topology.slices.within)
-        annotations[_TOPOLOGY + "slice-size"] = str(topology.slices.size)
+        annotations[SLICE_REQUIRED_TOPOLOGY_ANNOTATION] = level_label(topology.slices.within)
+        annotations[SLICE_SIZE_ANNOTATION] = str(topology.slices.size)
     if topology.group:
-        annotations[_TOPOLOGY + "group-name"] = topology.group
+        annotations[POD_SET_GROUP_ANNOTATION] = topology.group
     return annotations
 
 

@@ -10,8 +10,11 @@ from __future__ import annotations
 import msgspec
 
 from windlass.model.errors import InputError
-from windlass.model.gpu import TRACE_COUNT, TRACE_MILLI, TRACE_MODELS, WHOLE_GPU, gpu_request, node_devices
+from windlass.model.gpu import gpu_request, node_devices
 from windlass.model.meta import ObjectMeta
+from windlass.model.names.kubernetes import HOSTNAME_LABEL
+from windlass.model.names.nvidia import GPU_MEMORY_LABEL, GPU_RESOURCE
+from windlass.model.names.others import ALIBABA_COUNT, ALIBABA_MILLI, ALIBABA_MODEL
 from windlass.model.node import Node, NodeStatus
 from windlass.model.pod import Pod, PodSpec, RawQuantity
 from windlass.model.requests import is_extended_resource, node_quantities, parse_amount, pod_requests
@@ -19,7 +22,6 @@ from windlass.model.validation import check_node, check_pod
 from windlass.simulate.fleet import NO_POD_LIMIT, NodeSize, check_node_size, gpu_labels
 from windlass.simulate.pod_templates import PodSize, PodTemplate, gpu_annotations, make_pod_spec
 
-HOSTNAME = "kubernetes.io/hostname"
 POD_COLUMNS = (
     *("cpu", "memory", "gpu", "gpu_milli", "models"),
     *("resources", "priority", "namespace", "labels", "node_selector", "template"),
@@ -96,9 +98,9 @@ def cells_of_node(node: Node) -> Cells:
         "cpu": allocatable.get("cpu"),
         "memory": allocatable.get("memory"),
         "pods": allocatable.get("pods"),
-        "gpu": allocatable.get(WHOLE_GPU),
-        "model": labels.get(TRACE_MODELS),
-        "gpu_memory": labels.get("nvidia.com/gpu.memory"),
+        "gpu": allocatable.get(GPU_RESOURCE),
+        "model": labels.get(ALIBABA_MODEL),
+        "gpu_memory": labels.get(GPU_MEMORY_LABEL),
     }
     cells = {column: str(value) for column, value in sources.items() if value is not None}
     try:
@@ -127,7 +129,7 @@ def _spec(cells: Cells, size: PodSize) -> PodSpec:
     requests: dict[str, RawQuantity] = {name: cells[name] for name in ("cpu", "memory") if name in cells}
     requests |= _pairs(cells, "resources")
     if size.gpus and not size.gpu_milli:
-        requests[WHOLE_GPU] = str(size.gpus)
+        requests[GPU_RESOURCE] = str(size.gpus)
     for name, raw in requests.items():
         try:
             parse_amount(name, raw)
@@ -152,9 +154,9 @@ def _plain_cells(pod: Pod) -> Cells | None:
     cells = {
         "cpu": str(requests.pop("cpu", "")),
         "memory": str(requests.pop("memory", "")),
-        "gpu": str(requests.pop(WHOLE_GPU, "")) or annotations.get(TRACE_COUNT, ""),
-        "gpu_milli": annotations.get(TRACE_MILLI, ""),
-        "models": annotations.get(TRACE_MODELS, ""),
+        "gpu": str(requests.pop(GPU_RESOURCE, "")) or annotations.get(ALIBABA_COUNT, ""),
+        "gpu_milli": annotations.get(ALIBABA_MILLI, ""),
+        "models": annotations.get(ALIBABA_MODEL, ""),
         "priority": str(pod.spec.priority or ""),
         "namespace": pod.metadata.namespace,
     }
@@ -188,8 +190,8 @@ def _plain_node(name: str, cells: Cells) -> Node:
     )
     check_node_size(size, name)
     if size.gpus:
-        resources[WHOLE_GPU] = str(size.gpus)
-    labels = {HOSTNAME: name, **gpu_labels(size), **_pairs(cells, "labels")}
+        resources[GPU_RESOURCE] = str(size.gpus)
+    labels = {HOSTNAME_LABEL: name, **gpu_labels(size), **_pairs(cells, "labels")}
     status = NodeStatus(capacity=resources, allocatable=resources)
     return Node(metadata=ObjectMeta(name=name, labels=labels), status=status)
 

@@ -28,6 +28,7 @@ from windlass.embedded.runtime.process.gpu_health import GpuHealth
 from windlass.embedded.runtime.process.kubelet_api import ProcessKubeletApi
 from windlass.embedded.runtime.process.this_machine import ThisMachine, discover_this_machine
 from windlass.model.errors import InputError
+from windlass.model.names.nvidia import GPU_RESOURCE
 from windlass.node.backend.protocol import DeviceBackend, DeviceError
 from windlass.node.health_rules import HealthRules, health_rules_from_environment
 from windlass.node.health_watch import Timing
@@ -158,7 +159,7 @@ class ProcessNodes:
         inventory = self.this_machine.inventory
         if inventory is None or self._backend is None:
             raise InputError("--mps needs a GPU", remedy=f"this machine has {self.this_machine.note}")
-        daemon = MpsDaemon(self._backend, self._folder / "mps", "nvidia.com/gpu", inventory.gpus, replicas)
+        daemon = MpsDaemon(self._backend, self._folder / "mps", GPU_RESOURCE, inventory.gpus, replicas)
         try:
             daemon.start()
         except DeviceError as error:

@@ -16,10 +16,12 @@ from windlass.embedded.runtime.device_manager import AllocatableDevice, DeviceMa
 from windlass.embedded.runtime.fleet_nodes import KUBELET_VERSION, registered_node
 from windlass.embedded.runtime.simulated_fleet import SIMULATED_NODE_ANNOTATION
 from windlass.model.convert import convert
-from windlass.model.device import LAYOUT_ANNOTATION, node_devices
+from windlass.model.device import node_devices
+from windlass.model.names.kubernetes import ARCH_LABEL, HOSTNAME_LABEL, OS_LABEL
+from windlass.model.names.nvidia import GPU_PRESENT_LABEL, GPU_RESOURCE
+from windlass.model.names.windlass import DEVICES_LAYOUT_ANNOTATION
 from windlass.model.node import Node
 from windlass.model.requests import node_quantities
-from windlass.model.topology import HOSTNAME
 from windlass.model.unstructured import Unstructured
 from windlass.node.backend.protocol import DeviceBackend, DeviceError
 from windlass.node.labels.features import device_annotations, node_labels
@@ -51,7 +53,9 @@ def discover_this_machine(
     config = sharing_config(inventory, replicas, mps_root)
     advertised = advertised_resources(inventory, config)
     labels = node_labels(inventory, config, machine=platform.node())
-    tree = _node(inventory, labels, advertised, {LAYOUT_ANNOTATION: device_annotations(inventory)[0]}, now)
+    tree = _node(
+        inventory, labels, advertised, {DEVICES_LAYOUT_ANNOTATION: device_annotations(inventory)[0]}, now
+    )
     names = ", ".join(f"{gpu.index}: {gpu.name}" for gpu in inventory.gpus) or "none (the driver lists none)"
     return ThisMachine(tree, _make_device_manager(tree, inventory, advertised), inventory, names), opened
 
@@ -62,7 +66,7 @@ def sharing_config(inventory: Inventory, replicas: int, mps_root: str) -> Plugin
     if mps_root:
         config["flags"]["mpsRoot"] = mps_root
     if replicas > 1:
-        shared = {"name": "nvidia.com/gpu", "replicas": replicas}
+        shared = {"name": GPU_RESOURCE, "replicas": replicas}
         config["sharing"] = {"mps" if mps_root else "timeSlicing": {"resources": [shared]}}
     return resolve_config(config)
 
@@ -89,9 +93,9 @@ def _node(
         "pods": "110",
         **{resource.name: str(len(resource.devices)) for resource in advertised},
     }
-    own_labels = {HOSTNAME: name, "kubernetes.io/os": "linux", "kubernetes.io/arch": architecture}
+    own_labels = {HOSTNAME_LABEL: name, OS_LABEL: "linux", ARCH_LABEL: architecture}
     if inventory is not None and inventory.gpus:
-        own_labels["nvidia.com/gpu.present"] = "true"
+        own_labels[GPU_PRESENT_LABEL] = "true"
     tree = registered_node(
         {
             "metadata": {"name": name, "labels": {**labels, **own_labels}, "annotations": annotations},
