@@ -19,7 +19,7 @@ export WINDLASS_TRACES ?= $(abspath ../shared/traces)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help env test test-feasibility test-matrix cluster stranger lint format bench docs page up lock clean
+.PHONY: help env test test-feasibility test-matrix cluster mutants stranger lint format bench docs page up lock clean
 
 help: ## list what can be done
 	@echo 'make TARGET, where TARGET is one of'
@@ -58,17 +58,25 @@ test: lint cluster page ## everything that must hold: lint, types, layers, tests
 
 test-feasibility: env cluster ## thousands of random pods: the same nodes feasible as kube-scheduler finds
 	WINDLASS_FEASIBILITY_SEED=$${WINDLASS_FEASIBILITY_SEED:-$$(date +%s)} \
-	  WINDLASS_FEASIBILITY_PODS=$${WINDLASS_FEASIBILITY_PODS:-5000} $(BIN)/pytest tests/cluster/test_feasibility.py
+	  WINDLASS_FEASIBILITY_PODS=$${WINDLASS_FEASIBILITY_PODS:-5000} $(BIN)/pytest tests/real_cluster/test_feasibility.py
+
+MUTANTS_TOOLS := cosmic-ray==8.7.0 parso==0.8.7 coverage==7.10.7
+
+.mutants-tools: Makefile
+	$(BIN)/pip install --quiet --no-deps --upgrade --target $@ $(MUTANTS_TOOLS) && touch $@
+
+mutants: env .mutants-tools ## a sample of small changes to the rooms that decide: which would no test notice?
+	PYTHONPATH=.:.mutants-tools $(BIN)/python -m tools.mutants $(ARGS)
 
 # The newest minor is what `make test` runs on; this adds the oldest that Windlass supports.
 test-matrix: env cluster ## the cluster tests on Kubernetes 1.36 and 1.34
-	$(BIN)/pytest -n $(WORKERS) tests/cluster $(wildcard tests/live)
-	WINDLASS_TEST_KUBERNETES=1.34 $(BIN)/python -m tests.cluster.binaries
-	WINDLASS_TEST_KUBERNETES=1.34 $(BIN)/pytest -n $(WORKERS) tests/cluster $(wildcard tests/live)
+	$(BIN)/pytest -n $(WORKERS) tests/real_cluster $(wildcard tests/live)
+	WINDLASS_TEST_KUBERNETES=1.34 $(BIN)/python -m tests.real_cluster.binaries
+	WINDLASS_TEST_KUBERNETES=1.34 $(BIN)/pytest -n $(WORKERS) tests/real_cluster $(wildcard tests/live)
 
 cluster: env ## the programs of the test cluster, built once (minutes) and kept in the user's cache
 	@tools/test-packages
-	@$(BIN)/python -m tests.cluster.binaries
+	@$(BIN)/python -m tests.real_cluster.binaries
 
 # The README's commands are among the tests. Nothing is taken along but what is committed.
 stranger: ## make test on a clean clone of what is committed, from nothing

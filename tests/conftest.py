@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-pytest_plugins = ("tests.cluster.fixtures",)
+pytest_plugins = ("tests.real_cluster.fixtures",)
 
 settings.register_profile(
     "ci",
@@ -24,6 +25,11 @@ settings.register_profile(
 )
 settings.register_profile("thorough", deadline=None, max_examples=2000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # So it is in a background job of a shell; the tests of Ctrl-C need the usual handler.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def traces_at_hand() -> Path | None:

@@ -19,15 +19,15 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.cluster.api import Api
-from tests.cluster.binaries import Binaries
-from tests.cluster.control_plane import ControlPlane
+from tests.real_cluster.api import Api
+from tests.real_cluster.binaries import Binaries
+from tests.real_cluster.control_plane import ControlPlane
 
 from windlass.embedded.api.kinds import BUILT_IN_KINDS
 
 ROOT = Path(__file__).resolve().parent.parent
 TARGET = ROOT / "src" / "windlass" / "embedded" / "api" / "schemas" / "kubernetes.json"
-MODULES = ROOT / "tests" / "cluster" / "binaries" / "kubernetes"
+MODULES = ROOT / "tests" / "real_cluster" / "binaries" / "kubernetes"
 
 Schema = dict[str, Any]
 _REF = "#/components/schemas/"

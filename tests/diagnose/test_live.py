@@ -8,10 +8,10 @@ from typing import Any
 
 import yaml
 from click.testing import CliRunner, Result
-from tests.cluster.api import until
-from tests.cluster.fake_kubelet import node
-from tests.cluster.node import RealNode
-from tests.cluster.test_real_node import pod as busybox
+from tests.real_cluster.api import until
+from tests.real_cluster.fake_kubelet import node
+from tests.real_cluster.node import RealNode
+from tests.real_cluster.test_real_node import pod as busybox
 
 from windlass.cli.doctor import doctor
 from windlass.cli.dump import dump

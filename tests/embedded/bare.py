@@ -13,7 +13,7 @@ import sys
 import time
 from pathlib import Path
 
-from tests.cluster.api import Api
+from tests.real_cluster.api import Api
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 240.0

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.cluster.api import Api
+from tests.real_cluster.api import Api
 
 PATIENCE = 240.0
 

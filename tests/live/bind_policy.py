@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from tests.cluster.api import Api, ApiError, until
 from tests.live.scenes import PODS, pod
+from tests.real_cluster.api import Api, ApiError, until
 
 VERSION = "admissionregistration.k8s.io/v1"
 NAME = "no-binds"

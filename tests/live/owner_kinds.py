@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from tests.cluster.api import Api, Object, until
 from tests.live.scenes import pod
+from tests.real_cluster.api import Api, Object, until
 
 from windlass.apply.owners import SUSPEND_FIELDS
 from windlass.kube.resources import WATCHED_KINDS

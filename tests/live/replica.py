@@ -13,7 +13,7 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.cluster.service import free_ports
+from tests.real_cluster.service import free_ports
 
 
 class Replica:

@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tests.cluster.api import Api, Object, until
-from tests.cluster.fake_kubelet import node
 from tests.live.bind_policy import refuse_binds
 from tests.live.owner_kinds import (
     GATE,
@@ -26,6 +24,8 @@ from tests.live.owner_kinds import (
 from tests.live.rights import Right
 from tests.live.scenes import GPU, bound, condition, pod, pods
 from tests.live.test_live_queues import job, queues, workload
+from tests.real_cluster.api import Api, Object, until
+from tests.real_cluster.fake_kubelet import node
 
 from windlass.kube.resources import WATCHED_KINDS
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from tests.cluster.api import Api, Object, until
+from tests.real_cluster.api import Api, Object, until
 
 from windlass.cli.install_manifests import InstallOptions, manifests
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.cluster.api import Api, Object
+from tests.real_cluster.api import Api, Object
 
 GPU = "nvidia.com/gpu"
 NAMESPACE = "default"

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.cluster.api import until
-from tests.cluster.binaries import Binaries
-from tests.cluster.control_plane import ControlPlane
+from tests.real_cluster.api import until
+from tests.real_cluster.binaries import Binaries
+from tests.real_cluster.control_plane import ControlPlane
 
 from windlass import __version__
 from windlass.cli.install_crds import crds

@@ -7,9 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.cluster.binaries import Binaries
-from tests.cluster.control_plane import ControlPlane
-from tests.cluster.fake_kubelet import node
+from tests.real_cluster.binaries import Binaries
+from tests.real_cluster.control_plane import ControlPlane
+from tests.real_cluster.fake_kubelet import node
 
 
 def test_a_small_comparison(control_plane: ControlPlane, binaries: Binaries) -> None:

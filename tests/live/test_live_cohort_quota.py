@@ -7,12 +7,12 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from tests.cluster.api import Api, Object, until
-from tests.cluster.fake_kubelet import FakeKubelet, node
-from tests.cluster.fixtures import Cluster
 from tests.live.replica import replica
 from tests.live.scenes import GPU
 from tests.live.test_live_queues import KUEUE, install_crds, job
+from tests.real_cluster.api import Api, Object, until
+from tests.real_cluster.fake_kubelet import FakeKubelet, node
+from tests.real_cluster.fixtures import Cluster
 
 Kubelets = Callable[..., FakeKubelet]
 NODES, QUOTA, JOBS = 40, {"red": 120, "green": 100, "blue": 100}, 120

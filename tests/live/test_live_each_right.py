@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cluster.api import Api, Object, until
-from tests.cluster.control_plane import ControlPlane
-from tests.cluster.fake_kubelet import FakeKubelet
 from tests.live.bind_policy import allow_binds
 from tests.live.owner_kinds import install_kinds_of_others
 from tests.live.replica import Replica, replica
 from tests.live.right_scenes import SCENES, ground
 from tests.live.rights import USER, Right, Roles, asked
 from tests.live.test_live_queues import install_crds
+from tests.real_cluster.api import Api, Object, until
+from tests.real_cluster.control_plane import ControlPlane
+from tests.real_cluster.fake_kubelet import FakeKubelet
 
 from windlass.cluster.delta import Delta
 from windlass.kube.client import KubeClient

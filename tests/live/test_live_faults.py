@@ -9,12 +9,12 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from tests.cluster.api import Api, Object, until
-from tests.cluster.control_plane import ControlPlane
-from tests.cluster.fake_kubelet import FakeKubelet, node
 from tests.live.bind_policy import allow_binds, refuse_binds
 from tests.live.replica import Replica, replica
 from tests.live.scenes import GPU, PODS, bound, condition, gang, overbooked, pod, pods
+from tests.real_cluster.api import Api, Object, until
+from tests.real_cluster.control_plane import ControlPlane
+from tests.real_cluster.fake_kubelet import FakeKubelet, node
 
 LEASE_SECONDS = 3
 

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 import yaml
 from click.testing import CliRunner
-from tests.cluster.api import Api, Object, until
-from tests.cluster.control_plane import ControlPlane
-from tests.cluster.images import BUSYBOX
-from tests.cluster.node import RealNode
-from tests.cluster.service_proxy import service_proxy
 from tests.live.scenes import pod
 from tests.node.machines import FLEET
+from tests.real_cluster.api import Api, Object, until
+from tests.real_cluster.control_plane import ControlPlane
+from tests.real_cluster.images import BUSYBOX
+from tests.real_cluster.node import RealNode
+from tests.real_cluster.service_proxy import service_proxy
 
 from windlass.cli.install import install
 from windlass.cli.install_manifests import InstallOptions, all_objects

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tests.cluster.api import ApiError, Object, until
-from tests.cluster.binaries import Binaries
-from tests.cluster.control_plane import ControlPlane
-from tests.cluster.fake_kubelet import FakeKubelet, node
 from tests.live.replica import replica
 from tests.live.scenes import GPU, bound, gang, pod, pods
 from tests.live.test_live_queues import install_crds, job, queues
+from tests.real_cluster.api import ApiError, Object, until
+from tests.real_cluster.binaries import Binaries
+from tests.real_cluster.control_plane import ControlPlane
+from tests.real_cluster.fake_kubelet import FakeKubelet, node
 
 PROGRAM = str(Path(sys.executable).with_name("windlass"))
 DEPLOYMENT = "/apis/apps/v1/namespaces/windlass-system/deployments/windlass-scheduler"

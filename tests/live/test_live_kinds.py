@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.cluster.api import Api, Object, until
-from tests.cluster.fake_kubelet import FakeKubelet, node
-from tests.cluster.fixtures import Cluster
 from tests.live.owner_kinds import (
     GATE,
     GROUP_INDEX,
@@ -27,6 +24,9 @@ from tests.live.owner_kinds import (
 from tests.live.replica import Replica, replica
 from tests.live.scenes import GPU, bound, pod, pods
 from tests.live.test_live_queues import condition, install_crds, job, queues, workload
+from tests.real_cluster.api import Api, Object, until
+from tests.real_cluster.fake_kubelet import FakeKubelet, node
+from tests.real_cluster.fixtures import Cluster
 
 Kubelets = Callable[..., FakeKubelet]
 HIGH = {

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.cluster.api import Object, until
-from tests.cluster.control_plane import ControlPlane
-from tests.cluster.images import BUSYBOX
-from tests.cluster.node import RealNode
 from tests.live.replica import replica
 from tests.live.scenes import GPU, condition, pod, pods
+from tests.real_cluster.api import Object, until
+from tests.real_cluster.control_plane import ControlPlane
+from tests.real_cluster.images import BUSYBOX
+from tests.real_cluster.node import RealNode
 
 
 def sleeper(name: str, gpus: int, seconds: int) -> Object:

@@ -7,15 +7,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.cluster.api import Api, Object, until
-from tests.cluster.control_plane import ControlPlane
-from tests.cluster.fake_kubelet import FakeKubelet, node
-from tests.cluster.fixtures import unavailable
-from tests.cluster.kueue import install_kueue, kueue_controller, register_webhooks
-from tests.cluster.service import free_ports
 from tests.live.replica import Replica
 from tests.live.scenes import GPU, bound
 from tests.live.test_live_queues import condition, job, queues, workload
+from tests.real_cluster.api import Api, Object, until
+from tests.real_cluster.control_plane import ControlPlane
+from tests.real_cluster.fake_kubelet import FakeKubelet, node
+from tests.real_cluster.fixtures import unavailable
+from tests.real_cluster.kueue import install_kueue, kueue_controller, register_webhooks
+from tests.real_cluster.service import free_ports
 
 KUEUE = "/apis/kueue.x-k8s.io/v1beta2"
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.cluster.api import until
-from tests.cluster.control_plane import ControlPlane
-from tests.cluster.fake_kubelet import FakeKubelet, node
 from tests.live.replica import Replica, replica
 from tests.live.rights import USER
 from tests.live.scenes import GPU, bound, pod
+from tests.real_cluster.api import until
+from tests.real_cluster.control_plane import ControlPlane
+from tests.real_cluster.fake_kubelet import FakeKubelet, node
 
 from windlass.cli.install_manifests import InstallOptions, manifests
 

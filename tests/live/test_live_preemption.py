@@ -6,11 +6,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.cluster.api import Api, Object, until
-from tests.cluster.fake_kubelet import FakeKubelet, node
-from tests.cluster.fixtures import Cluster
 from tests.live.replica import replica
 from tests.live.scenes import GPU, PODS, bound, condition, pod, pods
+from tests.real_cluster.api import Api, Object, until
+from tests.real_cluster.fake_kubelet import FakeKubelet, node
+from tests.real_cluster.fixtures import Cluster
 
 Kubelets = Callable[..., FakeKubelet]
 SLOW = "example.com/slow-to-go"

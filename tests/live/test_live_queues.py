@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.cluster.api import Api, Object, until
-from tests.cluster.fake_kubelet import FakeKubelet, node
-from tests.cluster.fixtures import Cluster
 from tests.live.replica import replica
 from tests.live.scenes import GPU, bound, pod, pods
+from tests.real_cluster.api import Api, Object, until
+from tests.real_cluster.fake_kubelet import FakeKubelet, node
+from tests.real_cluster.fixtures import Cluster
 
 from windlass.cli.install_crds import crds
 

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.cluster.api import Api, ApiError, Object, until
-from tests.cluster.control_plane import ControlPlane
-from tests.cluster.fake_kubelet import FakeKubelet, node
-from tests.cluster.fixtures import Cluster
 from tests.live.replica import replica
 from tests.live.scenes import GPU, PODS, bound, condition, pod
 from tests.live.test_live_preemption import priority_class
+from tests.real_cluster.api import Api, ApiError, Object, until
+from tests.real_cluster.control_plane import ControlPlane
+from tests.real_cluster.fake_kubelet import FakeKubelet, node
+from tests.real_cluster.fixtures import Cluster
 
 Kubelets = Callable[..., FakeKubelet]
 VERSION = "admissionregistration.k8s.io/v1"

@@ -5,9 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tests.cluster.api import Api, Object, until
-from tests.cluster.control_plane import ControlPlane
-from tests.cluster.fake_kubelet import FakeKubelet, node
 from tests.live.bind_policy import refuse_binds
 from tests.live.owner_kinds import crds_of_others
 from tests.live.replica import replica
@@ -15,6 +12,9 @@ from tests.live.right_scenes import changed_job, local_volume
 from tests.live.rights import USER, Roles, asked
 from tests.live.scenes import GPU, bound, condition, pod, pods
 from tests.live.test_live_queues import install_crds, job, queues
+from tests.real_cluster.api import Api, Object, until
+from tests.real_cluster.control_plane import ControlPlane
+from tests.real_cluster.fake_kubelet import FakeKubelet, node
 
 
 def claim(name: str) -> Object:

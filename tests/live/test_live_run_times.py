@@ -7,12 +7,12 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.cluster.api import Api, until
-from tests.cluster.fake_kubelet import FakeKubelet, node
-from tests.cluster.fixtures import Cluster
 from tests.live.replica import replica
 from tests.live.scenes import GPU, bound, condition, pod, pods
 from tests.live.test_live_queues import install_crds, queues
+from tests.real_cluster.api import Api, until
+from tests.real_cluster.fake_kubelet import FakeKubelet, node
+from tests.real_cluster.fixtures import Cluster
 
 Kubelets = Callable[..., FakeKubelet]
 QUEUE = {"kueue.x-k8s.io/queue-name": "main"}

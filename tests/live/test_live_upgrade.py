@@ -11,14 +11,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import yaml
-from tests.cluster.api import Api, Object, until
-from tests.cluster.binaries import Binaries
-from tests.cluster.control_plane import ControlPlane
-from tests.cluster.fake_kubelet import FakeKubelet, node
 from tests.live.replica import Replica, replica
 from tests.live.scenes import GPU, bound, gang, pod, pods
 from tests.live.test_live_install import DEPLOYMENT, Run, windlass  # noqa: F401  # a fixture
 from tests.live.test_live_queues import job, queues
+from tests.real_cluster.api import Api, Object, until
+from tests.real_cluster.binaries import Binaries
+from tests.real_cluster.control_plane import ControlPlane
+from tests.real_cluster.fake_kubelet import FakeKubelet, node
 
 BEFORE = Path(__file__).parent / "data" / "installed-before.yaml"
 Fingerprint = tuple[str, str, str, int, bool]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.cluster.api import Api, Object, until
-from tests.cluster.control_plane import ControlPlane
-from tests.cluster.fake_kubelet import node
 from tests.live.replica import replica
 from tests.live.scenes import bound, condition, pod, pods
+from tests.real_cluster.api import Api, Object, until
+from tests.real_cluster.control_plane import ControlPlane
+from tests.real_cluster.fake_kubelet import node
 
 DRIVER = "disk.example.com"
 STORAGE = "storage.k8s.io/v1"

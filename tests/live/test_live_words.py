@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.cluster.api import Object, until
-from tests.cluster.control_plane import ControlPlane
-from tests.cluster.fake_kubelet import FakeKubelet, node
 from tests.live.replica import replica
 from tests.live.scenes import GPU, bound, condition, gang, pod, pods
+from tests.real_cluster.api import Object, until
+from tests.real_cluster.control_plane import ControlPlane
+from tests.real_cluster.fake_kubelet import FakeKubelet, node
 
 SECRETS = ("hidden", "secret-value")
 

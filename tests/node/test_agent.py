@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from tests.cluster.service import free_ports
 from tests.node.machines import FLEET, until
+from tests.real_cluster.service import free_ports
 
 from windlass.cli.main import cli
 from windlass.model.errors import InputError

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import yaml
 from click.testing import CliRunner
-from tests.cluster.api import Api, ApiError, until
-from tests.cluster.control_plane import ControlPlane
-from tests.cluster.fake_kubelet import node
+from tests.real_cluster.api import Api, ApiError, until
+from tests.real_cluster.control_plane import ControlPlane
+from tests.real_cluster.fake_kubelet import node
 
 from windlass.cli.install import install, uninstall
 from windlass.cli.install_manifests import USER, InstallOptions, all_objects

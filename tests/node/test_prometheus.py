@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cluster.fixtures import unavailable
-from tests.cluster.service import Service, free_ports
 from tests.node.machines import machine, until
+from tests.real_cluster.fixtures import unavailable
+from tests.real_cluster.service import Service, free_ports
 
 from windlass.node.exporter.collect import collect_families
 from windlass.node.exporter.collection_context import CollectionContext, DeviceHolder

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cluster.api import Object, until
-from tests.cluster.images import BUSYBOX
-from tests.cluster.node import RealNode
-from tests.cluster.service import Service, free_ports
 from tests.node.machines import FLEET
+from tests.real_cluster.api import Object, until
+from tests.real_cluster.images import BUSYBOX
+from tests.real_cluster.node import RealNode
+from tests.real_cluster.service import Service, free_ports
 
 from windlass.node.backend.simulated import SimulatedBackend
 from windlass.node.backend.simulated_fleet import pool_of_node

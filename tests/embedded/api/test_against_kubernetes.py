@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 import urllib3
-from tests.cluster.api import Api, until
-from tests.cluster.control_plane import ControlPlane
 from tests.embedded.api import custom_samples, refusals, samples, sequences
 from tests.embedded.api.desk import Desk
 from tests.embedded.api.more_refusals import MORE
 from tests.embedded.api.rich_samples import RICH_CLUSTER_WIDE, RICH_NAMESPACED
 from tests.embedded.api.states import STATES
+from tests.real_cluster.api import Api, until
+from tests.real_cluster.control_plane import ControlPlane
 from tools.make_api_schemas import TARGET, made
 
 from windlass.embedded.api.errors import ApiError

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.cluster.control_plane import ControlPlane
 from tests.embedded.controllers.stories import two_clusters
 from tests.embedded.server.harness import Client
+from tests.real_cluster.control_plane import ControlPlane
 
 
 @pytest.fixture

@@ -15,9 +15,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.cluster.api import until
-from tests.cluster.control_plane import ControlPlane
 from tests.embedded.server.harness import Client
+from tests.real_cluster.api import until
+from tests.real_cluster.control_plane import ControlPlane
 
 from windlass.embedded.embedded_cluster import EmbeddedCluster
 from windlass.model.unstructured import Unstructured

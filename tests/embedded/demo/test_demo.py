@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.cluster.binaries import Binaries
 from tests.embedded.cluster_up import Up
+from tests.real_cluster.binaries import Binaries
 
 from windlass.demo.steps import DEMO_STEPS
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.cluster.binaries import Binaries
-from tests.cluster.control_plane import ControlPlane
-from tests.cluster.images import BUSYBOX
-from tests.cluster.node import RealNode
 from tests.embedded.cluster_up import Up
 from tests.embedded.kubectl.servers import Place, environment, kubectl_at_hand
 from tests.embedded.kubectl.transcript import SESSIONS, execute, read, run
+from tests.real_cluster.binaries import Binaries
+from tests.real_cluster.control_plane import ControlPlane
+from tests.real_cluster.images import BUSYBOX
+from tests.real_cluster.node import RealNode
 
 CHAPTERS = sorted(path.stem for path in SESSIONS.glob("*.txt"))
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tests.cluster.binaries import Binaries
 from tests.embedded.cluster_up import Up
 from tests.embedded.kubectl.servers import Place, environment, kubectl_at_hand
 from tests.embedded.kubectl.transcript import execute
+from tests.real_cluster.binaries import Binaries
 
 ROOT = Path(__file__).resolve().parents[3]
 

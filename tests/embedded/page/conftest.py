@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
-from tests.cluster.fixtures import unavailable
 from tests.embedded.cluster_up import Up
 from tests.embedded.page.served import Served
+from tests.real_cluster.fixtures import unavailable
 
 PATIENCE = 120_000
 """Milliseconds that the page may take to show something on a busy machine."""

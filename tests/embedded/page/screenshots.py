@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from playwright.sync_api import Page, expect, sync_playwright
-from tests.cluster.api import until
 from tests.embedded.cluster_up import Up, up
 from tests.embedded.page.conftest import PATIENCE
+from tests.real_cluster.api import until
 
 from windlass.demo.api import ApiClient
 from windlass.demo.fixtures import FLAVOR_MANIFEST, TOLERATION, job_manifest, queue_manifest, running_pods

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from functools import partial
 
 import pytest
-from tests.cluster.api import until
 from tests.embedded.server.harness import Client, Served, with_node
+from tests.real_cluster.api import until
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.cluster.api import until
+from tests.real_cluster.api import until
 
 from windlass_bench.embedded.contenders import EMBEDDED
 from windlass_bench.embedded.report import sections_of

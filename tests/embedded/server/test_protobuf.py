@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.cluster.control_plane import ControlPlane
 from tests.embedded.api.samples import CLUSTER_WIDE, NAMESPACED
 from tests.embedded.server.harness import Client
+from tests.real_cluster.control_plane import ControlPlane
 
 from windlass.embedded.api.kinds import Kinds
 from windlass.embedded.api.machinery import Machinery

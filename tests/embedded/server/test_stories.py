@@ -10,9 +10,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from tests.cluster.api import until
-from tests.cluster.control_plane import ControlPlane
 from tests.embedded.server.harness import Client, Served, with_node
+from tests.real_cluster.api import until
+from tests.real_cluster.control_plane import ControlPlane
 
 from windlass.model.unstructured import Unstructured
 

@@ -12,8 +12,8 @@ import aiohttp
 import kubernetes
 import kubernetes.stream
 import pytest
-from tests.cluster.api import until
 from tests.embedded.server.harness import Served
+from tests.real_cluster.api import until
 
 from windlass.embedded.runtime.kubelet_api import STDERR, STDOUT, ExecRequest, KubeletApiError, LogRequest
 from windlass.model.unstructured import Unstructured

@@ -15,8 +15,8 @@ from functools import partial
 from pathlib import Path
 
 import urllib3
-from tests.cluster.api import until
 from tests.embedded.server.harness import Client
+from tests.real_cluster.api import until
 
 from windlass.model.unstructured import Unstructured
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from tests.cluster.api import Object
-from tests.cluster.draws import RACK, VALUES, ZONE, Draws
+from tests.real_cluster.api import Object
+from tests.real_cluster.draws import RACK, VALUES, ZONE, Draws
 
 REGION = "topology.kubernetes.io/region"
 OLD_ZONE = "failure-domain.beta.kubernetes.io/zone"

@@ -11,9 +11,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.cluster import fixtures
-from tests.cluster.binaries import Binaries, NotAvailable
-from tests.cluster.recipes import MODULES, RECIPES, Module, module
+from tests.real_cluster import fixtures
+from tests.real_cluster.binaries import Binaries, NotAvailable
+from tests.real_cluster.recipes import MODULES, RECIPES, Module, module
 
 GO = """#!/bin/sh
 if [ "$1" = env ]; then echo go1.99.0; exit; fi
@@ -64,7 +64,7 @@ def test_builds_once_and_says_what_and_how_long(machine: Machine) -> None:
 
 
 def test_several_processes_build_once(machine: Machine) -> None:
-    command = [sys.executable, "-m", "tests.cluster.binaries", "etcd", "ctr"]
+    command = [sys.executable, "-m", "tests.real_cluster.binaries", "etcd", "ctr"]
     root = Path(__file__).parents[2]
     running = [
         subprocess.Popen(command, cwd=root, env=machine.environment, stderr=subprocess.DEVNULL)
@@ -86,7 +86,7 @@ def test_a_failed_build_says_why_and_leaves_nothing(machine: Machine) -> None:
 @pytest.mark.parametrize(("ci", "code"), [("", 0), ("true", 1)])
 def test_building_ahead_fails_only_where_it_has_to(machine: Machine, ci: str, code: int) -> None:
     machine.broken.touch()
-    command = [sys.executable, "-m", "tests.cluster.binaries", "etcd"]
+    command = [sys.executable, "-m", "tests.real_cluster.binaries", "etcd"]
     environment = {**machine.environment, "CI": ci}
     done = subprocess.run(
         command, cwd=Path(__file__).parents[2], env=environment, capture_output=True, text=True, timeout=60

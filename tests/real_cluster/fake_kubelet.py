@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import urllib3
-from tests.cluster.api import Api, ApiError, Object
+from tests.real_cluster.api import Api, ApiError, Object
 
 Refuse = Callable[[Object], str]
 """Given a pod that was just bound: the reason why this kubelet won't have it (`OutOfcpu`), or ''."""

@@ -18,12 +18,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import yaml
-from tests.cluster.api import until
-from tests.cluster.binaries import NotAvailable
-from tests.cluster.certificates import write_kubeconfig
-from tests.cluster.control_plane import ControlPlane
-from tests.cluster.images import PAUSE, write_images
-from tests.cluster.service import Service, StartFailed, free_ports
+from tests.real_cluster.api import until
+from tests.real_cluster.binaries import NotAvailable
+from tests.real_cluster.certificates import write_kubeconfig
+from tests.real_cluster.control_plane import ControlPlane
+from tests.real_cluster.images import PAUSE, write_images
+from tests.real_cluster.service import Service, StartFailed, free_ports
 
 _CNI_PLUGINS = Path("/usr/lib/cni")
 _CONTAINERD = """\

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from tests.cluster.api import Api, ApiError, until
-from tests.cluster.control_plane import ControlPlane
-from tests.cluster.fake_kubelet import node
+from tests.real_cluster.api import Api, ApiError, until
+from tests.real_cluster.control_plane import ControlPlane
+from tests.real_cluster.fake_kubelet import node
 
 POD = {
     "apiVersion": "v1",

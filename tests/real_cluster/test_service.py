@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.cluster.api import until
-from tests.cluster.service import Service, StartFailed
+from tests.real_cluster.api import until
+from tests.real_cluster.service import Service, StartFailed
 
 ROOT = Path(__file__).parents[2]
 
@@ -67,7 +67,7 @@ def test_one_that_will_not_stop_is_killed(tmp_path: Path) -> None:
 
 def test_nothing_outlives_tests_that_were_killed(tmp_path: Path) -> None:
     script = (
-        "import sys, time; from pathlib import Path; from tests.cluster.service import Service\n"
+        "import sys, time; from pathlib import Path; from tests.real_cluster.service import Service\n"
         "program = Service('p', ['sleep', '1000'], Path(sys.argv[1]), lambda: True); program.start()\n"
         "print(program.pid, flush=True); time.sleep(1000)"
     )

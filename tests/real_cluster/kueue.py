@@ -13,9 +13,9 @@ from pathlib import Path
 
 import urllib3
 import yaml
-from tests.cluster.api import Api, Object, until
-from tests.cluster.control_plane import ControlPlane
-from tests.cluster.service import Service, free_ports
+from tests.real_cluster.api import Api, Object, until
+from tests.real_cluster.control_plane import ControlPlane
+from tests.real_cluster.service import Service, free_ports
 
 NAMESPACE = "kueue-system"
 HOOKED = {"clusterqueues", "cohorts", "jobs", "resourceflavors", "workloads"}

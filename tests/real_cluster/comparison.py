@@ -12,12 +12,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 
-from tests.cluster.api import Api, until
-from tests.cluster.control_plane import ControlPlane
-from tests.cluster.engine_view import EngineView
-from tests.cluster.extender import Extender
-from tests.cluster.scene import Scene
-from tests.cluster.service import Service
+from tests.real_cluster.api import Api, until
+from tests.real_cluster.control_plane import ControlPlane
+from tests.real_cluster.engine_view import EngineView
+from tests.real_cluster.extender import Extender
+from tests.real_cluster.scene import Scene
+from tests.real_cluster.service import Service
 
 NOT_PREFERENCES = ("NodeResourcesFit", "NodeResourcesBalancedAllocation", "ImageLocality")
 """Scores of kube-scheduler that say nothing about what pods want."""

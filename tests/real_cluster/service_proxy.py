@@ -13,8 +13,8 @@ import threading
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
-from tests.cluster.binaries import NotAvailable
-from tests.cluster.control_plane import SERVICE_ADDRESS, ControlPlane
+from tests.real_cluster.binaries import NotAvailable
+from tests.real_cluster.control_plane import SERVICE_ADDRESS, ControlPlane
 
 _CHUNK = 1 << 16
 

@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Protocol
 
 import pytest
-from tests.cluster.api import Api
-from tests.cluster.binaries import Binaries, NotAvailable
-from tests.cluster.control_plane import ControlPlane
-from tests.cluster.fake_kubelet import FakeKubelet, Refuse
-from tests.cluster.node import RealNode, real_node_on
-from tests.cluster.recipes import CONTROL_PLANE, NODE
-from tests.cluster.service import StartFailed
 from tests.embedded.bare import Bare
+from tests.real_cluster.api import Api
+from tests.real_cluster.binaries import Binaries, NotAvailable
+from tests.real_cluster.control_plane import ControlPlane
+from tests.real_cluster.fake_kubelet import FakeKubelet, Refuse
+from tests.real_cluster.node import RealNode, real_node_on
+from tests.real_cluster.recipes import CONTROL_PLANE, NODE
+from tests.real_cluster.service import StartFailed
 
 SERVERS = ("real", "embedded")
 """The servers that scenario tests run on."""

@@ -13,13 +13,13 @@ from functools import partial
 from random import Random
 
 import pytest
-from tests.cluster.api import Object, until
-from tests.cluster.comparison import Scores, Tally, compare, feature_gates, kube_scheduler
-from tests.cluster.control_plane import ControlPlane
-from tests.cluster.engine_view import EngineView
-from tests.cluster.extender import Extender
-from tests.cluster.scene import Scene
-from tests.cluster.storage_draws import BOUND, CLAIMS
+from tests.real_cluster.api import Object, until
+from tests.real_cluster.comparison import Scores, Tally, compare, feature_gates, kube_scheduler
+from tests.real_cluster.control_plane import ControlPlane
+from tests.real_cluster.engine_view import EngineView
+from tests.real_cluster.extender import Extender
+from tests.real_cluster.scene import Scene
+from tests.real_cluster.storage_draws import BOUND, CLAIMS
 
 SEED = int(os.environ.get("WINDLASS_FEASIBILITY_SEED") or 1)
 """Committed, so that continuous integration draws the same every time; `make test-feasibility` draws a new one."""

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
-from tests.cluster.api import Object
+from tests.real_cluster.api import Object
 
 ZONE, HOST, RACK, GPUS = "topology.kubernetes.io/zone", "kubernetes.io/hostname", "rack", "gpus"
 TOPOLOGY = (ZONE, HOST, RACK)

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from random import Random
 
-from tests.cluster.api import Api, ApiError, Object
-from tests.cluster.draws import Draws
-from tests.cluster.storage_draws import CLAIMS, attachments, claims, csi_nodes, storage_classes, volumes
+from tests.real_cluster.api import Api, ApiError, Object
+from tests.real_cluster.draws import Draws
+from tests.real_cluster.storage_draws import CLAIMS, attachments, claims, csi_nodes, storage_classes, volumes
 
 LISTS = (
     ("/api/v1/nodes", "Node", "v1"),

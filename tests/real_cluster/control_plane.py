@@ -14,11 +14,11 @@ from typing import Any
 
 import urllib3
 import yaml
-from tests.cluster.api import Api
-from tests.cluster.binaries import Binaries
-from tests.cluster.certificates import Authority, write_kubeconfig
-from tests.cluster.etcd import Etcd
-from tests.cluster.service import Service, free_ports
+from tests.real_cluster.api import Api
+from tests.real_cluster.binaries import Binaries
+from tests.real_cluster.certificates import Authority, write_kubeconfig
+from tests.real_cluster.etcd import Etcd
+from tests.real_cluster.service import Service, free_ports
 
 ADMIN_GROUP = "system:masters"
 SERVICE_ADDRESS = "10.245.255.1"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tests.cluster.api import Object, until
-from tests.cluster.images import BUSYBOX
-from tests.cluster.node import RealNode
+from tests.real_cluster.api import Object, until
+from tests.real_cluster.images import BUSYBOX
+from tests.real_cluster.node import RealNode
 
 
 def pod(name: str, script: str, node: str, **spec: object) -> Object:

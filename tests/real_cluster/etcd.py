@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import urllib3
-from tests.cluster.service import Service, free_ports
+from tests.real_cluster.service import Service, free_ports
 
 _BATCH = 2000
 _KEPT = ("/registry/masterleases/", "/registry/leases/kube-system/", "/registry/ranges/")
