@@ -52,9 +52,7 @@ $(RUN_STAMP): requirements-up.lock pyproject.toml
 # Real servers beside one another on a small machine can run out of a test's patience. What failed is run once more,
 # alone, and has to pass there; both runs are in the output.
 test: lint cluster page ## everything that must hold: lint, types, layers, tests
-	$(BIN)/pytest -n $(WORKERS) || { test $$? = 1 && \
-	  echo 'Once more, with the machine to themselves: the tests that failed.' && \
-	  $(BIN)/pytest --last-failed --last-failed-no-failures none; }
+	$(BIN)/pytest -n $(WORKERS)
 
 test-feasibility: env cluster ## thousands of random pods: the same nodes feasible as kube-scheduler finds
 	WINDLASS_FEASIBILITY_SEED=$${WINDLASS_FEASIBILITY_SEED:-$$(date +%s)} \

@@ -145,6 +145,11 @@ class TestMakefile:
         done = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=True)
         assert done.stdout.splitlines()[-1] == "exec .venv/bin/windlass up --no-page"
 
+    def test_a_failed_test_is_not_run_again(self) -> None:
+        makefile = words(ROOT / "Makefile")
+        assert "--last-failed" not in makefile
+        assert "reruns" not in makefile
+
     def test_ci_runs_what_developers_run(self) -> None:
         assert words(ROOT / ".ci" / "run").splitlines()[-1] == "exec make test"
 
