@@ -49,8 +49,6 @@ $(RUN_STAMP): requirements-up.lock pyproject.toml
 	@$(BIN)/python -m pip install --disable-pip-version-check --quiet --no-deps --no-build-isolation -e .
 	@touch $@
 
-# Real servers beside one another on a small machine can run out of a test's patience. What failed is run once more,
-# alone, and has to pass there; both runs are in the output.
 test: lint cluster page ## everything that must hold: lint, types, layers, tests
 	$(BIN)/pytest -n $(WORKERS)
 
