@@ -58,6 +58,7 @@ from windlass.queueing.queue_sort import (
 
 MAX_INTERPRETED_CELLS = 8_000
 """Nodes and cells (nodes times shapes) up to which plain Python is faster than loading the compiled kernels."""
+_NO_ROWS = np.empty(0, dtype=np.int64)
 MAX_PASSES = 4
 """After so many passes, workloads that still delay a planned start are held."""
 
@@ -307,6 +308,8 @@ def _single_pod_rows(
     pending, keys = snapshot.pods.pending(), snapshot.pods.keys
     is_single = np.zeros(len(snapshot.pods.node), dtype=np.bool_)
     is_single[pending] = [keys[row] not in members for row in pending.tolist()]
+    if not is_single.any():
+        return _NO_ROWS, _NO_ROWS
     urgent = sorts_before_all(snapshot, sort_keys)
     if snapshot.reservations:
         urgent &= (
@@ -332,6 +335,8 @@ def _binds(
     victims_by_node: Mapping[int, tuple[str, ...]],
 ) -> list[Bind]:
     """Binds of placed single pods, which wait (`after`) for the victims on their node."""
+    if not len(queue):
+        return []
     names, keys = snapshot.nodes.names, snapshot.pods.keys
     at = np.flatnonzero(placed.node >= 0)
     rows, nodes = queue[at], placed.node[at]

@@ -49,10 +49,9 @@ class DecisionContext:
         self.overlay, self.snapshot, self.system = overlay, overlay.snapshot, overlay.snapshot.queue_system
         self.config, self.now, self.settings, self.preemption = config, now, settings, preemption
         self.workloads = {workload.key: workload for workload in workloads}
-        self.pieces = [
-            self._with_eviction_state(piece)
-            for piece in pieces_to_decide(self.system, self.workloads.values(), overlay.cache)
-        ]
+        self.pieces = pieces_to_decide(self.system, self.workloads.values(), overlay.cache)
+        if preemption.victims or self.snapshot.refusals:
+            self.pieces = [self._with_eviction_state(piece) for piece in self.pieces]
         self.piece_by_key = {piece.key: piece for piece in self.pieces}
         self.running_single_pods = [
             workload

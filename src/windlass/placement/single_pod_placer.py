@@ -40,6 +40,11 @@ class SinglePodResults(NamedTuple):
     """Node → queue positions of preemptors, each with its victims: pods placed there before don't wait for those."""
 
 
+NO_SINGLE_PODS = SinglePodResults(
+    np.empty(0, dtype=np.int64), np.empty(0, dtype=np.uint64), np.empty(0, dtype=np.int64), [], {}
+)
+
+
 def score_table_rows(overlay: Overlay, rows: Ints) -> Ints:
     """The row of the score table for every pod row; -1 for an unreadable pod."""
     snapshot, table = overlay.snapshot, overlay.table

@@ -16,7 +16,12 @@ from windlass.placement.overlay import Overlay
 from windlass.placement.preemption.candidates import Preemptor
 from windlass.placement.preemption.context import Preemption, preemption_policy
 from windlass.placement.preemption.victim_units import VictimUnit
-from windlass.placement.single_pod_placer import SinglePodPlacer, SinglePodResults, score_table_rows
+from windlass.placement.single_pod_placer import (
+    NO_SINGLE_PODS,
+    SinglePodPlacer,
+    SinglePodResults,
+    score_table_rows,
+)
 from windlass.placement.verdicts import Refusal
 
 RUN_AFTER_PREEMPTION = 16
@@ -25,8 +30,10 @@ RUN_AFTER_PREEMPTION = 16
 
 def place_single_pods(overlay: Overlay, queue: Ints, preemption: Preemption) -> SinglePodResults:
     """The results of the pods in these rows; victims are removed from the overlay and committed in `preemption`."""
+    if not len(queue):
+        return NO_SINGLE_PODS
     pods = overlay.snapshot.pods
-    if not len(queue) or not preemption.may_preempt(int(pods.priority[queue].max()), ""):
+    if not preemption.may_preempt(int(pods.priority[queue].max()), ""):
         return SinglePodPlacer(overlay, queue).run()
     return _Preempting(overlay, queue, preemption).run()
 
