@@ -1,12 +1,14 @@
 """Places the pod sets of a workload on the overlay: all pods, within the topology that is asked for, or none.
 
 `placement.gang_domains` calls `place_gang`. Pod sets with a topology request go through the topology search, which
-counts capacity on the overlay; the others go pod by pod to the best node.
+counts capacity on the overlay; the others go pod by pod to the best node. So do pods with a topology request and rules
+about one another (anti-affinity, spread, host ports, volumes), domain after domain: counts per node can't express that
+members placed earlier restrict the later ones.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 import numpy as np
@@ -159,11 +161,17 @@ def _size(shape: Shape) -> int:
 
 
 def _place_one(
-    overlay: Overlay, index: int, pod_set: PendingPodSet, row: int, member: int
+    overlay: Overlay,
+    index: int,
+    pod_set: PendingPodSet,
+    row: int,
+    member: int,
+    allowed_nodes: Bools | None = None,
 ) -> PodPlacement | PlacementFailure:
     pod = pod_set.pod_at(member)
     why = overlay.reasons(pod, row)
-    node = overlay.select_node(pod, row, why, overlay.snapshot.decided_pods + overlay.checkpoint())
+    sequence = overlay.snapshot.decided_pods + overlay.checkpoint()
+    node = overlay.select_node(pod, row, why, sequence, allowed_nodes)
     if node < 0:
         return PlacementFailure(pod_set.name, refusal=overlay.explain_refusal(row, pod_set.shape, why))
     return PodPlacement(index, member, overlay.assume(pod, row, node))
@@ -175,6 +183,12 @@ def _place_by_topology(
     """Pod sets of one topology tree, by the topology search."""
     tree = pod_sets[0].tree
     assert tree is not None, "only pod sets with a tree are placed by it"
+    if _goes_pod_by_pod(pod_sets):
+        before = overlay.checkpoint()
+        under_rules = _place_under_rules(overlay, pod_sets, rows)
+        if under_rules is not None:
+            return under_rules
+        overlay.rollback(before)
     capacity = OverlayCapacity(overlay, pod_sets, rows)
     requests = []
     for pod_set, row in zip(pod_sets, rows, strict=True):
@@ -185,11 +199,89 @@ def _place_by_topology(
             )
         )
     found = plan_topology(tree, requests, capacity, pod_sets[0].topology_name)
-    return (
-        PlacementFailure(found.pod_set, found.message)
-        if isinstance(found, TopologyFailure)
-        else capacity.placements
-    )
+    if isinstance(found, TopologyFailure):
+        return PlacementFailure(found.pod_set, found.message)
+    return capacity.rule_violation or capacity.placements
+
+
+def _goes_pod_by_pod(pod_sets: Sequence[PendingPodSet]) -> bool:
+    """Whether members may keep one another off nodes. Slices and leaders need the counts of the topology search."""
+    requests = [pod_set.topology for pod_set in pod_sets if pod_set.topology is not None]
+    if any(request.slice_size or request.group for request in requests):
+        return False
+    return any(_restricts_members(pod_set, pod_sets) for pod_set in pod_sets)
+
+
+def _restricts_members(pod_set: PendingPodSet, pod_sets: Sequence[PendingPodSet]) -> bool:
+    """Whether a pod of the set, once placed, may restrict the members that are placed after it."""
+    # Affinity of the pods to one another is already expressed by the topology request that was derived from it.
+    derived = request_from_affinity(pod_set.pod, [each.pod for each in pod_sets])
+    if pod_set.topology is not None and pod_set.topology == derived:
+        return may_repel_identical_pod(pod_set.pod)
+    return has_inter_pod_rules(pod_set.pod)
+
+
+def _place_under_rules(
+    overlay: Overlay, pod_sets: Sequence[PendingPodSet], rows: Sequence[int]
+) -> list[PodPlacement] | PlacementFailure | None:
+    """Every set pod by pod within one domain of its level; on failure some of them may stay assumed. None where a set
+    has no domain with room for it even without the rules: the topology search says it better."""
+    placements: list[PodPlacement] = []
+    for i in sorted(range(len(pod_sets)), key=lambda i: (-_size(pod_sets[i].shape), i)):
+        pod_set, most = pod_sets[i], -1
+        for domain in _domains_by_capacity(overlay, pod_set, rows[i]):
+            found = _place_in_domain(overlay, i, pod_set, rows[i], domain)
+            most = max(most, len(found))
+            if most == pod_set.count:
+                placements += found
+                break
+        else:
+            message = (
+                f'topology "{pod_set.topology_name}" allows to fit only {most} out of {pod_set.count} pod(s)'
+            )
+            failure = PlacementFailure(pod_set.name, f"{message} under the rules between pods")
+            return failure if most >= 0 else None
+    return placements
+
+
+def _place_in_domain(
+    overlay: Overlay, index: int, pod_set: PendingPodSet, row: int, domain: Bools
+) -> list[PodPlacement]:
+    """All pods of the set, or those that could be placed, without a trace on the overlay."""
+    before = overlay.checkpoint()
+    placements: list[PodPlacement] = []
+    for member in range(pod_set.count):
+        placement = _place_one(overlay, index, pod_set, row, member, domain)
+        if isinstance(placement, PlacementFailure):
+            overlay.rollback(before)
+            break
+        placements.append(placement)
+    return placements
+
+
+def _domains_by_capacity(overlay: Overlay, pod_set: PendingPodSet, row: int) -> Iterator[Bools]:
+    """Domains with room for all pods of the set, not counting rules between them: the requested level first, then wider
+    ones where it is only preferred; within a level, those with the least room first."""
+    assert pod_set.tree is not None
+    overlay.refresh(row)
+    counts = np.zeros(overlay.snapshot.nodes.size, dtype=np.int64)
+    overlay.kernels.count_fits(overlay.state, overlay.table.shapes, overlay.table.cells, row, counts)
+    for level in levels_to_try(pod_set):
+        domains = pod_set.tree.domains(level, len(counts))
+        room = [int(counts[domain].sum()) for domain in domains]
+        for number in sorted(range(len(domains)), key=lambda number: (room[number], number)):
+            if room[number] >= pod_set.count:
+                yield domains[number]
+
+
+def levels_to_try(pod_set: PendingPodSet) -> list[str]:
+    """The level of the request; where it is only preferred, wider ones after it, and at last "" for anywhere."""
+    assert pod_set.topology is not None
+    assert pod_set.tree is not None
+    wanted, known = pod_set.topology.level, pod_set.tree.levels
+    if pod_set.topology.mode == "required" or wanted not in known:
+        return [wanted]
+    return [*reversed(known[: known.index(wanted) + 1]), ""]
 
 
 class OverlayCapacity:
@@ -198,6 +290,8 @@ class OverlayCapacity:
     def __init__(self, overlay: Overlay, pod_sets: Sequence[PendingPodSet], rows: Sequence[int]) -> None:
         self._overlay, self._pod_sets, self._rows = overlay, pod_sets, rows
         self.placements: list[PodPlacement] = []
+        self.rule_violation: PlacementFailure | None = None
+        """Set where a pod of a slice, or one beside a leader, may not go to its node because of one placed before."""
         self._next_member = [0] * len(pod_sets)
 
     def pods_per_node(self, request: int) -> Ints:
@@ -231,7 +325,13 @@ class OverlayCapacity:
                 member = self._next_member[request]
                 self._next_member[request] += 1
                 self._overlay.refresh(row)
-                assumed = self._overlay.assume(self._pod_sets[request].pod_at(member), row, node)
+                pod = self._pod_sets[request].pod_at(member)
+                if self._overlay.has_inter_pod_constraints(pod) and self._overlay.reasons(pod, row)[node]:
+                    self.rule_violation = PlacementFailure(
+                        self._pod_sets[request].name,
+                        "rules between its pods forbid the topology that it requests",
+                    )
+                assumed = self._overlay.assume(pod, row, node)
                 self.placements.append(PodPlacement(request, member, assumed))
 
     def excluded_nodes(self, request: int) -> Mapping[str, int]:
@@ -249,12 +349,7 @@ class OverlayCapacity:
             return counts
         rules = self._overlay.inter_pod_rules()
         static = self._overlay.table.cells.static[self._rows[request]]
-        wanted = self._pod_sets[request].topology
-        # Affinity of the pods to one another is already expressed by the topology request that was derived from it.
-        is_derived = wanted is not None and wanted == request_from_affinity(
-            pod, [pod_set.pod for pod_set in self._pod_sets]
-        )
-        one_a_node = may_repel_identical_pod(pod) if is_derived else has_inter_pod_rules(pod)
+        one_a_node = _restricts_members(self._pod_sets[request], self._pod_sets)
         most = 1 if one_a_node else np.iinfo(np.int64).max
         return np.where(rules.reasons(pod, static) == 0, np.minimum(counts, most), 0)
 

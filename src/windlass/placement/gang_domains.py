@@ -13,7 +13,14 @@ import numpy as np
 from msgspec.structs import replace
 
 from windlass.cluster.node_columns import Bools
-from windlass.placement.gang import OverlayCapacity, PendingPodSet, PlacementFailure, PodPlacement, place_gang
+from windlass.placement.gang import (
+    OverlayCapacity,
+    PendingPodSet,
+    PlacementFailure,
+    PodPlacement,
+    levels_to_try,
+    place_gang,
+)
 from windlass.placement.overlay import Overlay
 from windlass.placement.topology import DomainTree, TopologyFailure, TopologyPodSetRequest
 from windlass.placement.topology.replacement import plan_replacement
@@ -85,6 +92,9 @@ def _complete_slices(
         if isinstance(found, TopologyFailure):
             overlay.rollback(before)
             return PlacementFailure(found.pod_set, found.message)
+        if capacity.rule_violation is not None:
+            overlay.rollback(before)
+            return capacity.rule_violation
         placements += [replace(placement, pod_set=i) for placement in capacity.placements]
     return placements
 
@@ -123,23 +133,13 @@ def _near_existing(
 ) -> Iterator[Sequence[PendingPodSet]]:
     """Attempts in which joining pods stay in the domains of the existing ones, each attempt one level wider."""
     size = overlay.snapshot.nodes.size
-    levels = {i: _levels_to_try(pod_sets[i]) for i in joining}
+    levels = {i: levels_to_try(pod_sets[i]) for i in joining}
     for step in range(max(map(len, levels.values()))):
         masks = {
             i: _domains_of(pod_sets[i], levels[i][min(step, len(levels[i]) - 1)], existing[i], size)
             for i in joining
         }
         yield _restricted(pod_sets, masks)
-
-
-def _levels_to_try(pod_set: PendingPodSet) -> list[str]:
-    """The level of the request; where it is only preferred, wider ones after it, and at last "" for anywhere."""
-    assert pod_set.topology is not None
-    assert pod_set.tree is not None
-    wanted, known = pod_set.topology.level, pod_set.tree.levels
-    if pod_set.topology.mode == "required" or wanted not in known:
-        return [wanted]
-    return [*reversed(known[: known.index(wanted) + 1]), ""]
 
 
 def _domains_of(pod_set: PendingPodSet, level: str, nodes: Collection[int], size: int) -> Bools:
@@ -178,7 +178,7 @@ def _in_shared_domain(
     for row in rows:
         overlay.refresh(row)
     counts = [capacity.pods_per_node(i) for i in range(len(members))]
-    for level in _levels_to_try(first):
+    for level in levels_to_try(first):
         if not level:
             yield pod_sets
             continue
