@@ -13,11 +13,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from windlass.model.device import MAX_DEVICES
+
 Ints = npt.NDArray[np.int64]
 Uint64s = npt.NDArray[np.uint64]
-
-MAX_DEVICES = 16
-"""Limit of devices per node: a packed grant has one hexadecimal digit per device."""
 
 MAX_REQUESTS = 24
 """Limit of different resources per pod: each has a bit of its own in the mask of refusal reasons."""

@@ -36,6 +36,8 @@ from windlass.model.node import Node
 
 NODE_ANNOTATIONS = (DEVICES_LAYOUT_ANNOTATION, UNHEALTHY_DEVICES_ANNOTATION)
 """The annotations of a node that placement reads."""
+MAX_DEVICES = 16
+"""GPUs of one node that are told apart: a packed grant has one hexadecimal digit per device."""
 MAX_NODE_DEVICES = 256
 """More than any node has, including MIG instances that count as GPUs; a typing error must not exhaust the memory."""
 
@@ -83,13 +85,28 @@ def node_devices(
 
 
 def node_replicas(node: Node) -> int:
-    """Replicas of each `nvidia.com/gpu` of the node (time-slicing or MPS without renaming); 1 without sharing."""
+    """Replicas of each `nvidia.com/gpu` of the node (time-slicing or MPS without renaming); 1 without sharing.
+
+    No machine has more GPUs than `MAX_DEVICES`: where more are advertised and no label says why (time-slicing without
+    GPU Feature Discovery, vGPU), they are replicas too.
+    """
     try:
         replicas = _label_number(node, GPU_REPLICAS_LABEL) or 1
+        labelled = _label_number(node, GPU_COUNT_LABEL)
     except InputError as error:
         raise error.with_context(object=f"Node {node.name}", code="INVALID_OBJECT") from None
-    shared = node.labels.get(SHARING_STRATEGY_LABEL, "none") not in ("", "none")
-    return replicas if shared else 1
+    if node.labels.get(SHARING_STRATEGY_LABEL, "none") not in ("", "none"):
+        return replicas
+    advertised = _advertised(node)
+    if advertised <= MAX_DEVICES or DEVICES_LAYOUT_ANNOTATION in node.metadata.annotations:
+        return 1
+    return -(-advertised // (labelled if 0 < labelled <= MAX_DEVICES else MAX_DEVICES))
+
+
+def _advertised(node: Node) -> int:
+    """`nvidia.com/gpu` of the capacity; 0 where it is absent or can't be read, which `node_quantities` reports."""
+    text = str(node.status.capacity.get(GPU_RESOURCE, ""))
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 12 else 0
 
 
 def encode_layout(groups: tuple[DeviceGroup, ...]) -> str:
@@ -128,7 +145,8 @@ def _counts(node: Node, capacity: Mapping[str, int]) -> tuple[int, int]:
     advertised = capacity.get(GPU_RESOURCE, 0) or capacity.get(ALIBABA_COUNT, 0)
     replicas = node_replicas(node)
     if replicas > 1 and advertised:
-        return labelled or -(-advertised // replicas), 0
+        # With MIG's single strategy the label counts instances, as the resource does.
+        return labelled if 0 < labelled <= MAX_DEVICES else -(-advertised // replicas), 0
     if capacity.get(SHARED_GPU_RESOURCE):
         return advertised, max(0, (labelled or capacity[SHARED_GPU_RESOURCE] // replicas) - advertised)
     if node.labels.get(MIG_STRATEGY_LABEL) == "mixed":
