@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from windlass.model.device import MAX_DEVICES
+from windlass.model.device import MAX_DEVICES as MAX_DEVICES
 
 Ints = npt.NDArray[np.int64]
 Uint64s = npt.NDArray[np.uint64]
