@@ -7,6 +7,7 @@ are two attempts, since more candidates are allowed without it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
 from windlass.queueing.classical_candidates import Candidates
@@ -20,6 +21,8 @@ from windlass.queueing.preemption_common import (
     find_within_budgets,
     restore,
 )
+from windlass.queueing.quota_node import AdmittedWorkload
+from windlass.queueing.victims_by_place import find_by_place
 
 
 def find_victims(request: PreemptionRequest, *, cheapest: bool = True) -> list[Target]:
@@ -38,7 +41,13 @@ def _find(request: PreemptionRequest, cheapest: bool) -> list[Target]:
         targets = _attempt(request, candidates, allow_borrowing)
         if targets:
             return _reduce_cost(request, candidates, targets, allow_borrowing) if cheapest else targets
-    if request.placement_trial is None or len(candidates.ordered) > MAX_CANDIDATES:
+    if request.placement_trial is None:
+        return []
+    for allow_borrowing in _borrowing_attempts(request, candidates):
+        targets = find_by_place(request, candidates, partial(_attempt, request, candidates, allow_borrowing))
+        if targets:
+            return _reduce_cost(request, candidates, targets, allow_borrowing) if cheapest else targets
+    if len(candidates.ordered) > MAX_CANDIDATES:
         return []
     for allow_borrowing in _borrowing_attempts(request, candidates):
         targets = find_sparing(partial(_remove_all_but, request, candidates, allow_borrowing))
@@ -55,10 +64,15 @@ def _reduce_cost(
     Removing the cheapest candidates first doesn't always give the cheapest set: two small victims may free what one
     larger victim on another node would have freed alone. Costs compare classes first, so a spared class stays spared.
     """
-    if request.context.local_queue_usage is not None or len(candidates.ordered) > MAX_CANDIDATES:
+    if request.context.local_queue_usage is not None:
         return targets
     if not any(any(target.victim.eviction_cost) for target in targets):
         return targets
+    if len(candidates.ordered) > MAX_CANDIDATES:
+        if request.placement_trial is None:
+            return targets
+        found = find_by_place(request, candidates, partial(_attempt, request, candidates, allow_borrowing))
+        return min(filter(None, (targets, found)), key=candidates.eviction_cost)
     spared: frozenset[str] = frozenset()
     cost = candidates.eviction_cost(targets)
     improved = True
@@ -67,7 +81,7 @@ def _reduce_cost(
         for target in sorted(targets, key=lambda target: target.victim.eviction_cost, reverse=True):
             if request.placement_trial is not None:
                 request.placement_trial.reset_throttle()
-            cheaper = _attempt(request, candidates, allow_borrowing, spared | {target.victim.key})
+            cheaper = _attempt(request, candidates, allow_borrowing, spared=spared | {target.victim.key})
             if cheaper and candidates.eviction_cost(cheaper) < cost:
                 targets, cost, improved = cheaper, candidates.eviction_cost(cheaper), True
                 spared |= {target.victim.key}
@@ -94,10 +108,12 @@ def _attempt(
     request: PreemptionRequest,
     candidates: Candidates,
     allow_borrowing: bool,
+    ordered: Sequence[AdmittedWorkload] = (),
     spared: frozenset[str] = frozenset(),
 ) -> list[Target]:
+    """Removes candidates, in this order or in their own, until the preemptor fits."""
     targets: list[Target] = []
-    for running in candidates.ordered:
+    for running in ordered or candidates.ordered:
         if running.key in spared or not candidates.is_valid(running, allow_borrowing):
             continue
         reason = candidates.reason(running)

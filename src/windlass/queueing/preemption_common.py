@@ -33,7 +33,7 @@ from windlass.queueing.usage_history import LocalQueueUsage
 
 CandidateSortKey = tuple[bool, bool, int, int, int, int, int, str]
 MAX_CANDIDATES = 64
-"""With more candidates, the first victims found are taken: no search for cheaper ones, no `find_sparing`."""
+"""With more candidates, cheaper victims are only searched by place, and there is no `find_sparing`."""
 MAX_TRIALS = 64
 _UNTHROTTLED_ATTEMPTS = 16
 """So many times placement is tried after every removal; from then on twice as many removals lie between two tries."""
