@@ -32,8 +32,11 @@ from tests.model.owner_samples import (
     VOLCANO,
 )
 
-from windlass.cluster.workloads import Grouping, group_workloads, grouping_inputs
+from windlass.cluster.workloads import Grouping, GroupingInputs, group_workloads, grouping_inputs
+from windlass.cluster.workloads.build_workload import build_workload
+from windlass.cluster.workloads.units import Unit, UnitKey
 from windlass.model.codec import decode_object
+from windlass.model.pod import Pod
 from windlass.model.times import parse_timestamp
 from windlass.model.unstructured import Unstructured
 from windlass.model.workload import TopologyRequest, Workload
@@ -93,6 +96,7 @@ def test_a_pod_without_an_owner_is_a_workload_of_its_own_name() -> None:
         (COSCHEDULING, {"labels": COSCHEDULED}, 2),
         (COSCHEDULING, {"labels": {"pod-group.scheduling.sigs.k8s.io": "gang"}}, 2),
         (VOLCANO, {"annotations": {"scheduling.k8s.io/group-name": "gang"}}, 4),
+        (VOLCANO, {"annotations": {"scheduling.volcano.sh/group-name": "gang"}}, 4),
         (NATIVE, {"spec": {"schedulingGroup": {"podGroupName": "gang"}}}, 3),
     ],
 )
@@ -142,6 +146,70 @@ def test_a_kueue_group_waits_for_all_it_announced() -> None:
     assert only(*QUEUES, pod("a", **marks)).hold_code == "GANG_INCOMPLETE"
     workload = only(*QUEUES, pod("a", **marks), pod("b", **marks))
     assert (workload.hold, workload.min_pods, workload.queue_name) == ("", 2, "main")
+
+
+def kueue_member(name: str, total: str | None, **more: Any) -> Unstructured:
+    labels = {"kueue.x-k8s.io/pod-group-name": "g", "kueue.x-k8s.io/queue-name": "main"}
+    notes = {} if total is None else {"kueue.x-k8s.io/pod-group-total-count": total}
+    return pod(name, labels=labels, annotations=notes, **more)
+
+
+@pytest.mark.parametrize("total", [None, "", "0", "two"])
+def test_a_kueue_group_without_a_size_that_can_be_read_waits_and_says_so(total: str | None) -> None:
+    workload = only(*QUEUES, kueue_member("a", total), kueue_member("b", total))
+    assert (workload.hold_code, workload.key) == ("INVALID_OBJECT", "eng/g")
+    assert workload.hold.startswith("metadata.annotations.kueue.x-k8s.io/pod-group-total-count of eng/a is ")
+    assert "set it on every pod" in workload.hold
+    running = only(*QUEUES, NODE, kueue_member("a", total, node="n1"), kueue_member("b", total))
+    assert (running.hold, running.min_pods) == ("", 2), "what runs is not stopped for that"
+
+
+def test_the_youngest_pods_that_a_kueue_group_did_not_announce_wait() -> None:
+    """As Kueue, which deletes them: of those that don't run, the youngest."""
+    ages = {"a": 3, "b": 1, "c": 4, "d": 2}
+    pods = [
+        kueue_member(name, "2", creationTimestamp=f"2026-01-01T00:00:0{age}Z") for name, age in ages.items()
+    ]
+    gang, *others = grouped(*QUEUES, *pods).workloads
+    assert (gang.hold, gang.min_pods, gang.pod_sets[0].pod_keys) == ("", 2, ("eng/b", "eng/d"))
+    assert [(other.key, other.kind, other.hold_code) for other in others] == [
+        ("eng/a", "Pod", "INVALID_OBJECT"),
+        ("eng/c", "Pod", "INVALID_OBJECT"),
+    ]
+    assert "group g has 4 pods; this one is too many" in others[0].hold
+
+
+def test_what_runs_is_never_too_much_for_its_kueue_group() -> None:
+    placed = [kueue_member(name, "1", node="n1") for name in ("a", "b")]
+    other, gang = grouped(*QUEUES, NODE, *placed, kueue_member("0", "1")).workloads
+    assert gang.pod_sets[0].pod_keys == ("eng/a", "eng/b")
+    assert (other.key, other.hold_code) == ("eng/0", "INVALID_OBJECT")
+    done = kueue_member("done", "1", node="n1", phase="Succeeded")
+    late = only(*QUEUES, NODE, done, kueue_member("late", "1"))
+    assert (late.key, late.hold_code) == ("eng/late", "INVALID_OBJECT")
+
+
+def test_groups_of_one_name_have_different_keys() -> None:
+    """Three groups of one name: one for each scheduler whose form the pods use."""
+    marks: list[dict[str, Any]] = [
+        {"labels": {"scheduling.x-k8s.io/pod-group": "gang"}},
+        {"annotations": {"scheduling.k8s.io/group-name": "gang"}},
+        {"spec": {"schedulingGroup": {"podGroupName": "gang"}}},
+    ]
+    made = grouped(*(pod(f"p{number}", **mark) for number, mark in enumerate(marks))).workloads
+    assert [workload.key for workload in made] == [
+        "eng/gang",
+        "eng/gang.podgroup.scheduling.volcano.sh",
+        "eng/gang.podgroup.scheduling.x-k8s.io",
+    ]
+    two = grouped(*(pod(f"p{number}", **mark) for number, mark in enumerate(marks[:2]))).workloads
+    assert [workload.key for workload in two] == ["eng/gang", "eng/gang.podgroup"]
+
+
+def test_a_source_that_nobody_reads_is_not_taken_for_a_pod_group() -> None:
+    unit = Unit(UnitKey("example.com", "eng/gang", "PodGroup"), [Pod()])  # type: ignore[arg-type]
+    with pytest.raises(AssertionError, match=r"example\.com"):
+        build_workload(unit, GroupingInputs())
 
 
 def test_pods_of_different_shape_are_different_sets() -> None:
@@ -298,6 +366,7 @@ def test_an_owner_of_an_unknown_kind_is_said_to_be_ungrouped() -> None:
     assert [workload.kind for workload in made.workloads] == ["Pod", "Pod"]
     assert "Sweep eng/s" in made.notes[0]
     assert "kueue.x-k8s.io/pod-group-name" in made.notes[0]
+    assert "kueue.x-k8s.io/pod-group-total-count" in made.notes[0]
     assert grouped(pod("p0", ownerReferences=owner)).notes == ()
 
 

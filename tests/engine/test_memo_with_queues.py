@@ -13,7 +13,7 @@ from windlass.cluster.store import Store
 from windlass.engine import EngineCache, EngineConfig, decide
 from windlass.model.names.kubernetes import HOSTNAME_LABEL
 from windlass.model.names.kueue import (
-    POD_GROUP_NAME_LABEL,
+    KUEUE_POD_GROUP_NAME,
     POD_GROUP_TOTAL_COUNT_ANNOTATION,
     QUEUE_NAME_LABEL,
     REQUIRED_TOPOLOGY_ANNOTATION,
@@ -43,7 +43,7 @@ def work(number: int, queue: str, size: int, gpus: int, priority: int, close: bo
     labels = {QUEUE_NAME_LABEL: queue} if queue else {}
     annotations = {}
     if queue and size > 1:
-        labels[POD_GROUP_NAME_LABEL] = f"g{number}"
+        labels[KUEUE_POD_GROUP_NAME] = f"g{number}"
         annotations = {POD_GROUP_TOTAL_COUNT_ANNOTATION: str(size)} | (
             {REQUIRED_TOPOLOGY_ANNOTATION: synthetic_objects.RACK} if close else {}
         )

@@ -11,7 +11,7 @@ from windlass.cluster.store import Store
 from windlass.model.decision import DeviceGrant
 from windlass.model.fleet import Fleet, FleetGpus, FleetPool, FleetSpec, expand_fleet
 from windlass.model.meta import ObjectMeta
-from windlass.model.names.kueue import POD_GROUP_NAME_LABEL, POD_GROUP_TOTAL_COUNT_ANNOTATION
+from windlass.model.names.kueue import KUEUE_POD_GROUP_NAME, POD_GROUP_TOTAL_COUNT_ANNOTATION
 from windlass.model.pod import Pod
 from windlass.simulate.interference import MEASURED_MODEL
 from windlass.simulate.pod_templates import PodSize, make_template
@@ -29,7 +29,7 @@ def cluster(*placed: tuple[str, str, tuple[DeviceGrant, ...]], gang: tuple[str, 
     for name, node, grants in placed:
         share = grants[0].milli if grants[0].milli < 1000 else 0
         template = make_template(PodSize(gpus=len(grants), gpu_milli=share))
-        labels = {POD_GROUP_NAME_LABEL: "gang"} if name in gang else {}
+        labels = {KUEUE_POD_GROUP_NAME: "gang"} if name in gang else {}
         annotations = {
             **template.annotations,
             **({POD_GROUP_TOTAL_COUNT_ANNOTATION: str(len(gang))} if labels else {}),

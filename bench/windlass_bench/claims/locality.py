@@ -16,7 +16,7 @@ from windlass.cluster.store import Store
 from windlass.engine import EngineConfig, decide
 from windlass.model.meta import ObjectMeta
 from windlass.model.names.kueue import (
-    POD_GROUP_NAME_LABEL,
+    KUEUE_POD_GROUP_NAME,
     POD_GROUP_TOTAL_COUNT_ANNOTATION,
     QUEUE_NAME_LABEL,
     REQUIRED_TOPOLOGY_ANNOTATION,
@@ -140,7 +140,7 @@ def place(nodes: Sequence[Node], pods: Sequence[Pod], policy: str, seed: int) ->
     ranks = RandomStream(seed, 1).permutation(len(nodes)).tolist()
     store = Store({node.name: rank for node, rank in zip(nodes, ranks, strict=True)})
     store.apply(map(Put, nodes))
-    if any(POD_GROUP_NAME_LABEL in pod.metadata.labels for pod in pods):
+    if any(KUEUE_POD_GROUP_NAME in pod.metadata.labels for pod in pods):
         store.apply(map(Put, queue_objects([QueueSpec("train", 8 * len(nodes))])))
     store.apply(Put(pod) for pod in _background_pods(nodes, seed))
     store.apply(map(Put, pods))
@@ -159,7 +159,7 @@ def _pods(pods: int, gpus: int, rack: bool = False) -> list[Pod]:
         if rack
         else {}
     )
-    labels = {POD_GROUP_NAME_LABEL: "job", QUEUE_NAME_LABEL: "train"} if rack else {}
+    labels = {KUEUE_POD_GROUP_NAME: "job", QUEUE_NAME_LABEL: "train"} if rack else {}
     amount = {GPU_RESOURCE: str(gpus)}
     return [
         Pod(

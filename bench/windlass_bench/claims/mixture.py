@@ -13,7 +13,7 @@ import msgspec
 from windlass.model.meta import LabelSelector, ObjectMeta
 from windlass.model.names.kubernetes import HOSTNAME_LABEL
 from windlass.model.names.kueue import (
-    POD_GROUP_NAME_LABEL,
+    KUEUE_POD_GROUP_NAME,
     POD_GROUP_TOTAL_COUNT_ANNOTATION,
     PREFERRED_TOPOLOGY_ANNOTATION,
     QUEUE_NAME_LABEL,
@@ -138,7 +138,7 @@ def _training(mixture: WorkloadMixture, seed: int, near: bool) -> Iterator[Task]
         labels = {TIER: TRAINING, QUEUE_NAME_LABEL: TRAINING}
         annotations = {PREFERRED_TOPOLOGY_ANNOTATION: RACK_LABEL} if near else {}
         if pods > 1:
-            labels[POD_GROUP_NAME_LABEL] = name
+            labels[KUEUE_POD_GROUP_NAME] = name
             annotations[POD_GROUP_TOTAL_COUNT_ANNOTATION] = str(pods)
         members = tuple(_pod(f"{name}-{index}", size, labels, annotations) for index in range(pods))
         duration = int(seconds[number])

@@ -17,7 +17,7 @@ import msgspec
 from windlass.engine import EngineConfig
 from windlass.model.meta import ObjectMeta
 from windlass.model.names.kueue import (
-    POD_GROUP_NAME_LABEL,
+    KUEUE_POD_GROUP_NAME,
     POD_GROUP_TOTAL_COUNT_ANNOTATION,
     QUEUE_NAME_LABEL,
 )
@@ -191,7 +191,7 @@ def _task(job: Job, kind: str, queue: str, checkpoint: int, templates: TemplateC
     labels = {QUEUE_NAME_LABEL: queue}
     annotations: dict[str, str] = {}
     if len(parts) > 1:
-        labels[POD_GROUP_NAME_LABEL] = job.name
+        labels[KUEUE_POD_GROUP_NAME] = job.name
         annotations = {POD_GROUP_TOTAL_COUNT_ANNOTATION: str(len(parts))}
     pods = tuple(
         Pod(

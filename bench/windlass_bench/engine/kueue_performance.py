@@ -18,7 +18,7 @@ from windlass.cluster.store import Store
 from windlass.engine import EngineCache, EngineConfig, decide
 from windlass.model.names.kubernetes import HOSTNAME_LABEL
 from windlass.model.names.kueue import (
-    POD_GROUP_NAME_LABEL,
+    KUEUE_POD_GROUP_NAME,
     POD_GROUP_TOTAL_COUNT_ANNOTATION,
     PREFERRED_TOPOLOGY_ANNOTATION,
     QUEUE_NAME_LABEL,
@@ -242,7 +242,7 @@ def _template(queue: str, kind: WorkloadSet, mode: str) -> Pod:
 def _pods(name: str, template: Pod, count: int) -> list[Pod]:
     if count == 1:
         return [synthetic_objects.make_pod(template, name)]
-    labels = {**template.metadata.labels, POD_GROUP_NAME_LABEL: name}
+    labels = {**template.metadata.labels, KUEUE_POD_GROUP_NAME: name}
     return [
         synthetic_objects.make_pod(template, f"{name}-{member}", labels=labels) for member in range(count)
     ]

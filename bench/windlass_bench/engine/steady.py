@@ -12,7 +12,7 @@ from windlass.cluster.store import Store
 from windlass.engine import EngineCache, EngineConfig, decide
 from windlass.model.names.kubernetes import HOSTNAME_LABEL
 from windlass.model.names.kueue import (
-    POD_GROUP_NAME_LABEL,
+    KUEUE_POD_GROUP_NAME,
     POD_GROUP_TOTAL_COUNT_ANNOTATION,
     QUEUE_NAME_LABEL,
     REQUIRED_TOPOLOGY_ANNOTATION,
@@ -69,7 +69,7 @@ def _running(templates: list[Pod], nodes: int) -> list[Pod]:
 
 
 def _gang(template: Pod, name: str) -> list[Pod]:
-    labels = {**template.metadata.labels, POD_GROUP_NAME_LABEL: name}
+    labels = {**template.metadata.labels, KUEUE_POD_GROUP_NAME: name}
     annotations = {
         POD_GROUP_TOTAL_COUNT_ANNOTATION: "8",
         REQUIRED_TOPOLOGY_ANNOTATION: synthetic_objects.RACK,

@@ -13,7 +13,7 @@ import msgspec
 from windlass.model.codec import decode_object
 from windlass.model.names.kubernetes import HOSTNAME_LABEL, ZONE_LABEL
 from windlass.model.names.kueue import (
-    POD_GROUP_NAME_LABEL,
+    KUEUE_POD_GROUP_NAME,
     POD_GROUP_TOTAL_COUNT_ANNOTATION,
     PREFERRED_TOPOLOGY_ANNOTATION,
     QUEUE_NAME_LABEL,
@@ -203,7 +203,7 @@ def gang_pods(count: int, size: int, requests: Mapping[str, str], queue: str, **
     for number in range(count):
         template = pod_template(
             requests,
-            labels={QUEUE_NAME_LABEL: queue, POD_GROUP_NAME_LABEL: f"gang-{number:04}"},
+            labels={QUEUE_NAME_LABEL: queue, KUEUE_POD_GROUP_NAME: f"gang-{number:04}"},
             annotations={POD_GROUP_TOTAL_COUNT_ANNOTATION: str(size), **wish},
         )
         made += make_pods(template, size, f"gang-{number:04}")
@@ -217,7 +217,7 @@ def _timed(number: int, gpus: int, seconds: int, **group: str) -> Pod:
     labels = {QUEUE_NAME_LABEL: TIMED_QUEUES[number % 3]}
     annotations = {DECLARED_DURATION_ANNOTATION: f"{seconds}s"}
     if group:
-        labels[POD_GROUP_NAME_LABEL], annotations[POD_GROUP_TOTAL_COUNT_ANNOTATION] = (
+        labels[KUEUE_POD_GROUP_NAME], annotations[POD_GROUP_TOTAL_COUNT_ANNOTATION] = (
             group["name"],
             group["total"],
         )

@@ -17,7 +17,7 @@ from windlass.cluster.store import Store
 from windlass.engine import EngineCache, EngineConfig, decide
 from windlass.model.names.kubernetes import HOSTNAME_LABEL
 from windlass.model.names.kueue import (
-    POD_GROUP_NAME_LABEL,
+    KUEUE_POD_GROUP_NAME,
     POD_GROUP_TOTAL_COUNT_ANNOTATION,
     QUEUE_NAME_LABEL,
     REQUIRED_TOPOLOGY_ANNOTATION,
@@ -204,7 +204,7 @@ def _asking(asks: str) -> list[Pod]:
                 synthetic_objects.pod_template(requests, labels=labels, priority=100), "urgent"
             )
         ]
-    labels[POD_GROUP_NAME_LABEL] = "urgent"
+    labels[KUEUE_POD_GROUP_NAME] = "urgent"
     annotations = {
         POD_GROUP_TOTAL_COUNT_ANNOTATION: "4",
         REQUIRED_TOPOLOGY_ANNOTATION: synthetic_objects.RACK,
@@ -238,7 +238,7 @@ def preempt_small_pods(name: str, *, size: int, nodes: int) -> Measurement:
     annotations = {POD_GROUP_TOTAL_COUNT_ANNOTATION: str(size)}
     gang = synthetic_objects.pod_template(
         {"cpu": "8", "memory": "64Gi", GPU_RESOURCE: "8"},
-        labels={**labels, POD_GROUP_NAME_LABEL: "urgent"},
+        labels={**labels, KUEUE_POD_GROUP_NAME: "urgent"},
         annotations=annotations,
         priority=100,
     )

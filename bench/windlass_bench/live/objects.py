@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from windlass.model.names.kubernetes import HOSTNAME_LABEL
-from windlass.model.names.kueue import POD_GROUP_NAME_LABEL, POD_GROUP_TOTAL_COUNT_ANNOTATION
+from windlass.model.names.kueue import KUEUE_POD_GROUP_NAME, POD_GROUP_TOTAL_COUNT_ANNOTATION
 from windlass.model.names.nvidia import GPU_RESOURCE
 from windlass.model.names.windlass import BENCH_LABEL
 from windlass.model.unstructured import Unstructured
@@ -62,7 +62,7 @@ def pod(number: int, scheduler: str, gang: str = "", size: int = 0) -> Unstructu
     }
     if gang:
         container["resources"] = {"limits": {GPU_RESOURCE: "8"}}
-        metadata["labels"][POD_GROUP_NAME_LABEL] = gang
+        metadata["labels"][KUEUE_POD_GROUP_NAME] = gang
         metadata["annotations"] = {POD_GROUP_TOTAL_COUNT_ANNOTATION: str(size)}
     selector = {"pool": f"pool-{shape % POOLS}"} if shape % 3 == 0 and not gang else {}
     return {

@@ -53,6 +53,7 @@ SAMPLES = {
     "driver": "gpu.nvidia.com",
     "elsewhere": "16",
     "error": "100",
+    "excess": "1",
     "existing": "gpu.nvidia.com, mig.nvidia.com",
     "feasible": "gpu-7",
     "flavor": "h100",

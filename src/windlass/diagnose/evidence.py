@@ -75,6 +75,10 @@ class ClusterObject:
         return self._raw.header.api_version
 
     @property
+    def api_group(self) -> str:
+        return self.api_version.rpartition("/")[0]
+
+    @property
     def created(self) -> str:
         return self._raw.header.metadata.creation_timestamp
 

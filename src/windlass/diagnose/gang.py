@@ -10,27 +10,25 @@ import msgspec
 
 from windlass.diagnose.evidence import ClusterObject, Evidence
 from windlass.diagnose.finding import Finding
-from windlass.diagnose.subject import Subject, group_names, is_waiting
+from windlass.diagnose.subject import Subject, group_of, is_waiting, owners_of
 from windlass.diagnose.unstructured import nested_int
+from windlass.model.group_membership import (
+    GANG_KINDS,
+    KUEUE_GROUP,
+    read_group_size,
+    workload_name,
+)
 from windlass.model.names.kueue import POD_GROUP_TOTAL_COUNT_ANNOTATION
 from windlass.model.pod import Pod
 
-GANG_OWNER_KINDS = (
-    "PyTorchJob",
-    "TFJob",
-    "MPIJob",
-    "JobSet",
-    "TrainJob",
-    "RayCluster",
-    "LeaderWorkerSet",
-    "PodGroup",
-)
-"""Kinds whose pods form one gang."""
+GANG_OWNER_KINDS = {kind for _, kind in GANG_KINDS} | {"JobSet", "PodGroup"}
+"""Kinds whose pods form one gang. The engine starts a JobSet as a whole only in a queue, but it needs all its pods."""
+GangKey = tuple[str, str, str]
+"""Namespace, what names it (the source of a group, or the kind of an owner) and name."""
 
 
 class Gang(msgspec.Struct, frozen=True):
     name: str
-    namespace: str
     minimum: int
     running: int
     waiting: int
@@ -40,28 +38,32 @@ class Gang(msgspec.Struct, frozen=True):
         return 0 < self.running < self.minimum and self.waiting > 0
 
 
-def find_gangs(evidence: Evidence) -> list[Gang]:
+def find_gangs(evidence: Evidence) -> dict[GangKey, Gang]:
     """All gangs of the cluster."""
-    members: dict[tuple[str, str], list[ClusterObject]] = {}
-    minimum: dict[tuple[str, str], int] = {}
+    members: dict[GangKey, list[ClusterObject]] = {}
+    minimum: dict[GangKey, int] = {}
     for group in evidence.of_kind("PodGroup"):
-        key = (group.namespace, group.name)
-        minimum[key] = _minimum(group)
-        members.setdefault(key, [])
+        minimum[_key_of(group)] = _minimum(group)
+        members.setdefault(_key_of(group), [])
     for pod in evidence.of_kind("Pod"):
-        for key in _groups_of(evidence, pod):
+        key = _gang_of(evidence, pod)
+        if key is not None:
             members.setdefault(key, []).append(pod)
-            total = pod.annotations.get(POD_GROUP_TOTAL_COUNT_ANNOTATION, "")
-            if total.isdigit():
-                minimum[key] = max(minimum.get(key, 0), int(total))
-    return [_group(key, pods, minimum.get(key, 0)) for key, pods in members.items()]
+            minimum[key] = max(minimum.get(key, 0), _announced_size(key, pod))
+    return {key: _gang(key, pods, minimum.get(key, 0)) for key, pods in members.items()}
 
 
-def _group(key: tuple[str, str], members: list[ClusterObject], minimum: int) -> Gang:
+def _announced_size(key: GangKey, pod: ClusterObject) -> int:
+    if key[1] not in (KUEUE_GROUP, "Workload"):
+        return 0
+    return read_group_size(pod.annotations.get(POD_GROUP_TOTAL_COUNT_ANNOTATION)) or 0
+
+
+def _gang(key: GangKey, members: list[ClusterObject], minimum: int) -> Gang:
     pods = [item.decoded for item in members if isinstance(item.decoded, Pod)]
     running = sum(pod.is_bound and pod.status.phase in ("Running", "Succeeded", "Pending") for pod in pods)
     waiting = sum(not pod.is_bound and pod.status.phase in ("Pending", "") for pod in pods)
-    return Gang(key[1], key[0], minimum or len(pods), running, waiting)
+    return Gang(key[2], minimum or len(pods), running, waiting)
 
 
 def _minimum(group: ClusterObject) -> int:
@@ -74,33 +76,40 @@ def _minimum(group: ClusterObject) -> int:
     )
 
 
-def _groups_of(evidence: Evidence, pod: ClusterObject) -> list[tuple[str, str]]:
-    named = [(pod.namespace, name) for name in sorted(group_names(pod))]
-    if named:
-        return named
-    owner = evidence.owner(pod)
-    if owner is not None:
-        top = evidence.owner(owner) or owner
-        for ancestor in (owner, top):
-            if ancestor.kind in GANG_OWNER_KINDS:
-                return [(ancestor.namespace, ancestor.name)]
-        return []
-    kinds = [(pod.namespace, name) for kind, name, _ in pod.owners if kind in GANG_OWNER_KINDS]
-    return kinds[:1]
+def _gang_of(evidence: Evidence, pod: ClusterObject) -> GangKey | None:
+    """As the engine groups pods: a Kueue Workload that exists, then a group, then the topmost owner that is a gang."""
+    workload = evidence.get("Workload", pod.namespace, workload_name(pod.labels, pod.annotations))
+    if workload is not None:
+        return _key_of(workload)
+    group = group_of(pod)
+    if group is not None:
+        return pod.namespace, group.source, group.name
+    for owner in reversed(owners_of(evidence, pod)):
+        if owner.kind in GANG_OWNER_KINDS:
+            return _key_of(owner)
+    return next(
+        ((pod.namespace, kind, name) for kind, name, _ in pod.owners if kind in GANG_OWNER_KINDS), None
+    )
+
+
+def _key_of(item: ClusterObject) -> GangKey:
+    return item.namespace, item.api_group if item.kind == "PodGroup" else item.kind, item.name
+
+
+def _gangs_of(evidence: Evidence, subject: Subject) -> set[GangKey]:
+    return {key for pod in subject.pods if (key := _gang_of(evidence, pod)) is not None}
 
 
 def deadlock_finding(evidence: Evidence, subject: Subject) -> Finding | None:
     """Partly placed gangs, the subject's among them, that wait for the resources of one another."""
-    names = {key for pod in subject.pods for key in _groups_of(evidence, pod)}
-    if not names and not any(item.kind in GANG_OWNER_KINDS for item in subject.related):
+    own = _gangs_of(evidence, subject)
+    if not own and not any(item.kind in GANG_OWNER_KINDS for item in subject.related):
         return None
-    names |= {(item.namespace, item.name) for item in subject.related}
-    known = find_gangs(evidence)
-    own_gangs = [group for group in known if (group.namespace, group.name) in names]
-    partial = [group for group in known if group.is_partial]
-    stuck = [group for group in own_gangs if group.is_partial]
-    if stuck and len(partial) > 1:
-        listed = "; ".join(f"{gang.name} has {gang.running} of {gang.minimum}" for gang in partial[:4])
+    own |= {_key_of(item) for item in subject.related}
+    partial = {key: gang for key, gang in find_gangs(evidence).items() if gang.is_partial}
+    if len(partial) > 1 and not own.isdisjoint(partial):
+        some = [*partial.values()][:4]
+        listed = "; ".join(f"{gang.name} has {gang.running} of {gang.minimum}" for gang in some)
         message = f"{len(partial)} gangs run in part and wait for the rest of their pods: {listed}"
         return Finding("GANG_DEADLOCK", message)
     return None
@@ -108,12 +117,12 @@ def deadlock_finding(evidence: Evidence, subject: Subject) -> Finding | None:
 
 def waiting_members(evidence: Evidence, subject: Subject) -> list[ClusterObject]:
     """Waiting pods of the subject's gangs that are not the subject's own."""
-    names = {key for pod in subject.pods for key in _groups_of(evidence, pod)}
-    if not names:
+    gangs = _gangs_of(evidence, subject)
+    if not gangs:
         return []
     own_pods = {id(pod) for pod in subject.pods}
     return [
         pod
         for pod in evidence.of_kind("Pod")
-        if id(pod) not in own_pods and is_waiting(pod) and names & set(_groups_of(evidence, pod))
+        if id(pod) not in own_pods and is_waiting(pod) and _gang_of(evidence, pod) in gangs
     ]

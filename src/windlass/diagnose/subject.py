@@ -12,15 +12,11 @@ import msgspec
 
 from windlass.diagnose.evidence import ClusterObject, Evidence
 from windlass.diagnose.unstructured import nested_map, nested_string
+from windlass.dump.raw_objects import ObjectHeader, RawObject
 from windlass.model.codec import decode_object
 from windlass.model.errors import InputError
-from windlass.model.names.kueue import POD_GROUP_NAME_LABEL
-from windlass.model.names.others import (
-    COSCHEDULING_LABEL,
-    COSCHEDULING_OLD_LABEL,
-    VOLCANO_GROUP_ANNOTATION,
-    VOLCANO_QUALIFIED_GROUP_ANNOTATION,
-)
+from windlass.model.group_membership import GroupReference, group_reference, workload_name
+from windlass.model.meta import ObjectMeta
 from windlass.model.pod import Pod
 
 ALIASES = {
@@ -99,7 +95,7 @@ class Subject(msgspec.Struct, frozen=True):
 def find_subject(evidence: Evidence, question: str, namespace: str) -> Subject:
     """Raises `InputError` where no object, or objects of several namespaces, have the name."""
     item = _named(evidence, question, namespace)
-    owners = tuple(_upwards(evidence, item))
+    owners = tuple(owners_of(evidence, item))
     below = list(_downwards(evidence, item))
     pods = [obj for obj in (item, *below) if obj.kind == "Pod"]
     pods.sort(key=lambda pod: (_RANK.get(phase_of(pod), 1), pod.name))
@@ -140,6 +136,8 @@ def _named(evidence: Evidence, question: str, namespace: str) -> ClusterObject:
         and (not wanted or item.kind == wanted)
         and (not namespace or not item.namespace or item.namespace == namespace)
     ]
+    if not found and wanted in ("", "PodGroup"):
+        found = _groups_without_object(evidence, name, namespace)
     if not found:
         raise InputError(
             f"there is no {question}{_where(namespace)} in the evidence", remedy=_near(evidence, name)
@@ -151,6 +149,21 @@ def _named(evidence: Evidence, question: str, namespace: str) -> ClusterObject:
         )
     rank = {kind: place for place, kind in enumerate(KIND_PREFERENCE)}
     return min(found, key=lambda item: (rank.get(item.kind, len(rank)), item.kind))
+
+
+def _groups_without_object(evidence: Evidence, name: str, namespace: str) -> list[ClusterObject]:
+    """Gangs of that name that exist only because pods name them; holds name them too, so they can be asked about."""
+    found = {
+        (pod.namespace, group.source)
+        for pod in evidence.of_kind("Pod")
+        if not namespace or pod.namespace == namespace
+        if (group := group_of(pod)) is not None and group.name == name
+    }
+    metas = [(source, ObjectMeta(name=name, namespace=place)) for place, source in sorted(found)]
+    headers = [
+        ObjectHeader(api_version=f"{source}/", kind="PodGroup", metadata=meta) for source, meta in metas
+    ]
+    return [ClusterObject(RawObject(header, "", {})) for header in headers]
 
 
 def _kind(evidence: Evidence, kind: str) -> str:
@@ -185,7 +198,8 @@ def _near(evidence: Evidence, name: str) -> str:
     )
 
 
-def _upwards(evidence: Evidence, item: ClusterObject) -> list[ClusterObject]:
+def owners_of(evidence: Evidence, item: ClusterObject) -> list[ClusterObject]:
+    """Its owner, the owner of that and so on, as far as they are in the evidence."""
     found: list[ClusterObject] = []
     current: ClusterObject | None = item
     while current is not None and len(found) < 16:
@@ -198,14 +212,14 @@ def _upwards(evidence: Evidence, item: ClusterObject) -> list[ClusterObject]:
 
 
 def _downwards(evidence: Evidence, item: ClusterObject) -> list[ClusterObject]:
-    """Everything that it owns, and the pods that name it as their group in a label."""
+    """Everything that it owns, and the pods that name it as their group or Workload."""
     found = {id(obj): obj for obj in _owned(evidence, item)}
     if item.kind == "Workload":
         owner = evidence.owner(item)
         found |= {id(obj): obj for obj in (_owned(evidence, owner) if owner is not None else ())}
     if item.kind in ("PodGroup", "Workload"):
         for pod in evidence.of_kind("Pod"):
-            if pod.namespace == item.namespace and item.name in group_names(pod):
+            if pod.namespace == item.namespace and _is_named_by(pod, item):
                 found[id(pod)] = pod
     found.pop(id(item), None)
     return list(found.values())
@@ -223,19 +237,18 @@ def _owned(evidence: Evidence, item: ClusterObject) -> list[ClusterObject]:
     return list(found.values())
 
 
-def group_names(pod: ClusterObject) -> set[str]:
-    """The gangs that a pod names in labels, annotations or its spec."""
-    labels, annotations = pod.labels, pod.annotations
-    group = pod.decoded.spec.scheduling_group if isinstance(pod.decoded, Pod) else None
-    names = {
-        labels.get(POD_GROUP_NAME_LABEL, ""),
-        labels.get(COSCHEDULING_LABEL, ""),
-        labels.get(COSCHEDULING_OLD_LABEL, ""),
-        annotations.get(VOLCANO_GROUP_ANNOTATION, ""),
-        annotations.get(VOLCANO_QUALIFIED_GROUP_ANNOTATION, ""),
-        group.pod_group_name if group is not None else "",
-    }
-    return names - {""}
+def group_of(pod: ClusterObject) -> GroupReference | None:
+    """The gang that a pod names in labels, annotations or its spec."""
+    native = pod.decoded.spec.scheduling_group if isinstance(pod.decoded, Pod) else None
+    return group_reference(pod.labels, pod.annotations, native.pod_group_name if native is not None else "")
+
+
+def _is_named_by(pod: ClusterObject, item: ClusterObject) -> bool:
+    """Whether the pod names this PodGroup or Workload as its own."""
+    if item.kind == "Workload":
+        return workload_name(pod.labels, pod.annotations) == item.name
+    group = group_of(pod)
+    return group is not None and (group.source, group.name) == (item.api_group, item.name)
 
 
 def template_pods(item: ClusterObject) -> tuple[list[Pod], InputError | None]:

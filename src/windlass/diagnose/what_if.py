@@ -13,7 +13,7 @@ from typing import Any
 from windlass.diagnose.engine_view import QUEUEING_CODES, EngineView
 from windlass.diagnose.evidence import ClusterObject, Evidence
 from windlass.diagnose.fit import FitChecker
-from windlass.diagnose.subject import Subject, group_names, template_pods
+from windlass.diagnose.subject import Subject, group_of, template_pods
 from windlass.dump.configuration import Configuration, choose_configuration
 from windlass.model.codec import decode_object
 from windlass.model.configuration import Settings
@@ -105,7 +105,7 @@ class WhatIf:
         """Workload keys under which the engine may hold the subject."""
         subject = self.subject
         objects = (subject.item, *subject.owners, *subject.related, *subject.pods)
-        groups = {f"{pod.namespace}/{name}" for pod in subject.pods for name in group_names(pod)}
+        groups = {f"{pod.namespace}/{group.name}" for pod in subject.pods if (group := group_of(pod))}
         gangs = self.engine.workloads_containing(f"{pod.namespace}/{pod.name}" for pod in subject.pods)
         own = [f"{obj.namespace}/{obj.name}" for obj in objects]
         return list(dict.fromkeys([*own, *sorted(groups), *gangs]))

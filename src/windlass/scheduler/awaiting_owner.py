@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from windlass.cluster.workloads.units import GANG_IF_QUEUED_KINDS, GANG_KINDS, controller_of, sibling_key
+from windlass.cluster.workloads.units import controller_of, sibling_key
+from windlass.model.group_membership import GANG_IF_QUEUED_KINDS, GANG_KINDS
 from windlass.model.pod import Pod
 
 OWNER_WAIT_SECONDS = 5

@@ -12,7 +12,7 @@ from windlass.cluster.store import Store
 from windlass.engine import EngineCache, EngineConfig, decide
 from windlass.model.codec import decode_object
 from windlass.model.names.kubernetes import HOSTNAME_LABEL
-from windlass.model.names.kueue import POD_GROUP_NAME_LABEL, POD_GROUP_TOTAL_COUNT_ANNOTATION
+from windlass.model.names.kueue import KUEUE_POD_GROUP_NAME, POD_GROUP_TOTAL_COUNT_ANNOTATION
 from windlass.model.names.nvidia import GPU_RESOURCE
 
 _NODE = {
@@ -52,6 +52,6 @@ def _pod(name: str, gpus: int, gang: str = "") -> dict[str, object]:
         "creationTimestamp": "2026-01-01T00:00:00Z",
     }
     if gang:
-        metadata["labels"] = {POD_GROUP_NAME_LABEL: gang}
+        metadata["labels"] = {KUEUE_POD_GROUP_NAME: gang}
         metadata["annotations"] = {POD_GROUP_TOTAL_COUNT_ANNOTATION: "2"}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [container]}}

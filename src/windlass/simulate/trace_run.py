@@ -20,7 +20,7 @@ from windlass.cluster.store import Store
 from windlass.engine import EngineConfig, decide
 from windlass.model.configuration import Settings
 from windlass.model.decision import Admit, Bind, Hold
-from windlass.model.names.kueue import POD_GROUP_NAME_LABEL, POD_GROUP_TOTAL_COUNT_ANNOTATION
+from windlass.model.names.kueue import KUEUE_POD_GROUP_NAME, POD_GROUP_TOTAL_COUNT_ANNOTATION
 from windlass.model.plan import Plan
 from windlass.model.pod import Pod
 from windlass.placement.policies import POLICIES, PlacementConfig
@@ -216,7 +216,7 @@ def gang_pods(job: Job) -> tuple[Pod, ...]:
             pod,
             metadata=msgspec.structs.replace(
                 pod.metadata,
-                labels={**pod.metadata.labels, POD_GROUP_NAME_LABEL: job.name},
+                labels={**pod.metadata.labels, KUEUE_POD_GROUP_NAME: job.name},
                 annotations={**pod.metadata.annotations, POD_GROUP_TOTAL_COUNT_ANNOTATION: total},
             ),
         )

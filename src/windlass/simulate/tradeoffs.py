@@ -16,7 +16,7 @@ import numpy as np
 
 from windlass.cluster.node_state import DEV_END, DEV_FIRST, FREE_MILLI
 from windlass.cluster.snapshot import Snapshot
-from windlass.model.names.kueue import POD_GROUP_NAME_LABEL
+from windlass.model.group_membership import group_of_pod
 from windlass.model.names.windlass import RACK_LABEL
 from windlass.model.pod import Pod
 from windlass.simulate.interference import MPS, expected_slowdown
@@ -56,7 +56,7 @@ def trade_offs(snapshot: Snapshot, since: Mapping[str, int] | None = None, now: 
     for row in bound:
         grants, node, pod = pods.grants[row], nodes[row], pods.objects[row]
         tenants.update((node, grant.index) for grant in grants if grant.milli < 1000 and not grant.profile)
-        job = _job_of(pod)
+        job = job_of(pod)
         jobs.setdefault(job, set()).add(node)
         if since is not None:
             gpus = sum(grant.milli for grant in grants) / 1000
@@ -79,9 +79,11 @@ def trade_offs(snapshot: Snapshot, since: Mapping[str, int] | None = None, now: 
     )
 
 
-def _job_of(pod: Pod) -> str:
-    group = pod.metadata.labels.get(POD_GROUP_NAME_LABEL, "")
-    return f"{pod.metadata.namespace or 'default'}/{group}#gang" if group else pod.key
+def job_of(pod: Pod) -> str:
+    group = group_of_pod(pod)
+    if group is None:
+        return pod.key
+    return f"{pod.metadata.namespace or 'default'}/{group.name}#{group.source}"
 
 
 def _stranded(snapshot: Snapshot, used: set[int]) -> float:

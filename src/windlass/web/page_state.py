@@ -16,7 +16,7 @@ from windlass.model.times import parse_timestamp
 from windlass.model.unstructured import Unstructured
 from windlass.web.jobs import job_view
 from windlass.web.nodes import node_view
-from windlass.web.pods import PodRecord, job_key_of, pod_record
+from windlass.web.pods import PodRecord, controller_key_of, job_key_of, pod_record
 from windlass.web.queues import queue_view
 
 ChangeHandler = Callable[[str, Unstructured, Unstructured | None], None]
@@ -46,6 +46,7 @@ class PageState:
         self._pods: dict[str, PodRecord] = {}
         self._on_node: dict[str, dict[str, PodRecord]] = {}
         self._in_job: dict[str, dict[str, PodRecord]] = {}
+        self._by_controller: dict[str, dict[str, PodRecord]] = {}
         self._owners: dict[str, Unstructured] = {}
         self._replica_sets: dict[str, str] = {}
         self._workloads: dict[str, Unstructured] = {}
@@ -116,6 +117,8 @@ class PageState:
             tree = self._queues.get(name)
             return queue_view(tree) if tree is not None else None
         pods = list(self._in_job.get(name, {}).values())
+        if not pods and name in self._by_controller:
+            return None  # its pods are shown with their group
         return job_view(name, pods, self._owners.get(name), self._workloads.get(name))
 
     def _touch(self, what: str, name: str) -> None:
@@ -174,10 +177,9 @@ class PageState:
         self._changed()
 
     def _read_pod(self, change: str, new: Unstructured) -> None:
-        namespace, kind, name = job_key_of(new)
-        if kind == "ReplicaSet":
-            kind, name = "Deployment", self._replica_sets.get(f"{namespace}/{name}", name)
-        card = pod_record(new, f"{namespace}/{kind}/{name}")
+        controller = controller_key_of(new)
+        controller_job = self._job_of(*controller) if controller is not None else ""
+        card = pod_record(new, self._job_of(*job_key_of(new)), controller_job)
         before = self._pods.get(card.key)
         if before is not None:
             self._forget(before)
@@ -185,18 +187,30 @@ class PageState:
             self._pods[card.key] = card
             self._on_node.setdefault(card.node, {})[card.key] = card
             self._in_job.setdefault(card.group, {})[card.key] = card
+            self._by_controller.setdefault(card.controller, {})[card.key] = card
         if card != before:
             self._touch("nodes", card.node)
         self._touch("jobs", card.group)
+        if card.controller:
+            self._touch("jobs", card.controller)
+
+    def _job_of(self, namespace: str, kind: str, name: str) -> str:
+        if kind == "ReplicaSet":
+            kind, name = "Deployment", self._replica_sets.get(f"{namespace}/{name}", name)
+        return f"{namespace}/{kind}/{name}"
 
     def _forget(self, card: PodRecord) -> None:
         self._pods.pop(card.key, None)
-        for index, name in ((self._on_node, card.node), (self._in_job, card.group)):
+        for index, name in (
+            (self._on_node, card.node),
+            (self._in_job, card.group),
+            (self._by_controller, card.controller),
+        ):
             index[name].pop(card.key, None)
             if not index[name]:
                 del index[name]
         self._dirty["nodes"].add(card.node)
-        self._dirty["jobs"].add(card.group)
+        self._dirty["jobs"] |= {card.group, card.controller} - {""}
 
     def _replica_set(self, change: str, new: Unstructured, old: Unstructured | None) -> None:
         key = _key(new)

@@ -14,7 +14,7 @@ import msgspec
 from windlass.model.convert import convert
 from windlass.model.errors import InputError
 from windlass.model.gpu import gpu_request
-from windlass.model.names.kueue import POD_GROUP_NAME_LABEL
+from windlass.model.group_membership import group_reference
 from windlass.model.names.nvidia import SHARED_GPU_RESOURCE
 from windlass.model.names.windlass import (
     ALLOCATED_DEVICES_ANNOTATION,
@@ -33,6 +33,8 @@ class PodRecord(msgspec.Struct, frozen=True, kw_only=True):
     """`namespace/name`."""
     group: str
     """The job that it belongs to: `namespace/Kind/name`."""
+    controller: str
+    """The same of its controller; empty if it has none."""
     node: str
     state: str
     """waiting, starting, running, stopping, done, failed."""
@@ -62,7 +64,7 @@ class PodRecord(msgspec.Struct, frozen=True, kw_only=True):
         return bool(self.node) and self.state not in ("done", "failed")
 
 
-def pod_record(tree: Mapping[str, Any], group: str) -> PodRecord:
+def pod_record(tree: Mapping[str, Any], group: str, controller: str) -> PodRecord:
     meta, spec, status = tree["metadata"], tree.get("spec") or {}, tree.get("status") or {}
     annotations = meta.get("annotations") or {}
     state, reason, message = pod_state(tree)
@@ -70,6 +72,7 @@ def pod_record(tree: Mapping[str, Any], group: str) -> PodRecord:
     return PodRecord(
         key=f"{meta.get('namespace', '')}/{meta['name']}",
         group=group,
+        controller=controller,
         node=spec.get("nodeName") or "",
         state=state,
         reason=reason,
@@ -109,14 +112,22 @@ def pod_state(tree: Mapping[str, Any]) -> tuple[str, str, str]:
 
 
 def job_key_of(tree: Mapping[str, Any]) -> tuple[str, str, str]:
-    """`(namespace, kind, name)` of what the pod belongs to by its own word: its controller, its group, or itself."""
+    """`(namespace, kind, name)` of what the pod belongs to, as its metadata says: group, controller, or itself."""
+    meta, spec = tree["metadata"], tree.get("spec") or {}
+    native = (spec.get("schedulingGroup") or {}).get("podGroupName") or ""
+    group = group_reference(meta.get("labels") or {}, meta.get("annotations") or {}, native)
+    if group is not None:
+        return meta.get("namespace", ""), "Group", group.name
+    return controller_key_of(tree) or (meta.get("namespace", ""), "Pod", meta["name"])
+
+
+def controller_key_of(tree: Mapping[str, Any]) -> tuple[str, str, str] | None:
+    """`(namespace, kind, name)` of the pod's controller."""
     meta = tree["metadata"]
-    namespace = meta.get("namespace", "")
     for owner in meta.get("ownerReferences") or ():
         if owner.get("controller"):
-            return namespace, owner["kind"], owner["name"]
-    named = (meta.get("labels") or {}).get(POD_GROUP_NAME_LABEL)
-    return (namespace, "Group", named) if named else (namespace, "Pod", meta["name"])
+            return meta.get("namespace", ""), owner["kind"], owner["name"]
+    return None
 
 
 def gpu_request_fields(spec: Mapping[str, Any], annotations: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from windlass.engine import EngineConfig
 from windlass.model.meta import ObjectMeta
 from windlass.model.names.kueue import (
-    POD_GROUP_NAME_LABEL,
+    KUEUE_POD_GROUP_NAME,
     POD_GROUP_TOTAL_COUNT_ANNOTATION,
     QUEUE_NAME_LABEL,
 )
@@ -42,7 +42,7 @@ def task(
     labels = {QUEUE_NAME_LABEL: queue} if queue else {}
     annotations = {}
     if pods > 1:
-        labels[POD_GROUP_NAME_LABEL], annotations[POD_GROUP_TOTAL_COUNT_ANNOTATION] = name, str(pods)
+        labels[KUEUE_POD_GROUP_NAME], annotations[POD_GROUP_TOTAL_COUNT_ANNOTATION] = name, str(pods)
     made = tuple(
         Pod(
             metadata=ObjectMeta(name=f"{name}-{index}", labels=labels, annotations=annotations),

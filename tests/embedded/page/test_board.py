@@ -144,6 +144,26 @@ def test_a_deployments_pods_are_the_deployments() -> None:
     assert list(shown(board, "jobs")) == ["default/Deployment/web"]
 
 
+def test_a_gang_of_two_jobs_is_one_and_each_job_again_when_its_pods_leave_it() -> None:
+    feed, board = with_nodes()
+    template = {"spec": {"containers": [{"name": "m", "resources": {"limits": {GPU: "8"}}}]}}
+    pods = []
+    for name in ("leader", "workers"):
+        meta = {"name": name, "namespace": "default"}
+        feed.put("jobs.batch", {"metadata": meta, "spec": {"parallelism": 1, "template": template}})
+        pods.append(pod(f"{name}-0", {GPU: "8"}, owner=("Job", name)))
+    jobs = {"default/Job/leader", "default/Job/workers"}
+    assert set(shown(board, "jobs")) == jobs
+    for tree in pods:
+        tree["metadata"]["labels"] = {"scheduling.x-k8s.io/pod-group": "ring"}
+    feed.put("pods", *pods)
+    (view,) = shown(board, "jobs").values()
+    assert (view["key"], view["count"]) == ("default/Group/ring", 2)
+    for tree in pods:
+        feed.put("pods", {**tree, "metadata": {**tree["metadata"], "labels": {}}})
+    assert set(shown(board, "jobs")) == jobs
+
+
 def test_ill_gpus_and_closed_nodes() -> None:
     feed, board = with_nodes()
     node = feed.list("nodes")[0]

@@ -8,42 +8,35 @@ the topmost owner that is a gang; itself. Pods of an owner of unknown kind are s
 from __future__ import annotations
 
 from collections.abc import Collection, Container, Iterator, Mapping
+from typing import Literal
 
 import msgspec
 
 from windlass.cluster.workloads.grouping_inputs import GroupingInputs, is_submitted
+from windlass.model.group_membership import (
+    GANG_IF_QUEUED_KINDS,
+    GANG_KINDS,
+    GROUP_ANNOTATIONS,
+    GROUP_LABELS,
+    POD_GROUP_SOURCES,
+    GroupSource,
+    group_of_pod,
+    workload_name,
+)
 from windlass.model.kueue import WorkloadObject, is_finished
 from windlass.model.meta import ObjectMeta, OwnerReference
 from windlass.model.names.kueue import (
-    POD_GROUP_NAME_LABEL,
+    KUEUE_POD_GROUP_NAME,
+    POD_GROUP_TOTAL_COUNT_ANNOTATION,
     PREBUILT_WORKLOAD_LABEL,
     QUEUE_NAME_LABEL,
     WORKLOAD_ANNOTATION,
 )
-from windlass.model.names.others import (
-    COSCHEDULING_LABEL,
-    COSCHEDULING_OLD_LABEL,
-    LEADER_WORKER_SET_API_VERSION,
-    VOLCANO_GROUP_ANNOTATION,
-)
+from windlass.model.names.others import LEADER_WORKER_SET_API_VERSION
 from windlass.model.owners import Owner
 from windlass.model.owners.normalise import LWS_GROUP, LWS_NAME
 from windlass.model.pod import Pod
 
-COSCHEDULING_GROUPS = (COSCHEDULING_LABEL, COSCHEDULING_OLD_LABEL)
-COSCHEDULING, VOLCANO, NATIVE = "scheduling.x-k8s.io", "scheduling.volcano.sh", "scheduling.k8s.io"
-
-GANG_KINDS = frozenset(
-    ("kubeflow.org", kind) for kind in ("PyTorchJob", "TFJob", "MPIJob", "XGBoostJob", "PaddleJob", "JAXJob")
-) | {
-    ("trainer.kubeflow.org", "TrainJob"),
-    ("ray.io", "RayCluster"),
-    ("ray.io", "RayJob"),
-    ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"),
-}
-"""Kinds whose pods form a gang, even where the owner object is not known."""
-GANG_IF_QUEUED_KINDS = frozenset({("batch", "Job"), ("jobset.x-k8s.io", "JobSet")})
-"""Kinds whose pods form a gang if they have a queue label."""
 INDEPENDENT_POD_KINDS = frozenset(
     ("apps", kind) for kind in ("ReplicaSet", "StatefulSet", "DaemonSet", "Deployment")
 ) | {
@@ -53,15 +46,14 @@ INDEPENDENT_POD_KINDS = frozenset(
 }
 """Kinds whose pods are independent of one another."""
 MAX_NOTED_PODS = 3
-_MEMBERSHIP_LABELS = frozenset(
-    {QUEUE_NAME_LABEL, PREBUILT_WORKLOAD_LABEL, POD_GROUP_NAME_LABEL, *COSCHEDULING_GROUPS}
-)
-_MEMBERSHIP_ANNOTATIONS = frozenset({VOLCANO_GROUP_ANNOTATION, WORKLOAD_ANNOTATION, POD_GROUP_NAME_LABEL})
+_MEMBERSHIP_LABELS = GROUP_LABELS | {QUEUE_NAME_LABEL, PREBUILT_WORKLOAD_LABEL}
+_MEMBERSHIP_ANNOTATIONS = GROUP_ANNOTATIONS | {WORKLOAD_ANNOTATION}
+
+UnitSource = Literal["workload", "owner", "pod"] | GroupSource
 
 
 class UnitKey(msgspec.Struct, frozen=True):
-    source: str
-    """`workload`, `pod`, `owner`, `kueue-group`, or the API group of a PodGroup."""
+    source: UnitSource
     key: str
     kind: str = ""
     index: int | None = None
@@ -95,14 +87,14 @@ class UnitFinder:
         """`owned_by`: owner → its Workload; `pods_owned_by`: the same for pods. `parents`: owners of other owners."""
         self._inputs, self._owned_by, self._pods_owned_by = inputs, owned_by, pods_owned_by
         self._parents = parents
-        self.ungrouped: list[UnknownOwner] = []
+        self.unknown_owners: list[UnknownOwner] = []
         """Owners of unknown kind of the pod that `unit_of` was called with last."""
 
     def set_inputs(self, inputs: GroupingInputs) -> None:
         self._inputs = inputs
 
     def unit_of(self, pod: Pod) -> UnitKey:
-        self.ungrouped = []
+        self.unknown_owners = []
         return (
             self._workload_unit(pod)
             or self._group_unit(pod)
@@ -111,26 +103,13 @@ class UnitFinder:
         )
 
     def _workload_unit(self, pod: Pod) -> UnitKey | None:
-        labels, annotations = pod.metadata.labels, pod.metadata.annotations
-        name = annotations.get(WORKLOAD_ANNOTATION) or labels.get(PREBUILT_WORKLOAD_LABEL)
-        name = name or labels.get(POD_GROUP_NAME_LABEL) or annotations.get(POD_GROUP_NAME_LABEL)
+        name = workload_name(pod.metadata.labels, pod.metadata.annotations)
         key = sibling_key(pod.metadata, name) if name else self._pods_owned_by.get(pod.key, "")
         return UnitKey("workload", key, "Workload") if key and key in self._inputs.workloads else None
 
     def _group_unit(self, pod: Pod) -> UnitKey | None:
-        labels, annotations = pod.metadata.labels, pod.metadata.annotations
-        native = pod.spec.scheduling_group
-        if native is not None and native.pod_group_name:
-            return UnitKey(NATIVE, sibling_key(pod.metadata, native.pod_group_name), "PodGroup")
-        for label in COSCHEDULING_GROUPS:
-            if labels.get(label):
-                return UnitKey(COSCHEDULING, sibling_key(pod.metadata, labels[label]), "PodGroup")
-        if annotations.get(VOLCANO_GROUP_ANNOTATION):
-            return UnitKey(
-                VOLCANO, sibling_key(pod.metadata, annotations[VOLCANO_GROUP_ANNOTATION]), "PodGroup"
-            )
-        kueue = labels.get(POD_GROUP_NAME_LABEL) or annotations.get(POD_GROUP_NAME_LABEL)
-        return UnitKey("kueue-group", sibling_key(pod.metadata, kueue), "PodGroup") if kueue else None
+        group = group_of_pod(pod)
+        return UnitKey(group.source, sibling_key(pod.metadata, group.name), "PodGroup") if group else None
 
     def _owner_unit(self, pod: Pod) -> UnitKey | None:
         found: UnitKey | None = None
@@ -142,7 +121,7 @@ class UnitFinder:
             if _starts_together(reference, owner, pod):
                 found = UnitKey("owner", key, reference.kind, _gang_index(reference, pod))
             elif owner is None and not _is_known(reference):
-                self.ungrouped.append((reference.api_version, reference.kind, key))
+                self.unknown_owners.append((reference.api_version, reference.kind, key))
         return found
 
     def _ancestors(self, metadata: ObjectMeta) -> Iterator[tuple[OwnerReference, Owner | None]]:
@@ -173,7 +152,7 @@ class UnitFinder:
 
     def _has_pod_group(self, key: str) -> bool:
         """Whether its controller has created a PodGroup of the same name, which then defines the unit."""
-        return any((api, key) in self._inputs.pod_groups for api in (COSCHEDULING, VOLCANO, NATIVE))
+        return any((source, key) in self._inputs.pod_groups for source in POD_GROUP_SOURCES)
 
     def parents_of(self, owner: Owner) -> tuple[OwnerKey, ...]:
         return tuple(
@@ -192,16 +171,17 @@ class UnitFinder:
         return False
 
 
-def ungrouped_notes(ungrouped: Mapping[UnknownOwner, Collection[str]]) -> list[str]:
+def unknown_owner_notes(pods_by_owner: Mapping[UnknownOwner, Collection[str]]) -> list[str]:
     """Notes about owners of unknown kind that have several pods."""
     notes = []
-    for (version, kind, key), pods in sorted(ungrouped.items()):
+    for (version, kind, key), pods in sorted(pods_by_owner.items()):
         if len(pods) > 1:
             more = ", …" if len(pods) > MAX_NOTED_PODS else ""
             notes.append(
                 f"{kind} {key} ({version or 'no version'}) is of an unknown kind and its {len(pods)} pods name no "
                 f"group, so each is scheduled on its own: {', '.join(sorted(pods)[:MAX_NOTED_PODS])}{more} "
-                f"(to start them together, give them the label {POD_GROUP_NAME_LABEL})"
+                f"(to start them together, give them the label {KUEUE_POD_GROUP_NAME} and the annotation "
+                f"{POD_GROUP_TOTAL_COUNT_ANNOTATION})"
             )
     return notes
 

@@ -8,13 +8,17 @@ index from a whole set of objects. The results of `units` and `build_workload` a
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
 
-from windlass.cluster.workloads.build_workload import build_terminating_workload, build_workload
+from windlass.cluster.workloads.build_workload import (
+    build_excess_workloads,
+    build_terminating_workload,
+    build_workload,
+)
 from windlass.cluster.workloads.dependency_tracking import DependencyTracker, Dependent, Lookup, TrackedMap
 from windlass.cluster.workloads.finished_runs import finished_run
 from windlass.cluster.workloads.grouping_inputs import GroupingInputs
@@ -26,7 +30,7 @@ from windlass.cluster.workloads.units import (
     UnitKey,
     UnknownOwner,
     sibling_key,
-    ungrouped_notes,
+    unknown_owner_notes,
 )
 from windlass.model.kueue import WorkloadObject
 from windlass.model.names.kubernetes import HOSTNAME_LABEL
@@ -203,8 +207,8 @@ class WorkloadIndex:
             entries = sorted(entry for made in self._entries.values() for entry in made)
             self._sort_keys = [sort_key for sort_key, _ in entries]
             self._sorted = [workload for _, workload in entries]
-        workloads = hold_over_resource_quota(_with_unique_keys(self._sorted), self._quotas)
-        return Grouping(workloads, tuple(ungrouped_notes(self._pods_by_unknown_owner)))
+        workloads = hold_over_resource_quota(_with_unique_keys(self._sorted, self._sort_keys), self._quotas)
+        return Grouping(workloads, tuple(unknown_owner_notes(self._pods_by_unknown_owner)))
 
     def pop_new_templates(self) -> list[Pod]:
         """Templates of pods that don't exist yet, of workloads built since the last call."""
@@ -246,9 +250,9 @@ class WorkloadIndex:
                 after = self._finder.unit_of(pod)
             self._unit_of[key] = after
             self._members.setdefault(after, set()).add(key)
-            if self._finder.ungrouped:
-                self._unknown_owners_of[key] = tuple(self._finder.ungrouped)
-                for name in self._finder.ungrouped:
+            if self._finder.unknown_owners:
+                self._unknown_owners_of[key] = tuple(self._finder.unknown_owners)
+                for name in self._finder.unknown_owners:
                     self._pods_by_unknown_owner.setdefault(name, set()).add(key)
         return [unit for unit in (before, after) if unit is not None]
 
@@ -286,7 +290,7 @@ class WorkloadIndex:
                 self._replace(self._parents, PARENT, parent, count or None)
 
     def _rebuild_unit(self, unit: UnitKey, is_incremental: bool) -> None:
-        """Builds the workload of a unit again, and a second one for pods that are being deleted."""
+        """Builds the workload of a unit again, and others for pods that are being deleted or are too many."""
         if is_incremental:
             for sort_key, _ in self._entries[unit]:
                 position = bisect_left(self._sort_keys, sort_key)
@@ -299,7 +303,11 @@ class WorkloadIndex:
             return
         with self._tracker.track((UNIT, unit)):
             pods = _unit_with_pods(unit, sorted((self._pods[key] for key in members), key=_age_key))
-            built = (build_workload(pods, self._inputs), build_terminating_workload(pods, self._inputs))
+            built = (
+                build_workload(pods, self._inputs),
+                build_terminating_workload(pods, self._inputs),
+                *build_excess_workloads(pods, self._inputs),
+            )
         if before is not None and (built[0] is None or built[0].admission is None):
             self._record_finished_run(before, unit, [self._pods[key] for key in members])
         parts = [(part, workload) for part, workload in enumerate(built) if workload is not None]
@@ -360,9 +368,9 @@ def _age_key(pod: Pod) -> tuple[str, str]:
     return pod.metadata.creation_timestamp, pod.key
 
 
-def _with_unique_keys(workloads: list[Workload]) -> Sequence[Workload]:
-    """Decisions name workloads by `namespace/name`. Where workloads of several kinds have the same name, a Workload
-    object or a pod keeps it, since it is looked up by name; the others get their kind as a suffix."""
+def _with_unique_keys(workloads: list[Workload], sort_keys: Sequence[WorkloadSortKey]) -> Sequence[Workload]:
+    """Decisions name workloads by `namespace/name`. Where several have the same name, a Workload object or a pod keeps
+    it, since it is looked up by name; the others get their kind as a suffix, and the source where kinds are equal."""
     keeper: dict[str, Workload] = {}
     duplicates = [item for item in workloads if keeper.setdefault(item.key, item) is not item]
     if not duplicates:
@@ -370,11 +378,13 @@ def _with_unique_keys(workloads: list[Workload]) -> Sequence[Workload]:
     for workload in duplicates:
         if _NAME_PRECEDENCE.get(workload.kind, 2) < _NAME_PRECEDENCE.get(keeper[workload.key].kind, 2):
             keeper[workload.key] = workload
-    return [item if keeper[item.key] is item else _with_kind_suffix(item) for item in workloads]
-
-
-def _with_kind_suffix(workload: Workload) -> Workload:
-    return msgspec.structs.replace(workload, key=f"{workload.key}.{workload.kind.lower()}")
+    renamed = Counter((item.key, item.kind) for item in workloads if keeper[item.key] is not item)
+    unique: list[Workload] = []
+    for item, (_, key, kind, source, *_) in zip(workloads, sort_keys, strict=True):
+        suffix = f"{kind.lower()}.{source}" if renamed[key, kind] > 1 else kind.lower()
+        is_keeper = keeper[key] is item
+        unique.append(item if is_keeper else msgspec.structs.replace(item, key=f"{key}.{suffix}"))
+    return unique
 
 
 def _sort_key(workload: Workload, unit: UnitKey, part: int) -> WorkloadSortKey:

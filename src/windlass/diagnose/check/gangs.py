@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from windlass.diagnose.check.manifest import Manifest, PodView
 from windlass.diagnose.check.pod_counts import pod_count
 from windlass.diagnose.check.rule import ERROR, WARNING, CheckContext, RuleFinding, rule
+from windlass.diagnose.subject import group_of, phase_of
 from windlass.diagnose.unstructured import (
     nested,
     nested_int,
@@ -16,21 +17,15 @@ from windlass.diagnose.unstructured import (
     nested_string,
     nested_strings,
 )
-from windlass.model.names.kueue import (
-    MIN_PARALLELISM_ANNOTATION,
-    POD_GROUP_NAME_LABEL,
-    POD_GROUP_TOTAL_COUNT_ANNOTATION,
+from windlass.model.group_membership import (
+    KUEUE_GROUP,
+    GroupReference,
+    group_reference,
+    read_group_size,
 )
+from windlass.model.names.kueue import MIN_PARALLELISM_ANNOTATION, POD_GROUP_TOTAL_COUNT_ANNOTATION
 from windlass.model.names.nvidia import NVIDIA_PREFIX
-from windlass.model.names.others import (
-    COSCHEDULING_LABEL,
-    COSCHEDULING_OLD_LABEL,
-    VOLCANO_GROUP_ANNOTATION,
-    VOLCANO_QUALIFIED_GROUP_ANNOTATION,
-)
 
-GROUP_LABELS = (COSCHEDULING_LABEL, COSCHEDULING_OLD_LABEL)
-GROUP_ANNOTATIONS = (VOLCANO_GROUP_ANNOTATION, VOLCANO_QUALIFIED_GROUP_ANNOTATION)
 NODES_FLAG = re.compile(r"--nnodes[= ](\d+)(?![\d:])")
 PROCESSES_FLAG = re.compile(r"--nproc[-_]per[-_]node[= ](\d+)\b")
 
@@ -43,52 +38,61 @@ def gang_complete(manifest: Manifest, context: CheckContext) -> Iterator[RuleFin
 
 
 def _kueue_group(manifest: Manifest, context: CheckContext) -> Iterator[RuleFinding]:
-    """Kueue's pod groups: pods with a label, each with the total number of pods."""
-    name = nested_string(manifest.data, "metadata", "labels", POD_GROUP_NAME_LABEL)
-    if manifest.kind != "Pod" or not name:
+    """Kueue's pod groups: pods that name a group, each with the total number of pods."""
+    group = _group_of(manifest.pods[0]) if manifest.kind == "Pod" else None
+    if group is None or group.source != KUEUE_GROUP:
         return
-    total = nested(manifest.data, "metadata", "annotations", POD_GROUP_TOTAL_COUNT_ANNOTATION)
-    where = f"metadata.annotations.{POD_GROUP_TOTAL_COUNT_ANNOTATION}"
-    if total is None:
+    name, where = group.name, f"metadata.annotations.{POD_GROUP_TOTAL_COUNT_ANNOTATION}"
+    value = nested(manifest.data, "metadata", "annotations", POD_GROUP_TOTAL_COUNT_ANNOTATION)
+    total = read_group_size(value)
+    if value is None:
         yield RuleFinding(
             f"is in the group {name} without the annotation {POD_GROUP_TOTAL_COUNT_ANNOTATION}, "
             "so it is never admitted",
             "metadata.annotations",
             f"set {POD_GROUP_TOTAL_COUNT_ANNOTATION} to the number of its pods, as a string",
         )
-        return
-    if not isinstance(total, str) or not total.isdigit() or int(total) < 1:
+    elif total is None:
         yield RuleFinding(
-            f"{POD_GROUP_TOTAL_COUNT_ANNOTATION} is {total!r}, and must be the number of pods as a string",
+            f"{POD_GROUP_TOTAL_COUNT_ANNOTATION} is {value!r}, and must be the number of pods as a string",
             where,
         )
-        return
-    members = [pod for pod in context.of_kind("Pod") if _is_of_group(pod, manifest.namespace, name)]
+    else:
+        yield from _kueue_group_count(manifest, context, group, total)
+
+
+def _kueue_group_count(
+    manifest: Manifest, context: CheckContext, group: GroupReference, total: int
+) -> Iterator[RuleFinding]:
+    members = [
+        pod
+        for pod in context.of_kind("Pod")
+        if pod.namespace == manifest.namespace and _group_of(pod.pods[0]) == group
+    ]
     if manifest is not members[0]:
         return  # reported once per group
-    present = len(members) + _running_members(context, manifest.namespace, name, members)
-    if present != int(total):
-        few = "so it waits for the rest" if present < int(total) else "so the group is refused as a whole"
-        yield RuleFinding(
-            f"group {name} has {present} of {total} members, {few}", where, "make the two numbers agree"
-        )
+    present = len(members) + _running_members(context, manifest.namespace, group, members)
+    name, excess = group.name, present - total
+    where, remedy = f"metadata.annotations.{POD_GROUP_TOTAL_COUNT_ANNOTATION}", "make the two numbers agree"
+    if excess < 0:
+        problem = f"group {name} has {present} of {total} members, so it waits for the rest"
+        yield RuleFinding(problem, where, remedy)
+    elif excess > 0:
+        surplus = f"group {name} has {excess} pod(s) more than {total}, so the youngest never start"
+        yield RuleFinding(surplus, where, remedy)
 
 
-def _is_of_group(manifest: Manifest, namespace: str, name: str) -> bool:
-    return (
-        manifest.namespace == namespace
-        and nested_string(manifest.data, "metadata", "labels", POD_GROUP_NAME_LABEL) == name
-    )
-
-
-def _running_members(context: CheckContext, namespace: str, name: str, submitted: list[Manifest]) -> int:
+def _running_members(
+    context: CheckContext, namespace: str, group: GroupReference, submitted: list[Manifest]
+) -> int:
     if context.evidence is None:
         return 0
     names = {manifest.name for manifest in submitted}
     return sum(
         item.namespace == namespace
-        and item.labels.get(POD_GROUP_NAME_LABEL) == name
         and item.name not in names
+        and group_of(item) == group
+        and phase_of(item) != "Failed"
         for item in context.evidence.of_kind("Pod")
     )
 
@@ -105,11 +109,12 @@ def _pod_group(manifest: Manifest, context: CheckContext) -> Iterator[RuleFindin
         ),
         ("spec", 0),
     )
+    api_group = nested_string(manifest.data, "apiVersion").rpartition("/")[0]
     members = [
         pod_count(other_manifest, view)
         for other_manifest in context.manifests
         for view in other_manifest.pods
-        if other_manifest.namespace == manifest.namespace and manifest.name in _groups_of(view)
+        if other_manifest.namespace == manifest.namespace and _names_group(view, api_group, manifest.name)
     ]
     if minimum and members and sum(members) < minimum:
         yield RuleFinding(
@@ -119,12 +124,14 @@ def _pod_group(manifest: Manifest, context: CheckContext) -> Iterator[RuleFindin
         )
 
 
-def _groups_of(view: PodView) -> set[str]:
-    labels = nested_map(view.template, "metadata", "labels")
-    annotations = nested_map(view.template, "metadata", "annotations")
-    named = [labels.get(key) for key in GROUP_LABELS] + [annotations.get(key) for key in GROUP_ANNOTATIONS]
-    named.append(nested_string(view.spec, "schedulingGroup", "podGroupName"))
-    return {name for name in named if isinstance(name, str) and name}
+def _group_of(view: PodView) -> GroupReference | None:
+    labels, annotations = (nested_map(view.template, "metadata", part) for part in ("labels", "annotations"))
+    return group_reference(labels, annotations, nested_string(view.spec, "schedulingGroup", "podGroupName"))
+
+
+def _names_group(view: PodView, api_group: str, name: str) -> bool:
+    group = _group_of(view)
+    return group is not None and (group.source, group.name) == (api_group, name)
 
 
 MINIMA = (

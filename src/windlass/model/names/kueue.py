@@ -4,9 +4,11 @@ KUEUE_PREFIX = "kueue.x-k8s.io/"
 KUEUE_API_VERSION = "kueue.x-k8s.io/v1beta2"
 KUEUE_CONFIG_API_VERSION = "config.kueue.x-k8s.io/v1beta2"
 
+# A label or an annotation of pods
+KUEUE_POD_GROUP_NAME = "kueue.x-k8s.io/pod-group-name"
+
 # Labels of pods, Jobs and other owners
 MAX_EXEC_TIME_LABEL = "kueue.x-k8s.io/max-exec-time-seconds"
-POD_GROUP_NAME_LABEL = "kueue.x-k8s.io/pod-group-name"
 POD_SET_LABEL = "kueue.x-k8s.io/podset"
 PREBUILT_WORKLOAD_LABEL = "kueue.x-k8s.io/prebuilt-workload-name"
 QUEUE_NAME_LABEL = "kueue.x-k8s.io/queue-name"

@@ -14,6 +14,7 @@ VOLCANO_QUALIFIED_GROUP_ANNOTATION = "scheduling.volcano.sh/group-name"
 COSCHEDULING_API_VERSION = "scheduling.x-k8s.io/v1alpha1"
 COSCHEDULING_LABEL = "scheduling.x-k8s.io/pod-group"
 COSCHEDULING_OLD_LABEL = "pod-group.scheduling.sigs.k8s.io"
+COSCHEDULING_LABELS = (COSCHEDULING_LABEL, COSCHEDULING_OLD_LABEL)
 
 # Controllers that make pods
 JOBSET_API_VERSION = "jobset.x-k8s.io/v1alpha2"

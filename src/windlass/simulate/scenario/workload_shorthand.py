@@ -14,8 +14,8 @@ from windlass.model.errors import InputError
 from windlass.model.names.kubernetes import APPS_API_VERSION, BATCH_API_VERSION, POD_GROUP_API_VERSION
 from windlass.model.names.kueue import (
     KUEUE_API_VERSION,
+    KUEUE_POD_GROUP_NAME,
     MIN_PARALLELISM_ANNOTATION,
-    POD_GROUP_NAME_LABEL,
     POD_GROUP_TOTAL_COUNT_ANNOTATION,
     POD_SET_GROUP_ANNOTATION,
     POD_SET_LABEL,
@@ -172,7 +172,7 @@ class _WorkloadBuilder:
         metadata["labels"] |= self._queue_labels()
         metadata["annotations"] |= self._object_annotations()
         if self.kind == "group":
-            metadata["labels"][POD_GROUP_NAME_LABEL] = self.name
+            metadata["labels"][KUEUE_POD_GROUP_NAME] = self.name
             metadata["annotations"][POD_GROUP_TOTAL_COUNT_ANNOTATION] = str(total)
         elif self.kind == "volcano":
             metadata["annotations"][VOLCANO_GROUP_ANNOTATION] = self.name

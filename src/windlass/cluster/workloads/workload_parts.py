@@ -1,0 +1,252 @@
+"""What each source of a unit reads in its own way: its identity, its pod sets, its minimum and what holds it.
+
+`build_workload` calls `read_parts` and makes a workload of the result; the rest is common to all sources.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import assert_never
+
+import msgspec
+
+from windlass.cluster.workloads.grouping_inputs import GroupingInputs
+from windlass.cluster.workloads.pod_sets import (
+    pod_sets_of_group,
+    pod_sets_of_owner,
+    sort_members,
+    template_of,
+)
+from windlass.cluster.workloads.units import Unit
+from windlass.cluster.workloads.workload_attributes import WorkloadIdentity, queue_of
+from windlass.model.group_membership import KUEUE_GROUP, read_group_size
+from windlass.model.meta import ObjectMeta
+from windlass.model.names.kueue import POD_GROUP_TOTAL_COUNT_ANNOTATION, QUEUE_NAME_LABEL
+from windlass.model.owners import Owner
+from windlass.model.pod import Pod
+from windlass.model.pod_group import NOT_IMPLEMENTED
+from windlass.model.topology_request import topology_request_from_annotations
+from windlass.model.workload import PodSet
+
+TOTAL_COUNT_PATH = f"metadata.annotations.{POD_GROUP_TOTAL_COUNT_ANNOTATION}"
+NO_HOLD = ("", "")
+HoldReason = tuple[str, str]
+"""Message and code; NO_HOLD where nothing holds the workload."""
+
+
+class UnitMembers(msgspec.Struct, frozen=True):
+    """The pods of a unit that count as its members."""
+
+    pods: tuple[Pod, ...]
+    succeeded: int
+    evicting: bool
+    """All pods that are left are being deleted."""
+    excess: tuple[Pod, ...] = ()
+    """Pods beyond the number that their Kueue group announces, which are no members."""
+
+    @property
+    def bound(self) -> bool:
+        return any(pod.is_bound for pod in self.pods)
+
+
+class WorkloadParts(msgspec.Struct, frozen=True):
+    """What each source of a unit reads in its own way."""
+
+    identity: WorkloadIdentity
+    sets: tuple[PodSet, ...]
+    minimum: int | None = None
+    all_or_nothing: bool = True
+    deadline: int | None = None
+    hold: HoldReason = NO_HOLD
+
+
+def read_parts(unit: Unit, members: UnitMembers, inputs: GroupingInputs) -> WorkloadParts | None:
+    """None where nothing is left of the unit. Raises an `InputError` where its requests can't be read."""
+    source = unit.key.source
+    assert source != "workload", "a Kueue Workload says all this itself"
+    if source == "owner":
+        return _owner_parts(unit, members, inputs)
+    if not members.pods:
+        return None
+    match source:
+        case "pod":
+            return _pod_parts(members.pods[0])
+        case "kueue-group":
+            return _kueue_group_parts(unit, members)
+        case "scheduling.k8s.io" | "scheduling.x-k8s.io" | "scheduling.volcano.sh":
+            return _pod_group_parts(unit, members, inputs)
+    assert_never(source)
+
+
+def members_of(unit: Unit) -> UnitMembers:
+    """Pods that are being deleted count only where no other pod is left."""
+    staying = tuple(pod for pod in unit.pods if not pod.metadata.deletion_timestamp)
+    if staying:
+        excess = _excess_pods(unit, staying)
+        excess_keys = {pod.key for pod in excess}
+        kept = tuple(pod for pod in staying if pod.key not in excess_keys)
+        return UnitMembers(kept, unit.succeeded, evicting=False, excess=excess)
+    leaving = tuple(pod for pod in unit.pods if pod.is_bound)
+    return UnitMembers(leaving, unit.succeeded, evicting=bool(leaving))
+
+
+def _pod_parts(pod: Pod) -> WorkloadParts:
+    # The compiled loop for single pods ignores topology requests, so only a queued pod may have one.
+    queued = QUEUE_NAME_LABEL in pod.metadata.labels
+    topology = topology_request_from_annotations(pod.metadata.annotations) if queued else None
+    pod_set = PodSet("main", 1, template_of(pod), pod_keys=(pod.key,), topology=topology)
+    return WorkloadParts(WorkloadIdentity(pod.key, "Pod", pod.metadata), (pod_set,))
+
+
+def _kueue_group_parts(unit: Unit, members: UnitMembers) -> WorkloadParts:
+    existing = len(members.pods) + members.succeeded
+    size = _announced_size(members.pods[0])
+    return WorkloadParts(
+        WorkloadIdentity(unit.key.key, "PodGroup", shared_metadata(members.pods)),
+        pod_sets_of_group(members.pods, None),
+        minimum=max(0, (size or existing) - members.succeeded),
+        hold=NO_HOLD if members.bound else _kueue_group_hold(members.pods, existing, size),
+    )
+
+
+def _announced_size(pod: Pod) -> int | None:
+    return read_group_size(pod.metadata.annotations.get(POD_GROUP_TOTAL_COUNT_ANNOTATION))
+
+
+def _kueue_group_hold(pods: Sequence[Pod], existing: int, size: int | None) -> HoldReason:
+    """Kueue's webhook refuses pods without a number that it can read. The number of pods that happen to exist is no
+    substitute: the gang would start with those that were created first."""
+    disagreement = _disagreement(pods)
+    if disagreement is not None:
+        return disagreement
+    if size is None:
+        value = pods[0].metadata.annotations.get(POD_GROUP_TOTAL_COUNT_ANNOTATION)
+        problem = "is missing" if value is None else f"is {value!r}, which is no number of pods"
+        remedy = 'set it on every pod of the group to the number of its pods, as a string such as "4"'
+        return f"{TOTAL_COUNT_PATH} of {pods[0].key} {problem}: {remedy}", "INVALID_OBJECT"
+    return _gang_incomplete(existing, size) if existing < size else NO_HOLD
+
+
+def _excess_pods(unit: Unit, pods: Sequence[Pod]) -> tuple[Pod, ...]:
+    """The youngest pods of a Kueue group with more pods than it announces. Kueue deletes them; bound ones may stay."""
+    size = _announced_size(pods[0]) if unit.key.source == KUEUE_GROUP else None
+    if size is None or len(pods) + unit.succeeded <= size or _disagreement(pods) is not None:
+        return ()
+    bound = sum(pod.is_bound for pod in pods)
+    return sort_members(pods)[max(bound, size - unit.succeeded) :]
+
+
+def excess_parts(pod: Pod, unit: Unit, members: UnitMembers) -> WorkloadParts:
+    """A pod that its Kueue group has no place for: held on its own, so that somebody learns of it."""
+    name = unit.key.key.partition("/")[2]
+    existing = len(members.pods) + len(members.excess) + members.succeeded
+    number = pod.metadata.annotations[POD_GROUP_TOTAL_COUNT_ANNOTATION]
+    problem = f"{TOTAL_COUNT_PATH} is {number}, but group {name} has {existing} pods; this one is too many"
+    hold = (f"{problem}: delete it, or raise the number on every pod of the group", "INVALID_OBJECT")
+    pod_set = PodSet("main", 1, template_of(pod), pod_keys=(pod.key,))
+    return WorkloadParts(WorkloadIdentity(pod.key, "Pod", pod.metadata), (pod_set,), hold=hold)
+
+
+def _disagreement(pods: Sequence[Pod]) -> HoldReason | None:
+    """Kueue refuses a group whose pods name different queues or sizes: whose quota would it be charged to?"""
+    for name, values in (
+        (QUEUE_NAME_LABEL, {pod.key: pod.metadata.labels.get(QUEUE_NAME_LABEL, "") for pod in pods}),
+        (
+            POD_GROUP_TOTAL_COUNT_ANNOTATION,
+            {pod.key: pod.metadata.annotations.get(POD_GROUP_TOTAL_COUNT_ANNOTATION, "") for pod in pods},
+        ),
+    ):
+        first = min(values)
+        other = min((key for key in values if values[key] != values[first]), default="")
+        if other:
+            said = f"{first} says {values[first] or 'nothing'}, {other} says {values[other] or 'nothing'}"
+            return f"the pods of the group have different values of {name}: {said}", "INVALID_OBJECT"
+    return None
+
+
+def _pod_group_parts(unit: Unit, members: UnitMembers, inputs: GroupingInputs) -> WorkloadParts:
+    pod_group = inputs.pod_groups.get((unit.key.source, unit.key.key))
+    if pod_group is None:
+        metadata = shared_metadata(members.pods)
+        name = unit.key.key.partition("/")[2]
+        hold = (f"PodGroup {name} ({unit.key.source}) doesn't exist", "GANG_INCOMPLETE")
+        return WorkloadParts(
+            WorkloadIdentity(unit.key.key, "PodGroup", metadata),
+            pod_sets_of_group(members.pods, None),
+            hold=hold,
+        )
+    existing = len(members.pods) + members.succeeded
+    hold = NO_HOLD
+    if pod_group.hold:
+        hold = (pod_group.hold, NOT_IMPLEMENTED)
+    elif existing < pod_group.min_pods and not members.bound:
+        hold = _gang_incomplete(existing, pod_group.min_pods)
+    elif pod_group.has_task_minimums and existing > pod_group.min_pods and not members.bound:
+        message = "spec.minTaskMember: a minimum for each task is implemented only where it covers all pods"
+        hold = (f"{message} ({existing} pods, {pod_group.min_pods} required)", NOT_IMPLEMENTED)
+    identity = WorkloadIdentity(unit.key.key, "PodGroup", pod_group.metadata, pod_group)
+    topology = pod_group.topology or topology_request_from_annotations(pod_group.metadata.annotations)
+    return WorkloadParts(
+        identity,
+        pod_sets_of_group(members.pods, topology),
+        minimum=max(0, pod_group.min_pods - members.succeeded),
+        all_or_nothing=pod_group.all_or_nothing,
+        hold=hold,
+    )
+
+
+def _owner_parts(unit: Unit, members: UnitMembers, inputs: GroupingInputs) -> WorkloadParts | None:
+    owner = owner_with_pod_sets(unit.key.kind, unit.key.key, inputs)
+    key = unit.key.key if unit.key.index is None else f"{unit.key.key}-{unit.key.index}"
+    if owner is None or not owner.pod_sets:
+        if members.pods:
+            metadata = owner.metadata if owner is not None else shared_metadata(members.pods)
+            identity = WorkloadIdentity(key, unit.key.kind, metadata)
+            return WorkloadParts(identity, pod_sets_of_group(members.pods, None))
+        return _parts_without_templates(owner) if owner is not None and not owner.finished else None
+    if owner.finished and not members.pods:
+        return None
+    hold = NO_HOLD
+    identity = WorkloadIdentity(key, owner.kind, owner.metadata)
+    if owner.suspended and not queue_of(identity, members.pods):
+        hold = (f"{owner.kind} {owner.key} is suspended: spec.suspend is true", "JOB_SUSPENDED")
+    return WorkloadParts(
+        identity,
+        pod_sets_of_owner(owner, members.pods),
+        minimum=owner.min_pods if owner.is_gang else 1,
+        all_or_nothing=owner.is_gang,
+        deadline=owner.deadline,
+        hold=hold,
+    )
+
+
+def _parts_without_templates(owner: Owner) -> WorkloadParts:
+    """A TrainJob has no pod templates: they are in the JobSet that its controller creates."""
+    empty_pod = Pod(metadata=ObjectMeta(name=owner.metadata.name, namespace=owner.key.partition("/")[0]))
+    hold = (f"{owner.kind} {owner.key} waits for its controller to create a JobSet", "GANG_INCOMPLETE")
+    return WorkloadParts(
+        WorkloadIdentity(owner.key, owner.kind, owner.metadata), (PodSet("main", 1, empty_pod),), hold=hold
+    )
+
+
+def owner_with_pod_sets(kind: str, key: str, inputs: GroupingInputs) -> Owner | None:
+    """The owner; a TrainJob with the pod sets of its JobSet."""
+    owner = inputs.owners.get((kind, key))
+    if owner is None or owner.pod_sets:
+        return owner
+    job_set = inputs.owners.get(("JobSet", key))
+    if job_set is None:
+        return owner
+    return msgspec.structs.replace(
+        owner, pod_sets=job_set.pod_sets, pod_set_label=job_set.pod_set_label, deadline=job_set.deadline
+    )
+
+
+def _gang_incomplete(existing: int, wanted: int) -> HoldReason:
+    return f"waiting for pods of the group: {existing} of {wanted} exist", "GANG_INCOMPLETE"
+
+
+def shared_metadata(pods: Sequence[Pod]) -> ObjectMeta:
+    """The metadata of the oldest pod of a group counts for all, since a group without an object has none."""
+    oldest = min(pods, key=lambda pod: (pod.metadata.creation_timestamp, pod.key))
+    return msgspec.structs.replace(oldest.metadata, owner_references=())

@@ -1,0 +1,105 @@
+"""Which gang a pod is marked as a member of: the one table of the forms, and of the owners whose pods form a gang.
+
+`cluster.workloads` groups pods by it; `diagnose`, `web` and `simulate` ask here too, so that they name the gang that
+the engine decides on. The first form of `GROUP_FORMS` that a pod uses counts, and a group counts before an owner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, Literal
+
+import msgspec
+
+from windlass.model.names.kueue import KUEUE_POD_GROUP_NAME, PREBUILT_WORKLOAD_LABEL, WORKLOAD_ANNOTATION
+from windlass.model.names.others import (
+    COSCHEDULING_LABELS,
+    VOLCANO_GROUP_ANNOTATION,
+    VOLCANO_QUALIFIED_GROUP_ANNOTATION,
+)
+from windlass.model.pod import Pod
+
+GroupSource = Literal["scheduling.k8s.io", "scheduling.x-k8s.io", "scheduling.volcano.sh", "kueue-group"]
+"""The API group of the PodGroup that a pod names, or `kueue-group`: Kueue's pod groups have no object."""
+NATIVE: Final = "scheduling.k8s.io"
+COSCHEDULING: Final = "scheduling.x-k8s.io"
+VOLCANO: Final = "scheduling.volcano.sh"
+KUEUE_GROUP: Final = "kueue-group"
+
+
+class GroupForm(msgspec.Struct, frozen=True):
+    """One way in which a pod names its group. Annotations count before labels, as Kueue reads them."""
+
+    source: GroupSource
+    annotations: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()
+
+    def name_in(self, labels: Mapping[str, object], annotations: Mapping[str, object]) -> str:
+        named = [annotations.get(key) for key in self.annotations] + [labels.get(key) for key in self.labels]
+        return next((name for name in named if isinstance(name, str) and name), "")
+
+
+KUEUE_FORM = GroupForm(KUEUE_GROUP, (KUEUE_POD_GROUP_NAME,), (KUEUE_POD_GROUP_NAME,))
+GROUP_FORMS = (
+    GroupForm(NATIVE),  # the field spec.schedulingGroup.podGroupName
+    GroupForm(COSCHEDULING, labels=COSCHEDULING_LABELS),
+    GroupForm(VOLCANO, (VOLCANO_GROUP_ANNOTATION, VOLCANO_QUALIFIED_GROUP_ANNOTATION)),
+    KUEUE_FORM,
+)
+"""In order of precedence."""
+GROUP_LABELS = frozenset(label for form in GROUP_FORMS for label in form.labels)
+GROUP_ANNOTATIONS = frozenset(annotation for form in GROUP_FORMS for annotation in form.annotations)
+POD_GROUP_SOURCES = tuple(form.source for form in GROUP_FORMS if form.source != KUEUE_GROUP)
+"""Sources whose groups are objects of kind PodGroup."""
+
+GANG_KINDS = frozenset(
+    ("kubeflow.org", kind) for kind in ("PyTorchJob", "TFJob", "MPIJob", "XGBoostJob", "PaddleJob", "JAXJob")
+) | {
+    ("trainer.kubeflow.org", "TrainJob"),
+    ("ray.io", "RayCluster"),
+    ("ray.io", "RayJob"),
+    ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"),
+}
+"""Kinds whose pods form a gang, even where the owner object is not known."""
+GANG_IF_QUEUED_KINDS = frozenset({("batch", "Job"), ("jobset.x-k8s.io", "JobSet")})
+"""Kinds whose pods form a gang if they have a queue label."""
+
+
+class GroupReference(msgspec.Struct, frozen=True):
+    source: GroupSource
+    name: str
+
+
+def group_reference(
+    labels: Mapping[str, object], annotations: Mapping[str, object], pod_group_name: str
+) -> GroupReference | None:
+    """The group that a pod with these names; `pod_group_name` is that of its `spec.schedulingGroup`."""
+    if pod_group_name:
+        return GroupReference(NATIVE, pod_group_name)
+    if GROUP_LABELS.isdisjoint(labels) and GROUP_ANNOTATIONS.isdisjoint(annotations):
+        return None  # most pods
+    for form in GROUP_FORMS:
+        name = form.name_in(labels, annotations)
+        if name:
+            return GroupReference(form.source, name)
+    return None
+
+
+def group_of_pod(pod: Pod) -> GroupReference | None:
+    native = pod.spec.scheduling_group
+    name = native.pod_group_name if native is not None else ""
+    return group_reference(pod.metadata.labels, pod.metadata.annotations, name)
+
+
+def workload_name(labels: Mapping[str, str], annotations: Mapping[str, str]) -> str:
+    """The Kueue Workload that a pod names, if one exists: it counts before every group. Kueue names the Workload of a
+    pod group like the group."""
+    own = annotations.get(WORKLOAD_ANNOTATION) or labels.get(PREBUILT_WORKLOAD_LABEL)
+    return own or KUEUE_FORM.name_in(labels, annotations)
+
+
+def read_group_size(value: object) -> int | None:
+    """The number in Kueue's annotation pod-group-total-count; None for what Kueue's webhook refuses."""
+    if not isinstance(value, str) or not (value.isascii() and value.isdigit() and len(value) < 9):
+        return None
+    return int(value) or None

@@ -1,0 +1,197 @@
+"""Diagnosis, the page and simulations name the gang that the engine decides on, in whatever form a pod names it."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.diagnose.objects import NOW, evidence, node, pod, thing
+
+from windlass.cluster.workloads import group_workloads, grouping_inputs
+from windlass.diagnose.check.all_rules import RULES
+from windlass.diagnose.check.manifest import STDIN, read_manifests
+from windlass.diagnose.check.rule import CheckContext
+from windlass.diagnose.gang import find_gangs
+from windlass.diagnose.subject import find_subject, group_of
+from windlass.diagnose.why import why
+from windlass.model.codec import decode_object
+from windlass.model.configuration import Settings
+from windlass.model.group_membership import GANG_KINDS, GROUP_FORMS, NATIVE
+from windlass.model.pod import Pod
+from windlass.model.unstructured import Unstructured
+from windlass.model.workload import Workload
+from windlass.planner import plan_objects
+from windlass.simulate.tradeoffs import job_of
+from windlass.web.pods import job_key_of
+
+KUEUE, TOTAL = "kueue.x-k8s.io/pod-group-name", "kueue.x-k8s.io/pod-group-total-count"
+PYTORCH_JOB = [{"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "name": "job", "controller": True}]
+WAYS = [
+    (place, key)
+    for form in GROUP_FORMS
+    for place, keys in (("annotations", form.annotations), ("labels", form.labels))
+    for key in keys
+] + [("spec", NATIVE)]
+"""Every place where a pod can name a group."""
+
+
+def marked(names: dict[tuple[str, str], str], owned: bool) -> Unstructured:
+    tree = pod("p")
+    for (place, key), name in names.items():
+        if place == "spec":
+            tree["spec"]["schedulingGroup"] = {"podGroupName": name}
+        else:
+            tree["metadata"][place][key] = name
+    if owned:
+        tree["metadata"]["ownerReferences"] = PYTORCH_JOB
+    return tree
+
+
+def engine_workloads(*trees: Unstructured) -> tuple[Workload, ...]:
+    objects = [decode_object(copy.deepcopy(tree)) for tree in trees]
+    return group_workloads(grouping_inputs(objects, NOW)).workloads
+
+
+@given(st.dictionaries(st.sampled_from(WAYS), st.sampled_from(["a", "b", ""])), st.booleans())
+def test_every_room_names_the_gang_that_the_engine_decides_on(
+    names: dict[tuple[str, str], str], owned: bool
+) -> None:
+    tree = marked(names, owned)
+    (workload,) = engine_workloads(tree)
+    gang = workload.key.partition("/")[2] if workload.kind == "PodGroup" else ""
+    (item,) = evidence([tree]).of_kind("Pod")
+    group = group_of(item)
+    assert (group.name if group is not None else "") == gang
+    owner = ("PyTorchJob", "job") if owned else ("Pod", "p")
+    assert job_key_of(tree)[1:] == (("Group", gang) if gang else owner)
+    decoded = decode_object(tree)
+    assert isinstance(decoded, Pod)
+    assert job_of(decoded).partition("#")[0] == (f"team/{gang}" if gang else "team/p")
+    assert [gang.name for gang in find_gangs(evidence([tree])).values()] == (
+        [gang] if gang else ["job"] if owned else []
+    )
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+def test_every_form_makes_one_gang(way: tuple[str, str]) -> None:
+    pods = [marked({way: "ring"}, owned=False) for _ in range(2)]
+    for number, tree in enumerate(pods):
+        tree["metadata"] |= {"name": f"p{number}"}
+    (workload,) = engine_workloads(*pods)
+    assert (workload.key, workload.kind) == ("team/ring", "PodGroup")
+    assert workload.hold, "without its object, or its number of pods"
+
+
+def test_a_workload_of_kueues_counts_before_a_group() -> None:
+    tree = marked({("labels", "scheduling.x-k8s.io/pod-group"): "a", ("labels", KUEUE): "b"}, owned=False)
+    sets = [{"name": "main", "count": 1, "template": {"spec": tree["spec"]}}]
+    made = thing("Workload", "b", {"podSets": sets}, "kueue.x-k8s.io/v1beta2")
+    assert [workload.key for workload in engine_workloads(made, tree)] == ["team/b"]
+    assert [gang.name for gang in find_gangs(evidence([made, tree])).values()] == ["b"]
+
+
+@pytest.mark.parametrize(("api", "kind"), sorted(GANG_KINDS))
+def test_why_knows_every_kind_of_owner_that_makes_a_gang(api: str, kind: str) -> None:
+    def half(name: str) -> list[Unstructured]:
+        owner = {"apiVersion": f"{api}/v1", "kind": kind, "name": name, "controller": True}
+        pods = [pod(f"{name}-0", 1, on="n"), pod(f"{name}-1", 1)]
+        for tree in pods:
+            tree["metadata"]["ownerReferences"] = [owner]
+        return pods
+
+    answer = why(evidence([node("n", 2), *half("a"), *half("b")]), "pod/a-1", "team", NOW)
+    assert answer.code == "GANG_DEADLOCK"
+    assert "a has 1 of 2; b has 1 of 2" in answer.headline
+
+
+def test_the_topmost_owner_is_the_gang() -> None:
+    cluster = thing("RayCluster", "low", {}, "ray.io/v1")
+    cluster["metadata"]["ownerReferences"] = [
+        {"apiVersion": "ray.io/v1", "kind": "RayJob", "name": "top", "controller": True}
+    ]
+    job = thing("RayJob", "top", {}, "ray.io/v1")
+    found = find_gangs(evidence([job, cluster, pod("p", owner=("RayCluster", "low"))]))
+    assert [gang.name for gang in found.values()] == ["top"]
+
+
+def test_groups_of_one_name_in_two_forms_are_two_gangs() -> None:
+    group = thing("PodGroup", "ring", {"minMember": 2}, "scheduling.volcano.sh/v1beta1")
+    volcano = marked({("annotations", "scheduling.k8s.io/group-name"): "ring"}, owned=False)
+    other = marked({("labels", "scheduling.x-k8s.io/pod-group"): "ring"}, owned=False)
+    other["metadata"]["name"] = "other"
+    subject = find_subject(evidence([group, volcano, other]), "podgroup/ring", "team")
+    assert [item.name for item in subject.pods] == ["p"]
+
+
+# Gangs that exist by label only
+
+
+def by_label(count: int, total: str | None, names: str = "p") -> list[Unstructured]:
+    notes = {} if total is None else {TOTAL: total}
+    pods = [pod(f"{names}{number}", 1, labels={KUEUE: "ring"}, annotations=notes) for number in range(count)]
+    for number, tree in enumerate(pods):
+        tree["metadata"]["creationTimestamp"] = f"2026-03-01T10:00:0{number}Z"
+    return pods
+
+
+@pytest.mark.parametrize("question", ["podgroup/ring", "ring", "team/ring"])
+def test_why_can_be_asked_by_the_name_that_the_hold_shows(question: str) -> None:
+    answer = why(evidence([node("n", 8), *by_label(2, "3")]), question, "", NOW)
+    assert (answer.subject, answer.code) == ("PodGroup team/ring", "GANG_INCOMPLETE")
+    assert "2 of 3 exist" in answer.headline
+
+
+def engine_says(objects: list[Unstructured]) -> dict[str, str]:
+    plan, _ = plan_objects([decode_object(copy.deepcopy(obj)) for obj in objects], Settings(), NOW)
+    return {hold.workload: hold.verdict.detail for hold in plan.holds}
+
+
+def check_says(objects: list[Unstructured]) -> list[str]:
+    manifests = read_manifests([STDIN], yaml.safe_dump_all(objects))
+    context, check = CheckContext(manifests, None, 0, Settings()), RULES["gang-complete"].check
+    return [found.message for manifest in manifests for found in check(manifest, context)]
+
+
+@pytest.mark.parametrize(
+    ("total", "held", "checked"),
+    [
+        (None, {"team/ring": "is missing: set it on every pod"}, "never admitted"),
+        ("two", {"team/ring": "is 'two', which is no number of pods"}, "must be the number of pods"),
+        ("0", {"team/ring": "is '0', which is no number of pods"}, "must be the number of pods"),
+        ("4", {"team/ring": "3 of 4 exist"}, "has 3 of 4 members, so it waits for the rest"),
+        ("3", {}, ""),
+        (
+            "2",
+            {"team/p2": "has 3 pods; this one is too many: delete it"},
+            "1 pod(s) more than 2, so the youngest",
+        ),
+    ],
+)
+def test_check_says_of_a_kueue_group_what_the_engine_does(
+    total: str | None, held: dict[str, str], checked: str
+) -> None:
+    pods = by_label(3, total)
+    said = engine_says([node("n", 8), *pods])
+    assert said.keys() == held.keys()
+    assert all(words in said[key] for key, words in held.items())
+    assert bool(check_says(pods)) == bool(checked)
+    assert all(checked in message for message in check_says(pods))
+
+
+def test_check_counts_members_that_name_the_group_in_an_annotation() -> None:
+    first, second = by_label(2, "2")
+    second["metadata"]["labels"] = {}
+    second["metadata"]["annotations"][KUEUE] = "ring"
+    assert check_says([first, second]) == []
+    assert engine_says([node("n", 8), first, second]) == {}
+
+
+def test_a_pod_group_of_another_api_is_not_the_pods_group() -> None:
+    group = thing("PodGroup", "ring", {"minMember": 8}, "scheduling.volcano.sh/v1beta1")
+    pods = [pod(f"p{number}", 1, labels={"scheduling.x-k8s.io/pod-group": "ring"}) for number in range(2)]
+    assert check_says([group, *pods]) == []
+    group["apiVersion"] = "scheduling.x-k8s.io/v1alpha1"
+    assert "needs at least 8 pods, but only 2" in check_says([group, *pods])[0]
