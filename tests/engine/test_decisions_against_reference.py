@@ -102,7 +102,7 @@ def kube_words(word):
         return "Too many pods"
     if word.startswith("INSUFFICIENT_"):
         return f"Insufficient {word.removeprefix('INSUFFICIENT_')}"
-    (found,) = [reason_of_bit(bit).kube for bit in BITS if reason_of_bit(bit).name == word]
+    (found,) = [reason_of_bit(bit).kube_words for bit in BITS if reason_of_bit(bit).name == word]
     return found
 
 

@@ -19,30 +19,17 @@ from windlass.cluster.pod_accounting import account_pod
 from windlass.cluster.shape import Shape, has_pod_affinity, is_node_local
 from windlass.cluster.snapshot import Snapshot
 from windlass.model.pod import Pod
-from windlass.model.reasons import (
-    WHY_BIND_REFUSED,
-    WHY_GPU_DEVICE_ROOM,
-    WHY_GPU_UNHEALTHY,
-    WHY_MIG_NO_ROOM,
-    insufficient_bit,
-)
+from windlass.model.reasons import PERMANENT_BITS, WHY_BIND_REFUSED
 from windlass.placement.decision_cache import DecisionCache
 from windlass.placement.inter_pod import InterPodRules, has_inter_pod_rules
-from windlass.placement.kernel_arrays import INFEASIBLE_SCORE, MAX_REQUESTS, SCORER, ScoringRule
+from windlass.placement.kernel_arrays import INFEASIBLE_SCORE, SCORER, ScoringRule
 from windlass.placement.kernels.scores import RANDOM, WINDLASS
 from windlass.placement.preferences import preference_scores
 from windlass.placement.score_table import ScoreTable
 from windlass.placement.verdicts import Refusal, VerdictArrays, bits_of
 
-# Reasons that freed capacity on the node could remove; a node with any other reason is not a near miss.
-_CURABLE = (
-    sum(insufficient_bit(j) for j in range(MAX_REQUESTS))
-    | WHY_GPU_DEVICE_ROOM
-    | WHY_GPU_UNHEALTHY
-    | WHY_MIG_NO_ROOM
-)
-INCURABLE_REASONS = np.uint64(((1 << 64) - 1) ^ _CURABLE)
-
+PERMANENT_REASONS = np.uint64(PERMANENT_BITS)
+"""A node with one of these is not a near miss."""
 MAX_INTERPRETED_NODE_CHECKS = 20_000
 """Node checks by plain Python in one decision; beyond this, loading the compiled kernels pays off."""
 
@@ -209,7 +196,7 @@ class Overlay:
             self.snapshot.decided_pods + self.checkpoint(),
             self.changed_nodes,
             self.changed_nodes_end,
-            INCURABLE_REASONS,
+            PERMANENT_REASONS,
             outcome,
         )
         if verdicts:
@@ -414,7 +401,7 @@ class Overlay:
     def _refusal_of_row(self, row: int, shape: Shape) -> Refusal:
         table = self.table
         self.kernels.write_verdict(
-            self.state, table.shapes, table.cells, self._verdict_buffer, row, 0, INCURABLE_REASONS
+            self.state, table.shapes, table.cells, self._verdict_buffer, row, 0, PERMANENT_REASONS
         )
         return Refusal(shape, self.snapshot.nodes, VerdictArrays.copy_from(self._verdict_buffer, 1), 0)
 

@@ -20,7 +20,7 @@ from windlass.cluster.shape import Shape, has_pod_affinity
 from windlass.model.pod import Pod
 from windlass.model.reasons import INVALID_OBJECT, Reason
 from windlass.placement.filters import prefilter_pod
-from windlass.placement.overlay import INCURABLE_REASONS, Overlay
+from windlass.placement.overlay import PERMANENT_REASONS, Overlay
 from windlass.placement.score_table import KERNEL_CHUNK
 from windlass.placement.verdicts import Refusal, VerdictArrays
 
@@ -134,7 +134,7 @@ class SinglePodPlacer:
             self._turn(start),
             overlay.changed_nodes,
             overlay.changed_nodes_end,
-            INCURABLE_REASONS,
+            PERMANENT_REASONS,
             self._buffer,
         )
         self._collect(start, stop, verdicts)

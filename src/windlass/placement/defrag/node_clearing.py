@@ -14,18 +14,7 @@ import numpy as np
 from windlass.cluster.node_state import Uint64s
 from windlass.model.mig import mig_resource_name
 from windlass.model.names.nvidia import NVIDIA_PREFIX
-from windlass.model.reasons import (
-    WHY_EXCLUSIVE_CLAIM,
-    WHY_EXISTING_ANTI_AFFINITY,
-    WHY_GPU_DEVICE_ROOM,
-    WHY_GPU_UNHEALTHY,
-    WHY_MIG_NO_ROOM,
-    WHY_POD_AFFINITY,
-    WHY_POD_ANTI_AFFINITY,
-    WHY_PORTS,
-    WHY_SPREAD,
-    WHY_VOLUME_LIMIT,
-)
+from windlass.model.reasons import DEVICE_BITS, INTER_POD_BITS
 from windlass.placement.defrag.types import MovablePod, MovablePods, PodToPlace
 from windlass.placement.overlay import Overlay
 
@@ -34,16 +23,8 @@ MAX_TRIED_SETS = 48
 """Sets of pods that are tried on the overlay for one node."""
 MAX_CONSIDERED_SETS = 2048
 """Sets of pods that are considered for one node; sums rule out most of them without a try."""
-_INTER_POD_BITS = np.uint64(
-    WHY_PORTS
-    | WHY_POD_AFFINITY
-    | WHY_POD_ANTI_AFFINITY
-    | WHY_EXISTING_ANTI_AFFINITY
-    | WHY_SPREAD
-    | WHY_EXCLUSIVE_CLAIM
-    | WHY_VOLUME_LIMIT
-)
-_DEVICE_BITS = np.uint64(WHY_GPU_DEVICE_ROOM | WHY_GPU_UNHEALTHY | WHY_MIG_NO_ROOM)
+_INTER_POD_BITS = np.uint64(INTER_POD_BITS)
+_DEVICE_BITS = np.uint64(DEVICE_BITS)
 
 
 class NodeClearing:

@@ -229,7 +229,7 @@ def _gang_detail(held: HeldWorkload) -> str:
     if pod_set.count < 2 or not feasibility.placeable:
         return detail
     counts = feasibility.reason_counts()
-    words = format_reason_counts((reason_of(pod_set.shape, bit).kube, count) for bit, count in counts)
+    words = format_reason_counts((reason_of(pod_set.shape, bit).kube_words, count) for bit, count in counts)
     reasons = f": {words}" if words else ""
     only = "only " if feasibility.placeable < pod_set.count else ""
     return f"{only}{feasibility.placeable} of {pod_set.count} pods fit{reasons}"

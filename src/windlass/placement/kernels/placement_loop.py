@@ -267,12 +267,12 @@ def count_bits(why: np.uint64) -> int:
     return count
 
 
-def nearest_misses(cells: Cells, s: int, hopeless: np.uint64, near: Ints) -> None:
-    """The nodes with the fewest reasons, without those whose reasons no freed capacity could remove (`hopeless`)."""
+def nearest_misses(cells: Cells, s: int, permanent: np.uint64, near: Ints) -> None:
+    """The nodes with the fewest reasons, without those with a `permanent` reason, which no freed capacity removes."""
     near[:] = -1
     for n in range(cells.why.shape[1]):
         why = cells.why[s, n]
-        if why & hopeless:
+        if why & permanent:
             continue
         reasons = count_bits(why)
         for place in range(NEAREST_NODES):
@@ -291,11 +291,11 @@ def write_verdict(
     outcome: PlacementArrays,
     s: int,
     v: int,
-    hopeless: np.uint64,
+    permanent: np.uint64,
 ) -> None:
     """Record why no node takes shape `s`, as the row stands now."""
     outcome.verdict_counts[v, :] = cells.counts[s]
-    nearest_misses(cells, s, hopeless, outcome.verdict_near[v])
+    nearest_misses(cells, s, permanent, outcome.verdict_near[v])
     outcome.verdict_short[v, :, :] = 0
     outcome.verdict_free[v, :, :] = 0
     for place in range(NEAREST_NODES):
@@ -331,7 +331,7 @@ def place_queue(
     sequence: int,
     log: Ints,
     log_end: int,
-    hopeless: np.uint64,
+    permanent: np.uint64,
     outcome: PlacementArrays,
 ) -> tuple[int, int]:
     """Place the queue (shape rows, in order); unit u is queue[units[u]:units[u + 1]]. Returns the log's end and how
@@ -363,7 +363,7 @@ def place_queue(
                 log_end += 1
                 continue
             if last_log[s] != log_end:
-                write_verdict(nodes, shapes, cells, outcome, s, verdicts, hopeless)
+                write_verdict(nodes, shapes, cells, outcome, s, verdicts, permanent)
                 outcome.verdict_entry[verdicts] = i
                 last_verdict[s], last_log[s] = verdicts, log_end
                 verdicts += 1
