@@ -19,7 +19,7 @@ from windlass.model.reasons import CAPACITY, HEALTH
 from windlass.model.requests import format_amount, pod_requests
 from windlass.model.taints import taint_code
 from windlass.placement.explain.cause import CAUSE_ORDER, cause_rank
-from windlass.placement.explain.node_refusals import TOO_SMALL_CODES
+from windlass.placement.explain.node_reasons import TOO_SMALL_CODES
 
 GPU_CAPACITY_CODES = ("GPU_FULL", "GPU_FRAGMENTED")
 DEVICE_CODES = (*GPU_CAPACITY_CODES, "REQUEST_EXCEEDS_CLUSTER", "RESOURCE_NAME_MISMATCH", "DEVICE_UNHEALTHY")

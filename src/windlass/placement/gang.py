@@ -22,7 +22,7 @@ from windlass.placement.inter_pod import has_inter_pod_rules, may_repel_identica
 from windlass.placement.overlay import AssumedPod, Overlay
 from windlass.placement.topology import DomainTree, TopologyFailure, TopologyPodSetRequest, plan_topology
 from windlass.placement.topology.affinity_request import request_from_affinity
-from windlass.placement.verdicts import Refusal
+from windlass.placement.verdicts import NoNodeFound
 
 MIN_PODS_FOR_KERNEL = 4
 """From this many pods on, one call of the placement loop is faster than one node selection for each of them."""
@@ -59,7 +59,7 @@ class PlacementFailure(msgspec.Struct, frozen=True):
     pod_set: str
     message: str = ""
     """From the topology search."""
-    refusal: Refusal | None = None
+    no_node: NoNodeFound | None = None
     """From the nodes, where no topology was asked for."""
 
 
@@ -131,7 +131,7 @@ def _place_by_kernel(
     )
     if isinstance(found, int):
         pod_set = pod_sets[members[found][0]]
-        return PlacementFailure(pod_set.name, refusal=overlay.last_kernel_refusal(pod_set.shape))
+        return PlacementFailure(pod_set.name, no_node=overlay.no_node_found_by_kernel(pod_set.shape))
     return [PodPlacement(i, member, assumed) for (i, member), assumed in zip(members, found, strict=True)]
 
 
@@ -165,7 +165,7 @@ def _place_one(
     why = overlay.reasons(pod, row)
     node = overlay.select_node(pod, row, why, overlay.snapshot.decided_pods + overlay.checkpoint())
     if node < 0:
-        return PlacementFailure(pod_set.name, refusal=overlay.explain_refusal(row, pod_set.shape, why))
+        return PlacementFailure(pod_set.name, no_node=overlay.explain_no_node(row, pod_set.shape, why))
     return PodPlacement(index, member, overlay.assume(pod, row, node))
 
 
@@ -236,8 +236,8 @@ class OverlayCapacity:
 
     def excluded_nodes(self, request: int) -> Mapping[str, int]:
         why = self._overlay.reasons(self._pod_sets[request].pod, self._rows[request])
-        refusal = self._overlay.explain_refusal(self._rows[request], self._pod_sets[request].shape, why)
-        return {count.kube: count.nodes for count in refusal.verdict().counts}
+        found = self._overlay.explain_no_node(self._rows[request], self._pod_sets[request].shape, why)
+        return {count.kube: count.nodes for count in found.verdict().counts}
 
     def _with_inter_pod_rules(self, request: int, counts: Ints) -> Ints:
         """The counts under the rules between pods, conservatively: a node that they refuse takes none, and where one

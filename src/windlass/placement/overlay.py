@@ -26,7 +26,7 @@ from windlass.placement.kernel_arrays import INFEASIBLE_SCORE, SCORER, ScoringRu
 from windlass.placement.kernels.scores import RANDOM, WINDLASS
 from windlass.placement.preferences import preference_scores
 from windlass.placement.score_table import ScoreTable
-from windlass.placement.verdicts import Refusal, VerdictArrays, bits_of
+from windlass.placement.verdicts import NoNodeFound, VerdictArrays, bits_of
 
 PERMANENT_REASONS = np.uint64(PERMANENT_BITS)
 """A node with one of these is not a near miss."""
@@ -205,9 +205,11 @@ class Overlay:
         self.record_assumed(pods, rows, nodes, grants)
         return [step for step in self._steps[-count:] if isinstance(step, AssumedPod)]
 
-    def last_kernel_refusal(self, shape: Shape) -> Refusal:
+    def no_node_found_by_kernel(self, shape: Shape) -> NoNodeFound:
         """Why the pod that `place_all_or_none` has just returned found no node."""
-        return Refusal(shape, self.snapshot.nodes, VerdictArrays.copy_from(self.table.result_buffer(1), 1), 0)
+        return NoNodeFound(
+            shape, self.snapshot.nodes, VerdictArrays.copy_from(self.table.result_buffer(1), 1), 0
+        )
 
     def assume_unchecked(self, pod: Pod, row: int, node: int) -> AssumedPod:
         """Place a pod on the node whether it fits or not: it was assigned there before this decision."""
@@ -383,27 +385,27 @@ class Overlay:
         taints = (taint for taints in self.snapshot.nodes.taint_sets for taint in taints)
         return any(taint.effect == "PreferNoSchedule" for taint in taints)
 
-    def explain_refusal(self, row: int, shape: Shape, why: Uint64s) -> Refusal:
-        """The refusal that the compiled loop would write for the row, with the other reasons in `why` added."""
+    def explain_no_node(self, row: int, shape: Shape, why: Uint64s) -> NoNodeFound:
+        """What the compiled loop would write for the row, with the other reasons in `why` added."""
         cells = self.table.cells
         added = why & ~cells.why[row]
         if not added.any():
-            return self._refusal_of_row(row, shape)
+            return self._no_node_of_row(row, shape)
         # The kernel reads the row of the table, which has node-local reasons only: add the others for this call.
         kept_why, kept_counts = cells.why[row].copy(), cells.counts[row].copy()
         cells.why[row] = why
         for bit in bits_of(int(np.bitwise_or.reduce(added))):
             cells.counts[row, bit] += np.count_nonzero(added >> np.uint64(bit) & np.uint64(1))
-        refusal = self._refusal_of_row(row, shape)
+        found = self._no_node_of_row(row, shape)
         cells.why[row], cells.counts[row] = kept_why, kept_counts
-        return refusal
+        return found
 
-    def _refusal_of_row(self, row: int, shape: Shape) -> Refusal:
+    def _no_node_of_row(self, row: int, shape: Shape) -> NoNodeFound:
         table = self.table
         self.kernels.write_verdict(
             self.state, table.shapes, table.cells, self._verdict_buffer, row, 0, PERMANENT_REASONS
         )
-        return Refusal(shape, self.snapshot.nodes, VerdictArrays.copy_from(self._verdict_buffer, 1), 0)
+        return NoNodeFound(shape, self.snapshot.nodes, VerdictArrays.copy_from(self._verdict_buffer, 1), 0)
 
     def inter_pod_rules(self) -> InterPodRules:
         """The rules between pods for the bound pods that are not removed, and the assumed ones."""

@@ -55,11 +55,11 @@ class ScoreTable:
 
     def __init__(self, snapshot: Snapshot, mix: MixArrays, scorer_selector: ScorerSelector) -> None:
         self.scorer_selector = scorer_selector
-        self.facts: NodeColumns = snapshot.nodes
-        self.objects: Listers = snapshot.listers
+        self.nodes: NodeColumns = snapshot.nodes
+        self.listers: Listers = snapshot.listers
         self.mix = mix
-        self._nodes = snapshot.nodes.size
-        self._max_rows = max(16, min(512, MAX_CELLS // max(1, self._nodes)))
+        self._node_count = snapshot.nodes.size
+        self._max_rows = max(16, min(512, MAX_CELLS // max(1, self._node_count)))
         self._rows: dict[tuple[bytes, int], int] = {}
         self._by_last_use: dict[int, None] = {}
         self._in_use: set[int] = set()
@@ -67,12 +67,12 @@ class ScoreTable:
         """Counts the decisions that have used the table."""
         size = 16
         self.shapes: Ints = np.zeros((size, _WIDTH), dtype=np.int64)
-        self.cells = _empty_cells(size, self._nodes)
+        self.cells = _empty_cells(size, self._node_count)
         self._result_buffer = make_result_buffer(64)
         self.memo = NodeMemo(
-            digest=np.zeros(self._nodes, dtype=np.uint64),
-            worth=np.zeros(self._nodes, dtype=np.float64),
-            value=np.zeros(self._nodes, dtype=np.int64),
+            digest=np.zeros(self._node_count, dtype=np.uint64),
+            worth=np.zeros(self._node_count, dtype=np.float64),
+            value=np.zeros(self._node_count, dtype=np.int64),
         )
 
     def result_buffer(self, size: int) -> PlacementArrays:
@@ -129,7 +129,7 @@ class ScoreTable:
         self.shapes = np.concatenate(
             [self.shapes, np.zeros((size - len(self.shapes), _WIDTH), dtype=np.int64)]
         )
-        cells = _empty_cells(size, self._nodes)
+        cells = _empty_cells(size, self._node_count)
         for fresh, array in zip(cells, self.cells, strict=True):
             fresh[: len(array)] = array
         self.cells = cells

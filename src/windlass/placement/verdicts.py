@@ -1,7 +1,7 @@
 """Makes verdicts, with names and formatted amounts, from the arrays that the kernels have counted.
 
-`placement.single_pod_placer` and `placement.overlay` keep the arrays as `Refusal`s; the text is made only when a
-verdict is read, since most refusals never are.
+`placement.single_pod_placer` and `placement.overlay` keep the arrays as `NoNodeFound`; the text is made only when
+a verdict is read, since most are never read.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class VerdictArrays(NamedTuple):
         )
 
 
-class Refusal(msgspec.Struct, frozen=True, eq=False):
+class NoNodeFound(msgspec.Struct, frozen=True, eq=False):
     """Why one shape found no node, at the moment of the decision."""
 
     shape: Shape

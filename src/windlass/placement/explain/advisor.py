@@ -28,7 +28,7 @@ from windlass.placement.explain.gpu_fragmentation import GPU_FRAGMENTED, GPU_FUL
 from windlass.placement.explain.held_workload import HeldWorkload
 from windlass.placement.explain.limits import exceeds_quota, find_limits
 from windlass.placement.explain.move_offers import MoveOffers
-from windlass.placement.explain.node_refusals import find_cause
+from windlass.placement.explain.node_reasons import find_cause
 from windlass.placement.explain.post_decision import PostDecisionState
 from windlass.placement.explain.relief import find_relief
 from windlass.placement.explain.remedies import find_remedy

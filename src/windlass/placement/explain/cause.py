@@ -1,6 +1,6 @@
 """The rule that picks the cause of a hold: one code, from the reasons for which groups of nodes refuse it.
 
-`node_refusals.find_cause` calls `cause_of`, for every hold that is read, so that the plan, the pod's condition, the
+`node_reasons.find_cause` calls `cause_of`, for every hold that is read, so that the plan, the pod's condition, the
 event, the metric and `why` name the same cause. The count of nodes by reason is what was observed (`Verdict.counts`);
 the cause is what would have to change:
 

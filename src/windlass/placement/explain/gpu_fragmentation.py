@@ -1,7 +1,7 @@
 """Tells GPU_FULL from GPU_FRAGMENTED by the sum of free GPUs.
 
 The decision counts node by node, and finds that none has room for one more pod. Whether GPUs are all in use, or free
-but scattered, shows only in the sum. `node_refusals.find_cause` and `limits` ask for it when a hold is read.
+but scattered, shows only in the sum. `node_reasons.find_cause` and `limits` ask for it when a hold is read.
 """
 
 from __future__ import annotations
