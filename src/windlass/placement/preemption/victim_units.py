@@ -16,6 +16,7 @@ from windlass.cluster.pod_table import UNREADABLE
 from windlass.cluster.snapshot import Snapshot
 from windlass.cluster.workloads.pod_admission import start_time
 from windlass.cluster.workloads.workload_attributes import declared_restart_cost, is_evictable
+from windlass.model.names.kubernetes import MIRROR_ANNOTATION
 from windlass.model.names.windlass import LAST_CHECKPOINT_ANNOTATION
 from windlass.model.pod import Pod
 from windlass.model.times import parse_timestamp
@@ -24,8 +25,6 @@ from windlass.placement.defrag.movable import held_gpu_milli
 from windlass.placement.workload_pieces import is_above_minimum, split_workload, workload_key
 from windlass.queueing.config import QueueConfig
 
-MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
-"""The annotation of a mirror pod, the API object of a kubelet's static pod."""
 _MILLION = 1_000_000
 
 Loss = tuple[int, int]
