@@ -42,6 +42,7 @@ def _decide(context: DecisionContext) -> list[Outcome]:
     outcomes: list[Outcome] = []
     for turn, piece in enumerate(before):
         outcomes = _place_unqueued(context, piece, turn, outcomes)
+    # Running pieces are among them: they hold quota, and may be victims.
     queued = [piece for piece in context.pieces if piece.queue_name]
     gated = [piece.key for piece in queued if _has_foreign_gate(context, piece)]
     outcomes += [Held(key, SCHEDULING_GATED.code, SCHEDULING_GATED.kube_words, len(before)) for key in gated]
@@ -95,6 +96,7 @@ def _split_unqueued(context: DecisionContext) -> tuple[list[Workload], list[Work
     """Gangs and single pods in order: those before the first queued piece, and the rest."""
     waiting = [piece for piece in context.pieces if piece.admission is None]
     ordered = sorted((piece for piece in waiting if not piece.queue_name), key=unqueued_sort_key)
+    # Without the name, and `<=` below: of equals the unqueued piece goes first, whatever it is called.
     head = min((unqueued_sort_key(piece)[:-1] for piece in waiting if piece.queue_name), default=None)
     before = len(ordered) if head is None else sum(unqueued_sort_key(piece)[:-1] <= head for piece in ordered)
     # All queued pieces are decided in one go, so a nominated piece goes before them: otherwise they could take the

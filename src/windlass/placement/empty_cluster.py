@@ -78,6 +78,7 @@ class EmptyCluster:
         counts, nodes = self.pods_per_empty_node(pod_set), self._overlay.snapshot.nodes
         if level not in levels:
             return UNLIMITED
+        # A node is its own domain, whatever its label says.
         if level == HOSTNAME_LABEL:
             return int(counts.max(initial=0))
         columns = [nodes.label(wider) for wider in levels[: levels.index(level) + 1]]
@@ -152,6 +153,7 @@ class EmptyCluster:
         if not len(static) or (static == 0).any():
             return NeverFits(TOO_LARGE, "no node is large enough, even empty")
         counts = [int(np.count_nonzero(static >> np.uint64(bit) & np.uint64(1))) for bit in range(64)]
+        # The most frequent reason; of equals the lowest bit.
         bit = int(np.argmax(counts))
         words = format_reason_counts(
             (reason_of(pod_set.shape, at).kube_words, nodes) for at, nodes in enumerate(counts) if nodes

@@ -66,6 +66,7 @@ class PlacementFailure(msgspec.Struct, frozen=True):
 def place_gang(overlay: Overlay, pod_sets: Sequence[PendingPodSet]) -> list[PodPlacement] | PlacementFailure:
     """Assume every pod of every pod set; on failure the overlay is unchanged."""
     rows = [overlay.table.row(pod_set.shape, overlay.snapshot, pod_set.pod) for pod_set in pod_sets]
+    # Greedy first: it finds most placements, and its failure is the one that a verdict can explain.
     found = _place_greedily(overlay, pod_sets, rows)
     if not isinstance(found, PlacementFailure):
         return found
@@ -80,6 +81,7 @@ def _place_greedily(
     by_tree: dict[int, list[int]] = {}
     for i, pod_set in enumerate(pod_sets):
         if pod_set.topology is not None and pod_set.tree is not None:
+            # Sets of one tree are searched together, since a leader and its workers share a domain.
             by_tree.setdefault(id(pod_set.tree), []).append(i)
     placements: list[PodPlacement] = []
     for indices in by_tree.values():
@@ -144,6 +146,7 @@ def _groups_to_combine(
         wanted = pod_set.topology if pod_set.tree is not None else None
         if wanted is not None and (wanted.slice_size or wanted.group):
             return []
+        # A preferred level excludes nothing here: the search looks for any placement, not for a near one.
         domains: tuple[Bools, ...] = (np.ones(overlay.snapshot.nodes.size, dtype=np.bool_),)
         if pod_set.tree is not None and wanted is not None:
             domains = pod_set.tree.domains(wanted.level if wanted.mode == "required" else "", len(domains[0]))
@@ -163,6 +166,7 @@ def _place_one(
 ) -> PodPlacement | PlacementFailure:
     pod = pod_set.pod_at(member)
     why = overlay.reasons(pod, row)
+    # The sequence grows with every assumed pod, so that `random` draws anew for each of them.
     node = overlay.select_node(pod, row, why, overlay.snapshot.decided_pods + overlay.checkpoint())
     if node < 0:
         return PlacementFailure(pod_set.name, no_node=overlay.explain_no_node(row, pod_set.shape, why))
@@ -230,6 +234,7 @@ class OverlayCapacity:
             for _ in range(count):
                 member = self._next_member[request]
                 self._next_member[request] += 1
+                # Each pod changes the node, and with it the device that the next share would get.
                 self._overlay.refresh(row)
                 assumed = self._overlay.assume(self._pod_sets[request].pod_at(member), row, node)
                 self.placements.append(PodPlacement(request, member, assumed))

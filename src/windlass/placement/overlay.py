@@ -102,6 +102,7 @@ class Overlay:
         """Whether a pod on the overlay has, or had, affinity terms, which other pods have to be checked against."""
         self._verdict_buffer = table.result_buffer(1)
         table.start_decision()
+        # The memo is that of the last decision; only nodes that have changed since are computed again.
         kernels.refresh_all_nodes(self.state, table.memo, table.mix, rule)
 
     def expect_node_checks(self, node_checks: int) -> None:
@@ -165,6 +166,7 @@ class Overlay:
             self.state, self.table.shapes, row, node, device, self.table.shapes[row, SCORER] == WINDLASS
         )
         assumed = AssumedPod(pod, row, node, np.uint64(grant))
+        # Never unset, not even by rollback: taking terms into account where there are none changes nothing.
         self.has_affinity_terms = self.has_affinity_terms or has_pod_affinity(pod)
         self._record(assumed)
         self._node_changed(node)
@@ -183,6 +185,7 @@ class Overlay:
         nothing is changed, and the index of the first pod without a node is returned."""
         count, table = len(pods), self.table
         outcome = table.result_buffer(count)
+        # Each pod may be logged twice: placed, and undone.
         self.grow_changed_nodes(2 * count + 1)
         self.changed_nodes_end, verdicts = self.kernels.place_queue(
             self.state,
@@ -334,6 +337,7 @@ class Overlay:
         """For every node, the bits of the reasons why it can't take the pod now; 0 where it can."""
         self.refresh(row)
         cells = self.table.cells
+        # A copy: the reasons below are the pod's own, and the row belongs to all pods of its shape.
         why: Uint64s = cells.why[row].copy()
         if self.has_inter_pod_constraints(pod):
             why |= self.inter_pod_rules().reasons(pod, cells.static[row])
@@ -371,6 +375,7 @@ class Overlay:
                 feasible &= preferred == preferred[feasible].max()
         table = self.table
         if self.rule.scorer == RANDOM:
+            # The kernel takes reasons; any bit will do.
             excluded = np.where(feasible, np.uint64(0), np.uint64(1))
             return int(
                 self.kernels.choose_random_node(

@@ -98,10 +98,12 @@ class ScoreTable:
     def row(self, shape: Shape, snapshot: Snapshot, pod: Pod | None = None) -> int:
         """The row of the shape under the scorer of the pod, added if it is new."""
         scorer = self.scorer_selector.scorer(pod or shape.pod, shape)
+        # By key, not by number: shapes of what-ifs are not interned and have none.
         key = (shape.key, scorer)
         row = self._rows.get(key)
         if row is None:
             row = self._new_row(key, shape, snapshot)
+        # Taken out and put back at the end: the dictionary is in the order of last use.
         self._by_last_use.pop(row, None)
         self._by_last_use[row] = None
         self._in_use.add(row)
@@ -121,6 +123,7 @@ class ScoreTable:
         self.shapes[row, SCORER] = key[1]
         cells = self.cells
         cells.static[row] = static_reasons(shape.pod, snapshot.nodes, snapshot.listers)
+        # Counts belong to `why`: `count_changes` only adds differences, so both start from 0 together.
         cells.why[row], cells.stamp[row], cells.counts[row] = 0, 0, 0
         cells.score[row], cells.block[row], cells.cursor[row] = INFEASIBLE_SCORE, INFEASIBLE_SCORE, -1
         return row
@@ -173,6 +176,7 @@ def _shape_row(shape: Shape, snapshot: Snapshot) -> Ints:
 
 
 def make_result_buffer(size: int) -> PlacementArrays:
+    # Verdicts are wide: a call for single pods has no more entries than a chunk, one for a gang writes one.
     verdicts = min(size, KERNEL_CHUNK)
     return PlacementArrays(
         node=np.zeros(size, dtype=np.int64),

@@ -100,6 +100,7 @@ class SinglePodPlacer:
             if not plain[first]:
                 yield first, end, False
                 continue
+            # The buffer has room for as many verdicts.
             for start in range(first, end, KERNEL_CHUNK):
                 yield start, min(end, start + KERNEL_CHUNK), True
 
@@ -146,6 +147,7 @@ class SinglePodPlacer:
         result.grant[start:stop] = outcome.grant[:count]
         known = len(result.failures)
         refused = outcome.verdict[:count]
+        # The kernel counts its verdicts from 0 in every call.
         result.failure[start:stop] = np.where(refused >= 0, refused + known, -1)
         if verdicts:
             arrays = VerdictArrays.copy_from(outcome, verdicts)

@@ -160,6 +160,7 @@ class WorkloadPlacer:
     def place_ignoring_plans(self, workload: Workload, choices: tuple[PodSetChoice, ...]) -> PlacementResult:
         """As `place`, without regard to planned starts."""
         version, last = self._overlay.version, self._last_failure
+        # Versions are never used again, so that an equal one means an equal overlay.
         if last is not None and last[:3] == (version, workload, choices):
             return last.result
         found = self.place_around_blocked(workload, choices, BlockedCapacity())
@@ -190,6 +191,7 @@ class WorkloadPlacer:
         blocked.apply(self._overlay)
         found = place_in_domains(self._overlay, pod_sets, self._existing_pods(workload, pod_sets))
         if isinstance(found, PlacementFailure):
+            # Also frees the blocked capacity, which was applied after the checkpoint.
             self._overlay.rollback(before)
             self.placed_workloads.cancel_placing()
             return self._failure_result(found, pod_sets)

@@ -59,8 +59,10 @@ class _Preempting:
                 first, length = stop, 2 * length
                 continue
             placed = results.node[: refused - first] >= 0
+            # One step a placed pod, so that exactly those behind the refused pod are undone.
             self._overlay.rollback(checkpoint + int(np.count_nonzero(placed)))
             self._keep(first, refused + 1, results)
+            # The next preemptor is often near, and all behind it would be rolled back.
             first, length = refused + 1, RUN_AFTER_PREEMPTION
             preempted = self._preempt(refused)
             # Equal pods would be refused as well, so they skip the fast loop.

@@ -107,6 +107,7 @@ class _Finder:
             else:
                 for row in rows:
                     yield from self._pod_of_workload(row, workload)
+        # Terminating pods outside of these workloads: their room costs nothing.
         for row in self._bound:
             if self._pods.objects[row].metadata.deletion_timestamp and row not in known:
                 yield from self._pod_of_workload(row, None)
@@ -157,6 +158,7 @@ class _Finder:
         objects = self._objects(rows)
         if not rows or any(not _may_be_evicted(pod) for pod in objects):
             return
+        # The highest of its pods: no preemptor may evict one that outranks it, not even within a gang.
         priority = max(pod.spec.priority for pod in objects)
         if workload is not None:
             priority = max(priority, workload.priority)
@@ -214,6 +216,7 @@ class _Finder:
             gpus += gpu_milli * seconds
             if not gpu_milli:
                 shares += self._largest_share(shape.requests) * seconds
+        # One number or the other: GPU time and shares of CPU have no common unit.
         return (gpus, 0) if gpus else (0, shares)
 
     def _seconds(self, pod: Pod, workload: Workload | None) -> int:
