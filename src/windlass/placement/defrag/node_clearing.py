@@ -52,6 +52,7 @@ class NodeClearing:
         digest = int(self._overlay.table.memo.digest[node])
         has_inter_pod_rules = self._overlay.inter_pod_rules().constrains(item.pod)
         key = (item.row, node, digest, movable)
+        # Rules between pods depend on other nodes, which the digest of this one does not cover.
         found = None if has_inter_pod_rules else self._cache.get(key)
         if found is None:
             found = self._find(item, node, movable, np.uint64(reasons))
@@ -68,6 +69,7 @@ class NodeClearing:
         sets = [self._shrink(item, node, useful)]
         tried, complete = 0, True
         for considered, chosen in enumerate(self._subsets(useful)):
+            # Not minimal: it contains a set that was found.
             if any(set(numbers) <= set(chosen) for numbers in sets):
                 continue
             if considered >= MAX_CONSIDERED_SETS or tried >= MAX_TRIED_SETS or len(sets) >= self._max_sets:
