@@ -108,7 +108,7 @@ class EngineCache:
             snapshot.node_state.free.shape,
         )
         table = self._table
-        is_stale = table is None or table.facts is not snapshot.nodes or table.objects is not snapshot.listers
+        is_stale = table is None or table.nodes is not snapshot.nodes or table.listers is not snapshot.listers
         if table is None or is_stale or key != self._table_key:
             strategies = ScorerSelector(SCORERS[config.placement.policy], config.classes)
             arrays = mix_arrays(mix, snapshot.gpu_models, snapshot.node_state)

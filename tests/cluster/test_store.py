@@ -150,7 +150,7 @@ def test_an_unreadable_bound_pod_shuts_its_node_until_it_is_understood():
     desk = Desk(node("n"), node("other"), pod("bad", cpu="lots", on="n"), pod("p"))
     assert desk.run() == {"p": "other"}
     verdict = desk.put(pod("q", node_selector={"kubernetes.io/hostname": "n"})).verdict("q")
-    assert "1 node(s) held a pod that could not be read" in verdict.kube_message
+    assert "1 node(s) could not be read or held a pod that could not be read" in verdict.kube_message
     desk.put(pod("bad", cpu="1", on="n"))
     assert desk.run() == {"q": "n"}
 

@@ -16,7 +16,7 @@ from reference.parks import any_pods, in_order, parks, queues, running
 from windlass import jit
 from windlass.cluster.delta import Assume
 from windlass.model.decision import DeviceGrant
-from windlass.model.reasons import FIRST_RESOURCE_BIT, insufficient_reason, reason_of_bit
+from windlass.model.reasons import FIRST_RESOURCE_BIT, NODE_REASONS, insufficient_reason, reason_of_bit
 from windlass.placement.overlay import Overlay
 from windlass.placement.policies import POLICIES, SCORERS, PlacementConfig, make_scoring_rule
 from windlass.placement.score_table import ScoreTable
@@ -102,11 +102,8 @@ def kube_words(word):
         return "Too many pods"
     if word.startswith("INSUFFICIENT_"):
         return f"Insufficient {word.removeprefix('INSUFFICIENT_')}"
-    (found,) = [reason_of_bit(bit).kube for bit in BITS if reason_of_bit(bit).name == word]
+    (found,) = [reason.kube_words for reason in NODE_REASONS if reason.name == word]
     return found
-
-
-BITS = (*range(14), *range(16, 22))
 
 
 def room_for(replay, pod):

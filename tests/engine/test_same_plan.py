@@ -41,8 +41,8 @@ def place(snapshot, policy, mix, kernels):
             snapshot, table, make_scoring_rule(PlacementConfig(policy), snapshot.node_state), kernels
         )
         placed = SinglePodPlacer(overlay, sort_pending_pods(snapshot)).run()
-    verdicts = [refusal.verdict() for refusal in placed.refusals]
-    arrays = [array.tobytes() for array in (*table.cells, *table.memo, *overlay.state, placed.refusal)]
+    verdicts = [failure.verdict() for failure in placed.failures]
+    arrays = [array.tobytes() for array in (*table.cells, *table.memo, *overlay.state, placed.failure)]
     taken = placed.node >= 0
     return arrays, placed.node.tolist(), placed.grant[taken].tolist(), verdicts
 

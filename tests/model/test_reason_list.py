@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import pytest
 
+from windlass.diagnose.causes import CAUSES
 from windlass.model import reasons
 from windlass.model.reasons import (
+    CAPACITY_BITS,
+    DEVICE_BITS,
+    FIRST_RESOURCE_BIT,
+    INTER_POD_BITS,
     NODE_REASONS,
+    PERMANENT_BITS,
+    POD,
     POD_REASONS,
+    RESOURCE_BITS,
     insufficient_bit,
     insufficient_reason,
     reason_of_bit,
 )
+from windlass.placement.explain.cause import CAUSE_ORDER
 
-CODES = {
-    "NODE_UNSCHEDULABLE SELECTOR_MISMATCH TAINT_NOT_TOLERATED HOST_PORT_CONFLICT POD_AFFINITY_CONFLICT",
-    "POD_SPREAD_CONFLICT STORAGE_INSUFFICIENT GPU_FULL GPU_FRAGMENTED DEVICE_UNHEALTHY REQUEST_EXCEEDS_CLUSTER",
-    "SCHEDULING_GATED POD_COUNT_LIMIT CPU_MEM_INSUFFICIENT EPHEMERAL_STORAGE RESOURCE_NAME_MISMATCH",
-    "RESERVED_FOR_OTHERS POLICY_DENIED",
-}
-KNOWN_CODES = {code for line in CODES for code in line.split()} | reasons.ADDED_CODES
+RESOURCE_REASONS = [
+    insufficient_reason(name)
+    for name in ("cpu", "memory", "ephemeral-storage", "pods", "nvidia.com/gpu", "amd.com/gpu", "other.com/x")
+]
 
 
 def test_every_constant_has_its_entry_and_every_entry_its_constant() -> None:
@@ -30,7 +36,7 @@ def test_every_constant_has_its_entry_and_every_entry_its_constant() -> None:
 
 
 def test_the_layout_of_the_mask_is_fixed() -> None:
-    assert [reason.bit for reason in NODE_REASONS] == [*range(23)]
+    assert [reason.bit for reason in NODE_REASONS] == [bit for bit in range(23) if bit != 20]
     assert reason_of_bit(2).name == "TAINT"
     assert insufficient_bit(0) == 1 << 32
     assert insufficient_bit(31) == 1 << 63
@@ -38,21 +44,50 @@ def test_the_layout_of_the_mask_is_fixed() -> None:
         insufficient_bit(32)
 
 
+def names_of(mask: int) -> set[str]:
+    return {reason.name for reason in NODE_REASONS if reason.bit is not None and mask >> reason.bit & 1}
+
+
+def test_every_reason_of_a_node_is_permanent_or_goes_away_with_capacity() -> None:
+    every = sum(1 << reason.bit for reason in NODE_REASONS if reason.bit is not None)
+    assert every == PERMANENT_BITS | DEVICE_BITS
+    assert PERMANENT_BITS & DEVICE_BITS == 0
+    assert INTER_POD_BITS & ~PERMANENT_BITS == 0
+    assert PERMANENT_BITS < 1 << FIRST_RESOURCE_BIT
+    assert CAPACITY_BITS & ~DEVICE_BITS == RESOURCE_BITS == sum(map(insufficient_bit, range(32)))
+    assert names_of(DEVICE_BITS) == {"GPU_DEVICE_ROOM", "GPU_UNHEALTHY", "MIG_NO_ROOM"}
+    assert names_of(CAPACITY_BITS) == {"GPU_DEVICE_ROOM", "MIG_NO_ROOM"}
+    # What is wrong with a node without the label is not cured by moving pods.
+    assert "SPREAD" in names_of(INTER_POD_BITS)
+    assert "SPREAD_MISSING_LABEL" not in names_of(INTER_POD_BITS)
+
+
+def test_the_kind_says_whether_nodes_are_counted() -> None:
+    assert all(reason.kind == POD and reason.bit is None for reason in POD_REASONS)
+    assert all(reason.kind != POD for reason in (*NODE_REASONS, *RESOURCE_REASONS))
+
+
 def test_entries_are_told_apart_and_complete() -> None:
-    everything = [
-        *NODE_REASONS,
-        *POD_REASONS,
-        insufficient_reason("cpu"),
-        insufficient_reason("pods"),
-        insufficient_reason("nvidia.com/gpu"),
-    ]
+    everything = [*NODE_REASONS, *POD_REASONS, *RESOURCE_REASONS]
     assert len({reason.name for reason in everything}) == len(everything)
-    assert len({reason.kube for reason in everything}) == len(everything)
+    assert len({reason.kube_words for reason in everything}) == len(everything)
     for reason in everything:
-        assert reason.kube
+        assert reason.kube_words
         assert reason.message
         assert reason.remedy
-        assert reason.code in KNOWN_CODES
+
+
+@pytest.mark.parametrize(
+    "reason", [*NODE_REASONS, *POD_REASONS, *RESOURCE_REASONS], ids=lambda reason: reason.name
+)
+def test_why_knows_the_code(reason: reasons.Reason) -> None:
+    assert reason.code in CAUSES
+
+
+@pytest.mark.parametrize("reason", [*NODE_REASONS, *RESOURCE_REASONS], ids=lambda reason: reason.name)
+def test_the_code_has_its_place_among_the_causes(reason: reasons.Reason) -> None:
+    """Codes outside the order would be equal to one another, and the cause would depend on the order of a set."""
+    assert reason.code in CAUSE_ORDER
 
 
 @pytest.mark.parametrize(
@@ -66,7 +101,7 @@ def test_entries_are_told_apart_and_complete() -> None:
     ],
 )
 def test_insufficient_resources(resource: str, words: str, code: str) -> None:
-    assert (insufficient_reason(resource).kube, insufficient_reason(resource).code) == (words, code)
+    assert (insufficient_reason(resource).kube_words, insufficient_reason(resource).code) == (words, code)
 
 
 @pytest.mark.parametrize(
@@ -81,4 +116,4 @@ def test_insufficient_resources(resource: str, words: str, code: str) -> None:
     ],
 )
 def test_kube_schedulers_words(bit: int, words: str) -> None:
-    assert reason_of_bit(bit).kube == words
+    assert reason_of_bit(bit).kube_words == words

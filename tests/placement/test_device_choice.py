@@ -68,6 +68,17 @@ def test_devices_that_are_too_small_for_the_memory_are_said_to_be():
     assert desk.verdict("p").counts[0].kube == "node(s) didn't have GPUs with the requested memory"
 
 
+def test_a_selector_excludes_no_gpus_that_are_too_small_anyway():
+    large, small = (
+        gpu_node(name, 1, model=model, labels={"pool": name}) for name, model in (("a", H100), ("b", T4))
+    )
+    desk = Desk(large, small, pod("x", 1, on="a"), explain=1)
+    desk.put(pod("p", memory_mib=20000, node_selector={"pool": "a"}))
+    assert [limit.kind for limit in desk.verdict("p").limits if limit.kind == "model"] == []
+    desk.put(pod("p", memory_mib=2000, node_selector={"pool": "a"}))
+    assert [limit.kind for limit in desk.verdict("p").limits if limit.kind == "model"] == ["model"]
+
+
 def test_a_pod_that_asks_for_gpu_memory_where_there_is_no_gpu_at_all_waits():
     assert Desk(node("n"), pod("p", memory_mib=1000)).verdict("p").code == "REQUEST_EXCEEDS_CLUSTER"
 

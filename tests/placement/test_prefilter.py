@@ -57,7 +57,7 @@ def test_nothing_holds_a_plain_pod():
 def test_gates_hold_a_pod_and_are_named():
     reason = held(make_pod(scheduling_gates=(SchedulingGate(name="kueue"), SchedulingGate(name="mine"))))
     assert (reason.name, reason.bit) == ("SCHEDULING_GATED", None)
-    assert reason.kube == "waiting for scheduling gates: [kueue mine]"
+    assert reason.kube_words == "waiting for scheduling gates: [kueue mine]"
     assert "kueue, mine" in reason.message
 
 
@@ -112,7 +112,7 @@ def test_resource_claims_are_not_implemented_and_never_ignored():
 )
 def test_claims_that_are_not_ready_hold_the_pod(claims, name, kube):
     reason = held(USES_DATA, *claims)
-    assert (reason.name, reason.kube) == (name, kube)
+    assert (reason.name, reason.kube_words) == (name, kube)
     assert "data" in reason.message
 
 
@@ -132,13 +132,13 @@ def test_a_missing_storage_class_is_told():
 
 def test_missing_claims_are_told_before_unbound_ones():
     pod = make_pod(volumes=(claim_volume("data"), claim_volume("more")))
-    assert held(pod, claim(volume="", phase="Pending")).kube == 'persistentvolumeclaim "more" not found'
+    assert held(pod, claim(volume="", phase="Pending")).kube_words == 'persistentvolumeclaim "more" not found'
 
 
 def test_an_ephemeral_claim_must_have_been_made_for_this_very_pod():
     pod = make_pod("train", volumes=(Volume(name="scratch", ephemeral=EphemeralVolume()),))
     reason = held(pod)
-    assert "ephemeral volume controller" in reason.kube
+    assert "ephemeral volume controller" in reason.kube_words
     assert held(pod, claim("train-scratch")).name == "CLAIM_MISSING"
     owner = OwnerReference(kind="Pod", name="train", uid="train", controller=True)
     assert held(pod, claim("train-scratch", owner_references=(owner,))) is None

@@ -54,7 +54,7 @@ class EngineView:
         if key in self.snapshot.unreadable:
             return self.snapshot.unreadable[key]
         held = prefilter_pod(self.snapshot.pods.objects[row], self.snapshot.listers)
-        return held.kube if held else ""
+        return held.kube_words if held else ""
 
     def reasons(self, key: str) -> dict[str, list[str]]:
         """For every node the names of the reasons against it."""

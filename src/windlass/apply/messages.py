@@ -39,7 +39,7 @@ _REASONS = {
     "NOT_IMPLEMENTED": NOT_IMPLEMENTED,
     "NODE_NOT_UNDERSTOOD": MISCONFIGURED,
 }
-"""Code → reason; all other codes mean a lack of capacity."""
+"""Code → reason; for all other codes more nodes could help."""
 STORAGE_INSUFFICIENT = "STORAGE_INSUFFICIENT"
 SCHEDULING_GATED = "SCHEDULING_GATED"
 """Gets no condition from us: the API server writes the condition of gated pods itself."""

@@ -148,7 +148,7 @@ def messages_reference() -> str:
         "## Why a node refuses a pod\n\nIn plans, conditions and events, counted by node in kube-scheduler's words.\n",
         _table(
             ("code", "message", "kube-scheduler's words", "what to do"),
-            [(f"`{reason.code}`", reason.message, reason.kube, reason.remedy) for reason in reasons],
+            [(f"`{reason.code}`", reason.message, reason.kube_words, reason.remedy) for reason in reasons],
         ),
         "## Held workloads\n\nWhat its owner reads where no number may be shown, such as in a pod's condition.\n",
         _table(("code", "message"), public),

@@ -46,7 +46,7 @@ class LabelColumn:
         return known, np.array([number or 0 for number in parsed], dtype=np.int64)
 
     def satisfying(self, operator: str, values: Sequence[str]) -> Bools:
-        """Nodes whose label satisfies a (valid) requirement."""
+        """Nodes whose label satisfies a requirement that `is_valid_requirement` accepts; callers check that."""
         # One entry more than there are values: ABSENT, being -1, picks the last.
         table = np.zeros(len(self.values) + 1, dtype=np.bool_)
         match operator:
@@ -61,7 +61,8 @@ class LabelColumn:
                 table[-1] = True
             case "Gt" | "Lt":
                 known, numbers = self._numbers
-                bound = parse_integer(values[0]) or 0
+                bound = parse_integer(values[0])
+                assert bound is not None, values
                 table[:-1] = known & (numbers > bound if operator == "Gt" else numbers < bound)
         return table[self.codes]
 

@@ -3,6 +3,9 @@
 Thousands of pods have a few dozen shapes, and everything node-local (filters, scores) is computed once per shape. The
 store interns every pod; `placement.score_table` has one row per shape. Relations to *other* pods (inter-pod affinity,
 spread, host ports) are not part of it.
+
+The filters run on one pod of the shape, whichever came first. So `shape_key` must contain every pod field that a filter
+reads: a field that is missing there makes the filter answer for another pod.
 """
 
 from __future__ import annotations
@@ -24,10 +27,11 @@ STRATEGIES = ("pack", "spread", "balanced")
 
 
 class Shape(msgspec.Struct, frozen=True):
-    """`number` is its index in the registry, or NOT_INTERNED; `pod` is any pod of the shape, for the filters."""
+    """`number` is its index in the registry, or NOT_INTERNED."""
 
     number: int
     pod: Pod
+    """Any pod of the shape, unbound. The filters read it for all of them, so only the fields of `shape_key` count."""
     requests: tuple[tuple[str, int], ...]
     """Effective request in base units, sorted by name, zeros left out."""
     gpu: GpuRequest | None
@@ -42,16 +46,35 @@ class Shape(msgspec.Struct, frozen=True):
 
 
 def shape_key(pod: Pod, requests: tuple[tuple[str, int], ...], gpu: GpuRequest | None) -> bytes:
-    """Equal for two pods if and only if every node treats them alike."""
+    """Equal only for pods that every node treats alike; it must contain every pod field that a filter reads.
+
+    Annotations count through what is read from them: the GPU request and the placement strategy. `spec.nodeName` does
+    not count, since a shape's pod has none.
+    """
     spec = pod.spec
     affinity = spec.affinity.node_affinity if spec.affinity else None
     claims = tuple(v for v in spec.volumes if v.persistent_volume_claim or v.ephemeral)
     # Claims are looked up by namespace, and an ephemeral volume's claim by the pod's name as well.
     owner = (pod.metadata.namespace, pod.metadata.name if any(v.ephemeral for v in claims) else "")
     return msgspec.json.encode(
-        (requests, gpu, spec.node_selector, affinity, spec.tolerations, claims, owner if claims else ()),
+        (
+            requests,
+            gpu,
+            spec.node_selector,
+            affinity,
+            spec.tolerations,
+            claims,
+            owner if claims else (),
+            placement_strategy(pod),
+        ),
         order="deterministic",
     )
+
+
+def placement_strategy(pod: Pod) -> str:
+    """The strategy of the pod's annotation; empty where there is none, or none that exists."""
+    strategy = pod.metadata.annotations.get(PLACEMENT_ANNOTATION, "")
+    return strategy if strategy in STRATEGIES else ""
 
 
 def read_requests(pod: Pod) -> tuple[tuple[tuple[str, int], ...], GpuRequest | None]:
@@ -76,10 +99,8 @@ def make_shape(pod: Pod) -> Shape:
     requests, gpu = read_requests(pod)
     # The filters must not take the node of this pod for a requirement of the shape.
     unbound = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=""))
-    strategy = pod.metadata.annotations.get(PLACEMENT_ANNOTATION, "")
-    strategy = strategy if strategy in STRATEGIES else ""
-    key = shape_key(pod, requests, gpu) + strategy.encode()
-    return Shape(NOT_INTERNED, unbound, requests, gpu, key, strategy)
+    key = shape_key(pod, requests, gpu)
+    return Shape(NOT_INTERNED, unbound, requests, gpu, key, placement_strategy(pod))
 
 
 def is_node_local(pod: Pod) -> bool:

@@ -21,7 +21,7 @@ from windlass.model.reasons import FIRST_RESOURCE_BIT, Reason, insufficient_reas
 from windlass.model.requests import node_quantities
 from windlass.placement.empty_cluster import EmptyCluster
 from windlass.placement.explain.gpu_fragmentation import GPU_FULL
-from windlass.placement.explain.node_refusals import find_cause
+from windlass.placement.explain.node_reasons import find_cause
 from windlass.placement.filters import prefilter_pod
 from windlass.placement.gang import PendingPodSet
 from windlass.placement.overlay import Overlay

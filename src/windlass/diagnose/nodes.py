@@ -174,7 +174,7 @@ def _details(found: NodeFit, node: Node, pod: Pod) -> tuple[str, ...]:
             details.append("cordoned")
         elif reason.name == "GPU_DEVICE_ROOM" and found.shortfall:
             continue  # the shortfall below says the same with a number
-        elif not reason.kube.startswith(("Insufficient ", "Too many pods")):
+        elif not reason.name.startswith("INSUFFICIENT_"):  # the shortfall below has the amounts
             details.append(reason.message)
     for name, amount in found.shortfall.items():
         empty = " even when empty" if name in found.shortfall_when_empty else ""

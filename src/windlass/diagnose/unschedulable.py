@@ -15,10 +15,11 @@ from windlass.diagnose.fit import FitChecker, NodeFit, capacity_and_allocatable
 from windlass.model.names.kubernetes import DISK_PRESSURE_TAINT
 from windlass.model.node import Node
 from windlass.model.pod import Pod
+from windlass.model.reasons import CAPACITY, HEALTH
 from windlass.model.requests import format_amount, pod_requests
 from windlass.model.taints import taint_code
 from windlass.placement.explain.cause import CAUSE_ORDER, cause_rank
-from windlass.placement.explain.node_refusals import TOO_SMALL_CODES
+from windlass.placement.explain.node_reasons import TOO_SMALL_CODES
 
 GPU_CAPACITY_CODES = ("GPU_FULL", "GPU_FRAGMENTED")
 DEVICE_CODES = (*GPU_CAPACITY_CODES, "REQUEST_EXCEEDS_CLUSTER", "RESOURCE_NAME_MISMATCH", "DEVICE_UNHEALTHY")
@@ -96,7 +97,7 @@ def _causes(node: Node, node_fit: NodeFit, pod: Pod) -> tuple[tuple[str, ...], t
     for reason in node_fit.reasons:
         if reason.name == "TAINT":
             permanent += [taint_code(taint.key) for taint in nodes.blocking_taints(node, pod)]
-        elif reason.kube.startswith(("Insufficient ", "Too many pods")) or reason.name in _INSIDE_A_GPU:
+        elif reason.kind in (CAPACITY, HEALTH):
             capacity.append(reason.code)
         else:
             permanent.append(reason.code)
@@ -110,9 +111,6 @@ def _causes(node: Node, node_fit: NodeFit, pod: Pod) -> tuple[tuple[str, ...], t
     if permanent and "SELECTOR_MISMATCH" not in permanent and nodes.unschedulable_reason(node):
         permanent.append("NODE_UNSCHEDULABLE")
     return tuple(dict.fromkeys(permanent)), tuple(dict.fromkeys(capacity))
-
-
-_INSIDE_A_GPU = ("GPU_DEVICE_ROOM", "MIG_NO_ROOM", "GPU_ISLAND", "GPU_UNHEALTHY")
 
 
 def explain_cause(evidence: Evidence, fit: FitChecker, analysis: SchedulingAnalysis, code: str) -> Finding:

@@ -362,7 +362,7 @@ class Inquiry(WhatIf):
             message = "it uses resource claims, and the evidence does not show why they are not allocated"
             return Answer(condition_finding(self.evidence, item, message, CLAIMS_MISSING))
         if hold is not None:
-            return Answer(Finding(hold.code, hold.kube, remedy=hold.remedy), analysis)
+            return Answer(Finding(hold.code, hold.kube_words, remedy=hold.remedy), analysis)
         if analysis.feasible:
             return self._feasible(analysis, item)
         finding = self._cause_finding(analysis)

@@ -1,19 +1,29 @@
 """Removes confidential data: environment values, secrets, commands, unknown annotations, addresses.
 
-Called by `dump.save` on every object and log for `--redact`. What diagnosis reads stays.
+Called by `dump.save` on every object and log for `--redact`. What the engine and diagnosis read stays: a plan of the
+redacted dump is the plan of the original.
 """
 
 from __future__ import annotations
 
+import hashlib
+import secrets
 from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
 from windlass.dump.raw_objects import RawObject
+from windlass.model.names.kubernetes import (
+    BIND_COMPLETED_ANNOTATION,
+    DEFAULT_STORAGE_CLASS_ANNOTATION,
+    MIRROR_ANNOTATION,
+    SELECTED_NODE_ANNOTATION,
+    STORAGE_CLASS_ANNOTATION,
+)
 from windlass.model.names.kueue import KUEUE_PREFIX
 from windlass.model.names.nvidia import NVIDIA_PREFIX
-from windlass.model.names.others import KAI_FRACTION, KAI_MEMORY
+from windlass.model.names.others import ALIBABA_COUNT, ALIBABA_MILLI, ALIBABA_MODEL, KAI_FRACTION, KAI_MEMORY
 from windlass.model.names.windlass import WINDLASS_PREFIX
 
 KEPT_ANNOTATIONS = (
@@ -21,13 +31,22 @@ KEPT_ANNOTATIONS = (
     WINDLASS_PREFIX,
     "scheduling.k8s.io/",
     "scheduling.volcano.sh/",
+    "volcano.sh/",
     "cluster-autoscaler.kubernetes.io/",
     "karpenter.sh/",
     NVIDIA_PREFIX,
     KAI_FRACTION,
     KAI_MEMORY,
+    ALIBABA_COUNT,
+    ALIBABA_MILLI,
+    ALIBABA_MODEL,
+    BIND_COMPLETED_ANNOTATION,
+    DEFAULT_STORAGE_CLASS_ANNOTATION,
+    MIRROR_ANNOTATION,
+    SELECTED_NODE_ANNOTATION,
+    STORAGE_CLASS_ANNOTATION,
 )
-"""Annotations that placement and diagnosis read; the others are dropped."""
+"""Prefixes of the annotations that the engine and diagnosis read; the others are dropped."""
 KEPT_VARIABLES = ("NVIDIA_", "CUDA_", "NCCL_")
 """Environment variables whose values diagnosis reads."""
 DROPPED = frozenset(
@@ -43,7 +62,6 @@ DROPPED = frozenset(
         "addresses",
         "podIP",
         "podIPs",
-        "hostIP",
         "hostIPs",
         "podCIDR",
         "podCIDRs",
@@ -51,7 +69,11 @@ DROPPED = frozenset(
         "binaryData",
     }
 )
-"""Fields that diagnosis does not read."""
+"""Fields that neither the engine nor diagnosis reads."""
+KEPT_MAPS = frozenset({"labels", "matchLabels", "nodeLabels", "nodeSelector"})
+"""Maps whose keys the user chooses: a label may be called `command`."""
+COMMON_ADDRESSES = frozenset({"", "0.0.0.0", "::", "127.0.0.1", "::1"})
+_SALT = secrets.token_bytes(16)
 KEPT_DATA_MARKERS = (
     "sharing:",
     "timeSlicing",
@@ -94,6 +116,7 @@ def _clean(tree: Any) -> None:
         return
     for name in DROPPED.intersection(tree):
         del tree[name]
+    _clean_address(tree)
     annotations = tree.get("annotations")
     if isinstance(annotations, dict):
         kept = {key: value for key, value in annotations.items() if key.startswith(KEPT_ANNOTATIONS)}
@@ -102,8 +125,21 @@ def _clean(tree: Any) -> None:
     for variable in environment if isinstance(environment, list) else ():
         if isinstance(variable, dict) and not str(variable.get("name", "")).startswith(KEPT_VARIABLES):
             variable.pop("value", None)
-    for value in tree.values():
-        _clean(value)
+    for name, value in tree.items():
+        if name not in KEPT_MAPS:
+            _clean(value)
+
+
+def _clean_address(tree: dict[str, Any]) -> None:
+    """Of a container port, whether two addresses are equal decides about conflicts, so that another one takes its place
+    (from the range for documentation, RFC 3849); anywhere else `hostIP` is the address of a node."""
+    address = str(tree.pop("hostIP", "") or "")
+    if "containerPort" not in tree or not address:
+        return
+    if address not in COMMON_ADDRESSES:
+        digest = hashlib.sha256(_SALT + address.encode()).hexdigest()
+        address = f"2001:db8::{digest[:4]}:{digest[4:8]}"
+    tree["hostIP"] = address
 
 
 def redact_log(text: str, is_gpu_stack: bool, keep_line: Callable[[str], bool]) -> str:

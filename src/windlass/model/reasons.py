@@ -1,20 +1,25 @@
 """The closed list of reasons why a pod does not fit on a node, or is not considered at all.
 
-Filters set bits of a 64-bit mask per (pod shape, node) cell while they decide; `engine` turns the mask into a verdict
-and the reports print it. Each reason is defined once: its bit, its root-cause code, kube-scheduler's wording (interface
-text of Kubernetes, Apache-2.0), our sentence and the remedy. kube-scheduler has no wording for what happens inside a
-GPU; those entries follow its style.
+Filters set bits of a 64-bit mask per (pod shape, node) cell while they decide; `placement.verdicts` turns the mask into
+a verdict and the reports print it. Each reason is defined once: its bit, its kind, its code, kube-scheduler's wording
+(interface text of Kubernetes, Apache-2.0), our sentence and the remedy. kube-scheduler has no wording for what happens
+inside a GPU; those entries follow its style.
 
-Bits 0 to 31 belong to the entries below. Bit 32 + j says that the j-th resource of the shape's own sorted request list
-is insufficient: `insufficient_reason(name)` makes that entry.
+Bits 0 to 31 belong to the entries below; a new reason takes the next free one. Bit 32 + j says that the j-th resource
+of the shape's own sorted request list is insufficient: `insufficient_reason(name)` makes that entry. Of several reasons
+the lowest bit is named first, so that devices come before resources; apart from that, the order of the bits means
+nothing. What sort of reasons a mask has is asked with the masks by kind (`PERMANENT_BITS`, `CAPACITY_BITS` and others).
 """
 
 from __future__ import annotations
+
+from typing import Literal
 
 import msgspec
 
 from windlass.model.names.nvidia import GPU_RESOURCE, MIG_RESOURCE_PREFIX
 from windlass.model.names.others import AMD_GPU_RESOURCE
+from windlass.model.names.windlass import DECLARED_DURATION_ANNOTATION
 
 WHY_UNSCHEDULABLE = 1 << 0
 WHY_NODE_NAME = 1 << 1
@@ -36,7 +41,6 @@ WHY_GPU_DEVICE_ROOM = 1 << 16
 WHY_GPU_MODEL = 1 << 17
 WHY_GPU_UNHEALTHY = 1 << 18
 WHY_MIG_NO_ROOM = 1 << 19
-WHY_GPU_ISLAND = 1 << 20
 WHY_GPU_MEMORY = 1 << 21
 WHY_BIND_REFUSED = 1 << 22
 
@@ -52,21 +56,34 @@ def insufficient_bit(position: int) -> int:
     return 1 << (FIRST_RESOURCE_BIT + position)
 
 
+ReasonKind = Literal["rule", "inter-pod", "capacity", "health", "pod"]
+RULE: ReasonKind = "rule"
+"""A rule about the pod and the node: no pod that ends or moves makes the node fit."""
+INTER_POD: ReasonKind = "inter-pod"
+"""A rule about other pods, or a thing that another pod holds alone: no amount of free capacity makes the node fit."""
+CAPACITY: ReasonKind = "capacity"
+"""Too little is free: pods that end on the node make it fit, if it is large enough."""
+HEALTH: ReasonKind = "health"
+"""GPUs that are unhealthy now: it takes a repair, or that pods end on the healthy ones."""
+POD: ReasonKind = "pod"
+"""Holds the pod as a whole, without counting nodes."""
+
+
 class Reason(msgspec.Struct, frozen=True):
     """A reason for which a pod is refused."""
 
     name: str
+    """Unique; the constant of its bit is `WHY_` and this name. Only code and tests use it."""
     code: str
-    """From the list of root-cause codes, or one of the additions named in `ADDED_CODES`."""
-    kube: str
+    """What users and scripts see, and never renamed: a key of `diagnose.causes.CAUSES`. Reasons may share a code."""
+    kube_words: str
+    """kube-scheduler's literal text where it has this reason, otherwise ours in its style."""
     message: str
     remedy: str
+    kind: ReasonKind = POD
     bit: int | None = None
-    """Position in the mask; None for reasons that are decided without nodes."""
+    """Position in the mask; None where it has no position of its own: resources, and reasons of kind `pod`."""
 
-
-ADDED_CODES = frozenset({"INVALID_OBJECT", "NODE_NOT_UNDERSTOOD", "NOT_IMPLEMENTED"})
-"""Codes that a scheduler needs and the list of root-cause codes lacks."""
 
 NODE_REASONS = (
     Reason(
@@ -75,6 +92,7 @@ NODE_REASONS = (
         "node(s) were unschedulable",
         "the node is cordoned",
         "uncordon it (kubectl uncordon), or tolerate node.kubernetes.io/unschedulable",
+        RULE,
         0,
     ),
     Reason(
@@ -83,6 +101,7 @@ NODE_REASONS = (
         "node(s) didn't match the requested node name",
         "spec.nodeName asks for another node",
         "remove spec.nodeName",
+        RULE,
         1,
     ),
     Reason(
@@ -91,6 +110,7 @@ NODE_REASONS = (
         "node(s) had untolerated taint(s)",
         "the node has a taint that the pod doesn't tolerate",
         "add a toleration with the taint's key, value and effect, or remove the taint",
+        RULE,
         2,
     ),
     Reason(
@@ -99,6 +119,7 @@ NODE_REASONS = (
         "node(s) didn't match Pod's node affinity/selector",
         "the node's labels don't match the pod's node selector or required node affinity",
         "compare nodeSelector and nodeAffinity with the node's labels, letter by letter",
+        RULE,
         3,
     ),
     Reason(
@@ -107,6 +128,7 @@ NODE_REASONS = (
         "node(s) didn't have free ports for the requested pod ports",
         "a host port that the pod asks for is taken on the node",
         "drop hostPort, or use a port that is free",
+        INTER_POD,
         4,
     ),
     Reason(
@@ -115,6 +137,7 @@ NODE_REASONS = (
         "node(s) didn't match pod affinity rules",
         "no pod that the required pod affinity asks for runs in the node's domain",
         "check the affinity's selector, namespaces and topologyKey, or make it preferred",
+        INTER_POD,
         5,
     ),
     Reason(
@@ -123,6 +146,7 @@ NODE_REASONS = (
         "node(s) didn't match pod anti-affinity rules",
         "a pod that the required anti-affinity keeps away from runs in the node's domain",
         "add nodes or domains, or make the anti-affinity preferred",
+        INTER_POD,
         6,
     ),
     Reason(
@@ -131,6 +155,7 @@ NODE_REASONS = (
         "node(s) didn't satisfy existing pods anti-affinity rules",
         "a pod that runs in the node's domain keeps pods like this one away",
         "change that pod's anti-affinity, or this pod's labels",
+        INTER_POD,
         7,
     ),
     Reason(
@@ -139,6 +164,7 @@ NODE_REASONS = (
         "node(s) didn't match pod topology spread constraints",
         "one more pod here would exceed the constraint's maxSkew",
         "raise maxSkew, use ScheduleAnyway, or keep domains without GPU nodes out by node affinity",
+        INTER_POD,
         8,
     ),
     Reason(
@@ -147,6 +173,7 @@ NODE_REASONS = (
         "node(s) didn't match pod topology spread constraints (missing required label)",
         "the node lacks the label that a topology spread constraint counts by",
         "label the node with the constraint's topologyKey",
+        RULE,
         9,
     ),
     Reason(
@@ -155,6 +182,7 @@ NODE_REASONS = (
         "node(s) didn't match PersistentVolume's node affinity",
         "the pod's volume can't be reached from this node",
         "use a volume that this node can reach, or let the volume decide the node",
+        RULE,
         10,
     ),
     Reason(
@@ -162,15 +190,17 @@ NODE_REASONS = (
         "STORAGE_INSUFFICIENT",
         "node(s) had no available volume zone",
         "the pod's volume is in another zone",
-        "place GPU nodes in the volume's zone, or use WaitForFirstConsumer",
+        "add GPU nodes in the volume's zone, or use a storage class with volumeBindingMode WaitForFirstConsumer",
+        RULE,
         11,
     ),
     Reason(
         "NOT_UNDERSTOOD",
         "NODE_NOT_UNDERSTOOD",
-        "node(s) held a pod that could not be read",
-        "the node holds a pod that could not be read, so what is free on it is not known",
-        "repair the object that the error names",
+        "node(s) could not be read or held a pod that could not be read",
+        "the node or a pod on it could not be read, so what is free there is not known",
+        "correct the object that the error names",
+        RULE,
         12,
     ),
     Reason(
@@ -180,14 +210,16 @@ NODE_REASONS = (
         "another pod",
         "another pod uses the ReadWriteOncePod claim",
         "wait for that pod to end, or use another access mode",
+        INTER_POD,
         13,
     ),
     Reason(
         "VOLUME_BINDING",
         "STORAGE_INSUFFICIENT",
         "node(s) didn't find available persistent volumes to bind",
-        "no available volume fits the pod's claim here, and its storage class can't make one here",
+        "no available volume that the node can reach fits the pod's claim, and its class can't provision one here",
         "add a volume that this node can reach, or let the class provision in the node's zone",
+        RULE,
         14,
     ),
     Reason(
@@ -195,7 +227,8 @@ NODE_REASONS = (
         "STORAGE_INSUFFICIENT",
         "node(s) exceed max volume count",
         "the node can't have more volumes of this driver attached",
-        "wait for pods with volumes to end there, use fewer volumes, or add nodes",
+        "use fewer volumes, add nodes, or wait until pods with volumes end on this node",
+        INTER_POD,
         15,
     ),
     Reason(
@@ -203,7 +236,8 @@ NODE_REASONS = (
         "GPU_FULL",
         "node(s) didn't have enough GPUs with room for the requested share",
         "too few of the node's GPUs have the requested share free",
-        "ask for fewer or smaller shares, or wait for a GPU to be freed",
+        "ask for fewer or smaller shares, or wait until pods on these GPUs end",
+        CAPACITY,
         16,
     ),
     Reason(
@@ -212,38 +246,34 @@ NODE_REASONS = (
         "node(s) didn't have the requested GPU model",
         "the node's GPUs are of another model than the pod allows",
         "allow the models that the cluster has",
+        RULE,
         17,
     ),
     Reason(
         "GPU_UNHEALTHY",
         "DEVICE_UNHEALTHY",
         "node(s) had unhealthy GPUs",
-        "the node's GPUs that would do are unhealthy",
+        "the node would have enough free GPUs if its unhealthy ones worked",
         "look at the node's kernel log for Xid messages; reset or replace the GPU",
+        HEALTH,
         18,
     ),
     Reason(
         "MIG_NO_ROOM",
         "GPU_FRAGMENTED",
         "node(s) didn't have a GPU whose MIG geometry has room for the profile",
-        "no GPU of the node has a free place where the MIG profile may start",
-        "ask for a smaller profile, or repartition",
+        "no GPU of the node has free slices in a position that the MIG profile allows",
+        "ask for a smaller profile, or change the node's MIG layout (windlass plan mig)",
+        CAPACITY,
         19,
-    ),
-    Reason(
-        "GPU_ISLAND",
-        "GPU_FRAGMENTED",
-        "node(s) didn't have enough free GPUs in one NVLink island",
-        "the node's free GPUs lie in different NVLink islands",
-        "ask for fewer GPUs, or don't require one island",
-        20,
     ),
     Reason(
         "GPU_MEMORY",
         "REQUEST_EXCEEDS_CLUSTER",
         "node(s) didn't have GPUs with the requested memory",
         "the node's GPUs have less memory than the pod asks for",
-        "ask for less GPU memory, or for a larger model",
+        "ask for less GPU memory, or for a GPU model with more memory",
+        RULE,
         21,
     ),
     Reason(
@@ -251,17 +281,33 @@ NODE_REASONS = (
         "POLICY_DENIED",
         "node(s) to which the pod's binding was just refused",
         "the API server has just refused to bind the pod to this node: a webhook or a policy forbids it",
-        "read the refusal in the pod's events; it is tried again by itself",
+        "see the refusal in the pod's events; the scheduler will try the node again by itself",
+        RULE,
         22,
     ),
 )
-"""Reasons of one (pod, node) pair, by bit."""
+"""Reasons of one (pod, node) pair, by bit. Bit 20 is free."""
+
+
+def _bits(*kinds: ReasonKind) -> int:
+    return sum(1 << reason.bit for reason in NODE_REASONS if reason.kind in kinds and reason.bit is not None)
+
+
+# Plain integers: the kernels and numpy take them as np.uint64.
+RESOURCE_BITS = sum(insufficient_bit(position) for position in range(MAX_RESOURCES))
+CAPACITY_BITS = RESOURCE_BITS | _bits(CAPACITY)
+"""Too little of a resource, or too little room inside the GPUs."""
+DEVICE_BITS = _bits(CAPACITY, HEALTH)
+"""Why the GPUs of the node don't suffice, apart from the number that the node advertises."""
+INTER_POD_BITS = _bits(INTER_POD)
+PERMANENT_BITS = _bits(RULE, INTER_POD)
+"""Reasons that no freed capacity removes."""
 
 SCHEDULING_GATED = Reason(
     "SCHEDULING_GATED",
     "SCHEDULING_GATED",
     "waiting for scheduling gates",
-    "the pod's scheduling gates are not lifted",
+    "the pod still has scheduling gates",
     "let the gate's owner remove it from spec.schedulingGates",
 )
 UNBOUND_CLAIM = Reason(
@@ -298,7 +344,7 @@ RESERVED_FOR_OTHERS = Reason(
     "RESERVED_FOR_OTHERS",
     "there is room, but it is kept for a planned start or a reservation",
     "there is room, but a planned start or a calendar reservation of others holds it",
-    "declare a run-time limit that ends before it begins, or wait",
+    f"declare a duration that ends before it begins ({DECLARED_DURATION_ANNOTATION}), or wait until that work has run",
 )
 
 POD_REASONS = (
@@ -309,7 +355,7 @@ POD_REASONS = (
     INVALID_OBJECT,
     RESERVED_FOR_OTHERS,
 )
-"""Reasons that hold a pod before any node is considered."""
+"""Reasons of the pod as a whole: no node is counted for them."""
 
 _BY_BIT = {reason.bit: reason for reason in NODE_REASONS}
 
@@ -328,6 +374,7 @@ def insufficient_reason(resource: str) -> Reason:
             "Too many pods",
             "the node runs as many pods as it may",
             "raise maxPods, or add nodes",
+            CAPACITY,
         )
     code = _RESOURCE_CODES.get(
         resource, "GPU_FULL" if resource.startswith(_GPU_PREFIXES) else "RESOURCE_NAME_MISMATCH"
@@ -338,6 +385,7 @@ def insufficient_reason(resource: str) -> Reason:
         f"Insufficient {resource}",
         f"the node has too little {resource} free",
         f"ask for less {resource}, or wait until some is freed",
+        CAPACITY,
     )
 
 

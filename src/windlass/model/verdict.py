@@ -21,8 +21,8 @@ from windlass.model.refusal import Refusal
 from windlass.model.times import format_timestamp
 
 MAX_NAMED = 3
-_TOO_FEW_GPUS = insufficient_reason(GPU_RESOURCE).kube
-_NO_DEVICE_ROOM = reason_of_bit(WHY_GPU_DEVICE_ROOM.bit_length() - 1).kube
+_TOO_FEW_GPUS = insufficient_reason(GPU_RESOURCE).kube_words
+_NO_DEVICE_ROOM = reason_of_bit(WHY_GPU_DEVICE_ROOM.bit_length() - 1).kube_words
 LIMIT_KINDS_SHOWN_FIRST = ("fragmentation", "model", "quota", "topology")
 """Kinds of limits that the counts of nodes by reason don't show."""
 

@@ -43,6 +43,7 @@ class BlockedCapacity:
             overlay.block_node(node)
 
     def revert(self, overlay: Overlay) -> None:
+        # Not by rollback: the pods that were placed around the blocked capacity stay.
         for assumed in self._assumed:
             overlay.forget(assumed)
         for node in self._blocked_nodes:

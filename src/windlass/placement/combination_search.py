@@ -46,6 +46,7 @@ def try_combinations(overlay: Overlay, groups: Sequence[IdenticalPods]) -> list[
     feasible = [group._replace(domains=_domains_with_capacity(overlay, group)) for group in groups]
     if not all(group.domains for group in feasible):
         return None
+    # The group with the fewest choices first, so that dead ends show early.
     search = _Search(overlay, sorted(feasible, key=lambda group: (len(group.domains), group.pod_set)))
     return search.found if search.place_group(0) else None
 
@@ -84,6 +85,7 @@ class _Search:
                 return False
             self._tries_left -= 1
             before, found_before = overlay.checkpoint(), len(self.found)
+            # A rolled back try has changed nodes, and `assume` reads the device of the cell.
             overlay.refresh(group.row)
             self.found.append(
                 CombinationPlacement(group.pod_set, member, overlay.assume(pod, group.row, node))

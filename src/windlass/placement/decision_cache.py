@@ -80,6 +80,7 @@ class DecisionCache:
 
     def quota_requests_under(self, rules: ResourceRules) -> dict[int, tuple[Pod, dict[str, int]]]:
         """`quota_requests`, cleared where they were computed under other rules."""
+        # Pending workloads are counted with these requests, so that they are stale, too.
         if rules != self._rules:
             self._rules, self.quota_requests, self.counted.pending_by_id = rules, {}, {}
         return self.quota_requests
@@ -106,9 +107,11 @@ class PodIndex:
         else:
             for row in np.flatnonzero(alive[:known] < self._alive).tolist():
                 key = pods.keys[row]
+                # Another row may have taken the key since: a pod that was created again.
                 if self._row_of.get(key) == row:
                     del self._row_of[key]
         for row in (known + np.flatnonzero(alive[known:])).tolist():
             self._row_of[pods.keys[row]] = row
+        # A copy: once no snapshot shares the array, the store writes into it.
         self._objects, self._alive = pods.objects, alive.copy()
         return self._row_of

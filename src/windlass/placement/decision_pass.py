@@ -42,9 +42,10 @@ def _decide(context: DecisionContext) -> list[Outcome]:
     outcomes: list[Outcome] = []
     for turn, piece in enumerate(before):
         outcomes = _place_unqueued(context, piece, turn, outcomes)
+    # Running pieces are among them: they hold quota, and may be victims.
     queued = [piece for piece in context.pieces if piece.queue_name]
     gated = [piece.key for piece in queued if _has_foreign_gate(context, piece)]
-    outcomes += [Held(key, SCHEDULING_GATED.code, SCHEDULING_GATED.kube, len(before)) for key in gated]
+    outcomes += [Held(key, SCHEDULING_GATED.code, SCHEDULING_GATED.kube_words, len(before)) for key in gated]
     queued = [piece for piece in queued if piece.key not in gated] if gated else queued
     outcomes += _admit_queued(context, queued, disruptions, len(before))
     for turn, piece in enumerate(after, start=len(before) + len(queued)):
@@ -95,6 +96,7 @@ def _split_unqueued(context: DecisionContext) -> tuple[list[Workload], list[Work
     """Gangs and single pods in order: those before the first queued piece, and the rest."""
     waiting = [piece for piece in context.pieces if piece.admission is None]
     ordered = sorted((piece for piece in waiting if not piece.queue_name), key=unqueued_sort_key)
+    # Without the name, and `<=` below: of equals the unqueued piece goes first, whatever it is called.
     head = min((unqueued_sort_key(piece)[:-1] for piece in waiting if piece.queue_name), default=None)
     before = len(ordered) if head is None else sum(unqueued_sort_key(piece)[:-1] <= head for piece in ordered)
     # All queued pieces are decided in one go, so a nominated piece goes before them: otherwise they could take the
@@ -126,7 +128,7 @@ def _place_unqueued(
         return [*outcomes, Held(piece.key, code, message, turn)]
     hold = _member_hold(context, piece)
     if hold is not None:
-        return [*outcomes, Held(piece.key, hold.code, hold.kube, turn)]
+        return [*outcomes, Held(piece.key, hold.code, hold.kube_words, turn)]
     choices = tuple(PodSetChoice(pod_set.name, pod_set.count, {}) for pod_set in piece.pod_sets)
     found = context.placer.place(piece, choices)
     if not found.ok and found.feasible and not is_above_minimum(piece.key):

@@ -70,6 +70,7 @@ class _DecisionBuilder:
     def build(self, found: PlannedOutcomes) -> WorkloadDecisions:
         self._collect(found)
         self._stop()
+        # Only now is it known which workloads are evicted; nothing is bound for those.
         for piece, after in self._late.placed:
             if workload_key(piece.key) not in self._evicted:
                 self._bind(piece, workload_keys(after))
@@ -159,6 +160,7 @@ class _DecisionBuilder:
     def _evict(self, key: str, evicted: Sequence[Evicted]) -> Evict:
         """One decision for all evicted pieces of the workload; all its pods where the minimum is among them."""
         pieces = [self._running_piece(outcome.workload) for outcome in evicted]
+        # The minimum has the key of the workload: without it the members above it go, too.
         if any(outcome.workload == key for outcome in evicted):
             pieces = [self._workloads.get(key) or self._running_piece(key)]
         pod_row = self._context.pod_row

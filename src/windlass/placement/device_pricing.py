@@ -72,6 +72,7 @@ class _Packing:
             return False
         used = [j for j, count in enumerate(pattern) if count]
         column = [sum((row[j] * pattern[j] for j in used), Fraction(0)) for row in self._inverse]
+        # Ties by position, so that the prices depend on the demand alone.
         leaving = min(
             (i for i, part in enumerate(column) if part > 0), key=lambda i: (self._devices[i] / column[i], i)
         )

@@ -26,8 +26,8 @@ from windlass.placement.verdicts import reason_of
 
 UNLIMITED = 1 << 31
 TOO_LARGE = "REQUEST_EXCEEDS_CLUSTER"
-TRANSIENT_REASONS = WHY_UNSCHEDULABLE | WHY_TAINT
-"""Reasons that will go away on a node that is cordoned or has a condition taint."""
+UNAVAILABLE_BITS = WHY_UNSCHEDULABLE | WHY_TAINT
+"""Reasons that go away once a node that is cordoned or has a condition taint is available again."""
 
 
 class NeverFits(NamedTuple):
@@ -78,6 +78,7 @@ class EmptyCluster:
         counts, nodes = self.pods_per_empty_node(pod_set), self._overlay.snapshot.nodes
         if level not in levels:
             return UNLIMITED
+        # A node is its own domain, whatever its label says.
         if level == HOSTNAME_LABEL:
             return int(counts.max(initial=0))
         columns = [nodes.label(wider) for wider in levels[: levels.index(level) + 1]]
@@ -110,7 +111,7 @@ class EmptyCluster:
             self._unavailable = np.array(
                 [_is_unavailable(node) for node in self._overlay.snapshot.nodes.objects], dtype=np.bool_
             )
-        allowed: Bools = np.where(self._unavailable, static & ~np.uint64(TRANSIENT_REASONS) == 0, static == 0)
+        allowed: Bools = np.where(self._unavailable, static & ~np.uint64(UNAVAILABLE_BITS) == 0, static == 0)
         return allowed
 
     def _pods_per_node(self, pod_set: PendingPodSet, allowed: Bools) -> Ints:
@@ -152,9 +153,10 @@ class EmptyCluster:
         if not len(static) or (static == 0).any():
             return NeverFits(TOO_LARGE, "no node is large enough, even empty")
         counts = [int(np.count_nonzero(static >> np.uint64(bit) & np.uint64(1))) for bit in range(64)]
+        # The most frequent reason; of equals the lowest bit.
         bit = int(np.argmax(counts))
         words = format_reason_counts(
-            (reason_of(pod_set.shape, at).kube, nodes) for at, nodes in enumerate(counts) if nodes
+            (reason_of(pod_set.shape, at).kube_words, nodes) for at, nodes in enumerate(counts) if nodes
         )
         message = f"0/{len(static)} nodes are available: {words}."
         return NeverFits(reason_of(pod_set.shape, bit).code, message)

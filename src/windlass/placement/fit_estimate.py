@@ -26,6 +26,7 @@ def could_fit_without(
 ) -> bool:
     """False only where a pod set has no capacity even with all of these removed."""
     free = _free_without(overlay, removed)
+    # Where what they hold can't be read, only the search itself can tell.
     return free is None or all(_has_room(overlay, pod_set, free) for pod_set in pod_sets if pod_set.count)
 
 
@@ -57,6 +58,7 @@ def _has_room(overlay: Overlay, pod_set: PendingPodSet, free: Ints) -> bool:
     requests = _requests(overlay, row)
     for column in np.flatnonzero(requests).tolist():
         np.minimum(counts, free[:, column] // requests[column], out=counts)
+    # An over-committed node would make the sum of a domain too small.
     np.maximum(counts, 0, out=counts)
     wanted = pod_set.topology
     if pod_set.tree is None or wanted is None or wanted.mode != "required":

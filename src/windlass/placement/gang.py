@@ -24,7 +24,7 @@ from windlass.placement.inter_pod import has_inter_pod_rules, may_repel_identica
 from windlass.placement.overlay import AssumedPod, Overlay
 from windlass.placement.topology import DomainTree, TopologyFailure, TopologyPodSetRequest, plan_topology
 from windlass.placement.topology.affinity_request import request_from_affinity
-from windlass.placement.verdicts import Refusal
+from windlass.placement.verdicts import NoNodeFound
 
 MIN_PODS_FOR_KERNEL = 4
 """From this many pods on, one call of the placement loop is faster than one node selection for each of them."""
@@ -61,13 +61,14 @@ class PlacementFailure(msgspec.Struct, frozen=True):
     pod_set: str
     message: str = ""
     """From the topology search."""
-    refusal: Refusal | None = None
+    no_node: NoNodeFound | None = None
     """From the nodes, where no topology was asked for."""
 
 
 def place_gang(overlay: Overlay, pod_sets: Sequence[PendingPodSet]) -> list[PodPlacement] | PlacementFailure:
     """Assume every pod of every pod set; on failure the overlay is unchanged."""
     rows = [overlay.table.row(pod_set.shape, overlay.snapshot, pod_set.pod) for pod_set in pod_sets]
+    # Greedy first: it finds most placements, and its failure is the one that a verdict can explain.
     found = _place_greedily(overlay, pod_sets, rows)
     if not isinstance(found, PlacementFailure):
         return found
@@ -82,6 +83,7 @@ def _place_greedily(
     by_tree: dict[int, list[int]] = {}
     for i, pod_set in enumerate(pod_sets):
         if pod_set.topology is not None and pod_set.tree is not None:
+            # Sets of one tree are searched together, since a leader and its workers share a domain.
             by_tree.setdefault(id(pod_set.tree), []).append(i)
     placements: list[PodPlacement] = []
     for indices in by_tree.values():
@@ -133,7 +135,7 @@ def _place_by_kernel(
     )
     if isinstance(found, int):
         pod_set = pod_sets[members[found][0]]
-        return PlacementFailure(pod_set.name, refusal=overlay.last_kernel_refusal(pod_set.shape))
+        return PlacementFailure(pod_set.name, no_node=overlay.no_node_found_by_kernel(pod_set.shape))
     return [PodPlacement(i, member, assumed) for (i, member), assumed in zip(members, found, strict=True)]
 
 
@@ -146,6 +148,7 @@ def _groups_to_combine(
         wanted = pod_set.topology if pod_set.tree is not None else None
         if wanted is not None and (wanted.slice_size or wanted.group):
             return []
+        # A preferred level excludes nothing here: the search looks for any placement, not for a near one.
         domains: tuple[Bools, ...] = (np.ones(overlay.snapshot.nodes.size, dtype=np.bool_),)
         if pod_set.tree is not None and wanted is not None:
             domains = pod_set.tree.domains(wanted.level if wanted.mode == "required" else "", len(domains[0]))
@@ -170,10 +173,11 @@ def _place_one(
 ) -> PodPlacement | PlacementFailure:
     pod = pod_set.pod_at(member)
     why = overlay.reasons(pod, row)
+    # The sequence grows with every assumed pod, so that `random` draws anew for each of them.
     sequence = overlay.snapshot.decided_pods + overlay.checkpoint()
     node = overlay.select_node(pod, row, why, sequence, allowed_nodes)
     if node < 0:
-        return PlacementFailure(pod_set.name, refusal=overlay.explain_refusal(row, pod_set.shape, why))
+        return PlacementFailure(pod_set.name, no_node=overlay.explain_no_node(row, pod_set.shape, why))
     return PodPlacement(index, member, overlay.assume(pod, row, node))
 
 
@@ -324,6 +328,7 @@ class OverlayCapacity:
             for _ in range(count):
                 member = self._next_member[request]
                 self._next_member[request] += 1
+                # Each pod changes the node, and with it the device that the next share would get.
                 self._overlay.refresh(row)
                 pod = self._pod_sets[request].pod_at(member)
                 if self._overlay.has_inter_pod_constraints(pod) and self._overlay.reasons(pod, row)[node]:
@@ -336,8 +341,8 @@ class OverlayCapacity:
 
     def excluded_nodes(self, request: int) -> Mapping[str, int]:
         why = self._overlay.reasons(self._pod_sets[request].pod, self._rows[request])
-        refusal = self._overlay.explain_refusal(self._rows[request], self._pod_sets[request].shape, why)
-        return {count.kube: count.nodes for count in refusal.verdict().counts}
+        found = self._overlay.explain_no_node(self._rows[request], self._pod_sets[request].shape, why)
+        return {count.kube: count.nodes for count in found.verdict().counts}
 
     def _with_inter_pod_rules(self, request: int, counts: Ints) -> Ints:
         """The counts under the rules between pods, conservatively: a node that they refuse takes none, and where one

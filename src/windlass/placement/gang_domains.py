@@ -54,6 +54,7 @@ def _place_with_slices(
     found = _complete_slices(overlay, pod_sets, sliced, existing)
     if isinstance(found, PlacementFailure):
         return found
+    # With a count of 0 a set is no longer sliced, so that the recursion ends here.
     left = [replace(pod_set, count=0) if i in sliced else pod_set for i, pod_set in enumerate(pod_sets)]
     others = place_in_domains(overlay, left, existing)
     if isinstance(others, PlacementFailure):
@@ -136,6 +137,7 @@ def _near_existing(
     levels = {i: levels_to_try(pod_sets[i]) for i in joining}
     for step in range(max(map(len, levels.values()))):
         masks = {
+            # A set with fewer levels stays at its widest one.
             i: _domains_of(pod_sets[i], levels[i][min(step, len(levels[i]) - 1)], existing[i], size)
             for i in joining
         }
@@ -149,6 +151,7 @@ def _domains_of(pod_set: PendingPodSet, level: str, nodes: Collection[int], size
     for domain in pod_set.tree.domains(level, size):
         if domain[list(nodes)].any():
             mask |= domain
+    # The existing pods may run on nodes that have lost the label since; that must not block the others.
     return mask if mask.any() else np.ones(size, dtype=np.bool_)
 
 
@@ -177,6 +180,8 @@ def _in_shared_domain(
     capacity = OverlayCapacity(overlay, members, rows)
     for row in rows:
         overlay.refresh(row)
+    # Each set is counted alone, so a domain with enough for each may still be too small for all together:
+    # the caller then tries the next one.
     counts = [capacity.pods_per_node(i) for i in range(len(members))]
     for level in levels_to_try(first):
         if not level:
@@ -190,6 +195,7 @@ def _in_shared_domain(
                 for count, pod_set in zip(counts, members, strict=True)
             )
         ]
+        # By capacity and number; masks have no order.
         for _, _, domain in sorted(fitting, key=lambda entry: entry[:2]):
             yield _restricted(pod_sets, dict.fromkeys(shared, domain))
 

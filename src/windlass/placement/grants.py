@@ -45,6 +45,7 @@ class GrantUnpacker:
         if gpu is None:
             return ()
         # A share by GPU memory depends on the node's devices too.
+        # Negative, so that a number of replicas is never taken for a node.
         key = (shape, packed, node if gpu.memory_mib or gpu.profile else -replicas)
         found = self._cache.get(key)
         if found is None:

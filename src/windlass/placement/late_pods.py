@@ -34,6 +34,7 @@ def place_late_pods(context: DecisionContext) -> LatePods:
     ]
     placed: list[tuple[Workload, tuple[str, ...]]] = []
     refused: dict[str, Verdict] = {}
+    # They have quota already, so that only places are contested: by priority, then age.
     for piece in sorted(late, key=lambda piece: (-piece.priority, piece.queued_at, piece.key)):
         if piece.unreadable:
             refused[workload_key(piece.key)] = Verdict("INVALID_OBJECT", nodes, detail=piece.unreadable)

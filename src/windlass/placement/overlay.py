@@ -19,30 +19,17 @@ from windlass.cluster.pod_accounting import account_pod
 from windlass.cluster.shape import Shape, has_pod_affinity, is_node_local
 from windlass.cluster.snapshot import Snapshot
 from windlass.model.pod import Pod
-from windlass.model.reasons import (
-    WHY_BIND_REFUSED,
-    WHY_GPU_DEVICE_ROOM,
-    WHY_GPU_UNHEALTHY,
-    WHY_MIG_NO_ROOM,
-    insufficient_bit,
-)
+from windlass.model.reasons import PERMANENT_BITS, WHY_BIND_REFUSED
 from windlass.placement.decision_cache import DecisionCache
 from windlass.placement.inter_pod import InterPodRules, has_inter_pod_rules
-from windlass.placement.kernel_arrays import INFEASIBLE_SCORE, MAX_REQUESTS, SCORER, ScoringRule
+from windlass.placement.kernel_arrays import INFEASIBLE_SCORE, SCORER, ScoringRule
 from windlass.placement.kernels.scores import RANDOM, WINDLASS
 from windlass.placement.preferences import preference_scores
 from windlass.placement.score_table import ScoreTable
-from windlass.placement.verdicts import Refusal, VerdictArrays, bits_of
+from windlass.placement.verdicts import NoNodeFound, VerdictArrays, bits_of
 
-# Reasons that freed capacity on the node could remove; a node with any other reason is not a near miss.
-_CURABLE = (
-    sum(insufficient_bit(j) for j in range(MAX_REQUESTS))
-    | WHY_GPU_DEVICE_ROOM
-    | WHY_GPU_UNHEALTHY
-    | WHY_MIG_NO_ROOM
-)
-INCURABLE_REASONS = np.uint64(((1 << 64) - 1) ^ _CURABLE)
-
+PERMANENT_REASONS = np.uint64(PERMANENT_BITS)
+"""A node with one of these is not a near miss."""
 MAX_INTERPRETED_NODE_CHECKS = 20_000
 """Node checks by plain Python in one decision; beyond this, loading the compiled kernels pays off."""
 
@@ -115,6 +102,7 @@ class Overlay:
         """Whether a pod on the overlay has, or had, affinity terms, which other pods have to be checked against."""
         self._verdict_buffer = table.result_buffer(1)
         table.start_decision()
+        # The memo is that of the last decision; only nodes that have changed since are computed again.
         kernels.refresh_all_nodes(self.state, table.memo, table.mix, rule)
 
     def expect_node_checks(self, node_checks: int) -> None:
@@ -178,6 +166,7 @@ class Overlay:
             self.state, self.table.shapes, row, node, device, self.table.shapes[row, SCORER] == WINDLASS
         )
         assumed = AssumedPod(pod, row, node, np.uint64(grant))
+        # Never unset, not even by rollback: taking terms into account where there are none changes nothing.
         self.has_affinity_terms = self.has_affinity_terms or has_pod_affinity(pod)
         self._record(assumed)
         self._node_changed(node)
@@ -196,6 +185,7 @@ class Overlay:
         nothing is changed, and the index of the first pod without a node is returned."""
         count, table = len(pods), self.table
         outcome = table.result_buffer(count)
+        # Each pod may be logged twice: placed, and undone.
         self.grow_changed_nodes(2 * count + 1)
         self.changed_nodes_end, verdicts = self.kernels.place_queue(
             self.state,
@@ -209,7 +199,7 @@ class Overlay:
             self.snapshot.decided_pods + self.checkpoint(),
             self.changed_nodes,
             self.changed_nodes_end,
-            INCURABLE_REASONS,
+            PERMANENT_REASONS,
             outcome,
         )
         if verdicts:
@@ -218,9 +208,11 @@ class Overlay:
         self.record_assumed(pods, rows, nodes, grants)
         return [step for step in self._steps[-count:] if isinstance(step, AssumedPod)]
 
-    def last_kernel_refusal(self, shape: Shape) -> Refusal:
+    def no_node_found_by_kernel(self, shape: Shape) -> NoNodeFound:
         """Why the pod that `place_all_or_none` has just returned found no node."""
-        return Refusal(shape, self.snapshot.nodes, VerdictArrays.copy_from(self.table.result_buffer(1), 1), 0)
+        return NoNodeFound(
+            shape, self.snapshot.nodes, VerdictArrays.copy_from(self.table.result_buffer(1), 1), 0
+        )
 
     def assume_unchecked(self, pod: Pod, row: int, node: int) -> AssumedPod:
         """Place a pod on the node whether it fits or not: it was assigned there before this decision."""
@@ -345,6 +337,7 @@ class Overlay:
         """For every node, the bits of the reasons why it can't take the pod now; 0 where it can."""
         self.refresh(row)
         cells = self.table.cells
+        # A copy: the reasons below are the pod's own, and the row belongs to all pods of its shape.
         why: Uint64s = cells.why[row].copy()
         if self.has_inter_pod_constraints(pod):
             why |= self.inter_pod_rules().reasons(pod, cells.static[row])
@@ -382,6 +375,7 @@ class Overlay:
                 feasible &= preferred == preferred[feasible].max()
         table = self.table
         if self.rule.scorer == RANDOM:
+            # The kernel takes reasons; any bit will do.
             excluded = np.where(feasible, np.uint64(0), np.uint64(1))
             return int(
                 self.kernels.choose_random_node(
@@ -396,27 +390,27 @@ class Overlay:
         taints = (taint for taints in self.snapshot.nodes.taint_sets for taint in taints)
         return any(taint.effect == "PreferNoSchedule" for taint in taints)
 
-    def explain_refusal(self, row: int, shape: Shape, why: Uint64s) -> Refusal:
-        """The refusal that the compiled loop would write for the row, with the other reasons in `why` added."""
+    def explain_no_node(self, row: int, shape: Shape, why: Uint64s) -> NoNodeFound:
+        """What the compiled loop would write for the row, with the other reasons in `why` added."""
         cells = self.table.cells
         added = why & ~cells.why[row]
         if not added.any():
-            return self._refusal_of_row(row, shape)
+            return self._no_node_of_row(row, shape)
         # The kernel reads the row of the table, which has node-local reasons only: add the others for this call.
         kept_why, kept_counts = cells.why[row].copy(), cells.counts[row].copy()
         cells.why[row] = why
         for bit in bits_of(int(np.bitwise_or.reduce(added))):
             cells.counts[row, bit] += np.count_nonzero(added >> np.uint64(bit) & np.uint64(1))
-        refusal = self._refusal_of_row(row, shape)
+        found = self._no_node_of_row(row, shape)
         cells.why[row], cells.counts[row] = kept_why, kept_counts
-        return refusal
+        return found
 
-    def _refusal_of_row(self, row: int, shape: Shape) -> Refusal:
+    def _no_node_of_row(self, row: int, shape: Shape) -> NoNodeFound:
         table = self.table
         self.kernels.write_verdict(
-            self.state, table.shapes, table.cells, self._verdict_buffer, row, 0, INCURABLE_REASONS
+            self.state, table.shapes, table.cells, self._verdict_buffer, row, 0, PERMANENT_REASONS
         )
-        return Refusal(shape, self.snapshot.nodes, VerdictArrays.copy_from(self._verdict_buffer, 1), 0)
+        return NoNodeFound(shape, self.snapshot.nodes, VerdictArrays.copy_from(self._verdict_buffer, 1), 0)
 
     def inter_pod_rules(self) -> InterPodRules:
         """The rules between pods for the bound pods that are not removed, and the assumed ones."""

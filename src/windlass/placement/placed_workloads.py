@@ -127,6 +127,7 @@ class PlacedWorkloads(Mapping[str, WorkloadPods]):
     def rollback(self, to: int) -> None:
         if len(self._undo) <= to:
             return
+        # The overlay in one step: it cancels out pods that were removed and restored in between.
         self._overlay.rollback(self._undo[to].overlay)
         while len(self._undo) > to:
             kind, _, key, pods_before, nodes_before = self._undo.pop()
@@ -154,6 +155,7 @@ class PlacedWorkloads(Mapping[str, WorkloadPods]):
 
     def add_placed(self, key: str, places: Iterable[PodPlacement], sets: tuple[str, ...]) -> None:
         pods = self.get_or_empty(key)
+        # A new object: that of a running workload is cached and shared with later decisions.
         self._pods[key] = WorkloadPods(pods.running_rows, [*pods.placed, *places], sets, pods.pod_set_by_row)
 
     def remove(self, workload: Workload) -> None:
@@ -244,6 +246,7 @@ class PlacedWorkloads(Mapping[str, WorkloadPods]):
         placements = []
         for member, node in enumerate(assigned):
             placements.append(PodPlacement(number, member, self._overlay.assume_unchecked(pod, row, node)))
+        # Kueue may name only the levels above the node; then the place inside the domain is our guess.
         for values, count in assignment.domains if not assignment.nodes else ():
             domain = nodes.matching_labels(dict(zip(assignment.levels, values, strict=False)))
             for _ in range(count):
@@ -257,5 +260,6 @@ class PlacedWorkloads(Mapping[str, WorkloadPods]):
         self._overlay.refresh(row)
         score = self._overlay.table.cells.score[row]
         fitting = [node for node in nodes if self._overlay.table.cells.why[row, node] == 0]
+        # The lowest row on ties, as everywhere.
         best = max(fitting, key=lambda node: (score[node], -node)) if fitting else next(iter(nodes), None)
         return None if best is None else self._overlay.assume_unchecked(pod_set.template, row, best)

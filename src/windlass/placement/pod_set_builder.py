@@ -70,6 +70,7 @@ class PodSetBuilder:
     def with_flavors(self, pod: Pod, flavors: Sequence[ResourceFlavor], queue: str = "") -> tuple[Pod, Shape]:
         """The pod as admission will change it, and its shape. Where workload classes are configured it has the label of
         its queue, since a class may select by it."""
+        # Without classes the label changes nothing, and one entry serves all queues.
         queue = "" if self._overlay.table.scorer_selector.depends_on_shape_only else queue
         key = (id(pod), (queue, *(flavor.name for flavor in flavors)))
         entry = self.flavored_pods.get(key)
@@ -114,6 +115,7 @@ def _with_flavors(pod: Pod, flavors: Sequence[ResourceFlavor]) -> Pod:
     selector = dict(spec.node_selector)
     tolerations = list(spec.tolerations)
     for flavor in flavors:
+        # Never contradicts the pod's own selector: such a flavor is ineligible (`flavor_ineligible_reason`).
         selector |= flavor.node_labels
         tolerations += flavor.tolerations
     changed = replace(spec, node_selector=selector, tolerations=tuple(tolerations))

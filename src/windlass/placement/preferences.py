@@ -54,6 +54,7 @@ def preference_scores(
     scores: Counts = np.zeros(nodes.size, dtype=np.int64)
     if not len(rows):
         return scores
+    # With no untolerated taint every node gets the full score, as in kube-scheduler; it only shifts the sum.
     total = TAINT_TOLERATION_WEIGHT * (
         _MAX_NODE_SCORE if untolerated is None else _MAX_NODE_SCORE - _normalised_to_max(untolerated[rows])
     )

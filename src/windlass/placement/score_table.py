@@ -55,11 +55,11 @@ class ScoreTable:
 
     def __init__(self, snapshot: Snapshot, mix: MixArrays, scorer_selector: ScorerSelector) -> None:
         self.scorer_selector = scorer_selector
-        self.facts: NodeColumns = snapshot.nodes
-        self.objects: Listers = snapshot.listers
+        self.nodes: NodeColumns = snapshot.nodes
+        self.listers: Listers = snapshot.listers
         self.mix = mix
-        self._nodes = snapshot.nodes.size
-        self._max_rows = max(16, min(512, MAX_CELLS // max(1, self._nodes)))
+        self._node_count = snapshot.nodes.size
+        self._max_rows = max(16, min(512, MAX_CELLS // max(1, self._node_count)))
         self._rows: dict[tuple[bytes, int], int] = {}
         self._by_last_use: dict[int, None] = {}
         self._in_use: set[int] = set()
@@ -67,12 +67,12 @@ class ScoreTable:
         """Counts the decisions that have used the table."""
         size = 16
         self.shapes: Ints = np.zeros((size, _WIDTH), dtype=np.int64)
-        self.cells = _empty_cells(size, self._nodes)
+        self.cells = _empty_cells(size, self._node_count)
         self._result_buffer = make_result_buffer(64)
         self.memo = NodeMemo(
-            digest=np.zeros(self._nodes, dtype=np.uint64),
-            worth=np.zeros(self._nodes, dtype=np.float64),
-            value=np.zeros(self._nodes, dtype=np.int64),
+            digest=np.zeros(self._node_count, dtype=np.uint64),
+            worth=np.zeros(self._node_count, dtype=np.float64),
+            value=np.zeros(self._node_count, dtype=np.int64),
         )
 
     def result_buffer(self, size: int) -> PlacementArrays:
@@ -98,10 +98,12 @@ class ScoreTable:
     def row(self, shape: Shape, snapshot: Snapshot, pod: Pod | None = None) -> int:
         """The row of the shape under the scorer of the pod, added if it is new."""
         scorer = self.scorer_selector.scorer(pod or shape.pod, shape)
+        # By key, not by number: shapes of what-ifs are not interned and have none.
         key = (shape.key, scorer)
         row = self._rows.get(key)
         if row is None:
             row = self._new_row(key, shape, snapshot)
+        # Taken out and put back at the end: the dictionary is in the order of last use.
         self._by_last_use.pop(row, None)
         self._by_last_use[row] = None
         self._in_use.add(row)
@@ -121,6 +123,7 @@ class ScoreTable:
         self.shapes[row, SCORER] = key[1]
         cells = self.cells
         cells.static[row] = static_reasons(shape.pod, snapshot.nodes, snapshot.listers)
+        # Counts belong to `why`: `count_changes` only adds differences, so both start from 0 together.
         cells.why[row], cells.stamp[row], cells.counts[row] = 0, 0, 0
         cells.score[row], cells.block[row], cells.cursor[row] = INFEASIBLE_SCORE, INFEASIBLE_SCORE, -1
         return row
@@ -129,7 +132,7 @@ class ScoreTable:
         self.shapes = np.concatenate(
             [self.shapes, np.zeros((size - len(self.shapes), _WIDTH), dtype=np.int64)]
         )
-        cells = _empty_cells(size, self._nodes)
+        cells = _empty_cells(size, self._node_count)
         for fresh, array in zip(cells, self.cells, strict=True):
             fresh[: len(array)] = array
         self.cells = cells
@@ -173,6 +176,7 @@ def _shape_row(shape: Shape, snapshot: Snapshot) -> Ints:
 
 
 def make_result_buffer(size: int) -> PlacementArrays:
+    # Verdicts are wide: a call for single pods has no more entries than a chunk, one for a gang writes one.
     verdicts = min(size, KERNEL_CHUNK)
     return PlacementArrays(
         node=np.zeros(size, dtype=np.int64),

@@ -20,9 +20,9 @@ from windlass.cluster.shape import Shape, has_pod_affinity
 from windlass.model.pod import Pod
 from windlass.model.reasons import INVALID_OBJECT, Reason
 from windlass.placement.filters import prefilter_pod
-from windlass.placement.overlay import INCURABLE_REASONS, Overlay
+from windlass.placement.overlay import PERMANENT_REASONS, Overlay
 from windlass.placement.score_table import KERNEL_CHUNK
-from windlass.placement.verdicts import Refusal, VerdictArrays
+from windlass.placement.verdicts import NoNodeFound, VerdictArrays
 
 
 class SinglePodResults(NamedTuple):
@@ -31,9 +31,9 @@ class SinglePodResults(NamedTuple):
     node: Ints
     """Node row, or -1."""
     grant: Uint64s
-    refusal: Ints
-    """Index into `refusals` where the node is -1; -1 for a pod that was held."""
-    refusals: list[Refusal]
+    failure: Ints
+    """Index into `failures` where the node is -1; -1 for a pod that was held."""
+    failures: list[NoNodeFound]
     held: dict[int, Reason]
     """Queue position → why no node was checked."""
     preempted_nodes: dict[int, list[tuple[int, frozenset[str]]]] = {}
@@ -105,6 +105,7 @@ class SinglePodPlacer:
             if not plain[first]:
                 yield first, end, False
                 continue
+            # The buffer has room for as many verdicts.
             for start in range(first, end, KERNEL_CHUNK):
                 yield start, min(end, start + KERNEL_CHUNK), True
 
@@ -139,7 +140,7 @@ class SinglePodPlacer:
             self._turn(start),
             overlay.changed_nodes,
             overlay.changed_nodes_end,
-            INCURABLE_REASONS,
+            PERMANENT_REASONS,
             self._buffer,
         )
         self._collect(start, stop, verdicts)
@@ -149,14 +150,17 @@ class SinglePodPlacer:
         count = stop - start
         result.node[start:stop] = outcome.node[:count]
         result.grant[start:stop] = outcome.grant[:count]
-        known = len(result.refusals)
+        known = len(result.failures)
         refused = outcome.verdict[:count]
-        result.refusal[start:stop] = np.where(refused >= 0, refused + known, -1)
+        # The kernel counts its verdicts from 0 in every call.
+        result.failure[start:stop] = np.where(refused >= 0, refused + known, -1)
         if verdicts:
             arrays = VerdictArrays.copy_from(outcome, verdicts)
             failed = self.queue[start + outcome.verdict_entry[:verdicts]]
             for v, number in enumerate(self.snapshot.pods.shape[failed].tolist()):
-                result.refusals.append(Refusal(self.snapshot.shapes[number], self.snapshot.nodes, arrays, v))
+                result.failures.append(
+                    NoNodeFound(self.snapshot.shapes[number], self.snapshot.nodes, arrays, v)
+                )
         placed = start + np.flatnonzero(outcome.node[:count] >= 0)
         objects = self.snapshot.pods.objects
         pods = [objects[row] for row in self.queue[placed].tolist()]
@@ -185,8 +189,8 @@ class SinglePodPlacer:
         why = self.overlay.reasons(pod, row)
         node = self.overlay.select_node(pod, row, why, self._turn(i))
         if node < 0:
-            self._results.refusal[i] = len(self._results.refusals)
-            self._results.refusals.append(self.overlay.explain_refusal(row, self._shape(i), why))
+            self._results.failure[i] = len(self._results.failures)
+            self._results.failures.append(self.overlay.explain_no_node(row, self._shape(i), why))
             return
         self._results.node[i] = node
         self._results.grant[i] = self.overlay.assume(pod, row, node).grant

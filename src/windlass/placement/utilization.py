@@ -185,5 +185,6 @@ def _least_cpu(mix: MixArrays) -> Ints:
             least[model] = _WRONG_MODEL
             continue
         np.minimum.at(least[model], mix.milli[allowed], mix.cpu[allowed])
+        # A device with more free serves every smaller class as well.
         np.minimum.accumulate(least[model], out=least[model])
     return least

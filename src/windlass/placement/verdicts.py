@@ -1,7 +1,7 @@
 """Makes verdicts, with names and formatted amounts, from the arrays that the kernels have counted.
 
-`placement.single_pod_placer` and `placement.overlay` keep the arrays as `Refusal`s; the text is made only when a
-verdict is read, since most refusals never are.
+`placement.single_pod_placer` and `placement.overlay` keep the arrays as `NoNodeFound`; the text is made only when
+a verdict is read, since most are never read.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class VerdictArrays(NamedTuple):
         )
 
 
-class Refusal(msgspec.Struct, frozen=True, eq=False):
+class NoNodeFound(msgspec.Struct, frozen=True, eq=False):
     """Why one shape found no node, at the moment of the decision."""
 
     shape: Shape
@@ -55,7 +55,7 @@ class Refusal(msgspec.Struct, frozen=True, eq=False):
     def verdict(self) -> Verdict:
         merged: dict[str, ReasonCount] = {}
         for reason, nodes in self._reason_counts():
-            merged[reason.kube] = ReasonCount(reason.code, reason.kube, nodes)
+            merged[reason.kube_words] = ReasonCount(reason.code, reason.kube_words, nodes)
         counts = tuple(sorted(merged.values(), key=lambda count: (-count.nodes, count.kube)))
         nearest = tuple(
             self._near_miss(place) for place in range(NEAREST_NODES) if self.arrays.near[self.row, place] >= 0
@@ -73,13 +73,13 @@ class Refusal(msgspec.Struct, frozen=True, eq=False):
         if self.arrays.near[self.row, 0] >= 0:
             bits = bits_of(int(self.arrays.near_why[self.row, 0]))
             return reason_of(self.shape, bits[0]).code if bits else "UNKNOWN"
-        counts = sorted(self._reason_counts(), key=lambda entry: (-entry[1], entry[0].kube))
+        counts = sorted(self._reason_counts(), key=lambda entry: (-entry[1], entry[0].kube_words))
         return counts[0][0].code if counts else "NODE_UNSCHEDULABLE"
 
     def _near_miss(self, place: int) -> NearMiss:
         arrays = self.arrays
         why = int(arrays.near_why[self.row, place])
-        reasons = tuple(reason_of(self.shape, bit).kube for bit in bits_of(why))
+        reasons = tuple(reason_of(self.shape, bit).kube_words for bit in bits_of(why))
         short, left = arrays.short[self.row, place], arrays.free[self.row, place]
         lacks, free = {}, {}
         gpu = self.shape.gpu

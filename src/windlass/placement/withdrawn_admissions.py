@@ -68,6 +68,7 @@ def _withdrawable(
         for outcome in outcomes
         if isinstance(outcome, Admitted)
         and outcome.cluster_queue
+        # Something is evicted for it, which would then be in vain.
         and not outcome.after
         and not pieces[outcome.workload].nominated
         and _priority(pieces[outcome.workload]) < piece.priority
@@ -77,6 +78,7 @@ def _withdrawable(
         key=lambda admitted: (
             _priority(pieces[admitted.workload]),
             not is_above_minimum(admitted.workload),
+            # The latest first: what was admitted earlier has the better claim.
             -admitted.decided_in_cycle,
             admitted.workload,
         ),

@@ -132,6 +132,7 @@ def _all_terms(mix: WorkloadMix, models: GpuModelCodes, state: NodeState) -> Mix
         models=_ints(masks),
         weight=_ints([pod_class.count for pod_class in classes]),
         share=np.array(shares, dtype=np.float64),
+        # At least 1: the scorer divides by them.
         totals=np.maximum(_ints(list(totals)), 1),
         price=_prices(demand),
         scarce=_scarcity(mix.all_classes, models, state),

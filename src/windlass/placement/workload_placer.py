@@ -32,8 +32,8 @@ from windlass.queueing.flavor_eligibility import flavor_ineligible_reason
 from windlass.queueing.placement_interface import PlacementResult, PodSetChoice
 
 
-class _PlacementRefusal(NamedTuple):
-    """The last refused placement: the same request fails again while the overlay has the same version."""
+class _FailedPlacement(NamedTuple):
+    """The last failed placement: the same request fails again while the overlay has the same version."""
 
     version: int
     workload: Workload
@@ -70,7 +70,7 @@ class WorkloadPlacer:
         self._piece_keys = {workload.key for workload in workloads}
         running = (workload for workload in workloads if workload.admission is not None)
         self.placed_workloads = PlacedWorkloads(overlay, self._builder, running, removed_nodes or {})
-        self._last_refusal: _PlacementRefusal | None = None
+        self._last_failure: _FailedPlacement | None = None
         self.guard: PlacementGuard | None = None
         """Set during a pass that has to respect planned starts."""
 
@@ -159,12 +159,13 @@ class WorkloadPlacer:
 
     def place_ignoring_plans(self, workload: Workload, choices: tuple[PodSetChoice, ...]) -> PlacementResult:
         """As `place`, without regard to planned starts."""
-        version, last = self._overlay.version, self._last_refusal
+        version, last = self._overlay.version, self._last_failure
+        # Versions are never used again, so that an equal one means an equal overlay.
         if last is not None and last[:3] == (version, workload, choices):
             return last.result
         found = self.place_around_blocked(workload, choices, BlockedCapacity())
         if not found.ok:
-            self._last_refusal = _PlacementRefusal(version, workload, choices, found)
+            self._last_failure = _FailedPlacement(version, workload, choices, found)
         return found
 
     def place_around_blocked(
@@ -190,6 +191,7 @@ class WorkloadPlacer:
         blocked.apply(self._overlay)
         found = place_in_domains(self._overlay, pod_sets, self._existing_pods(workload, pod_sets))
         if isinstance(found, PlacementFailure):
+            # Also frees the blocked capacity, which was applied after the checkpoint.
             self._overlay.rollback(before)
             self.placed_workloads.cancel_placing()
             return self._failure_result(found, pod_sets)
@@ -228,13 +230,13 @@ class WorkloadPlacer:
     def _failure_result(
         self, failure: PlacementFailure, pod_sets: Sequence[PendingPodSet]
     ) -> PlacementResult:
-        if failure.refusal is None:
+        if failure.no_node is None:
             never = self._empty_cluster.never_fits_topology(pod_sets)
             if never is not None:
                 message = f"{failure.message}; {never.message}"
                 return PlacementResult(ok=False, message=message, code=never.code, feasible=False)
             return PlacementResult(ok=False, message=failure.message, code="KUEUE_TOPOLOGY_NOFIT")
-        return PlacementResult(ok=False, message=failure.refusal, code=failure.refusal.code)
+        return PlacementResult(ok=False, message=failure.no_node, code=failure.no_node.code)
 
     def _pods_by_node(self, placements: Sequence[PodPlacement], sets: int) -> tuple[dict[str, int], ...]:
         """Per pod set, node name → pods."""

@@ -122,6 +122,7 @@ class AdmissionState:
         victims = self._evict(pending, targets)
         after = {*place.after, *(running.key for running in victims)}
         if not self.fits_now(pending.node, assignment.usage, victims):
+            # Quota is not tied to one victim: what it needs may be freed by any of them, so it waits for all.
             after |= self._in_flight(pending.node.root)
         self._decided[pending.key] = Admitted(
             pending.key,
@@ -162,6 +163,7 @@ class AdmissionState:
                 continue
             victims.append(running)
             self.current_victims[running.key] = running
+            # One that is terminating already needs no decision; its end is waited for all the same.
             if not running.is_evicting:
                 if self._disruptions is not None:
                     self._disruptions.record(self._disruptions.count_by_budget(running.workload))
@@ -186,6 +188,7 @@ class AdmissionState:
         for running in self.current_victims.values():
             running.remove_from_tree()
             self._evicted.setdefault(id(running.node.root), []).append(running)
+        # Candidates from the next cycle on: within one cycle, no entry withdraws another.
         for running in self._newly_admitted:
             running.node.admitted[running.key] = running
         self.current_victims = {}

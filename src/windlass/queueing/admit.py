@@ -66,6 +66,7 @@ def admit(
     context = PreemptionContext(config, now, disruptions=disruptions)
     decision = _Decision(queue_system, tree, context, placement)
     decision.drain()
+    # By key, so that nothing depends on the order of the input, not even the numbers of request shapes.
     for workload in sorted(pending_workloads, key=lambda workload: workload.key):
         known = quota_cache.pending_by_id.get(id(workload))
         if known is not None:
@@ -180,6 +181,7 @@ class _Decision:
         active = [self._queues[name] for name in sorted(self._queues)]
         for _ in range(self._config.max_cycles):
             heads = [(head, queue) for queue in active if (head := self._next_head(queue)) is not None]
+            # Queues that are empty or blocked drop out; one whose blocked head is admitted comes back.
             active = [queue for _, queue in heads]
             if not heads:
                 break
@@ -206,6 +208,7 @@ class _Decision:
             if entry.is_skipped:
                 skipped.append(entry)
             else:
+                # In this order: `_requeue` has to run for every entry.
                 changed = self._requeue(entry, active) or changed
         for entry in skipped:
             if changed or entry.pending.has_flavors_left:
@@ -241,6 +244,7 @@ class _Decision:
             queue.blocked_by = pending
             if entry.assignment.mode == FlavorAssignmentMode.PREEMPT:
                 self._blocked_heads.append((pending, queue))
+        # By quota only: whether nodes have room may differ for the next workload of the same shape.
         elif entry.refused_by_quota:
             queue.inadmissible_shapes[pending.shape(self._system.flavors)] = (entry.code, entry.message)
 

@@ -61,11 +61,13 @@ def _eviction_cost(running: AdmittedWorkload, config: QueueConfig, now: int) -> 
     if gpus:
         return gpus * seconds, 0
     quota = running.node.root.subtree_quota
+    # A flavor may have lost all its quota since the workload was admitted.
     shares = [amount * _MILLIONTHS // max(1, quota.get(cell, 0)) for cell, amount in running.usage.items()]
     return 0, max(shares, default=0) * seconds
 
 
 def may_be_evicted(running: AdmittedWorkload, config: QueueConfig, now: int) -> bool:
+    # Going already, or not started yet: nothing is lost.
     if running.is_evicting or running.is_assumed:
         return True
     if not running.workload.evictable:

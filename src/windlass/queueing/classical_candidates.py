@@ -53,6 +53,7 @@ class Candidates:
             for number, members in enumerate(classes)
             for running in members
         }
+        # Those that are terminating anyway first, over all classes: they cost nothing.
         self.ordered = [running for members in classes for running in members if running.is_evicting]
         self.ordered += [running for members in classes for running in members if not running.is_evicting]
 
@@ -81,6 +82,7 @@ class Candidates:
             return False
         common = self._variants[running.key][1]
         needs_preemption = self._request.needs_preemption
+        # The removals before it may have brought its queue back to its own quota, which is not to be reclaimed.
         if running.node.within_nominal(needs_preemption):
             return False
         for above in running.node.ancestors():
@@ -114,6 +116,7 @@ class Candidates:
     ) -> None:
         needs_preemption = self._request.needs_preemption
         for child in cohort.cohorts:
+            # The subtree that the climb comes from was collected one level below.
             if child is not visited and not child.within_nominal(needs_preemption):
                 self._collect_below(child, common, visited, members, has_advantage)
         policy = self._request.node.spec.preemption.reclaim_within_cohort

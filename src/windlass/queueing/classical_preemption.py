@@ -64,6 +64,7 @@ def _reduce_cost(
     Removing the cheapest candidates first doesn't always give the cheapest set: two small victims may free what one
     larger victim on another node would have freed alone. Costs compare classes first, so a spared class stays spared.
     """
+    # With usage history victims go by user, not by cost.
     if request.context.local_queue_usage is not None:
         return targets
     if not any(any(target.victim.eviction_cost) for target in targets):
@@ -82,6 +83,7 @@ def _reduce_cost(
             if request.placement_trial is not None:
                 request.placement_trial.reset_throttle()
             cheaper = _attempt(request, candidates, allow_borrowing, spared=spared | {target.victim.key})
+            # Strictly less, so that the loop ends.
             if cheaper and candidates.eviction_cost(cheaper) < cost:
                 targets, cost, improved = cheaper, candidates.eviction_cost(cheaper), True
                 spared |= {target.victim.key}
@@ -123,6 +125,7 @@ def _attempt(
         targets.append(Target(running, reason))
         if request.fits(targets, allow_borrowing):
             return _finish(request, targets, allow_borrowing)
+    # Throttling may have skipped the tries after the last removals.
     if request.fits_at_end(targets, allow_borrowing):
         return _finish(request, targets, allow_borrowing)
     restore(targets)

@@ -96,6 +96,7 @@ class Cycle:
         entries = [Entry(pending, queue, self._nominator.nominate(pending)) for pending, queue in heads]
         for entry in self._order(entries):
             self._process(entry)
+        # Reservations hold for this cycle only; a head that stays blocked reserves again in the next.
         for node, reserved in self._reservations:
             node.remove_usage(reserved)
         self._reservations = []
@@ -121,6 +122,7 @@ class Cycle:
             self._reserve_quota(entry)
         elif mode == FlavorAssignmentMode.DEFERRED:
             self._admit_or_preempt(entry)
+        # Also after the second nomination, which had the other entries' victims off the tree.
         elif self._state.overlaps(entry.targets):
             entry.skip("Workload has overlapping preemption targets with another workload")
         elif not self._state.fits_afterwards(entry.node, entry.assignment.usage, entry.targets):
@@ -161,6 +163,7 @@ class Cycle:
         """Places the pods; else nominates again with placement; else preempts workloads that are in no queue."""
         nominated = entry.assignment
         fits = nominated.mode in (FlavorAssignmentMode.FIT, FlavorAssignmentMode.DEFERRED)
+        # Of the first nomination: the second one, with placement, replaces it in the entry.
         has_quota = fits and not entry.targets
         if self._place(entry):
             return

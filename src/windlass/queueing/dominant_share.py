@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from windlass.queueing.quota_node import FlavorResource, QuotaNode, Usage
 
+# Thousandths, with 48 bits behind the binary point.
 _SCALE = 1000 << 48
 
 
@@ -42,6 +43,7 @@ def dominant_share(node: QuotaNode) -> DominantShare:
     for cell, quota in node.subtree_quota.items():
         beyond = node.usage.get(cell, 0) - quota
         if beyond > 0:
+            # All flavors of a resource count together, as in Kueue.
             borrowed[cell[1]] = borrowed.get(cell[1], 0) + beyond
             cells.append(cell)
     if not cells:

@@ -59,6 +59,7 @@ def _run_search(request: PreemptionRequest, candidates: list[AdmittedWorkload]) 
     if not candidates:
         return SparingAttempt([], (), skipped_any=False)
     search = _FairSearch(request)
+    # Shares are compared as if the preemptor were admitted already.
     request.node.add_usage(request.usage)
     found = search.run(candidates)
     request.node.remove_usage(request.usage)
@@ -172,6 +173,7 @@ class _FairSearch:
                 self._allowed[running.key] = (INITIAL_SHARE, giver_rank)
                 if self._remove(running, IN_COHORT_FAIR_SHARING):
                     return True
+            # At most one victim of each queue by this strategy.
             givers.drop(queue)
         return False
 
@@ -213,6 +215,7 @@ class _GiverQueues:
         self._ancestors = set(map(id, preemptor.ancestors()))
         self._exhausted: set[int] = set()
         self._candidates: dict[str, list[AdmittedWorkload]] = {}
+        # Reversed, so that `pop` takes the first candidate from the end of the list.
         for running in reversed(candidates):
             self._candidates.setdefault(running.node.name, []).append(running)
 
@@ -254,6 +257,7 @@ class _GiverQueues:
             if id(queue) in self._exhausted:
                 continue
             share = dominant_share(queue)
+            # Shares only fall during a search, so that a queue which does not borrow now never will.
             if not self.has_any(queue) or not (share.is_borrowing or queue is self._preemptor_queue):
                 self._exhausted.add(id(queue))
             elif share.rank > best_rank or (

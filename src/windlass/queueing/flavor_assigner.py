@@ -157,7 +157,9 @@ class _FlavorSearch:
             if is_preferred(fitness, best_fitness, policy):
                 best, best_fitness = served, fitness
         if best_fitness.preemption_mode == PreemptionMode.FIT:
+            # What other flavors lack does not matter once one fits.
             self.reasons, self.severity = [], 0
+        # After the last flavor the next cycle begins with the first again.
         tried = -1 if attempted == len(group.flavors) - 1 else attempted
         return {name: choice._replace(tried_flavor_index=tried) for name, choice in best.items()}
 
@@ -200,6 +202,7 @@ class _FlavorSearch:
         node, assumed = self.node, self.assumed.get(cell, 0)
         amount = assumed + request
         maximum = node.potential_available(cell)
+        # First, since no preemption and no waiting can help.
         if amount > maximum:
             self._refuse([_exceeds_capacity_message(cell, assumed, request, maximum)], EXCEEDS_MAXIMUM)
             return PreemptionMode.NO_FIT, 0

@@ -82,6 +82,7 @@ class Nominator:
 
     def _with_preemption(self, pending: PendingWorkload, proposal: Proposal) -> Proposal:
         assignment, _, failure = proposal
+        # Quota fits, nodes don't: victims are looked for as if quota were lacking, in all cells that it uses.
         if failure is not None:
             assignment.placement_failed = True
             mode = FlavorAssignmentMode.PREEMPT if failure.feasible else FlavorAssignmentMode.NO_FIT
@@ -137,6 +138,7 @@ class Nominator:
         )
         for target in targets:
             target.victim.node.remove_usage(target.victim.usage)
+        # Without the victims: what they free may be nearer in the tree than what would be borrowed.
         height, _ = flavor_assigner.lowest_fitting_height(pending.node, cell, amount)
         for target in targets:
             target.victim.node.add_usage(target.victim.usage)

@@ -109,6 +109,7 @@ class PendingWorkload:
             ),
             self.pod_set_groups,
             tuple(
+                # Stands for selectors, tolerations and affinity: quota sees no more of them than this.
                 tuple(self.ineligible_reason(index, flavors[name]) for name in names)
                 for index in range(len(self.requests))
             ),
@@ -117,6 +118,7 @@ class PendingWorkload:
     def _requests_per_pod(self, pod_set: PodSet) -> dict[str, int]:
         requests = dict(self.placement.requests(self.workload, pod_set))
         counts_pods = any(PODS in group.resources for group in self.node.spec.resource_groups)
+        # Every pod counts as one, whatever it requests; and only where the queue has quota for pods.
         requests.pop(PODS, None)
         if counts_pods:
             requests[PODS] = 1

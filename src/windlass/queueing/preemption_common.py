@@ -86,6 +86,7 @@ class PlacementTrial:
         removed = (running.workload for running in candidates)
         if self._placement.could_place(self._pending.workload, self._choices, removed):
             return False
+        # Only for the message: why it does not fit with nothing removed.
         if self.failure is None:
             self.fits([])
         return True
@@ -113,6 +114,7 @@ class PlacementTrial:
         self._placement.rollback(before)
         if result.ok:
             self.placed_nodes = frozenset(name for part in result.nodes for name in part)
+        # A failure without any removal says more about the hold than one in the middle of a search.
         elif not self._failure_is_known:
             self.failure = result
         return result.ok
@@ -176,6 +178,7 @@ class PreemptionRequest:
     def breaks_budget(self, running: AdmittedWorkload, reason: str, targets: Sequence[Target]) -> bool:
         """Whether a disruption budget forbids this eviction on top of those of `targets`."""
         disruptions = self.context.disruptions
+        # Neither is disrupted: one is terminating anyway, the other has not started.
         if disruptions is None or running.is_evicting or running.is_assumed:
             return False
         yields_to = self.context.config.budgets_yield_to
@@ -222,6 +225,7 @@ class PreemptionRequest:
         if policy == "Never":
             return []
         if policy != "Any":
+            # Other policies also take equal priorities, which `may_evict` then compares by age.
             highest = self.pending.priority - (policy == "LowerPriority")
             members = [running for running in members if running.priority <= highest]
         return [running for running in members if self.may_evict(running, policy)]
@@ -239,6 +243,7 @@ class PreemptionRequest:
         return (
             policy == "LowerOrNewerEqualPriority"
             and running.priority == self.pending.priority
+            # Strictly older: two of the same age would evict each other in turn.
             and self.pending.queued_at < running.queued_at
         )
 
@@ -269,6 +274,7 @@ def _heavier_users_first(
     indices_by_queue: dict[tuple[str, bool], list[int]] = {}
     for index, running in enumerate(candidates):
         if running.node.spec.usage_based:
+            # Not across this line: those that are terminating anyway stay in front.
             indices_by_queue.setdefault((running.node.name, running.is_evicting), []).append(index)
     ordered = list(candidates)
     for indices in indices_by_queue.values():

@@ -72,6 +72,7 @@ def single_pods_between(sort_keys: Sequence[QueueSortKey], single_pods: Iterable
         return []
     pending = (pod for pod in single_pods if pod.admission is None)
     between = [pod for pod in pending if sort_keys[0] <= _sort_key(pod) < sort_keys[-1]]
+    # Those beyond the limit lose their turn among the gangs, but not their place among single pods.
     return sorted(between, key=lambda pod: (_sort_key(pod), pod.key))[:MAX_PODS_BETWEEN]
 
 
@@ -94,6 +95,7 @@ def _sort_rows(pods: PodRows, rows: Ints) -> Ints:
     if priority.max() > pods.priority[pods.alive == 1].min():
         not_nominated[:] = [not pods.objects[row].status.nominated_node_name for row in rows.tolist()]
     keys = (created, not_nominated, -priority)
+    # lexsort takes the most important key last.
     ranking = np.lexsort(keys)
     ordered = rows[ranking]
     equal = np.logical_and.reduce([np.diff(key[ranking]) == 0 for key in keys])

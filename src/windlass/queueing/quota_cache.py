@@ -46,6 +46,7 @@ class QuotaTreeCache:
                 node.usage, node.admitted = usage, members
         self._costs.reset(config, now)
         self._update_usage(running)
+        # The caller changes the tree; copying these maps is cheaper than building it again.
         self._saved = [(node, dict(node.usage), dict(node.admitted)) for node in self._tree.nodes()]
         return self._tree
 
@@ -57,6 +58,7 @@ class QuotaTreeCache:
         workloads = list(running)
         for workload in workloads:
             admitted = admitted_by_key.get(workload.key)
+            # By identity: the store makes a new object for every workload that has changed.
             if admitted is not None and admitted.workload is workload:
                 present += 1
                 continue
@@ -70,11 +72,13 @@ class QuotaTreeCache:
                 for cell, amount in admitted.usage.items():
                     added[cell] = added.get(cell, 0) + amount
                 present += 1
+        # Only then has any of them ended; comparing the keys takes time.
         if present != len(admitted_by_key):
             for key in admitted_by_key.keys() - {workload.key for workload in workloads}:
                 self._remove(admitted_by_key[key], changed)
         for node, added in changed.items():
             node.add_usage(added)
+            # By key, so that candidates don't depend on when a workload came into the cache.
             node.admitted = {key: node.admitted[key] for key in sorted(node.admitted)}
 
     def _remove(self, running: AdmittedWorkload, changed: dict[QuotaNode, Usage]) -> None:

@@ -110,6 +110,7 @@ class QuotaNode:
         above = self.parent.headroom(cell)
         limit = self.quota(cell).borrowing_limit
         if limit is not None:
+            # The limit counts from the quota that is shared; what lies in the withheld part is not borrowed.
             above = min(above, subtree - local_quota - max(0, used - local_quota) + limit)
         return max(0, local_quota - used) + above
 
@@ -135,6 +136,7 @@ class QuotaNode:
             limit = self.quota(cell).borrowing_limit
             below = self.local_quota.get(cell, 0) + self.parent.potential_available(cell)
             largest = below if limit is None else min(largest + limit, below)
+        # Depends on quota alone, and the tree is built anew when that changes.
         self.potential_available_cache[cell] = largest
         return largest
 
@@ -154,6 +156,7 @@ class QuotaNode:
 
     def _remove(self, cell: FlavorResource, amount: int) -> None:
         used = self.usage.get(cell, 0)
+        # What shows in the parent goes first; so this undoes `_add`, in whatever order usage came and goes.
         shown_above = used - self.local_quota.get(cell, 0)
         self.usage[cell] = used - amount
         if self.parent is not None and shown_above > 0:

@@ -41,6 +41,7 @@ class QuotaTree:
         cohort = self._system.cohorts.get(name, Cohort(name))
         node = QuotaNode(name, quotas_of(cohort.resource_groups), cohort.fair_weight_milli)
         self._cohorts[name] = node
+        # Left without a parent, so that walking up always ends.
         if self._in_cycle(name):
             self._cyclic.add(name)
         elif cohort.parent:
@@ -95,6 +96,7 @@ def quotas_of(groups: tuple[ResourceGroup, ...]) -> dict[FlavorResource, FlavorR
 def _accumulate(node: QuotaNode) -> None:
     """Fills `subtree_quota`, `local_quota` and `height` from the leaves to the root."""
     node.subtree_quota = {cell: quota.nominal for cell, quota in node.quotas.items()}
+    # Inactive queues lend, too: as in Kueue, a stopped queue leaves its quota to the cohort.
     for child in (*node.cohorts, *node.queues, *node.inactive_queues):
         _accumulate(child)
         for cell, amount in child.subtree_quota.items():

@@ -76,9 +76,11 @@ def run_time_percentile(times: RunTimes, percent: int, now: int) -> int:
         weight = _weight(period, now)
         for bound, runs in counts.items():
             weights[bound] = weights.get(bound, 0) + runs * weight
+    # Both sides times 100: integers, and no rounding.
     wanted, seen = percent * sum(weights.values()), 0
     for bound in sorted(weights):
         seen += 100 * weights[bound]
+        # A bucket of weight 0 holds only runs that are too old to count.
         if weights[bound] and seen >= wanted:
             return bound
     return 0

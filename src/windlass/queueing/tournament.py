@@ -58,6 +58,7 @@ class _Bracket(Generic[Entry]):
         for entry in entries:
             child = _child_towards(cohort, entry.pending.node)
             if child is entry.pending.node:
+                # The workload's key breaks ties before entries would be compared, which have no order.
                 self._heap.append((tournament_key(entry, child), entry.pending.key, entry))
             else:
                 grouped.setdefault(id(child), (child, []))[1].append(entry)
@@ -81,8 +82,10 @@ class _Bracket(Generic[Entry]):
     def remove(self, entry: Entry) -> None:
         child = _child_towards(self.cohort, entry.pending.node)
         if child is entry.pending.node:
+            # It is the winner, so that it is on top.
             heappop(self._heap)
             return
+        # Its share has changed with the winner's usage.
         self._child_winners.pop(id(child))
         self._child_brackets[id(child)].remove(entry)
 

@@ -41,6 +41,7 @@ def decay_factor(elapsed: int, half_life: int) -> Fraction:
     if half_life <= 0:
         return Fraction(0)
     whole, rest = divmod(elapsed, half_life)
+    # Nothing is left of the fixed point.
     if whole > _BITS:
         return Fraction(0)
     value = _ONE >> whole

@@ -45,10 +45,16 @@ NAMESPACE_NAME_LABEL = "kubernetes.io/metadata.name"
 POD_SECURITY_ENFORCE_LABEL = "pod-security.kubernetes.io/enforce"
 
 # Annotations
+BIND_COMPLETED_ANNOTATION = "pv.kubernetes.io/bind-completed"
+"""The volume controller has confirmed that a claim is bound."""
 DEFAULT_STORAGE_CLASS_ANNOTATION = "storageclass.kubernetes.io/is-default-class"
 LAST_APPLIED_ANNOTATION = "kubectl.kubernetes.io/last-applied-configuration"
 """Written by `kubectl apply` without `--server-side`."""
+MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
+"""On a mirror pod, the API object of a kubelet's static pod."""
 SELECTED_NODE_ANNOTATION = "volume.kubernetes.io/selected-node"
+STORAGE_CLASS_ANNOTATION = "volume.beta.kubernetes.io/storage-class"
+"""Of claims and volumes; older than `storageClassName`, and still before it."""
 
 NATIVE_RESOURCE_DOMAIN = "kubernetes.io/"
 """A resource name that contains it is Kubernetes' own; any other name with a slash is an extended resource."""

@@ -80,6 +80,7 @@ class MoveSearch:
     def run(self, pods: Sequence[PodToPlace], stop_at: int = 0) -> None:
         """Search for moves after which all pods have a node; stop at an answer of weight `stop_at`."""
         base = self._overlay.checkpoint()
+        # The largest first: the fewest nodes fit it, so that the tree is narrow at the top.
         queue = sorted(pods, key=lambda item: (-_size(item), item.pod_set))
         most = 1
         # Iterative deepening: the limit on moves doubles; all rounds but the last get half of the remaining steps.
@@ -121,6 +122,7 @@ class MoveSearch:
                 stack.pop()  # options come in order of weight, so none of the others is lighter
                 continue
             rest = self._apply(frame, option, placed)
+            # Which pod of a set is where does not matter, nor the order of the moves.
             key = (frozenset(self._moved.items()), tuple(sorted(placed)))
             if key in seen:
                 continue
@@ -162,6 +164,7 @@ class MoveSearch:
             self._moved[item.pod_number] = Relocation(item.pod_number, option.node, option.device)
         rest = frame.queue[1:]
         if option.leave:
+            # Waiting pods first, and of the displaced ones the largest: small ones fit into what is left.
             rest = [pod for pod in rest if pod.pod_number == WAITING] + sorted(
                 [pod for pod in rest if pod.pod_number != WAITING]
                 + [self._displaced(number) for number in option.leave],
@@ -285,6 +288,7 @@ class MovableUsage:
             usage = np.maximum(1, self.held[nodes, column])
             fractions = np.maximum(fractions, np.minimum(1000 * FRACTION, short * FRACTION // usage))
         weight: Ints = self.weight[nodes] // FRACTION * np.where(fractions > 0, fractions, FRACTION)
+        # Even without all movable pods the node would be too small, so that it comes last.
         return np.where(fractions > FRACTION, np.iinfo(np.int64).max, weight)
 
 

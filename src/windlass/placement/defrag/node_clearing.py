@@ -14,18 +14,7 @@ import numpy as np
 from windlass.cluster.node_state import Uint64s
 from windlass.model.mig import mig_resource_name
 from windlass.model.names.nvidia import NVIDIA_PREFIX
-from windlass.model.reasons import (
-    WHY_EXCLUSIVE_CLAIM,
-    WHY_EXISTING_ANTI_AFFINITY,
-    WHY_GPU_DEVICE_ROOM,
-    WHY_GPU_UNHEALTHY,
-    WHY_MIG_NO_ROOM,
-    WHY_POD_AFFINITY,
-    WHY_POD_ANTI_AFFINITY,
-    WHY_PORTS,
-    WHY_SPREAD,
-    WHY_VOLUME_LIMIT,
-)
+from windlass.model.reasons import DEVICE_BITS, INTER_POD_BITS
 from windlass.placement.defrag.types import MovablePod, MovablePods, PodToPlace
 from windlass.placement.overlay import Overlay
 
@@ -34,16 +23,8 @@ MAX_TRIED_SETS = 48
 """Sets of pods that are tried on the overlay for one node."""
 MAX_CONSIDERED_SETS = 2048
 """Sets of pods that are considered for one node; sums rule out most of them without a try."""
-_INTER_POD_BITS = np.uint64(
-    WHY_PORTS
-    | WHY_POD_AFFINITY
-    | WHY_POD_ANTI_AFFINITY
-    | WHY_EXISTING_ANTI_AFFINITY
-    | WHY_SPREAD
-    | WHY_EXCLUSIVE_CLAIM
-    | WHY_VOLUME_LIMIT
-)
-_DEVICE_BITS = np.uint64(WHY_GPU_DEVICE_ROOM | WHY_GPU_UNHEALTHY | WHY_MIG_NO_ROOM)
+_INTER_POD_BITS = np.uint64(INTER_POD_BITS)
+_DEVICE_BITS = np.uint64(DEVICE_BITS)
 
 
 class NodeClearing:
@@ -71,6 +52,7 @@ class NodeClearing:
         digest = int(self._overlay.table.memo.digest[node])
         has_inter_pod_rules = self._overlay.inter_pod_rules().constrains(item.pod)
         key = (item.row, node, digest, movable)
+        # Rules between pods depend on other nodes, which the digest of this one does not cover.
         found = None if has_inter_pod_rules else self._cache.get(key)
         if found is None:
             found = self._find(item, node, movable, np.uint64(reasons))
@@ -87,6 +69,7 @@ class NodeClearing:
         sets = [self._shrink(item, node, useful)]
         tried, complete = 0, True
         for considered, chosen in enumerate(self._subsets(useful)):
+            # Not minimal: it contains a set that was found.
             if any(set(numbers) <= set(chosen) for numbers in sets):
                 continue
             if considered >= MAX_CONSIDERED_SETS or tried >= MAX_TRIED_SETS or len(sets) >= self._max_sets:

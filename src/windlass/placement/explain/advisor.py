@@ -28,7 +28,7 @@ from windlass.placement.explain.gpu_fragmentation import GPU_FRAGMENTED, GPU_FUL
 from windlass.placement.explain.held_workload import HeldWorkload
 from windlass.placement.explain.limits import exceeds_quota, find_limits
 from windlass.placement.explain.move_offers import MoveOffers
-from windlass.placement.explain.node_refusals import find_cause
+from windlass.placement.explain.node_reasons import find_cause
 from windlass.placement.explain.post_decision import PostDecisionState
 from windlass.placement.explain.relief import find_relief
 from windlass.placement.explain.remedies import find_remedy
@@ -229,7 +229,7 @@ def _gang_detail(held: HeldWorkload) -> str:
     if pod_set.count < 2 or not feasibility.placeable:
         return detail
     counts = feasibility.reason_counts()
-    words = format_reason_counts((reason_of(pod_set.shape, bit).kube, count) for bit, count in counts)
+    words = format_reason_counts((reason_of(pod_set.shape, bit).kube_words, count) for bit, count in counts)
     reasons = f": {words}" if words else ""
     only = "only " if feasibility.placeable < pod_set.count else ""
     return f"{only}{feasibility.placeable} of {pod_set.count} pods fit{reasons}"

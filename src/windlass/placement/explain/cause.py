@@ -1,6 +1,6 @@
 """The rule that picks the cause of a hold: one code, from the reasons for which groups of nodes refuse it.
 
-`node_refusals.find_cause` calls `cause_of`, for every hold that is read, so that the plan, the pod's condition, the
+`node_reasons.find_cause` calls `cause_of`, for every hold that is read, so that the plan, the pod's condition, the
 event, the metric and `why` name the same cause. The count of nodes by reason is what was observed (`Verdict.counts`);
 the cause is what would have to change:
 
@@ -36,6 +36,8 @@ CAUSE_ORDER = (
     "GPU_FRAGMENTED",
     "NODE_NOT_UNDERSTOOD",
     "SELECTOR_MISMATCH",
+    "POLICY_DENIED",
+    "RESOURCE_NAME_MISMATCH",
 )
 """Of several possible causes, the first in this order is named."""
 GPU_CODES = frozenset({"GPU_FULL", "GPU_FRAGMENTED", "DEVICE_UNHEALTHY"})
@@ -47,9 +49,9 @@ MAX_RULES = 3
 class NodeGroup(msgspec.Struct, frozen=True):
     """Nodes that have the requested devices and refuse a pod for the same reasons."""
 
-    permanent: tuple[str, ...]
+    permanent_codes: tuple[str, ...]
     """Codes that remain when the node is empty: rules, and resources of which the node has too little in total."""
-    curable: tuple[str, ...]
+    capacity_codes: tuple[str, ...]
     """Codes that disappear when running pods end."""
     capacity: int = 1
     """Pods that the nodes would hold if they were empty and no rule excluded them; at least one, as if the request
@@ -60,7 +62,7 @@ def cause_of(reported: str, wanted: int, groups: Sequence[NodeGroup]) -> str:
     """`reported` is the code that the decision reported; it stays where the groups say nothing more."""
     if not groups:
         return reported
-    allowed = [group for group in groups if not group.permanent]
+    allowed = [group for group in groups if not group.permanent_codes]
     if _total_capacity(allowed) >= wanted:
         return _capacity_cause(reported, allowed)
     return _rule_cause(wanted, groups)
@@ -68,9 +70,9 @@ def cause_of(reported: str, wanted: int, groups: Sequence[NodeGroup]) -> str:
 
 def _capacity_cause(reported: str, allowed: Sequence[NodeGroup]) -> str:
     """What the node lacks that lacks least."""
-    if any(group.capacity and not group.curable for group in allowed):
+    if any(group.capacity and not group.capacity_codes for group in allowed):
         return reported
-    lacking = [group.curable for group in allowed]
+    lacking = [group.capacity_codes for group in allowed]
     nearest = [lacks for lacks in lacking if not GPU_CODES.intersection(lacks)]
     nearest = nearest or [tuple(code for code in lacks if code in GPU_CODES) for lacks in lacking]
     return min(nearest, key=lambda lacks: (len(lacks), cause_rank(lacks[0])))[0]
@@ -78,15 +80,21 @@ def _capacity_cause(reported: str, allowed: Sequence[NodeGroup]) -> str:
 
 def _rule_cause(wanted: int, groups: Sequence[NodeGroup]) -> str:
     """The first code of the smallest set of rules and sizes without which it would fit."""
-    rules = sorted({code for group in groups for code in group.permanent}, key=cause_rank)
+    rules = sorted({code for group in groups for code in group.permanent_codes}, key=cause_rank)
     for size in range(1, MAX_RULES + 1):
         enough = [
             (lifted, inside)
             for lifted in combinations(rules, size)
-            if _total_capacity(inside := [group for group in groups if set(group.permanent) <= set(lifted)])
+            if _total_capacity(
+                inside := [group for group in groups if set(group.permanent_codes) <= set(lifted)]
+            )
             >= wanted
         ]
-        starts = [rules for rules, inside in enough if any(g.permanent and not g.curable for g in inside)]
+        starts = [
+            rules
+            for rules, inside in enough
+            if any(g.permanent_codes and not g.capacity_codes for g in inside)
+        ]
         for lifted in starts or [lifted for lifted, _ in enough]:
             return lifted[0]
     return TOO_LARGE

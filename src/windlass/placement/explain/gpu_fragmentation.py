@@ -1,7 +1,7 @@
 """Tells GPU_FULL from GPU_FRAGMENTED by the sum of free GPUs.
 
 The decision counts node by node, and finds that none has room for one more pod. Whether GPUs are all in use, or free
-but scattered, shows only in the sum. `node_refusals.find_cause` and `limits` ask for it when a hold is read.
+but scattered, shows only in the sum. `node_reasons.find_cause` and `limits` ask for it when a hold is read.
 """
 
 from __future__ import annotations
@@ -11,13 +11,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from windlass.cluster.node_columns import Bools
-from windlass.model.reasons import WHY_GPU_DEVICE_ROOM
+from windlass.model.reasons import PERMANENT_BITS
 from windlass.placement.explain.pod_set_feasibility import WHOLE_MILLI, free_gpus, nodes_limited_by_capacity
 from windlass.placement.gang import PendingPodSet
 from windlass.placement.overlay import Overlay
 
-NODE_RULE_BITS = WHY_GPU_DEVICE_ROOM - 1
-"""Reasons that are rules, not lack of capacity: all bits below the first capacity bit."""
 GPU_FULL = "GPU_FULL"
 GPU_FRAGMENTED = "GPU_FRAGMENTED"
 
@@ -69,5 +67,5 @@ def _excluded_by_inter_pod_rules(overlay: Overlay, pod_set: PendingPodSet, row: 
     """Nodes that inter-pod affinity or spread constraints exclude."""
     if not overlay.has_inter_pod_constraints(pod_set.pod):
         return np.zeros(overlay.snapshot.nodes.size, dtype=np.bool_)
-    excluded: Bools = (overlay.reasons(pod_set.pod, row) & np.uint64(NODE_RULE_BITS)) != 0
+    excluded: Bools = (overlay.reasons(pod_set.pod, row) & np.uint64(PERMANENT_BITS)) != 0
     return excluded

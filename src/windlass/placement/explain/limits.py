@@ -15,6 +15,7 @@ from windlass.model.names.nvidia import GPU_PRODUCT_LABEL, GPU_RESOURCE
 from windlass.model.quota import MILLI_PER_GPU
 from windlass.model.reasons import (
     FIRST_RESOURCE_BIT,
+    PERMANENT_BITS,
     POD_REASONS,
     RESERVED_FOR_OTHERS,
     WHY_GPU_DEVICE_ROOM,
@@ -300,7 +301,7 @@ def other_models(pod_set: PendingPodSet, feasibility: PodSetFeasibility) -> dict
     overlay, gpu = feasibility.overlay, pod_set.shape.gpu
     if gpu is None or gpu.profile or not (gpu.models or pinned_to(pod_set)):
         return {}
-    blocked = np.uint64((1 << 16) - 1) & ~np.uint64(MODEL_OR_AFFINITY_BITS)
+    blocked = np.uint64(PERMANENT_BITS & ~MODEL_OR_AFFINITY_BITS)
     reachable = (feasibility.reasons & blocked) == 0
     affine = (overlay.table.cells.static[feasibility.row] & np.uint64(WHY_NODE_AFFINITY)) == 0
     allowed = overlay.snapshot.gpu_models.mask(gpu.models)
@@ -348,4 +349,4 @@ def _node_limits(pod_set: PendingPodSet, fit: PodSetFeasibility) -> Iterator[Lim
         else:
             reason = reason_of(pod_set.shape, bit)
             kind = "resource" if name == "pods" else "rules"
-            yield Limit(kind, f"{nodes} {reason.kube}", resource=name, nodes=nodes)
+            yield Limit(kind, f"{nodes} {reason.kube_words}", resource=name, nodes=nodes)

@@ -34,13 +34,13 @@ def make_single_pod_holds(
         if reason is not None:
             is_invalid = reason is INVALID_OBJECT
             code = _code_of_unreadable(snapshot.pods.objects[row]) if is_invalid else reason.code
-            detail = snapshot.unreadable.get(key, reason.kube)
+            detail = snapshot.unreadable.get(key, reason.kube_words)
             holds.append(Hold(key, Verdict(code=code, nodes=snapshot.nodes.size, detail=detail)))
             continue
-        refusal = int(placed.refusal[position])
-        if refusal not in verdicts:
-            verdicts[refusal] = advisor.refine_single_pod(placed.refusals[refusal].verdict(), row)
-        holds.append(Hold(key, verdicts[refusal]))
+        failure = int(placed.failure[position])
+        if failure not in verdicts:
+            verdicts[failure] = advisor.refine_single_pod(placed.failures[failure].verdict(), row)
+        holds.append(Hold(key, verdicts[failure]))
     return holds
 
 

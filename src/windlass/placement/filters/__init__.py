@@ -1,8 +1,11 @@
 """Filters on a pod and one node: each returns a mask of the nodes that it refuses, or None where it refuses none.
 
 `static_reasons` combines them for one pod over all nodes; `placement.score_table` keeps the result per shape, so it
-is computed once for all pods alike. `prefilter_pod` says why a pod is held before any node is checked. Rules between
-pods are in `placement.inter_pod`; resources and devices are checked by `placement.kernels`.
+is computed once for all pods alike. A filter may therefore read only pod fields that `cluster.shape.shape_key`
+contains; `tests/placement/test_shape_key.py` notices one that reads another.
+
+`prefilter_pod` says why a pod is held before any node is checked. Rules between pods are in `placement.inter_pod`;
+resources and devices are checked by `placement.kernels`.
 """
 
 from __future__ import annotations

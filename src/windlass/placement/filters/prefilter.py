@@ -1,8 +1,8 @@
 """Why a pod is held before any node is checked: its scheduling gates, or volume claims that are not ready.
 
 `placement.single_pod_placer` and `placement.decision_pass` ask before they place a pod. A request that Windlass does
-not implement (ResourceClaims) holds the pod too: it is never placed as if it had not asked. In each `Reason`, `kube`
-is the literal text of kube-scheduler and `message` the text of Windlass.
+not implement (ResourceClaims) holds the pod too: it is never placed as if it had not asked. Each `Reason`
+that it returns has the names of the pod's own objects in its texts.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def prefilter_pod(pod: Pod, listers: Listers) -> Reason | None:
     if pod.spec.resource_claims:
         names = ", ".join(claim.name for claim in pod.spec.resource_claims)
         message = f"{RESOURCE_CLAIMS_NOT_IMPLEMENTED.message}: {names}"
-        kube = f"{RESOURCE_CLAIMS_NOT_IMPLEMENTED.kube}: {message}"
+        kube = f"{RESOURCE_CLAIMS_NOT_IMPLEMENTED.kube_words}: {message}"
         return _with_text(RESOURCE_CLAIMS_NOT_IMPLEMENTED, kube, message)
     return None
 
@@ -73,7 +73,7 @@ def _not_ready(named: PodVolumeClaim, pod: Pod, listers: Listers) -> Reason | No
         return _with_text(CLAIM_MISSING, kube, f"claim {name} exists but belongs to another pod")
     if storage_size(claim.spec.resources.requests) < 0:
         message = f"claim {name} has an unreadable spec.resources.requests.storage"
-        return _with_text(INVALID_OBJECT, INVALID_OBJECT.kube, message)
+        return _with_text(INVALID_OBJECT, INVALID_OBJECT.kube_words, message)
     return None
 
 
@@ -90,7 +90,7 @@ def _not_bound(named: PodVolumeClaim, pod: Pod, listers: Listers) -> Reason | No
             else ""
         )
         return _with_text(
-            UNBOUND_CLAIM, UNBOUND_CLAIM.kube, f"claim {named.name} is not bound to a volume{missing}"
+            UNBOUND_CLAIM, UNBOUND_CLAIM.kube_words, f"claim {named.name} is not bound to a volume{missing}"
         )
     return None if claim.spec.volume_name in listers.volumes else _no_volume(claim)
 
@@ -107,5 +107,5 @@ def _is_owned_by(claim: PersistentVolumeClaim, pod: Pod) -> bool:
     )
 
 
-def _with_text(reason: Reason, kube: str, message: str) -> Reason:
-    return msgspec.structs.replace(reason, kube=kube, message=message)
+def _with_text(reason: Reason, kube_words: str, message: str) -> Reason:
+    return msgspec.structs.replace(reason, kube_words=kube_words, message=message)

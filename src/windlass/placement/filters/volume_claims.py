@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from windlass.cluster.listers import Listers
-from windlass.model.names.kubernetes import DEFAULT_STORAGE_CLASS_ANNOTATION
+from windlass.model.names.kubernetes import (
+    BIND_COMPLETED_ANNOTATION,
+    DEFAULT_STORAGE_CLASS_ANNOTATION,
+    STORAGE_CLASS_ANNOTATION,
+)
 from windlass.model.pod import Pod
 from windlass.model.volume import PersistentVolume, PersistentVolumeClaim
-
-_BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
-_CLASS_ANNOTATION = "volume.beta.kubernetes.io/storage-class"
 
 
 class PodVolumeClaim(NamedTuple):
@@ -50,7 +51,7 @@ def wait_for_consumer_claims(pod: Pod, listers: Listers) -> list[PersistentVolum
 
 def is_bound(claim: PersistentVolumeClaim) -> bool:
     """A claim that names a volume is bound only once the volume controller has confirmed it."""
-    confirmed = _BIND_COMPLETED in claim.metadata.annotations or claim.status.phase == "Bound"
+    confirmed = BIND_COMPLETED_ANNOTATION in claim.metadata.annotations or claim.status.phase == "Bound"
     return bool(claim.spec.volume_name) and confirmed
 
 
@@ -63,8 +64,8 @@ def waits_for_consumer(claim: PersistentVolumeClaim, listers: Listers) -> bool:
 
 def storage_class_of_claim(claim: PersistentVolumeClaim, listers: Listers) -> str:
     """The claim's storage class; without one the newest default class, as the admission plugin sets it."""
-    if _CLASS_ANNOTATION in claim.metadata.annotations:
-        return claim.metadata.annotations[_CLASS_ANNOTATION]
+    if STORAGE_CLASS_ANNOTATION in claim.metadata.annotations:
+        return claim.metadata.annotations[STORAGE_CLASS_ANNOTATION]
     if claim.spec.storage_class_name is not None:
         return claim.spec.storage_class_name
     defaults = [
@@ -76,4 +77,4 @@ def storage_class_of_claim(claim: PersistentVolumeClaim, listers: Listers) -> st
 
 
 def storage_class_of_volume(volume: PersistentVolume) -> str:
-    return volume.metadata.annotations.get(_CLASS_ANNOTATION, volume.spec.storage_class_name)
+    return volume.metadata.annotations.get(STORAGE_CLASS_ANNOTATION, volume.spec.storage_class_name)

@@ -110,6 +110,7 @@ class InterPodRules:
             return
         for term in required_anti_affinity(pod):
             self._repelling.change(term, row, by)
+        # Negative weights are anti-affinity: placed pods may push later ones away by preference.
         for weighted in scoring_terms(pod):
             self._pulling.change(weighted.term, row, by * weighted.weight)
 

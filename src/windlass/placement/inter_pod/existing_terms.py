@@ -48,6 +48,7 @@ class ExistingTerms:
             entry.by_domain[domain] = total
             return
         del entry.by_domain[domain]
+        # Dropped, so that `matches_any` stays exact and the index does not grow with every job that ended.
         if not entry.by_domain:
             del self._entries[key]
             self._index.drop(key, (term.matcher,))

@@ -48,6 +48,7 @@ class MatchCounter:
         counts = self._domains.get(topology_key)
         if counts is None:
             column = self._nodes.label(topology_key)
+            # Kept with the extra entry for unlabelled nodes, since `change` writes there; returned without it.
             counts = np.zeros(len(column.values) + 1, dtype=np.int64)
             np.add.at(counts, column.codes, self.per_node)
             self._domains[topology_key] = counts
@@ -146,6 +147,7 @@ class MatchCounters:
 
     def _count(self, matchers: tuple[PodMatcher, ...], skip_terminating: bool) -> MatchCounter:
         counter = MatchCounter(self._nodes, skip_terminating)
+        # Only groups with a label that every matching pod has: in a large cluster a small part of all.
         for group in self._placed_pods.groups_with(required_label_of(matchers)):
             if skip_terminating and not group.is_live:
                 continue
@@ -171,6 +173,7 @@ def sums_by_domain(
     column = nodes.label(topology_key)
     rows = np.flatnonzero(counted & column.present)
     codes, size = column.codes[rows], len(column.values)
+    # Weights make bincount sum in floating point, which is exact for numbers of pods.
     sums = np.bincount(codes, weights=per_node[rows], minlength=size).astype(np.int64)
     return sums, np.bincount(codes, minlength=size) > 0
 

@@ -73,6 +73,7 @@ def _preferred(pod: Pod, affinity: PodAffinity | None, sign: int) -> tuple[Weigh
 
 
 def _term(pod: Pod, raw: PodAffinityTerm) -> AffinityTerm:
+    # An empty namespaceSelector selects all namespaces; only a missing one means the pod's own.
     own_namespace_only = not raw.namespaces and raw.namespace_selector is None
     namespaces = frozenset([namespace_of(pod)] if own_namespace_only else raw.namespaces)
     selector = with_match_label_keys(
@@ -93,6 +94,7 @@ def refused_by_affinity(
     terms = required_affinity(pod)
     if not terms:
         return None
+    # One counter for all terms together, not one for each: kube-scheduler counts pods that match every term.
     counter = counters.counter(tuple(term.matcher for term in terms))
     keys = {term.topology_key for term in terms}
     is_first_of_group = not any(counter.per_domain(key).any() for key in keys) and all(

@@ -82,6 +82,7 @@ class MatcherIndex(Generic[T]):
 
     def matching(self, namespace: str, labels: Mapping[str, str]) -> Iterator[T]:
         """The values whose matchers all match a pod with these labels in this namespace."""
+        # None holds the groups without a label that can be named; they are checked for every pod.
         for label in (None, *labels.items()):
             for matchers, value in self._by_label.get(label, {}).values():
                 if all(matcher.matches(namespace, labels, self._listers) for matcher in matchers):

@@ -96,9 +96,11 @@ def refused_by_spread(
         sums, occurs = sums_by_domain(
             nodes, constraint.topology_key, constraint.counts(counters, nodes), counted
         )
+        # A pod that its own selector does not match adds nothing to the domain.
         allowed = _most_allowed(constraint, sums, occurs) - int(constraint.matches_itself(pod, listers))
         # A domain that is not counted is taken to be empty. ABSENT is -1, so unlabelled nodes read the appended entry.
         full = np.append(sums > allowed, False)[column.codes] if len(sums) else too_skewed
+        # kube-scheduler stops at the first constraint that refuses the node, so a node has one of the two reasons.
         undecided = ~(too_skewed | missing_label)
         missing_label |= undecided & ~column.present
         too_skewed = too_skewed | (undecided & full)

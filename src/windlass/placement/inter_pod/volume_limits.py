@@ -54,6 +54,7 @@ class VolumeLimits:
 
     def _exceeds_limit(self, row: int, limits: dict[str, int], wanted: set[AttachableVolume]) -> bool:
         used = self._used[row]
+        # A volume that is attached here but used by no pod counts as new all the same, as in kube-scheduler.
         new = Counter(driver for driver, handle in wanted if (driver, handle) not in used)
         for driver in new.keys() & limits.keys():
             attached = {volume for volume in (*used, *self._attached[row]) if volume[0] == driver}

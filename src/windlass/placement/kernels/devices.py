@@ -50,10 +50,13 @@ FITS = np.uint64(0)
 def milli_needed(nodes: NodeState, shapes: Ints, s: int, n: int, device: int) -> int:
     """Milli-GPU that one share of shape `s` takes of this device: as requested, or by its memory, rounded up."""
     if shapes[s, GPU_MEMORY] > 0:
+        # A device of unknown size (0) counts as 1 MiB, so that no request by memory fits on it.
         size = max(1, nodes.device_info[device, MEMORY_MIB])
+        # Rounded up: rounding down would promise memory that the device does not have.
         return -((-shapes[s, GPU_MEMORY] * WHOLE_MILLI) // size)
     # On a time-sliced node a request for a whole GPU gets one replica.
     if shapes[s, GPU_MILLI] == WHOLE_MILLI and nodes.node_info[n, REPLICAS] > 1:
+        # At least 1, for nodes with more than a thousand replicas: a share of 0 would fit without end.
         return max(1, WHOLE_MILLI // nodes.node_info[n, REPLICAS])
     return shapes[s, GPU_MILLI]
 
@@ -82,6 +85,7 @@ def device_reasons(nodes: NodeState, shapes: Ints, s: int, n: int) -> np.uint64:
     shares, unhealthy_shares, right_model, large_enough = 0, 0, 0, 0
     most = max_shares_of_device(nodes, shapes, s, n)
     by_memory = shapes[s, GPU_MEMORY] > 0
+    # Without memory the need is that of every device, so that any number will do.
     need = WHOLE_MILLI if by_memory else milli_needed(nodes, shapes, s, n, 0)
     for device in range(nodes.node_info[n, DEV_FIRST], nodes.node_info[n, DEV_END]):
         if not model_allowed(nodes, shapes, s, device):
@@ -99,6 +103,7 @@ def device_reasons(nodes: NodeState, shapes: Ints, s: int, n: int) -> np.uint64:
     wanted = shapes[s, GPUS]
     if shares >= wanted:
         return FITS
+    # A node without any GPU has no wrong model: it lacks room.
     if right_model == 0 and nodes.node_info[n, DEV_FIRST] < nodes.node_info[n, DEV_END]:
         return NO_MODEL
     if right_model > 0 and large_enough == 0:
@@ -120,8 +125,10 @@ def mig_reasons(nodes: NodeState, shapes: Ints, s: int, n: int) -> np.uint64:
     """Whether the requested number of MIG instances can be created."""
     if not has_geometry(nodes, n):
         return FITS  # a fixed layout: the advertised nvidia.com/mig-* resource decides
+    # A packed grant has no byte for more.
     if shapes[s, GPUS] > MAX_INSTANCES:
         return NO_MIG_ROOM
+    # The same greedy order as in `pick_instances`: what fits here can be taken there.
     found = 0
     for device in range(nodes.node_info[n, DEV_FIRST], nodes.node_info[n, DEV_END]):
         used = nodes.device_occupancy[device, USED_SLICES]
@@ -141,6 +148,7 @@ def mig_start(nodes: NodeState, shapes: Ints, s: int, device: int, used: int) ->
         return -1
     if not model_allowed(nodes, shapes, s, device):
         return -1
+    # No geometry has more than eight memory slices, and a packed start has three bits.
     for start in range(7, -1, -1):
         if (shapes[s, FIRST_MIG + 3 * geometry + 1] >> start) & 1 and mig_mask(
             nodes, shapes, s, device, start
@@ -183,6 +191,7 @@ def pick_devices(nodes: NodeState, shapes: Ints, s: int, n: int, preferred: int,
             need = milli_needed(nodes, shapes, s, n, device)
             index = np.uint64(4 * (device - first))
             while left > 0 and nodes.device_occupancy[device, FREE_MILLI] >= need:
+                # Two GPUs of a pod are two devices, unless replicas of one are what the node offers.
                 if int((packed >> index) & np.uint64(15)) == most:
                     break
                 nodes.device_occupancy[device, FREE_MILLI] -= need
@@ -197,6 +206,7 @@ def best_island(nodes: NodeState, shapes: Ints, s: int, n: int) -> int:
     for device in range(nodes.node_info[n, DEV_FIRST], nodes.node_info[n, DEV_END]):
         island = nodes.device_info[device, ISLAND]
         shares = island_shares(nodes, shapes, s, n, island)
+        # Strictly fewer: of equal islands the one with the lowest device wins.
         if shapes[s, GPUS] <= shares < fewest:
             best, fewest = island, shares
     return best
@@ -237,6 +247,7 @@ def release_or_retake_devices(
         if has_geometry(nodes, n):
             for i in range(min(shapes[s, GPUS], MAX_INSTANCES)):
                 byte = int((packed >> np.uint64(8 * i)) & np.uint64(255))
+                # Instances are packed without gaps, so this is the end.
                 if byte & INSTANCE_BIT == 0:
                     break
                 device, start = first + (byte >> 4), byte & (INSTANCE_BIT - 1)
@@ -271,6 +282,7 @@ def tightest_device(nodes: NodeState, shapes: Ints, s: int, n: int) -> int:
             continue
         if nodes.device_occupancy[device, FREE_MILLI] < milli_needed(nodes, shapes, s, n, device):
             continue
+        # The tightest one keeps larger remainders whole; strictly less, so that the lowest number wins ties.
         if best < 0 or nodes.device_occupancy[device, FREE_MILLI] < nodes.device_occupancy[best, FREE_MILLI]:
             best = device
     return best - first if best >= 0 else -1
@@ -306,6 +318,7 @@ def take_from_free(nodes: NodeState, shapes: Ints, s: int, n: int, free: Ints, i
     island = best_island(nodes, shapes, s, n) if islands else -1
     left, most = shapes[s, GPUS], max_shares_of_device(nodes, shapes, s, n)
     for device in range(first, nodes.node_info[n, DEV_END]):
+        # An island is chosen only if it holds the whole pod, so that nothing is left for the others.
         if island >= 0 and nodes.device_info[device, ISLAND] != island:
             continue
         if not model_allowed(nodes, shapes, s, device):

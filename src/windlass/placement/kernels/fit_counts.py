@@ -41,6 +41,7 @@ def fit_count(nodes: NodeState, shapes: Ints, s: int, n: int) -> int:
         )
     if shapes[s, GPUS] > 0:
         most = min(most, device_count(nodes, shapes, s, n))
+    # Free is below 0 on an over-committed node.
     return max(0, most)
 
 
@@ -49,6 +50,7 @@ def device_count(nodes: NodeState, shapes: Ints, s: int, n: int) -> int:
     per_pod = shapes[s, GPUS]
     if shapes[s, MIG_REQUEST] >= 0:
         return instance_count(nodes, shapes, s, n) // per_pod if has_geometry(nodes, n) else UNLIMITED_PODS
+    # Replicas of one device may go to one pod, so that a plain sum is right for time-sliced nodes.
     if per_pod > 1 and nodes.node_info[n, REPLICAS] == 1:
         return multi_device_pod_count(nodes, shapes, s, n)
     total = 0
@@ -106,6 +108,7 @@ def count_beside_leader(
         if node_reasons(nodes, shapes, leader, n, cells.static[leader, n]) != FITS:
             into[n] = -1
             continue
+        # Undone below, before anything else reads the node: digest and cells need no refresh.
         packed = add_pod_to_node(nodes, shapes, leader, n, -1, False)
         fits = node_reasons(nodes, shapes, s, n, cells.static[s, n]) == FITS
         into[n] = fit_count(nodes, shapes, s, n) if fits else 0

@@ -63,6 +63,7 @@ LOW_HALF = np.uint64((1 << FIRST_RESOURCE_BIT) - 1)
 
 def mix_bits(x: np.uint64) -> np.uint64:
     """Hash of a 64-bit word (the finaliser of splitmix64)."""
+    # Wraps around on purpose; callers of the interpreted kernels silence numpy's overflow warning.
     x = x + np.uint64(0x9E3779B97F4A7C15)
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -82,6 +83,7 @@ def node_digest(nodes: NodeState, n: int) -> np.uint64:
         )
     for kind in range(nodes.gpu_pod_counts.shape[1]):
         if nodes.gpu_pod_counts[n, kind] > 0:
+            # Only whether a kind of pod runs here: no scorer asks how many.
             word = mix_bits(word ^ np.uint64(kind + 1))
     return mix_bits(word ^ np.uint64(nodes.node_info[n, BLOCKED])) | ONE
 
@@ -106,6 +108,7 @@ def node_reasons(nodes: NodeState, shapes: Ints, s: int, n: int, static: np.uint
     """All node-local reasons why node `n` can't take shape `s`; 0 if it can."""
     why = static
     if nodes.node_info[n, BLOCKED] > 0:
+        # Nodes that a what-if has closed (`Overlay.block_node`) carry this reason, too.
         why |= NOT_UNDERSTOOD
     for j in range(shapes[s, REQUEST_COUNT]):
         if shapes[s, FIRST_REQUEST + 2 * j + 1] > nodes.free[n, shapes[s, FIRST_REQUEST + 2 * j]]:
@@ -177,6 +180,7 @@ def refresh_row(
             if cells.stamp[s, n] != memo.digest[n]:
                 refresh_cell(nodes, shapes, cells, memo, mix, rule, s, n)
     else:
+        # A node may be logged several times: from the second time on, its stamp is current.
         for i in range(cells.cursor[s], end):
             if cells.stamp[s, log[i]] != memo.digest[log[i]]:
                 refresh_cell(nodes, shapes, cells, memo, mix, rule, s, log[i])
@@ -187,6 +191,7 @@ def choose_best_node(cells: Cells, s: int) -> int:
     """The node with the best score, the lowest row on ties; -1 if none fits."""
     best, found = INFEASIBLE_SCORE, -1
     for block in range(cells.block.shape[1]):
+        # Strictly greater: of equals the first block and its first node win, so ties go to the lowest row.
         if cells.block[s, block] > best:
             best, found = cells.block[s, block], block
     if found < 0:
@@ -206,6 +211,7 @@ def choose_random_node(
     salt = mix_bits(mix_bits(np.uint64(rule.seed)) + np.uint64(sequence))
     for n in range(why.shape[0]):
         if why[n] == FITS:
+            # Never 0, which is what `best` starts with.
             draw = mix_bits(salt + np.uint64(n)) | ONE
             if draw > best:
                 best, found = draw, n
@@ -219,8 +225,10 @@ def random_device(nodes: NodeState, shapes: Ints, s: int, n: int, draw: np.uint6
     first, end = nodes.node_info[n, DEV_FIRST], nodes.node_info[n, DEV_END]
     fitting = 0
     for attempt in range(2):
+        # 31 bits of the draw, so that the signed number is not negative.
         pick = np.int64(draw >> np.uint64(33)) % fitting if attempt == 1 else -1
         for device in range(first, end):
+            # Health needs no check: an unhealthy device has nothing free.
             fits = nodes.device_occupancy[device, FREE_MILLI] >= milli_needed(nodes, shapes, s, n, device)
             if not fits or not model_allowed(nodes, shapes, s, device):
                 continue
@@ -267,16 +275,17 @@ def count_bits(why: np.uint64) -> int:
     return count
 
 
-def nearest_misses(cells: Cells, s: int, hopeless: np.uint64, near: Ints) -> None:
-    """The nodes with the fewest reasons, without those whose reasons no freed capacity could remove (`hopeless`)."""
+def nearest_misses(cells: Cells, s: int, permanent: np.uint64, near: Ints) -> None:
+    """The nodes with the fewest reasons, without those with a `permanent` reason, which no freed capacity removes."""
     near[:] = -1
     for n in range(cells.why.shape[1]):
         why = cells.why[s, n]
-        if why & hopeless:
+        if why & permanent:
             continue
         reasons = count_bits(why)
         for place in range(NEAREST_NODES):
             rival = near[place]
+            # Strictly fewer: of equally near nodes the lowest row stays in front.
             if rival < 0 or reasons < count_bits(cells.why[s, rival]):
                 for later in range(NEAREST_NODES - 1, place, -1):
                     near[later] = near[later - 1]
@@ -291,15 +300,16 @@ def write_verdict(
     outcome: PlacementArrays,
     s: int,
     v: int,
-    hopeless: np.uint64,
+    permanent: np.uint64,
 ) -> None:
     """Record why no node takes shape `s`, as the row stands now."""
     outcome.verdict_counts[v, :] = cells.counts[s]
-    nearest_misses(cells, s, hopeless, outcome.verdict_near[v])
+    nearest_misses(cells, s, permanent, outcome.verdict_near[v])
     outcome.verdict_short[v, :, :] = 0
     outcome.verdict_free[v, :, :] = 0
     for place in range(NEAREST_NODES):
         n = outcome.verdict_near[v, place]
+        # Places are filled from the front; what lies behind the first -1 is left over and never read.
         if n < 0:
             break
         outcome.verdict_near_why[v, place] = cells.why[s, n]
@@ -331,12 +341,13 @@ def place_queue(
     sequence: int,
     log: Ints,
     log_end: int,
-    hopeless: np.uint64,
+    permanent: np.uint64,
     outcome: PlacementArrays,
 ) -> tuple[int, int]:
     """Place the queue (shape rows, in order); unit u is queue[units[u]:units[u + 1]]. Returns the log's end and how
     many verdicts were written; entries of one shape that fail while no node has changed share a verdict."""
     verdicts = 0
+    # By row of the score table: its last verdict, and how long the log was then.
     last_verdict = np.full(cells.cursor.shape[0], -1, dtype=np.int64)
     last_log = np.full(cells.cursor.shape[0], -1, dtype=np.int64)
     for unit in range(units.shape[0] - 1):
@@ -362,8 +373,9 @@ def place_queue(
                 log[log_end] = n
                 log_end += 1
                 continue
+            # A larger unit may fail at a shape whose verdict is still true: no node has changed since.
             if last_log[s] != log_end:
-                write_verdict(nodes, shapes, cells, outcome, s, verdicts, hopeless)
+                write_verdict(nodes, shapes, cells, outcome, s, verdicts, permanent)
                 outcome.verdict_entry[verdicts] = i
                 last_verdict[s], last_log[s] = verdicts, log_end
                 verdicts += 1
@@ -371,6 +383,7 @@ def place_queue(
             for j in range(first, i):
                 remove_pod_from_node(nodes, shapes, queue[j], outcome.node[j], outcome.grant[j])
                 refresh_node(nodes, memo, mix, rule, outcome.node[j])
+                # Logged like a placement: rows that were refreshed meanwhile have to look at the node again.
                 log[log_end] = outcome.node[j]
                 log_end += 1
             for j in range(first, end):

@@ -91,6 +91,7 @@ def balanced_score(nodes: NodeState, shapes: Ints, s: int, n: int, device: int) 
     for column in (CPU, MEMORY):
         total = nodes.allocatable[n, column]
         if total > 0:
+            # Of the two only CPU has a column in the shape; the pod's own memory is not counted.
             asked = shapes[s, MILLI_CPU] if column == CPU else 0
             used = (total - nodes.free[n, column] + asked) * 10_000 // total
             least, most = min(least, used), max(most, used)
@@ -225,15 +226,18 @@ def fgd_score(
             if (
                 before < need
                 or not model_allowed(nodes, shapes, s, first + i)
+                # An equal device was tried already, and would give the same points.
                 or has_equal_before(nodes, first, free, i)
             ):
                 continue
             free[i] = before - need
             points = fgd_points(memo.worth[n] - fgd_fragment(cpu, free, count, model, mix))
             free[i] = before
+            # Points are coarse, ties are common, and the lowest device number wins them.
             if device < 0 or points > best:
                 best, device = points, i
         return best, device
+    # Without NVLink islands: the published rule takes the lowest device numbers.
     take_from_free(nodes, shapes, s, n, free, False)
     return fgd_points(memo.worth[n] - fgd_fragment(cpu, free, count, model, mix)), -1
 
@@ -249,6 +253,7 @@ def cell_score(
         score, device = windlass_score(nodes, shapes, memo, mix, s, n)
         return score + gpu_node_penalty(nodes, shapes, s, n), device
     device = tightest_device(nodes, shapes, s, n)
+    # The same for every node that fits: ties go to the lowest row, which is the first fit.
     if scorer == FIRST_FIT:
         return gpu_node_penalty(nodes, shapes, s, n), device
     if scorer == PACK:

@@ -45,6 +45,7 @@ def worth_of(cpu: int, free: Ints, models: Ints, count: int, mix: MixArrays) -> 
     """Worth of a node with this free CPU, free milli-GPU by device, and device models (as bits)."""
     total, priced, premium = 0, 0, 0
     for i in range(count):
+        # Below 0 where the kubelet has given one device to several pods; the price table starts at 0.
         milli = max(0, free[i])
         total += milli
         priced += mix.price[milli]
@@ -90,8 +91,10 @@ def windlass_score(
     copy_models(nodes, n, models)
     count = copy_free(nodes, n, free)
     cpu = nodes.free[n, CPU] - shapes[s, MILLI_CPU]
+    # Worth is summed over the pods of the mix, so a bucket is as many times TIE_MILLI.
     bucket = mix.totals[0] * TIE_MILLI
     if shapes[s, GPUS] != 1 or shapes[s, MIG_REQUEST] >= 0:
+        # With islands, as `pick_devices` will take them: the score has to be that of the real choice.
         take_from_free(nodes, shapes, s, n, free, True)
         return (
             worth_of(cpu, free, models, count, mix) - memo.value[n] + bucket // 2
@@ -110,6 +113,7 @@ def windlass_score(
         free[i] = before - need
         gain = worth_of(cpu, free, models, count, mix) - memo.value[n]
         free[i] = before
+        # Half a bucket before the floor division rounds to the nearest one, for losses as well.
         score = (gain + bucket // 2) // bucket * TIE_BREAK_RANGE - before
         if score > best:
             best, chosen = score, i

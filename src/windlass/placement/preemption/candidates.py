@@ -90,6 +90,7 @@ class CandidateFinder:
         overlay, freed = self._overlay, self._freed
         request = freed.request_vector(preemptor.shape)
         usable = freed.preemptible_entries(preemptor.priority)
+        # Each unit alone: what budgets forbid alone can't be part of any set. Sets are checked when they are found.
         if self._permits is not permit_all and usable.any():
             units = np.unique(freed.entry_unit[usable]).tolist()
             blocked = [number for number in units if not self._permits([freed.units[number]])]
@@ -127,6 +128,7 @@ class CandidateFinder:
                     found.append(candidate)
                 else:
                     unsure.append(node)
+            # Tried one by one only if none of the cheapest nodes works, and then the first that fits is taken.
             further += nodes[MAX_COMPARED_NODES:MAX_TRIED_NODES]
         best = self._cheapest(preemptor, potential, found, unsure)
         if best is None:
@@ -154,6 +156,7 @@ class CandidateFinder:
             if self._fits(preemptor, candidate.node, candidate.victims, candidate.pods):
                 candidates.append(candidate)
                 break
+            # Vectors were too hopeful here: a rule that they don't know needs other victims.
             nodes[candidate.node] = None
         tried = (self._candidate_by_trying(preemptor, potential, node) for node in nodes)
         candidates += [candidate for candidate in tried if candidate is not None]
@@ -162,6 +165,7 @@ class CandidateFinder:
     def _proposals(self, preemptor: Preemptor, potential: PotentialNodes) -> Iterator[tuple[Ints, list[int]]]:
         """(pods by node, nodes in order of cost): once for one pod per node, once for as many as each node takes."""
         ones = np.ones_like(potential.fits)
+        # A large victim may be cheap for several pods and dear for one, so both ways are proposed.
         for pods in (ones, potential.fits) if preemptor.pods_left > 1 else (ones,):
             wanted = potential.request.amounts * np.maximum(pods, 1)[:, None]
             order = self._freed.nodes_by_estimated_cost(
@@ -221,6 +225,7 @@ class CandidateFinder:
             fitting += 1
             if fitting < pods:
                 overlay.assume(preemptor.pod, preemptor.row, node)
+        # The assumed pods go either way: the caller places the pod itself.
         overlay.rollback(without_victims if fitting == pods else checkpoint)
         return fitting == pods
 

@@ -33,6 +33,7 @@ class Preemption:
         pods = snapshot.pods
         running = pods.priority[(pods.alive == 1) & (pods.node >= 0)]
         self._lowest_running_priority = int(running.min()) if len(running) else None
+        # Reading all pods takes time, and most clusters have no budgets.
         alive = np.flatnonzero(pods.alive) if snapshot.budgets else np.zeros(0, dtype=np.int64)
         self.budgets = Budgets(snapshot.budgets, [pods.objects[row] for row in alive.tolist()])
         self.disruptions = DisruptionTracker(self.budgets)
@@ -67,6 +68,7 @@ class Preemption:
             return workload.priority
         system = self.overlay.snapshot.queue_system
         specs = [pod_set.template.spec for pod_set in workload.pod_sets]
+        # The lowest of its pods: none of them may evict what it would not outrank alone.
         return min(
             spec.priority
             or system.priority_classes.get(spec.priority_class_name or system.default_priority_class, 0)
@@ -167,6 +169,7 @@ class Preemption:
                 return None
             node = candidate.node
             victims += self.mark_removed(candidate.victims)
+            # Removing victims has changed the node, and `assume` reads the device of the cell.
             self.overlay.refresh(preemptor.row)
         return self.overlay.assume(preemptor.pod, preemptor.row, node)
 
@@ -188,6 +191,7 @@ class Preemption:
         self._evicted |= {pod for evict in evicts for pod in evict.pods}
         self._evicted |= {pod.key for pod in self.overlay.removed_pods()}
         self._admitted = frozenset(admit.workload for admit in admits)
+        # A cached property: asking for it here would compute it, and most decisions don't need it.
         if "freed_resources" in self.__dict__:
             self.freed_resources.present[:] = [self._is_present(unit) for unit in self.freed_resources.units]
 

@@ -47,6 +47,7 @@ class FreedResources:
         replicas = np.maximum(1, snapshot.node_state.node_info[:, REPLICAS])
         self._replica: Ints = np.maximum(1, MILLI_PER_GPU // replicas)
         """[node] thousandths of a GPU that count as one advertised GPU."""
+        # For requests of whole GPUs: there a freed replica counts as a whole one.
         self._freed_replicas: Ints = self.freed.copy()
         self._freed_replicas[:, -1] = self.freed[:, -1] * MILLI_PER_GPU // self._replica[self.entry_node]
         self.priority = np.array([unit.priority for unit in units], dtype=np.int64)
@@ -129,16 +130,17 @@ class FreedResources:
         counts = np.diff(np.append(starts, len(entries)))
         freed = self._freed_columns(request)[entries]
         sums = np.cumsum(freed, axis=0)
+        # Running sums over all nodes at once; what stands before a node's first entry is taken off again.
         before = np.repeat(sums[starts] - freed[starts], counts, axis=0)
         lacking = np.any(free[node] + sums - before < wanted[node], axis=1)
         # Evicted are the units as long as something is lacking, and the one that makes it enough. The first one is
-        # always
-        # evicted: the pod was refused, and if not for a lack that vectors know, then for another reason.
+        # always evicted: the pod was refused, and if not for a lack that vectors know, then for another reason.
         evicted = np.append(True, lacking[:-1])
         evicted[starts] = True
         enough = np.repeat(np.all(free[node[starts]] >= wanted[node[starts]], axis=1), counts)
         evicted[enough] = False
         evicted[starts] = True
+        # In the order of `eviction_cost`: the highest priority first, then what is lost, then pods, then age.
         top = np.maximum.reduceat(np.where(evicted, self._rank[unit], -1), starts)
         lost = [np.add.reduceat(np.where(evicted, self._loss[unit, part], 0), starts) for part in range(2)]
         pods = np.add.reduceat(np.where(evicted, self._pods[unit], 0), starts)
@@ -160,6 +162,7 @@ class FreedResources:
 
 def _free_with_gpu_milli(state: NodeState) -> Ints:
     """Free resources with milli-GPU as the last column."""
+    # A device that several pods hold (below 0) must not hide what its neighbours have free.
     devices = np.concatenate([[0], np.cumsum(np.maximum(0, state.device_occupancy[:, FREE_MILLI]))])
     milli = devices[state.node_info[:, 1]] - devices[state.node_info[:, 0]]
     return np.concatenate([state.free, milli[:, None]], axis=1)

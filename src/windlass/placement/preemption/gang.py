@@ -89,6 +89,7 @@ class _Search:
             self._preemption.begin_search(present)
             victims = self._propose(domain)
             if victims:
+                # With its number: of equal costs the domain that came first wins, and units have no order.
                 proposals.append((eviction_cost(victims), len(proposals), victims))
         self._preemption.begin_search(present)
         for _, _, victims in sorted(proposals, key=lambda proposal: proposal[:2]):
@@ -128,6 +129,7 @@ class _Search:
         ]
         if len(kept) > 1:
             fits_now = np.all(found[0].free >= found[0].request.amounts, axis=1) & found[0].feasible
+            # Stable, so that ties stay in the order of the tree.
             kept.sort(key=lambda domain: -_within(fits_now.astype(np.int64), domain))
         return kept[:MAX_DOMAINS]
 
@@ -157,6 +159,7 @@ class _Search:
         if result is None:
             return None
         victims = self._drop_unneeded(victims, result, checkpoint)
+        # The drops were tried one by one: place once more with those that remain.
         self._placer.rollback(checkpoint)
         final = self._place_without(victims)
         return None if final is None else GangPreemption(final, tuple(victims))
@@ -173,6 +176,7 @@ class _Search:
             if not elsewhere and len(victims) > MAX_REPRIEVED:
                 continue
             rest = [victim for victim in kept if victim is not unit and unit.key not in victim.dependents]
+            # It depends on another victim that goes anyway, so that it can't stay.
             if len(rest) < len(kept) - 1:
                 continue
             self._placer.rollback(checkpoint)

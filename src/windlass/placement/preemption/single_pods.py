@@ -22,7 +22,7 @@ from windlass.placement.single_pod_placer import (
     SinglePodResults,
     score_table_rows,
 )
-from windlass.placement.verdicts import Refusal
+from windlass.placement.verdicts import NoNodeFound
 
 RUN_AFTER_PREEMPTION = 16
 """Length of the run after a preemption; it doubles with every run without one."""
@@ -45,8 +45,8 @@ class _Preempting:
         entries = len(queue)
         self._node = np.full(entries, -1, dtype=np.int64)
         self._grant = np.zeros(entries, dtype=np.uint64)
-        self._refusal = np.full(entries, -1, dtype=np.int64)
-        self._refusals: list[Refusal] = []
+        self._failure = np.full(entries, -1, dtype=np.int64)
+        self._failures: list[NoNodeFound] = []
         self._rows = score_table_rows(overlay, queue)
         self._held: dict[int, Reason] = {}
         self._cleared: dict[int, list[tuple[int, frozenset[str]]]] = {}
@@ -66,8 +66,10 @@ class _Preempting:
                 first, length = stop, 2 * length
                 continue
             placed = results.node[: refused - first] >= 0
+            # One step a placed pod, so that exactly those behind the refused pod are undone.
             self._overlay.rollback(checkpoint + int(np.count_nonzero(placed)))
             self._keep(first, refused + 1, results)
+            # The next preemptor is often near, and all behind it would be rolled back.
             first, length = refused + 1, RUN_AFTER_PREEMPTION
             preempted = self._preempt(refused)
             # Equal pods would be refused as well, so they skip the fast loop.
@@ -75,22 +77,22 @@ class _Preempting:
                 preempted = self._preempt(first)
                 first += int(preempted)
         return SinglePodResults(
-            self._node, self._grant, self._refusal, self._refusals, self._held, self._cleared
+            self._node, self._grant, self._failure, self._failures, self._held, self._cleared
         )
 
     def _keep(self, start: int, end: int, results: SinglePodResults) -> None:
         """Keep the results of these pods from a run that began with the first of them."""
-        count, offset = end - start, len(self._refusals)
+        count, offset = end - start, len(self._failures)
         self._node[start:end] = results.node[:count]
         self._grant[start:end] = results.grant[:count]
-        refused = results.refusal[:count]
-        self._refusal[start:end] = np.where(refused >= 0, refused + offset, -1)
-        self._refusals += results.refusals
+        refused = results.failure[:count]
+        self._failure[start:end] = np.where(refused >= 0, refused + offset, -1)
+        self._failures += results.failures
         self._held |= {start + place: reason for place, reason in results.held.items() if place < count}
 
     def _first_preemptor(self, first: int, results: SinglePodResults) -> int | None:
         """Position of the first pod that all nodes refused and for which preemption may help."""
-        refused = np.flatnonzero((results.node < 0) & (results.refusal >= 0)) + first
+        refused = np.flatnonzero((results.node < 0) & (results.failure >= 0)) + first
         return next((position for position in refused.tolist() if self._may_preempt(position)), None)
 
     def _may_preempt(self, position: int) -> bool:

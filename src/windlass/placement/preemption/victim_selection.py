@@ -56,6 +56,7 @@ def _exhaustive(units: Sequence[VictimUnit], freed: Ints, lacking: Ints) -> list
         columns[-4] = np.minimum(columns[-4], 1)
     # Of equal sets, the one with the units that come first in the eviction order.
     columns.append(chosen @ (1 << np.arange(count)))
+    # lexsort takes the most important key last.
     best = np.lexsort(columns[::-1])[0]
     return np.flatnonzero(chosen[best]).tolist()
 
@@ -64,6 +65,7 @@ def _greedy(freed: Ints, lacking: Ints) -> list[int]:
     enough = np.all(np.cumsum(freed, axis=0) >= lacking, axis=1)
     taken = list(range(int(np.argmax(enough)) + 1))
     total = freed[taken].sum(axis=0)
+    # Not the last one: without it the units before it did not suffice.
     for position in reversed(taken[:-1]):
         if np.all(total - freed[position] >= lacking):
             total = total - freed[position]

@@ -16,6 +16,7 @@ from windlass.cluster.pod_table import UNREADABLE
 from windlass.cluster.snapshot import Snapshot
 from windlass.cluster.workloads.pod_admission import start_time
 from windlass.cluster.workloads.workload_attributes import declared_restart_cost, is_evictable
+from windlass.model.names.kubernetes import MIRROR_ANNOTATION
 from windlass.model.names.windlass import LAST_CHECKPOINT_ANNOTATION
 from windlass.model.pod import Pod
 from windlass.model.times import parse_timestamp
@@ -24,8 +25,6 @@ from windlass.placement.defrag.movable import held_gpu_milli
 from windlass.placement.workload_pieces import is_above_minimum, split_workload, workload_key
 from windlass.queueing.config import QueueConfig
 
-MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
-"""The annotation of a mirror pod, the API object of a kubelet's static pod."""
 _MILLION = 1_000_000
 
 Loss = tuple[int, int]
@@ -108,6 +107,7 @@ class _Finder:
             else:
                 for row in rows:
                     yield from self._pod_of_workload(row, workload)
+        # Terminating pods outside of these workloads: their room costs nothing.
         for row in self._bound:
             if self._pods.objects[row].metadata.deletion_timestamp and row not in known:
                 yield from self._pod_of_workload(row, None)
@@ -158,6 +158,7 @@ class _Finder:
         objects = self._objects(rows)
         if not rows or any(not _may_be_evicted(pod) for pod in objects):
             return
+        # The highest of its pods: no preemptor may evict one that outranks it, not even within a gang.
         priority = max(pod.spec.priority for pod in objects)
         if workload is not None:
             priority = max(priority, workload.priority)
@@ -215,6 +216,7 @@ class _Finder:
             gpus += gpu_milli * seconds
             if not gpu_milli:
                 shares += self._largest_share(shape.requests) * seconds
+        # One number or the other: GPU time and shares of CPU have no common unit.
         return (gpus, 0) if gpus else (0, shares)
 
     def _seconds(self, pod: Pod, workload: Workload | None) -> int:

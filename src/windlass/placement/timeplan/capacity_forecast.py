@@ -142,6 +142,7 @@ class CapacityForecast:
         """What a workload holds: its running pods, and its pods placed by this decision."""
         placed = self._placer.placed_workloads[key]
         cached = self._by_workload.get(key)
+        # By identity: every change of a workload's pods makes a new object.
         if cached is None or cached[0] is not placed:
             pods = self._overlay.snapshot.pods
             shapes = self._overlay.snapshot.shapes
@@ -168,6 +169,7 @@ class CapacityForecast:
         for name, amount in shape.requests:
             amounts[self._overlay.snapshot.resources.column(name)] += amount
         if shape.gpu is not None:
+            # A share by memory depends on the device, which is not known here: a whole one is on the safe side.
             amounts[-1] = shape.gpu.count * (shape.gpu.milli or WHOLE_MILLI)
         return amounts
 
@@ -224,6 +226,7 @@ class SpareCapacityProfile:
         """By node, the minimum that is free from the start until the end."""
         least = self._free(start).copy()
         lowest = self._left_at(start)
+        # The start itself was looked at; a plan that begins at the end is no conflict.
         first = bisect_right(self._starts, start)
         last = len(self._starts) if end is None else bisect_left(self._starts, end)
         for moment in self._starts[first:last]:
@@ -234,6 +237,7 @@ class SpareCapacityProfile:
     def _left_at(self, moment: int) -> Ints:
         left = self._left.get(moment)
         if left is None:
+            # Ends are exclusive: what ends now is free now.
             active = (self._from <= moment) & (self._until > moment)
             left = self._left[moment] = self._free(moment)[self._rows] - self._held[active].sum(axis=0)
         return left

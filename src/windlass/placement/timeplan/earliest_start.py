@@ -137,6 +137,7 @@ class EarliestStartSearch:
 def _sample(moments: Sequence[int]) -> list[int]:
     rest = moments[MAX_EXACT_MOMENTS:]
     step = -(-len(rest) // MAX_EXACT_MOMENTS) or 1
+    # Sampled from the end, so that the last moment, when most is free, is always tried.
     return [*moments[:MAX_EXACT_MOMENTS], *reversed(rest[::-1][::step])]
 
 

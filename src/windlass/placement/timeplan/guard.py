@@ -38,6 +38,7 @@ class PlannedStartGuard:
         self._refused.clear()
 
     def place(self, workload: Workload, choices: tuple[PodSetChoice, ...]) -> PlacementResult:
+        # What was just evicted for it is its own, whatever is planned.
         if self._placer.placed_workloads.follows_removal:
             return self._record(workload, choices, self._placer.place_ignoring_plans(workload, choices))
         return self.place_around_plans(workload, choices)
@@ -54,6 +55,7 @@ class PlannedStartGuard:
         if result.ok:
             return self._record(workload, choices, result)
         checkpoint = self._placer.checkpoint()
+        # Only to tell which message is true: that plans are in the way, or that there is no room at all.
         unrestricted = self._placer.place_ignoring_plans(workload, choices)
         self._placer.rollback(checkpoint)
         if not unrestricted.ok:

@@ -179,6 +179,7 @@ class Occupancy:
         if self._last_profile is None or self._last_profile[0] != key:
             free = partial(self.free, without=without)
             profile = SpareCapacityProfile(plans, self.forecast.held_by_planned_start, free)
+            # The plans are kept with it, so that their ids in the key are not reused.
             self._last_profile = (key, profile, plans)
         return self._last_profile[1]
 
@@ -283,6 +284,7 @@ class Occupancy:
             if not result.ok:
                 return result
             rows, held = self.forecast.held_by_planned_pods(self.planned_pods_of(workload.key))
+            # Spare is below 0 where plans take more than will be free; nothing more can be taken there.
             conflicts = set(rows[(held > np.maximum(spare[rows], 0)).any(axis=1)].tolist())
             if not conflicts & {row for planned in planned_starts for row in planned.nodes}:
                 return result

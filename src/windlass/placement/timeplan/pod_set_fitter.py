@@ -72,6 +72,7 @@ class PodSetFitter:
                 return None
             planned += pods
         rest = [i for i in range(len(self._pod_sets)) if i not in with_topology]
+        # The largest in GPUs first, as the placement itself does.
         for i in sorted(rest, key=lambda i: (-int(self._requests[i][-1]), i)):
             pods = self.plan_as_many_as_fit(i, free, among)
             if len(pods) < self._pod_sets[i].count:

@@ -93,12 +93,14 @@ class QuotaAtMoment:
         """Change the quota tree so that it has exactly this usage."""
         wanted = dict(usage_by_queue)
         for queue, usage in extra:
+            # Copied before the change: the timeline keeps its own for other moments.
             wanted[queue] = dict(wanted.get(queue, {}))
             _add(wanted[queue], usage, 1)
         for queue in [name for name in self._current if name not in wanted]:
             self._tree.queues[queue].remove_usage(self._current.pop(queue))
         for queue, usage in wanted.items():
             current = self._current.get(queue)
+            # Identity first: most queues have the same object as at the last moment.
             if current is usage or current == usage or queue not in self._tree.queues:
                 continue
             if current is not None:

@@ -42,6 +42,7 @@ def plan_reservations(
     """A `PlannedStart` for every reservation that is not over, the earliest first."""
     planned_starts: list[PlannedStart] = []
     shortfalls: list[ReservationShortfall] = []
+    # In time order, since each leaves less for the next; by name, so that the plan is the same every time.
     for reserved in sorted(reservations, key=lambda reserved: (reserved.start, reserved.name)):
         if reserved.until <= occupancy.now:
             continue

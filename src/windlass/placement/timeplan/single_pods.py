@@ -106,7 +106,7 @@ def mark_reserved_for_others(
 ) -> None:
     """Unblock the capacity, and mark refused pods that would fit without it as RESERVED_FOR_OTHERS."""
     blocked.revert(overlay)
-    refused = np.flatnonzero((placed.node < 0) & (placed.refusal >= 0))[:MAX_MARKED_PODS].tolist()
+    refused = np.flatnonzero((placed.node < 0) & (placed.failure >= 0))[:MAX_MARKED_PODS].tolist()
     if not refused or blocked.is_empty:
         return
     rows = score_table_rows(overlay, queue)

@@ -134,6 +134,7 @@ class StartPlanner:
                 else self._earliest_start(workload, hold.decided_in_cycle, not_before, outcomes)
             )
             if queue:
+                # None also for all behind it: a strict queue does not pass a workload whose start is unknown.
                 last_start[queue] = planned.start if planned is not None else None
             if planned is not None:
                 self._plans[planned.key] = planned
@@ -154,6 +155,7 @@ class StartPlanner:
         # If it would start earlier without the workloads that were decided after it, they delay it.
         keys = {behind.key for behind in later}
         undelayed = self._search.earliest(workload, others, turn, not_before, keys)
+        # Some of those behind may start all the same (the exceptions of `guard`): only the others delay it.
         if undelayed is not None and (undelayed.borrows or self._reservations):
             restricted = {behind.key for behind in later if self._must_not_delay(behind, undelayed)}
             undelayed = self._search.earliest(workload, others, turn, not_before, restricted)

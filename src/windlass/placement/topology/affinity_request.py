@@ -2,7 +2,7 @@
 
 Training guides write it that way: every pod of a job requires (or prefers) to be where pods of the same job are, by a
 topology key. Placed one by one, the first pod may choose a domain that is too small for the rest; as a topology
-request, the domain is chosen for all of them. `placement.workload_placer` asks for pod sets of more than one pod that
+request, the domain is chosen for all of them. `placement.implied_topology` asks for pod sets of more than one pod that
 have no topology request.
 """
 
@@ -30,12 +30,14 @@ def request_from_affinity(pod: Pod, gang: Sequence[Pod]) -> TopologyRequest | No
     preferred = [term for term in weighted_terms if selects_pod(term.pod_affinity_term, pod, pod)]
     if not preferred:
         return None
+    # The first of equal weights: the order is the author's.
     heaviest = max(preferred, key=lambda term: term.weight)
     return _request("preferred", heaviest.pod_affinity_term, pod, gang)
 
 
 def selects_pod(term: PodAffinityTerm, pod: Pod, other: Pod) -> bool:
     """Whether the affinity term of the pod selects the other pod."""
+    # Would need the namespaces and labels of the cluster; inter-pod rules decide these pod by pod.
     if term.namespace_selector is not None or term.match_label_keys or term.mismatch_label_keys:
         return False
     own, theirs = pod.metadata.namespace or "default", other.metadata.namespace or "default"

@@ -1,6 +1,6 @@
 """Topology levels where no Topology object names them: the default list of node labels, or the requested label itself.
 
-`placement.workload_placer` asks for workloads that are in no queue, or in one whose flavors have no topology: Kueue's
+`placement.implied_topology` asks for workloads that are in no queue, or in one whose flavors have no topology: Kueue's
 annotations on plain gangs, the constraint of a PodGroup, pod affinity on a topology key. The tree depends only on the
 nodes.
 """
@@ -45,6 +45,7 @@ class DefaultTopology:
         values: list[tuple[str | None, ...]] = []
         for node, ready in zip(self._columns.objects, self._ready, strict=True):
             path = topology_domains(node, levels)
+            # A preference must not exclude a node because it lacks the label.
             if not is_required:
                 path = tuple(f"{OWN_DOMAIN_PREFIX}{node.name}" if value is None else value for value in path)
             values.append(path if ready else (None,) * len(levels))

@@ -52,6 +52,7 @@ def distribute_units(pool: DomainPool, needs: Ints, leader: int, order: FillOrde
     leader_domain = int(children[_leader_domain(pool, children, int(needs[leader]), order)])
     leader_units = min(int(pool.units_with_leader[leader_domain]), int(needs[leader]))
     units, needs = pool.units.copy(), needs.copy()
+    # Its units are settled with the leader; the rest is filled as if it were not there.
     units[leader_domain] = 0
     needs[leader] -= leader_units
     taken = _fill(pool.parent, units, ranked, needs, order)
@@ -87,6 +88,7 @@ def _fill(parent: Ints, units: Ints, ranked: Ints, needs: Ints, order: FillOrder
     before = running_sum - offer
     before -= before[starts][owner]
     take = np.clip(needs[owner] - before, 0, offer)
+    # Smallest first has used all smaller domains already, and by score nothing but the score decides.
     if order is FillOrder.LARGEST_FIRST:
         lasts = np.flatnonzero((before < needs[owner]) & (before + offer >= needs[owner]))
         _swap_last(lasts, take, offer, owner, starts)
@@ -105,6 +107,7 @@ def _swap_last(lasts: Ints, take: Ints, offer: Ints, owner: Ints, starts: Ints) 
     rest[owner[lasts]] = take[lasts]
     first_position[owner[lasts]] = lasts
     position = np.arange(len(take))
+    # Earlier domains are full; the last one itself suffices, so that there is always an answer.
     suffices = (position >= first_position[owner]) & (offer >= rest[owner])
     least = np.minimum.reduceat(np.where(suffices, offer, _INFINITE), starts)
     better = np.minimum.reduceat(np.where(suffices & (offer == least[owner]), position, _INFINITE), starts)

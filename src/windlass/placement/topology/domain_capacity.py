@@ -108,6 +108,7 @@ def _sum_of_slices(below: DomainCapacity, sums: NodeCounts, first_child: Ints) -
 
 def _without_leader_cost(total: Ints, cost: Ints, takes_leader: Bools, first_child: Ints) -> Ints:
     """Each total minus the cost of the leader where it costs least; 0 where no child takes the leader."""
+    # reduceat is right only for non-empty ranges: every domain has a child, or it would not exist.
     cheapest = np.minimum.reduceat(np.where(takes_leader, cost, NO_LEADER_COST), first_child)
     left: Ints = np.where(cheapest == NO_LEADER_COST, 0, total - cheapest)
     return left

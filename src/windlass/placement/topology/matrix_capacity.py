@@ -33,6 +33,7 @@ class MatrixCapacity:
         caller's reasons.
         """
         self._resources = tuple(resources)
+        # Copied: `reserve` writes, and the matrix belongs to the caller.
         self._free = np.array(free, dtype=np.int64)
         self._requests = np.asarray(requests, dtype=np.int64)
         self._caps: list[Ints | None] = [

@@ -1,6 +1,6 @@
 """New nodes for pods of a set that lost theirs, while the others stay.
 
-`placement.slice_completion` calls `plan_replacement` when nodes of a running workload are lost; it uses the same search
+`placement.gang_domains` calls `plan_replacement` when nodes of a running workload are lost; it uses the same search
 as a first placement. A slice that lost members is completed in its domain, then whole slices are placed anew. A
 required domain stays the same; with a preferred level, pods go as near to the others as possible.
 """

@@ -60,6 +60,7 @@ class SearchResult:
     def placement(self, tree: DomainTree, name: str) -> PodSetPlacement:
         used = self.nodes.pods > 0
         rows, pods = tree.rows[self.nodes.domains[used]], self.nodes.pods[used]
+        # Domains are in the order of their values, rows in the order of nodes.
         ascending = np.argsort(rows)
         domains = int((self.top.pods > 0).sum())
         return PodSetPlacement(name, rows[ascending], pods[ascending], tree.levels[self.top.depth], domains)
@@ -102,6 +103,7 @@ def find_fitting_level(
         enough = capacity.units_with_leader >= units
         if capacity.takes_leader is not None:
             enough &= capacity.takes_leader
+        # Scores are by node, and only the last layer is nodes.
         node_score = score if depth == len(capacities) - 1 else None
         single = best_fit_domain(enough, capacity.units_with_leader, capacity.pods_with_leader, node_score)
         if single != NO_DOMAIN:
@@ -109,6 +111,7 @@ def find_fitting_level(
             return ChosenDomains(depth, np.array([single]), np.array([units * capacity.unit_size]), leader)
         if resolved.required:
             return Shortage(depth, _largest_domain_units(capacity))
+        # Nothing wider is left to try.
         if resolved.unconstrained or depth == 0:
             return _spread_over_domains(resolved, capacity, depth, units, node_score)
         depth -= 1
@@ -128,6 +131,7 @@ def _spread_over_domains(
     if capacity.takes_leader is not None:
         cost = np.where(capacity.takes_leader, capacity.units - capacity.units_with_leader, NO_LEADER_COST)
         cheapest = int(cost.min(initial=NO_LEADER_COST))
+        # The leader goes where it displaces the fewest workers.
         total = 0 if cheapest == NO_LEADER_COST else total - cheapest
     if total < units:
         return Shortage(depth, total)
@@ -158,6 +162,7 @@ def descend(
         needs = chosen.pods // capacity.unit_size
         leader = chosen.leader
         if leader != NO_DOMAIN:
+            # From the number of the domain to its position among the chosen ones, which are ascending.
             leader = int(np.searchsorted(chosen.domains, leader))
         if chosen.depth < resolved.slice_level:
             # Above the slice level, whole units may go to any child: all children are one pool with one parent.
@@ -205,6 +210,7 @@ def _choose(
     taken, leader_domain = distribute_units(pool, needs, leader, order)
     used = taken > 0
     if leader_domain != NO_DOMAIN:
+        # Also without a worker: the leader takes its node.
         used[leader_domain] = True
     return ChosenDomains(
         depth=depth,

@@ -90,6 +90,7 @@ class DomainTree:
             masks = [np.zeros(nodes, dtype=np.bool_) for _ in starts[1:]]
             for mask, (first, end) in zip(masks, pairwise(starts), strict=True):
                 mask[self.rows[first:end]] = True
+                # The masks are cached and handed out to all.
                 mask.setflags(write=False)
             masks_of_domains = self._cached_domains[level, nodes] = tuple(masks)
         return masks_of_domains
@@ -109,6 +110,7 @@ def _make_tree(
 ) -> DomainTree:
     """The tree over nodes that are sorted already."""
     starts = [_starts(values, depth) for depth in range(1, len(levels) + 1)]
+    # Two nodes share a lowest domain: they need a layer of their own.
     if len(starts[-1]) < len(rows):
         starts.append(list(range(len(rows))))
     row_array = np.array(rows, dtype=np.int64)

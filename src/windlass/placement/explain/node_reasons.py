@@ -14,14 +14,7 @@ import numpy as np
 from windlass.cluster.node_columns import Bools
 from windlass.cluster.node_state import DEV_END, DEV_FIRST, GEOMETRY, Ints
 from windlass.model.names.nvidia import MIG_RESOURCE_PREFIX
-from windlass.model.reasons import (
-    FIRST_RESOURCE_BIT,
-    WHY_GPU_DEVICE_ROOM,
-    WHY_GPU_ISLAND,
-    WHY_GPU_UNHEALTHY,
-    WHY_MIG_NO_ROOM,
-    WHY_TAINT,
-)
+from windlass.model.reasons import CAPACITY_BITS, WHY_GPU_UNHEALTHY, WHY_TAINT
 from windlass.model.requests import is_extended_resource
 from windlass.model.taints import HARD_EFFECTS, taint_code, tolerates
 from windlass.placement.empty_cluster import EmptyCluster
@@ -33,7 +26,6 @@ from windlass.placement.overlay import Overlay
 from windlass.placement.verdicts import bits_of, reason_of
 
 NO_SUCH_RESOURCE = "RESOURCE_NAME_MISMATCH"
-CAPACITY_BITS = WHY_GPU_DEVICE_ROOM | WHY_MIG_NO_ROOM | WHY_GPU_ISLAND
 TOO_SMALL_CODES = {
     "cpu": "CPU_MEM_INSUFFICIENT",
     "memory": "CPU_MEM_INSUFFICIENT",
@@ -94,15 +86,15 @@ def node_groups(
 def _group(overlay: Overlay, pod_set: PendingPodSet, key: tuple[int, int, int], holds: int) -> NodeGroup:
     """`key`: mask of reasons, code of the taint set, mask of the resources for which the nodes are too small."""
     reasons, taints, too_small = key
-    permanent, curable = set[str](), set[str]()
+    permanent, capacity = set[str](), set[str]()
     if reasons & WHY_GPU_UNHEALTHY:  # as if the GPUs were repaired: only their health counts
         permanent.add("DEVICE_UNHEALTHY")
         too_small, holds = 0, max(1, holds)
     for bit in bits_of(reasons):
         if WHY_GPU_UNHEALTHY >> bit & 1:
             continue
-        if bit >= FIRST_RESOURCE_BIT or CAPACITY_BITS >> bit & 1:
-            curable.add(reason_of(pod_set.shape, bit).code)
+        if CAPACITY_BITS >> bit & 1:
+            capacity.add(reason_of(pod_set.shape, bit).code)
         elif WHY_TAINT >> bit & 1:
             permanent |= _taint_codes(overlay, pod_set, taints)
         else:
@@ -110,10 +102,10 @@ def _group(overlay: Overlay, pod_set: PendingPodSet, key: tuple[int, int, int], 
     sizes = {TOO_SMALL_CODES.get(pod_set.shape.requests[place][0], TOO_LARGE) for place in bits_of(too_small)}
     if not holds and not too_small:
         sizes.add(TOO_LARGE)  # the node has too few GPUs, or of another model
-    curable -= sizes | (GPU_CODES if TOO_LARGE in sizes else set())  # lacking GPUs follow from the size
+    capacity -= sizes | (GPU_CODES if TOO_LARGE in sizes else set())  # lacking GPUs follow from the size
     permanent |= sizes
     by_rank = partial(sorted, key=cause_rank)
-    return NodeGroup(tuple(by_rank(permanent)), tuple(by_rank(curable)), max(1, holds))
+    return NodeGroup(tuple(by_rank(permanent)), tuple(by_rank(capacity)), max(1, holds))
 
 
 def _taint_codes(overlay: Overlay, pod_set: PendingPodSet, taints: int) -> set[str]:
