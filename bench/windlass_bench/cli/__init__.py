@@ -9,42 +9,18 @@ import click
 
 from windlass.cli.lazy_group import LazyCommand, LazyGroup
 
+SUMMARIES = {
+    "claims": "What guides claim about sharing, oversubscription, classes, spreading and locality.",
+    "embedded": "The embedded API server beside a real one: creates, binds, watches, memory.",
+    "engine": "The engine's speed: pods, gangs, queues and preemption on 5,000 nodes.",
+    "live": "Windlass and kube-scheduler on the same pods and the same API server.",
+    "node": "The node agent: memory, scrapes, allocations, and how soon a fault is told.",
+    "simulate": "The simulator and its policies against published results: right, better, fast.",
+    "why": "Answers of `why` on a large dump, and `check` of many manifests.",
+}
 BENCHMARKS = {
-    "claims": LazyCommand(
-        "windlass_bench.cli.claims:claims",
-        "What guides claim about sharing, oversubscription, classes, spreading and locality.",
-        "Benchmarks",
-    ),
-    "embedded": LazyCommand(
-        "windlass_bench.cli.embedded:embedded",
-        "The embedded API server beside a real one: creates, binds, watches, memory.",
-        "Benchmarks",
-    ),
-    "engine": LazyCommand(
-        "windlass_bench.cli.engine:engine",
-        "The engine's speed: pods, gangs, queues and preemption on 5,000 nodes.",
-        "Benchmarks",
-    ),
-    "live": LazyCommand(
-        "windlass_bench.cli.live:live",
-        "Windlass and kube-scheduler on the same pods and the same API server.",
-        "Benchmarks",
-    ),
-    "node": LazyCommand(
-        "windlass_bench.cli.node:node",
-        "The node agent: memory, scrapes, allocations, and how soon a fault is told.",
-        "Benchmarks",
-    ),
-    "simulate": LazyCommand(
-        "windlass_bench.cli.simulate:simulate",
-        "The simulator and its policies against published results: right, better, fast.",
-        "Benchmarks",
-    ),
-    "why": LazyCommand(
-        "windlass_bench.cli.why:why",
-        "Answers of `why` on a large dump, and `check` of many manifests.",
-        "Benchmarks",
-    ),
+    name: LazyCommand(f"windlass_bench.cli.{name}:{name}", summary, "Benchmarks")
+    for name, summary in SUMMARIES.items()
 }
 
 

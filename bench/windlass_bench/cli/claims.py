@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from windlass.cli.errors import EXIT_DONE, EXIT_INTERRUPTED, unknown_name
+from windlass.cli.errors import EXIT_DONE, EXIT_INTERRUPTED, check_names
 from windlass.cli.output import atomic_output_file, output_option, print_document, print_note, print_table
 from windlass.cli.parameters import NameList, traces_option
 from windlass.cli.progress import ProgressBar
@@ -57,9 +57,7 @@ def claims(
     """
     from windlass_bench.claims import report
 
-    for name in part or ():
-        if name not in report.PARTS:
-            raise unknown_name("part", name, report.PARTS)
+    check_names("part", part or (), report.PARTS)
     for folder, option in ((traces, "--traces or WINDLASS_TRACES"), (plot, "--plot")):
         if folder is not None and not folder.is_dir():
             raise InputError("there is no such folder", file=str(folder), remedy=f"{option} names it")

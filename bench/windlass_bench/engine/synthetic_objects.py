@@ -104,6 +104,10 @@ def bound_pod(pod: Pod, node: str) -> Pod:
     return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=node))
 
 
+def running_pod(template: Pod, number: int, node: int) -> Pod:
+    return bound_pod(make_pod(template, f"run-{number:06}"), f"node-{node:05}")
+
+
 def pod_template(
     requests: Mapping[str, str],
     *,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from windlass.cli.errors import unknown_name
+from windlass.cli.errors import check_names
 from windlass.cli.install_node_manifests import NodeInstallOptions, node_manifests
 from windlass.cli.output import print_note
 from windlass.cli.parameters import NameList
@@ -60,9 +60,7 @@ def install_node(
     """Print the manifests that put the node agent onto every node with NVIDIA GPUs. Nothing is applied."""
     from windlass.cli.install import to_yaml
 
-    for name in parts:
-        if name not in PARTS:
-            raise unknown_name("part", name, PARTS)
+    check_names("part", parts, PARTS)
     choices = NodeInstallOptions(
         namespace=namespace,
         image=image or NodeInstallOptions().image,

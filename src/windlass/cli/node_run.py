@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from windlass.cli.errors import unknown_name
+from windlass.cli.errors import check_names
 from windlass.cli.extras import require_extra
 from windlass.cli.node_options import FILE, FOLDER, hardware_options
 from windlass.cli.parameters import NameList
@@ -172,9 +172,7 @@ def run(**options: Any) -> None:
     """
     require_extra("node", "windlass node run")
     parts = options.pop("parts")
-    for name in parts:
-        if name not in PARTS:
-            raise unknown_name("part", name, PARTS)
+    check_names("part", parts, PARTS)
     names = [
         flag.lstrip("-").replace("-", "_") for flag in (*[field.flag for field in PLUGIN_FIELDS], *ALIASES)
     ]

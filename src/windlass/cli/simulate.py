@@ -19,7 +19,7 @@ from click.shell_completion import CompletionItem
 
 from windlass import __version__
 from windlass.cli.config_option import config_option, print_configuration, resolve_configuration
-from windlass.cli.errors import EXIT_DONE, EXIT_INTERRUPTED, unknown_name
+from windlass.cli.errors import EXIT_DONE, EXIT_INTERRUPTED, check_names
 from windlass.cli.extras import require_extra
 from windlass.cli.output import (
     atomic_output_file,
@@ -182,9 +182,7 @@ def _refuse_mistakes(options: Options) -> None:
         raise click.UsageError(
             "no TRACE given: try synthetic/small, or --list for all.", click.get_current_context()
         )
-    for policy in options.policy:
-        if policy not in POLICIES:
-            raise unknown_name("policy", policy, POLICIES)
+    check_names("policy", options.policy, POLICIES)
     if options.plot is not None:
         if options.plot.suffix not in PLOT_ENDINGS:
             raise InputError(f"a plot ends in {', '.join(PLOT_ENDINGS)}", file=str(options.plot))
