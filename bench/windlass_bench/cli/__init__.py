@@ -7,21 +7,26 @@ from __future__ import annotations
 
 import click
 
-from windlass.cli.lazy_group import LazyCommand, LazyGroup
+from windlass.cli.lazy_group import LazyGroup, lazy_commands
 
-SUMMARIES = {
-    "claims": "What guides claim about sharing, oversubscription, classes, spreading and locality.",
-    "embedded": "The embedded API server beside a real one: creates, binds, watches, memory.",
-    "engine": "The engine's speed: pods, gangs, queues and preemption on 5,000 nodes.",
-    "live": "Windlass and kube-scheduler on the same pods and the same API server.",
-    "node": "The node agent: memory, scrapes, allocations, and how soon a fault is told.",
-    "simulate": "The simulator and its policies against published results: right, better, fast.",
-    "why": "Answers of `why` on a large dump, and `check` of many manifests.",
-}
-BENCHMARKS = {
-    name: LazyCommand(f"windlass_bench.cli.{name}:{name}", summary, "Benchmarks")
-    for name, summary in SUMMARIES.items()
-}
+BENCHMARKS = lazy_commands(
+    "windlass_bench.cli.",
+    (
+        "claims",
+        "Benchmarks",
+        "What guides claim about sharing, oversubscription, classes, spreading and locality.",
+    ),
+    ("embedded", "Benchmarks", "The embedded API server beside a real one: creates, binds, watches, memory."),
+    ("engine", "Benchmarks", "The engine's speed: pods, gangs, queues and preemption on 5,000 nodes."),
+    ("live", "Benchmarks", "Windlass and kube-scheduler on the same pods and the same API server."),
+    ("node", "Benchmarks", "The node agent: memory, scrapes, allocations, and how soon a fault is told."),
+    (
+        "simulate",
+        "Benchmarks",
+        "The simulator and its policies against published results: right, better, fast.",
+    ),
+    ("why", "Benchmarks", "Answers of `why` on a large dump, and `check` of many manifests."),
+)
 
 
 @click.group(cls=LazyGroup, table=BENCHMARKS)

@@ -9,7 +9,7 @@ import click
 
 from windlass.cli.errors import EXIT_DONE, EXIT_INTERRUPTED, check_names
 from windlass.cli.output import atomic_output_file, output_option, print_document, print_note, print_table
-from windlass.cli.parameters import NameList, traces_option
+from windlass.cli.parameters import NameList, default_option, traces_option
 from windlass.cli.progress import ProgressBar
 from windlass.model.errors import InputError
 
@@ -35,7 +35,7 @@ Examples:
 @click.option(
     "--quick/--all", help="Smaller workloads for a look, or those of the documentation (the default)."
 )
-@click.option("-s", "--seed", type=click.IntRange(0), default=42, show_default=True, help="Of all workloads.")
+@default_option("-s", "--seed", type=click.IntRange(0), default=42, help="Of all workloads.")
 @output_option("table", "json", "yaml", "markdown")
 @click.option(
     "--plot",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from windlass.cli.output import output_option, print_note
+from windlass.cli.parameters import default_option
 
 if TYPE_CHECKING:
     from windlass_bench.embedded.contenders import PeerPrograms
@@ -20,13 +21,12 @@ FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 @click.command()
 @click.option("--kube-apiserver", type=FILE, help="The peer's program. [default: on the PATH]")
 @click.option("--etcd", type=FILE, help="The peer's store. [default: on the PATH]")
-@click.option("--pods", type=click.IntRange(100, 100_000), default=5000, show_default=True, help="To create.")
-@click.option("--watchers", type=click.IntRange(1, 20_000), default=1000, show_default=True, help="At once.")
-@click.option(
+@default_option("--pods", type=click.IntRange(100, 100_000), default=5000, help="To create.")
+@default_option("--watchers", type=click.IntRange(1, 20_000), default=1000, help="At once.")
+@default_option(
     "--kept",
     type=click.Choice(["memory", "disk", "both"]),
     default="both",
-    show_default=True,
     help="Where objects are: in memory (etcd without fsync), on disk, or one after the other.",
 )
 @click.option("--no-memory", is_flag=True, help="Leave out the cluster of 5,000 nodes and 20,000 pods.")

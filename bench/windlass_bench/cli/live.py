@@ -10,7 +10,7 @@ import click
 
 from windlass.cli.errors import check_names
 from windlass.cli.output import output_option, print_note
-from windlass.cli.parameters import NameList
+from windlass.cli.parameters import NameList, default_option
 from windlass.cli.progress import ProgressBar
 
 FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
@@ -22,17 +22,11 @@ PARTS = ("backlog", "steady", "gangs", "memory")
     "--kubeconfig", type=FILE, required=True, help="Of a cluster that was made for this: no nodes of its own."
 )
 @click.option("--kube-scheduler", type=FILE, help="The peer's program. [default: kube-scheduler on the PATH]")
-@click.option("--nodes", default="100,1000,5000", show_default=True, help="Sizes, with commas between them.")
-@click.option(
-    "--part",
-    type=NameList(),
-    default=",".join(PARTS[:3]),
-    show_default=True,
-    help="Of backlog, steady, gangs, memory.",
+@default_option("--nodes", default="100,1000,5000", help="Sizes, with commas between them.")
+@default_option(
+    "--part", type=NameList(), default=",".join(PARTS[:3]), help="Of backlog, steady, gangs, memory."
 )
-@click.option(
-    "--rounds", type=click.IntRange(1, 20), default=2, show_default=True, help="In alternating order."
-)
+@default_option("--rounds", type=click.IntRange(1, 20), default=2, help="In alternating order.")
 @output_option("table", "json", "yaml", "markdown")
 def live(
     kubeconfig: Path, kube_scheduler: Path | None, nodes: str, part: tuple[str, ...], rounds: int, output: str

@@ -29,7 +29,7 @@ from windlass.cli.output import (
     print_note,
     print_table,
 )
-from windlass.cli.parameters import PolicyList, SeedList, jobs_option, traces_option
+from windlass.cli.parameters import PolicyList, SeedList, default_option, jobs_option, traces_option
 from windlass.cli.progress import ProgressBar
 from windlass.cli.replay import run_replay, wants_replay
 from windlass.cli.scenario import run_scenarios, wants_scenarios
@@ -86,25 +86,21 @@ def complete_trace(ctx: click.Context, param: click.Parameter, incomplete: str) 
 
 @click.command(epilog=EXAMPLES)
 @click.argument("trace", nargs=-1, shell_complete=complete_trace)
-@click.option(
-    "-p", "--policy", type=PolicyList(), default="windlass", show_default=True, help="Policies to compare."
-)
+@default_option("-p", "--policy", type=PolicyList(), default="windlass", help="Policies to compare.")
 @click.option("-s", "--seed", type=SeedList(), help="42, 42..51 or 42,44. [default: 42]")
 @click.option("--nodes", type=FILE, help="Another fleet: Nodes or a Fleet as YAML or JSON, or a CSV table.")
 @config_option
 @jobs_option()
-@click.option(
+@default_option(
     "--replay",
     metavar="arrivals|times",
     default="arrivals",
-    show_default=True,
     help="openb: the published arrival order, or the recorded times (times:2 is twice as fast).",
 )
-@click.option(
+@default_option(
     "--mix",
     type=click.Choice(["declared", "seen"]),
     default="declared",
-    show_default=True,
     help="Which workload mix a policy may count on: the declared one, or what has arrived so far.",
 )
 @output_option("table", "wide", "json", "yaml", "csv")
