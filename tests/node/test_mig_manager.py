@@ -164,6 +164,7 @@ class Scene:
         self.backend = backend
         self.held: dict[str, list[DeviceHolder]] = {}
         self.states: list[tuple[str, str]] = []
+        self.now = 0.0
         self.manager = MigManager(
             backend,
             config_file=file,
@@ -171,6 +172,7 @@ class Scene:
             write_state=lambda state, reason: self.states.append((state, reason)),
             log=lambda line: None,
             cordon_devices=self.hold_back,
+            clock=lambda: self.now,
         )
         self.asked: list[frozenset[str]] = []
         self.meanwhile: Callable[[], None] = lambda: None
@@ -224,6 +226,26 @@ class TestHeldBack:
         assert layout(scene.backend) == before, "nothing was touched"
         scene.meanwhile = lambda: None
         scene.held = {}
+        scene.manager.retry()
+        assert scene.states[-1][0] == "success"
+
+    def test_pods_that_come_and_go_all_the_time_are_waited_for(self) -> None:
+        scene = Scene(machine("H200", 1, mig=("1g.18gb",) * 7))
+        instances = [instance.uuid for instance in scene.backend.inventory().gpus[0].instances]
+
+        def change_hands() -> None:
+            number = len(scene.asked) % 2
+            scene.held = {instances[number]: [DeviceHolder("restless", "team", "main")]}
+
+        change_hands()
+        scene.meanwhile = change_hands
+        scene.label("all-balanced")
+        first = scene.states[-1]
+        assert first == ("failed", "pods got or released GPUs during each of 3 attempts")
+        scene.meanwhile, scene.held = (lambda: None), {}
+        scene.manager.retry()
+        assert scene.states[-1] == first, "not at once: whoever comes and goes does so again"
+        scene.now = 5.0
         scene.manager.retry()
         assert scene.states[-1][0] == "success"
 

@@ -9,23 +9,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windlass.model.errors import InputError
-from windlass.model.gpu_models import GPU_MODELS, GpuModel, find_gpu_model
-from windlass.sharing.mig import (
+from windlass.model.gpu_models import GPU_MODELS, GpuModel, find_gpu_model, mig_geometry_of_model
+from windlass.model.mig import (
     GEOMETRIES,
     MigGeometry,
     find_profile,
+    mig_resource_name,
+    place_layout,
+    profile_of_resource,
+)
+from windlass.sharing.mig import (
     find_start,
     free_starts,
     is_legal_layout,
     legal_layouts,
     maximal_layouts,
-    mig_geometry_of_model,
-    mig_resource_name,
-    place_layout,
     placement_mask,
     profile_memory_gb,
     profile_name,
-    profile_of_resource,
     profiles_of,
 )
 

@@ -17,48 +17,22 @@ from windlass.model.names.others import KAI_FRACTION, KAI_MEMORY
 from windlass.model.names.windlass import WINDLASS_PREFIX
 
 KEPT_ANNOTATIONS = (
-    KUEUE_PREFIX,
-    WINDLASS_PREFIX,
-    "scheduling.k8s.io/",
-    "scheduling.volcano.sh/",
-    "cluster-autoscaler.kubernetes.io/",
-    "karpenter.sh/",
-    NVIDIA_PREFIX,
-    KAI_FRACTION,
-    KAI_MEMORY,
+    *(KUEUE_PREFIX, WINDLASS_PREFIX, "scheduling.k8s.io/", "scheduling.volcano.sh/"),
+    *("cluster-autoscaler.kubernetes.io/", "karpenter.sh/", NVIDIA_PREFIX, KAI_FRACTION, KAI_MEMORY),
 )
 """Annotations that placement and diagnosis read; the others are dropped."""
 KEPT_VARIABLES = ("NVIDIA_", "CUDA_", "NCCL_")
 """Environment variables whose values diagnosis reads."""
 DROPPED = frozenset(
     {
-        "managedFields",
-        "command",
-        "args",
-        "lifecycle",
-        "livenessProbe",
-        "readinessProbe",
-        "startupProbe",
-        "imagePullSecrets",
-        "addresses",
-        "podIP",
-        "podIPs",
-        "hostIP",
-        "hostIPs",
-        "podCIDR",
-        "podCIDRs",
-        "stringData",
-        "binaryData",
+        *("managedFields", "command", "args", "lifecycle", "livenessProbe", "readinessProbe", "startupProbe"),
+        *("imagePullSecrets", "addresses", "podIP", "podIPs", "hostIP", "hostIPs", "podCIDR", "podCIDRs"),
+        *("stringData", "binaryData"),
     }
 )
 """Fields that diagnosis does not read."""
 KEPT_DATA_MARKERS = (
-    "sharing:",
-    "timeSlicing",
-    "mig-configs:",
-    "migStrategy",
-    "autoscalerStatus",
-    "nodeGroups",
+    *("sharing:", "timeSlicing", "mig-configs:", "migStrategy", "autoscalerStatus", "nodeGroups"),
     "SchedulerConfiguration",
 )
 """ConfigMap values with one of these stay: configuration of the GPU stack and schedulers, autoscaler status."""

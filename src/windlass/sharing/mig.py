@@ -11,36 +11,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from windlass.model.errors import InputError
-from windlass.model.gpu_models import mig_geometry_of_model
-from windlass.model.mig import (
-    GEOMETRIES,
-    MigGeometry,
-    MigProfile,
-    find_profile,
-    mig_resource_name,
-    place_layout,
-    profile_of_resource,
-)
-
-__all__ = [
-    "GEOMETRIES",
-    "MigGeometry",
-    "MigProfile",
-    "find_profile",
-    "find_start",
-    "free_starts",
-    "is_legal_layout",
-    "legal_layouts",
-    "maximal_layouts",
-    "mig_geometry_of_model",
-    "mig_resource_name",
-    "place_layout",
-    "placement_mask",
-    "profile_memory_gb",
-    "profile_name",
-    "profile_of_resource",
-    "profiles_of",
-]
+from windlass.model.gpu_models import mig_geometry_of_model as mig_geometry_of_model  # for `placement`
+from windlass.model.mig import MigGeometry, MigProfile, place_layout
 
 
 def profiles_of(model: str) -> tuple[MigProfile, ...]:
