@@ -231,20 +231,20 @@ class TestHeldBack:
 
     def test_pods_that_come_and_go_all_the_time_are_waited_for(self) -> None:
         scene = Scene(machine("H200", 1, mig=("1g.18gb",) * 7))
-        instances = [instance.uuid for instance in scene.backend.inventory().gpus[0].instances]
+        first, _, third, *_ = scene.backend.inventory().gpus[0].instances  # where one is kept, the other goes
 
         def change_hands() -> None:
-            number = len(scene.asked) % 2
-            scene.held = {instances[number]: [DeviceHolder("restless", "team", "main")]}
+            held = (first, third)[len(scene.asked) % 2]
+            scene.held = {held.uuid: [DeviceHolder("restless", "team", "main")]}
 
         change_hands()
         scene.meanwhile = change_hands
         scene.label("all-balanced")
-        first = scene.states[-1]
-        assert first == ("failed", "pods got or released GPUs during each of 3 attempts")
+        failed = scene.states[-1]
+        assert failed == ("failed", "pods got or released GPUs during each of 3 attempts")
         scene.meanwhile, scene.held = (lambda: None), {}
         scene.manager.retry()
-        assert scene.states[-1] == first, "not at once: whoever comes and goes does so again"
+        assert scene.states[-1] == failed, "not at once: whoever comes and goes does so again"
         scene.now = 5.0
         scene.manager.retry()
         assert scene.states[-1][0] == "success"
