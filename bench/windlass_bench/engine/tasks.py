@@ -254,7 +254,7 @@ def run_kueue_configuration(
     )
 
 
-def _kueue(*arguments: Any, **more: bool) -> Task:
+def _kueue(*arguments: Any, **more: Any) -> Task:
     configuration = kueue_performance.PerformanceConfiguration(*arguments, **more)
     return partial(run_kueue_configuration, configuration=configuration)
 

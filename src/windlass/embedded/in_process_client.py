@@ -14,6 +14,8 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 
+import msgspec
+
 from windlass.embedded.api.errors import ApiError
 from windlass.embedded.api.json_trees import deep_copy
 from windlass.embedded.api.kinds import Kind
@@ -58,37 +60,25 @@ class InProcessClient:
             return [*found]
         return [tree for tree in found if selection.matches(tree)]
 
-    def create(self, resource: str, namespace: str, obj: Unstructured, manager: str = "") -> Unstructured:
-        options = IN_PROCESS_OPTIONS.with_manager(manager)
-        return self.registry.writer.create(self._kind(resource), namespace, deep_copy(obj), options).tree
+    def create(self, resource: str, namespace: str, obj: Unstructured) -> Unstructured:
+        kind = self._kind(resource)
+        return self.registry.writer.create(kind, namespace, deep_copy(obj), IN_PROCESS_OPTIONS).tree
 
     def update(
-        self,
-        resource: str,
-        namespace: str,
-        name: str,
-        obj: Unstructured,
-        subresource: str = "",
-        manager: str = "",
+        self, resource: str, namespace: str, name: str, obj: Unstructured, subresource: str = ""
     ) -> Unstructured:
         """409 if `metadata.resourceVersion` is given and stale."""
-        options = IN_PROCESS_OPTIONS.with_manager(manager, subresource)
+        options = msgspec.structs.replace(IN_PROCESS_OPTIONS, subresource=subresource)
         kind = self._kind(resource)
         if subresource == "scale":
             return self.registry.scale_subresource.update(kind, namespace, name, deep_copy(obj), options)
         return self.registry.writer.update(kind, namespace, name, deep_copy(obj), options).tree
 
     def patch(
-        self,
-        resource: str,
-        namespace: str,
-        name: str,
-        merge: Unstructured,
-        subresource: str = "",
-        manager: str = "",
+        self, resource: str, namespace: str, name: str, merge: Unstructured, subresource: str = ""
     ) -> Unstructured:
         """A JSON merge patch."""
-        options = IN_PROCESS_OPTIONS.with_manager(manager, subresource)
+        options = msgspec.structs.replace(IN_PROCESS_OPTIONS, subresource=subresource)
         patched = deep_copy(merge)
         return self.registry.writer.modify(
             self._kind(resource), namespace, name, lambda old: merge_patch(old, patched), options
@@ -110,11 +100,7 @@ class InProcessClient:
     def bind(
         self, namespace: str, name: str, node: str, annotations: dict[str, str] | None = None, uid: str = ""
     ) -> None:
-        metadata: Unstructured = {
-            "name": name,
-            "annotations": annotations or {},
-            **({"uid": uid} if uid else {}),
-        }
+        metadata = {"name": name, "annotations": annotations or {}, **({"uid": uid} if uid else {})}
         binding = {"metadata": metadata, "target": {"kind": "Node", "name": node}}
         self.registry.pod_subresources.bind(namespace, name, binding)
 

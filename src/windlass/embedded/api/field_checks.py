@@ -5,7 +5,7 @@ Used by the `validate_` modules and `crds`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 
 from windlass.embedded.api.errors import FieldError, invalid, required, unsupported
 from windlass.model.unstructured import Unstructured
@@ -25,14 +25,14 @@ def name_errors(field: str, value: str, problems: Callable[[str], Iterable[str]]
         yield required(field)
 
 
-def choice_errors(tree: Unstructured, name: str, path: str, known: Iterable[str]) -> Iterator[FieldError]:
+def choice_errors(tree: Unstructured, name: str, path: str, known: Collection[str]) -> Iterator[FieldError]:
     """A field that has one of a few values."""
     if tree.get(name) not in known:
         yield unsupported(f"{path}.{name}" if path else name, tree.get(name, ""), known)
 
 
 def optional_choice_errors(
-    tree: Unstructured, name: str, path: str, known: Iterable[str]
+    tree: Unstructured, name: str, path: str, known: Collection[str]
 ) -> Iterator[FieldError]:
     if tree.get(name) is not None:
         yield from choice_errors(tree, name, path, known)

@@ -177,7 +177,7 @@ def _keep_identity(new: Unstructured, old: Unstructured) -> None:
 
 
 def _status_only(kind: Kind, new: Unstructured, old: Unstructured) -> Unstructured:
-    result = deep_copy(old)
+    result: Unstructured = deep_copy(old)
     result["metadata"]["resourceVersion"] = new["metadata"].get("resourceVersion", "")
     if "managedFields" in new["metadata"]:
         result["metadata"]["managedFields"] = new["metadata"]["managedFields"]
