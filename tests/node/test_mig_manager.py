@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.node.machines import machine
+from tests.sharing.layouts import legal_layouts
 
 from windlass.model.names.nvidia import MIG_CONFIG_LABEL, MIG_CONFIG_STATE_LABEL
 from windlass.node.backend.protocol import DeviceError, ProcessUsage
@@ -19,7 +20,6 @@ from windlass.node.backend.simulated import SimulatedBackend
 from windlass.node.exporter.collection_context import DeviceHolder
 from windlass.node.mig_apply import apply_plans
 from windlass.node.mig_manager import MigManager
-from windlass.sharing.mig import legal_layouts
 from windlass.sharing.mig_plan import plan_gpu
 
 

@@ -40,7 +40,6 @@ class Planner(Protocol):
         self, objects: Sequence[object], settings: Settings, now: int, /
     ) -> tuple[Plan, Sequence[str]]:
         """The plan, and notes about the input."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """A simulated node's GPUs, made from a Fleet entry, with real MIG geometry and injected faults.
 
 Implements `protocol.DeviceBackend` for tests, `windlass up` and `windlass node run --fleet`. Possible MIG layouts
-come from `sharing.mig`, clocks and temperatures are functions of the given clock (`simulated_reading`), mutable
+come from `model.mig`, clocks and temperatures are functions of the given clock (`simulated_reading`), mutable
 state is in `simulated_state`, and `simulated_host_files` writes the files that a machine would show (`/dev`,
 `/proc`, `/sys`).
 """
