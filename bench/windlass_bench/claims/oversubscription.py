@@ -206,10 +206,7 @@ def play(load: OwnerLoad, setting: Setting, spare: Sequence[Job], tick: int) -> 
     spare_queue = SPARE if setting.preempt else OWN
     tasks = [_task(job, OWN, OWN, 0, templates) for job in load.jobs]
     tasks += [_task(job, SPARE, spare_queue, setting.checkpoint, templates) for job in spare]
-    queues = [
-        QueueSpec(OWN, load.nodes * GPUS_PER_NODE, {"reclaimWithinCohort": "Any"}),
-        QueueSpec(SPARE, 0),
-    ]
+    queues = [QueueSpec(OWN, load.nodes * GPUS_PER_NODE, {"reclaimWithinCohort": "Any"}), QueueSpec(SPARE, 0)]
     config = EngineConfig(
         queues=QueueConfig(restart_seconds=RESTART_S),
         gangs=GangSettings(

@@ -28,9 +28,7 @@ Examples:
 
 @click.command(epilog=EXAMPLES)
 @click.option(
-    "--part",
-    type=NameList(),
-    help="Only these: sharing, oversubscription, classes, spread, locality.",
+    "--part", type=NameList(), help="Only these: sharing, oversubscription, classes, spread, locality."
 )
 @click.option(
     "--quick/--all", help="Smaller workloads for a look, or those of the documentation (the default)."
@@ -44,12 +42,7 @@ Examples:
 )
 @traces_option
 def claims(
-    part: tuple[str, ...] | None,
-    quick: bool,
-    seed: int,
-    output: str,
-    plot: Path | None,
-    traces: Path | None,
+    part: tuple[str, ...] | None, quick: bool, seed: int, output: str, plot: Path | None, traces: Path | None
 ) -> int:
     """Check what guides to GPU work on Kubernetes claim, by simulation with the engine's own decisions.
 

@@ -17,9 +17,7 @@ from windlass.model.errors import InputError
 @click.command()
 @click.option("--quick/--all", help="A look in a minute or two, or everything (the default).")
 @click.option(
-    "--part",
-    type=NameList(),
-    help="Only these: equality, quality, bounds, ablation, others, churn, speed.",
+    "--part", type=NameList(), help="Only these: equality, quality, bounds, ablation, others, churn, speed."
 )
 @jobs_option("Speed is always measured by one run at a time.")
 @output_option("table", "wide", "json", "yaml", "markdown")

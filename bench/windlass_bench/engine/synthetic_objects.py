@@ -129,9 +129,7 @@ def pod_template(
             "annotations": dict(annotations),
         },
         "spec": {
-            "containers": [
-                {"name": "main", "resources": {"requests": dict(requests), "limits": limits}},
-            ],
+            "containers": [{"name": "main", "resources": {"requests": dict(requests), "limits": limits}}],
             "priority": priority,
             **spec,
         },
@@ -295,9 +293,4 @@ def cluster_queue(name: str, quota: Mapping[str, str], **more: Any) -> Unstructu
 
 
 def _kueue(kind: str, name: str, spec: Unstructured, version: str = "v1beta2") -> Unstructured:
-    return {
-        "apiVersion": f"kueue.x-k8s.io/{version}",
-        "kind": kind,
-        "metadata": {"name": name},
-        "spec": spec,
-    }
+    return {"apiVersion": f"kueue.x-k8s.io/{version}", "kind": kind, "metadata": {"name": name}, "spec": spec}

@@ -13,14 +13,8 @@ _COMMON = (
     *columns("{:,}", nodes="nodes", pods="pods", bound="bound"),
     Column("rate", "bound/s", "{:.0f}"),
 )
-_COST = (
-    Column("cpu_seconds", "CPU s", "{:.1f}"),
-    Column("peak_rss_mib", "peak RSS MiB", "{:.0f}"),
-)
-_RATIOS = (
-    Column("of_peer", "× kube-scheduler", "{:.1f}"),
-    Column("of_limit", "of the limit", "{:.0%}"),
-)
+_COST = (Column("cpu_seconds", "CPU s", "{:.1f}"), Column("peak_rss_mib", "peak RSS MiB", "{:.0f}"))
+_RATIOS = (Column("of_peer", "× kube-scheduler", "{:.1f}"), Column("of_limit", "of the limit", "{:.0%}"))
 _WAITS = columns("{:.3f}", p50="p50 s", p99="p99 s")
 
 

@@ -19,11 +19,7 @@ from windlass.embedded.api.field_checks import (
 from windlass.embedded.api.names import dns_label_problems
 from windlass.embedded.api.selectors import matches_selector
 from windlass.embedded.api.validate_job_policies import failure_policy_errors, success_policy_errors
-from windlass.embedded.api.validate_metadata import (
-    annotation_errors,
-    label_errors,
-    selector_errors,
-)
+from windlass.embedded.api.validate_metadata import annotation_errors, label_errors, selector_errors
 from windlass.embedded.api.validate_pod import pod_spec_errors
 from windlass.embedded.api.validate_volumes import claim_spec_errors
 from windlass.model.names.kubernetes import JOB_CONTROLLER_UID_LABEL
