@@ -14,7 +14,7 @@ from windlass_bench.play import Case, Run
 from windlass_bench.published import TUNING_SEEDS
 from windlass_bench.runs import Outcomes
 from windlass_bench.scale import Scale
-from windlass_bench.section import BenchPart, Column, Row, Section
+from windlass_bench.section import BenchPart, Column, Row, Section, columns
 
 BASELINE = "fgd"
 LISTS = ("default", "cpu250", "gpushare60", "gpushare100", "gpuspec33", "multigpu50")
@@ -22,11 +22,8 @@ STEADY_TRACE = "synthetic/inference"
 """Pods that come and go at a steady load; what finds no room is dropped."""
 
 COLUMNS = (
-    Column("trace", "trace"),
-    Column("measure", "measure"),
-    Column("runs", "runs"),
-    Column("fgd_pct", "fgd", "{:.2f}"),
-    Column("windlass_pct", "windlass", "{:.2f}"),
+    *columns(trace="trace", measure="measure", runs="runs"),
+    *columns("{:.2f}", fgd_pct="fgd", windlass_pct="windlass"),
     *(Column(f"without_{term}", f"without {term}", "{:+.2f}") for term in SCORE_TERMS),
 )
 
@@ -38,12 +35,12 @@ def ablation(scale: Scale, traces_dir: Path | None) -> BenchPart:
         rows = [_row(outcomes, cases) for cases in groups]
         return [
             Section(
-                name="ablation",
-                title="What each term of the windlass policy brings: points lost or won without it",
+                "ablation",
+                "What each term of the windlass policy brings: points lost or won without it",
+                COLUMNS,
+                [row for row in rows if row is not None],
                 note="GPUs allocated at the end, or GPU-time where pods come and go. Without price: in proportion to "
                 "what is free, no premium on whole devices. Without stranded: only nodes without any CPU count.",
-                columns=COLUMNS,
-                rows=[row for row in rows if row is not None],
             )
         ]
 

@@ -20,18 +20,13 @@ import msgspec
 from windlass_bench.play import Case, Run
 from windlass_bench.runs import Outcomes
 from windlass_bench.scale import Scale
-from windlass_bench.section import BenchPart, Column, Row, Section
+from windlass_bench.section import BenchPart, Column, Row, Section, columns
 
 COLUMNS = (
-    Column("list", "pod list"),
-    Column("seed", "seed"),
-    Column("offline_pct", "offline bound, %", "{:.2f}"),
-    Column("must_place_pct", "must-place bound, %", "{:.2f}"),
-    Column("same_admission_pct", "same admission, %", "{:.2f}"),
-    Column("fgd_pct", "fgd, %", "{:.2f}"),
-    Column("windlass_pct", "windlass, %", "{:.2f}"),
-    Column("fgd_gap", "fgd to must-place", "{:.2f}"),
-    Column("windlass_gap", "windlass to must-place", "{:.2f}"),
+    *columns(list="pod list", seed="seed"),
+    *columns("{:.2f}", offline_pct="offline bound, %", must_place_pct="must-place bound, %"),
+    *columns("{:.2f}", same_admission_pct="same admission, %", fgd_pct="fgd, %", windlass_pct="windlass, %"),
+    *columns("{:.2f}", fgd_gap="fgd to must-place", windlass_gap="windlass to must-place"),
     Column("gap_closed_pct", "of fgd's gap closed, %", "{:.0f}"),
 )
 
@@ -65,11 +60,11 @@ def distance_to_bounds(scale: Scale) -> BenchPart:
         rows = [row for name, seed in solved if (row := _row(outcomes, name, seed)) is not None]
         return [
             Section(
-                name="bounds",
-                title="Distance to what no policy could beat",
+                "bounds",
+                "Distance to what no policy could beat",
+                COLUMNS,
+                rows,
                 note="Bounds are linear relaxations: the best possible is somewhat lower.",
-                columns=COLUMNS,
-                rows=rows,
             )
         ]
 

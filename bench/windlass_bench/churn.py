@@ -12,7 +12,7 @@ from statistics import fmean
 from windlass_bench.play import Case, Run
 from windlass_bench.runs import Outcomes
 from windlass_bench.scale import Scale
-from windlass_bench.section import BenchPart, Column, Row, Section
+from windlass_bench.section import BenchPart, Column, Row, Section, columns
 
 POLICIES = ("fgd", "windlass", "best-fit", "first-fit")
 BASELINE = "fgd"
@@ -21,32 +21,20 @@ REPLAYS = ("times:100:10", "times:200:10")
 LISTS = ("default", "cpu250", "gpushare60", "gpushare100", "gpuspec33")
 
 COLUMNS = (
-    Column("trace", "trace"),
-    Column("replay", "replay"),
-    Column("no_room", "no room"),
-    Column("runs", "runs"),
-    Column("fgd_gpu_time_pct", "fgd, GPU-time %", "{:.2f}"),
-    Column("windlass_gpu_time_pct", "windlass", "{:.2f}"),
+    *columns(trace="trace", replay="replay", no_room="no room", runs="runs"),
+    *columns("{:.2f}", fgd_gpu_time_pct="fgd, GPU-time %", windlass_gpu_time_pct="windlass"),
     Column("windlass_difference", "difference", "{:+.2f}"),
     Column("best-fit_gpu_time_pct", "best-fit", "{:.2f}"),
     Column("first-fit_gpu_time_pct", "first-fit", "{:.2f}"),
-    Column("fgd_placed_pct", "fgd, pods placed %", "{:.2f}"),
-    Column("windlass_placed_pct", "windlass", "{:.2f}"),
-    Column("fgd_wait_mean_s", "fgd, mean wait s", "{:,.0f}"),
-    Column("windlass_wait_mean_s", "windlass", "{:,.0f}"),
+    *columns("{:.2f}", fgd_placed_pct="fgd, pods placed %", windlass_placed_pct="windlass"),
+    *columns("{:,.0f}", fgd_wait_mean_s="fgd, mean wait s", windlass_wait_mean_s="windlass"),
 )
 POLICY_COLUMNS = (
-    Column("trace", "trace"),
-    Column("replay", "replay"),
-    Column("no_room", "no room"),
-    Column("policy", "policy"),
-    Column("runs", "runs"),
+    *columns(trace="trace", replay="replay", no_room="no room", policy="policy", runs="runs"),
     Column("gpu_time_pct", "GPU-time, %", "{:.2f}"),
     Column("difference", "vs fgd", "{:+.2f}"),
-    Column("most_allocated_pct", "fullest moment, %", "{:.2f}"),
-    Column("placed_pct", "pods placed, %", "{:.2f}"),
-    Column("wait_mean_s", "mean wait, s", "{:,.0f}"),
-    Column("wait_p99_s", "p99 wait, s", "{:,.0f}"),
+    *columns("{:.2f}", most_allocated_pct="fullest moment, %", placed_pct="pods placed, %"),
+    *columns("{:,.0f}", wait_mean_s="mean wait, s", wait_p99_s="p99 wait, s"),
 )
 COMPARED = ("gpu_time_pct", "difference", "placed_pct", "wait_mean_s")
 """Measures of which the short table has a column a policy."""
@@ -62,18 +50,18 @@ def churn(scale: Scale, traces_dir: Path | None) -> BenchPart:
         ]
         return [
             Section(
-                name="churn",
-                title="Pods that come and go: GPU-time allocated until the last arrival",
+                "churn",
+                "Pods that come and go: GPU-time allocated until the last arrival",
+                COLUMNS,
+                [_side_by_side(rows) for rows in by_case if len(rows) == len(POLICIES)],
                 note="No room: what finds none waits first in first out, or is dropped. times:100:10 is the recorded "
                 "times with arrivals 100 times as fast on a tenth of the nodes.",
-                columns=COLUMNS,
-                rows=[_side_by_side(rows) for rows in by_case if len(rows) == len(POLICIES)],
             ),
             Section(
-                name="churn-policies",
-                title="Pods that come and go, every policy",
-                columns=POLICY_COLUMNS,
-                rows=[row for rows in by_case for row in rows],
+                "churn-policies",
+                "Pods that come and go, every policy",
+                POLICY_COLUMNS,
+                [row for rows in by_case for row in rows],
                 detail=True,
             ),
         ]

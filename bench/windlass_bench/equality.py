@@ -12,36 +12,28 @@ from windlass_bench.play import Case, Run, RunOutcome
 from windlass_bench.published import OTHER_POLICIES, SEEDS, published
 from windlass_bench.runs import Outcomes
 from windlass_bench.scale import Scale
-from windlass_bench.section import BenchPart, Column, Row, Section
+from windlass_bench.section import BenchPart, Column, Row, Section, columns
 
 REFERENCE = "fgd"
 TOLERANCE = 0.3
 """Points by which a policy's mean may differ where the published draws can't be repeated (`random`)."""
 
 RUN_COLUMNS = (
-    Column("list", "pod list"),
-    Column("policy", "policy"),
-    Column("seed", "seed"),
+    *columns(list="pod list", policy="policy", seed="seed"),
     Column("gpu_milli_allocated", "milli-GPU at the end", "{:,}"),
     Column("allocated_pct", "% at the end", "{:.3f}"),
-    Column("at_130_pct", "% as published tables count", "{:.2f}"),
-    Column("published_pct", "published", "{:.2f}"),
+    *columns("{:.2f}", at_130_pct="% as published tables count", published_pct="published"),
     Column("equal", "equal"),
 )
 MEAN_COLUMNS = (
-    Column("policy", "policy"),
-    Column("list", "pod list"),
-    Column("seeds", "seeds"),
-    Column("at_130_pct", "ours, %", "{:.2f}"),
-    Column("published_pct", "published, %", "{:.2f}"),
+    *columns(policy="policy", list="pod list", seeds="seeds"),
+    *columns("{:.2f}", at_130_pct="ours, %", published_pct="published, %"),
     Column("difference", "difference", "{:+.3f}"),
-    Column("equal", "equal runs"),
-    Column("within_tolerance", f"within {TOLERANCE}"),
+    *columns(equal="equal runs", within_tolerance=f"within {TOLERANCE}"),
 )
 POLICY_COLUMNS = (
     Column("policy", "policy"),
-    Column("runs", "runs", "{:,}"),
-    Column("equal", "equal to the printed digits", "{:,}"),
+    *columns("{:,}", runs="runs", equal="equal to the printed digits"),
     Column("largest_run_difference", "largest difference of a run", "{:.2f}"),
     Column("largest_mean_difference", "of a list's mean", "{:.3f}"),
     Column("within_tolerance", f"all means within {TOLERANCE}"),
@@ -54,25 +46,25 @@ def equality(scale: Scale) -> BenchPart:
         means = [_mean_row(group) for group in _grouped(rows, "policy", "list")]
         return [
             Section(
-                name="equality",
-                title="Equality with the published numbers",
+                "equality",
+                "Equality with the published numbers",
+                POLICY_COLUMNS,
+                [_policy_row(group) for group in _grouped(rows, "policy")],
                 note="At 130 % of the GPUs asked for. Of `random` only the distribution can be repeated.",
-                columns=POLICY_COLUMNS,
-                rows=[_policy_row(group) for group in _grouped(rows, "policy")],
             ),
             Section(
-                name="equality-means",
-                title="Equality, mean of the seeds of every list",
-                columns=MEAN_COLUMNS,
-                rows=means,
+                "equality-means",
+                "Equality, mean of the seeds of every list",
+                MEAN_COLUMNS,
+                means,
                 detail=True,
             ),
             Section(
-                name="equality-fgd",
-                title="Equality, fgd, every list and seed",
+                "equality-fgd",
+                "Equality, fgd, every list and seed",
+                RUN_COLUMNS,
+                [row for row in rows if row["policy"] == REFERENCE],
                 note="Published is the mean over the last half percent of arrivals, so the end may be a little above.",
-                columns=RUN_COLUMNS,
-                rows=[row for row in rows if row["policy"] == REFERENCE],
                 detail=True,
             ),
         ]

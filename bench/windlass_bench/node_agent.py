@@ -30,6 +30,7 @@ from windlass.sharing.advertised_resources import advertised_resources
 from windlass.sharing.inventory import Inventory
 from windlass.sharing.plugin_config import PluginConfig, resolve_config
 from windlass_bench.fake_kubelet import FakeKubelet
+from windlass_bench.processes import free_ports
 
 FLEET = """\
 apiVersion: windlass.dev/v1
@@ -74,7 +75,7 @@ def _agent(folder: Path) -> Iterator[tuple[subprocess.Popen[bytes], FakeKubelet,
     )
     kubelet = FakeKubelet(folder / "plugins")
     kubelet.start()
-    port = _free_port()
+    (port,) = free_ports(1)
     command = [
         *(sys.executable, "-c", "from windlass.cli.main import main; main()", "node", "run", "--without-api"),
         *("--fleet", str(fleet), "--root", str(folder / "machine"), "--state", str(folder / "state")),
@@ -229,12 +230,3 @@ def _until(condition: Callable[[], object], what: str) -> None:
         if time.monotonic() > end:
             raise InputError(what)
         time.sleep(0.002)
-
-
-def _free_port() -> int:
-    import socket
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port

@@ -21,6 +21,7 @@ from windlass.simulate.trace import Trace
 from windlass.simulate.trace_run import simulate_trace, warm_up
 from windlass.simulate.traces import load_trace
 from windlass_bench.fleets import read_fleet
+from windlass_bench.processes import memory_mib
 from windlass_bench.published import published_statistic
 
 
@@ -111,11 +112,9 @@ def own_peak_rss_mib() -> float | None:
     `getrusage` counts what the parent had when it started this process, and the parent may have played a lot.
     """
     try:
-        lines = Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines()
-    except OSError:
+        return round(memory_mib("self", "VmHWM"), 1)
+    except (OSError, StopIteration):
         return None
-    peak = next((line.split()[1] for line in lines if line.startswith("VmHWM:")), None)
-    return None if peak is None else round(int(peak) / 1024, 1)
 
 
 def _published_pct(trace: Trace, placements: list[Placement], park: int) -> float | None:

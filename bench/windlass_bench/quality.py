@@ -15,34 +15,26 @@ from windlass_bench.play import Case, Run
 from windlass_bench.published import HELD_OUT_SEEDS, TUNING_SEEDS
 from windlass_bench.runs import Outcomes
 from windlass_bench.scale import Scale
-from windlass_bench.section import BenchPart, Column, Row, Section
+from windlass_bench.section import BenchPart, Column, Row, Section, columns
 
 BASELINE = "fgd"
 MIXES = ("declared", "seen")
 
 LIST_COLUMNS = (
-    Column("list", "pod list"),
-    Column("seeds", "seeds"),
-    Column("fgd_pct", "fgd, %", "{:.2f}"),
-    Column("declared_pct", "windlass, %", "{:.2f}"),
-    Column("declared_difference", "difference", "{:+.2f}"),
-    Column("declared_tuning", "42–46", "{:+.2f}"),
+    *columns(list="pod list", seeds="seeds"),
+    *columns("{:.2f}", fgd_pct="fgd, %", declared_pct="windlass, %"),
+    *columns("{:+.2f}", declared_difference="difference", declared_tuning="42–46"),
     Column("declared_held_out", "47–51", "{:+.2f}"),
     Column("declared_wins", "wins"),
     Column("seen_pct", "windlass, seen mix, %", "{:.2f}"),
-    Column("seen_difference", "difference", "{:+.2f}"),
-    Column("seen_tuning", "42–46", "{:+.2f}"),
-    Column("seen_held_out", "47–51", "{:+.2f}"),
+    *columns("{:+.2f}", seen_difference="difference", seen_tuning="42–46", seen_held_out="47–51"),
     Column("seen_wins", "wins"),
 )
 OTHER_COLUMNS = (
-    Column("trace", "pods"),
-    Column("park", "park"),
-    Column("nodes", "nodes", "{:,}"),
-    Column("gpus", "GPUs", "{:,}"),
+    *columns(trace="pods", park="park"),
+    *columns("{:,}", nodes="nodes", gpus="GPUs"),
     Column("seeds", "seeds"),
-    Column("fgd_pct", "fgd, %", "{:.2f}"),
-    Column("declared_pct", "windlass, %", "{:.2f}"),
+    *columns("{:.2f}", fgd_pct="fgd, %", declared_pct="windlass, %"),
     Column("declared_difference", "difference", "{:+.2f}"),
     Column("declared_wins", "wins"),
     Column("seen_pct", "windlass, seen mix, %", "{:.2f}"),
@@ -62,12 +54,12 @@ def better_than_fgd(scale: Scale) -> BenchPart:
         rows = [{"list": name, **_comparison(outcomes, of_list)} for name, of_list in cases.items()]
         return [
             Section(
-                name="windlass-vs-fgd",
-                title="windlass against fgd, GPUs allocated when 130 % have been asked for, paired by seed",
+                "windlass-vs-fgd",
+                "windlass against fgd, GPUs allocated when 130 % have been asked for, paired by seed",
+                LIST_COLUMNS,
+                [row for row in rows if row["seeds"]],
                 note="Tuned on seeds 42–46 only. Declared: the list's class mix, as fgd has it. Seen: only what has "
                 "arrived so far.",
-                columns=LIST_COLUMNS,
-                rows=[row for row in rows if row["seeds"]],
             )
         ]
 
@@ -88,11 +80,11 @@ def other_traces(scale: Scale, traces_dir: Path | None) -> BenchPart:
                 rows.append({**head, "nodes": result.nodes, "gpus": gpus, **_comparison(outcomes, cases)})
         return [
             Section(
-                name="other-traces",
-                title="windlass against fgd on traces and parks that the tuning never saw",
+                "other-traces",
+                "windlass against fgd on traces and parks that the tuning never saw",
+                OTHER_COLUMNS,
+                rows,
                 note="Arrival orders of our own, the published method.",
-                columns=OTHER_COLUMNS,
-                rows=rows,
             )
         ]
 

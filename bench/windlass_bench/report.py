@@ -17,9 +17,8 @@ from windlass_bench.ablation import ablation
 from windlass_bench.bounds import distance_to_bounds
 from windlass_bench.churn import churn
 from windlass_bench.equality import equality
-from windlass_bench.play import OnProgress
 from windlass_bench.quality import better_than_fgd, other_traces
-from windlass_bench.runs import Outcomes, play_all
+from windlass_bench.runs import Outcomes
 from windlass_bench.scale import Scale
 from windlass_bench.section import BenchPart, Section
 from windlass_bench.speed import speed
@@ -48,33 +47,28 @@ def parts_of(names: Sequence[str], scale: Scale, traces_dir: Path | None) -> lis
     return [known[name]() for name in PARTS if name in names and name in known]
 
 
-def number_of_runs(parts: Sequence[BenchPart]) -> int:
-    return len({run for part in parts for run in part.runs})
-
-
-def play_parts(
-    parts: Sequence[BenchPart], traces_dir: Path | None, jobs: int, on_progress: OnProgress
-) -> Outcomes:
-    return play_all([run for part in parts for run in part.runs], traces_dir, jobs, on_progress)
-
-
 def sections_of(parts: Sequence[BenchPart], outcomes: Outcomes) -> list[Section]:
     """The tables that have at least a row, in the order of the parts."""
     return [section for part in parts for section in part.sections(outcomes) if section.rows]
 
 
-def report_document(sections: Sequence[Section], outcomes: Outcomes) -> dict[str, Any]:
+def report_document(sections: Sequence[Section], interrupted: bool | None = None) -> dict[str, Any]:
+    """`interrupted` is None for benchmarks that are finished or have nothing to show."""
+    progress = {} if interrupted is None else {"version": __version__, "interrupted": interrupted}
     return {
         "apiVersion": WINDLASS_API_VERSION,
         "kind": KIND,
-        "version": __version__,
+        **progress,
         "machine": machine(),
-        "interrupted": outcomes.interrupted,
-        "sections": [
-            {"name": section.name, "title": section.title, "note": section.note, "rows": section.rows}
-            for section in sections
-        ],
+        "sections": section_documents(sections),
     }
+
+
+def section_documents(sections: Sequence[Section]) -> list[dict[str, Any]]:
+    return [
+        {"name": section.name, "title": section.title, "note": section.note, "rows": section.rows}
+        for section in sections
+    ]
 
 
 def report_markdown(sections: Sequence[Section]) -> str:

@@ -20,14 +20,19 @@ class Column(msgspec.Struct, frozen=True):
     form: str = "{}"
 
 
-class Section(msgspec.Struct, frozen=True, kw_only=True):
+def columns(form: str = "{}", /, **titles: str) -> tuple[Column, ...]:
+    """Columns whose numbers look alike: key=title."""
+    return tuple(Column(key, title, form) for key, title in titles.items())
+
+
+class Section(msgspec.Struct, frozen=True):
     name: str
     """What scripts find it by."""
     title: str
+    columns: tuple[Column, ...]
+    rows: list[Row]
     note: str = ""
     """How to read it."""
-    columns: tuple[Column, ...] = ()
-    rows: list[Row]
     detail: bool = False
     """Too long for a first look: only in `-o wide` and in documents."""
 

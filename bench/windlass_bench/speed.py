@@ -13,7 +13,7 @@ from windlass_bench.play import Case, Run, RunOutcome
 from windlass_bench.published import PUBLISHED_COST
 from windlass_bench.runs import Outcomes
 from windlass_bench.scale import Scale
-from windlass_bench.section import BenchPart, Column, Row, Section
+from windlass_bench.section import BenchPart, Column, Row, Section, columns
 
 TRACE = "openb/default"
 FALLBACK_TRACE = "synthetic/openb-like"
@@ -22,28 +22,23 @@ LARGE = "synthetic/large"
 SEED = 42
 
 COST_COLUMNS = (
-    Column("nodes", "nodes", "{:,}"),
-    Column("pods", "pods", "{:,}"),
-    Column("seconds", "wall, s", "{:.2f}"),
-    Column("cpu_s", "CPU, s", "{:.2f}"),
-    Column("decisions_per_second", "decisions/s", "{:,.0f}"),
-    Column("peak_rss_mib", "peak memory, MiB", "{:,.0f}"),
+    *columns("{:,}", nodes="nodes", pods="pods"),
+    *columns("{:.2f}", seconds="wall, s", cpu_s="CPU, s"),
+    *columns("{:,.0f}", decisions_per_second="decisions/s", peak_rss_mib="peak memory, MiB"),
 )
 PUBLISHED_COLUMNS = (
     Column("policy", "policy"),
     *COST_COLUMNS[2:],
     Column("allocated_pct", "allocated, %", "{:.2f}"),
-    Column("published_s", "published simulator, s", "{:,.0f}"),
-    Column("times_faster", "times faster", "{:,.0f}"),
+    *columns("{:,.0f}", published_s="published simulator, s", times_faster="times faster"),
     Column("published_rss_mib", "its memory, MiB", "{:,.0f}"),
     Column("times_smaller", "times smaller", "{:.0f}"),
 )
-LARGE_COLUMNS = (Column("trace", "trace"), Column("policy", "policy"), *COST_COLUMNS)
+LARGE_COLUMNS = (*columns(trace="trace", policy="policy"), *COST_COLUMNS)
 GROWTH_COLUMNS = (
     Column("policy", "policy"),
     *COST_COLUMNS,
-    Column("us_per_decision", "CPU per decision, µs", "{:.0f}"),
-    Column("growth_nodes", "nodes, times", "{:.0f}"),
+    *columns("{:.0f}", us_per_decision="CPU per decision, µs", growth_nodes="nodes, times"),
     Column("growth_cost", "cost per decision, times", "{:.2f}"),
 )
 BEST_OF_NOTE = "Of {} runs, each in a process of its own, the fastest; memory is that of the whole process."
@@ -58,26 +53,26 @@ def speed(scale: Scale, traces_dir: Path | None) -> BenchPart:
     def sections(outcomes: Outcomes) -> list[Section]:
         found = [
             Section(
-                name="speed",
-                title=f"Speed, {trace}, seed {SEED}",
+                "speed",
+                f"Speed, {trace}, seed {SEED}",
+                PUBLISHED_COLUMNS,
+                [_published_row(best) for best in _bests(outcomes, by_policy)],
                 note=BEST_OF_NOTE.format(scale.repetitions)
                 + " The published simulator was measured on a machine of two shared cores.",
-                columns=PUBLISHED_COLUMNS,
-                rows=[_published_row(best) for best in _bests(outcomes, by_policy)],
             ),
             Section(
-                name="speed-large",
-                title="Speed, 10,000 nodes and 100,000 pods",
+                "speed-large",
+                "Speed, 10,000 nodes and 100,000 pods",
+                LARGE_COLUMNS,
+                [_cost_row(best) for best in _bests(outcomes, large)],
                 note=BEST_OF_NOTE.format(scale.repetitions),
-                columns=LARGE_COLUMNS,
-                rows=[_cost_row(best) for best in _bests(outcomes, large)],
             ),
         ]
         rows = _growth_rows(_bests(outcomes, growth))
         if rows:
             title = "How the cost of a decision grows: openb/default on its park several times over"
             note = "Pods grow with the park, to 130 % of its GPUs, in an order of our own."
-            found.append(Section(name="growth", title=title, note=note, columns=GROWTH_COLUMNS, rows=rows))
+            found.append(Section("growth", title, GROWTH_COLUMNS, rows, note=note))
         return found
 
     groups = [*by_policy.values(), *large.values(), *growth.values()]

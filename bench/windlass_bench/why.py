@@ -18,7 +18,7 @@ import msgspec
 
 from windlass.model.names.kubernetes import BATCH_API_VERSION, HOSTNAME_LABEL, ZONE_LABEL
 from windlass.model.names.nvidia import GPU_COUNT_LABEL, GPU_PRODUCT_LABEL, GPU_RESOURCE
-from windlass_bench.section import Column, Section
+from windlass_bench.section import Column, Section, columns
 
 GOALS = {"why": (5.0, 1536), "check": (3.0, None)}
 """Seconds and MiB that the project set itself."""
@@ -26,14 +26,11 @@ GPUS = 8
 
 TITLE = "Answers on large inputs"
 COLUMNS = (
-    Column("what", "what"),
-    Column("size", "input"),
+    *columns(what="what", size="input"),
     Column("megabytes", "input, MB", "{:.0f}"),
-    Column("seconds", "wall, s", "{:.2f}"),
-    Column("cpu", "CPU, s", "{:.2f}"),
+    *columns("{:.2f}", seconds="wall, s", cpu="CPU, s"),
     Column("mib", "peak memory, MiB", "{:,.0f}"),
-    Column("goal", "goal"),
-    Column("answer", "answer"),
+    *columns(goal="goal", answer="answer"),
 )
 
 
@@ -54,7 +51,7 @@ def measure(quick: bool) -> Section:
             _row("check", f"{manifests:,} manifests", files, ["check", "-f", str(files), "-o", "json"]),
         ]
     note = "The whole command, in a process of its own: start, reading, answer, printing."
-    return Section(name="answers", title=TITLE, note=note, columns=COLUMNS, rows=rows)
+    return Section("answers", TITLE, COLUMNS, rows, note=note)
 
 
 def _write_dump(file: Path, nodes: int, pods: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -146,8 +147,9 @@ class TestHowItFails:
 
 class TestSuggestions:
     def test_close_names_are_suggested_and_distant_ones_listed(self) -> None:
-        assert "Did you mean 'fgd'?" in str(errors.unknown_name("policy", "fdg", ["fgd", "pack"]))
-        assert "known: fgd, pack" in str(errors.unknown_name("policy", "zzzz", ["fgd", "pack"]))
+        for name, hint in (("fdg", "Did you mean 'fgd'?"), ("zzzz", "known: fgd, pack")):
+            with pytest.raises(InputError, match=re.escape(hint)):
+                errors.check_names("policy", ["pack", name], ["fgd", "pack"])
 
 
 class TestCompletion:

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping
 from fractions import Fraction
 
 from tests.invariants.objects import DEVICES, FRACTION, GPU, H100, MIG, OWNER, PODSET, POOL, UNHEALTHY
+from tests.sharing.layouts import is_legal_layout
 
 from windlass.model.unstructured import Unstructured
-from windlass.sharing.mig import is_legal_layout
 
 Cell = tuple[str, str]
 """(flavor, resource)."""

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.node.machines import machine
+from tests.sharing.layouts import legal_layouts
 
 from windlass.model.names.nvidia import MIG_CONFIG_LABEL, MIG_CONFIG_STATE_LABEL
 from windlass.node.backend.protocol import DeviceError, ProcessUsage
@@ -19,7 +20,6 @@ from windlass.node.backend.simulated import SimulatedBackend
 from windlass.node.exporter.collection_context import DeviceHolder
 from windlass.node.mig_apply import apply_plans
 from windlass.node.mig_manager import MigManager
-from windlass.sharing.mig import legal_layouts
 from windlass.sharing.mig_plan import plan_gpu
 
 
@@ -164,6 +164,7 @@ class Scene:
         self.backend = backend
         self.held: dict[str, list[DeviceHolder]] = {}
         self.states: list[tuple[str, str]] = []
+        self.now = 0.0
         self.manager = MigManager(
             backend,
             config_file=file,
@@ -171,6 +172,7 @@ class Scene:
             write_state=lambda state, reason: self.states.append((state, reason)),
             log=lambda line: None,
             cordon_devices=self.hold_back,
+            clock=lambda: self.now,
         )
         self.asked: list[frozenset[str]] = []
         self.meanwhile: Callable[[], None] = lambda: None
@@ -224,6 +226,26 @@ class TestHeldBack:
         assert layout(scene.backend) == before, "nothing was touched"
         scene.meanwhile = lambda: None
         scene.held = {}
+        scene.manager.retry()
+        assert scene.states[-1][0] == "success"
+
+    def test_pods_that_come_and_go_all_the_time_are_waited_for(self) -> None:
+        scene = Scene(machine("H200", 1, mig=("1g.18gb",) * 7))
+        first, _, third, *_ = scene.backend.inventory().gpus[0].instances  # where one is kept, the other goes
+
+        def change_hands() -> None:
+            held = (first, third)[len(scene.asked) % 2]
+            scene.held = {held.uuid: [DeviceHolder("restless", "team", "main")]}
+
+        change_hands()
+        scene.meanwhile = change_hands
+        scene.label("all-balanced")
+        failed = scene.states[-1]
+        assert failed == ("failed", "pods got or released GPUs during each of 3 attempts")
+        scene.meanwhile, scene.held = (lambda: None), {}
+        scene.manager.retry()
+        assert scene.states[-1] == failed, "not at once: whoever comes and goes does so again"
+        scene.now = 5.0
         scene.manager.retry()
         assert scene.states[-1][0] == "success"
 

@@ -9,12 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.node.machines import machine
+from tests.sharing.layouts import profiles_of
 
 from windlass.model.fleet_spec import FleetGpus, FleetPool
 from windlass.node.backend.protocol import DeviceError, ProcessUsage
 from windlass.node.backend.simulated import SimulatedBackend
 from windlass.node.host_root import HostRoot
-from windlass.sharing.mig import profile_name, profiles_of
+from windlass.sharing.mig import profile_name
 from windlass.sharing.mig_sizes import instance_memory_mib
 
 MODELS = (

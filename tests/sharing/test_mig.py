@@ -5,29 +5,19 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from tests.sharing.layouts import is_legal_layout, legal_layouts, profiles_of
 
 from windlass.model.errors import InputError
-from windlass.model.gpu_models import GPU_MODELS, GpuModel, find_gpu_model
-from windlass.sharing.mig import (
+from windlass.model.gpu_models import GPU_MODELS, GpuModel, find_gpu_model, mig_geometry_of_model
+from windlass.model.mig import (
     GEOMETRIES,
     MigGeometry,
     find_profile,
-    find_start,
-    free_starts,
-    is_legal_layout,
-    legal_layouts,
-    maximal_layouts,
-    mig_geometry_of_model,
     mig_resource_name,
     place_layout,
-    placement_mask,
-    profile_memory_gb,
-    profile_name,
     profile_of_resource,
-    profiles_of,
 )
+from windlass.sharing.mig import profile_memory_gb, profile_name
 
 MODEL_OF = {"A30": "A30", "A100-40": "A100-40", "H100-80": "H100", "H200": "H200"}
 
@@ -69,16 +59,6 @@ def test_legal_layouts_are_those_that_brute_force_finds(model: str) -> None:
 
 
 @pytest.mark.parametrize("model", PLACEMENTS)
-def test_maximal_layouts_are_those_that_nothing_can_be_added_to(model: str) -> None:
-    legal = {tuple(sorted(layout)) for layout in legal_layouts(model)}
-    names = [entry.name for entry in profiles_of(model)]
-    expected = {
-        layout for layout in legal if not any(tuple(sorted((*layout, name))) in legal for name in names)
-    }
-    assert {tuple(sorted(layout)) for layout in maximal_layouts(model)} == expected
-
-
-@pytest.mark.parametrize("model", PLACEMENTS)
 def test_memory_runs_out_before_compute(model: str) -> None:
     geometry = mig_geometry_of_model(model)
     assert geometry is not None
@@ -113,68 +93,6 @@ def test_known_layouts() -> None:
     assert not is_legal_layout("H100", ["1g.10gb+me"] * 2)
     assert not is_legal_layout("H100", ["1g.5gb"])
     assert not is_legal_layout("T4", [])
-
-
-def used_by(model: str, placed: tuple[tuple[str, int], ...]) -> int:
-    mask = 0
-    for name, start in placed:
-        mask |= placement_mask(model, name, start)
-    return mask
-
-
-@given(st.data())
-def test_a_start_is_found_exactly_where_brute_force_finds_one(data: st.DataObject) -> None:
-    model = data.draw(st.sampled_from(sorted(PLACEMENTS)))
-    placed = data.draw(st.sampled_from(sorted(PLACEMENTS[model])))
-    entry = data.draw(st.sampled_from(profiles_of(model)))
-    taken = set().union(*(slices_of(model, name, start) for name, start in placed))
-    possible = [start for start in entry.starts if not taken & slices_of(model, entry.name, start)]
-    used = used_by(model, placed)
-    assert list(free_starts(model, used, entry.name)) == possible
-    start = find_start(model, used, entry.name)
-    assert (start in possible) if possible else (start is None)
-
-
-@given(st.data())
-def test_the_start_chosen_keeps_at_least_as_much_open_as_any_other(data: st.DataObject) -> None:
-    model = data.draw(st.sampled_from(sorted(PLACEMENTS)))
-    placed = data.draw(st.sampled_from(sorted(PLACEMENTS[model])))
-    entry = data.draw(st.sampled_from(profiles_of(model)))
-
-    def left(start: int) -> int:
-        used = used_by(model, (*placed, (entry.name, start)))
-        return sum(
-            other.memory_slices * len(free_starts(model, used, other.name)) for other in profiles_of(model)
-        )
-
-    start = find_start(model, used_by(model, placed), entry.name)
-    if start is not None:
-        assert left(start) == max(
-            left(other) for other in free_starts(model, used_by(model, placed), entry.name)
-        )
-
-
-@pytest.mark.parametrize("model", sorted(set(MODEL_OF.values())))
-def test_where_instances_only_come_the_start_is_the_highest_free_one(model: str) -> None:
-    """Which is how the placement kernels count."""
-    seen, waiting = {0}, [0]
-    while waiting:
-        used = waiting.pop()
-        for entry in profiles_of(model):
-            start = find_start(model, used, entry.name)
-            assert start == max(free_starts(model, used, entry.name), default=None)
-            if start is not None and (more := used | placement_mask(model, entry.name, start)) not in seen:
-                seen.add(more)
-                waiting.append(more)
-
-
-def test_small_instances_leave_room_for_large_ones() -> None:
-    used = 0
-    for _ in range(3):
-        start = find_start("H100", used, "1g.10gb")
-        assert start is not None
-        used |= placement_mask("H100", "1g.10gb", start)
-    assert find_start("H100", used, "4g.40gb") == 0
 
 
 @pytest.mark.parametrize("geometry", GEOMETRIES, ids=lambda geometry: geometry.name)
@@ -252,14 +170,3 @@ def test_catalogue_names_are_unambiguous() -> None:
         found = find_gpu_model(name)
         assert found is not None
         assert found.product == "NVIDIA-H100-80GB-HBM3"
-
-
-def test_wrong_profiles_and_starts_are_named() -> None:
-    with pytest.raises(InputError, match=r"has no MIG profile '1g\.5gb'"):
-        placement_mask("H100", "1g.5gb", 0)
-    with pytest.raises(InputError, match="can't start at memory slice 6"):
-        placement_mask("H100", "2g.20gb", 6)
-    with pytest.raises(InputError, match="is not known"):
-        placement_mask("T4", "1g.5gb", 0)
-    assert find_start("T4", 0, "1g.5gb") is None
-    assert free_starts("H100", 0, "1g.5gb") == ()

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.sharing.gpus import gpu
+from tests.sharing.layouts import is_legal_layout
 
 from windlass.model.errors import InputError
-from windlass.sharing.mig import is_legal_layout
 from windlass.sharing.mig_config import entry_for_gpu, generated_configs, read_mig_configs, select_config
 
 ENTRY = ["mig-configs", "custom", 1]

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.sharing.gpus import gpu
+from tests.sharing.layouts import legal_layouts
 
 from windlass.model.mig import MigGeometry
 from windlass.sharing.inventory import Gpu
-from windlass.sharing.mig import legal_layouts
 from windlass.sharing.mig_plan import Create, Destroy, GpuPlan, SetMode, plan_gpu
 
 Placed = tuple[tuple[str, int], ...]

@@ -38,7 +38,7 @@ STRATEGIES = ("envvar", "volume-mounts", "cdi-cri", "cdi-annotations")
 STRAY = """
 import ctypes
 from windlass.node.validator.cuda import Cuda
-from windlass.node.validator.ptx import STRAY
+from tools.gpu.kernels import STRAY
 cuda = Cuda()
 cuda.launch(cuda.kernel(STRAY, "stray"), 1, 1, (ctypes.c_uint64(7),))
 cuda.wait()

@@ -10,8 +10,9 @@ from __future__ import annotations
 import ctypes
 from dataclasses import dataclass
 
+from kernels import OUT_AND_ROUNDS, SPIN, STREAM
+
 from windlass.node.validator.cuda import Argument, Cuda
-from windlass.node.validator.ptx import OUT_AND_ROUNDS, SPIN, STREAM
 
 TENSOR = (
     """\

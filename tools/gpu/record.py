@@ -151,7 +151,7 @@ class Recorder:
         self.backend.wait_for_faults(0.0)
         code = (
             "import ctypes\nfrom windlass.node.validator.cuda import Cuda\n"
-            "from windlass.node.validator.ptx import STRAY\n"
+            "from kernels import STRAY\n"
             "cuda=Cuda();cuda.launch(cuda.kernel(STRAY,'stray'),1,1,(ctypes.c_uint64(7),));cuda.wait()"
         )
         done = subprocess.run(

@@ -39,8 +39,8 @@ from windlass_bench.claims.parks import rack_fleet
 from windlass_bench.claims.queues import QueueSpec, queue_objects
 from windlass_bench.claims.spread import free_gpus_by_node
 from windlass_bench.claims.task_cluster import FAILED, TaskCluster, TaskClusterSettings
-from windlass_bench.claims.tasks import TaskRecord
-from windlass_bench.section import Column, Row, Section
+from windlass_bench.claims.tasks import TaskRecord, waits_of
+from windlass_bench.section import Column, Row, Section, columns
 
 CLAIM = "Use a placement policy per workload class rather than one global rule."
 BUSY = 0.5
@@ -50,18 +50,15 @@ PER_CLASS = "by class, replicas apart"
 
 COLUMNS = (
     Column("rule", "rule"),
-    Column("allocated_pct", "GPU-time, %", "{:.1f}"),
-    Column("stranded_gpus", "GPUs stranded", "{:.1f}"),
-    Column("training_p99_s", "training waits, p99 s", "{:,.0f}"),
-    Column("experiment_p99_s", "experiments, p99 s", "{:,.0f}"),
+    *columns("{:.1f}", allocated_pct="GPU-time, %", stranded_gpus="GPUs stranded"),
+    *columns("{:,.0f}", training_p99_s="training waits, p99 s", experiment_p99_s="experiments, p99 s"),
     Column("service_p99_s", "replicas, p99 s", "{:,.0f}"),
     Column("node_hit", "jobs hit by a node", "{:.2f}"),
     Column("rack_hit", "by a rack", "{:.1f}"),
     Column("node_halved", "services halved by a node", "{:.3f}"),
     Column("rack_halved", "by a rack", "{:.2f}"),
     Column("reschedule_gpu_h", "rescheduling, GPU-h a failure", "{:.1f}"),
-    Column("slowdown_mean", "replicas slowed, ×", "{:.2f}"),
-    Column("slowdown_p99", "p99, ×", "{:.2f}"),
+    *columns("{:.2f}", slowdown_mean="replicas slowed, ×", slowdown_p99="p99, ×"),
 )
 
 
@@ -120,14 +117,14 @@ def check_classes(mixture: WorkloadMixture, seed: int, on_progress: OnProgress) 
         _conditions(rows),
         (
             Section(
-                name="classes",
-                title=f"Services, training and experiments on {mixture.nodes} nodes of 8 GPUs, {mixture.days} days",
+                "classes",
+                f"Services, training and experiments on {mixture.nodes} nodes of 8 GPUs, {mixture.days} days",
+                COLUMNS,
+                rows,
                 note="Stranded: free GPUs on nodes that are not wholly free, which is what training needs. Hit and "
                 "halved: means over all nodes or racks and all hours; halved services lose at least half of "
                 f"their replicas. Rescheduling: work undone, restarts and waiting after {mixture.node_failures} node "
                 f"and {mixture.rack_failures} rack failures. Slowed: by neighbours on the same GPU, from the model.",
-                columns=COLUMNS,
-                rows=rows,
             ),
         ),
     )
@@ -215,14 +212,7 @@ def _slowdowns(replicas: Iterable[TaskRecord]) -> tuple[float, ...]:
 def _row(
     rule: PlacementRule, mixture: WorkloadMixture, looks: Sequence[Sample], records: Sequence[TaskRecord]
 ) -> Row:
-    waits = {
-        kind: [
-            float(mixture.horizon - record.task.arrival if record.wait is None else record.wait)
-            for record in records
-            if record.task.kind == kind
-        ]
-        for kind in KINDS
-    }
+    waits = {kind: waits_of(records, kind, mixture.horizon) for kind in KINDS}
     failures = mixture.node_failures + mixture.rack_failures
     hit = [record for record in records if any(why == FAILED for _, why in record.stops)]
     cost = sum(record.gpus * (record.lost + record.restarting + _waited_again(record)) for record in hit)

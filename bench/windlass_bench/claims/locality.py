@@ -42,7 +42,7 @@ from windlass_bench.claims.allreduce import (
 from windlass_bench.claims.claim import FAILS, PARTLY, Claim, OnProgress
 from windlass_bench.claims.parks import rack_fleet
 from windlass_bench.claims.queues import QueueSpec, queue_objects
-from windlass_bench.section import Column, Row, Section
+from windlass_bench.section import Column, Row, Section, columns
 
 CLAIM = (
     "A 32-GPU job with a worker that only Ethernet reaches runs at one tenth of the speed of one on NVLinked nodes; "
@@ -68,16 +68,13 @@ FABRICS = (
 )
 
 PLACEMENT_COLUMNS = (
-    Column("placement", "the job is placed"),
-    Column("nodes", "nodes"),
-    Column("racks", "racks"),
+    *columns(placement="the job is placed", nodes="nodes", racks="racks"),
     *(Column(f"all_reduce_{o}_s", f"all-reduce, s, {o}:1", "{:.3f}") for o in OVERSUBSCRIPTIONS),
     *(Column(f"speed_{o}_pct", f"speed, %, {o}:1", "{:.0f}") for o in OVERSUBSCRIPTIONS),
 )
 FABRIC_COLUMNS = (
     Column("fabric", "fabric"),
-    Column("one_rack_s", "all-reduce in one rack, s", "{:.3f}"),
-    Column("across_s", "across racks 4:1, s", "{:.3f}"),
+    *columns("{:.3f}", one_rack_s="all-reduce in one rack, s", across_s="across racks 4:1, s"),
     Column("across_x", "times as long", "{:.1f}"),
     Column("bucket_ms", "25 MB in one rack, ms", "{:.2f}"),
     Column("speed_pct", "speed in one rack, % of the best", "{:.0f}"),
@@ -101,20 +98,20 @@ def check_locality(seed: int, on_progress: OnProgress) -> Claim:
         _conditions(placements, fabrics),
         (
             Section(
-                name="locality-placements",
-                title=f"A {GPUS}-GPU job on a park of {RACKS} racks of {NODES_A_RACK} nodes that is half full",
+                "locality-placements",
+                f"A {GPUS}-GPU job on a park of {RACKS} racks of {NODES_A_RACK} nodes that is half full",
+                PLACEMENT_COLUMNS,
+                placements,
                 note=f"NVLink 4 in the node, 8 HDR ports a node, {GRADIENT_BYTES / GB:.0f} GB of gradients, "
                 f"{COMPUTE_S:g} s of compute a step, nothing overlapped; 4:1 is the oversubscription between racks. "
                 "Speed is against the same job in one rack.",
-                columns=PLACEMENT_COLUMNS,
-                rows=placements,
             ),
             Section(
-                name="locality-fabrics",
-                title="The same job on four whole nodes, by fabric",
+                "locality-fabrics",
+                "The same job on four whole nodes, by fabric",
+                FABRIC_COLUMNS,
+                fabrics,
                 note="Speed is against NVLink with 8 HDR ports.",
-                columns=FABRIC_COLUMNS,
-                rows=fabrics,
             ),
         ),
     )

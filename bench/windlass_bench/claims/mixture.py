@@ -22,7 +22,7 @@ from windlass.model.names.windlass import RACK_LABEL
 from windlass.model.node import Node
 from windlass.model.pod import Pod, TopologySpreadConstraint
 from windlass.simulate.pod_templates import PodSize, make_template
-from windlass.simulate.random_stream import RandomStream
+from windlass.simulate.random_stream import RandomStream, mean_of_quantiles
 from windlass_bench.claims.parks import GPUS_PER_NODE
 from windlass_bench.claims.task_cluster import Outage
 from windlass_bench.claims.tasks import Task
@@ -127,7 +127,7 @@ def _service_task(name: str, app: str, size: PodSize, arrival: int, seconds: int
 
 def _training(mixture: WorkloadMixture, seed: int, near: bool) -> Iterator[Task]:
     pods_mean = sum(weight * pods for weight, pods in TRAINING_PODS) / 100
-    mean = pods_mean * GPUS_PER_NODE * _mean(TRAINING_SHARES, TRAINING_SECONDS)
+    mean = pods_mean * GPUS_PER_NODE * mean_of_quantiles(TRAINING_SHARES, TRAINING_SECONDS)
     count = round(mixture.training_pct / 100 * mixture.gpus * mixture.horizon / mean)
     sizes = RandomStream(seed, 11).weighted_choice([weight for weight, _ in TRAINING_PODS], count).tolist()
     seconds = RandomStream(seed, 12).from_quantiles(TRAINING_SHARES, TRAINING_SECONDS, count).tolist()
@@ -147,7 +147,7 @@ def _training(mixture: WorkloadMixture, seed: int, near: bool) -> Iterator[Task]
 
 def _experiments(mixture: WorkloadMixture, seed: int) -> Iterator[Task]:
     gpus_mean = sum(weight * gpus for weight, gpus in EXPERIMENT_GPUS) / 100
-    mean = gpus_mean * _mean(EXPERIMENT_SHARES, EXPERIMENT_SECONDS)
+    mean = gpus_mean * mean_of_quantiles(EXPERIMENT_SHARES, EXPERIMENT_SECONDS)
     count = round(mixture.experiment_pct / 100 * mixture.gpus * mixture.horizon / mean)
     sizes = RandomStream(seed, 14).weighted_choice([weight for weight, _ in EXPERIMENT_GPUS], count).tolist()
     seconds = RandomStream(seed, 15).from_quantiles(EXPERIMENT_SHARES, EXPERIMENT_SECONDS, count).tolist()
@@ -165,10 +165,3 @@ def _pod(name: str, size: PodSize, labels: dict[str, str], annotations: dict[str
         name=name, labels=labels, annotations={**template.annotations, **(annotations or {})}
     )
     return Pod(metadata=metadata, spec=template.spec)
-
-
-def _mean(shares: Sequence[float], values: Sequence[float]) -> float:
-    return sum(
-        (after - before) * (low + high) / 2
-        for before, after, low, high in zip(shares, shares[1:], values, values[1:], strict=False)
-    )

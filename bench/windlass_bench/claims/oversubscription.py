@@ -34,8 +34,8 @@ from windlass_bench.claims.claim import FAILS, PARTLY, Claim, OnProgress, Panel,
 from windlass_bench.claims.parks import GPUS_PER_NODE, rack_fleet
 from windlass_bench.claims.queues import QueueSpec, queue_objects
 from windlass_bench.claims.task_cluster import TaskCluster, TaskClusterSettings
-from windlass_bench.claims.tasks import Task, TaskRecord
-from windlass_bench.section import Column, Row, Section
+from windlass_bench.claims.tasks import Task, TaskRecord, waits_of
+from windlass_bench.section import Column, Row, Section, columns
 
 CLAIM = "A cluster at 40 % average utilisation might run at 80 % with oversubscription, preemption and checkpoints."
 DAY = 86_400
@@ -50,15 +50,10 @@ MAX_SPARE_COPIES = 4
 COLUMNS = (
     Column("setting", "setting"),
     Column("extra_pct", "spare work offered, % of the park", "{:.0f}"),
-    Column("allocated_pct", "GPU-time allocated, %", "{:.1f}"),
-    Column("useful_pct", "useful, %", "{:.1f}"),
-    Column("own_pct", "owners', %", "{:.1f}"),
+    *columns("{:.1f}", allocated_pct="GPU-time allocated, %", useful_pct="useful, %", own_pct="owners', %"),
     Column("evictions", "evictions", "{:,}"),
-    Column("lost_pct", "spare work lost, %", "{:.2f}"),
-    Column("restart_pct", "restarts, %", "{:.2f}"),
-    Column("lost_gpu_hours", "lost, GPU-hours", "{:,.0f}"),
-    Column("own_wait_s", "owners wait, s", "{:,.0f}"),
-    Column("own_p99_s", "p99, s", "{:,.0f}"),
+    *columns("{:.2f}", lost_pct="spare work lost, %", restart_pct="restarts, %"),
+    *columns("{:,.0f}", lost_gpu_hours="lost, GPU-hours", own_wait_s="owners wait, s", own_p99_s="p99, s"),
     Column("spare_wait_s", "spare waits, s", "{:,.0f}"),
 )
 
@@ -120,12 +115,12 @@ def check_oversubscription(
         _conditions(rows, load),
         (
             Section(
-                name="oversubscription",
-                title=f"{load.trace}: {scale.days} days on {load.nodes} nodes of 8 GPUs",
+                "oversubscription",
+                f"{load.trace}: {scale.days} days on {load.nodes} nodes of 8 GPUs",
+                COLUMNS,
+                rows,
                 note="Useful: allocated, less work that was undone and restarts. Lost work and restarts in percent of "
                 "what the spare jobs held. Waiting of jobs that never started is counted until the end.",
-                columns=COLUMNS,
-                rows=rows,
             ),
         ),
         (_panel(rows),),
@@ -211,10 +206,7 @@ def play(load: OwnerLoad, setting: Setting, spare: Sequence[Job], tick: int) -> 
     spare_queue = SPARE if setting.preempt else OWN
     tasks = [_task(job, OWN, OWN, 0, templates) for job in load.jobs]
     tasks += [_task(job, SPARE, spare_queue, setting.checkpoint, templates) for job in spare]
-    queues = [
-        QueueSpec(OWN, load.nodes * GPUS_PER_NODE, {"reclaimWithinCohort": "Any"}),
-        QueueSpec(SPARE, 0),
-    ]
+    queues = [QueueSpec(OWN, load.nodes * GPUS_PER_NODE, {"reclaimWithinCohort": "Any"}), QueueSpec(SPARE, 0)]
     config = EngineConfig(
         queues=QueueConfig(restart_seconds=RESTART_S),
         gangs=GangSettings(
@@ -238,14 +230,7 @@ def _row(setting: Setting, load: OwnerLoad, spare_work: Sequence[Job], records: 
 
     own, spare = gpu_seconds(OWN, "held"), gpu_seconds(SPARE, "held")
     lost, restarts = gpu_seconds(SPARE, "lost"), gpu_seconds(SPARE, "restarting")
-    waits = {
-        kind: [
-            float(load.window - record.task.arrival if record.wait is None else record.wait)
-            for record in records
-            if record.task.kind == kind
-        ]
-        for kind in (OWN, SPARE)
-    }
+    waits = {kind: waits_of(records, kind, load.window) for kind in (OWN, SPARE)}
     return {
         "setting": setting.name,
         "extra_pct": 100 * sum(_work(job, load.window) for job in spare_work) / load.gpu_seconds,

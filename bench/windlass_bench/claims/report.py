@@ -17,7 +17,7 @@ from windlass_bench.claims import classes, oversubscription, sharing, spread
 from windlass_bench.claims.claim import Claim, OnProgress
 from windlass_bench.claims.locality import check_locality
 from windlass_bench.claims.mixture import WorkloadMixture
-from windlass_bench.report import report_markdown, report_tables
+from windlass_bench.report import report_markdown, report_tables, section_documents
 
 if TYPE_CHECKING:
     from rich.console import Group, RenderableType
@@ -87,10 +87,7 @@ def claim_document(claims: Sequence[Claim], request: ClaimRequest, interrupted: 
                 "verdict": claim.verdict,
                 "found": claim.found,
                 "conditions": list(claim.conditions),
-                "sections": [
-                    {"name": section.name, "title": section.title, "note": section.note, "rows": section.rows}
-                    for section in claim.sections
-                ],
+                "sections": section_documents(claim.sections),
             }
             for claim in claims
         ],

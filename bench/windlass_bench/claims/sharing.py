@@ -52,7 +52,7 @@ from windlass_bench.claims.services import (
     request_times,
     total_memory_gb,
 )
-from windlass_bench.section import Column, Row, Section
+from windlass_bench.section import Column, Row, Section, columns
 
 GPUS_A_NODE = 4
 REPLICAS = 4
@@ -64,14 +64,9 @@ SLO = 10
 """Times its own time alone that a service's p99 may take, for the sake of a number."""
 
 COLUMNS = (
-    Column("way", "GPUs are given"),
-    Column("services", "services"),
-    Column("gpus_in_use", "GPUs in use"),
-    Column("compute_pct", "used compute, %", "{:.1f}"),
-    Column("compute_in_use_pct", "of those in use, %", "{:.1f}"),
-    Column("memory_pct", "used memory, %", "{:.1f}"),
-    Column("p50_x", "p50, × alone", "{:.1f}"),
-    Column("p99_x", "p99, × alone", "{:.1f}"),
+    *columns(way="GPUs are given", services="services", gpus_in_use="GPUs in use"),
+    *columns("{:.1f}", compute_pct="used compute, %", compute_in_use_pct="of those in use, %"),
+    *columns("{:.1f}", memory_pct="used memory, %", p50_x="p50, × alone", p99_x="p99, × alone"),
     Column("p99_ms", "p99, ms", "{:,.0f}"),
     Column("over_slo", f"p99 over {SLO}×"),
 )
@@ -127,26 +122,26 @@ def check_sharing(scale: Scale, seed: int, on_progress: OnProgress) -> Claim:
         _conditions(draw_services(scale.services, seed), scale, [*first, *more]),
         (
             Section(
-                name="sharing",
-                title=f"{scale.services} inference services on {scale.gpus} GPUs of {GPU_GB} GB",
+                "sharing",
+                f"{scale.services} inference services on {scale.gpus} GPUs of {GPU_GB} GB",
+                COLUMNS,
+                first,
                 note=f"One request takes {REQUEST_S * 1000:.0f} ms alone. Used compute is work done, in such "
                 "time. p99 over 10×: services whose own p99 is more than ten times that. "
                 "By class: latency in MIG, throughput under MPS, try-outs time-sliced, each in its own pool.",
-                columns=COLUMNS,
-                rows=first,
             ),
             Section(
-                name="sharing-more",
-                title="More services on the same GPUs",
-                columns=(Column("asked", "asked for"), *COLUMNS),
-                rows=more,
+                "sharing-more",
+                "More services on the same GPUs",
+                (Column("asked", "asked for"), *COLUMNS),
+                more,
             ),
             Section(
-                name="sharing-wide",
-                title="The same with kernels that fill a whole GPU",
+                "sharing-wide",
+                "The same with kernels that fill a whole GPU",
+                COLUMNS,
+                wide,
                 note="Nothing overlaps for free then: 1g takes seven times as long, and MPS is as slow as turns.",
-                columns=COLUMNS,
-                rows=wide,
             ),
         ),
     )
@@ -347,9 +342,8 @@ def _conditions(services: Sequence[Service], scale: Scale, rows: Sequence[Row]) 
         "Services that are held to their compute share (MPS, by share) or to instances (MIG) leave a quarter of the "
         "GPUs idle on average: the room that bursts, and with them the tail latency, need.",
         "Latency is from the interference model in simulate/interference.py, in which seven tenants without a pause do "
-        f"{MEASURED_MODEL.capacity(TIME_SLICING, 7):.2f} (time-slicing), {MEASURED_MODEL.capacity(MPS, 7):.1f} "
-        "(MPS) and "
-        f"{MEASURED_MODEL.capacity(MIG, 7, 1):.1f} (MIG) times the work of one: measured with small "
-        "kernels, interpolated "
-        "in between. With kernels that fill a GPU, instances of one or two slices can't carry this load (third table).",
+        f"{MEASURED_MODEL.capacity(TIME_SLICING, 7):.2f} (time-slicing), {MEASURED_MODEL.capacity(MPS, 7):.1f} (MPS) "
+        f"and {MEASURED_MODEL.capacity(MIG, 7, 1):.1f} (MIG) times the work of one: measured with small kernels, "
+        "interpolated in between. With kernels that fill a GPU, instances of one or two slices can't carry this load "
+        "(third table).",
     )

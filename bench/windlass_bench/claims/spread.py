@@ -17,12 +17,12 @@ from windlass.cluster.snapshot import Snapshot
 from windlass.engine import EngineConfig
 from windlass.placement.policies import PlacementConfig
 from windlass.simulate.pod_templates import PodSize, TemplateCache
-from windlass.simulate.random_stream import RandomStream
+from windlass.simulate.random_stream import RandomStream, mean_of_quantiles
 from windlass_bench.claims.claim import FAILS, HOLDS, Claim, OnProgress, Panel, Series, percentile
 from windlass_bench.claims.parks import GPUS_PER_NODE, rack_fleet
 from windlass_bench.claims.task_cluster import TaskCluster, TaskClusterSettings
-from windlass_bench.claims.tasks import Task, TaskRecord
-from windlass_bench.section import Column, Row, Section
+from windlass_bench.claims.tasks import Task, TaskRecord, waits_of
+from windlass_bench.section import Column, Row, Section, columns
 
 CLAIM = (
     "The default scheduler spreads jobs over the cluster; packing leaves entire nodes empty for large jobs."
@@ -41,10 +41,8 @@ COLUMNS = (
     Column("policy", "rule"),
     Column("free_gpus", "GPUs free", "{:.0f}"),
     Column("whole_nodes", "whole nodes free", "{:.1f}"),
-    Column("of_possible_pct", "of those that could be, %", "{:.0f}"),
-    Column("none_pct", "of the time none, %", "{:.0f}"),
-    Column("large_wait_s", "8-GPU jobs wait, s", "{:,.0f}"),
-    Column("large_p99_s", "p99, s", "{:,.0f}"),
+    *columns("{:.0f}", of_possible_pct="of those that could be, %", none_pct="of the time none, %"),
+    *columns("{:,.0f}", large_wait_s="8-GPU jobs wait, s", large_p99_s="p99, s"),
     Column("small_wait_s", "others wait, s", "{:,.0f}"),
 )
 
@@ -84,11 +82,11 @@ def check_spread(scale: Scale, seed: int, on_progress: OnProgress) -> Claim:
         _conditions(rows),
         (
             Section(
-                name="spread",
-                title=f"Whole nodes left for 8-GPU jobs: {scale.nodes} nodes of 8 GPUs, {scale.days} days",
+                "spread",
+                f"Whole nodes left for 8-GPU jobs: {scale.nodes} nodes of 8 GPUs, {scale.days} days",
+                COLUMNS,
+                rows,
                 note="What could be: free GPUs over 8, rounded down. Counted every hour after the first day.",
-                columns=COLUMNS,
-                rows=rows,
             ),
         ),
         (
@@ -120,10 +118,7 @@ def play(scale: Scale, load: int, policy: str, seed: int) -> tuple[list[Sample],
 
 def draw_jobs(scale: Scale, load: int, seed: int) -> list[Task]:
     """As many as keep `load` percent of the GPUs busy; those of a lower load are not those of a higher."""
-    mean_s = sum(
-        (after - before) * (low + high) / 2
-        for before, after, low, high in zip(QUANTILES, QUANTILES[1:], SECONDS, SECONDS[1:], strict=False)
-    )
+    mean_s = mean_of_quantiles(QUANTILES, SECONDS)
     mean_gpus = sum(weight * gpus for weight, gpus in JOB_SIZES) / sum(weight for weight, _ in JOB_SIZES)
     span = scale.days * 86_400
     count = round(load / 100 * scale.nodes * GPUS_PER_NODE * span / (mean_s * mean_gpus))
@@ -155,11 +150,7 @@ def _row(scale: Scale, load: int, policy: str, looks: Sequence[Sample], records:
     seen = [look for look in looks if look.hour >= 24 * scale.warm_up_days]
     possible = fmean(look.free_gpus // GPUS_PER_NODE for look in seen)
     whole = fmean(look.whole_nodes for look in seen)
-    horizon = scale.days * 86_400
-    waits = {
-        kind: [_wait(record, horizon) for record in records if record.task.kind == kind]
-        for kind in ("large", "small")
-    }
+    waits = {kind: waits_of(records, kind, scale.days * 86_400) for kind in ("large", "small")}
     return {
         "load_pct": load,
         "policy": policy,
@@ -171,11 +162,6 @@ def _row(scale: Scale, load: int, policy: str, looks: Sequence[Sample], records:
         "large_p99_s": percentile(waits["large"], 99),
         "small_wait_s": fmean(waits["small"]),
     }
-
-
-def _wait(record: TaskRecord, horizon: int) -> float:
-    """Whoever still waits at the end has waited until then at least."""
-    return float(horizon - record.task.arrival if record.wait is None else record.wait)
 
 
 def _by(rows: Sequence[Row], load: object, policy: str) -> Row:

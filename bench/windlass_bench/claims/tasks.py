@@ -6,6 +6,8 @@ claims read their measures. Time is counted until the horizon only: afterwards t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from windlass.cluster.shape import ShapeRegistry
@@ -115,6 +117,15 @@ class TaskRecord:
         self.restarting += max(
             0, min(now, self.started + self._overhead, horizon) - min(self.started, horizon)
         )
+
+
+def waits_of(records: Sequence[TaskRecord], kind: str, horizon: int) -> list[float]:
+    """Until the first start; whoever still waits at the end has waited until then at least."""
+    return [
+        float(horizon - record.task.arrival if record.wait is None else record.wait)
+        for record in records
+        if record.task.kind == kind
+    ]
 
 
 def gpus_of_tasks(tasks: tuple[Task, ...]) -> list[float]:

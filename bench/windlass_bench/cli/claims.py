@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from windlass.cli.errors import EXIT_DONE, EXIT_INTERRUPTED, unknown_name
+from windlass.cli.errors import EXIT_DONE, EXIT_INTERRUPTED, check_names
 from windlass.cli.output import atomic_output_file, output_option, print_document, print_note, print_table
-from windlass.cli.parameters import NameList, traces_option
+from windlass.cli.parameters import NameList, default_option, traces_option
 from windlass.cli.progress import ProgressBar
 from windlass.model.errors import InputError
 
@@ -28,14 +28,12 @@ Examples:
 
 @click.command(epilog=EXAMPLES)
 @click.option(
-    "--part",
-    type=NameList(),
-    help="Only these: sharing, oversubscription, classes, spread, locality.",
+    "--part", type=NameList(), help="Only these: sharing, oversubscription, classes, spread, locality."
 )
 @click.option(
     "--quick/--all", help="Smaller workloads for a look, or those of the documentation (the default)."
 )
-@click.option("-s", "--seed", type=click.IntRange(0), default=42, show_default=True, help="Of all workloads.")
+@default_option("-s", "--seed", type=click.IntRange(0), default=42, help="Of all workloads.")
 @output_option("table", "json", "yaml", "markdown")
 @click.option(
     "--plot",
@@ -44,12 +42,7 @@ Examples:
 )
 @traces_option
 def claims(
-    part: tuple[str, ...] | None,
-    quick: bool,
-    seed: int,
-    output: str,
-    plot: Path | None,
-    traces: Path | None,
+    part: tuple[str, ...] | None, quick: bool, seed: int, output: str, plot: Path | None, traces: Path | None
 ) -> int:
     """Check what guides to GPU work on Kubernetes claim, by simulation with the engine's own decisions.
 
@@ -57,9 +50,7 @@ def claims(
     """
     from windlass_bench.claims import report
 
-    for name in part or ():
-        if name not in report.PARTS:
-            raise unknown_name("part", name, report.PARTS)
+    check_names("part", part or (), report.PARTS)
     for folder, option in ((traces, "--traces or WINDLASS_TRACES"), (plot, "--plot")):
         if folder is not None and not folder.is_dir():
             raise InputError("there is no such folder", file=str(folder), remedy=f"{option} names it")

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from windlass.cli.output import output_option, print_document, print_note, print_table
+from windlass.cli.output import output_option, print_note
+from windlass.cli.parameters import default_option
 
 if TYPE_CHECKING:
     from windlass_bench.embedded.contenders import PeerPrograms
@@ -20,13 +21,12 @@ FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 @click.command()
 @click.option("--kube-apiserver", type=FILE, help="The peer's program. [default: on the PATH]")
 @click.option("--etcd", type=FILE, help="The peer's store. [default: on the PATH]")
-@click.option("--pods", type=click.IntRange(100, 100_000), default=5000, show_default=True, help="To create.")
-@click.option("--watchers", type=click.IntRange(1, 20_000), default=1000, show_default=True, help="At once.")
-@click.option(
+@default_option("--pods", type=click.IntRange(100, 100_000), default=5000, help="To create.")
+@default_option("--watchers", type=click.IntRange(1, 20_000), default=1000, help="At once.")
+@default_option(
     "--kept",
     type=click.Choice(["memory", "disk", "both"]),
     default="both",
-    show_default=True,
     help="Where objects are: in memory (etcd without fsync), on disk, or one after the other.",
 )
 @click.option("--no-memory", is_flag=True, help="Leave out the cluster of 5,000 nodes and 20,000 pods.")
@@ -45,11 +45,11 @@ def embedded(
     Both get the same requests from the same client, by 32 connections; then 20 watchers and 1,000 watchers see every
     pod that is made; then there are 5,000 nodes and 20,000 pods, and the processes' memory is read.
     """
-    from windlass_bench import report as forms
+    from windlass_bench.cli.print_report import print_report
     from windlass_bench.embedded.report import sections_of
     from windlass_bench.embedded.run import Scale, measure
     from windlass_bench.embedded.sigterm import sigterm_as_exit
-    from windlass_bench.live.report import report_document
+    from windlass_bench.report import report_document
 
     programs = _programs(kube_apiserver, etcd)
     if programs is None:
@@ -62,12 +62,7 @@ def embedded(
         results = asyncio.run(measure(scale, programs, durable, print_note))
     words = f"{pods:,} pods by {scale.connections} connections; {scale.watchers} and {watchers:,} watchers"
     sections = sections_of(results, words)
-    if output in ("json", "yaml"):
-        print_document(report_document(sections), output)
-    elif output == "markdown":
-        click.echo(forms.report_markdown(sections), nl=False)
-    else:
-        print_table(forms.report_tables(sections))
+    print_report(sections, report_document(sections), output)
 
 
 def _programs(apiserver: Path | None, etcd: Path | None) -> PeerPrograms | None:

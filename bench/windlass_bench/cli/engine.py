@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from windlass.cli.errors import EXIT_DONE, EXIT_INTERRUPTED, unknown_name
-from windlass.cli.output import output_option, print_document, print_note, print_table
+from windlass.cli.errors import EXIT_DONE, EXIT_INTERRUPTED, check_names
+from windlass.cli.output import output_option, print_note
 from windlass.cli.parameters import NameList
 from windlass.cli.progress import ProgressBar
 
@@ -29,25 +29,19 @@ def engine(quick: bool, part: tuple[str, ...] | None, repetitions: int | None, o
 
     One thread, processor time, every measurement in a process of its own.
     """
-    from windlass_bench import report as forms
+    from windlass_bench.cli.print_report import print_report
     from windlass_bench.engine import report
     from windlass_bench.engine.task_runner import measure_all
+    from windlass_bench.report import report_document
 
-    for name in part or ():
-        if name not in report.PARTS:
-            raise unknown_name("part", name, tuple(report.PARTS))
+    check_names("part", part or (), report.PARTS)
     parts = part or tuple(report.PARTS)
     tasks = report.tasks_of(parts, quick)
     rounds = repetitions or (1 if quick else 3)
     with ProgressBar(f"{len(tasks)} measurements", rounds * len(tasks)) as progress:
         measured = measure_all(tasks, rounds, progress)
     sections = report.sections_of(parts, quick, measured)
-    if output in ("json", "yaml"):
-        print_document(report.report_document(sections, measured), output)
-    elif output == "markdown":
-        click.echo(forms.report_markdown(sections), nl=False)
-    else:
-        print_table(forms.report_tables(sections))
+    print_report(sections, report_document(sections, measured.interrupted), output)
     if measured.interrupted:
         print_note(f"interrupted: {len(measured.by_task)} of {len(tasks)} were measured")
         return EXIT_INTERRUPTED

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import click
 
-from windlass.cli.errors import unknown_name
-from windlass.cli.output import output_option, print_document, print_note, print_table
-from windlass.cli.parameters import NameList
+from windlass.cli.errors import check_names
+from windlass.cli.output import output_option, print_note
+from windlass.cli.parameters import NameList, default_option
 from windlass.cli.progress import ProgressBar
 
 FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
@@ -22,17 +22,11 @@ PARTS = ("backlog", "steady", "gangs", "memory")
     "--kubeconfig", type=FILE, required=True, help="Of a cluster that was made for this: no nodes of its own."
 )
 @click.option("--kube-scheduler", type=FILE, help="The peer's program. [default: kube-scheduler on the PATH]")
-@click.option("--nodes", default="100,1000,5000", show_default=True, help="Sizes, with commas between them.")
-@click.option(
-    "--part",
-    type=NameList(),
-    default=",".join(PARTS[:3]),
-    show_default=True,
-    help="Of backlog, steady, gangs, memory.",
+@default_option("--nodes", default="100,1000,5000", help="Sizes, with commas between them.")
+@default_option(
+    "--part", type=NameList(), default=",".join(PARTS[:3]), help="Of backlog, steady, gangs, memory."
 )
-@click.option(
-    "--rounds", type=click.IntRange(1, 20), default=2, show_default=True, help="In alternating order."
-)
+@default_option("--rounds", type=click.IntRange(1, 20), default=2, help="In alternating order.")
 @output_option("table", "json", "yaml", "markdown")
 def live(
     kubeconfig: Path, kube_scheduler: Path | None, nodes: str, part: tuple[str, ...], rounds: int, output: str
@@ -42,14 +36,13 @@ def live(
     Needs an API server with a controller manager and nothing else; nodes are only objects, and no kubelet runs. Neither
     elects a leader, both write their events.
     """
-    from windlass_bench import report as forms
+    from windlass_bench.cli.print_report import print_report
     from windlass_bench.live.contenders import LIMIT, PEER, WINDLASS
-    from windlass_bench.live.report import report_document, sections_of
+    from windlass_bench.live.report import sections_of
     from windlass_bench.live.run import BenchEnvironment, measure, tasks_of
+    from windlass_bench.report import report_document
 
-    for name in part:
-        if name not in PARTS:
-            raise unknown_name("part", name, PARTS)
+    check_names("part", part, PARTS)
     found = shutil.which("kube-scheduler")
     peer = kube_scheduler or (Path(found) if found else None)
     if peer is None:
@@ -60,12 +53,7 @@ def live(
     with ProgressBar(f"{len(tasks)} measurements", len(tasks)) as progress:
         results = asyncio.run(measure(environment, tasks, progress))
     sections = sections_of(results)
-    if output in ("json", "yaml"):
-        print_document(report_document(sections), output)
-    elif output == "markdown":
-        click.echo(forms.report_markdown(sections), nl=False)
-    else:
-        print_table(forms.report_tables(sections))
+    print_report(sections, report_document(sections), output)
 
 
 def _sizes(text: str) -> list[int]:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
-from windlass.cli.errors import EXIT_DONE, EXIT_INTERRUPTED, unknown_name
-from windlass.cli.output import output_option, print_document, print_note, print_table
+from windlass.cli.errors import EXIT_DONE, EXIT_INTERRUPTED, check_names
+from windlass.cli.output import output_option, print_note
 from windlass.cli.parameters import NameList, jobs_option, traces_option
 from windlass.cli.progress import ProgressBar
 from windlass.model.errors import InputError
@@ -17,9 +17,7 @@ from windlass.model.errors import InputError
 @click.command()
 @click.option("--quick/--all", help="A look in a minute or two, or everything (the default).")
 @click.option(
-    "--part",
-    type=NameList(),
-    help="Only these: equality, quality, bounds, ablation, others, churn, speed.",
+    "--part", type=NameList(), help="Only these: equality, quality, bounds, ablation, others, churn, speed."
 )
 @jobs_option("Speed is always measured by one run at a time.")
 @output_option("table", "wide", "json", "yaml", "markdown")
@@ -30,10 +28,10 @@ def simulate(quick: bool, part: tuple[str, ...] | None, jobs: int, output: str, 
     Without the public trace files, what needs them is left out.
     """
     from windlass_bench import report, scale
+    from windlass_bench.cli.print_report import print_report
+    from windlass_bench.runs import play_all
 
-    for name in part or ():
-        if name not in report.PARTS:
-            raise unknown_name("part", name, report.PARTS)
+    check_names("part", part or (), report.PARTS)
     if traces is not None and not traces.is_dir():
         raise InputError(
             "there is no such folder", file=str(traces), remedy="--traces or WINDLASS_TRACES names it"
@@ -43,17 +41,12 @@ def simulate(quick: bool, part: tuple[str, ...] | None, jobs: int, output: str, 
     parts = report.parts_of(
         part or report.PARTS, scale.quick_scale() if quick else scale.full_scale(), traces
     )
-    runs = report.number_of_runs(parts)
-    with ProgressBar(f"{runs} runs", runs) as progress:
-        outcomes = report.play_parts(parts, traces, jobs or os.cpu_count() or 1, progress)
+    runs = list(dict.fromkeys(run for part in parts for run in part.runs))
+    with ProgressBar(f"{len(runs)} runs", len(runs)) as progress:
+        outcomes = play_all(runs, traces, jobs or os.cpu_count() or 1, progress)
     sections = report.sections_of(parts, outcomes)
-    if output in ("json", "yaml"):
-        print_document(report.report_document(sections, outcomes), output)
-    elif output == "markdown":
-        click.echo(report.report_markdown(sections), nl=False)
-    else:
-        print_table(report.report_tables([each for each in sections if output == "wide" or not each.detail]))
+    print_report(sections, report.report_document(sections, outcomes.interrupted), output)
     if outcomes.interrupted:
-        print_note(f"interrupted: {len(outcomes.by_run)} of {runs} runs were finished")
+        print_note(f"interrupted: {len(outcomes.by_run)} of {len(runs)} runs were finished")
         return EXIT_INTERRUPTED
     return EXIT_DONE

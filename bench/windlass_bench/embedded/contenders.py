@@ -9,10 +9,8 @@ from __future__ import annotations
 import base64
 import contextlib
 import csv
-import os
 import secrets
 import shutil
-import socket
 import ssl
 import subprocess
 import sys
@@ -28,6 +26,7 @@ import msgspec
 
 from windlass.model.errors import ClusterUnreachable
 from windlass_bench.embedded.sigterm import defer_sigterm
+from windlass_bench.processes import cpu_seconds, free_ports, memory_mib
 
 EMBEDDED, KUBE_APISERVER = "windlass", "kube-apiserver + etcd"
 START_SECONDS = 120.0
@@ -75,18 +74,13 @@ class ServerProcess:
             return False
 
     def rss_mib(self) -> float:
-        return sum(_status(process.pid, "VmRSS") for process in self._processes) / 1024
+        return sum(memory_mib(process.pid, "VmRSS") for process in self._processes)
 
     def peak_rss_mib(self) -> float:
-        return sum(_status(process.pid, "VmHWM") for process in self._processes) / 1024
+        return sum(memory_mib(process.pid, "VmHWM") for process in self._processes)
 
     def cpu_seconds(self) -> float:
-        ticks = os.sysconf("SC_CLK_TCK")
-        total = 0
-        for process in self._processes:
-            fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
-            total += int(fields[11]) + int(fields[12])
-        return total / ticks
+        return sum(cpu_seconds(process.pid) for process in self._processes)
 
     def __enter__(self) -> ServerProcess:
         return self
@@ -128,7 +122,7 @@ def run_kube_apiserver(durable: bool, programs: PeerPrograms) -> Iterator[Server
     """kube-apiserver with the admission that every cluster has, one etcd, and no controllers."""
     folder = Path(tempfile.mkdtemp(prefix="windlass-bench-"))
     with ServerProcess(KUBE_APISERVER, durable, folder) as server:
-        client, peer, port = _free_ports(3)
+        client, peer, port = free_ports(3)
         etcd = f"http://127.0.0.1:{client}"
         store = _etcd_command(programs.etcd, folder, etcd, f"http://127.0.0.1:{peer}", durable)
         server.run(store, "etcd.log")
@@ -138,10 +132,8 @@ def run_kube_apiserver(durable: bool, programs: PeerPrograms) -> Iterator[Server
         key = folder / "accounts.key"
         _write_key(key)
         server.run(_apiserver_command(programs.apiserver, folder, etcd, port, key), "apiserver.log")
-        server.context.check_hostname, server.context.verify_mode = (
-            False,
-            ssl.CERT_NONE,
-        )  # its own, on loopback
+        server.context.check_hostname = False  # its certificate is its own, and this is loopback
+        server.context.verify_mode = ssl.CERT_NONE
         server.wait(f"https://127.0.0.1:{port}/readyz")
         yield server
 
@@ -192,21 +184,6 @@ def _write_key(path: Path) -> None:
             serialization.NoEncryption(),
         )
     )
-
-
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    for connection in sockets:
-        connection.bind(("127.0.0.1", 0))
-    ports = [int(connection.getsockname()[1]) for connection in sockets]
-    for connection in sockets:
-        connection.close()
-    return ports
-
-
-def _status(pid: int, name: str) -> int:
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith(name))
 
 
 def _last_line(file: Path) -> str:

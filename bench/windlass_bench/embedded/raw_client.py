@@ -65,13 +65,6 @@ class RawHttpClient:
             raise UnexpectedStatus(f"{code}: {body[:200].decode(errors='replace')}")
         return body
 
-    async def open_stream(self, request: bytes) -> None:
-        """Begin a watch; its bytes are then read by `chunk`."""
-        self._writer.write(request)
-        code, _ = await self._head()
-        if code != 200:
-            raise UnexpectedStatus(str(code))
-
     async def chunk(self) -> bytes:
         """The next piece of a chunked answer; empty at its end."""
         size = int(await self._reader.readuntil(LINE), 16)

@@ -6,24 +6,18 @@ from collections.abc import Sequence
 
 from windlass_bench.embedded.contenders import EMBEDDED
 from windlass_bench.embedded.run import Result
-from windlass_bench.section import Column, Row, Section
+from windlass_bench.section import Column, Row, Section, columns
 
 _COLUMNS = (
-    Column("server", "server"),
-    Column("kept", "kept"),
-    Column("creates", "creates/s", "{:,.0f}"),
-    Column("binds", "binds/s", "{:,.0f}"),
-    Column("events", "watch events/s", "{:,.0f}"),
+    *columns(server="server", kept="kept"),
+    *columns("{:,.0f}", creates="creates/s", binds="binds/s", events="watch events/s"),
     Column("crowd", "watchers served", "{:,}"),
     Column("crowd_events", "events/s to them", "{:,.0f}"),
     Column("cpu_seconds", "CPU s, creating and binding", "{:.1f}"),
-    Column("rss_mib", "RSS MiB", "{:,.0f}"),
-    Column("peak_rss_mib", "peak RSS MiB", "{:,.0f}"),
+    *columns("{:,.0f}", rss_mib="RSS MiB", peak_rss_mib="peak RSS MiB"),
 )
 _RATES = (
-    Column("creates", "creates", "{:.2f}"),
-    Column("binds", "binds", "{:.2f}"),
-    Column("events", "watch events", "{:.2f}"),
+    *columns("{:.2f}", creates="creates", binds="binds", events="watch events"),
     Column("crowd_events", "events to the many", "{:.2f}"),
 )
 
@@ -31,17 +25,14 @@ _RATES = (
 def sections_of(results: Sequence[Result], note: str) -> list[Section]:
     made = [
         Section(
-            name="rates",
-            title="The embedded API server and a real one, on the same requests",
+            "rates",
+            "The embedded API server and a real one, on the same requests",
+            _COLUMNS,
+            [_row(result) for result in results],
             note=note,
-            columns=_COLUMNS,
-            rows=[_row(result) for result in results],
         ),
         Section(
-            name="ratios",
-            title="Times as many as the real one",
-            columns=(Column("kept", "kept"), *_RATES),
-            rows=_ratios(results),
+            "ratios", "Times as many as the real one", (Column("kept", "kept"), *_RATES), _ratios(results)
         ),
     ]
     return [section for section in made if section.rows]
@@ -49,18 +40,8 @@ def sections_of(results: Sequence[Result], note: str) -> list[Section]:
 
 def _row(result: Result) -> Row:
     kept = "on disk" if result.durable else "in memory" if result.server == EMBEDDED else "without fsync"
-    return {
-        "server": result.server,
-        "kept": kept,
-        "creates": result.creates,
-        "binds": result.binds,
-        "events": result.events,
-        "crowd": result.crowd,
-        "crowd_events": result.crowd_events,
-        "cpu_seconds": result.cpu_seconds,
-        "rss_mib": result.rss_mib,
-        "peak_rss_mib": result.peak_rss_mib,
-    }
+    numbers = {column.key: getattr(result, column.key) for column in _COLUMNS[2:]}
+    return {"server": result.server, "kept": kept, **numbers}
 
 
 def _ratios(results: Sequence[Result]) -> list[Row]:

@@ -27,7 +27,7 @@ from windlass.model.names.kueue import (
     SLICE_SIZE_ANNOTATION,
 )
 from windlass.model.pod import Pod
-from windlass_bench.engine import synthetic_objects
+from windlass_bench.engine import synthetic_objects as synthetic
 
 EPOCH = 1_767_225_600
 """2026-01-01, in seconds."""
@@ -193,9 +193,9 @@ def _milli(cpu: str) -> int:
 
 
 def _cluster(configuration: PerformanceConfiguration) -> list[object]:
-    nodes = synthetic_objects.cpu_nodes(1, configuration.racks, configuration.hosts_a_rack)
+    nodes = synthetic.cpu_nodes(1, configuration.racks, configuration.hosts_a_rack)
     queues = [
-        synthetic_objects.cluster_queue(
+        synthetic.cluster_queue(
             f"q{number:04}",
             {"cpu": "20"},
             borrowing="100",
@@ -204,10 +204,8 @@ def _cluster(configuration: PerformanceConfiguration) -> list[object]:
         )
         for number in range(configuration.queues)
     ]
-    levels = (
-        (synthetic_objects.BLOCK, synthetic_objects.RACK, HOSTNAME_LABEL) if configuration.topology else ()
-    )
-    return [*nodes, *synthetic_objects.queue_objects(queues, topology=levels)]
+    levels = (synthetic.BLOCK, synthetic.RACK, HOSTNAME_LABEL) if configuration.topology else ()
+    return [*nodes, *synthetic.queue_objects(queues, topology=levels)]
 
 
 def _mode(kind: WorkloadSet, number: int) -> str:
@@ -226,7 +224,7 @@ def _template(queue: str, kind: WorkloadSet, mode: str) -> Pod:
     annotations = {POD_GROUP_TOTAL_COUNT_ANNOTATION: str(kind.pods)} if kind.pods > 1 else {}
     if mode:
         annotations[REQUIRED_TOPOLOGY_ANNOTATION if mode == "required" else PREFERRED_TOPOLOGY_ANNOTATION] = (
-            synthetic_objects.RACK
+            synthetic.RACK
         )
     if mode == "slices":
         annotations |= {
@@ -234,15 +232,13 @@ def _template(queue: str, kind: WorkloadSet, mode: str) -> Pod:
             SLICE_SIZE_ANNOTATION: str(kind.slice_size),
         }
     labels = {QUEUE_NAME_LABEL: queue}
-    return synthetic_objects.pod_template(
+    return synthetic.pod_template(
         {"cpu": kind.cpu}, labels=labels, annotations=annotations, priority=kind.priority
     )
 
 
 def _pods(name: str, template: Pod, count: int) -> list[Pod]:
     if count == 1:
-        return [synthetic_objects.make_pod(template, name)]
+        return [synthetic.make_pod(template, name)]
     labels = {**template.metadata.labels, KUEUE_POD_GROUP_NAME: name}
-    return [
-        synthetic_objects.make_pod(template, f"{name}-{member}", labels=labels) for member in range(count)
-    ]
+    return [synthetic.make_pod(template, f"{name}-{member}", labels=labels) for member in range(count)]

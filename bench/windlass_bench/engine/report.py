@@ -6,20 +6,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import msgspec
 
-from windlass import __version__
-from windlass.model.names.windlass import WINDLASS_API_VERSION
 from windlass_bench.engine.measurement import Measurement
 from windlass_bench.engine.peers import PEERS, PEERS_NOTE
 from windlass_bench.engine.task_runner import Measurements
 from windlass_bench.engine.tasks import GROWTH_NODE_COUNTS, TASKS
-from windlass_bench.report import machine
-from windlass_bench.section import Column, Row, Section
-
-KIND = "BenchReport"
+from windlass_bench.section import Column, Row, Section, columns
 
 
 class Goal(msgspec.Struct, frozen=True):
@@ -84,7 +78,7 @@ _COST = (
     Column("intake_s", "intake and snapshot, s", "{:.2f}"),
     Column("peak_rss_mib", "peak memory, MiB", "{:,.0f}"),
 )
-_GOAL = (Column("goal", "goal"), Column("met", "met"), Column("peer", "published by peers"))
+_GOAL = columns(goal="goal", met="met", peer="published by peers")
 RATE_COLUMNS = (
     *_CASE,
     Column("decide_s", "decide, CPU s", "{:.3f}"),
@@ -104,24 +98,17 @@ SINGLE_DECISION_COLUMNS = (
 KUEUE_COLUMNS = (
     *_CASE,
     Column("decide_s", "store, snapshot and decide, CPU s", "{:.1f}"),
-    Column("per_second", "workloads a second", "{:,.0f}"),
-    Column("decisions", "decisions", "{:,.0f}"),
-    Column("slowest_ms", "slowest, ms", "{:,.0f}"),
+    *columns("{:,.0f}", per_second="workloads a second", decisions="decisions", slowest_ms="slowest, ms"),
     Column("makespan_s", "makespan, virtual s", "{:,.1f}"),
-    Column("wait_large_ms", "wait large, ms", "{:,.0f}"),
-    Column("wait_medium_ms", "medium", "{:,.0f}"),
-    Column("wait_small_ms", "small", "{:,.0f}"),
+    *columns("{:,.0f}", wait_large_ms="wait large, ms", wait_medium_ms="medium", wait_small_ms="small"),
     Column("peak_rss_mib", "peak memory, MiB", "{:,.0f}"),
     Column("peer", "published by peers"),
 )
 STEADY_COLUMNS = (
     *_CASE,
-    Column("pods", "pods", "{:,.0f}"),
-    Column("us_an_event", "an event, µs", "{:,.0f}"),
-    Column("snapshot_ms", "snapshot, ms", "{:,.1f}"),
-    Column("decide_ms", "decide, ms", "{:,.1f}"),
-    Column("load_s", "all objects, s", "{:.2f}"),
-    Column("first_s", "first snapshot and decide, s", "{:.2f}"),
+    *columns("{:,.0f}", pods="pods", us_an_event="an event, µs"),
+    *columns("{:,.1f}", snapshot_ms="snapshot, ms", decide_ms="decide, ms"),
+    *columns("{:.2f}", load_s="all objects, s", first_s="first snapshot and decide, s"),
     Column("peak_rss_mib", "peak memory, MiB", "{:,.0f}"),
 )
 GROWTH_COLUMNS = (
@@ -203,23 +190,9 @@ def sections_of(parts: Iterable[str], quick: bool, measured: Measurements) -> li
         tasks = part.quick if quick else part.tasks
         rows = _rows([measured.by_task[task] for task in tasks if task in measured.by_task])
         if name in parts and rows:
-            section = Section(name=name, title=part.title, note=part.note, columns=part.columns, rows=rows)
+            section = Section(name, part.title, part.columns, rows, note=part.note)
             found.append(section)
     return found
-
-
-def report_document(sections: Sequence[Section], measured: Measurements) -> dict[str, Any]:
-    return {
-        "apiVersion": WINDLASS_API_VERSION,
-        "kind": KIND,
-        "version": __version__,
-        "machine": machine(),
-        "interrupted": measured.interrupted,
-        "sections": [
-            {"name": section.name, "title": section.title, "note": section.note, "rows": section.rows}
-            for section in sections
-        ],
-    }
 
 
 def _rows(measured: Sequence[Measurement]) -> list[Row]:

@@ -19,7 +19,7 @@ from windlass.model.names.kueue import (
 )
 from windlass.model.names.nvidia import GPU_RESOURCE
 from windlass.model.pod import Pod
-from windlass_bench.engine import synthetic_objects
+from windlass_bench.engine import synthetic_objects as synthetic
 from windlass_bench.engine.measurement import Measurement, Stopwatch
 
 ROUNDS = 20
@@ -30,10 +30,10 @@ BACKLOG = 10_000
 
 def steady_single_pods(name: str, *, nodes: int = 5_000, backlog: int = BACKLOG) -> Measurement:
     """A one-GPU pod on every GPU, and a backlog of such pods."""
-    template = synthetic_objects.pod_template({"cpu": "4", "memory": "32Gi", GPU_RESOURCE: "1"})
+    template = synthetic.pod_template({"cpu": "4", "memory": "32Gi", GPU_RESOURCE: "1"})
     running = _running([template], nodes)
-    waiting = synthetic_objects.make_pods(template, backlog, "wait")
-    return _rounds(name, nodes, [*synthetic_objects.gpu_nodes(nodes), *running, *waiting], running)
+    waiting = synthetic.make_pods(template, backlog, "wait")
+    return _rounds(name, nodes, [*synthetic.gpu_nodes(nodes), *running, *waiting], running)
 
 
 def steady_queued_gangs(name: str, *, nodes: int = 5_000, backlog: int = BACKLOG) -> Measurement:
@@ -42,40 +42,30 @@ def steady_queued_gangs(name: str, *, nodes: int = 5_000, backlog: int = BACKLOG
     names = [f"q{number:02}" for number in range(QUEUES)]
     quota = {"cpu": "1000000", "memory": "10000Ti", GPU_RESOURCE: per_queue}
     policy = {"withinClusterQueue": "LowerPriority"}
-    queues = synthetic_objects.queue_objects(
-        [synthetic_objects.cluster_queue(queue, quota, preemption=policy) for queue in names],
-        topology=(synthetic_objects.BLOCK, synthetic_objects.RACK, HOSTNAME_LABEL),
+    queues = synthetic.queue_objects(
+        [synthetic.cluster_queue(queue, quota, preemption=policy) for queue in names],
+        topology=(synthetic.BLOCK, synthetic.RACK, HOSTNAME_LABEL),
     )
     requests = {"cpu": "4", "memory": "32Gi", GPU_RESOURCE: "1"}
-    templates = [
-        synthetic_objects.pod_template(requests, labels={QUEUE_NAME_LABEL: queue}) for queue in names
-    ]
+    templates = [synthetic.pod_template(requests, labels={QUEUE_NAME_LABEL: queue}) for queue in names]
     running = _running(templates, nodes)
     gangs = [
         pod
         for number in range(backlog // 8)
         for pod in _gang(templates[number % QUEUES], f"gang-{number:05}")
     ]
-    return _rounds(name, nodes, [*synthetic_objects.gpu_nodes(nodes), *queues, *running, *gangs], running)
+    return _rounds(name, nodes, [*synthetic.gpu_nodes(nodes), *queues, *running, *gangs], running)
 
 
 def _running(templates: list[Pod], nodes: int) -> list[Pod]:
-    return [
-        synthetic_objects.bound_pod(
-            synthetic_objects.make_pod(templates[i % len(templates)], f"run-{i:06}"), f"node-{i // 8:05}"
-        )
-        for i in range(8 * nodes)
-    ]
+    return [synthetic.running_pod(templates[i % len(templates)], i, i // 8) for i in range(8 * nodes)]
 
 
 def _gang(template: Pod, name: str) -> list[Pod]:
     labels = {**template.metadata.labels, KUEUE_POD_GROUP_NAME: name}
-    annotations = {
-        POD_GROUP_TOTAL_COUNT_ANNOTATION: "8",
-        REQUIRED_TOPOLOGY_ANNOTATION: synthetic_objects.RACK,
-    }
+    annotations = {POD_GROUP_TOTAL_COUNT_ANNOTATION: "8", REQUIRED_TOPOLOGY_ANNOTATION: synthetic.RACK}
     return [
-        synthetic_objects.make_pod(template, f"{name}-{member}", labels=labels, annotations=annotations)
+        synthetic.make_pod(template, f"{name}-{member}", labels=labels, annotations=annotations)
         for member in range(8)
     ]
 
@@ -102,7 +92,7 @@ def _rounds(name: str, nodes: int, objects: list[object], running: list[Pod]) ->
         events += len(deltas)
         binds += len(plan.binds)
         store.apply(Assume(bind.pod, bind.node, bind.devices) for bind in plan.binds)
-        deltas = [Put(synthetic_objects.bound_pod(by_key[bind.pod], bind.node)) for bind in plan.binds]
+        deltas = [Put(synthetic.bound_pod(by_key[bind.pod], bind.node)) for bind in plan.binds]
     return Measurement(
         task=name,
         nodes=nodes,

@@ -104,6 +104,10 @@ def bound_pod(pod: Pod, node: str) -> Pod:
     return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=node))
 
 
+def running_pod(template: Pod, number: int, node: int) -> Pod:
+    return bound_pod(make_pod(template, f"run-{number:06}"), f"node-{node:05}")
+
+
 def pod_template(
     requests: Mapping[str, str],
     *,
@@ -125,9 +129,7 @@ def pod_template(
             "annotations": dict(annotations),
         },
         "spec": {
-            "containers": [
-                {"name": "main", "resources": {"requests": dict(requests), "limits": limits}},
-            ],
+            "containers": [{"name": "main", "resources": {"requests": dict(requests), "limits": limits}}],
             "priority": priority,
             **spec,
         },
@@ -291,9 +293,4 @@ def cluster_queue(name: str, quota: Mapping[str, str], **more: Any) -> Unstructu
 
 
 def _kueue(kind: str, name: str, spec: Unstructured, version: str = "v1beta2") -> Unstructured:
-    return {
-        "apiVersion": f"kueue.x-k8s.io/{version}",
-        "kind": kind,
-        "metadata": {"name": name},
-        "spec": spec,
-    }
+    return {"apiVersion": f"kueue.x-k8s.io/{version}", "kind": kind, "metadata": {"name": name}, "spec": spec}

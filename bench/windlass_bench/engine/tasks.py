@@ -1,4 +1,4 @@
-"""What is measured: every case of the benchmark by name, made from `scenes`, decided and timed.
+"""What is measured: every case of the benchmark by name, made from `synthetic_objects`, decided and timed.
 
 `measure` plays one task in a process of its own; `report` knows which tasks make which table.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from typing import Any
 
 import msgspec
 
@@ -26,13 +27,14 @@ from windlass.model.names.nvidia import GPU_RESOURCE
 from windlass.model.names.others import KAI_FRACTION
 from windlass.model.plan import Plan
 from windlass.model.pod import Pod
-from windlass_bench.engine import kueue_performance, steady, synthetic_objects
+from windlass_bench.engine import kueue_performance, steady
+from windlass_bench.engine import synthetic_objects as synthetic
 from windlass_bench.engine.measurement import Measurement, Stopwatch
 
 NOW = kueue_performance.EPOCH + 3600
 NODES = 5_000
 AMPLE_QUOTA = {"cpu": "10000000", "memory": "100000Ti", GPU_RESOURCE: "1000000"}
-LEVELS = (synthetic_objects.BLOCK, synthetic_objects.RACK, HOSTNAME_LABEL)
+LEVELS = (synthetic.BLOCK, synthetic.RACK, HOSTNAME_LABEL)
 
 Task = Callable[[str], Measurement]
 """Takes its own name, gives what it measured."""
@@ -102,62 +104,46 @@ def freeze_gc() -> None:
 def warm_up() -> None:
     """Load the compiled kernels by deciding on a small cluster, as the live scheduler has by its second decision."""
     jit.compiled()
-    queues = synthetic_objects.queue_objects(
-        [synthetic_objects.cluster_queue("q", AMPLE_QUOTA)], topology=LEVELS
-    )
-    gang = synthetic_objects.gang_pods(
-        1, 2, {"cpu": "1", GPU_RESOURCE: "1"}, "q", required=synthetic_objects.RACK
-    )
-    for more in ([], [*queues, *gang]):
+    requests = {"cpu": "1", GPU_RESOURCE: "1"}
+    gang = synthetic.gang_pods(1, 2, requests, "q", required=synthetic.RACK)
+    pods = synthetic.make_pods(synthetic.pod_template(requests), 40, "warm")
+    for more in ([], [*_queue(), *gang]):
         store = Store()
-        pods = synthetic_objects.make_pods(
-            synthetic_objects.pod_template({"cpu": "1", GPU_RESOURCE: "1"}), 40, "warm"
-        )
-        store.apply(map(Put, [*synthetic_objects.gpu_nodes(4), *pods, *more]))
+        store.apply(map(Put, [*synthetic.gpu_nodes(4), *pods, *more]))
         decide(store.snapshot(NOW), EngineConfig(), NOW)
 
 
 def plain_pods(name: str, *, pods: int, nodes: int = NODES, share: str = "") -> Measurement:
     """Pods of one shape: a whole GPU each, or a share of one."""
     requests = {"cpu": "2", "memory": "16Gi"} | ({} if share else {GPU_RESOURCE: "1"})
-    template = synthetic_objects.pod_template(requests, annotations={KAI_FRACTION: share} if share else {})
-    objects = [*synthetic_objects.gpu_nodes(nodes), *synthetic_objects.make_pods(template, pods, "pod")]
+    template = synthetic.pod_template(requests, annotations={KAI_FRACTION: share} if share else {})
+    objects = [*synthetic.gpu_nodes(nodes), *synthetic.make_pods(template, pods, "pod")]
     return measure_decision(name, nodes, objects, pods, "pods")
 
 
 def mixed_pods(name: str, *, pods: int, tied: int = 0, nodes: int = NODES) -> Measurement:
     """Pods of 200 shapes, of which `tied` mind other pods; those of one shape don't come one after another."""
-    templates = [
-        *synthetic_objects.pod_templates(200 - tied),
-        *synthetic_objects.affinity_pod_templates(tied),
-    ]
-    made = [
-        synthetic_objects.make_pod(templates[number * 7_919 % 200], f"pod-{number:06}")
-        for number in range(pods)
-    ]
-    return measure_decision(name, nodes, [*synthetic_objects.gpu_nodes(nodes), *made], pods, "pods")
+    templates = [*synthetic.pod_templates(200 - tied), *synthetic.affinity_pod_templates(tied)]
+    made = [synthetic.make_pod(templates[number * 7_919 % 200], f"pod-{number:06}") for number in range(pods)]
+    return measure_decision(name, nodes, [*synthetic.gpu_nodes(nodes), *made], pods, "pods")
 
 
 def many_gangs(name: str, *, gangs: int, size: int, nodes: int = NODES) -> Measurement:
     """Gangs of one-GPU pods, each in one rack."""
     requests = {"cpu": "8", "memory": "64Gi", GPU_RESOURCE: "1"}
-    pods = synthetic_objects.gang_pods(gangs, size, requests, "q", required=synthetic_objects.RACK)
-    return measure_decision(
-        name, nodes, [*synthetic_objects.gpu_nodes(nodes), *_queue(), *pods], gangs, "gangs"
-    )
+    pods = synthetic.gang_pods(gangs, size, requests, "q", required=synthetic.RACK)
+    return measure_decision(name, nodes, [*synthetic.gpu_nodes(nodes), *_queue(), *pods], gangs, "gangs")
 
 
 def one_gang(name: str, *, size: int, nodes: int = NODES) -> Measurement:
     """One gang of four-GPU pods, as close together as can be."""
     requests = {"cpu": "8", "memory": "64Gi", GPU_RESOURCE: "4"}
-    pods = synthetic_objects.gang_pods(1, size, requests, "q", preferred=synthetic_objects.BLOCK)
-    return measure_decision(name, nodes, [*synthetic_objects.gpu_nodes(nodes), *_queue(), *pods], 1, "gangs")
+    pods = synthetic.gang_pods(1, size, requests, "q", preferred=synthetic.BLOCK)
+    return measure_decision(name, nodes, [*synthetic.gpu_nodes(nodes), *_queue(), *pods], 1, "gangs")
 
 
 def _queue() -> list[object]:
-    return synthetic_objects.queue_objects(
-        [synthetic_objects.cluster_queue("q", AMPLE_QUOTA)], topology=LEVELS
-    )
+    return synthetic.queue_objects([synthetic.cluster_queue("q", AMPLE_QUOTA)], topology=LEVELS)
 
 
 def preemption(name: str, *, asks: str, scattered: bool, nodes: int = NODES) -> Measurement:
@@ -167,31 +153,21 @@ def preemption(name: str, *, asks: str, scattered: bool, nodes: int = NODES) -> 
     `node` (eight), or `gang` (four of eight in one rack).
     """
     policy = {"withinClusterQueue": "LowerPriority"}
-    queues = [
-        synthetic_objects.cluster_queue(
-            "mine", {**AMPLE_QUOTA, GPU_RESOURCE: str(8 * nodes // 10)}, preemption=policy
-        )
-    ]
-    queues += [synthetic_objects.cluster_queue(f"other-{i}", AMPLE_QUOTA) for i in range(3)]
+    quota = {**AMPLE_QUOTA, GPU_RESOURCE: str(8 * nodes // 10)}
+    queues = [synthetic.cluster_queue("mine", quota, preemption=policy)]
+    queues += [synthetic.cluster_queue(f"other-{i}", AMPLE_QUOTA) for i in range(3)]
     requests = {"cpu": "8", "memory": "64Gi", GPU_RESOURCE: "2"}
     mine, *other_templates = (
-        synthetic_objects.pod_template(requests, labels={QUEUE_NAME_LABEL: queue["name"]}) for queue in queues
+        synthetic.pod_template(requests, labels={QUEUE_NAME_LABEL: queue["name"]}) for queue in queues
     )
     running = []
     for number in range(4 * nodes):
         node = number // 4
         is_mine = number % 10 == 0 if scattered else node % 10 == 0
         template = mine if is_mine else other_templates[number % 3]
-        running.append(
-            synthetic_objects.bound_pod(
-                synthetic_objects.make_pod(template, f"run-{number:06}"), f"node-{node:05}"
-            )
-        )
-    there = [
-        *synthetic_objects.gpu_nodes(nodes),
-        *synthetic_objects.queue_objects(queues, topology=LEVELS),
-        *running,
-    ]
+        running.append(synthetic.running_pod(template, number, node))
+    objects = synthetic.queue_objects(queues, topology=LEVELS)
+    there = [*synthetic.gpu_nodes(nodes), *objects, *running]
     return measure_incremental_decision(name, nodes, there, _asking(asks))
 
 
@@ -199,86 +175,56 @@ def _asking(asks: str) -> list[Pod]:
     requests = {"cpu": "8", "memory": "64Gi", GPU_RESOURCE: "2" if asks == "pod" else "8"}
     labels = {QUEUE_NAME_LABEL: "mine"}
     if asks != "gang":
-        return [
-            synthetic_objects.make_pod(
-                synthetic_objects.pod_template(requests, labels=labels, priority=100), "urgent"
-            )
-        ]
+        return [synthetic.make_pod(synthetic.pod_template(requests, labels=labels, priority=100), "urgent")]
     labels[KUEUE_POD_GROUP_NAME] = "urgent"
-    annotations = {
-        POD_GROUP_TOTAL_COUNT_ANNOTATION: "4",
-        REQUIRED_TOPOLOGY_ANNOTATION: synthetic_objects.RACK,
-    }
-    return synthetic_objects.make_pods(
-        synthetic_objects.pod_template(requests, labels=labels, annotations=annotations, priority=100),
-        4,
-        "urgent",
-    )
+    annotations = {POD_GROUP_TOTAL_COUNT_ANNOTATION: "4", REQUIRED_TOPOLOGY_ANNOTATION: synthetic.RACK}
+    template = synthetic.pod_template(requests, labels=labels, annotations=annotations, priority=100)
+    return synthetic.make_pods(template, 4, "urgent")
 
 
 def preempt_small_pods(name: str, *, size: int, nodes: int) -> Measurement:
     """One-GPU pods of three priorities fill all nodes; a gang of eight-GPU pods in their queue needs `size` nodes."""
     policy = {"withinClusterQueue": "LowerPriority"}
-    queues = [
-        synthetic_objects.cluster_queue("q", {**AMPLE_QUOTA, GPU_RESOURCE: str(8 * nodes)}, preemption=policy)
-    ]
+    quota = {**AMPLE_QUOTA, GPU_RESOURCE: str(8 * nodes)}
+    queues = [synthetic.cluster_queue("q", quota, preemption=policy)]
     labels = {QUEUE_NAME_LABEL: "q"}
-    small = [
-        synthetic_objects.pod_template(
-            {"cpu": "2", "memory": "8Gi", GPU_RESOURCE: "1"}, labels=labels, priority=priority
-        )
-        for priority in range(3)
-    ]
-    running = [
-        synthetic_objects.bound_pod(
-            synthetic_objects.make_pod(small[number % 3], f"run-{number:06}"), f"node-{number // 8:05}"
-        )
-        for number in range(8 * nodes)
-    ]
+    requests = {"cpu": "2", "memory": "8Gi", GPU_RESOURCE: "1"}
+    small = [synthetic.pod_template(requests, labels=labels, priority=priority) for priority in range(3)]
+    running = [synthetic.running_pod(small[number % 3], number, number // 8) for number in range(8 * nodes)]
     annotations = {POD_GROUP_TOTAL_COUNT_ANNOTATION: str(size)}
-    gang = synthetic_objects.pod_template(
+    gang = synthetic.pod_template(
         {"cpu": "8", "memory": "64Gi", GPU_RESOURCE: "8"},
         labels={**labels, KUEUE_POD_GROUP_NAME: "urgent"},
         annotations=annotations,
         priority=100,
     )
-    there = [*synthetic_objects.gpu_nodes(nodes), *synthetic_objects.queue_objects(queues), *running]
-    return measure_incremental_decision(name, nodes, there, synthetic_objects.make_pods(gang, size, "urgent"))
+    there = [*synthetic.gpu_nodes(nodes), *synthetic.queue_objects(queues), *running]
+    return measure_incremental_decision(name, nodes, there, synthetic.make_pods(gang, size, "urgent"))
 
 
 def planned_starts(name: str, *, nodes: int, running: int, waiting: int) -> Measurement:
     """Work with declared run times runs, more of it waits: every start is planned, and nobody delays those before."""
     queues = [
-        synthetic_objects.cluster_queue(queue, {**AMPLE_QUOTA, GPU_RESOURCE: str(4 * nodes)}, cohort="all")
-        for queue in synthetic_objects.TIMED_QUEUES
+        synthetic.cluster_queue(queue, {**AMPLE_QUOTA, GPU_RESOURCE: str(4 * nodes)}, cohort="all")
+        for queue in synthetic.TIMED_QUEUES
     ]
     objects = [
-        *synthetic_objects.gpu_nodes(nodes, nodes_per_rack=16),
-        *synthetic_objects.queue_objects(queues, topology=LEVELS),
-        *synthetic_objects.running_pods_with_duration(nodes, running),
-        *synthetic_objects.pending_pods_with_duration(waiting),
+        *synthetic.gpu_nodes(nodes, nodes_per_rack=16),
+        *synthetic.queue_objects(queues, topology=LEVELS),
+        *synthetic.running_pods_with_duration(nodes, running),
+        *synthetic.pending_pods_with_duration(waiting),
     ]
     return measure_decision(name, nodes, objects, 1, "decisions")
 
 
 def never_fits(name: str, *, gpus: int, nodes: int = 500) -> Measurement:
     """A job of ten pods with `gpus` each on a cluster that others have filled."""
-    filler = synthetic_objects.pod_template({"cpu": "8", "memory": "64Gi", GPU_RESOURCE: "8"})
-    full = [
-        synthetic_objects.bound_pod(
-            synthetic_objects.make_pod(filler, f"run-{number:05}"), f"node-{number:05}"
-        )
-        for number in range(nodes)
-    ]
-    job = synthetic_objects.gang_pods(
-        1,
-        10,
-        {"cpu": "8", "memory": "64Gi", GPU_RESOURCE: str(gpus)},
-        "q",
-        required=synthetic_objects.RACK,
-    )
+    filler = synthetic.pod_template({"cpu": "8", "memory": "64Gi", GPU_RESOURCE: "8"})
+    full = [synthetic.running_pod(filler, number, number) for number in range(nodes)]
+    requests = {"cpu": "8", "memory": "64Gi", GPU_RESOURCE: str(gpus)}
+    job = synthetic.gang_pods(1, 10, requests, "q", required=synthetic.RACK)
     return measure_decision(
-        name, nodes, [*synthetic_objects.gpu_nodes(nodes), *full, *_queue(), *job], 1, "decisions"
+        name, nodes, [*synthetic.gpu_nodes(nodes), *full, *_queue(), *job], 1, "decisions"
     )
 
 
@@ -308,6 +254,11 @@ def run_kueue_configuration(
     )
 
 
+def _kueue(*arguments: Any, **more: Any) -> Task:
+    configuration = kueue_performance.PerformanceConfiguration(*arguments, **more)
+    return partial(run_kueue_configuration, configuration=configuration)
+
+
 def _growth(
     make: Callable[..., Measurement], prefix: str, sizes: Sequence[int], **fixed: int
 ) -> dict[str, Task]:
@@ -315,7 +266,6 @@ def _growth(
 
 
 GROWTH_NODE_COUNTS = (1_250, 2_500, 5_000, 10_000)
-_SETS = kueue_performance
 
 TASKS: dict[str, Task] = {
     "plain-10k": partial(plain_pods, pods=10_000),
@@ -334,17 +284,9 @@ TASKS: dict[str, Task] = {
     "plans-400": partial(planned_starts, nodes=400, running=760, waiting=300),
     "never-full": partial(never_fits, gpus=8),
     "never-large": partial(never_fits, gpus=9),
-    "kueue-baseline": partial(
-        run_kueue_configuration, configuration=_SETS.PerformanceConfiguration(5, 6, _SETS.BASELINE, 4, 8)
-    ),
-    "kueue-large-scale": partial(
-        run_kueue_configuration,
-        configuration=_SETS.PerformanceConfiguration(10, 100, _SETS.LARGE_SCALE, 5, 64),
-    ),
-    "kueue-tas": partial(
-        run_kueue_configuration,
-        configuration=_SETS.PerformanceConfiguration(5, 6, _SETS.TOPOLOGY, 10, 64, True),
-    ),
+    "kueue-baseline": _kueue(5, 6, kueue_performance.BASELINE, 4, 8),
+    "kueue-large-scale": _kueue(10, 100, kueue_performance.LARGE_SCALE, 5, 64),
+    "kueue-tas": _kueue(5, 6, kueue_performance.TOPOLOGY, 10, 64, topology=True),
     "steady-pods": steady.steady_single_pods,
     "steady-queues": steady.steady_queued_gangs,
     **_growth(plain_pods, "plain", GROWTH_NODE_COUNTS, pods=10_000),
@@ -357,9 +299,7 @@ TASKS: dict[str, Task] = {
     "quick-gang": partial(one_gang, size=200, nodes=500),
     "quick-preempt": partial(preemption, asks="node", scattered=False, nodes=200),
     "quick-plans": partial(planned_starts, nodes=40, running=80, waiting=30),
-    "quick-kueue": partial(
-        run_kueue_configuration, configuration=_SETS.PerformanceConfiguration(1, 2, _SETS.LARGE_SCALE, 2, 8)
-    ),
+    "quick-kueue": _kueue(1, 2, kueue_performance.LARGE_SCALE, 2, 8),
     "quick-steady": partial(steady.steady_queued_gangs, nodes=200),
     **_growth(plain_pods, "quick-plain", (250, 1_000), pods=1_000),
 }

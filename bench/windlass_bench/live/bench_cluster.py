@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Iterable
 from typing import Any
 
 import msgspec
@@ -150,13 +150,12 @@ class BenchCluster:
         if node_name:
             self.bound_at.setdefault(name, time.monotonic())
 
-    async def wait_until_bound(self, wanted: int, quiet: float, look: Callable[[int], None]) -> None:
+    async def wait_until_bound(self, wanted: int, quiet: float) -> None:
         """Until so many are bound, or nobody new for a while."""
         last, since = -1, time.monotonic()
         while len(self.bound_at) < wanted and time.monotonic() - since < quiet:
             if len(self.bound_at) != last:
                 last, since = len(self.bound_at), time.monotonic()
-                look(last)
             await asyncio.sleep(0.1)
 
 

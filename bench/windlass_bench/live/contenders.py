@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -22,11 +20,11 @@ import msgspec
 from windlass.kube.credentials import ClientCertificate
 from windlass.kube.tls import tls_context
 from windlass.model.errors import ClusterUnreachable
+from windlass_bench.processes import cpu_seconds, free_ports, memory_mib
 
 WINDLASS, PEER, LIMIT = "windlass", "kube-scheduler", "limit"
 SCHEDULER_NAMES = {WINDLASS: "windlass", PEER: "default-scheduler", LIMIT: "nobody"}
 START_SECONDS = 120.0
-TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Usage(msgspec.Struct, frozen=True):
@@ -71,10 +69,7 @@ class SchedulerProcess:
         self._process.send_signal(signal.SIGCONT)
 
     def usage(self) -> Usage:
-        fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
-        status = Path(f"/proc/{self._process.pid}/status").read_text()
-        peak = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM"))
-        return Usage((int(fields[11]) + int(fields[12])) / TICKS, peak / 1024)
+        return Usage(cpu_seconds(self._process.pid), memory_mib(self._process.pid, "VmHWM"))
 
     def stop(self) -> None:
         if self._process.poll() is None:
@@ -90,7 +85,7 @@ class SchedulerProcess:
 def start_scheduler(name: str, kubeconfig: Path, peer: Path | None) -> SchedulerProcess:
     """Windlass as it is installed here, or kube-scheduler with client limits that don't bind; neither elects."""
     folder = Path(tempfile.mkdtemp(prefix="windlass-bench-"))
-    port = _free_port()
+    (port,) = free_ports(1)
     if name == WINDLASS:
         program = str(Path(sys.executable).with_name("windlass"))
         command = [program, "scheduler", f"--kubeconfig={kubeconfig}", "--no-leader-elect"]
@@ -106,9 +101,3 @@ def start_scheduler(name: str, kubeconfig: Path, peer: Path | None) -> Scheduler
     file.write_text(json.dumps(configuration))
     command = [str(peer), f"--config={file}", "--bind-address=127.0.0.1", f"--secure-port={port}"]
     return SchedulerProcess(name, command, port, True, folder / "log")
-
-
-def _free_port() -> int:
-    with socket.socket() as connection:
-        connection.bind(("127.0.0.1", 0))
-        return int(connection.getsockname()[1])

@@ -17,11 +17,7 @@ SHAPES = 50
 def node(number: int) -> Unstructured:
     """Eight GPUs, 96 CPUs, 768 GiB, in one of four pools."""
     room = {"cpu": "96", "memory": "768Gi", "pods": "110", "ephemeral-storage": "1Ti", GPU_RESOURCE: "8"}
-    labels = {
-        HOSTNAME_LABEL: name_of_node(number),
-        "pool": f"pool-{number % POOLS}",
-        BENCH_LABEL: "node",
-    }
+    labels = {HOSTNAME_LABEL: name_of_node(number), "pool": f"pool-{number % POOLS}", BENCH_LABEL: "node"}
     return {
         "apiVersion": "v1",
         "kind": "Node",

@@ -3,73 +3,50 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
-from windlass.model.names.windlass import WINDLASS_API_VERSION
 from windlass_bench.live.contenders import LIMIT, PEER, WINDLASS
 from windlass_bench.live.run import BACKLOG, GANGS, MEMORY, STEADY, Result
-from windlass_bench.report import KIND, machine
-from windlass_bench.section import Column, Row, Section
+from windlass_bench.section import Column, Row, Section, columns
 
 _COMMON = (
     Column("contender", "contender"),
-    Column("nodes", "nodes", "{:,}"),
-    Column("pods", "pods", "{:,}"),
-    Column("bound", "bound", "{:,}"),
+    *columns("{:,}", nodes="nodes", pods="pods", bound="bound"),
     Column("rate", "bound/s", "{:.0f}"),
 )
-_COST = (
-    Column("cpu_seconds", "CPU s", "{:.1f}"),
-    Column("peak_rss_mib", "peak RSS MiB", "{:.0f}"),
-)
-_RATIOS = (
-    Column("of_peer", "× kube-scheduler", "{:.1f}"),
-    Column("of_limit", "of the limit", "{:.0%}"),
-)
-_WAITS = (Column("p50", "p50 s", "{:.3f}"), Column("p99", "p99 s", "{:.3f}"))
+_COST = (Column("cpu_seconds", "CPU s", "{:.1f}"), Column("peak_rss_mib", "peak RSS MiB", "{:.0f}"))
+_RATIOS = (Column("of_peer", "× kube-scheduler", "{:.1f}"), Column("of_limit", "of the limit", "{:.0%}"))
+_WAITS = columns("{:.3f}", p50="p50 s", p99="p99 s")
 
 
 def sections_of(results: Sequence[Result]) -> list[Section]:
-    backlog = [_row(result, results) for result in _best(results, BACKLOG)]
-    steady = [_row(result, results) for result in _best(results, STEADY)]
-    gangs = [_row(result, results) for result in _best(results, GANGS)]
+    rows = {
+        part: [_row(result, results) for result in _best(results, part)]
+        for part in (BACKLOG, STEADY, GANGS, MEMORY)
+    }
     made = [
         Section(
-            name="backlog",
-            title="A backlog is let go: pods bound a second",
+            "backlog",
+            "A backlog is let go: pods bound a second",
+            (*_COMMON, *_RATIOS, *_COST),
+            rows[BACKLOG],
             note="Pods of fifty shapes, all there before the contender may look. The limit decides nothing.",
-            columns=(*_COMMON, *_RATIOS, *_COST),
-            rows=backlog,
         ),
         Section(
-            name="steady",
-            title="Steady arrivals with churn: seconds from creation to bound",
-            columns=(*_COMMON, *_WAITS, *_COST),
-            rows=steady,
+            "steady",
+            "Steady arrivals with churn: seconds from creation to bound",
+            (*_COMMON, *_WAITS, *_COST),
+            rows[STEADY],
         ),
+        Section("gangs", "Gangs of eight pods of eight GPUs", (*_COMMON, *_COST), rows[GANGS]),
         Section(
-            name="gangs",
-            title="Gangs of eight pods of eight GPUs",
-            columns=(*_COMMON, *_COST),
-            rows=gangs,
-        ),
-        Section(
-            name="memory",
-            title="Memory on a full cluster, ten pods a node",
+            "memory",
+            "Memory on a full cluster, ten pods a node",
+            (*_COMMON[:3], _COST[1]),
+            rows[MEMORY],
             note="Read five seconds after the contender is in step with it.",
-            columns=(*_COMMON[:3], Column("peak_rss_mib", "peak RSS MiB", "{:.0f}")),
-            rows=[_row(result, results) for result in _best(results, MEMORY)],
         ),
     ]
     return [section for section in made if section.rows]
-
-
-def report_document(sections: Sequence[Section]) -> dict[str, Any]:
-    listed = [
-        {"name": section.name, "title": section.title, "note": section.note, "rows": section.rows}
-        for section in sections
-    ]
-    return {"apiVersion": WINDLASS_API_VERSION, "kind": KIND, "machine": machine(), "sections": listed}
 
 
 def _best(results: Iterable[Result], part: str) -> list[Result]:

@@ -139,7 +139,7 @@ async def _backlog(scene: BenchCluster, contender: SchedulerProcess, task: Task)
         await scene.create(pod(number, name) for number in range(task.pods))
     before, began = contender.usage(), time.monotonic()
     contender.resume()
-    await scene.wait_until_bound(task.pods, QUIET_SECONDS, lambda _: None)
+    await scene.wait_until_bound(task.pods, QUIET_SECONDS)
     return _result(scene, contender, task, began, before.cpu_seconds)
 
 

@@ -16,6 +16,7 @@ from windlass import __version__
 from windlass.cli.cluster_option import print_hidden, read_evidence
 from windlass.cli.config_option import config_option, print_configuration, resolve_configuration
 from windlass.cli.output import atomic_output_file, check_writable, output_option, print_document, print_note
+from windlass.cli.parameters import default_option
 
 if TYPE_CHECKING:
     from windlass.diagnose.check.manifest import Manifest
@@ -59,11 +60,10 @@ COLOURS = {"error": "red", "warning": "yellow", "info": "cyan"}
 @click.option("--context", "kube_context", default="", help="The kubeconfig's context.")
 @config_option
 @click.option("--rule", "rules", multiple=True, metavar="NAME", help="Only this rule; may be given again.")
-@click.option(
+@default_option(
     "--fail-on",
     type=click.Choice(["error", "warning", "info"]),
     default="error",
-    show_default=True,
     help="The lowest level that makes the exit code 1.",
 )
 @click.option("--fix", "mend", is_flag=True, help="Write the changes that findings propose into the files.")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from windlass.cli.errors import EXIT_FINDINGS, unknown_name
+from windlass.cli.errors import EXIT_FINDINGS, check_names
 from windlass.cli.extras import require_extra
 from windlass.cli.output import print_note
 
@@ -49,9 +49,7 @@ def demo(step: bool, fast: bool, only: str, list_: bool, kubeconfig: Path | None
         return 0
     names = [name.strip() for name in only.split(",") if name.strip()]
     known = [demo_step.name for demo_step in DEMO_STEPS]
-    for name in names:
-        if name not in known:
-            raise unknown_name("step", name, known)
+    check_names("step", names, known)
     # A step that continues the previous one needs that one too.
     wanted = {
         *names,

@@ -9,6 +9,7 @@ import click
 
 from windlass.cli.cluster_option import cluster_options, print_hidden, read_evidence
 from windlass.cli.output import output_option, print_document, print_note
+from windlass.cli.parameters import default_option
 from windlass.model.errors import InputError
 
 if TYPE_CHECKING:
@@ -64,9 +65,7 @@ def node(
 
 
 @doctor.command("here")
-@click.option(
-    "--root", type=EXISTING, default=Path("/"), show_default=True, help="Where the host's files are."
-)
+@default_option("--root", type=EXISTING, default=Path("/"), help="Where the host's files are.")
 @output_option("table", "json", "yaml")
 @click.pass_context
 def here(context: click.Context, root: Path, output: str) -> None:

@@ -80,11 +80,13 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f" Did you mean {' or '.join(repr(match) for match in close)}?"
 
 
-def unknown_name(what: str, name: str, known: Iterable[str]) -> InputError:
-    """The error for an unknown name, with similar or all known names: `unknown policy 'fdg'`."""
-    names = list(known)
-    hint = did_you_mean(name, names).strip() or f"known: {', '.join(names)}"
-    return InputError(f"unknown {what} '{name}'", remedy=hint)
+def check_names(what: str, names: Iterable[str], known: Iterable[str]) -> None:
+    """Raises for an unknown name, with similar or all known names: `unknown policy 'fdg'`."""
+    known = list(known)
+    for name in names:
+        if name not in known:
+            hint = did_you_mean(name, known).strip() or f"known: {', '.join(known)}"
+            raise InputError(f"unknown {what} '{name}'", remedy=hint)
 
 
 def _invoke(command: click.Command, arguments: list[str], program: str) -> int:

@@ -14,6 +14,7 @@ import click
 
 from windlass.cli.install_node import install_node, uninstall_node
 from windlass.cli.output import print_note
+from windlass.cli.parameters import default_option
 from windlass.cli.scheduler import kubeconfig_options
 from windlass.model.errors import ClusterUnreachable, InputError
 from windlass.model.names.kubernetes import APP_MANAGED_BY_LABEL
@@ -38,24 +39,21 @@ Examples:
 
 @click.group("install", invoke_without_command=True, epilog=INSTALL_EXAMPLES)
 @kubeconfig_options
-@click.option("-n", "--namespace", default="windlass-system", show_default=True, help="Where it runs.")
+@default_option("-n", "--namespace", default="windlass-system", help="Where it runs.")
 @click.option("--image", default="", help="The container image. [default: windlass:VERSION]")
 @click.option(
     "--image-pull-policy", type=click.Choice(["IfNotPresent", "Always", "Never"]), default="IfNotPresent"
 )
-@click.option(
-    "--replicas", type=click.IntRange(1, 10), default=2, show_default=True, help="One of them leads."
-)
+@default_option("--replicas", type=click.IntRange(1, 10), default=2, help="One of them leads.")
 @click.option(
     "--scheduler-name", "names", multiple=True, help="Take pods that name this scheduler. [default: windlass]"
 )
 @click.option("--node-selector", default="", help="Use only nodes with these labels, such as pool=gpu.")
 @click.option("--take-over", multiple=True, metavar="QUEUE", help="Admit this queue although Kueue runs.")
-@click.option(
+@default_option(
     "--crds",
     type=click.Choice(["auto", "always", "never"]),
     default="auto",
-    show_default=True,
     help="auto: those that the cluster doesn't have from another installation, such as Kueue.",
 )
 def install(**given: Any) -> None:
@@ -86,7 +84,7 @@ def install(**given: Any) -> None:
 
 @click.group("uninstall", invoke_without_command=True, epilog=UNINSTALL_EXAMPLES)
 @kubeconfig_options
-@click.option("-n", "--namespace", default="windlass-system", show_default=True, help="Where it runs.")
+@default_option("-n", "--namespace", default="windlass-system", help="Where it runs.")
 @click.option(
     "--crds", is_flag=True, help="Remove our CRDs also where objects of their kinds are left, and those too."
 )

@@ -19,6 +19,7 @@ from windlass.cli.openapi_schema import (
     label_selector,
     map_of,
     name,
+    nullable,
     object_schema,
     preserve_unknown_fields,
     quantity,
@@ -28,48 +29,27 @@ from windlass.model.names.kubernetes import APP_MANAGED_BY_LABEL
 
 KUEUE = "kueue.x-k8s.io"
 MANAGED_LABELS = {APP_MANAGED_BY_LABEL: "windlass", "app.kubernetes.io/part-of": "windlass"}
+_FLAVOR_NAMES = ("flavor", "flavors", "rf")
 STOP_POLICY = enum("None", "Hold", "HoldAndDrain")
-FAIR_SHARING = object_schema({"weight": quantity()})
+FAIR_SHARING = object_schema(weight=quantity())
 
 
 def crds() -> list[dict[str, Any]]:
-    kueue = ("v1beta2", "v1beta1")
+    queue, own = (KUEUE, ("v1beta2", "v1beta1")), ("windlass.dev", ("v1",))
     return [
-        _crd(KUEUE, kueue, "ClusterQueue", "clusterqueues", _cluster_queue(), ("cq",), namespaced=False),
-        _crd(KUEUE, kueue, "LocalQueue", "localqueues", _local_queue(), ("queue", "queues", "lq")),
-        _crd(KUEUE, kueue, "Cohort", "cohorts", _cohort(), (), namespaced=False),
+        _crd(*queue, "ClusterQueue", "clusterqueues", _cluster_queue(), ("cq",), namespaced=False),
+        _crd(*queue, "LocalQueue", "localqueues", _local_queue(), ("queue", "queues", "lq")),
+        _crd(*queue, "Cohort", "cohorts", _cohort(), namespaced=False),
+        _crd(*queue, "ResourceFlavor", "resourceflavors", _flavor(), _FLAVOR_NAMES, namespaced=False),
+        _crd(*queue, "Topology", "topologies", _topology(), namespaced=False),
+        _crd(*queue, "Workload", "workloads", _workload(), ("wl",)),
         _crd(
-            KUEUE,
-            kueue,
-            "ResourceFlavor",
-            "resourceflavors",
-            _flavor(),
-            ("flavor", "flavors", "rf"),
+            *(*queue, "WorkloadPriorityClass", "workloadpriorityclasses", _priority_class()),
             namespaced=False,
+            required="value",
         ),
-        _crd(KUEUE, kueue, "Topology", "topologies", _topology(), (), namespaced=False),
-        _crd(KUEUE, kueue, "Workload", "workloads", _workload(), ("wl",)),
-        _crd(
-            KUEUE,
-            kueue,
-            "WorkloadPriorityClass",
-            "workloadpriorityclasses",
-            {"value": integer(-(2**31), 2**31 - 1), "description": string(max_length=1024)},
-            (),
-            namespaced=False,
-            required=("value",),
-        ),
-        _crd(
-            "windlass.dev",
-            ("v1",),
-            "Reservation",
-            "reservations",
-            _reservation(),
-            (),
-            namespaced=False,
-            required=("spec",),
-        ),
-        _crd("windlass.dev", ("v1",), "RunTimeHistory", "runtimehistories", _run_times(), ()),
+        _crd(*own, "Reservation", "reservations", _reservation(), namespaced=False, required="spec"),
+        _crd(*own, "RunTimeHistory", "runtimehistories", _run_times()),
     ]
 
 
@@ -79,19 +59,17 @@ def _crd(
     kind: str,
     plural: str,
     fields: dict[str, Schema],
-    short: tuple[str, ...],
+    short: tuple[str, ...] = (),
     *,
     namespaced: bool = True,
-    required: tuple[str, ...] = (),
+    required: str = "",
 ) -> dict[str, Any]:
     schema = object_schema(
-        {
-            "apiVersion": {"type": "string"},
-            "kind": {"type": "string"},
-            "metadata": {"type": "object"},
-            **fields,
-        },
-        *required,
+        required,
+        apiVersion={"type": "string"},
+        kind={"type": "string"},
+        metadata={"type": "object"},
+        **fields,
     )
     served = [
         {
@@ -119,80 +97,63 @@ def _crd(
 
 def _resource_groups() -> Schema:
     quota = object_schema(
-        {
-            "name": string(),
-            "nominalQuota": quantity(),
-            "borrowingLimit": {**quantity(), "nullable": True},
-            "lendingLimit": {**quantity(), "nullable": True},
-        },
-        "name",
-        "nominalQuota",
+        "name nominalQuota",
+        name=string(),
+        nominalQuota=quantity(),
+        borrowingLimit=nullable(quantity()),
+        lendingLimit=nullable(quantity()),
     )
     flavor = object_schema(
-        {"name": name(), "resources": array(quota, 64, min_items=1, map_keys=("name",))}, "name", "resources"
+        "name resources", name=name(), resources=array(quota, 64, min_items=1, map_keys=("name",))
     )
     group = object_schema(
-        {
-            "coveredResources": array(string(), 64, min_items=1),
-            "flavors": array(flavor, 64, min_items=1, map_keys=("name",)),
-        },
-        "coveredResources",
-        "flavors",
+        "coveredResources flavors",
+        coveredResources=array(string(), 64, min_items=1),
+        flavors=array(flavor, 64, min_items=1, map_keys=("name",)),
     )
     return array(group, 16)
 
 
 def _usage(inner: str = "total") -> Schema:
-    resource = object_schema({"name": string(), inner: quantity(), "borrowed": quantity()}, "name")
-    return array(object_schema({"name": string(), "resources": array(resource, 64)}, "name"), 256)
+    resource = object_schema("name", name=string(), **{inner: quantity()}, borrowed=quantity())
+    return array(object_schema("name", name=string(), resources=array(resource, 64)), 256)
 
 
 def _cluster_queue() -> dict[str, Schema]:
     never = ("Never", "LowerPriority")
     spec = object_schema(
-        {
-            "resourceGroups": _resource_groups(),
-            "cohort": name(),
-            "cohortName": name(),
-            "queueingStrategy": enum("StrictFIFO", "BestEffortFIFO"),
-            "namespaceSelector": label_selector(),
-            "flavorFungibility": object_schema(
-                {
-                    "whenCanBorrow": enum("MayStopSearch", "TryNextFlavor", "Borrow"),
-                    "whenCanPreempt": enum("MayStopSearch", "TryNextFlavor", "Preempt"),
-                    "preference": enum("BorrowingOverPreemption", "PreemptionOverBorrowing"),
-                }
-            ),
-            "preemption": object_schema(
-                {
-                    "reclaimWithinCohort": enum(*never, "Any"),
-                    "withinClusterQueue": enum(*never, "LowerOrNewerEqualPriority"),
-                    "borrowWithinCohort": object_schema(
-                        {"policy": enum(*never), "maxPriorityThreshold": {**integer(), "nullable": True}}
-                    ),
-                }
-            ),
-            "admissionChecks": array(name(), 64),
-            "admissionChecksStrategy": preserve_unknown_fields(),
-            "stopPolicy": STOP_POLICY,
-            "fairSharing": FAIR_SHARING,
-            "admissionScope": object_schema(
-                {"admissionMode": enum("UsageBasedAdmissionFairSharing", "NoAdmissionFairSharing")},
-                "admissionMode",
-            ),
-            "concurrentAdmissionPolicy": preserve_unknown_fields(),
-        }
+        resourceGroups=_resource_groups(),
+        cohort=name(),
+        cohortName=name(),
+        queueingStrategy=enum("StrictFIFO", "BestEffortFIFO"),
+        namespaceSelector=label_selector(),
+        flavorFungibility=object_schema(
+            whenCanBorrow=enum("MayStopSearch", "TryNextFlavor", "Borrow"),
+            whenCanPreempt=enum("MayStopSearch", "TryNextFlavor", "Preempt"),
+            preference=enum("BorrowingOverPreemption", "PreemptionOverBorrowing"),
+        ),
+        preemption=object_schema(
+            reclaimWithinCohort=enum(*never, "Any"),
+            withinClusterQueue=enum(*never, "LowerOrNewerEqualPriority"),
+            borrowWithinCohort=object_schema(policy=enum(*never), maxPriorityThreshold=nullable(integer())),
+        ),
+        admissionChecks=array(name(), 64),
+        admissionChecksStrategy=preserve_unknown_fields(),
+        stopPolicy=STOP_POLICY,
+        fairSharing=FAIR_SHARING,
+        admissionScope=object_schema(
+            "admissionMode", admissionMode=enum("UsageBasedAdmissionFairSharing", "NoAdmissionFairSharing")
+        ),
+        concurrentAdmissionPolicy=preserve_unknown_fields(),
     )
     status = object_schema(
-        {
-            "conditions": conditions(),
-            "flavorsReservation": _usage(),
-            "flavorsUsage": _usage(),
-            "pendingWorkloads": integer(0),
-            "reservingWorkloads": integer(0),
-            "admittedWorkloads": integer(0),
-            "fairSharing": preserve_unknown_fields(),
-        }
+        conditions=conditions(),
+        flavorsReservation=_usage(),
+        flavorsUsage=_usage(),
+        pendingWorkloads=integer(0),
+        reservingWorkloads=integer(0),
+        admittedWorkloads=integer(0),
+        fairSharing=preserve_unknown_fields(),
     )
     return {"spec": spec, "status": status}
 
@@ -202,158 +163,132 @@ def _local_queue() -> dict[str, Schema]:
         **name(),
         "x-kubernetes-validations": [{"rule": "self == oldSelf", "message": "field is immutable"}],
     }
-    spec = object_schema({"clusterQueue": queue, "stopPolicy": STOP_POLICY, "fairSharing": FAIR_SHARING})
+    spec = object_schema(clusterQueue=queue, stopPolicy=STOP_POLICY, fairSharing=FAIR_SHARING)
     status = object_schema(
-        {
-            "conditions": conditions(),
-            "pendingWorkloads": integer(0),
-            "reservingWorkloads": integer(0),
-            "admittedWorkloads": integer(0),
-            "flavorsReservation": _usage(),
-            "flavorsUsage": _usage(),
-            "flavorUsage": _usage(),
-            "fairSharing": preserve_unknown_fields(),
-        }
+        conditions=conditions(),
+        pendingWorkloads=integer(0),
+        reservingWorkloads=integer(0),
+        admittedWorkloads=integer(0),
+        flavorsReservation=_usage(),
+        flavorsUsage=_usage(),
+        flavorUsage=_usage(),
+        fairSharing=preserve_unknown_fields(),
     )
     return {"spec": spec, "status": status}
 
 
 def _cohort() -> dict[str, Schema]:
     spec = object_schema(
-        {
-            "parentName": name(),
-            "parent": name(),
-            "resourceGroups": _resource_groups(),
-            "fairSharing": FAIR_SHARING,
-        }
+        parentName=name(), parent=name(), resourceGroups=_resource_groups(), fairSharing=FAIR_SHARING
     )
-    return {"spec": spec, "status": object_schema({"fairSharing": preserve_unknown_fields()})}
+    return {"spec": spec, "status": object_schema(fairSharing=preserve_unknown_fields())}
 
 
 def _flavor() -> dict[str, Schema]:
     effect = enum("NoSchedule", "PreferNoSchedule", "NoExecute")
     taint = object_schema(
-        {
-            "key": string(max_length=317),
-            "value": string(max_length=63),
-            "effect": effect,
-            "timeAdded": date_time(),
-        },
-        "key",
-        "effect",
+        "key effect",
+        key=string(max_length=317),
+        value=string(max_length=63),
+        effect=effect,
+        timeAdded=date_time(),
     )
     toleration = object_schema(
-        {
-            "key": string(max_length=317),
-            "operator": enum("Exists", "Equal", "Lt", "Gt"),
-            "value": string(max_length=63),
-            "effect": effect,
-            "tolerationSeconds": {**integer(), "nullable": True},
-        }
+        key=string(max_length=317),
+        operator=enum("Exists", "Equal", "Lt", "Gt"),
+        value=string(max_length=63),
+        effect=effect,
+        tolerationSeconds=nullable(integer()),
     )
     spec = object_schema(
-        {
-            "nodeLabels": map_of(string(max_length=63), 8),
-            "nodeTaints": array(taint, 8),
-            "tolerations": array(toleration, 8),
-            "topologyName": name(),
-        }
+        nodeLabels=map_of(string(max_length=63), 8),
+        nodeTaints=array(taint, 8),
+        tolerations=array(toleration, 8),
+        topologyName=name(),
     )
     return {"spec": spec}
 
 
 def _topology() -> dict[str, Schema]:
-    level = object_schema({"nodeLabel": string(max_length=316)}, "nodeLabel")
-    return {"spec": object_schema({"levels": array(level, 16, min_items=1)}, "levels")}
+    level = object_schema("nodeLabel", nodeLabel=string(max_length=316))
+    return {"spec": object_schema("levels", levels=array(level, 16, min_items=1))}
+
+
+def _priority_class() -> dict[str, Schema]:
+    return {"value": integer(-(2**31), 2**31 - 1), "description": string(max_length=1024)}
 
 
 def _workload() -> dict[str, Schema]:
     pod_set = object_schema(
-        {
-            "name": name(max_length=63),
-            "count": integer(0, 1_000_000),
-            "minCount": {**integer(1, 1_000_000), "nullable": True},
-            "template": preserve_unknown_fields(),
-            "topologyRequest": preserve_unknown_fields(),
-        },
-        "count",
-        "template",
+        "count template",
+        name=name(max_length=63),
+        count=integer(0, 1_000_000),
+        minCount=nullable(integer(1, 1_000_000)),
+        template=preserve_unknown_fields(),
+        topologyRequest=preserve_unknown_fields(),
     )
     spec = object_schema(
-        {
-            "podSets": array(pod_set, 18, min_items=1),
-            "queueName": name(),
-            "priority": {**integer(), "nullable": True},
-            "priorityClassName": string(),
-            "priorityClassSource": string(),
-            "priorityClassRef": object_schema({"group": string(), "kind": string(), "name": string()}),
-            "active": boolean(),
-            "maximumExecutionTimeSeconds": {**integer(1), "nullable": True},
-            "preemptionGates": array(object_schema({"name": string()}), 16),
-        }
+        podSets=array(pod_set, 18, min_items=1),
+        queueName=name(),
+        priority=nullable(integer()),
+        priorityClassName=string(),
+        priorityClassSource=string(),
+        priorityClassRef=object_schema(group=string(), kind=string(), name=string()),
+        active=boolean(),
+        maximumExecutionTimeSeconds=nullable(integer(1)),
+        preemptionGates=array(object_schema(name=string()), 16),
     )
     assignment = object_schema(
-        {
-            "name": name(max_length=63),
-            "flavors": map_of(string()),
-            "resourceUsage": map_of(quantity()),
-            "count": integer(0),
-            "topologyAssignment": preserve_unknown_fields(),
-            "delayedTopologyRequest": string(),
-        }
+        name=name(max_length=63),
+        flavors=map_of(string()),
+        resourceUsage=map_of(quantity()),
+        count=integer(0),
+        topologyAssignment=preserve_unknown_fields(),
+        delayedTopologyRequest=string(),
     )
-    admission = {
-        **object_schema({"clusterQueue": name(), "podSetAssignments": array(assignment, 18)}, "clusterQueue"),
-        "nullable": True,
-    }
-    eviction = object_schema({"reason": string(), "underlyingCause": string(), "count": integer(0)})
+    admission = nullable(
+        object_schema("clusterQueue", clusterQueue=name(), podSetAssignments=array(assignment, 18))
+    )
+    eviction = object_schema(reason=string(), underlyingCause=string(), count=integer(0))
     status = object_schema(
-        {
-            "admission": admission,
-            "conditions": conditions(),
-            "requeueState": {**preserve_unknown_fields(), "nullable": True},
-            "reclaimablePods": array(object_schema({"name": string(), "count": integer(0)}), 18),
-            "admissionChecks": array(preserve_unknown_fields(), 64),
-            "resourceRequests": array(preserve_unknown_fields(), 18),
-            "schedulingStats": object_schema({"evictions": array(eviction, 64)}),
-            "unhealthyNodes": array(object_schema({"name": string()}), 8),
-            "accumulatedPastExecutionTimeSeconds": integer(0),
-            "accumulatedPastExexcutionTimeSeconds": integer(0),
-            "nominatedClusterNames": array(string(), 64),
-            "clusterName": string(),
-            "preemptionGates": array(preserve_unknown_fields(), 16),
-        }
+        admission=admission,
+        conditions=conditions(),
+        requeueState=nullable(preserve_unknown_fields()),
+        reclaimablePods=array(object_schema(name=string(), count=integer(0)), 18),
+        admissionChecks=array(preserve_unknown_fields(), 64),
+        resourceRequests=array(preserve_unknown_fields(), 18),
+        schedulingStats=object_schema(evictions=array(eviction, 64)),
+        unhealthyNodes=array(object_schema(name=string()), 8),
+        accumulatedPastExecutionTimeSeconds=integer(0),
+        accumulatedPastExexcutionTimeSeconds=integer(0),
+        nominatedClusterNames=array(string(), 64),
+        clusterName=string(),
+        preemptionGates=array(preserve_unknown_fields(), 16),
     )
     return {"spec": spec, "status": status}
 
 
 def _run_times() -> dict[str, Schema]:
-    period = object_schema({"from": date_time(), "runs": map_of(integer(0), 256)}, "from")
+    period = object_schema("from", **{"from": date_time()}, runs=map_of(integer(0), 256))
     return {"periods": array(period, 16)}
 
 
 def _reservation() -> dict[str, Schema]:
     who = object_schema(
-        {
-            "namespaces": array(name(), 256),
-            "queues": array(string(max_length=510), 256),
-            "labels": map_of(string(max_length=63)),
-        }
+        namespaces=array(name(), 256),
+        queues=array(string(max_length=510), 256),
+        labels=map_of(string(max_length=63)),
     )
     spec = object_schema(
-        {
-            "from": date_time(),
-            "until": date_time(),
-            "who": who,
-            "gpus": integer(1, 100_000),
-            "count": integer(1, 100_000),
-            "resources": map_of(quantity()),
-            "nodeSelector": map_of(string(max_length=63)),
-            "topology": string(max_length=316),
-            "tolerations": array(preserve_unknown_fields(), 64),
-        },
-        "from",
-        "until",
-        "who",
+        "from until who",
+        **{"from": date_time()},
+        until=date_time(),
+        who=who,
+        gpus=integer(1, 100_000),
+        count=integer(1, 100_000),
+        resources=map_of(quantity()),
+        nodeSelector=map_of(string(max_length=63)),
+        topology=string(max_length=316),
+        tolerations=array(preserve_unknown_fields(), 64),
     )
-    return {"spec": spec, "status": object_schema({"nodes": map_of(integer(0))})}
+    return {"spec": spec, "status": object_schema(nodes=map_of(integer(0)))}

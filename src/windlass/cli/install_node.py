@@ -7,10 +7,10 @@ from pathlib import Path
 
 import click
 
-from windlass.cli.errors import unknown_name
+from windlass.cli.errors import check_names
 from windlass.cli.install_node_manifests import NodeInstallOptions, node_manifests
 from windlass.cli.output import print_note
-from windlass.cli.parameters import NameList
+from windlass.cli.parameters import NameList, default_option
 from windlass.cli.scheduler import kubeconfig_options
 from windlass.model.errors import InputError
 from windlass.node.agent_parts import PARTS
@@ -24,15 +24,13 @@ Examples:
 
 
 @click.command("node", epilog=EXAMPLES)
-@click.option("-n", "--namespace", default="windlass-node", show_default=True, help="Where it runs.")
+@default_option("-n", "--namespace", default="windlass-node", help="Where it runs.")
 @click.option("--image", default="", help="The container image. [default: windlass-node:VERSION]")
 @click.option(
     "--image-pull-policy", type=click.Choice(["IfNotPresent", "Always", "Never"]), default="IfNotPresent"
 )
-@click.option("--parts", type=NameList(), default=",".join(PARTS), show_default=True, help="What to run.")
-@click.option(
-    "--label-sink", type=click.Choice(["node", "node-feature", "file"]), default="node", show_default=True
-)
+@default_option("--parts", type=NameList(), default=",".join(PARTS), help="What to run.")
+@default_option("--label-sink", type=click.Choice(["node", "node-feature", "file"]), default="node")
 @click.option("--runtime-class", default="", help="The runtime that brings the driver in, such as nvidia.")
 @click.option(
     "--config",
@@ -60,9 +58,7 @@ def install_node(
     """Print the manifests that put the node agent onto every node with NVIDIA GPUs. Nothing is applied."""
     from windlass.cli.install import to_yaml
 
-    for name in parts:
-        if name not in PARTS:
-            raise unknown_name("part", name, PARTS)
+    check_names("part", parts, PARTS)
     choices = NodeInstallOptions(
         namespace=namespace,
         image=image or NodeInstallOptions().image,
@@ -83,7 +79,7 @@ def install_node(
 
 @click.command("node")
 @kubeconfig_options
-@click.option("-n", "--namespace", default="windlass-node", show_default=True, help="Where it runs.")
+@default_option("-n", "--namespace", default="windlass-node", help="Where it runs.")
 def uninstall_node(kubeconfig: str, context: str, namespace: str) -> None:
     """Remove what `windlass install node` made. Labels on nodes and running pods are left alone."""
     from windlass.cli.install import remove_objects

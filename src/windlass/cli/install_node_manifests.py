@@ -25,12 +25,7 @@ SELECTOR_LABELS = {APP_NAME_LABEL: "windlass", APP_COMPONENT_LABEL: "node"}
 LABELS = {**MANAGED_LABELS, **SELECTOR_LABELS}
 RBAC = "rbac.authorization.k8s.io"
 ADMISSION = "admissionregistration.k8s.io/v1"
-GPU_LABELS = (
-    NFD_NVIDIA_LABEL,
-    NFD_NVIDIA_3D_LABEL,
-    NFD_NVIDIA_VGA_LABEL,
-    GPU_PRESENT_LABEL,
-)
+GPU_LABELS = (NFD_NVIDIA_LABEL, NFD_NVIDIA_3D_LABEL, NFD_NVIDIA_VGA_LABEL, GPU_PRESENT_LABEL)
 """Any of them says that the node has an NVIDIA GPU: NFD's, by PCI class or without, and the GPU operator's."""
 CONFIG_KEY = "config.yaml"
 CONFIG_FOLDER = "/etc/windlass"

@@ -27,6 +27,14 @@ class LazyCommand:
     """Its heading in the group's help."""
 
 
+def lazy_commands(prefix: str, *rows: tuple[str, ...]) -> dict[str, LazyCommand]:
+    """By rows of name, section and summary; a fourth column is the target where it is not `prefixNAME:NAME`."""
+    return {
+        name: LazyCommand(target[0] if target else f"{prefix}{name}:{name}", summary, section)
+        for name, section, summary, *target in rows
+    }
+
+
 class LazyGroup(click.Group):
     def __init__(
         self, *args: Any, table: Mapping[str, LazyCommand], epilogue: str = "", **settings: Any

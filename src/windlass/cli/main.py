@@ -15,95 +15,47 @@ import click
 
 from windlass import __version__
 from windlass.cli.errors import run_command
-from windlass.cli.lazy_group import LazyCommand, LazyGroup
+from windlass.cli.lazy_group import LazyGroup, lazy_commands
 
 if TYPE_CHECKING:
     from typing import TextIO
 
 COMPLETION_VARIABLE = "_WINDLASS_COMPLETE"
 
-COMMANDS = {
-    "up": LazyCommand(
-        "windlass.cli.up:up",
-        "A working GPU cluster on this machine, simulated or real.",
-        "Run it",
-    ),
-    "demo": LazyCommand(
-        "windlass.cli.demo:demo",
-        "A guided tour of it, with every outcome checked.",
-        "Run it",
-    ),
-    "page": LazyCommand(
-        "windlass.cli.page:page",
-        "A new link to the page of the cluster that `up` runs.",
-        "Run it",
-    ),
-    "sandbox": LazyCommand(
-        "windlass.cli.sandbox:sandbox",
-        "Fail and repair nodes and GPUs of the cluster that `up` runs.",
-        "Run it",
-    ),
-    "why": LazyCommand(
-        "windlass.cli.why:why_command",
+COMMANDS = lazy_commands(
+    "windlass.cli.",
+    ("up", "Run it", "A working GPU cluster on this machine, simulated or real."),
+    ("demo", "Run it", "A guided tour of it, with every outcome checked."),
+    ("page", "Run it", "A new link to the page of the cluster that `up` runs."),
+    ("sandbox", "Run it", "Fail and repair nodes and GPUs of the cluster that `up` runs."),
+    (
+        "why",
+        "Find out",
         "Why it is not running, and the smallest change that would help.",
-        "Find out",
+        "windlass.cli.why:why_command",
     ),
-    "check": LazyCommand(
-        "windlass.cli.check:check",
-        "Will this manifest run: rules, offline or against a cluster.",
-        "Find out",
-    ),
-    "doctor": LazyCommand(
-        "windlass.cli.doctor:doctor",
-        "Is this cluster, this node or this container ready for GPU work.",
-        "Find out",
-    ),
-    "dump": LazyCommand(
-        "windlass.cli.dump:dump",
-        "Save a live cluster to a file, as input for the commands above.",
-        "Find out",
-    ),
-    "simulate": LazyCommand(
-        "windlass.cli.simulate:simulate",
-        "Run placement policies on a trace and compare them.",
+    ("check", "Find out", "Will this manifest run: rules, offline or against a cluster."),
+    ("doctor", "Find out", "Is this cluster, this node or this container ready for GPU work."),
+    ("dump", "Find out", "Save a live cluster to a file, as input for the commands above."),
+    ("simulate", "Try things out", "Run placement policies on a trace and compare them."),
+    ("plan", "Try things out", "What would be decided now; nothing is executed."),
+    ("scheduler", "Run it", "Schedule a real cluster."),
+    ("node", "Run it", "The agent of a GPU node, and its tools."),
+    (
+        "bench",
         "Try things out",
-    ),
-    "plan": LazyCommand(
-        "windlass.cli.plan:plan",
-        "What would be decided now; nothing is executed.",
-        "Try things out",
-    ),
-    "scheduler": LazyCommand(
-        "windlass.cli.scheduler:scheduler",
-        "Schedule a real cluster.",
-        "Run it",
-    ),
-    "node": LazyCommand(
-        "windlass.cli.node:node",
-        "The agent of a GPU node, and its tools.",
-        "Run it",
-    ),
-    "bench": LazyCommand(
-        "windlass_bench.cli:bench",
         "Run the project's benchmarks (the distribution windlass-bench).",
-        "Try things out",
+        "windlass_bench.cli:bench",
     ),
-    "install": LazyCommand(
-        "windlass.cli.install:install",
-        "Print the manifests that put Windlass into a cluster.",
+    ("install", "Set up", "Print the manifests that put Windlass into a cluster."),
+    (
+        "uninstall",
         "Set up",
-    ),
-    "uninstall": LazyCommand(
-        "windlass.cli.install:uninstall",
         "Remove what `install` made; running pods stay.",
-        "Set up",
+        "windlass.cli.install:uninstall",
     ),
-    "completion": LazyCommand(
-        "windlass.cli.completion:completion",
-        "Print the completion script for your shell.",
-        "Set up",
-    ),
-}
+    ("completion", "Set up", "Print the completion script for your shell."),
+)
 
 START_HERE = """\
 Start here (nothing to download; only the very first run has to compile, up to a minute):

@@ -7,40 +7,22 @@ from __future__ import annotations
 
 import click
 
-from windlass.cli.lazy_group import LazyCommand, LazyGroup
+from windlass.cli.lazy_group import LazyGroup, lazy_commands
 
-COMMANDS = {
-    "run": LazyCommand(
-        "windlass.cli.node_run:run",
-        "Run the agent: device plugin, labels, MIG manager, exporter, health.",
-        "The agent",
-    ),
-    "validate": LazyCommand(
-        "windlass.cli.node_validate:validate",
-        "Is this node fit for GPU work: every check with its evidence.",
+COMMANDS = lazy_commands(
+    "windlass.cli.node_",
+    ("run", "The agent", "Run the agent: device plugin, labels, MIG manager, exporter, health."),
+    ("validate", "Tools", "Is this node fit for GPU work: every check with its evidence."),
+    (
+        "explain-config",
         "Tools",
-    ),
-    "explain-config": LazyCommand(
-        "windlass.cli.node_explain:explain_config",
         "What a device plugin config would advertise here, before it is applied.",
-        "Tools",
+        "windlass.cli.node_explain:explain_config",
     ),
-    "advise": LazyCommand(
-        "windlass.cli.node_advise:advise",
-        "Whole GPU, MIG, MPS or time-slicing for a workload, and why.",
-        "Tools",
-    ),
-    "labels": LazyCommand(
-        "windlass.cli.node_labels:labels",
-        "The labels that this node would get.",
-        "Tools",
-    ),
-    "fault": LazyCommand(
-        "windlass.cli.node_fault:fault",
-        "Break or heal a GPU of a simulated node.",
-        "Simulation",
-    ),
-}
+    ("advise", "Tools", "Whole GPU, MIG, MPS or time-slicing for a workload, and why."),
+    ("labels", "Tools", "The labels that this node would get."),
+    ("fault", "Simulation", "Break or heal a GPU of a simulated node."),
+)
 
 
 @click.group(cls=LazyGroup, table=COMMANDS)

@@ -8,6 +8,7 @@ import click
 import msgspec
 
 from windlass.cli.output import output_option, print_document, print_note, print_table
+from windlass.cli.parameters import default_option
 from windlass.model.errors import InputError
 from windlass.model.gpu_models import find_gpu_model, mig_geometry_of_model
 from windlass.model.names.windlass import WINDLASS_API_VERSION
@@ -28,36 +29,30 @@ Examples:
 @click.option("--gpu", required=True, help="Model of the GPU: H200, A100-80, L40S, T4, …")
 @click.option("--tenants", type=click.IntRange(1, 48), required=True, help="How many would share it.")
 @click.option("--memory", type=click.FloatRange(0), default=0.0, help="GiB that each tenant needs.")
-@click.option(
+@default_option(
     "--isolation",
     type=click.Choice(ISOLATION),
     default="none",
-    show_default=True,
     help="What neighbours must not touch: nothing, memory, faults, or anything at all.",
 )
 @click.option("--latency-sensitive", is_flag=True, help="The tenants' requests are latency-sensitive.")
-@click.option(
-    "--busy", type=click.FloatRange(0, 1), default=1.0, show_default=True, help="Part of the time with work."
-)
-@click.option(
+@default_option("--busy", type=click.FloatRange(0, 1), default=1.0, help="Part of the time with work.")
+@default_option(
     "--multiprocessors",
     type=click.FloatRange(0, 1),
     default=1.0,
-    show_default=True,
     help="Part of the multiprocessors that a tenant fills while busy (DCGM_FI_PROF_SM_ACTIVE, alone).",
 )
-@click.option(
+@default_option(
     "--bandwidth",
     type=click.FloatRange(0, 1),
     default=0.0,
-    show_default=True,
     help="Part of the memory bandwidth that it uses while busy (DCGM_FI_PROF_DRAM_ACTIVE, alone).",
 )
-@click.option(
+@default_option(
     "--request-us",
     type=click.FloatRange(1),
     default=1000.0,
-    show_default=True,
     help="How long one request takes with the GPU alone, in microseconds.",
 )
 @output_option("table", "json", "yaml")

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
+from windlass.cli.parameters import default_option
 from windlass.node.agent import AgentOptions, make_backend
 from windlass.node.backend.protocol import DeviceBackend
 
@@ -19,11 +20,10 @@ FILE = click.Path(path_type=Path, dir_okay=False, exists=True)
 def hardware_options(command: Command) -> Command:
     """`--fleet`, `--node-name` and `--root`."""
     for option in (
-        click.option(
+        default_option(
             "--root",
             type=FOLDER,
             default="/",
-            show_default=True,
             help="Where the host's /dev, /proc and /sys are; with --fleet, the folder that stands for them.",
         ),
         click.option(

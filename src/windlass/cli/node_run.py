@@ -9,10 +9,10 @@ from typing import Any
 
 import click
 
-from windlass.cli.errors import unknown_name
+from windlass.cli.errors import check_names
 from windlass.cli.extras import require_extra
 from windlass.cli.node_options import FILE, FOLDER, hardware_options
-from windlass.cli.parameters import NameList
+from windlass.cli.parameters import NameList, default_option
 from windlass.model.errors import InputError
 from windlass.model.names.nvidia import DEVICE_PLUGIN_CONFIG_LABEL
 from windlass.node.agent import AgentOptions, child_commands, clear_stale_label_files
@@ -52,7 +52,7 @@ def plugin_flags(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @click.command(epilog=EXAMPLES)
 @hardware_options
-@click.option("--parts", type=NameList(), default=",".join(PARTS), show_default=True, help="What to run.")
+@default_option("--parts", type=NameList(), default=",".join(PARTS), help="What to run.")
 @click.option("--config-file", type=FILE, envvar="CONFIG_FILE", help="NVIDIA's device plugin config, v1.")
 @click.option(
     "--config-file-srcdir",
@@ -60,21 +60,19 @@ def plugin_flags(command: Callable[..., Any]) -> Callable[..., Any]:
     envvar="CONFIG_FILE_SRCDIR",
     help="Several configs by name instead, such as a mounted ConfigMap; the node's label picks one.",
 )
-@click.option(
+@default_option(
     "--node-label",
     default=DEVICE_PLUGIN_CONFIG_LABEL,
-    show_default=True,
     envvar="NODE_LABEL",
     help="The label that picks a config of --config-file-srcdir.",
 )
 @click.option(
     "--default-config", default="", envvar="DEFAULT_CONFIG", help="The config of nodes without the label."
 )
-@click.option(
+@default_option(
     "--fallback-strategies",
     type=NameList(),
     default="named,single",
-    show_default=True,
     envvar="FALLBACK_STRATEGIES",
     help="Without label and default: named (the one called default), single (the only one), empty (none).",
 )
@@ -87,13 +85,7 @@ def plugin_flags(command: Callable[..., Any]) -> Callable[..., Any]:
     "--mig-config", type=FILE, help="mig-parted's config. [default: layouts made for the GPUs at hand]"
 )
 @click.option("--counters", type=FILE, help="dcgm-exporter's counters file. [default: its default set]")
-@click.option(
-    "--listen",
-    default=":9400",
-    show_default=True,
-    envvar="DCGM_EXPORTER_LISTEN",
-    help="Address of the exporter.",
-)
+@default_option("--listen", default=":9400", envvar="DCGM_EXPORTER_LISTEN", help="Address of the exporter.")
 @click.option(
     "--web-config-file",
     type=FILE,
@@ -107,14 +99,10 @@ def plugin_flags(command: Callable[..., Any]) -> Callable[..., Any]:
     show_default="30, or DCGM_EXPORTER_INTERVAL, which counts milliseconds",
     help="Seconds between passes.",
 )
-@click.option(
-    "--state",
-    type=FOLDER,
-    default="/run/windlass",
-    show_default=True,
-    help="Folder for the state that the parts share.",
+@default_option(
+    "--state", type=FOLDER, default="/run/windlass", help="Folder for the state that the parts share."
 )
-@click.option("--device-plugins", type=FOLDER, default="/var/lib/kubelet/device-plugins", show_default=True)
+@default_option("--device-plugins", type=FOLDER, default="/var/lib/kubelet/device-plugins")
 @click.option(
     "--kubelet-socket",
     default=lambda: os.environ.get("KUBELET_SOCKET"),
@@ -126,7 +114,7 @@ def plugin_flags(command: Callable[..., Any]) -> Callable[..., Any]:
     default="/var/lib/kubelet/pod-resources/kubelet.sock",
     envvar="DCGM_POD_RESOURCES_KUBELET_SOCKET",
 )
-@click.option("--cdi-folder", type=FOLDER, default="/var/run/cdi", show_default=True)
+@default_option("--cdi-folder", type=FOLDER, default="/var/run/cdi")
 @click.option(
     "--cdi-disable-hooks",
     type=NameList(),
@@ -137,19 +125,17 @@ def plugin_flags(command: Callable[..., Any]) -> Callable[..., Any]:
     "--kubeconfig", default="", help="How to reach the API server. [default: as kubectl, or the pod's own]"
 )
 @click.option("--without-api", is_flag=True, help="Talk to no API server: labels go to NFD's file.")
-@click.option(
+@default_option(
     "--label-sink",
     type=click.Choice(["node-feature", "node", "file"]),
     default="node-feature",
-    show_default=True,
     help="Where labels go.",
 )
-@click.option("--namespace", default="windlass-system", show_default=True, help="Of the NodeFeature object.")
-@click.option(
+@default_option("--namespace", default="windlass-system", help="Of the NodeFeature object.")
+@default_option(
     "--hostname-label",
     type=click.Choice(["Hostname", "hostname"]),
     default="Hostname",
-    show_default=True,
     help="What metrics call the node: dcgm-exporter wrote Hostname up to 4.8.2, hostname since.",
 )
 @click.option(
@@ -172,9 +158,7 @@ def run(**options: Any) -> None:
     """
     require_extra("node", "windlass node run")
     parts = options.pop("parts")
-    for name in parts:
-        if name not in PARTS:
-            raise unknown_name("part", name, PARTS)
+    check_names("part", parts, PARTS)
     names = [
         flag.lstrip("-").replace("-", "_") for flag in (*[field.flag for field in PLUGIN_FIELDS], *ALIASES)
     ]

@@ -28,12 +28,7 @@ if TYPE_CHECKING:
 )
 @output_option("table", "json", "yaml")
 def validate(
-    fleet: Path | None,
-    node_name: str,
-    root: Path,
-    expected_driver: str,
-    without_compute: bool,
-    output: str,
+    fleet: Path | None, node_name: str, root: Path, expected_driver: str, without_compute: bool, output: str
 ) -> int:
     """Is this node fit for GPU work? Every check with its evidence; exit 1 if one fails.
 

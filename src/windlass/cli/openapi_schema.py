@@ -48,9 +48,14 @@ def quantity() -> Schema:
     }
 
 
-def object_schema(fields: dict[str, Schema], *required: str) -> Schema:
+def object_schema(required: str = "", /, **fields: Schema) -> Schema:
+    """`required`: the names of fields, with blanks between them."""
     schema: Schema = {"type": "object", "properties": fields}
-    return {**schema, "required": list(required)} if required else schema
+    return {**schema, "required": required.split()} if required else schema
+
+
+def nullable(schema: Schema) -> Schema:
+    return {**schema, "nullable": True}
 
 
 def array(items: Schema, max_items: int, *, min_items: int = 0, map_keys: tuple[str, ...] = ()) -> Schema:
@@ -74,34 +79,24 @@ def preserve_unknown_fields() -> Schema:
 
 def label_selector() -> Schema:
     expression = object_schema(
-        {
-            "key": string(max_length=317),
-            "operator": enum("In", "NotIn", "Exists", "DoesNotExist"),
-            "values": array(string(max_length=63), 1000),
-        },
-        "key",
-        "operator",
+        "key operator",
+        key=string(max_length=317),
+        operator=enum("In", "NotIn", "Exists", "DoesNotExist"),
+        values=array(string(max_length=63), 1000),
     )
-    return {
-        **object_schema(
-            {"matchLabels": map_of(string(max_length=63)), "matchExpressions": array(expression, 100)}
-        ),
-        "nullable": True,
-    }
+    return nullable(
+        object_schema(matchLabels=map_of(string(max_length=63)), matchExpressions=array(expression, 100))
+    )
 
 
 def conditions() -> Schema:
     condition = object_schema(
-        {
-            "type": string(max_length=316),
-            "status": enum("True", "False", "Unknown"),
-            "reason": string(max_length=1024),
-            "message": string(max_length=32768),
-            "lastTransitionTime": date_time(),
-            "observedGeneration": integer(0),
-        },
-        "type",
-        "status",
-        "lastTransitionTime",
+        "type status lastTransitionTime",
+        type=string(max_length=316),
+        status=enum("True", "False", "Unknown"),
+        reason=string(max_length=1024),
+        message=string(max_length=32768),
+        lastTransitionTime=date_time(),
+        observedGeneration=integer(0),
     )
     return array(condition, 16, map_keys=("type",))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from windlass.cli.parameters import default_option
 from windlass.model.errors import InputError
 
 if TYPE_CHECKING:
@@ -25,13 +26,8 @@ PIPE_WIDTH = 240
 
 def output_option(*formats: str) -> Callable[[Command], Command]:
     """The `-o/--output` option with these formats; the first is the default."""
-    return click.option(
-        "-o",
-        "--output",
-        type=click.Choice(formats),
-        default=formats[0],
-        show_default=True,
-        help="How to print the result.",
+    return default_option(
+        "-o", "--output", type=click.Choice(formats), default=formats[0], help="How to print the result."
     )
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -17,6 +18,9 @@ Command = TypeVar("Command", bound=Callable[..., object])
 MOST_SEEDS = 10_000
 """More seeds than this in one command are a typing error (`1..1000000000`) and would fill the memory."""
 
+
+default_option = partial(click.option, show_default=True)
+"""An option whose help shows its default."""
 
 traces_option = click.option(
     "--traces",
@@ -29,12 +33,11 @@ traces_option = click.option(
 
 def jobs_option(extra_help: str = "") -> Callable[[Command], Command]:
     """`-j`: how many processes; `extra_help` is appended to the help."""
-    return click.option(
+    return default_option(
         "-j",
         "--jobs",
         type=click.IntRange(0, 1024),
         default=1,
-        show_default=True,
         help=f"Number of processes; 0 means one per core. {extra_help}".strip(),
     )
 

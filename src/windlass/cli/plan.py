@@ -4,25 +4,14 @@ from __future__ import annotations
 
 import click
 
-from windlass.cli.lazy_group import LazyCommand, LazyGroup
+from windlass.cli.lazy_group import LazyGroup, lazy_commands
 
-COMMANDS = {
-    "schedule": LazyCommand(
-        "windlass.cli.plan_schedule:schedule",
-        "What would be decided now on a dump, with manifests added.",
-        "Questions",
-    ),
-    "mig": LazyCommand(
-        "windlass.cli.plan_mig:mig",
-        "What a MIG layout would change on this node's GPUs.",
-        "Questions",
-    ),
-    "defrag": LazyCommand(
-        "windlass.cli.plan_defrag:defrag",
-        "Which running pods to move so that something that waits can start.",
-        "Questions",
-    ),
-}
+COMMANDS = lazy_commands(
+    "windlass.cli.plan_",
+    ("schedule", "Questions", "What would be decided now on a dump, with manifests added."),
+    ("mig", "Questions", "What a MIG layout would change on this node's GPUs."),
+    ("defrag", "Questions", "Which running pods to move so that something that waits can start."),
+)
 
 
 @click.group(cls=LazyGroup, table=COMMANDS)

@@ -15,6 +15,7 @@ from windlass.cli.config_option import config_option, resolve_configuration
 from windlass.cli.defrag_document import defrag_document, defrag_table, summary
 from windlass.cli.extras import require_extra
 from windlass.cli.output import output_option, print_document, print_note, print_table
+from windlass.cli.parameters import default_option
 from windlass.cli.plan_schedule import EXISTING, decision_time, scheduler_names
 from windlass.dump.cluster_loader import load_cluster
 
@@ -56,9 +57,7 @@ class Options:
 @click.option("--exact", is_flag=True, help="Find the cheapest moves with a solver (needs windlass[exact]).")
 @config_option
 @click.option("--now", default="", help="Decide as of this RFC 3339 time. [default: the dump's newest]")
-@click.option(
-    "-n", "--namespace", default="default", show_default=True, help="For names and manifests that name none."
-)
+@default_option("-n", "--namespace", default="default", help="For names and manifests that name none.")
 @click.option("--keep-going", is_flag=True, help="Report invalid objects and continue without them.")
 @output_option("table", "json", "yaml")
 def defrag(**options: object) -> None:

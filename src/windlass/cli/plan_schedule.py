@@ -15,6 +15,7 @@ import click
 
 from windlass.cli.config_option import config_option, resolve_configuration
 from windlass.cli.output import output_option, print_document, print_note, print_table
+from windlass.cli.parameters import default_option
 from windlass.cli.plan_document import plan_document, plan_table, summary
 from windlass.dump.cluster_loader import LoadedCluster, load_cluster
 from windlass.model.configuration import Settings
@@ -39,7 +40,6 @@ class Planner(Protocol):
         self, objects: Sequence[object], settings: Settings, now: int, /
     ) -> tuple[Plan, Sequence[str]]:
         """The plan, and notes about the input."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -69,9 +69,7 @@ def schedule_command(load_planner: Callable[[], Planner]) -> click.Command:
     )
     @config_option
     @click.option("--now", default="", help="Decide as of this RFC 3339 time. [default: the dump's newest]")
-    @click.option(
-        "-n", "--namespace", default="default", show_default=True, help="For manifests that name none."
-    )
+    @default_option("-n", "--namespace", default="default", help="For manifests that name none.")
     @click.option("--keep-going", is_flag=True, help="Report invalid objects and continue without them.")
     @output_option("table", "json", "yaml")
     def schedule(**options: object) -> None:

@@ -12,7 +12,8 @@ import ast
 import inspect
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 
 import click
@@ -74,23 +75,10 @@ What `windlass simulate … -o json` (or `-o yaml`) prints. Fields are only ever
 """
 
 REPORT_STRUCTS = (
-    result.RunResult,
-    result.Waiting,
-    result.Curve,
-    tradeoffs.TradeOffs,
-    placements.Explanation,
-    placements.Placement,
-    decision.DeviceGrant,
-    verdict.Verdict,
-    verdict.ReasonCount,
-    verdict.NearMiss,
-    verdict.Limit,
-    verdict.Relief,
-    verdict.Change,
-    verdict.MoveOffer,
-    compare.PolicySummary,
-    compare.Spread,
-    compare.Paired,
+    *(result.RunResult, result.Waiting, result.Curve, tradeoffs.TradeOffs, placements.Explanation),
+    *(placements.Placement, decision.DeviceGrant, verdict.Verdict, verdict.ReasonCount, verdict.NearMiss),
+    *(verdict.Limit, verdict.Relief, verdict.Change, verdict.MoveOffer, compare.PolicySummary),
+    *(compare.Spread, compare.Paired),
 )
 
 FLEET_INTRODUCTION = f"""\
@@ -104,12 +92,8 @@ that is not named here is an error. Nodes get the labels that GPU Feature Discov
 """
 
 FLEET_STRUCTS = (
-    fleet_spec.FleetSpec,
-    fleet_spec.FleetPool,
-    fleet_spec.FleetGpus,
-    fleet_spec.FleetSharing,
-    node.Taint,
-    fleet_spec.FleetFault,
+    *(fleet_spec.FleetSpec, fleet_spec.FleetPool, fleet_spec.FleetGpus, fleet_spec.FleetSharing),
+    *(node.Taint, fleet_spec.FleetFault),
 )
 
 PLAN_INTRODUCTION = """\
@@ -150,17 +134,8 @@ nothing is broken and it only waits for other work. A `CheckReport` has `finding
 """
 
 DIAGNOSIS_STRUCTS = (
-    Diagnosis,
-    CauseLink,
-    NodeSummary,
-    GpuHolder,
-    Outlook,
-    Patch,
-    PatchTarget,
-    MissingEvidence,
-    UsedConfiguration,
-    CheckFinding,
-    Symptom,
+    *(Diagnosis, CauseLink, NodeSummary, GpuHolder, Outlook, Patch, PatchTarget, MissingEvidence),
+    *(UsedConfiguration, CheckFinding, Symptom),
 )
 
 CONFIGURATION_INTRODUCTION = """\
@@ -182,27 +157,16 @@ backfill: {depth: 64}
 """
 
 CONFIGURATION_STRUCTS = (
-    configuration.SchedulerConfiguration,
-    configuration.WorkloadClass,
-    configuration.Defragmentation,
-    configuration.BackfillSettings,
-    configuration.FairSharing,
-    configuration.AdmissionFairSharing,
-    configuration.WaitForPodsReady,
-    configuration.RequeuingStrategy,
-    configuration.ResourceRules,
+    *(configuration.SchedulerConfiguration, configuration.WorkloadClass, configuration.Defragmentation),
+    *(configuration.BackfillSettings, configuration.FairSharing, configuration.AdmissionFairSharing),
+    *(configuration.WaitForPodsReady, configuration.RequeuingStrategy, configuration.ResourceRules),
     configuration.Transformation,
 )
 
 LINKED = {
     struct.__name__
-    for struct in (
-        *REPORT_STRUCTS,
-        *FLEET_STRUCTS,
-        *PLAN_STRUCTS,
-        *DIAGNOSIS_STRUCTS,
-        *CONFIGURATION_STRUCTS,
-    )
+    for structs in (REPORT_STRUCTS, FLEET_STRUCTS, PLAN_STRUCTS, DIAGNOSIS_STRUCTS, CONFIGURATION_STRUCTS)
+    for struct in structs
 }
 
 
@@ -215,24 +179,9 @@ def cli_reference() -> str:
     return GENERATED + "\n".join(sections)
 
 
-def report_reference() -> str:
-    """The fields of the simulator's document as one page."""
-    return GENERATED + "\n".join([REPORT_INTRODUCTION, *map(_struct_section, REPORT_STRUCTS)])
-
-
-def fleet_reference() -> str:
-    """The fields of a Fleet as one page."""
-    return GENERATED + "\n".join([FLEET_INTRODUCTION, *map(_struct_section, FLEET_STRUCTS)])
-
-
-def plan_reference() -> str:
-    """The fields of a plan as one page."""
-    return GENERATED + "\n".join([PLAN_INTRODUCTION, *map(_struct_section, PLAN_STRUCTS)])
-
-
-def configuration_reference() -> str:
-    """The fields of a configuration as one page."""
-    return GENERATED + "\n".join([CONFIGURATION_INTRODUCTION, *map(_struct_section, CONFIGURATION_STRUCTS)])
+def struct_reference(introduction: str, structs: Iterable[type]) -> str:
+    """The fields of a document as one page."""
+    return GENERATED + "\n".join([introduction, *map(_struct_section, structs)])
 
 
 def diagnosis_reference() -> str:
@@ -242,29 +191,21 @@ def diagnosis_reference() -> str:
         for code, cause in CAUSES.items()
     )
     rules = "\n".join(f"| `{rule.name}` | {rule.level} | {rule.summary} |" for rule in RULES.values())
-    return GENERATED + "\n".join(
-        [
-            DIAGNOSIS_INTRODUCTION,
-            *map(_struct_section, DIAGNOSIS_STRUCTS),
-            f"## Codes\n\n| code | | means | what to do |\n| --- | --- | --- | --- |\n{causes}\n",
-            f"## Rules of check\n\n| rule | level | what holds |\n| --- | --- | --- |\n{rules}\n",
-        ]
+    tables = (
+        f"## Codes\n\n| code | | means | what to do |\n| --- | --- | --- | --- |\n{causes}\n",
+        f"## Rules of check\n\n| rule | level | what holds |\n| --- | --- | --- |\n{rules}\n",
     )
+    return "\n".join([struct_reference(DIAGNOSIS_INTRODUCTION, DIAGNOSIS_STRUCTS), *tables])
 
 
-def message_reference() -> str:
-    """The sentences that users see."""
-    return GENERATED + messages_reference()
-
-
-PAGES = {
+PAGES: dict[str, Callable[[], str]] = {
     "cli.md": cli_reference,
-    "configuration.md": configuration_reference,
+    "configuration.md": partial(struct_reference, CONFIGURATION_INTRODUCTION, CONFIGURATION_STRUCTS),
     "diagnosis.md": diagnosis_reference,
-    "fleet.md": fleet_reference,
-    "messages.md": message_reference,
-    "plan.md": plan_reference,
-    "simulation-report.md": report_reference,
+    "fleet.md": partial(struct_reference, FLEET_INTRODUCTION, FLEET_STRUCTS),
+    "messages.md": lambda: GENERATED + messages_reference(),
+    "plan.md": partial(struct_reference, PLAN_INTRODUCTION, PLAN_STRUCTS),
+    "simulation-report.md": partial(struct_reference, REPORT_INTRODUCTION, REPORT_STRUCTS),
 }
 
 

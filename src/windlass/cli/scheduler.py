@@ -18,6 +18,7 @@ import msgspec
 
 from windlass.cli.config_option import config_option, print_configuration, resolve_configuration
 from windlass.cli.extras import require_extra
+from windlass.cli.parameters import default_option
 from windlass.model.configuration import Settings
 
 EXAMPLES = """\b
@@ -100,19 +101,13 @@ def kubeconfig_options(command: Any) -> Any:
     metavar="QUEUE",
     help="Admit this queue (namespace/name, or a ClusterQueue) although Kueue runs; may be repeated.",
 )
-@click.option(
-    "--leader-elect/--no-leader-elect", default=True, show_default=True, help="Several replicas, one leader."
-)
-@click.option("--lease-namespace", default="windlass-system", show_default=True, help="Where the lease is.")
-@click.option("--lease-name", default="windlass-scheduler", show_default=True, help="What it is called.")
-@click.option(
-    "--lease-seconds", default=15.0, show_default=True, help="How long a lease is valid without renewal."
-)
+@default_option("--leader-elect/--no-leader-elect", default=True, help="Several replicas, one leader.")
+@default_option("--lease-namespace", default="windlass-system", help="Where the lease is.")
+@default_option("--lease-name", default="windlass-scheduler", help="What it is called.")
+@default_option("--lease-seconds", default=15.0, help="How long a lease is valid without renewal.")
 @click.option("--listen", type=Address(), help="Serve /healthz, /readyz and /metrics here.")
-@click.option("--log-format", type=click.Choice(["json", "text"]), default="json", show_default=True)
-@click.option(
-    "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True
-)
+@default_option("--log-format", type=click.Choice(["json", "text"]), default="json")
+@default_option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info")
 def scheduler(**given: Any) -> None:
     """Schedule a real cluster: place pods, whole gangs at once, and say why the others wait.
 

@@ -19,7 +19,7 @@ from click.shell_completion import CompletionItem
 
 from windlass import __version__
 from windlass.cli.config_option import config_option, print_configuration, resolve_configuration
-from windlass.cli.errors import EXIT_DONE, EXIT_INTERRUPTED, unknown_name
+from windlass.cli.errors import EXIT_DONE, EXIT_INTERRUPTED, check_names
 from windlass.cli.extras import require_extra
 from windlass.cli.output import (
     atomic_output_file,
@@ -29,7 +29,7 @@ from windlass.cli.output import (
     print_note,
     print_table,
 )
-from windlass.cli.parameters import PolicyList, SeedList, jobs_option, traces_option
+from windlass.cli.parameters import PolicyList, SeedList, default_option, jobs_option, traces_option
 from windlass.cli.progress import ProgressBar
 from windlass.cli.replay import run_replay, wants_replay
 from windlass.cli.scenario import run_scenarios, wants_scenarios
@@ -86,25 +86,21 @@ def complete_trace(ctx: click.Context, param: click.Parameter, incomplete: str) 
 
 @click.command(epilog=EXAMPLES)
 @click.argument("trace", nargs=-1, shell_complete=complete_trace)
-@click.option(
-    "-p", "--policy", type=PolicyList(), default="windlass", show_default=True, help="Policies to compare."
-)
+@default_option("-p", "--policy", type=PolicyList(), default="windlass", help="Policies to compare.")
 @click.option("-s", "--seed", type=SeedList(), help="42, 42..51 or 42,44. [default: 42]")
 @click.option("--nodes", type=FILE, help="Another fleet: Nodes or a Fleet as YAML or JSON, or a CSV table.")
 @config_option
 @jobs_option()
-@click.option(
+@default_option(
     "--replay",
     metavar="arrivals|times",
     default="arrivals",
-    show_default=True,
     help="openb: the published arrival order, or the recorded times (times:2 is twice as fast).",
 )
-@click.option(
+@default_option(
     "--mix",
     type=click.Choice(["declared", "seen"]),
     default="declared",
-    show_default=True,
     help="Which workload mix a policy may count on: the declared one, or what has arrived so far.",
 )
 @output_option("table", "wide", "json", "yaml", "csv")
@@ -182,9 +178,7 @@ def _refuse_mistakes(options: Options) -> None:
         raise click.UsageError(
             "no TRACE given: try synthetic/small, or --list for all.", click.get_current_context()
         )
-    for policy in options.policy:
-        if policy not in POLICIES:
-            raise unknown_name("policy", policy, POLICIES)
+    check_names("policy", options.policy, POLICIES)
     if options.plot is not None:
         if options.plot.suffix not in PLOT_ENDINGS:
             raise InputError(f"a plot ends in {', '.join(PLOT_ENDINGS)}", file=str(options.plot))

@@ -22,6 +22,7 @@ import click
 from windlass.cli.config_option import config_option, print_configuration, resolve_configuration
 from windlass.cli.extras import require_extra
 from windlass.cli.output import print_note
+from windlass.cli.parameters import default_option
 from windlass.model.errors import InputError
 
 if TYPE_CHECKING:
@@ -62,19 +63,17 @@ FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 @click.option(
     "--page-port", type=click.IntRange(0, 65535), help=f"Of the page. [default: {PAGE_PORT}, or any]"
 )
-@click.option("--address", default="127.0.0.1", show_default=True, help="Where the API listens.")
-@click.option(
+@default_option("--address", default="127.0.0.1", help="Where the API listens.")
+@default_option(
     "--gpus",
     type=click.Choice(["simulated", "real"]),
     default="simulated",
-    show_default=True,
     help="real: this machine's GPUs. Pods then run as local processes: commands run on this host.",
 )
-@click.option(
+@default_option(
     "--gpu-replicas",
     type=click.IntRange(1, 48),
     default=1,
-    show_default=True,
     help="With --gpus real: how many pods may share each GPU.",
 )
 @click.option("--mps", is_flag=True, help="With --gpu-replicas: share by MPS instead of time-slicing.")

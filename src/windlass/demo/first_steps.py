@@ -18,7 +18,7 @@ def missing_toleration(presenter: Presenter) -> None:
         spec:
           containers: [{name: main, image: pytorch, resources: {limits: {nvidia.com/gpu: 1}}}]
         """
-    presenter.kubectl("apply", "-f", "-", stdin=manifest)
+    presenter.apply(manifest)
     presenter.wait_for(
         lambda: pod_wait_message(presenter.api, "train"), "the scheduler says why the pod waits"
     )
@@ -60,7 +60,7 @@ def fractional_request(presenter: Presenter) -> None:
         spec:
           containers: [{name: main, image: pytorch, resources: {limits: {nvidia.com/gpu: 0.5}}}]
         """
-    answer = presenter.kubectl("apply", "-f", "-", stdin=manifest, expect_failure=True)
+    answer = presenter.apply(manifest, expect_failure=True)
     presenter.check("must be an integer" in answer, "refused: must be an integer")
     presenter.check(presenter.api.find(f"{PODS_PATH}/half") is None, "and nothing was made")
 
@@ -85,8 +85,8 @@ def mig_slice(presenter: Presenter) -> None:
           {TOLERATION}
           containers: [{{name: main, image: pytorch, resources: {{limits: {{nvidia.com/gpu.shared: 1}}}}}}]
         """
-    presenter.kubectl("apply", "-f", "-", stdin=manifest)
-    presenter.wait_for(lambda: len(running_pods(presenter.api, "s")) == 2, "both run")
+    presenter.apply(manifest)
+    presenter.wait_for_pods("s", 2, "both run")
     presenter.kubectl("get", "pods", "-o", "wide")
     where = running_pods(presenter.api, "s")
     presenter.check(

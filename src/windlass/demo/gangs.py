@@ -57,9 +57,7 @@ def two_gangs_compete(presenter: Presenter) -> None:
     manifest = "---\n".join(
         GANG_POD_MANIFEST.format(name=name, number=number, tolerate=TOLERATION) for name, number in members
     )
-    presenter.kubectl(
-        "apply", "-f", "-", stdin=manifest, elided="and so on: blue-0, red-1, blue-1, red-2, blue-2"
-    )
+    presenter.apply(manifest, elided="and so on: blue-0, red-1, blue-1, red-2, blue-2")
     presenter.wait_for(lambda: len(running_pods(presenter.api)) == 3, "one gang runs")
     presenter.wait_for(
         lambda: sum(bool(pod_wait_message(presenter.api, name)) for name in active_pods(presenter.api)) == 3,
@@ -79,13 +77,11 @@ def one_rack(presenter: Presenter) -> None:
     presenter.print_text(
         "Two pods that talk all the time must share a rack; one GPU is taken in the first rack to make it hard."
     )
-    presenter.kubectl("apply", "-f", "-", stdin=job_manifest("busy", 1, 1))
-    presenter.wait_for(lambda: len(running_pods(presenter.api, "busy")) == 1, "the small job runs")
-    presenter.kubectl("apply", "-f", "-", stdin=RACK_TOPOLOGY_MANIFEST + "---\n" + queue_manifest("team", 64))
-    presenter.kubectl(
-        "apply", "-f", "-", stdin=job_manifest("close", 2, 8, queue="team", topology=RACK_LABEL)
-    )
-    presenter.wait_for(lambda: len(running_pods(presenter.api, "close")) == 2, "both pods run")
+    presenter.apply(job_manifest("busy", 1, 1))
+    presenter.wait_for_pods("busy", 1, "the small job runs")
+    presenter.apply(RACK_TOPOLOGY_MANIFEST, queue_manifest("team", 64))
+    presenter.apply(job_manifest("close", 2, 8, queue="team", topology=RACK_LABEL))
+    presenter.wait_for_pods("close", 2, "both pods run")
     presenter.kubectl("get", "pods", "-o", "wide")
     known = node_racks(presenter.api)
     used = {known[node] for node in running_pods(presenter.api, "close").values()}
@@ -102,16 +98,11 @@ def make_room(presenter: Presenter) -> None:
     for name, node, gpus in (("left", "h100-0", 1), ("right", "h100-1", 1), ("full", "h100-3", 8)):
         others = [other for other in nodes if other != node]
         presenter.kubectl("cordon", *others)
-        presenter.kubectl(
-            "apply",
-            "-f",
-            "-",
-            stdin=GPU_DEPLOYMENT_MANIFEST.format(name=name, gpus=gpus, tolerate=TOLERATION),
-        )
+        presenter.apply(GPU_DEPLOYMENT_MANIFEST.format(name=name, gpus=gpus, tolerate=TOLERATION))
         presenter.wait_for(lambda name=name: len(running_pods(presenter.api, name)) == 1, f"{name} runs")  # type: ignore[misc]
         presenter.kubectl("uncordon", *others)
-    presenter.kubectl("apply", "-f", "-", stdin=FLAVOR_MANIFEST + "---\n" + queue_manifest("team", 64))
-    presenter.kubectl("apply", "-f", "-", stdin=job_manifest("large", 2, 8, queue="team"))
+    presenter.apply(FLAVOR_MANIFEST, queue_manifest("team", 64))
+    presenter.apply(job_manifest("large", 2, 8, queue="team"))
     why = presenter.wait_for(lambda: job_wait_message(presenter.api, "large"), "it is told why")
     presenter.check(not running_pods(presenter.api, "large"), f"the job waits: {why}")
     presenter.print_text("Which move makes room? `plan defrag` finds the fewest, and carries nothing out:")
@@ -141,7 +132,7 @@ def make_room(presenter: Presenter) -> None:
         lambda: [name for name in running_pods(presenter.api, app) if name != mover], "it has moved"
     )
     presenter.kubectl("uncordon", moves[0]["from"])
-    presenter.wait_for(lambda: len(running_pods(presenter.api, "large")) == 2, "the large job runs")
+    presenter.wait_for_pods("large", 2, "the large job runs")
     presenter.kubectl("get", "pods", "-o", "wide")
     presenter.check(
         len(running_pods(presenter.api)) == 5, "the large job runs, and nobody else has lost anything"

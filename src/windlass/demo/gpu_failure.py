@@ -11,7 +11,7 @@ def gpu_falls_off_bus(presenter: Presenter) -> None:
     presenter.print_text(
         "A job has the eight GPUs of a node. Its GPU 3 falls off the bus: the driver reports Xid 79."
     )
-    presenter.kubectl("apply", "-f", "-", stdin=job_manifest("train", 1, 8))
+    presenter.apply(job_manifest("train", 1, 8))
     presenter.wait_for(lambda: running_pods(presenter.api, "train"), "the job runs")
     ((first, node),) = running_pods(presenter.api, "train").items()
     presenter.kubectl("get", "pods", "-o", "wide")
@@ -26,7 +26,7 @@ def gpu_falls_off_bus(presenter: Presenter) -> None:
     )
     presenter.check(other != node, f"the job moved from {node} to {other}, by itself")
     presenter.print_text("The node stays in use for what fits on its seven healthy GPUs:")
-    presenter.kubectl("apply", "-f", "-", stdin=job_manifest("seven", 1, 7))
+    presenter.apply(job_manifest("seven", 1, 7))
     presenter.wait_for(lambda: running_pods(presenter.api, "seven"), "a job of seven runs")
     for name, pod in active_pods(presenter.api, "seven").items():
         where = pod["spec"]["nodeName"]

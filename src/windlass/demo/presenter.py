@@ -19,6 +19,7 @@ from typing import TypeVar
 import click
 
 from windlass.demo.api import ApiClient
+from windlass.demo.fixtures import running_pods
 from windlass.demo.kubectl import Kubectl
 
 _Value = TypeVar("_Value")
@@ -58,6 +59,10 @@ class Presenter:
         text = f"kube-scheduler, same input: {outcome} (recorded on a real control plane by {test})"
         click.secho(textwrap.fill(text, WIDTH, initial_indent="  | ", subsequent_indent="  | "), fg="yellow")
 
+    def apply(self, *manifests: str, expect_failure: bool = False, elided: str = "") -> str:
+        stdin = "---\n".join(manifests)
+        return self.kubectl("apply", "-f", "-", stdin=stdin, expect_failure=expect_failure, elided=elided)
+
     def kubectl(
         self, *arguments: str, stdin: str = "", expect_failure: bool = False, elided: str = ""
     ) -> str:
@@ -89,6 +94,10 @@ class Presenter:
         if done.returncode not in exit_codes:
             raise CheckFailed(f"windlass {' '.join(arguments)} ended with exit code {done.returncode}")
         return done.stdout
+
+    def wait_for_pods(self, prefix: str, count: int, what: str) -> None:
+        """Until so many pods whose names begin like this run."""
+        self.wait_for(lambda: len(running_pods(self.api, prefix)) == count, what)
 
     def wait_for(self, condition: Callable[[], _Value], what: str, *, announce: bool = True) -> _Value:
         """What `look` returns once it is true."""

@@ -34,30 +34,21 @@ def borrow_and_reclaim(presenter: Presenter) -> None:
         "Two teams with 16 GPUs each share what they don't use. Team A submits four jobs of 8: twice its quota."
     )
     rules = "reclaimWithinCohort: Any"
-    presenter.kubectl(
-        "apply",
-        "-f",
-        "-",
-        stdin=FLAVOR_MANIFEST
-        + "---\n"
-        + queue_manifest("team-a", 16, "lab", rules)
-        + "---\n"
-        + queue_manifest("team-b", 16, "lab", rules),
+    presenter.apply(
+        FLAVOR_MANIFEST,
+        queue_manifest("team-a", 16, "lab", rules),
+        queue_manifest("team-b", 16, "lab", rules),
     )
-    presenter.kubectl(
-        "apply",
-        "-f",
-        "-",
-        stdin="---\n".join(job_manifest(f"a{n}", 1, 8, queue="team-a") for n in range(1, 5)),
-        elided="and a2, a3, a4",
+    presenter.apply(
+        *(job_manifest(f"a{n}", 1, 8, queue="team-a") for n in range(1, 5)), elided="and a2, a3, a4"
     )
-    presenter.wait_for(lambda: len(running_pods(presenter.api, "a")) == 4, "team A's four jobs run")
+    presenter.wait_for_pods("a", 4, "team A's four jobs run")
     presenter.wait_for(lambda: _borrowed(presenter) == 16, "the queue says what it has borrowed")
     presenter.kubectl("get", "jobs")
     presenter.check(_borrowed(presenter) == 16, "all four run: 16 GPUs are borrowed from team B")
     presenter.print_text("Now team B wants its own back:")
-    presenter.kubectl("apply", "-f", "-", stdin=job_manifest("b1", 2, 8, queue="team-b"))
-    presenter.wait_for(lambda: len(running_pods(presenter.api, "b1")) == 2, "team B's job runs")
+    presenter.apply(job_manifest("b1", 2, 8, queue="team-b"))
+    presenter.wait_for_pods("b1", 2, "team B's job runs")
     presenter.kubectl("get", "jobs")
     presenter.check(
         len(running_pods(presenter.api, "a")) == 2,
@@ -70,24 +61,17 @@ def borrow_and_reclaim(presenter: Presenter) -> None:
 def backfill(presenter: Presenter) -> None:
     """A small job is backfilled, and the large one still starts on time."""
     began = time.monotonic()
-    presenter.kubectl("apply", "-f", "-", stdin=FLAVOR_MANIFEST + "---\n" + queue_manifest("team", 64))
+    presenter.apply(FLAVOR_MANIFEST, queue_manifest("team", 64))
     # What follows has to happen while the first job runs: on a machine that is slow just now, that runs longer.
     busy = max(40, round(COMMANDS_MEANWHILE * (time.monotonic() - began)))
     presenter.print_text(
         f"Three nodes are busy for {busy} s, and a job that needs all four waits for them. Its start is planned. "
         "What ends before may use the fourth node meanwhile; what doesn't has to wait."
     )
-    presenter.kubectl(
-        "apply",
-        "-f",
-        "-",
-        stdin=job_manifest("first", 3, 8, queue="team", duration=f"{busy}s", limit=f"{busy + 5}s"),
-    )
-    presenter.wait_for(lambda: len(running_pods(presenter.api, "first")) == 3, "the first job runs")
+    presenter.apply(job_manifest("first", 3, 8, queue="team", duration=f"{busy}s", limit=f"{busy + 5}s"))
+    presenter.wait_for_pods("first", 3, "the first job runs")
     presenter.start_clock()
-    presenter.kubectl(
-        "apply", "-f", "-", stdin=job_manifest("large", 4, 8, queue="team", duration="15s", limit="20s")
-    )
+    presenter.apply(job_manifest("large", 4, 8, queue="team", duration="15s", limit="20s"))
     presenter.wait_for(
         lambda: job_wait_message(presenter.api, "large"), "the large job is told when it starts"
     )
@@ -96,12 +80,10 @@ def backfill(presenter: Presenter) -> None:
     presenter.wait_for(
         lambda: time.time() >= queued_at(presenter.api, "large") + 1, "others come later", announce=False
     )
-    both = (
-        job_manifest("long", 1, 2, queue="team", duration="1h", limit="1h")
-        + "---\n"
-        + job_manifest("short", 1, 2, queue="team", duration="5s", limit="10s")
+    presenter.apply(
+        job_manifest("long", 1, 2, queue="team", duration="1h", limit="1h"),
+        job_manifest("short", 1, 2, queue="team", duration="5s", limit="10s"),
     )
-    presenter.kubectl("apply", "-f", "-", stdin=both)
     presenter.wait_for(
         lambda: count_running(presenter, "large", "long") == (0, 0) and _has_started(presenter, "short"),
         "the short job is backfilled, the long one not",
@@ -119,26 +101,16 @@ def preempt_and_resume(presenter: Presenter) -> None:
     presenter.print_text(
         "A training job has all 32 GPUs. Something urgent comes, runs for ten seconds, and training goes on."
     )
-    presenter.kubectl(
-        "apply",
-        "-f",
-        "-",
-        stdin=FLAVOR_MANIFEST
-        + "---\n"
-        + queue_manifest("team", 32, preemption="withinClusterQueue: LowerPriority")
-        + "---\n"
-        + PRIORITY_CLASS_MANIFEST,
+    presenter.apply(
+        FLAVOR_MANIFEST,
+        queue_manifest("team", 32, preemption="withinClusterQueue: LowerPriority"),
+        PRIORITY_CLASS_MANIFEST,
     )
-    presenter.kubectl("apply", "-f", "-", stdin=job_manifest("training", 4, 8, queue="team"))
-    presenter.wait_for(lambda: len(running_pods(presenter.api, "training")) == 4, "training runs")
+    presenter.apply(job_manifest("training", 4, 8, queue="team"))
+    presenter.wait_for_pods("training", 4, "training runs")
     presenter.start_clock()
     presenter.print_elapsed("training runs on 32 GPUs")
-    presenter.kubectl(
-        "apply",
-        "-f",
-        "-",
-        stdin=job_manifest("urgent", 1, 8, queue="team", duration="10s", priority="urgent"),
-    )
+    presenter.apply(job_manifest("urgent", 1, 8, queue="team", duration="10s", priority="urgent"))
     presenter.wait_for(lambda: is_suspended(presenter.api, "training"), "training is stopped")
     presenter.print_elapsed("training is stopped, whole, and back in its queue")
     presenter.wait_for(
@@ -146,7 +118,7 @@ def preempt_and_resume(presenter: Presenter) -> None:
         "the urgent job runs, and training doesn't",
     )
     presenter.print_elapsed("the urgent job runs, and nothing of training is left holding GPUs")
-    presenter.wait_for(lambda: len(running_pods(presenter.api, "training")) == 4, "training runs again")
+    presenter.wait_for_pods("training", 4, "training runs again")
     presenter.print_elapsed("training runs again on 32 GPUs")
     presenter.kubectl("get", "jobs")
     presenter.check(

@@ -75,12 +75,7 @@ KEPT_MAPS = frozenset({"labels", "matchLabels", "nodeLabels", "nodeSelector"})
 COMMON_ADDRESSES = frozenset({"", "0.0.0.0", "::", "127.0.0.1", "::1"})
 _SALT = secrets.token_bytes(16)
 KEPT_DATA_MARKERS = (
-    "sharing:",
-    "timeSlicing",
-    "mig-configs:",
-    "migStrategy",
-    "autoscalerStatus",
-    "nodeGroups",
+    *("sharing:", "timeSlicing", "mig-configs:", "migStrategy", "autoscalerStatus", "nodeGroups"),
     "SchedulerConfiguration",
 )
 """ConfigMap values with one of these stay: configuration of the GPU stack and schedulers, autoscaler status."""

@@ -29,44 +29,16 @@ from windlass.model.names.windlass import SIMULATED_DURATION_ANNOTATION
 from windlass.model.unstructured import Unstructured
 
 CREATION_ORDER = (
-    "Namespace",
-    "CustomResourceDefinition",
-    "PriorityClass",
-    "RuntimeClass",
-    "StorageClass",
-    "PersistentVolume",
-    "PersistentVolumeClaim",
-    "ServiceAccount",
-    "Topology",
-    "ResourceFlavor",
-    "Cohort",
-    "ClusterQueue",
-    "LocalQueue",
-    "WorkloadPriorityClass",
-    "Reservation",
-    "RunTimeHistory",
-    "Deployment",
-    "ReplicaSet",
-    "StatefulSet",
-    "DaemonSet",
-    "Job",
-    "Workload",
-    "PodGroup",
-    "Pod",
-    "PodDisruptionBudget",
-    "LimitRange",
-    "ResourceQuota",
+    *("Namespace", "CustomResourceDefinition", "PriorityClass", "RuntimeClass", "StorageClass"),
+    *("PersistentVolume", "PersistentVolumeClaim", "ServiceAccount", "Topology", "ResourceFlavor"),
+    *("Cohort", "ClusterQueue", "LocalQueue", "WorkloadPriorityClass", "Reservation", "RunTimeHistory"),
+    *("Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "Job", "Workload", "PodGroup", "Pod"),
+    *("PodDisruptionBudget", "LimitRange", "ResourceQuota"),
 )
 """Imported kinds, owners before dependents; quotas last, so that running pods are not refused."""
 _SERVER_FIELDS = (
-    "uid",
-    "resourceVersion",
-    "generation",
-    "creationTimestamp",
-    "managedFields",
-    "selfLink",
-    "deletionTimestamp",
-    "deletionGracePeriodSeconds",
+    *("uid", "resourceVersion", "generation", "creationTimestamp", "managedFields", "selfLink"),
+    *("deletionTimestamp", "deletionGracePeriodSeconds"),
 )
 _UID_LABELS = ("controller-uid", JOB_CONTROLLER_UID_LABEL)
 MAX_REPORTED_PROBLEMS = 5

@@ -10,21 +10,18 @@ are shared: copy before changing them. Objects passed in are copied.
 
 from __future__ import annotations
 
-import asyncio
-from collections import deque
 from collections.abc import Callable, Sequence
 
-from windlass.embedded.api.errors import ApiError
+import msgspec
+
 from windlass.embedded.api.json_trees import deep_copy
 from windlass.embedded.api.kinds import Kind
 from windlass.embedded.api.patches import merge_patch
 from windlass.embedded.registry.options import IN_PROCESS_OPTIONS, DeleteOptions
 from windlass.embedded.registry.registry import Registry
 from windlass.embedded.registry.selection import Selection
-from windlass.embedded.store.stored_object import ADDED, Change
+from windlass.embedded.store.stored_object import Change
 from windlass.model.unstructured import Unstructured
-
-__all__ = ["ApiError", "ChangeHandler", "InProcessClient", "Watch"]
 
 ChangeHandler = Callable[[str, Unstructured, Unstructured | None], None]
 """Called with ADDED, MODIFIED or DELETED, the new state (for DELETED the last), and the old one."""
@@ -58,37 +55,25 @@ class InProcessClient:
             return [*found]
         return [tree for tree in found if selection.matches(tree)]
 
-    def create(self, resource: str, namespace: str, obj: Unstructured, manager: str = "") -> Unstructured:
-        options = IN_PROCESS_OPTIONS.with_manager(manager)
-        return self.registry.writer.create(self._kind(resource), namespace, deep_copy(obj), options).tree
+    def create(self, resource: str, namespace: str, obj: Unstructured) -> Unstructured:
+        kind = self._kind(resource)
+        return self.registry.writer.create(kind, namespace, deep_copy(obj), IN_PROCESS_OPTIONS).tree
 
     def update(
-        self,
-        resource: str,
-        namespace: str,
-        name: str,
-        obj: Unstructured,
-        subresource: str = "",
-        manager: str = "",
+        self, resource: str, namespace: str, name: str, obj: Unstructured, subresource: str = ""
     ) -> Unstructured:
         """409 if `metadata.resourceVersion` is given and stale."""
-        options = IN_PROCESS_OPTIONS.with_manager(manager, subresource)
+        options = msgspec.structs.replace(IN_PROCESS_OPTIONS, subresource=subresource)
         kind = self._kind(resource)
         if subresource == "scale":
             return self.registry.scale_subresource.update(kind, namespace, name, deep_copy(obj), options)
         return self.registry.writer.update(kind, namespace, name, deep_copy(obj), options).tree
 
     def patch(
-        self,
-        resource: str,
-        namespace: str,
-        name: str,
-        merge: Unstructured,
-        subresource: str = "",
-        manager: str = "",
+        self, resource: str, namespace: str, name: str, merge: Unstructured, subresource: str = ""
     ) -> Unstructured:
         """A JSON merge patch."""
-        options = IN_PROCESS_OPTIONS.with_manager(manager, subresource)
+        options = msgspec.structs.replace(IN_PROCESS_OPTIONS, subresource=subresource)
         patched = deep_copy(merge)
         return self.registry.writer.modify(
             self._kind(resource), namespace, name, lambda old: merge_patch(old, patched), options
@@ -110,11 +95,7 @@ class InProcessClient:
     def bind(
         self, namespace: str, name: str, node: str, annotations: dict[str, str] | None = None, uid: str = ""
     ) -> None:
-        metadata: Unstructured = {
-            "name": name,
-            "annotations": annotations or {},
-            **({"uid": uid} if uid else {}),
-        }
+        metadata = {"name": name, "annotations": annotations or {}, **({"uid": uid} if uid else {})}
         binding = {"metadata": metadata, "target": {"kind": "Node", "name": node}}
         self.registry.pod_subresources.bind(namespace, name, binding)
 
@@ -147,41 +128,5 @@ class InProcessClient:
 
         return self.registry.store.subscribe("*", listener)
 
-    def watch(self, resource: str) -> Watch:
-        """ADDED for everything that exists, then changes."""
-        watch = Watch([(ADDED, tree) for tree in self.list(resource)])
-        watch.stop = self.subscribe(resource, lambda kind, new, _: watch.enqueue(kind, new))
-        return watch
-
     def _kind(self, resource: str) -> Kind:
         return self.registry.context.kind(resource)
-
-
-class Watch:
-    """Changes as an async iterator; `close` ends it."""
-
-    def __init__(self, first: list[tuple[str, Unstructured]]) -> None:
-        self._queue = deque(first)
-        self._ready = asyncio.Event()
-        self._closed = False
-        self.stop: Callable[[], None] = lambda: None
-
-    def enqueue(self, kind: str, tree: Unstructured) -> None:
-        self._queue.append((kind, tree))
-        self._ready.set()
-
-    def close(self) -> None:
-        self._closed = True
-        self.stop()
-        self._ready.set()
-
-    def __aiter__(self) -> Watch:
-        return self
-
-    async def __anext__(self) -> tuple[str, Unstructured]:
-        while not self._queue:
-            if self._closed:
-                raise StopAsyncIteration
-            self._ready.clear()
-            await self._ready.wait()
-        return self._queue.popleft()

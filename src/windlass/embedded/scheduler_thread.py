@@ -102,10 +102,7 @@ class SchedulerThread:
         if self._stop.is_set():
             return
         options = SchedulerOptions(
-            settings=self._settings,
-            warm_up=self._waits_for_jit,
-            leader_elect=False,
-            identity="windlass-up",
+            settings=self._settings, warm_up=self._waits_for_jit, leader_elect=False, identity="windlass-up"
         )
         self._is_scheduling = True
         try:

@@ -29,15 +29,12 @@ class ClientCertificate(msgspec.Struct, frozen=True):
 class Credentials(Protocol):
     async def headers(self) -> dict[str, str]:
         """Headers of the next request."""
-        ...
 
     async def client_certificate(self) -> ClientCertificate:
         """For the TLS handshake; empty where there is none."""
-        ...
 
     def invalidate(self) -> bool:
         """Called after a 401: drops cached credentials. Returns False if another try can't help."""
-        ...
 
 
 class StaticCredentials:

@@ -66,10 +66,6 @@ class Informers:
             self._rediscover_now.set()
         return (kind, group) in self._wanted
 
-    @property
-    def all_synced(self) -> bool:
-        return self.synced.is_set() and all(informer.synced.is_set() for informer in self.informers)
-
     async def relist(self, *kinds: str) -> None:
         """Lists these kinds again, so that the handler's state of them is no older than this call."""
         await asyncio.gather(

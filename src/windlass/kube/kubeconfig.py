@@ -16,7 +16,6 @@ import yaml
 
 from windlass.model.errors import InputError
 
-DEFAULT_FILE = Path("~/.kube/config")
 _PATHS = ("certificate-authority", "client-certificate", "client-key", "tokenFile")
 
 

@@ -16,7 +16,6 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -36,8 +35,10 @@ if TYPE_CHECKING:
     from windlass.node.exporter.web_config import WebConfig
     from windlass.node.labels.sinks import LabelSink
     from windlass.node.node_api import NodeApi
-    from windlass.node.sidecar import SidecarParts
+    from windlass.node.plugin.process import PluginProcess
+    from windlass.node.sidecar import Sidecar, SidecarParts
 
+Log = Callable[[str], None]
 SIDECAR_PARTS = ("exporter", "labels", "mig")
 RETRY_SECONDS = 30.0
 LABEL_RETRY_SECONDS = 2.0
@@ -91,7 +92,7 @@ class AgentOptions(msgspec.Struct, frozen=True, kw_only=True):
         return self.node_name or os.environ.get("NODE_NAME", "") or socket.gethostname()
 
 
-def log_to_stderr(name: str) -> Callable[[str], None]:
+def log_to_stderr(name: str) -> Log:
     def log(line: str) -> None:
         stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         print(f"{stamp} {name}: {line}", file=sys.stderr, flush=True)
@@ -132,7 +133,7 @@ def make_named_configs(options: AgentOptions) -> NamedConfigs | None:
     )
 
 
-def wait_for_config_label(options: AgentOptions, log: Callable[[str], None], stop: threading.Event) -> None:
+def wait_for_config_label(options: AgentOptions, log: Log, stop: threading.Event) -> None:
     """Blocks the plugin until the sidecar has read the label that selects the config, once per boot."""
     label_file = options.state / CONFIG_LABEL_FILE
     if options.config_file_srcdir is None or label_file.exists() or not _can_reach_api(options):
@@ -142,7 +143,7 @@ def wait_for_config_label(options: AgentOptions, log: Callable[[str], None], sto
         pass
 
 
-def fetch_config_label(options: AgentOptions, log: Callable[[str], None], stop: threading.Event) -> None:
+def fetch_config_label(options: AgentOptions, log: Log, stop: threading.Event) -> None:
     """Reads the node's label, retrying until the API server answers or a value from earlier is on disk."""
     api = _make_api(options) if options.config_file_srcdir is not None else None
     last_error = ""
@@ -160,7 +161,7 @@ def fetch_config_label(options: AgentOptions, log: Callable[[str], None], stop: 
             return
 
 
-def make_config(options: AgentOptions, log: Callable[[str], None], last_good_copy: Path | None = None) -> Any:
+def make_config(options: AgentOptions, log: Log, last_good_copy: Path | None = None) -> Any:
     from windlass.node.config_source import ConfigSource
 
     file = options.config_file or os.environ.get("CONFIG_FILE")
@@ -177,6 +178,36 @@ def make_config(options: AgentOptions, log: Callable[[str], None], last_good_cop
 
 def run_plugin(options: AgentOptions) -> int:
     """The plugin process. Exit code 2 for wrong input, 1 if another plugin is running, 3 without a required driver."""
+    return _run_process("plugin", options, wait_for_config_label, _make_plugin)
+
+
+def run_sidecar(options: AgentOptions) -> int:
+    """The sidecar process: everything but the device plugin."""
+    return _run_process("sidecar", options, fetch_config_label, _make_sidecar)
+
+
+def _run_process(
+    name: str,
+    options: AgentOptions,
+    prepare: Callable[[AgentOptions, Log, threading.Event], None],
+    make: Callable[[AgentOptions, DeviceBackend, Any, Log], PluginProcess | Sidecar],
+) -> int:
+    log, stop = log_to_stderr(name), _stop_on_signal()
+    try:
+        prepare(options, log, stop)
+        config = make_config(options, log, options.state / f"{name}-config.yaml")
+        backend = wait_for_driver(options, config.config.fail_on_init_error, log, stop)
+        if backend is None:
+            return 0
+        make(options, backend, config, log).run(stop)
+    except WindlassError as error:
+        log(f"error: {error}")
+        return error.exit_code
+    backend.close()
+    return 0
+
+
+def _make_plugin(options: AgentOptions, backend: DeviceBackend, config: Any, log: Log) -> PluginProcess:
     from windlass.node.cdi_writer import CdiWriter
     from windlass.node.health import HealthTracker
     from windlass.node.health_rules import HealthRules, health_rules_from_environment
@@ -185,75 +216,36 @@ def run_plugin(options: AgentOptions) -> int:
     from windlass.node.plugin.process import PluginProcess
     from windlass.node.preferred_devices import PreferredDevicesFile
 
-    log = log_to_stderr("plugin")
-    stop = _stop_on_signal()
-    try:
-        wait_for_config_label(options, log, stop)
-        config = make_config(options, log, options.state / "plugin-config.yaml")
-        root = HostRoot(options.root)
-        backend = wait_for_driver(options, config.config.fail_on_init_error, log, stop)
-        if backend is None:
-            return 0
-        preferred = PreferredDevicesFile(options.state / "preferred-devices.json")
-        kubelet_socket = options.kubelet_socket
-        manager = PluginManager(
-            options.device_plugins, root, log, kubelet_socket=kubelet_socket, preferred_devices=preferred
-        )
-        rules = health_rules_from_environment(
-            os.environ, HealthRules(quiet_seconds=options.quiet_seconds), log
-        )
-        process = PluginProcess(
-            backend,
-            root,
-            config,
-            manager,
-            HealthTracker(rules, time.monotonic),
-            state=options.state,
-            cdi=CdiWriter(options.cdi_folder, root, log, without_hooks=options.cdi_disable_hooks),
-            log=log,
-            timing=Timing(reading_seconds=options.reading_seconds),
-            time_slice=options.time_slice,
-        )
-        process.run(stop)
-    except WindlassError as error:
-        log(f"error: {error}")
-        return error.exit_code
-    backend.close()
-    return 0
+    root = HostRoot(options.root)
+    preferred = PreferredDevicesFile(options.state / "preferred-devices.json")
+    folder, kubelet_socket = options.device_plugins, options.kubelet_socket
+    manager = PluginManager(folder, root, log, kubelet_socket=kubelet_socket, preferred_devices=preferred)
+    rules = health_rules_from_environment(os.environ, HealthRules(quiet_seconds=options.quiet_seconds), log)
+    return PluginProcess(
+        *(backend, root, config, manager, HealthTracker(rules, time.monotonic)),
+        state=options.state,
+        cdi=CdiWriter(options.cdi_folder, root, log, without_hooks=options.cdi_disable_hooks),
+        log=log,
+        timing=Timing(reading_seconds=options.reading_seconds),
+        time_slice=options.time_slice,
+    )
 
 
-def run_sidecar(options: AgentOptions) -> int:
-    """The sidecar process: everything but the device plugin."""
+def _make_sidecar(options: AgentOptions, backend: DeviceBackend, config: Any, log: Log) -> Sidecar:
     from windlass.node.sidecar import Sidecar, SidecarOptions
 
-    log = log_to_stderr("sidecar")
-    stop = _stop_on_signal()
-    try:
-        fetch_config_label(options, log, stop)
-        config = make_config(options, log, options.state / "sidecar-config.yaml")
-        backend = wait_for_driver(options, config.config.fail_on_init_error, log, stop)
-        if backend is None:
-            return 0
-        sidecar_options = SidecarOptions(
-            parts=options.parts,
-            interval=options.interval,
-            mig_config=options.mig_config,
-            state=options.state,
-            config_label=options.node_label if options.config_file_srcdir is not None else "",
-        )
-        parts = _make_sidecar_parts(options, backend, config, log)
-        sidecar = Sidecar(backend, HostRoot(options.root), config, sidecar_options, parts, log)
-        sidecar.run(stop)
-    except WindlassError as error:
-        log(f"error: {error}")
-        return error.exit_code
-    backend.close()
-    return 0
+    sidecar_options = SidecarOptions(
+        parts=options.parts,
+        interval=options.interval,
+        mig_config=options.mig_config,
+        state=options.state,
+        config_label=options.node_label if options.config_file_srcdir is not None else "",
+    )
+    parts = _make_sidecar_parts(options, backend, config, log)
+    return Sidecar(backend, HostRoot(options.root), config, sidecar_options, parts, log)
 
 
-def _make_sidecar_parts(
-    options: AgentOptions, backend: DeviceBackend, config: Any, log: Callable[[str], None]
-) -> SidecarParts:
+def _make_sidecar_parts(options: AgentOptions, backend: DeviceBackend, config: Any, log: Log) -> SidecarParts:
     from windlass.node.exporter.metrics_server import MetricsServer
     from windlass.node.exporter.pod_resources import PodResources
     from windlass.node.sidecar import SidecarParts
@@ -267,9 +259,7 @@ def _make_sidecar_parts(
     return SidecarParts(api=api, pods=pods, exporter=exporter, metrics=metrics, sink=sink)
 
 
-def make_web_config(
-    options: AgentOptions, log: Callable[[str], None] = lambda line: None
-) -> WebConfig | None:
+def make_web_config(options: AgentOptions, log: Log = lambda line: None) -> WebConfig | None:
     if options.web_config_file is None:
         return None
     from windlass.node.exporter.web_config import WebConfig  # imports ssl
@@ -288,9 +278,7 @@ def listen_address(text: str) -> tuple[str, int]:
     return host, int(port)
 
 
-def _make_exporter(
-    options: AgentOptions, backend: DeviceBackend, pods: PodResources, log: Callable[[str], None]
-) -> Exporter:
+def _make_exporter(options: AgentOptions, backend: DeviceBackend, pods: PodResources, log: Log) -> Exporter:
     from windlass.node.exporter.exporter import Exporter
 
     return Exporter(
@@ -334,7 +322,7 @@ def _can_reach_api(options: AgentOptions) -> bool:
         return False
 
 
-def make_counters_file(path: Path | None, log: Callable[[str], None] = lambda line: None) -> CountersFile:
+def make_counters_file(path: Path | None, log: Log = lambda line: None) -> CountersFile:
     from windlass.node.exporter.counters_file import CountersFile
 
     named = path or os.environ.get("DCGM_EXPORTER_COLLECTORS")
@@ -342,7 +330,7 @@ def make_counters_file(path: Path | None, log: Callable[[str], None] = lambda li
 
 
 def wait_for_driver(
-    options: AgentOptions, required: bool, log: Callable[[str], None], stop: threading.Event
+    options: AgentOptions, required: bool, log: Log, stop: threading.Event
 ) -> DeviceBackend | None:
     """Opens the back end. Retries while there is no driver; with `failOnInitError`, raises `NoDriver` instead."""
     while not stop.is_set():
@@ -361,16 +349,13 @@ def _stop_on_signal() -> threading.Event:
     stop = threading.Event()
     parent = os.getppid()
 
-    def on_signal(number: int, frame: FrameType | None) -> None:
-        stop.set()
-
     def watch_parent() -> None:
         while not stop.wait(PARENT_POLL_SECONDS):
             if os.getppid() != parent:
                 stop.set()
 
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, on_signal)
+        signal.signal(number, lambda *_: stop.set())
     threading.Thread(target=watch_parent, daemon=True, name="parent").start()
     return stop
 

@@ -53,11 +53,7 @@ def channel_path(channel: int) -> str:
 
 def extra_specs(config: PluginConfig, root: HostRoot, vendor: str) -> Iterator[CdiSpec]:
     """One spec per enabled kind, without devices if the machine has none of them."""
-    switches = {
-        "gds": config.gds_enabled,
-        "mofed": config.mofed_enabled,
-        "gdrcopy": config.gdrcopy_enabled,
-    }
+    switches = {"gds": config.gds_enabled, "mofed": config.mofed_enabled, "gdrcopy": config.gdrcopy_enabled}
     for name, extra in _EXTRAS.items():
         if switches[name]:
             yield CdiSpec(cdi_version=VERSION, kind=f"{vendor}/{name}", devices=_devices_of_kind(extra, root))

@@ -9,6 +9,7 @@ component has to be paused.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -16,13 +17,14 @@ from typing import Any
 
 import msgspec
 
+from windlass.kube.backoff import Backoff
 from windlass.model.errors import InputError, WindlassError
 from windlass.model.names.nvidia import MIG_CONFIG_LABEL, MIG_CONFIG_STATE_LABEL
 from windlass.node.backend.protocol import DeviceBackend
 from windlass.node.config_source import read_yaml
 from windlass.node.exporter.collection_context import DeviceHolder
 from windlass.node.mig_apply import apply_plans, describe_step
-from windlass.sharing.inventory import Inventory
+from windlass.sharing.inventory import Gpu, Inventory
 from windlass.sharing.mig_config import (
     MigEntry,
     entry_for_gpu,
@@ -41,6 +43,12 @@ MAX_ATTEMPTS = 3
 class Outcome(msgspec.Struct, frozen=True):
     state: str
     reason: str
+    was_race: bool = False
+    """Failed only because pods came and went meanwhile."""
+
+
+class HoldersChanged(InputError):
+    """Pods got or released GPUs during each attempt."""
 
 
 def plan_node(
@@ -65,11 +73,12 @@ def affected_devices(inventory: Inventory, plans: Sequence[GpuPlan]) -> frozense
             if isinstance(step, SetMode):
                 found.add(plan.uuid)
             elif isinstance(step, Destroy) and gpu is not None:
-                destroyed = [
-                    instance for instance in gpu.instances if instance.gpu_instance == step.gpu_instance
-                ]
-                found.update(instance.uuid for instance in destroyed)
+                found.update(_instance_uuids(gpu, step.gpu_instance))
     return frozenset(found)
+
+
+def _instance_uuids(gpu: Gpu, number: int | None) -> list[str]:
+    return [instance.uuid for instance in gpu.instances if instance.gpu_instance == number]
 
 
 class MigManager:
@@ -82,6 +91,7 @@ class MigManager:
         write_state: Callable[[str, str], None],
         log: Callable[[str], None],
         cordon_devices: CordonDevices = lambda uuids: nullcontext(),
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """While a context of `cordon_devices` is open, the kubelet does not allocate the devices with these UUIDs."""
         self._cordon_devices = cordon_devices
@@ -92,7 +102,11 @@ class MigManager:
         self._log = log
         self._handled = ""
         self._blocked = ""
-        """The layout that failed because devices were in use; `retry` tries it again."""
+        """The layout that failed because devices were in use or changed hands; `retry` tries it again."""
+        self._clock = clock
+        self._backoff = Backoff(first=5.0, most=300.0)
+        self._retry_at = 0.0
+        """After a race; a layout that pods block is tried as soon as they are gone."""
 
     def on_node(self, node: Mapping[str, Any]) -> None:
         """Acts if the label has changed, or if the agent sees it for the first time."""
@@ -102,6 +116,7 @@ class MigManager:
             return
         self._handled = wanted
         self._blocked = ""
+        self._backoff.reset()
         if state == "success" and self._is_applied(wanted):
             return
         if state != "pending":
@@ -110,12 +125,15 @@ class MigManager:
 
     def retry(self) -> None:
         """Applies a layout that failed because devices were in use, once they are free."""
-        if self._blocked and not self._refusals(self._blocked):
+        if self._blocked and self._clock() >= self._retry_at and not self._refusals(self._blocked):
             self._apply_and_report(self._blocked)
 
     def _apply_and_report(self, name: str) -> None:
         outcome = self.apply(name)
-        self._blocked = name if outcome.state == "failed" and self._refusals(name) else ""
+        # Only what pods stand in the way of: any other failure would come back the same, and disturb the GPUs again.
+        blocked = outcome.state == "failed" and (outcome.was_race or self._refusals(name))
+        self._blocked = name if blocked else ""
+        self._retry_at = self._clock() + self._backoff.next() if outcome.was_race else 0.0
         self._write(outcome.state, outcome.reason)
 
     def _refusals(self, name: str) -> list[str]:
@@ -142,7 +160,7 @@ class MigManager:
         except Exception as error:  # the node must not stay `pending` for ever
             reason = str(error) if isinstance(error, WindlassError) else f"{type(error).__name__}: {error}"
             self._log(f"MIG config {name}: {reason}")
-            return Outcome("failed", reason)
+            return Outcome("failed", reason, isinstance(error, HoldersChanged))
         changed = [
             f"GPU {plan.index}: {', '.join(map(describe_step, plan.steps))}" for plan in plans if plan.steps
         ]
@@ -158,13 +176,18 @@ class MigManager:
                 if affected_devices(self._backend.inventory(), plans) <= affected:
                     apply_plans(self._backend, plans, self._log)
                     return plans
-        raise InputError(f"pods got or released GPUs during each of {MAX_ATTEMPTS} attempts")
+        raise HoldersChanged(f"pods got or released GPUs during each of {MAX_ATTEMPTS} attempts")
 
     def _feasible_plans(self, name: str) -> tuple[GpuPlan, ...]:
         """The plans; an `InputError` if any of them is refused."""
         inventory = self._backend.inventory()
         plans = plan_node(inventory, self.entries(name, inventory), self._in_use(inventory))
-        self._raise_refusals(plans)
+        refusals = [f"GPU {plan.index}: {plan.refusal}" for plan in plans if plan.refusal]
+        if refusals:
+            held = (holder for holders in self._holders().values() for holder in holders)
+            pods = sorted({f"{holder.namespace}/{holder.pod}" for holder in held})
+            by = f" (pods with devices: {', '.join(pods)})" if pods else ""
+            raise InputError("; ".join(refusals) + by)
         return plans
 
     def entries(self, name: str, inventory: Inventory) -> tuple[MigEntry, ...]:
@@ -178,19 +201,5 @@ class MigManager:
         busy = {uuid for uuid, holders in self._holders().items() if holders}
         for gpu in inventory.gpus:
             for process in self._backend.processes(gpu.uuid):
-                instances = [
-                    instance.uuid
-                    for instance in gpu.instances
-                    if instance.gpu_instance == process.gpu_instance
-                ]
-                busy.update(instances or [gpu.uuid])
+                busy.update(_instance_uuids(gpu, process.gpu_instance) or [gpu.uuid])
         return frozenset(busy)
-
-    def _raise_refusals(self, plans: Sequence[GpuPlan]) -> None:
-        refusals = [f"GPU {plan.index}: {plan.refusal}" for plan in plans if plan.refusal]
-        if refusals:
-            pods = sorted(
-                {f"{holder.namespace}/{holder.pod}" for held in self._holders().values() for holder in held}
-            )
-            by = f" (pods with devices: {', '.join(pods)})" if pods else ""
-            raise InputError("; ".join(refusals) + by)

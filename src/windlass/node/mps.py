@@ -78,10 +78,7 @@ class MpsDaemon:
 
     def environment(self) -> dict[str, str]:
         """For the daemon, and for clients on this host."""
-        return {
-            "CUDA_MPS_PIPE_DIRECTORY": str(self.pipe),
-            "CUDA_MPS_LOG_DIRECTORY": str(self.folder / "log"),
-        }
+        return {"CUDA_MPS_PIPE_DIRECTORY": str(self.pipe), "CUDA_MPS_LOG_DIRECTORY": str(self.folder / "log")}
 
     def _run(self, arguments: list[str], text: str = "") -> str:
         visible = ",".join(gpu.uuid for gpu in self.gpus)

@@ -99,10 +99,7 @@ class NodeApi:
         metadata: dict[str, Any] = {
             "name": name,
             "namespace": namespace,
-            "labels": {
-                "nfd.node.kubernetes.io/node-name": self.node,
-                APP_MANAGED_BY_LABEL: "windlass",
-            },
+            "labels": {"nfd.node.kubernetes.io/node-name": self.node, APP_MANAGED_BY_LABEL: "windlass"},
         }
         if owners:
             metadata["ownerReferences"] = [dict(owner) for owner in owners]

@@ -160,10 +160,6 @@ def _read_header(line: bytes, path: Path) -> Header:
     return header
 
 
-def is_record(path: Path) -> bool:
-    return (path / RECORD_FILE).is_file()
-
-
 def _change_from_delta(delta: Delta) -> Change:
     match delta:
         case Put(object=Unreadable() as obj):

@@ -42,10 +42,7 @@ def warm_up(config: EngineConfig) -> None:
 
 
 def _pod(name: str, gpus: int, gang: str = "") -> dict[str, object]:
-    container = {
-        "name": "c",
-        "resources": {"limits": {GPU_RESOURCE: str(gpus)}, "requests": {"cpu": "1"}},
-    }
+    container = {"name": "c", "resources": {"limits": {GPU_RESOURCE: str(gpus)}, "requests": {"cpu": "1"}}}
     metadata: dict[str, object] = {
         "name": name,
         "namespace": "warm",

@@ -7,7 +7,6 @@ Kueue's field for admission fair sharing) or Reservation, so that the next leade
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
@@ -16,7 +15,6 @@ from typing import Any
 from windlass.apply.decision_sink import reserved_nodes
 from windlass.cluster.snapshot import Snapshot
 from windlass.kube.client import KubeClient
-from windlass.kube.errors import ApiError, LeaseLost, NotFound, ServerUnavailable
 from windlass.kube.resources import KUEUE_API_GROUP, Resource
 from windlass.kube.write_requests import patch_status
 from windlass.model.configuration import Settings
@@ -26,9 +24,8 @@ from windlass.model.quota import format_quota
 from windlass.model.times import format_timestamp
 from windlass.model.workload import Workload
 from windlass.queueing.usage_history import decay_factor
+from windlass.scheduler.background_writer import BackgroundWriter
 from windlass.scheduler.cache import SchedulerCache
-
-log = logging.getLogger(__name__)
 
 WINDLASS_API_GROUP = "windlass.dev"
 
@@ -53,7 +50,7 @@ def usage_by_queue(workloads: Iterable[Workload]) -> dict[str, dict[str, int]]:
     return usage
 
 
-class PersistedStateWriter:
+class PersistedStateWriter(BackgroundWriter):
     def __init__(
         self,
         client: KubeClient,
@@ -62,12 +59,11 @@ class PersistedStateWriter:
         may_write: Callable[[], bool],
         resource_for: Callable[[str, str], Resource | None],
     ) -> None:
-        self._client, self._cache, self._settings = client, cache, settings
-        self._may_write, self._resource_for = may_write, resource_for
+        super().__init__(client, cache, may_write, resource_for)
+        self._settings = settings
         self._latest: Snapshot | None = None
         self._unwritten_nodes: dict[str, dict[str, int]] = {}
         """Reservation → nodes as decided, not written yet."""
-        self._work = asyncio.Event()
 
     def observe(self, plan: Plan, snapshot: Snapshot) -> None:
         self._latest = snapshot
@@ -75,7 +71,7 @@ class PersistedStateWriter:
             known = self._cache.get("Reservation", name, WINDLASS_API_GROUP)
             if known is not None and known.status.nodes != nodes:
                 self._unwritten_nodes[name] = nodes
-                self._work.set()
+                self._has_work.set()
 
     async def run(self) -> None:
         """Runs until cancelled."""
@@ -86,8 +82,8 @@ class PersistedStateWriter:
 
     async def _write_reservations(self) -> None:
         while True:
-            await self._work.wait()
-            self._work.clear()
+            await self._has_work.wait()
+            self._has_work.clear()
             while self._unwritten_nodes:
                 name, nodes = self._unwritten_nodes.popitem()
                 known = self._cache.get("Reservation", name, WINDLASS_API_GROUP)
@@ -116,11 +112,5 @@ class PersistedStateWriter:
 
     async def _patch(self, kind: str, group: str, key: str, status: dict[str, Any]) -> None:
         resource = self._resource_for(kind, group)
-        if resource is None:
-            return
-        try:
-            await self._client.send(patch_status(resource, key, status), self._may_write)
-        except (NotFound, LeaseLost):
-            pass
-        except (ApiError, ServerUnavailable) as error:
-            log.warning("can't write the status of %s %s: %s", kind, key, error)
+        if resource is not None:
+            await self._send(patch_status(resource, key, status), f"the status of {kind} {key}")

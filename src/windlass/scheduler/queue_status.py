@@ -6,26 +6,20 @@ seconds. Where Kueue is live, it writes them itself.
 
 from __future__ import annotations
 
-import asyncio
-import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from typing import Any
 
 from windlass.cluster.snapshot import Snapshot
-from windlass.kube.client import KubeClient
-from windlass.kube.errors import ApiError, LeaseLost, NotFound, ServerUnavailable
-from windlass.kube.resources import KUEUE_API_GROUP, Resource
+from windlass.kube.resources import KUEUE_API_GROUP
 from windlass.kube.write_requests import patch_status
 from windlass.model.queue import ClusterQueue, QueueSystem
 from windlass.model.quota import format_quota
 from windlass.model.times import format_timestamp
 from windlass.model.unstructured import Unstructured
 from windlass.model.workload import Workload
-from windlass.scheduler.cache import SchedulerCache
+from windlass.scheduler.background_writer import BackgroundWriter
 
-log = logging.getLogger(__name__)
-
-WRITE_INTERVAL_SECONDS = 2.0
 QueueKey = tuple[str, str]
 """Kind and key."""
 
@@ -94,25 +88,15 @@ def _usage(queue: ClusterQueue | None, admitted: Iterable[Workload]) -> list[Uns
     return [{"name": name, "resources": resources} for name, resources in flavors.items()]
 
 
-class QueueStatusWriter:
-    def __init__(
-        self,
-        client: KubeClient,
-        cache: SchedulerCache,
-        may_write: Callable[[], bool],
-        resource_for: Callable[[str, str], Resource | None],
-    ) -> None:
-        self._client, self._cache, self._may_write, self._resource_for = (
-            client,
-            cache,
-            may_write,
-            resource_for,
-        )
+class QueueStatusWriter(BackgroundWriter):
+    interval_seconds = 2.0
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
         self._wanted: dict[QueueKey, Unstructured] = {}
         self._written: dict[QueueKey, Unstructured] = {}
         self._transitions: dict[QueueKey, tuple[str, str]] = {}
         """Status of the condition Active, and its lastTransitionTime."""
-        self._has_work = asyncio.Event()
 
     def observe(self, snapshot: Snapshot) -> None:
         """Compares the statuses that follow from the snapshot with those written, and queues the differences."""
@@ -126,15 +110,10 @@ class QueueStatusWriter:
             else:
                 self._wanted.pop(name, None)
 
-    async def run(self) -> None:
-        """Runs until cancelled."""
-        while True:
-            await self._has_work.wait()
-            self._has_work.clear()
-            while self._wanted:
-                name, status = self._wanted.popitem()
-                await self._write(name, status)
-            await asyncio.sleep(WRITE_INTERVAL_SECONDS)
+    async def flush(self) -> None:
+        while self._wanted:
+            name, status = self._wanted.popitem()
+            await self._write(name, status)
 
     async def _write(self, name: QueueKey, status: Unstructured) -> None:
         resource = self._resource_for(name[0], KUEUE_API_GROUP)
@@ -145,11 +124,6 @@ class QueueStatusWriter:
         if self._transitions.get(name, ("", ""))[0] != active:
             self._transitions[name] = active, format_timestamp(int(time.time()))
         condition = {**status["conditions"][0], "lastTransitionTime": self._transitions[name][1]}
-        try:
-            request = patch_status(resource, name[1], {**status, "conditions": [condition]})
-            await self._client.send(request, self._may_write)
-        except (NotFound, LeaseLost):
+        request = patch_status(resource, name[1], {**status, "conditions": [condition]})
+        if not await self._send(request, f"the status of {name[0]} {name[1]}"):
             self._written.pop(name, None)
-        except (ApiError, ServerUnavailable) as error:
-            self._written.pop(name, None)
-            log.warning("can't write the status of %s %s: %s", *name, error)

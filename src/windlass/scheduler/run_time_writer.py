@@ -8,14 +8,9 @@ missed.
 
 from __future__ import annotations
 
-import asyncio
-import logging
 import time
-from collections.abc import Callable
 from typing import Any
 
-from windlass.kube.client import KubeClient
-from windlass.kube.errors import ApiError, LeaseLost, NotFound, ServerUnavailable
 from windlass.kube.request import Request
 from windlass.kube.resources import KUEUE_API_GROUP, Resource
 from windlass.kube.write_requests import create_object, patch_object
@@ -26,31 +21,18 @@ from windlass.model.run_time_history import (
     run_times_from_object,
 )
 from windlass.queueing.run_time_estimates import add_runs, merge_run_times, without_future_runs
-from windlass.scheduler.cache import SchedulerCache
-
-log = logging.getLogger(__name__)
+from windlass.scheduler.background_writer import BackgroundWriter
 
 WINDLASS_API_GROUP, KIND = "windlass.dev", "RunTimeHistory"
-WRITE_INTERVAL_SECONDS = 15.0
 
 
-class RunTimeWriter:
-    def __init__(
-        self,
-        client: KubeClient,
-        cache: SchedulerCache,
-        may_write: Callable[[], bool],
-        resource_for: Callable[[str, str], Resource | None],
-    ) -> None:
-        self._client, self._cache, self._may_write, self._resource_for = (
-            client,
-            cache,
-            may_write,
-            resource_for,
-        )
+class RunTimeWriter(BackgroundWriter):
+    interval_seconds = 15.0
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
         self._unwritten: dict[str, RunTimes] = {}
         """By LocalQueue."""
-        self._has_work = asyncio.Event()
         self._skip_next = False
 
     def start_leading(self) -> None:
@@ -69,22 +51,13 @@ class RunTimeWriter:
         if runs:
             self._has_work.set()
 
-    async def run(self) -> None:
-        """Runs until cancelled."""
-        while True:
-            await self._has_work.wait()
-            self._has_work.clear()
-            await self.flush()
-            await asyncio.sleep(WRITE_INTERVAL_SECONDS)
-
     async def flush(self) -> None:
-        """Writes what was collected; what fails is kept for the next round."""
         resource = self._resource_for(KIND, WINDLASS_API_GROUP)
         for queue in list(self._unwritten) if resource is not None else ():
             assert resource is not None
             times = self._unwritten.pop(queue)
             request = self._request(resource, queue, times)
-            if request is not None and not await self._send(request, queue):
+            if request is not None and not await self._send(request, f"the run times of LocalQueue {queue}"):
                 self._unwritten[queue] = merge_run_times(times, self._unwritten.get(queue, RunTimes()))
                 self._has_work.set()
 
@@ -113,13 +86,3 @@ class RunTimeWriter:
         queues = self._resource_for("LocalQueue", KUEUE_API_GROUP)
         version = queues.api_version if queues is not None else ""
         return [{"apiVersion": version, "kind": "LocalQueue", "name": name, "uid": uid}] if version else []
-
-    async def _send(self, request: Request, queue: str) -> bool:
-        try:
-            await self._client.send(request, self._may_write)
-        except (NotFound, LeaseLost):
-            return False
-        except (ApiError, ServerUnavailable) as error:
-            log.warning("can't write the run times of LocalQueue %s: %s", queue, error)
-            return False
-        return True

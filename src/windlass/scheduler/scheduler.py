@@ -56,12 +56,7 @@ class Scheduler:
         self.cache.awaiting_owner.is_watched = self.informers.is_watched
         self.leader_elector = LeaderElector(client, _election_config(options))
         self.executor = PlanExecutor(
-            client,
-            self.cache,
-            self.recorder,
-            self.metrics,
-            self._may_write,
-            self.informers.resource_for,
+            client, self.cache, self.recorder, self.metrics, self._may_write, self.informers.resource_for
         )
         self.unreadable_reporter = UnreadableReporter(
             self.cache, self.recorder, self.executor.conditions, self.metrics

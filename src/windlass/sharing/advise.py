@@ -12,8 +12,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from windlass.model.mig import MigGeometry, MigProfile
-from windlass.sharing.mig import place_layout
+from windlass.model.mig import MigGeometry, MigProfile, place_layout
 from windlass.sharing.mig_sizes import multiprocessor_share
 
 WHOLE, MIG, MPS, TIME_SLICING = "whole", "mig", "mps", "time-slicing"

@@ -16,9 +16,8 @@ from typing import Any
 import msgspec
 
 from windlass.model.errors import InputError
-from windlass.model.mig import MigGeometry
+from windlass.model.mig import MigGeometry, place_layout
 from windlass.sharing.inventory import Gpu
-from windlass.sharing.mig import place_layout
 
 ALL = -1
 MAX_INSTANCES = 64

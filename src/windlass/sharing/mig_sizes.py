@@ -22,12 +22,7 @@ _BLACKWELLS = {
     "GB200-189": _GRACE_BLACKWELL,
     "GB300": _GRACE_BLACKWELL,
 }
-_MULTIPROCESSORS = {
-    "A30": (14, 14, 28, 28, 56),
-    "A100-40": _AMPERE,
-    "A100-80": _AMPERE,
-    **_BLACKWELLS,
-}
+_MULTIPROCESSORS = {"A30": (14, 14, 28, 28, 56), "A100-40": _AMPERE, "A100-80": _AMPERE, **_BLACKWELLS}
 _WHOLE = {"A30": 56, "A100-40": 108, "A100-80": 108}
 """Where the largest profile has fewer multiprocessors than the GPU."""
 _MEMORY = {

@@ -32,25 +32,20 @@ class VirtualCluster(DecisionSink, Protocol):
 
     def finish_cycle(self) -> bool:
         """Called after a plan was executed; true if another decision would change nothing."""
-        ...
 
 
 class SimulationScript(Protocol):
     def next_event_time(self) -> int | None:
         """Time of the next event; None at the end of the script."""
-        ...
 
     def apply_events(self, now: int) -> bool:
         """Applies all events that are due; true if there is something to decide on."""
-        ...
 
     def observe(self, now: int) -> None:
         """Called when the cluster is stable: measures it, or checks expectations."""
-        ...
 
     def on_not_converged(self, now: int, plan: Plan) -> None:
         """Called instead of convergence, with the last plan."""
-        ...
 
 
 class NotConverged(WindlassError):

@@ -21,8 +21,6 @@ from windlass.simulate.compare import baseline_policy, headline_measure, paired_
 from windlass.simulate.report import headline, report_rows
 from windlass.simulate.result import RunResult
 
-FORMATS = (".png", ".svg", ".html")
-
 SLIDE = (13.33, 7.5)
 """Inches: 16 to 9."""
 

@@ -7,6 +7,7 @@ additions. `simulate.synthetic` and `simulate.traces.arrivals` draw from it.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -57,3 +58,9 @@ class RandomStream:
     def _raw(self, size: int) -> NDArray[np.uint64]:
         # random_raw returns a plain int for size None, else an array.
         return np.asarray(self._words.random_raw(size), dtype=np.uint64)
+
+
+def mean_of_quantiles(shares: Sequence[float], values: Sequence[float]) -> float:
+    """Of what `from_quantiles` draws."""
+    pairs = itertools.pairwise(zip(shares, values, strict=True))
+    return sum((after - before) * (low + high) / 2 for (before, low), (after, high) in pairs)

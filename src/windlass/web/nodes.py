@@ -24,13 +24,8 @@ from windlass.web.devices import extract_common_fields, gpu_views
 from windlass.web.pods import PodRecord
 
 RACK_KEYS = (
-    RACK_LABEL,
-    PROVIDER_TOPOLOGY_RACK_LABEL,
-    GCE_TOPOLOGY_SUBBLOCK_LABEL,
-    AWS_NETWORK_LAYER_3_LABEL,
-    GPU_CLIQUE_LABEL,
-    BLOCK_LABEL,
-    PROVIDER_TOPOLOGY_BLOCK_LABEL,
+    *(RACK_LABEL, PROVIDER_TOPOLOGY_RACK_LABEL, GCE_TOPOLOGY_SUBBLOCK_LABEL, AWS_NETWORK_LAYER_3_LABEL),
+    *(GPU_CLIQUE_LABEL, BLOCK_LABEL, PROVIDER_TOPOLOGY_BLOCK_LABEL),
 )
 """Labels that name a node's rack or a similar group, the most specific first."""
 

@@ -161,18 +161,8 @@ def add_default_tolerations(spec: Unstructured) -> None:
         key for key in _TOLERATED_TAINTS if not any(_tolerates(present, key) for present in tolerations)
     ]
     if missing:
-        spec["tolerations"] = [
-            *tolerations,
-            *(
-                {
-                    "key": key,
-                    "operator": "Exists",
-                    "effect": "NoExecute",
-                    "tolerationSeconds": _DEFAULT_TOLERATION_SECONDS,
-                }
-                for key in missing
-            ),
-        ]
+        rule = {"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": _DEFAULT_TOLERATION_SECONDS}
+        spec["tolerations"] = [*tolerations, *({"key": key, **rule} for key in missing)]
 
 
 def _tolerates(toleration: Unstructured, key: str) -> bool:

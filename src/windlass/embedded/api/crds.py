@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from windlass.embedded.api.errors import FieldError, invalid, required, unsupported
+from windlass.embedded.api.errors import FieldError, forbidden_field, invalid, required, unsupported
+from windlass.embedded.api.field_checks import choice_errors, name_errors, problem_errors
 from windlass.embedded.api.json_trees import deep_copy, nested_value
 from windlass.embedded.api.kinds import Kinds
 from windlass.embedded.api.names import dns_1035_problems, dns_subdomain_problems
@@ -17,6 +18,8 @@ from windlass.model.unstructured import Unstructured
 
 _TYPES = ("array", "boolean", "integer", "number", "object", "string")
 _SCOPES = ("Cluster", "Namespaced")
+_ESTABLISHED = "InitialNamesAccepted", "the initial names have been accepted"
+_NOT_ESTABLISHED = "NotAccepted", "not all names are accepted"
 _STILL_STORED = (
     "missing from spec.versions; {0} was previously a storage version, and must remain in spec.versions until a "
     "storage migration ensures no data remains persisted in {0} and removes {0} from status.storedVersions"
@@ -27,12 +30,10 @@ def definition_errors(crd: Unstructured) -> Iterator[FieldError]:
     """Validation of a definition."""
     spec, names = crd["spec"], crd["spec"]["names"]
     if crd["metadata"].get("name") != f"{names.get('plural', '')}.{spec.get('group', '')}":
-        yield invalid(
-            "metadata.name", crd["metadata"].get("name", ""), 'must be spec.names.plural+"."+spec.group'
-        )
+        name = crd["metadata"].get("name", "")
+        yield invalid("metadata.name", name, 'must be spec.names.plural+"."+spec.group')
     yield from _name_errors(spec)
-    if spec.get("scope") not in _SCOPES:
-        yield unsupported("spec.scope", spec.get("scope", ""), _SCOPES)
+    yield from choice_errors(spec, "scope", "spec", _SCOPES)
     versions = spec.get("versions") or []
     if sum(bool(version.get("storage")) for version in versions) != 1:
         yield invalid("spec.versions", versions, "must have exactly one version marked as storage version")
@@ -56,13 +57,9 @@ def definition_update_errors(new: Unstructured, old: Unstructured) -> Iterator[F
 
 def _name_errors(spec: Unstructured) -> Iterator[FieldError]:
     group, names = spec.get("group", ""), spec["names"]
-    if not group:
-        yield required("spec.group")
-    else:
-        for problem in dns_subdomain_problems(group):
-            yield invalid("spec.group", group, problem)
-        if "." not in group:
-            yield invalid("spec.group", group, "should be a domain with at least one dot")
+    yield from name_errors("spec.group", group, dns_subdomain_problems)
+    if group and "." not in group:
+        yield invalid("spec.group", group, "should be a domain with at least one dot")
     for field in ("plural", "singular", "kind", "listKind"):
         name = names.get(field, "")
         if not name:
@@ -74,8 +71,7 @@ def _name_errors(spec: Unstructured) -> Iterator[FieldError]:
 
 def _version_errors(version: Unstructured, path: str, seen: set[str]) -> Iterator[FieldError]:
     name = version.get("name", "")
-    for problem in dns_1035_problems(name):
-        yield invalid(f"{path}.name", name, problem)
+    yield from problem_errors(f"{path}.name", name, dns_1035_problems)
     if name in seen:
         yield invalid(f"{path}.name", name, "must be unique")
     seen.add(name)
@@ -115,11 +111,8 @@ def _schema_errors(schema: Unstructured, path: str, root: bool = False) -> Itera
     if isinstance(additional, dict):
         yield from _schema_errors(additional, f"{path}.additionalProperties")
     if additional is not None and schema.get("properties"):
-        yield FieldError(
-            f"{path}.additionalProperties",
-            "FieldValueForbidden",
-            "Forbidden: additionalProperties and properties are mutual exclusive",
-        )
+        detail = "additionalProperties and properties are mutual exclusive"
+        yield forbidden_field(f"{path}.additionalProperties", detail)
     if schema.get("x-kubernetes-list-type") == "map" and not schema.get("x-kubernetes-list-map-keys"):
         yield required(
             f"{path}.x-kubernetes-list-map-keys", "must not be empty if x-kubernetes-list-type is map"
@@ -134,22 +127,10 @@ def with_status(crd: Unstructured, kinds: Kinds, now: str) -> Unstructured:
     stored = list(dict.fromkeys([*(status.get("storedVersions") or ()), storage]))
     conflict = _conflict(result["spec"], kinds)
     before = {item["type"]: item for item in status.get("conditions") or ()}
-    accepted = _condition(
-        "NamesAccepted",
-        not conflict,
-        "NoConflicts" if not conflict else conflict[0],
-        "no conflicts found" if not conflict else conflict[1],
-        now,
-        before,
-    )
-    established = _condition(
-        "Established",
-        not conflict,
-        "InitialNamesAccepted" if not conflict else "NotAccepted",
-        "the initial names have been accepted" if not conflict else "not all names are accepted",
-        now,
-        before,
-    )
+    reasons = conflict or ("NoConflicts", "no conflicts found")
+    accepted = _condition("NamesAccepted", not conflict, *reasons, now, before)
+    reasons = _NOT_ESTABLISHED if conflict else _ESTABLISHED
+    established = _condition("Established", not conflict, *reasons, now, before)
     others = [item for name, item in before.items() if name not in ("NamesAccepted", "Established")]
     result["status"] = {
         "conditions": [accepted, established, *others],

@@ -70,13 +70,12 @@ def decode(
     A value of the wrong type is always a 400. `patched`: the object is the result of a patch, which changes the
     message.
     """
+    head = f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: '
     if not isinstance(obj, dict):
-        raise ApiError.bad_request(
-            f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: '
-            f"json: cannot unmarshal {json_type_name(obj)} into Go value of type {_go_package(kind)}.{kind.kind}"
-        )
+        wanted = f"Go value of type {kind.version}.{kind.kind}"
+        raise ApiError.bad_request(f"{head}json: cannot unmarshal {json_type_name(obj)} into {wanted}")
     state = _DecodeState()
-    head = "" if patched else f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: '
+    head = "" if patched else head
     try:
         decoded: Unstructured = decoder_of(kind)(obj, state)
     except TypeMismatch as problem:
@@ -142,9 +141,7 @@ def unknown_fields(node: SchemaNode, value: object, path: str = "") -> Iterator[
 
 
 def _decoder(node: SchemaNode) -> Decoder:
-    if node.name:
-        return _decoder_of(node.name)
-    return _compile(node)
+    return _decoder_of(node.name) if node.name else _compile(node)
 
 
 @cache
@@ -163,15 +160,7 @@ def _compile(node: SchemaNode) -> Decoder:
         return _bytes if node.resolved.get("format") == "byte" else _string
     if node.type == "integer":
         return _integer(node.resolved.get("format") or "int64")
-    simple: dict[str, Decoder] = {
-        "boolean": _boolean,
-        "number": _number,
-        "quantity": _quantity,
-        "int-or-string": _int_or_string,
-        "time": _time,
-        "microtime": _microtime,
-    }
-    return simple.get(node.type, _anything)
+    return _SIMPLE.get(node.type, _anything)
 
 
 def _struct(node: SchemaNode) -> Decoder:
@@ -224,6 +213,9 @@ def _struct(node: SchemaNode) -> Decoder:
     return decode_struct
 
 
+_ZEROS = {"string": "", "integer": 0, "number": 0, "boolean": False, "quantity": "0", "int-or-string": 0}
+
+
 def zero_value(node: SchemaNode) -> Any:
     """What Go writes for a field that was never set."""
     found = _zero(node)
@@ -234,14 +226,7 @@ def _zero(node: SchemaNode) -> Any:
     if node.type == "struct":
         decode_zero = _decoder(node)
         return lambda: decode_zero({}, _DecodeState())
-    return {
-        "string": "",
-        "integer": 0,
-        "number": 0,
-        "boolean": False,
-        "quantity": "0",
-        "int-or-string": 0,
-    }.get(node.type)
+    return _ZEROS.get(node.type)
 
 
 def _list(node: SchemaNode) -> Decoder:
@@ -289,12 +274,9 @@ def _bytes(value: Any, state: _DecodeState) -> Any:
     try:
         base64.b64decode(value, validate=True)
     except (binascii.Error, ValueError):
-        invalid_character = re.search(r"[^A-Za-z0-9+/]", value)
-        raise TypeMismatch(
-            value,
-            "",
-            f"illegal base64 data at input byte {invalid_character.start() if invalid_character else len(value)}",
-        ) from None
+        illegal = re.search(r"[^A-Za-z0-9+/]", value)
+        position = illegal.start() if illegal else len(value)
+        raise TypeMismatch(value, "", f"illegal base64 data at input byte {position}") from None
     return value
 
 
@@ -309,16 +291,13 @@ def _integer(width: str) -> Decoder:
     return decode_integer
 
 
-def _boolean(value: Any, state: _DecodeState) -> Any:
-    if type(value) is not bool:
-        raise TypeMismatch(value, "bool")
-    return value
+def _plain(wanted: str, *types: type) -> Decoder:
+    def decode_plain(value: Any, state: _DecodeState) -> Any:
+        if type(value) not in types:
+            raise TypeMismatch(value, wanted)
+        return value
 
-
-def _number(value: Any, state: _DecodeState) -> Any:
-    if type(value) is not int and type(value) is not float:
-        raise TypeMismatch(value, "float64")
-    return value
+    return decode_plain
 
 
 def _quantity(value: Any, state: _DecodeState) -> Any:
@@ -338,27 +317,32 @@ def _int_or_string(value: Any, state: _DecodeState) -> Any:
     return value
 
 
-def _time(value: Any, state: _DecodeState) -> Any:
-    return _timestamp(value, canonical_time)
+def _timestamp(read: Callable[[str], str]) -> Decoder:
+    def decode_timestamp(value: Any, state: _DecodeState) -> Any:
+        if type(value) is not str:
+            raise TypeMismatch(value, "string")
+        try:
+            return read(value)
+        except InvalidTimestamp as problem:
+            raise TypeMismatch(value, "", str(problem)) from None
 
-
-def _microtime(value: Any, state: _DecodeState) -> Any:
-    return _timestamp(value, canonical_micro_time)
-
-
-def _timestamp(value: Any, read: Callable[[str], str]) -> Any:
-    if type(value) is not str:
-        raise TypeMismatch(value, "string")
-    try:
-        return read(value)
-    except InvalidTimestamp as problem:
-        raise TypeMismatch(value, "", str(problem)) from None
+    return decode_timestamp
 
 
 def _anything(value: Any, state: _DecodeState) -> Any:
     if isinstance(value, dict | list) and exceeds_depth(value):
         raise TypeMismatch(value, "", "exceeded max depth")
     return value
+
+
+_SIMPLE: dict[str, Decoder] = {
+    "boolean": _plain("bool", bool),
+    "number": _plain("float64", int, float),
+    "quantity": _quantity,
+    "int-or-string": _int_or_string,
+    "time": _timestamp(canonical_time),
+    "microtime": _timestamp(canonical_micro_time),
+}
 
 
 # ---- names in Go's error messages
@@ -372,10 +356,6 @@ def json_type_name(value: object) -> str:
         return "number"
     names = {str: "string", list: "array", dict: "object", type(None): "null"}
     return names.get(type(value), "value")
-
-
-def _go_package(kind: Kind) -> str:
-    return kind.version
 
 
 def _go_type(node: SchemaNode) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from windlass.embedded.api.defaults_pod import default_pod, default_template
@@ -136,16 +137,9 @@ def _job_spec(spec: Unstructured) -> None:
 
 
 def _cron_job(obj: Unstructured) -> None:
-    _fill(
-        obj["spec"],
-        {
-            "concurrencyPolicy": "Allow",
-            "suspend": False,
-            "successfulJobsHistoryLimit": 3,
-            "failedJobsHistoryLimit": 1,
-        },
-    )
-    default_template(obj["spec"]["jobTemplate"]["spec"]["template"]["spec"])
+    limits = {"successfulJobsHistoryLimit": 3, "failedJobsHistoryLimit": 1}
+    _fill(obj["spec"], {"concurrencyPolicy": "Allow", "suspend": False, **limits})
+    _template(obj["spec"]["jobTemplate"]["spec"])
 
 
 def _service(obj: Unstructured) -> None:
@@ -229,10 +223,6 @@ def _role_binding(obj: Unstructured) -> None:
             subject.setdefault("apiGroup", _RBAC)
 
 
-def _storage_class(obj: Unstructured) -> None:
-    _fill(obj, {"reclaimPolicy": "Delete", "volumeBindingMode": "Immediate"})
-
-
 def _csi_driver(obj: Unstructured) -> None:
     _fill(
         obj["spec"],
@@ -246,10 +236,6 @@ def _csi_driver(obj: Unstructured) -> None:
             "seLinuxMount": False,
         },
     )
-
-
-def _priority_class(obj: Unstructured) -> None:
-    _fill(obj, {"preemptionPolicy": "PreemptLowerPriority"})
 
 
 def _definition(obj: Unstructured) -> None:
@@ -282,8 +268,12 @@ _FILLERS: dict[tuple[str, str], Callable[[Unstructured], None]] = {
     ("discovery.k8s.io", "EndpointSlice"): _endpoint_slice,
     (_RBAC, "RoleBinding"): _role_binding,
     (_RBAC, "ClusterRoleBinding"): _role_binding,
-    ("storage.k8s.io", "StorageClass"): _storage_class,
+    ("storage.k8s.io", "StorageClass"): partial(
+        _fill, values={"reclaimPolicy": "Delete", "volumeBindingMode": "Immediate"}
+    ),
     ("storage.k8s.io", "CSIDriver"): _csi_driver,
-    ("scheduling.k8s.io", "PriorityClass"): _priority_class,
+    ("scheduling.k8s.io", "PriorityClass"): partial(
+        _fill, values={"preemptionPolicy": "PreemptLowerPriority"}
+    ),
     ("apiextensions.k8s.io", "CustomResourceDefinition"): _definition,
 }

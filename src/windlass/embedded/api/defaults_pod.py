@@ -5,13 +5,13 @@ Called by `defaults` with decoded objects, which are changed in place. The value
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
 from windlass.model.unstructured import Unstructured
 
 _DEFAULT_FILE_MODE = 0o644
+PROBE_DEFAULTS = {"timeoutSeconds": 1, "periodSeconds": 10, "successThreshold": 1, "failureThreshold": 3}
 _VOLUMES_WITH_MODE = ("secret", "configMap", "downwardAPI", "projected")
 
 
@@ -56,12 +56,9 @@ def default_template(spec: Unstructured) -> None:
         spec["serviceAccount"] = spec["serviceAccountName"]
     elif "serviceAccount" in spec:
         spec["serviceAccountName"] = spec["serviceAccount"]
-    for container in (
-        *spec["containers"],
-        *spec.get("initContainers", ()),
-        *spec.get("ephemeralContainers", ()),
-    ):
-        _default_container(container)
+    for field in ("containers", "initContainers", "ephemeralContainers"):
+        for container in spec.get(field, ()):
+            _default_container(container)
     for volume in spec.get("volumes", ()):
         _default_volume(volume)
     for constraint in spec.get("topologySpreadConstraints", ()):
@@ -89,26 +86,16 @@ def _default_container(container: Unstructured) -> None:
         reference = (variable.get("valueFrom") or {}).get("fieldRef")
         if reference is not None:
             reference.setdefault("apiVersion", "v1")
-    for probe in _probes(container):
-        _default_probe(probe)
+    for name in ("livenessProbe", "readinessProbe", "startupProbe"):
+        if name in container:
+            _default_probe(container[name])
     lifecycle = container.get("lifecycle") or {}
     for hook in ("postStart", "preStop"):
         _default_get((lifecycle.get(hook) or {}).get("httpGet"))
 
 
-def _probes(container: Unstructured) -> Iterator[Unstructured]:
-    for name in ("livenessProbe", "readinessProbe", "startupProbe"):
-        if name in container:
-            yield container[name]
-
-
 def _default_probe(probe: Unstructured) -> None:
-    for name, value in (
-        ("timeoutSeconds", 1),
-        ("periodSeconds", 10),
-        ("successThreshold", 1),
-        ("failureThreshold", 3),
-    ):
+    for name, value in PROBE_DEFAULTS.items():
         probe.setdefault(name, value)
     _default_get(probe.get("httpGet"))
     if "grpc" in probe:

@@ -16,12 +16,8 @@ def aggregated(kinds: Kinds, core: bool) -> Unstructured:
     """`/api` (core) or `/apis` in the aggregated form."""
     groups = [""] if core else kinds.groups()
     items = [_group_discovery(kinds, group) for group in groups]
-    return {
-        "kind": "APIGroupDiscoveryList",
-        "apiVersion": "apidiscovery.k8s.io/v2",
-        "metadata": {},
-        "items": items,
-    }
+    head = {"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2"}
+    return {**head, "metadata": {}, "items": items}
 
 
 def _group_discovery(kinds: Kinds, group: str) -> Unstructured:
@@ -42,6 +38,11 @@ def _served(kinds: Kinds, group: str, version: str) -> list[Kind]:
     return sorted(found, key=lambda kind: kind.plural)
 
 
+def _aliases(kind: Kind) -> Unstructured:
+    names = {"shortNames": list(kind.short_names), "categories": list(kind.categories)}
+    return {key: value for key, value in names.items() if value}
+
+
 def _resource_discovery(kind: Kind) -> Unstructured:
     result: Unstructured = {
         "resource": kind.plural,
@@ -50,10 +51,7 @@ def _resource_discovery(kind: Kind) -> Unstructured:
         "singularResource": kind.singular_name,
         "verbs": list(kind.verbs),
     }
-    if kind.short_names:
-        result["shortNames"] = list(kind.short_names)
-    if kind.categories:
-        result["categories"] = list(kind.categories)
+    result |= _aliases(kind)
     if kind.subresources:
         result["subresources"] = [
             {
@@ -84,11 +82,8 @@ def versions(address: str) -> Unstructured:
 
 def groups(kinds: Kinds) -> Unstructured:
     """`/apis`: all groups but the core one."""
-    return {
-        "kind": "APIGroupList",
-        "apiVersion": "v1",
-        "groups": [_group(kinds, name) for name in kinds.groups()],
-    }
+    found = [_group(kinds, name) for name in kinds.groups()]
+    return {"kind": "APIGroupList", "apiVersion": "v1", "groups": found}
 
 
 def group(kinds: Kinds, name: str) -> Unstructured | None:
@@ -108,13 +103,9 @@ def resources(kinds: Kinds, group: str, version: str) -> Unstructured | None:
     found = _served(kinds, group, version)
     if not found:
         return None
+    head = {"kind": "APIResourceList", "apiVersion": "v1"}
     listed = [entry for kind in found for entry in _entries(kind)]
-    return {
-        "kind": "APIResourceList",
-        "apiVersion": "v1",
-        "groupVersion": f"{group}/{version}" if group else version,
-        "resources": listed,
-    }
+    return {**head, "groupVersion": f"{group}/{version}" if group else version, "resources": listed}
 
 
 def _entries(kind: Kind) -> list[Unstructured]:
@@ -125,10 +116,7 @@ def _entries(kind: Kind) -> list[Unstructured]:
         "kind": kind.kind,
         "verbs": list(kind.verbs),
     }
-    if kind.short_names:
-        entry["shortNames"] = list(kind.short_names)
-    if kind.categories:
-        entry["categories"] = list(kind.categories)
+    entry |= _aliases(kind)
     if "create" in kind.verbs and "list" in kind.verbs:
         entry["storageVersionHash"] = _hash(kind)
     return [entry, *(_subresource_entry(kind, subresource) for subresource in kind.subresources)]

@@ -9,8 +9,9 @@ part of the Kubernetes API (Apache-2.0), since clients match on them.
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -200,6 +201,16 @@ class ApiError(Exception):
     def internal(cls, message: str) -> ApiError:
         details = {"causes": [{"message": message}]}
         return cls(500, "InternalError", f"Internal error occurred: {message}", details)
+
+
+@contextlib.contextmanager
+def ignore_api_errors(*codes: int) -> Iterator[None]:
+    """For writes that have nothing left to do: the object is gone (404), or is another one by the same name (409)."""
+    try:
+        yield
+    except ApiError as error:
+        if error.code not in codes:
+            raise
 
 
 def _details(kind: Kind, name: str) -> Unstructured:

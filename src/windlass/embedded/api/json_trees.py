@@ -21,6 +21,14 @@ def deep_copy(value: Any) -> Any:
 _NESTED = (dict, list)
 
 
+def copy_field(target: dict[str, Any], source: dict[str, Any], name: str) -> None:
+    """The target's field becomes the source's, also if that has none."""
+    if name in source:
+        target[name] = deep_copy(source[name])
+    else:
+        target.pop(name, None)
+
+
 def hash_key(value: Any) -> Any:
     """A hashable key of a value, so that long lists need not be compared pairwise."""
     # Not msgspec: its sorting of keys is quadratic if they are nearly sorted.

@@ -8,6 +8,7 @@ discovery, OpenAPI, registry and in-process client look kinds up here. Names are
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 
@@ -65,246 +66,126 @@ class Kind(Resource, frozen=True):
         return self.subresource(subresource) is not None
 
 
-def _status(kind: str) -> Subresource:
-    return Subresource("status", kind)
-
-
 _SCALE = Subresource("scale", "Scale", group="autoscaling", version="v1")
+_FINALIZE = Subresource("finalize", "Namespace", ("update",))
+_TOKEN = Subresource("token", "TokenRequest", ("create",), "authentication.k8s.io", "v1")
+_OF_PODS = (
+    Subresource("attach", "PodAttachOptions", ("create", "get")),
+    Subresource("binding", "Binding", ("create",)),
+    Subresource("eviction", "Eviction", ("create",), "policy", "v1"),
+    Subresource("exec", "PodExecOptions", ("create", "get")),
+    Subresource("log", "Pod", ("get",)),
+    Subresource("portforward", "PodPortForwardOptions", ("create", "get")),
+)
 _ALL = ("all",)
+_REVIEW = ("create",)
+_WITHOUT_COLLECTION = tuple(verb for verb in ALL_VERBS if verb != "deletecollection")
+
+
+def _kind(
+    kind: str,
+    plural: str,
+    group: str = "",
+    short_names: str = "",
+    subresources: tuple[Subresource, ...] = (),
+    *,
+    status: bool = False,
+    **more: Any,
+) -> Kind:
+    """A row of the tables below; `status`: the last of its subresources."""
+    if status:
+        subresources = (*subresources, Subresource("status", kind))
+    return Kind(
+        kind, plural, group, "v1", short_names=tuple(short_names.split()), subresources=subresources, **more
+    )
+
 
 _CORE = (
-    Kind("Binding", "bindings", "", "v1", verbs=("create",)),
-    Kind("ConfigMap", "configmaps", "", "v1", short_names=("cm",)),
-    Kind("Endpoints", "endpoints", "", "v1", short_names=("ep",), singular="endpoints"),
-    Kind("Event", "events", "", "v1", short_names=("ev",)),
-    Kind("LimitRange", "limitranges", "", "v1", short_names=("limits",)),
-    Kind(
+    _kind("Binding", "bindings", verbs=("create",)),
+    _kind("ConfigMap", "configmaps", "", "cm"),
+    _kind("Endpoints", "endpoints", "", "ep", singular="endpoints"),
+    _kind("Event", "events", "", "ev"),
+    _kind("LimitRange", "limitranges", "", "limits"),
+    _kind(
         "Namespace",
         "namespaces",
         "",
-        "v1",
+        "ns",
+        (_FINALIZE,),
+        status=True,
         namespaced=False,
-        short_names=("ns",),
-        subresources=(Subresource("finalize", "Namespace", ("update",)), _status("Namespace")),
-        verbs=("create", "delete", "get", "list", "patch", "update", "watch"),
+        verbs=_WITHOUT_COLLECTION,
     ),
-    Kind("Node", "nodes", "", "v1", namespaced=False, short_names=("no",), subresources=(_status("Node"),)),
-    Kind(
-        "PersistentVolumeClaim",
-        "persistentvolumeclaims",
-        "",
-        "v1",
-        short_names=("pvc",),
-        subresources=(_status("PersistentVolumeClaim"),),
+    _kind("Node", "nodes", "", "no", status=True, namespaced=False),
+    _kind("PersistentVolumeClaim", "persistentvolumeclaims", "", "pvc", status=True),
+    _kind("PersistentVolume", "persistentvolumes", "", "pv", status=True, namespaced=False),
+    _kind("Pod", "pods", "", "po", _OF_PODS, status=True, categories=_ALL),
+    _kind(
+        "ReplicationController", "replicationcontrollers", "", "rc", (_SCALE,), status=True, categories=_ALL
     ),
-    Kind(
-        "PersistentVolume",
-        "persistentvolumes",
-        "",
-        "v1",
-        namespaced=False,
-        short_names=("pv",),
-        subresources=(_status("PersistentVolume"),),
-    ),
-    Kind(
-        "Pod",
-        "pods",
-        "",
-        "v1",
-        short_names=("po",),
-        categories=_ALL,
-        subresources=(
-            Subresource("attach", "PodAttachOptions", ("create", "get")),
-            Subresource("binding", "Binding", ("create",)),
-            Subresource("eviction", "Eviction", ("create",), "policy", "v1"),
-            Subresource("exec", "PodExecOptions", ("create", "get")),
-            Subresource("log", "Pod", ("get",)),
-            Subresource("portforward", "PodPortForwardOptions", ("create", "get")),
-            _status("Pod"),
-        ),
-    ),
-    Kind(
-        "ReplicationController",
-        "replicationcontrollers",
-        "",
-        "v1",
-        short_names=("rc",),
-        categories=_ALL,
-        subresources=(_SCALE, _status("ReplicationController")),
-    ),
-    Kind(
-        "ResourceQuota",
-        "resourcequotas",
-        "",
-        "v1",
-        short_names=("quota",),
-        subresources=(_status("ResourceQuota"),),
-    ),
-    Kind("Secret", "secrets", "", "v1"),
-    Kind(
-        "ServiceAccount",
-        "serviceaccounts",
-        "",
-        "v1",
-        short_names=("sa",),
-        subresources=(Subresource("token", "TokenRequest", ("create",), "authentication.k8s.io", "v1"),),
-    ),
-    Kind(
-        "Service",
-        "services",
-        "",
-        "v1",
-        short_names=("svc",),
-        categories=_ALL,
-        subresources=(_status("Service"),),
-    ),
+    _kind("ResourceQuota", "resourcequotas", "", "quota", status=True),
+    _kind("Secret", "secrets"),
+    _kind("ServiceAccount", "serviceaccounts", "", "sa", (_TOKEN,)),
+    _kind("Service", "services", "", "svc", status=True, categories=_ALL),
 )
-
 _APPS = (
-    Kind("ControllerRevision", "controllerrevisions", "apps", "v1"),
-    Kind(
-        "DaemonSet",
-        "daemonsets",
-        "apps",
-        "v1",
-        short_names=("ds",),
-        categories=_ALL,
-        subresources=(_status("DaemonSet"),),
-    ),
-    Kind(
-        "Deployment",
-        "deployments",
-        "apps",
-        "v1",
-        short_names=("deploy",),
-        categories=_ALL,
-        subresources=(_SCALE, _status("Deployment")),
-    ),
-    Kind(
-        "ReplicaSet",
-        "replicasets",
-        "apps",
-        "v1",
-        short_names=("rs",),
-        categories=_ALL,
-        subresources=(_SCALE, _status("ReplicaSet")),
-    ),
-    Kind(
-        "StatefulSet",
-        "statefulsets",
-        "apps",
-        "v1",
-        short_names=("sts",),
-        categories=_ALL,
-        subresources=(_SCALE, _status("StatefulSet")),
-    ),
+    _kind("ControllerRevision", "controllerrevisions", "apps"),
+    _kind("DaemonSet", "daemonsets", "apps", "ds", status=True, categories=_ALL),
+    _kind("Deployment", "deployments", "apps", "deploy", (_SCALE,), status=True, categories=_ALL),
+    _kind("ReplicaSet", "replicasets", "apps", "rs", (_SCALE,), status=True, categories=_ALL),
+    _kind("StatefulSet", "statefulsets", "apps", "sts", (_SCALE,), status=True, categories=_ALL),
 )
-
-_REVIEW = ("create",)
-
 _OTHERS = (
-    Kind("Event", "events", "events.k8s.io", "v1", short_names=("ev",), stored_as="events"),
-    Kind(
-        "SelfSubjectReview",
-        "selfsubjectreviews",
-        "authentication.k8s.io",
-        "v1",
-        namespaced=False,
-        verbs=_REVIEW,
+    _kind("Event", "events", "events.k8s.io", "ev", stored_as="events"),
+    _kind(
+        "SelfSubjectReview", "selfsubjectreviews", "authentication.k8s.io", namespaced=False, verbs=_REVIEW
     ),
-    Kind("TokenReview", "tokenreviews", "authentication.k8s.io", "v1", namespaced=False, verbs=_REVIEW),
-    Kind(
-        "LocalSubjectAccessReview", "localsubjectaccessreviews", "authorization.k8s.io", "v1", verbs=_REVIEW
-    ),
-    Kind(
+    _kind("TokenReview", "tokenreviews", "authentication.k8s.io", namespaced=False, verbs=_REVIEW),
+    _kind("LocalSubjectAccessReview", "localsubjectaccessreviews", "authorization.k8s.io", verbs=_REVIEW),
+    _kind(
         "SelfSubjectAccessReview",
         "selfsubjectaccessreviews",
         "authorization.k8s.io",
-        "v1",
         namespaced=False,
         verbs=_REVIEW,
     ),
-    Kind(
+    _kind(
         "SelfSubjectRulesReview",
         "selfsubjectrulesreviews",
         "authorization.k8s.io",
-        "v1",
         namespaced=False,
         verbs=_REVIEW,
     ),
-    Kind(
-        "SubjectAccessReview",
-        "subjectaccessreviews",
-        "authorization.k8s.io",
-        "v1",
-        namespaced=False,
-        verbs=_REVIEW,
+    _kind(
+        "SubjectAccessReview", "subjectaccessreviews", "authorization.k8s.io", namespaced=False, verbs=_REVIEW
     ),
-    Kind(
-        "CronJob",
-        "cronjobs",
-        "batch",
-        "v1",
-        short_names=("cj",),
-        categories=_ALL,
-        subresources=(_status("CronJob"),),
-    ),
-    Kind("Job", "jobs", "batch", "v1", categories=_ALL, subresources=(_status("Job"),)),
-    Kind(
-        "Ingress",
-        "ingresses",
-        "networking.k8s.io",
-        "v1",
-        short_names=("ing",),
-        subresources=(_status("Ingress"),),
-    ),
-    Kind("NetworkPolicy", "networkpolicies", "networking.k8s.io", "v1", short_names=("netpol",)),
-    Kind(
-        "PodDisruptionBudget",
-        "poddisruptionbudgets",
-        "policy",
-        "v1",
-        short_names=("pdb",),
-        subresources=(_status("PodDisruptionBudget"),),
-    ),
-    Kind("ClusterRoleBinding", "clusterrolebindings", "rbac.authorization.k8s.io", "v1", namespaced=False),
-    Kind("ClusterRole", "clusterroles", "rbac.authorization.k8s.io", "v1", namespaced=False),
-    Kind("RoleBinding", "rolebindings", "rbac.authorization.k8s.io", "v1"),
-    Kind("Role", "roles", "rbac.authorization.k8s.io", "v1"),
-    Kind("CSIDriver", "csidrivers", "storage.k8s.io", "v1", namespaced=False),
-    Kind("CSINode", "csinodes", "storage.k8s.io", "v1", namespaced=False),
-    Kind("StorageClass", "storageclasses", "storage.k8s.io", "v1", namespaced=False, short_names=("sc",)),
-    Kind(
-        "VolumeAttachment",
-        "volumeattachments",
-        "storage.k8s.io",
-        "v1",
-        namespaced=False,
-        subresources=(_status("VolumeAttachment"),),
-    ),
-    Kind(
+    _kind("CronJob", "cronjobs", "batch", "cj", status=True, categories=_ALL),
+    _kind("Job", "jobs", "batch", status=True, categories=_ALL),
+    _kind("Ingress", "ingresses", "networking.k8s.io", "ing", status=True),
+    _kind("NetworkPolicy", "networkpolicies", "networking.k8s.io", "netpol"),
+    _kind("PodDisruptionBudget", "poddisruptionbudgets", "policy", "pdb", status=True),
+    _kind("ClusterRoleBinding", "clusterrolebindings", "rbac.authorization.k8s.io", namespaced=False),
+    _kind("ClusterRole", "clusterroles", "rbac.authorization.k8s.io", namespaced=False),
+    _kind("RoleBinding", "rolebindings", "rbac.authorization.k8s.io"),
+    _kind("Role", "roles", "rbac.authorization.k8s.io"),
+    _kind("CSIDriver", "csidrivers", "storage.k8s.io", namespaced=False),
+    _kind("CSINode", "csinodes", "storage.k8s.io", namespaced=False),
+    _kind("StorageClass", "storageclasses", "storage.k8s.io", "sc", namespaced=False),
+    _kind("VolumeAttachment", "volumeattachments", "storage.k8s.io", status=True, namespaced=False),
+    _kind(
         "CustomResourceDefinition",
         "customresourcedefinitions",
         "apiextensions.k8s.io",
-        "v1",
+        "crd crds",
+        status=True,
         namespaced=False,
-        short_names=("crd", "crds"),
         categories=("api-extensions",),
-        subresources=(_status("CustomResourceDefinition"),),
     ),
-    Kind(
-        "PriorityClass",
-        "priorityclasses",
-        "scheduling.k8s.io",
-        "v1",
-        namespaced=False,
-        short_names=("pc",),
-    ),
-    Kind("Lease", "leases", "coordination.k8s.io", "v1"),
-    Kind("RuntimeClass", "runtimeclasses", "node.k8s.io", "v1", namespaced=False),
-    Kind("EndpointSlice", "endpointslices", "discovery.k8s.io", "v1"),
+    _kind("PriorityClass", "priorityclasses", "scheduling.k8s.io", "pc", namespaced=False),
+    _kind("Lease", "leases", "coordination.k8s.io"),
+    _kind("RuntimeClass", "runtimeclasses", "node.k8s.io", namespaced=False),
+    _kind("EndpointSlice", "endpointslices", "discovery.k8s.io"),
 )
-
 BUILT_IN_KINDS: tuple[Kind, ...] = (*_CORE, *_APPS, *_OTHERS)
 """In the order in which Kubernetes' API server lists groups and resources."""
 

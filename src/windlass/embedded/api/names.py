@@ -67,7 +67,7 @@ def dns_label_problems(value: str) -> list[str]:
     if not _LABEL.fullmatch(value) and _SUBDOMAIN.fullmatch(value):
         problems.append("must not contain dots")
     elif not _LABEL.fullmatch(value):
-        problems.append(_examples(_MUST_LABEL, "[a-z0-9]([-a-z0-9]*[a-z0-9])?", "my-name", "123-abc"))
+        problems.append(_examples(_MUST_LABEL, _LABEL.pattern, "my-name", "123-abc"))
     return problems
 
 
@@ -75,8 +75,7 @@ def dns_label_problems(value: str) -> list[str]:
 def dns_subdomain_problems(value: str) -> list[str]:
     problems = ["must be no more than 253 characters"] if len(value) > 253 else []
     if not _SUBDOMAIN.fullmatch(value):
-        pattern = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
-        problems.append(_examples(_MUST_SUBDOMAIN, pattern, "example.com"))
+        problems.append(_examples(_MUST_SUBDOMAIN, _SUBDOMAIN.pattern, "example.com"))
     return problems
 
 
@@ -84,7 +83,7 @@ def dns_subdomain_problems(value: str) -> list[str]:
 def dns_1035_problems(value: str) -> list[str]:
     problems = [_too_long(63)] if len(value) > 63 else []
     if not _SERVICE.fullmatch(value):
-        problems.append(_examples(_MUST_SERVICE, "[a-z]([-a-z0-9]*[a-z0-9])?", "my-name", "abc-123"))
+        problems.append(_examples(_MUST_SERVICE, _SERVICE.pattern, "my-name", "abc-123"))
     return problems
 
 
@@ -93,9 +92,7 @@ def label_key_problems(key: str) -> list[str]:
     """Also for annotations, taints and resource names: an optional domain, a slash, a name."""
     prefix, slash, name = key.rpartition("/")
     if key.count("/") > 1:
-        example = _examples(
-            "a valid label key " + _MUST_QUALIFIED, _QUALIFIED_TEXT, "MyName", "my.name", "123-abc"
-        )
+        example = _qualified_examples("a valid label key")
         return [f"{example} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"]
     problems = []
     if slash and not prefix:
@@ -107,21 +104,19 @@ def label_key_problems(key: str) -> list[str]:
     elif len(name) > 63:
         problems.append("name part " + _too_long(63))
     if not _QUALIFIED.fullmatch(name):
-        problems.append(
-            _examples("name part " + _MUST_QUALIFIED, _QUALIFIED_TEXT, "MyName", "my.name", "123-abc")
-        )
+        problems.append(_qualified_examples("name part"))
     return problems
 
 
-_QUALIFIED_TEXT = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
+def _qualified_examples(head: str) -> str:
+    return _examples(f"{head} {_MUST_QUALIFIED}", _QUALIFIED.pattern, "MyName", "my.name", "123-abc")
 
 
 @_cached
 def label_value_problems(value: str) -> list[str]:
     problems = [_too_long(63)] if len(value) > 63 else []
     if not _VALUE.fullmatch(value):
-        pattern = "(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?"
-        problems.append(_examples(_MUST_VALUE, pattern, "MyValue", "my_value", "12345"))
+        problems.append(_examples(_MUST_VALUE, _VALUE.pattern, "MyValue", "my_value", "12345"))
     return problems
 
 
@@ -134,7 +129,7 @@ def environment_problems(name: str) -> list[str]:
 def config_key_problems(key: str) -> list[str]:
     problems = [_too_long(253)] if len(key) > 253 else []
     if not _CONFIG_KEY.fullmatch(key):
-        problems.append(_examples(_MUST_CONFIG_KEY, "[-._a-zA-Z0-9]+", "key.name", "KEY_NAME", "key-name"))
+        problems.append(_examples(_MUST_CONFIG_KEY, _CONFIG_KEY.pattern, "key.name", "KEY_NAME", "key-name"))
     if key == ".":
         problems.append("must not be '.'")
     elif key.startswith(".."):
@@ -148,12 +143,6 @@ def path_segment_problems(name: str) -> list[str]:
     if name in (".", ".."):
         return [f"may not be '{name}'"]
     return [f"may not contain '{character}'" for character in "/%" if character in name]
-
-
-@_cached
-def dns_1123_service_problems(name: str) -> list[str]:
-    """For names of Services: an RFC 1123 label since Kubernetes 1.34."""
-    return dns_label_problems(name)
 
 
 @_cached

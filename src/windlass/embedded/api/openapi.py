@@ -273,9 +273,5 @@ def _operation(kind: Kind, action: str, query: Iterable[str], prefix: str) -> Un
         "parameters": [parameter(name) for name in query],
         "responses": {"200": {"description": "OK"}},
         "x-kubernetes-action": action,
-        "x-kubernetes-group-version-kind": {
-            "group": kind.group,
-            "version": kind.version,
-            "kind": kind.kind,
-        },
+        "x-kubernetes-group-version-kind": {"group": kind.group, "version": kind.version, "kind": kind.kind},
     }

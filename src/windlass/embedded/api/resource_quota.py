@@ -26,11 +26,7 @@ from windlass.embedded.api.resource_lists import (
 from windlass.model.unstructured import Unstructured
 
 _CORE_COUNTS = (
-    "configmaps",
-    "persistentvolumeclaims",
-    "replicationcontrollers",
-    "resourcequotas",
-    "secrets",
+    *("configmaps", "persistentvolumeclaims", "replicationcontrollers", "resourcequotas", "secrets"),
     "services",
 )
 _COMPUTE = ("cpu", "memory", "ephemeral-storage")

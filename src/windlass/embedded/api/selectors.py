@@ -187,15 +187,8 @@ def _expression(expression: Mapping[str, Any], labels: Labels) -> bool:
 _INVOLVED = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
 _FIELDS: dict[tuple[str, str], tuple[str, ...]] = {
     ("", "Pod"): (
-        "spec.nodeName",
-        "spec.restartPolicy",
-        "spec.schedulerName",
-        "spec.serviceAccountName",
-        "spec.hostNetwork",
-        "status.phase",
-        "status.podIP",
-        "status.podIPs",
-        "status.nominatedNodeName",
+        *("spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName"),
+        *("spec.hostNetwork", "status.phase", "status.podIP", "status.podIPs", "status.nominatedNodeName"),
     ),
     ("", "Node"): ("spec.unschedulable",),
     ("", "Namespace"): ("status.phase",),
@@ -203,16 +196,11 @@ _FIELDS: dict[tuple[str, str], tuple[str, ...]] = {
     ("", "Service"): ("spec.clusterIP", "spec.type"),
     ("", "Event"): (
         *(f"involvedObject.{field}" for field in _INVOLVED),
-        "reason",
-        "reportingComponent",
-        "source",
-        "type",
+        *("reason", "reportingComponent", "source", "type"),
     ),
     ("events.k8s.io", "Event"): (
         *(f"regarding.{field}" for field in _INVOLVED),
-        "reason",
-        "reportingController",
-        "type",
+        *("reason", "reportingController", "type"),
     ),
     ("apps", "ReplicaSet"): ("status.replicas",),
     ("batch", "Job"): ("status.successful",),

@@ -18,6 +18,7 @@ from windlass.embedded.api.decode import TypeMismatch, decode, decode_as_written
 from windlass.embedded.api.defaults import apply_defaults
 from windlass.embedded.api.errors import ApiError
 from windlass.embedded.api.field_sets import (
+    Difference,
     Path,
     Paths,
     all_fields,
@@ -39,16 +40,8 @@ from windlass.model.names.kubernetes import LAST_APPLIED_ANNOTATION
 from windlass.model.unstructured import Unstructured
 
 _UNOWNED_METADATA = {
-    "f:name",
-    "f:namespace",
-    "f:creationTimestamp",
-    "f:deletionTimestamp",
-    "f:deletionGracePeriodSeconds",
-    "f:selfLink",
-    "f:uid",
-    "f:generation",
-    "f:managedFields",
-    "f:resourceVersion",
+    *("f:name", "f:namespace", "f:creationTimestamp", "f:deletionTimestamp", "f:deletionGracePeriodSeconds"),
+    *("f:selfLink", "f:uid", "f:generation", "f:managedFields", "f:resourceVersion"),
 }
 BEFORE_FIRST_APPLY = "before-first-apply"
 
@@ -105,17 +98,16 @@ def track_managed_fields(
 
     A new object is tracked right after decoding, before admission adds fields that its creator did not write.
     """
+    node, me = machinery.schema(kind), Manager(manager, "Update", kind.api_version, subresource)
     if live is None and not kind.custom:
         apply_defaults(kind, new)
-    node = machinery.schema(kind)
-    if live is None and not kind.custom and not new["metadata"].get("managedFields"):
-        return _first_owner(kind, new, node, Manager(manager, "Update", kind.api_version, subresource), now)
+        if not new["metadata"].get("managedFields"):
+            return _first_owner(kind, new, node, me, now)
     owners = _owners(new, live)
     changes = difference(live if live is not None else empty_object(machinery, kind), new, node)
     ignored = _Ignored(kind, subresource)
     written = ignored.filter(changes.added | changes.changed)
     removed = ignored.filter(changes.removed)
-    me = Manager(manager, "Update", kind.api_version, subresource)
     if not written and not removed:
         return _with_owners(new, owners) if owners else _without_owners(new)
     for other, owned in owners.items():
@@ -134,11 +126,8 @@ def _first_owner(kind: Kind, new: Unstructured, node: SchemaNode, manager: Manag
     ignored = _Ignored(kind, manager.subresource)
     for top_level_field in ignored.top_level:
         fields.pop(top_level_field, None)
-    metadata = {
-        step: child for step, child in fields.get("f:metadata", {}).items() if step not in ignored.metadata
-    }
-    metadata.pop(".", None)
-    fields.pop("f:metadata", None)
+    unowned = ignored.metadata | {"."}
+    metadata = {step: child for step, child in fields.pop("f:metadata", {}).items() if step not in unowned}
     if metadata:
         fields["f:metadata"] = metadata
     if not fields:
@@ -176,15 +165,8 @@ def apply(
     owners[me] = _Owned(mine, previous.time if previous is not None and previous.fields == mine else now)
     if previous is not None:
         result = remove_fields(result, node, _unowned_fields(previous.fields - mine, owners))
-    _resolve_conflicts(
-        base,
-        result,
-        node,
-        owners,
-        me,
-        force or _was_own(base, result, node, owners, me),
-        ignored,
-    )
+    forced = force or _was_own(base, result, node, owners, me)
+    _resolve_conflicts(difference(base, result, node), owners, me, forced, ignored)
     result["apiVersion"], result["kind"] = kind.api_version, kind.kind
     return _with_owners(_last_applied(result, base, applied, manager), owners)
 
@@ -223,13 +205,10 @@ def _decode_applied(machinery: Machinery, kind: Kind, applied: Unstructured) -> 
     try:
         return decode_as_written(kind, applied)
     except TypeMismatch as problem:
-        metadata = applied.get("metadata")
-        name = metadata.get("name", "") if isinstance(metadata, dict) else ""
-        namespace = metadata.get("namespace", "") if isinstance(metadata, dict) else ""
+        metadata = applied.get("metadata") or {}
+        key = f"{metadata.get('namespace', '')}/{metadata.get('name', '')}"
         group_version = kind.api_version if kind.group else f"/{kind.version}"
-        head = (
-            f"failed to create typed patch object ({namespace}/{name}; {group_version}, Kind={kind.kind}): "
-        )
+        head = f"failed to create typed patch object ({key}; {group_version}, Kind={kind.kind}): "
         raise ApiError.bad_request(head + problem.message()) from None
 
 
@@ -253,16 +232,9 @@ def _unowned_fields(removed: Paths, owners: Owners) -> list[Path]:
 
 
 def _resolve_conflicts(
-    live: Unstructured,
-    result: Unstructured,
-    node: SchemaNode,
-    owners: Owners,
-    me: Manager,
-    force: bool,
-    ignored: _Ignored,
+    changes: Difference, owners: Owners, me: Manager, force: bool, ignored: _Ignored
 ) -> None:
     """Takes fields from other managers; a conflict if they have another value, unless forced."""
-    changes = difference(live, result, node)
     written = ignored.filter(changes.added | changes.changed)
     conflicts = {
         manager: sorted(owned.fields & written)

@@ -202,8 +202,7 @@ def _in_order(elements: list[Any], order: list[Any], before: list[Any], key: str
 
     wanted, earlier = _positions(map(key_of, order)), _positions(map(key_of, before))
     ordered = sorted(
-        (item for item in elements if key_of(item) in wanted),
-        key=lambda item: wanted[key_of(item)],
+        (item for item in elements if key_of(item) in wanted), key=lambda item: wanted[key_of(item)]
     )
     others = deque(item for item in elements if key_of(item) not in wanted)
     result = []

@@ -14,23 +14,17 @@ from windlass.embedded.api.admission import add_default_tolerations
 from windlass.embedded.api.decode import zero_value
 from windlass.embedded.api.defaults import TEMPLATE_GENERATION, apply_defaults
 from windlass.embedded.api.defaults_pod import qos_class
-from windlass.embedded.api.json_trees import deep_copy
+from windlass.embedded.api.json_trees import copy_field, deep_copy
 from windlass.embedded.api.kinds import Kind
 from windlass.embedded.api.schema import kind_schema
 from windlass.model.names.kubernetes import JOB_CONTROLLER_UID_LABEL, JOB_NAME_LABEL
 from windlass.model.unstructured import Unstructured
 
 KINDS_WITH_GENERATION = {
-    ("", "Pod"),
-    ("", "ReplicationController"),
-    ("networking.k8s.io", "Ingress"),
-    ("networking.k8s.io", "NetworkPolicy"),
-    ("apps", "Deployment"),
-    ("apps", "DaemonSet"),
-    ("apps", "StatefulSet"),
-    ("apps", "ReplicaSet"),
-    ("batch", "Job"),
-    ("batch", "CronJob"),
+    *(("", "Pod"), ("", "ReplicationController")),
+    *(("networking.k8s.io", "Ingress"), ("networking.k8s.io", "NetworkPolicy")),
+    *(("apps", kind) for kind in ("Deployment", "DaemonSet", "StatefulSet", "ReplicaSet")),
+    *(("batch", "Job"), ("batch", "CronJob")),
     ("policy", "PodDisruptionBudget"),
     ("scheduling.k8s.io", "PriorityClass"),
     ("apiextensions.k8s.io", "CustomResourceDefinition"),
@@ -45,7 +39,8 @@ def prepare_create(kind: Kind, obj: Unstructured) -> Unstructured:
     """A new object of a built-in kind."""
     identity = (kind.group, kind.kind)
     if kind.has_subresource("status") and identity not in _CREATED_WITH_STATUS:
-        obj["status"] = empty_status(kind)
+        status = kind_schema(kind).fields.get("status")
+        obj["status"] = zero_value(status) if status is not None else {}
     apply_defaults(kind, obj)
     if identity in KINDS_WITH_GENERATION:
         obj["metadata"]["generation"] = 1
@@ -53,13 +48,6 @@ def prepare_create(kind: Kind, obj: Unstructured) -> Unstructured:
     if prepare is not None:
         prepare(obj)
     return obj
-
-
-def empty_status(kind: Kind) -> Unstructured:
-    """The status of an object that no controller has handled yet."""
-    node = kind_schema(kind).fields.get("status")
-    status: Unstructured = zero_value(node) if node is not None else {}
-    return status
 
 
 def _created_pod(obj: Unstructured) -> None:
@@ -106,10 +94,8 @@ def _created_job(obj: Unstructured) -> None:
     if shared or not metadata.get("labels"):
         metadata["labels"] = dict(labels)
     selector = spec.setdefault("selector", {})
-    selector["matchLabels"] = {
-        **(selector.get("matchLabels") or {}),
-        JOB_CONTROLLER_UID_LABEL: metadata.get("uid", ""),
-    }
+    own = {JOB_CONTROLLER_UID_LABEL: metadata.get("uid", "")}
+    selector["matchLabels"] = {**(selector.get("matchLabels") or {}), **own}
 
 
 def _created_service(obj: Unstructured) -> None:
@@ -162,7 +148,7 @@ def prepare_update(kind: Kind, new: Unstructured, old: Unstructured, subresource
             "spec": {**old["spec"], "finalizers": finalizers},
         }
     if kind.has_subresource("status"):
-        _copy(new, old, "status")
+        copy_field(new, old, "status")
     if not kind.custom:
         _prepare_kind_update(kind, new, old)
     if kind.custom or (kind.group, kind.kind) in KINDS_WITH_GENERATION:
@@ -170,17 +156,16 @@ def prepare_update(kind: Kind, new: Unstructured, old: Unstructured, subresource
     return new
 
 
+_SERVER_METADATA = (
+    *("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation"),
+    "selfLink",
+)
+
+
 def _keep_identity(new: Unstructured, old: Unstructured) -> None:
     """Metadata that only the server writes."""
     metadata, old_metadata = new["metadata"], old["metadata"]
-    for name in (
-        "uid",
-        "creationTimestamp",
-        "deletionTimestamp",
-        "deletionGracePeriodSeconds",
-        "generation",
-        "selfLink",
-    ):
+    for name in _SERVER_METADATA:
         if name in old_metadata:
             metadata[name] = old_metadata[name]
         elif name != "uid":
@@ -192,26 +177,18 @@ def _keep_identity(new: Unstructured, old: Unstructured) -> None:
 
 
 def _status_only(kind: Kind, new: Unstructured, old: Unstructured) -> Unstructured:
-    result = {**deep_copy(old), **({"status": new["status"]} if "status" in new else {})}
+    result: Unstructured = deep_copy(old)
     result["metadata"]["resourceVersion"] = new["metadata"].get("resourceVersion", "")
     if "managedFields" in new["metadata"]:
         result["metadata"]["managedFields"] = new["metadata"]["managedFields"]
-    if "status" not in new:
-        result.pop("status", None)
+    copy_field(result, new, "status")
     if (kind.group, kind.kind) == ("", "Pod") and "qosClass" in old.get("status", {}):
         result["status"].setdefault("qosClass", old["status"]["qosClass"])
     if not kind.custom:
         for name in ("labels", "annotations", "finalizers", "ownerReferences"):
-            _copy(result["metadata"], new["metadata"], name)
+            copy_field(result["metadata"], new["metadata"], name)
         apply_defaults(kind, result)
     return result
-
-
-def _copy(target: Unstructured, source: Unstructured, name: str) -> None:
-    if name in source:
-        target[name] = deep_copy(source[name])
-    else:
-        target.pop(name, None)
 
 
 def _prepare_kind_update(kind: Kind, new: Unstructured, old: Unstructured) -> None:
@@ -221,7 +198,7 @@ def _prepare_kind_update(kind: Kind, new: Unstructured, old: Unstructured) -> No
             if not new["spec"].get(name) and old["spec"].get(name):
                 new["spec"][name] = deep_copy(old["spec"][name])
     elif identity == ("batch", "Job") and not new["spec"].get("selector"):
-        _copy(new["spec"], old["spec"], "selector")
+        copy_field(new["spec"], old["spec"], "selector")
     elif identity == ("apps", "DaemonSet"):
         generation = (old["metadata"].get("annotations") or {}).get(TEMPLATE_GENERATION, "0")
         changed = new["spec"].get("template") != old["spec"].get("template")
@@ -258,48 +235,23 @@ def _generation_fields(obj: Unstructured, kind: Kind) -> Unstructured:
 
 # ---- kinds with other rules for updates and deletions, as in Kubernetes' API server (Apache-2.0)
 
-NO_UNCONDITIONAL_UPDATE = frozenset(
-    {
-        "leases.coordination.k8s.io",
-        "poddisruptionbudgets.policy",
-        "runtimeclasses.node.k8s.io",
-        "csidrivers.storage.k8s.io",
-        "csinodes.storage.k8s.io",
-        "volumeattachments.storage.k8s.io",
-        "customresourcedefinitions.apiextensions.k8s.io",
-    }
-)
+NO_UNCONDITIONAL_UPDATE = {
+    *("leases.coordination.k8s.io", "poddisruptionbudgets.policy", "runtimeclasses.node.k8s.io"),
+    *(f"{name}.storage.k8s.io" for name in ("csidrivers", "csinodes", "volumeattachments")),
+    "customresourcedefinitions.apiextensions.k8s.io",
+}
 """An update has to give the version that it replaces; so do updates of custom objects."""
-CREATE_ON_UPDATE = frozenset(
-    {
-        "leases.coordination.k8s.io",
-        "runtimeclasses.node.k8s.io",
-        "roles.rbac.authorization.k8s.io",
-        "rolebindings.rbac.authorization.k8s.io",
-        "clusterroles.rbac.authorization.k8s.io",
-        "clusterrolebindings.rbac.authorization.k8s.io",
-        "limitranges",
-        "events",
-        "services",
-        "endpoints",
-    }
-)
-RETURN_DELETED_OBJECT = frozenset(
-    {
-        "pods",
-        "services",
-        "serviceaccounts",
-        "namespaces",
-        "resourcequotas",
-        "persistentvolumes",
-        "persistentvolumeclaims",
-        "podtemplates",
-        "csidrivers.storage.k8s.io",
-        "csinodes.storage.k8s.io",
-        "storageclasses.storage.k8s.io",
-        "volumeattachments.storage.k8s.io",
-    }
-)
+_RBAC_PLURALS = ("roles", "rolebindings", "clusterroles", "clusterrolebindings")
+CREATE_ON_UPDATE = {
+    *("leases.coordination.k8s.io", "runtimeclasses.node.k8s.io"),
+    *(f"{name}.rbac.authorization.k8s.io" for name in _RBAC_PLURALS),
+    *("limitranges", "events", "services", "endpoints"),
+}
+RETURN_DELETED_OBJECT = {
+    *("pods", "services", "serviceaccounts", "namespaces", "resourcequotas", "podtemplates"),
+    *("persistentvolumes", "persistentvolumeclaims"),
+    *(f"{name}.storage.k8s.io" for name in ("csidrivers", "csinodes", "storageclasses", "volumeattachments")),
+}
 """A deletion returns the object; for all other kinds a Status."""
 
 

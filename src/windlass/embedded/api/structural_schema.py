@@ -7,11 +7,10 @@ the Kubernetes API's (Apache-2.0).
 from __future__ import annotations
 
 import base64
-import binascii
 import ipaddress
 import re
 from collections.abc import Callable, Iterator
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from windlass.embedded.api.errors import (
@@ -25,7 +24,7 @@ from windlass.embedded.api.errors import (
 )
 from windlass.embedded.api.json_trees import deep_copy, hash_key
 from windlass.embedded.api.schema import RawSchema, SchemaNode
-from windlass.embedded.api.timestamps import InvalidTimestamp, canonical_time
+from windlass.embedded.api.timestamps import canonical_time
 
 _MAX_DEPTH = 64
 
@@ -97,18 +96,15 @@ def drop_nulls(value: Any, node: SchemaNode) -> None:
 
 def schema_errors(value: Any, raw: RawSchema, path: str, depth: int = 0) -> Iterator[FieldError]:
     """All violations of the schema."""
-    if depth > _MAX_DEPTH:
-        return
-    if value is None and raw.get("nullable"):
+    if depth > _MAX_DEPTH or (value is None and raw.get("nullable")):
         return
     mismatch = _type_error(value, raw, path)
     if mismatch is not None:
         yield mismatch
-        if "enum" in raw:
-            yield from _enum_errors(value, raw, path)
-        return
     if "enum" in raw:
         yield from _enum_errors(value, raw, path)
+    if mismatch is not None:
+        return
     if isinstance(value, str):
         yield from _string_errors(value, raw, path)
     elif isinstance(value, int | float) and not isinstance(value, bool):
@@ -191,8 +187,7 @@ def _number_errors(value: float, raw: RawSchema, path: str) -> Iterator[FieldErr
         yield invalid(path, value, f"{path} in body should be a multiple of {factor:g}")
     width = {"int32": 31, "int64": 63}.get(raw.get("format", ""))
     if width and raw.get("type") == "integer" and not -(2**width) <= value < 2**width:
-        detail = f"Checked value must be of type integer with format {raw['format']} in {path}"
-        yield FieldError("<nil>", "FieldValueInvalid", f'Invalid value: "": {detail}')
+        yield _object_error(f"Checked value must be of type integer with format {raw['format']} in {path}")
 
 
 def _list_errors(value: list[Any], raw: RawSchema, path: str, depth: int) -> Iterator[FieldError]:
@@ -272,38 +267,24 @@ def _object_error(detail: str) -> FieldError:
 # ---- formats
 
 
-def _is_address(version: int) -> Callable[[str], bool]:
+def parses(parse: Callable[[str], object]) -> Callable[[str], bool]:
+    """Whether a text is accepted by a function that raises `ValueError` for others."""
+
     def check(value: str) -> bool:
         try:
-            return ipaddress.ip_address(value).version == version
+            parse(value)
         except ValueError:
             return False
+        return True
 
     return check
 
 
-def _is_time(value: str) -> bool:
-    try:
-        canonical_time(value)
-    except InvalidTimestamp:
-        return False
-    return True
+_is_any_network = parses(partial(ipaddress.ip_network, strict=False))
 
 
 def is_network(value: str) -> bool:
-    try:
-        ipaddress.ip_network(value, strict=False)
-    except ValueError:
-        return False
-    return "/" in value
-
-
-def _is_base64(value: str) -> bool:
-    try:
-        base64.b64decode(value, validate=True)
-    except (binascii.Error, ValueError):
-        return False
-    return True
+    return "/" in value and _is_any_network(value)
 
 
 def _full_match(pattern: str) -> Callable[[str], bool]:
@@ -312,14 +293,14 @@ def _full_match(pattern: str) -> Callable[[str], bool]:
 
 
 _FORMATS: dict[str, Callable[[str], bool]] = {
-    "date-time": _is_time,
+    "date-time": parses(canonical_time),
     "date": _full_match(r"\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])"),
     "duration": _full_match(
         r"-?([0-9]+(\.[0-9]+)?\s*(ns|us|µs|ms|s|m|h|d|w|hr|min|sec|days?|hours?|weeks?))+|0"
     ),
-    "byte": _is_base64,
-    "ipv4": _is_address(4),
-    "ipv6": _is_address(6),
+    "byte": parses(partial(base64.b64decode, validate=True)),
+    "ipv4": parses(ipaddress.IPv4Address),
+    "ipv6": parses(ipaddress.IPv6Address),
     "cidr": is_network,
     "uuid": _full_match(r"(?i)[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12}"),
     "hostname": _full_match(r"(?i)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"),

@@ -5,6 +5,7 @@ Called with an object and the time. The content follows kubectl's printers.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from windlass.embedded.api.events import to_core_v1
@@ -23,6 +24,19 @@ def name_of(obj: Unstructured) -> str:
 
 def age_of(obj: Unstructured, now: float) -> str:
     return age(obj["metadata"].get("creationTimestamp"), now)
+
+
+def fields(*paths: str) -> Callable[[Unstructured, float], Cells]:
+    """The row of a kind whose columns are its name, plain fields, and its age."""
+
+    def cells(obj: Unstructured, now: float) -> Cells:
+        return [
+            name_of(obj),
+            *(nested_value(obj, *path.split(".")) or "" for path in paths),
+            age_of(obj, now),
+        ]
+
+    return cells
 
 
 def _containers(spec: Unstructured) -> tuple[str, str]:
@@ -68,13 +82,11 @@ def replication_controller(obj: Unstructured, now: float) -> Cells:
 def ingress(obj: Unstructured, now: float) -> Cells:
     spec = obj["spec"]
     hosts = [item["host"] for item in spec.get("rules") or () if item.get("host")]
-    entries = nested_value(obj, "status", "loadBalancer", "ingress") or ()
-    addresses = sorted({item.get("ip") or item.get("hostname") or "" for item in entries} - {""})
     return [
         name_of(obj),
         spec.get("ingressClassName") or NONE,
         _first_three(hosts, "*"),
-        ",".join(addresses),
+        ",".join(_load_balancer_addresses(obj)),
         "80, 443" if spec.get("tls") else "80",
         age_of(obj, now),
     ]
@@ -103,18 +115,17 @@ def stateful_set(obj: Unstructured, now: float) -> Cells:
     return [name_of(obj), ready, age_of(obj, now), *_containers(spec)]
 
 
+_DAEMON_COUNTS = (
+    *("desiredNumberScheduled", "currentNumberScheduled", "numberReady"),
+    *("updatedNumberScheduled", "numberAvailable"),
+)
+
+
 def daemon_set(obj: Unstructured, now: float) -> Cells:
     spec, status = obj["spec"], obj.get("status") or {}
-    counts = (
-        "desiredNumberScheduled",
-        "currentNumberScheduled",
-        "numberReady",
-        "updatedNumberScheduled",
-        "numberAvailable",
-    )
     return [
         name_of(obj),
-        *(status.get(field, 0) for field in counts),
+        *(status.get(field, 0) for field in _DAEMON_COUNTS),
         labels_text(nested_value(spec, "template", "spec", "nodeSelector")),
         age_of(obj, now),
         *_containers(spec),
@@ -150,22 +161,15 @@ def _job_duration(status: Unstructured, now: float) -> str:
     return human_duration(started if ended is None else started - ended)
 
 
-_JOB_STATUSES = (
-    ("Complete", "Complete"),
-    ("Failed", "Failed"),
-    ("", "Terminating"),
-    ("Suspended", "Suspended"),
-    ("FailureTarget", "FailureTarget"),
-    ("SuccessCriteriaMet", "SuccessCriteriaMet"),
-)
+_JOB_STATUSES = ("Complete", "Failed", "Terminating", "Suspended", "FailureTarget", "SuccessCriteriaMet")
+"""Conditions of a Job, and that it is being deleted, which is none."""
 
 
 def _job_status(obj: Unstructured, status: Unstructured) -> str:
     true = {item.get("type") for item in status.get("conditions") or () if item.get("status") == "True"}
-    for condition, status_word in _JOB_STATUSES:
-        if condition in true or (not condition and obj["metadata"].get("deletionTimestamp")):
-            return status_word
-    return "Running"
+    if obj["metadata"].get("deletionTimestamp"):
+        true.add("Terminating")
+    return next((word for word in _JOB_STATUSES if word in true), "Running")
 
 
 def cron_job(obj: Unstructured, now: float) -> Cells:
@@ -185,26 +189,23 @@ def cron_job(obj: Unstructured, now: float) -> Cells:
     ]
 
 
+BUDGET_FIELDS = ("minAvailable", "maxUnavailable")
+
+
 def pod_disruption_budget(obj: Unstructured, now: float) -> Cells:
     spec = obj["spec"]
-    limits = [
-        str(spec[name]) if spec.get(name) is not None else "N/A"
-        for name in ("minAvailable", "maxUnavailable")
-    ]
+    limits = ["N/A" if (limit := spec.get(name)) is None else str(limit) for name in BUDGET_FIELDS]
     return [name_of(obj), *limits, nested_value(obj, "status", "disruptionsAllowed") or 0, age_of(obj, now)]
 
 
 def service(obj: Unstructured, now: float) -> Cells:
     spec = obj["spec"]
-    ports = ",".join(_port(port) for port in spec.get("ports") or ()) or NONE
-    address = (spec.get("clusterIPs") or [NONE])[0]
-    external = _external(obj, spec)
     return [
         name_of(obj),
         spec.get("type", ""),
-        address,
-        external,
-        ports,
+        (spec.get("clusterIPs") or [NONE])[0],
+        _external(obj, spec),
+        ",".join(_port(port) for port in spec.get("ports") or ()) or NONE,
         age_of(obj, now),
         labels_text(spec.get("selector")),
     ]
@@ -220,10 +221,13 @@ def _external(obj: Unstructured, spec: Unstructured) -> str:
     if kind == "ExternalName":
         return str(spec.get("externalName", ""))
     if kind == "LoadBalancer":
-        entries = nested_value(obj, "status", "loadBalancer", "ingress") or ()
-        addresses = sorted({item.get("ip") or item.get("hostname") or "" for item in entries} - {""})
-        return ",".join([*addresses, *own]) or "<pending>"
+        return ",".join([*_load_balancer_addresses(obj), *own]) or "<pending>"
     return ",".join(own) or NONE
+
+
+def _load_balancer_addresses(obj: Unstructured) -> list[str]:
+    entries = nested_value(obj, "status", "loadBalancer", "ingress") or ()
+    return sorted({item.get("ip") or item.get("hostname") or "" for item in entries} - {""})
 
 
 def endpoints(obj: Unstructured, now: float) -> Cells:
@@ -323,20 +327,12 @@ def event(obj: Unstructured, now: float) -> Cells:
     ]
 
 
-def namespace(obj: Unstructured, now: float) -> Cells:
-    return [name_of(obj), nested_value(obj, "status", "phase") or "", age_of(obj, now)]
-
-
 def secret(obj: Unstructured, now: float) -> Cells:
     return [name_of(obj), obj.get("type", ""), len(obj.get("data") or ()), age_of(obj, now)]
 
 
 def config_map(obj: Unstructured, now: float) -> Cells:
     return [name_of(obj), len(obj.get("data") or ()) + len(obj.get("binaryData") or ()), age_of(obj, now)]
-
-
-def service_account(obj: Unstructured, now: float) -> Cells:
-    return [name_of(obj), age_of(obj, now)]
 
 
 def quota(obj: Unstructured, now: float) -> Cells:
@@ -353,14 +349,6 @@ def quota(obj: Unstructured, now: float) -> Cells:
 def priority_class(obj: Unstructured, now: float) -> Cells:
     default = bool(obj.get("globalDefault"))
     return [name_of(obj), obj.get("value", 0), default, age_of(obj, now), obj.get("preemptionPolicy") or ""]
-
-
-def runtime_class(obj: Unstructured, now: float) -> Cells:
-    return [name_of(obj), obj.get("handler", ""), age_of(obj, now)]
-
-
-def lease(obj: Unstructured, now: float) -> Cells:
-    return [name_of(obj), nested_value(obj, "spec", "holderIdentity") or "", age_of(obj, now)]
 
 
 def controller_revision(obj: Unstructured, now: float) -> Cells:

@@ -72,14 +72,12 @@ def storage_class(obj: Unstructured, now: float) -> Cells:
 
 def volume_attachment(obj: Unstructured, now: float) -> Cells:
     spec = obj["spec"]
-    name = nested_value(spec, "source", "persistentVolumeName") or ""
-    attached = bool(nested_value(obj, "status", "attached"))
     return [
         name_of(obj),
         spec.get("attacher", ""),
-        name,
+        nested_value(spec, "source", "persistentVolumeName") or "",
         spec.get("nodeName", ""),
-        attached,
+        bool(nested_value(obj, "status", "attached")),
         age_of(obj, now),
     ]
 

@@ -75,99 +75,79 @@ def _columns(text: str) -> tuple[Column, ...]:
     return tuple(columns)
 
 
+def _table(text: str, cells: Cells) -> Columns:
+    return Columns(_columns(text), cells)
+
+
 _TEMPLATE = "Containers+|Images+|Selector+"
 _STORAGE = "storage.k8s.io"
 _RBAC = "rbac.authorization.k8s.io"
-_BINDING = Columns(_columns("Name|Role|Age|Users+|Groups+|ServiceAccounts+"), rows.role_binding)
-_EVENT = Columns(
-    tuple(
-        Column(column.name, column.type, column.format, column.priority)
-        for column in _columns(
-            "Last Seen|Type|Reason|Object|Subobject+|Source+|Message|First Seen+|Count+|Name+"
-        )
-    ),
-    rows.event,
+_BINDING = _table("Name|Role|Age|Users+|Groups+|ServiceAccounts+", rows.role_binding)
+_EVENT = _table(
+    "Last Seen|Type|Reason|Object|Subobject+|Source+|Message|First Seen+|Count+|Name+", rows.event
 )
 _PLAIN = Columns((Column("Name", "string", "name"), Column("Created At", "date")), rows.default_row)
 
 _BUILT_IN: dict[tuple[str, str], Columns] = {
-    ("", "Pod"): Columns(
-        _columns("Name|Ready|Status|Restarts|Age|IP+|Node+|Nominated Node+|Readiness Gates+"), pod_cells
+    ("", "Pod"): _table(
+        "Name|Ready|Status|Restarts|Age|IP+|Node+|Nominated Node+|Readiness Gates+", pod_cells
     ),
-    ("", "Node"): Columns(
-        _columns(
-            "Name|Status|Roles|Age|Version|Internal-IP+|External-IP+|OS-Image+|Kernel-Version+|Container-Runtime+"
-        ),
+    ("", "Node"): _table(
+        "Name|Status|Roles|Age|Version|Internal-IP+|External-IP+|OS-Image+|Kernel-Version+|Container-Runtime+",
         rows.node,
     ),
     ("", "Event"): _EVENT,
     ("events.k8s.io", "Event"): _EVENT,
-    ("", "Namespace"): Columns(_columns("Name|Status|Age"), rows.namespace),
-    ("", "Secret"): Columns(_columns("Name|Type|Data|Age"), rows.secret),
-    ("", "ConfigMap"): Columns(_columns("Name|Data|Age"), rows.config_map),
-    ("", "ServiceAccount"): Columns(_columns("Name|Age"), rows.service_account),
-    ("", "Service"): Columns(
-        _columns("Name|Type|Cluster-IP|External-IP|Port(s)|Age|Selector+"), rows.service
-    ),
-    ("", "Endpoints"): Columns(_columns("Name|Endpoints|Age"), rows.endpoints),
-    ("", "PersistentVolume"): Columns(
-        _columns(
-            "Name|Capacity|Access Modes|Reclaim Policy|Status|Claim|StorageClass|VolumeAttributesClass|Reason|Age|"
-            "VolumeMode+"
-        ),
+    ("", "Namespace"): _table("Name|Status|Age", rows.fields("status.phase")),
+    ("", "Secret"): _table("Name|Type|Data|Age", rows.secret),
+    ("", "ConfigMap"): _table("Name|Data|Age", rows.config_map),
+    ("", "ServiceAccount"): _table("Name|Age", rows.fields()),
+    ("", "Service"): _table("Name|Type|Cluster-IP|External-IP|Port(s)|Age|Selector+", rows.service),
+    ("", "Endpoints"): _table("Name|Endpoints|Age", rows.endpoints),
+    ("", "PersistentVolume"): _table(
+        "Name|Capacity|Access Modes|Reclaim Policy|Status|Claim|StorageClass|VolumeAttributesClass|Reason|Age|"
+        "VolumeMode+",
         storage.volume,
     ),
-    ("", "PersistentVolumeClaim"): Columns(
-        _columns(
-            "Name|Status|Volume|Capacity|Access Modes|StorageClass|VolumeAttributesClass|Age|VolumeMode+"
-        ),
+    ("", "PersistentVolumeClaim"): _table(
+        "Name|Status|Volume|Capacity|Access Modes|StorageClass|VolumeAttributesClass|Age|VolumeMode+",
         storage.claim,
     ),
-    ("", "ReplicationController"): Columns(
-        _columns(f"Name|Desired#|Current#|Ready#|Age|{_TEMPLATE}"), rows.replication_controller
+    ("", "ReplicationController"): _table(
+        f"Name|Desired#|Current#|Ready#|Age|{_TEMPLATE}", rows.replication_controller
     ),
-    ("networking.k8s.io", "Ingress"): Columns(_columns("Name|Class|Hosts|Address|Ports|Age"), rows.ingress),
-    ("networking.k8s.io", "NetworkPolicy"): Columns(_columns("Name|Pod-Selector|Age"), rows.network_policy),
-    ("", "ResourceQuota"): Columns(_columns("Name|Request|Limit|Age"), rows.quota),
-    ("apps", "Deployment"): Columns(
-        _columns(f"Name|Ready|Up-to-date|Available|Age|{_TEMPLATE}"), rows.deployment
+    ("networking.k8s.io", "Ingress"): _table("Name|Class|Hosts|Address|Ports|Age", rows.ingress),
+    ("networking.k8s.io", "NetworkPolicy"): _table("Name|Pod-Selector|Age", rows.network_policy),
+    ("", "ResourceQuota"): _table("Name|Request|Limit|Age", rows.quota),
+    ("apps", "Deployment"): _table(f"Name|Ready|Up-to-date|Available|Age|{_TEMPLATE}", rows.deployment),
+    ("apps", "ReplicaSet"): _table(f"Name|Desired#|Current#|Ready#|Age|{_TEMPLATE}", rows.replica_set),
+    ("apps", "StatefulSet"): _table("Name|Ready|Age|Containers+|Images+", rows.stateful_set),
+    ("apps", "DaemonSet"): _table(
+        f"Name|Desired#|Current#|Ready#|Up-to-date#|Available#|Node Selector|Age|{_TEMPLATE}", rows.daemon_set
     ),
-    ("apps", "ReplicaSet"): Columns(
-        _columns(f"Name|Desired#|Current#|Ready#|Age|{_TEMPLATE}"), rows.replica_set
+    ("apps", "ControllerRevision"): _table("Name|Controller|Revision|Age", rows.controller_revision),
+    ("batch", "Job"): _table(f"Name|Status|Completions|Duration|Age|{_TEMPLATE}", rows.job),
+    ("batch", "CronJob"): _table(
+        f"Name|Schedule|Timezone|Suspend!|Active#|Last Schedule|Age|{_TEMPLATE}", rows.cron_job
     ),
-    ("apps", "StatefulSet"): Columns(_columns("Name|Ready|Age|Containers+|Images+"), rows.stateful_set),
-    ("apps", "DaemonSet"): Columns(
-        _columns(f"Name|Desired#|Current#|Ready#|Up-to-date#|Available#|Node Selector|Age|{_TEMPLATE}"),
-        rows.daemon_set,
+    ("policy", "PodDisruptionBudget"): _table(
+        "Name|Min Available|Max Unavailable|Allowed Disruptions#|Age", rows.pod_disruption_budget
     ),
-    ("apps", "ControllerRevision"): Columns(
-        _columns("Name|Controller|Revision|Age"), rows.controller_revision
+    ("scheduling.k8s.io", "PriorityClass"): _table(
+        "Name|Value#|Global-Default!|Age|PreemptionPolicy", rows.priority_class
     ),
-    ("batch", "Job"): Columns(_columns(f"Name|Status|Completions|Duration|Age|{_TEMPLATE}"), rows.job),
-    ("batch", "CronJob"): Columns(
-        _columns(f"Name|Schedule|Timezone|Suspend!|Active#|Last Schedule|Age|{_TEMPLATE}"), rows.cron_job
+    ("autoscaling", "Scale"): _table("Name|Desired#|Available#|Age", rows.scale),
+    ("coordination.k8s.io", "Lease"): _table("Name|Holder|Age", rows.fields("spec.holderIdentity")),
+    ("node.k8s.io", "RuntimeClass"): _table("Name|Handler|Age", rows.fields("handler")),
+    ("discovery.k8s.io", "EndpointSlice"): _table(
+        "Name|AddressType|Ports|Endpoints|Age", rows.endpoint_slice
     ),
-    ("policy", "PodDisruptionBudget"): Columns(
-        _columns("Name|Min Available|Max Unavailable|Allowed Disruptions#|Age"), rows.pod_disruption_budget
+    (_STORAGE, "StorageClass"): _table(
+        "Name|Provisioner|ReclaimPolicy|VolumeBindingMode|AllowVolumeExpansion|Age", storage.storage_class
     ),
-    ("scheduling.k8s.io", "PriorityClass"): Columns(
-        _columns("Name|Value#|Global-Default!|Age|PreemptionPolicy"), rows.priority_class
-    ),
-    ("autoscaling", "Scale"): Columns(_columns("Name|Desired#|Available#|Age"), rows.scale),
-    ("coordination.k8s.io", "Lease"): Columns(_columns("Name|Holder|Age"), rows.lease),
-    ("node.k8s.io", "RuntimeClass"): Columns(_columns("Name|Handler|Age"), rows.runtime_class),
-    ("discovery.k8s.io", "EndpointSlice"): Columns(
-        _columns("Name|AddressType|Ports|Endpoints|Age"), rows.endpoint_slice
-    ),
-    (_STORAGE, "StorageClass"): Columns(
-        _columns("Name|Provisioner|ReclaimPolicy|VolumeBindingMode|AllowVolumeExpansion|Age"),
-        storage.storage_class,
-    ),
-    (_STORAGE, "CSINode"): Columns(_columns("Name|Drivers#|Age"), storage.csi_node),
-    (_STORAGE, "CSIDriver"): Columns(
-        _columns(
-            "Name|AttachRequired!|PodInfoOnMount!|StorageCapacity!|TokenRequests|RequiresRepublish!|Modes|Age"
-        ),
+    (_STORAGE, "CSINode"): _table("Name|Drivers#|Age", storage.csi_node),
+    (_STORAGE, "CSIDriver"): _table(
+        "Name|AttachRequired!|PodInfoOnMount!|StorageCapacity!|TokenRequests|RequiresRepublish!|Modes|Age",
         storage.csi_driver,
     ),
     (_STORAGE, "VolumeAttachment"): Columns(

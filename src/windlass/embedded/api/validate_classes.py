@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from windlass.embedded.api.errors import FieldError, forbidden_field, invalid, required, unsupported
+from windlass.embedded.api.errors import FieldError, forbidden_field
+from windlass.embedded.api.field_checks import choice_errors, name_errors
 from windlass.embedded.api.names import dns_label_problems
 from windlass.embedded.api.validate_resources import requirement_errors
 from windlass.embedded.api.validate_scheduling import placement_errors
@@ -30,17 +31,11 @@ def priority_class_errors(obj: Unstructured) -> Iterator[FieldError]:
         yield forbidden_field(
             "value", f"maximum allowed value of a user defined priority is {HIGHEST_PRIORITY}"
         )
-    policy = obj.get("preemptionPolicy")
-    if policy not in ("PreemptLowerPriority", "Never"):
-        yield unsupported("preemptionPolicy", policy, ("PreemptLowerPriority", "Never"))
+    yield from choice_errors(obj, "preemptionPolicy", "", ("PreemptLowerPriority", "Never"))
 
 
 def runtime_class_errors(obj: Unstructured) -> Iterator[FieldError]:
-    if not obj.get("handler"):
-        yield required("handler")
-    else:
-        for problem in dns_label_problems(obj["handler"]):
-            yield invalid("handler", obj["handler"], problem)
+    yield from name_errors("handler", obj.get("handler", ""), dns_label_problems)
     fixed = (obj.get("overhead") or {}).get("podFixed")
     if fixed:
         yield from requirement_errors({"limits": fixed}, "overhead")

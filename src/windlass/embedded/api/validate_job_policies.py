@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from windlass.embedded.api.errors import FieldError, duplicate, invalid, required, unsupported
+from windlass.embedded.api.field_checks import minimum_errors, problem_errors
 from windlass.embedded.api.names import label_key_problems
 from windlass.model.unstructured import Unstructured
 
@@ -28,8 +29,8 @@ def failure_policy_errors(spec: Unstructured, path: str) -> Iterator[FieldError]
         if codes is not None:
             yield from _exit_code_errors(codes, f"{itempath}.onExitCodes", names)
         for number, pattern in enumerate(conditions):
-            for problem in label_key_problems(pattern.get("type", "")):
-                yield invalid(f"{itempath}.onPodConditions[{number}].type", pattern.get("type", ""), problem)
+            where = f"{itempath}.onPodConditions[{number}].type"
+            yield from problem_errors(where, pattern.get("type", ""), label_key_problems)
         if codes is not None and conditions:
             yield _itemerror(itempath, "specifying both OnExitCodes and OnPodConditions is not supported")
         if codes is None and not conditions:
@@ -88,8 +89,7 @@ def success_policy_errors(spec: Unstructured, path: str) -> Iterator[FieldError]
         if count is None and indexes is None:
             detail = "at least one of succeededCount or succeededIndexes must be specified"
             yield required(f"{where}[{index}]", detail)
-        if count is not None and count < 0:
-            yield invalid(f"{where}[{index}].succeededCount", count, "must be greater than or equal to 0")
+        yield from minimum_errors(rule, "succeededCount", f"{where}[{index}]")
         if indexes is not None:
             yield from _index_errors(indexes, f"{where}[{index}].succeededIndexes")
 
@@ -99,8 +99,6 @@ def _index_errors(indexes: str, path: str) -> Iterator[FieldError]:
     for part in indexes.split(",") if indexes else ():
         for number in part.split("-"):
             if not number.isdigit():
-                why = (
-                    f'error parsing succeededIndexes: cannot convert string to integer for index: "{number}"'
-                )
-                yield invalid(path, indexes, why)
+                why = f'cannot convert string to integer for index: "{number}"'
+                yield invalid(path, indexes, f"error parsing succeededIndexes: {why}")
                 return

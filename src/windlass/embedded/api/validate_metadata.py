@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
-from windlass.embedded.api.errors import FieldError, invalid, required, too_long
+from windlass.embedded.api.errors import FieldError, forbidden_field, invalid, required, too_long
+from windlass.embedded.api.field_checks import problem_errors
 from windlass.embedded.api.kinds import Kind
 from windlass.embedded.api.names import (
-    dns_1123_service_problems,
     dns_label_problems,
     dns_subdomain_problems,
     label_key_problems,
@@ -17,11 +17,12 @@ from windlass.embedded.api.names import (
 from windlass.model.unstructured import Unstructured
 
 MAX_ANNOTATION_BYTES = 256 * 1024
+NO_VALUES_MESSAGE = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
 _STANDARD_FINALIZERS = {"orphan", "foregroundDeletion", "kubernetes"}
 
 _NAMES: dict[tuple[str, str], Callable[[str], list[str]]] = {
     ("", "Namespace"): dns_label_problems,
-    ("", "Service"): dns_1123_service_problems,
+    ("", "Service"): dns_label_problems,  # since Kubernetes 1.34
     ("rbac.authorization.k8s.io", "Role"): path_segment_problems,
     ("rbac.authorization.k8s.io", "RoleBinding"): path_segment_problems,
     ("rbac.authorization.k8s.io", "ClusterRole"): path_segment_problems,
@@ -51,16 +52,13 @@ def _name_errors(kind: Kind, metadata: Unstructured) -> Iterator[FieldError]:
         yield required("metadata.name", "name or generateName is required")
         return
     check = _NAMES.get((kind.group, kind.kind), dns_subdomain_problems)
-    for problem in check(name):
-        yield invalid("metadata.name", name, problem)
+    yield from problem_errors("metadata.name", name, check)
 
 
 def label_errors(labels: Mapping[str, str], path: str) -> Iterator[FieldError]:
     for key, value in labels.items():
-        for problem in label_key_problems(key):
-            yield invalid(path, key, problem)
-        for problem in label_value_problems(value):
-            yield invalid(path, value, problem)
+        yield from problem_errors(path, key, label_key_problems)
+        yield from problem_errors(path, value, label_value_problems)
 
 
 def annotation_errors(annotations: Mapping[str, str], path: str) -> Iterator[FieldError]:
@@ -75,8 +73,7 @@ def annotation_errors(annotations: Mapping[str, str], path: str) -> Iterator[Fie
 
 def _finalizer_errors(names: list[str], path: str) -> Iterator[FieldError]:
     for name in names:
-        for problem in label_key_problems(name):
-            yield invalid(path, name, problem)
+        yield from problem_errors(path, name, label_key_problems)
     for index, name in enumerate(names):
         if "/" not in name and name not in _STANDARD_FINALIZERS:
             detail = "name is neither a standard finalizer name nor is it fully qualified"
@@ -120,29 +117,9 @@ def expression_errors(expression: Unstructured, path: str) -> Iterator[FieldErro
             yield required(f"{path}.values", "must be specified when `operator` is 'In' or 'NotIn'")
     elif operator in ("Exists", "DoesNotExist"):
         if values:
-            yield forbidden_values(f"{path}.values")
+            yield forbidden_field(f"{path}.values", NO_VALUES_MESSAGE)
     else:
         yield invalid(f"{path}.operator", operator or "", "not a valid selector operator")
-    for problem in label_key_problems(expression.get("key", "")):
-        yield invalid(f"{path}.key", expression.get("key", ""), problem)
+    yield from problem_errors(f"{path}.key", expression.get("key", ""), label_key_problems)
     for index, value in enumerate(values):
-        for problem in label_value_problems(value):
-            yield invalid(f"{path}.values[{index}]", value, problem)
-
-
-def forbidden_values(path: str) -> FieldError:
-    return FieldError(
-        path,
-        "FieldValueForbidden",
-        "Forbidden: may not be specified when `operator` is 'Exists' or 'DoesNotExist'",
-    )
-
-
-# ---- helper for the other modules
-
-
-def minimum_errors(tree: Unstructured, name: str, path: str, minimum: int = 0) -> Iterator[FieldError]:
-    """A number that must not be below a minimum."""
-    value = tree.get(name)
-    if value is not None and value < minimum:
-        yield invalid(f"{path}.{name}", value, f"must be greater than or equal to {minimum}")
+        yield from problem_errors(f"{path}.values[{index}]", value, label_value_problems)

@@ -10,7 +10,15 @@ from collections.abc import Iterator
 from typing import Any
 
 from windlass.embedded.api.errors import FieldError, invalid, required, unsupported
+from windlass.embedded.api.field_checks import (
+    choice_errors,
+    name_errors,
+    optional_choice_errors,
+    problem_errors,
+    required_errors,
+)
 from windlass.embedded.api.names import dns_label_problems, dns_subdomain_problems, port_name_problems
+from windlass.embedded.api.structural_schema import parses
 from windlass.embedded.api.validate_metadata import label_errors, selector_errors
 from windlass.model.unstructured import Unstructured
 
@@ -20,12 +28,7 @@ ADDRESS_MESSAGE = f"{_ADDRESS}, (e.g. 10.9.8.7 or 2001:db8::ffff)"
 _PATH_TYPES = ("Exact", "ImplementationSpecific", "Prefix")
 
 
-def is_address(text: str) -> bool:
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
-        return False
-    return True
+is_address = parses(ipaddress.ip_address)
 
 
 def endpoints_errors(obj: Unstructured) -> Iterator[FieldError]:
@@ -44,11 +47,11 @@ def endpoints_errors(obj: Unstructured) -> Iterator[FieldError]:
 
 
 def endpoint_slice_errors(obj: Unstructured) -> Iterator[FieldError]:
-    kind, known = obj.get("addressType", ""), ("FQDN", "IPv4", "IPv6")
+    kind = obj.get("addressType", "")
     if not kind:
         yield required("addressType")
-    elif kind not in known:
-        yield unsupported("addressType", kind, known)
+    else:
+        yield from choice_errors(obj, "addressType", "", ("FQDN", "IPv4", "IPv6"))
     for index, endpoint in enumerate(obj.get("endpoints") or ()):
         path = f"endpoints[{index}].addresses"
         if not endpoint.get("addresses"):
@@ -71,15 +74,13 @@ def network_policy_errors(obj: Unstructured) -> Iterator[FieldError]:
 
 
 def _policy_port_errors(port: Unstructured, path: str) -> Iterator[FieldError]:
-    protocol, number = port.get("protocol"), port.get("port")
-    if protocol not in (None, "TCP", "UDP", "SCTP"):
-        yield unsupported(f"{path}.protocol", protocol, ("TCP", "UDP", "SCTP"))
+    number = port.get("port")
+    yield from optional_choice_errors(port, "protocol", path, ("TCP", "UDP", "SCTP"))
     if isinstance(number, int):
         if not 1 <= number <= 65535:
             yield invalid(f"{path}.port", number, PORT_RANGE_MESSAGE)
     elif number is not None:
-        for problem in port_name_problems(number):
-            yield invalid(f"{path}.port", number, problem)
+        yield from problem_errors(f"{path}.port", number, port_name_problems)
 
 
 def ingress_errors(obj: Unstructured) -> Iterator[FieldError]:
@@ -89,8 +90,7 @@ def ingress_errors(obj: Unstructured) -> Iterator[FieldError]:
     for index, rule in enumerate(spec.get("rules") or ()):
         host, http = rule.get("host", ""), rule.get("http")
         if host and not host.startswith("*."):
-            for problem in dns_subdomain_problems(host):
-                yield invalid(f"spec.rules[{index}].host", host, problem)
+            yield from problem_errors(f"spec.rules[{index}].host", host, dns_subdomain_problems)
         paths_path = f"spec.rules[{index}].http.paths"
         if http is not None and not http.get("paths"):
             yield required(paths_path)
@@ -115,8 +115,7 @@ def _backend_errors(backend: Unstructured, path: str) -> Iterator[FieldError]:
         if backend.get("resource") is None:
             yield invalid(path, "", "resource or service backend is required")
         return
-    if not service.get("name"):
-        yield required(f"{path}.service.name")
+    yield from required_errors(service, f"{path}.service", "name")
     port = service.get("port") or {}
     if not port.get("name") and not port.get("number"):
         yield required(path, "port name or number is required")
@@ -138,22 +137,16 @@ def service_errors(obj: Unstructured) -> Iterator[FieldError]:
     address = spec.get("clusterIP")
     if address and address != "None" and not is_address(address):
         yield invalid("spec.clusterIPs[0]", address, ADDRESS_MESSAGE)
-    if kind not in _SERVICE_TYPES:
-        yield unsupported("spec.type", kind, _SERVICE_TYPES)
-    if spec.get("sessionAffinity") not in ("None", "ClientIP"):
-        yield unsupported("spec.sessionAffinity", spec.get("sessionAffinity"), ("ClientIP", "None"))
+    yield from choice_errors(spec, "type", "spec", _SERVICE_TYPES)
+    yield from choice_errors(spec, "sessionAffinity", "spec", ("ClientIP", "None"))
 
 
 def _service_port_errors(port: Unstructured, path: str, named: bool) -> Iterator[FieldError]:
-    if named and not port.get("name"):
-        yield required(f"{path}.name")
-    elif port.get("name"):
-        for problem in dns_label_problems(port["name"]):
-            yield invalid(f"{path}.name", port["name"], problem)
+    if named or port.get("name"):
+        yield from name_errors(f"{path}.name", port.get("name", ""), dns_label_problems)
     if not 1 <= port.get("port", 0) <= 65535:
         yield invalid(f"{path}.port", port.get("port", 0), PORT_RANGE_MESSAGE)
     target = port.get("targetPort", 0)
     if isinstance(target, int) and not 1 <= target <= 65535:
         yield invalid(f"{path}.targetPort", target, PORT_RANGE_MESSAGE)
-    if port.get("protocol") not in ("SCTP", "TCP", "UDP"):
-        yield unsupported(f"{path}.protocol", port.get("protocol"), ("SCTP", "TCP", "UDP"))
+    yield from choice_errors(port, "protocol", path, ("SCTP", "TCP", "UDP"))

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from windlass.embedded.api.errors import FieldError, duplicate, invalid, required, unsupported
+from windlass.embedded.api.errors import FieldError, duplicate, invalid, required
+from windlass.embedded.api.field_checks import choice_errors, minimum_errors, problem_errors
 from windlass.embedded.api.names import label_key_problems, label_value_problems
 from windlass.embedded.api.structural_schema import is_network
 from windlass.embedded.api.validate_resources import quantity_errors
@@ -20,14 +21,12 @@ def node_errors(obj: Unstructured) -> Iterator[FieldError]:
     for index, taint in enumerate(obj["spec"].get("taints") or ()):
         path = f"metadata.taints[{index}]"
         key, effect = taint.get("key", ""), taint.get("effect", "")
-        for problem in label_key_problems(key):
-            yield invalid(f"{path}.key", key, problem)
-        for problem in label_value_problems(taint.get("value", "")):
-            yield invalid(f"{path}.value", taint["value"], problem)
+        yield from problem_errors(f"{path}.key", key, label_key_problems)
+        yield from problem_errors(f"{path}.value", taint.get("value", ""), label_value_problems)
         if not effect:
             yield required(f"{path}.effect")
-        elif effect not in EFFECTS:
-            yield unsupported(f"{path}.effect", effect, EFFECTS)
+        else:
+            yield from choice_errors(taint, "effect", path, EFFECTS)
         if (key, effect) in seen:
             shown = {"Key": key, "Value": taint.get("value", ""), "Effect": effect, "TimeAdded": None}
             message = f"{duplicate('', shown).body}: taints must be unique by key and effect pair"
@@ -39,15 +38,13 @@ def node_errors(obj: Unstructured) -> Iterator[FieldError]:
             yield from quantity_errors(name, value, f"status.{field}.{name}")
     cidr = obj["spec"].get("podCIDR")
     if cidr and not is_network(cidr):
-        yield invalid(
-            "spec.podCIDRs[0]", cidr, "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"
-        )
+        detail = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"
+        yield invalid("spec.podCIDRs[0]", cidr, detail)
 
 
 def lease_errors(obj: Unstructured) -> Iterator[FieldError]:
     spec = obj["spec"]
-    seconds, transitions = spec.get("leaseDurationSeconds"), spec.get("leaseTransitions")
+    seconds = spec.get("leaseDurationSeconds")
     if seconds is not None and seconds <= 0:
         yield invalid("spec.leaseDurationSeconds", seconds, "must be greater than 0")
-    if transitions is not None and transitions < 0:
-        yield invalid("spec.leaseTransitions", transitions, "must be greater than or equal to 0")
+    yield from minimum_errors(spec, "leaseTransitions", "spec")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 
+from windlass.embedded.api.defaults_pod import PROBE_DEFAULTS
 from windlass.embedded.api.errors import (
     FieldError,
     duplicate,
@@ -16,7 +17,13 @@ from windlass.embedded.api.errors import (
     invalid,
     not_found_field,
     required,
-    unsupported,
+)
+from windlass.embedded.api.field_checks import (
+    choice_errors,
+    minimum_errors,
+    name_errors,
+    problem_errors,
+    required_errors,
 )
 from windlass.embedded.api.names import (
     config_key_problems,
@@ -33,40 +40,32 @@ _RESTART = ("Always", "OnFailure", "Never")
 _DNS = ("ClusterFirstWithHostNet", "ClusterFirst", "Default", "None")
 _PULL = ("Always", "IfNotPresent", "Never")
 _PROTOCOLS = ("SCTP", "TCP", "UDP")
+_ONE_SOURCE = (
+    "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`"
+)
 _PORTS = "must be between 1 and 65535, inclusive"
 _FIELD_PATHS = {
-    "metadata.name",
-    "metadata.namespace",
-    "metadata.uid",
-    "spec.nodeName",
-    "spec.serviceAccountName",
-    "status.hostIP",
-    "status.hostIPs",
-    "status.podIP",
-    "status.podIPs",
+    *("metadata.name", "metadata.namespace", "metadata.uid", "spec.nodeName", "spec.serviceAccountName"),
+    *("status.hostIP", "status.hostIPs", "status.podIP", "status.podIPs"),
 }
+_MAP_PATHS = ("metadata.labels['", "metadata.annotations['")
 
 
 def pod_spec_errors(spec: Unstructured, path: str = "spec") -> Iterator[FieldError]:
     volumes = yield from _volumes_errors(spec.get("volumes") or [], f"{path}.volumes")
     yield from _containers_errors(spec, path, volumes)
-    if spec.get("restartPolicy") not in _RESTART:
-        yield unsupported(f"{path}.restartPolicy", spec.get("restartPolicy", ""), _RESTART)
-    if spec.get("dnsPolicy") not in _DNS:
-        yield unsupported(f"{path}.dnsPolicy", spec.get("dnsPolicy", ""), _DNS)
+    yield from choice_errors(spec, "restartPolicy", path, _RESTART)
+    yield from choice_errors(spec, "dnsPolicy", path, _DNS)
     deadline = spec.get("activeDeadlineSeconds")
     if deadline is not None and not 1 <= deadline <= 2**31 - 1:
-        yield invalid(
-            f"{path}.activeDeadlineSeconds", deadline, "must be between 1 and 2147483647, inclusive"
-        )
+        detail = "must be between 1 and 2147483647, inclusive"
+        yield invalid(f"{path}.activeDeadlineSeconds", deadline, detail)
     for name in ("serviceAccountName", "nodeName", "priorityClassName", "runtimeClassName"):
         if spec.get(name):
-            for problem in dns_subdomain_problems(spec[name]):
-                yield invalid(f"{path}.{name}", spec[name], problem)
+            yield from problem_errors(f"{path}.{name}", spec[name], dns_subdomain_problems)
     for name in ("hostname", "subdomain"):
         if spec.get(name):
-            for problem in dns_label_problems(spec[name]):
-                yield invalid(f"{path}.{name}", spec[name], problem)
+            yield from problem_errors(f"{path}.{name}", spec[name], dns_label_problems)
     yield from placement_errors(spec, path)
 
 
@@ -83,8 +82,7 @@ def _containers_errors(spec: Unstructured, path: str, volumes: set[str]) -> Iter
             elif name in seen:
                 yield duplicate(f"{container_path}.name", name)
             else:
-                for problem in dns_label_problems(name):
-                    yield invalid(f"{container_path}.name", name, problem)
+                yield from problem_errors(f"{container_path}.name", name, dns_label_problems)
             seen.add(name)
             yield from _container_errors(container, container_path, volumes, bool(spec.get("hostNetwork")))
 
@@ -101,8 +99,7 @@ def _container_errors(
         ("terminationMessagePolicy", ("File", "FallbackToLogsOnError")),
         ("imagePullPolicy", _PULL),
     ):
-        if container.get(name) not in known:
-            yield unsupported(f"{path}.{name}", container.get(name, ""), known)
+        yield from choice_errors(container, name, path, known)
     if "ports" in container:
         yield from _ports_errors(container["ports"], f"{path}.ports", host_network)
     for index, variable in enumerate(container.get("env", ())):
@@ -125,8 +122,7 @@ def _ports_errors(ports: list[Unstructured], path: str, host_network: bool) -> I
         where = f"{path}[{index}]"
         name = port.get("name")
         if name:
-            for problem in port_name_problems(name):
-                yield invalid(f"{where}.name", name, problem)
+            yield from problem_errors(f"{where}.name", name, port_name_problems)
             if name in names:
                 yield duplicate(f"{where}.name", name)
             names.add(name)
@@ -139,17 +135,12 @@ def _ports_errors(ports: list[Unstructured], path: str, host_network: bool) -> I
             yield invalid(f"{where}.hostPort", outer, _PORTS)
         elif host_network and outer and outer != number:
             yield invalid(f"{where}.hostPort", outer, "must match `containerPort` when `hostNetwork` is true")
-        if port.get("protocol") not in _PROTOCOLS:
-            yield unsupported(f"{where}.protocol", port.get("protocol", ""), _PROTOCOLS)
+        yield from choice_errors(port, "protocol", where, _PROTOCOLS)
 
 
 def _variable_errors(variable: Unstructured, path: str) -> Iterator[FieldError]:
     name, source = variable.get("name", ""), variable.get("valueFrom")
-    if not name:
-        yield required(f"{path}.name")
-    else:
-        for problem in environment_problems(name):
-            yield invalid(f"{path}.name", name, problem)
+    yield from name_errors(f"{path}.name", name, environment_problems)
     if source is None:
         return
     if variable.get("value"):
@@ -157,11 +148,7 @@ def _variable_errors(variable: Unstructured, path: str) -> Iterator[FieldError]:
         return
     sources = [field for field in source if source[field] is not None]
     if not sources:
-        yield invalid(
-            f"{path}.valueFrom",
-            "",
-            "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`",
-        )
+        yield invalid(f"{path}.valueFrom", "", _ONE_SOURCE)
     elif len(sources) > 1:
         yield invalid(f"{path}.valueFrom", "", "may not have more than one field specified at a time")
     yield from _source_errors(source, f"{path}.valueFrom")
@@ -173,22 +160,13 @@ def _source_errors(source: Unstructured, path: str) -> Iterator[FieldError]:
         field = reference.get("fieldPath", "")
         if not field:
             yield required(f"{path}.fieldRef.fieldPath")
-        elif field not in _FIELD_PATHS and not field.startswith(
-            ("metadata.labels['", "metadata.annotations['")
-        ):
-            yield invalid(
-                f"{path}.fieldRef.fieldPath",
-                field,
-                f"error converting fieldPath: field label not supported: {field}",
-            )
+        elif field not in _FIELD_PATHS and not field.startswith(_MAP_PATHS):
+            detail = f"error converting fieldPath: field label not supported: {field}"
+            yield invalid(f"{path}.fieldRef.fieldPath", field, detail)
     for name in ("configMapKeyRef", "secretKeyRef"):
         if name in source:
             key = source[name].get("key", "")
-            if not key:
-                yield required(f"{path}.{name}.key")
-            else:
-                for problem in config_key_problems(key):
-                    yield invalid(f"{path}.{name}.key", key, problem)
+            yield from name_errors(f"{path}.{name}.key", key, config_key_problems)
 
 
 def _mounts_errors(mounts: list[Unstructured], path: str, volumes: set[str]) -> Iterator[FieldError]:
@@ -214,15 +192,8 @@ def _probe_errors(probe: Unstructured, path: str, which: str) -> Iterator[FieldE
         yield forbidden_field(f"{path}.{extra}", "may not specify more than 1 handler type")
     for name in handlers[:1]:
         yield from _handler_errors(probe[name], f"{path}.{name}", name)
-    for name in (
-        "initialDelaySeconds",
-        "timeoutSeconds",
-        "periodSeconds",
-        "successThreshold",
-        "failureThreshold",
-    ):
-        if probe.get(name, 0) < 0:
-            yield invalid(f"{path}.{name}", probe[name], "must be greater than or equal to 0")
+    for name in ("initialDelaySeconds", *PROBE_DEFAULTS):
+        yield from minimum_errors(probe, name, path)
     if which != "readinessProbe" and probe.get("successThreshold", 1) != 1:
         yield invalid(f"{path}.successThreshold", probe["successThreshold"], "must be 1")
 
@@ -246,8 +217,7 @@ def _handler_errors(action: Unstructured, path: str, name: str) -> Iterator[Fiel
         if not 1 <= port <= 65535:
             yield invalid(f"{path}.port", port, _PORTS)
     else:
-        for problem in port_name_problems(port):
-            yield invalid(f"{path}.port", port, problem)
+        yield from problem_errors(f"{path}.port", port, port_name_problems)
 
 
 # ---- volumes
@@ -268,11 +238,7 @@ def _volumes_errors(volumes: list[Unstructured], path: str) -> Generator[FieldEr
     for index, volume in enumerate(volumes):
         volume_path, name = f"{path}[{index}]", volume.get("name", "")
         yield from _volume_source_errors(volume, volume_path)
-        if not name:
-            yield required(f"{volume_path}.name")
-        else:
-            for problem in dns_label_problems(name):
-                yield invalid(f"{volume_path}.name", name, problem)
+        yield from name_errors(f"{volume_path}.name", name, dns_label_problems)
         if name in names:
             yield duplicate(f"{volume_path}.name", name)
         names.add(name)
@@ -284,17 +250,12 @@ def _volume_source_errors(volume: Unstructured, path: str) -> Iterator[FieldErro
     for extra in sources[1:]:
         yield forbidden_field(f"{path}.{extra}", "may not specify more than 1 volume type")
     for name in sources[:1]:
-        for field in _REQUIRED_FIELDS.get(name, ()):
-            if not volume[name].get(field):
-                yield required(f"{path}.{name}.{field}")
+        yield from required_errors(volume[name], f"{path}.{name}", *_REQUIRED_FIELDS.get(name, ()))
         if name == "nfs" and not volume[name].get("path", "").startswith("/"):
             yield invalid(f"{path}.nfs.path", volume[name].get("path", ""), "must be an absolute path")
         if name == "downwardAPI":
             for item in volume[name].get("items") or ():
-                if not item.get("path"):
-                    yield required(f"{path}.downwardAPI.path")
+                yield from required_errors(item, f"{path}.downwardAPI", "path")
         if name in ("configMap", "secret"):
             for index, item in enumerate(volume[name].get("items") or ()):
-                for field in ("key", "path"):
-                    if not item.get(field):
-                        yield required(f"{path}.{name}.items[{index}].{field}")
+                yield from required_errors(item, f"{path}.{name}.items[{index}]", "key", "path")

@@ -8,43 +8,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from windlass.embedded.api.errors import FieldError, duplicate, forbidden_field, invalid, required
+from windlass.embedded.api.field_checks import problem_errors
 from windlass.embedded.api.names import label_key_problems
 from windlass.embedded.api.quantities import quantity_value
-from windlass.embedded.api.validate_resources import is_extended, quantity_errors
+from windlass.embedded.api.validate_resources import COUNTED_RESOURCES, is_extended, quantity_errors
 from windlass.model.unstructured import Unstructured
 
-_QUOTA_NAMES = {
-    "cpu",
-    "memory",
-    "ephemeral-storage",
-    "requests.cpu",
-    "requests.memory",
-    "requests.storage",
-    "requests.ephemeral-storage",
-    "limits.cpu",
-    "limits.memory",
-    "limits.ephemeral-storage",
-    "pods",
-    "resourcequotas",
-    "services",
-    "replicationcontrollers",
-    "secrets",
-    "persistentvolumeclaims",
-    "configmaps",
-    "services.nodeports",
-    "services.loadbalancers",
-}
-_SCOPES = {
-    "Terminating",
-    "NotTerminating",
-    "BestEffort",
-    "NotBestEffort",
-    "PriorityClass",
-    "CrossNamespacePodAffinity",
-    "VolumeAttributesClass",
-}
+_COMPUTE = ("cpu", "memory", "ephemeral-storage")
 _POD_RESOURCES = {
-    name for name in _QUOTA_NAMES if name.startswith(("requests.", "limits.", "cpu", "memory", "ephemeral"))
+    *_COMPUTE,
+    "requests.storage",
+    *(f"{kind}.{name}" for kind in ("requests", "limits") for name in _COMPUTE),
+}
+_QUOTA_NAMES = _POD_RESOURCES | COUNTED_RESOURCES
+_SCOPES = {
+    *("Terminating", "NotTerminating", "BestEffort", "NotBestEffort", "PriorityClass"),
+    *("CrossNamespacePodAffinity", "VolumeAttributesClass"),
 }
 
 
@@ -52,8 +31,7 @@ def quota_errors(obj: Unstructured) -> Iterator[FieldError]:
     spec = obj["spec"]
     for name, value in (spec.get("hard") or {}).items():
         path = f"spec.hard[{name}]"
-        for problem in label_key_problems(name):
-            yield invalid(path, name, problem)
+        yield from problem_errors(path, name, label_key_problems)
         if (
             "/" not in name
             and name not in _QUOTA_NAMES
@@ -61,9 +39,8 @@ def quota_errors(obj: Unstructured) -> Iterator[FieldError]:
         ):
             yield invalid(path, name, "must be a standard resource type or fully qualified")
             yield invalid(path, name, "must be a standard resource for quota")
-        yield from quantity_errors(
-            "" if is_extended(name) and "." in name.partition("/")[0] else name, value, path
-        )
+        counted = "" if is_extended(name) and "." in name.partition("/")[0] else name
+        yield from quantity_errors(counted, value, path)
     yield from _scope_selector_errors(spec)
     scopes = spec.get("scopes") or []
     if any(scope not in _SCOPES for scope in scopes):
@@ -130,16 +107,10 @@ def _limit_item_errors(item: Unstructured, path: str) -> Iterator[FieldError]:
         limit, asked = default.get(name), request.get(name)
         yield from _order(f"{path}.min[{name}]", low, low, "min", high, "max")
         if asked:
-            yield from _order(f"{path}.defaultRequest[{name}]", asked, low, "min", asked, "default request")
-            yield from _order(f"{path}.defaultRequest[{name}]", asked, asked, "default request", high, "max")
-            yield from _order(
-                f"{path}.defaultRequest[{name}]",
-                asked,
-                asked,
-                "default request",
-                limit,
-                "default limit",
-            )
+            where = f"{path}.defaultRequest[{name}]"
+            yield from _order(where, asked, low, "min", asked, "default request")
+            yield from _order(where, asked, asked, "default request", high, "max")
+            yield from _order(where, asked, asked, "default request", limit, "default limit")
         if limit:
             yield from _order(f"{path}.default[{name}]", low, low, "min", limit, "default")
             yield from _order(f"{path}.default[{name}]", high, limit, "default", high, "max")

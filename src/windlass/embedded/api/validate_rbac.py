@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from windlass.embedded.api.errors import FieldError, invalid, required, unsupported
+from windlass.embedded.api.errors import FieldError, invalid, required
+from windlass.embedded.api.field_checks import choice_errors, required_errors
 from windlass.model.unstructured import Unstructured
 
 _RBAC = "rbac.authorization.k8s.io"
@@ -31,20 +32,15 @@ def role_errors(obj: Unstructured) -> Iterator[FieldError]:
 
 def binding_errors(obj: Unstructured) -> Iterator[FieldError]:
     role = obj["roleRef"]
-    if role.get("apiGroup") != _RBAC:
-        yield unsupported("roleRef.apiGroup", role.get("apiGroup", ""), (_RBAC,))
+    yield from choice_errors(role, "apiGroup", "roleRef", (_RBAC,))
     kinds = ("ClusterRole",) if obj["kind"] == "ClusterRoleBinding" else ("Role", "ClusterRole")
-    if role.get("kind") not in kinds:
-        yield unsupported("roleRef.kind", role.get("kind", ""), kinds)
-    if not role.get("name"):
-        yield required("roleRef.name")
+    yield from choice_errors(role, "kind", "roleRef", kinds)
+    yield from required_errors(role, "roleRef", "name")
     known = ("ServiceAccount", "User", "Group")
     is_cluster_scoped = obj["kind"] == "ClusterRoleBinding"
     for index, subject in enumerate(obj.get("subjects") or ()):
         path = f"subjects[{index}]"
-        if not subject.get("name"):
-            yield required(f"{path}.name")
-        if subject.get("kind") not in known:
-            yield unsupported(f"{path}.kind", subject.get("kind", ""), known)
-        elif is_cluster_scoped and subject["kind"] == "ServiceAccount" and not subject.get("namespace"):
-            yield required(f"{path}.namespace")
+        yield from required_errors(subject, path, "name")
+        yield from choice_errors(subject, "kind", path, known)
+        if is_cluster_scoped and subject.get("kind") == "ServiceAccount":
+            yield from required_errors(subject, path, "namespace")

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 
 from windlass.embedded.api.errors import FieldError, forbidden_field, invalid, required
+from windlass.embedded.api.field_checks import problem_errors
 from windlass.embedded.api.names import label_key_problems
 from windlass.embedded.api.quantities import quantity_value
 from windlass.model.names.kubernetes import NATIVE_RESOURCE_DOMAIN
@@ -17,10 +18,9 @@ from windlass.model.unstructured import Unstructured
 
 NATIVE = {"cpu", "memory", "ephemeral-storage", "storage", "pods"}
 _FOR_CONTAINERS = {"cpu", "memory", "ephemeral-storage"}
-_INTEGERS = {"pods", "services", "replicationcontrollers", "resourcequotas", "secrets", "configmaps"} | {
-    "persistentvolumeclaims",
-    "services.nodeports",
-    "services.loadbalancers",
+COUNTED_RESOURCES = {
+    *("pods", "services", "replicationcontrollers", "resourcequotas", "secrets", "configmaps"),
+    *("persistentvolumeclaims", "services.nodeports", "services.loadbalancers"),
 }
 
 
@@ -41,9 +41,8 @@ def overcommittable(name: str) -> bool:
 def requirement_errors(resources: Unstructured, path: str) -> Iterator[FieldError]:
     """Validates a container's `resources`."""
     limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
-    if limits:
-        for name, value in limits.items():
-            yield from _container_resource_errors(name, value, f"{path}.limits[{name}]")
+    for name, value in limits.items():
+        yield from _container_resource_errors(name, value, f"{path}.limits[{name}]")
     for name, value in requests.items():
         yield from _container_resource_errors(name, value, f"{path}.requests[{name}]")
         yield from _limit_errors(name, value, limits, path)
@@ -64,17 +63,13 @@ def _limit_errors(name: str, value: str, limits: Mapping[str, str], path: str) -
 
 
 def _container_resource_errors(name: str, value: str, path: str) -> Iterator[FieldError]:
-    for problem in _container_name_problems(name):
-        yield invalid(path, name, problem)
+    yield from problem_errors(path, name, _container_name_problems)
     yield from quantity_errors(name, value, path)
     if name.startswith("hugepages-"):
-        size = quantity_value(name.removeprefix("hugepages-")) if _is_size(name) else None
+        page = name.removeprefix("hugepages-")
+        size = quantity_value(page) if page[:1].isdigit() else None
         if size is None or quantity_value(value) % size:
             yield invalid(path, value, f"{value} is not positive integer multiple of {name}")
-
-
-def _is_size(name: str) -> bool:
-    return name.removeprefix("hugepages-")[:1].isdigit()
 
 
 @lru_cache(maxsize=1 << 12)
@@ -95,9 +90,6 @@ def quantity_errors(name: str, value: str, path: str) -> Iterator[FieldError]:
     """Not negative, and an integer for countable resources."""
     if value.startswith("-"):
         yield invalid(path, value, "must be greater than or equal to 0")
-    if (
-        (name in _INTEGERS or is_extended(name))
-        and not value.isdigit()
-        and quantity_value(value).denominator != 1
-    ):
+    counted = name in COUNTED_RESOURCES or is_extended(name)
+    if counted and not value.isdigit() and quantity_value(value).denominator != 1:
         yield invalid(path, value, "must be an integer")

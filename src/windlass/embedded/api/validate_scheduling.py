@@ -16,8 +16,9 @@ from windlass.embedded.api.errors import (
     required,
     unsupported,
 )
+from windlass.embedded.api.field_checks import choice_errors, problem_errors
 from windlass.embedded.api.names import label_key_problems, label_value_problems
-from windlass.embedded.api.validate_metadata import label_errors, selector_errors
+from windlass.embedded.api.validate_metadata import NO_VALUES_MESSAGE, label_errors, selector_errors
 from windlass.model.unstructured import Unstructured
 
 EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
@@ -42,20 +43,15 @@ def placement_errors(spec: Unstructured, path: str) -> Iterator[FieldError]:
 def _toleration_errors(toleration: Unstructured, path: str) -> Iterator[FieldError]:
     key, operator = toleration.get("key", ""), toleration.get("operator", "")
     if key:
-        for problem in label_key_problems(key):
-            yield invalid(f"{path}.key", key, problem)
+        yield from problem_errors(f"{path}.key", key, label_key_problems)
     elif operator != "Exists":
-        yield invalid(
-            f"{path}.operator",
-            operator,
-            'operator must be Exists when `key` is empty, which means "match all values and all keys"',
-        )
+        detail = 'operator must be Exists when `key` is empty, which means "match all values and all keys"'
+        yield invalid(f"{path}.operator", operator, detail)
     effect, value = toleration.get("effect", ""), toleration.get("value", "")
     if toleration.get("tolerationSeconds") is not None and effect != "NoExecute":
         yield invalid(f"{path}.effect", effect, "effect must be 'NoExecute' when `tolerationSeconds` is set")
     if operator in ("", "Equal"):
-        for problem in label_value_problems(value):
-            yield invalid(f"{path}.operator", value, problem)
+        yield from problem_errors(f"{path}.operator", value, label_value_problems)
     elif operator == "Exists":
         if value:
             yield invalid(f"{path}.operator", value, "value must be empty when `operator` is 'Exists'")
@@ -98,11 +94,8 @@ def node_term_errors(term: Unstructured, path: str) -> Iterator[FieldError]:
         yield from _node_expression_errors(expression, f"{path}.matchExpressions[{index}]")
     for index, expression in enumerate(term.get("matchFields") or ()):
         if expression.get("key") != "metadata.name":
-            yield invalid(
-                f"{path}.matchFields[{index}].key",
-                expression.get("key", ""),
-                "not a valid field selector key",
-            )
+            key = expression.get("key", "")
+            yield invalid(f"{path}.matchFields[{index}].key", key, "not a valid field selector key")
 
 
 def _node_expression_errors(expression: Unstructured, path: str) -> Iterator[FieldError]:
@@ -112,16 +105,13 @@ def _node_expression_errors(expression: Unstructured, path: str) -> Iterator[Fie
             yield required(f"{path}.values", "must be specified when `operator` is 'In' or 'NotIn'")
     elif operator in ("Exists", "DoesNotExist"):
         if values:
-            yield forbidden_field(
-                f"{path}.values", "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
-            )
+            yield forbidden_field(f"{path}.values", NO_VALUES_MESSAGE)
     elif operator in ("Gt", "Lt"):
         if len(values) != 1:
             yield required(f"{path}.values", "must be specified single value when `operator` is 'Lt' or 'Gt'")
     else:
         yield invalid(f"{path}.operator", operator, "not a valid selector operator")
-    for problem in label_key_problems(expression.get("key", "")):
-        yield invalid(f"{path}.key", expression.get("key", ""), problem)
+    yield from problem_errors(f"{path}.key", expression.get("key", ""), label_key_problems)
 
 
 def _pod_term_errors(term: Unstructured, path: str) -> Iterator[FieldError]:
@@ -130,8 +120,7 @@ def _pod_term_errors(term: Unstructured, path: str) -> Iterator[FieldError]:
     key = term.get("topologyKey", "")
     if not key:
         yield required(f"{path}.topologyKey", "can not be empty")
-    for problem in label_key_problems(key):
-        yield invalid(f"{path}.topologyKey", key, problem)
+    yield from problem_errors(f"{path}.topologyKey", key, label_key_problems)
 
 
 def _spread_errors(constraint: Unstructured, path: str) -> Iterator[FieldError]:
@@ -141,12 +130,8 @@ def _spread_errors(constraint: Unstructured, path: str) -> Iterator[FieldError]:
     if not key:
         yield required(f"{path}.topologyKey", "can not be empty")
     else:
-        for problem in label_key_problems(key):
-            yield invalid(f"{path}.topologyKey", key, problem)
-    if constraint.get("whenUnsatisfiable") not in _UNSATISFIABLE:
-        yield unsupported(
-            f"{path}.whenUnsatisfiable", constraint.get("whenUnsatisfiable", ""), _UNSATISFIABLE
-        )
+        yield from problem_errors(f"{path}.topologyKey", key, label_key_problems)
+    yield from choice_errors(constraint, "whenUnsatisfiable", path, _UNSATISFIABLE)
     yield from selector_errors(constraint.get("labelSelector"), f"{path}.labelSelector")
 
 
@@ -154,8 +139,7 @@ def _gate_errors(spec: Unstructured, path: str) -> Iterator[FieldError]:
     seen: set[str] = set()
     for index, gate in enumerate(spec["schedulingGates"]):
         name = gate.get("name", "")
-        for problem in label_key_problems(name):
-            yield invalid(f"{path}.schedulingGates[{index}]", name, problem)
+        yield from problem_errors(f"{path}.schedulingGates[{index}]", name, label_key_problems)
         if name in seen:
             yield duplicate(f"{path}.schedulingGates[{index}]", name)
         seen.add(name)

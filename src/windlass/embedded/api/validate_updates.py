@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from windlass.embedded.api.errors import FieldError, forbidden_field, invalid
-from windlass.embedded.api.json_trees import deep_copy, nested_value
+from windlass.embedded.api.json_trees import copy_field, deep_copy, nested_value
 from windlass.model.unstructured import Unstructured
 
 _POD_RULE = (
@@ -24,13 +24,8 @@ _STATEFUL_RULE = (
     "'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden"
 )
 _STATEFUL_CHANGEABLE = {
-    "replicas",
-    "ordinals",
-    "template",
-    "updateStrategy",
-    "revisionHistoryLimit",
-    "persistentVolumeClaimRetentionPolicy",
-    "minReadySeconds",
+    *("replicas", "ordinals", "template", "updateStrategy", "revisionHistoryLimit"),
+    *("persistentVolumeClaimRetentionPolicy", "minReadySeconds"),
 }
 _CLAIM_RULE = (
     "spec is immutable after creation except resources.requests "
@@ -75,10 +70,7 @@ def _with_allowed_changes(spec: Unstructured, before: Unstructured) -> Unstructu
         if nested_value(spec, "affinity", "nodeAffinity") != nested_value(before, "affinity", "nodeAffinity"):
             names.append("affinity")
     for name in names:
-        if name in before:
-            reverted[name] = before[name]
-        else:
-            reverted.pop(name, None)
+        copy_field(reverted, before, name)
     return reverted
 
 
@@ -140,25 +132,14 @@ def job_update_errors(new: Unstructured, old: Unstructured) -> Iterator[FieldErr
 
 def _restore_scheduling_fields(template: Unstructured, old_template: Unstructured) -> None:
     for name in _SCHEDULING:
-        _restore(template["spec"], old_template["spec"], name)
+        copy_field(template["spec"], old_template["spec"], name)
     for field in ("containers", "initContainers"):
         pairs = zip(template["spec"].get(field) or (), old_template["spec"].get(field) or (), strict=False)
         for container, old in pairs:
-            _restore(container, old, "resources")
+            copy_field(container, old, "resources")
     metadata, old = template.setdefault("metadata", {}), old_template.get("metadata") or {}
     for name in ("labels", "annotations"):
-        _restore(metadata, old, name)
-
-
-def _restore(tree: Unstructured, source: Unstructured, name: str) -> None:
-    if name in source:
-        tree[name] = deep_copy(source[name])
-    else:
-        tree.pop(name, None)
-
-
-def selector_update_errors(new: Unstructured, old: Unstructured) -> Iterator[FieldError]:
-    yield from immutable_field_errors(new, old, "spec", "selector")
+        copy_field(metadata, old, name)
 
 
 def stateful_set_update_errors(new: Unstructured, old: Unstructured) -> Iterator[FieldError]:
@@ -211,14 +192,15 @@ storage_class_update_errors = _fixed_fields(
 )
 runtime_class_update_errors = _fixed_fields(("handler",))
 quota_update_errors = _fixed_fields(("spec", "scopes"))
+selector_update_errors = _fixed_fields(("spec", "selector"))
 
 
 def claim_update_errors(new: Unstructured, old: Unstructured) -> Iterator[FieldError]:
     spec, old_spec = deep_copy(new["spec"]), old["spec"]
     if not old_spec.get("volumeName"):
-        _restore(spec, old_spec, "volumeName")
+        copy_field(spec, old_spec, "volumeName")
     if nested_value(old, "status", "phase") == "Bound":
-        _restore(spec, old_spec, "resources")
+        copy_field(spec, old_spec, "resources")
     if spec != old_spec:
         yield forbidden_field("spec", f"{_CLAIM_RULE}\n{_difference(old_spec, spec)}")
 
@@ -234,6 +216,5 @@ def node_update_errors(new: Unstructured, old: Unstructured) -> Iterator[FieldEr
     for name, field in (("podCIDR", "podCIDRs"), ("providerID", "providerID")):
         old_value = old["spec"].get(name)
         if old_value and new["spec"].get(name) != old_value:
-            yield forbidden_field(
-                f"spec.{field}", f'node updates may not change {name} except from "" to valid'
-            )
+            detail = f'node updates may not change {name} except from "" to valid'
+            yield forbidden_field(f"spec.{field}", detail)

@@ -15,6 +15,12 @@ from windlass.embedded.api.errors import (
     required,
     unsupported,
 )
+from windlass.embedded.api.field_checks import (
+    choice_errors,
+    optional_choice_errors,
+    problem_errors,
+    required_errors,
+)
 from windlass.embedded.api.names import dns_subdomain_problems, label_key_problems
 from windlass.embedded.api.quantities import quantity_value
 from windlass.embedded.api.validate_scheduling import node_term_errors
@@ -45,22 +51,15 @@ def claim_spec_errors(spec: Unstructured, path: str) -> Iterator[FieldError]:
 
 def _storage_errors(spec: Unstructured, path: str) -> Iterator[FieldError]:
     if spec.get("storageClassName"):
-        for problem in dns_subdomain_problems(spec["storageClassName"]):
-            yield invalid(f"{path}.storageClassName", spec["storageClassName"], problem)
-    if spec.get("volumeMode") not in (None, "Block", "Filesystem"):
-        yield unsupported(f"{path}.volumeMode", spec["volumeMode"], ("Block", "Filesystem"))
+        yield from problem_errors(
+            f"{path}.storageClassName", spec["storageClassName"], dns_subdomain_problems
+        )
+    yield from optional_choice_errors(spec, "volumeMode", path, ("Block", "Filesystem"))
 
 
 _VOLUME_FIELDS = {
-    "accessModes",
-    "capacity",
-    "claimRef",
-    "mountOptions",
-    "nodeAffinity",
-    "persistentVolumeReclaimPolicy",
-    "storageClassName",
-    "volumeAttributesClassName",
-    "volumeMode",
+    *("accessModes", "capacity", "claimRef", "mountOptions", "nodeAffinity", "persistentVolumeReclaimPolicy"),
+    *("storageClassName", "volumeAttributesClassName", "volumeMode"),
 }
 _RECLAIM = ("Delete", "Recycle", "Retain")
 _REQUIRED_FIELDS = {
@@ -73,8 +72,7 @@ _REQUIRED_FIELDS = {
 
 def volume_errors(obj: Unstructured) -> Iterator[FieldError]:
     spec = obj["spec"]
-    if not spec.get("accessModes"):
-        yield required("spec.accessModes")
+    yield from required_errors(spec, "spec", "accessModes")
     for mode in spec.get("accessModes") or ():
         if mode not in _MODES:
             yield unsupported("spec.accessModes", mode, _MODES)
@@ -83,10 +81,7 @@ def volume_errors(obj: Unstructured) -> Iterator[FieldError]:
         yield required("spec.capacity")
     if set(capacity or ()) != {"storage"}:
         yield unsupported("spec.capacity", capacity, ("storage",))
-    if spec.get("persistentVolumeReclaimPolicy") not in _RECLAIM:
-        yield unsupported(
-            "spec.persistentVolumeReclaimPolicy", spec.get("persistentVolumeReclaimPolicy", ""), _RECLAIM
-        )
+    yield from choice_errors(spec, "persistentVolumeReclaimPolicy", "spec", _RECLAIM)
     if spec.get("nodeAffinity") is not None:
         yield from _volume_affinity_errors(spec["nodeAffinity"], "spec.nodeAffinity.required")
     yield from _volume_source_errors(spec)
@@ -100,9 +95,7 @@ def _volume_source_errors(spec: Unstructured) -> Iterator[FieldError]:
     for extra in sources[1:]:
         yield forbidden_field(f"spec.{extra}", "may not specify more than 1 volume type")
     for name in sources[:1]:
-        for field in _REQUIRED_FIELDS.get(name, ()):
-            if not spec[name].get(field):
-                yield required(f"spec.{name}.{field}")
+        yield from required_errors(spec[name], f"spec.{name}", *_REQUIRED_FIELDS.get(name, ()))
         if name == "nfs" and not spec[name].get("path", "").startswith("/"):
             yield invalid("spec.nfs.path", spec[name].get("path", ""), "must be an absolute path")
         if name == "local" and spec.get("nodeAffinity") is None:
@@ -124,9 +117,7 @@ def csi_node_errors(obj: Unstructured) -> Iterator[FieldError]:
     seen: set[str] = set()
     for index, driver in enumerate(obj["spec"].get("drivers") or ()):
         path = f"spec.drivers[{index}]"
-        for field in ("name", "nodeID"):
-            if not driver.get(field):
-                yield required(f"{path}.{field}")
+        yield from required_errors(driver, path, "name", "nodeID")
         if driver.get("name") in seen:
             yield duplicate(f"{path}.name", driver["name"])
         seen.add(driver.get("name") or str(index))
@@ -134,13 +125,11 @@ def csi_node_errors(obj: Unstructured) -> Iterator[FieldError]:
 
 def volume_attachment_errors(obj: Unstructured) -> Iterator[FieldError]:
     spec = obj["spec"]
-    if not spec.get("attacher"):
-        yield required("spec.attacher")
+    yield from required_errors(spec, "spec", "attacher")
     source = spec.get("source") or {}
     if (source.get("persistentVolumeName") is None) == (source.get("inlineVolumeSpec") is None):
         yield required("spec.source", "must specify exactly one of inlineVolumeSpec and persistentVolumeName")
-    for problem in dns_subdomain_problems(spec.get("nodeName", "")):
-        yield invalid("spec.nodeName", spec.get("nodeName", ""), problem)
+    yield from problem_errors("spec.nodeName", spec.get("nodeName", ""), dns_subdomain_problems)
 
 
 def storage_class_errors(obj: Unstructured) -> Iterator[FieldError]:
@@ -149,9 +138,5 @@ def storage_class_errors(obj: Unstructured) -> Iterator[FieldError]:
     else:
         for problem in label_key_problems(obj["provisioner"].lower()):
             yield invalid("provisioner", obj["provisioner"], problem)
-    for name, known in (
-        ("reclaimPolicy", ("Delete", "Retain")),
-        ("volumeBindingMode", ("Immediate", "WaitForFirstConsumer")),
-    ):
-        if obj.get(name) not in known:
-            yield unsupported(name, obj.get(name), known)
+    yield from choice_errors(obj, "reclaimPolicy", "", ("Delete", "Retain"))
+    yield from choice_errors(obj, "volumeBindingMode", "", ("Immediate", "WaitForFirstConsumer"))

@@ -10,15 +10,16 @@ from collections.abc import Iterator
 from typing import Any
 
 from windlass.embedded.api.errors import FieldError, forbidden_field, invalid, required, unsupported
+from windlass.embedded.api.field_checks import (
+    choice_errors,
+    minimum_errors,
+    optional_choice_errors,
+    problem_errors,
+)
 from windlass.embedded.api.names import dns_label_problems
 from windlass.embedded.api.selectors import matches_selector
 from windlass.embedded.api.validate_job_policies import failure_policy_errors, success_policy_errors
-from windlass.embedded.api.validate_metadata import (
-    annotation_errors,
-    label_errors,
-    minimum_errors,
-    selector_errors,
-)
+from windlass.embedded.api.validate_metadata import annotation_errors, label_errors, selector_errors
 from windlass.embedded.api.validate_pod import pod_spec_errors
 from windlass.embedded.api.validate_volumes import claim_spec_errors
 from windlass.model.names.kubernetes import JOB_CONTROLLER_UID_LABEL
@@ -71,16 +72,11 @@ def _long_running_errors(spec: Unstructured) -> Iterator[FieldError]:
     yield from _template_label_errors(spec)
     yield from template_errors(spec["template"], "spec.template")
     pod_spec = spec["template"]["spec"]
-    if pod_spec.get("restartPolicy") not in ("Always", None) and pod_spec["restartPolicy"] in (
-        "Never",
-        "OnFailure",
-    ):
+    if pod_spec.get("restartPolicy") in ("Never", "OnFailure"):
         yield unsupported("spec.template.spec.restartPolicy", pod_spec["restartPolicy"], ("Always",))
     if pod_spec.get("activeDeadlineSeconds") is not None:
-        yield forbidden_field(
-            "spec.template.spec.activeDeadlineSeconds",
-            "activeDeadlineSeconds in ReplicaSet is not Supported",
-        )
+        detail = "activeDeadlineSeconds in ReplicaSet is not Supported"
+        yield forbidden_field("spec.template.spec.activeDeadlineSeconds", detail)
 
 
 def deployment_errors(obj: Unstructured) -> Iterator[FieldError]:
@@ -102,27 +98,22 @@ def _strategy_errors(strategy: Unstructured) -> Iterator[FieldError]:
     kind, rolling = strategy.get("type"), strategy.get("rollingUpdate")
     if kind == "Recreate":
         if rolling is not None:
-            yield forbidden_field(
-                "spec.strategy.rollingUpdate", "may not be specified when strategy `type` is 'Recreate'"
-            )
+            detail = "may not be specified when strategy `type` is 'Recreate'"
+            yield forbidden_field("spec.strategy.rollingUpdate", detail)
     elif kind == "RollingUpdate":
-        yield from _rolling_errors(rolling or {}, "spec.strategy.rollingUpdate")
+        rolling = rolling or {}
+        yield from _rolling_errors(rolling, "spec.strategy.rollingUpdate")
+        if rolling.get("maxUnavailable") in (0, "0%") and rolling.get("maxSurge") in (0, "0%"):
+            detail = "may not be 0 when `maxSurge` is 0"
+            yield invalid("spec.strategy.rollingUpdate.maxUnavailable", rolling["maxUnavailable"], detail)
     else:
         shown = {"Type": kind, "RollingUpdate": rolling}
         yield unsupported("spec.strategy", shown, ("Recreate", "RollingUpdate"))
 
 
 def _rolling_errors(rolling: Unstructured, path: str) -> Iterator[FieldError]:
-    yield from int_or_percent_errors(rolling.get("maxUnavailable"), f"{path}.maxUnavailable")
-    yield from int_or_percent_errors(rolling.get("maxSurge"), f"{path}.maxSurge")
-    if _is_zero(rolling.get("maxUnavailable")) and _is_zero(rolling.get("maxSurge")):
-        yield invalid(
-            f"{path}.maxUnavailable", rolling.get("maxUnavailable"), "may not be 0 when `maxSurge` is 0"
-        )
-
-
-def _is_zero(value: Any) -> bool:
-    return value in (0, "0%")
+    for name in ("maxUnavailable", "maxSurge"):
+        yield from int_or_percent_errors(rolling.get(name), f"{path}.{name}")
 
 
 def int_or_percent_errors(value: Any, path: str, max_percent: int | None = None) -> Iterator[FieldError]:
@@ -166,13 +157,7 @@ def daemon_set_errors(obj: Unstructured) -> Iterator[FieldError]:
     yield from minimum_errors(spec, "minReadySeconds", "spec")
     strategy = spec["updateStrategy"]
     if strategy.get("type") == "RollingUpdate":
-        rolling = strategy.get("rollingUpdate") or {}
-        yield from int_or_percent_errors(
-            rolling.get("maxUnavailable"), "spec.updateStrategy.rollingUpdate.maxUnavailable"
-        )
-        yield from int_or_percent_errors(
-            rolling.get("maxSurge"), "spec.updateStrategy.rollingUpdate.maxSurge"
-        )
+        yield from _rolling_errors(strategy.get("rollingUpdate") or {}, "spec.updateStrategy.rollingUpdate")
     elif strategy.get("type") != "OnDelete":
         shown = {"Type": strategy.get("type"), "RollingUpdate": strategy.get("rollingUpdate")}
         yield unsupported("spec.updateStrategy", shown, ("RollingUpdate", "OnDelete"))
@@ -181,12 +166,9 @@ def daemon_set_errors(obj: Unstructured) -> Iterator[FieldError]:
 
 def stateful_set_errors(obj: Unstructured) -> Iterator[FieldError]:
     spec = obj["spec"]
-    if spec.get("podManagementPolicy") not in ("OrderedReady", "Parallel"):
-        yield invalid(
-            "spec.podManagementPolicy",
-            spec.get("podManagementPolicy", ""),
-            "must be 'OrderedReady' or 'Parallel'",
-        )
+    management = spec.get("podManagementPolicy", "")
+    if management not in ("OrderedReady", "Parallel"):
+        yield invalid("spec.podManagementPolicy", management, "must be 'OrderedReady' or 'Parallel'")
     strategy = spec["updateStrategy"]
     if strategy.get("type") not in ("RollingUpdate", "OnDelete"):
         shown = {"Type": strategy.get("type"), "RollingUpdate": strategy.get("rollingUpdate")}
@@ -196,8 +178,7 @@ def stateful_set_errors(obj: Unstructured) -> Iterator[FieldError]:
     yield from minimum_errors(spec, "minReadySeconds", "spec")
     yield from minimum_errors(spec.get("ordinals") or {}, "start", "spec.ordinals")
     if spec.get("serviceName"):
-        for problem in dns_label_problems(spec["serviceName"]):
-            yield invalid("spec.serviceName", spec["serviceName"], problem)
+        yield from problem_errors("spec.serviceName", spec["serviceName"], dns_label_problems)
     yield from _selector_errors(spec, "empty selector is invalid for statefulset")
     yield from _long_running_errors(_with_claims(spec))
 
@@ -214,17 +195,19 @@ def _with_claims(spec: Unstructured) -> Unstructured:
 def _claims_errors(spec: Unstructured) -> Iterator[FieldError]:
     policy = spec.get("persistentVolumeClaimRetentionPolicy") or {}
     for name in ("whenDeleted", "whenScaled"):
-        if policy.get(name) not in ("Retain", "Delete"):
-            path = f"spec.persistentVolumeClaimRetentionPolicy.{name}"
-            yield unsupported(path, policy.get(name, ""), ("Retain", "Delete"))
+        yield from choice_errors(
+            policy, name, "spec.persistentVolumeClaimRetentionPolicy", ("Retain", "Delete")
+        )
     for index, claim in enumerate(spec.get("volumeClaimTemplates") or ()):
         yield from claim_spec_errors(claim["spec"], f"spec.volumeClaimTemplates[{index}].spec")
 
 
 # ---- jobs
 
-_COMPLETION = ("NonIndexed", "Indexed")
-_REPLACEMENT = ("Failed", "TerminatingOrFailed")
+_JOB_NUMBERS = (
+    *("parallelism", "completions", "activeDeadlineSeconds", "backoffLimit", "ttlSecondsAfterFinished"),
+    *("backoffLimitPerIndex", "maxFailedIndexes"),
+)
 
 
 def job_errors(obj: Unstructured) -> Iterator[FieldError]:
@@ -253,19 +236,10 @@ def _generated_selector_errors(obj: Unstructured) -> Iterator[FieldError]:
 
 
 def _job_field_errors(spec: Unstructured, path: str) -> Iterator[FieldError]:
-    for name in (
-        "parallelism",
-        "completions",
-        "activeDeadlineSeconds",
-        "backoffLimit",
-        "ttlSecondsAfterFinished",
-        "backoffLimitPerIndex",
-        "maxFailedIndexes",
-    ):
+    for name in _JOB_NUMBERS:
         yield from minimum_errors(spec, name, path)
     mode = spec.get("completionMode")
-    if mode is not None and mode not in _COMPLETION:
-        yield unsupported(f"{path}.completionMode", mode, _COMPLETION)
+    yield from optional_choice_errors(spec, "completionMode", path, ("NonIndexed", "Indexed"))
     if mode == "Indexed" and spec.get("completions") is None:
         yield required(f"{path}.completions", "when completion mode is Indexed")
     if mode != "Indexed":
@@ -276,9 +250,7 @@ def _job_field_errors(spec: Unstructured, path: str) -> Iterator[FieldError]:
                 yield invalid(f"{path}.{name}", spec[name], "requires indexed completion mode")
     yield from failure_policy_errors(spec, path)
     yield from success_policy_errors(spec, path)
-    replaced = spec.get("podReplacementPolicy")
-    if replaced is not None and replaced not in _REPLACEMENT:
-        yield unsupported(f"{path}.podReplacementPolicy", replaced, _REPLACEMENT)
+    yield from optional_choice_errors(spec, "podReplacementPolicy", path, ("Failed", "TerminatingOrFailed"))
 
 
 def _job_template_errors(spec: Unstructured, path: str) -> Iterator[FieldError]:
@@ -287,11 +259,8 @@ def _job_template_errors(spec: Unstructured, path: str) -> Iterator[FieldError]:
     if policy in (None, "", "Always"):
         yield required(f"{path}.spec.restartPolicy", 'valid values: "OnFailure", "Never"')
     elif spec.get("podFailurePolicy") and policy != "Never":
-        yield invalid(
-            f"{path}.spec.restartPolicy",
-            policy,
-            'only "Never" is supported when podFailurePolicy is specified',
-        )
+        detail = 'only "Never" is supported when podFailurePolicy is specified'
+        yield invalid(f"{path}.spec.restartPolicy", policy, detail)
 
 
 _CONCURRENCY = ("Allow", "Forbid", "Replace")
@@ -304,11 +273,9 @@ def cron_job_errors(obj: Unstructured) -> Iterator[FieldError]:
         yield required("spec.schedule")
     elif not schedule.startswith("@") and len(schedule.split()) != 5:
         fields = schedule.split()
-        yield invalid(
-            "spec.schedule", schedule, f"expected exactly 5 fields, found {len(fields)}: [{' '.join(fields)}]"
-        )
-    if spec.get("concurrencyPolicy") not in _CONCURRENCY:
-        yield unsupported("spec.concurrencyPolicy", spec.get("concurrencyPolicy", ""), _CONCURRENCY)
+        detail = f"expected exactly 5 fields, found {len(fields)}: [{' '.join(fields)}]"
+        yield invalid("spec.schedule", schedule, detail)
+    yield from choice_errors(spec, "concurrencyPolicy", "spec", _CONCURRENCY)
     for name in ("startingDeadlineSeconds", "successfulJobsHistoryLimit", "failedJobsHistoryLimit"):
         yield from minimum_errors(spec, name, "spec")
     job_spec = spec["jobTemplate"]["spec"]
@@ -327,18 +294,12 @@ def controller_revision_errors(obj: Unstructured) -> Iterator[FieldError]:
 
 def budget_errors(obj: Unstructured) -> Iterator[FieldError]:
     spec = obj["spec"]
-    both = spec.get("minAvailable"), spec.get("maxUnavailable")
-    if both[0] is not None and both[1] is not None:
-        shown = {
-            "MinAvailable": both[0],
-            "Selector": spec.get("selector"),
-            "MaxUnavailable": both[1],
-            "UnhealthyPodEvictionPolicy": spec.get("unhealthyPodEvictionPolicy"),
-        }
+    if spec.get("minAvailable") is not None and spec.get("maxUnavailable") is not None:
+        names = ("minAvailable", "selector", "maxUnavailable", "unhealthyPodEvictionPolicy")
+        shown = {name[0].upper() + name[1:]: spec.get(name) for name in names}
         yield invalid("spec", shown, "minAvailable and maxUnavailable cannot be both set")
     for name in ("minAvailable", "maxUnavailable"):
         yield from int_or_percent_errors(spec.get(name), f"spec.{name}", 100)
-    policy = spec.get("unhealthyPodEvictionPolicy")
-    if policy is not None and policy not in ("AlwaysAllow", "IfHealthyBudget"):
-        yield unsupported("spec.unhealthyPodEvictionPolicy", policy, ("AlwaysAllow", "IfHealthyBudget"))
+    policies = ("AlwaysAllow", "IfHealthyBudget")
+    yield from optional_choice_errors(spec, "unhealthyPodEvictionPolicy", "spec", policies)
     yield from selector_errors(spec.get("selector"), "spec.selector")

@@ -35,16 +35,16 @@ def claim_children(
         if matches_selector(selector, labels_of(child)):
             children.append(child)
         elif not is_deleting(owner):
-            patches.append(Patch(resource, child, _owners_patch(child, _other_references(child, owner))))
+            patches.append(Patch(resource, child, _owners_patch(child, other_references(child, owner))))
     for child in orphans if not is_deleting(owner) else ():
         if matches_selector(selector, labels_of(child)) and not is_deleting(child):
             children.append(child)
-            owners = [*_other_references(child, owner), owner_reference(owner)]
+            owners = [*other_references(child, owner), owner_reference(owner)]
             patches.append(Patch(resource, child, _owners_patch(child, owners)))
     return children, patches
 
 
-def _other_references(child: Unstructured, owner: Unstructured) -> list[Unstructured]:
+def other_references(child: Unstructured, owner: Unstructured) -> list[Unstructured]:
     references = child["metadata"].get("ownerReferences") or ()
     return [dict(reference) for reference in references if reference.get("uid") != uid_of(owner)]
 

@@ -7,28 +7,18 @@ reads includes its own last write. It holds references to the store's objects, n
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Protocol
+from functools import partial
 
+from windlass.embedded.controllers.client import Client
 from windlass.embedded.controllers.objects import key_of
 from windlass.model.unstructured import Unstructured
 
-ChangeHandler = Callable[[str, Unstructured, "Unstructured | None"], None]
 ResourceChangeHandler = Callable[[str, str, Unstructured, "Unstructured | None"], None]
 """Resource, event type, the object now (or last), and the object before."""
 
 
-class ListerWatcher(Protocol):
-    """The part of the client that the cache needs."""
-
-    def list(
-        self, resource: str, namespace: str = "", label_selector: str = "", field_selector: str = ""
-    ) -> list[Unstructured]: ...
-
-    def subscribe(self, resource: str, handler: ChangeHandler) -> Callable[[], None]: ...
-
-
 class Cache:
-    def __init__(self, source: ListerWatcher) -> None:
+    def __init__(self, source: Client) -> None:
         self._source = source
         self._objects: dict[str, dict[str, Unstructured]] = {}
         self._owned: dict[tuple[str, str], dict[str, Unstructured]] = {}
@@ -42,9 +32,10 @@ class Cache:
         if resource in self._objects:
             return
         self._objects[resource] = {}
-        self._unsubscribe.append(self._source.subscribe(resource, self._handler_for(resource)))
+        handler = partial(self._apply_change, resource)
+        self._unsubscribe.append(self._source.subscribe(resource, handler))
         for obj in self._source.list(resource):
-            self._apply_change(resource, "ADDED", obj)
+            self._apply_change(resource, "ADDED", obj, None)
 
     def close(self) -> None:
         while self._unsubscribe:
@@ -71,10 +62,7 @@ class Cache:
         """Pods bound to the node."""
         return list(self._on_node.get(name, {}).values())
 
-    def _handler_for(self, resource: str) -> ChangeHandler:
-        return lambda kind, new, old: self._apply_change(resource, kind, new)
-
-    def _apply_change(self, resource: str, kind: str, new: Unstructured) -> None:
+    def _apply_change(self, resource: str, kind: str, new: Unstructured, _: Unstructured | None) -> None:
         key = key_of(new)
         objects = self._objects[resource]
         old = objects.get(key)

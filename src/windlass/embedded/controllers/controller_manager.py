@@ -41,7 +41,7 @@ class ControllerManager:
             NodeLifecycleController(client, cache),
             TaintEvictionController(client, cache),
             PodGarbageCollector(client, cache),
-            NamespaceController(client, client, cache),
+            NamespaceController(client, cache),
             ServiceAccountController(client, cache, ca),
             EventTtlController(client),
             self._garbage,

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from windlass.embedded.api.json_trees import nested_value
 from windlass.embedded.controllers.objects import (
     created_at,
     is_deleting,
@@ -52,6 +53,7 @@ from windlass.model.taints import find_untolerated_taint
 from windlass.model.unstructured import Unstructured
 
 RESOURCE = "daemonsets.apps"
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _NODE_NAME = "metadata.name"
 _DEFAULT_TOLERATIONS = (
     (NOT_READY_TAINT, "NoExecute"),
@@ -92,10 +94,7 @@ def node_of(pod: Unstructured) -> str:
     spec = pod.get("spec") or {}
     if spec.get("nodeName"):
         return str(spec["nodeName"])
-    affinity = ((spec.get("affinity") or {}).get("nodeAffinity") or {}).get(
-        "requiredDuringSchedulingIgnoredDuringExecution"
-    ) or {}
-    for term in affinity.get("nodeSelectorTerms") or ():
+    for term in nested_value(spec, "affinity", "nodeAffinity", _REQUIRED, "nodeSelectorTerms") or ():
         for field in term.get("matchFields") or ():
             if field.get("key") == _NODE_NAME and field.get("values"):
                 return str(field["values"][0])
@@ -170,10 +169,9 @@ def _pod(owner: Unstructured, node: str, template_hash: str) -> Unstructured:
     spec["tolerations"] = _tolerations(owner)
     field = {"key": _NODE_NAME, "operator": "In", "values": [node]}
     affinity = dict(spec.get("affinity") or {})
-    required = "requiredDuringSchedulingIgnoredDuringExecution"
     node_affinity = dict(affinity.get("nodeAffinity") or {})
     # Kubernetes replaces the template's own terms, which `_wanted_nodes` has checked already.
-    node_affinity[required] = {"nodeSelectorTerms": [{"matchFields": [field]}]}
+    node_affinity[_REQUIRED] = {"nodeSelectorTerms": [{"matchFields": [field]}]}
     spec["affinity"] = {**affinity, "nodeAffinity": node_affinity}
     return pod
 
@@ -191,9 +189,8 @@ def _update(
     if strategy.get("type") == "OnDelete":
         return
     rolling = strategy.get("rollingUpdate") or {}
-    max_unavailable = max(
-        1, scaled_int_or_percent(rolling.get("maxUnavailable", 1), len(_desired(wanted)), round_up=True)
-    )
+    limit = rolling.get("maxUnavailable", 1)
+    max_unavailable = max(1, scaled_int_or_percent(limit, len(_desired(wanted)), round_up=True))
     unavailable, candidates = 0, []
     for node in _desired(wanted):
         active = [pod for pod in by_node.get(node, ()) if not is_deleting(pod) and not is_finished(pod)]

@@ -15,6 +15,7 @@ from windlass.embedded.controllers.deployment_rolling import (
     recreate_step,
     rolling_update_step,
     scale_proportionally,
+    size_annotations,
     surge_and_unavailable,
 )
 from windlass.embedded.controllers.deployment_status import deployment_status
@@ -124,24 +125,14 @@ def _create_new(
     digest = template_hash(template, collisions)
     name = f"{name_of(deployment)}-{digest}"
     if any(name_of(replica_set) == name for replica_set in old):  # another template with the same hash
-        plan.add(
-            UpdateStatus(
-                RESOURCE, deployment, {**deployment.get("status", {}), "collisionCount": collisions + 1}
-            )
-        )
+        status = {**deployment.get("status", {}), "collisionCount": collisions + 1}
+        plan.add(UpdateStatus(RESOURCE, deployment, status))
         return ""
     revision = max(map(revision_of, old), default=0) + 1
     is_recreate = (deployment["spec"].get("strategy") or {}).get("type") == "Recreate"
     replicas = _initial_replicas(deployment, old, is_recreate, pods)
     new = _replica_set(deployment, name, digest, revision, replicas)
-    plan.add(
-        Patch(
-            RESOURCE,
-            deployment,
-            {"metadata": {"annotations": {REVISION_ANNOTATION: str(revision)}}},
-            "status",
-        )
-    )
+    plan.add(_revision_patch(deployment, revision))
     plan.add(Create(REPLICA_SETS, deployment, new, suppress_event=True))
     if replicas:
         message = f"Scaled up replica set {name} from 0 to {replicas}"
@@ -171,9 +162,8 @@ def _replica_set(
     labels = {**((template.get("metadata") or {}).get("labels") or {}), POD_TEMPLATE_HASH: digest}
     selector = dict(spec["selector"])
     selector["matchLabels"] = {**(selector.get("matchLabels") or {}), POD_TEMPLATE_HASH: digest}
-    surge, _ = surge_and_unavailable(deployment)
     annotations = _copied_annotations(deployment)
-    annotations |= {REVISION_ANNOTATION: str(revision), **_sizes(desired_replicas(deployment), surge)}
+    annotations |= {REVISION_ANNOTATION: str(revision), **size_annotations(deployment)}
     replica_set_spec: Unstructured = {
         "replicas": replicas,
         "selector": selector,
@@ -195,10 +185,6 @@ def _replica_set(
     }
 
 
-def _sizes(desired: int, surge: int) -> dict[str, str]:
-    return {DESIRED_REPLICAS_ANNOTATION: str(desired), MAX_REPLICAS_ANNOTATION: str(desired + surge)}
-
-
 def _copied_annotations(deployment: Unstructured) -> dict[str, str]:
     return {key: value for key, value in annotations_of(deployment).items() if key not in _NOT_COPIED}
 
@@ -213,25 +199,19 @@ def _sync_revision(
     if revision < newest:
         annotations[REVISION_ANNOTATION] = str(newest)
         if revision:
-            history = [
-                *filter(None, annotations_of(new).get(REVISION_HISTORY_ANNOTATION, "").split(",")),
-                str(revision),
-            ]
-            annotations[REVISION_HISTORY_ANNOTATION] = ",".join(history)
+            history = annotations_of(new).get(REVISION_HISTORY_ANNOTATION, "").split(",")
+            annotations[REVISION_HISTORY_ANNOTATION] = ",".join(filter(None, [*history, str(revision)]))
         revision = newest
     merge: Unstructured = {"metadata": {"annotations": annotations}}
     min_ready = int(deployment["spec"].get("minReadySeconds") or 0)
     if int(new["spec"].get("minReadySeconds") or 0) != min_ready:
         merge["spec"] = {"minReadySeconds": min_ready}
-    plan.add(Patch(REPLICA_SETS, new, merge))
-    plan.add(
-        Patch(
-            RESOURCE,
-            deployment,
-            {"metadata": {"annotations": {REVISION_ANNOTATION: str(revision)}}},
-            "status",
-        )
-    )
+    plan.add(Patch(REPLICA_SETS, new, merge), _revision_patch(deployment, revision))
+
+
+def _revision_patch(deployment: Unstructured, revision: int) -> Patch:
+    annotations = {REVISION_ANNOTATION: str(revision)}
+    return Patch(RESOURCE, deployment, {"metadata": {"annotations": annotations}}, "status")
 
 
 def _delete_old_replica_sets(

@@ -34,15 +34,18 @@ def surge_and_unavailable(deployment: Unstructured) -> tuple[int, int]:
     return surge, min(unavailable, replicas)
 
 
+def size_annotations(deployment: Unstructured) -> dict[str, str]:
+    """What a ReplicaSet remembers of its Deployment's size, so that a later scaling is noticed."""
+    desired, (surge, _) = desired_replicas(deployment), surge_and_unavailable(deployment)
+    return {DESIRED_REPLICAS_ANNOTATION: str(desired), MAX_REPLICAS_ANNOTATION: str(desired + surge)}
+
+
 def scale_replica_set(
     plan: ReconcileResultBuilder, deployment: Unstructured, replica_set: Unstructured, size: int
 ) -> bool:
     """Scales a ReplicaSet and records an event; returns whether its size changes."""
     before = desired_replicas(replica_set)
-    surge, _ = surge_and_unavailable(deployment)
-    desired = desired_replicas(deployment)
-    annotations = {DESIRED_REPLICAS_ANNOTATION: str(desired), MAX_REPLICAS_ANNOTATION: str(desired + surge)}
-    merge: Unstructured = {"metadata": {"annotations": annotations}}
+    merge: Unstructured = {"metadata": {"annotations": size_annotations(deployment)}}
     if size != before:
         merge["spec"] = {"replicas": size}
     plan.add(Patch(REPLICA_SETS, replica_set, merge))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from windlass.embedded.controllers.deployment_rolling import surge_and_unavailable
 from windlass.embedded.controllers.objects import (
+    condition,
     condition_of,
     format_time,
     name_of,
@@ -47,10 +49,9 @@ def deployment_status(
     if progress is not None:
         conditions = _set_condition(conditions, progress, now)
         if has_progressed and progress["reason"] == "ReplicaSetUpdated":
-            conditions = [
-                _with_update_time(condition, now) if condition["type"] == "Progressing" else condition
-                for condition in conditions
-            ]
+            for known in conditions:  # copies, made by `with_condition`
+                if known["type"] == "Progressing":
+                    known["lastUpdateTime"] = format_time(now)
     status["conditions"] = conditions
     return status, requeue_at
 
@@ -66,29 +67,17 @@ def _set_condition(conditions: list[Unstructured], new: Unstructured, now: float
     return with_condition(conditions, new, now, update_time_field="lastUpdateTime")
 
 
-def _with_update_time(condition: Unstructured, now: float) -> Unstructured:
-    return {**condition, "lastUpdateTime": format_time(now)}
-
-
 def _available_condition(deployment: Unstructured, available: int) -> Unstructured:
     _, unavailable = surge_and_unavailable(deployment)
     enough = available >= desired_replicas(deployment) - unavailable
-    return {
-        "type": "Available",
-        "status": "True" if enough else "False",
-        "reason": "MinimumReplicasAvailable" if enough else "MinimumReplicasUnavailable",
-        "message": f"Deployment {'has' if enough else 'does not have'} minimum availability.",
-    }
+    reason = "MinimumReplicasAvailable" if enough else "MinimumReplicasUnavailable"
+    message = f"Deployment {'has' if enough else 'does not have'} minimum availability."
+    return condition("Available", str(enough), reason, message)
 
 
 def is_complete(deployment: Unstructured, status: Unstructured) -> bool:
-    desired = desired_replicas(deployment)
-    updated = int(status.get("updatedReplicas") or 0)
-    return (
-        updated == desired
-        and int(status.get("replicas") or 0) == desired
-        and int(status.get("availableReplicas") or 0) == desired
-    )
+    counts = ("updatedReplicas", "replicas", "availableReplicas")
+    return all(int(status.get(field) or 0) == desired_replicas(deployment) for field in counts)
 
 
 def _progressing_condition(
@@ -142,12 +131,11 @@ def _copy_replica_failure(
         if failure is not None and failure.get("status") == "True":
             fields = {name: failure.get(name, "") for name in ("type", "status", "reason", "message")}
             return _set_condition(conditions, fields, now)
-    return [condition for condition in conditions if condition["type"] != REPLICA_FAILURE]
+    return [known for known in conditions if known["type"] != REPLICA_FAILURE]
 
 
 def unchanged_condition(known: Unstructured) -> Unstructured:
     return _condition(str(known["status"]), str(known["reason"]), str(known.get("message", "")))
 
 
-def _condition(status: str, reason: str, message: str) -> Unstructured:
-    return {"type": "Progressing", "status": status, "reason": reason, "message": message}
+_condition = partial(condition, "Progressing")

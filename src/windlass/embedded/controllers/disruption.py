@@ -15,6 +15,7 @@ from windlass.embedded.controllers.cache import Cache
 from windlass.embedded.controllers.client import Client
 from windlass.embedded.controllers.executor import ActionExecutor
 from windlass.embedded.controllers.objects import (
+    condition,
     controller_of,
     is_deleting,
     key_of,
@@ -75,17 +76,8 @@ def reconcile_budget(
         "observedGeneration": budget["metadata"].get("generation", 1),
         "disruptedPods": disrupted or None,
     }
-    status["conditions"] = with_condition(
-        status.get("conditions") or (),
-        {
-            "type": "DisruptionAllowed",
-            "status": "True" if allowed else "False",
-            "reason": "SufficientPods" if allowed else "InsufficientPods",
-            "message": "",
-            "observedGeneration": status["observedGeneration"],
-        },
-        now,
-    )
+    outcome = ("True", "SufficientPods") if allowed else ("False", "InsufficientPods")
+    _set_condition(status, condition("DisruptionAllowed", *outcome, ""), budget, now)
     plan.add(UpdateStatus(RESOURCE, budget, status))
     plan.requeue(min((parse_time(at) + DELETION_TIMEOUT_SECONDS for at in disrupted.values()), default=None))
     return plan.build()
@@ -93,19 +85,19 @@ def reconcile_budget(
 
 def reconcile_expected_unknown(budget: Unstructured, why: str, now: float) -> ReconcileResult:
     """Allows no eviction."""
+    if is_deleting(budget):
+        return ReconcileResult()
     status = {"currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0, **(budget.get("status") or {})}
     status["disruptionsAllowed"] = 0
-    generation = budget["metadata"].get("generation", 1)
-    new = {"type": "DisruptionAllowed", "status": "False", "reason": "SyncFailed", "message": why}
-    conditions = status.get("conditions") or ()
-    status["conditions"] = with_condition(conditions, {**new, "observedGeneration": generation}, now)
+    _set_condition(status, condition("DisruptionAllowed", "False", "SyncFailed", why), budget, now)
     message = f"Failed to calculate the number of expected pods: {why}"
-    return ReconcileResult(
-        (
-            UpdateStatus(RESOURCE, budget, status),
-            EmitEvent(budget, "CalculateExpectedPodCountFailed", message, "Warning"),
-        )
-    )
+    event = EmitEvent(budget, "CalculateExpectedPodCountFailed", message, "Warning")
+    return ReconcileResult((UpdateStatus(RESOURCE, budget, status), event))
+
+
+def _set_condition(status: Unstructured, new: Unstructured, budget: Unstructured, now: float) -> None:
+    new["observedGeneration"] = budget["metadata"].get("generation", 1)
+    status["conditions"] = with_condition(status.get("conditions") or (), new, now)
 
 
 def _still_disrupted(disrupted: dict[str, str], pods: Sequence[Unstructured], now: float) -> dict[str, str]:
@@ -155,11 +147,7 @@ class DisruptionController:
         try:
             result = reconcile_budget(budget, pods, self._expected_pods(budget, pods), now)
         except ExpectedPodsUnknown as error:
-            result = (
-                ReconcileResult()
-                if is_deleting(budget)
-                else reconcile_expected_unknown(budget, str(error), now)
-            )
+            result = reconcile_expected_unknown(budget, str(error), now)
         self._executor.execute(result, now)
         return result.requeue_at
 

@@ -6,7 +6,7 @@ actions are executed and the refusal is raised at the end, so that the loop retr
 
 from __future__ import annotations
 
-from windlass.embedded.api.errors import ApiError
+from windlass.embedded.api.errors import ApiError, ignore_api_errors
 from windlass.embedded.controllers.client import Client
 from windlass.embedded.controllers.events import EventRateLimiter, EventRecorder
 from windlass.embedded.controllers.objects import name_of, namespace_of, uid_of
@@ -18,7 +18,6 @@ from windlass.embedded.controllers.reconcile_result import (
     ReconcileResult,
     UpdateStatus,
 )
-from windlass.model.unstructured import Unstructured
 
 _DISPLAY_NAMES = {"pods": "pod", "replicasets.apps": "replica set", "persistentvolumeclaims": "claim"}
 
@@ -83,30 +82,21 @@ class ActionExecutor:
             self.events.record(action.owner, "SuccessfulDelete", message, now)
 
     def _patch(self, action: Patch) -> None:
-        obj = action.obj
-        if is_noop_patch(obj, action.merge):
-            return
-        try:
-            self._client.patch(
-                action.resource, namespace_of(obj), name_of(obj), action.merge, action.subresource
-            )
-        except ApiError as error:
-            if error.code != 404:
-                raise
+        key = namespace_of(action.obj), name_of(action.obj)
+        if not is_noop_patch(action.obj, action.merge):
+            with ignore_api_errors(404):
+                self._client.patch(action.resource, *key, action.merge, action.subresource)
 
     def _write_status(self, action: UpdateStatus) -> None:
-        obj = action.obj
-        status = without_none(action.status)
-        if status == (obj.get("status") or {}):
+        key = namespace_of(action.obj), name_of(action.obj)
+        # None stands for an absent field.
+        status = {name: value for name, value in action.status.items() if value is not None}
+        if status == (action.obj.get("status") or {}):
             return
-        try:
+        with ignore_api_errors(404):
             # An earlier action of this result may have changed it; nothing else runs in between.
-            newest = self._client.get(action.resource, namespace_of(obj), name_of(obj))
-            updated = {**newest, "status": status}
-            self._client.update(action.resource, namespace_of(obj), name_of(obj), updated, "status")
-        except ApiError as error:
-            if error.code != 404:
-                raise
+            newest = self._client.get(action.resource, *key)
+            self._client.update(action.resource, *key, {**newest, "status": status}, "status")
 
 
 def is_noop_patch(obj: object, merge: object) -> bool:
@@ -119,8 +109,3 @@ def is_noop_patch(obj: object, merge: object) -> bool:
             for key, value in merge.items()
         )
     return obj == merge
-
-
-def without_none(status: Unstructured) -> Unstructured:
-    """None stands for an absent field."""
-    return {key: value for key, value in status.items() if value is not None}

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
-from windlass.embedded.api.errors import ApiError
+from windlass.embedded.api.errors import ignore_api_errors
 from windlass.embedded.api.kinds import Kind
+from windlass.embedded.controllers.adoption import other_references
 from windlass.embedded.controllers.client import Client
 from windlass.embedded.controllers.objects import is_deleting, key_of, split_key, uid_of
 from windlass.model.unstructured import Unstructured
@@ -85,9 +86,12 @@ class GarbageCollector:
             self._unindex(resource, old)
         key = f"{resource}|{key_of(new)}"
         if kind == "DELETED":
-            self._enqueue_dependents(uid_of(new))
+            for object_key in self._dependents.get(uid_of(new), ()):
+                self._enqueue("|".join(object_key))
             for reference in new["metadata"].get("ownerReferences") or ():
-                self._enqueue_owner(reference)
+                owner = self._existing.get(reference.get("uid", ""))
+                if owner is not None:  # in foreground deletion it waits for its last dependent
+                    self._enqueue("|".join(owner))
             return
         self._index(resource, new)
         owners = new["metadata"].get("ownerReferences")
@@ -95,16 +99,6 @@ class GarbageCollector:
             self._enqueue(key)
         if is_deleting(new) and new["metadata"].get("finalizers"):
             self._enqueue(key)
-
-    def _enqueue_dependents(self, uid: str) -> None:
-        for resource, key in self._dependents.get(uid, ()):
-            self._enqueue(f"{resource}|{key}")
-
-    def _enqueue_owner(self, reference: Unstructured) -> None:
-        """An owner in foreground deletion waits for its last dependent."""
-        owner = self._existing.get(reference.get("uid", ""))
-        if owner is not None:
-            self._enqueue("|".join(owner))
 
     def _index(self, resource: str, obj: Unstructured) -> None:
         object_key = (resource, key_of(obj))
@@ -133,9 +127,8 @@ class GarbageCollector:
             self._client.patch(resource, *split_key(key_of(obj)), merge)
             return
         owner_waits = any(self._waits_for_dependents(reference) for reference in references)
-        self._delete(
-            resource, obj, "Foreground" if owner_waits and self._has_dependents(obj) else "Background"
-        )
+        in_foreground = owner_waits and self._dependents.get(uid_of(obj))
+        self._delete(resource, obj, "Foreground" if in_foreground else "Background")
 
     def _keeps_dependents(self, reference: Unstructured) -> bool:
         """Whether the owner exists outside foreground deletion; one of a kind that is not served counts as
@@ -158,9 +151,6 @@ class GarbageCollector:
         kinds = (self._client.kind(resource) for resource in self._client.resources())
         return any(kind.group == group and kind.kind == reference.get("kind") for kind in kinds)
 
-    def _has_dependents(self, obj: Unstructured) -> bool:
-        return bool(self._dependents.get(uid_of(obj)))
-
     def _delete_in_foreground(self, resource: str, owner: Unstructured) -> None:
         blocking = 0
         for dependent in tuple(self._dependents.get(uid_of(owner), ())):
@@ -181,11 +171,7 @@ class GarbageCollector:
             obj = self._client.find(dependent[0], *split_key(dependent[1]))
             if obj is None:
                 continue
-            others = [
-                owner_ref
-                for owner_ref in obj["metadata"]["ownerReferences"]
-                if owner_ref.get("uid") != uid_of(owner)
-            ]
+            others = other_references(obj, owner)
             merge = {"metadata": {"uid": uid_of(obj), "ownerReferences": others or None}}
             self._client.patch(dependent[0], *split_key(dependent[1]), merge)
         self._remove_finalizer(resource, owner, ORPHAN_FINALIZER)
@@ -193,16 +179,10 @@ class GarbageCollector:
     def _remove_finalizer(self, resource: str, owner: Unstructured, finalizer: str) -> None:
         remaining = [name for name in owner["metadata"]["finalizers"] if name != finalizer]
         merge = {"metadata": {"uid": uid_of(owner), "finalizers": remaining or None}}
-        try:
+        with ignore_api_errors(404):
             self._client.patch(resource, *split_key(key_of(owner)), merge)
-        except ApiError as error:
-            if error.code != 404:
-                raise
 
     def _delete(self, resource: str, obj: Unstructured, propagation: str) -> None:
         namespace, name = split_key(key_of(obj))
-        try:
+        with ignore_api_errors(404, 409):
             self._client.delete(resource, namespace, name, propagation=propagation, uid=uid_of(obj))
-        except ApiError as error:
-            if error.code not in (404, 409):
-                raise

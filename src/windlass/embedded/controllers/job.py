@@ -34,6 +34,7 @@ from windlass.embedded.controllers.job_pods import (
 )
 from windlass.embedded.controllers.job_policy import FAIL_JOB, IGNORE, failure_policy_action
 from windlass.embedded.controllers.objects import (
+    condition,
     condition_of,
     format_time,
     has_condition,
@@ -128,9 +129,7 @@ def _reconcile_finished(job: Unstructured, pods: Sequence[Unstructured], now: fl
     )
     ttl = job["spec"].get("ttlSecondsAfterFinished")
     if ttl is not None and not is_deleting(job):
-        finished = (
-            condition_of(job, "Complete") if has_condition(job, "Complete") else condition_of(job, "Failed")
-        )
+        finished = condition_of(job, "Complete" if has_condition(job, "Complete") else "Failed")
         assert finished is not None, "finished"
         expires = parse_time(finished.get("lastTransitionTime")) + int(ttl)
         if now >= expires:
@@ -211,8 +210,7 @@ class _JobSync:
         return self.plan.build()
 
     def _update_suspended(self) -> None:
-        known = condition_of({"status": {"conditions": self.conditions}}, "Suspended")
-        was_suspended = known is not None and known["status"] == "True"
+        was_suspended = has_condition(self.job, "Suspended")
         if self.suspended:
             self.status["startTime"] = None
             if not was_suspended:
@@ -323,10 +321,8 @@ class _JobSync:
 
     def _remove(self, pods: Sequence[Unstructured]) -> None:
         for pod in pods:
-            if has_tracking_finalizer(pod):
-                self.plan.add(
-                    Patch("pods", pod, remove_finalizer_patch(pod))
-                )  # first, so that it is not counted as failed
+            if has_tracking_finalizer(pod):  # removed first, so that it is not counted as failed
+                self.plan.add(Patch("pods", pod, remove_finalizer_patch(pod)))
             self.plan.add(Delete("pods", pod, self.job))
         removed = {uid_of(pod) for pod in pods}
         self.active = [pod for pod in self.active if uid_of(pod) not in removed]
@@ -340,11 +336,10 @@ class _JobSync:
         if is_per_index(self.job):
             unavailable |= self._indices_in_backoff()
         for index in missing_indices(unavailable, int(self.spec.get("completions") or 0), count):
-            pod = (
-                new_index_pod(self.job, index, self.tally.again.get(index))
-                if is_per_index(self.job)
-                else new_pod(self.job, index)
-            )
+            if is_per_index(self.job):
+                pod = new_index_pod(self.job, index, self.tally.again.get(index))
+            else:
+                pod = new_pod(self.job, index)
             self.plan.add(Create("pods", self.job, pod))
 
     def _indices_in_backoff(self) -> set[int]:
@@ -358,10 +353,9 @@ class _JobSync:
         return in_backoff
 
     def _set_condition(self, kind: str, reason: str, message: str, status: str = "True") -> None:
-        new = {"type": kind, "status": status, "reason": reason, "message": message}
-        known = condition_of({"status": {"conditions": self.conditions}}, kind)
-        if known is not None and known["status"] == status:
+        if has_condition({"status": {"conditions": self.conditions}}, kind, status):
             return
+        new = condition(kind, status, reason, message)
         self.conditions = with_condition(self.conditions, new, self.now, update_time_field="lastProbeTime")
 
     def _write_status(self) -> None:

@@ -44,9 +44,8 @@ def _was_last_attempt(job: Unstructured, pod: Unstructured) -> bool:
     action, _ = failure_policy_action(job, pod)
     if action == FAIL_INDEX:
         return True
-    return action != IGNORE and _count(pod, FAILURE_COUNT_ANNOTATION) >= int(
-        job["spec"]["backoffLimitPerIndex"]
-    )
+    limit = int(job["spec"]["backoffLimitPerIndex"])
+    return action != IGNORE and _count(pod, FAILURE_COUNT_ANNOTATION) >= limit
 
 
 def failed_pods_to_retry(
@@ -68,12 +67,9 @@ def new_index_pod(job: Unstructured, index: int, previous: Unstructured | None) 
     """The pod of an index, annotated with the failures so far."""
     failures = ignored = 0
     if previous is not None:
-        failures, ignored = (
-            _count(previous, FAILURE_COUNT_ANNOTATION),
-            _count(previous, IGNORED_FAILURE_COUNT_ANNOTATION),
-        )
         is_ignored = failure_policy_action(job, previous)[0] == IGNORE
-        failures, ignored = failures + (not is_ignored), ignored + is_ignored
+        failures = _count(previous, FAILURE_COUNT_ANNOTATION) + (not is_ignored)
+        ignored = _count(previous, IGNORED_FAILURE_COUNT_ANNOTATION) + is_ignored
     pod = new_pod(job, index)
     pod["metadata"]["annotations"][FAILURE_COUNT_ANNOTATION] = str(failures)
     if ignored:

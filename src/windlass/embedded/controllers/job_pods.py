@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
 
 from windlass.embedded.controllers.objects import annotations_of, is_deleting, name_of, parse_time, uid_of
@@ -78,13 +79,7 @@ def format_indices(indices: Iterable[int]) -> str:
 
 def missing_indices(taken: set[int], completions: int, count: int) -> list[int]:
     """The first indices that are neither done nor active."""
-    found: list[int] = []
-    for index in range(completions):
-        if len(found) == count:
-            break
-        if index not in taken:
-            found.append(index)
-    return found
+    return list(itertools.islice((index for index in range(completions) if index not in taken), count))
 
 
 def new_pod(job: Unstructured, index: int = -1) -> Unstructured:

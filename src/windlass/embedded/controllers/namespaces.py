@@ -4,14 +4,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Protocol
+from collections.abc import Iterator
 
-from windlass.embedded.api.errors import ApiError
-from windlass.embedded.api.kinds import Kind
+from windlass.embedded.api.errors import ignore_api_errors
 from windlass.embedded.controllers.cache import Cache
 from windlass.embedded.controllers.client import Client
-from windlass.embedded.controllers.objects import is_deleting, name_of, parse_time, uid_of, with_condition
+from windlass.embedded.controllers.garbage_collector import AllKindsClient
+from windlass.embedded.controllers.objects import (
+    condition,
+    is_deleting,
+    name_of,
+    parse_time,
+    uid_of,
+    with_condition,
+)
 from windlass.model.unstructured import Unstructured
 
 RETRY_SECONDS = 0.5
@@ -21,20 +27,12 @@ in it. Kubernetes' controller waits five seconds."""
 ROOT_CA_CONFIG_MAP = "kube-root-ca.crt"
 
 
-class Discovery(Protocol):
-    """What is served, besides the client's verbs."""
-
-    def resources(self) -> Sequence[str]: ...
-
-    def kind(self, resource: str) -> Kind: ...
-
-
 class NamespaceController:
     name = "namespace-controller"
     resources = ("namespaces",)
 
-    def __init__(self, client: Client, discovery: Discovery, cache: Cache) -> None:
-        self._client, self._discovery, self._cache = client, discovery, cache
+    def __init__(self, client: AllKindsClient, cache: Cache) -> None:
+        self._client, self._cache = client, cache
 
     def keys_for(
         self, resource: str, event_type: str, new: Unstructured, old: Unstructured | None
@@ -60,34 +58,22 @@ class NamespaceController:
     def _delete_content(self, name: str) -> dict[str, int]:
         """Deletes everything inside; returns how many objects remain, by resource."""
         remaining_by_resource: dict[str, int] = {}
-        for resource in self._discovery.resources():
-            if not self._discovery.kind(resource).namespaced:
+        for resource in self._client.resources():
+            if not self._client.kind(resource).namespaced:
                 continue
             for obj in self._client.list(resource, name):
                 if not is_deleting(obj):
-                    self._delete(resource, name, obj)
+                    with ignore_api_errors(404, 409):
+                        self._client.delete(resource, name, name_of(obj), uid=uid_of(obj))
             remaining = len(self._client.list(resource, name))
             if remaining:
                 remaining_by_resource[resource] = remaining
         return remaining_by_resource
 
-    def _delete(self, resource: str, namespace: str, obj: Unstructured) -> None:
-        try:
-            self._client.delete(resource, namespace, name_of(obj), uid=uid_of(obj))
-        except ApiError as error:
-            if error.code not in (404, 409):
-                raise
-
     def _write_condition(self, namespace: Unstructured, remaining: dict[str, int], now: float) -> None:
-        text = ", ".join(
-            f"{resource} has {count} resource instances" for resource, count in remaining.items()
-        )
-        new = {
-            "type": "NamespaceContentRemaining",
-            "status": "True",
-            "reason": "SomeResourcesRemain",
-            "message": f"Some resources are remaining: {text}",
-        }
+        counts = [f"{resource} has {count} resource instances" for resource, count in remaining.items()]
+        message = f"Some resources are remaining: {', '.join(counts)}"
+        new = condition("NamespaceContentRemaining", "True", "SomeResourcesRemain", message)
         status = namespace.get("status") or {}
         conditions = with_condition(status.get("conditions") or (), new, now)
         if conditions != status.get("conditions"):
@@ -122,13 +108,8 @@ class ServiceAccountController:
         known = self._cache.get("configmaps", f"{key}/{ROOT_CA_CONFIG_MAP}")
         data = {"ca.crt": self._ca}
         if known is None:
-            config = {
-                "apiVersion": "v1",
-                "kind": "ConfigMap",
-                "metadata": {"name": ROOT_CA_CONFIG_MAP},
-                "data": data,
-            }
-            self._client.create("configmaps", key, config)
+            config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": ROOT_CA_CONFIG_MAP}}
+            self._client.create("configmaps", key, {**config, "data": data})
         elif known.get("data") != data:
             self._client.patch("configmaps", key, ROOT_CA_CONFIG_MAP, {"data": data})
         return None

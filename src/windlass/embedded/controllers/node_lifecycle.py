@@ -14,6 +14,7 @@ from windlass.embedded.controllers.client import Client
 from windlass.embedded.controllers.events import EventRateLimiter
 from windlass.embedded.controllers.executor import ActionExecutor
 from windlass.embedded.controllers.objects import (
+    condition,
     condition_of,
     created_at,
     format_time,
@@ -88,15 +89,14 @@ def _last_heartbeat(node: Unstructured, lease: Unstructured | None) -> float:
 
 
 def _grace(lease: Unstructured | None) -> float:
-    return max(
-        NODE_MONITOR_GRACE_SECONDS, float((lease or {}).get("spec", {}).get("leaseDurationSeconds") or 0)
-    )
+    own = (lease or {}).get("spec", {}).get("leaseDurationSeconds") or 0
+    return max(NODE_MONITOR_GRACE_SECONDS, float(own))
 
 
 def _all_unknown(conditions: list[Unstructured], now: float) -> list[Unstructured]:
     kinds = [item["type"] for item in conditions] or ["Ready"]
     for kind in kinds:
-        new = {"type": kind, "status": "Unknown", "reason": _UNKNOWN_REASON[0], "message": _UNKNOWN_REASON[1]}
+        new = condition(kind, "Unknown", *_UNKNOWN_REASON)
         heartbeat = next((item.get("lastHeartbeatTime") for item in conditions if item["type"] == kind), None)
         conditions = with_condition(conditions, {**new, "lastHeartbeatTime": heartbeat}, now)
     return conditions
@@ -106,20 +106,18 @@ def wanted_taints(node: Unstructured, now: float) -> list[Unstructured]:
     """Taints of others unchanged, and ours as the node's state requires."""
     known = (node.get("spec") or {}).get("taints") or []
     ours = _taints_of_state(node)
-    kept = [
+    taints = [
         dict(taint)
         for taint in known
         if taint["key"] not in _MANAGED or (taint["key"], taint["effect"]) in ours
     ]
-    present = {(taint["key"], taint["effect"]) for taint in kept}
-    added = [
-        {"key": key, "effect": effect, "timeAdded": format_time(now)}
-        if effect == "NoExecute" or key in (NOT_READY_TAINT, UNREACHABLE_TAINT)
-        else {"key": key, "effect": effect}
-        for key, effect in ours
-        if (key, effect) not in present
-    ]
-    return [*kept, *added]
+    present = {(taint["key"], taint["effect"]) for taint in taints}
+    for key, effect in ours:
+        if (key, effect) not in present:
+            is_dated = effect == "NoExecute" or key in (NOT_READY_TAINT, UNREACHABLE_TAINT)
+            time_added = {"timeAdded": format_time(now)} if is_dated else {}
+            taints.append({"key": key, "effect": effect, **time_added})
+    return taints
 
 
 def _taints_of_state(node: Unstructured) -> list[tuple[str, str]]:
@@ -217,13 +215,8 @@ class TaintEvictionController:
         self._since.setdefault(key, now)
         if evict_at > now:
             return evict_at
-        new = {
-            "type": "DisruptionTarget",
-            "status": "True",
-            "reason": "DeletionByTaintManager",
-            "message": "Taint manager: deleting due to NoExecute taint",
-        }
-        conditions = with_condition((pod.get("status") or {}).get("conditions") or (), new, now)
+        message = "Taint manager: deleting due to NoExecute taint"
+        conditions = _disruption_target(pod, "DeletionByTaintManager", message, now)
         actions = (
             EmitEvent(pod, "TaintManagerEviction", f"Marking for deletion Pod {key}"),
             Patch("pods", pod, {"status": {"conditions": conditions}}, "status"),
@@ -262,6 +255,11 @@ def _evicting_taints(node: Unstructured) -> list[Unstructured]:
     return [taint for taint in (node.get("spec") or {}).get("taints") or () if taint["effect"] == "NoExecute"]
 
 
+def _disruption_target(pod: Unstructured, reason: str, message: str, now: float) -> list[Unstructured]:
+    new = condition("DisruptionTarget", "True", reason, message)
+    return with_condition((pod.get("status") or {}).get("conditions") or (), new, now)
+
+
 class PodGarbageCollector:
     """Deletes pods that no kubelet will ever finish: their node does not exist, or they never had one."""
 
@@ -269,7 +267,7 @@ class PodGarbageCollector:
     resources = ("nodes", "pods")
 
     def __init__(self, client: Client, cache: Cache) -> None:
-        self._door, self._cache = client, cache
+        self._cache = cache
         self._executor = ActionExecutor(client, self.name)
         self._missing: dict[str, float] = {}
 
@@ -300,13 +298,7 @@ class PodGarbageCollector:
         since = self._missing.setdefault(node_name(pod), now)
         if now < since + NODE_MONITOR_GRACE_SECONDS:
             return since + NODE_MONITOR_GRACE_SECONDS
-        new = {
-            "type": "DisruptionTarget",
-            "status": "True",
-            "reason": "DeletionByPodGC",
-            "message": "PodGC: node no longer exists",
-        }
-        conditions = with_condition((pod.get("status") or {}).get("conditions") or (), new, now)
+        conditions = _disruption_target(pod, "DeletionByPodGC", "PodGC: node no longer exists", now)
         self._fail_and_delete(pod, {"conditions": conditions}, now)
         return None
 

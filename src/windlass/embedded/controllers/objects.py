@@ -91,15 +91,20 @@ def format_micro_time(now: float) -> str:
 
 
 def condition_of(obj: Unstructured, kind: str) -> Unstructured | None:
-    for condition in (obj.get("status") or {}).get("conditions") or ():
-        if condition.get("type") == kind:
-            return dict(condition)
+    for found in (obj.get("status") or {}).get("conditions") or ():
+        if found.get("type") == kind:
+            return dict(found)
     return None
 
 
 def has_condition(obj: Unstructured, kind: str, status: str = "True") -> bool:
     found = condition_of(obj, kind)
     return found is not None and found.get("status") == status
+
+
+def condition(kind: str, status: str, reason: str, message: str) -> Unstructured:
+    """A new condition, without its times."""
+    return {"type": kind, "status": status, "reason": reason, "message": message}
 
 
 def with_condition(
@@ -109,7 +114,7 @@ def with_condition(
 
     `update_time_field` names another time field, such as `lastUpdateTime`, which changes when any field changes.
     """
-    updated = [dict(condition) for condition in conditions]
+    updated = [dict(known) for known in conditions]
     timestamp = format_time(now)
     stamped = {**new, "lastTransitionTime": timestamp}
     if update_time_field:

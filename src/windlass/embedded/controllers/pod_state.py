@@ -10,6 +10,7 @@ from windlass.embedded.controllers.objects import (
     annotations_of,
     condition_of,
     created_at,
+    has_condition,
     is_deleting,
     name_of,
     parse_time,
@@ -37,13 +38,13 @@ def is_terminating(pod: Unstructured) -> bool:
 
 
 def is_ready(pod: Unstructured) -> bool:
-    ready = condition_of(pod, "Ready")
-    return ready is not None and ready.get("status") == "True"
+    return has_condition(pod, "Ready")
 
 
 def is_available(pod: Unstructured, min_ready: int, now: float) -> bool:
     """Ready for at least `min_ready` seconds."""
-    return available_at(pod, min_ready) is not None and now >= (available_at(pod, min_ready) or 0.0)
+    at = available_at(pod, min_ready)
+    return at is not None and now >= at
 
 
 def available_at(pod: Unstructured, min_ready: int) -> float | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from windlass.embedded.api.json_trees import nested_value
 from windlass.embedded.controllers.objects import (
     annotations_of,
     is_deleting,
@@ -81,10 +82,7 @@ class _StatefulSetSync:
         hashes = {name_of(item): labels_of(item).get(REVISION_HASH_LABEL, "") for item in revisions}
         self.current_hash = hashes.get(known) or self.update_hash
         self.templates = {
-            labels_of(item).get(REVISION_HASH_LABEL, ""): ((item.get("data") or {}).get("spec") or {}).get(
-                "template"
-            )
-            or {}
+            labels_of(item).get(REVISION_HASH_LABEL, ""): nested_value(item, "data", "spec", "template") or {}
             for item in revisions
         }
 
@@ -127,12 +125,8 @@ class _StatefulSetSync:
             return
         rolling = strategy.get("rollingUpdate") or {}
         first = self.first + int(rolling.get("partition") or 0)
-        max_unavailable = max(
-            1,
-            scaled_int_or_percent(
-                rolling.get("maxUnavailable", 1), desired_replicas(self.owner), round_up=False
-            ),
-        )
+        limit, size = rolling.get("maxUnavailable", 1), desired_replicas(self.owner)
+        max_unavailable = max(1, scaled_int_or_percent(limit, size, round_up=False))
         unavailable = sum(not self._is_available(number) for number in range(self.first, self.last + 1))
         for number in range(self.last, first - 1, -1):
             pod = self.pods.get(number)
@@ -186,12 +180,8 @@ class _StatefulSetSync:
                 metadata = {"name": claim, "namespace": namespace_of(self.owner), "labels": labels}
                 if annotations_of(template):
                     metadata["annotations"] = annotations_of(template)
-                yield {
-                    "apiVersion": "v1",
-                    "kind": "PersistentVolumeClaim",
-                    "metadata": metadata,
-                    "spec": template["spec"],
-                }
+                head = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata}
+                yield {**head, "spec": template["spec"]}
         if volumes:
             pod["spec"]["volumes"] = volumes
 

@@ -30,14 +30,6 @@ class WriteOptions(msgspec.Struct, frozen=True, kw_only=True):
     warn: Callable[[str], object] = _ignore_warning
     """Gets warnings for the client."""
 
-    def with_manager(self, manager: str, subresource: str = "") -> WriteOptions:
-        """A copy with this manager (if given) and subresource."""
-        if not manager and not subresource:
-            return self
-        return msgspec.structs.replace(
-            self, field_manager=manager or self.field_manager, subresource=subresource
-        )
-
 
 class DeleteOptions(msgspec.Struct, frozen=True, kw_only=True):
     dry_run: bool = False

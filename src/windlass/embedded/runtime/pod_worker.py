@@ -34,17 +34,8 @@ EventCallback = Callable[[str, str, str, str], None]
 
 class PodWorker:
     __slots__ = (
-        "_make_launch",
-        "_record_event",
-        "_runtime",
-        "_start_seconds",
-        "_stop_at",
-        "_stopping",
-        "container_runs",
-        "failure",
-        "pod",
-        "started_at",
-        "uid",
+        *("_make_launch", "_record_event", "_runtime", "_start_seconds", "_stop_at", "_stopping"),
+        *("container_runs", "failure", "pod", "started_at", "uid"),
     )
 
     def __init__(

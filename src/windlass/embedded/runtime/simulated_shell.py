@@ -101,18 +101,13 @@ def _expand(word: str, environment: Mapping[str, str], result: CommandResult) ->
         return word[1:-1]
     word = word.replace("$?", str(result.exit_code))
     expanded = _VARIABLE.sub(lambda match: environment.get(match[1] or match[2], ""), word)
-    return (
-        expanded[1:-1]
-        if len(expanded) > 1 and expanded[0] == expanded[-1] == '"'
-        else expanded.replace('"', "")
-    )
+    is_quoted = len(expanded) > 1 and expanded[0] == expanded[-1] == '"'
+    return expanded[1:-1] if is_quoted else expanded.replace('"', "")
 
 
 def _run(arguments: list[str], environment: ShellEnvironment, result: CommandResult) -> None:
-    name, rest = (
-        arguments[0].rpartition("/")[2] if arguments[0].startswith("/") else arguments[0],
-        arguments[1:],
-    )
+    name = arguments[0].rpartition("/")[2] if arguments[0].startswith("/") else arguments[0]
+    rest, last_exit_code = arguments[1:], result.exit_code
     result.exit_code = 0
     match name:
         case "true" | ":":
@@ -120,8 +115,7 @@ def _run(arguments: list[str], environment: ShellEnvironment, result: CommandRes
         case "false":
             result.exit_code = 1
         case "exit":
-            result.exited = True
-            result.exit_code = int(rest[0]) & 255 if rest and rest[0].isdigit() else result.exit_code
+            _exit(rest, last_exit_code, result)
         case "echo":
             ending = "" if rest[:1] == ["-n"] else "\n"
             _append_output(result, " ".join(rest[1:] if rest[:1] == ["-n"] else rest) + ending)
@@ -146,6 +140,16 @@ def _run(arguments: list[str], environment: ShellEnvironment, result: CommandRes
             _append_output(result, f"Linux {environment.hostname} x86_64\n" if rest else "Linux\n")
         case _:
             _not_supported(name, result, 127, "it runs no images")
+
+
+def _exit(arguments: list[str], last_exit_code: int, result: CommandResult) -> None:
+    """Without a number, with the exit code of the command before; a word that is no number is an error of usage."""
+    result.exited, result.exit_code = True, last_exit_code
+    if arguments and arguments[0].isdecimal():
+        result.exit_code = int(arguments[0]) & 255
+    elif arguments:
+        result.exit_code = 2
+        result.errors += f"sh: exit: Illegal number: {arguments[0]}\n"
 
 
 def _append_output(result: CommandResult, text: str) -> None:

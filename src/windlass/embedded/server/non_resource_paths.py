@@ -95,8 +95,7 @@ class NonResourceHandler:
             return await respond(request, self._cached(("v3",), lambda: openapi.v3_index(machinery)))
         group, _, version = rest.removeprefix("apis/").removeprefix("api/").rpartition("/")
         return await self._respond(
-            request,
-            self._cached(("v3", group, version), lambda: openapi.v3(machinery, group, version)),
+            request, self._cached(("v3", group, version), lambda: openapi.v3(machinery, group, version))
         )
 
     def _cached(self, name: tuple[str, ...], make: Callable[[], Unstructured | None]) -> bytes:

@@ -7,6 +7,7 @@ first reading has none, later ones cover the time since the previous reading.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -63,34 +64,10 @@ def _clocks(handle: Any) -> Pairs:
     yield "DCGM_FI_DEV_MEM_CLOCK", nv.nvmlDeviceGetClockInfo(handle, nv.NVML_CLOCK_MEM)
 
 
-def _temperature(handle: Any) -> Pairs:
-    yield "DCGM_FI_DEV_GPU_TEMP", nv.nvmlDeviceGetTemperature(handle, nv.NVML_TEMPERATURE_GPU)
-
-
-def _power(handle: Any) -> Pairs:
-    yield "DCGM_FI_DEV_POWER_USAGE", nv.nvmlDeviceGetPowerUsage(handle) / 1000
-
-
-def _energy(handle: Any) -> Pairs:
-    yield "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", nv.nvmlDeviceGetTotalEnergyConsumption(handle)
-
-
-def _pcie(handle: Any) -> Pairs:
-    yield "DCGM_FI_DEV_PCIE_REPLAY_COUNTER", nv.nvmlDeviceGetPcieReplayCounter(handle)
-
-
 def _utilization(handle: Any) -> Pairs:
     rates = nv.nvmlDeviceGetUtilizationRates(handle)
     yield "DCGM_FI_DEV_GPU_UTIL", rates.gpu
     yield "DCGM_FI_DEV_MEM_COPY_UTIL", rates.memory
-
-
-def _encoder(handle: Any) -> Pairs:
-    yield "DCGM_FI_DEV_ENC_UTIL", nv.nvmlDeviceGetEncoderUtilization(handle)[0]
-
-
-def _decoder(handle: Any) -> Pairs:
-    yield "DCGM_FI_DEV_DEC_UTIL", nv.nvmlDeviceGetDecoderUtilization(handle)[0]
 
 
 def _memory(handle: Any) -> Pairs:
@@ -119,10 +96,6 @@ def _ecc(handle: Any) -> Pairs:
                 f"DCGM_FI_DEV_ECC_{error_type}_{span}_TOTAL",
                 nv.nvmlDeviceGetTotalEccErrors(handle, kind, counter),
             )
-
-
-def _throttling(handle: Any) -> Pairs:
-    yield protocol.THROTTLE_REASONS, nv.nvmlDeviceGetCurrentClocksEventReasons(handle)
 
 
 def _violations(handle: Any) -> Pairs:
@@ -159,23 +132,18 @@ def _license(handle: Any) -> Pairs:
         yield "DCGM_FI_DEV_VGPU_LICENSE_STATUS", any(feature.featureState for feature in features)
 
 
+_CALLS: dict[str, Callable[[Any], float]] = {
+    "DCGM_FI_DEV_GPU_TEMP": lambda handle: nv.nvmlDeviceGetTemperature(handle, nv.NVML_TEMPERATURE_GPU),
+    "DCGM_FI_DEV_POWER_USAGE": lambda handle: nv.nvmlDeviceGetPowerUsage(handle) / 1000,
+    "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION": nv.nvmlDeviceGetTotalEnergyConsumption,
+    "DCGM_FI_DEV_PCIE_REPLAY_COUNTER": nv.nvmlDeviceGetPcieReplayCounter,
+    "DCGM_FI_DEV_ENC_UTIL": lambda handle: nv.nvmlDeviceGetEncoderUtilization(handle)[0],
+    "DCGM_FI_DEV_DEC_UTIL": lambda handle: nv.nvmlDeviceGetDecoderUtilization(handle)[0],
+    protocol.THROTTLE_REASONS: nv.nvmlDeviceGetCurrentClocksEventReasons,
+}
+"""Values of one call each; a call that a GPU does not support leaves only its own value out."""
 _SOURCES: tuple[Callable[[Any], Pairs], ...] = (
-    _clocks,
-    _temperature,
-    _power,
-    _energy,
-    _pcie,
-    _utilization,
-    _encoder,
-    _decoder,
-    _memory,
-    _rows,
-    _ecc,
-    _throttling,
-    _violations,
-    _fields,
-    _link_traffic,
-    _license,
+    *(_clocks, _utilization, _memory, _rows, _ecc, _violations, _fields, _link_traffic, _license),
 )
 
 
@@ -189,6 +157,9 @@ class NvmlReader:
 
     def read(self, handle: Any, uuid: str) -> dict[str, float]:
         found: dict[str, float] = {}
+        for name, call in _CALLS.items():
+            with contextlib.suppress(nv.NVMLError):
+                found[name] = float(call(handle))
         for source in _SOURCES:
             pairs = iter(source(handle))
             while True:

@@ -71,50 +71,38 @@ class ComputeResult(msgspec.Struct, kw_only=True, omit_defaults=True):
 class DeviceBackend(Protocol):
     def inventory(self) -> Inventory:
         """The GPUs now; lost ones stay in the list, marked. Raises `DeviceError` without a driver."""
-        ...
 
     def reading(self, uuid: str) -> Reading:
         """The counters of a GPU or MIG device; empty if it can't be reached."""
-        ...
 
     def description(self, uuid: str) -> Mapping[str, str]:
         """Texts about a GPU that never change, by DCGM's names: serial number, VBIOS and the like."""
-        ...
 
     def processes(self, uuid: str) -> tuple[ProcessUsage, ...]:
         """Processes on the GPU or MIG device, with their share of its time since the last call."""
-        ...
 
     def wait_for_faults(self, seconds: float) -> tuple[Fault, ...]:
         """Faults since the last call. Waits for the first at most `seconds`; may return early with none."""
-        ...
 
     def set_mig_mode(self, uuid: str, enabled: bool) -> MigModeChange:
         """Raises `DeviceError` if the GPU is in use or has no MIG."""
-        ...
 
     def create_instance(self, uuid: str, profile: str, start: int) -> None:
         """Creates a GPU instance at this memory slice, with one compute instance over all of it."""
-        ...
 
     def destroy_instance(self, uuid: str, gpu_instance: int) -> None:
         """Destroys the instance and its compute instances; a `DeviceError` if a process uses it."""
-        ...
 
     def reset(self, uuid: str) -> None:
         """Resets the GPU; only possible while nothing uses it."""
-        ...
 
     def set_exclusive(self, uuid: str, exclusive: bool) -> None:
         """Sets the compute mode that the MPS daemon needs, or the default."""
-        ...
 
     def set_time_slice(self, uuid: str, interval: str) -> None:
         """`default`, `short`, `medium` or `long`."""
-        ...
 
     def compute(self, uuid: str) -> ComputeResult:
         """Runs a computation with a known answer on a GPU or MIG device; it may take seconds."""
-        ...
 
     def close(self) -> None: ...

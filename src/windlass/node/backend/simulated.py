@@ -1,7 +1,7 @@
 """A simulated node's GPUs, made from a Fleet entry, with real MIG geometry and injected faults.
 
 Implements `protocol.DeviceBackend` for tests, `windlass up` and `windlass node run --fleet`. Possible MIG layouts
-come from `sharing.mig`, clocks and temperatures are functions of the given clock (`simulated_reading`), mutable
+come from `model.mig`, clocks and temperatures are functions of the given clock (`simulated_reading`), mutable
 state is in `simulated_state`, and `simulated_host_files` writes the files that a machine would show (`/dev`,
 `/proc`, `/sys`).
 """
@@ -133,16 +133,7 @@ class SimulatedBackend:
             taken = _occupied_slices(geometry, state.cuts)
             if start not in found.starts or taken & geometry.mask(found, start):
                 raise DeviceError(f"{what}: Insufficient Resources")
-            name = f"{uuid}/{profile}/{start}/{machine.generation}"
-            state.cuts.append(
-                MigInstanceState(
-                    gpu_instance=state.next_instance,
-                    profile=profile,
-                    start=start,
-                    uuid=f"MIG-{identifiers.uuid5(UUID_NAMESPACE, name)}",
-                )
-            )
-            state.next_instance += 1
+            _cut(state, f"{uuid}/{profile}/{start}/{machine.generation}", profile, start)
             state.cuts.sort(key=lambda cut: cut.start)
         self._write_files()
 
@@ -306,20 +297,19 @@ def _initial_state(gpus: tuple[Gpu, ...], groups: list[FleetGpus], pool: FleetPo
         if group.mig and not isinstance(group.mig, str) and gpu.geometry is not None:
             state.mig_enabled = state.mig_pending = True
             for profile, start in place_layout(gpu.geometry, group.mig) or ():
-                name = f"{gpu.uuid}/{profile}/{start}/0"
-                state.cuts.append(
-                    MigInstanceState(
-                        gpu_instance=state.next_instance,
-                        profile=profile,
-                        start=start,
-                        uuid=f"MIG-{identifiers.uuid5(UUID_NAMESPACE, name)}",
-                    )
-                )
-                state.next_instance += 1
+                _cut(state, f"{gpu.uuid}/{profile}/{start}/0", profile, start)
         if gpu.index in faulty:
             state.recovery_action = 1
         states.append(state)
     return Machine(gpus=states)
+
+
+def _cut(state: GpuState, name: str, profile: str, start: int) -> None:
+    """`name` is what its UUID is derived from."""
+    uuid = f"MIG-{identifiers.uuid5(UUID_NAMESPACE, name)}"
+    cut = MigInstanceState(gpu_instance=state.next_instance, profile=profile, start=start, uuid=uuid)
+    state.cuts.append(cut)
+    state.next_instance += 1
 
 
 def _current(gpu: Gpu, state: GpuState) -> Gpu:

@@ -185,12 +185,7 @@ def _instance_labels(
 
 
 def _resource_labels(
-    name: str,
-    product: str,
-    count: int,
-    gpu: Gpu,
-    instance: MigInstance | None,
-    config: PluginConfig,
+    name: str, product: str, count: int, gpu: Gpu, instance: MigInstance | None, config: PluginConfig
 ) -> dict[str, str]:
     resource = unshared_resource_name(gpu, instance, config)
     entry = config.sharing.entry_for(resource, gpu, instance, 0) if config.sharing else None

@@ -36,16 +36,8 @@ from windlass.simulate.scenario.workload_shorthand import workload_objects
 
 SUFFIXES = (".yaml", ".yml")
 CHAPTERS = (
-    "Workloads",
-    "Quota",
-    "Fair sharing",
-    "Topology",
-    "Placement",
-    "Preemption",
-    "Time",
-    "Defragmentation",
-    "Verdicts",
-    "Hard cases",
+    *("Workloads", "Quota", "Fair sharing", "Topology", "Placement", "Preemption", "Time"),
+    *("Defragmentation", "Verdicts", "Hard cases"),
 )
 """Chapters of the scenario index; `rule` of a scenario names one."""
 MAX_COPIES = 10_000

@@ -30,17 +30,8 @@ ObjectKey = tuple[str, str, str]
 """Kind, namespace and name."""
 CLUSTER_SCOPED_KINDS = frozenset(
     {
-        "Node",
-        "Namespace",
-        "PersistentVolume",
-        "StorageClass",
-        "PriorityClass",
-        "WorkloadPriorityClass",
-        "ClusterQueue",
-        "Cohort",
-        "ResourceFlavor",
-        "Topology",
-        "Reservation",
+        *("Node", "Namespace", "PersistentVolume", "StorageClass", "PriorityClass", "WorkloadPriorityClass"),
+        *("ClusterQueue", "Cohort", "ResourceFlavor", "Topology", "Reservation"),
     }
 )
 

@@ -11,17 +11,13 @@ from collections.abc import Callable
 
 import msgspec
 
-from windlass.model.configuration import Settings
-from windlass.model.meta import KubeStruct, ObjectMeta
+from windlass.model.configuration import Settings, StrictStruct
+from windlass.model.meta import ObjectMeta
 from windlass.model.pod import RawQuantity, Toleration
 from windlass.model.unstructured import Unstructured
 
 NodePlacement = tuple[str, ...] | dict[str, int]
 """Nodes, one pod each, or node → pods."""
-
-
-class StrictStruct(KubeStruct, frozen=True, forbid_unknown_fields=True):
-    """Unknown fields are errors: a misspelt field would silently change the scenario."""
 
 
 class ShortFlavor(StrictStruct, frozen=True):

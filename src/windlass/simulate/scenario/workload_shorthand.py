@@ -122,11 +122,7 @@ class _WorkloadBuilder:
         return {"apiVersion": KUEUE_API_VERSION, "kind": "Workload", "metadata": metadata, "spec": spec}
 
     def _pod_set(self, pod_set: ShortPodSet) -> Unstructured:
-        obj: Unstructured = {
-            "name": pod_set.name,
-            "count": pod_set.pods,
-            "template": self._template(pod_set),
-        }
+        obj: Unstructured = {"name": pod_set.name, "count": pod_set.pods, "template": self._template(pod_set)}
         minimum = pod_set.minimum if self.work.sets else self.work.minimum
         if minimum is not None:
             obj["minCount"] = minimum

@@ -82,9 +82,7 @@ def _folder(info: TraceInfo, traces_dir: Path | None) -> Path:
     missing = [file for file in info.files if not (traces_dir / file).is_file()]
     if missing:
         raise InputError(
-            f"{info.name} needs {missing[0]}",
-            file=str(traces_dir),
-            remedy=f"download it from {info.source}",
+            f"{info.name} needs {missing[0]}", file=str(traces_dir), remedy=f"download it from {info.source}"
         )
     return traces_dir
 

@@ -30,16 +30,7 @@ LAUNCHER = Path(__file__).with_name("launcher.py")
 MAX_LOG_BYTES = 10 << 20
 POLL_SECONDS = 0.1
 _INHERITED = (
-    "PATH",
-    "HOME",
-    "USER",
-    "LOGNAME",
-    "LANG",
-    "LC_ALL",
-    "TZ",
-    "TMPDIR",
-    "LD_LIBRARY_PATH",
-    "PYTHONPATH",
+    *("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "PYTHONPATH"),
 )
 NO_COMMAND = (
     "windlass up --gpus real runs a container's command as a process of this machine and runs no images: "
