@@ -15,33 +15,33 @@ TAINT, SELECTOR, CORDON = "TAINT_NOT_TOLERATED", "SELECTOR_MISMATCH", "NODE_UNSC
 FULL, CPU = "GPU_FULL", "CPU_MEM_INSUFFICIENT"
 
 
-def group(*permanent: str, curable: tuple[str, ...] = (), capacity: int = 1) -> NodeGroup:
-    return NodeGroup(permanent, curable, capacity)
+def group(*permanent: str, capacity_codes: tuple[str, ...] = (), capacity: int = 1) -> NodeGroup:
+    return NodeGroup(permanent, capacity_codes, capacity)
 
 
 @pytest.mark.parametrize(
     ("wanted", "groups", "cause"),
     [
         # A node that it may use is full: it waits for room, though a tainted one is free.
-        (1, [group(curable=(FULL,)), group(TAINT)], FULL),
+        (1, [group(capacity_codes=(FULL,)), group(TAINT)], FULL),
         # No node that it may use would ever do.
         (1, [group(TAINT)], TAINT),
-        (1, [group(TAINT, curable=(FULL,))], TAINT),
+        (1, [group(TAINT, capacity_codes=(FULL,))], TAINT),
         (1, [group(TOO_LARGE), group(TAINT)], TAINT),
         # Of several rules that would each do, the one without which it would start now; a selector last.
-        (1, [group(CORDON, curable=(FULL,)), group(TAINT)], TAINT),
+        (1, [group(CORDON, capacity_codes=(FULL,)), group(TAINT)], TAINT),
         (1, [group(SELECTOR), group(TAINT)], TAINT),
         (1, [group(CORDON, SELECTOR), group(SELECTOR)], SELECTOR),
         # Two rules together.
         (1, [group(TAINT, SELECTOR)], TAINT),
         # A gang: one node that it may use, and two that are tainted.
-        (3, [group(curable=(FULL,)), group(TAINT, capacity=2)], TAINT),
+        (3, [group(capacity_codes=(FULL,)), group(TAINT, capacity=2)], TAINT),
         (2, [group(capacity=2), group(TAINT, capacity=2)], "literal"),
         (3, [group(capacity=2)], TOO_LARGE),
         # GPUs are free where CPU lacks: that is nearer than a node without free GPUs.
-        (1, [group(curable=(FULL,)), group(curable=(CPU,))], CPU),
-        (1, [group(curable=(CPU, FULL))], FULL),
-        (1, [group(curable=("DEVICE_UNHEALTHY",)), group(curable=(FULL,))], "DEVICE_UNHEALTHY"),
+        (1, [group(capacity_codes=(FULL,)), group(capacity_codes=(CPU,))], CPU),
+        (1, [group(capacity_codes=(CPU, FULL))], FULL),
+        (1, [group(capacity_codes=("DEVICE_UNHEALTHY",)), group(capacity_codes=(FULL,))], "DEVICE_UNHEALTHY"),
         # A selector that means nodes which are too small.
         (1, [group(CPU), group(SELECTOR)], CPU),
         # Too small, all of them.
@@ -59,7 +59,7 @@ GROUPS = st.lists(
     st.builds(
         NodeGroup,
         permanent=st.sets(st.sampled_from([TAINT, SELECTOR, CORDON]), max_size=2).map(tuple),
-        curable=st.sets(st.sampled_from([FULL, CPU]), max_size=2).map(tuple),
+        capacity_codes=st.sets(st.sampled_from([FULL, CPU]), max_size=2).map(tuple),
         capacity=st.integers(1, 3),
     ),
     min_size=1,
@@ -77,7 +77,7 @@ def test_the_order_of_nodes_decides_nothing(groups: list[NodeGroup], wanted: int
 @given(GROUPS, st.integers(1, 4))
 def test_a_named_rule_keeps_it_off_some_node(groups: list[NodeGroup], wanted: int) -> None:
     cause = cause_of(FULL, wanted, groups)
-    codes = {code for node_group in groups for code in (*node_group.permanent, *node_group.curable)}
+    codes = {code for node_group in groups for code in (*node_group.permanent, *node_group.capacity_codes)}
     assert cause in codes | {FULL, TOO_LARGE}
 
 

@@ -8,9 +8,9 @@ the cause is what would have to change:
 2. If the nodes that it may use could hold all of it once they are emptier, it waits for capacity, whatever rules
    exclude other nodes: those are intended. The missing resource is that of the node which lacks least: a node that
    has the GPUs and lacks CPU says more than a node without free GPUs. If some pods of a gang fit, the cause is what
-   the decision reported for the next one. 3. Otherwise a rule or the size of the request is the cause: the smallest
-   set of these without which it would fit; of several such sets, one without which it would start now. Selectors come
-   last, since they exclude nodes on purpose.
+   the decision reported for the next one.
+3. Otherwise a rule or the size of the request is the cause: the smallest set of these without which it would fit; of
+   several such sets, one without which it would start now. Selectors come last, since they exclude nodes on purpose.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class NodeGroup(msgspec.Struct, frozen=True):
 
     permanent: tuple[str, ...]
     """Codes that remain when the node is empty: rules, and resources of which the node has too little in total."""
-    curable: tuple[str, ...]
+    capacity_codes: tuple[str, ...]
     """Codes that disappear when running pods end."""
     capacity: int = 1
     """Pods that the nodes would hold if they were empty and no rule excluded them; at least one, as if the request
@@ -68,9 +68,9 @@ def cause_of(reported: str, wanted: int, groups: Sequence[NodeGroup]) -> str:
 
 def _capacity_cause(reported: str, allowed: Sequence[NodeGroup]) -> str:
     """What the node lacks that lacks least."""
-    if any(group.capacity and not group.curable for group in allowed):
+    if any(group.capacity and not group.capacity_codes for group in allowed):
         return reported
-    lacking = [group.curable for group in allowed]
+    lacking = [group.capacity_codes for group in allowed]
     nearest = [lacks for lacks in lacking if not GPU_CODES.intersection(lacks)]
     nearest = nearest or [tuple(code for code in lacks if code in GPU_CODES) for lacks in lacking]
     return min(nearest, key=lambda lacks: (len(lacks), cause_rank(lacks[0])))[0]
@@ -86,7 +86,9 @@ def _rule_cause(wanted: int, groups: Sequence[NodeGroup]) -> str:
             if _total_capacity(inside := [group for group in groups if set(group.permanent) <= set(lifted)])
             >= wanted
         ]
-        starts = [rules for rules, inside in enough if any(g.permanent and not g.curable for g in inside)]
+        starts = [
+            rules for rules, inside in enough if any(g.permanent and not g.capacity_codes for g in inside)
+        ]
         for lifted in starts or [lifted for lifted, _ in enough]:
             return lifted[0]
     return TOO_LARGE

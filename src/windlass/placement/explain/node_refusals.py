@@ -54,7 +54,7 @@ def find_cause(
     pod_set = _tightest(overlay, [pod_set for pod_set in pod_sets if pod_set.count])
     if pod_set is None:
         return reported
-    if _is_unknown_resource(overlay, pod_set):
+    if is_unknown_resource(overlay, pod_set):
         return NO_SUCH_RESOURCE
     if not _has_devices(overlay, pod_set).any():
         return TOO_LARGE  # each requested device exists, but no node has all of them
@@ -94,7 +94,7 @@ def node_groups(
 def _group(overlay: Overlay, pod_set: PendingPodSet, key: tuple[int, int, int], holds: int) -> NodeGroup:
     """`key`: mask of reasons, code of the taint set, mask of the resources for which the nodes are too small."""
     reasons, taints, too_small = key
-    permanent, curable = set[str](), set[str]()
+    permanent, capacity_codes = set[str](), set[str]()
     if reasons & WHY_GPU_UNHEALTHY:  # as if the GPUs were repaired: only their health counts
         permanent.add("DEVICE_UNHEALTHY")
         too_small, holds = 0, max(1, holds)
@@ -102,7 +102,7 @@ def _group(overlay: Overlay, pod_set: PendingPodSet, key: tuple[int, int, int], 
         if WHY_GPU_UNHEALTHY >> bit & 1:
             continue
         if bit >= FIRST_RESOURCE_BIT or CAPACITY_BITS >> bit & 1:
-            curable.add(reason_of(pod_set.shape, bit).code)
+            capacity_codes.add(reason_of(pod_set.shape, bit).code)
         elif WHY_TAINT >> bit & 1:
             permanent |= _taint_codes(overlay, pod_set, taints)
         else:
@@ -110,10 +110,12 @@ def _group(overlay: Overlay, pod_set: PendingPodSet, key: tuple[int, int, int], 
     sizes = {TOO_SMALL_CODES.get(pod_set.shape.requests[place][0], TOO_LARGE) for place in bits_of(too_small)}
     if not holds and not too_small:
         sizes.add(TOO_LARGE)  # the node has too few GPUs, or of another model
-    curable -= sizes | (GPU_CODES if TOO_LARGE in sizes else set())  # lacking GPUs follow from the size
+    capacity_codes -= sizes | (
+        GPU_CODES if TOO_LARGE in sizes else set()
+    )  # lacking GPUs follow from the size
     permanent |= sizes
     by_rank = partial(sorted, key=cause_rank)
-    return NodeGroup(tuple(by_rank(permanent)), tuple(by_rank(curable)), max(1, holds))
+    return NodeGroup(tuple(by_rank(permanent)), tuple(by_rank(capacity_codes)), max(1, holds))
 
 
 def _taint_codes(overlay: Overlay, pod_set: PendingPodSet, taints: int) -> set[str]:
@@ -147,7 +149,7 @@ def _has_devices(overlay: Overlay, pod_set: PendingPodSet) -> Bools:
     return result
 
 
-def _is_unknown_resource(overlay: Overlay, pod_set: PendingPodSet) -> bool:
+def is_unknown_resource(overlay: Overlay, pod_set: PendingPodSet) -> bool:
     """Whether no node advertises one of the requested resources."""
     total, resources = overlay.state.allocatable, overlay.snapshot.resources
     names = [name for name, amount in pod_set.shape.requests if amount > 0 and is_extended_resource(name)]
