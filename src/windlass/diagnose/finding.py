@@ -64,7 +64,11 @@ class Finding(msgspec.Struct, frozen=True):
     @property
     def sentence(self) -> str:
         do = f" — {self.effective_remedy}" if self.effective_remedy else ""
-        return f"{self.message[:1].upper()}{self.message[1:]}{do}."
+        message = self.message
+        # A name, such as that of a field, keeps its case.
+        if message.split(maxsplit=1)[0].rstrip(":,").isalpha():
+            message = f"{message[:1].upper()}{message[1:]}"
+        return f"{message}{do}."
 
 
 class NodeSummary(msgspec.Struct, frozen=True):
