@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from windlass.cli.errors import run_command
-from windlass.cli.plan_document import hold_message, plan_document
+from windlass.cli.plan_document import plan_document
 from windlass.cli.plan_schedule import schedule_command
 from windlass.model.configuration import Settings
 from windlass.model.decision import Admit, AdmittedPodSet, Bind, DeviceGrant, Evict, Hold
@@ -168,7 +168,6 @@ def test_the_document_for_scripts() -> None:
             "counts": [{"code": "GPU_FULL", "kube": "Insufficient nvidia.com/gpu", "nodes": 3}],
         },
     ]
-    assert hold_message(PLAN.holds[0]) == QUOTA
 
 
 def test_a_hold_with_everything_that_is_known_of_it() -> None:

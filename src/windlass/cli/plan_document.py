@@ -37,11 +37,6 @@ def plan_document(
     }
 
 
-def hold_message(hold: Hold) -> str:
-    """The engine's message, or the count of nodes by reason."""
-    return hold.verdict.message
-
-
 def plan_table(plan: Plan) -> Table:
     """One row per decision."""
     from rich.table import Table
