@@ -161,7 +161,7 @@ def _gpu_capacity_finding(fit: FitChecker, analysis: SchedulingAnalysis, code: s
     if not name:
         message = "no matching GPU has enough left for the requested share"
     elif code == "GPU_FULL":
-        message = f"all matching {name} are in use: {total} free on {len(free)} node(s), {wanted} needed"
+        message = f"too few {name} are free: {total} on {len(free)} matching node(s), {wanted} needed"
     elif max(free.values(), default=0) >= need:  # the node has enough: what is in the way lies inside it
         reasons = (reason for candidate in analysis.candidates for reason in candidate.fit.reasons)
         message = next((reason.message for reason in reasons if reason.code == code), "")

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from windlass.model.names.nvidia import GPU_RESOURCE
 
@@ -18,19 +18,23 @@ def describe_fragmentation(
 ) -> str:
     """`fitting` of the `pods`, which request `per_pod` each, find room on the nodes. Shares count as parts of a GPU."""
     free = sorted((amount for amount in free_by_node if amount), reverse=True)
-    listed = ", ".join(f"{amount:g}" for amount in free[:MAX_LISTED_NODES])
-    if len(free) > MAX_LISTED_NODES:
-        listed += f" and {len(free) - MAX_LISTED_NODES} more"
+    listed = _listed(free)
     where = f"but spread over {len(free)} nodes ({listed})" if len(free) > 1 else "all on one node"
     verb = "is" if sum(free) == 1 else "are"
-    size = _amount(per_pod, resource)
+    total, size = _amount(sum(free), resource), _amount(per_pod, resource)
     if fitting:
         room = f"room for {fitting} of {pods} pods with {size} each"
     elif per_pod < 1:
         room = f"no GPU has {per_pod:g} free"
     else:
         room = f"no node has room for a pod with {size}"
-    return f"{_amount(sum(free), resource)} {verb} free, {where}: {room}"
+    return f"{total} {verb} free, {where}: {room}"
+
+
+def _listed(free: Sequence[float]) -> str:
+    listed = ", ".join(f"{amount:g}" for amount in free[:MAX_LISTED_NODES])
+    more = len(free) - MAX_LISTED_NODES
+    return f"{listed} and {more} more" if more > 0 else listed
 
 
 def _amount(amount: float, resource: str) -> str:
