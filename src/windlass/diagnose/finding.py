@@ -5,12 +5,15 @@ Stages return findings; `why` makes one `Diagnosis`, which `cli.why` prints and 
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import msgspec
 
 from windlass.diagnose.causes import CAUSES
 from windlass.dump.configuration import UsedConfiguration
+
+NAME = re.compile(r"\S+[./]\w")
 
 
 class PatchTarget(msgspec.Struct, frozen=True, rename="camel"):
@@ -65,8 +68,8 @@ class Finding(msgspec.Struct, frozen=True):
     def sentence(self) -> str:
         do = f" — {self.effective_remedy}" if self.effective_remedy else ""
         message = self.message
-        # A name, such as that of a field, keeps its case.
-        if message.split(maxsplit=1)[0].rstrip(":,").isalpha():
+        # The name of a field or a resource keeps its case.
+        if not NAME.match(message):
             message = f"{message[:1].upper()}{message[1:]}"
         return f"{message}{do}."
 
