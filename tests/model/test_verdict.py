@@ -92,4 +92,7 @@ def test_many_names_are_counted() -> None:
 
 
 def test_infeasible_is_said() -> None:
-    assert "it is infeasible" in Verdict("REQUEST_EXCEEDS_CLUSTER", 1, is_infeasible=True).message
+    assert (
+        "it would not fit even if nothing else ran"
+        in Verdict("REQUEST_EXCEEDS_CLUSTER", 1, is_infeasible=True).message
+    )

@@ -1,124 +1,119 @@
-"""The page docs/reference/messages.md: the sentences that users see, as far as the code lists them.
+"""The page docs/reference/messages.md: the sentences that users see, with an example of each.
 
-`cli.reference` calls `messages_reference`. Reasons, causes and rules come from their registries. Sentences of `why`,
-`check` and `doctor` are the string arguments of `Finding`, `RuleFinding` and `Symptom` in the source of `diagnose`.
+`cli.reference` calls `messages_reference`. Reasons, causes and rules come from their registries. The other sentences
+are found in the source by `cli.message_templates`; `cli.message_examples` fills them in.
 """
 
 from __future__ import annotations
 
-import ast
-import inspect
-import itertools
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+import importlib
+import pkgutil
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from types import ModuleType
+from typing import NamedTuple
 
 import windlass.diagnose
+import windlass.diagnose.doctor
+from windlass.apply import evictor, executor
+from windlass.apply.kueue import NON_PREEMPTION_MESSAGES
+from windlass.cli.message_examples import example
+from windlass.cli.message_placeholders import CLOSE, OPEN, PLACEHOLDER, is_sentence
+from windlass.cli.message_templates import Call, calls_in, functions_of, texts_returned
+from windlass.cluster.workloads import build_workload, resource_quota_holds, workload_parts
+from windlass.diagnose import unschedulable
 from windlass.diagnose.causes import CAUSES
 from windlass.diagnose.check.all_rules import RULES
 from windlass.diagnose.check.rule import Rule
-from windlass.diagnose.finding import Finding
-from windlass.model.names import kubernetes, kueue, nvidia, others
-from windlass.model.names.nvidia import GPU_PRODUCT_LABEL, GPU_RESOURCE
+from windlass.diagnose.doctor.local_host import CUDA_ERRORS
+from windlass.model import pod_group, refusal, requests, verdict
+from windlass.model.kueue import workloads as kueue_workloads
+from windlass.model.names.nvidia import GPU_RESOURCE
 from windlass.model.reasons import NODE_REASONS, POD_REASONS, insufficient_reason
-from windlass.model.verdict import PUBLIC_MESSAGE_BY_CODE
+from windlass.model.verdict import UNEXPLAINED_PUBLIC_MESSAGE_BY_CODE
+from windlass.placement import decisions, empty_cluster, workload_placer
+from windlass.placement.explain import changes, limits, relaxed_constraints, relief, remedies
+from windlass.placement.explain.cause import CAUSE_ORDER
+from windlass.placement.filters import prefilter
+from windlass.placement.timeplan import messages
+from windlass.queueing import admit
+from windlass.queueing.outcome import QUEUE_MISSING
+from windlass.sharing import mig_config, plugin_config
 
 INTRODUCTION = """\
 # Messages
 
-The sentences that users see, as far as the code lists them. `{…}` is filled in; the example shows how it may read.
-Codes, rule names and check names are stable; the wording is not, so scripts should read `-o json`.
+The sentences that users see. `{…}` is filled in; the example shows how it may read. Parts that may be left out are
+shown. Codes, rule names and check names are stable; the wording is not, so scripts should read `-o json`.
 
-Messages of Kubernetes, Kueue and NVIDIA's components that Windlass repeats are not listed, nor are sentences that the
-engine composes of several parts (planned starts, changes that would help): see [verdicts](../guide/verdicts.md).
+Not listed: messages of Kubernetes, Kueue and NVIDIA's components that Windlass repeats, and errors in files and on the
+command line, which name the field and the remedy. How the parts of a hold make one message:
+[verdicts](../guide/verdicts.md).
 """
-SAMPLES = {
-    "absent": GPU_PRODUCT_LABEL,
-    "age": "90",
-    **dict.fromkeys(("amount", "devices", "least", "low", "minimum", "processes", "promised", "usual"), "8"),
-    **dict.fromkeys(("asked", "unhealthy"), "1"),
-    **dict.fromkeys(("blocked", "feasible", "gpus", "lacking", "node", "nominated"), "gpu-7"),
-    "capabilities": "utility",
-    **dict.fromkeys(("capacity", "elsewhere"), "16"),
-    "class_name": "gpu.example.com",
-    "claim_name": "gpu",
-    "code": "GPU_FULL",
-    "allocatable": "6",
-    "container": "main",
-    **dict.fromkeys(("count", "present"), "2"),
-    **dict.fromkeys(("desired", "most"), "3"),
-    "DEVICE_PLUGIN_FOLDER": "/var/lib/kubelet/device-plugins",
-    **dict.fromkeys(("device", "name", "resource"), GPU_RESOURCE),
-    "down": "cordoned",
-    "driver": "gpu.nvidia.com",
-    "error": "100",
-    "excess": "1",
-    "existing": "gpu.nvidia.com, mig.nvidia.com",
-    **dict.fromkeys(("flavor", "value", "wanted"), "h100"),
-    "component": "driver",
-    "has": "cpu",
-    "have": "580.65.06",
-    "headline": "6 nvidia.com/gpu are free, but at most 2 on one node",
-    **dict.fromkeys(("high", "nodes", "offered", "parallelism", "total"), "4"),
-    "item": "device-plugin-config",
-    "key": "pool",
-    "kind": "ResourceClaim",
-    "labels": "app=cache",
-    "lacks": "4 nvidia.com/gpu",
-    "layout": "all-balanced",
-    "level": "rack",
-    "listed": "train-a has 2 of 4; train-b has 3 of 4",
-    "message": "not found",
-    "named": "team/small",
-    "namespace": "team",
-    "over": "8 nvidia.com/gpu requested, 12 of 16 used",
-    "phases": "Running",
-    "pinned": "NVIDIA-H100-80GB-HBM3",
-    "plugin": "nvidia-device-plugin",
-    "pod": "plugin-x7k2p",
-    "policy": "Hold",
-    "quota": "gpus",
-    "queue": "research",
-    "reasons": "0/4 nodes are available: 4 Insufficient nvidia.com/gpu",
-    "since": "150",
-    "state": "Pending",
-    "title": "Pod team/train-0",
-    "taints": "nvidia.com/gpu=present:NoSchedule",
-    "version": "580.95.05",
-    "visible": "none",
-    "what": "4 cpu",
-    "where": "spec.resourceClaims[0]",
-    "whole": "7",
-    "why": "is in a queue, where it may be preempted",
-}
-"""Placeholder → text of the example; `…` for all others."""
-ECOSYSTEM_NAMES: dict[str, str] = {
-    name: value
-    for owner in (kubernetes, kueue, nvidia, others)
-    for name, value in vars(owner).items()
-    if name.isupper()
-}
-NAME_SAMPLES = {
-    "check": "provisioning",
-    "class": "nvidia",
-    "ClusterQueue": "research",
-    "container": "main",
-    "group": "workers",
-    "key": "config.yaml",
-    "named": "my-scheduler",
-    "no": "cpu",
-    "ResourceClaim": "gpu",
-}
-"""Word before the placeholder `name` → text of the example."""
 REASON_RESOURCES = ("cpu", "memory", "pods", "ephemeral-storage", GPU_RESOURCE)
-MAX_VARIANTS = 8
+ANY_CODE = "any"
+CODE = re.compile(r"[A-Z][A-Z0-9_]+")
 
 Row = tuple[str, ...]
 
 
+class Source(NamedTuple):
+    """The calls of a module that take a sentence."""
+
+    module: ModuleType
+    call: str
+    code: tuple[int, str]
+    """Position and keyword of the argument; a fixed code has the position -1."""
+    text: tuple[int, str]
+
+
+HOLDS = (
+    Source(build_workload, "pair", (1, ""), (0, "")),
+    Source(workload_parts, "pair", (1, ""), (0, "")),
+    Source(kueue_workloads, "pair", (1, ""), (0, "")),
+    Source(pod_group, "PodGroup", (-1, "NOT_IMPLEMENTED"), (-1, "hold")),
+    Source(resource_quota_holds, "_held", (2, ""), (1, "")),
+    Source(prefilter, "_with_text", (0, ""), (1, "")),
+    Source(workload_placer, "PlacementResult", (-1, "code"), (-1, "message")),
+    Source(empty_cluster, "NeverFits", (0, ""), (1, "")),
+    Source(decisions, "Verdict", (0, ""), (-1, "detail")),
+)
+EVENTS = (
+    Source(executor, "Event", (1, ""), (2, "")),
+    Source(evictor, "Event", (1, ""), (2, "")),
+    Source(executor, "_enqueue_condition", (1, ""), (2, "")),
+)
+LIMITS = (Source(limits, "Limit", (0, ""), (1, "")),)
+CHANGES = (
+    Source(changes, "Change", (0, ""), (1, "")),
+    Source(relaxed_constraints, "Change", (0, ""), (1, "")),
+)
+RETURNED = {
+    "hold": ((admit, "_why_not_queued"),),
+    "help": ((verdict, "_moves_text"), (refusal, "text"), (refusal, "public_text")),
+    "plan": (
+        (messages, "delays_plan_message"),
+        (messages, "planned_start_message"),
+        (messages, "no_planned_start_message"),
+        (messages, "beyond_depth_message"),
+    ),
+    "remedy": ((remedies, "find_remedy"),),
+}
+"""Functions whose return values are sentences."""
+RULE_ERRORS = {
+    "gpu-whole-number": (requests, "parse_amount", "FRACTIONAL_GPU_REQUEST"),
+    "gpu-request-equals-limit": (requests, "_check_against_limit", "REQUESTS_NE_LIMITS"),
+    "plugin-config": (plugin_config, "resolve_config", ""),
+    "mig-config": (mig_config, "read_mig_configs", ""),
+}
+"""Rules of check that repeat errors → the function that raises them, and their code."""
+
+
 def messages_reference() -> str:
     reasons = [*NODE_REASONS, *map(insufficient_reason, REASON_RESOURCES), *POD_REASONS]
-    causes = [(f"`{code}`", cause.meaning, Finding(code).sentence) for code, cause in CAUSES.items()]
-    public = [(f"`{code}`", message) for code, message in PUBLIC_MESSAGE_BY_CODE.items()]
+    public = [(f"`{code}`", message) for code, message in UNEXPLAINED_PUBLIC_MESSAGE_BY_CODE.items()]
+    causes = [(f"`{code}`", cause.meaning, cause.remedy) for code, cause in CAUSES.items()]
+    events = [*_source_rows(EVENTS), *(("`Evicted`", text, "") for text in NON_PREEMPTION_MESSAGES.values())]
     sections = [
         INTRODUCTION,
         "## Why a node refuses a pod\n\nIn plans, conditions and events, counted by node in kube-scheduler's words.\n",
@@ -126,119 +121,157 @@ def messages_reference() -> str:
             ("code", "message", "kube-scheduler's words", "what to do"),
             [(f"`{reason.code}`", reason.message, reason.kube_words, reason.remedy) for reason in reasons],
         ),
-        "## Held workloads\n\nWhat its owner reads where no number may be shown, such as in a pod's condition.\n",
+        *_engine_sections(),
+        "## Events and conditions\n\nBeside the message of a hold, which a waiting pod's condition and event have.\n",
+        _table(("reason", "message", "example"), events),
+        "## Holds that were not explained\n\nWhat the owner reads where the detail could name other tenants.\n",
         _table(("code", "message"), public),
         "## Causes\n\nThe sentence of `why` where nothing more is known than the code.\n",
-        _table(("code", "message", "example"), causes),
-        "## Sentences of why\n\nThe remedy of the code follows, unless the case has its own.\n",
-        _table(("code", "message", "example"), list(_diagnosis_rows("Finding", 1))),
+        _table(("code", "message", "what to do"), causes),
+        "## Sentences of why\n\nWithout a remedy here, that of the code follows.\n",
+        _table(("code", "message", "example", "what to do"), _why_rows()),
         "## Findings of check\n",
-        _table(("rule", "message", "example"), [row for rule in RULES.values() for row in _rule_rows(rule)]),
-        "## Findings of doctor\n",
-        _table(("check", "message", "example"), list(_diagnosis_rows("Symptom", 3))),
+        _table(
+            ("rule", "message", "example", "what to do"),
+            [row for rule in RULES.values() for row in _rule_rows(rule)],
+        ),
+        "## Findings of doctor\n\nFaults of a node's GPU stack are told as `why` tells them.\n",
+        _table(("check", "message", "example", "cause", "what to do"), _doctor_rows()),
     ]
     return "\n".join(sections)
 
 
-def _table(header: Row, rows: Sequence[Row]) -> str:
-    lines = [header, ("---",) * len(header), *dict.fromkeys(rows)]
-    return "".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |\n" for line in lines)
-
-
-def _diagnosis_rows(call: str, argument: int) -> Iterator[Row]:
-    """(code, template, example) of the calls in `diagnose` whose first argument is a constant."""
-    for path in sorted(Path(windlass.diagnose.__path__[0]).rglob("*.py")):
-        for function in _functions(ast.parse(path.read_text(encoding="utf-8"))):
-            for node in _calls(function, call):
-                if isinstance(node.args[0], ast.Constant) and len(node.args) > argument:
-                    for template in _templates(node.args[argument], function):
-                        yield f"`{node.args[0].value!s}`", template, _example(template)
-
-
-def _functions(tree: ast.AST) -> list[ast.FunctionDef]:
-    return [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
-
-
-def _calls(tree: ast.AST, name: str) -> Iterator[ast.Call]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == name:
-            yield node
-
-
-def _templates(node: ast.expr, function: ast.FunctionDef) -> list[str]:
-    """The texts that an expression may have; names of local strings are replaced by their texts."""
-    match node:
-        case ast.Constant(value=str(text)):
-            return [text] if text else []
-        case ast.IfExp(body=body, orelse=orelse):
-            return [*_templates(body, function), *_templates(orelse, function)]
-        case ast.JoinedStr(values=parts):
-            variants = [_part(part, function) for part in parts]
-            return ["".join(texts) for texts in itertools.islice(itertools.product(*variants), MAX_VARIANTS)]
-        case ast.Name(id=name) if name in ECOSYSTEM_NAMES:
-            return [ECOSYSTEM_NAMES[name]]
-        case ast.Name(id=name):
-            value = _assigned(function, name, node.lineno)
-            return _templates(value, function) if value is not None else []
-    return []
-
-
-def _part(node: ast.expr, function: ast.FunctionDef) -> list[str]:
-    if isinstance(node, ast.FormattedValue):
-        inner = _templates(node.value, function) if not isinstance(node.value, ast.IfExp) else []
-        return inner or [f"{{{_placeholder(node.value)}}}"]
-    return [str(node.value)] if isinstance(node, ast.Constant) else ["{…}"]
-
-
-def _assigned(function: ast.FunctionDef, name: str, before: int) -> ast.expr | None:
-    """The last value that the local variable got before a line; None for parameters and loop variables."""
-    assignments = [
-        node
-        for node in ast.walk(function)
-        if isinstance(node, ast.Assign) and node.lineno < before
-        if any(isinstance(target, ast.Name) and target.id == name for target in node.targets)
+def _engine_sections() -> list[str]:
+    """What the scheduler says about a hold, part by part."""
+    holds = [*_source_rows(HOLDS), *((f"`{QUEUE_MISSING}`", *row) for row in _returned_rows("hold"))]
+    remedies_of_holds: list[Row] = [(text, "") for text in remedies.REMEDY_BY_CODE.values()]
+    remedies_of_holds += _returned_rows("remedy")
+    help_rows: list[Row] = [("`relief`", text, example(text)) for text in _relief_texts()]
+    start_now = "it would start now"
+    help_rows += [
+        ("`change`", f"{start_now} {row[1]}", f"{start_now} {row[2]}") for row in _source_rows(CHANGES)
     ]
-    return max(assignments, key=lambda node: node.lineno).value if assignments else None
+    help_rows += [("`moves`, `refusals`", *row) for row in _returned_rows("help")]
+    return [
+        "## Holds before nodes are looked at\n\nThe detail of the hold, public where it names only its own objects.\n",
+        _table(("code", "message", "example"), holds),
+        "## What binds a hold\n\nThe limits of a hold that was explained, by kind.\n",
+        _table(("kind", "message", "example"), list(_source_rows(LIMITS))),
+        "## What would help\n",
+        _table(("part", "message", "example"), help_rows),
+        "## Planned starts\n",
+        _table(("message", "example"), list(_returned_rows("plan"))),
+        "## Remedies of holds\n\nAfter “what would help”, where no end of other work and no change does.\n",
+        _table(("message", "example"), remedies_of_holds),
+    ]
 
 
-def _placeholder(node: ast.expr) -> str:
-    """The noun of an expression: `node` of `candidate.node.name`, `message` of `error.message`."""
-    match node:
-        case ast.Name(id=name):
-            return name
-        case ast.Attribute(value=value, attr="name"):
-            return _placeholder(value)
-        case ast.Attribute(attr=name):
-            return name
-        case ast.Call(func=ast.Name(id="len")):
-            return "count"
-        case ast.Call(func=ast.Name(id="format_amount")):
-            return "amount"
-        case ast.Subscript(value=value):
-            return _placeholder(value)
-    return "…"
+def _table(header: Row, rows: Iterable[Row]) -> str:
+    lines = [header, ("---",) * len(header), *dict.fromkeys(rows)]
+    return "".join(f"| {' | '.join(map(_cell, line))} |\n" for line in lines)
 
 
-def _example(template: str) -> str:
-    text, *rest = template.split("{")
-    for name, _, after in (piece.partition("}") for piece in rest):
-        word = (text.split() or [""])[-1] if name == "name" else ""
-        text += NAME_SAMPLES.get(word) or SAMPLES.get(name, "…")
-        text += after
-    return text
+def _cell(text: str) -> str:
+    return PLACEHOLDER.sub(r"{\1}", text).replace("|", chr(92) + "|")
+
+
+# Rows from the source
+
+
+def _calls(modules: Iterable[ModuleType], name: str) -> Iterator[Call]:
+    for module in modules:
+        for function in functions_of(module):
+            yield from (call for call in calls_in(module, function) if call.name == name)
+
+
+def _source_rows(sources: Sequence[Source]) -> list[Row]:
+    code_of_reason = {reason.name: reason.code for reason in POD_REASONS}
+    rows = []
+    for source in sources:
+        for call in _calls([source.module], source.call):
+            codes = call.texts(*source.code) or ((source.code[1],) if CODE.fullmatch(source.code[1]) else ())
+            known = [code_of_reason.get(code.strip(OPEN + CLOSE), code) for code in codes]
+            if source.call == "pair":
+                known = [code for code in known if CODE.fullmatch(code)]
+            rows += [(code, text) for code in known for text in call.texts(*source.text)]
+    return [(f"`{code}`", text, example(text)) for code, text in _best_codes(rows)]
+
+
+def _best_codes(rows: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    """Sentences with their codes. `any` stands for a code that no call names."""
+    codes_by_text: dict[str, dict[str, None]] = {}
+    for code, text in rows:
+        if is_sentence(text):
+            codes_by_text.setdefault(text, {})[ANY_CODE if OPEN in code else code] = None
+    for text, codes in codes_by_text.items():
+        known = [code for code in codes if code != ANY_CODE]
+        yield from ((code, text) for code in known or [ANY_CODE])
+
+
+def _returned_rows(part: str) -> Iterator[Row]:
+    for module, function in RETURNED[part]:
+        for text in texts_returned(module, function):
+            if is_sentence(text):
+                yield text, example(text)
+
+
+def _relief_texts() -> list[str]:
+    """Relief composes its sentence of a basis, which `relief` states."""
+    calls = [*_calls([relief], "Relief"), *_calls([relief], "replace")]
+    found = (text for call in calls for text in call.texts(4, "basis"))
+    basis = dict.fromkeys(text for text in found if is_sentence(text))
+    start = f"it could start once {OPEN}count{CLOSE} running workloads end"
+    return [f"{start} ({text}): {OPEN}names{CLOSE}" for text in basis]
+
+
+def _modules(package: ModuleType) -> list[ModuleType]:
+    names = [module.name for module in pkgutil.iter_modules(package.__path__) if not module.ispkg]
+    return [importlib.import_module(f"{package.__name__}.{name}") for name in names]
+
+
+def _why_rows() -> list[Row]:
+    calls = list(_calls(_modules(windlass.diagnose), "Finding"))
+    # What an explanation says depends on the code that it is given.
+    for code in CAUSE_ORDER:
+        found = calls_in(unschedulable, "_refused", arguments={"code": (code,)})
+        calls += [call for call in found if call.name == "Finding"]
+    rows, own_remedies = [], dict[str, str]()
+    for call in calls:
+        rows += [(code, text) for code in call.texts(0, "code") for text in call.texts(1, "headline")]
+        for text in call.texts(1, "headline"):
+            own_remedies[text] = own_remedies.get(text) or _listed(call.texts(4, "remedy"))
+    return [(f"`{code}`", text, example(text), own_remedies[text]) for code, text in _best_codes(rows)]
 
 
 def _rule_rows(rule: Rule) -> Iterator[Row]:
     """Of the rule's function and of the functions of its module that it calls."""
-    source = Path(inspect.getfile(rule.check)).read_text(encoding="utf-8")
-    functions = {function.name: function for function in _functions(ast.parse(source))}
-    pending, reached = [rule.check.__name__], set[str]()
-    while pending:
-        name = pending.pop(0)
-        if name in reached or name not in functions:
-            continue
-        reached.add(name)
-        pending += [node.id for node in ast.walk(functions[name]) if isinstance(node, ast.Name)]
-        for call in _calls(functions[name], "RuleFinding"):
-            for template in _templates(call.args[0], functions[name]):
-                yield f"`{rule.name}`", template, _example(template)
+    module = importlib.import_module(rule.check.__module__)
+    calls = [
+        (call.texts(0, "message"), call.texts(2, "fix"))
+        for call in calls_in(module, rule.check.__name__, follow_all=True)
+        if call.name == "RuleFinding"
+    ]
+    if rule.name in RULE_ERRORS:
+        source, function, code = RULE_ERRORS[rule.name]
+        calls += [
+            (call.texts(0), call.texts(-1, "remedy"))
+            for call in calls_in(source, function, follow_all=True)
+            if call.name == "InputError" and code in ("", *call.texts(-1, "code"))
+        ]
+    for texts, fixes in calls:
+        for text in filter(is_sentence, texts):
+            yield f"`{rule.name}`", text, example(text), _listed(fixes)
+
+
+def _doctor_rows() -> Iterator[Row]:
+    for call in _calls(_modules(windlass.diagnose.doctor), "Symptom"):
+        for check in call.texts(0):
+            for text in filter(is_sentence, call.texts(3)):
+                if OPEN not in check:
+                    yield f"`{check}`", text, example(text), _listed(call.texts(4)), _listed(call.texts(5))
+    for error, (cause, remedy) in CUDA_ERRORS.items():
+        yield "`cuda`", f"CUDA answers error {error}", "", cause, remedy
+
+
+def _listed(texts: Iterable[str]) -> str:
+    return " / ".join(filter(is_sentence, texts))

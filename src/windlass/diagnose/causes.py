@@ -7,6 +7,11 @@ from __future__ import annotations
 
 import msgspec
 
+from windlass.model.names.windlass import DECLARED_DURATION_ANNOTATION
+
+NOTHING_TO_DO = "nothing to do; `windlass plan schedule` shows the planned start"
+"""The remedy of waits that end by themselves."""
+
 
 class Cause(msgspec.Struct, frozen=True):
     meaning: str
@@ -34,7 +39,8 @@ CAUSES: dict[str, Cause] = {
         "mount an emptyDir with medium: Memory at /dev/shm",
     ),
     "POLICY_DENIED": Cause(
-        "an admission policy refuses the pod", "change what the policy's message names, or ask its owner"
+        "an admission policy refuses the pod, or its binding to a node",
+        "change what the policy's message names, or ask its owner; a refused binding is tried again after 30 s",
     ),
     "DRA_CLAIM_INVALID": Cause(
         "the pod's resource claim is not valid in this API version",
@@ -50,7 +56,7 @@ CAUSES: dict[str, Cause] = {
     ),
     "QUOTA_KEY_INVALID": Cause(
         "a GPU quota key other than requests.<resource> has no effect",
-        "write requests.nvidia.com/gpu in the ResourceQuota",
+        "write requests.<resource>, such as requests.nvidia.com/gpu",
     ),
     "KUEUE_QUEUE_MISSING": Cause(
         "the queue does not exist, is inactive or is stopped",
@@ -86,7 +92,8 @@ CAUSES: dict[str, Cause] = {
         "delete one of the gangs; admit gangs whole (a queue with all-or-nothing)",
     ),
     "GANG_INCOMPLETE": Cause(
-        "the gang lacks members, or one member can't be placed", "see why the missing member can't start"
+        "the gang lacks members, or one member can't be placed",
+        "create the missing pods; for a pod that exists, run `windlass why` on it",
     ),
     # Scheduling
     "TAINT_NOT_TOLERATED": Cause(
@@ -95,7 +102,7 @@ CAUSES: dict[str, Cause] = {
     ),
     "SELECTOR_MISMATCH": Cause(
         "the pod's node selector or affinity matches no node with enough resources",
-        "compare the selector with the nodes' labels, letter by letter",
+        "compare the selector with the nodes' labels: they must match exactly",
     ),
     "POD_AFFINITY_CONFLICT": Cause(
         "pod affinity or anti-affinity excludes every matching node",
@@ -105,20 +112,25 @@ CAUSES: dict[str, Cause] = {
         "a topology spread constraint excludes every matching node",
         "count only matching nodes (node affinity, nodeTaintsPolicy), raise maxSkew, or use ScheduleAnyway",
     ),
-    "GPU_FULL": Cause("every matching GPU is in use", "wait, or free GPUs", is_wait=True),
+    "GPU_FULL": Cause(
+        "every matching GPU is in use",
+        "free GPUs, or wait; `windlass plan schedule` shows the planned start",
+        is_wait=True,
+    ),
     "GPU_FRAGMENTED": Cause(
         "enough GPUs are free in total, but not on one node",
-        "move smaller pods away (windlass plan defrag), or ask for fewer GPUs a pod",
+        "move smaller pods away (windlass plan defrag), or ask for fewer GPUs per pod",
     ),
     "GPU_STRANDED": Cause(
         "GPUs are free, but other pods have taken the CPU, memory or pod slots of their nodes",
         "keep CPU-only pods off GPU nodes (a taint), or move them",
     ),
     "REQUEST_EXCEEDS_CLUSTER": Cause(
-        "no node is large enough, even when empty", "ask for no more than the largest node has"
+        "no node is large enough for one of its pods, or all nodes for all of them",
+        "ask for no more than the nodes have, or add nodes",
     ),
     "CPU_MEM_INSUFFICIENT": Cause(
-        "GPUs are free, but the CPU or memory of their nodes is not enough", "ask for less CPU or memory"
+        "no matching node has enough CPU or memory free", "ask for less CPU or memory"
     ),
     "POD_COUNT_LIMIT": Cause("the node's limit of pods is reached", "raise max-pods, or move pods away"),
     "EPHEMERAL_STORAGE": Cause(
@@ -126,7 +138,7 @@ CAUSES: dict[str, Cause] = {
         "write to a volume instead of the container's disk, and request ephemeral-storage",
     ),
     "STORAGE_INSUFFICIENT": Cause(
-        "a volume can't be bound, or not be attached to the matching nodes",
+        "a volume can't be bound or attached on the matching nodes",
         "see the claim's events; use a storage class with volumeBindingMode WaitForFirstConsumer",
     ),
     "NODE_UNSCHEDULABLE": Cause(
@@ -261,13 +273,26 @@ CAUSES: dict[str, Cause] = {
         "wait, or change the queue to BestEffortFIFO",
         is_wait=True,
     ),
-    "REQUEUE_BACKOFF": Cause("it was evicted and waits for its backoff to end", "wait", is_wait=True),
-    "RESERVED_FOR_OTHERS": Cause("what is free is reserved for other workloads", "wait", is_wait=True),
-    "WAITING_FOR_PREEMPTION": Cause("the preempted pods have not terminated yet", "wait", is_wait=True),
+    "REQUEUE_BACKOFF": Cause("it was evicted and waits for its backoff to end", NOTHING_TO_DO, is_wait=True),
+    "RESERVED_FOR_OTHERS": Cause(
+        "what is free is reserved for other workloads",
+        f"set activeDeadlineSeconds or {DECLARED_DURATION_ANNOTATION} so that it ends before the reservation starts",
+        is_wait=True,
+    ),
+    "WAITING_FOR_PREEMPTION": Cause(
+        "the preempted pods have not terminated yet", NOTHING_TO_DO, is_wait=True
+    ),
     "JOB_SUSPENDED": Cause("it is suspended (spec.suspend: true)", "set spec.suspend to false"),
     "NONE": Cause("nothing is wrong", ""),
-    "UNKNOWN": Cause("the evidence is not enough to name a cause", ""),
+    "UNKNOWN": Cause("the evidence is not enough to name a cause", "run the commands under Missing"),
     "INVALID_OBJECT": Cause("the object is invalid", "correct the field that the message names"),
-    "NODE_NOT_UNDERSTOOD": Cause("a Node object is invalid", "correct the field that the message names"),
-    "NOT_IMPLEMENTED": Cause("the pod needs something that Windlass does not implement", ""),
+    "NODE_NOT_UNDERSTOOD": Cause(
+        "the node or a pod on it could not be read",
+        "correct the object that the event Unreadable is about "
+        "(kubectl get events -A --field-selector reason=Unreadable)",
+    ),
+    "NOT_IMPLEMENTED": Cause(
+        "it needs something that Windlass does not implement",
+        "remove the field that the message names, or set spec.schedulerName to a scheduler that supports it",
+    ),
 }

@@ -195,14 +195,15 @@ def queueing_finding(hold: Hold) -> Finding | None:
     limits = [limit.text for limit in verdict.limits if limit.kind != "object"]
     message = limits[0] if limits else verdict.detail or verdict.message
     proof = (verdict.detail,) if verdict.detail and verdict.detail != message else ()
-    return Finding(verdict.code, message.rstrip("."), proof)
+    return Finding(verdict.code, message.rstrip("."), proof, remedy=verdict.remedy)
 
 
 def engine_finding(hold: Hold) -> Finding:
-    """The engine's hold as a finding with the engine's message, whatever its code."""
-    message = hold.verdict.sentences[0].rstrip(".")
-    remedy = CAUSES["KUEUE_TOPOLOGY_NOFIT"].remedy if "topology" in message.lower() else ""
-    return Finding(hold.verdict.code, message, remedy=remedy)
+    """The engine's hold as a finding with the engine's message and remedy, whatever its code."""
+    verdict = hold.verdict
+    is_topology = any(limit.kind == "topology" for limit in verdict.limits)
+    remedy = CAUSES["KUEUE_TOPOLOGY_NOFIT"].remedy if is_topology else verdict.remedy
+    return Finding(verdict.code, verdict.sentences[0].rstrip("."), remedy=remedy)
 
 
 def outlook_lines(outlook: Outlook) -> list[str]:

@@ -5,12 +5,15 @@ Stages return findings; `why` makes one `Diagnosis`, which `cli.why` prints and 
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import msgspec
 
 from windlass.diagnose.causes import CAUSES
 from windlass.dump.configuration import UsedConfiguration
+
+NAME = re.compile(r"\S+[./]\w")
 
 
 class PatchTarget(msgspec.Struct, frozen=True, rename="camel"):
@@ -64,7 +67,11 @@ class Finding(msgspec.Struct, frozen=True):
     @property
     def sentence(self) -> str:
         do = f" — {self.effective_remedy}" if self.effective_remedy else ""
-        return f"{self.message[:1].upper()}{self.message[1:]}{do}."
+        message = self.message
+        # The name of a field or a resource keeps its case.
+        if not NAME.match(message):
+            message = f"{message[:1].upper()}{message[1:]}"
+        return f"{message}{do}."
 
 
 class NodeSummary(msgspec.Struct, frozen=True):

@@ -12,6 +12,7 @@ from windlass.diagnose import nodes
 from windlass.diagnose.evidence import Evidence
 from windlass.diagnose.finding import Finding, NodeSummary
 from windlass.diagnose.fit import FitChecker, NodeFit, capacity_and_allocatable
+from windlass.model.fragmentation import describe_fragmentation
 from windlass.model.names.kubernetes import DISK_PRESSURE_TAINT
 from windlass.model.node import Node
 from windlass.model.pod import Pod
@@ -122,7 +123,7 @@ def explain_cause(evidence: Evidence, fit: FitChecker, analysis: SchedulingAnaly
     if unhealthy and code in DEVICE_CODES:
         return _unhealthy(unhealthy, _device(analysis)[0], _other_codes(analysis))
     if code in GPU_CAPACITY_CODES:
-        return _full(fit, analysis, code)
+        return _gpu_capacity_finding(fit, analysis, code)
     # Codes are only capacity codes here: the node would take the pod once others have ended.
     usable = [candidate for candidate in analysis.candidates if not candidate.permanent_codes]
     usable = [candidate for candidate in usable if code in candidate.capacity_codes]
@@ -151,28 +152,29 @@ def _fits_without_faults(fit: FitChecker, analysis: SchedulingAnalysis) -> list[
     ]
 
 
-def _full(fit: FitChecker, analysis: SchedulingAnalysis, code: str) -> Finding:
+def _gpu_capacity_finding(fit: FitChecker, analysis: SchedulingAnalysis, code: str) -> Finding:
     name, need = _device(analysis)
     free = _free(fit, analysis)
-    total, wanted = sum(free.values()), need * analysis.count
-    if code == "GPU_FULL":
-        message = f"all matching {name} are in use: {total} free on {len(free)} node(s), {wanted} needed"
-        message = message if name else "no matching GPU has enough left for the requested share"
+    total, wanted, remedy = sum(free.values()), need * analysis.count, ""
+    if not name:
+        message = "no matching GPU has enough left for the requested share"
+    elif code == "GPU_FULL":
+        message = f"too few {name} are free: {total} on {len(free)} matching node(s), {wanted} needed"
+    elif max(free.values(), default=0) >= need:  # the node has enough: what is in the way lies inside it
+        reasons = (reason for candidate in analysis.candidates for reason in candidate.fit.reasons)
+        message = next((reason.message for reason in reasons if reason.code == code), "")
     elif total >= wanted:
-        message = describe_fragmentation(fit, analysis)
+        message = fragmentation_message(fit, analysis, 0)
     else:
-        message = "no GPU has free slices for the MIG profile at a position where it may start"
-    return Finding(code, message, _free_by_node(free, name), _other_codes(analysis))
+        message = "no GPU has free slices in a position that the profile allows"
+        remedy = "ask for a smaller profile, or change the node's MIG layout (windlass plan mig)"
+    return Finding(code, message, _free_by_node(free, name), _other_codes(analysis), remedy)
 
 
-def describe_fragmentation(fit: FitChecker, analysis: SchedulingAnalysis) -> str:
-    """How the free devices are spread, where their total is enough."""
-    (name, need), free = _device(analysis), _free(fit, analysis)
-    most = max(free.values(), default=0)
-    return (
-        f"{sum(free.values())} {name} are free, but at most {most} on one node, and each of {analysis.count} pod(s) "
-        f"needs {need}"
-    )
+def fragmentation_message(fit: FitChecker, analysis: SchedulingAnalysis, fitting: int) -> str:
+    """How the free devices are spread, where their total is enough; `fitting` of the pods find a node."""
+    name, need = _device(analysis)
+    return describe_fragmentation(_free(fit, analysis).values(), need, analysis.count, fitting, name)
 
 
 def _free(fit: FitChecker, analysis: SchedulingAnalysis) -> dict[str, int]:

@@ -83,7 +83,7 @@ def why(
 class Inquiry(WhatIf):
     def diagnosis(self) -> Diagnosis:
         answer = self._answer()
-        finding, analysis = self._at_least_the_engines_cause(answer.finding), answer.analysis
+        finding, analysis = self._fall_back_to_engine_hold(answer.finding), answer.analysis
         accounts: tuple[NodeSummary, ...] = (
             unschedulable.node_summaries(self.fit, analysis, finding.code) if analysis is not None else ()
         )
@@ -106,18 +106,20 @@ class Inquiry(WhatIf):
             configuration=self.configuration.used,
         )
 
-    def _at_least_the_engines_cause(self, finding: Finding) -> Finding:
+    def _fall_back_to_engine_hold(self, finding: Finding) -> Finding:
         """The engine's hold, where the stages found no cause and the engine did not merely fail to judge."""
-        if finding.code not in ("NONE", "UNKNOWN") or self.decided_hold is None:
-            return finding
         if (
-            self.decided_hold.verdict.code not in CAUSES
-            or self.decided_hold.verdict.code == "NOT_IMPLEMENTED"
+            finding.code not in ("NONE", "UNKNOWN")
+            or self.decided_hold is None
+            or self.explained_hold is None
         ):
             return finding
-        if self.decided_hold.verdict.code == "KUEUE_QUEUE_MISSING" and not self._knows_queues:
+        code = self.decided_hold.verdict.code
+        if code not in CAUSES or code == "NOT_IMPLEMENTED":
             return finding
-        return queueing_finding(self.decided_hold) or engine_finding(self.decided_hold)
+        if code == "KUEUE_QUEUE_MISSING" and not self._knows_queues:
+            return finding
+        return queueing_finding(self.explained_hold) or engine_finding(self.explained_hold)
 
     def _chain(self, finding: Finding) -> tuple[CauseLink, ...]:
         deepest = CauseLink(finding.code, finding.message, finding.evidence)
@@ -342,8 +344,8 @@ class Inquiry(WhatIf):
         code = self._cause_on_nodes(pod, len(pods))
         if code == "GPU_FULL" and self.fit.cause_code(pod, len(pods)) == "GPU_FRAGMENTED":
             code = "GPU_FRAGMENTED"  # GPU_FULL is for the whole gang; enough GPUs are free for the pods that wait
-        if code == "GPU_FRAGMENTED":
-            message += f": {unschedulable.describe_fragmentation(self.fit, analysis)}"
+        if code == "GPU_FRAGMENTED" and analysis.devices:
+            message = unschedulable.fragmentation_message(self.fit, analysis, placed)
         finding = Finding(code, message)
         return Answer(finding, analysis, patches_for(self, finding, analysis))
 
@@ -378,9 +380,8 @@ class Inquiry(WhatIf):
         else:
             found = root_causes.no_candidate_finding(self.evidence, analysis, self.now)
             is_shown = found.code != "RESOURCE_NAME_MISMATCH" or code == found.code
-        if is_shown or self.decided_hold is None or self.decided_hold.verdict.code != code:
-            return found
-        return engine_finding(self.decided_hold)
+        hold = self.explained_hold
+        return found if is_shown or hold is None or hold.verdict.code != code else engine_finding(hold)
 
     def _feasible(self, analysis: SchedulingAnalysis, item: ClusterObject | None) -> Answer:
         """At least one node would take it now."""

@@ -1,8 +1,8 @@
 """Why a workload is not placed, as counted by the pass that decided it.
 
-`placement` fills it, `message` formats it; `simulate --explain`, conditions, events and `why` read the same verdict, so
-that an explanation can't differ from the decision. Limits, relief, changes and moves are added by `placement.explain`,
-for the first holds of a plan.
+`placement` fills it, `message` formats it; `plan`, `simulate --explain`, conditions and events show this message. `why`
+takes the code from the verdict and writes its own sentence. Limits, relief, changes and moves are added by
+`placement.explain`, for the first holds of a plan.
 
 A verdict has two messages. `message` is for the operator and complete. `public_message` is for the workload's owner: it
 has only the workload's own requests, sums over nodes, and its own queue; never names of other tenants' workloads, pods
@@ -26,7 +26,7 @@ _NO_DEVICE_ROOM = reason_of_bit(WHY_GPU_DEVICE_ROOM.bit_length() - 1).kube_words
 LIMIT_KINDS_SHOWN_FIRST = ("fragmentation", "model", "quota", "topology")
 """Kinds of limits that the counts of nodes by reason don't show."""
 
-PUBLIC_MESSAGE_BY_CODE = {
+UNEXPLAINED_PUBLIC_MESSAGE_BY_CODE = {
     "KUEUE_QUOTA_INSUFFICIENT": "over quota: its queue has too little quota left",
     "KUEUE_QUOTA_MISCONFIGURED": "its queue has no quota for a resource that it asks for",
     "KUEUE_QUEUE_MISSING": "its queue is missing, inactive or stopped",
@@ -35,18 +35,17 @@ PUBLIC_MESSAGE_BY_CODE = {
     "QUEUE_BEHIND_HEAD": "work ahead of it in its queue waits, and the queue is strict",
     "RESERVED_FOR_OTHERS": "there is room, but a planned start or a reservation holds it",
     "REQUEST_EXCEEDS_CLUSTER": "it is larger than the cluster",
-    "RESOURCE_QUOTA_EXCEEDED": "the ResourceQuota of its namespace is used up",
-    "GANG_INCOMPLETE": "its gang is incomplete: pods are missing",
-    "JOB_SUSPENDED": "its owner has suspended it",
     "GPU_FULL": "too few GPUs are free",
-    "GPU_FRAGMENTED": "enough GPUs are free in total, but too few together",
+    "GPU_FRAGMENTED": "enough GPUs are free in total, but too few on one node",
     "CPU_MEM_INSUFFICIENT": "too little CPU or memory is free",
 }
 """By code, the public message of a verdict that was not explained."""
 CODES_WITH_PUBLIC_DETAIL = frozenset(
-    {"GANG_INCOMPLETE", "INVALID_OBJECT", "NOT_IMPLEMENTED", "POLICY_DENIED", "STORAGE_INSUFFICIENT"}
+    {"GANG_INCOMPLETE", "INVALID_OBJECT", "NOT_IMPLEMENTED", "POLICY_DENIED", "SCHEDULING_GATED"}
+    | {"JOB_SUSPENDED", "RESOURCE_QUOTA_EXCEEDED", "STORAGE_INSUFFICIENT"}
+    | {"FRACTIONAL_GPU_REQUEST", "REQUESTS_NE_LIMITS"}
 )
-"""Codes whose detail names only the workload's own pods, claims and groups, so that it is public."""
+"""Codes whose detail names only the workload's own pods, claims, groups and namespace, so that it is public."""
 
 
 class ReasonCount(msgspec.Struct, frozen=True, gc=False):
@@ -176,7 +175,7 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
     @property
     def message(self) -> str:
         """What holds it, what is planned and what would help, separated by semicolons."""
-        return "; ".join(self.sentences)
+        return join_sentences(self.sentences)
 
     @property
     def sentences(self) -> list[str]:
@@ -198,11 +197,16 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
         """The message for the workload's owner, without anything about other tenants."""
         limits = [limit.text for limit in self.limits]
         if not limits:
-            short = PUBLIC_MESSAGE_BY_CODE.get(self.code, f"it waits ({self.code})")
-            short = self.detail if self.code in CODES_WITH_PUBLIC_DETAIL and self.detail else short
-            limits = [self._counted] if self.counts or not self.detail else [short]
+            limits = [self._counted if self.counts or not self.detail else self.public_detail]
         parts = [*limits, self._public_outlook, *self._help(is_public=True)]
-        return "; ".join(part for part in parts if part)
+        return join_sentences(part for part in parts if part)
+
+    @property
+    def public_detail(self) -> str:
+        """The detail, or what may be said instead where it could name other tenants."""
+        if self.detail and self.code in CODES_WITH_PUBLIC_DETAIL:
+            return self.detail
+        return UNEXPLAINED_PUBLIC_MESSAGE_BY_CODE.get(self.code, f"it waits ({self.code})")
 
     @property
     def kube_message(self) -> str:
@@ -230,7 +234,7 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
         )
         yield from list(refusals)[:MAX_NAMED]
         if self.is_infeasible:
-            yield "it is infeasible: it would not fit even if nothing else ran"
+            yield "it would not fit even if nothing else ran"
         # With a planned start, the outlook has the relief already.
         if self.relief is not None and self.planned_start is None:
             yield self.relief.public_text if is_public else self.relief.text
@@ -250,6 +254,12 @@ def format_reason_counts(counts: Iterable[tuple[str, int]]) -> str:
     if by_reason.get(_TOO_FEW_GPUS, 0) >= by_reason.get(_NO_DEVICE_ROOM, 0):
         by_reason.pop(_NO_DEVICE_ROOM, None)
     return ", ".join(sorted(f"{nodes} {kube}" for kube, nodes in by_reason.items()))
+
+
+def join_sentences(parts: Iterable[str]) -> str:
+    """Separated by semicolons. kube-scheduler's form ends with a full stop, which only the last part keeps."""
+    *first, last = parts
+    return "; ".join([*(part.removesuffix(".") for part in first), last])
 
 
 def _moves_text(moves: tuple[MoveOffer, ...]) -> str:

@@ -45,7 +45,7 @@ def _decide(context: DecisionContext) -> list[Outcome]:
     # Running pieces are among them: they hold quota, and may be victims.
     queued = [piece for piece in context.pieces if piece.queue_name]
     gated = [piece.key for piece in queued if _has_foreign_gate(context, piece)]
-    outcomes += [Held(key, SCHEDULING_GATED.code, SCHEDULING_GATED.kube_words, len(before)) for key in gated]
+    outcomes += [_held_for(SCHEDULING_GATED, key, len(before)) for key in gated]
     queued = [piece for piece in queued if piece.key not in gated] if gated else queued
     outcomes += _admit_queued(context, queued, disruptions, len(before))
     for turn, piece in enumerate(after, start=len(before) + len(queued)):
@@ -128,7 +128,7 @@ def _place_unqueued(
         return [*outcomes, Held(piece.key, code, message, turn)]
     hold = _member_hold(context, piece)
     if hold is not None:
-        return [*outcomes, Held(piece.key, hold.code, hold.kube_words, turn)]
+        return [*outcomes, _held_for(hold, piece.key, turn)]
     choices = tuple(PodSetChoice(pod_set.name, pod_set.count, {}) for pod_set in piece.pod_sets)
     found = context.placer.place(piece, choices)
     if not found.ok and found.feasible and not is_above_minimum(piece.key):
@@ -143,6 +143,10 @@ def _place_unqueued(
     if not found.ok:
         return [*outcomes, Held(piece.key, found.code, found.message, turn)]
     return [*outcomes, Admitted(piece.key, "", choices, found.nodes, found.after, turn)]
+
+
+def _held_for(reason: Reason, key: str, turn: int) -> Held:
+    return Held(key, reason.code, reason.kube_words, turn, reason.remedy)
 
 
 def _preempt_by_priority(

@@ -137,7 +137,7 @@ class _DecisionBuilder:
         key = workload_key(outcome.workload)
         if is_above_minimum(outcome.workload) and key in self._holds:
             return  # the hold of the minimum comes first, and says more
-        verdict = make_verdict(outcome.code, outcome.message, self._nodes.size)
+        verdict = make_verdict(outcome.code, outcome.message, self._nodes.size, outcome.remedy)
         outlook = found.outlooks.get(outcome.workload)
         if outlook is not None:
             verdict = replace(verdict, planned_start=outlook.start, ahead=outlook.ahead, outlook=outlook.text)

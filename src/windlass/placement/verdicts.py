@@ -99,9 +99,11 @@ class NoNodeFound(msgspec.Struct, frozen=True, eq=False):
         return NearMiss(self.nodes.names[int(arrays.near[self.row, place])], reasons, lacks, free)
 
 
-def make_verdict(code: str, message: HoldMessage, nodes: int) -> Verdict:
+def make_verdict(code: str, message: HoldMessage, nodes: int, remedy: str = "") -> Verdict:
     """The verdict of a hold: from the text of the stage that held it, or from counts by node."""
-    return Verdict(code, nodes, detail=message) if isinstance(message, str) else message.verdict()
+    if isinstance(message, str):
+        return Verdict(code, nodes, detail=message, remedy=remedy)
+    return message.verdict()
 
 
 def reason_of(shape: Shape, bit: int) -> Reason:

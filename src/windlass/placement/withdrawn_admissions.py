@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from windlass.model.verdict import join_sentences
 from windlass.model.workload import Workload
 from windlass.placement.workload_pieces import is_above_minimum
 from windlass.queueing.outcome import Admitted, Held, Outcome
@@ -108,6 +109,7 @@ def _place_again(
         if result.ok:
             changed.append(replace(outcome, nodes=result.nodes, after=result.after))
         else:
-            why = f"{hold_message_text(result.message)}; {piece.key} of higher priority starts in its place"
+            instead = f"{piece.key} of higher priority starts in its place"
+            why = join_sentences([hold_message_text(result.message), instead])
             changed.append(Held(outcome.workload, result.code, why, outcome.decided_in_cycle))
     return changed

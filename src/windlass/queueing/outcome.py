@@ -75,6 +75,8 @@ class Held(msgspec.Struct, frozen=True):
     message: HoldMessage
     decided_in_cycle: int = 0
     """The cycle in which it was first decided; workloads further back in its queue have a later one."""
+    remedy: str = ""
+    """What to do, where the reason of the hold says it."""
 
 
 Outcome = Admitted | Evicted | Held

@@ -17,7 +17,9 @@ from windlass.web.pods import PodRecord, gpu_request_fields
 
 MOST_PODS = 256
 """Most pods in a job's details; counts include all."""
-_NODES_LACK = re.compile(r"^0/(\d+) nodes are available: (.*)$", re.DOTALL)
+_NODES_LACK = re.compile(r"^0/\d+ nodes are available: (.*)$", re.DOTALL)
+_COUNTS = re.compile(r"\d+ (node\(s\)|Insufficient |Too many pods)")
+"""How kube-scheduler's counts of nodes begin."""
 
 
 def job_view(
@@ -51,12 +53,12 @@ def job_view(
 
 
 def shorten_message(message: str) -> str:
-    """The message without kube-scheduler's counts of nodes, if more follows them."""
+    """The message without kube-scheduler's counts of nodes if Windlass's own sentence follows them."""
     found = _NODES_LACK.match(message)
-    sentence = found[2] if found else message
+    sentence = found[1] if found else message
     counts, _, own = sentence.partition(". ")
-    if found and own and "node(s)" in counts:
-        sentence = own
+    if found and own and _COUNTS.match(counts):
+        sentence = f"{counts}." if own.startswith("preemption:") else own
     return sentence[:1].upper() + sentence[1:] if sentence else ""
 
 

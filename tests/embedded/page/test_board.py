@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from tests.embedded.page.feed import Feed, nodes, pod
 
 from windlass.model.unstructured import Unstructured
@@ -73,6 +74,26 @@ def test_the_sentence_is_about_this_job() -> None:
     own = "0 GPUs are free on nodes that it may use; it would start now with a toleration"
     feed.put("pods", pod("stuck", {GPU: "1"}, waits=("Unschedulable", f"{counts} {own}")))
     assert shown(board, "jobs")["default/Pod/stuck"]["why"] == own
+
+
+@pytest.mark.parametrize(
+    "counts", ["2 Insufficient nvidia.com/gpu", "2 Too many pods", "2 node(s) were unschedulable"]
+)
+def test_counts_of_any_kind_give_way_to_the_sentence(counts: str) -> None:
+    feed, board = with_nodes()
+    own = "16 GPUs requested, 3 free on eligible nodes"
+    message = f"0/2 nodes are available: {counts}. {own}"
+    feed.put("pods", pod("stuck", {GPU: "1"}, waits=("Unschedulable", message)))
+    assert shown(board, "jobs")["default/Pod/stuck"]["why"] == own
+
+
+def test_what_kube_scheduler_says_about_preemption_does_not_replace_the_counts() -> None:
+    feed, board = with_nodes()
+    counts = "2 Insufficient nvidia.com/gpu."
+    preemption = "preemption: 0/2 nodes are available: 2 No preemption victims found for incoming pod."
+    message = f"0/2 nodes are available: {counts} {preemption}"
+    feed.put("pods", pod("stuck", {GPU: "1"}, waits=("Unschedulable", message)))
+    assert shown(board, "jobs")["default/Pod/stuck"]["why"] == counts
 
 
 def test_mig_instances_are_on_the_gpu_that_the_node_names() -> None:

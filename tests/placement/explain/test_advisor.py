@@ -101,7 +101,7 @@ def test_gpus_that_a_rule_keeps_it_from_are_not_called_fragments():
     waits = pod("p", 1, metadata=labels, topologySpreadConstraints=[spread])
     found = verdict("default/p", *zones, pod("a", 1, on="n1", metadata=labels), pod("b", 1, on="n2"), waits)
     assert found.code == "GPU_FULL"
-    assert "fragment" not in found.message
+    assert "spread over" not in found.message
     assert found.relief is not None
 
 
@@ -114,7 +114,7 @@ def test_gpus_on_a_node_without_cpu_are_not_called_fragments():
     waits["spec"]["containers"][0]["resources"]["limits"]["cpu"] = "1"
     found = verdict("default/p", busy, full, eater, pod("a", 8, on="n2"), waits)
     assert found.code in ("GPU_FULL", "CPU_MEM_INSUFFICIENT")
-    assert "fragment" not in found.message
+    assert "spread over" not in found.message
 
 
 def test_the_end_of_a_neighbour_helps_where_a_rule_between_pods_binds():

@@ -14,6 +14,7 @@ from windlass.model.names.nvidia import GPU_RESOURCE, MIG_RESOURCE_PREFIX, NVIDI
 from windlass.model.node import Node
 from windlass.model.pod import Pod
 from windlass.model.requests import format_amount, node_quantities, pod_requests
+from windlass.model.verdict import join_sentences
 
 
 def pod_and_requests(view: PodView) -> tuple[Pod, dict[str, int]] | None:
@@ -142,7 +143,7 @@ def fits_now(manifest: Manifest, context: CheckContext) -> Iterator[RuleFinding]
     """The engine's decision if it decides on such objects, else whether a node passes the filters."""
     verdict = context.engine_holds.get(f"{manifest.namespace}/{manifest.name}") if manifest.pods else None
     if verdict is not None:
-        reasons = "; ".join(verdict.sentences[:2])
+        reasons = join_sentences(verdict.sentences[:2])
         level = ERROR if verdict.is_infeasible else INFO
         yield RuleFinding(
             f"would wait ({verdict.code}): {reasons}", "", "windlass plan schedule -f explains it", level

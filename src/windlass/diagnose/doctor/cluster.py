@@ -178,16 +178,12 @@ def _pools(gpus: list[Node]) -> Iterator[Symptom]:
         pools.setdefault(_pool(node), []).append(node)
     for name, members in pools.items():
         yield from _differs(name, members, DRIVER, "driver", "roll the driver out to the whole pool")
-        counts = Counter(sum(nodes.gpu_resources(node).values()) for node in members)
-        if len(counts) > 1:
-            usual = counts.most_common(1)[0][0]
-            different = [node.name for node in members if sum(nodes.gpu_resources(node).values()) != usual]
-            yield Symptom(
-                "gpus-per-node",
-                WARNING,
-                name,
-                f"most nodes have {usual} GPU resources; not {', '.join(different[:5])}",
-            )
+        counts = {node.name: sum(nodes.gpu_resources(node).values()) for node in members}
+        usual = Counter(counts.values()).most_common(1)[0][0]
+        for different in [name for name, count in counts.items() if count != usual]:
+            message = f"has {counts[different]} GPUs; most nodes of its pool have {usual}"
+            meaning = "a GPU is lost, or the nodes are partitioned differently"
+            yield Symptom("gpus-per-node", WARNING, different, message, meaning, "nvidia-smi -L on the node")
 
 
 def _differs(pool: str, members: list[Node], label: str, what: str, mend: str) -> Iterator[Symptom]:

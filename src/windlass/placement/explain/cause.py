@@ -8,9 +8,9 @@ the cause is what would have to change:
 2. If the nodes that it may use could hold all of it once they are emptier, it waits for capacity, whatever rules
    exclude other nodes: those are intended. The missing resource is that of the node which lacks least: a node that
    has the GPUs and lacks CPU says more than a node without free GPUs. If some pods of a gang fit, the cause is what
-   the decision reported for the next one. 3. Otherwise a rule or the size of the request is the cause: the smallest
-   set of these without which it would fit; of several such sets, one without which it would start now. Selectors come
-   last, since they exclude nodes on purpose.
+   the decision reported for the next one.
+3. Otherwise a rule or the size of the request is the cause: the smallest set of these without which it would fit; of
+   several such sets, one without which it would start now. Selectors come last, since they exclude nodes on purpose.
 """
 
 from __future__ import annotations

@@ -11,12 +11,12 @@ from itertools import islice
 
 import numpy as np
 
+from windlass.model.fragmentation import describe_fragmentation
 from windlass.model.names.nvidia import GPU_PRODUCT_LABEL, GPU_RESOURCE
 from windlass.model.quota import MILLI_PER_GPU
 from windlass.model.reasons import (
     FIRST_RESOURCE_BIT,
     PERMANENT_BITS,
-    POD_REASONS,
     RESERVED_FOR_OTHERS,
     WHY_GPU_DEVICE_ROOM,
     WHY_GPU_MODEL,
@@ -24,7 +24,7 @@ from windlass.model.reasons import (
 )
 from windlass.model.requests import format_amount
 from windlass.model.topology import level_name
-from windlass.model.verdict import PUBLIC_MESSAGE_BY_CODE, Limit
+from windlass.model.verdict import CODES_WITH_PUBLIC_DETAIL, Limit
 from windlass.placement.empty_cluster import TOO_LARGE, EmptyCluster
 from windlass.placement.explain.held_workload import HeldWorkload
 from windlass.placement.explain.pod_set_feasibility import WHOLE_MILLI, PodSetFeasibility, free_gpus
@@ -42,14 +42,9 @@ from windlass.queueing.pending_workload import PODS
 from windlass.queueing.quota_node import QuotaNode
 
 MAX_LIMITS = 4
-MAX_LISTED_NODES = 6
-"""Nodes whose free GPUs are listed one by one in a text."""
 MODEL_OR_AFFINITY_BITS = WHY_GPU_MODEL | WHY_NODE_AFFINITY
-OBJECT_CODES = frozenset(
-    {QUEUE_MISSING, FLAVOR_MISMATCH, QUOTA_MISCONFIGURED}
-    | {"GANG_INCOMPLETE", "JOB_SUSPENDED", "RESOURCE_QUOTA_EXCEEDED"}
-)
-"""Codes of holds for which an object has to change; capacity doesn't matter."""
+QUEUE_OBJECT_CODES = frozenset({QUEUE_MISSING, FLAVOR_MISMATCH, QUOTA_MISCONFIGURED})
+"""Codes of holds for which an object of the queue has to change; capacity doesn't matter."""
 
 
 def find_limits(held: HeldWorkload) -> tuple[Limit, ...]:
@@ -58,20 +53,18 @@ def find_limits(held: HeldWorkload) -> tuple[Limit, ...]:
 
 
 def _limits(held: HeldWorkload) -> Iterator[Limit]:
-    code = held.verdict.code
+    verdict, code = held.verdict, held.verdict.code
     if code == BEHIND_HEAD:
         queue = held.state.occupancy.cluster_queue_of(held.piece)
         name = queue.name if queue is not None else ""
         text = f"quota suffices, but queue {name} is StrictFIFO and work ahead of it waits"
-        yield Limit("order", text, queue=name, behind=_queue_head(held.verdict.detail))
+        yield Limit("order", text, queue=name, behind=_queue_head(verdict.detail))
     elif code == RESERVED_FOR_OTHERS.code:
         yield Limit("plan", RESERVED_FOR_OTHERS.message, behind=_first_plan(held))
-    elif code in OBJECT_CODES:
-        yield Limit("object", PUBLIC_MESSAGE_BY_CODE[code], queue=held.piece.queue_name)
+    elif code in QUEUE_OBJECT_CODES or (code in CODES_WITH_PUBLIC_DETAIL and not verdict.counts):
+        yield Limit("object", verdict.public_detail, queue=held.piece.queue_name)
         if code == QUOTA_MISCONFIGURED:
             yield from quota_limits(held)
-    elif text := next((reason.message for reason in POD_REASONS if reason.code == code), ""):
-        yield Limit("object", text)
     elif code == QUOTA_INSUFFICIENT:
         yield from quota_limits(held)
     else:
@@ -241,31 +234,17 @@ def _gpu_limits(held: HeldWorkload, pod_set: PendingPodSet, fit: PodSetFeasibili
     # No reason at all means that every node takes some pods, but all nodes together too few.
     if (_lacks_gpus(pod_set, bits) or not bits) and gpu.milli and fit.placeable < pod_set.count:
         requested, available = f"{totals.requested / WHOLE_MILLI:g}", f"{free / unit:g}"
-        if totals.are_fragmented and fit.pod_set.count:
-            kind, text = "fragmentation", _fragmentation_text(totals.free_by_node, unit, fit)
+        if totals.are_fragmented and pod_set.count:
+            free_by_node = [amount / unit for amount in totals.free_by_node]
+            per_pod = gpu.count * gpu.milli / WHOLE_MILLI
+            kind = "fragmentation"
+            text = describe_fragmentation(free_by_node, per_pod, pod_set.count, fit.placeable)
         else:
             word = "GPU" if requested == "1" else "GPUs"
             kind, text = "resource", f"{requested} {word} requested, {available} free on eligible nodes"
         nodes = int(np.count_nonzero(fit.pods_per_node == 0))
         yield Limit(kind, text, resource=GPU_RESOURCE, needed=requested, available=available, nodes=nodes)
     yield from _pinned(held, pod_set, fit)
-
-
-def _fragmentation_text(free_by_node: list[int], unit: int, feasibility: PodSetFeasibility) -> str:
-    """`unit` is what one GPU counts in `free_by_node`: 1, or 1000 for shares."""
-    pod_set, gpu = feasibility.pod_set, feasibility.pod_set.shape.gpu
-    assert gpu is not None
-    listed = ", ".join(f"{free / unit:g}" for free in free_by_node[:MAX_LISTED_NODES])
-    more = len(free_by_node) - MAX_LISTED_NODES
-    listed += f" and {more} more" if more > 0 else ""
-    size = f"{gpu.count * gpu.milli / WHOLE_MILLI:g} GPU"
-    if gpu.count * gpu.milli > WHOLE_MILLI:
-        size += "s"
-    if not feasibility.placeable:
-        fits = f"no node has room for a pod with {size}"
-    else:
-        fits = f"there is room for only {feasibility.placeable} of {pod_set.count} pods with {size} each"
-    return f"fragmentation: {sum(free_by_node) / unit:g} GPUs are free ({listed} by node), but {fits}"
 
 
 def _lacks_gpus(pod_set: PendingPodSet, bits: set[int]) -> bool:

@@ -46,7 +46,7 @@ def find_cause(
     pod_set = _tightest(overlay, [pod_set for pod_set in pod_sets if pod_set.count])
     if pod_set is None:
         return reported
-    if _is_unknown_resource(overlay, pod_set):
+    if is_unknown_resource(overlay, pod_set):
         return NO_SUCH_RESOURCE
     if not _has_devices(overlay, pod_set).any():
         return TOO_LARGE  # each requested device exists, but no node has all of them
@@ -139,7 +139,7 @@ def _has_devices(overlay: Overlay, pod_set: PendingPodSet) -> Bools:
     return result
 
 
-def _is_unknown_resource(overlay: Overlay, pod_set: PendingPodSet) -> bool:
+def is_unknown_resource(overlay: Overlay, pod_set: PendingPodSet) -> bool:
     """Whether no node advertises one of the requested resources."""
     total, resources = overlay.state.allocatable, overlay.snapshot.resources
     names = [name for name, amount in pod_set.shape.requests if amount > 0 and is_extended_resource(name)]

@@ -10,9 +10,12 @@ from windlass.model.labels import matches_selector
 from windlass.model.names.kubernetes import NAMESPACE_NAME_LABEL
 from windlass.model.names.kueue import QUEUE_NAME_LABEL
 from windlass.model.queue import LocalQueue, QueueSystem
-from windlass.model.reasons import NODE_REASONS, POD_REASONS
+from windlass.model.reasons import RESERVED_FOR_OTHERS
 from windlass.model.workload import Workload
+from windlass.placement.empty_cluster import TOO_LARGE
 from windlass.placement.explain.held_workload import HeldWorkload
+from windlass.placement.explain.node_reasons import NO_SUCH_RESOURCE, is_unknown_resource
+from windlass.placement.verdicts import reason_of
 from windlass.queueing.outcome import BEHIND_HEAD, FLAVOR_MISMATCH, QUEUE_MISSING, QUOTA_MISCONFIGURED
 
 UNAVAILABLE_NODE_CODES = ("NODE_UNSCHEDULABLE", "TAINT_NOT_TOLERATED")
@@ -20,29 +23,60 @@ UNAVAILABLE_NODE_CODES = ("NODE_UNSCHEDULABLE", "TAINT_NOT_TOLERATED")
 CAPACITY_CODES = ("GPU_FULL", "GPU_FRAGMENTED", "CPU_MEM_INSUFFICIENT", "POD_COUNT_LIMIT")
 """No remedy: relief and smaller requests have been looked for already."""
 REMEDY_BY_CODE = {
+    QUOTA_MISCONFIGURED: "add the resource to the queue's coveredResources with a quota, or remove it from the request",
     FLAVOR_MISMATCH: "add a flavor that its pods may use to the queue, or change their node selector, tolerations or "
     "topology request",
     BEHIND_HEAD: "wait for the head of the queue, or set the queue's queueingStrategy to BestEffortFIFO",
-    "GANG_INCOMPLETE": "create the missing members: a gang starts when all of them exist",
+    "INVALID_OBJECT": "correct the field that the message names",
     "JOB_SUSPENDED": "resume the Job or activate the Workload",
-    "RESOURCE_QUOTA_EXCEEDED": "request less, or raise the ResourceQuota of its namespace",
+    "NOT_IMPLEMENTED": "remove the field that the message names, or set spec.schedulerName to a scheduler that "
+    "supports it",
     "POLICY_DENIED": "keep the request within the LimitRange of its namespace",
-    **{reason.code: reason.remedy for reason in reversed((*NODE_REASONS, *POD_REASONS))},
+    "RESOURCE_QUOTA_EXCEEDED": "request less, or raise the ResourceQuota of its namespace",
+    RESERVED_FOR_OTHERS.code: RESERVED_FOR_OTHERS.remedy,
+    TOO_LARGE: "request fewer or smaller pods, or add nodes",
+    NO_SUCH_RESOURCE: "request a resource that the nodes advertise",
 }
+"""For codes of holds that neither carry a remedy of their own nor come from what nodes refuse."""
 
 
 def find_remedy(held: HeldWorkload, is_infeasible: bool = False) -> str:
     """What to do about the hold; empty where nothing is known to help."""
     code, piece = held.verdict.code, held.piece
+    if held.verdict.remedy:
+        return held.verdict.remedy
     if code == QUEUE_MISSING:
         return _queue_remedy(piece, held.state.occupancy.system)
-    if code == QUOTA_MISCONFIGURED:
-        return "add the resource to the queue's coveredResources with a quota, or remove it from the request"
+    if code == "GANG_INCOMPLETE":
+        return _gang_remedy(piece)
     if code in UNAVAILABLE_NODE_CODES and not held.state.overlay.snapshot.nodes.size:
         return "add nodes"
     if code in UNAVAILABLE_NODE_CODES and not is_infeasible:
         return "uncordon nodes, or repair those that are not ready"
-    return "" if code in CAPACITY_CODES else REMEDY_BY_CODE.get(code, "")
+    return "" if code in CAPACITY_CODES else _node_remedy(held) or REMEDY_BY_CODE.get(code, "")
+
+
+def _gang_remedy(piece: Workload) -> str:
+    if not piece.hold:
+        return ""  # it is above the minimum: the hold of the minimum says what to do
+    if piece.min_pods is not None:
+        return "create the missing pods: a gang starts when all of them exist"
+    # No minimum is known: the object that states it does not exist.
+    if piece.kind == "PodGroup":
+        return "create the PodGroup, or correct its name in the pods"
+    return f"read the conditions of the {piece.kind} and the log of its controller"
+
+
+def _node_remedy(held: HeldWorkload) -> str:
+    """The remedy of the reason for which most nodes refuse it, among those with the code of the hold."""
+    if not held.pod_sets or not held.verdict.counts:
+        return ""
+    index = held.tightest_pod_set()
+    pod_set = held.pod_sets[index]
+    if is_unknown_resource(held.state.overlay, pod_set):
+        return ""
+    reasons = (reason_of(pod_set.shape, bit) for bit, _ in held.feasibility(index).reason_counts())
+    return next((reason.remedy for reason in reasons if reason.code == held.verdict.code), "")
 
 
 def _queue_remedy(piece: Workload, system: QueueSystem) -> str:

@@ -35,7 +35,8 @@ def make_single_pod_holds(
             is_invalid = reason is INVALID_OBJECT
             code = _code_of_unreadable(snapshot.pods.objects[row]) if is_invalid else reason.code
             detail = snapshot.unreadable.get(key, reason.kube_words)
-            holds.append(Hold(key, Verdict(code=code, nodes=snapshot.nodes.size, detail=detail)))
+            remedy = "" if is_invalid else reason.remedy  # the error of an unreadable pod has its own remedy
+            holds.append(Hold(key, Verdict(code, snapshot.nodes.size, detail=detail, remedy=remedy)))
             continue
         failure = int(placed.failure[position])
         if failure not in verdicts:

@@ -1,8 +1,9 @@
 """Why a pod is held before any node is checked: its scheduling gates, or volume claims that are not ready.
 
-`placement.single_pod_placer` and `placement.decision_pass` ask before they place a pod. A request that Windlass does
-not implement (ResourceClaims) holds the pod too: it is never placed as if it had not asked. Each `Reason`
-that it returns has the names of the pod's own objects in its texts.
+`placement.single_pod_placer`, `placement.decision_pass` and `diagnose.fit` ask before they place a pod. A request that
+Windlass does not implement (ResourceClaims) holds the pod too: it is never placed as if it had not asked. `kube_words`
+of the returned `Reason` are kube-scheduler's text, with the names of the objects appended where it has none; they
+become the detail of the hold's verdict, and `remedy` its remedy.
 """
 
 from __future__ import annotations
@@ -34,11 +35,7 @@ def prefilter_pod(pod: Pod, listers: Listers) -> Reason | None:
     """The first reason that holds the pod, with the names of the objects; None if nodes can be checked."""
     gates = [gate.name for gate in pod.spec.scheduling_gates]
     if gates:
-        return _with_text(
-            SCHEDULING_GATED,
-            f"waiting for scheduling gates: [{' '.join(gates)}]",
-            f"waiting for its scheduling gates to be removed: {', '.join(gates)}",
-        )
+        return _with_text(SCHEDULING_GATED, f"waiting for scheduling gates: [{' '.join(gates)}]")
     if pod.spec.volumes:
         claims = list(volume_claims_of(pod, listers))
         for check in (_not_ready, _not_bound):
@@ -48,9 +45,8 @@ def prefilter_pod(pod: Pod, listers: Listers) -> Reason | None:
                     return held
     if pod.spec.resource_claims:
         names = ", ".join(claim.name for claim in pod.spec.resource_claims)
-        message = f"{RESOURCE_CLAIMS_NOT_IMPLEMENTED.message}: {names}"
-        kube = f"{RESOURCE_CLAIMS_NOT_IMPLEMENTED.kube_words}: {message}"
-        return _with_text(RESOURCE_CLAIMS_NOT_IMPLEMENTED, kube, message)
+        kube = f"{RESOURCE_CLAIMS_NOT_IMPLEMENTED.kube_words}: {RESOURCE_CLAIMS_NOT_IMPLEMENTED.message}: {names}"
+        return _with_text(RESOURCE_CLAIMS_NOT_IMPLEMENTED, kube)
     return None
 
 
@@ -60,20 +56,19 @@ def _not_ready(named: PodVolumeClaim, pod: Pod, listers: Listers) -> Reason | No
     if claim is None:
         if named.ephemeral:
             kube = f'waiting for ephemeral volume controller to create the persistentvolumeclaim "{name}"'
-            return _with_text(CLAIM_MISSING, kube, f"claim {name} of an ephemeral volume doesn't exist yet")
-        kube = f'persistentvolumeclaim "{name}" not found'
-        return _with_text(CLAIM_MISSING, kube, f"claim {name} doesn't exist")
+            return _with_text(CLAIM_MISSING, kube)
+        return _with_text(CLAIM_MISSING, f'persistentvolumeclaim "{name}" not found')
     if claim.status.phase == "Lost":
         return _no_volume(claim)
     if claim.metadata.deletion_timestamp:
         kube = f'persistentvolumeclaim "{name}" is being deleted'
-        return _with_text(CLAIM_MISSING, kube, f"claim {name} is being deleted")
+        return _with_text(CLAIM_MISSING, kube, "create the claim again once it is gone")
     if named.ephemeral and not _is_owned_by(claim, pod):
         kube = f"PVC {claim.metadata.namespace}/{name} was not created for pod {pod.key} (pod is not owner)"
-        return _with_text(CLAIM_MISSING, kube, f"claim {name} exists but belongs to another pod")
+        return _with_text(CLAIM_MISSING, kube, "delete that claim, or rename the pod's volume")
     if storage_size(claim.spec.resources.requests) < 0:
-        message = f"claim {name} has an unreadable spec.resources.requests.storage"
-        return _with_text(INVALID_OBJECT, INVALID_OBJECT.kube_words, message)
+        field = f"claim {name} has an unreadable spec.resources.requests.storage"
+        return _with_text(INVALID_OBJECT, f"{INVALID_OBJECT.kube_words}: {field}")
     return None
 
 
@@ -89,16 +84,14 @@ def _not_bound(named: PodVolumeClaim, pod: Pod, listers: Listers) -> Reason | No
             if wanted not in (*listers.storage_classes, "")
             else ""
         )
-        return _with_text(
-            UNBOUND_CLAIM, UNBOUND_CLAIM.kube_words, f"claim {named.name} is not bound to a volume{missing}"
-        )
+        return _with_text(UNBOUND_CLAIM, f"{UNBOUND_CLAIM.kube_words}: {named.name}{missing}")
     return None if claim.spec.volume_name in listers.volumes else _no_volume(claim)
 
 
 def _no_volume(claim: PersistentVolumeClaim) -> Reason:
     name, volume = claim.metadata.name, claim.spec.volume_name
     kube = f'persistentvolumeclaim "{name}" bound to non-existent persistentvolume "{volume}"'
-    return _with_text(CLAIM_MISSING, kube, f"claim {name} is bound to volume {volume}, which doesn't exist")
+    return _with_text(CLAIM_MISSING, kube, "delete the claim and create it again: its volume is gone")
 
 
 def _is_owned_by(claim: PersistentVolumeClaim, pod: Pod) -> bool:
@@ -107,5 +100,5 @@ def _is_owned_by(claim: PersistentVolumeClaim, pod: Pod) -> bool:
     )
 
 
-def _with_text(reason: Reason, kube_words: str, message: str) -> Reason:
-    return msgspec.structs.replace(reason, kube_words=kube_words, message=message)
+def _with_text(reason: Reason, kube: str, remedy: str = "") -> Reason:
+    return msgspec.structs.replace(reason, kube_words=kube, remedy=remedy or reason.remedy)

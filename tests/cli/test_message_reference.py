@@ -1,0 +1,84 @@
+"""The list of messages: complete sentences, and examples that are filled in and don't contradict themselves."""
+
+from __future__ import annotations
+
+import pytest
+
+from windlass.cli import message_examples, message_reference
+from windlass.cli.message_placeholders import PLACEHOLDER
+from windlass.cli.message_reference import messages_reference
+
+PAGE = messages_reference()
+
+
+@pytest.fixture(scope="module")
+def templates() -> dict[str, str]:
+    """Message → example, of every message with placeholders."""
+    made: dict[str, str] = {}
+    original = message_examples.example
+
+    def remember(template: str) -> str:
+        made[template] = original(template)
+        return made[template]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(message_reference, "example", remember)
+        messages_reference()
+    return {template: example for template, example in made.items() if PLACEHOLDER.search(template)}
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        # Calls with a variable code
+        "| `TAINT_NOT_TOLERATED` | the pod does not tolerate the taint {taints} of {count} node(s) (nearest: {node}) |",
+        "| `GPU_FULL` | too few {name} are free: {total} on {count} matching node(s), {wanted} needed |",
+        "| `DEVICE_UNHEALTHY` | node {node} has {count} unhealthy {name} |",
+        # A text that is put together with +=
+        "| `DEVICE_PLUGIN_FAILING` | the device plugin {pod} is on node {node} and has restarted {restarts} times |",
+        # Texts that a function is given
+        "| `UNKNOWN` | the pod is pending, but the evidence has no nodes to judge it on |",
+        # The engine's sentences
+        "| `GANG_INCOMPLETE` | waiting for pods of the group: {existing} of {wanted} exist |",
+        "| `order` | quota suffices, but queue {name} is StrictFIFO and work ahead of it waits |",
+        "| planned to start at {start} on {where}, when {keys} end (by run-time limit); {ahead} workloads wait",
+        # Causes and remedies of findings
+        "| a GPU is lost, or the nodes are partitioned differently | nvidia-smi -L on the node |",
+    ],
+)
+def test_the_page_has_every_kind_of_sentence(row: str) -> None:
+    assert row in PAGE
+
+
+def test_every_placeholder_is_filled_in(templates: dict[str, str]) -> None:
+    assert "…" not in "".join(templates.values())
+    assert not [example for example in templates.values() if PLACEHOLDER.search(example)]
+
+
+def test_no_sample_is_left_over(templates: dict[str, str]) -> None:
+    used, named = set[str](), set[str]()
+    for template in templates:
+        starts = [start for start in message_examples.VALUES if template.startswith(start)]
+        start = max(starts, key=len, default="")
+        values = message_examples.VALUES.get(start, ())
+        names = PLACEHOLDER.findall(template)
+        assert len(values) <= len(names), template
+        used.add(start)
+        named.update(names[len(values) :])
+    assert set(message_examples.VALUES) <= used
+    assert set(message_examples.SAMPLES) <= named
+
+
+@pytest.mark.parametrize(
+    "example",
+    [
+        "the nominal quota of all queues is 24 nvidia.com/gpu, but the nodes have 16",
+        "the launcher waits for 4 nodes, but 3 pods are created",
+        "requests 16 nvidia.com/gpu in total, but ClusterQueue research admits at most 8",
+        "requests 32 cpu with 1 nvidia.com/gpu, more than any node's share of 16",
+        "ClusterQueue research is stopped (stopPolicy",
+        "workloads preempt one another again and again: team/train 5 times, blue/batch 4 times",
+    ],
+)
+def test_examples_agree_with_themselves(templates: dict[str, str], example: str) -> None:
+    assert any(made.startswith(example) for made in templates.values())

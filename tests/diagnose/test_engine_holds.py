@@ -1,0 +1,91 @@
+"""`why` about what only the engine knows: its message, and the remedy of its reason."""
+
+from __future__ import annotations
+
+import pytest
+from tests.diagnose.objects import GPU, ask, node, pod, thing
+
+from windlass.apply.executor import BIND_REFUSED_SECONDS
+from windlass.diagnose.causes import CAUSES
+from windlass.model.unstructured import Unstructured
+
+VOLCANO = "scheduling.volcano.sh/v1beta1"
+GROUP = {"scheduling.k8s.io/group-name": "ring"}
+
+
+def test_a_field_that_is_not_implemented_has_a_remedy() -> None:
+    group = thing("PodGroup", "ring", {"minMember": 1, "subGroupPolicy": [{"name": "x"}]}, VOLCANO)
+    found = ask("pod/asked", node("g1", 4), group, pod("asked", 1, annotations=GROUP))
+    assert found.code == "NOT_IMPLEMENTED"
+    assert "spec.subGroupPolicy" in found.headline
+    assert "set spec.schedulerName to a scheduler that supports it" in found.headline
+    assert "topology level" not in found.headline
+
+
+def test_the_word_topology_does_not_make_it_a_topology_problem() -> None:
+    topology = {"mode": "hard", "highestTierAllowed": 1}
+    group = thing("PodGroup", "ring", {"minMember": 1, "networkTopology": topology}, VOLCANO)
+    found = ask("pod/asked", node("g1", 4), group, pod("asked", 1, annotations=GROUP))
+    assert "spec.networkTopology" in found.headline
+    assert "preferred" not in found.headline
+
+
+def test_a_missing_pod_group_is_to_be_created() -> None:
+    found = ask("pod/asked", node("g1", 4), pod("asked", 1, annotations=GROUP))
+    assert found.code == "GANG_INCOMPLETE"
+    assert "create the PodGroup" in found.headline
+
+
+def test_plan_and_why_describe_fragments_in_the_same_words() -> None:
+    nodes = [node(name, 4) for name in ("g1", "g2")]
+    busy = [pod(f"busy-{name}", 2, on=name) for name in ("g1", "g2")]
+    found = ask("pod/asked", *nodes, *busy, pod("asked", 4))
+    words = "4 GPUs are free, but spread over 2 nodes (2, 2): no node has room for a pod with 4 GPUs"
+    assert found.headline.startswith(words)
+
+
+def shares(*taken: str) -> list[Unstructured]:
+    """Pods with a part of a GPU each, on one node."""
+    notes = [{"gpu-fraction": part, "windlass.dev/devices": f"{i}"} for i, part in enumerate(taken)]
+    return [pod(f"busy-{i}", on="g1", annotations=note) for i, note in enumerate(notes)]
+
+
+@pytest.mark.parametrize(
+    ("taken", "words"),
+    [
+        ("0.5", "1 GPU is free, all on one node: no GPU has 0.6 free"),
+        ("0.9", "No matching GPU has enough left for the requested share"),
+    ],
+)
+def test_a_share_by_annotation_says_what_is_left(taken: str, words: str) -> None:
+    asked = pod("asked", annotations={"gpu-fraction": "0.6"})
+    assert ask("pod/asked", node("g1", 2), *shares(taken, taken), asked).headline.startswith(words)
+
+
+def test_shares_by_annotation_are_not_counted_as_zero_devices() -> None:
+    template = {"spec": pod("x")["spec"]}
+    job = thing("Job", "asked", {"parallelism": 2, "template": template}, "batch/v1")
+    pods = [pod(f"asked-{i}", annotations={"gpu-fraction": "0.6"}, owner=("Job", "asked")) for i in range(2)]
+    found = ask("job/asked", node("g1", 3), *shares("0.4", "0.5", "0.5"), job, *pods)
+    assert found.code == "GPU_FRAGMENTED"
+    assert "0  are free" not in found.headline
+    assert "1 of" in found.headline
+
+
+def test_cpu_pods_are_not_told_of_free_gpus() -> None:
+    assert "GPU" not in CAUSES["CPU_MEM_INSUFFICIENT"].meaning
+
+
+def test_no_remedy_is_empty_or_only_to_wait() -> None:
+    for code, cause in CAUSES.items():
+        assert cause.remedy or code == "NONE", code
+        assert cause.remedy != "wait", code
+
+
+def test_the_retry_time_of_a_refused_binding_is_the_schedulers() -> None:
+    assert f"after {BIND_REFUSED_SECONDS} s" in CAUSES["POLICY_DENIED"].remedy
+
+
+def test_the_quota_key_is_right_for_any_resource() -> None:
+    assert "requests.<resource>" in CAUSES["QUOTA_KEY_INVALID"].remedy
+    assert GPU in CAUSES["QUOTA_KEY_INVALID"].remedy
