@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from windlass.cli.output import output_option, print_document, print_table
+from windlass.cli.output import output_option, plain_table, print_document, print_table
 from windlass.model.names.windlass import WINDLASS_API_VERSION
 
 if TYPE_CHECKING:
@@ -41,15 +41,9 @@ def node(quick: bool, output: str) -> None:
 
 
 def _table(found: list[Measure]) -> Table:
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("WHAT", "MEASURED", "GOAL", "MET"):
-        table.add_column(heading)
-    for each in found:
-        met = {None: "", True: "yes", False: "no"}[each.is_met]
-        table.add_row(each.name, f"{each.value:g} {each.unit}", _goal(each), met)
-    return table
+    met = {None: "", True: "yes", False: "no"}
+    rows = [(each.name, f"{each.value:g} {each.unit}", _goal(each), met[each.is_met]) for each in found]
+    return plain_table(("WHAT", "MEASURED", "GOAL", "MET"), rows)
 
 
 def _goal(each: Measure) -> str:

@@ -64,7 +64,7 @@ def read_live_evidence(
         await add_pod_evidence(client, evidence, question, namespace, with_exec)
         return evidence
 
-    return _with_client(kubeconfig, context, read), int(time.time())
+    return _with_progress(kubeconfig, context, read), int(time.time())
 
 
 def collect_live(kubeconfig: str, context: str, namespace: str) -> CollectedCluster:
@@ -73,24 +73,32 @@ def collect_live(kubeconfig: str, context: str, namespace: str) -> CollectedClus
 
         return await collect_cluster(client, namespace, progress)
 
-    return _with_client(kubeconfig, context, read)
+    return _with_progress(kubeconfig, context, read)
 
 
-def _with_client(
-    kubeconfig: str, context: str, read: Callable[[KubeClient, Progress], Awaitable[Result]]
-) -> Result:
-    from windlass.cli.progress import ProgressBar
+def run_with_client(kubeconfig: str, context: str, use: Callable[[KubeClient], Awaitable[Result]]) -> Result:
+    """What `use` does with a client of that cluster, in an event loop of its own."""
     from windlass.kube.client import KubeClient
     from windlass.kube.client_config import load_client_config
 
     access = load_client_config(kubeconfig, context)
 
-    async def run(bar: ProgressBar) -> Result:
+    async def run() -> Result:
         async with KubeClient(access) as client:
-            return await read(client, lambda what, done, total: bar(done / total))
+            return await use(client)
+
+    return asyncio.run(run())
+
+
+def _with_progress(
+    kubeconfig: str, context: str, read: Callable[[KubeClient, Progress], Awaitable[Result]]
+) -> Result:
+    from windlass.cli.progress import ProgressBar
 
     with ProgressBar("Reading the cluster", 1.0) as bar:
-        return asyncio.run(run(bar))
+        return run_with_client(
+            kubeconfig, context, lambda client: read(client, lambda what, done, total: bar(done / total))
+        )
 
 
 def print_hidden(evidence: Evidence) -> None:

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from windlass.cli.output import plain_table, windlass_document
 from windlass.dump.configuration import Configuration, UsedConfiguration
 from windlass.model.decision_document import device_document
 from windlass.model.defrag import DefragPlan, Move, Start
-from windlass.model.names.windlass import WINDLASS_API_VERSION
 from windlass.model.times import format_timestamp
 
 if TYPE_CHECKING:
@@ -23,26 +23,29 @@ def defrag_document(
     plan: DefragPlan, now: int, configuration: UsedConfiguration | None = None
 ) -> dict[str, Any]:
     """`kind: DefragPlan`."""
-    return {
-        "apiVersion": WINDLASS_API_VERSION,
-        "kind": "DefragPlan",
-        "now": format_timestamp(now),
-        "moves": [_move(move) for move in plan.moves],
-        "cost": {"gpuSeconds": plan.lost_milli_seconds / MILLI, "pods": len(plan.moves)},
-        "brings": {
+    return windlass_document(
+        "DefragPlan",
+        now=format_timestamp(now),
+        moves=[_move(move) for move in plan.moves],
+        cost={"gpuSeconds": plan.lost_milli_seconds / MILLI, "pods": len(plan.moves)},
+        brings={
             "gpus": sum(start.gpu_milli for start in plan.starts) / MILLI,
             "pods": sum(start.pods for start in plan.starts),
             "starts": [_start(start) for start in plan.starts],
         },
-        "bound": {
-            "gpuSeconds": plan.bound_milli_seconds / MILLI,
-            "pods": plan.bound_moves,
-            "gap": optimality_gap(plan.lost_milli_seconds, plan.bound_milli_seconds),
-            "proven": all(start.is_proven for start in plan.starts),
-        },
-        "waits": [{"workload": wait.workload, "message": wait.message} for wait in plan.waits],
-        "notes": list(plan.notes),
-        "configuration": (configuration or Configuration().used).document,
+        bound=_bound(plan, all(start.is_proven for start in plan.starts)),
+        waits=[{"workload": wait.workload, "message": wait.message} for wait in plan.waits],
+        notes=list(plan.notes),
+        configuration=(configuration or Configuration().used).document,
+    )
+
+
+def _bound(cost: DefragPlan | Start, is_proven: bool) -> dict[str, Any]:
+    return {
+        "gpuSeconds": cost.bound_milli_seconds / MILLI,
+        "pods": cost.bound_moves,
+        "gap": optimality_gap(cost.lost_milli_seconds, cost.bound_milli_seconds),
+        "proven": is_proven,
     }
 
 
@@ -70,12 +73,7 @@ def _start(start: Start) -> dict[str, Any]:
         "gpus": start.gpu_milli / MILLI,
         "moves": start.moves,
         "gpuSeconds": start.lost_milli_seconds / MILLI,
-        "bound": {
-            "gpuSeconds": start.bound_milli_seconds / MILLI,
-            "pods": start.bound_moves,
-            "gap": optimality_gap(start.lost_milli_seconds, start.bound_milli_seconds),
-            "proven": start.is_proven,
-        },
+        "bound": _bound(start, start.is_proven),
         "by": start.by,
         "steps": start.steps,
     }
@@ -83,20 +81,15 @@ def _start(start: Start) -> dict[str, Any]:
 
 def defrag_table(plan: DefragPlan) -> Table:
     """One row per move, in order, then the workloads that start, then those that still wait."""
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("STEP", "POD OR WORKLOAD", "FROM", "TO", "FOR, OR WHY NOT", "LOSES GPU-S"):
-        table.add_column(heading, overflow="fold")
+    rows = []
     for number, move in enumerate(plan.moves, start=1):
         to = f"{move.to_node} (a stop)" if move.is_stop else move.to_node
         lost = f"{move.lost_milli_seconds / MILLI:g}"
-        table.add_row(f"move {number}", move.pod, move.from_node, to, move.for_workload, lost)
-    for start in plan.starts:
-        table.add_row("then", start.workload, "", "starts", _worth(start), "")
-    for wait in plan.waits:
-        table.add_row("waits", wait.workload, "", "", wait.message, "")
-    return table
+        rows.append((f"move {number}", move.pod, move.from_node, to, move.for_workload, lost))
+    rows += [("then", start.workload, "", "starts", _worth(start), "") for start in plan.starts]
+    rows += [("waits", wait.workload, "", "", wait.message, "") for wait in plan.waits]
+    headings = ("STEP", "POD OR WORKLOAD", "FROM", "TO", "FOR, OR WHY NOT", "LOSES GPU-S")
+    return plain_table(headings, rows)
 
 
 def _worth(start: Start) -> str:

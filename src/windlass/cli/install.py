@@ -6,12 +6,12 @@ since CRDs of Kueue are not replaced.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from windlass.cli.cluster_option import run_with_client
 from windlass.cli.install_node import install_node, uninstall_node
 from windlass.cli.output import print_note
 from windlass.cli.parameters import default_option
@@ -96,17 +96,9 @@ def uninstall(kubeconfig: str, context: str, namespace: str, crds: bool) -> None
     """
     if click.get_current_context().invoked_subcommand:
         return
-    from windlass.kube.client_config import load_client_config
-
-    access = load_client_config(kubeconfig, context)
-
-    async def run() -> None:
-        from windlass.kube.client import KubeClient
-
-        async with KubeClient(access) as client:
-            await remove_installation(client, namespace, remove_used_crds=crds)
-
-    asyncio.run(run())
+    run_with_client(
+        kubeconfig, context, lambda client: remove_installation(client, namespace, remove_used_crds=crds)
+    )
 
 
 def to_yaml(objects: Iterable[Unstructured]) -> str:
@@ -122,17 +114,8 @@ def to_yaml(objects: Iterable[Unstructured]) -> str:
 
 def _without_foreign(wanted: list[Unstructured], kubeconfig: str, context: str) -> list[Unstructured]:
     """Without CRDs that the cluster has from another installation, such as Kueue."""
-    from windlass.kube.client_config import load_client_config
-
-    async def ask() -> list[Unstructured]:
-        from windlass.kube.client import KubeClient
-
-        async with KubeClient(access) as client:
-            return list((await client.get(CRD_PATH))["items"] or ())
-
     try:
-        access = load_client_config(kubeconfig, context)
-        existing = asyncio.run(ask())
+        existing = run_with_client(kubeconfig, context, lambda client: client.get(CRD_PATH))["items"] or ()
     except (ClusterUnreachable, InputError) as error:
         if kubeconfig or context:
             raise
@@ -167,17 +150,15 @@ async def _delete(client: KubeClient, obj: Unstructured) -> None:
     from windlass.kube.errors import NotFound
     from windlass.kube.request import Request
 
-    path = path_of(obj)
+    path, what = path_of(obj), f"{obj['kind']} {obj['metadata']['name']}"
     try:
         if not _is_ours(await client.get(path)):
-            print_note(
-                f"{obj['kind']} {obj['metadata']['name']} was not created by windlass install, and stays"
-            )
+            print_note(f"{what} was not created by windlass install, and stays")
             return
         await client.send(Request("DELETE", path, body={"propagationPolicy": "Background"}))
     except NotFound:
         return
-    print_note(f"{obj['kind']} {obj['metadata']['name']} removed")
+    print_note(f"{what} removed")
 
 
 async def _delete_crd(client: KubeClient, crd: Unstructured, also_used: bool) -> None:
@@ -191,9 +172,8 @@ async def _delete_crd(client: KubeClient, crd: Unstructured, also_used: bool) ->
         except NotFound:
             return
         if found["items"]:
-            print_note(
-                f"{crd['metadata']['name']} stays, since there are objects of its kind (--crds removes them too)"
-            )
+            name = crd["metadata"]["name"]
+            print_note(f"{name} stays, since there are objects of its kind (--crds removes them too)")
             return
     await _delete(client, crd)
 
@@ -205,27 +185,11 @@ def _is_ours(obj: Unstructured) -> bool:
 install.add_command(install_node)
 uninstall.add_command(uninstall_node)
 
-PLURALS = {
-    "ConfigMap": "configmaps",
-    "DaemonSet": "daemonsets",
-    "ValidatingAdmissionPolicy": "validatingadmissionpolicies",
-    "ValidatingAdmissionPolicyBinding": "validatingadmissionpolicybindings",
-    "Namespace": "namespaces",
-    "ServiceAccount": "serviceaccounts",
-    "ClusterRole": "clusterroles",
-    "ClusterRoleBinding": "clusterrolebindings",
-    "Role": "roles",
-    "RoleBinding": "rolebindings",
-    "Deployment": "deployments",
-    "PodDisruptionBudget": "poddisruptionbudgets",
-    "Service": "services",
-    "NetworkPolicy": "networkpolicies",
-    "CustomResourceDefinition": "customresourcedefinitions",
-}
-
 
 def path_of(obj: Unstructured) -> str:
     version, metadata = obj["apiVersion"], obj["metadata"]
     root = f"/apis/{version}" if "/" in version else f"/api/{version}"
     inside = f"/namespaces/{metadata['namespace']}" if "namespace" in metadata else ""
-    return f"{root}{inside}/{PLURALS[obj['kind']]}/{metadata['name']}"
+    kind = obj["kind"].lower()
+    plural = kind[:-1] + "ies" if kind.endswith("y") else kind + "s"  # enough for the kinds that we install
+    return f"{root}{inside}/{plural}/{metadata['name']}"

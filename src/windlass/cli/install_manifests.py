@@ -45,14 +45,7 @@ class InstallOptions(msgspec.Struct, frozen=True):
 def manifests(choices: InstallOptions) -> list[Unstructured]:
     """All but the CRDs, which may be somebody else's."""
     return [
-        {
-            "apiVersion": "v1",
-            "kind": "Namespace",
-            "metadata": {
-                "name": choices.namespace,
-                "labels": {**MANAGED_LABELS, POD_SECURITY_ENFORCE_LABEL: "restricted"},
-            },
-        },
+        namespace_object(choices.namespace, "restricted"),
         {**_object("v1", "ServiceAccount", choices), "automountServiceAccountToken": False},
         *_roles(choices),
         _deployment(choices),
@@ -68,10 +61,20 @@ def all_objects(choices: InstallOptions, crd_objects: list[Unstructured] | None 
 
 
 def _object(version: str, kind: str, choices: InstallOptions, *, namespaced: bool = True) -> Unstructured:
-    metadata: Unstructured = {"name": NAME, "labels": dict(LABELS)}
-    if namespaced:
-        metadata["namespace"] = choices.namespace
+    return managed_object(version, kind, NAME, LABELS, choices.namespace if namespaced else "")
+
+
+def managed_object(
+    version: str, kind: str, name: str, labels: dict[str, str], namespace: str = ""
+) -> Unstructured:
+    metadata = {"name": name, "labels": dict(labels), **({"namespace": namespace} if namespace else {})}
     return {"apiVersion": version, "kind": kind, "metadata": metadata}
+
+
+def namespace_object(name: str, pod_security: str) -> Unstructured:
+    return managed_object(
+        "v1", "Namespace", name, {**MANAGED_LABELS, POD_SECURITY_ENFORCE_LABEL: pod_security}
+    )
 
 
 def _roles(choices: InstallOptions) -> list[Unstructured]:
@@ -118,6 +121,8 @@ def _deployment(choices: InstallOptions) -> Unstructured:
         },
         "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],
     }
+    term = {"labelSelector": {"matchLabels": SELECTOR_LABELS}, "topologyKey": HOSTNAME_LABEL}
+    apart = {"weight": 100, "podAffinityTerm": term}
     pod = {
         "serviceAccountName": NAME,
         "automountServiceAccountToken": True,
@@ -129,19 +134,7 @@ def _deployment(choices: InstallOptions) -> Unstructured:
             "runAsGroup": USER,
             "seccompProfile": {"type": "RuntimeDefault"},
         },
-        "affinity": {
-            "podAntiAffinity": {
-                "preferredDuringSchedulingIgnoredDuringExecution": [
-                    {
-                        "weight": 100,
-                        "podAffinityTerm": {
-                            "labelSelector": {"matchLabels": SELECTOR_LABELS},
-                            "topologyKey": HOSTNAME_LABEL,
-                        },
-                    }
-                ]
-            }
-        },
+        "affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [apart]}},
         "containers": [container],
         "volumes": [{"name": "tmp", "emptyDir": {"sizeLimit": "256Mi"}}],
     }

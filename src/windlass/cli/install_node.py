@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import click
 
+from windlass.cli.cluster_option import run_with_client
 from windlass.cli.errors import check_names
 from windlass.cli.install_node_manifests import NodeInstallOptions, node_manifests
 from windlass.cli.output import print_note
@@ -83,17 +83,9 @@ def install_node(
 def uninstall_node(kubeconfig: str, context: str, namespace: str) -> None:
     """Remove what `windlass install node` made. Labels on nodes and running pods are left alone."""
     from windlass.cli.install import remove_objects
-    from windlass.kube.client_config import load_client_config
 
-    access = load_client_config(kubeconfig, context)
-
-    async def run() -> None:
-        from windlass.kube.client import KubeClient
-
-        async with KubeClient(access) as client:
-            await remove_objects(client, node_manifests(NodeInstallOptions(namespace=namespace, config="{}")))
-
-    asyncio.run(run())
+    objects = node_manifests(NodeInstallOptions(namespace=namespace, config="{}"))
+    run_with_client(kubeconfig, context, lambda client: remove_objects(client, objects))
     print_note("labels on nodes stay; the kubelet forgets the resource five minutes after the agent")
 
 

@@ -10,11 +10,11 @@ import msgspec
 
 from windlass import __version__
 from windlass.cli.install_crds import MANAGED_LABELS
+from windlass.cli.install_manifests import managed_object, namespace_object
 from windlass.model.names.kubernetes import (
     APP_COMPONENT_LABEL,
     APP_NAME_LABEL,
     APPS_API_VERSION,
-    POD_SECURITY_ENFORCE_LABEL,
 )
 from windlass.model.names.nvidia import GPU_PRESENT_LABEL
 from windlass.model.names.others import NFD_NVIDIA_3D_LABEL, NFD_NVIDIA_LABEL, NFD_NVIDIA_VGA_LABEL
@@ -30,15 +30,15 @@ GPU_LABELS = (NFD_NVIDIA_LABEL, NFD_NVIDIA_3D_LABEL, NFD_NVIDIA_VGA_LABEL, GPU_P
 CONFIG_KEY = "config.yaml"
 CONFIG_FOLDER = "/etc/windlass"
 HOST_PATHS = {
-    "device-plugins": ("/var/lib/kubelet/device-plugins", "/var/lib/kubelet/device-plugins"),
-    "pod-resources": ("/var/lib/kubelet/pod-resources", "/var/lib/kubelet/pod-resources"),
-    "cdi": ("/var/run/cdi", "/var/run/cdi"),
-    "state": ("/run/windlass", "/run/windlass"),
-    "mps": ("/run/nvidia/mps", "/run/nvidia/mps"),
-    "dev": ("/dev", "/dev"),
-    "sys": ("/sys", "/sys"),
+    "device-plugins": "/var/lib/kubelet/device-plugins",
+    "pod-resources": "/var/lib/kubelet/pod-resources",
+    "cdi": "/var/run/cdi",
+    "state": "/run/windlass",
+    "mps": "/run/nvidia/mps",
+    "dev": "/dev",
+    "sys": "/sys",
 }
-"""Name → path on the host, path inside."""
+"""Name → path, on the host and inside."""
 
 
 class NodeInstallOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,8 +66,8 @@ def node_manifests(choices: NodeInstallOptions) -> list[Unstructured]:
     """All objects, in the order in which they are applied."""
     config = [_config(choices)] if choices.config or choices.configs else []
     return [
-        _namespace(choices),
-        _account(choices),
+        namespace_object(choices.namespace, "privileged"),
+        {**_object("v1", "ServiceAccount", choices), "automountServiceAccountToken": False},
         *_roles(choices),
         *_policy(choices),
         *config,
@@ -76,23 +76,7 @@ def node_manifests(choices: NodeInstallOptions) -> list[Unstructured]:
 
 
 def _object(version: str, kind: str, choices: NodeInstallOptions, *, namespaced: bool = True) -> Unstructured:
-    metadata: Unstructured = {"name": NAME, "labels": dict(LABELS)}
-    if namespaced:
-        metadata["namespace"] = choices.namespace
-    return {"apiVersion": version, "kind": kind, "metadata": metadata}
-
-
-def _namespace(choices: NodeInstallOptions) -> Unstructured:
-    labels = {**MANAGED_LABELS, POD_SECURITY_ENFORCE_LABEL: "privileged"}
-    return {
-        "apiVersion": "v1",
-        "kind": "Namespace",
-        "metadata": {"name": choices.namespace, "labels": labels},
-    }
-
-
-def _account(choices: NodeInstallOptions) -> Unstructured:
-    return {**_object("v1", "ServiceAccount", choices), "automountServiceAccountToken": False}
+    return managed_object(version, kind, NAME, LABELS, choices.namespace if namespaced else "")
 
 
 def _roles(choices: NodeInstallOptions) -> list[Unstructured]:
@@ -116,20 +100,12 @@ def _policy(choices: NodeInstallOptions) -> list[Unstructured]:
     extra = "authentication.kubernetes.io/node-name"
     user = f"system:serviceaccount:{choices.namespace}:{NAME}"
     own_node = f"('{extra}' in request.userInfo.extra) ? request.userInfo.extra['{extra}'][0] : ''"
+    updates = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["UPDATE"]}
     policy = {
         **_object(ADMISSION, "ValidatingAdmissionPolicy", choices, namespaced=False),
         "spec": {
             "failurePolicy": "Fail",
-            "matchConstraints": {
-                "resourceRules": [
-                    {
-                        "apiGroups": [""],
-                        "apiVersions": ["v1"],
-                        "operations": ["UPDATE"],
-                        "resources": ["nodes", "pods"],
-                    }
-                ]
-            },
+            "matchConstraints": {"resourceRules": [{**updates, "resources": ["nodes", "pods"]}]},
             "matchConditions": [
                 {"name": "the-agent", "expression": f"request.userInfo.username == '{user}'"}
             ],
@@ -168,8 +144,8 @@ def _daemon(choices: NodeInstallOptions) -> Unstructured:
 
 def _pod(choices: NodeInstallOptions) -> Unstructured:
     volumes: list[Unstructured] = [
-        {"name": name, "hostPath": {"path": outside, "type": "DirectoryOrCreate"}}
-        for name, (outside, _) in HOST_PATHS.items()
+        {"name": name, "hostPath": {"path": path, "type": "DirectoryOrCreate"}}
+        for name, path in HOST_PATHS.items()
     ]
     if choices.config or choices.configs:
         volumes.append({"name": "config", "configMap": {"name": NAME}})
@@ -199,9 +175,7 @@ def _pod(choices: NodeInstallOptions) -> Unstructured:
 
 
 def _container(choices: NodeInstallOptions) -> Unstructured:
-    mounts: list[Unstructured] = [
-        {"name": name, "mountPath": inside} for name, (_, inside) in HOST_PATHS.items()
-    ]
+    mounts: list[Unstructured] = [{"name": name, "mountPath": path} for name, path in HOST_PATHS.items()]
     arguments = [
         *("node", "run", f"--parts={','.join(choices.parts)}"),
         *(f"--label-sink={choices.label_sink}", f"--namespace={choices.namespace}"),

@@ -7,11 +7,17 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from windlass.cli.output import output_option, print_document, print_note, print_table
+from windlass.cli.output import (
+    output_option,
+    plain_table,
+    print_document,
+    print_note,
+    print_table,
+    windlass_document,
+)
 from windlass.cli.parameters import default_option
 from windlass.model.errors import InputError
 from windlass.model.gpu_models import find_gpu_model, mig_geometry_of_model
-from windlass.model.names.windlass import WINDLASS_API_VERSION
 from windlass.sharing.advise import ISOLATION, Advice, Card, SharingWorkload, TenantLoad
 from windlass.sharing.advise import advise as choose
 
@@ -95,22 +101,13 @@ def advise(
         print_table(_table(advice))
         print_note(f"{advice.way}: {advice.reason}")
     else:
-        document = {
-            "apiVersion": WINDLASS_API_VERSION,
-            "kind": "SharingAdvice",
-            **msgspec.to_builtins(advice),
-        }
-        print_document(document, output)
+        print_document(windlass_document("SharingAdvice", **msgspec.to_builtins(advice)), output)
 
 
 def _table(advice: Advice) -> Table:
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("", "WAY", "PROFILE", "SLOWER BY", "WHY, OR WHY NOT"):
-        table.add_column(heading, overflow="fold")
+    rows = []
     for option in advice.options:
         slow = f"{option.slow_down:.2f}×" if option.possible else "–"
         chosen = "→" if option.way == advice.way else ""
-        table.add_row(chosen, option.way, option.profile, slow, option.reason)
-    return table
+        rows.append((chosen, option.way, option.profile, slow, option.reason))
+    return plain_table(("", "WAY", "PROFILE", "SLOWER BY", "WHY, OR WHY NOT"), rows)

@@ -10,16 +10,25 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from windlass.cli.node_options import hardware_options, open_backend
-from windlass.cli.output import output_option, print_document, print_note, print_table
+from windlass.cli.output import (
+    output_option,
+    plain_table,
+    print_document,
+    print_note,
+    print_table,
+    windlass_document,
+)
 from windlass.model.errors import InputError
-from windlass.model.names.windlass import WINDLASS_API_VERSION
 from windlass.node.config_source import read_yaml
 from windlass.sharing.advertised_resources import PluginResource, advertised_resources
 from windlass.sharing.config_warnings import ineffective_settings
 from windlass.sharing.plugin_config import PluginConfig, resolve_config
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    pass
+
+
+HEADINGS = ("RESOURCE", "COUNT", "DEVICES", "× REPLICAS", "SHARING", "MADE OF", "AT MOST PER POD")
 
 
 @click.command("explain-config")
@@ -54,19 +63,16 @@ def explain_config(
         print_note(f"warning: {warning}")
     rows = [explain_resource(resource, config) for resource in resources]
     if output == "table":
-        print_table(_table(rows))
+        print_table(plain_table(HEADINGS, ([str(value) for value in row.values()] for row in rows)))
     else:
-        print_document(
-            {
-                "apiVersion": WINDLASS_API_VERSION,
-                "kind": "AdvertisedResources",
-                "resources": rows,
-                "migStrategy": config.mig_strategy,
-                "deviceListStrategy": list(config.device_list_strategy),
-                "warnings": warnings,
-            },
-            output,
+        document = windlass_document(
+            "AdvertisedResources",
+            resources=rows,
+            migStrategy=config.mig_strategy,
+            deviceListStrategy=list(config.device_list_strategy),
+            warnings=warnings,
         )
+        print_document(document, output)
 
 
 def explain_resource(resource: PluginResource, config: PluginConfig) -> dict[str, Any]:
@@ -86,14 +92,3 @@ def explain_resource(resource: PluginResource, config: PluginConfig) -> dict[str
         "made_of": ", ".join(f"{count}× {name}" for name, count in models.items()),
         "at_most_per_pod": 1 if resource.fail_above_one else len(resource.devices),
     }
-
-
-def _table(rows: list[dict[str, Any]]) -> Table:
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("RESOURCE", "COUNT", "DEVICES", "× REPLICAS", "SHARING", "MADE OF", "AT MOST PER POD"):
-        table.add_column(heading, overflow="fold")
-    for row in rows:
-        table.add_row(*(str(value) for value in row.values()))
-    return table

@@ -10,8 +10,14 @@ import msgspec
 
 from windlass.cli.errors import EXIT_DONE, EXIT_FINDINGS
 from windlass.cli.node_options import hardware_options, open_backend
-from windlass.cli.output import output_option, print_document, print_note, print_table
-from windlass.model.names.windlass import WINDLASS_API_VERSION
+from windlass.cli.output import (
+    output_option,
+    plain_table,
+    print_document,
+    print_note,
+    print_table,
+    windlass_document,
+)
 from windlass.node.host_root import HostRoot
 from windlass.node.validator.checks import Validation
 from windlass.node.validator.checks import validate as run_checks
@@ -42,28 +48,17 @@ def validate(
     if output == "table":
         print_table(validation_table(found))
     else:
-        print_document(
-            {
-                "apiVersion": WINDLASS_API_VERSION,
-                "kind": "NodeValidation",
-                "passed": found.passed,
-                "checks": msgspec.to_builtins(found.checks),
-            },
-            output,
-        )
+        checks = msgspec.to_builtins(found.checks)
+        print_document(windlass_document("NodeValidation", passed=found.passed, checks=checks), output)
     if not found.passed:
         print_note("this node is not fit for GPU work")
     return EXIT_DONE if found.passed else EXIT_FINDINGS
 
 
 def validation_table(found: Validation) -> Table:
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("GPU", "CHECK", "OUTCOME", "EVIDENCE", "WHAT TO DO"):
-        table.add_column(heading, overflow="fold")
+    rows = []
     for check in found.checks:
         gpu = "" if check.gpu is None else str(check.gpu)
         remedy = check.remedy if check.outcome == "fail" else ""
-        table.add_row(gpu, check.name, check.outcome, check.evidence, remedy)
-    return table
+        rows.append((gpu, check.name, check.outcome, check.evidence, remedy))
+    return plain_table(("GPU", "CHECK", "OUTCOME", "EVIDENCE", "WHAT TO DO"), rows)

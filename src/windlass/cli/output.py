@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -14,9 +14,11 @@ import click
 
 from windlass.cli.parameters import default_option
 from windlass.model.errors import InputError
+from windlass.model.names.windlass import WINDLASS_API_VERSION
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
+    from rich.table import Table
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -42,6 +44,24 @@ def print_document(document: dict[str, Any], output: str) -> None:
 
         text = msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
     click.echo(text, nl=False)
+
+
+def windlass_document(kind: str, **fields: Any) -> dict[str, Any]:
+    """A document of our API: its kind, then the fields in this order."""
+    return {"apiVersion": WINDLASS_API_VERSION, "kind": kind, **fields}
+
+
+def plain_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
+    """A table without lines. Cells are Text, since names may contain what rich takes for markup."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in headings:
+        table.add_column(heading, overflow="fold")
+    for row in rows:
+        table.add_row(*map(Text, row))
+    return table
 
 
 def print_table(table: RenderableType) -> None:

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from windlass.cli.output import plain_table, windlass_document
 from windlass.dump.configuration import Configuration, UsedConfiguration
 from windlass.model.decision import Admit, Bind, Decision, DeviceGrant, Evict, Hold, Reserve
 from windlass.model.decision_document import MILLI_PER_GPU, decision_document
-from windlass.model.names.windlass import WINDLASS_API_VERSION
 from windlass.model.plan import Plan
 from windlass.model.times import format_timestamp
 
@@ -27,27 +27,18 @@ def plan_document(
     plan: Plan, now: int, notes: Iterable[str] = (), configuration: UsedConfiguration | None = None
 ) -> dict[str, Any]:
     """`kind: Plan`, with the decisions in an order in which they can be executed."""
-    return {
-        "apiVersion": WINDLASS_API_VERSION,
-        "kind": "Plan",
-        "now": format_timestamp(now),
-        "decisions": [decision_document(decision) for decision in plan.decisions],
-        "notes": list(notes),
-        "configuration": (configuration or Configuration().used).document,
-    }
+    return windlass_document(
+        "Plan",
+        now=format_timestamp(now),
+        decisions=[decision_document(decision) for decision in plan.decisions],
+        notes=list(notes),
+        configuration=(configuration or Configuration().used).document,
+    )
 
 
 def plan_table(plan: Plan) -> Table:
     """One row per decision."""
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("DECISION", "WORKLOAD OR POD", "WHERE OR WHY"):
-        table.add_column(heading, overflow="fold")
-    for decision in plan.decisions:
-        table.add_row(*map(Text, _cells(decision)))  # as Text: names may contain rich markup
-    return table
+    return plain_table(("DECISION", "WORKLOAD OR POD", "WHERE OR WHY"), map(_cells, plan.decisions))
 
 
 def summary(plan: Plan) -> str:

@@ -5,6 +5,7 @@ Asks this node's GPUs, or those of a Fleet; `sharing.mig_plan` plans, as the MIG
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ import click
 
 from windlass.cli.errors import EXIT_DONE, EXIT_FINDINGS
 from windlass.cli.node_options import FILE, hardware_options, open_backend
-from windlass.cli.output import output_option, print_document, print_table
+from windlass.cli.output import output_option, plain_table, print_document, print_table
 from windlass.model.errors import InputError
 from windlass.model.names.windlass import WINDLASS_API_VERSION
 from windlass.node.config_source import read_yaml
@@ -22,7 +23,7 @@ from windlass.sharing.mig_config import MigConfigs, generated_configs, read_mig_
 from windlass.sharing.mig_plan import GpuPlan
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    pass
 
 EXAMPLES = """\b
 Examples:
@@ -72,7 +73,7 @@ def mig(
             busy.update(inside or [gpu.uuid])
     plans = plan_node(inventory, select_config(configs, layout), frozenset(busy))
     if output == "table":
-        print_table(_table(plans))
+        print_table(plain_table(("GPU", "STEP", "WHAT"), _table_rows(plans)))
     else:
         print_document(mig_plan_document(layout, plans), output)
     return EXIT_FINDINGS if any(plan.refusal for plan in plans) else EXIT_DONE
@@ -101,20 +102,14 @@ def mig_plan_document(layout: str, plans: tuple[GpuPlan, ...]) -> dict[str, Any]
     }
 
 
-def _table(plans: tuple[GpuPlan, ...]) -> Table:
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("GPU", "STEP", "WHAT"):
-        table.add_column(heading, overflow="fold")
+def _table_rows(plans: tuple[GpuPlan, ...]) -> Iterator[tuple[str, str, str]]:
     for plan in plans:
         gpu = str(plan.index)
         if plan.refusal:
-            table.add_row(gpu, "", f"not possible: {plan.refusal}")
+            yield (gpu, "", f"not possible: {plan.refusal}")
         for profile, start in plan.kept:
-            table.add_row(gpu, "", f"keep {profile} at slice {start}")
+            yield (gpu, "", f"keep {profile} at slice {start}")
         for number, step in enumerate(plan.steps, start=1):
-            table.add_row(gpu, str(number), describe_step(step))
+            yield (gpu, str(number), describe_step(step))
         if not plan.steps and not plan.refusal:
-            table.add_row(gpu, "", "nothing to change")
-    return table
+            yield (gpu, "", "nothing to change")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from windlass.model.names.windlass import WINDLASS_API_VERSION
+from windlass.cli.output import windlass_document
 from windlass.simulate.traces import TraceInfo
 
 if TYPE_CHECKING:
@@ -19,11 +19,7 @@ if TYPE_CHECKING:
 
 def traces_document(infos: Sequence[TraceInfo]) -> dict[str, Any]:
     """The `TraceList`: one item a trace."""
-    return {
-        "apiVersion": WINDLASS_API_VERSION,
-        "kind": "TraceList",
-        "items": [msgspec.to_builtins(info) for info in infos],
-    }
+    return windlass_document("TraceList", items=[msgspec.to_builtins(info) for info in infos])
 
 
 def traces_table(infos: Sequence[TraceInfo], wide: bool = False) -> Table:

@@ -7,6 +7,7 @@ and goes through the scheduler like any other pod.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -15,11 +16,13 @@ from windlass.embedded.api.json_trees import nested_value
 from windlass.embedded.controllers.objects import (
     created_at,
     is_deleting,
+    key_of,
     labels_of,
     name_of,
     scaled_int_or_percent,
 )
 from windlass.embedded.controllers.pod_state import (
+    is_active,
     is_available,
     is_finished,
     is_ready,
@@ -76,17 +79,97 @@ def reconcile_daemonset(
     if is_deleting(owner):
         return plan.build()
     _, template_hash = sync_revision(plan, owner, revisions)
-    by_node: dict[str, list[Unstructured]] = {}
+    sync = _DaemonSetSync(owner, template_hash, _wanted_nodes(owner, nodes), now, plan)
     for pod in pods:
-        by_node.setdefault(node_of(pod), []).append(pod)
-    wanted = _wanted_nodes(owner, nodes)
-    _create_and_delete(plan, owner, by_node, wanted, template_hash)
-    _update(plan, owner, by_node, wanted, template_hash, now)
+        sync.by_node.setdefault(node_of(pod), []).append(pod)
+    sync.create_and_delete()
+    sync.update()
     in_use = {template_hash, *(labels_of(pod).get(REVISION_HASH_LABEL, "") for pod in pods)}
     truncate_history(plan, owner, revisions, in_use)
-    plan.add(UpdateStatus(RESOURCE, owner, _status(owner, by_node, wanted, template_hash, now)))
-    plan.requeue(soonest_available(pods, _min_ready(owner), now))
+    plan.add(UpdateStatus(RESOURCE, owner, sync.status()))
+    plan.requeue(soonest_available(pods, sync.min_ready, now))
     return plan.build()
+
+
+@dataclass
+class _DaemonSetSync:
+    owner: Unstructured
+    template_hash: str
+    wanted: dict[str, bool]
+    """Node → whether a pod should start there."""
+    now: float
+    plan: ReconcileResultBuilder
+    by_node: dict[str, list[Unstructured]] = field(default_factory=dict)
+
+    @property
+    def min_ready(self) -> int:
+        return int(self.owner["spec"].get("minReadySeconds") or 0)
+
+    @property
+    def desired(self) -> list[str]:
+        """Nodes that should have a pod."""
+        return [node for node, should in self.wanted.items() if should]
+
+    def create_and_delete(self) -> None:
+        for node, may_start in self.wanted.items():
+            pods = self.by_node.get(node, [])
+            for pod in pods:
+                if is_finished(pod) and not is_deleting(pod):
+                    if phase_of(pod) == "Failed":
+                        message = f"Found failed daemon pod {key_of(pod)} on node {node}, will try to kill it"
+                        self.plan.add(EmitEvent(self.owner, "FailedDaemonPod", message, "Warning"))
+                    self.plan.add(Delete("pods", pod, self.owner))
+            active = list(filter(is_active, pods))
+            if not pods and may_start:
+                self.plan.add(Create("pods", self.owner, _pod(self.owner, node, self.template_hash)))
+            for duplicate in sorted(active, key=created_at)[1:]:
+                self.plan.add(Delete("pods", duplicate, self.owner))
+        for node, pods in self.by_node.items():
+            if node not in self.wanted:
+                self.plan.add(*(Delete("pods", pod, self.owner) for pod in pods if not is_deleting(pod)))
+
+    def update(self) -> None:
+        """Rolling update: deletes old pods, as many at a time as maxUnavailable allows."""
+        strategy = self.owner["spec"].get("updateStrategy") or {}
+        if strategy.get("type") == "OnDelete":
+            return
+        rolling = strategy.get("rollingUpdate") or {}
+        limit = rolling.get("maxUnavailable", 1)
+        max_unavailable = max(1, scaled_int_or_percent(limit, len(self.desired), round_up=True))
+        unavailable, candidates = 0, []
+        for node in self.desired:
+            active = list(filter(is_active, self.by_node.get(node, ())))
+            is_up = any(is_available(pod, self.min_ready, self.now) for pod in active)
+            old = [pod for pod in active if labels_of(pod).get(REVISION_HASH_LABEL) != self.template_hash]
+            if old and not is_up:
+                self.plan.add(*(Delete("pods", pod, self.owner) for pod in old))
+            elif old:
+                candidates += old
+            unavailable += not is_up
+        allowed = max(0, max_unavailable - unavailable)
+        self.plan.add(*(Delete("pods", pod, self.owner) for pod in candidates[:allowed]))
+
+    def status(self) -> Unstructured:
+        desired = self.desired
+        pods_by_node = {
+            node: [pod for pod in self.by_node.get(node, ()) if not is_deleting(pod)] for node in desired
+        }
+        first = [pods[0] for pods in pods_by_node.values() if pods]
+        available = sum(is_available(pod, self.min_ready, self.now) for pod in first)
+        status = dict(self.owner.get("status") or {})
+        status["desiredNumberScheduled"] = len(desired)
+        status["currentNumberScheduled"] = len(first)
+        status["numberMisscheduled"] = sum(
+            bool(pods) for node, pods in self.by_node.items() if node not in desired
+        )
+        status["numberReady"] = sum(map(is_ready, first))
+        status["updatedNumberScheduled"] = (
+            sum(labels_of(pod).get(REVISION_HASH_LABEL) == self.template_hash for pod in first) or None
+        )
+        status["numberAvailable"] = available or None
+        status["numberUnavailable"] = len(desired) - available or None
+        status["observedGeneration"] = self.owner["metadata"].get("generation", 1)
+        return status
 
 
 def node_of(pod: Unstructured) -> str:
@@ -95,9 +178,9 @@ def node_of(pod: Unstructured) -> str:
     if spec.get("nodeName"):
         return str(spec["nodeName"])
     for term in nested_value(spec, "affinity", "nodeAffinity", _REQUIRED, "nodeSelectorTerms") or ():
-        for field in term.get("matchFields") or ():
-            if field.get("key") == _NODE_NAME and field.get("values"):
-                return str(field["values"][0])
+        for match in term.get("matchFields") or ():
+            if match.get("key") == _NODE_NAME and match.get("values"):
+                return str(match["values"][0])
     return ""
 
 
@@ -117,11 +200,6 @@ def _wanted_nodes(owner: Unstructured, nodes: Sequence[Unstructured]) -> dict[st
     return wanted
 
 
-def _desired(wanted: dict[str, bool]) -> list[str]:
-    """Nodes that should have a pod."""
-    return [node for node, should in wanted.items() if should]
-
-
 def _taint_fields(taint: Unstructured) -> dict[str, Any]:
     return {key: value for key, value in taint.items() if key in ("key", "value", "effect") and value}
 
@@ -133,31 +211,6 @@ def _tolerations(owner: Unstructured) -> list[Unstructured]:
         network = {"key": NETWORK_UNAVAILABLE_TAINT, "operator": "Exists"}
         added.append({**network, "effect": "NoSchedule"})
     return [*(spec.get("tolerations") or ()), *added]
-
-
-def _create_and_delete(
-    plan: ReconcileResultBuilder,
-    owner: Unstructured,
-    by_node: dict[str, list[Unstructured]],
-    wanted: dict[str, bool],
-    template_hash: str,
-) -> None:
-    for node, may_start in wanted.items():
-        pods = by_node.get(node, [])
-        for pod in pods:
-            if phase_of(pod) in ("Failed", "Succeeded") and not is_deleting(pod):
-                message = f"Found failed daemon pod {owner['metadata']['namespace']}/{name_of(pod)} on node {node}, "
-                if phase_of(pod) == "Failed":
-                    plan.add(EmitEvent(owner, "FailedDaemonPod", f"{message}will try to kill it", "Warning"))
-                plan.add(Delete("pods", pod, owner))
-        active = [pod for pod in pods if not is_deleting(pod) and not is_finished(pod)]
-        if not pods and may_start:
-            plan.add(Create("pods", owner, _pod(owner, node, template_hash)))
-        for duplicate in sorted(active, key=created_at)[1:]:
-            plan.add(Delete("pods", duplicate, owner))
-    for node, pods in by_node.items():
-        if node not in wanted:
-            plan.add(*(Delete("pods", pod, owner) for pod in pods if not is_deleting(pod)))
 
 
 def _pod(owner: Unstructured, node: str, template_hash: str) -> Unstructured:
@@ -174,60 +227,3 @@ def _pod(owner: Unstructured, node: str, template_hash: str) -> Unstructured:
     node_affinity[_REQUIRED] = {"nodeSelectorTerms": [{"matchFields": [field]}]}
     spec["affinity"] = {**affinity, "nodeAffinity": node_affinity}
     return pod
-
-
-def _update(
-    plan: ReconcileResultBuilder,
-    owner: Unstructured,
-    by_node: dict[str, list[Unstructured]],
-    wanted: dict[str, bool],
-    template_hash: str,
-    now: float,
-) -> None:
-    """Rolling update: deletes old pods, as many at a time as maxUnavailable allows."""
-    strategy = owner["spec"].get("updateStrategy") or {}
-    if strategy.get("type") == "OnDelete":
-        return
-    rolling = strategy.get("rollingUpdate") or {}
-    limit = rolling.get("maxUnavailable", 1)
-    max_unavailable = max(1, scaled_int_or_percent(limit, len(_desired(wanted)), round_up=True))
-    unavailable, candidates = 0, []
-    for node in _desired(wanted):
-        active = [pod for pod in by_node.get(node, ()) if not is_deleting(pod) and not is_finished(pod)]
-        is_up = any(is_available(pod, _min_ready(owner), now) for pod in active)
-        old = [pod for pod in active if labels_of(pod).get(REVISION_HASH_LABEL) != template_hash]
-        if old and not is_up:
-            plan.add(*(Delete("pods", pod, owner) for pod in old))
-        elif old:
-            candidates += old
-        unavailable += not is_up
-    plan.add(*(Delete("pods", pod, owner) for pod in candidates[: max(0, max_unavailable - unavailable)]))
-
-
-def _min_ready(owner: Unstructured) -> int:
-    return int(owner["spec"].get("minReadySeconds") or 0)
-
-
-def _status(
-    owner: Unstructured,
-    by_node: dict[str, list[Unstructured]],
-    wanted: dict[str, bool],
-    template_hash: str,
-    now: float,
-) -> Unstructured:
-    desired = _desired(wanted)
-    pods_by_node = {node: [pod for pod in by_node.get(node, ()) if not is_deleting(pod)] for node in desired}
-    first = [pods[0] for pods in pods_by_node.values() if pods]
-    available = sum(is_available(pod, _min_ready(owner), now) for pod in first)
-    status = dict(owner.get("status") or {})
-    status["desiredNumberScheduled"] = len(desired)
-    status["currentNumberScheduled"] = len(first)
-    status["numberMisscheduled"] = sum(bool(pods) for node, pods in by_node.items() if node not in desired)
-    status["numberReady"] = sum(map(is_ready, first))
-    status["updatedNumberScheduled"] = (
-        sum(labels_of(pod).get(REVISION_HASH_LABEL) == template_hash for pod in first) or None
-    )
-    status["numberAvailable"] = available or None
-    status["numberUnavailable"] = len(desired) - available or None
-    status["observedGeneration"] = owner["metadata"].get("generation", 1)
-    return status

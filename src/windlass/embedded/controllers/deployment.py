@@ -12,9 +12,7 @@ from collections.abc import Mapping, Sequence
 from windlass.embedded.controllers.deployment_rolling import (
     DESIRED_REPLICAS_ANNOTATION,
     MAX_REPLICAS_ANNOTATION,
-    recreate_step,
-    rolling_update_step,
-    scale_proportionally,
+    Rollout,
     size_annotations,
     surge_and_unavailable,
 )
@@ -35,7 +33,6 @@ from windlass.embedded.controllers.reconcile_result import (
     EmitEvent,
     Patch,
     ReconcileResult,
-    ReconcileResultBuilder,
     UpdateStatus,
 )
 from windlass.embedded.controllers.replicaset import RESOURCE as REPLICA_SETS
@@ -61,33 +58,28 @@ def reconcile_deployment(
     pods: Mapping[str, Sequence[Unstructured]],
     now: float,
 ) -> ReconcileResult:
-    """`pods` are those of each ReplicaSet by UID; only the Recreate strategy needs them."""
-    plan = ReconcileResultBuilder()
     ordered = sorted(replica_sets, key=lambda replica_set: (created_at(replica_set), name_of(replica_set)))
     new = _current_replica_set(deployment, ordered)
-    old = [replica_set for replica_set in ordered if replica_set is not new]
+    rollout = Rollout(deployment, new, [item for item in ordered if item is not new], pods)
     if is_deleting(deployment):
-        _write_status(plan, deployment, new, old, now)
-        return plan.build()
+        return _with_status(rollout, now)
     paused = bool(deployment["spec"].get("paused"))
     if new is None and not paused:
-        created = _create_new(plan, deployment, old, pods)
-        _write_status(plan, deployment, None, old, now, created)
-        return plan.build()
+        return _with_status(rollout, now, _create_new(rollout))
     if new is not None and not paused:
-        _sync_revision(plan, deployment, new, old)
+        _sync_revision(rollout, new)
     if paused or _was_scaled(deployment, ordered):
-        scale_proportionally(plan, deployment, new, old)
-    elif (deployment["spec"].get("strategy") or {}).get("type") == "Recreate":
-        assert new is not None, "created above"
-        recreate_step(plan, deployment, new, old, pods)
+        rollout.scale_proportionally()
     else:
         assert new is not None, "created above"
-        rolling_update_step(plan, deployment, new, old)
+        rollout.recreate_step(new) if _is_recreate(deployment) else rollout.rolling_update_step(new)
     if not paused:
-        _delete_old_replica_sets(plan, deployment, new, old)
-    _write_status(plan, deployment, new, old, now)
-    return plan.build()
+        _delete_old_replica_sets(rollout)
+    return _with_status(rollout, now)
+
+
+def _is_recreate(deployment: Unstructured) -> bool:
+    return bool((deployment["spec"].get("strategy") or {}).get("type") == "Recreate")
 
 
 def revision_of(obj: Unstructured) -> int:
@@ -113,13 +105,9 @@ def _was_scaled(deployment: Unstructured, replica_sets: Sequence[Unstructured]) 
     )
 
 
-def _create_new(
-    plan: ReconcileResultBuilder,
-    deployment: Unstructured,
-    old: Sequence[Unstructured],
-    pods: Mapping[str, Sequence[Unstructured]],
-) -> str:
+def _create_new(rollout: Rollout) -> str:
     """Creates the ReplicaSet of the current template; returns its name, or "" after a hash collision."""
+    plan, deployment, old = rollout.plan, rollout.deployment, rollout.old
     collisions = int((deployment.get("status") or {}).get("collisionCount") or 0)
     template = deployment["spec"]["template"]
     digest = template_hash(template, collisions)
@@ -129,8 +117,7 @@ def _create_new(
         plan.add(UpdateStatus(RESOURCE, deployment, status))
         return ""
     revision = max(map(revision_of, old), default=0) + 1
-    is_recreate = (deployment["spec"].get("strategy") or {}).get("type") == "Recreate"
-    replicas = _initial_replicas(deployment, old, is_recreate, pods)
+    replicas = _initial_replicas(rollout)
     new = _replica_set(deployment, name, digest, revision, replicas)
     plan.add(_revision_patch(deployment, revision))
     plan.add(Create(REPLICA_SETS, deployment, new, suppress_event=True))
@@ -140,17 +127,11 @@ def _create_new(
     return name
 
 
-def _initial_replicas(
-    deployment: Unstructured,
-    old: Sequence[Unstructured],
-    is_recreate: bool,
-    pods: Mapping[str, Sequence[Unstructured]],
-) -> int:
-    desired = desired_replicas(deployment)
-    running = sum(desired_replicas(replica_set) for replica_set in old)
-    if is_recreate:
-        return 0 if running or any(pods.values()) else desired
-    surge, _ = surge_and_unavailable(deployment)
+def _initial_replicas(rollout: Rollout) -> int:
+    desired, running = rollout.desired, sum(map(desired_replicas, rollout.old))
+    if _is_recreate(rollout.deployment):
+        return 0 if running or any(rollout.pods.values()) else desired
+    surge, _ = surge_and_unavailable(rollout.deployment)
     return max(0, min(desired, desired + surge - running))
 
 
@@ -189,11 +170,10 @@ def _copied_annotations(deployment: Unstructured) -> dict[str, str]:
     return {key: value for key, value in annotations_of(deployment).items() if key not in _NOT_COPIED}
 
 
-def _sync_revision(
-    plan: ReconcileResultBuilder, deployment: Unstructured, new: Unstructured, old: Sequence[Unstructured]
-) -> None:
+def _sync_revision(rollout: Rollout, new: Unstructured) -> None:
     """A template that is used again gets the newest revision number, and its old numbers go into the history."""
-    newest = max(map(revision_of, old), default=0) + 1
+    deployment = rollout.deployment
+    newest = max(map(revision_of, rollout.old), default=0) + 1
     revision = revision_of(new)
     annotations = _copied_annotations(deployment)
     if revision < newest:
@@ -206,7 +186,7 @@ def _sync_revision(
     min_ready = int(deployment["spec"].get("minReadySeconds") or 0)
     if int(new["spec"].get("minReadySeconds") or 0) != min_ready:
         merge["spec"] = {"minReadySeconds": min_ready}
-    plan.add(Patch(REPLICA_SETS, new, merge), _revision_patch(deployment, revision))
+    rollout.plan.add(Patch(REPLICA_SETS, new, merge), _revision_patch(deployment, revision))
 
 
 def _revision_patch(deployment: Unstructured, revision: int) -> Patch:
@@ -214,20 +194,15 @@ def _revision_patch(deployment: Unstructured, revision: int) -> Patch:
     return Patch(RESOURCE, deployment, {"metadata": {"annotations": annotations}}, "status")
 
 
-def _delete_old_replica_sets(
-    plan: ReconcileResultBuilder,
-    deployment: Unstructured,
-    new: Unstructured | None,
-    old: Sequence[Unstructured],
-) -> None:
+def _delete_old_replica_sets(rollout: Rollout) -> None:
     """Deletes old ReplicaSets beyond revisionHistoryLimit, once the rollout is complete."""
-    limit = deployment["spec"].get("revisionHistoryLimit")
-    status = (new or {}).get("status") or {}
-    if new is None or int(status.get("availableReplicas") or 0) < desired_replicas(deployment):
+    limit = rollout.deployment["spec"].get("revisionHistoryLimit")
+    status = (rollout.new or {}).get("status") or {}
+    if rollout.new is None or int(status.get("availableReplicas") or 0) < rollout.desired:
         return
     idle = [
         replica_set
-        for replica_set in old
+        for replica_set in rollout.old
         if not desired_replicas(replica_set)
         and not (replica_set.get("status") or {}).get("replicas")
         and not is_deleting(replica_set)
@@ -235,21 +210,17 @@ def _delete_old_replica_sets(
     ]
     surplus = len(idle) - (10 if limit is None else int(limit))
     for replica_set in sorted(idle, key=revision_of)[: max(0, surplus)]:
-        plan.add(Delete(REPLICA_SETS, replica_set))
+        rollout.plan.add(Delete(REPLICA_SETS, replica_set))
 
 
-def _write_status(
-    plan: ReconcileResultBuilder,
-    deployment: Unstructured,
-    new: Unstructured | None,
-    old: Sequence[Unstructured],
-    now: float,
-    created: str = "",
-) -> None:
-    status, requeue_at = deployment_status(deployment, new, old, now, created)
+def _with_status(rollout: Rollout, now: float, created: str = "") -> ReconcileResult:
+    """The actions so far, and the status that follows from the ReplicaSets as they are."""
+    plan = rollout.plan
+    status, requeue_at = deployment_status(rollout, now, created)
     for action in plan.actions:
         if isinstance(action, UpdateStatus):  # a new collision count
             status["collisionCount"] = action.status["collisionCount"]
     plan.actions = [action for action in plan.actions if not isinstance(action, UpdateStatus)]
-    plan.add(UpdateStatus(RESOURCE, deployment, status))
+    plan.add(UpdateStatus(RESOURCE, rollout.deployment, status))
     plan.requeue(requeue_at)
+    return plan.build()

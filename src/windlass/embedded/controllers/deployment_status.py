@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from windlass.embedded.controllers.deployment_rolling import surge_and_unavailable
+from windlass.embedded.controllers.deployment_rolling import Rollout, surge_and_unavailable
 from windlass.embedded.controllers.objects import (
     condition,
     condition_of,
@@ -20,22 +20,17 @@ from windlass.model.unstructured import Unstructured
 NO_PROGRESS_DEADLINE = 2**31 - 1
 
 
-def deployment_status(
-    deployment: Unstructured,
-    new: Unstructured | None,
-    old: Sequence[Unstructured],
-    now: float,
-    created: str = "",
-) -> tuple[Unstructured, float | None]:
+def deployment_status(rollout: Rollout, now: float, created: str = "") -> tuple[Unstructured, float | None]:
     """The status, and when to check the progress deadline. `created`: a ReplicaSet that is being created."""
-    replica_sets = [*old, *([new] if new is not None else [])]
+    deployment, updated = rollout.deployment, [rollout.new] if rollout.new is not None else []
+    replica_sets = [*rollout.old, *updated]
     status = dict(deployment.get("status") or {})
     available = _sum(replica_sets, "availableReplicas")
     total = _sum(replica_sets, "replicas")
     before = {field: int(status.get(field) or 0) for field in _REPLICA_COUNTS}
     status["observedGeneration"] = deployment["metadata"].get("generation", 1)
     status["replicas"] = total or None
-    status["updatedReplicas"] = _sum([new] if new is not None else [], "replicas") or None
+    status["updatedReplicas"] = _sum(updated, "replicas") or None
     status["readyReplicas"] = _sum(replica_sets, "readyReplicas") or None
     status["availableReplicas"] = available or None
     status["unavailableReplicas"] = max(0, sum(map(desired_replicas, replica_sets)) - available) or None
@@ -44,8 +39,8 @@ def deployment_status(
     )
     conditions = list(status.get("conditions") or ())
     conditions = _set_condition(conditions, _available_condition(deployment, available), now)
-    conditions = _copy_replica_failure(conditions, new, old, now)
-    progress, requeue_at = _progressing_condition(deployment, new, status, has_progressed, now, created)
+    conditions = _copy_replica_failure(conditions, (*updated, *rollout.old), now)
+    progress, requeue_at = _progressing_condition(rollout, status, has_progressed, now, created)
     if progress is not None:
         conditions = _set_condition(conditions, progress, now)
         if has_progressed and progress["reason"] == "ReplicaSetUpdated":
@@ -81,13 +76,9 @@ def is_complete(deployment: Unstructured, status: Unstructured) -> bool:
 
 
 def _progressing_condition(
-    deployment: Unstructured,
-    new: Unstructured | None,
-    status: Unstructured,
-    has_progressed: bool,
-    now: float,
-    created: str,
+    rollout: Rollout, status: Unstructured, has_progressed: bool, now: float, created: str
 ) -> tuple[Unstructured | None, float | None]:
+    deployment, new = rollout.deployment, rollout.new
     deadline = deployment["spec"].get("progressDeadlineSeconds")
     if deadline is None or int(deadline) == NO_PROGRESS_DEADLINE:
         return None, None
@@ -123,10 +114,10 @@ def _progressing_condition(
 
 
 def _copy_replica_failure(
-    conditions: list[Unstructured], new: Unstructured | None, old: Sequence[Unstructured], now: float
+    conditions: list[Unstructured], replica_sets: Sequence[Unstructured], now: float
 ) -> list[Unstructured]:
-    """Copies a ReplicaSet's ReplicaFailure condition to the Deployment, preferring the new ReplicaSet's."""
-    for replica_set in (*([new] if new is not None else []), *old):
+    """Copies the first ReplicaSet's ReplicaFailure condition to the Deployment."""
+    for replica_set in replica_sets:
         failure = condition_of(replica_set, REPLICA_FAILURE)
         if failure is not None and failure.get("status") == "True":
             fields = {name: failure.get(name, "") for name in ("type", "status", "reason", "message")}
