@@ -1,20 +1,22 @@
-"""What is written for Kueue's users: Workloads of Jobs, their conditions, and the status of queues."""
+"""What is written for Kueue's users: Workloads of Jobs and their conditions."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from windlass.apply import kueue
 from windlass.apply.owners import pod_templates_of
 from windlass.model.codec import decode_object
 from windlass.model.decision import Admit, AdmittedPodSet
-from windlass.model.kueue import WorkloadObject, workload_from_object
+from windlass.model.kueue import WorkloadObject, is_finished, workload_from_object
+from windlass.model.kueue.workload_wire import Condition
 from windlass.model.owners import OwnerObject, owner_from_object
 from windlass.model.queue import QueueSystem
-from windlass.model.workload import Admission, PodSet, PodSetAssignment, Workload
-from windlass.scheduler.queue_status import queue_statuses
 
 GPU = "nvidia.com/gpu"
 JOB: dict[str, Any] = {
@@ -123,41 +125,236 @@ def test_a_condition_keeps_the_time_since_when_it_holds() -> None:
     assert kueue.has_condition(again, "QuotaReserved", "False", "Pending", "no quota")
 
 
-def test_queue_status_counts_and_borrows() -> None:
-    def kind(name: str, key: str, **spec: Any) -> Any:
-        namespace = {"namespace": "a"} if name == "LocalQueue" else {}
-        return decode_object(
+def status_of(wire: WorkloadObject, reason: str, now: int) -> WorkloadObject:
+    """The Workload after an eviction for this reason."""
+    made = decode_object({**tree(), "status": kueue.eviction_status(wire, reason, now)})
+    assert isinstance(made, WorkloadObject)
+    return made
+
+
+LETTERS = st.text("abcdefghijklmnopqrstuvwxyz0123456789-.", min_size=1, max_size=80)
+
+
+@given(kind=st.sampled_from(["Job", "PyTorchJob", "RayCluster"]), name=LETTERS, uid=LETTERS)
+def test_a_workload_name_fits_a_label_and_shows_kind_and_name(kind: str, name: str, uid: str) -> None:
+    made = kueue.workload_name(kind, name, uid)
+    stem, _, digest = made.rpartition("-")
+    assert len(made) <= 63
+    assert len(digest) == 5
+    assert f"{kind.lower()}-{name}".startswith(stem)
+    assert not stem.endswith(("-", "."))
+    assert made == kueue.workload_name(kind, name, uid)
+    assert made != kueue.workload_name(kind, name, f"{uid}x"), "a new owner has a new Workload"
+
+
+def test_a_workload_name_keeps_as_much_as_fits() -> None:
+    made = kueue.workload_name("Job", "x" * 80, "u")
+    assert len(made) == 63
+    assert made.startswith(f"job-{'x' * 53}-")
+    cut_at_a_dash = kueue.workload_name("Job", "x" * 52 + "-" + "y" * 20, "u")
+    assert cut_at_a_dash.startswith(f"job-{'x' * 52}-")
+    assert len(cut_at_a_dash) == 62
+
+
+def test_a_workload_belongs_to_its_owner_and_is_marked_as_ours() -> None:
+    made = tree()
+    assert (made["apiVersion"], made["kind"]) == ("kueue.x-k8s.io/v1beta2", "Workload")
+    assert made["metadata"] == {
+        "name": kueue.workload_name("Job", "train", "u1"),
+        "namespace": "a",
+        "labels": {"app.kubernetes.io/managed-by": "windlass", "kueue.x-k8s.io/job-uid": "u1"},
+        "ownerReferences": [
+            {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "u1", "controller": True}
+        ],
+    }
+    assert made["spec"] == {
+        "podSets": [{"name": "main", "count": 3, "template": JOB["spec"]["template"]}],
+        "queueName": "main",
+        "priority": 7,
+        "active": True,
+    }
+    assert kueue.is_written_by_windlass(workload())
+    others = decode_object({**made, "metadata": {"name": "w", "namespace": "a"}})
+    assert isinstance(others, WorkloadObject)
+    assert not kueue.is_written_by_windlass(others)
+
+
+@pytest.mark.parametrize(("minimum", "written"), [("2", {"minCount": 2}), ("3", {}), ("9", {}), ("", {})])
+def test_a_minimum_below_the_whole_is_written(minimum: str, written: dict[str, int]) -> None:
+    annotations = {"kueue.x-k8s.io/job-min-parallelism": minimum}
+    elastic = {**JOB, "metadata": {**JOB["metadata"], "annotations": annotations}}
+    (pod_set,) = tree(owner=elastic)["spec"]["podSets"]
+    assert {field: value for field, value in pod_set.items() if field == "minCount"} == written
+
+
+def test_an_elastic_job_still_matches_its_workload_until_its_minimum_changes() -> None:
+    def elastic(minimum: str) -> dict[str, Any]:
+        annotations = {"kueue.x-k8s.io/job-min-parallelism": minimum}
+        return {**JOB, "metadata": {**JOB["metadata"], "annotations": annotations}}
+
+    made = decode_object(tree(owner=elastic("2")))
+    assert isinstance(made, WorkloadObject)
+    for minimum, fits in (("2", True), ("1", False), ("3", False)):
+        owner = decode_object(elastic(minimum))
+        assert isinstance(owner, OwnerObject)
+        assert kueue.matches_owner(made, owner_from_object(owner), "main") is fits
+
+
+def admitted(wire: WorkloadObject, *pod_sets: AdmittedPodSet, version: str = "v1beta2") -> dict[str, Any]:
+    admit = Admit(wire.key, "Workload", "team", pod_sets)
+    read = workload_from_object(wire, QueueSystem())
+    return kueue.admission_status(wire, admit, read, {"n1": "host-1"}, version, 1_000)
+
+
+def test_an_admission_says_what_is_used_of_which_flavor_and_where() -> None:
+    status = admitted(workload(), AdmittedPodSet("main", 2, {GPU: "h100"}, {"n1": 1, "n2": 1}))
+    assert status["admission"] == {
+        "clusterQueue": "team",
+        "podSetAssignments": [
             {
-                "apiVersion": "kueue.x-k8s.io/v1beta2",
-                "kind": name,
-                "metadata": {"name": key, **namespace},
-                "spec": spec,
+                "name": "main",
+                "count": 2,
+                "flavors": {GPU: "h100"},
+                "resourceUsage": {GPU: "4"},
+                "topologyAssignment": {
+                    "levels": ["kubernetes.io/hostname"],
+                    "slices": [
+                        {
+                            "domainCount": 2,
+                            "valuesPerLevel": [{"individual": {"roots": ["host-1", "n2"]}}],
+                            "podCounts": {"individual": [1, 1]},
+                        }
+                    ],
+                },
             }
-        )
-
-    from windlass.model.kueue import queue_system
-
-    quota = {"name": "h100", "resources": [{"name": GPU, "nominalQuota": 2}]}
-    groups = [{"coveredResources": [GPU], "flavors": [quota]}]
-    system = queue_system(
-        [
-            kind("ResourceFlavor", "h100"),
-            kind("ClusterQueue", "team", cohortName="all", namespaceSelector={}, resourceGroups=groups),
-            kind("LocalQueue", "main", clusterQueue="team"),
-            kind("LocalQueue", "lost", clusterQueue="nowhere"),
-        ]
-    )
-    template = workload_from_object(workload(), QueueSystem()).pod_sets[0]
-    held = Admission("team", (PodSetAssignment("main", 3, {GPU: "h100"}, {GPU: 6_000}),))
-    sets = (PodSet("main", 3, template.template),)
-    runs = Workload("a/runs", "Workload", sets, queue_name="main", admission=held)
-    waits = Workload("a/waits", "Workload", sets, queue_name="main")
-    found = queue_statuses(system, [runs, waits])
-    team = found["ClusterQueue", "team"]
-    assert (team["pendingWorkloads"], team["admittedWorkloads"]) == (1, 1)
-    assert team["flavorsUsage"] == [
-        {"name": "h100", "resources": [{"name": GPU, "total": "6", "borrowed": "4"}]}
+        ],
+    }
+    assert [(known["type"], known["status"], known["reason"]) for known in status["conditions"]] == [
+        ("QuotaReserved", "True", "QuotaReserved"),
+        ("Admitted", "True", "Admitted"),
     ]
-    assert team["conditions"][0]["reason"] == "Ready"
-    assert found["LocalQueue", "a/main"]["pendingWorkloads"] == 1
-    assert found["LocalQueue", "a/lost"]["conditions"][0]["reason"] == "ClusterQueueDoesNotExist"
+    assert all("ClusterQueue team" in known["message"] for known in status["conditions"])
+
+
+def test_an_admission_in_the_older_version_lists_its_hosts_one_by_one() -> None:
+    status = admitted(
+        workload(), AdmittedPodSet("main", 3, {GPU: "h100"}, {"n1": 2, "n2": 1}), version="v1beta1"
+    )
+    assert status["admission"]["podSetAssignments"][0]["topologyAssignment"] == {
+        "levels": ["kubernetes.io/hostname"],
+        "domains": [{"values": ["host-1"], "count": 2}, {"values": ["n2"], "count": 1}],
+    }
+
+
+def test_an_admission_without_nodes_has_no_topology_and_an_unasked_resource_uses_nothing() -> None:
+    status = admitted(workload(), AdmittedPodSet("main", 3, {GPU: "h100", "cpu": "h100"}, {}))
+    (assignment,) = status["admission"]["podSetAssignments"]
+    assert "topologyAssignment" not in assignment
+    assert assignment["resourceUsage"] == {GPU: "6", "cpu": "0"}
+
+
+def test_an_admission_clears_the_traces_of_an_eviction_and_keeps_the_rest() -> None:
+    evicted = status_of(workload(), "InClusterQueue", 2_000)
+    other = Condition(type="PodsReady", status="True", last_transition_time="1970-01-01T00:00:01Z")
+    known = msgspec.structs.replace(
+        evicted, status=msgspec.structs.replace(evicted.status, conditions=(*evicted.status.conditions, other))
+    )
+    status = admitted(known, AdmittedPodSet("main", 3, {GPU: "h100"}, {}))
+    kinds = {condition["type"]: condition for condition in status["conditions"]}
+    assert kinds.keys() == {"QuotaReserved", "Admitted", "PodsReady"}
+    assert kinds["PodsReady"] == {
+        "type": "PodsReady",
+        "status": "True",
+        "reason": "Unknown",
+        "message": "",
+        "lastTransitionTime": "1970-01-01T00:00:01Z",
+    }, "a condition needs a reason"
+    assert kinds["QuotaReserved"]["lastTransitionTime"] == "1970-01-01T00:16:40Z", "its status has changed"
+
+
+@pytest.mark.parametrize(
+    ("reason", "why"),
+    [("InClusterQueue", "Preempted"), ("Priority", "Preempted"), ("DurationExceeded", "DurationExceeded")],
+)
+def test_evictions_are_counted_by_their_reason(reason: str, why: str) -> None:
+    once = status_of(workload(), reason, 2_000)
+    status = kueue.eviction_status(status_of(once, "Deactivated", 3_000), reason, 4_000)
+    assert status["schedulingStats"]["evictions"] == [
+        {"reason": why, "count": 2},
+        {"reason": "Deactivated", "count": 1},
+    ]
+    kinds = {condition["type"]: condition for condition in status["conditions"]}
+    assert kinds["Requeued"]["reason"] == why
+    assert kinds["Admitted"]["status"] == "False"
+    assert kinds["Evicted"]["message"] == kinds["QuotaReserved"]["message"]
+    assert reason in kinds["Evicted"]["message"] or "duration" in kinds["Evicted"]["message"]
+
+
+@pytest.mark.parametrize("end", ["Succeeded", "Failed"])
+def test_a_workload_finishes_as_its_owner_did(end: str) -> None:
+    status = kueue.finished_status(workload(), end, 2_000)
+    assert status == {
+        "conditions": [
+            {
+                "type": "Finished",
+                "status": "True",
+                "reason": end,
+                "message": f"The owner has ended: {end}",
+                "lastTransitionTime": "1970-01-01T00:33:20Z",
+            }
+        ]
+    }
+    made = decode_object({**tree(), "status": status})
+    assert isinstance(made, WorkloadObject)
+    assert is_finished(made)
+
+
+@pytest.mark.parametrize(
+    ("asked", "has"),
+    [
+        (("QuotaReserved", "False", "Pending", "no quota"), True),
+        (("Admitted", "False", "Pending", "no quota"), False),
+        (("QuotaReserved", "True", "Pending", "no quota"), False),
+        (("QuotaReserved", "False", "Other", "no quota"), False),
+        (("QuotaReserved", "False", "Pending", "other"), False),
+    ],
+)
+def test_a_condition_is_the_same_only_in_all_of_its_parts(
+    asked: tuple[str, str, str, str], has: bool
+) -> None:
+    pending = kueue.pending_status(workload(), "Pending", "no quota", 1_000)
+    made = decode_object({**tree(), "status": pending})
+    assert isinstance(made, WorkloadObject)
+    assert kueue.has_condition(made, *asked) is has
+    assert not kueue.has_condition(workload(), *asked)
+
+
+REASONS = st.sampled_from(["InClusterQueue", "Priority", *kueue.NON_PREEMPTION_MESSAGES])
+
+
+@given(steps=st.lists(st.sampled_from(["admit", "pending", "evict", "finish"]), max_size=8), reason=REASONS)
+def test_conditions_have_one_entry_a_type_and_change_their_time_with_their_status(
+    steps: list[str], reason: str
+) -> None:
+    wire = workload()
+    for now, step in enumerate(steps, 1):
+        before = {known.type: known for known in wire.status.conditions}
+        match step:
+            case "admit":
+                status = admitted(wire, AdmittedPodSet("main", 3, {GPU: "h100"}, {}))
+            case "pending":
+                status = kueue.pending_status(wire, "Pending", f"at {now}", 10_000 + now)
+            case "evict":
+                status = kueue.eviction_status(wire, reason, 10_000 + now)
+            case _:
+                status = kueue.finished_status(wire, "Succeeded", 10_000 + now)
+        made = decode_object({**tree(), "status": status})
+        assert isinstance(made, WorkloadObject)
+        after = {known.type: known for known in made.status.conditions}
+        assert len(after) == len(made.status.conditions)
+        for kind, known in after.items():
+            assert known.reason
+            old = before.get(kind)
+            if old is not None and old.status == known.status:
+                assert known.last_transition_time == old.last_transition_time
+        wire = made
