@@ -194,5 +194,3 @@ def _object(
     if labels:
         meta["labels"] = dict(labels)
     return {"apiVersion": api_version, "kind": kind, "metadata": meta}
-
-

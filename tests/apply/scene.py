@@ -1,8 +1,8 @@
 """The plan executor with the scheduler's own cache, on a fake API in memory; the watch shows changes when told to.
 
-    async with Scene(node("n1"), pod("p")).running() as scene:
-        scene.execute(Plan(binds=(Bind("team/p", "n1"),)))
-        await scene.executor.drain()
+async with Scene(node("n1"), pod("p")).running() as scene:
+    scene.execute(Plan(binds=(Bind("team/p", "n1"),)))
+    await scene.executor.drain()
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from windlass.cluster.snapshot import Snapshot
 from windlass.engine import EngineCache, decide
 from windlass.kube.events import EventRecorder
 from windlass.kube.resources import WATCHED_KINDS
-from windlass.model.codec import decode_kind
+from windlass.model.codec import Unreadable, decode_kind
 from windlass.model.plan import Plan
 from windlass.model.unstructured import Unstructured
 from windlass.planner import engine_config
@@ -91,8 +91,7 @@ class Scene:
                 if change == "DELETED":
                     self.cache.push([Deleted(kind.kind, self._key(tree), kind.group)])
                 else:
-                    raw = msgspec.json.encode(tree)
-                    self.cache.push([Put(decode_kind(raw, kind.kind, tree["apiVersion"]))])
+                    self.cache.push([Put(_decoded(tree))])
                 break
 
     def events(self, name: str = "") -> list[Unstructured]:
@@ -128,10 +127,16 @@ class Scene:
         return f"{meta['namespace']}/{meta['name']}" if meta.get("namespace") else str(meta["name"])
 
 
+def _decoded(tree: Unstructured) -> Any:
+    """As the informer decodes it."""
+    obj = decode_kind(msgspec.json.encode(tree), tree["kind"], tree["apiVersion"])
+    if isinstance(obj, Unreadable):
+        return msgspec.structs.replace(obj, uid=tree["metadata"]["uid"], api_version=tree["apiVersion"])
+    return obj
+
+
 def metric(metrics: Metrics, name: str, **labels: str) -> float:
     """A sample as Prometheus reads it; 0 if there is none."""
     families = text_string_to_metric_families(metrics.text().decode())
     samples = (sample for family in families for sample in family.samples)
-    return next(
-        (sample.value for sample in samples if sample.name == name and sample.labels == labels), 0.0
-    )
+    return next((sample.value for sample in samples if sample.name == name and sample.labels == labels), 0.0)

@@ -28,7 +28,9 @@ from windlass.queueing.outcome import QUEUE_EVICTION_REASONS
 TRAIN = job("train")
 PENDING = workload("w", owner=TRAIN)
 RUNNING = workload("w", owner=job("train", suspend=False), status={"admission": admission()})
-ADMIT = Admit("team/w", "Workload", "cluster", (AdmittedPodSet("main", 1, {GPU_RESOURCE: "default"}, {"n1": 1}),))
+ADMIT = Admit(
+    "team/w", "Workload", "cluster", (AdmittedPodSet("main", 1, {GPU_RESOURCE: "default"}, {"n1": 1}),)
+)
 EVICT = Evict("team/w", (), "team/urgent", "InClusterQueue")
 FINISHED = {"type": "Finished", "status": "True", "reason": "Succeeded"}
 STATUS = "PATCH workloads/w/status"
@@ -281,7 +283,9 @@ async def test_a_server_without_answers_is_asked_less_and_less_often() -> None:
     assert is_admitted(scene)
 
 
-@pytest.mark.parametrize("error", [refused(500, "etcd"), refused(429, "busy"), refused(401, "who?"), lost_answer()])
+@pytest.mark.parametrize(
+    "error", [refused(500, "etcd"), refused(429, "busy"), refused(401, "who?"), lost_answer()]
+)
 @in_virtual_time
 async def test_the_workload_is_read_until_the_server_can_say(error: Exception) -> None:
     scene = scene_of(TRAIN, PENDING)
@@ -455,7 +459,9 @@ async def test_pods_are_evicted_where_no_workload_of_ours_can_be_stopped(
     assert (scene.executor.admissions.stop_action(decision) is not None) is stops
 
 
-@pytest.mark.parametrize("reason", [*QUEUE_EVICTION_REASONS, "Priority", "DurationExceeded", "GangBelowMinimum"])
+@pytest.mark.parametrize(
+    "reason", [*QUEUE_EVICTION_REASONS, "Priority", "DurationExceeded", "GangBelowMinimum"]
+)
 @pytest.mark.parametrize("take_over", [(), ("team/main",)])
 @pytest.mark.parametrize("is_live", [False, True])
 @in_virtual_time
@@ -640,7 +646,10 @@ async def test_a_message_gives_way_to_an_admission_that_was_written_meanwhile() 
     [
         (["kueue.x-k8s.io/admission"], []),
         (["kueue.x-k8s.io/admission", "kueue.x-k8s.io/topology"], []),
-        (["example.com/b", "kueue.x-k8s.io/elastic-job", "example.com/a"], ["example.com/b", "example.com/a"]),
+        (
+            ["example.com/b", "kueue.x-k8s.io/elastic-job", "example.com/a"],
+            ["example.com/b", "example.com/a"],
+        ),
         (["example.com/a"], None),
         ([], None),
     ],

@@ -115,9 +115,7 @@ AFTERS = st.lists(WORKLOADS, max_size=2).map(tuple)
 def test_every_start_happens_or_waits_and_keeps_its_place(
     afters: list[tuple[tuple[str, ...], tuple[str, ...]]], evicted: set[str], quick: bool
 ) -> None:
-    binds = tuple(
-        Bind(f"default/p-{number}", "n", after=after) for number, (after, _) in enumerate(afters)
-    )
+    binds = tuple(Bind(f"default/p-{number}", "n", after=after) for number, (after, _) in enumerate(afters))
     admits = tuple(
         Admit(f"default/w-{number}", "Workload", "", (), after=after)
         for number, (_, after) in enumerate(afters)
@@ -130,9 +128,9 @@ def test_every_start_happens_or_waits_and_keeps_its_place(
     ready = [bind.pod for bind in binds if not leaving.intersection(bind.after)]
     assert said["bind"] == ready
     assert said["nominate"] == [bind.pod for bind in binds if bind.pod not in ready]
-    assert said["admit"] == [
-        admit.workload for admit in admits if not leaving.intersection(admit.after)
-    ], "an admission that waits is decided on again"
+    assert said["admit"] == [admit.workload for admit in admits if not leaving.intersection(admit.after)], (
+        "an admission that waits is decided on again"
+    )
     assert [step for step, _ in sink.said] == ["evict", "admit", "bind", "nominate", "reserve", "hold"]
 
 

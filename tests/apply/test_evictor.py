@@ -151,7 +151,13 @@ async def test_these_answers_are_refusals(error: ApiError, message: str) -> None
 
 @pytest.mark.parametrize(
     "error",
-    [refused(500, "etcd"), refused(503, "overloaded"), refused(401, "who?"), refused(408, "slow"), lost_answer()],
+    [
+        refused(500, "etcd"),
+        refused(503, "overloaded"),
+        refused(401, "who?"),
+        refused(408, "slow"),
+        lost_answer(),
+    ],
 )
 @in_virtual_time
 async def test_a_server_that_could_not_say_refuses_nothing(error: Exception) -> None:
@@ -413,7 +419,9 @@ async def test_who_loses_the_lease_while_an_eviction_is_refused_gives_up() -> No
     assert await scene.events() == []
 
 
-@pytest.mark.parametrize("reason", ["Priority", "InClusterQueue", "InCohortReclamation", "InCohortFairSharing"])
+@pytest.mark.parametrize(
+    "reason", ["Priority", "InClusterQueue", "InCohortReclamation", "InCohortFairSharing"]
+)
 @in_virtual_time
 async def test_preempted_pods_get_an_event_with_the_reason(reason: str) -> None:
     scene = Evicting()

@@ -175,7 +175,9 @@ async def test_a_stale_pod_is_not_nominated_either() -> None:
         snapshot = scene.snapshot()
         scene.api.remove("nodes", "n2")
         scene.watch()
-        waiting = tuple(Bind(f"team/{name}", on, after=("team/low",)) for name, on in (("p", "n2"), ("q", "n1")))
+        waiting = tuple(
+            Bind(f"team/{name}", on, after=("team/low",)) for name, on in (("p", "n2"), ("q", "n1"))
+        )
         scene.execute(Plan(binds=waiting), snapshot)
         await asyncio.sleep(1)
         assert (told(scene, "p"), told(scene, "q")[0]) == (("", ""), "WaitingForVictims")
@@ -301,7 +303,9 @@ async def test_after_a_bind_or_a_deletion_the_rest_begins_anew() -> None:
 def claim(phase: str, node_name: str = "") -> Unstructured:
     metadata = {"annotations": {SELECTED_NODE_ANNOTATION: node_name}} if node_name else {}
     spec = {"storageClassName": "fast", "resources": {"requests": {"storage": "1Gi"}}}
-    return custom("v1", "PersistentVolumeClaim", "data", metadata=metadata, spec=spec, status={"phase": phase})
+    return custom(
+        "v1", "PersistentVolumeClaim", "data", metadata=metadata, spec=spec, status={"phase": phase}
+    )
 
 
 STORAGE_CLASS = custom(
@@ -551,7 +555,9 @@ async def test_every_pod_of_a_workload_that_waits_is_told_why() -> None:
         await settle()
         for name in ("g-0", "g-1", "p"):
             assert told(scene, name) == ("Unschedulable", FULL_MESSAGE)
-        assert scene.metric("scheduler_schedule_attempts_total", result="unschedulable", profile="windlass") == 3
+        assert (
+            scene.metric("scheduler_schedule_attempts_total", result="unschedulable", profile="windlass") == 3
+        )
 
 
 @in_virtual_time

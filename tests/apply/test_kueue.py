@@ -257,7 +257,8 @@ def test_an_admission_clears_the_traces_of_an_eviction_and_keeps_the_rest() -> N
     evicted = status_of(workload(), "InClusterQueue", 2_000)
     other = Condition(type="PodsReady", status="True", last_transition_time="1970-01-01T00:00:01Z")
     known = msgspec.structs.replace(
-        evicted, status=msgspec.structs.replace(evicted.status, conditions=(*evicted.status.conditions, other))
+        evicted,
+        status=msgspec.structs.replace(evicted.status, conditions=(*evicted.status.conditions, other)),
     )
     status = admitted(known, AdmittedPodSet("main", 3, {GPU: "h100"}, {}))
     kinds = {condition["type"]: condition for condition in status["conditions"]}

@@ -10,7 +10,9 @@ from windlass.apply.messages import MAX_MESSAGE_LENGTH, code_of_message, conditi
 from windlass.model.verdict import Limit, ReasonCount, Verdict
 
 COUNTS = (ReasonCount("GPU_FULL", "Insufficient nvidia.com/gpu", 3),)
-CODES = st.sampled_from(["GPU_FULL", "KUEUE_QUOTA_INSUFFICIENT", "INVALID_OBJECT", "A1_B2", "GANG_INCOMPLETE"])
+CODES = st.sampled_from(
+    ["GPU_FULL", "KUEUE_QUOTA_INSUFFICIENT", "INVALID_OBJECT", "A1_B2", "GANG_INCOMPLETE"]
+)
 VERDICTS = st.builds(
     Verdict,
     code=CODES,

@@ -247,9 +247,7 @@ async def test_a_train_job_whose_job_set_is_replaced_meanwhile_waits_for_the_nex
     ],
 )
 @in_virtual_time
-async def test_a_workload_finishes_with_its_owner_once(
-    conditions: list[Unstructured], reason: str
-) -> None:
+async def test_a_workload_finishes_with_its_owner_once(conditions: list[Unstructured], reason: str) -> None:
     train = job("train", suspend=False, status={"conditions": conditions})
     scene = Scene(train, workload("w", owner=train, status={"admission": admission()}))
     (written,) = await reconcile(scene)
@@ -405,7 +403,9 @@ async def test_a_repair_leaves_a_workload_alone_that_is_being_written() -> None:
     await settle()
     admissions = scene.executor.admissions
     writing = scene.client.hold("PATCH workloads/w/status")
-    admissions._writer.start_once("team/w", lambda: admissions._writer.patch_workload_status("team/w", {"a": 1}))
+    admissions._writer.start_once(
+        "team/w", lambda: admissions._writer.patch_workload_status("team/w", {"a": 1})
+    )
     await settle()
     held.release()
     await settle()

@@ -88,7 +88,10 @@ def test_an_annotation_is_added_to_one_object() -> None:
 
 def test_templates_are_whole_and_sets_without_a_name_are_left_out() -> None:
     template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [], "hostIPC": True}}
-    jobs = [{"name": "w", "template": {"spec": {"template": template}}}, {"template": {"spec": {"template": {}}}}]
+    jobs = [
+        {"name": "w", "template": {"spec": {"template": template}}},
+        {"template": {"spec": {"template": {}}}},
+    ]
     assert pod_templates_of({"kind": "JobSet", "spec": {"replicatedJobs": jobs}}) == {"w": template}
     assert pod_templates_of({"kind": "JobSet", "spec": {}}) == {}
     assert pod_templates_of({"kind": "JobSet"}) == {}
@@ -102,7 +105,10 @@ def test_a_ray_job_has_the_templates_of_its_cluster_and_of_its_submitter() -> No
     assert pod_templates_of({"kind": "RayCluster", "spec": cluster}) == found
     assert pod_templates_of({"kind": "RayJob", "spec": {"rayClusterSpec": cluster}}) == found
     submitted = {"rayClusterSpec": cluster, "submitterPodTemplate": {"spec": {"c": 3}}}
-    assert pod_templates_of({"kind": "RayJob", "spec": submitted}) == {**found, "submitter": {"spec": {"c": 3}}}
+    assert pod_templates_of({"kind": "RayJob", "spec": submitted}) == {
+        **found,
+        "submitter": {"spec": {"c": 3}},
+    }
     headless = {"headGroupSpec": {"template": {}}}
     assert pod_templates_of({"kind": "RayCluster", "spec": headless}) == {"headgroup": {}}
 

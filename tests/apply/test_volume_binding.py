@@ -25,7 +25,9 @@ def claim(name: str, phase: str = "Pending", node: str = "") -> Unstructured:
 
 
 def volume(name: str) -> Unstructured:
-    return custom("v1", "PersistentVolume", name, metadata={"namespace": ""}, spec={"capacity": {"storage": "1Gi"}})
+    return custom(
+        "v1", "PersistentVolume", name, metadata={"namespace": ""}, spec={"capacity": {"storage": "1Gi"}}
+    )
 
 
 class Claims:

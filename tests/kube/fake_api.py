@@ -132,10 +132,11 @@ class FakeApi:
         seen = 0
         while True:
             changed = self._changed
-            for version, changed_plural, kind, tree in self.history[seen:]:
+            unseen = self.history[seen:]
+            seen += len(unseen)
+            for version, changed_plural, kind, tree in unseen:
                 if changed_plural == plural and version > since:
                     yield {"type": kind, "object": tree}
-            seen = len(self.history)
             if changed is self._changed:
                 await changed.wait()
 
@@ -216,9 +217,7 @@ class FakeApi:
         found = self.objects.get(plural, {})
         name = query.get("fieldSelector", "").removeprefix("metadata.name=")
         keys = [
-            key
-            for key in sorted(found)
-            if key.startswith(prefix) and name in ("", key.rpartition("/")[2])
+            key for key in sorted(found) if key.startswith(prefix) and name in ("", key.rpartition("/")[2])
         ]
         # Lists have no kind in their items, as those of the real server.
         items = [
@@ -252,13 +251,17 @@ def refused(code: int, message: str, reason: str = "") -> ApiError:
 def _check_preconditions(known: Unstructured, wanted: Unstructured) -> None:
     for field in ("uid", "resourceVersion"):
         if wanted.get(field) and wanted[field] != known["metadata"][field]:
-            raise refused(409, f"the object has been modified: {field} is {known['metadata'][field]}", "Conflict")
+            raise refused(
+                409, f"the object has been modified: {field} is {known['metadata'][field]}", "Conflict"
+            )
 
 
 def _covers(budget: Unstructured, pod: Unstructured) -> bool:
     labels = pod["metadata"].get("labels") or {}
     wanted = budget["spec"]["selector"]["matchLabels"]
-    return budget["metadata"]["namespace"] == pod["metadata"]["namespace"] and wanted.items() <= labels.items()
+    return (
+        budget["metadata"]["namespace"] == pod["metadata"]["namespace"] and wanted.items() <= labels.items()
+    )
 
 
 def merge(tree: Unstructured, patch: Unstructured, *, by_type: bool = False) -> Unstructured:

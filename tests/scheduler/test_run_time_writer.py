@@ -3,8 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
+
+import pytest
+from tests.apply.objects import local_queue, pod
+from tests.apply.scene import Scene as LiveScene
+from tests.kube.fake_api import refused
+from tests.kube.memory_client import lost_answer
+from tests.kube.virtual_time import in_virtual_time, settle
 
 from windlass.cluster.delta import Deleted, Put
 from windlass.kube.errors import ServerUnavailable
@@ -155,3 +165,189 @@ def test_an_administrator_who_deletes_it_starts_it_anew() -> None:
     scene.finish(1)
     scene.flush()
     assert (scene.server.sent[-1].method, scene.server.runs) == ("POST", 1)
+
+
+# On a server in memory, in virtual time
+
+
+HISTORY = {"apiVersion": "windlass.dev/v1", "kind": "RunTimeHistory"}
+
+
+class Writing:
+    """A queue, and a writer that runs."""
+
+    def __init__(self) -> None:
+        self.scene = LiveScene(local_queue("gpu"))
+        self.writer = RunTimeWriter(
+            self.scene.client, self.scene.cache, lambda: self.scene.leads, self.scene.client.resource_for
+        )
+        self._finished = 0
+
+    def finish(self, runs: int = 1, seconds: int = 1800) -> None:
+        """So many pods of the queue have run for so long and succeeded."""
+        for phase in ("Running", "Succeeded"):
+            for number in range(self._finished, self._finished + runs):
+                status = {"phase": phase, "startTime": format_timestamp(int(time.time()) - seconds)}
+                self.scene.put(pod(f"p{number}", on="n", gpus=0, labels=QUEUE, status=status))
+            self.scene.watch()
+            self.scene.snapshot()
+        self._finished += runs
+        self.writer.observe()
+
+    @property
+    def runs(self) -> int:
+        """As the server has them."""
+        found = self.scene.api.objects.get("runtimehistories", {}).get("team/gpu", {"periods": []})
+        return sum(count for period in found["periods"] for count in period["runs"].values())
+
+
+@asynccontextmanager
+async def writing() -> AsyncIterator[Writing]:
+    made = Writing()
+    task = asyncio.create_task(made.writer.run())
+    try:
+        yield made
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert task.cancelled(), "the writer has failed"
+
+
+@in_virtual_time
+async def test_runs_are_written_every_fifteen_seconds() -> None:
+    async with writing() as made:
+        made.finish()
+        await settle()
+        assert made.runs == 1
+        made.scene.watch()
+        made.finish(2)
+        made.finish(3)
+        await asyncio.sleep(14.9)
+        assert made.runs == 1
+        await asyncio.sleep(0.2)
+        assert made.runs == 6, "in one write"
+        assert len(made.scene.client.writes()) == 2
+        await asyncio.sleep(3600)
+        assert len(made.scene.client.writes()) == 2
+
+
+@in_virtual_time
+async def test_a_run_is_counted_in_its_week_by_the_bound_of_its_bucket() -> None:
+    async with writing() as made:
+        made.finish(2, seconds=1800)
+        made.finish(1, seconds=60)
+        await settle()
+        (period,) = made.scene.get("runtimehistories", "gpu")["periods"]
+        assert period == {"from": "2026-01-01T00:00:00Z", "runs": {"60": 1, "1920": 2}}
+
+
+@pytest.mark.parametrize(
+    "error", [refused(500, "etcd"), refused(404, "no kind"), refused(409, "changed"), lost_answer()]
+)
+@in_virtual_time
+async def test_what_could_not_be_written_is_written_with_the_next_round(error: Exception) -> None:
+    async with writing() as made:
+        made.scene.client.fail("POST runtimehistories", error, times=1)
+        made.finish(2)
+        await settle()
+        assert made.runs == 0
+        made.finish(1)
+        await asyncio.sleep(15.1)
+        assert made.runs == 3
+
+
+@in_virtual_time
+async def test_a_follower_keeps_what_it_has_counted() -> None:
+    async with writing() as made:
+        made.scene.leads = False
+        made.finish(2)
+        await asyncio.sleep(60)
+        assert made.scene.client.writes() == []
+        made.scene.leads = True
+        await asyncio.sleep(15.1)
+        assert made.runs == 2
+
+
+@in_virtual_time
+async def test_without_its_kind_runs_are_kept_until_it_is_served() -> None:
+    async with writing() as made:
+        served = made.scene.api.groups.pop("windlass.dev/v1")
+        made.finish(2)
+        await asyncio.sleep(60)
+        assert made.scene.client.writes() == []
+        made.scene.api.groups["windlass.dev/v1"] = served
+        made.finish(1)
+        await asyncio.sleep(15.1)
+        assert made.runs == 3
+
+
+@in_virtual_time
+async def test_a_conflict_adds_to_what_the_other_has_written() -> None:
+    async with writing() as made:
+        made.finish(1)
+        await settle()
+        made.scene.watch()
+        made.scene.snapshot()
+        others = copy.deepcopy(made.scene.get("runtimehistories", "gpu"))
+        others["periods"][0]["runs"]["60"] = 5
+        made.finish(1)
+        made.scene.put({**HISTORY, **others})  # the watch has not shown it
+        await asyncio.sleep(15.1)
+        assert made.runs == 6, "the write on the old version was refused"
+        made.scene.watch()
+        made.scene.snapshot()
+        await asyncio.sleep(15.1)
+        assert made.runs == 7
+
+
+@in_virtual_time
+async def test_runs_from_the_future_are_dropped_with_the_next_write() -> None:
+    async with writing() as made:
+        future = [{"from": "2030-01-03T00:00:00Z", "runs": {"60": 9}}]
+        meta = {"name": "gpu", "namespace": "team", "uid": "h"}
+        made.scene.put({**HISTORY, "metadata": meta, "periods": future})
+        made.finish(1)
+        await settle()
+        assert made.runs == 1
+
+
+@in_virtual_time
+async def test_each_queue_has_its_own_history() -> None:
+    async with writing() as made:
+        made.scene.put(local_queue("cpu"))
+        status = {"startTime": format_timestamp(int(time.time()) - 60)}
+        labels = {"kueue.x-k8s.io/queue-name": "cpu"}
+        for phase in ("Running", "Succeeded"):
+            made.scene.put(pod("c", on="n", gpus=0, labels=labels, status={**status, "phase": phase}))
+            made.scene.watch()
+            made.scene.snapshot()
+        made.finish(2)
+        await settle()
+        assert made.runs == 2
+        assert {request.path.rpartition("/")[2] for request in made.scene.client.writes()} == {
+            "runtimehistories"
+        }
+        assert made.scene.get("runtimehistories", "cpu")["metadata"]["ownerReferences"] == [
+            {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "LocalQueue", "name": "cpu", "uid": "uid-cpu"}
+        ]
+
+
+@in_virtual_time
+async def test_a_history_without_a_served_local_queue_has_no_owner() -> None:
+    async with writing() as made:
+        del made.scene.api.groups["kueue.x-k8s.io/v1beta2"]
+        made.finish(1)
+        await settle()
+        assert made.scene.get("runtimehistories", "gpu")["metadata"]["ownerReferences"] == []
+
+
+@in_virtual_time
+async def test_only_what_is_seen_to_finish_while_leading_is_counted() -> None:
+    async with writing() as made:
+        made.writer.start_leading()
+        made.finish(4)
+        await asyncio.sleep(60)
+        assert made.scene.client.writes() == []
+        made.finish(1)
+        await settle()
+        assert made.runs == 1

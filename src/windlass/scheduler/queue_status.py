@@ -109,10 +109,15 @@ class QueueStatusWriter:
             resource_for,
         )
         self._wanted: dict[QueueKey, Unstructured] = {}
-        self._written: dict[QueueKey, Unstructured] = {}
+        self._written: dict[QueueKey, tuple[str, Unstructured]] = {}
+        """Uid of the queue, and its status as it was written."""
         self._transitions: dict[QueueKey, tuple[str, str]] = {}
         """Status of the condition Active, and its lastTransitionTime."""
         self._has_work = asyncio.Event()
+
+    def start_leading(self) -> None:
+        """This replica is the leader from now on; the previous leader may have written other statuses."""
+        self._written.clear()
 
     def observe(self, snapshot: Snapshot) -> None:
         """Compares the statuses that follow from the snapshot with those written, and queues the differences."""
@@ -120,11 +125,16 @@ class QueueStatusWriter:
         if self._cache.kueue_is_live or not (system.queues or system.local_queues):
             return
         for name, status in queue_statuses(system, snapshot.workloads).items():
-            if self._written.get(name) != status:
+            if self._written.get(name) != (self._uid(name), status):
                 self._wanted[name] = status
                 self._has_work.set()
             else:
                 self._wanted.pop(name, None)
+
+    def _uid(self, name: QueueKey) -> str:
+        """Empty if there is no such queue."""
+        found = self._cache.get(*name, KUEUE_API_GROUP)
+        return "" if found is None else str(found.metadata.uid)
 
     async def run(self) -> None:
         """Runs until cancelled."""
@@ -137,10 +147,10 @@ class QueueStatusWriter:
             await asyncio.sleep(WRITE_INTERVAL_SECONDS)
 
     async def _write(self, name: QueueKey, status: Unstructured) -> None:
-        resource = self._resource_for(name[0], KUEUE_API_GROUP)
-        if resource is None or self._cache.get(name[0], name[1], KUEUE_API_GROUP) is None:
+        resource, uid = self._resource_for(name[0], KUEUE_API_GROUP), self._uid(name)
+        if resource is None or not uid:
             return
-        self._written[name] = status
+        self._written[name] = uid, status
         active = status["conditions"][0]["status"]
         if self._transitions.get(name, ("", ""))[0] != active:
             self._transitions[name] = active, format_timestamp(int(time.time()))
