@@ -1,4 +1,4 @@
-"""Kubernetes and Kueue objects as trees, for the tests of `apply` and `scheduler`: each with what a test needs of it."""
+"""Kubernetes and Kueue objects as trees, for the tests of `apply` and `scheduler`: each with what a test needs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A plan carried out: whole gangs or nothing, nothing that is Kueue's, refusals as facts, and each pod told why it waits."""
+"""A plan carried out: gangs whole or not at all, nothing of Kueue's, refusals as facts, and pods told why they wait."""
 
 from __future__ import annotations
 

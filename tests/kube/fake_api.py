@@ -52,7 +52,7 @@ class FakeApi:
         self._changed = asyncio.Event()
 
     def serve_watched_kinds(self) -> None:
-        """Everything that Windlass reads, in the version that it likes best, as where Kueue and others are installed."""
+        """Everything that Windlass reads, in the best version, as where Kueue and others are installed."""
         for kind in WATCHED_KINDS:
             if kind.group:
                 served = f"{kind.group}/{kind.versions[0]}"

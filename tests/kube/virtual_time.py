@@ -51,10 +51,17 @@ class _VirtualTimeLoop(asyncio.SelectorEventLoop):
 
 def run_in_virtual_time(main: Coroutine[Any, Any, Result]) -> Result:
     loop = _VirtualTimeLoop()
+
+    def monotonic() -> float:
+        return 1_000_000.0 + loop.time()
+
+    def wall_clock() -> float:
+        return START + loop.time()
+
     with (
         asyncio.Runner(loop_factory=lambda: loop) as runner,
-        mock.patch.object(time, "monotonic", lambda: 1_000_000.0 + loop.time()),
-        mock.patch.object(time, "time", lambda: START + loop.time()),
+        mock.patch.object(time, "monotonic", monotonic),
+        mock.patch.object(time, "time", wall_clock),
     ):
         return runner.run(main)
 
