@@ -27,12 +27,14 @@ class _JumpingSelector(selectors.DefaultSelector):
     def __init__(self) -> None:
         super().__init__()
         self.elapsed = 0.0
+        self.threads = 0
+        """Calls that run in a thread."""
 
     def select(self, timeout: float | None = None) -> Any:
         ready = super().select(0)
         if ready or timeout == 0:
             return ready
-        if timeout is None:  # only a thread can go on
+        if timeout is None or self.threads:  # only a thread can go on
             ready = super().select(PATIENCE_SECONDS)
             assert ready, "everything waits for something that nothing will do"
             return ready
@@ -47,6 +49,15 @@ class _VirtualTimeLoop(asyncio.SelectorEventLoop):
 
     def time(self) -> float:
         return self._jumps.elapsed
+
+    def run_in_executor(self, *arguments: Any) -> asyncio.Future[Any]:  # type: ignore[override]
+        self._jumps.threads += 1
+        future = super().run_in_executor(*arguments)
+        future.add_done_callback(self._end_of_thread)
+        return future
+
+    def _end_of_thread(self, _: asyncio.Future[Any]) -> None:
+        self._jumps.threads -= 1
 
 
 def run_in_virtual_time(main: Coroutine[Any, Any, Result]) -> Result:
