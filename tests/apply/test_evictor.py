@@ -323,6 +323,15 @@ async def test_a_stop_that_fails_is_decided_again() -> None:
     assert len(steps) == 2
 
 
+@in_virtual_time
+async def test_a_bug_in_one_eviction_keeps_nothing_from_ending() -> None:
+    scene, steps = Evicting(), list[str]()
+    broken = Victim(GANG.workload, (), "InClusterQueue", stop=stopping(scene, steps, ZeroDivisionError()))
+    scene.evictor.evict("team/urgent", [broken])
+    assert await scene.evict("team/second", OTHER) == ["o0"]
+    assert await scene.evict("team/urgent", OTHER) == [], "its preemptor is free for the next decision"
+
+
 @pytest.mark.parametrize("error", [None, refused(403, "no"), refused(500, "etcd")])
 @in_virtual_time
 async def test_the_eviction_is_counted_first_and_goes_on_if_that_fails(error: Exception | None) -> None:

@@ -50,6 +50,8 @@ class FakeApi:
         self.version = 100
         self.compacted = 0
         self._changed = asyncio.Event()
+        self._lists: dict[tuple[str, str], list[Unstructured]] = {}
+        """Plural and resourceVersion → the items of a list that is read in pages."""
 
     def serve_watched_kinds(self) -> None:
         """Everything that Windlass reads, in the best version, as where Kueue and others are installed."""
@@ -224,11 +226,15 @@ class FakeApi:
             {field: value for field, value in found[key].items() if field not in ("apiVersion", "kind")}
             for key in keys
         ]
-        start, limit = int(query.get("continue", 0)), int(query.get("limit", 0))
-        end = start + limit if limit else len(items)
-        token = str(end) if end < len(items) else ""
-        meta = {"resourceVersion": str(self.version), "continue": token}
-        return {"metadata": meta, "items": items[start:end]}
+        version, start = str(self.version), 0
+        if "continue" in query:  # the pages of one list are of one moment
+            listed_at, _, first = query["continue"].partition(":")
+            version, items, start = listed_at, self._lists[plural, listed_at], int(first)
+        end = start + int(query["limit"]) if query.get("limit") else len(items)
+        token = f"{version}:{end}" if end < len(items) else ""
+        if token:
+            self._lists[plural, version] = items
+        return {"metadata": {"resourceVersion": version, "continue": token}, "items": items[start:end]}
 
     def _group_list(self) -> Unstructured:
         versions: dict[str, list[Unstructured]] = {}

@@ -58,7 +58,7 @@ class MemoryClient(KubeClient):
 
     def fail(self, request: str, error: Exception, *, times: int = -1, is_applied: bool = False) -> None:
         """Requests such as `POST pods/p/binding` (method and end of the path) fail with this error; with
-        `POST pods/p/eviction?` only those without a query, which are no dry runs."""
+        `POST pods/p/eviction?` only those without a query, with `GET pods?continue` only those with this parameter."""
         self._faults.append(_Fault(_matcher(request), error, times, is_applied))
 
     def recover(self) -> None:
@@ -136,8 +136,11 @@ def lost_answer() -> ServerUnavailable:
 
 def _matcher(wanted: str) -> Callable[[Request], bool]:
     method, _, path = wanted.partition(" ")
-    end, _, _ = path.partition("?")
-    is_bare = path.endswith("?")
-    return lambda request: (
-        request.method == method and request.path.endswith(end) and not (is_bare and request.query)
-    )
+    end, mark, parameter = path.partition("?")
+
+    def matches(request: Request) -> bool:
+        if request.method != method or not request.path.endswith(end):
+            return False
+        return not mark or (parameter in dict(request.query) if parameter else not request.query)
+
+    return matches

@@ -592,6 +592,26 @@ def test_a_deleted_pod_leaves_nothing_behind() -> None:
     assert some.flush(1_000).needs_decision, "and its bind is not ours"
 
 
+def test_a_bind_of_a_deleted_pod_is_not_taken_for_one_of_its_successor() -> None:
+    some = world()
+    told(some, node("n1"), pod("p"))
+    some.assume([Assume("a/p", "n1")])
+    told(some, Deleted("Pod", "a/p"))
+    assert some.assumed == {}
+    some.push([Put(pod("p", node="n1"))])
+    assert some.flush(1_000).needs_decision
+
+
+def test_without_its_last_budget_the_health_of_pods_is_of_no_interest_again() -> None:
+    some = world()
+    told(some, node("n"), web("p", "Running", False), budget("b", "web"), budget("c", "web"))
+    told(some, Deleted("PodDisruptionBudget", "a/c", "policy"))
+    assert told(some, web("p", "Running", True)) == ["p"], "one is left"
+    told(some, Deleted("PodDisruptionBudget", "a/b", "policy"))
+    assert told(some, web("p", "Running", False)) == []
+    assert told(some, budget("b", "web")) == ["b", "p"]
+
+
 def test_the_next_pod_of_a_name_waits_for_its_owner_again() -> None:
     some = watching("Job")
     some.push([Put(owned("p"))])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import msgspec
-import pytest
 
 from windlass.model.configuration import Settings
 from windlass.scheduler.options import SchedulerOptions
@@ -24,8 +23,3 @@ def test_a_scheduler_without_options_leads_writes_and_compiles() -> None:
         "batch_seconds": 0.001,
         "warm_up": True,
     }
-
-
-def test_options_do_not_change_while_the_scheduler_runs() -> None:
-    with pytest.raises(AttributeError):
-        SchedulerOptions().shadow = True  # type: ignore[misc]

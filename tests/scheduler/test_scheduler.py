@@ -11,7 +11,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-from tests.apply.objects import condition, job, node, plural_of, pod, queues
+from tests.apply.objects import condition, custom, job, node, plural_of, pod, queues, reference
 from tests.apply.scene import metric
 from tests.kube.fake_api import FakeApi, refused
 from tests.kube.memory_client import MemoryClient, lost_answer
@@ -171,6 +171,29 @@ async def test_nothing_is_decided_before_it_is_known_whether_kueue_is_live() -> 
 
 
 @in_virtual_time
+async def test_a_pod_waits_for_the_owner_that_was_not_seen_yet() -> None:
+    async with running(pod("p", ownerReferences=[reference(job("late"))]), pod("q")) as replica:
+        await asyncio.sleep(2)
+        assert (replica.node_of("p"), replica.node_of("q")) == ("", "n1")
+        await asyncio.sleep(15)
+        assert replica.node_of("p") == "n1", "though not for ever"
+
+
+@in_virtual_time
+async def test_the_nodes_of_a_reservation_are_written_to_its_status() -> None:
+    spec = {
+        "gpus": 2,
+        "from": "2026-01-01T08:00:00Z",
+        "until": "2026-01-01T12:00:00Z",
+        "who": {"namespaces": ["team"]},
+    }
+    launch = custom("windlass.dev/v1", "Reservation", "launch", metadata={"namespace": ""}, spec=spec)
+    async with running(launch) as replica:
+        await asyncio.sleep(5)
+        assert replica.api.get("reservations", "launch")["status"] == {"nodes": {"n1": 2}}
+
+
+@in_virtual_time
 async def test_a_record_can_be_replayed_after_the_end(tmp_path: Path) -> None:
     async with running(pod("p"), record=tmp_path, leader_elect=False) as replica:
         replica.api.store("pods", pod("q"))
@@ -178,6 +201,9 @@ async def test_a_record_can_be_replayed_after_the_end(tmp_path: Path) -> None:
     outcome = replay(tmp_path)
     assert outcome.decisions >= 3
     assert outcome.difference == ""
+    assert (tmp_path / "record.jsonl").read_text().count('"assume"') == 2, (
+        "binds count from when they are sent"
+    )
 
 
 # Leading and following
@@ -256,6 +282,25 @@ async def test_a_leader_in_its_second_term_writes_its_messages_again() -> None:
         told = condition(replica.api.get("pods", "team/large"), "PodScheduled")
         assert told["reason"] == "Unschedulable"
         assert replica.api.get("clusterqueues", "cluster")["status"]["pendingWorkloads"] == 0
+
+
+@in_virtual_time
+async def test_a_new_leader_does_not_count_runs_that_the_last_one_has_counted() -> None:
+    labels = {"kueue.x-k8s.io/queue-name": "main"}
+    status = {"startTime": "2026-01-01T00:00:00Z"}
+    first = Replica(cluster(*queues()))
+    await asyncio.sleep(1)
+    second = Replica(first.api, "second")
+    await asyncio.sleep(1)
+    for phase in ("Running", "Succeeded"):
+        first.api.store("pods", pod("done", on="n1", labels=labels, status={**status, "phase": phase}))
+        await asyncio.sleep(1)
+    await first.end()
+    await asyncio.sleep(60)
+    assert holder(first.api) == "second"
+    (history,) = first.api.objects["runtimehistories"].values()
+    assert [sum(period["runs"].values()) for period in history["periods"]] == [1]
+    await second.end()
 
 
 @in_virtual_time
