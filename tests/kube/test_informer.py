@@ -84,7 +84,7 @@ async def test_lists_in_chunks_and_then_follows() -> None:
         await asyncio.wait_for(informer.synced.wait(), 5)
         assert told.names() == {f"a/p{number}" for number in range(7)}
         pages = [query for _, path, query in server.requests if path.endswith("/pods") and "limit" in query]
-        assert [one.get("continue") for one in pages] == [None, "3", "6"]
+        assert [one.get("continue") for one in pages] == [None, "107:3", "107:6"]
         await server.put("pods", pod("p7"))
         await server.delete("pods", "a/p0")
         await until(lambda: told.names() == {f"a/p{number}" for number in range(1, 8)})

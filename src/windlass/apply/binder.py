@@ -94,12 +94,14 @@ class Binder:
 
     async def _send_until_empty(self, bind: Bind, uid: str) -> None:
         """Sends this bind, then those of the backlog one after the other: the task keeps its slot."""
-        while True:
-            await self._bind_and_report(bind, uid)
-            if not self._backlog:
-                self._sending -= 1
-                return
-            bind, uid = self._backlog.popleft()
+        try:
+            while True:
+                await self._bind_and_report(bind, uid)
+                if not self._backlog:
+                    return
+                bind, uid = self._backlog.popleft()
+        finally:
+            self._sending -= 1
 
     async def _bind_and_report(self, bind: Bind, uid: str) -> None:
         outcome = BindOutcome(bind, uid, BindResult.REFUSED)

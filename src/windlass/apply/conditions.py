@@ -65,6 +65,10 @@ class PodConditionWriter:
         self._wanted[pending.key] = pending
         self._has_work.set()
 
+    def start_leading(self) -> None:
+        """This replica is the leader from now on; the previous leader may have written other conditions."""
+        self._written.clear()
+
     def forget(self, key: str) -> None:
         """The pod was bound or deleted."""
         self._wanted.pop(key, None)
@@ -98,8 +102,11 @@ class PodConditionWriter:
         try:
             request = patch_pod_condition(pending.key, pending.uid, condition, pending.nominated_node)
             await self._client.send(request, self._may_write)
-        except (NotFound, Conflict, LeaseLost):
-            return  # the pod was deleted or replaced, or another replica is the leader
+        except (NotFound, Conflict):
+            return  # the pod was deleted or replaced
+        except LeaseLost:
+            self._written.pop(pending.key, None)
+            return
         except (ApiError, ServerUnavailable) as error:
             self.failures += 1
             self._written.pop(pending.key, None)  # so that the next decision enqueues it again

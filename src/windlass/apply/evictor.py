@@ -161,7 +161,7 @@ class Evictor:
 
     async def _evict(self, key: str, uid: str) -> None:
         backoff = Backoff(first=1.0, most=10.0)
-        while self._may_write():
+        while True:  # until the lease is lost: `send` raises then
             try:
                 await self._client.send(evict_pod(key, uid), self._may_write)
                 return

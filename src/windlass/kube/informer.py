@@ -161,7 +161,9 @@ class Informer:
             except ResourceExpired:
                 if not token:
                     raise
-                token, limit, found = "", 0, {}  # the continue token expired: list everything in one request
+                # The continue token expired: list everything in one request. The handler has the pages so far.
+                self._known |= found
+                token, limit, found = "", 0, {}
                 continue
             self._handler([delta for raw in page.items or () if (delta := self._put(raw, found)) is not None])
             token = page.metadata.continue_

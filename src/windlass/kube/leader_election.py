@@ -80,8 +80,8 @@ class LeaderElector:
         log.warning("the lease is lost")
 
     async def release(self) -> None:
-        """Gives the Lease up, so that another replica can lead at once."""
-        if not self.is_leader:
+        """Gives the Lease up, so that another replica can lead at once; also if it was not renewed for a while."""
+        if not self._held_until:
             return
         self._held_until = 0.0
         try:

@@ -224,6 +224,7 @@ class SchedulerCache:
 
     def reevaluate_queue_ownership(self) -> None:
         """Kueue has appeared or disappeared: pushes everything again whose relevance depends on that."""
+        self.drain_inbox()  # a newer state there must not be undone by an older one
         self.push(
             [Put(obj) for obj in self.objects.values() if isinstance(obj, WorkloadObject | OwnerObject)]
         )
@@ -304,6 +305,7 @@ class SchedulerCache:
     def _observe_node(self, node: Node) -> list[Delta]:
         if not self._options.settings.selects_node(node.labels):
             self.nodes.discard(node.name)
+            self.objects.pop(("", "Node", node.name), None)
             return self._remove_from_store("Node", node.name)
         known = self.objects.get(("", "Node", node.name))
         self.objects["", "Node", node.name] = node

@@ -63,6 +63,7 @@ class SchedulingLoop:
         self.last_failure = ""
         self._explanations = ExplanationCache(cache.changed.is_set)
         self._explained_at = 0.0
+        self._decided_at = 0.0
         self._is_quick = False
         """The last decision took less than `INLINE_MAX_SECONDS`."""
 
@@ -80,7 +81,10 @@ class SchedulingLoop:
                 self._metrics.failures.inc()
                 self._engine_cache = EngineCache()  # it may be what the decision failed on
                 await asyncio.sleep(RETRY_SECONDS)
-            must_decide = await self._wait()
+                must_decide = True
+                continue
+            # Changes that no decision depends on must not put the tick off: some clusters have many each second.
+            must_decide = await self._wait() or time.monotonic() - self._decided_at >= TICK_SECONDS
 
     async def run_standby(self) -> None:
         """Keeps the store up to date without deciding, until cancelled: for a replica that is not the leader."""
@@ -109,6 +113,7 @@ class SchedulingLoop:
         if not flushed.needs_decision and not must_decide:
             self._notify_observer(now, flushed.applied, None)
             return
+        self._decided_at = time.monotonic()
         snapshot = self._cache.store.snapshot(now)
         started = time.perf_counter()
         if self._is_quick and len(flushed.applied) <= INLINE_MAX_CHANGES:

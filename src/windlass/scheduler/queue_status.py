@@ -94,9 +94,14 @@ class QueueStatusWriter(BackgroundWriter):
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self._wanted: dict[QueueKey, Unstructured] = {}
-        self._written: dict[QueueKey, Unstructured] = {}
+        self._written: dict[QueueKey, tuple[str, Unstructured]] = {}
+        """Uid of the queue, and its status as it was written."""
         self._transitions: dict[QueueKey, tuple[str, str]] = {}
         """Status of the condition Active, and its lastTransitionTime."""
+
+    def start_leading(self) -> None:
+        """This replica is the leader from now on; the previous leader may have written other statuses."""
+        self._written.clear()
 
     def observe(self, snapshot: Snapshot) -> None:
         """Compares the statuses that follow from the snapshot with those written, and queues the differences."""
@@ -104,7 +109,7 @@ class QueueStatusWriter(BackgroundWriter):
         if self._cache.kueue_is_live or not (system.queues or system.local_queues):
             return
         for name, status in queue_statuses(system, snapshot.workloads).items():
-            if self._written.get(name) != status:
+            if self._written.get(name) != (self._uid(name), status):
                 self._wanted[name] = status
                 self._has_work.set()
             else:
@@ -115,11 +120,16 @@ class QueueStatusWriter(BackgroundWriter):
             name, status = self._wanted.popitem()
             await self._write(name, status)
 
+    def _uid(self, name: QueueKey) -> str:
+        """Empty if there is no such queue."""
+        found = self._cache.get(*name, KUEUE_API_GROUP)
+        return "" if found is None else str(found.metadata.uid)
+
     async def _write(self, name: QueueKey, status: Unstructured) -> None:
-        resource = self._resource_for(name[0], KUEUE_API_GROUP)
-        if resource is None or self._cache.get(name[0], name[1], KUEUE_API_GROUP) is None:
+        resource, uid = self._resource_for(name[0], KUEUE_API_GROUP), self._uid(name)
+        if resource is None or not uid:
             return
-        self._written[name] = status
+        self._written[name] = uid, status
         active = status["conditions"][0]["status"]
         if self._transitions.get(name, ("", ""))[0] != active:
             self._transitions[name] = active, format_timestamp(int(time.time()))

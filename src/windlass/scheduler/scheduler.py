@@ -152,6 +152,8 @@ class Scheduler:
             await self.informers.relist("Pod", "Node", "Workload")
             self.metrics.leading.set(1)
             self.run_time_writer.start_leading()
+            self.executor.conditions.start_leading()
+            self.queue_status_writer.start_leading()
             await self.loop.run(lambda: self.leader_elector.is_leader)
             await self.executor.drain()
         finally:

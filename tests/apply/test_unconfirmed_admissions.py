@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from tests.kube.workload_server import Scheduling, Waiting, WorkloadServer, cohort, job, turn, workload
+from tests.apply.workload_server import Scheduling, Waiting, WorkloadServer, cohort, job, turn, workload
 
 from windlass.apply import admission, owner_workloads
 from windlass.kube.backoff import Backoff

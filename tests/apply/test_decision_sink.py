@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from windlass.apply.decision_sink import execute_plan, reserved_nodes
 from windlass.model.decision import Admit, Bind, Evict, Hold, Reserve
 from windlass.model.plan import Plan
@@ -98,3 +101,41 @@ def test_whoever_has_left_already_is_not_waited_for() -> None:
 def test_only_calendar_reservations_keep_nodes_in_their_status() -> None:
     launch = Reserve("reservation/launch", "", 100, 200, {"n-0": 2})
     assert reserved_nodes((KEPT, launch)) == {"launch": {"n-0": 2}}
+
+
+WORKLOADS = st.sampled_from(["default/a", "default/b", "default/c"])
+AFTERS = st.lists(WORKLOADS, max_size=2).map(tuple)
+
+
+@given(
+    afters=st.lists(st.tuples(AFTERS, AFTERS), max_size=6),
+    evicted=st.sets(WORKLOADS),
+    quick=st.booleans(),
+)
+def test_every_start_happens_or_waits_and_keeps_its_place(
+    afters: list[tuple[tuple[str, ...], tuple[str, ...]]], evicted: set[str], quick: bool
+) -> None:
+    binds = tuple(Bind(f"default/p-{number}", "n", after=after) for number, (after, _) in enumerate(afters))
+    admits = tuple(
+        Admit(f"default/w-{number}", "Workload", "", (), after=after)
+        for number, (_, after) in enumerate(afters)
+    )
+    evicts = tuple(Evict(workload, (), "default/other", "Priority") for workload in sorted(evicted))
+    sink = Told(quick=quick)
+    execute_plan(Plan(binds=binds, admits=admits, evicts=evicts), sink)
+    said = dict(sink.said)
+    leaving = set() if quick else evicted
+    ready = [bind.pod for bind in binds if not leaving.intersection(bind.after)]
+    assert said["bind"] == ready
+    assert said["nominate"] == [bind.pod for bind in binds if bind.pod not in ready]
+    assert said["admit"] == [admit.workload for admit in admits if not leaving.intersection(admit.after)], (
+        "an admission that waits is decided on again"
+    )
+    assert [step for step, _ in sink.said] == ["evict", "admit", "bind", "nominate", "reserve", "hold"]
+
+
+def test_two_equal_starts_are_two_starts() -> None:
+    first, second = Bind("default/p", "n"), Bind("default/p", "n")
+    waits = Bind("default/q", "n", after=("default/low",))
+    said = dict(told(Plan(binds=(first, waits, second), evicts=(LOW_GOES,))))
+    assert (said["bind"], said["nominate"]) == (["default/p", "default/p"], ["default/q"])
