@@ -93,7 +93,7 @@ bench: env ## the benchmarks, with every published number
 	$(BIN)/windlass bench simulate
 
 docs: env ## write docs/reference from the code, then check every link
-	$(BIN)/python -m windlass.cli.reference docs/reference
+	$(BIN)/python -m tools.reference docs/reference
 	$(BIN)/python tools/check_links.py
 
 page: env ## build the web page (at once, if nothing changed)

@@ -10,8 +10,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
-
-from windlass.cli import reference
+from tools.reference import __main__ as reference
 
 ROOT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent
@@ -100,7 +99,7 @@ class TestWhatIsCheckedIn:
 def made_reference(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """In a process of its own: a command that another test has called alone remembers a help option of its own."""
     folder = tmp_path_factory.mktemp("reference")
-    subprocess.run([sys.executable, "-m", "windlass.cli.reference", folder], check=True)
+    subprocess.run([sys.executable, "-m", "tools.reference", folder], cwd=ROOT, check=True)
     return folder
 
 

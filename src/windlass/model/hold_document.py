@@ -1,6 +1,6 @@
 """The JSON form of a hold in the `Plan` document: why a workload waits and what would help.
 
-Written and read by `model.decision_document`; `cli.reference` generates the documentation from these structs. Fields
+Written and read by `model.decision_document`; `tools.reference` generates the documentation from these structs. Fields
 are never removed. They contain the whole verdict, so that a plan can be read back.
 """
 

@@ -1,6 +1,6 @@
 """Texts with placeholders: what an expression of the source may read.
 
-`cli.message_templates` makes them, `cli.message_examples` fills them in.
+`message_templates` makes them, `message_examples` fills them in.
 """
 
 from __future__ import annotations

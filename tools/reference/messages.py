@@ -1,7 +1,7 @@
 """The page docs/reference/messages.md: the sentences that users see, with an example of each.
 
-`cli.reference` calls `messages_reference`. Reasons, causes and rules come from their registries. The other sentences
-are found in the source by `cli.message_templates`; `cli.message_examples` fills them in.
+`tools.reference` calls `messages_reference`. Reasons, causes and rules come from their registries. The other sentences
+are found in the source by `message_templates`; `message_examples` fills them in.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from types import ModuleType
 from typing import NamedTuple
 
+from tools.reference.message_examples import example
+from tools.reference.message_placeholders import CLOSE, OPEN, PLACEHOLDER, is_sentence
+from tools.reference.message_templates import Call, calls_in, functions_of, texts_returned
+
 import windlass.diagnose
 import windlass.diagnose.doctor
 from windlass.apply import evictor, executor
 from windlass.apply.kueue import NON_PREEMPTION_MESSAGES
-from windlass.cli.message_examples import example
-from windlass.cli.message_placeholders import CLOSE, OPEN, PLACEHOLDER, is_sentence
-from windlass.cli.message_templates import Call, calls_in, functions_of, texts_returned
 from windlass.cluster.workloads import build_workload, resource_quota_holds, workload_parts
 from windlass.diagnose import unschedulable
 from windlass.diagnose.causes import CAUSES

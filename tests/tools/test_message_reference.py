@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-
-from windlass.cli import message_examples, message_reference
-from windlass.cli.message_placeholders import PLACEHOLDER
-from windlass.cli.message_reference import messages_reference
+from tools.reference import message_examples
+from tools.reference import messages as message_reference
+from tools.reference.message_placeholders import PLACEHOLDER
+from tools.reference.messages import messages_reference
 
 PAGE = messages_reference()
 

@@ -1,6 +1,6 @@
 """Finds in the source which sentences a function can make: arguments of calls, and return values.
 
-`cli.message_reference` calls it. A function is run statement by statement on texts instead of values: every `if` is
+`tools.reference.messages` calls it. A function is run statement by statement on texts instead of values: every `if` is
 followed both ways, calls of Windlass's own functions are followed too, and what is not text becomes a placeholder
 with a name.
 """
@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from types import FunctionType, ModuleType
 from typing import NamedTuple, TypeGuard
 
-from windlass.cli.message_placeholders import (
+from tools.reference.message_placeholders import (
     OPEN,
     PLACEHOLDER,
     Texts,

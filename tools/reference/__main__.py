@@ -1,9 +1,9 @@
 """Writes docs/reference from the code, so that the two can't disagree: `make docs`.
 
-    python -m windlass.cli.reference docs/reference
+    python -m tools.reference docs/reference
 
 The command line comes from the click commands, the fields of documents from the structs and the strings below them, the
-messages from `cli.message_reference`.
+messages from `tools.reference.messages`.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from pathlib import Path
 
 import click
 import msgspec
+from tools.reference.messages import messages_reference
 
 from windlass.cli.main import cli
-from windlass.cli.message_reference import messages_reference
 from windlass.diagnose.causes import CAUSES
 from windlass.diagnose.check.all_rules import RULES
 from windlass.diagnose.check.rule import CheckFinding

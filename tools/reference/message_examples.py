@@ -1,12 +1,12 @@
 """Fills in the placeholders of messages for docs/reference/messages.md.
 
-`cli.message_reference` calls `example`. A placeholder has one text everywhere, or one for the word before it. Messages
-whose numbers have to agree with one another have their own values.
+`tools.reference.messages` calls `example`. A placeholder has one text everywhere, or one for the word before it.
+Messages whose numbers have to agree with one another have their own values.
 """
 
 from __future__ import annotations
 
-from windlass.cli.message_placeholders import OPEN, PLACEHOLDER
+from tools.reference.message_placeholders import OPEN, PLACEHOLDER
 
 GPU = "nvidia.com/gpu"
 H100, PRODUCT = "NVIDIA-H100-80GB-HBM3", "nvidia.com/gpu.product"
@@ -253,6 +253,8 @@ VALUES: dict[str, tuple[str, ...]] = {
         "2",
         "2",
     ),
+    "metadata.annotations.kueue.x-k8s.io/pod-group-total-count of ⟦pods⟧": ("team/workers-0", "four"),
+    "metadata.annotations.kueue.x-k8s.io/pod-group-total-count is ⟦number⟧": ("2", "workers", "3"),
     "⟦count⟧ gangs": ("2", "train-a", "2", "4; train-b has 3 of 4"),
     "the program looks for a GPU": ("Pod team/train-0",),
     "the image of container": ("main", "manifest unknown"),
