@@ -253,7 +253,11 @@ VALUES: dict[str, tuple[str, ...]] = {
         "2",
         "2",
     ),
-    "metadata.annotations.kueue.x-k8s.io/pod-group-total-count of ⟦pods⟧": ("team/workers-0", "four"),
+    "metadata.annotations.kueue.x-k8s.io/pod-group-total-count of ⟦pods⟧ is missing": ("team/workers-0",),
+    "metadata.annotations.kueue.x-k8s.io/pod-group-total-count of ⟦pods⟧ is ⟦value⟧": (
+        "team/workers-0",
+        "four",
+    ),
     "metadata.annotations.kueue.x-k8s.io/pod-group-total-count is ⟦number⟧": ("2", "workers", "3"),
     "⟦count⟧ gangs": ("2", "train-a", "2", "4; train-b has 3 of 4"),
     "the program looks for a GPU": ("Pod team/train-0",),
