@@ -23,6 +23,7 @@ from windlass.cluster.workloads.dependency_tracking import DependencyTracker, De
 from windlass.cluster.workloads.finished_runs import finished_run
 from windlass.cluster.workloads.grouping_inputs import GroupingInputs
 from windlass.cluster.workloads.resource_quota_holds import hold_over_resource_quota
+from windlass.cluster.workloads.unique_keys import WorkloadSortKey, with_unique_keys
 from windlass.cluster.workloads.units import (
     OwnerKey,
     Unit,
@@ -49,10 +50,6 @@ PARENT, OWNED, NODE, HOST, GROUP = "parent", "owned", "node", "host", "group"
 """Names of the maps that can be looked up, besides WORKLOAD and OWNER."""
 MAX_FINISHED_RUNS = 10_000
 """Finished runs that are kept until `pop_finished_runs`; beyond that the oldest are dropped."""
-_NAME_PRECEDENCE = {"Workload": 0, "Pod": 1}
-"""Kind → which of several workloads of one name keeps it; the lowest does."""
-WorkloadSortKey = tuple[int, str, str, str, int, int]
-"""Oldest first, then by key, kind, source, gang and part."""
 
 
 class Grouping(msgspec.Struct, frozen=True):
@@ -95,6 +92,9 @@ class WorkloadIndex:
         self._unknown_owners_of: dict[str, tuple[UnknownOwner, ...]] = {}
         self._quotas: tuple[ResourceQuota, ...] = ()
         self._entries: dict[UnitKey, list[tuple[WorkloadSortKey, Workload]]] = {}
+        self._workloads_by_name: Counter[str] = Counter()
+        self._shared_names = 0
+        """Names that several workloads have."""
         self._sort_keys: list[WorkloadSortKey] = []
         self._sorted: list[Workload] = []
         self._units_dated_now: set[UnitKey] = set()
@@ -207,7 +207,8 @@ class WorkloadIndex:
             entries = sorted(entry for made in self._entries.values() for entry in made)
             self._sort_keys = [sort_key for sort_key, _ in entries]
             self._sorted = [workload for _, workload in entries]
-        workloads = hold_over_resource_quota(_with_unique_keys(self._sorted, self._sort_keys), self._quotas)
+        unique = with_unique_keys(self._sorted, self._sort_keys) if self._shared_names else self._sorted
+        workloads = hold_over_resource_quota(unique, self._quotas)
         return Grouping(workloads, tuple(unknown_owner_notes(self._pods_by_unknown_owner)))
 
     def pop_new_templates(self) -> list[Pod]:
@@ -311,7 +312,7 @@ class WorkloadIndex:
         if before is not None and (built[0] is None or built[0].admission is None):
             self._record_finished_run(before, unit, [self._pods[key] for key in members])
         parts = [(part, workload) for part, workload in enumerate(built) if workload is not None]
-        self._entries[unit] = [(_sort_key(workload, unit, part), workload) for part, workload in parts]
+        self._set_entries(unit, [(_sort_key(workload, unit, part), workload) for part, workload in parts])
         for sort_key, workload in self._entries[unit]:
             if self._inputs.now in (workload.created, workload.queued_at):
                 self._units_dated_now.add(unit)
@@ -327,7 +328,18 @@ class WorkloadIndex:
         self._tracker.forget((UNIT, unit))
         self._members.pop(unit, None)
         self._object_count.pop(unit, None)
+        self._set_entries(unit, [])
         del self._entries[unit]
+
+    def _set_entries(self, unit: UnitKey, entries: list[tuple[WorkloadSortKey, Workload]]) -> None:
+        for change, workloads in ((-1, self._entries[unit]), (1, entries)):
+            for _, workload in workloads:
+                count = self._workloads_by_name[workload.key] + change
+                self._shared_names += (count > 1) - (count - change > 1)
+                self._workloads_by_name[workload.key] = count
+                if not count:
+                    del self._workloads_by_name[workload.key]
+        self._entries[unit] = entries
 
     def _record_finished_run(self, before: Workload, unit: UnitKey, pods: Sequence[Pod]) -> None:
         """Called when nothing of the unit runs any more; records the run if it has succeeded."""
@@ -366,25 +378,6 @@ def _unit_with_pods(key: UnitKey, pods: Iterable[Pod]) -> Unit:
 def _age_key(pod: Pod) -> tuple[str, str]:
     """Where pods of a unit differ, the oldest counts, in whatever order they came."""
     return pod.metadata.creation_timestamp, pod.key
-
-
-def _with_unique_keys(workloads: list[Workload], sort_keys: Sequence[WorkloadSortKey]) -> Sequence[Workload]:
-    """Decisions name workloads by `namespace/name`. Where several have the same name, a Workload object or a pod keeps
-    it, since it is looked up by name; the others get their kind as a suffix, and the source where kinds are equal."""
-    keeper: dict[str, Workload] = {}
-    duplicates = [item for item in workloads if keeper.setdefault(item.key, item) is not item]
-    if not duplicates:
-        return workloads
-    for workload in duplicates:
-        if _NAME_PRECEDENCE.get(workload.kind, 2) < _NAME_PRECEDENCE.get(keeper[workload.key].kind, 2):
-            keeper[workload.key] = workload
-    renamed = Counter((item.key, item.kind) for item in workloads if keeper[item.key] is not item)
-    unique: list[Workload] = []
-    for item, (_, key, kind, source, *_) in zip(workloads, sort_keys, strict=True):
-        suffix = f"{kind.lower()}.{source}" if renamed[key, kind] > 1 else kind.lower()
-        is_keeper = keeper[key] is item
-        unique.append(item if is_keeper else msgspec.structs.replace(item, key=f"{key}.{suffix}"))
-    return unique
 
 
 def _sort_key(workload: Workload, unit: UnitKey, part: int) -> WorkloadSortKey:
