@@ -32,8 +32,17 @@ SOURCE = ROOT / "src"
 FOLDER = ROOT / ".mutants"
 ROOMS = ("queueing", "placement", "apply", "scheduler")
 TESTS = (
-    "apply", "defrag", "engine", "invariants", "peers", "placement", "queueing", "scheduler", "simulate", "state",
-)  # fmt: skip
+    "apply",
+    "cluster",
+    "defrag",
+    "engine",
+    "invariants",
+    "peers",
+    "placement",
+    "queueing",
+    "scheduler",
+    "simulate",
+)
 SECONDS_OF_TESTS = 25.0
 """The fastest tests that reach a line are run first, for so long as they took without the mutant."""
 MOST_TESTS = 200
