@@ -34,6 +34,7 @@ from tests.model.owner_samples import (
 
 from windlass.cluster.workloads import Grouping, GroupingInputs, group_workloads, grouping_inputs
 from windlass.cluster.workloads.build_workload import build_workload
+from windlass.cluster.workloads.pod_sets import pod_sets_of_group
 from windlass.cluster.workloads.units import Unit, UnitKey
 from windlass.model.codec import decode_object
 from windlass.model.pod import Pod
@@ -494,3 +495,12 @@ def test_every_pod_is_in_exactly_one_workload(members: list[tuple[str, str]]) ->
         for held in workload.admission.assignments
     )
     assert placed == sum(1 for _, node in members if node)
+
+
+def test_members_with_different_strategies_are_different_sets() -> None:
+    """All pods of a set are placed as its first pod is."""
+    notes = ({"windlass.dev/placement": "pack"}, {"windlass.dev/placement": "spread"})
+    pods = [decode_object(pod(f"p{number}", annotations=note)) for number, note in enumerate(notes)]
+    alike = [decode_object(pod(name)) for name in ("a", "b")]
+    assert [len(pod_set.pod_keys) for pod_set in pod_sets_of_group(pods, None)] == [1, 1]
+    assert [len(pod_set.pod_keys) for pod_set in pod_sets_of_group(alike, None)] == [2]

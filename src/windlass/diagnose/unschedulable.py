@@ -293,10 +293,9 @@ def _refusal_message(code: str, example: Candidate, analysis: SchedulingAnalysis
     if code == "DEVICE_UNHEALTHY":
         counts = {name: nodes.unhealthy_device_count(example.node, name) for name in analysis.devices}
         return f"node {node} has {', '.join(f'{count} unhealthy {name}' for name, count in counts.items())}"
-    if code == "EPHEMERAL_STORAGE" and any(
-        taint.key == DISK_PRESSURE_TAINT for taint in example.node.spec.taints
-    ):
-        return f"node {node} is short of disk and takes no new pods"
+    if code == "EPHEMERAL_STORAGE":
+        under_pressure = any(taint.key == DISK_PRESSURE_TAINT for taint in example.node.spec.taints)
+        return f"node {node} is short of disk and takes no new pods" if under_pressure else ""
     if code in ("REQUEST_EXCEEDS_CLUSTER", "CPU_MEM_INSUFFICIENT"):
         what = ", ".join(
             f"{format_amount(name, analysis.requests[name])} {name} (the node has "

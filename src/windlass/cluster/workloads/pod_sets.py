@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from windlass.cluster.shape import placement_strategy
 from windlass.model.names.kueue import POD_SET_LABEL, TOPOLOGY_PREFIX
 from windlass.model.names.others import (
     ALIBABA_COUNT,
@@ -128,7 +129,8 @@ def _members_by_set(names: Sequence[str], set_label: str, pods: Sequence[Pod]) -
 
 
 def _set_key(pod: Pod) -> bytes:
-    """Equal for pods of the same set: same spec, GPU and topology annotations, and role."""
+    """Equal for pods of the same set: same spec, role, and annotations that decide where they can go: all of them are
+    placed as the first one is."""
     template = template_of(pod)
     annotations = {
         name: value
@@ -136,7 +138,9 @@ def _set_key(pod: Pod) -> bytes:
         if name in _GPU_ANNOTATIONS or name.startswith(TOPOLOGY_PREFIX)
     }
     role = next((pod.metadata.labels[label] for label in ROLE_LABELS if label in pod.metadata.labels), "")
-    return msgspec.json.encode((template.spec, annotations, role), order="deterministic")
+    return msgspec.json.encode(
+        (template.spec, annotations, placement_strategy(pod), role), order="deterministic"
+    )
 
 
 def _names(pods: Sequence[Pod]) -> list[str]:

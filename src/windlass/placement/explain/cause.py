@@ -10,7 +10,8 @@ the cause is what would have to change:
    has the GPUs and lacks CPU says more than a node without free GPUs. If some pods of a gang fit, the cause is what
    the decision reported for the next one.
 3. Otherwise a rule or the size of the request is the cause: the smallest set of these without which it would fit; of
-   several such sets, one without which it would start now. Selectors come last, since they exclude nodes on purpose.
+   several such sets, one without which it would start now. Selectors come after
+   everything that is wrong with nodes, since they exclude nodes on purpose.
 """
 
 from __future__ import annotations
