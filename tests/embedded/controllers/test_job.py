@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.embedded.in_process_cluster import InProcessCluster, conditions, template
 
+from windlass.embedded.api.timestamps import format_time
 from windlass.embedded.controllers.job_pods import COMPLETION_INDEX, format_indices, parse_indices
-from windlass.embedded.controllers.objects import format_time
 from windlass.model.unstructured import Unstructured
 
 JOBS = "jobs.batch"

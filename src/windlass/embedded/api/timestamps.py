@@ -1,12 +1,13 @@
 """Timestamps of the API: RFC 3339 in UTC, with whole seconds (`Time`) or six digits (`MicroTime`); ages as in
 kubectl.
 
-Used by `decode` and the tables. The usual form is returned unchanged; other forms are parsed and formatted again.
+Used throughout `embedded`. The usual form is returned unchanged; other forms are parsed and formatted again.
 """
 
 from __future__ import annotations
 
 import re
+import time
 from datetime import UTC, datetime, timedelta
 
 _USUAL = re.compile(r"\d{4}-(0\d|1[0-2])-([0-2]\d|3[01])T([01]\d|2[0-3]):[0-5]\d:[0-5]\dZ")
@@ -53,14 +54,30 @@ def _error_message(text: str, fraction: str = "") -> str:
     )
 
 
+def parse_time(timestamp: object) -> float:
+    """Seconds since 1970; 0 for none, and for what is no timestamp."""
+    if not isinstance(timestamp, str) or not timestamp:
+        return 0.0
+    try:
+        return datetime.fromisoformat(timestamp).timestamp()
+    except ValueError:
+        return 0.0
+
+
+def format_time(seconds: float) -> str:
+    """As Kubernetes writes `metav1.Time`."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
+
+
+def format_micro_time(seconds: float) -> str:
+    """As Kubernetes writes `metav1.MicroTime`."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
 def seconds_since(text: str | None, now: float) -> float | None:
     """Seconds since a timestamp of the API; `now` is in seconds since 1970."""
-    if not text:
-        return None
-    try:
-        return now - _utc(text).timestamp()
-    except InvalidTimestamp:
-        return None
+    at = parse_time(text)
+    return now - at if at else None
 
 
 def age(text: str | None, now: float) -> str:

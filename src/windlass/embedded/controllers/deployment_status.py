@@ -5,15 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
+from windlass.embedded.api.timestamps import format_time, parse_time
 from windlass.embedded.controllers.deployment_rolling import Rollout, surge_and_unavailable
-from windlass.embedded.controllers.objects import (
-    condition,
-    condition_of,
-    format_time,
-    name_of,
-    parse_time,
-    with_condition,
-)
+from windlass.embedded.controllers.objects import condition, condition_of, name_of, with_condition
 from windlass.embedded.controllers.replicaset import REPLICA_FAILURE, desired_replicas
 from windlass.model.unstructured import Unstructured
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from windlass.embedded.api.selectors import matches_selector
+from windlass.embedded.api.timestamps import parse_time
 from windlass.embedded.controllers.cache import Cache
 from windlass.embedded.controllers.client import Client
 from windlass.embedded.controllers.executor import ActionExecutor
@@ -22,7 +23,6 @@ from windlass.embedded.controllers.objects import (
     labels_of,
     name_of,
     namespace_of,
-    parse_time,
     scaled_int_or_percent,
     with_condition,
 )

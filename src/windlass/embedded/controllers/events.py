@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections import OrderedDict
 
 from windlass.embedded.api.errors import ApiError
+from windlass.embedded.api.timestamps import format_time, parse_time
 from windlass.embedded.controllers.client import Client
-from windlass.embedded.controllers.objects import created_at, format_time, key_of, parse_time, split_key
+from windlass.embedded.controllers.objects import created_at, key_of, split_key
 from windlass.model.unstructured import Unstructured
 
 MAX_KNOWN_EVENTS = 4096

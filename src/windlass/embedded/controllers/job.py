@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from windlass.embedded.api.timestamps import format_time, parse_time
 from windlass.embedded.controllers.job_indices import (
     failed_indices,
     failed_pods_to_retry,
@@ -36,10 +37,8 @@ from windlass.embedded.controllers.job_policy import FAIL_JOB, IGNORE, failure_p
 from windlass.embedded.controllers.objects import (
     condition,
     condition_of,
-    format_time,
     has_condition,
     is_deleting,
-    parse_time,
     uid_of,
     with_condition,
 )

@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Sequence
 
-from windlass.embedded.controllers.objects import annotations_of, is_deleting, name_of, parse_time, uid_of
+from windlass.embedded.api.timestamps import parse_time
+from windlass.embedded.controllers.objects import annotations_of, is_deleting, name_of, uid_of
 from windlass.embedded.controllers.pod_state import phase_of
 from windlass.embedded.controllers.pod_template import pod_from_template
 from windlass.model.names.kubernetes import JOB_CONTROLLER_UID_LABEL, JOB_NAME_LABEL

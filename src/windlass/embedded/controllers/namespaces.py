@@ -7,17 +7,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from windlass.embedded.api.errors import ignore_api_errors
+from windlass.embedded.api.timestamps import parse_time
 from windlass.embedded.controllers.cache import Cache
 from windlass.embedded.controllers.client import Client
 from windlass.embedded.controllers.garbage_collector import AllKindsClient
-from windlass.embedded.controllers.objects import (
-    condition,
-    is_deleting,
-    name_of,
-    parse_time,
-    uid_of,
-    with_condition,
-)
+from windlass.embedded.controllers.objects import condition, is_deleting, name_of, uid_of, with_condition
 from windlass.model.unstructured import Unstructured
 
 RETRY_SECONDS = 0.5

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from windlass.embedded.api.timestamps import format_time, parse_time
 from windlass.embedded.controllers.cache import Cache
 from windlass.embedded.controllers.client import Client
 from windlass.embedded.controllers.events import EventRateLimiter
@@ -17,11 +18,9 @@ from windlass.embedded.controllers.objects import (
     condition,
     condition_of,
     created_at,
-    format_time,
     is_deleting,
     key_of,
     name_of,
-    parse_time,
     with_condition,
 )
 from windlass.embedded.controllers.pod_state import is_finished, is_ready, node_name

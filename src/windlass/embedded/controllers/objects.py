@@ -6,8 +6,8 @@ Used by all controllers and node runtimes. Objects are shared and never modified
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import UTC, datetime
 
+from windlass.embedded.api.timestamps import format_time, parse_time
 from windlass.model.unstructured import Unstructured
 
 
@@ -68,26 +68,6 @@ def owner_reference(owner: Unstructured) -> Unstructured:
         "controller": True,
         "blockOwnerDeletion": True,
     }
-
-
-def parse_time(timestamp: object) -> float:
-    """Seconds since 1970 of an RFC 3339 timestamp; 0 for none."""
-    if not isinstance(timestamp, str) or not timestamp:
-        return 0.0
-    try:
-        return datetime.fromisoformat(timestamp).timestamp()
-    except ValueError:
-        return 0.0
-
-
-def format_time(now: float) -> str:
-    """As Kubernetes writes `metav1.Time`."""
-    return datetime.fromtimestamp(int(now), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def format_micro_time(now: float) -> str:
-    """As Kubernetes writes `metav1.MicroTime`."""
-    return datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def condition_of(obj: Unstructured, kind: str) -> Unstructured | None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from windlass.embedded.api.timestamps import parse_time
 from windlass.embedded.controllers.objects import (
     annotations_of,
     condition_of,
@@ -13,7 +14,6 @@ from windlass.embedded.controllers.objects import (
     has_condition,
     is_deleting,
     name_of,
-    parse_time,
 )
 from windlass.model.unstructured import Unstructured
 

@@ -13,8 +13,8 @@ from collections.abc import Iterable
 from windlass.embedded.api import admission, crds, resource_quota, server_side_apply
 from windlass.embedded.api.errors import ApiError
 from windlass.embedded.api.kinds import Kind
+from windlass.embedded.api.timestamps import format_time
 from windlass.embedded.registry.context import Context
-from windlass.embedded.registry.metadata import format_time
 from windlass.embedded.registry.options import WriteOptions
 from windlass.model.unstructured import Unstructured
 
@@ -36,10 +36,8 @@ class StoreLookup:
         kind = self._context.kinds.by_resource(resource)
         if kind is None:
             return ()
-        return [
-            stored.tree
-            for stored in self._context.store.storage(kind.storage_resource).list_current(namespace)
-        ]
+        storage = self._context.store.storage(kind.storage_resource)
+        return [stored.tree for stored in storage.list_current(namespace)]
 
 
 class AdmissionChain:
@@ -106,14 +104,9 @@ class AdmissionChain:
     def _with_managed_fields(
         self, kind: Kind, old: Unstructured | None, tree: Unstructured, options: WriteOptions
     ) -> Unstructured:
+        manager, subresource = options.field_manager, options.subresource
         return server_side_apply.track_managed_fields(
-            self._machinery,
-            kind,
-            old,
-            tree,
-            options.field_manager,
-            self._now(),
-            subresource=options.subresource,
+            self._machinery, kind, old, tree, manager, self._now(), subresource=subresource
         )
 
     def _now(self) -> str:

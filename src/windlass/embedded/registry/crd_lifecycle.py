@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from windlass.embedded.api import crds
 from windlass.embedded.api.kinds import Kind
+from windlass.embedded.registry.admission_chain import CRD
 from windlass.embedded.registry.context import Context
-from windlass.embedded.registry.deleter import CRD, CRD_CLEANUP_FINALIZER, Deleter
+from windlass.embedded.registry.deleter import CRD_CLEANUP_FINALIZER, Deleter
 from windlass.embedded.registry.metadata import with_metadata
 from windlass.embedded.registry.options import BACKGROUND, DeleteOptions
 from windlass.embedded.registry.writer import Writer

@@ -11,8 +11,10 @@ from __future__ import annotations
 
 from windlass.embedded.api.errors import ApiError
 from windlass.embedded.api.kinds import Kind
+from windlass.embedded.api.timestamps import format_time, parse_time
+from windlass.embedded.registry.admission_chain import CRD
 from windlass.embedded.registry.context import Context
-from windlass.embedded.registry.metadata import format_time, parse_time, with_metadata
+from windlass.embedded.registry.metadata import with_metadata
 from windlass.embedded.registry.options import FOREGROUND, ORPHAN, DeleteOptions
 from windlass.embedded.registry.writer import Writer
 from windlass.embedded.store.stored_object import StoredObject
@@ -20,7 +22,6 @@ from windlass.model.unstructured import Unstructured
 
 FOREGROUND_FINALIZER, ORPHAN_FINALIZER = "foregroundDeletion", "orphan"
 DEFAULT_GRACE_SECONDS = 30
-CRD = "customresourcedefinitions.apiextensions.k8s.io"
 CRD_CLEANUP_FINALIZER = "customresourcecleanup.apiextensions.k8s.io"
 """Keeps a definition until its objects are deleted; `crd_lifecycle` removes it."""
 IMMORTAL_NAMESPACES = frozenset({"default", "kube-system", "kube-public"})
@@ -46,11 +47,8 @@ class Deleter:
             if pending and (options.grace_seconds is None or grace >= pending):
                 return stored, False
         finalizers = _finalizers(storage, tree, options)
-        if (
-            storage.resource == CRD
-            and CRD_CLEANUP_FINALIZER not in finalizers
-            and len(self._context.store.storage(name))
-        ):
+        has_objects = storage.resource == CRD and len(self._context.store.storage(name))
+        if has_objects and CRD_CLEANUP_FINALIZER not in finalizers:
             finalizers.append(CRD_CLEANUP_FINALIZER)
         marked = self._mark_deleted(tree, grace, finalizers)
         if not marked["metadata"].get("finalizers") and grace == 0:
@@ -120,11 +118,8 @@ def _pod_grace(tree: Unstructured, requested: int | None) -> int:
     spec, status = tree.get("spec") or {}, tree.get("status") or {}
     if not spec.get("nodeName") or status.get("phase") in ("Succeeded", "Failed"):
         return 0
-    grace = requested
-    if grace is None:
-        grace = spec.get("terminationGracePeriodSeconds")
-    if grace is None:
-        grace = DEFAULT_GRACE_SECONDS
+    given = (requested, spec.get("terminationGracePeriodSeconds"), DEFAULT_GRACE_SECONDS)
+    grace = next(seconds for seconds in given if seconds is not None)
     return 1 if grace < 0 else int(grace)
 
 
@@ -137,17 +132,10 @@ def _finalizers(kind: Kind, tree: Unstructured, options: DeleteOptions) -> list[
             return known
         wanted = ORPHAN if kind.resource == "jobs.batch" else ""
     others = [name for name in known if name not in (FOREGROUND_FINALIZER, ORPHAN_FINALIZER)]
-    if wanted == FOREGROUND:
-        return [*others, FOREGROUND_FINALIZER]
-    if wanted == ORPHAN:
-        return [*others, ORPHAN_FINALIZER]
-    return others
+    added = {FOREGROUND: [FOREGROUND_FINALIZER], ORPHAN: [ORPHAN_FINALIZER]}.get(wanted, [])
+    return [*others, *added]
 
 
 def _mismatch(kind: Kind, name: str, field: str, expected: str, actual: str, cause: str) -> ApiError:
-    return ApiError.conflict(
-        kind,
-        name,
-        f"the {field} in the precondition ({expected}) does not match the {field} in record ({actual}). "
-        f"The object might have been {cause}",
-    )
+    values = f"the {field} in the precondition ({expected}) does not match the {field} in record ({actual})"
+    return ApiError.conflict(kind, name, f"{values}. The object might have been {cause}")

@@ -51,48 +51,40 @@ class ListQuery(msgspec.Struct, frozen=True, kw_only=True):
         fields = f"{self.field_selector},metadata.name={name}".lstrip(",")
         return msgspec.structs.replace(self, field_selector=fields)
 
-    def problems(self) -> list[FieldError]:
+    def problems(self) -> Iterator[FieldError]:
         """Invalid combinations of parameters."""
         if self.watch:
-            return self._watch_problems()
-        found = []
+            yield from self._watch_problems()
+            return
         if self.resource_version_match:
             if not self.resource_version:
-                reason = "resourceVersionMatch is forbidden unless resourceVersion is provided"
-                found.append(forbidden_field("resourceVersionMatch", reason))
+                yield _match_forbidden("unless resourceVersion is provided")
             if self.continue_token:
-                reason = "resourceVersionMatch is forbidden when continue is provided"
-                found.append(forbidden_field("resourceVersionMatch", reason))
-            if self.resource_version_match not in (EXACT, NOT_OLDER_THAN):
-                found.append(
-                    unsupported(
-                        "resourceVersionMatch", self.resource_version_match, (EXACT, NOT_OLDER_THAN, "")
-                    )
-                )
+                yield _match_forbidden("when continue is provided")
+            known = (EXACT, NOT_OLDER_THAN)
+            if self.resource_version_match not in known:
+                yield unsupported("resourceVersionMatch", self.resource_version_match, (*known, ""))
             if self.resource_version_match == EXACT and self.resource_version == "0":
                 reason = 'resourceVersionMatch "exact" is forbidden for resourceVersion "0"'
-                found.append(forbidden_field("resourceVersionMatch", reason))
+                yield forbidden_field("resourceVersionMatch", reason)
         if self.send_initial_events is not None:
-            found.append(forbidden_field("sendInitialEvents", "sendInitialEvents is forbidden for list"))
-        return found
+            yield forbidden_field("sendInitialEvents", "sendInitialEvents is forbidden for list")
 
-    def _watch_problems(self) -> list[FieldError]:
-        found = []
+    def _watch_problems(self) -> Iterator[FieldError]:
         if self.send_initial_events is not None and self.resource_version_match != NOT_OLDER_THAN:
             reason = f"sendInitialEvents requires setting resourceVersionMatch to {NOT_OLDER_THAN}"
-            found.append(forbidden_field("resourceVersionMatch", reason))
+            yield forbidden_field("resourceVersionMatch", reason)
         if self.resource_version_match:
             if self.send_initial_events is None:
-                reason = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
-                found.append(forbidden_field("resourceVersionMatch", reason))
+                yield _match_forbidden("for watch unless sendInitialEvents is provided")
             if self.resource_version_match != NOT_OLDER_THAN:
-                found.append(
-                    unsupported("resourceVersionMatch", self.resource_version_match, (NOT_OLDER_THAN,))
-                )
+                yield unsupported("resourceVersionMatch", self.resource_version_match, (NOT_OLDER_THAN,))
             if self.continue_token:
-                reason = "resourceVersionMatch is forbidden when continue is provided"
-                found.append(forbidden_field("resourceVersionMatch", reason))
-        return found
+                yield _match_forbidden("when continue is provided")
+
+
+def _match_forbidden(when: str) -> FieldError:
+    return forbidden_field("resourceVersionMatch", f"resourceVersionMatch is forbidden {when}")
 
 
 class Page(msgspec.Struct, frozen=True):
@@ -190,25 +182,25 @@ def _read_token(text: str) -> _Token:
         raw = base64.b64decode(text.encode() + b"=" * (-len(text) % 4), altchars=b"-_", validate=True)
         token = msgspec.json.decode(raw, type=_Token)
     except (binascii.Error, msgspec.MsgspecError, UnicodeError):
-        reason = "it is not one that this server gave out"
-        raise ApiError.bad_request(f"invalid continue token: continue key is not valid: {reason}") from None
+        raise _bad_token("it is not one that this server gave out") from None
     if token.v != META_API_VERSION:
-        reason = "continue key is not valid: server does not recognize this encoded version"
-        raise ApiError.bad_request(f"invalid continue token: {reason} {token.v}")
+        raise _bad_token(f"server does not recognize this encoded version {token.v}")
     if token.rv == 0:
-        reason = "continue key is not valid: incorrect encoded start resourceVersion (version meta.k8s.io/v1)"
-        raise ApiError.bad_request(f"invalid continue token: {reason}")
+        raise _bad_token("incorrect encoded start resourceVersion (version meta.k8s.io/v1)")
     if not token.start:
-        reason = "continue key is not valid: encoded start key empty (version meta.k8s.io/v1)"
-        raise ApiError.bad_request(f"invalid continue token: {reason}")
+        raise _bad_token("encoded start key empty (version meta.k8s.io/v1)")
     return token
+
+
+def _bad_token(reason: str) -> ApiError:
+    return ApiError.bad_request(f"invalid continue token: continue key is not valid: {reason}")
 
 
 def _key(kind: Kind, start: str) -> Key:
     """The last key of the previous page."""
     namespace, slash, name = start.rstrip("\0").rpartition("/")
     if bool(slash) != kind.namespaced or "/" in namespace:
-        raise ApiError.bad_request(f"invalid continue token: continue key is not valid: {start}")
+        raise _bad_token(start)
     return namespace, name
 
 

@@ -6,12 +6,13 @@ them.
 
 from __future__ import annotations
 
-from windlass.embedded.api.errors import ApiError
+from windlass.embedded.api.errors import ApiError, unsupported
 from windlass.embedded.api.kinds import Kind
 from windlass.embedded.api.selectors import matches_selector
+from windlass.embedded.api.timestamps import format_time
 from windlass.embedded.registry.context import Context
 from windlass.embedded.registry.deleter import Deleter
-from windlass.embedded.registry.metadata import format_time, with_metadata
+from windlass.embedded.registry.metadata import with_metadata
 from windlass.embedded.registry.options import DeleteOptions
 from windlass.embedded.registry.writer import Writer
 from windlass.embedded.store.stored_object import StoredObject
@@ -45,10 +46,8 @@ class PodSubresources:
 
     def _check_target(self, pods: Kind, name: str, target: Unstructured) -> None:
         if target.get("kind") not in (None, "", "Node"):
-            shown = target["kind"]
-            raise ApiError.bad_request(
-                f'target.kind: Unsupported value: "{shown}": supported values: "Node", "<empty>"'
-            )
+            error = unsupported("target.kind", target["kind"], ("Node", "<empty>"))
+            raise ApiError.bad_request(str(error))
         if not isinstance(target.get("name"), str) or not target["name"]:
             raise ApiError.bad_request("target.name: Required value")
 
@@ -61,11 +60,8 @@ class PodSubresources:
             raise ApiError.conflict(pods, name, reason)
         version = metadata.get("resourceVersion")
         if version and version != str(stored.version):
-            known = str(stored.version)
-            reason = (
-                f"Precondition failed: ResourceVersion in precondition: {version}, "
-                f"ResourceVersion in object meta: {known}"
-            )
+            versions = f"{version}, ResourceVersion in object meta: {stored.version}"
+            reason = f"Precondition failed: ResourceVersion in precondition: {versions}"
             raise ApiError.conflict(pods, name, reason)
 
     def _bound_pod(self, pod: Unstructured, node: str, metadata: Unstructured) -> Unstructured:
@@ -104,20 +100,17 @@ class PodSubresources:
             self._check_budget(namespace, name, pod, options.dry_run)
         if not options.dry_run:
             status = dict(pod.get("status") or {})
-            target = {
-                "type": "DisruptionTarget",
-                "status": "True",
-                "reason": "EvictionByEvictionAPI",
-                "message": "Eviction API: evicting",
-            }
+            target = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
+            target["message"] = "Eviction API: evicting"
             self._deleter.check_preconditions(pods, name, stored, options)
             status["conditions"] = self._with_condition(status, target)
-            self._writer.write_unchecked(
-                pods, stored, {**pod, "metadata": dict(pod["metadata"]), "status": status}
-            )
-        self._deleter.delete(
-            pods, namespace, name, DeleteOptions(dry_run=options.dry_run, grace_seconds=options.grace_seconds)
-        )
+            self._write_status(pods, stored, status)
+        deletion = DeleteOptions(dry_run=options.dry_run, grace_seconds=options.grace_seconds)
+        self._deleter.delete(pods, namespace, name, deletion)
+
+    def _write_status(self, kind: Kind, stored: StoredObject, status: Unstructured) -> None:
+        tree = {**stored.tree, "metadata": dict(stored.tree["metadata"]), "status": status}
+        self._writer.write_unchecked(kind, stored, tree)
 
     def _check_budget(self, namespace: str, name: str, pod: Unstructured, dry_run: bool) -> None:
         kind = self._context.kind("poddisruptionbudgets.policy")
@@ -157,9 +150,7 @@ class PodSubresources:
             return
         now = format_time(self._context.clock())
         updated = {**status, "disruptionsAllowed": allowed - 1, "disruptedPods": {**disrupted, pod: now}}
-        self._writer.write_unchecked(
-            kind, stored, {**budget, "metadata": dict(budget["metadata"]), "status": updated}
-        )
+        self._write_status(kind, stored, updated)
 
 
 def _refused(message: str, retry: int = 0) -> ApiError:

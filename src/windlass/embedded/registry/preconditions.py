@@ -62,9 +62,8 @@ def check_resource_version(
             raise ApiError.invalid(kind, name, [error])
     elif version != str(stored.version):
         if not (version.isascii() and version.isdigit()):
-            error = invalid(
-                "metadata.resourceVersion", version, f'strconv.ParseUint: parsing "{version}": invalid syntax'
-            )
+            detail = f'strconv.ParseUint: parsing "{version}": invalid syntax'
+            error = invalid("metadata.resourceVersion", version, detail)
             raise ApiError.invalid(kind, name, [error])
         raise ApiError.conflict(kind, name)
     old = stored.tree["metadata"]

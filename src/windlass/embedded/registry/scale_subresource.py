@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from windlass.embedded.api.errors import ApiError, invalid
+from windlass.embedded.api.json_trees import nested_value
 from windlass.embedded.api.kinds import Kind
 from windlass.embedded.api.patches import json_patch, merge_patch
+from windlass.embedded.registry.admission_chain import CRD
 from windlass.embedded.registry.context import Context
 from windlass.embedded.registry.options import WriteOptions
 from windlass.embedded.registry.preconditions import check_name
@@ -47,7 +49,7 @@ class ScaleSubresource:
             return self.modify(kind, namespace, name, lambda scale: json_patch(scale, patch), options)
         if not isinstance(patch, dict):
             raise ApiError.bad_request("error decoding patch: the patch is not an object")
-        return self.modify(kind, namespace, name, lambda scale: _merged(scale, patch), options)
+        return self.modify(kind, namespace, name, lambda scale: dict(merge_patch(scale, patch)), options)
 
     def modify(
         self, kind: Kind, namespace: str, name: str, change: Mutation, options: WriteOptions
@@ -81,36 +83,26 @@ class ScaleSubresource:
         """A custom kind's paths are in its CustomResourceDefinition."""
         if not kind.custom:
             return ScalePaths()
-        definition = self._context.get(
-            self._context.kind("customresourcedefinitions.apiextensions.k8s.io"), "", kind.resource
-        ).tree
+        definition = self._context.get(self._context.kind(CRD), "", kind.resource).tree
         for version in definition["spec"].get("versions") or []:
             if version.get("name") == kind.version:
                 scale = (version.get("subresources") or {}).get("scale") or {}
-                return ScalePaths(
-                    scale.get("specReplicasPath", ""),
-                    scale.get("statusReplicasPath", ""),
-                    scale.get("labelSelectorPath", ""),
-                )
+                names = ("specReplicasPath", "statusReplicasPath", "labelSelectorPath")
+                return ScalePaths(*(scale.get(name, "") for name in names))
         return ScalePaths()
 
     def _scale_of(self, kind: Kind, tree: Unstructured) -> Unstructured:
         paths = self._paths(kind)
         metadata = {field: tree["metadata"][field] for field in _METADATA_FIELDS if field in tree["metadata"]}
-        status: Unstructured = {"replicas": _at(tree, paths.status) or 0}
-        selector = _at(tree, paths.selector) if paths.selector else (tree.get("spec") or {}).get("selector")
+        status: Unstructured = {"replicas": nested_value(tree, *paths.status) or 0}
+        selector = nested_value(tree, *(paths.selector or ("spec", "selector")))
         text = selector if isinstance(selector, str) else selector_text(selector)
         if text:
             status["selector"] = text
-        replicas = _at(tree, paths.spec) or 0
+        replicas = nested_value(tree, *paths.spec)
         spec = {"replicas": replicas} if replicas else {}
-        return {
-            "kind": "Scale",
-            "apiVersion": "autoscaling/v1",
-            "metadata": metadata,
-            "spec": spec,
-            "status": status,
-        }
+        head = {"kind": "Scale", "apiVersion": "autoscaling/v1"}
+        return {**head, "metadata": metadata, "spec": spec, "status": status}
 
 
 def selector_text(selector: Any) -> str:
@@ -126,17 +118,6 @@ def selector_text(selector: Any) -> str:
         else:
             parts.append(key if operator == "Exists" else f"!{key}")
     return ",".join(parts)
-
-
-def _merged(scale: Unstructured, patch: Unstructured) -> Unstructured:
-    merged: Unstructured = merge_patch(scale, patch)
-    return merged
-
-
-def _at(tree: Any, path: list[str]) -> Any:
-    for part in path:
-        tree = tree.get(part) if isinstance(tree, dict) else None
-    return tree
 
 
 def _put(tree: Unstructured, path: list[str], value: Any) -> Unstructured:

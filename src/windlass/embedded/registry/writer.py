@@ -18,9 +18,10 @@ import msgspec
 from windlass.embedded.api import server_side_apply, strategy
 from windlass.embedded.api.errors import ApiError
 from windlass.embedded.api.kinds import Kind
+from windlass.embedded.api.timestamps import format_time
 from windlass.embedded.registry.admission_chain import AdmissionChain
 from windlass.embedded.registry.context import Context
-from windlass.embedded.registry.metadata import format_time, init_metadata
+from windlass.embedded.registry.metadata import init_metadata
 from windlass.embedded.registry.options import WriteOptions
 from windlass.embedded.registry.preconditions import (
     check_name,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 
-from windlass.embedded.controllers.objects import format_time, name_of, namespace_of, parse_time, uid_of
+from windlass.embedded.api.timestamps import format_time, parse_time
+from windlass.embedded.controllers.objects import name_of, namespace_of, uid_of
 from windlass.embedded.runtime.container_runtime import ContainerExit, ContainerLaunch, Process
 from windlass.model.unstructured import Unstructured
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from windlass.embedded.controllers.objects import format_time
+from windlass.embedded.api.timestamps import format_time
 from windlass.embedded.runtime.simulated_fleet import SIMULATED_NODE_ANNOTATION, MigInstances
 from windlass.model.codec import to_unstructured
 from windlass.model.fleet import Fleet, FleetPool, expand_fleet

@@ -9,16 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from windlass.embedded.api.errors import ApiError
+from windlass.embedded.api.timestamps import format_micro_time
 from windlass.embedded.controllers.client import Client
 from windlass.embedded.controllers.events import EventRecorder
-from windlass.embedded.controllers.objects import (
-    condition_of,
-    format_micro_time,
-    is_deleting,
-    name_of,
-    uid_of,
-    with_condition,
-)
+from windlass.embedded.controllers.objects import condition_of, is_deleting, name_of, uid_of, with_condition
 from windlass.embedded.runtime.fleet_nodes import node_conditions
 from windlass.embedded.runtime.kubelet import NodeFleet
 from windlass.model.names.kubernetes import COORDINATION_API_VERSION

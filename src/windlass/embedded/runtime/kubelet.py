@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Protocol
 
 from windlass.embedded.api.errors import ApiError
+from windlass.embedded.api.timestamps import format_time
 from windlass.embedded.controllers.cache import Cache
 from windlass.embedded.controllers.client import Client
 from windlass.embedded.controllers.events import EventRateLimiter, EventRecorder
 from windlass.embedded.controllers.objects import (
     annotations_of,
-    format_time,
     is_deleting,
     key_of,
     name_of,

@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import TypeVar
 
-from windlass.embedded.controllers.objects import format_micro_time, name_of, parse_time
+from windlass.embedded.api.timestamps import format_micro_time, parse_time
+from windlass.embedded.controllers.objects import name_of
 from windlass.embedded.runtime.kubelet_api import KubeletApiError, LogRequest
 from windlass.model.unstructured import Unstructured
 

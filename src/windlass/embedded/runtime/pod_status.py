@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from windlass.embedded.api.defaults_pod import qos_class
-from windlass.embedded.controllers.objects import format_time, with_condition
+from windlass.embedded.api.timestamps import format_time
+from windlass.embedded.controllers.objects import with_condition
 from windlass.embedded.runtime.container_run import INIT, MAIN, SIDECAR
 from windlass.embedded.runtime.pod_worker import PodWorker
 from windlass.model.unstructured import Unstructured

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from windlass.embedded.controllers.objects import name_of, namespace_of, parse_time, uid_of
+from windlass.embedded.api.timestamps import parse_time
+from windlass.embedded.controllers.objects import name_of, namespace_of, uid_of
 from windlass.embedded.runtime.container_run import (
     INIT,
     MAIN,

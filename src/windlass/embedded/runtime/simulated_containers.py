@@ -12,7 +12,8 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 
-from windlass.embedded.controllers.objects import format_time, key_of, name_of, uid_of
+from windlass.embedded.api.timestamps import format_time
+from windlass.embedded.controllers.objects import key_of, name_of, uid_of
 from windlass.embedded.runtime.behaviour import PROGRESS_SECONDS, Behaviour, behaviour_of, utilization_of
 from windlass.embedded.runtime.container_runtime import ContainerExit, ContainerLaunch
 from windlass.embedded.runtime.device_manager import FRACTIONAL_GPU, AllocatableDevice, DeviceManager

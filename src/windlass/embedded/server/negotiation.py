@@ -125,17 +125,10 @@ class ObjectEncoder:
         if ends_initial:
             metadata["annotations"] = {"k8s.io/initial-events-end": "true"}
         if self._format.shape == PLAIN:
-            return self._encode(
-                {"kind": self._kind.kind, "apiVersion": self._kind.api_version, "metadata": metadata}
-            )
+            head = {"kind": self._kind.kind, "apiVersion": self._kind.api_version}
+            return self._encode({**head, "metadata": metadata})
         if self._format.shape == PARTIAL:
-            return self._encode(
-                {
-                    "kind": "PartialObjectMetadata",
-                    "apiVersion": self._format.api_version,
-                    "metadata": metadata,
-                }
-            )
+            return self._encode(self._partial(metadata))
         table = self._table([], self._needs_headers, {"resourceVersion": str(version)})
         if ends_initial:
             table["rows"] = [{"cells": [], "object": {"metadata": metadata}}]
@@ -169,13 +162,11 @@ class ObjectEncoder:
         if self._format.shape == TABLE:
             return self._table([stored], True, {"resourceVersion": str(stored.version)})
         tree = self._registry.context.from_stored(self._kind, stored)
-        if self._format.shape == PARTIAL:
-            return {
-                "kind": "PartialObjectMetadata",
-                "apiVersion": self._format.api_version,
-                "metadata": tree["metadata"],
-            }
-        return tree
+        return self._partial(tree["metadata"]) if self._format.shape == PARTIAL else tree
+
+    def _partial(self, metadata: Unstructured) -> Unstructured:
+        head = {"kind": "PartialObjectMetadata", "apiVersion": self._format.api_version}
+        return {**head, "metadata": metadata}
 
     def _table(self, items: list[StoredObject], headers: bool, metadata: Unstructured) -> Unstructured:
         context = self._registry.context

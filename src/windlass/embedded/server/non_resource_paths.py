@@ -70,15 +70,13 @@ class NonResourceHandler:
         kinds, core = self._registry.kinds, request.path.startswith("/api/")
         if len(parts) == (1 if core else 2):
             group, version = ("", parts[0]) if core else (parts[0], parts[1])
-            cache_key = ("resources", group, version)
-            return await respond(
-                request, self._cached(cache_key, lambda: discovery.resources(kinds, group, version))
-            )
+            key = ("resources", group, version)
+            body = self._cached(key, lambda: discovery.resources(kinds, group, version))
+            return await respond(request, body)
         if core or len(parts) != 1:
             raise ApiError.no_such_path()
-        return await respond(
-            request, self._cached(("group", parts[0]), lambda: discovery.group(kinds, parts[0]))
-        )
+        body = self._cached(("group", parts[0]), lambda: discovery.group(kinds, parts[0]))
+        return await respond(request, body)
 
     async def _v2(self, request: web.BaseRequest) -> web.StreamResponse:
         accept = request.headers.get("Accept", "")
@@ -94,9 +92,8 @@ class NonResourceHandler:
         if not rest:
             return await respond(request, self._cached(("v3",), lambda: openapi.v3_index(machinery)))
         group, _, version = rest.removeprefix("apis/").removeprefix("api/").rpartition("/")
-        return await self._respond(
-            request, self._cached(("v3", group, version), lambda: openapi.v3(machinery, group, version))
-        )
+        body = self._cached(("v3", group, version), lambda: openapi.v3(machinery, group, version))
+        return await self._respond(request, body)
 
     def _cached(self, name: tuple[str, ...], make: Callable[[], Unstructured | None]) -> bytes:
         """A document about the served kinds; 404 if there is none."""

@@ -108,7 +108,7 @@ def list_query(query: Query, watch: bool = False) -> ListQuery:
         else None,
         timeout=int_parameter(query, "timeoutSeconds"),
     )
-    problems = result.problems()
+    problems = list(result.problems())
     if problems:
         raise ApiError.invalid(_options_kind("ListOptions"), "", problems)
     return result

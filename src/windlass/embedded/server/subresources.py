@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from aiohttp import web
 
 from windlass.embedded.api.errors import ApiError
-from windlass.embedded.registry.metadata import format_time
+from windlass.embedded.api.timestamps import format_time
 from windlass.embedded.registry.registry import Registry
 from windlass.embedded.runtime.kubelet_api import KubeletApi, KubeletApiError
 from windlass.embedded.server import request_body, reviews
