@@ -111,7 +111,8 @@ def test_whether_a_workload_still_says_what_its_job_does(change: dict[str, Any],
     wire = decode_object({**JOB, "spec": {**JOB["spec"], **change}})
     assert isinstance(wire, OwnerObject)
     assert kueue.matches_owner(workload(), owner_from_object(wire), "main") is fits
-    assert not kueue.matches_owner(workload(), owner_from_object(wire), "another")
+    for queue in ("another", "next"):
+        assert not kueue.matches_owner(workload(), owner_from_object(wire), queue)
 
 
 def test_a_condition_keeps_the_time_since_when_it_holds() -> None:
