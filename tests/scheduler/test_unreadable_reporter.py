@@ -161,7 +161,9 @@ async def test_what_has_gone_meanwhile_is_not_reported() -> None:
 async def test_beyond_the_rate_limit_reports_are_counted_without_an_event() -> None:
     async with reporting(pod("odd", spec=ODD, on="n1")) as made:
         for number in range(500):
-            other = Event(EventRegarding("Pod", f"team/other-{number}"), "FailedScheduling", "x", "Scheduling")
+            other = Event(
+                EventRegarding("Pod", f"team/other-{number}"), "FailedScheduling", "x", "Scheduling"
+            )
             made.scene.recorder.record(other, droppable=True)
         await made.report()
         assert (made.scene.recorder.dropped, made.count("Pod")) == (1, 1)
