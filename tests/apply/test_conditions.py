@@ -17,7 +17,7 @@ from tests.kube.memory_client import MemoryClient, lost_answer
 from tests.kube.virtual_time import in_virtual_time, run_in_virtual_time, settle
 
 from windlass.apply.conditions import PendingCondition, PodConditionWriter
-from windlass.kube.events import EventRecorder
+from windlass.kube.events import Event, EventRecorder, EventRegarding
 from windlass.model.unstructured import Unstructured
 
 FULL = PendingCondition("team/p", "uid-p", "Unschedulable", "no room")
@@ -98,6 +98,16 @@ async def test_a_waiting_pod_gets_its_condition_and_an_event() -> None:
             "Scheduling",
         )
         assert event["note"] == "no room"
+
+
+@in_virtual_time
+async def test_beyond_the_rate_limit_the_condition_is_written_without_its_event() -> None:
+    async with writing() as scene:
+        for number in range(500):
+            regarding = EventRegarding("Pod", f"team/other-{number}")
+            scene.recorder.record(Event(regarding, "FailedScheduling", "x", "Scheduling"), droppable=True)
+        assert await scene.enqueue(FULL) == ["no room"]
+        assert scene.recorder.dropped == 1
 
 
 @in_virtual_time

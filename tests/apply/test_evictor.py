@@ -187,6 +187,14 @@ async def test_a_pod_that_has_gone_by_itself_keeps_nobody(state: str) -> None:
 
 
 @in_virtual_time
+async def test_a_pod_that_has_gone_hides_no_refusal_of_another() -> None:
+    scene = Evicting(budget("keeps", {"app": "g1"}))
+    scene.api.remove("pods", "team/g0")
+    assert await scene.evict("team/urgent", GANG) == []
+    assert [key for _, key, _ in scene.refused] == ["team/g1"]
+
+
+@in_virtual_time
 async def test_the_same_attempt_is_not_repeated_within_fifteen_seconds() -> None:
     scene = Evicting(budget("keeps", {"app": "g1"}))
     await scene.evict("team/urgent", GANG, OTHER)

@@ -24,6 +24,7 @@ from tests.kube.memory_client import lost_answer
 from tests.kube.virtual_time import START, in_virtual_time, settle
 
 from windlass.kube.errors import ApiError
+from windlass.kube.events import Event, EventRegarding
 from windlass.kube.request import Request
 from windlass.model.decision import Bind, DeviceGrant, Evict, Hold, Reserve
 from windlass.model.names.kubernetes import SELECTED_NODE_ANNOTATION
@@ -227,6 +228,19 @@ async def test_a_refused_bind_is_a_fact_for_thirty_seconds() -> None:
         assert refusals(scene)
         await asyncio.sleep(1.1)
         assert not refusals(scene)
+
+
+@in_virtual_time
+async def test_beyond_the_rate_limit_events_of_failed_binds_are_dropped_and_of_binds_are_not() -> None:
+    scene = Scene(*NODES, pod("p"), pod("q"))
+    for number in range(500):
+        other = Event(EventRegarding("Pod", f"team/other-{number}"), "FailedScheduling", "x", "Scheduling")
+        scene.recorder.record(other, droppable=True)
+    scene.client.fail("POST pods/p/binding", refused(422, "no"))
+    await carry_out(scene, binds(p="n1"))
+    assert scene.recorder.dropped == 1
+    await carry_out(scene, binds(q="n1"))
+    assert scene.recorder.dropped == 1
 
 
 @pytest.mark.parametrize("error", [refused(404, "gone"), refused(409, "taken")])

@@ -111,7 +111,8 @@ def test_whether_a_workload_still_says_what_its_job_does(change: dict[str, Any],
     wire = decode_object({**JOB, "spec": {**JOB["spec"], **change}})
     assert isinstance(wire, OwnerObject)
     assert kueue.matches_owner(workload(), owner_from_object(wire), "main") is fits
-    assert not kueue.matches_owner(workload(), owner_from_object(wire), "another")
+    for queue in ("another", "next"):
+        assert not kueue.matches_owner(workload(), owner_from_object(wire), queue)
 
 
 def test_a_condition_keeps_the_time_since_when_it_holds() -> None:
@@ -237,9 +238,8 @@ def test_an_admission_says_what_is_used_of_which_flavor_and_where() -> None:
 
 
 def test_an_admission_in_the_older_version_lists_its_hosts_one_by_one() -> None:
-    status = admitted(
-        workload(), AdmittedPodSet("main", 3, {GPU: "h100"}, {"n1": 2, "n2": 1}), version="v1beta1"
-    )
+    older = "/".join(["kueue.x-k8s.io", "v1beta1"]).partition("/")[2]  # as it comes from a server
+    status = admitted(workload(), AdmittedPodSet("main", 3, {GPU: "h100"}, {"n1": 2, "n2": 1}), version=older)
     assert status["admission"]["podSetAssignments"][0]["topologyAssignment"] == {
         "levels": ["kubernetes.io/hostname"],
         "domains": [{"values": ["host-1"], "count": 2}, {"values": ["n2"], "count": 1}],

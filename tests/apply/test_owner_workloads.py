@@ -143,6 +143,15 @@ async def test_a_live_kueue_makes_the_workloads_of_its_queues(take_over: frozens
 
 
 @in_virtual_time
+async def test_a_queue_of_kueue_keeps_nothing_from_those_that_were_taken_over() -> None:
+    """Kueue has just appeared, and the jobs have not been looked at again."""
+    scene = Scene(job("theirs", queue="other"), job("ours"), take_over=frozenset({"team/main"}))
+    scene.cache.kueue_is_live = True
+    (created,) = await reconcile(scene)
+    assert created.body["spec"]["queueName"] == "main"
+
+
+@in_virtual_time
 async def test_without_the_kind_workload_nothing_is_reconciled() -> None:
     scene = Scene(job("train"))
     del scene.api.groups["kueue.x-k8s.io/v1beta2"]
@@ -355,8 +364,9 @@ def contradictions() -> list[Any]:
 @pytest.mark.parametrize(("suspended", "status", "repaired"), contradictions())
 @in_virtual_time
 async def test_an_owner_that_contradicts_its_workload_is_repaired_after_five_seconds(
-    suspended: bool, status: Unstructured, repaired: bool
+    suspended: bool, status: Unstructured, repaired: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("INFO")
     train = job("train", suspend=suspended)
     scene = Scene(train, workload("w", owner=train, status=status))
     assert await reconcile(scene) == [], "the watch of one kind may be behind that of the other"
@@ -366,6 +376,8 @@ async def test_an_owner_that_contradicts_its_workload_is_repaired_after_five_sec
     (written,) = await reconcile(scene)
     assert written.path.endswith("/jobs/train")
     assert scene.get("jobs", "train")["spec"]["suspend"] is repaired
+    state = "evicted: suspending" if repaired else "admitted: unsuspending"
+    assert f"Workload team/w is {state} its Job" in caplog.text
     await asyncio.sleep(4.9)
     assert await reconcile(scene) == [], "not again before the watch had its time"
     await asyncio.sleep(0.2)

@@ -114,6 +114,17 @@ async def test_draining_waits_for_everything_that_was_started() -> None:
     assert steps.said == ["later begins", "later ends"]
 
 
+@in_virtual_time
+async def test_a_bug_in_one_write_keeps_nothing_from_ending() -> None:
+    writer, steps = writer_of(Scene()), Steps()
+    writer.start_once("w", steps.quick("broken", ZeroDivisionError()))
+    writer.start_once("other", steps.quick("other"))
+    await writer.drain()
+    assert "other ends" in steps.said
+    assert writer.start_once("w", steps.quick("again"))
+    await writer.drain()
+
+
 @given(plan=st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from([0.0, 1.0, 3.0])), max_size=12))
 def test_no_two_writes_to_one_object_overlap_whatever_they_take(plan: list[tuple[str, float]]) -> None:
     async def main() -> None:
@@ -192,6 +203,7 @@ async def test_pauses_in_force_survive_when_there_are_many() -> None:
     assert not any(writer.may_start(f"w{number}") for number in range(1_001))
     await asyncio.sleep(5.1)
     assert all(writer.may_start(f"w{number}") for number in range(1_001))
+    assert not writer._not_before, "and those that are over are forgotten"
 
 
 # Messages

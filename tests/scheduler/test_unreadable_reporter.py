@@ -12,6 +12,7 @@ from tests.apply.objects import condition, custom, node, pod
 from tests.apply.scene import Scene
 from tests.kube.virtual_time import in_virtual_time, settle
 
+from windlass.kube.events import Event, EventRegarding
 from windlass.model.unstructured import Unstructured
 from windlass.scheduler import unreadable_reporter
 from windlass.scheduler.unreadable_reporter import UnreadableReporter
@@ -154,6 +155,18 @@ async def test_what_has_gone_meanwhile_is_not_reported() -> None:
         made.scene.cache.drain_inbox()
         made.reporter.report(snapshot, lambda: True)
         assert made.count("Pod") == 0
+
+
+@in_virtual_time
+async def test_beyond_the_rate_limit_reports_are_counted_without_an_event() -> None:
+    async with reporting(pod("odd", spec=ODD, on="n1")) as made:
+        for number in range(500):
+            other = Event(
+                EventRegarding("Pod", f"team/other-{number}"), "FailedScheduling", "x", "Scheduling"
+            )
+            made.scene.recorder.record(other, droppable=True)
+        await made.report()
+        assert (made.scene.recorder.dropped, made.count("Pod")) == (1, 1)
 
 
 @in_virtual_time
