@@ -460,7 +460,7 @@ async def test_pods_are_evicted_where_no_workload_of_ours_can_be_stopped(
 
 
 @pytest.mark.parametrize(
-    "reason", [*QUEUE_EVICTION_REASONS, "Priority", "DurationExceeded", "GangBelowMinimum"]
+    "reason", [*sorted(QUEUE_EVICTION_REASONS), "Priority", "DurationExceeded", "GangBelowMinimum"]
 )
 @pytest.mark.parametrize("take_over", [(), ("team/main",)])
 @pytest.mark.parametrize("is_live", [False, True])

@@ -19,7 +19,7 @@ from windlass.model.plan import Plan
 from windlass.model.refusal import Refusal
 from windlass.planner import engine_config
 from windlass.scheduler.cache import SchedulerCache
-from windlass.scheduler.decision_record import RECORD_FILE, RecordWriter, ReplayResult, is_record, replay
+from windlass.scheduler.decision_record import RECORD_FILE, RecordWriter, ReplayResult, replay
 from windlass.scheduler.options import SchedulerOptions
 
 
@@ -248,12 +248,6 @@ def test_what_is_no_record_of_this_version_is_said_so(tmp_path: Path, header: st
     (tmp_path / RECORD_FILE).write_text(header)
     with pytest.raises(InputError, match=problem):
         replay(tmp_path)
-
-
-def test_a_folder_is_a_record_if_it_has_the_file(tmp_path: Path) -> None:
-    assert not is_record(tmp_path)
-    (tmp_path / RECORD_FILE).write_text("")
-    assert is_record(tmp_path)
 
 
 def test_long_decisions_are_cut_in_a_difference(tmp_path: Path) -> None:
