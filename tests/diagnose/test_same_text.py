@@ -264,6 +264,7 @@ def gang(name: str, running: int, waiting: int, minimum: int) -> list[Unstructur
         Puzzle("KUEUE_QUOTA_INSUFFICIENT", [node("g1", 4), *waiting_workload("couldn't assign flavors to pod set main: insufficient unused quota for nvidia.com/gpu in flavor f, 1 more needed")], question="job/asked"),
         Puzzle("KUEUE_QUOTA_MISCONFIGURED", [node("g1", 4), *waiting_workload("couldn't assign flavors to pod set main: resource cpu unavailable in ClusterQueue")], question="job/asked"),
         Puzzle("KUEUE_FLAVOR_MISMATCH", [node("g1", 4), *waiting_workload("couldn't assign flavors to pod set main: untolerated taint {gpu true} in flavor f")], question="job/asked"),
+        Puzzle("TAINT_NOT_TOLERATED", [node("g1", 4), *waiting_workload("0/1 nodes are available: 1 node(s) had untolerated taint(s). (TAINT_NOT_TOLERATED)")], question="job/asked"),
         Puzzle("KUEUE_QUEUE_MISSING", [node("g1", 4), *waiting_workload("LocalQueue q doesn't exist", "Inadmissible")], question="job/asked"),
         Puzzle("KUEUE_TOPOLOGY_NOFIT", [node("g1", 4), *waiting_workload('topology "t" doesn\'t allow to fit any of 2 pod(s)')], question="job/asked"),
         Puzzle("JOB_SUSPENDED", [node("g1", 4), thing("Job", "asked", {"suspend": True, "template": {"spec": pod("x", 1)["spec"]}}, "batch/v1")], question="job/asked"),

@@ -60,9 +60,9 @@ def _headline(diagnosis: Diagnosis, width: int) -> str:
 def _additional_evidence(diagnosis: Diagnosis) -> list[str]:
     """Evidence that the headline does not contain already."""
     headline = diagnosis.headline.lower()
-    return [
-        line for line in diagnosis.evidence if line.partition(": ")[2].lower().rstrip(".") not in headline
-    ]
+    # Most evidence begins with the object that says it.
+    said = ((line, (line.partition(": ")[2] or line).lower().rstrip(".")) for line in diagnosis.evidence)
+    return [line for line, text in said if text not in headline]
 
 
 def _listed(title: str, lines: object, width: int) -> str:

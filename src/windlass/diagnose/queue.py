@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import re
 
+from windlass.apply.messages import code_of_message
+from windlass.diagnose.causes import CAUSES
 from windlass.diagnose.evidence import ClusterObject, Evidence
 from windlass.diagnose.finding import Finding
 from windlass.diagnose.subject import Subject
@@ -149,6 +151,9 @@ def _of_workload(workload: ClusterObject) -> Finding | None:
     reserved = find_condition(workload.data, "QuotaReserved")
     message, reason = (nested_string(reserved, "message"), nested_string(reserved, "reason"))
     if nested_string(reserved, "status") == "False":
+        ours = code_of_message(message)  # Windlass says the cause; only Kueue's messages have to be read
+        if ours in CAUSES:
+            return Finding(ours, message.rstrip("."), (f"{workload.title}: {message}",))
         for code, pattern in MESSAGES:
             if pattern.search(message):
                 return Finding(code, message.rstrip("."), (f"{workload.title}: {message}",))
