@@ -307,6 +307,21 @@ def test_a_workload_and_the_job_that_owns_it_are_one() -> None:
     assert only(WORKLOAD, job, *QUEUES).pod_sets[0].pod_keys == ()
 
 
+def test_what_people_write_on_the_job_counts_beside_its_workload() -> None:
+    notes = {
+        "volcano.sh/preemptable": "false",
+        "windlass.dev/last-checkpoint": "2026-01-01T00:10:00Z",
+        "windlass.dev/restart-cost": "5m",
+    }
+    job = changed(changed(JOB, "metadata/name", "train-job"), "metadata/annotations", notes)
+    for trees in ([WORKLOAD, job], [job]):
+        workload = only(*trees, *QUEUES)
+        assert not workload.evictable
+        assert workload.checkpoint_at == parse_timestamp("2026-01-01T00:10:00Z")
+        assert workload.restart_seconds == 300
+    assert only(WORKLOAD, changed(JOB, "metadata/name", "train-job"), *QUEUES).evictable
+
+
 def test_a_job_set_knows_its_pods_by_label() -> None:
     marks = [
         pod(

@@ -119,6 +119,8 @@ def _from_workload_object(unit: Unit, members: UnitMembers, inputs: GroupingInpu
     if admission is None and hold == NO_HOLD:
         hold = _limit_range_hold(sets, inputs, base.namespace)
     limit, enforced = _run_limit(base, metadata, owner, sets)
+    # People annotate the Job; Kueue makes the Workload beside it, without the annotations.
+    annotated = [metadata, *([owner.metadata] if owner is not None else ())]
     return msgspec.structs.replace(
         base,
         pod_sets=sets,
@@ -133,8 +135,9 @@ def _from_workload_object(unit: Unit, members: UnitMembers, inputs: GroupingInpu
         hold_code=hold[1] if admission is None else "",
         unreadable=unreadable[0],
         started_at=base.started_at or _first_start(members),
-        checkpoint_at=max(base.checkpoint_at, checkpoint_of(metadata, members.pods)),
-        restart_seconds=declared_restart_cost([metadata, *(pod.metadata for pod in members.pods)]),
+        checkpoint_at=max(base.checkpoint_at, *(checkpoint_of(meta, members.pods) for meta in annotated)),
+        restart_seconds=declared_restart_cost([*annotated, *(pod.metadata for pod in members.pods)]),
+        evictable=base.evictable and all(is_evictable(meta, members.pods) for meta in annotated),
     )
 
 
