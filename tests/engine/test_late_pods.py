@@ -65,3 +65,20 @@ def test_a_late_pod_waits_for_those_who_leave_its_node() -> None:
 def test_a_late_pod_starts_at_once_where_room_is_free() -> None:
     plan, _ = planned(node("n1"), *queues(), admitted("w"), late())
     assert [(bind.pod, bind.node, bind.after) for bind in plan.binds] == [("default/late", "n1", ())]
+
+
+def test_a_lost_member_takes_the_place_of_a_lower_priority() -> None:
+    """Its workload has quota; without a place for the pod all of it would be stopped, and come back."""
+    urgent = admitted("w")
+    urgent["spec"]["podSets"][0]["template"]["spec"]["priority"] = 10
+    member = late() | {"spec": {**late()["spec"], "priority": 10}}
+    plan, _ = planned(node("n1"), *queues(), urgent, pod("low", on="n1"), member)
+    assert [(bind.pod, bind.after) for bind in plan.binds] == [("default/late", ("default/low",))]
+    assert [(evict.workload, evict.for_workload) for evict in plan.evicts] == [("default/low", "default/w")]
+
+
+def test_a_lost_member_evicts_no_equal_priority() -> None:
+    plan, _ = planned(node("n1"), *queues(), admitted("w"), pod("equal", on="n1"), late())
+    assert plan.binds == ()
+    assert [(evict.workload, evict.reason) for evict in plan.evicts] == [("default/w", "GangBelowMinimum")]
+    assert [hold.workload for hold in plan.holds] == ["default/w"]

@@ -17,13 +17,13 @@ from windlass.model.reasons import SCHEDULING_GATED, Reason
 from windlass.model.workload import Workload
 from windlass.placement.decision_context import DecisionContext
 from windlass.placement.filters import prefilter_pod
-from windlass.placement.preemption.gang import preempt_for_gang
+from windlass.placement.preempted_piece import preempt_by_priority
 from windlass.placement.withdrawn_admissions import withdraw_admissions
 from windlass.placement.workload_pieces import is_above_minimum, unqueued_sort_key, workload_key
 from windlass.placement.workload_placer import PlacementGuard
 from windlass.queueing.admit import admit
-from windlass.queueing.outcome import PRIORITY, Admitted, Evicted, Held, Outcome
-from windlass.queueing.placement_interface import PlacementResult, PodSetChoice
+from windlass.queueing.outcome import Admitted, Evicted, Held, Outcome
+from windlass.queueing.placement_interface import PodSetChoice
 from windlass.queueing.quota_node import queue_order_timestamp
 
 
@@ -57,7 +57,7 @@ def _admit_queued(
     context: DecisionContext, queued: list[Workload], disruptions: DisruptionTracker | None, first_turn: int
 ) -> list[Outcome]:
     """Evictions first, then the other outcomes by cycle, numbered from `first_turn`."""
-    evicted_by_priority: list[Outcome] = []
+    evicted_by_priority: list[Evicted] = []
     found = admit(
         context.system,
         queued,
@@ -66,7 +66,7 @@ def _admit_queued(
         context.placer,
         disruptions,
         context.overlay.cache.counted,
-        partial(_preempt_by_priority, context, evicted_by_priority),
+        partial(preempt_by_priority, context, evicted_by_priority),
     )
     evicted = [outcome for outcome in found if isinstance(outcome, Evicted)]
     decided = sorted(
@@ -137,8 +137,8 @@ def _place_unqueued(
         if withdrawn is not None:
             found, outcomes = withdrawn
         else:
-            evicted: list[Outcome] = []
-            found = _preempt_by_priority(context, evicted, piece, choices) or found
+            evicted: list[Evicted] = []
+            found = preempt_by_priority(context, evicted, piece, choices) or found
             outcomes = [*outcomes, *evicted]
     if not found.ok:
         return [*outcomes, Held(piece.key, found.code, found.message, turn)]
@@ -147,21 +147,6 @@ def _place_unqueued(
 
 def _held_for(reason: Reason, key: str, turn: int) -> Held:
     return Held(key, reason.code, reason.kube_words, turn, reason.remedy)
-
-
-def _preempt_by_priority(
-    context: DecisionContext, evicted: list[Outcome], piece: Workload, choices: tuple[PodSetChoice, ...]
-) -> PlacementResult | None:
-    """Place the piece by evicting lower priorities, which are appended to `evicted`; None where that doesn't help."""
-    if is_above_minimum(piece.key):
-        return None
-    found = preempt_for_gang(piece, choices, context.placer, context.preemption)
-    if found is None:
-        return None
-    context.preemption.count_disruptions(found.victims)
-    evicted += [Evicted(unit.key, piece.key, PRIORITY) for unit in found.victims if not unit.is_terminating]
-    after = {*found.result.after, *(unit.key for unit in found.victims)}
-    return replace(found.result, after=tuple(sorted(after)))
 
 
 def _has_foreign_gate(context: DecisionContext, piece: Workload) -> bool:

@@ -64,6 +64,8 @@ class _DecisionBuilder:
         self._grants = GrantUnpacker(context.snapshot)
         self._admits: dict[str, list[Admitted]] = {}
         self._evicted: dict[str, list[Evicted]] = {}
+        for outcome in late.evicted:
+            self._evicted.setdefault(workload_key(outcome.workload), []).append(outcome)
         self._holds = {key: Hold(key, verdict) for key, verdict in late.refused.items()}
         self._binds: list[Bind] = []
 

@@ -1,4 +1,5 @@
 """Pods that were created after the admission of their workload, or that replace lost ones. They have quota already.
+What they lack is a place: where there is none, lower priorities that their queue's rules don't protect make room.
 
 `engine.decide` places them before anything else; `placement.decisions` binds those whose workload is not evicted.
 """
@@ -10,8 +11,10 @@ from typing import NamedTuple
 from windlass.model.verdict import Verdict
 from windlass.model.workload import Workload
 from windlass.placement.decision_context import DecisionContext
+from windlass.placement.preempted_piece import preempt_by_priority
 from windlass.placement.verdicts import make_verdict
 from windlass.placement.workload_pieces import admitted_choices, workload_key
+from windlass.queueing.outcome import Evicted
 
 
 class LatePods(NamedTuple):
@@ -19,6 +22,8 @@ class LatePods(NamedTuple):
     """Placed pieces, each with the victims that have to terminate first."""
     refused: dict[str, Verdict]
     """Workload → why some of its pods found no node."""
+    evicted: list[Evicted]
+    """What makes room for them."""
     workloads: frozenset[str]
     """All workloads that hold quota for pods without a node."""
 
@@ -34,14 +39,17 @@ def place_late_pods(context: DecisionContext) -> LatePods:
     ]
     placed: list[tuple[Workload, tuple[str, ...]]] = []
     refused: dict[str, Verdict] = {}
+    evicted: list[Evicted] = []
     # They have quota already, so that only places are contested: by priority, then age.
     for piece in sorted(late, key=lambda piece: (-piece.priority, piece.queued_at, piece.key)):
         if piece.unreadable:
             refused[workload_key(piece.key)] = Verdict("INVALID_OBJECT", nodes, detail=piece.unreadable)
             continue
         found = context.placer.place(piece, admitted_choices(piece))
+        if not found.ok and found.feasible:
+            found = preempt_by_priority(context, evicted, piece, admitted_choices(piece)) or found
         if found.ok:
             placed.append((piece, found.after))
         else:
             refused[workload_key(piece.key)] = make_verdict(found.code, found.message, nodes)
-    return LatePods(placed, refused, frozenset(workload_key(piece.key) for piece in late))
+    return LatePods(placed, refused, evicted, frozenset(workload_key(piece.key) for piece in late))
