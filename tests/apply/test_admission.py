@@ -109,9 +109,24 @@ async def test_an_admission_counts_from_when_it_is_sent() -> None:
 
 
 @in_virtual_time
-async def test_a_refused_admission_counts_no_more_and_rests_for_five_seconds() -> None:
+async def test_other_changes_on_the_watch_end_no_admission_under_way() -> None:
     scene = scene_of(TRAIN, PENDING)
-    scene.client.fail(STATUS, refused(422, "no"))
+    held = scene.client.hold(STATUS)
+    begin(scene)
+    await settle()
+    scene.put(workload("w", owner=TRAIN, labels={"new": "label"}))
+    scene.watch()
+    assert is_assumed_admitted(scene), "its quota is not free for others"
+    held.release()
+    await scene.executor.admissions.drain()
+    assert is_assumed_admitted(scene)
+
+
+@pytest.mark.parametrize("code", [400, 422, 499])
+@in_virtual_time
+async def test_a_refused_admission_counts_no_more_and_rests_for_five_seconds(code: int) -> None:
+    scene = scene_of(TRAIN, PENDING)
+    scene.client.fail(STATUS, refused(code, "no"))
     await admit(scene)
     assert not is_assumed_admitted(scene)
     assert scene.get("jobs", "train")["spec"]["suspend"] is True
@@ -375,10 +390,11 @@ async def test_an_eviction_uses_its_quota_until_the_watch_shows_it() -> None:
     assert not is_assumed_admitted(scene)
 
 
+@pytest.mark.parametrize("code", [400, 422, 499])
 @in_virtual_time
-async def test_a_refused_eviction_is_none() -> None:
+async def test_a_refused_eviction_is_none(code: int) -> None:
     scene = scene_of(job("train", suspend=False), RUNNING)
-    scene.client.fail(STATUS, refused(422, "no"))
+    scene.client.fail(STATUS, refused(code, "no"))
     with pytest.raises(ApiError):
         await evict(scene)
     scene.cache.drain_inbox()
