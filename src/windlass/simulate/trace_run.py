@@ -7,7 +7,6 @@ step is a sample of the curves.
 
 from __future__ import annotations
 
-import resource
 import time
 from collections.abc import Callable, Sequence
 
@@ -79,8 +78,7 @@ def simulate_trace(
     except KeyboardInterrupt:
         interrupted = True
     seconds = time.perf_counter() - started
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    return recorder.result(store.snapshot(), seconds, peak, interrupted, run.explanation)
+    return recorder.result(store.snapshot(), seconds, interrupted, run.explanation)
 
 
 def warm_up(trace: Trace, config: EngineConfig) -> None:
@@ -119,12 +117,8 @@ class TraceRun(JobCluster[TraceJob]):
         super().__init__(store)
         self.arrived_jobs = 0
         self.explanation: Explanation | None = None
-        self._trace, self._recorder, self._learns_mix, self._placements = (
-            trace,
-            recorder,
-            learns_mix,
-            placements,
-        )
+        self._trace, self._recorder = trace, recorder
+        self._learns_mix, self._placements = learns_mix, placements
         self._explain = explain if not explain or "/" in explain else f"default/{explain}"
         self._timed = any(job.arrival or job.duration is not None for job in trace.jobs)
 
@@ -210,15 +204,10 @@ def gang_pods(job: Job) -> tuple[Pod, ...]:
     """The job's pods; several get Kueue's pod-group label and annotation."""
     if len(job.pods) == 1:
         return job.pods
-    total = str(len(job.pods))
-    return tuple(
-        msgspec.structs.replace(
-            pod,
-            metadata=msgspec.structs.replace(
-                pod.metadata,
-                labels={**pod.metadata.labels, POD_GROUP_NAME_LABEL: job.name},
-                annotations={**pod.metadata.annotations, POD_GROUP_TOTAL_COUNT_ANNOTATION: total},
-            ),
-        )
-        for pod in job.pods
-    )
+    pods = []
+    for pod in job.pods:
+        labels = {**pod.metadata.labels, POD_GROUP_NAME_LABEL: job.name}
+        annotations = {**pod.metadata.annotations, POD_GROUP_TOTAL_COUNT_ANNOTATION: str(len(job.pods))}
+        metadata = msgspec.structs.replace(pod.metadata, labels=labels, annotations=annotations)
+        pods.append(msgspec.structs.replace(pod, metadata=metadata))
+    return tuple(pods)
