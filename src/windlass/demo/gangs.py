@@ -108,14 +108,8 @@ def make_room(presenter: Presenter) -> None:
     presenter.print_text("Which move makes room? `plan defrag` finds the fewest, and carries nothing out:")
     presenter.kubectl("get", "workloads")
     presenter.windlass("dump", "now.json")
-    asked = (
-        "plan",
-        "defrag",
-        "--from",
-        "now.json",
-        "--for",
-        f"default/{workload_of(presenter.api, 'large')}",
-    )
+    large = f"default/{workload_of(presenter.api, 'large')}"
+    asked = ("plan", "defrag", "--from", "now.json", "--for", large)
     presenter.windlass(*asked)
     moves = json.loads(presenter.windlass(*asked, "-o", "json", shown=False))["moves"]
     presenter.check(

@@ -195,11 +195,8 @@ def _json_template(cells: Cells) -> PodTemplate:
     except (msgspec.MsgspecError, RecursionError) as error:
         raise BadCell("template", f"a pod's metadata and spec as JSON ({error})") from None
     if pod.is_bound:
-        raise InputError(
-            "the pod of a trace can't be bound to a node",
-            path="spec.nodeName",
-            remedy="leave it out, or choose the node with a nodeSelector",
-        )
+        remedy = "leave it out, or choose the node with a nodeSelector"
+        raise InputError("the pod of a trace can't be bound to a node", path="spec.nodeName", remedy=remedy)
     meta = pod.metadata
     return PodTemplate(pod.spec, meta.annotations, meta.labels, meta.namespace)
 
