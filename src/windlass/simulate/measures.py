@@ -31,10 +31,8 @@ SAMPLES = 200
 
 
 class RunRecorder:
-    def __init__(
-        self, trace: Trace, policy: str, mix: str, seed: int, expected: WorkloadMix, empty: Snapshot
-    ) -> None:
-        self._trace, self._policy, self._mix, self._seed = trace, policy, mix, seed
+    def __init__(self, trace: Trace, policy: str, mix: str, expected: WorkloadMix, empty: Snapshot) -> None:
+        self._trace, self._policy, self._mix = trace, policy, mix
         self._mix_arrays = mix_arrays(expected, empty.gpu_models, empty.node_state)
         self._total_milli = utilization_with_mix(empty, self._mix_arrays).total_milli
         demand = demand_of(trace)

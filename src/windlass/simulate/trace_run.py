@@ -45,7 +45,7 @@ def simulate_trace(
     mix: str = "declared",
     seed: int = 0,
     placements: PlacementWriter | None = None,
-    on_progress: OnProgress | None = None,
+    on_progress: OnProgress = lambda done, total: None,
     explain: str = "",
     without_terms: tuple[str, ...] = (),
     settings: Settings | None = None,
@@ -65,16 +65,14 @@ def simulate_trace(
     )
     store = Store({node.name: rank for node, rank in zip(trace.nodes, trace.ranks, strict=False)})
     store.apply(Put(node) for node in trace.nodes)
-    recorder = RunRecorder(trace, policy, mix, seed, declared, store.snapshot())
-    learns = config.expected_mix is None
+    recorder, learns = RunRecorder(trace, policy, mix, declared, store.snapshot()), mix != "declared"
     run = TraceRun(trace, store, recorder, learns_mix=learns, placements=placements, explain=explain)
     warm_up(trace, config)
     started = time.perf_counter()
     interrupted = False
     try:
         for _ in SimulationDriver(run, config).play(run):
-            if on_progress is not None:
-                on_progress(run.arrived_jobs, len(trace.jobs))
+            on_progress(run.arrived_jobs, len(trace.jobs))
     except KeyboardInterrupt:
         interrupted = True
     seconds = time.perf_counter() - started
