@@ -43,7 +43,7 @@ def run_of(*jobs: Job) -> TraceRun:
     trace = Trace("tiny", (gpu_node("n", 2),), jobs, retry=True)
     store = Store()
     store.apply(Put(node) for node in trace.nodes)
-    recorder = RunRecorder(trace, "pack", "declared", 0, declared_mix(trace), store.snapshot())
+    recorder = RunRecorder(trace, "pack", "declared", declared_mix(trace), store.snapshot())
     return TraceRun(trace, store, recorder, learns_mix=False)
 
 

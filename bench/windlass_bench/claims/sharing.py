@@ -114,6 +114,7 @@ def check_sharing(scale: Scale, seed: int, on_progress: OnProgress) -> Claim:
         measure(_arrangement(name), draw_services(scale.services, seed), scale, seed, WIDE_KERNEL_MODEL)
         for name in WIDE_KERNEL_SETUPS
     ]
+    asked = (Column("asked", "asked for"), *COLUMNS)
     return Claim(
         "sharing",
         CLAIM,
@@ -130,12 +131,7 @@ def check_sharing(scale: Scale, seed: int, on_progress: OnProgress) -> Claim:
                 "time. p99 over 10×: services whose own p99 is more than ten times that. "
                 "By class: latency in MIG, throughput under MPS, try-outs time-sliced, each in its own pool.",
             ),
-            Section(
-                "sharing-more",
-                "More services on the same GPUs",
-                (Column("asked", "asked for"), *COLUMNS),
-                more,
-            ),
+            Section("sharing-more", "More services on the same GPUs", asked, more),
             Section(
                 "sharing-wide",
                 "The same with kernels that fill a whole GPU",

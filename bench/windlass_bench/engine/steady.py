@@ -89,8 +89,7 @@ def _rounds(name: str, nodes: int, objects: list[object], running: list[Pod]) ->
         snapshot_s += watch.lap()
         plan = decide(snapshot, EngineConfig(), NOW + number, memo)
         decide_s += watch.lap()
-        events += len(deltas)
-        binds += len(plan.binds)
+        events, binds = events + len(deltas), binds + len(plan.binds)
         store.apply(Assume(bind.pod, bind.node, bind.devices) for bind in plan.binds)
         deltas = [Put(synthetic.bound_pod(by_key[bind.pod], bind.node)) for bind in plan.binds]
     return Measurement(

@@ -96,14 +96,7 @@ def check(
             click.echo(f"{rule.name:<34} {rule.level:<8} {rule.summary}")
         return
     filename = (*filename, *files)
-    if not filename:
-        raise click.UsageError("nothing to check: give -f FILE")
-    unknown = [name for name in rules if name not in RULES]
-    if unknown:
-        raise click.BadParameter(f"there is no rule '{unknown[0]}' (see --list)", param_hint="--rule")
-    if config is not None and not live and from_ is None:
-        raise click.UsageError("--config is for checks against a cluster: also give --live or --from")
-    only = frozenset(rules)
+    _refuse_misuse(filename, rules, config is not None and not live and from_ is None)
     evidence = None
     if live or from_ is not None:
         evidence, _ = read_evidence(from_, kubeconfig, kube_context)
@@ -111,14 +104,24 @@ def check(
     stdin = sys.stdin.read() if Path("-") in filename else ""
     manifests = read_manifests(list(filename), stdin)
     configuration = _configuration(config, evidence, manifests)
-    settings = configuration.settings
-    findings = check_all(manifests, evidence, int(time.time()), only, settings)
     if mend:
-        _mend(filename, evidence, only, settings)
-        mended = read_manifests(list(filename), stdin)
-        findings = check_all(mended, evidence, int(time.time()), only, settings)
+        _mend(filename, evidence, frozenset(rules), configuration.settings)
+    checked = read_manifests(list(filename), stdin) if mend else manifests
+    findings = check_all(checked, evidence, int(time.time()), frozenset(rules), configuration.settings)
     _print(findings, output, len(manifests), configuration.used if evidence is not None else None)
     context.exit(1 if reaches_level(findings, fail_on) else 0)
+
+
+def _refuse_misuse(files: tuple[Path, ...], rules: tuple[str, ...], has_useless_config: bool) -> None:
+    from windlass.diagnose.check.all_rules import RULES
+
+    if not files:
+        raise click.UsageError("nothing to check: give -f FILE")
+    unknown = [name for name in rules if name not in RULES]
+    if unknown:
+        raise click.BadParameter(f"there is no rule '{unknown[0]}' (see --list)", param_hint="--rule")
+    if has_useless_config:
+        raise click.UsageError("--config is for checks against a cluster: also give --live or --from")
 
 
 def _configuration(path: Path | None, evidence: Evidence | None, manifests: list[Manifest]) -> Configuration:

@@ -219,6 +219,10 @@ def _priority_class() -> dict[str, Schema]:
 
 
 def _workload() -> dict[str, Schema]:
+    return {"spec": _workload_spec(), "status": _workload_status()}
+
+
+def _workload_spec() -> Schema:
     pod_set = object_schema(
         "count template",
         name=name(max_length=63),
@@ -227,7 +231,7 @@ def _workload() -> dict[str, Schema]:
         template=preserve_unknown_fields(),
         topologyRequest=preserve_unknown_fields(),
     )
-    spec = object_schema(
+    return object_schema(
         podSets=array(pod_set, 18, min_items=1),
         queueName=name(),
         priority=nullable(integer()),
@@ -238,6 +242,9 @@ def _workload() -> dict[str, Schema]:
         maximumExecutionTimeSeconds=nullable(integer(1)),
         preemptionGates=array(object_schema(name=string()), 16),
     )
+
+
+def _workload_status() -> Schema:
     assignment = object_schema(
         name=name(max_length=63),
         flavors=map_of(string()),
@@ -250,7 +257,7 @@ def _workload() -> dict[str, Schema]:
         object_schema("clusterQueue", clusterQueue=name(), podSetAssignments=array(assignment, 18))
     )
     eviction = object_schema(reason=string(), underlyingCause=string(), count=integer(0))
-    status = object_schema(
+    return object_schema(
         admission=admission,
         conditions=conditions(),
         requeueState=nullable(preserve_unknown_fields()),
@@ -265,7 +272,6 @@ def _workload() -> dict[str, Schema]:
         clusterName=string(),
         preemptionGates=array(preserve_unknown_fields(), 16),
     )
-    return {"spec": spec, "status": status}
 
 
 def _run_times() -> dict[str, Schema]:

@@ -138,14 +138,9 @@ def _deployment(choices: InstallOptions) -> Unstructured:
         "containers": [container],
         "volumes": [{"name": "tmp", "emptyDir": {"sizeLimit": "256Mi"}}],
     }
-    return {
-        **_object(APPS_API_VERSION, "Deployment", choices),
-        "spec": {
-            "replicas": choices.replicas,
-            "selector": {"matchLabels": SELECTOR_LABELS},
-            "template": {"metadata": {"labels": LABELS}, "spec": pod},
-        },
-    }
+    template = {"metadata": {"labels": LABELS}, "spec": pod}
+    spec = {"replicas": choices.replicas, "selector": {"matchLabels": SELECTOR_LABELS}, "template": template}
+    return {**_object(APPS_API_VERSION, "Deployment", choices), "spec": spec}
 
 
 def _probe(path: str, period: int) -> Unstructured:

@@ -63,24 +63,15 @@ def _cells(decision: Decision) -> tuple[str, str, str]:
             return "bind", decision.pod, f"{decision.node}{on}{_after_text(decision.after)}"
         case Evict():
             for_workload = f" for {decision.for_workload}" if decision.for_workload else ""
-            return (
-                "evict",
-                decision.workload,
-                f"{_pods_text(len(decision.pods))}{for_workload}: {decision.reason}",
-            )
+            pods = _pods_text(len(decision.pods))
+            return "evict", decision.workload, f"{pods}{for_workload}: {decision.reason}"
         case Reserve():
             until = "" if decision.until is None else f" until {format_timestamp(decision.until)}"
-            return (
-                "reserve",
-                decision.workload,
-                f"{decision.domain} from {format_timestamp(decision.start)}{until}",
-            )
+            start = format_timestamp(decision.start)
+            return "reserve", decision.workload, f"{decision.domain} from {start}{until}"
         case Hold():
-            return (
-                "hold",
-                decision.workload,
-                f"{decision.verdict.code}: " + "\n".join(decision.verdict.sentences),
-            )
+            sentences = "\n".join(decision.verdict.sentences)
+            return "hold", decision.workload, f"{decision.verdict.code}: {sentences}"
 
 
 def _admit_text(admit: Admit) -> str:

@@ -85,15 +85,10 @@ def why_command(
         diagnosis = why(evidence, question, namespace, moment or newest, given)
     if only_patch:
         _print_patch(diagnosis)
-    elif output in ("json", "yaml"):
-        print_document(diagnosis_document(diagnosis), output)
     else:
-        from windlass.cli.why_text import diagnosis_text
-
-        click.echo(diagnosis_text(diagnosis, wide=output == "wide"))
-    print_configuration(
-        diagnosis.configuration, "# " if only_patch else ""
-    )  # after the answer, which comes first
+        _print_diagnosis(diagnosis, output)
+    # Last, since the answer comes first; a comment below a patch, so that it stays YAML.
+    print_configuration(diagnosis.configuration, "# " if only_patch else "")
     context.exit(0 if diagnosis.code == "NONE" else 1)
 
 
@@ -123,6 +118,15 @@ def _moment(now: str) -> int:
     if now and not seconds:
         raise click.BadParameter(f"'{now}' is not a time such as 2026-01-01T12:00:00Z", param_hint="--now")
     return seconds
+
+
+def _print_diagnosis(diagnosis: Diagnosis, output: str) -> None:
+    from windlass.cli.why_text import diagnosis_text
+
+    if output in ("json", "yaml"):
+        print_document(diagnosis_document(diagnosis), output)
+    else:
+        click.echo(diagnosis_text(diagnosis, wide=output == "wide"))
 
 
 def _print_patch(diagnosis: Diagnosis) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import textwrap
 from collections import Counter
+from collections.abc import Sequence
 
 import click
 
@@ -21,19 +22,17 @@ WIDTH = 80
 
 def diagnosis_text(diagnosis: Diagnosis, wide: bool) -> str:
     width = max(WIDTH, shutil.get_terminal_size((WIDTH, 24)).columns) if wide else WIDTH
+    outlook = outlook_lines(diagnosis.outlook) if diagnosis.outlook is not None else []
+    missing = [f"{missing.what} (run: {missing.command})" for missing in diagnosis.missing_evidence]
     parts = [
         _headline(diagnosis, width),
         _listed("Also true", [f"{code}: {CAUSES[code].meaning}" for code in diagnosis.contributing], width),
-        _listed("When", outlook_lines(diagnosis.outlook) if diagnosis.outlook is not None else [], width),
+        _listed("When", outlook, width),
         _listed("Evidence", _additional_evidence(diagnosis), width),
         _nodes(diagnosis, wide, width),
         _holders(diagnosis, wide, width),
         _patches(diagnosis, width),
-        _listed(
-            "Missing",
-            [f"{missing.what} (run: {missing.command})" for missing in diagnosis.missing_evidence],
-            width,
-        ),
+        _listed("Missing", missing, width),
     ]
     return "\n\n".join(part for part in parts if part)
 
@@ -49,12 +48,12 @@ def _headline(diagnosis: Diagnosis, width: int) -> str:
     parts = (mark, diagnosis.subject, diagnosis.code)
     gap = "  " if len("  ".join(parts)) <= width else "\n  "
     marked, code = click.style(mark, fg=colour, bold=True), click.style(diagnosis.code, bold=True)
-    return "\n".join(
-        [
-            f"{marked}  {diagnosis.subject}{gap}{code}",
-            *textwrap.wrap(diagnosis.headline, width, break_on_hyphens=False),
-        ]
-    )
+    return "\n".join([f"{marked}  {diagnosis.subject}{gap}{code}", *_wrap(diagnosis.headline, width)])
+
+
+def _wrap(text: str, width: int, first: str = "", then: str = "") -> list[str]:
+    # Names of nodes and pods have hyphens, and are copied from here.
+    return textwrap.wrap(text, width, initial_indent=first, subsequent_indent=then, break_on_hyphens=False)
 
 
 def _additional_evidence(diagnosis: Diagnosis) -> list[str]:
@@ -65,15 +64,9 @@ def _additional_evidence(diagnosis: Diagnosis) -> list[str]:
     return [line for line, text in said if text not in headline]
 
 
-def _listed(title: str, lines: object, width: int) -> str:
-    items = [str(line) for line in lines] if isinstance(lines, list | tuple) else []
-    if not items:
-        return ""
-    wrapped = [
-        textwrap.fill(line, width, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False)
-        for line in items
-    ]
-    return "\n".join([click.style(title, bold=True), *wrapped])
+def _listed(title: str, lines: Sequence[str], width: int) -> str:
+    wrapped = ["\n".join(_wrap(line, width, "  ", "    ")) for line in lines]
+    return "\n".join([click.style(title, bold=True), *wrapped]) if lines else ""
 
 
 def _nodes(diagnosis: Diagnosis, wide: bool, width: int) -> str:
@@ -97,21 +90,9 @@ def _node(group: list[NodeSummary], wide: bool, width: int) -> list[str]:
     named = [account.name for account in (group if wide else group[:MOST_NAMED])]
     more = f" and {len(group) - len(named)} more" if len(group) > len(named) else ""
     detail = "; ".join(group[0].detail) or "would take it"
-    lines = textwrap.wrap(
-        f"{', '.join(named)}{more}: {detail}",
-        width,
-        initial_indent="  ",
-        subsequent_indent="      ",
-        break_on_hyphens=False,
-    )
+    lines = _wrap(f"{', '.join(named)}{more}: {detail}", width, "  ", "      ")
     each = "each: " if len(group) > 1 and _numbers(group[0]) else ""
-    return lines + textwrap.wrap(
-        each + _numbers(group[0]),
-        width,
-        initial_indent="      ",
-        subsequent_indent="      ",
-        break_on_hyphens=False,
-    )
+    return lines + _wrap(each + _numbers(group[0]), width, "      ", "      ")
 
 
 def _numbers(account: NodeSummary) -> str:

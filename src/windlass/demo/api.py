@@ -39,11 +39,8 @@ class ApiClient:
             self._url, self._token = str(cluster["server"]), str(user["token"])
             authority = base64.b64decode(cluster["certificate-authority-data"]).decode()
         except (KeyError, TypeError, IndexError, ValueError, yaml.YAMLError):
-            raise InputError(
-                "is not a kubeconfig of `windlass up`",
-                file=str(kubeconfig),
-                remedy="start one with `windlass up`",
-            ) from None
+            message = "is not a kubeconfig of `windlass up`"
+            raise InputError(message, file=str(kubeconfig), remedy="start one with `windlass up`") from None
         self._context = ssl.create_default_context(cadata=authority)
         self._paths: dict[tuple[str, str], tuple[str, bool]] = {}
 

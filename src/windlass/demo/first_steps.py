@@ -23,10 +23,8 @@ def missing_toleration(presenter: Presenter) -> None:
         lambda: pod_wait_message(presenter.api, "train"), "the scheduler says why the pod waits"
     )
     presenter.kubectl("get", "pods")
-    presenter.check(
-        "untolerated taint" in pod_wait_message(presenter.api, "train"),
-        f"it waits, and says: {pod_wait_message(presenter.api, 'train')}",
-    )
+    message = pod_wait_message(presenter.api, "train")
+    presenter.check("untolerated taint" in message, f"it waits, and says: {message}")
     answer = presenter.windlass("why", "pod/train", exit_codes=(1,))
     verdict = answer.partition("\n")[0]
     presenter.check(

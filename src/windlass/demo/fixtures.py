@@ -91,6 +91,7 @@ def job_manifest(
     notes = [f"sandbox.windlass.dev/duration: {duration}"]
     if more.get("topology"):
         notes.append(f"kueue.x-k8s.io/podset-required-topology: {more['topology']}")
+    suspend = "\n  suspend: true" if queue else ""
     limit = f"\n  annotations: {{windlass.dev/duration: {more['limit']}}}" if more.get("limit") else ""
     spec = [TOLERATION]
     if more.get("priority"):
@@ -104,12 +105,7 @@ metadata:
   labels: {labels}{limit}
 spec:
   parallelism: {parallelism}
-  completions: {parallelism}{
-        '''
-  suspend: true'''
-        if queue
-        else ""
-    }
+  completions: {parallelism}{suspend}
   template:
     metadata:
       labels: {{story: demo}}

@@ -108,32 +108,27 @@ def make_room(presenter: Presenter) -> None:
     presenter.print_text("Which move makes room? `plan defrag` finds the fewest, and carries nothing out:")
     presenter.kubectl("get", "workloads")
     presenter.windlass("dump", "now.json")
-    asked = (
-        "plan",
-        "defrag",
-        "--from",
-        "now.json",
-        "--for",
-        f"default/{workload_of(presenter.api, 'large')}",
-    )
+    large = f"default/{workload_of(presenter.api, 'large')}"
+    asked = ("plan", "defrag", "--from", "now.json", "--for", large)
     presenter.windlass(*asked)
     moves = json.loads(presenter.windlass(*asked, "-o", "json", shown=False))["moves"]
     presenter.check(
         len(moves) == 1, f"one move: {moves[0]['pod']} from {moves[0]['from']} to {moves[0]['to']}"
     )
-    presenter.print_text(
-        "Carried out: its Deployment makes the pod again, and while the old node is closed it goes to the other."
-    )
-    mover = moves[0]["pod"].partition("/")[2]
-    app = mover.partition("-")[0]
-    presenter.kubectl("cordon", moves[0]["from"])
-    presenter.kubectl("delete", "pod", mover)
-    presenter.wait_for(
-        lambda: [name for name in running_pods(presenter.api, app) if name != mover], "it has moved"
-    )
-    presenter.kubectl("uncordon", moves[0]["from"])
+    _carry_out(presenter, moves[0]["pod"].partition("/")[2], moves[0]["from"])
     presenter.wait_for_pods("large", 2, "the large job runs")
     presenter.kubectl("get", "pods", "-o", "wide")
     presenter.check(
         len(running_pods(presenter.api)) == 5, "the large job runs, and nobody else has lost anything"
     )
+
+
+def _carry_out(presenter: Presenter, pod: str, node: str) -> None:
+    presenter.print_text(
+        "Carried out: its Deployment makes the pod again, and while the old node is closed it goes to the other."
+    )
+    app = pod.partition("-")[0]
+    presenter.kubectl("cordon", node)
+    presenter.kubectl("delete", "pod", pod)
+    presenter.wait_for(lambda: set(running_pods(presenter.api, app)) - {pod}, "it has moved")
+    presenter.kubectl("uncordon", node)

@@ -115,11 +115,8 @@ async def _pages(client: KubeClient, path: str, resource: Resource, selector: st
 
 async def _collect_stack(client: KubeClient, found: CollectedCluster) -> None:
     """Logs of the GPU stack's pods, and the ConfigMaps of their namespaces."""
-    pods = [
-        obj
-        for obj in found.objects
-        if obj.header.kind == "Pod" and GPU_STACK.search(obj.header.metadata.name)
-    ]
+    pods = [obj for obj in found.objects if obj.header.kind == "Pod"]
+    pods = [pod for pod in pods if GPU_STACK.search(pod.header.metadata.name)]
     namespaces = sorted({obj.header.metadata.namespace for obj in pods})
     for namespace in namespaces:
         try:

@@ -71,10 +71,8 @@ def containers_of(pod: dict[str, Any]) -> list[ContainerRef]:
 
 def limited_resources(spec: dict[str, Any]) -> set[str]:
     """The resources that a pod's containers are limited in."""
-    tables = [
-        _table(_table(container.get("resources")).get("limits"))
-        for container in _rows(spec.get("containers"))
-    ]
+    resources = [_table(container.get("resources")) for container in _rows(spec.get("containers"))]
+    tables = [_table(table.get("limits")) for table in resources]
     return {str(name) for table in tables for name in table}
 
 
@@ -99,14 +97,11 @@ async def _log(
     client: KubeClient, ref: ContainerRef, before: bool, limit: asyncio.Semaphore
 ) -> PodLog | None:
     path = f"/api/v1/namespaces/{ref.namespace}/pods/{ref.pod}/log"
-    query = (
-        ("container", ref.container),
-        ("tailLines", TAIL_LINES),
-        *((("previous", "true"),) if before else ()),
-    )
+    query = [("container", ref.container), ("tailLines", TAIL_LINES)]
+    query += [("previous", "true")] if before else []
     async with limit:
         try:
-            body = await client.send(Request("GET", path, query))
+            body = await client.send(Request("GET", path, tuple(query)))
         except (ApiError, ServerUnavailable):
             return None  # not started yet, or its node is away: no log is no evidence
     name = f"{ref.container}.previous" if before else ref.container

@@ -31,9 +31,6 @@ def read_fleet(path: Path) -> Fleet:
             raise source.locate_error(error) from None
         found.append(source.value)
     if len(found) != 1:
-        raise InputError(
-            f"contains {len(found)} Fleets",
-            file=str(path),
-            remedy="write one, with apiVersion: windlass.dev/v1, kind: Fleet",
-        )
+        remedy = "write one, with apiVersion: windlass.dev/v1, kind: Fleet"
+        raise InputError(f"contains {len(found)} Fleets", file=str(path), remedy=remedy)
     return found[0]

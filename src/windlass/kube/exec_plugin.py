@@ -50,17 +50,11 @@ class ExecCredentials:
         clock: Callable[[], float] = time.time,
     ) -> None:
         if spec.api_version not in VERSIONS:
-            raise InputError(
-                f"exec plugin version {spec.api_version!r}",
-                path="users[].user.exec.apiVersion",
-                remedy=f"use {VERSIONS[0]}",
-            )
+            message = f"exec plugin version {spec.api_version!r}"
+            raise InputError(message, path="users[].user.exec.apiVersion", remedy=f"use {VERSIONS[0]}")
         if spec.interactive_mode not in MODES:
-            raise InputError(
-                f"unknown mode {spec.interactive_mode!r}",
-                path="users[].user.exec.interactiveMode",
-                remedy=f"use one of {', '.join(MODES)}",
-            )
+            message, remedy = f"unknown mode {spec.interactive_mode!r}", f"use one of {', '.join(MODES)}"
+            raise InputError(message, path="users[].user.exec.interactiveMode", remedy=remedy)
         self._spec, self._info, self._clock = spec, cluster_info, clock
         self._known: ExecStatus | None = None
         self._known_at = 0.0
@@ -95,11 +89,8 @@ class ExecCredentials:
         interactive = spec.interactive_mode != "Never" and sys.stdin is not None and sys.stdin.isatty()
         if spec.interactive_mode == "Always" and not interactive:
             raise ClusterUnreachable(f"{spec.command}: needs a terminal, and there is none")
-        request = {
-            "apiVersion": spec.api_version,
-            "kind": "ExecCredential",
-            "spec": self._request(interactive),
-        }
+        fields = {"kind": "ExecCredential", "spec": self._request(interactive)}
+        request = {"apiVersion": spec.api_version, **fields}
         environment = {
             **os.environ,
             **{variable.name: variable.value for variable in spec.env or ()},

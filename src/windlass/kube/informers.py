@@ -98,11 +98,8 @@ class Informers:
         found = await discover(self._client, self._kinds)
         self._absent |= wanted
         self._wanted -= wanted
-        missing = [
-            kind.plural
-            for kind in self._kinds
-            if kind.required and kind.kind not in {running.kind for running in found}
-        ]
+        served = {running.kind for running in found}
+        missing = [kind.plural for kind in self._kinds if kind.required and kind.kind not in served]
         if missing:
             raise ServerUnavailable(f"the server doesn't have {', '.join(missing)}")
         await self._restart_broken()

@@ -69,13 +69,8 @@ def prebind_volume(volume: str, version: str, claim: str, uid: str) -> Request:
     """Sets the volume's `claimRef`, as kube-scheduler does; the volume controller then binds the two. Fails with 409 if
     the volume has changed."""
     namespace, _, name = claim.partition("/")
-    kept = {
-        "apiVersion": "v1",
-        "kind": "PersistentVolumeClaim",
-        "namespace": namespace,
-        "name": name,
-        "uid": uid,
-    }
+    kept = {"apiVersion": "v1", "kind": "PersistentVolumeClaim"}
+    kept |= {"namespace": namespace, "name": name, "uid": uid}
     body = {
         "metadata": {"resourceVersion": version, "annotations": {BOUND_BY_CONTROLLER: "yes"}},
         "spec": {"claimRef": kept},

@@ -39,11 +39,8 @@ def present_imex_channels(config: PluginConfig, root: HostRoot) -> tuple[int, ..
     )
     if config.imex_required and found != config.imex_channel_ids:
         missing = next(channel for channel in config.imex_channel_ids if channel not in found)
-        raise InputError(
-            f"there is no {channel_path(missing)}",
-            path="imex.required",
-            remedy="start the IMEX daemon on this node, or set imex.required: false",
-        )
+        remedy = "start the IMEX daemon on this node, or set imex.required: false"
+        raise InputError(f"there is no {channel_path(missing)}", path="imex.required", remedy=remedy)
     return found
 
 

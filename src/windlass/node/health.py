@@ -9,7 +9,7 @@ the validator has passed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
@@ -23,6 +23,12 @@ THROTTLE_BITS = {"heat": 0x8 | 0x20 | 0x40, "power": 0x80}
 """NVML's clock event bits for thermal slowdown and for the power brake."""
 READING_PROBLEM_PREFIXES = ("recovery-", "remap-failure", "remap-pending", "links")
 """Prefixes of problem kinds that a single reading shows, and that end with the first reading without them."""
+
+
+GROWING_COUNTERS = (
+    ("pcie", "DCGM_FI_DEV_PCIE_REPLAY_COUNTER", "PCIe replays"),
+    ("link-errors", "DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL", "NVLink recoveries"),
+)
 
 
 class HealthProblem(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,8 +55,7 @@ class HealthTracker:
     """The problems of each device, by UUID and kind of problem."""
 
     def __init__(self, rules: HealthRules, clock: Callable[[], float]) -> None:
-        self._rules = rules
-        self._clock = clock
+        self._rules, self._clock = rules, clock
         self._problems: dict[str, dict[str, HealthProblem]] = {}
         self._slow_since: dict[tuple[str, str], float] = {}
         self._last_reading: dict[str, tuple[float, Reading]] = {}
@@ -60,11 +65,7 @@ class HealthTracker:
 
     def unhealthy(self) -> dict[str, str]:
         """Why each unhealthy device can't be used, by UUID."""
-        return {
-            uuid: "; ".join(problem.reason for problem in problems.values())
-            for uuid, problems in self._problems.items()
-            if problems
-        }
+        return {uuid: _reasons(problems) for uuid, problems in self._problems.items() if problems}
 
     def actions(self) -> dict[str, str]:
         """What a person can do about each unhealthy device, by UUID."""
@@ -104,11 +105,9 @@ class HealthTracker:
         if gpu is None:
             return [gpu.uuid for gpu in inventory.gpus]
         if fault.gpu_instance >= 0:
-            inside = [
-                instance.uuid for instance in gpu.instances if instance.gpu_instance == fault.gpu_instance
-            ]
-            if inside:
-                return inside
+            number = fault.gpu_instance
+            inside = [instance.uuid for instance in gpu.instances if instance.gpu_instance == number]
+            return inside or [gpu.uuid]
         return [gpu.uuid]
 
     def on_inventory(self, inventory: Inventory) -> None:
@@ -140,9 +139,10 @@ class HealthTracker:
         if not reading or not self._rules.watches_readings:
             return
         now = self._clock()
-        for kind, reason, action in _problems_in_reading(reading):
+        problems = _problems_in_reading(reading)
+        for kind, reason, action in problems:
             self._add_problem(gpu.uuid, kind, reason, action)
-        present = {kind for kind, _, _ in _problems_in_reading(reading)}
+        present = {kind for kind, _, _ in problems}
         for kind in list(self._problems.get(gpu.uuid, ())):
             if kind.startswith(READING_PROBLEM_PREFIXES) and kind not in present:
                 self._remove_problem(gpu.uuid, kind)
@@ -166,24 +166,12 @@ class HealthTracker:
         if previous is None or now <= previous[0]:
             return
         minutes = (now - previous[0]) / 60
-        for kind, name, limit, unit in (
-            ("pcie", "DCGM_FI_DEV_PCIE_REPLAY_COUNTER", self._rules.replays_per_minute, "PCIe replays"),
-            (
-                "link-errors",
-                "DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL",
-                self._rules.link_errors_per_minute,
-                "NVLink recoveries",
-            ),
-        ):
+        limits = (self._rules.replays_per_minute, self._rules.link_errors_per_minute)
+        for (kind, name, unit), limit in zip(GROWING_COUNTERS, limits, strict=True):
             grown = reading.get(name, 0) - previous[1].get(name, 0)
             if grown / minutes > limit:
-                self._add_problem(
-                    uuid,
-                    kind,
-                    f"{grown:g} {unit} within {60 * minutes:.0f} s",
-                    "check slot and cabling",
-                    heals=True,
-                )
+                reason = f"{grown:g} {unit} within {60 * minutes:.0f} s"
+                self._add_problem(uuid, kind, reason, "check slot and cabling", heals=True)
                 self._last_fatal[uuid] = now
         double_bit_errors = "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL"
         if reading.get(double_bit_errors, 0) > previous[1].get(double_bit_errors, 0):
@@ -192,9 +180,8 @@ class HealthTracker:
 
     def require_validation(self, uuid: str, why: str) -> None:
         """Keeps the device unhealthy until the validator passes on it."""
-        self._add_problem(
-            uuid, "gate", f"not validated: {why}", "wait for the validator, or see why it fails", heals=True
-        )
+        action = "wait for the validator, or see why it fails"
+        self._add_problem(uuid, "gate", f"not validated: {why}", action, heals=True)
 
     def on_validated(self, gpu: Gpu, failures: Sequence[str]) -> None:
         """The validator's result for a GPU, which counts for its instances too."""
@@ -227,18 +214,16 @@ class HealthTracker:
         problems = self._problems.get(uuid, {})
         removed = problems.pop(kind, None)
         if removed is not None:
-            remaining = "; ".join(problem.reason for problem in problems.values())
-            self._record_change(
-                uuid,
-                not problems,
-                f"recovered from: {removed.reason}" + (f"; still: {remaining}" if remaining else ""),
-                "",
-            )
+            remaining = f"; still: {_reasons(problems)}" if problems else ""
+            self._record_change(uuid, not problems, f"recovered from: {removed.reason}{remaining}", "")
 
     def _record_change(self, uuid: str, healthy: bool, reason: str, action: str) -> None:
-        self._changes.append(
-            HealthChange(uuid=uuid, healthy=healthy, reason=reason, action=action, at=self._clock())
-        )
+        at = self._clock()
+        self._changes.append(HealthChange(uuid=uuid, healthy=healthy, reason=reason, action=action, at=at))
+
+
+def _reasons(problems: Mapping[str, HealthProblem]) -> str:
+    return "; ".join(problem.reason for problem in problems.values())
 
 
 RECOVERY_ACTIONS = {

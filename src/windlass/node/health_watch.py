@@ -58,9 +58,8 @@ class HealthWatch:
 
     def start(self, stop: threading.Event) -> None:
         """Starts the thread that waits for faults until `stop` is set."""
-        self._waiter = threading.Thread(
-            target=self._wait_for_faults, args=(stop,), daemon=True, name="faults"
-        )
+        watch = self._wait_for_faults
+        self._waiter = threading.Thread(target=watch, args=(stop,), daemon=True, name="faults")
         self._waiter.start()
 
     def join(self, seconds: float) -> bool:

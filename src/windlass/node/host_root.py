@@ -55,9 +55,8 @@ class HostRoot:
         """Paths of the host that match a pattern in their last part, sorted."""
         folder, _, name = pattern.rpartition("/")
         host_folder = self.path(folder)
-        return (
-            sorted(f"{folder}/{path.name}" for path in host_folder.glob(name)) if host_folder.is_dir() else []
-        )
+        found = host_folder.glob(name) if host_folder.is_dir() else ()
+        return sorted(f"{folder}/{path.name}" for path in found)
 
     def read(self, host_path: str) -> str:
         """The text of a file, stripped; empty if it can't be read."""

@@ -30,9 +30,8 @@ def apply_plans(backend: DeviceBackend, plans: Sequence[GpuPlan], report: Report
                 report(f"GPU {plan.index}: {describe_step(step)} failed: {error}")
                 stuck = _undo(backend, done, report)
                 rollback_note = f"; not rolled back: {'; '.join(stuck)}" if stuck else "; rolled back"
-                raise DeviceError(
-                    f"GPU {plan.index}: {describe_step(step)}: {error}{rollback_note}"
-                ) from None
+                failure = f"GPU {plan.index}: {describe_step(step)}: {error}{rollback_note}"
+                raise DeviceError(failure) from None
             done.append((plan.uuid, step))
             report(f"GPU {plan.index}: {describe_step(step)}")
 

@@ -24,11 +24,8 @@ class MpsDaemon:
     def __init__(
         self, backend: DeviceBackend, root: Path, resource: str, gpus: Sequence[Gpu], replicas: int
     ) -> None:
-        self.backend = backend
-        self.gpus = tuple(gpus)
-        self.replicas = replicas
-        self.folder = root / resource
-        self.shm = root / "shm"
+        self.backend, self.gpus, self.replicas = backend, tuple(gpus), replicas
+        self.folder, self.shm = root / resource, root / "shm"
 
     @property
     def pipe(self) -> Path:

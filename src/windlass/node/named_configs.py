@@ -30,9 +30,8 @@ def choose_config_name(label: str, names: Collection[str], default: str, fallbac
     if label or default:
         wanted = label or default
         if wanted not in names:
-            raise InputError(
-                f"specified config {wanted} does not exist", remedy=f"there are {', '.join(sorted(names))}"
-            )
+            remedy = f"there are {', '.join(sorted(names))}"
+            raise InputError(f"specified config {wanted} does not exist", remedy=remedy)
         return wanted
     for fallback in fallbacks:
         if fallback == NAMED and NAMED_FALLBACK in names:
@@ -59,16 +58,10 @@ class NamedConfigs:
     ) -> None:
         for strategy in fallbacks:
             if strategy not in FALLBACKS:
-                raise InputError(
-                    f"unknown fallback strategy: {strategy}",
-                    path="--fallback-strategies",
-                    remedy=f"use {', '.join(FALLBACKS)}",
-                )
-        self.folder = folder
-        self.label = label
-        self._state = state
-        self._default = default
-        self._fallbacks = tuple(fallbacks)
+                message, remedy = f"unknown fallback strategy: {strategy}", f"use {', '.join(FALLBACKS)}"
+                raise InputError(message, path="--fallback-strategies", remedy=remedy)
+        self.folder, self.label = folder, label
+        self._state, self._default, self._fallbacks = state, default, tuple(fallbacks)
 
     def names(self) -> frozenset[str]:
         """The files. Names with two dots belong to the ConfigMap volume itself."""

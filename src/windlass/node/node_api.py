@@ -67,16 +67,12 @@ class NodeApi:
     def create_event(self, *, reason: str, message: str, warning: bool, now: float, uid: str = "") -> None:
         """An Event on the node, in the namespace `default`, where Kubernetes keeps Events of nodes."""
         stamp = format_timestamp(int(now))
+        node = {"apiVersion": "v1", "kind": "Node", "name": self.node, "uid": uid or self.node}
         body = {
             "apiVersion": "v1",
             "kind": "Event",
             "metadata": {"generateName": f"{self.node}.", "namespace": "default"},
-            "involvedObject": {
-                "apiVersion": "v1",
-                "kind": "Node",
-                "name": self.node,
-                "uid": uid or self.node,
-            },
+            "involvedObject": node,
             "reason": reason,
             "message": message[:1024],
             "type": "Warning" if warning else "Normal",
@@ -130,12 +126,8 @@ class NodeApi:
     def _watch(self, path: str, selector: str) -> Iterator[tuple[str, dict[str, Any]]]:
         listed = self.request("GET", f"{path}?{urlencode({'fieldSelector': selector})}")
         yield "LISTED", listed
-        query = {
-            "watch": "1",
-            "fieldSelector": selector,
-            "resourceVersion": listed["metadata"]["resourceVersion"],
-            "timeoutSeconds": str(WATCH_SECONDS),
-        }
+        query = {"watch": "1", "fieldSelector": selector, "timeoutSeconds": str(WATCH_SECONDS)}
+        query["resourceVersion"] = listed["metadata"]["resourceVersion"]
         connection = self._connect(timeout=WATCH_SECONDS + REQUEST_SECONDS)
         try:
             connection.request("GET", f"{path}?{urlencode(query)}", headers=self._headers())

@@ -38,11 +38,8 @@ def _check_config(options: AgentOptions) -> None:
     if named is None:
         make_config(options, lambda line: None)
     elif options.config_file is not None:
-        raise InputError(
-            "a config file and a folder of named configs exclude each other",
-            path="--config-file, --config-file-srcdir",
-            remedy="give one of them",
-        )
+        message = "a config file and a folder of named configs exclude each other"
+        raise InputError(message, path="--config-file, --config-file-srcdir", remedy="give one of them")
     else:
         named.names()
 
@@ -62,9 +59,8 @@ def _check_exporter(options: AgentOptions) -> None:
     make_web_config(options)
     # The double comparison also refuses NaN.
     if not MIN_INTERVAL <= options.interval <= MAX_INTERVAL:
-        raise InputError(
-            f"{options.interval:g} is out of range", path="--interval", remedy="write seconds, 0.1 to 86400"
-        )
+        remedy = "write seconds, 0.1 to 86400"
+        raise InputError(f"{options.interval:g} is out of range", path="--interval", remedy=remedy)
     make_counters_file(options.counters)
 
 

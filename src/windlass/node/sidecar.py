@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -83,11 +84,8 @@ class Sidecar:
         parts: SidecarParts,
         log: Log,
     ) -> None:
-        self._backend = backend
-        self._root = root
-        self._config = config
-        self._options = options
-        self._log = log
+        self._backend, self._root, self._config = backend, root, config
+        self._options, self._log = options, log
         self._api, self._resources, self._sink = parts.api, parts.pods, parts.sink
         self._exporter, self._metrics = parts.exporter, parts.metrics
         self._stop = threading.Event()
@@ -109,11 +107,7 @@ class Sidecar:
             holders=self.holders_or_raise,
             write_state=self._write_mig_state,
             log=log,
-            cordon_devices=lambda uuids: cordon_devices(
-                options.state,
-                uuids,
-                has_plugin="plugin" in options.parts - self._conflicting - self._disabled,
-            ),
+            cordon_devices=self._cordon_devices,
         )
 
     def run(self, stop: threading.Event) -> None:
@@ -266,6 +260,10 @@ class Sidecar:
         if "mig" not in self._disabled:
             with self._mig_lock:
                 self._mig.retry()
+
+    def _cordon_devices(self, uuids: frozenset[str]) -> AbstractContextManager[None]:
+        has_plugin = "plugin" in self._options.parts - self._conflicting - self._disabled
+        return cordon_devices(self._options.state, uuids, has_plugin=has_plugin)
 
     def _write_mig_state(self, state: str, reason: str) -> None:
         if self._api is not None:

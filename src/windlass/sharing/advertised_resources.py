@@ -62,11 +62,9 @@ def advertised_resources(inventory: Inventory, config: PluginConfig) -> tuple[Pl
             uuid = instance.uuid if instance else gpu.uuid
             ids = [f"{uuid}::{n}" for n in range(replicas)] if entry else [uuid]
             if shared.setdefault(name, entry is not None) != (entry is not None):
-                raise InputError(
-                    f"{name} would have both shared and unshared devices",
-                    path="sharing",
-                    remedy="give the shared devices another name (rename)",
-                )
+                message = f"{name} would have both shared and unshared devices"
+                remedy = "give the shared devices another name (rename)"
+                raise InputError(message, path="sharing", remedy=remedy)
             found.setdefault(name, []).extend(
                 PluginDevice(id=device_id, uuid=uuid, gpu=gpu, instance=instance, replicas=replicas)
                 for device_id in ids
@@ -131,15 +129,9 @@ def single_strategy_error(inventory: Inventory) -> str:
 
 def _check_mps(gpu: Gpu, instance: MigInstance | None, replicas: int) -> None:
     if instance is not None or gpu.mig_enabled:
-        raise InputError(
-            f"sharing using MPS is not supported for MIG devices (GPU {gpu.index} is cut)",
-            path="sharing.mps",
-            remedy="turn MIG off on it, or use time-slicing",
-        )
+        message = f"sharing using MPS is not supported for MIG devices (GPU {gpu.index} is cut)"
+        raise InputError(message, path="sharing.mps", remedy="turn MIG off on it, or use time-slicing")
     most = MAX_MPS_CLIENTS if gpu.compute >= (7, 5) else MAX_MPS_CLIENTS_LEGACY
     if replicas > most:
-        raise InputError(
-            f"{gpu.name} serves at most {most} MPS clients, not {replicas}",
-            path="sharing.mps.resources",
-            remedy=f"use at most {most} replicas",
-        )
+        message = f"{gpu.name} serves at most {most} MPS clients, not {replicas}"
+        raise InputError(message, path="sharing.mps.resources", remedy=f"use at most {most} replicas")

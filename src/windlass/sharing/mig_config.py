@@ -120,11 +120,8 @@ def _read(raw: Any) -> MigConfigs:
         return {}  # an empty file is a file without layouts
     top = _mapping(raw, "", ("version", "mig-configs"))
     if top.get("version") != "v1":
-        raise InputError(
-            "unknown version" if "version" in top else "no version",
-            path="version",
-            remedy="write version: v1",
-        )
+        message = "unknown version" if "version" in top else "no version"
+        raise InputError(message, path="version", remedy="write version: v1")
     if "mig-configs" not in top:
         return {}
     configs = top["mig-configs"]
@@ -147,18 +144,12 @@ def _entry(raw: Any, path: str) -> MigEntry:
     if not isinstance(entry["mig-enabled"], bool):
         raise InputError("must be true or false", path=f"{path}.mig-enabled")
     if entry["mig-enabled"] and entry.get("mig-devices") is None:
-        raise InputError(
-            "is required while MIG is on",
-            path=f"{path}.mig-devices",
-            remedy="list the instances, or write {} for none",
-        )
+        remedy = "list the instances, or write {} for none"
+        raise InputError("is required while MIG is on", path=f"{path}.mig-devices", remedy=remedy)
     wanted = _wanted(entry.get("mig-devices"), f"{path}.mig-devices")
     if wanted and not entry["mig-enabled"]:
-        raise InputError(
-            "instances are listed while MIG is off",
-            path=f"{path}.mig-devices",
-            remedy="set mig-enabled: true, or take the instances out",
-        )
+        remedy = "set mig-enabled: true, or take the instances out"
+        raise InputError("instances are listed while MIG is off", path=f"{path}.mig-devices", remedy=remedy)
     return MigEntry(
         filters=_filters(entry.get("device-filter"), f"{path}.device-filter"),
         devices=_devices(entry["devices"], f"{path}.devices"),
@@ -174,11 +165,8 @@ def _filters(raw: Any, path: str) -> tuple[str, ...]:
     if not isinstance(words, list) or not all(
         isinstance(word, str) and _FILTER.fullmatch(word) for word in words
     ):
-        raise InputError(
-            "must be a PCI ID or a list of them",
-            path=path,
-            remedy='write "0x233510DE" (device, then vendor; the board behind a colon where it matters)',
-        )
+        remedy = 'write "0x233510DE" (device, then vendor; the board behind a colon where it matters)'
+        raise InputError("must be a PCI ID or a list of them", path=path, remedy=remedy)
     return tuple(word.upper().replace("0X", "") for word in words)
 
 
@@ -202,17 +190,11 @@ def _wanted(raw: Any, path: str) -> dict[str, int]:
     wanted: Counter[str] = Counter()
     for name, count in raw.items():
         if not isinstance(name, str) or not _PROFILE.fullmatch(name):
-            raise InputError(
-                f"{str(name)[:64]!r} is not a MIG profile",
-                path=path,
-                remedy="profiles are called like 1g.10gb or 1g.10gb+me",
-            )
+            remedy = "profiles are called like 1g.10gb or 1g.10gb+me"
+            raise InputError(f"{str(name)[:64]!r} is not a MIG profile", path=path, remedy=remedy)
         if "c." in name:
-            raise InputError(
-                f"{name} cuts compute below its GPU instance, which no resource could name",
-                path=f"{path}.{name}",
-                remedy=f"use {name.partition('c.')[2]}",
-            )
+            message = f"{name} cuts compute below its GPU instance, which no resource could name"
+            raise InputError(message, path=f"{path}.{name}", remedy=f"use {name.partition('c.')[2]}")
         if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= MAX_INSTANCES:
             raise InputError("must be a count", path=f"{path}.{name}", remedy="write a number of instances")
         if count:
@@ -227,9 +209,6 @@ def _mapping(raw: Any, path: str, known: Sequence[str]) -> Mapping[str, Any]:
         raise InputError("must be a map", path=path, remedy=f"it has the fields {', '.join(known)}")
     for name in raw:
         if name not in known:
-            raise InputError(
-                "unknown field",
-                path=f"{path}.{name}".lstrip("."),
-                remedy=f"the fields are {', '.join(known)}",
-            )
+            remedy = f"the fields are {', '.join(known)}"
+            raise InputError("unknown field", path=f"{path}.{name}".lstrip("."), remedy=remedy)
     return raw

@@ -85,7 +85,7 @@ def plan_gpu(
         enabled=True,
         steps=tuple(steps),
         kept=tuple(
-            sorted(((instance.profile, instance.start) for instance in kept), key=lambda item: item[1])
+            (instance.profile, instance.start) for instance in sorted(kept, key=lambda kept: kept.start)
         ),
     )
 

@@ -181,21 +181,13 @@ def _check(config: PluginConfig) -> None:
     if config.sharing is None or config.sharing.strategy != "mps":
         return
     if config.mig_strategy == "mixed":
-        raise InputError(
-            "using --mig-strategy=mixed is not supported with MPS",
-            path="sharing.mps",
-            remedy="use migStrategy none, or time-slicing",
-        )
+        message = "using --mig-strategy=mixed is not supported with MPS"
+        raise InputError(message, path="sharing.mps", remedy="use migStrategy none, or time-slicing")
     for at, entry in enumerate(config.sharing.resources):
         if "/mig-" in entry.name:
-            raise InputError(
-                "sharing using MPS is not supported for MIG devices",
-                path=f"sharing.mps.resources[{at}].name",
-                remedy="share nvidia.com/gpu by MPS, or MIG devices by time-slicing",
-            )
+            message = "sharing using MPS is not supported for MIG devices"
+            remedy = "share nvidia.com/gpu by MPS, or MIG devices by time-slicing"
+            raise InputError(message, path=f"sharing.mps.resources[{at}].name", remedy=remedy)
     if not config.mps_root:
-        raise InputError(
-            "MPS needs a folder for its pipes",
-            path="flags.mpsRoot",
-            remedy="set it, or MPS_ROOT, to a path such as /run/nvidia/mps",
-        )
+        remedy = "set it, or MPS_ROOT, to a path such as /run/nvidia/mps"
+        raise InputError("MPS needs a folder for its pipes", path="flags.mpsRoot", remedy=remedy)

@@ -84,11 +84,8 @@ def read_sharing(raw: Any, strategy: str, path: str, honor_renames: bool) -> tup
     )
     listed = section.get("resources")
     if not isinstance(listed, list) or not listed:
-        raise InputError(
-            "no resources specified",
-            path=f"{path}.resources",
-            remedy="list at least one resource with its replicas",
-        )
+        remedy = "list at least one resource with its replicas"
+        raise InputError("no resources specified", path=f"{path}.resources", remedy=remedy)
     warnings: list[str] = []
     entries = []
     for at, item in enumerate(listed):
@@ -128,11 +125,8 @@ def parse_resource_name(raw: Any, path: str) -> str:
 
 def _check_name(name: str, path: str) -> None:
     if len(name) > MAX_NAME_LENGTH or not _NAME.fullmatch(name.removeprefix(NVIDIA_PREFIX)):
-        raise InputError(
-            f"{name[:80]!r} can't be the name of a resource",
-            path=path,
-            remedy=f"use up to {MAX_NAME_LENGTH} lower-case letters, digits, dashes and dots",
-        )
+        remedy = f"use up to {MAX_NAME_LENGTH} lower-case letters, digits, dashes and dots"
+        raise InputError(f"{name[:80]!r} can't be the name of a resource", path=path, remedy=remedy)
 
 
 def _entry(raw: Any, path: str) -> SharedResource:

@@ -38,9 +38,7 @@ def demand_of(trace: Trace) -> Demand:
         jobs.append(total)
     gpu_shapes = [shape for shape in known.values() if shape.gpu is not None]
     memory = min((dict(shape.requests).get("memory", 0) for shape in gpu_shapes), default=0)
-    is_exact = all(_is_milli_known(shape) for shape in known.values()) and not any(
-        map(_is_shared, trace.nodes)
-    )
+    is_exact = all(map(_is_milli_known, known.values())) and not any(map(_is_shared, trace.nodes))
     return Demand(np.array(jobs, dtype=np.int64), memory, is_exact)
 
 

@@ -18,9 +18,8 @@ def explanation_text(explanation: Explanation) -> str:
         return f"{explanation.pod} was placed{when}: {placed.node}{devices}\n"
     if explanation.verdict is None:
         return f"{explanation.pod} was not considered{when}\n"
-    return f"{explanation.pod} found no node{when}: {explanation.verdict.code}\n" + _verdict_text(
-        explanation.verdict
-    )
+    verdict = explanation.verdict
+    return f"{explanation.pod} found no node{when}: {verdict.code}\n{_verdict_text(verdict)}"
 
 
 def _verdict_text(verdict: Verdict) -> str:

@@ -26,7 +26,6 @@ from collections.abc import Sequence
 import msgspec
 
 EXCLUSIVE, TIME_SLICING, MPS, MIG = "exclusive", "time-slicing", "mps", "mig"
-SHARING_STRATEGIES = (EXCLUSIVE, TIME_SLICING, MPS, MIG)
 COMPUTE_SLICES = 7
 """Compute slices of a MIG-capable GPU."""
 EXCLUSIVE_US = 249
@@ -46,11 +45,9 @@ class InterferenceModel(msgspec.Struct, frozen=True):
             return 1 + self.parallel_fraction * (COMPUTE_SLICES / slices - 1)
         if strategy == EXCLUSIVE or active <= 1:
             return 1.0
-        return (
-            active * (1 + self.switch_overhead)
-            if strategy == TIME_SLICING
-            else 1 + self.contention * (active - 1)
-        )
+        if strategy == TIME_SLICING:
+            return active * (1 + self.switch_overhead)
+        return 1 + self.contention * (active - 1)
 
     def capacity(self, strategy: str, tenants: int, slices: int = COMPUTE_SLICES) -> float:
         """Throughput of tenants that never pause, relative to exclusive use of a whole GPU."""

@@ -5,13 +5,15 @@
 
 from __future__ import annotations
 
+import resource
+from collections.abc import Mapping, Sequence
+
 import msgspec
 import numpy as np
 
 from windlass.cluster.snapshot import Snapshot
 from windlass.cluster.store import Store
 from windlass.placement.utilization import (
-    FRAGMENT_CAUSES,
     GpuUtilization,
     StrandedGpus,
     allocated_milli,
@@ -29,10 +31,8 @@ SAMPLES = 200
 
 
 class RunRecorder:
-    def __init__(
-        self, trace: Trace, policy: str, mix: str, seed: int, expected: WorkloadMix, empty: Snapshot
-    ) -> None:
-        self._trace, self._policy, self._mix, self._seed = trace, policy, mix, seed
+    def __init__(self, trace: Trace, policy: str, mix: str, expected: WorkloadMix, empty: Snapshot) -> None:
+        self._trace, self._policy, self._mix = trace, policy, mix
         self._mix_arrays = mix_arrays(expected, empty.gpu_models, empty.node_state)
         self._total_milli = utilization_with_mix(empty, self._mix_arrays).total_milli
         demand = demand_of(trace)
@@ -62,10 +62,8 @@ class RunRecorder:
             return len(self._job_milli)
         before = int(self._cumulative_milli[done - 1]) if done else 0
         percent = before * 100 // self._total_milli + 1
-        return min(
-            len(self._job_milli),
-            int(np.searchsorted(self._cumulative_milli * 100, percent * self._total_milli)) + 1,
-        )
+        below = int(np.searchsorted(self._cumulative_milli * 100, percent * self._total_milli))
+        return min(len(self._job_milli), below + 1)
 
     def arrived(self, job: Job, now: int) -> int:
         """Returns the job's number."""
@@ -124,11 +122,7 @@ class RunRecorder:
             self._next_sample = now + self._sample_every
             at = now / 3600
         else:
-            at = (
-                100 * int(self._cumulative_milli[self._arrived - 1]) / self._total_milli
-                if self._total_milli and self._arrived
-                else 0.0
-            )
+            at = self._percent(int(self._cumulative_milli[self._arrived - 1])) if self._arrived else 0.0
         snapshot = store.snapshot()
         used = utilization_with_mix(snapshot, self._mix_arrays)
         if self._has_times and (self._fullest is None or used.allocated_milli > self._fullest[0]):
@@ -140,12 +134,7 @@ class RunRecorder:
         return 100 * milli / self._total_milli if self._total_milli else 0.0
 
     def result(
-        self,
-        end: Snapshot,
-        seconds: float,
-        peak_rss: float,
-        interrupted: bool,
-        explanation: Explanation | None,
+        self, end: Snapshot, seconds: float, interrupted: bool, explanation: Explanation | None
     ) -> RunResult:
         measured = end if self._fullest is None else self._fullest[2]
         used = utilization_with_mix(measured, self._mix_arrays)
@@ -164,7 +153,7 @@ class RunRecorder:
             pods_refused=self._pods_arrived - self._placed_pods,
             jobs_evicted=self._evictions,
             seconds=round(seconds, 4),
-            peak_rss_mib=round(peak_rss, 1),
+            peak_rss_mib=round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1),
             allocated_pct=self._percent(allocated),
             fragmentation_pct=self._percent(used.fragment_milli),
             fragmentation_causes=used.causes,
@@ -184,13 +173,8 @@ class RunRecorder:
         if self._fullest is None:
             return trade_offs(end)
         _, now, snapshot = self._fullest
-        since = {
-            pod.key: at
-            for number, at in self._started_at.items()
-            if at <= now
-            for pod in self._trace.jobs[number].pods
-        }
-        return trade_offs(snapshot, since, now)
+        started = [(self._trace.jobs[number], at) for number, at in self._started_at.items() if at <= now]
+        return trade_offs(snapshot, {pod.key: at for job, at in started for pod in job.pods}, now)
 
     def _curve(self) -> Curve | None:
         samples = self._samples
@@ -202,12 +186,8 @@ class RunRecorder:
             allocated_pct=tuple(self._percent(sample.used.allocated_milli) for sample in samples),
             fragmentation_pct=tuple(self._percent(sample.used.fragment_milli) for sample in samples),
             waiting_jobs=tuple(sample.waiting for sample in samples),
-            fragmentation_causes={
-                cause: tuple(sample.used.causes[cause] for sample in samples) for cause in FRAGMENT_CAUSES
-            },
-            stranded_milli={
-                reason: tuple(sample.stranded[reason] for sample in samples) for reason in samples[0].stranded
-            },
+            fragmentation_causes=_by_key([sample.used.causes for sample in samples]),
+            stranded_milli=_by_key([sample.stranded for sample in samples]),
             pods_refused=tuple(sample.refused for sample in samples),
         )
 
@@ -217,6 +197,10 @@ class RunRecorder:
         waits = np.array(self._wait_seconds)
         p50, p90, p99 = (float(np.percentile(waits, q)) for q in (50, 90, 99))
         return Waiting(mean=float(waits.mean()), p50=p50, p90=p90, p99=p99, max=float(waits.max()))
+
+
+def _by_key(samples: Sequence[Mapping[str, int]]) -> dict[str, tuple[int, ...]]:
+    return {key: tuple(sample[key] for sample in samples) for key in samples[0]}
 
 
 class _Sample(msgspec.Struct, frozen=True):

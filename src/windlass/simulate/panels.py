@@ -7,6 +7,7 @@ every panel says which direction is better.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -72,22 +73,22 @@ def draw_curves(axes: Axes, runs: Runs, field: str, title: str) -> None:
         width, zorder = (3.2, 2) if policy == OWN_POLICY else (1.6, 3)
         axes.plot(at, mean, color=colour, linestyle=style, linewidth=width, zorder=zorder, label=policy)
         if len(values) > 1:
-            axes.fill_between(
-                at, values.min(axis=0), values.max(axis=0), color=colour, alpha=0.15, linewidth=0
-            )
+            low, high = values.min(axis=0), values.max(axis=0)
+            axes.fill_between(at, low, high, color=colour, alpha=0.15, linewidth=0)
         ends.append((float(mean[-1]), policy, colour))
         last = max(last, float(at[-1]))
     axes.set_title(title)
-    axes.set_xlabel(_unit_words(runs))
     axes.margins(x=0)
     low, high = axes.get_ylim()
     if low < 0:  # no measure is negative
         axes.set_ylim(0, max(high, 0.1))
-    if _unit(runs) == "hours":
+    if time_unit(runs) == "hours":
+        axes.set_xlabel("hours since the start, until a tenth of the peak is left")
         axes.set_xlim(right=_end_of_work(runs))
         # All lines end at zero, where their names would overlap, so there is a legend beside the axes.
         axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
     else:
+        axes.set_xlabel("GPUs requested so far, percent of all GPUs")
         _label_ends(axes, ends, last)
 
 
@@ -96,9 +97,7 @@ def draw_ideal(axes: Axes, runs: Runs) -> None:
     last = max(_on_one_grid(policy_runs, "allocated_pct")[0][-1] for policy_runs in runs.values())
     full = min(100.0, last)
     axes.plot([0, full, last], [0, full, full], color=GREY, linewidth=1, linestyle=(0, (4, 3)), zorder=1)
-    axes.annotate(
-        "asked for", (last, full), (-4, 3), textcoords="offset points", ha="right", va="bottom", color=GREY
-    )
+    _write_beside(axes, "asked for", (last, full), (-4, 3), ha="right", va="bottom", color=GREY)
 
 
 def zoom_to_difference(axes: Axes, runs: Runs) -> None:
@@ -154,20 +153,11 @@ def draw_causes(axes: Axes, runs: Runs) -> None:
     start = np.zeros(len(shares))
     for number, cause in enumerate(causes):
         widths = np.array([row.get(cause, 0.0) for row in shares.values()])
-        axes.barh(
-            np.arange(len(shares)),
-            widths,
-            left=start,
-            height=0.6,
-            color=CAUSE_SHADES[number],
-            edgecolor="white",
-            label=CAUSE_LABELS[cause],
-        )
+        style: Any = {"color": CAUSE_SHADES[number], "edgecolor": "white", "label": CAUSE_LABELS[cause]}
+        axes.barh(np.arange(len(shares)), widths, left=start, height=0.6, **style)
         start += widths
     for row, total in enumerate(start):
-        axes.annotate(
-            f"{total:.1f}", (total, row), (5, 0), textcoords="offset points", va="center", fontsize=11
-        )
+        _write_beside(axes, f"{total:.1f}", (total, row), (5, 0), va="center", fontsize=11)
     _name_rows(axes, list(shares))
     axes.set_title("What makes free GPUs useless (less is better)")
     axes.set_xlabel("expected fragment at the end, percent of all GPUs")
@@ -190,14 +180,8 @@ def draw_waiting(axes: Axes, runs: Runs) -> None:
         for (_, shape, words), point in zip(marks, points, strict=True):
             label = words if row == 0 else None
             axes.plot(point, row, shape, color=styles[policy][0], markersize=8, label=label, zorder=3)
-        axes.annotate(
-            f"mean {format_duration(means[1])}",
-            (points[1], row),
-            (0, 10),
-            textcoords="offset points",
-            ha="center",
-            fontsize=11,
-        )
+        words = f"mean {format_duration(means[1])}"
+        _write_beside(axes, words, (points[1], row), (0, 10), ha="center", fontsize=11)
     axes.set_xscale("log")
     _name_rows(axes, list(runs))
     axes.set_title("Waiting until the start (less is better)")
@@ -244,33 +228,19 @@ def _end_of_work(runs: Runs) -> float:
     return max(ends)
 
 
-def _unit(runs: Runs) -> str:
+def time_unit(runs: Runs) -> str:
     return next((run.curve.unit for rows in runs.values() for run in rows if run.curve), "")
-
-
-def _unit_words(runs: Runs) -> str:
-    return (
-        "hours since the start, until a tenth of the peak is left"
-        if _unit(runs) == "hours"
-        else "GPUs requested so far, percent of all GPUs"
-    )
 
 
 def _label_ends(axes: Axes, ends: Sequence[tuple[float, str, str]], at: float) -> None:
     """Writes each line's name at its end, far enough apart to be readable."""
     low, high = axes.get_ylim()
+    left, right = axes.get_xlim()
     heights = spread_apart([value for value, _, _ in ends], (high - low) * 0.078)
+    style: Any = {"va": "center", "fontsize": 11, "fontweight": "bold", "annotation_clip": False}
     for (value, name, colour), height in zip(ends, heights, strict=True):
-        axes.annotate(
-            f"{name} {value:.1f}",
-            (at, value),
-            (at + (axes.get_xlim()[1] - axes.get_xlim()[0]) * 0.015, height),
-            color=colour,
-            va="center",
-            fontsize=11,
-            fontweight="bold",
-            annotation_clip=False,
-        )
+        place = (at + (right - left) * 0.015, height)
+        axes.annotate(f"{name} {value:.1f}", (at, value), place, color=colour, **style)
 
 
 def spread_apart(values: Sequence[float], distance: float) -> list[float]:
@@ -295,19 +265,17 @@ def _dots_with_mean(axes: Axes, row: int, values: Sequence[float], colour: str, 
     mean = float(np.mean(values))
     if len(values) > 1:
         axes.plot(values, [row] * len(values), "o", color=colour, alpha=0.45, markersize=7, zorder=2)
-    axes.plot(
-        [mean, mean], [row - 0.3, row + 0.3], color=colour, linewidth=4, solid_capstyle="butt", zorder=3
-    )
-    axes.annotate(
-        label,
-        (max(values), row),
-        (10, 0),
-        textcoords="offset points",
-        va="center",
-        fontsize=12,
-        fontweight="bold",
-        color=colour,
-    )
+    bar: Any = {"color": colour, "linewidth": 4, "solid_capstyle": "butt", "zorder": 3}
+    axes.plot([mean, mean], [row - 0.3, row + 0.3], **bar)
+    style = {"va": "center", "fontsize": 12, "fontweight": "bold", "color": colour}
+    _write_beside(axes, label, (max(values), row), (10, 0), **style)
+
+
+def _write_beside(
+    axes: Axes, text: str, at: tuple[float, float], offset: tuple[int, int], **style: Any
+) -> None:
+    """Writes the text at the point, moved by the offset in points of print."""
+    axes.annotate(text, at, offset, textcoords="offset points", **style)
 
 
 def _name_rows(axes: Axes, names: Sequence[str]) -> None:
@@ -326,15 +294,12 @@ def _widen_right(axes: Axes, share: float) -> None:
 
 def _cause_shares(runs: Sequence[RunResult]) -> dict[str, float]:
     """Percent of all GPUs by cause, mean over the seeds."""
-    causes = {cause for run in runs for cause in run.fragmentation_causes}
-    return {
-        cause: float(
-            np.mean(
-                [100 * run.fragmentation_causes.get(cause, 0) / max(run.gpu_milli_total, 1) for run in runs]
-            )
-        )
-        for cause in causes
-    }
+    shares: dict[str, float] = {}
+    for run in runs:
+        for cause, milli in run.fragmentation_causes.items():
+            percent = 100 * milli / max(run.gpu_milli_total, 1)
+            shares[cause] = shares.get(cause, 0.0) + percent / len(runs)
+    return shares
 
 
 def _time_ticks(axes: Axes) -> None:

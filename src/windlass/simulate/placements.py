@@ -25,12 +25,8 @@ class Placement(msgspec.Struct, frozen=True, gc=False):
     @property
     def devices_text(self) -> str:
         """`0:1000;1:1000` — device index and milli-GPU, or `0:1g.10gb@4` for a MIG instance."""
-        return ";".join(
-            f"{grant.index}:{grant.profile}@{grant.start}"
-            if grant.profile
-            else f"{grant.index}:{grant.milli}"
-            for grant in self.devices
-        )
+        parts = [f"{grant.profile}@{grant.start}" if grant.profile else grant.milli for grant in self.devices]
+        return ";".join(f"{grant.index}:{part}" for grant, part in zip(self.devices, parts, strict=True))
 
 
 PlacementWriter = Callable[[Placement], None]

@@ -94,18 +94,15 @@ def _draw_trace(results: Sequence[RunResult]) -> Figure:
     grid = figure.add_gridspec(2 if curves else 1, 2)
     if curves:
         allocation = figure.add_subplot(grid[0, 0])
-        if _unit(results) == "arrived_pct":
+        if panels.time_unit(runs) == "arrived_pct":
             panels.draw_ideal(allocation, runs)
             panels.zoom_to_difference(allocation, runs)
         panels.draw_curves(allocation, runs, "allocated_pct", "GPUs allocated, % (more is better)")
-        fragmentation = figure.add_subplot(grid[0, 1])
-        panels.draw_curves(
-            fragmentation, runs, "fragmentation_pct", "Fragmentation, % of all GPUs (less is better)"
-        )
+        fragmentation, title = figure.add_subplot(grid[0, 1]), "Fragmentation, % of all GPUs (less is better)"
+        panels.draw_curves(fragmentation, runs, "fragmentation_pct", title)
     measure = headline_measure(results)
-    panels.draw_final(
-        figure.add_subplot(grid[-1, 0]), runs, measure, f"{MEASURE_LABELS[measure]} (more is better)"
-    )
+    title = f"{MEASURE_LABELS[measure]} (more is better)"
+    panels.draw_final(figure.add_subplot(grid[-1, 0]), runs, measure, title)
     if panels.has_waiting(runs):
         panels.draw_waiting(figure.add_subplot(grid[-1, 1]), runs)
     elif panels.has_causes(runs):
@@ -144,10 +141,6 @@ def _by_policy(results: Sequence[RunResult]) -> dict[str, list[RunResult]]:
     return runs
 
 
-def _unit(results: Sequence[RunResult]) -> str:
-    return next((result.curve.unit for result in results if result.curve is not None), "")
-
-
 def _svg(figure: Figure) -> str:
     text = io.StringIO()
     figure.savefig(text, format="svg", metadata={"Date": None})
@@ -168,9 +161,8 @@ def _page(results: Sequence[RunResult], svg: str, version: str) -> str:
 def _html_table(results: Sequence[RunResult]) -> str:
     titles, *rows = report_rows(results, with_speed=False)  # speed would differ between equal runs
     head = "".join(f"<th>{html.escape(title)}</th>" for title in titles)
-    body = "\n".join(
-        "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows
-    )
+    cells = ["".join(f"<td>{html.escape(cell)}</td>" for cell in row) for row in rows]
+    body = "\n".join(f"<tr>{row}</tr>" for row in cells)
     return (
         f"<h2>{html.escape(headline(results))}</h2>\n"
         f"<table><thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table>"

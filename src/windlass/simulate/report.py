@@ -166,9 +166,8 @@ def _empty_table(titles: Sequence[str]) -> Table:
     from rich import box
     from rich.table import Table
 
-    table = Table(
-        box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, caption_justify="left", header_style="bold"
-    )
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
+    table.caption_justify = "left"
     for position, title in enumerate(titles):
         table.add_column(title, justify="left" if position == 0 else "right", no_wrap=True)
     return table

@@ -66,17 +66,17 @@ class TaskRunner:
     def load(self, spec: RunSpec) -> Trace:
         wanted = (spec.trace, spec.seed)
         if self._trace is None or self._loaded != wanted:
-            settings = self._settings
+            given = self._settings
             self._trace = load_trace(
                 spec.trace,
                 seed=spec.seed,
-                traces_dir=settings.traces_dir,
-                nodes=settings.nodes,
-                replay=settings.replay,
+                traces_dir=given.traces_dir,
+                nodes=given.nodes,
+                replay=given.replay,
             )
             self._loaded = wanted
             _check_arrivals(self._trace)
-            _check_explained(self._trace, settings.explain)
+            _check_explained(self._trace, given.explain)
         return self._trace
 
     def run(self, task: BatchTask, on_progress: Callable[[int, int], None]) -> RunResult:
@@ -110,9 +110,8 @@ def _check_explained(trace: Trace, name: str) -> None:
     known = {pod.key for job in trace.jobs for pod in job.pods}
     if name not in known and f"default/{name}" not in known:
         example = next(iter(sorted(known)), "")
-        raise InputError(
-            f"{trace.name} has no pod '{name}'", remedy=f"name one of its pods, such as {example}"
-        )
+        remedy = f"name one of its pods, such as {example}"
+        raise InputError(f"{trace.name} has no pod '{name}'", remedy=remedy)
 
 
 @contextmanager

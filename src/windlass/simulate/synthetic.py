@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import msgspec
 import numpy as np
@@ -108,7 +109,7 @@ def _classes(kinds: Sequence[PodKind]) -> list[_PodClass]:
     return classes
 
 
-def _openb_like(name: str, seed: int, nodes: Nodes | None, *, fleet: int, pods: int | None = None) -> Trace:
+def _openb_like(fleet: int, pods: int | None, name: str, seed: int, nodes: Nodes | None) -> Trace:
     nodes = nodes or openb_like_fleet(fleet)
     classes = _classes(OPENB_KINDS)
     if pods is None:
@@ -116,20 +117,18 @@ def _openb_like(name: str, seed: int, nodes: Nodes | None, *, fleet: int, pods: 
     else:
         weights = [pod_class.weight for pod_class in classes]
         drawn = RandomStream(seed, SIZES).weighted_choice(weights, pods)
-    templates = [pod_class.template for pod_class in classes]
     jobs = []
     for number, choice in enumerate(drawn.tolist()):
         pod = f"pod-{number:06}"
-        jobs.append(Job(pod, (templates[choice].make_pod(pod),)))
+        jobs.append(Job(pod, (classes[choice].template.make_pod(pod),)))
+    declared = [ShapeCount(pod_class.template.make_pod("class"), pod_class.weight) for pod_class in classes]
     return Trace(
         name=name,
         nodes=nodes,
         jobs=tuple(jobs),
         retry=False,
         ranks=tuple(RandomStream(seed, RANKS).permutation(len(nodes)).tolist()),
-        declared=tuple(
-            ShapeCount(pod_class.template.make_pod("class"), pod_class.weight) for pod_class in classes
-        ),
+        declared=tuple(declared),
         seed=seed,
         order="generated",
     )
@@ -153,22 +152,16 @@ def _training(name: str, seed: int, nodes: Nodes | None) -> Trace:
     seconds = np.zeros(count, dtype=np.int64)
     tables = ((1, PHILLY_SECONDS_1), (2, PHILLY_SECONDS_2_TO_4), (8, PHILLY_SECONDS_8_UP))
     for stream, (least, table) in enumerate(tables):
-        drawn = (
-            RandomStream(seed, TIMES + 100 * (stream + 1))
-            .from_quantiles(QUANTILES, table, count)
-            .astype(np.int64)
-        )
+        draws = RandomStream(seed, TIMES + 100 * (stream + 1))
+        drawn = draws.from_quantiles(QUANTILES, table, count).astype(np.int64)
         seconds = np.where(gpus >= least, drawn, seconds)
     arrivals = _arrivals(RandomStream(seed, ARRIVALS), PHILLY_HOURS, 14, count)
     jobs = []
-    for number, (at, size, duration) in enumerate(
-        zip(arrivals, gpus.tolist(), seconds.tolist(), strict=True)
-    ):
+    drawn_jobs = zip(arrivals, gpus.tolist(), seconds.tolist(), strict=True)
+    for number, (at, size, duration) in enumerate(drawn_jobs):
         job = f"job-{number:05}"
-        parts = [
-            templates.get(PodSize(8_000 * part, 65_536 * part, part)) for part in split_gpus_by_pod(size)
-        ]
-        jobs.append(Job(job, make_job_pods(job, parts), at, max(1, duration)))
+        sizes = [PodSize(8_000 * part, 65_536 * part, part) for part in split_gpus_by_pod(size)]
+        jobs.append(Job(job, make_job_pods(job, list(map(templates.get, sizes))), at, max(1, duration)))
     return _queued(name, seed, fleet, jobs)
 
 
@@ -184,9 +177,8 @@ def _inference(name: str, seed: int, nodes: Nodes | None) -> Trace:
     seconds = RandomStream(seed, TIMES).from_quantiles(QUANTILES, OPENB_SHARE_SECONDS, count).astype(np.int64)
     arrivals = _arrivals(RandomStream(seed, ARRIVALS), SERVICE_HOURS, 3, count)
     jobs = []
-    for number, (at, choice, duration) in enumerate(
-        zip(arrivals, choices.tolist(), seconds.tolist(), strict=True)
-    ):
+    drawn_jobs = zip(arrivals, choices.tolist(), seconds.tolist(), strict=True)
+    for number, (at, choice, duration) in enumerate(drawn_jobs):
         pod = f"pod-{number:05}"
         jobs.append(Job(pod, (classes[choice].template.make_pod(pod),), at, max(1, duration)))
     return _queued(name, seed, fleet, jobs)
@@ -206,20 +198,15 @@ def _queued(name: str, seed: int, fleet: Nodes, jobs: list[Job]) -> Trace:
     )
 
 
-def _like_openb(fleet: int, pods: int | None = None) -> Callable[[str, int, Nodes | None], Trace]:
-    return lambda name, seed, nodes: _openb_like(name, seed, nodes, fleet=fleet, pods=pods)
-
-
-SYNTHETIC_TRACES = {
-    "synthetic/openb-like": SyntheticTrace(
-        "shapes and mix of openb/default, 1,213 nodes", _like_openb(OPENB_NODE_COUNT)
+_RECIPES: tuple[tuple[str, str, Callable[[str, int, Nodes | None], Trace]], ...] = (
+    (
+        "openb-like",
+        "shapes and mix of openb/default, 1,213 nodes",
+        partial(_openb_like, OPENB_NODE_COUNT, None),
     ),
-    "synthetic/small": SyntheticTrace("the same on 64 nodes, for a first look", _like_openb(64)),
-    "synthetic/large": SyntheticTrace("the same on 10,000 nodes, 100,000 pods", _like_openb(10_000, 100_000)),
-    "synthetic/training": SyntheticTrace(
-        "gangs of up to 128 GPUs for two weeks, 128 nodes of 8 GPUs", _training
-    ),
-    "synthetic/inference": SyntheticTrace(
-        "shared GPUs that come and go for three days, 64 nodes of 4 GPUs", _inference
-    ),
-}
+    ("small", "the same on 64 nodes, for a first look", partial(_openb_like, 64, None)),
+    ("large", "the same on 10,000 nodes, 100,000 pods", partial(_openb_like, 10_000, 100_000)),
+    ("training", "gangs of up to 128 GPUs for two weeks, 128 nodes of 8 GPUs", _training),
+    ("inference", "shared GPUs that come and go for three days, 64 nodes of 4 GPUs", _inference),
+)
+SYNTHETIC_TRACES = {f"synthetic/{name}": SyntheticTrace(words, make) for name, words, make in _RECIPES}

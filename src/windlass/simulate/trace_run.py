@@ -7,7 +7,6 @@ step is a sample of the curves.
 
 from __future__ import annotations
 
-import resource
 import time
 from collections.abc import Callable, Sequence
 
@@ -46,7 +45,7 @@ def simulate_trace(
     mix: str = "declared",
     seed: int = 0,
     placements: PlacementWriter | None = None,
-    on_progress: OnProgress | None = None,
+    on_progress: OnProgress = lambda done, total: None,
     explain: str = "",
     without_terms: tuple[str, ...] = (),
     settings: Settings | None = None,
@@ -66,21 +65,18 @@ def simulate_trace(
     )
     store = Store({node.name: rank for node, rank in zip(trace.nodes, trace.ranks, strict=False)})
     store.apply(Put(node) for node in trace.nodes)
-    recorder = RunRecorder(trace, policy, mix, seed, declared, store.snapshot())
-    learns = config.expected_mix is None
+    recorder, learns = RunRecorder(trace, policy, mix, declared, store.snapshot()), mix != "declared"
     run = TraceRun(trace, store, recorder, learns_mix=learns, placements=placements, explain=explain)
     warm_up(trace, config)
     started = time.perf_counter()
     interrupted = False
     try:
         for _ in SimulationDriver(run, config).play(run):
-            if on_progress is not None:
-                on_progress(run.arrived_jobs, len(trace.jobs))
+            on_progress(run.arrived_jobs, len(trace.jobs))
     except KeyboardInterrupt:
         interrupted = True
     seconds = time.perf_counter() - started
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    return recorder.result(store.snapshot(), seconds, peak, interrupted, run.explanation)
+    return recorder.result(store.snapshot(), seconds, interrupted, run.explanation)
 
 
 def warm_up(trace: Trace, config: EngineConfig) -> None:
@@ -119,12 +115,8 @@ class TraceRun(JobCluster[TraceJob]):
         super().__init__(store)
         self.arrived_jobs = 0
         self.explanation: Explanation | None = None
-        self._trace, self._recorder, self._learns_mix, self._placements = (
-            trace,
-            recorder,
-            learns_mix,
-            placements,
-        )
+        self._trace, self._recorder = trace, recorder
+        self._learns_mix, self._placements = learns_mix, placements
         self._explain = explain if not explain or "/" in explain else f"default/{explain}"
         self._timed = any(job.arrival or job.duration is not None for job in trace.jobs)
 
@@ -210,15 +202,10 @@ def gang_pods(job: Job) -> tuple[Pod, ...]:
     """The job's pods; several get Kueue's pod-group label and annotation."""
     if len(job.pods) == 1:
         return job.pods
-    total = str(len(job.pods))
-    return tuple(
-        msgspec.structs.replace(
-            pod,
-            metadata=msgspec.structs.replace(
-                pod.metadata,
-                labels={**pod.metadata.labels, KUEUE_POD_GROUP_NAME: job.name},
-                annotations={**pod.metadata.annotations, POD_GROUP_TOTAL_COUNT_ANNOTATION: total},
-            ),
-        )
-        for pod in job.pods
-    )
+    pods = []
+    for pod in job.pods:
+        labels = {**pod.metadata.labels, KUEUE_POD_GROUP_NAME: job.name}
+        annotations = {**pod.metadata.annotations, POD_GROUP_TOTAL_COUNT_ANNOTATION: str(len(job.pods))}
+        metadata = msgspec.structs.replace(pod.metadata, labels=labels, annotations=annotations)
+        pods.append(msgspec.structs.replace(pod, metadata=metadata))
+    return tuple(pods)

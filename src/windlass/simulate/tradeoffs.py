@@ -64,6 +64,7 @@ def trade_offs(snapshot: Snapshot, since: Mapping[str, int] | None = None, now: 
     slowdowns = _slowdowns(tenants.values())
     used = set().union(*jobs.values()) if jobs else set()
     racks = [node.labels.get(RACK_LABEL, "") for node in snapshot.nodes.objects]
+    lost = sum(hours * len(jobs[job]) for job, hours in at_risk.items())
     return TradeOffs(
         stranded_gpus=_stranded(snapshot, used),
         shared_gpus=sum(pods > 1 for pods in tenants.values()),
@@ -71,11 +72,7 @@ def trade_offs(snapshot: Snapshot, since: Mapping[str, int] | None = None, now: 
         slowdown_p99=slowdowns[math.ceil(len(slowdowns) * 0.99) - 1] if slowdowns else 1.0,
         node_jobs=sum(map(len, jobs.values())) / max(1, len(used)),  # a job counts once for each of its nodes
         rack_jobs=_rack_jobs(jobs, racks) if all(racks) and racks else None,
-        node_gpu_hours=(
-            sum(at_risk[job] * len(nodes) for job, nodes in jobs.items()) / max(1, len(used))
-            if since is not None
-            else None
-        ),
+        node_gpu_hours=None if since is None else lost / max(1, len(used)),
     )
 
 
@@ -89,13 +86,8 @@ def job_of(pod: Pod) -> str:
 def _stranded(snapshot: Snapshot, used: set[int]) -> float:
     state = snapshot.node_state
     free = state.device_occupancy[:, FREE_MILLI]
-    return (
-        sum(
-            int(free[int(state.node_info[node, DEV_FIRST]) : int(state.node_info[node, DEV_END])].sum())
-            for node in used
-        )
-        / 1000
-    )
+    devices = [slice(*state.node_info[node, [DEV_FIRST, DEV_END]].tolist()) for node in used]
+    return sum(int(free[of_node].sum()) for of_node in devices) / 1000
 
 
 def _slowdowns(tenants: Iterable[int]) -> list[float]:

@@ -14,7 +14,6 @@ from windlass.simulate.interference import (
     MIG,
     MPS,
     SEVEN_TENANTS_US,
-    SHARING_STRATEGIES,
     TIME_SLICING,
     WIDE_KERNEL_MODEL,
     InterferenceModel,
@@ -28,6 +27,7 @@ models = st.builds(
     parallel_fraction=st.floats(0, 1),
 )
 tenants = st.integers(1, 16)
+SHARING_STRATEGIES = (EXCLUSIVE, TIME_SLICING, MPS, MIG)
 
 
 class TestMeasurement:

@@ -163,30 +163,28 @@ def _compile(node: SchemaNode) -> Decoder:
     return _SIMPLE.get(node.type, _anything)
 
 
-def _struct(node: SchemaNode) -> Decoder:
-    """Fields are compiled at first use, since definitions refer to themselves."""
-    name = node.name.rpartition(".")[2]
-    wanted = _go_type(node)
-    known: dict[str, tuple[Decoder, bool]] = {}
-    always_written: list[tuple[str, Any]] = []
-    ready = False
+def _compile_fields(
+    node: SchemaNode, known: dict[str, tuple[Decoder, bool]], always_written: dict[str, Any]
+) -> None:
+    """Fills in each field's decoder, whether a zero is dropped, and what is written if the field is absent."""
+    for field, child in node.fields.items():
+        drops = child.omit_rule == "zero" or (child.omit_rule == "" and child.type in ("list", "map"))
+        known[field] = (_decoder(child), drops)
+        if child.omit_rule in ("always", "null"):
+            always_written[field] = _zero(child) if child.omit_rule == "always" else None
 
-    def prepare() -> None:
-        nonlocal ready
-        for field, child in node.fields.items():
-            drops = child.omit_rule == "zero" or (child.omit_rule == "" and child.type in ("list", "map"))
-            known[field] = (_decoder(child), drops)
-            if child.omit_rule == "always":
-                always_written.append((field, _zero(child)))
-            elif child.omit_rule == "null":
-                always_written.append((field, None))
-        ready = True
+
+def _struct(node: SchemaNode) -> Decoder:
+    name, wanted = node.name.rpartition(".")[2], _go_type(node)
+    # Filled at first use, since definitions refer to themselves.
+    known: dict[str, tuple[Decoder, bool]] = {}
+    always_written: dict[str, Any] = {}
 
     def decode_struct(value: Any, state: _DecodeState) -> Any:
         if type(value) is not dict:
             raise TypeMismatch(value, wanted)
-        if not ready:
-            prepare()
+        if len(known) < len(node.fields):
+            _compile_fields(node, known, always_written)
         decoded = {}
         for field, item in value.items():
             found = known.get(field)
@@ -205,7 +203,7 @@ def _struct(node: SchemaNode) -> Decoder:
                 decoded[field] = inner
         if state.as_written:
             return decoded
-        for field, zero in always_written:
+        for field, zero in always_written.items():
             if field not in decoded:
                 decoded[field] = zero() if callable(zero) else zero
         return decoded

@@ -132,16 +132,20 @@ def _license(handle: Any) -> Pairs:
         yield "DCGM_FI_DEV_VGPU_LICENSE_STATUS", any(feature.featureState for feature in features)
 
 
-_CALLS: dict[str, Callable[[Any], float]] = {
-    "DCGM_FI_DEV_GPU_TEMP": lambda handle: nv.nvmlDeviceGetTemperature(handle, nv.NVML_TEMPERATURE_GPU),
-    "DCGM_FI_DEV_POWER_USAGE": lambda handle: nv.nvmlDeviceGetPowerUsage(handle) / 1000,
-    "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION": nv.nvmlDeviceGetTotalEnergyConsumption,
-    "DCGM_FI_DEV_PCIE_REPLAY_COUNTER": nv.nvmlDeviceGetPcieReplayCounter,
-    "DCGM_FI_DEV_ENC_UTIL": lambda handle: nv.nvmlDeviceGetEncoderUtilization(handle)[0],
-    "DCGM_FI_DEV_DEC_UTIL": lambda handle: nv.nvmlDeviceGetDecoderUtilization(handle)[0],
-    protocol.THROTTLE_REASONS: nv.nvmlDeviceGetCurrentClocksEventReasons,
-}
-"""Values of one call each; a call that a GPU does not support leaves only its own value out."""
+def _calls() -> dict[str, Callable[[Any], float]]:
+    """Values of one call each; a call that a GPU does not support leaves only its own value out."""
+    # A function, since `nvml_prune` sees names in functions and not in tables.
+    return {
+        "DCGM_FI_DEV_GPU_TEMP": lambda handle: nv.nvmlDeviceGetTemperature(handle, nv.NVML_TEMPERATURE_GPU),
+        "DCGM_FI_DEV_POWER_USAGE": lambda handle: nv.nvmlDeviceGetPowerUsage(handle) / 1000,
+        "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION": nv.nvmlDeviceGetTotalEnergyConsumption,
+        "DCGM_FI_DEV_PCIE_REPLAY_COUNTER": nv.nvmlDeviceGetPcieReplayCounter,
+        "DCGM_FI_DEV_ENC_UTIL": lambda handle: nv.nvmlDeviceGetEncoderUtilization(handle)[0],
+        "DCGM_FI_DEV_DEC_UTIL": lambda handle: nv.nvmlDeviceGetDecoderUtilization(handle)[0],
+        protocol.THROTTLE_REASONS: nv.nvmlDeviceGetCurrentClocksEventReasons,
+    }
+
+
 _SOURCES: tuple[Callable[[Any], Pairs], ...] = (
     *(_clocks, _utilization, _memory, _rows, _ecc, _violations, _fields, _link_traffic, _license),
 )
@@ -157,7 +161,7 @@ class NvmlReader:
 
     def read(self, handle: Any, uuid: str) -> dict[str, float]:
         found: dict[str, float] = {}
-        for name, call in _CALLS.items():
+        for name, call in _calls().items():
             with contextlib.suppress(nv.NVMLError):
                 found[name] = float(call(handle))
         for source in _SOURCES:

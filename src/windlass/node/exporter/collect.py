@@ -46,13 +46,9 @@ def read_devices(backend: DeviceBackend) -> list[MeasuredDevice]:
 
 
 def _read_gpu(backend: DeviceBackend, inventory: Inventory, gpu: Gpu) -> list[MeasuredDevice]:
-    whole_gpu = MeasuredDevice(inventory, gpu, None, backend.reading(gpu.uuid))
     return [
-        whole_gpu,
-        *(
-            MeasuredDevice(inventory, gpu, instance, backend.reading(instance.uuid))
-            for instance in gpu.instances
-        ),
+        MeasuredDevice(inventory, gpu, instance, backend.reading((instance or gpu).uuid))
+        for instance in (None, *gpu.instances)
     ]
 
 

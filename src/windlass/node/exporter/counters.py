@@ -40,12 +40,8 @@ def read_counters(text: str, file: str = "") -> tuple[tuple[Counter, ...], list[
         elif counter.field.startswith("DCGM_FI_"):
             left_out.append(counter.field)
         else:
-            raise InputError(
-                f"unknown field {counter.field[:64]!r}",
-                file=file,
-                line=number,
-                remedy=f"fields begin with DCGM_FI_, or are one of {', '.join(DERIVED_METRICS)}",
-            )
+            remedy = f"fields begin with DCGM_FI_, or are one of {', '.join(DERIVED_METRICS)}"
+            raise InputError(f"unknown field {counter.field[:64]!r}", file=file, line=number, remedy=remedy)
     return tuple(counters.values()), left_out
 
 
@@ -62,17 +58,16 @@ def default_counters() -> tuple[Counter, ...]:
 
 
 def _counter(line: str, number: int, file: str) -> Counter:
+    def refused(message: str, remedy: str = "write: field, type, help") -> InputError:
+        return InputError(message, file=file, line=number, remedy=remedy)
+
     try:
         parts = [part.strip() for part in next(csv.reader([line], skipinitialspace=True))]
     except csv.Error as error:
-        raise InputError(str(error), file=file, line=number, remedy="write: field, type, help") from None
+        raise refused(str(error)) from None
     if len(parts) != 3:
-        raise InputError(
-            f"has {len(parts)} fields instead of 3", file=file, line=number, remedy="write: field, type, help"
-        )
+        raise refused(f"has {len(parts)} fields instead of 3")
     field, kind, text = parts
     if kind not in TYPES:
-        raise InputError(
-            f"unknown type {kind[:64]!r}", file=file, line=number, remedy=f"use one of {', '.join(TYPES)}"
-        )
+        raise refused(f"unknown type {kind[:64]!r}", f"use one of {', '.join(TYPES)}")
     return Counter(field, kind, text)

@@ -38,9 +38,8 @@ def xid_counts(device: MeasuredDevice, context: CollectionContext) -> LabelledVa
 def clock_event_counts(device: MeasuredDevice, context: CollectionContext) -> LabelledValues:
     if protocol.THROTTLE_REASONS not in device.reading:
         return []
-    counts = {
-        name: context.recent_clock_events.get((device.gpu.uuid, bit), 0) for bit, name in CLOCK_EVENTS.items()
-    }
+    seen, uuid = context.recent_clock_events, device.gpu.uuid
+    counts = {name: seen.get((uuid, bit), 0) for bit, name in CLOCK_EVENTS.items()}
     return _counts("clock_event", {name: count for name, count in counts.items() if count})
 
 

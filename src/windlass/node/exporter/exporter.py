@@ -35,12 +35,9 @@ class Exporter:
         hostname_label: str = "Hostname",
     ) -> None:
         """`counters` may be a function, which is called before each collection."""
-        self._backend = backend
+        self._backend, self._root, self._pods = backend, root, pods
         self._counters = counters if callable(counters) else lambda: counters
-        self._hostname = hostname
-        self._hostname_label = hostname_label
-        self._root = root
-        self._pods = pods
+        self._hostname, self._hostname_label = hostname, hostname_label
         self.pod_uids: Callable[[], Mapping[tuple[str, str], str]] = dict
         """UIDs of pods by namespace and name; without them, shared devices have no values per pod."""
         self._journal = journal
@@ -97,25 +94,14 @@ class Exporter:
 
     def _own_metrics(self, journal: HealthJournal, seconds: float) -> list[Family]:
         """Metrics about the exporter itself and about health."""
-        families = [
-            Family(
-                "windlass_exporter_pass_seconds",
-                "gauge",
-                "How long the last pass over the hardware took.",
-                [Sample({}, round(seconds, 6))],
-            ),
-            Family(
-                "windlass_exporter_failed_passes_total",
-                "counter",
-                "Passes that the driver refused.",
-                [Sample({}, self._failures)],
-            ),
-        ]
-        samples = [
+        took, failures = [Sample({}, round(seconds, 6))], [Sample({}, self._failures)]
+        unhealthy = [
             Sample({"UUID": uuid, "reason": why, "action": journal.actions.get(uuid, "")}, 1)
             for uuid, why in sorted(journal.unhealthy.items())
         ]
-        families.append(
-            Family("windlass_device_unhealthy", "gauge", "Devices that nobody is given, and why.", samples)
+        rows = (
+            ("exporter_pass_seconds", "gauge", "How long the last pass over the hardware took.", took),
+            ("exporter_failed_passes_total", "counter", "Passes that the driver refused.", failures),
+            ("device_unhealthy", "gauge", "Devices that nobody is given, and why.", unhealthy),
         )
-        return families
+        return [Family(f"windlass_{name}", kind, words, samples) for name, kind, words, samples in rows]

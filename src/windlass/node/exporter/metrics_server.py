@@ -33,9 +33,7 @@ class MetricsServer:
             page = property(lambda self: exporter.metrics_text)
 
         Handler.web = web
-        self._handler = Handler
-        self._web = web
-        self._address = address
+        self._handler, self._web, self._address = Handler, web, address
         self._server: _Server | None = None
         self.port = port
         """If 0, the port that the system chose, after `start`."""

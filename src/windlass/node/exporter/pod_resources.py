@@ -42,9 +42,8 @@ class PodResources:
         self, uids: Mapping[tuple[str, str], str] | None = None
     ) -> dict[str, list[DeviceHolder]]:
         """Like `holders`, but a `DeviceError` if the kubelet does not answer."""
-        data = call_unary(
-            self._socket, _METHOD, pr.ListPodResourcesRequest().SerializeToString(), _TIMEOUT_SECONDS
-        )
+        request = pr.ListPodResourcesRequest().SerializeToString()
+        data = call_unary(self._socket, _METHOD, request, _TIMEOUT_SECONDS)
         try:
             answer = pr.ListPodResourcesResponse.FromString(data)
         except DecodeError:
@@ -58,9 +57,8 @@ def holders_from_response(
     found: dict[str, dict[DeviceHolder, None]] = {}
     for pod in answer.pod_resources:
         for container in pod.containers:
-            holder = DeviceHolder(
-                pod.name, pod.namespace, container.name, uids.get((pod.namespace, pod.name), "")
-            )
+            uid = uids.get((pod.namespace, pod.name), "")
+            holder = DeviceHolder(pod.name, pod.namespace, container.name, uid)
             for devices in container.devices:
                 if not devices.resource_name.startswith(NVIDIA_PREFIX):
                     continue

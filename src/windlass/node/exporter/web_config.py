@@ -133,11 +133,8 @@ def _context(tls: Mapping[str, Any], files: Mapping[str, Path]) -> ssl.SSLContex
     context.maximum_version = _one_of(TLS_VERSIONS, tls.get("max_version", "TLS13"), f"{path}.max_version")
     verify_mode = _one_of(CLIENT_AUTH_TYPES, tls.get("client_auth_type", ""), f"{path}.client_auth_type")
     if (verify_mode == ssl.CERT_NONE) != ("client_ca_file" not in files):
-        raise InputError(
-            "client_ca_file and a client_auth_type that verifies need each other",
-            path=path,
-            remedy="give both",
-        )
+        message = "client_ca_file and a client_auth_type that verifies need each other"
+        raise InputError(message, path=path, remedy="give both")
     try:
         context.load_cert_chain(files["cert_file"], files["key_file"])
         if "client_ca_file" in files:

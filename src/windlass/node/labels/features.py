@@ -68,10 +68,8 @@ def device_annotations(inventory: Inventory, unhealthy: frozenset[str] = frozens
         )
         for at, gpu in enumerate(inventory.gpus)
     ]
-    unhealthy_indices = [
-        str(at) for at, gpu in enumerate(inventory.gpus) if gpu.uuid in unhealthy or gpu.is_lost
-    ]
-    return encode_layout(tuple(groups)), ",".join(unhealthy_indices)
+    bad = [str(at) for at, gpu in enumerate(inventory.gpus) if gpu.uuid in unhealthy or gpu.is_lost]
+    return encode_layout(tuple(groups)), ",".join(bad)
 
 
 def _versions(inventory: Inventory) -> dict[str, str]:
@@ -80,23 +78,19 @@ def _versions(inventory: Inventory) -> dict[str, str]:
     match = _VERSION.fullmatch(driver.version)
     if match:
         major, minor, revision = match[1], match[2], match[3] or ""
-        labels |= {
-            "cuda.driver.major": major,
-            "cuda.driver.minor": minor,
-            "cuda.driver.rev": revision,
-            "cuda.driver-version.major": major,
-            "cuda.driver-version.minor": minor,
-            "cuda.driver-version.revision": revision,
-            "cuda.driver-version.full": driver.version,
-        }
-    cuda_major, cuda_minor = map(str, driver.cuda)
-    return labels | {
-        "cuda.runtime.major": cuda_major,
-        "cuda.runtime.minor": cuda_minor,
-        "cuda.runtime-version.major": cuda_major,
-        "cuda.runtime-version.minor": cuda_minor,
-        "cuda.runtime-version.full": f"{cuda_major}.{cuda_minor}",
+        labels |= _version_labels("cuda.driver", major, minor, driver.version)
+        labels |= {"cuda.driver.rev": revision, "cuda.driver-version.revision": revision}
+    major, minor = map(str, driver.cuda)
+    return labels | _version_labels("cuda.runtime", major, minor, f"{major}.{minor}")
+
+
+def _version_labels(name: str, major: str, minor: str, full: str) -> dict[str, str]:
+    """GFD's older names and the ones that replace them."""
+    parts = {"major": major, "minor": minor}
+    labels = {
+        f"{prefix}.{part}": text for prefix in (name, f"{name}-version") for part, text in parts.items()
     }
+    return labels | {f"{name}-version.full": full}
 
 
 def _gpu_labels(inventory: Inventory, config: PluginConfig) -> dict[str, str]:
@@ -168,7 +162,7 @@ def _instance_labels(
     name: str, pairs: Sequence[tuple[Gpu, MigInstance]], config: PluginConfig
 ) -> dict[str, str]:
     gpu, instance = pairs[0]
-    engines = instance.engines
+    engines = ("copy", "decoder", "encoder", "jpeg", "ofa")
     product = f"{product_label(gpu.name)}-MIG-{_value(instance.profile.replace('+', '.'))}"
     return {
         **_resource_labels(name, product, len(pairs), gpu, instance, config),
@@ -176,11 +170,7 @@ def _instance_labels(
         f"{name}.multiprocessors": str(instance.multiprocessors),
         f"{name}.slices.gi": str(instance.instance_slices),
         f"{name}.slices.ci": str(instance.compute_slices),
-        f"{name}.engines.copy": str(engines.copy),
-        f"{name}.engines.decoder": str(engines.decoder),
-        f"{name}.engines.encoder": str(engines.encoder),
-        f"{name}.engines.jpeg": str(engines.jpeg),
-        f"{name}.engines.ofa": str(engines.ofa),
+        **{f"{name}.engines.{engine}": str(getattr(instance.engines, engine)) for engine in engines},
     }
 
 

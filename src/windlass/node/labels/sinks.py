@@ -38,9 +38,7 @@ class NodeFeatureSink:
     """NFD's object for this node, owned by the agent's DaemonSet and pod, so that it is deleted with them."""
 
     def __init__(self, api: NodeApi, namespace: str, pod: str = "") -> None:
-        self._api = api
-        self._namespace = namespace
-        self._pod = pod
+        self._api, self._namespace, self._pod = api, namespace, pod
         self._owners: list[dict[str, Any]] | None = None if pod else []
         """None until the agent's own pod has been read."""
 
@@ -63,13 +61,8 @@ def owner_references(pod: Mapping[str, Any]) -> list[dict[str, Any]]:
     for owner in metadata.get("ownerReferences") or ():
         if owner["kind"] == "DaemonSet":
             fields = {name: owner[name] for name in ("apiVersion", "kind", "name", "uid")}
-            pod_reference = {
-                "apiVersion": "v1",
-                "kind": "Pod",
-                "name": metadata["name"],
-                "uid": metadata["uid"],
-            }
-            return [{**fields, "controller": True}, pod_reference]
+            identity = {"name": metadata["name"], "uid": metadata["uid"]}
+            return [{**fields, "controller": True}, {"apiVersion": "v1", "kind": "Pod", **identity}]
     return []
 
 
@@ -97,8 +90,6 @@ def make_sink(kind: str, *, file: Path, api: NodeApi | None, namespace: str, pod
     if kind == "file":
         return FileSink(file)
     if api is None:
-        raise InputError(
-            f"labels as {kind} need an API server",
-            remedy="run inside the cluster, give --kubeconfig, or use file",
-        )
+        remedy = "run inside the cluster, give --kubeconfig, or use file"
+        raise InputError(f"labels as {kind} need an API server", remedy=remedy)
     return NodeFeatureSink(api, namespace, pod) if kind == "node-feature" else NodeSink(api)

@@ -40,10 +40,8 @@ class VirtualGpus(msgspec.Struct, frozen=True):
             return {"vgpu.present": "false"} if self.is_known else {}
         found = {"vgpu.present": "true"}
         if self.host.version:
-            found |= {
-                "vgpu.host-driver-version": self.host.version,
-                "vgpu.host-driver-branch": self.host.branch,
-            }
+            found["vgpu.host-driver-version"] = self.host.version
+            found["vgpu.host-driver-branch"] = self.host.branch
         return found
 
 

@@ -31,11 +31,8 @@ class Allocator:
     def __init__(
         self, resource: PluginResource, config: PluginConfig, root: HostRoot, new_id: Callable[[], str]
     ) -> None:
-        self._resource = resource
+        self._resource, self._config, self._root, self._new_id = resource, config, root, new_id
         self._devices = {device.id: device for device in resource.devices}
-        self._config = config
-        self._root = root
-        self._new_id = new_id
 
     def allocate_container(self, ids: Sequence[str]) -> dp.ContainerAllocateResponse:
         devices = self._devices_by_id(ids)
@@ -121,10 +118,9 @@ class Allocator:
         for device in devices:
             paths.append(f"/dev/nvidia{device.gpu.minor}")
             if device.instance is not None:
-                for compute in (None, device.instance.compute_instance):
-                    number = self._root.capability_minor(
-                        device.gpu.minor, device.instance.gpu_instance, compute
-                    )
+                minor, instance = device.gpu.minor, device.instance
+                for compute in (None, instance.compute_instance):
+                    number = self._root.capability_minor(minor, instance.gpu_instance, compute)
                     paths.append(f"/dev/nvidia-caps/nvidia-cap{number}")
         host_root = self._config.nvidia_dev_root or self._config.nvidia_driver_root
         return [
@@ -133,13 +129,7 @@ class Allocator:
         ]
 
     def _add_mps(self, response: dp.ContainerAllocateResponse) -> None:
-        response.envs["CUDA_MPS_PIPE_DIRECTORY"] = f"{CONTAINER_MPS}/{self._resource.name}/pipe"
-        folder = f"{self._config.mps_root}/{self._resource.name}"
-        response.mounts.extend(
-            [
-                dp.Mount(
-                    host_path=f"{folder}/pipe", container_path=f"{CONTAINER_MPS}/{self._resource.name}/pipe"
-                ),
-                dp.Mount(host_path=f"{self._config.mps_root}/shm", container_path="/dev/shm"),
-            ]
-        )
+        pipe, root = f"{self._resource.name}/pipe", self._config.mps_root
+        response.envs["CUDA_MPS_PIPE_DIRECTORY"] = f"{CONTAINER_MPS}/{pipe}"
+        response.mounts.add(host_path=f"{root}/{pipe}", container_path=f"{CONTAINER_MPS}/{pipe}")
+        response.mounts.add(host_path=f"{root}/shm", container_path="/dev/shm")

@@ -48,11 +48,8 @@ class PluginManager:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.registrar = Registrar(folder, kubelet_socket)
-        self._folder = folder
-        self._root = root
-        self._log = log
-        self._preferred_devices = preferred_devices
-        self._clock = clock
+        self._folder, self._root, self._log = folder, root, log
+        self._preferred_devices, self._clock = preferred_devices, clock
         self._servers: dict[str, ResourceServer] = {}
         self._kubelet: tuple[int, int] | None = None
         self._unregistered: dict[str, float] = {}
@@ -137,22 +134,18 @@ class PluginManager:
                 server.withdraw()
         for warning in ineffective_settings(inventory, config):
             self._log(f"warning: {warning}")
-        self._log(
-            "advertising "
-            + (", ".join(f"{resource.name}: {len(resource.devices)}" for resource in resources) or "nothing")
-        )
+        counts = ", ".join(f"{resource.name}: {len(resource.devices)}" for resource in resources)
+        self._log(f"advertising {counts or 'nothing'}")
 
     def _serve(self, resource: PluginResource, unhealthy: UnhealthyDevices) -> None:
         chooser, allocator = self._handlers[resource.name]
-        server = self._servers.get(resource.name)
-        if server is not None:
-            server.update(resource, unhealthy, chooser, allocator)
-            return
-        server = ResourceServer(resource.name, self._folder, self._preferred_devices)
+        known = self._servers.get(resource.name)
+        server = known or ResourceServer(resource.name, self._folder, self._preferred_devices)
         server.update(resource, unhealthy, chooser, allocator)
-        server.start()
-        self._servers[resource.name] = server
-        self._unregistered[resource.name] = 0.0
+        if known is None:
+            server.start()
+            self._servers[resource.name] = server
+            self._unregistered[resource.name] = 0.0
 
     def _register_pending(self) -> None:
         if self._kubelet is None:

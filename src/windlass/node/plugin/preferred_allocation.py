@@ -34,9 +34,8 @@ class DeviceChooser:
         self._order = {device.id: at for at, device in enumerate(resource.devices)}
         self._shares = Counter(device.uuid for device in resource.devices)
         self._policy = policy
-        self._is_whole = (
-            all(device.instance is None for device in resource.devices) and not resource.is_shared
-        )
+        has_instances = any(device.instance is not None for device in resource.devices)
+        self._is_whole = not (has_instances or resource.is_shared)
         self._interconnect = GpuInterconnect(inventory)
         self._cache: dict[tuple[frozenset[str], frozenset[str], int, frozenset[int]], list[str]] = {}
 
@@ -80,9 +79,8 @@ class DeviceChooser:
 
     def _choose_gpus(self, usable: list[str], must: list[str], size: int) -> list[str]:
         by_index = {self._devices[name].gpu.index: name for name in usable}
-        chosen = self._interconnect.best(
-            sorted(by_index), sorted(self._devices[name].gpu.index for name in must), size
-        )
+        required = sorted(self._devices[name].gpu.index for name in must)
+        chosen = self._interconnect.best(sorted(by_index), required, size)
         return sorted((by_index[index] for index in chosen), key=self._order.__getitem__)
 
     def _choose_shares(self, usable: list[str], required: list[str], size: int) -> list[str]:
@@ -106,13 +104,8 @@ class DeviceChooser:
         def rank(uuid: str) -> tuple[int, int, int, int, str]:
             first = free[uuid][-1]
             used = sign * (allocated[uuid] + in_request[uuid])
-            return (
-                used,
-                in_request[uuid],
-                free_on_parent[self._devices[first].gpu.uuid],
-                self._order[first],
-                uuid,
-            )
+            on_parent = free_on_parent[self._devices[first].gpu.uuid]
+            return used, in_request[uuid], on_parent, self._order[first], uuid
 
         heap = [rank(uuid) for uuid, names in free.items() if names]
         heapify(heap)
@@ -198,12 +191,12 @@ class GpuInterconnect:
 
     def _pairs_left(self, groups: list[list[int]], counts: tuple[int, ...]) -> tuple[int, int]:
         """Sums of squares of the free GPUs per island and per NUMA node: larger if they stay together."""
-        islands: dict[int, int] = {}
-        nodes: dict[int, int] = {}
+        islands: Counter[int] = Counter()
+        nodes: Counter[int] = Counter()
         for members, count in zip(groups, counts, strict=True):
             first, left = members[0], len(members) - count
-            islands[self._island[first]] = islands.get(self._island[first], 0) + left
-            nodes[self._numa[first]] = nodes.get(self._numa[first], 0) + left
+            islands[self._island[first]] += left
+            nodes[self._numa[first]] += left
         return sum(left**2 for left in islands.values()), sum(left**2 for left in nodes.values())
 
     def _greedy_with_swaps(self, free: list[int], required: list[int], size: int) -> tuple[int, ...]:
@@ -246,12 +239,11 @@ class GpuInterconnect:
             island, node = self._island[old], self._numa[old]
             for new in unchosen:
                 # Change of `_pairs_left`: one island (or NUMA node) gains a free GPU, another loses one.
+                other, far = self._island[new], self._numa[new]
                 gain = (
                     near[new] - self.pairs[new][old] - near[old],
-                    2 * (islands[island] - islands[self._island[new]] + 1)
-                    if self._island[new] != island
-                    else 0,
-                    2 * (nodes[node] - nodes[self._numa[new]] + 1) if self._numa[new] != node else 0,
+                    2 * (islands[island] - islands[other] + 1) if other != island else 0,
+                    2 * (nodes[node] - nodes[far] + 1) if far != node else 0,
                 )
                 if gain < best_gain:
                     continue
@@ -277,9 +269,7 @@ def _count_ways(sizes: list[int], total: int) -> int:
     """In how many ways `total` can be taken out of classes of these sizes."""
     ways = [1] + [0] * total
     for size in sizes:
-        ways = [
-            sum(ways[left] for left in range(max(0, count - size), count + 1)) for count in range(total + 1)
-        ]
+        ways = [sum(ways[max(0, count - size) : count + 1]) for count in range(total + 1)]
     return ways[total]
 
 

@@ -46,15 +46,10 @@ class PluginProcess:
         timing: Timing | None = None,
         time_slice: str = "",
     ) -> None:
-        self.backend = backend
-        self.root = root
-        self.config = config
-        self.manager = manager
-        self.tracker = tracker
-        self.timing = timing or Timing()
-        self._cdi = cdi
+        self.backend, self.root, self.config = backend, root, config
+        self.manager, self.tracker, self.timing = manager, tracker, timing or Timing()
+        self._cdi, self._log = cdi, log
         self._sharing = SharingSetup(backend, log, interval=time_slice)
-        self._log = log
         self._journal_path = state / "health.json"
         self._off_file = state / PLUGIN_OFF_FILE
         self._cordon = DeviceCordon(state)
@@ -111,9 +106,8 @@ class PluginProcess:
         for change in changes:
             self._journal.add(change)
             remedy = f" ({change.action})" if change.action else ""
-            self._log(
-                f"{change.uuid}: {'healthy' if change.healthy else 'unhealthy'}: {change.reason}{remedy}"
-            )
+            health = "healthy" if change.healthy else "unhealthy"
+            self._log(f"{change.uuid}: {health}: {change.reason}{remedy}")
         if changes or unhealthy != self._journal.unhealthy:
             self._journal.unhealthy, self._journal.ailments = unhealthy, self.tracker.problem_kinds()
             self._journal.actions = self.tracker.actions()

@@ -87,9 +87,8 @@ class ResourceServer:
         allocator: Allocator,
     ) -> None:
         """Sets the resource's state; the kubelet gets a new list only if it differs."""
-        response = dp.ListAndWatchResponse(
-            devices=[_device(device, unhealthy) for device in resource.devices]
-        )
+        devices = [_device(device, unhealthy) for device in resource.devices]
+        response = dp.ListAndWatchResponse(devices=devices)
         with self._changed:
             self._chooser, self._allocator = device_chooser, allocator
             if response != self._response:
@@ -145,12 +144,9 @@ class ResourceServer:
             chosen: Sequence[str] = list(container_request.available_deviceIDs)[:size]
             if chooser is not None:
                 preferred = self._preferred_devices(self.name, size)
-                chosen = chooser.choose(
-                    container_request.available_deviceIDs,
-                    container_request.must_include_deviceIDs,
-                    size,
-                    preferred,
-                )
+                required = container_request.must_include_deviceIDs
+                available = container_request.available_deviceIDs
+                chosen = chooser.choose(available, required, size, preferred)
             answer.container_responses.add(deviceIDs=chosen)
         return answer
 

@@ -7,6 +7,7 @@ more than is needed; the wire format is the same.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Protocol
 
 import grpc
@@ -77,16 +78,11 @@ class DevicePluginClient:
     """A plugin as the kubelet calls it."""
 
     def __init__(self, channel: Any) -> None:
-        self.get_device_plugin_options = _caller(
-            channel, _PLUGIN, "GetDevicePluginOptions", dp.DevicePluginOptions
-        )
-        self.get_preferred_allocation = _caller(
-            channel, _PLUGIN, "GetPreferredAllocation", dp.PreferredAllocationResponse
-        )
-        self.allocate = _caller(channel, _PLUGIN, "Allocate", dp.AllocateResponse)
-        self.pre_start_container = _caller(
-            channel, _PLUGIN, "PreStartContainer", dp.PreStartContainerResponse
-        )
+        plugin = partial(_caller, channel, _PLUGIN)
+        self.get_device_plugin_options = plugin("GetDevicePluginOptions", dp.DevicePluginOptions)
+        self.get_preferred_allocation = plugin("GetPreferredAllocation", dp.PreferredAllocationResponse)
+        self.allocate = plugin("Allocate", dp.AllocateResponse)
+        self.pre_start_container = plugin("PreStartContainer", dp.PreStartContainerResponse)
         self.list_and_watch = channel.unary_stream(
             f"/{_PLUGIN}/ListAndWatch",
             request_serializer=_serialize,

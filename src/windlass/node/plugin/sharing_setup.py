@@ -28,11 +28,9 @@ class SharingSetup:
         interval: str = "",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._backend = backend
-        self._log = log
+        self._backend, self._log, self._clock = backend, log, clock
         self._interval = interval
         """The time slice; empty leaves it unchanged."""
-        self._clock = clock
         self._daemons: dict[str, MpsDaemon] = {}
         self._started_for: dict[str, object] = {}
         self._next_check = 0.0
@@ -45,11 +43,8 @@ class SharingSetup:
         """Why devices can't be shared now, by UUID; empty if all daemons run."""
         if config.sharing_strategy == "time-slicing" and self._interval:
             self._set_intervals(inventory)
-        wanted = {
-            resource.name: resource
-            for resource in resources
-            if config.sharing_strategy == "mps" and resource.is_shared
-        }
+        shared = [resource for resource in resources if resource.is_shared]
+        wanted = {resource.name: resource for resource in shared if config.sharing_strategy == "mps"}
         changed = self._stop_outdated(wanted, config)
         if changed or self._clock() >= self._next_check:
             self._next_check = self._clock() + CHECK_SECONDS
@@ -68,10 +63,8 @@ class SharingSetup:
         daemon = self._daemons.get(resource.name)
         gpus = {device.uuid: device.gpu for device in resource.devices}
         if daemon is None:
-            root = Path(config.mps_root)
-            daemon = MpsDaemon(
-                self._backend, root, resource.name, list(gpus.values()), resource.devices[0].replicas
-            )
+            root, replicas = Path(config.mps_root), resource.devices[0].replicas
+            daemon = MpsDaemon(self._backend, root, resource.name, list(gpus.values()), replicas)
             self._daemons[resource.name] = daemon
             self._started_for[resource.name] = _key(resource, config)
         elif daemon.is_alive():

@@ -85,14 +85,10 @@ def kueue_object(kind: str, name: str, spec: Unstructured, namespace: str = "") 
 
 
 def _priority(name: str, value: int) -> Iterator[tuple[str, Unstructured]]:
-    for version, kind in (
-        (SCHEDULING_API_VERSION, "PriorityClass"),
-        (KUEUE_API_VERSION, "WorkloadPriorityClass"),
-    ):
-        yield (
-            f"priorities.{name}",
-            {"apiVersion": version, "kind": kind, "metadata": {"name": name}, "value": value},
-        )
+    fields = {"metadata": {"name": name}, "value": value}
+    kinds = ((SCHEDULING_API_VERSION, "PriorityClass"), (KUEUE_API_VERSION, "WorkloadPriorityClass"))
+    for version, kind in kinds:
+        yield f"priorities.{name}", {"apiVersion": version, "kind": kind, **fields}
 
 
 def _flavor(flavor: ShortFlavor) -> Unstructured:
@@ -125,13 +121,10 @@ def _resource_groups(quotas: Sequence[ShortQuota]) -> list[Unstructured]:
     if not quotas:
         return []
     covered = list(dict.fromkeys(resource_name(name) for quota in quotas for name in quota.quota))
-    flavors = [
-        {
-            "name": quota.flavor,
-            "resources": [_resource_quota(name, amount, quota) for name, amount in quota.quota.items()],
-        }
-        for quota in quotas
-    ]
+    flavors = []
+    for quota in quotas:
+        resources = [_resource_quota(name, amount, quota) for name, amount in quota.quota.items()]
+        flavors.append({"name": quota.flavor, "resources": resources})
     return [{"coveredResources": covered, "flavors": flavors}]
 
 

@@ -17,9 +17,3 @@ def parse_duration(text: str, path: str) -> int:
         return times.parse_duration(text)
     except InputError as error:
         raise error.with_context(path=path) from None
-
-
-def format_duration(seconds: int) -> str:
-    """`1h30m`, `90s` as `1m30s`, `0s`."""
-    parts = [(seconds // 3600, "h"), (seconds // 60 % 60, "m"), (seconds % 60, "s")]
-    return "".join(f"{count}{unit}" for count, unit in parts if count) or "0s"

@@ -47,12 +47,16 @@ POD_ONLY_KINDS = ("Pod", "PodGroup")
 """Kinds of workloads that have no owner object, only pods."""
 
 
-class EvictedWorkload:
+OnRound = Callable[[list[Event]], None]
+
+
+class EvictedWorkload(msgspec.Struct, frozen=True):
     """A workload with the pods of it that are evicted; `whole` if no bound pod is left."""
 
-    def __init__(self, workload: Workload, evict: Evict, whole: bool) -> None:
-        self.workload, self.pods, self.reason = workload, list(evict.pods), evict.reason
-        self.whole = whole
+    workload: Workload
+    pods: Sequence[str]
+    reason: str
+    whole: bool
 
 
 class TerminationEnd(msgspec.Struct, frozen=True):
@@ -63,11 +67,7 @@ class TerminationEnd(msgspec.Struct, frozen=True):
 
 class ScenarioExecutor:
     def __init__(
-        self,
-        cluster: SimulatedCluster,
-        termination: int,
-        timeline: Timeline[Any],
-        on_round: Callable[[list[Event]], None],
+        self, cluster: SimulatedCluster, termination: int, timeline: Timeline[Any], on_round: OnRound
     ) -> None:
         """`on_round` is called after each plan with its changes, which may be none; `termination` is in seconds."""
         self._cluster, self._termination = cluster, termination
@@ -231,7 +231,7 @@ class ScenarioExecutor:
         self._log("evict", evict.workload, format_evict(evict))
         members = _pod_keys(workload)
         bound = {key for key in members if self._cluster.get("Pod", key)["spec"].get("nodeName")}
-        evicted = EvictedWorkload(workload, evict, bound <= set(evict.pods))
+        evicted = EvictedWorkload(workload, evict.pods, evict.reason, bound <= set(evict.pods))
         if not (self._termination and evict.pods):
             self._complete_eviction(evicted, self._now)
             return
@@ -268,9 +268,8 @@ class ScenarioExecutor:
         if evicted.reason in BUDGET_OVERRIDE_BY_REASON:
             self._cluster.update(with_eviction_counted(obj))
         elif evicted.reason == DURATION_EXCEEDED:
-            self._cluster.update(
-                merge_patch(obj, {"metadata": {"annotations": {REQUEUED_AT: virtual_timestamp(now)}}})
-            )
+            annotations = {REQUEUED_AT: virtual_timestamp(now)}
+            self._cluster.update(merge_patch(obj, {"metadata": {"annotations": annotations}}))
 
     def _requeue(self, workload: Workload, now: int) -> None:
         obj, gang = self._find_owner(workload.kind, workload.key)

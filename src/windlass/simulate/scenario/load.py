@@ -48,9 +48,7 @@ _KIND = re.compile(r"(?:^|[{,])\s*[\"']?kind[\"']?\s*:\s*[\"']?Scenario\b", re.M
 def is_scenario(argument: str) -> bool:
     """Whether the argument of `windlass simulate` is a scenario file or a folder of them, and not a trace."""
     path = Path(argument)
-    if path.is_dir():
-        return True
-    if path.suffix in SUFFIXES:
+    if path.is_dir() or path.suffix in SUFFIXES:
         return True
     return path.suffix == ".json" and path.is_file() and bool(_KIND.search(read_text(path)[:4096]))
 
@@ -100,9 +98,8 @@ def _scenario(obj: object, name: str) -> Scenario:
     if document.api_version != WINDLASS_API_VERSION:
         raise InputError("unknown version", path="apiVersion", remedy="use windlass.dev/v1")
     if document.rule not in CHAPTERS:
-        raise InputError(
-            f"unknown rule {document.rule!r}", path="rule", remedy=f"use one of {', '.join(CHAPTERS)}"
-        )
+        remedy = f"use one of {', '.join(CHAPTERS)}"
+        raise InputError(f"unknown rule {document.rule!r}", path="rule", remedy=remedy)
     if not document.timeline:
         raise InputError("nothing happens", path="timeline", remedy="add a moment with at")
     return Scenario(
@@ -134,12 +131,8 @@ def _find_union_error(raw: Any, info: inspect.Type, path: str) -> InputError | N
             return None
         return _find_union_error(raw, structs[0], path) or find_decode_error(raw, structs[0], path)
     if isinstance(info, inspect.StructType) and isinstance(raw, Mapping):
-        parts = [
-            (raw[field.encode_name], field.type, field.encode_name)
-            for field in info.fields
-            if field.encode_name in raw
-        ]
-        inner = (_find_union_error(part, kind, f"{path}.{name}".lstrip(".")) for part, kind, name in parts)
+        parts = [(field.encode_name, field.type) for field in info.fields if field.encode_name in raw]
+        inner = (_find_union_error(raw[name], kind, f"{path}.{name}".lstrip(".")) for name, kind in parts)
         return next((fault for fault in inner if fault is not None), None)
     if isinstance(info, inspect.VarTupleType) and isinstance(raw, list | tuple):
         items = (_find_union_error(item, info.item_type, f"{path}[{at}]") for at, item in enumerate(raw))
@@ -169,10 +162,8 @@ def _without_untyped_parts(raw: Any, info: inspect.Type) -> Any:
 def _settings(config: Unstructured) -> Settings:
     if not config:
         return Settings()
-    header = (
-        {} if "kind" in config else {"apiVersion": WINDLASS_API_VERSION, "kind": "SchedulerConfiguration"}
-    )
-    found = _decode({**header, **config}, "config")
+    kind = {"apiVersion": WINDLASS_API_VERSION, "kind": "SchedulerConfiguration"}
+    found = _decode(config if "kind" in config else {**kind, **config}, "config")
     if isinstance(found, SchedulerConfiguration):
         return scheduler_settings(found)
     if isinstance(found, KueueConfiguration):
@@ -217,9 +208,8 @@ def _explicit_objects(obj: Unstructured, path: str) -> Iterator[Unstructured]:
     body = {key: value for key, value in obj.items() if key != "count"}
     count = obj.get("count", 1)
     if type(count) is not int or not 1 <= count <= MAX_COPIES:
-        raise InputError(
-            f"{count!r} is no number of objects", path=f"{path}.count", remedy=f"use 1 to {MAX_COPIES}"
-        )
+        message, remedy = f"{count!r} is no number of objects", f"use 1 to {MAX_COPIES}"
+        raise InputError(message, path=f"{path}.count", remedy=remedy)
     metadata = getattr(_decode(body, path), "metadata", None)
     if metadata is None or not metadata.name:
         raise InputError("needs a name", path=f"{path}.metadata.name", remedy="add a name")

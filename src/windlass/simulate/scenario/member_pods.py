@@ -66,31 +66,19 @@ def member_pod(
     pod_meta: Unstructured = copy.deepcopy(template.pod.get("metadata", {}))
     pod_meta.setdefault("labels", {})
     pod_meta.setdefault("annotations", {})
-    parts = [
-        metadata["name"],
-        *([] if gang is None else [str(gang)]),
-        *([] if template.is_only_set else [template.name]),
-    ]
-    pod_meta["name"] = "-".join([*parts, str(number)])
+    parts = [metadata["name"], gang, None if template.is_only_set else template.name, number]
+    pod_meta["name"] = "-".join(str(part) for part in parts if part is not None)
     pod_meta["namespace"] = metadata.get("namespace", "default")
     if template.set_label:
         pod_meta["labels"][template.set_label] = template.name
     if obj["kind"] == "Workload":
         pod_meta["annotations"][WORKLOAD_ANNOTATION] = metadata["name"]
     else:
-        pod_meta["ownerReferences"] = [
-            {
-                "apiVersion": obj["apiVersion"],
-                "kind": obj["kind"],
-                "name": metadata["name"],
-                "controller": True,
-            }
-        ]
+        owner = {"apiVersion": obj["apiVersion"], "kind": obj["kind"], "name": metadata["name"]}
+        pod_meta["ownerReferences"] = [{**owner, "controller": True}]
     if gang is not None:
-        pod_meta["labels"] |= {
-            LWS_GROUP: str(gang),
-            LWS_WORKER: "0" if template.name == "leader" else str(number + 1),
-        }
+        worker = "0" if template.name == "leader" else str(number + 1)
+        pod_meta["labels"] |= {LWS_GROUP: str(gang), LWS_WORKER: worker}
     spec = copy.deepcopy(template.pod.get("spec", {}))
     return {"apiVersion": "v1", "kind": "Pod", "metadata": pod_meta, "spec": spec}
 

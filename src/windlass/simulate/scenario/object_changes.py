@@ -43,15 +43,12 @@ def with_admission(
     assignments = []
     for pod_set in decision.pod_sets:
         requests, count = quota_requests(templates[pod_set.name]), pod_set.count
+        used = {name: format_quota(name, requests.get(name, 0) * count) for name in pod_set.flavors}
         assignment: Unstructured = {"name": pod_set.name, "count": count, "flavors": dict(pod_set.flavors)}
-        assignment["resourceUsage"] = {
-            resource: format_quota(resource, requests.get(resource, 0) * count)
-            for resource in pod_set.flavors
-        }
+        assignment["resourceUsage"] = used
         if pod_set.nodes:
-            domains = [
-                {"values": [hostnames.get(node, node)], "count": pods} for node, pods in pod_set.nodes.items()
-            ]
+            pods_by_host = [(hostnames.get(node, node), pods) for node, pods in pod_set.nodes.items()]
+            domains = [{"values": [host], "count": pods} for host, pods in pods_by_host]
             assignment["topologyAssignment"] = {"levels": [HOSTNAME_LABEL], "domains": domains}
         assignments.append(assignment)
     changed = _with_condition(_with_condition(obj, "QuotaReserved", "True", at), "Admitted", "True", at)

@@ -7,7 +7,9 @@ every scenario: it is stable after few rounds, and no node is ever overcommitted
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import msgspec
 
@@ -70,12 +72,10 @@ class _Play:
         self.outcome = Outcome(scenario.name, scenario.file, document.title, document.story)
         self._cluster = SimulatedCluster()
         self._timeline: Timeline[TerminationEnd | _WorkloadEnd | None] = Timeline()
-        self._executor = ScenarioExecutor(
-            self._cluster, scenario.termination, self._timeline, self._finish_round
-        )
-        config = msgspec.structs.replace(
-            engine_config(scenario.settings), max_explained_holds=MAX_EXPLAINED_HOLDS
-        )
+        termination, on_round = scenario.termination, self._finish_round
+        self._executor = ScenarioExecutor(self._cluster, termination, self._timeline, on_round)
+        config = engine_config(scenario.settings)
+        config = msgspec.structs.replace(config, max_explained_holds=MAX_EXPLAINED_HOLDS)
         self._driver = SimulationDriver(self._executor, config)
         self._steps = deque(enumerate(scenario.steps))
         self._moment: ResolvedMoment | None = None
@@ -153,11 +153,7 @@ class _Play:
         if moment.say:
             self._log(Event(now, "say", "", " ".join(moment.say.split())))
         for name in moment.finish:
-            key = namespaced_name(name)
-            workload = self._cluster.workloads(now).get(key)
-            if workload is None:
-                raise InputError(f"there is no workload {name}")
-            self._finish(workload, now)
+            self._finish(self._workload(name, now), now)
         for name in moment.delete:
             self._delete(name, now)
         for name in moment.fail:
@@ -165,10 +161,8 @@ class _Play:
         for name in moment.repair:
             self._cluster.update(with_node_ready(self._cluster.get("Node", name)))
             self._log(Event(now, "repair", name))
-        for name, cordoned in [
-            *((node_name, True) for node_name in moment.cordon),
-            *((node_name, False) for node_name in moment.uncordon),
-        ]:
+        cordons = [(name, True) for name in moment.cordon] + [(name, False) for name in moment.uncordon]
+        for name, cordoned in cordons:
             node = self._cluster.get("Node", name)
             self._cluster.update({**node, "spec": {**node.get("spec", {}), "unschedulable": cordoned}})
             self._log(Event(now, "cordon" if cordoned else "uncordon", name))
@@ -206,14 +200,16 @@ class _Play:
         self._cluster.get(kind, key)
         if kind == "Node":
             self._fail(key, now)
-        for pod in (
-            self._cluster.pods_owned_by(kind, namespaced_name(key))
-            if kind not in CLUSTER_SCOPED_KINDS
-            else ()
-        ):
+        for pod in () if kind in CLUSTER_SCOPED_KINDS else self._cluster.pods_owned_by(kind, key):
             self._cluster.delete("Pod", pod)
-        self._cluster.delete(kind, key if kind in CLUSTER_SCOPED_KINDS else namespaced_name(key))
+        self._cluster.delete(kind, key)
         self._log(Event(now, "delete", name))
+
+    def _workload(self, name: str, now: int) -> Workload:
+        workload = self._cluster.workloads(now).get(namespaced_name(name))
+        if workload is None:
+            raise InputError(f"there is no workload {name}")
+        return workload
 
     def _fail(self, name: str, now: int) -> None:
         """The node fails with the pods on it; controllers recreate theirs as pending pods."""
@@ -223,9 +219,7 @@ class _Play:
             self._executor.remove_pod(pod, now)
 
     def _checkpoint(self, key: str, now: int) -> None:
-        workload = self._cluster.workloads(now).get(key)
-        if workload is None:
-            raise InputError(f"there is no workload {key}")
+        workload = self._workload(key, now)
         patch = {"metadata": {"annotations": {LAST_CHECKPOINT_ANNOTATION: virtual_timestamp(now)}}}
         targets = [("Pod", pod) for pod_set in workload.pod_sets for pod in pod_set.pod_keys]
         if workload.kind not in POD_ONLY_KINDS:
@@ -268,10 +262,8 @@ class _Play:
     def _duration(self, workload: Workload) -> int | None:
         has_owner = workload.kind not in POD_ONLY_KINDS
         objects = [self._cluster.find(workload.kind, workload.key)] if has_owner else []
-        objects += [
-            self._cluster.find("Pod", pod) for pod_set in workload.pod_sets for pod in pod_set.pod_keys[:1]
-        ]
-        for obj in objects:
+        first_pods = [pod for pod_set in workload.pod_sets for pod in pod_set.pod_keys[:1]]
+        for obj in objects + [self._cluster.find("Pod", pod) for pod in first_pods]:
             text = (obj or {}).get("metadata", {}).get("annotations", {}).get(SIMULATED_DURATION_ANNOTATION)
             if text:
                 return parse_duration(text)
@@ -289,10 +281,9 @@ class _Play:
         for node in self._cluster.list_kind("Node"):
             name = node["metadata"]["name"]
             _, allocatable = node_quantities(self._cluster.decoded("Node", name))
-            used: dict[str, int] = {}
+            used: Counter[str] = Counter()
             for key in self._cluster.pods_on(name):
-                for resource, amount in pod_requests(self._cluster.decoded("Pod", key)).items():
-                    used[resource] = used.get(resource, 0) + amount
+                used.update(pod_requests(self._cluster.decoded("Pod", key)))
             for resource, amount in used.items():
                 if amount > allocatable.get(resource, 0):
                     limit = format_amount(resource, allocatable.get(resource, 0))
@@ -329,18 +320,13 @@ class _Play:
         return Check(now, expectation, True)
 
 
-class _error_path:
+@contextmanager
+def _error_path(path: str) -> Iterator[None]:
     """Adds the path in the scenario file to an `InputError`."""
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, InputError):
-            raise error.with_context(path=self._path) from None
+    try:
+        yield
+    except InputError as error:
+        raise error.with_context(path=path) from None
 
 
 def _parse_object_name(text: str) -> tuple[str, str]:

@@ -9,40 +9,29 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from windlass.model.names.windlass import WINDLASS_API_VERSION
-from windlass.simulate.scenario.durations import format_duration
+from windlass.model.times import format_duration
 from windlass.simulate.scenario.outcome import Check, Event, Outcome
 
 
 def report_document(outcomes: Sequence[Outcome]) -> dict[str, Any]:
     """`kind: ScenarioReport`, one item a scenario."""
-    return {
-        "apiVersion": WINDLASS_API_VERSION,
-        "kind": "ScenarioReport",
-        "items": [_item(outcome) for outcome in outcomes],
-    }
+    items = [_item(outcome) for outcome in outcomes]
+    return {"apiVersion": WINDLASS_API_VERSION, "kind": "ScenarioReport", "items": items}
 
 
 def _item(outcome: Outcome) -> dict[str, Any]:
-    return {
-        "name": outcome.name,
-        "file": outcome.file,
-        "title": outcome.title,
-        "passed": outcome.passed,
-        "checks": [
-            {
-                "at": check.at,
-                "expected": check.expectation,
-                "ok": check.ok,
-                **({"seen": check.actual} if check.actual else {}),
-            }
-            for check in outcome.checks
-        ],
-        "trace": [
-            {"at": event.at, "event": event.kind, "subject": event.subject, "text": event.text}
-            for event in outcome.events
-            if isinstance(event, Event)
-        ],
-    }
+    document = {field: getattr(outcome, field) for field in ("name", "file", "title", "passed")}
+    checks = [
+        {"at": check.at, "expected": check.expectation, "ok": check.ok}
+        | ({"seen": check.actual} if check.actual else {})
+        for check in outcome.checks
+    ]
+    events = [event for event in outcome.events if isinstance(event, Event)]
+    trace = [
+        {"at": event.at, "event": event.kind, "subject": event.subject, "text": event.text}
+        for event in events
+    ]
+    return {**document, "checks": checks, "trace": trace}
 
 
 def trace_lines(outcome: Outcome) -> Iterator[str]:
@@ -58,11 +47,13 @@ def trace_lines(outcome: Outcome) -> Iterator[str]:
         else:
             yield f"{at}  {event.kind:<9} {event.subject}" + (f"  {event.text}" if event.text else "")
     held = len(outcome.checks) - len(outcome.failures)
-    verdict = "PASS" if outcome.passed else "FAIL"
-    yield f"{verdict}  {held} of {len(outcome.checks)} expectations hold"
+    yield f"{_verdict(outcome)}  {held} of {len(outcome.checks)} expectations hold"
 
 
 def summary_line(outcome: Outcome) -> str:
     """One line for a scenario among many."""
-    verdict = "PASS" if outcome.passed else "FAIL"
-    return f"{verdict}  {outcome.name}: {outcome.title}"
+    return f"{_verdict(outcome)}  {outcome.name}: {outcome.title}"
+
+
+def _verdict(outcome: Outcome) -> str:
+    return "PASS" if outcome.passed else "FAIL"

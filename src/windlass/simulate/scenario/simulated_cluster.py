@@ -61,16 +61,9 @@ class SimulatedCluster:
         namespace, _, name = run.local_queue.partition("/")
         known = self._decoded.get((RUN_TIME_HISTORY, namespace, name))
         times = run_times_from_object(known) if known is not None else RunTimes()
-        metadata = {"name": name, "namespace": namespace}
-        periods = run_time_periods(add_runs(times, [run]))
-        self.update(
-            {
-                "apiVersion": WINDLASS_API_VERSION,
-                "kind": RUN_TIME_HISTORY,
-                "metadata": metadata,
-                "periods": periods,
-            }
-        )
+        history = {"apiVersion": WINDLASS_API_VERSION, "kind": RUN_TIME_HISTORY}
+        fields = {"metadata": {"name": name, "namespace": namespace}}
+        self.update({**history, **fields, "periods": run_time_periods(add_runs(times, [run]))})
 
     def grouping(self, now: int) -> tuple[QueueSystem, Grouping]:
         """Queues and workloads as the engine's own grouping sees them."""
@@ -101,15 +94,14 @@ class SimulatedCluster:
 
     def pods_owned_by(self, kind: str, key: str) -> list[str]:
         namespace, _, name = key.partition("/")
-        return [
-            pod_key(obj)
-            for obj in self.list_kind("Pod")
-            if obj["metadata"].get("namespace", "default") == namespace
-            and any(
-                owner.get("kind") == kind and owner.get("name") == name
-                for owner in obj["metadata"].get("ownerReferences", ())
-            )
-        ]
+        owned = []
+        for pod in self.list_kind("Pod"):
+            owners = [
+                (owner.get("kind"), owner.get("name")) for owner in pod["metadata"].get("ownerReferences", ())
+            ]
+            if (kind, name) in owners and pod["metadata"].get("namespace", "default") == namespace:
+                owned.append(pod_key(pod))
+        return owned
 
     # Writing
 

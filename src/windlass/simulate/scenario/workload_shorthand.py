@@ -54,11 +54,8 @@ def workload_objects(work: ShortWorkload, path: str) -> list[Unstructured]:
     """The objects of a short form, `count` times."""
     given = [kind for kind in KINDS if getattr(work, kind)]
     if len(given) != 1:
-        raise InputError(
-            f"names {' and '.join(given) or 'no kind of work'}",
-            path=path,
-            remedy=f"give one of {', '.join(KINDS)}",
-        )
+        message = f"names {' and '.join(given) or 'no kind of work'}"
+        raise InputError(message, path=path, remedy=f"give one of {', '.join(KINDS)}")
     if not 1 <= work.count <= 10_000 or not 1 <= work.pods <= 100_000:
         raise InputError("is out of range", path=f"{path}.count", remedy="use 1 to 10000")
     kind, name = given[0], getattr(work, given[0])
@@ -66,12 +63,18 @@ def workload_objects(work: ShortWorkload, path: str) -> list[Unstructured]:
     return [obj for name in names for obj in _WorkloadBuilder(work, kind, name, path).objects()]
 
 
+POD_GROUP_VERSIONS = {
+    "native": POD_GROUP_API_VERSION,
+    "volcano": VOLCANO_API_VERSION,
+    "coscheduling": COSCHEDULING_API_VERSION,
+}
+
+
 class _WorkloadBuilder:
     def __init__(self, work: ShortWorkload, kind: str, name: str, path: str) -> None:
         self.work, self.kind, self.name, self.path = work, kind, name, path
-        self.sets = work.sets or (
-            ShortPodSet(name="main", pods=work.pods, gpus=work.gpus, cpu=work.cpu, memory=work.memory),
-        )
+        only = ShortPodSet(name="main", pods=work.pods, gpus=work.gpus, cpu=work.cpu, memory=work.memory)
+        self.sets = work.sets or (only,)
         self.since = parse_duration(work.since, f"{path}.since") if work.since else 0
 
     def objects(self) -> list[Unstructured]:
@@ -85,39 +88,27 @@ class _WorkloadBuilder:
 
     def _job(self) -> Unstructured:
         if self.work.sets:
-            raise InputError(
-                "a Job has one set of pods", path=f"{self.path}.sets", remedy="use workload or group"
-            )
-        running = bool(self.work.nodes)
+            remedy = "use workload or group"
+            raise InputError("a Job has one set of pods", path=f"{self.path}.sets", remedy=remedy)
         annotations = self._object_annotations()
         if self.work.minimum is not None:
             annotations[MIN_PARALLELISM_ANNOTATION] = str(self.work.minimum)
         spec = {
             "parallelism": self.work.pods,
             "completions": self.work.pods,
-            "suspend": bool(self.work.queue) and not running,
+            "suspend": bool(self.work.queue) and not self.work.nodes,
             "template": self._template(self.sets[0]),
         }
-        return {
-            "apiVersion": BATCH_API_VERSION,
-            "kind": "Job",
-            "metadata": self._metadata(self._queue_labels(), annotations),
-            "spec": spec,
-        }
+        metadata = self._metadata(self._queue_labels(), annotations)
+        return {"apiVersion": BATCH_API_VERSION, "kind": "Job", "metadata": metadata, "spec": spec}
 
     def _workload(self) -> Unstructured:
-        spec: Unstructured = {
-            "queueName": self.work.queue,
-            "podSets": [self._pod_set(pod_set) for pod_set in self.sets],
-        }
+        spec: Unstructured = {"queueName": self.work.queue, "podSets": list(map(self._pod_set, self.sets))}
         if isinstance(self.work.priority, int):
             spec["priority"] = self.work.priority
         else:
-            spec["priorityClassRef"] = {
-                "group": "kueue.x-k8s.io",
-                "kind": "WorkloadPriorityClass",
-                "name": self.work.priority,
-            }
+            kind = {"group": "kueue.x-k8s.io", "kind": "WorkloadPriorityClass"}
+            spec["priorityClassRef"] = {**kind, "name": self.work.priority}
         metadata = self._metadata(self.work.labels, self._object_annotations())
         return {"apiVersion": KUEUE_API_VERSION, "kind": "Workload", "metadata": metadata, "spec": spec}
 
@@ -133,34 +124,24 @@ class _WorkloadBuilder:
         total = sum(pod_set.pods for pod_set in self.sets)
         minimum = total if self.work.minimum is None else self.work.minimum
         nodes_of_pods = _expand_nodes(self.work.nodes, total, f"{self.path}.nodes")
-        objects = list(self._pod_group(minimum))
-        number = 0
-        for pod_set in self.sets:
-            for _ in range(pod_set.pods):
-                pod = self._member(pod_set, number, total)
-                objects.append(running_pod(pod, nodes_of_pods[number], -self.since) if nodes_of_pods else pod)
-                number += 1
-        return objects
+        pod_sets = [pod_set for pod_set in self.sets for _ in range(pod_set.pods)]
+        pods = [self._member(pod_set, number, total) for number, pod_set in enumerate(pod_sets)]
+        if nodes_of_pods:
+            placed = zip(pods, nodes_of_pods, strict=True)
+            pods = [running_pod(pod, node, -self.since) for pod, node in placed]
+        return [*self._pod_group(minimum), *pods]
 
     def _pod_group(self, minimum: int) -> Iterator[Unstructured]:
-        versions = {
-            "native": POD_GROUP_API_VERSION,
-            "volcano": VOLCANO_API_VERSION,
-            "coscheduling": COSCHEDULING_API_VERSION,
-        }
-        if self.kind not in versions:
+        if self.kind not in POD_GROUP_VERSIONS:
             return
         spec: Unstructured = {"minMember": minimum}
         if self.kind == "native":
             spec = {"schedulingPolicy": {"gang": {"minCount": minimum}}}
         if isinstance(self.work.priority, str):
             spec["priorityClassName"] = self.work.priority
-        yield {
-            "apiVersion": versions[self.kind],
-            "kind": "PodGroup",
-            "metadata": self._metadata(self._queue_labels(), self._object_annotations()),
-            "spec": spec,
-        }
+        header = {"apiVersion": POD_GROUP_VERSIONS[self.kind], "kind": "PodGroup"}
+        metadata = self._metadata(self._queue_labels(), self._object_annotations())
+        yield {**header, "metadata": metadata, "spec": spec}
 
     def _member(self, pod_set: ShortPodSet, number: int, total: int) -> Unstructured:
         template = self._template(pod_set)
@@ -180,13 +161,8 @@ class _WorkloadBuilder:
         owner = self.work.owner or ("" if self.kind == "pod" else f"StatefulSet/{self.name}")
         if owner and owner != "none":
             kind, _, name = owner.partition("/")
-            reference = {
-                "apiVersion": APPS_API_VERSION,
-                "kind": kind,
-                "name": name or self.name,
-                "controller": True,
-            }
-            metadata["ownerReferences"] = [reference]
+            reference = {"apiVersion": APPS_API_VERSION, "kind": kind, "name": name or self.name}
+            metadata["ownerReferences"] = [{**reference, "controller": True}]
         return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
 
     # Parts
@@ -197,14 +173,9 @@ class _WorkloadBuilder:
             return [obj]
         total = sum(pod_set.pods for pod_set in self.sets)
         nodes_of_pods = iter(_expand_nodes(self.work.nodes, total, f"{self.path}.nodes"))
-        objects = [obj]
-        number = 0
-        for template in pod_templates_of(obj):
-            for _ in range(template.count):
-                pod = member_pod(obj, template, number)
-                objects.append(running_pod(pod, next(nodes_of_pods), -self.since))
-                number += 1
-        return objects
+        templates = [template for template in pod_templates_of(obj) for _ in range(template.count)]
+        pods = [member_pod(obj, template, number) for number, template in enumerate(templates)]
+        return [obj, *(running_pod(pod, next(nodes_of_pods), -self.since) for pod in pods)]
 
     def _metadata(self, labels: dict[str, str], annotations: dict[str, str]) -> Unstructured:
         return {**self._identity(self.name), "labels": dict(labels), "annotations": annotations}
@@ -232,9 +203,8 @@ class _WorkloadBuilder:
             parse_duration(self.work.limit, f"{self.path}.limit")
             annotations[DECLARED_DURATION_ANNOTATION] = self.work.limit
         if self.work.checkpoint:
-            annotations[LAST_CHECKPOINT_ANNOTATION] = virtual_timestamp(
-                parse_moment(self.work.checkpoint, f"{self.path}.checkpoint")
-            )
+            written_at = parse_moment(self.work.checkpoint, f"{self.path}.checkpoint")
+            annotations[LAST_CHECKPOINT_ANNOTATION] = virtual_timestamp(written_at)
         return annotations
 
     def _template(self, pod_set: ShortPodSet) -> Unstructured:
@@ -245,9 +215,8 @@ class _WorkloadBuilder:
             limits |= {GPU_RESOURCE: pod_set.gpus} if pod_set.gpus else {}
         else:
             annotations[KAI_FRACTION] = str(pod_set.gpus)
-        spec: Unstructured = {
-            "containers": [{"name": "main", "resources": {"limits": limits, "requests": dict(limits)}}]
-        }
+        resources = {"limits": limits, "requests": dict(limits)}
+        spec: Unstructured = {"containers": [{"name": "main", "resources": resources}]}
         if self.work.selector:
             spec["nodeSelector"] = dict(self.work.selector)
         if self.work.tolerations:
@@ -259,10 +228,8 @@ class _WorkloadBuilder:
         labels = dict(self.work.labels)
         if self.work.sets and self.kind not in ("job", "workload"):
             labels[POD_SET_LABEL] = pod_set.name
-        return {
-            "metadata": {"labels": labels, "annotations": annotations},
-            "spec": {**spec, **self.work.spec},
-        }
+        metadata = {"labels": labels, "annotations": annotations}
+        return {"metadata": metadata, "spec": {**spec, **self.work.spec}}
 
 
 def topology_annotations(topology: ShortTopology | None) -> dict[str, str]:
@@ -291,9 +258,6 @@ def _expand_nodes(nodes: NodePlacement, pods: int, path: str) -> Sequence[str]:
     else:
         nodes_of_pods = list(nodes) * (pods if len(nodes) == 1 else 1)
     if nodes_of_pods and len(nodes_of_pods) != pods:
-        raise InputError(
-            f"{len(nodes_of_pods)} nodes for {pods} pods",
-            path=path,
-            remedy="name one node per pod, or one for all",
-        )
+        remedy = "name one node per pod, or one for all"
+        raise InputError(f"{len(nodes_of_pods)} nodes for {pods} pods", path=path, remedy=remedy)
     return nodes_of_pods

@@ -38,8 +38,7 @@ class BadCell(Exception):
 
     def __init__(self, column: str, expected: str) -> None:
         super().__init__(column, expected)
-        self.column = column
-        self.expected = expected
+        self.column, self.expected = column, expected
 
 
 def template_of_cells(cells: Cells) -> PodTemplate:
@@ -84,7 +83,6 @@ def node_of_cells(name: str, cells: Cells) -> Node:
     if "object" not in cells:
         return _plain_node(name, cells)
     node = _json_node(name, cells)
-    _check_json_node(node)
     capacity, allocatable = node_quantities(node)
     node_devices(node, allocatable, capacity)
     # Without GPUs, whose number `node_devices` checks: MIG instances may be counted as GPUs.
@@ -131,11 +129,7 @@ def _spec(cells: Cells, size: PodSize) -> PodSpec:
     if size.gpus and not size.gpu_milli:
         requests[GPU_RESOURCE] = str(size.gpus)
     for name, raw in requests.items():
-        try:
-            parse_amount(name, raw)
-        except InputError as error:
-            column = name if name in ("cpu", "memory") else "resources"
-            raise BadCell(column, f"a Kubernetes quantity ({error.message})") from None
+        _amount(name, raw, name if name in ("cpu", "memory") else "resources")
     limits = {name: raw for name, raw in requests.items() if is_extended_resource(name)}
     return msgspec.structs.replace(
         make_pod_spec(requests, limits),
@@ -176,14 +170,10 @@ def _plain_node(name: str, cells: Cells) -> Node:
         "memory": cells.get("memory", ""),
         "pods": cells.get("pods", str(NO_POD_LIMIT)),
     }
-    for column, raw in resources.items():
-        try:
-            parse_amount(column, raw)
-        except InputError as error:
-            raise BadCell(column, f"a Kubernetes quantity ({error.message})") from None
+    amounts = {name: _amount(name, raw, name) for name, raw in resources.items()}
     size = NodeSize(
-        cpu_milli=parse_amount("cpu", resources["cpu"]),
-        memory_mib=parse_amount("memory", resources["memory"]) >> 20,
+        cpu_milli=amounts["cpu"],
+        memory_mib=amounts["memory"] >> 20,
         gpus=_integer(cells, "gpu", 0, 2**31),
         model=cells.get("model", ""),
         gpu_memory_mib=_integer(cells, "gpu_memory", 0, 2**31),
@@ -205,34 +195,34 @@ def _json_template(cells: Cells) -> PodTemplate:
     except (msgspec.MsgspecError, RecursionError) as error:
         raise BadCell("template", f"a pod's metadata and spec as JSON ({error})") from None
     if pod.is_bound:
-        raise InputError(
-            "the pod of a trace can't be bound to a node",
-            path="spec.nodeName",
-            remedy="leave it out, or choose the node with a nodeSelector",
-        )
+        remedy = "leave it out, or choose the node with a nodeSelector"
+        raise InputError("the pod of a trace can't be bound to a node", path="spec.nodeName", remedy=remedy)
     meta = pod.metadata
     return PodTemplate(pod.spec, meta.annotations, meta.labels, meta.namespace)
 
 
 def _json_node(name: str, cells: Cells) -> Node:
     if len(cells) > 1:
-        raise BadCell(
-            next(column for column in cells if column != "object"), "an empty cell, since there is an object"
-        )
+        filled = next(column for column in cells if column != "object")
+        raise BadCell(filled, "an empty cell, since there is an object")
     try:
         node = msgspec.json.decode(cells["object"], type=Node)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise BadCell("object", f"a Kubernetes Node as JSON ({error})") from None
     if node.name != name:
         raise BadCell("object", f"a Node named {name}")
-    return node
-
-
-def _check_json_node(node: Node) -> None:
     try:
         check_node(node)
     except InputError as error:
         raise error.with_context(object=f"Node {node.name}") from None
+    return node
+
+
+def _amount(resource: str, raw: RawQuantity, column: str) -> int:
+    try:
+        return parse_amount(resource, raw)
+    except InputError as error:
+        raise BadCell(column, f"a Kubernetes quantity ({error.message})") from None
 
 
 def _integer(cells: Cells, column: str, minimum: int, maximum: int) -> int:

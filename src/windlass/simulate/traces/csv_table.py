@@ -34,16 +34,13 @@ class Table:
         self,
         path: Path,
         rows: list[list[str]],
-        columns: dict[str, int],
+        header: Sequence[str],
         lines: Sequence[int],
         *,
         csv: bool = True,
     ) -> None:
-        self.path = path
-        self.rows = rows
-        self.columns = columns
-        self._lines = lines
-        self._csv = csv
+        self.path, self.rows, self._lines, self._csv = path, rows, lines, csv
+        self.columns = {name: index for index, name in enumerate(header)}
 
     def line(self, row: int) -> int:
         return self._lines[row]
@@ -103,17 +100,15 @@ def read_table(
         lines.pop()
     if len(lines) <= skip:
         raise InputError("is empty; expected a header line", file=str(path), line=skip + 1)
-    rows = _split(path, lines[skip:], skip + 1)
-    columns = _header(path, rows[0], required, optional, skip + 1)
-    table = Table(path, rows[1:], columns, range(skip + 2, skip + 1 + len(rows)))
-    for row, fields in enumerate(table.rows):
-        if len(fields) != len(rows[0]):
-            raise InputError(
-                f"expected {len(rows[0])} fields ({','.join(rows[0])}), got {len(fields)}",
-                file=str(path),
-                line=table.line(row),
-            )
-    return table
+    header, *rows = _split(path, lines[skip:], skip + 1)
+    problem = _header_problem(header, required, optional)
+    if problem:
+        raise InputError(problem, file=str(path), line=skip + 1)
+    for line, fields in enumerate(rows, start=skip + 2):
+        if len(fields) != len(header):
+            message = f"expected {len(header)} fields ({','.join(header)}), got {len(fields)}"
+            raise InputError(message, file=str(path), line=line)
+    return Table(path, rows, header, range(skip + 2, skip + 2 + len(rows)))
 
 
 def _split(path: Path, lines: list[str], first_line: int) -> list[list[str]]:
@@ -123,26 +118,17 @@ def _split(path: Path, lines: list[str], first_line: int) -> list[list[str]]:
         for fields in reader:
             rows.append(fields)
             if reader.line_num != len(rows):
-                raise InputError(
-                    "expected one record a line", file=str(path), line=first_line + len(rows) - 1
-                )
+                line = first_line + len(rows) - 1
+                raise InputError("expected one record a line", file=str(path), line=line)
     except csv.Error as error:
         line = first_line + reader.line_num - 1
         raise InputError(f"is no CSV: {error}", file=str(path), line=line) from error
     return rows
 
 
-def _header(
-    path: Path, header: list[str], required: Sequence[str], optional: Sequence[str], line: int
-) -> dict[str, int]:
-    columns = {name: index for index, name in enumerate(header)}
+def _header_problem(header: list[str], required: Sequence[str], optional: Sequence[str]) -> str:
+    problems = [f"lacks {name}" for name in required if name not in header]
+    problems += [f"has {name!r}" for name in header if name not in required and name not in optional]
+    problems += ["names a column twice"] if len(set(header)) != len(header) else []
     expected = ",".join(required) + (f" and perhaps {','.join(optional)}" if optional else "")
-    missing = [name for name in required if name not in columns]
-    unknown = [name for name in header if name not in required and name not in optional]
-    has_duplicates = len(columns) != len(header)
-    if missing or unknown or has_duplicates:
-        problem = (
-            f"lacks {missing[0]}" if missing else f"has {unknown[0]!r}" if unknown else "names a column twice"
-        )
-        raise InputError(f"the header {problem}; expected {expected}", file=str(path), line=line)
-    return columns
+    return f"the header {problems[0]}; expected {expected}" if problems else ""

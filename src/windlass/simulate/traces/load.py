@@ -46,16 +46,16 @@ def load_trace(
 def _load(
     name: str, seed: int | None, traces_dir: Path | None, nodes: tuple[Node, ...] | None, replay: str
 ) -> Trace:
-    family = name.partition("/")[0]
-    if name.endswith(FILE_SUFFIXES):
-        _refuse_replay(name, replay)
+    family, is_file = name.partition("/")[0], name.endswith(FILE_SUFFIXES)
+    has_replay = not (is_file or family == "synthetic" or family in RECORDED)
+    info = None if is_file or family == "synthetic" else _find(name, traces_dir)
+    if replay != "arrivals" and not has_replay:
+        raise InputError(f"replay {replay!r} is for the openb traces, not for {name}", remedy="leave it out")
+    if is_file:
         return load_trace_file(Path(name), seed=seed, nodes=nodes)
-    if family == "synthetic":
-        _refuse_replay(name, replay)
+    if info is None:
         return make_synthetic(name, seed=seed, nodes=nodes)
-    info = _find(name, traces_dir)
     if family in RECORDED:
-        _refuse_replay(name, replay)
         return RECORDED[family](name, _folder(info, traces_dir), nodes=nodes, seed=seed)
     return load_openb(name, _folder(info, traces_dir), seed=seed, nodes=nodes, replay=replay)
 
@@ -81,12 +81,6 @@ def _folder(info: TraceInfo, traces_dir: Path | None) -> Path:
         )
     missing = [file for file in info.files if not (traces_dir / file).is_file()]
     if missing:
-        raise InputError(
-            f"{info.name} needs {missing[0]}", file=str(traces_dir), remedy=f"download it from {info.source}"
-        )
+        remedy = f"download it from {info.source}"
+        raise InputError(f"{info.name} needs {missing[0]}", file=str(traces_dir), remedy=remedy)
     return traces_dir
-
-
-def _refuse_replay(name: str, replay: str) -> None:
-    if replay != "arrivals":
-        raise InputError(f"replay {replay!r} is for the openb traces, not for {name}", remedy="leave it out")

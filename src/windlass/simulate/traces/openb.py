@@ -81,10 +81,8 @@ def load_openb(
     pod_list = PodList(read_table(folder / pod_list_file(pods), POD_COLUMNS, POD_EXTRAS))
     if not pod_list.names:
         raise InputError("is an empty trace: it has no pods", file=str(pod_list.table.path))
-    if nodes is None:
-        fleet = read_openb_nodes(folder / node_list_file("gpu" if family == "openb" else "all"))
-    else:
-        fleet = nodes
+    node_list = folder / node_list_file("gpu" if family == "openb" else "all")
+    fleet = read_openb_nodes(node_list) if nodes is None else nodes
     declared = pod_list.declared()
     if replay != "arrivals":
         speed, divisor = _parse_replay(replay)
@@ -165,9 +163,8 @@ def _refuse_duplicates(table: Table, names: list[str], column: str) -> None:
         return
     for row, name in enumerate(names):
         if not name or name in seen:
-            table.fail(
-                row, column, f"a name not yet used (line {table.line(seen[name])})" if name else "a name"
-            )
+            new = f"a name not yet used (line {table.line(seen[name])})" if name else "a name"
+            table.fail(row, column, new)
         seen[name] = row
 
 
@@ -195,18 +192,16 @@ def _ordered_jobs(pod_list: PodList, rows: list[int]) -> tuple[Job, ...]:
 def _timed_jobs(pod_list: PodList, speed: int) -> tuple[Job, ...]:
     table = pod_list.table
     if not all(column in table.columns for column in TIME_COLUMNS):
-        raise InputError(
-            "has no times of creation and deletion", file=str(table.path), remedy="use the replay by arrivals"
-        )
+        message, remedy = "has no times of creation and deletion", "use the replay by arrivals"
+        raise InputError(message, file=str(table.path), remedy=remedy)
     jobs = []
     for row, name in enumerate(pod_list.names):
         created, deleted = table.integer(row, "creation_time"), table.integer(row, "deletion_time")
         started = table.integer(row, "scheduled_time") if table.text(row, "scheduled_time") else created
         if not created <= started <= deleted:
             table.fail(row, "deletion_time", f"creation {created} ≤ scheduled {started} ≤ deletion")
-        jobs.append(
-            Job(name, (pod_list.templates[row].make_pod(name),), created // speed, max(1, deleted - started))
-        )
+        pod = pod_list.templates[row].make_pod(name)
+        jobs.append(Job(name, (pod,), created // speed, max(1, deleted - started)))
     return tuple(sorted(jobs, key=lambda job: job.arrival))
 
 

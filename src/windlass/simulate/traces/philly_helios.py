@@ -23,7 +23,6 @@ average.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 
@@ -57,21 +56,15 @@ PHILLY_CLUSTERS = (
 
 
 def philly_fleet() -> tuple[Node, ...]:
-    return uniform_fleet(
-        (
-            ("philly-2gpu", 321, NodeSize(8_000, 65_536, 2, "philly-12gb", 12_288)),
-            ("philly-8gpu", 231, NodeSize(32_000, 262_144, 8, "philly-24gb", 24_576)),
-        )
-    )
+    small = NodeSize(8_000, 65_536, 2, "philly-12gb", 12_288)
+    large = NodeSize(32_000, 262_144, 8, "philly-24gb", 24_576)
+    return uniform_fleet((("philly-2gpu", 321, small), ("philly-8gpu", 231, large)))
 
 
 def helios_fleet() -> tuple[Node, ...]:
-    return uniform_fleet(
-        (
-            ("helios-48cpu", 276, NodeSize(48_000, 376 * 1024, 8, "helios-volta")),
-            ("helios-64cpu", 526, NodeSize(64_000, 256 * 1024, 8, "helios-pascal")),
-        )
-    )
+    volta = NodeSize(48_000, 376 * 1024, 8, "helios-volta")
+    pascal = NodeSize(64_000, 256 * 1024, 8, "helios-pascal")
+    return uniform_fleet((("helios-48cpu", 276, volta), ("helios-64cpu", 526, pascal)))
 
 
 def load_philly(name: str, folder: Path, *, nodes: tuple[Node, ...] | None, seed: int | None) -> Trace:
@@ -87,11 +80,11 @@ def load_philly(name: str, folder: Path, *, nodes: tuple[Node, ...] | None, seed
 
 
 def load_helios(name: str, folder: Path, *, nodes: tuple[Node, ...] | None, seed: int | None) -> Trace:
-    return _load_log(name, folder / HELIOS_FILE, nodes, seed, helios_fleet)
+    return _load_log(name, folder / HELIOS_FILE, nodes or helios_fleet(), seed)
 
 
 def load_philly_last(name: str, folder: Path, *, nodes: tuple[Node, ...] | None, seed: int | None) -> Trace:
-    return _load_log(name, folder / PHILLY_LAST_FILE, nodes, seed, philly_fleet)
+    return _load_log(name, folder / PHILLY_LAST_FILE, nodes or philly_fleet(), seed)
 
 
 def _philly_job(table: Table, row: int, templates: TemplateCache) -> Job:
@@ -102,21 +95,11 @@ def _philly_job(table: Table, row: int, templates: TemplateCache) -> Job:
     gpus = table.integer(row, "num_gpus", 1, MAX_GPUS_PER_JOB)
     duration = max(1, table.seconds(row, "duration"))
     name = f"philly-{row:05}"
-    return Job(
-        name,
-        make_job_pods(name, [templates.get(PodSize(gpus=part)) for part in split_gpus_by_pod(gpus)]),
-        arrival,
-        duration,
-    )
+    parts = [templates.get(PodSize(gpus=part)) for part in split_gpus_by_pod(gpus)]
+    return Job(name, make_job_pods(name, parts), arrival, duration)
 
 
-def _load_log(
-    name: str,
-    path: Path,
-    nodes: tuple[Node, ...] | None,
-    seed: int | None,
-    default_fleet: Callable[[], tuple[Node, ...]],
-) -> Trace:
+def _load_log(name: str, path: Path, nodes: tuple[Node, ...], seed: int | None) -> Trace:
     """A log of the Gen-Parallel-Workloads collection; `interval` is the seconds since the previous submission."""
     table = read_table(path, LOG_COLUMNS)
     prefix, templates = name.partition("/")[0], TemplateCache()
@@ -126,7 +109,7 @@ def _load_log(
         job = f"{prefix}-{row:05}"
         duration = max(1, table.integer(row, "run_time"))
         jobs.append(Job(job, make_job_pods(job, _log_pods(table, row, templates)), now, duration))
-    return _trace(name, table, jobs, nodes or default_fleet(), seed)
+    return _trace(name, table, jobs, nodes, seed)
 
 
 def _log_pods(table: Table, row: int, templates: TemplateCache) -> list[PodTemplate]:

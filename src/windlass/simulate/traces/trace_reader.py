@@ -56,12 +56,16 @@ def load_trace_file(path: Path, *, seed: int | None, nodes: tuple[Node, ...] | N
 
 def read_nodes_file(path: Path) -> tuple[Node, ...]:
     """The nodes of a `# windlass-nodes` CSV."""
-    text = read_text(path)
-    _read_first_line(path, text, NODES_MARK)
-    nodes = _nodes(read_table(path, ("node",), NODE_COLUMNS[1:], skip=1, text=text))
+    nodes = _nodes(_read_nodes_table(path))
     if not nodes:
         raise InputError("is an empty fleet: it has no nodes", file=str(path))
     return nodes
+
+
+def _read_nodes_table(path: Path) -> Table:
+    text = read_text(path)
+    _read_first_line(path, text, NODES_MARK)
+    return read_table(path, ("node",), NODE_COLUMNS[1:], skip=1, text=text)
 
 
 def _read_csv(path: Path) -> TraceTables:
@@ -72,14 +76,9 @@ def _read_csv(path: Path) -> TraceTables:
     if settings or retry not in ("yes", "no"):
         raise InputError("expected retry=yes or retry=no, then nodes=FILE", file=str(path), line=1)
     jobs = read_table(path, ("job",), JOB_COLUMNS[1:], skip=1, text=text)
-    nodes = None
-    if nodes_file:
-        nodes_path = path.parent / nodes_file
-        if not nodes_path.exists():
-            raise InputError(f"there is no file {nodes_file}, which nodes= names", file=str(path), line=1)
-        text = read_text(nodes_path)
-        _read_first_line(nodes_path, text, NODES_MARK)
-        nodes = read_table(nodes_path, ("node",), NODE_COLUMNS[1:], skip=1, text=text)
+    if nodes_file and not (path.parent / nodes_file).exists():
+        raise InputError(f"there is no file {nodes_file}, which nodes= names", file=str(path), line=1)
+    nodes = _read_nodes_table(path.parent / nodes_file) if nodes_file else None
     return TraceTables(jobs=jobs, nodes=nodes, retry=retry == "yes")
 
 
@@ -139,8 +138,7 @@ class _JsonTable:
         self.lines.append(number)
 
     def table(self) -> Table:
-        indexes = {column: index for index, column in enumerate(self.columns)}
-        return Table(self.path, self.rows, indexes, self.lines, csv=False)
+        return Table(self.path, self.rows, self.columns, self.lines, csv=False)
 
     def _cell(self, number: int, column: str, value: object) -> str:
         if value is None:
