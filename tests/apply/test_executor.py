@@ -530,6 +530,15 @@ async def test_a_queued_workload_is_stopped_by_its_workload_or_left_to_kueue(is_
 
 
 @in_virtual_time
+async def test_what_is_left_to_kueue_keeps_nobody_else() -> None:
+    theirs = workload("w", status={"admission": admission()})
+    scene = Scene(*NODES, *queues(), theirs, pod("a", on="n1"), pod("b", on="n1"))
+    scene.cache.kueue_is_live = True
+    await carry_out(scene, Plan(evicts=(evict("team/w", "a", reason="InClusterQueue"), evict("team/b", "b"))))
+    assert evictions(scene) == ["b"]
+
+
+@in_virtual_time
 async def test_beside_a_live_kueue_pods_go_for_reasons_that_it_does_not_know() -> None:
     scene = Scene(*NODES, *queues(), workload("w", status={"admission": admission()}), pod("a", on="n1"))
     scene.cache.kueue_is_live = True
@@ -677,8 +686,8 @@ async def test_other_work_goes_on_while_many_holds_are_reported() -> None:
     task = asyncio.create_task(other_work())
     await asyncio.sleep(0)
     before = turns
-    await scene.executor._report_holds([Hold(f"team/p{number}", FULL) for number in range(350)], {})
-    assert turns - before == 3, "after every hundred"
+    await scene.executor._report_holds([Hold(f"team/p{number}", FULL) for number in range(400)], {})
+    assert turns - before == 4, "after every hundred"
     task.cancel()
 
 

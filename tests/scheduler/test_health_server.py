@@ -66,10 +66,14 @@ async def test_an_address_that_is_taken_is_named() -> None:
         taken.listen()
         port = taken.getsockname()[1]
         server = Health().server
-        with pytest.raises(InputError, match=rf"127\.0\.0\.1:{port}.*can't listen.*check --listen"):
+        with pytest.raises(InputError, match=rf"127\.0\.0\.1:{port}.*can't listen.*check --listen") as caught:
             await server.start("127.0.0.1", port)
+        assert "in use" in str(caught.value)
+        assert "Errno" not in str(caught.value), "words, not numbers"
         await server.stop()
 
 
-async def test_a_server_that_was_never_started_can_be_stopped() -> None:
-    await Health().server.stop()
+async def test_a_server_that_was_never_started_has_no_port_and_can_be_stopped() -> None:
+    server = Health().server
+    assert server.port == 0
+    await server.stop()

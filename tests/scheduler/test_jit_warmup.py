@@ -30,4 +30,8 @@ def test_it_binds_single_pods_holds_one_and_starts_a_gang(monkeypatch: pytest.Mo
     assert bound[0] == {"warm/p0"}
     assert held[1] == {"warm/p1"}
     assert "warm/p2" in bound[2]
-    assert {"warm/g1", "warm/g2"} <= bound[3], "together"
+    devices = {bind.pod: len(bind.devices) for bind in plans[2].binds}
+    assert devices == {"warm/p0": 1, "warm/p2": 2}, "one device and several"
+    assert {"warm/g1", "warm/g2"} <= bound[3]
+    assert [admit.workload for admit in plans[3].admits] == ["warm/g"], "together"
+    assert not any(plan.admits for plan in plans[:3])

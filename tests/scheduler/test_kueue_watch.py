@@ -83,11 +83,15 @@ async def test_a_lease_without_a_spec_is_nobodys() -> None:
 @pytest.mark.parametrize("age", [None, 3600])
 @in_virtual_time
 async def test_the_webhooks_of_a_kueue_that_restarts_are_enough(age: float | None) -> None:
-    api = FakeApi()
-    add_webhooks(api)
+    client = MemoryClient(FakeApi())
+    add_webhooks(client.api)
     if age is not None:
-        add_lease(api, age)
-    assert await is_live(api)
+        add_lease(client.api, age)
+    assert await kueue_is_live(client)
+    assert client.sent[-1].path == (
+        "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/"
+        "kueue-validating-webhook-configuration"
+    )
 
 
 @in_virtual_time
@@ -111,7 +115,10 @@ async def watching(scene: Scene) -> AsyncIterator[asyncio.Event]:
 
 
 @in_virtual_time
-async def test_the_cache_learns_every_fifteen_seconds_whether_kueue_is_live() -> None:
+async def test_the_cache_learns_every_fifteen_seconds_whether_kueue_is_live(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO")
     scene = Scene(job("train"))
     async with watching(scene) as detected:
         await settle()
@@ -131,6 +138,10 @@ async def test_the_cache_learns_every_fifteen_seconds_whether_kueue_is_live() ->
         assert not scene.cache.kueue_is_live
         scene.snapshot()
         assert len(scene.cache.queued_owners()) == 1
+    assert [record.getMessage() for record in caplog.records if "Kueue" in record.getMessage()] == [
+        "Kueue is live and decides on quota",
+        "Kueue is not live: Windlass decides on quota",
+    ]
 
 
 @in_virtual_time

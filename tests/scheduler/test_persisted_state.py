@@ -36,6 +36,8 @@ def test_history_decays_and_grows() -> None:
     assert decayed_usage(queue, {GPU: 8_000}, 100, 1_100) == {GPU: 8_000}, "steady use stays where it is"
     assert decayed_usage(queue, {GPU: 16_000}, 100, 1_100) == {GPU: 12_000}
     assert decayed_usage(queue, {"cpu": 2_000}, 100, 1_100) == {GPU: 4_000, "cpu": 1_000}
+    little = LocalQueue("a/main", "team", consumed={GPU: 3}, consumed_at=1_000)
+    assert decayed_usage(little, {}, 100, 1_100) == {GPU: 1}, "what is not used adds nothing"
 
 
 def test_a_queue_without_history_begins_with_none() -> None:
@@ -46,10 +48,10 @@ def test_usage_is_what_is_held() -> None:
     held = Admission("team", (PodSetAssignment("main", 2, {GPU: "f"}, {GPU: 2_000}),))
     sets = (PodSet("main", 2, Pod()),)
     workloads = [
-        Workload("a/one", "Workload", sets, queue_name="main", admission=held),
-        Workload("a/two", "Workload", sets, queue_name="main", admission=held),
         Workload("a/waits", "Workload", sets, queue_name="main"),
+        Workload("a/one", "Workload", sets, queue_name="main", admission=held),
         Workload("a/alone", "Workload", sets, admission=held),
+        Workload("a/two", "Workload", sets, queue_name="main", admission=held),
     ]
     assert usage_by_queue(workloads) == {"a/main": {GPU: 4_000}}
 

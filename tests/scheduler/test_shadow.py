@@ -68,7 +68,7 @@ async def test_decisions_are_compared_with_what_another_scheduler_did(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     shadow = Shadowing(caplog, "p", "q", "r")
-    shadow.execute(plan(("p", "n1"), ("q", "n1"), ("r", "n1")))
+    shadow.execute(plan(("r", "n1"), ("p", "n1"), ("q", "n1")))
     shadow.bind("p", "n1")
     shadow.bind("q", "n2")
     assert shadow.execute(plan(("r", "n1"))) == [
