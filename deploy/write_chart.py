@@ -62,9 +62,7 @@ def expressions(indent: str) -> dict[str, str]:
             f"{indent}{{{{- end }}}}\n"
         ),
         f"{indent}- --take-over=MARK-queue\n": (
-            f"{indent}{{{{- range .Values.takeOver }}}}\n"
-            f"{indent}- --take-over={{{{ . }}}}\n"
-            f"{indent}{{{{- end }}}}\n"
+            f"{indent}{{{{- range .Values.takeOver }}}}\n{indent}- --take-over={{{{ . }}}}\n{indent}{{{{- end }}}}\n"
         ),
     }
 

@@ -53,9 +53,7 @@ AT_HAND: dict[str, Callable[[], bool]] = {
 
 
 def pytest_report_header() -> str:
-    return "traces: " + (
-        "at hand" if traces_at_hand() else "not at hand (set WINDLASS_TRACES, or use `make test`)"
-    )
+    return "traces: " + ("at hand" if traces_at_hand() else "not at hand (set WINDLASS_TRACES, or use `make test`)")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -165,9 +165,7 @@ def fetched_node() -> list[str | Path]:
 
 
 def run(folder: Path, *command: str | Path) -> None:
-    answer = subprocess.run(
-        [str(part) for part in command], cwd=folder, check=False, capture_output=True, text=True
-    )
+    answer = subprocess.run([str(part) for part in command], cwd=folder, check=False, capture_output=True, text=True)
     if answer.returncode:
         said = (answer.stdout + answer.stderr).strip()[-2000:]
         raise PageNotBuilt(f"the web page could not be built: {json.dumps(str(command[1]))} said:\n{said}")

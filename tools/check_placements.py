@@ -79,9 +79,7 @@ class Machine:
 
     def take(self, shape: Shape, devices: list[tuple[int, int]]) -> None:
         if len(devices) != shape.gpus or len({index for index, _ in devices}) != shape.gpus:
-            raise Violation(
-                f"got {len(devices)} devices, some twice or not as many as it asks for ({shape.gpus})"
-            )
+            raise Violation(f"got {len(devices)} devices, some twice or not as many as it asks for ({shape.gpus})")
         if shape.gpus and shape.models and self.model not in shape.models:
             raise Violation(f"{self.name} has {self.model}, it allows {'|'.join(sorted(shape.models))}")
         for index, milli in devices:
@@ -156,9 +154,7 @@ class Replay:
             if claim.pod not in known:
                 raise Violation(f"line {claim.line}: {claim.pod}: no such pod arrives in the trace")
             if claim.pod in self.of_pod:
-                raise Violation(
-                    f"line {claim.line}: {claim.pod}: placed before, on line {self.of_pod[claim.pod].line}"
-                )
+                raise Violation(f"line {claim.line}: {claim.pod}: placed before, on line {self.of_pod[claim.pod].line}")
             if claim.node not in self.machines:
                 raise Violation(f"line {claim.line}: {claim.pod}: no node {claim.node}")
             self.of_pod[claim.pod] = claim
@@ -300,9 +296,7 @@ def read_trace(name: str, seed: str, traces: Path | None) -> Trace:
 
 def read_openb(traces: Path, park: str, pods: str, seed: int) -> Trace:
     machines = [
-        machine(
-            row["sn"], int(row["cpu_milli"]), int(row["memory_mib"]) * 2**20, int(row["gpu"]), row["model"]
-        )
+        machine(row["sn"], int(row["cpu_milli"]), int(row["memory_mib"]) * 2**20, int(row["gpu"]), row["model"])
         for row in read_rows(traces / f"openb/openb_node_list_{park}_node.csv")
     ]
     rows = list(read_rows(traces / f"openb/openb_pod_list_{pods}.csv"))
@@ -451,9 +445,7 @@ def check_run(
     replay.play()
     found = (replay.placed, replay.most_allocated)
     if expected is not None and expected.get(key) != found:
-        raise Violation(
-            f"reported {expected.get(key)} pods placed and milli-GPUs allocated, the file has {found}"
-        )
+        raise Violation(f"reported {expected.get(key)} pods placed and milli-GPUs allocated, the file has {found}")
     arrived = sum(len(arrival.pods) for arrival in replay.trace.arrivals)
     return (
         f"{replay.placed:,} of {arrived:,} pods placed, {found[1]:,} of {total:,} milli-GPU allocated "
@@ -465,9 +457,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Checks placements against the trace.")
     parser.add_argument("placements", type=Path)
     parser.add_argument("--traces", type=Path, help="folder of the public trace files")
-    parser.add_argument(
-        "--report", type=Path, help="what `windlass simulate -o json` printed for the same runs"
-    )
+    parser.add_argument("--report", type=Path, help="what `windlass simulate -o json` printed for the same runs")
     options = parser.parse_args()
     try:
         for line in check(options.placements, options.traces, options.report):

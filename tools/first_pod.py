@@ -23,9 +23,7 @@ POD = {
     "metadata": {"name": "first", "namespace": "default"},
     "spec": {
         "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}],
-        "containers": [
-            {"name": "main", "image": "pytorch", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
-        ],
+        "containers": [{"name": "main", "image": "pytorch", "resources": {"limits": {"nvidia.com/gpu": "1"}}}],
     },
 }
 ASK = """
@@ -96,9 +94,7 @@ def start(venv: Path, folder: Path) -> tuple[float, float]:
         f"--write-kubeconfig={kubeconfig}",
     ]
     with log.open("wb") as output:
-        process = subprocess.Popen(
-            command, stdout=output, stderr=output, stdin=subprocess.DEVNULL, env=environment()
-        )
+        process = subprocess.Popen(command, stdout=output, stderr=output, stdin=subprocess.DEVNULL, env=environment())
     try:
         while "nodes  " not in log.read_text():
             if process.poll() is not None:

@@ -53,9 +53,7 @@ _ALSO = (  # answers and bodies that are no kinds of their own
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kubeconfig", type=Path, help="of a running API server of the pinned release")
     chosen = parser.parse_args()
     document = made(Api(chosen.kubeconfig), GoFacts()) if chosen.kubeconfig else _from_test_cluster()
@@ -169,8 +167,7 @@ class GoFacts:
 
     def __init__(self) -> None:
         self._folders = {
-            module: self._folder(f"k8s.io/{module}")
-            for module in ("api", "apimachinery", "apiextensions-apiserver")
+            module: self._folder(f"k8s.io/{module}") for module in ("api", "apimachinery", "apiextensions-apiserver")
         }
         self._packages: dict[str, tuple[dict[str, str], dict[str, str]]] = {}
 
@@ -189,9 +186,7 @@ class GoFacts:
         if package not in self._packages:
             module, _, path = package.partition(".")
             folder = self._folders[module] / path.replace(".", "/")
-            source = "\n".join(
-                file.read_text() for file in sorted(folder.glob("*.go")) if "generated" not in file.name
-            )
+            source = "\n".join(file.read_text() for file in sorted(folder.glob("*.go")) if "generated" not in file.name)
             self._packages[package] = (dict(self._STRUCT.findall(source)), dict(self._NAMED.findall(source)))
         return self._packages[package]
 

@@ -59,9 +59,7 @@ def _cases(scale: Scale, traces_dir: Path | None) -> list[list[Case]]:
 
 
 def _runs(case: Case) -> list[Run]:
-    ours = [
-        Run(case, "windlass", without_terms=without) for without in ((), *((term,) for term in SCORE_TERMS))
-    ]
+    ours = [Run(case, "windlass", without_terms=without) for without in ((), *((term,) for term in SCORE_TERMS))]
     return [Run(case, BASELINE), *ours]
 
 

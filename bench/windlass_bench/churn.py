@@ -45,8 +45,7 @@ def churn(scale: Scale, traces_dir: Path | None) -> BenchPart:
 
     def sections(outcomes: Outcomes) -> list[Section]:
         by_case = [
-            [row for policy in POLICIES if (row := _row(outcomes, cases, policy)) is not None]
-            for cases in groups
+            [row for policy in POLICIES if (row := _row(outcomes, cases, policy)) is not None] for cases in groups
         ]
         return [
             Section(
@@ -66,9 +65,7 @@ def churn(scale: Scale, traces_dir: Path | None) -> BenchPart:
             ),
         ]
 
-    return BenchPart(
-        [Run(case, policy) for cases in groups for case in cases for policy in POLICIES], sections
-    )
+    return BenchPart([Run(case, policy) for cases in groups for case in cases for policy in POLICIES], sections)
 
 
 def _side_by_side(rows: list[Row]) -> Row:

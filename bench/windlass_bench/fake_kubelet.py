@@ -60,9 +60,7 @@ class FakeKubelet:
         response: dp.AllocateResponse = self.plugin(resource).allocate(request, timeout=5)
         return response.container_responses[0]
 
-    def get_preferred_allocation(
-        self, resource: str, size: int, available: list[str], must: list[str]
-    ) -> list[str]:
+    def get_preferred_allocation(self, resource: str, size: int, available: list[str], must: list[str]) -> list[str]:
         container_request = dp.ContainerPreferredAllocationRequest(
             available_deviceIDs=available, must_include_deviceIDs=must, allocation_size=size
         )

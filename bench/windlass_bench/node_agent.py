@@ -168,9 +168,7 @@ def _faults(kubelet: FakeKubelet, machine: SimulatedBackend, count: int) -> list
         took.append(time.perf_counter() - begun)
     return [
         Measure(name="fault to kubelet told, median", value=_milliseconds(took, 0.5) / 1000, unit="s"),
-        Measure(
-            name="fault to kubelet told, worst", value=_milliseconds(took, 1.0) / 1000, unit="s", goal=1.0
-        ),
+        Measure(name="fault to kubelet told, worst", value=_milliseconds(took, 1.0) / 1000, unit="s", goal=1.0),
     ]
 
 
@@ -198,9 +196,7 @@ def preferred_latency(rounds: int = 60) -> list[Measure]:
             took.append(time.thread_time() - begun)
     return [
         Measure(name="preferred allocation, 16 GPUs, median", value=_milliseconds(took, 0.5), unit="ms"),
-        Measure(
-            name="preferred allocation, 16 GPUs, worst", value=_milliseconds(took, 1.0), unit="ms", goal=5.0
-        ),
+        Measure(name="preferred allocation, 16 GPUs, worst", value=_milliseconds(took, 1.0), unit="ms", goal=5.0),
     ]
 
 

@@ -122,8 +122,7 @@ def _comparison(outcomes: Outcomes, cases: Sequence[Case]) -> Row:
     row["fgd_pct"] = fmean(allocated(case, BASELINE, "declared") for case in complete)
     for mix in MIXES:
         gains = {
-            case.seed: allocated(case, "windlass", mix) - allocated(case, BASELINE, "declared")
-            for case in complete
+            case.seed: allocated(case, "windlass", mix) - allocated(case, BASELINE, "declared") for case in complete
         }
         row[f"{mix}_pct"] = fmean(allocated(case, "windlass", mix) for case in complete)
         row[f"{mix}_difference"] = fmean(gains.values())

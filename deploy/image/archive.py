@@ -34,9 +34,7 @@ def write_archive(image: Image, layers: Sequence[Path], output: Path) -> None:
     with tarfile.open(unfinished, "w") as tar:
         _add(tar, "oci-layout", json.dumps({"imageLayoutVersion": "1.0.0"}).encode())
         descriptors = [_add_layer(tar, layer) for layer in layers]
-        config = _blob(
-            tar, f"{MEDIA}.config.v1+json", _config(image, [layer["digest"] for layer in descriptors])
-        )
+        config = _blob(tar, f"{MEDIA}.config.v1+json", _config(image, [layer["digest"] for layer in descriptors]))
         manifest = {
             "schemaVersion": 2,
             "mediaType": f"{MEDIA}.manifest.v1+json",

@@ -52,9 +52,7 @@ def run(command: Sequence[str]) -> str:
 
 
 class Workshop:
-    def __init__(
-        self, cache: Path, environment: Mapping[str, str], architecture: str, emulator: Path | None
-    ) -> None:
+    def __init__(self, cache: Path, environment: Mapping[str, str], architecture: str, emulator: Path | None) -> None:
         """`emulator` runs the programs of another architecture than this machine's."""
         self.cache, self.environment = cache, environment
         self.architecture, self.emulator = architecture, emulator

@@ -112,9 +112,7 @@ def dependency_layer(workshop: Workshop, debian: Layer, sources: Path, role: Rol
 
 def windlass_layer(workshop: Workshop, below: Sequence[Layer], sources: Path, role: Role) -> Layer:
     """Windlass as its wheel holds it, with bytecode and, where the role decides, compiled kernels."""
-    files = sorted(
-        path for path in (sources / "src").rglob("*") if path.is_file() and "__pycache__" not in path.parts
-    )
+    files = sorted(path for path in (sources / "src").rglob("*") if path.is_file() and "__pycache__" not in path.parts)
     content = [part for path in files for part in (str(path.relative_to(sources)), path.read_bytes())]
 
     def make(tree: Path) -> None:

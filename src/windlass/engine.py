@@ -146,9 +146,7 @@ def decide_without_explanations(
         mark_reserved_for_others(overlay, after, placed_after, decided.blocked)
         advisor = Advisor(
             overlay,
-            lambda: (
-                decided.post_decision or single_pod_state(overlay, config.queues, planned_starts, int(now))
-            ),
+            lambda: decided.post_decision or single_pod_state(overlay, config.queues, planned_starts, int(now)),
         )
         holds: list[Hold] = []
         if config.reports_holds:
@@ -312,9 +310,7 @@ def _single_pod_rows(
         return _NO_ROWS, _NO_ROWS
     urgent = sorts_before_all(snapshot, sort_keys)
     if snapshot.reservations:
-        urgent &= (
-            False  # reservations are planned with the workloads, and single pods must not take their nodes
-        )
+        urgent &= False  # reservations are planned with the workloads, and single pods must not take their nodes
     return sort_pending_pods(snapshot, is_single & urgent), sort_pending_pods(snapshot, is_single & ~urgent)
 
 

@@ -59,9 +59,7 @@ CONSTANT_MODULES = (
 NUMBA_OPTIONS: dict[str, Any] = {"error_model": "numpy", "nogil": True}
 """`nogil`: the live scheduler decides in a thread, and must renew its lease while a kernel runs."""
 
-WITHOUT_NUMBA = (
-    "numba is not installed, so large inputs take many times as long (pip install 'windlass[scheduler]')"
-)
+WITHOUT_NUMBA = "numba is not installed, so large inputs take many times as long (pip install 'windlass[scheduler]')"
 
 
 class InterpretedKernelsWarning(UserWarning):
@@ -85,9 +83,7 @@ def can_compile() -> bool:
 @cache
 def interpreted() -> Kernels:
     """The kernels as plain Python functions."""
-    return Kernels(
-        **{name: function for module in _modules() for name, function in _functions(module).items()}
-    )
+    return Kernels(**{name: function for module in _modules() for name, function in _functions(module).items()})
 
 
 @cache

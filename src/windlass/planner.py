@@ -70,6 +70,4 @@ def engine_config(settings: Settings) -> EngineConfig:
         settings.run_time_percentile,
     )
     gangs = GangSettings(settings.gang_grace_seconds, settings.resources, time, settings.topology_levels)
-    return EngineConfig(
-        placement, queues=queues, gangs=gangs, classes=settings.classes, defrag=settings.defrag
-    )
+    return EngineConfig(placement, queues=queues, gangs=gangs, classes=settings.classes, defrag=settings.defrag)

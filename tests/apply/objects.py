@@ -118,9 +118,7 @@ def workload(
     return tree | {"spec": spec, "status": dict(status or {})}
 
 
-def admission(
-    queue: str = "cluster", *, gpus: int = 1, count: int = 1, flavor: str = "default"
-) -> Unstructured:
+def admission(queue: str = "cluster", *, gpus: int = 1, count: int = 1, flavor: str = "default") -> Unstructured:
     """The status of a Workload that holds quota."""
     assignment = {
         "name": "main",

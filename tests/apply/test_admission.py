@@ -28,9 +28,7 @@ from windlass.queueing.outcome import QUEUE_EVICTION_REASONS
 TRAIN = job("train")
 PENDING = workload("w", owner=TRAIN)
 RUNNING = workload("w", owner=job("train", suspend=False), status={"admission": admission()})
-ADMIT = Admit(
-    "team/w", "Workload", "cluster", (AdmittedPodSet("main", 1, {GPU_RESOURCE: "default"}, {"n1": 1}),)
-)
+ADMIT = Admit("team/w", "Workload", "cluster", (AdmittedPodSet("main", 1, {GPU_RESOURCE: "default"}, {"n1": 1}),))
 EVICT = Evict("team/w", (), "team/urgent", "InClusterQueue")
 FINISHED = {"type": "Finished", "status": "True", "reason": "Succeeded"}
 STATUS = "PATCH workloads/w/status"
@@ -82,9 +80,9 @@ async def test_the_job_is_started_after_its_admission_is_written() -> None:
     written = scene.get("workloads", "w")["status"]
     assert written["admission"]["clusterQueue"] == "cluster"
     (assignment,) = written["admission"]["podSetAssignments"]
-    assert assignment["topologyAssignment"]["slices"][0]["valuesPerLevel"] == [
-        {"individual": {"roots": ["host-1"]}}
-    ], "nodes go by their hostname label"
+    assert assignment["topologyAssignment"]["slices"][0]["valuesPerLevel"] == [{"individual": {"roots": ["host-1"]}}], (
+        "nodes go by their hostname label"
+    )
     reserved = condition(scene.get("workloads", "w"), "QuotaReserved")
     assert (reserved["status"], reserved["lastTransitionTime"]) == ("True", "2026-01-01T00:06:40Z")
     (sent,) = status_writes(scene)
@@ -298,9 +296,7 @@ async def test_a_server_without_answers_is_asked_less_and_less_often() -> None:
     assert is_admitted(scene)
 
 
-@pytest.mark.parametrize(
-    "error", [refused(500, "etcd"), refused(429, "busy"), refused(401, "who?"), lost_answer()]
-)
+@pytest.mark.parametrize("error", [refused(500, "etcd"), refused(429, "busy"), refused(401, "who?"), lost_answer()])
 @in_virtual_time
 async def test_the_workload_is_read_until_the_server_can_say(error: Exception) -> None:
     scene = scene_of(TRAIN, PENDING)
@@ -533,9 +529,7 @@ async def test_an_eviction_is_counted_on_the_object_behind_the_workload(
 async def test_a_run_that_is_over_is_no_eviction_but_is_queued_again_from_now() -> None:
     scene = Scene(POD_GROUP)
     evicted = Workload("team/g", "PodGroup", (), uid="uid-g")
-    record = scene.executor.admissions.eviction_record_action(
-        Evict("team/g", (), "", "DurationExceeded"), evicted
-    )
+    record = scene.executor.admissions.eviction_record_action(Evict("team/g", (), "", "DurationExceeded"), evicted)
     assert record is not None
     await record()
     (sent,) = scene.client.writes()

@@ -84,9 +84,7 @@ def test_an_eviction_is_shown_when_the_admission_has_gone() -> None:
 
 
 @pytest.mark.parametrize(("version", "is_over"), [(4, False), (5, True), (6, True)])
-def test_before_the_answer_only_states_since_the_base_of_the_write_confirm_it(
-    version: int, is_over: bool
-) -> None:
+def test_before_the_answer_only_states_since_the_base_of_the_write_confirm_it(version: int, is_over: bool) -> None:
     statuses, known = AssumedStatuses(), shown(5)
     sent = statuses.assume(known, admitted_from(known), is_admission=True)
     statuses.overlay(shown(version, admitted=True))
@@ -176,9 +174,7 @@ def test_the_assumed_object_itself_confirms_nothing() -> None:
 def test_the_overlay_has_the_newest_of_everything_but_the_status() -> None:
     statuses, known = AssumedStatuses(), shown(5)
     statuses.assume(known, admitted_from(known), is_admission=True)
-    labelled = msgspec.structs.replace(
-        shown(6), metadata=msgspec.structs.replace(shown(6).metadata, labels={"a": "b"})
-    )
+    labelled = msgspec.structs.replace(shown(6), metadata=msgspec.structs.replace(shown(6).metadata, labels={"a": "b"}))
     seen = statuses.overlay(labelled)
     assert seen.metadata.labels == {"a": "b"}
     assert seen.metadata.resource_version == "6"

@@ -199,9 +199,7 @@ def test_every_bind_is_sent_once_and_has_one_outcome(batches: list[int]) -> None
             await asyncio.sleep(0)
         await binding.binder.drain()
         sent = sorted(request.path for request in binding.client.sent)
-        assert sent == sorted(
-            f"/api/v1/namespaces/team/pods/p{number}/binding" for number in range(sum(batches))
-        )
+        assert sent == sorted(f"/api/v1/namespaces/team/pods/p{number}/binding" for number in range(sum(batches)))
         assert [outcome.result for outcome in binding.outcomes] == [BOUND] * sum(batches)
         assert len({outcome.uid for outcome in binding.outcomes}) == sum(batches)
 
@@ -250,9 +248,7 @@ async def test_a_bind_waits_until_its_volumes_are_bound() -> None:
     ],
 )
 @in_virtual_time
-async def test_without_its_volumes_a_pod_is_not_bound(
-    error: Exception, result: BindResult, refusal: str
-) -> None:
+async def test_without_its_volumes_a_pod_is_not_bound(error: Exception, result: BindResult, refusal: str) -> None:
     binding = Binding()
 
     async def bind_volumes() -> None:

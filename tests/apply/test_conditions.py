@@ -207,9 +207,7 @@ async def test_who_waits_again_for_what_is_written_already_gets_nothing_in_betwe
         assert scene.messages().count("for a moment") == 0
 
 
-@pytest.mark.parametrize(
-    "error", [refused(500, "etcd"), refused(403, "no"), refused(422, "no"), lost_answer()]
-)
+@pytest.mark.parametrize("error", [refused(500, "etcd"), refused(403, "no"), refused(422, "no"), lost_answer()])
 @in_virtual_time
 async def test_what_failed_is_written_with_the_next_decision(error: Exception) -> None:
     async with writing() as scene:
@@ -333,9 +331,7 @@ def test_without_failures_a_reason_is_written_at_once_and_a_message_ten_seconds_
         last: dict[str, tuple[str, str, float]] = {}
         async with writing() as scene:
             for name, reason, message, pause in steps:
-                written = await scene.enqueue(
-                    PendingCondition(f"team/{name}", f"uid-{name}", reason, message)
-                )
+                written = await scene.enqueue(PendingCondition(f"team/{name}", f"uid-{name}", reason, message))
                 now = time.monotonic()
                 old_reason, old_message, at = last.get(name, ("", "", 0.0))
                 is_due = reason != old_reason or (message != old_message and now - at >= 10)

@@ -117,8 +117,7 @@ def test_every_start_happens_or_waits_and_keeps_its_place(
 ) -> None:
     binds = tuple(Bind(f"default/p-{number}", "n", after=after) for number, (after, _) in enumerate(afters))
     admits = tuple(
-        Admit(f"default/w-{number}", "Workload", "", (), after=after)
-        for number, (_, after) in enumerate(afters)
+        Admit(f"default/w-{number}", "Workload", "", (), after=after) for number, (_, after) in enumerate(afters)
     )
     evicts = tuple(Evict(workload, (), "default/other", "Priority") for workload in sorted(evicted))
     sink = Told(quick=quick)

@@ -294,9 +294,7 @@ async def test_a_victim_is_not_stopped_again_within_ten_seconds() -> None:
     assert await scene.evict("team/fourth", GANG) == ["g0", "g1"]
 
 
-def stopping(
-    scene: Evicting, steps: list[str], error: Exception | None = None
-) -> Callable[[], Awaitable[None]]:
+def stopping(scene: Evicting, steps: list[str], error: Exception | None = None) -> Callable[[], Awaitable[None]]:
     async def stop() -> None:
         steps.append(f"stop after {len(scene.client.sent)} requests")
         if error is not None:
@@ -318,9 +316,7 @@ async def test_a_queued_victim_is_stopped_by_its_workload_and_its_pods_are_left_
 @in_virtual_time
 async def test_a_stop_that_fails_is_decided_again() -> None:
     scene, steps = Evicting(), list[str]()
-    queued = Victim(
-        GANG.workload, GANG.pods, "InClusterQueue", stop=stopping(scene, steps, refused(422, "no"))
-    )
+    queued = Victim(GANG.workload, GANG.pods, "InClusterQueue", stop=stopping(scene, steps, refused(422, "no")))
     await scene.evict("team/urgent", queued, OTHER)
     assert scene.evicted == []
     assert await scene.events() == []
@@ -436,9 +432,7 @@ async def test_who_loses_the_lease_while_an_eviction_is_refused_gives_up() -> No
     assert await scene.events() == []
 
 
-@pytest.mark.parametrize(
-    "reason", ["Priority", "InClusterQueue", "InCohortReclamation", "InCohortFairSharing"]
-)
+@pytest.mark.parametrize("reason", ["Priority", "InClusterQueue", "InCohortReclamation", "InCohortFairSharing"])
 @in_virtual_time
 async def test_preempted_pods_get_an_event_with_the_reason(reason: str) -> None:
     scene = Evicting()

@@ -176,9 +176,7 @@ async def test_a_stale_pod_is_not_nominated_either() -> None:
         snapshot = scene.snapshot()
         scene.api.remove("nodes", "n2")
         scene.watch()
-        waiting = tuple(
-            Bind(f"team/{name}", on, after=("team/low",)) for name, on in (("p", "n2"), ("q", "n1"))
-        )
+        waiting = tuple(Bind(f"team/{name}", on, after=("team/low",)) for name, on in (("p", "n2"), ("q", "n1")))
         scene.execute(Plan(binds=waiting), snapshot)
         await asyncio.sleep(1)
         assert (told(scene, "p"), told(scene, "q")[0]) == (("", ""), "WaitingForVictims")
@@ -317,9 +315,7 @@ async def test_after_a_bind_or_a_deletion_the_rest_begins_anew() -> None:
 def claim(phase: str, node_name: str = "") -> Unstructured:
     metadata = {"annotations": {SELECTED_NODE_ANNOTATION: node_name}} if node_name else {}
     spec = {"storageClassName": "fast", "resources": {"requests": {"storage": "1Gi"}}}
-    return custom(
-        "v1", "PersistentVolumeClaim", "data", metadata=metadata, spec=spec, status={"phase": phase}
-    )
+    return custom("v1", "PersistentVolumeClaim", "data", metadata=metadata, spec=spec, status={"phase": phase})
 
 
 STORAGE_CLASS = custom(
@@ -406,9 +402,7 @@ async def test_victims_are_evicted_and_counted() -> None:
 async def test_the_victims_of_one_preemptor_go_together_and_those_of_another_by_themselves() -> None:
     trees = [pod(name, on="n1", labels={"app": name}) for name in "abc"]
     scene = Scene(*NODES, *trees, budget("keeps", {"app": "a"}))
-    plan = Plan(
-        evicts=(evict("team/a", "a"), evict("team/b", "b"), evict("team/c", "c", preemptor="team/second"))
-    )
+    plan = Plan(evicts=(evict("team/a", "a"), evict("team/b", "b"), evict("team/c", "c", preemptor="team/second")))
     await carry_out(scene, plan)
     assert evictions(scene) == ["c"]
 
@@ -557,9 +551,7 @@ async def test_a_queued_workload_without_pods_is_stopped_too() -> None:
 @in_virtual_time
 async def test_an_eviction_of_a_group_is_counted_on_it_first() -> None:
     group = custom("scheduling.x-k8s.io/v1alpha1", "PodGroup", "g", spec={"minMember": 2})
-    members = [
-        pod(f"g-{number}", on="n1", labels={"scheduling.x-k8s.io/pod-group": "g"}) for number in range(2)
-    ]
+    members = [pod(f"g-{number}", on="n1", labels={"scheduling.x-k8s.io/pod-group": "g"}) for number in range(2)]
     scene = Scene(*NODES, group, *members)
     await carry_out(scene, Plan(evicts=(evict("team/g", "g-0", "g-1"),)))
     assert scene.get("podgroups", "g")["metadata"]["annotations"] == {"windlass.dev/evictions": "1"}
@@ -578,9 +570,7 @@ async def test_every_pod_of_a_workload_that_waits_is_told_why() -> None:
         await settle()
         for name in ("g-0", "g-1", "p"):
             assert told(scene, name) == ("Unschedulable", FULL_MESSAGE)
-        assert (
-            scene.metric("scheduler_schedule_attempts_total", result="unschedulable", profile="windlass") == 3
-        )
+        assert scene.metric("scheduler_schedule_attempts_total", result="unschedulable", profile="windlass") == 3
 
 
 @in_virtual_time
@@ -607,9 +597,7 @@ async def test_these_pods_are_not_told_that_they_wait(tree: Unstructured) -> Non
         scene.execute(Plan(holds=(Hold("team/p", FULL), Hold("team/missing", FULL))))
         await asyncio.sleep(1)
         assert condition_writes(scene) == []
-        assert (
-            scene.metric("scheduler_schedule_attempts_total", result="unschedulable", profile="windlass") == 0
-        )
+        assert scene.metric("scheduler_schedule_attempts_total", result="unschedulable", profile="windlass") == 0
 
 
 @in_virtual_time

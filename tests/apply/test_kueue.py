@@ -320,9 +320,7 @@ def test_a_workload_finishes_as_its_owner_did(end: str) -> None:
         (("QuotaReserved", "False", "Pending", "other"), False),
     ],
 )
-def test_a_condition_is_the_same_only_in_all_of_its_parts(
-    asked: tuple[str, str, str, str], has: bool
-) -> None:
+def test_a_condition_is_the_same_only_in_all_of_its_parts(asked: tuple[str, str, str, str], has: bool) -> None:
     pending = kueue.pending_status(workload(), "Pending", "no quota", 1_000)
     made = decode_object({**tree(), "status": pending})
     assert isinstance(made, WorkloadObject)

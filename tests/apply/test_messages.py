@@ -10,9 +10,7 @@ from windlass.apply.messages import MAX_MESSAGE_LENGTH, code_of_message, conditi
 from windlass.model.verdict import Limit, ReasonCount, Verdict
 
 COUNTS = (ReasonCount("GPU_FULL", "Insufficient nvidia.com/gpu", 3),)
-CODES = st.sampled_from(
-    ["GPU_FULL", "KUEUE_QUOTA_INSUFFICIENT", "INVALID_OBJECT", "A1_B2", "GANG_INCOMPLETE"]
-)
+CODES = st.sampled_from(["GPU_FULL", "KUEUE_QUOTA_INSUFFICIENT", "INVALID_OBJECT", "A1_B2", "GANG_INCOMPLETE"])
 VERDICTS = st.builds(
     Verdict,
     code=CODES,
@@ -48,16 +46,12 @@ VERDICTS = st.builds(
     ],
 )
 @pytest.mark.parametrize("counts", [(), COUNTS])
-def test_only_a_lack_of_capacity_is_unschedulable(
-    code: str, reason: str, counts: tuple[ReasonCount, ...]
-) -> None:
+def test_only_a_lack_of_capacity_is_unschedulable(code: str, reason: str, counts: tuple[ReasonCount, ...]) -> None:
     assert condition_reason(Verdict(code, 3, counts=counts)) == reason
 
 
 @pytest.mark.parametrize(("counts", "reason"), [((), "WaitingForVolume"), (COUNTS, "Unschedulable")])
-def test_more_nodes_help_a_claim_only_where_nodes_were_counted(
-    counts: tuple[ReasonCount, ...], reason: str
-) -> None:
+def test_more_nodes_help_a_claim_only_where_nodes_were_counted(counts: tuple[ReasonCount, ...], reason: str) -> None:
     assert condition_reason(Verdict("STORAGE_INSUFFICIENT", 3, counts=counts)) == reason
 
 
@@ -82,16 +76,12 @@ def test_more_nodes_help_a_claim_only_where_nodes_were_counted(
             "0/3 nodes are available: 3 Insufficient nvidia.com/gpu. it lacks 2 GPUs (GPU_FULL)",
         ),
         (
-            Verdict(
-                "GPU_FULL", 3, counts=COUNTS, detail="secret", limits=(Limit("resource", "it lacks 2 GPUs"),)
-            ),
+            Verdict("GPU_FULL", 3, counts=COUNTS, detail="secret", limits=(Limit("resource", "it lacks 2 GPUs"),)),
             "0/3 nodes are available: 3 Insufficient nvidia.com/gpu. it lacks 2 GPUs (GPU_FULL)",
         ),
     ],
 )
-def test_a_message_begins_as_kube_schedulers_does_and_ends_with_the_code(
-    verdict: Verdict, message: str
-) -> None:
+def test_a_message_begins_as_kube_schedulers_does_and_ends_with_the_code(verdict: Verdict, message: str) -> None:
     assert condition_message(verdict) == message
 
 

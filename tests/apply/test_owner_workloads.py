@@ -389,9 +389,7 @@ async def test_an_owner_that_contradicts_its_workload_is_repaired_after_five_sec
 
 @pytest.mark.parametrize(("suspended", "status", "repaired"), contradictions())
 @in_virtual_time
-async def test_only_what_the_server_has_is_repaired(
-    suspended: bool, status: Unstructured, repaired: bool
-) -> None:
+async def test_only_what_the_server_has_is_repaired(suspended: bool, status: Unstructured, repaired: bool) -> None:
     train = job("train", suspend=suspended)
     scene = Scene(train, workload("w", owner=train, status=status))
     await reconcile(scene)
@@ -415,9 +413,7 @@ async def test_a_repair_leaves_a_workload_alone_that_is_being_written() -> None:
     await settle()
     admissions = scene.executor.admissions
     writing = scene.client.hold("PATCH workloads/w/status")
-    admissions._writer.start_once(
-        "team/w", lambda: admissions._writer.patch_workload_status("team/w", {"a": 1})
-    )
+    admissions._writer.start_once("team/w", lambda: admissions._writer.patch_workload_status("team/w", {"a": 1}))
     await settle()
     held.release()
     await settle()

@@ -25,9 +25,7 @@ def claim(name: str, phase: str = "Pending", node: str = "") -> Unstructured:
 
 
 def volume(name: str) -> Unstructured:
-    return custom(
-        "v1", "PersistentVolume", name, metadata={"namespace": ""}, spec={"capacity": {"storage": "1Gi"}}
-    )
+    return custom("v1", "PersistentVolume", name, metadata={"namespace": ""}, spec={"capacity": {"storage": "1Gi"}})
 
 
 class Claims:
@@ -77,9 +75,7 @@ def claimed(name: str) -> dict[str, Any]:
         (volumes(claimed("data"), {"emptyDir": {}}, {"ephemeral": {}}), ["team/data", "team/p-v2"]),
     ],
 )
-def test_claims_of_a_pod_are_named_or_made_from_its_ephemeral_volumes(
-    spec: dict[str, Any], keys: list[str]
-) -> None:
+def test_claims_of_a_pod_are_named_or_made_from_its_ephemeral_volumes(spec: dict[str, Any], keys: list[str]) -> None:
     assert claim_keys(decoded(pod("p", spec=spec))) == keys
 
 
@@ -196,9 +192,7 @@ async def test_a_claim_that_is_shown_late_with_its_node_is_waited_for() -> None:
     scene = Claims(claim("a"))
     shown = scene.find("team/a")
     volumes_to_bind = PodVolumes("n1", ["team/a"], {})
-    binding = asyncio.create_task(
-        bind_pod_volumes(scene.client, volumes_to_bind, lambda key: shown, lambda: True)
-    )
+    binding = asyncio.create_task(bind_pod_volumes(scene.client, volumes_to_bind, lambda key: shown, lambda: True))
     await asyncio.sleep(60)
     assert not binding.done()
     shown = scene.find("team/a")
@@ -238,13 +232,9 @@ async def test_nothing_is_written_without_the_lease() -> None:
     assert not scene.client.sent
 
 
-@pytest.mark.parametrize(
-    ("error", "kind"), [(refused(403, "no"), ApiError), (lost_answer(), ServerUnavailable)]
-)
+@pytest.mark.parametrize(("error", "kind"), [(refused(403, "no"), ApiError), (lost_answer(), ServerUnavailable)])
 @in_virtual_time
-async def test_a_claim_that_cannot_be_written_is_not_waited_for(
-    error: Exception, kind: type[Exception]
-) -> None:
+async def test_a_claim_that_cannot_be_written_is_not_waited_for(error: Exception, kind: type[Exception]) -> None:
     scene = Claims(claim("a"))
     scene.client.fail("PATCH persistentvolumeclaims/a", error)
     with pytest.raises(kind):

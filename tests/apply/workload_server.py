@@ -139,9 +139,7 @@ class Scheduling:
         client: Any = server
         self.world = SchedulerCache(SchedulerOptions())
         self.world.push([Put(decode_object(one)) for one in objects])
-        self.carrier = PlanExecutor(
-            client, self.world, EventRecorder(client, "test"), Metrics(), lambda: True, _served
-        )
+        self.carrier = PlanExecutor(client, self.world, EventRecorder(client, "test"), Metrics(), lambda: True, _served)
         self.now = NOW
 
     async def decide(self) -> Plan:
@@ -221,8 +219,7 @@ def cohort(*quotas: int, preemption: Unstructured | None = None) -> list[Unstruc
     status = {"allocatable": room, "conditions": [{"type": "Ready", "status": "True"}]}
     nodes = 1 + 2 * sum(quotas) // 8
     return found + [
-        {"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"n{i}"}, "status": status}
-        for i in range(nodes)
+        {"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"n{i}"}, "status": status} for i in range(nodes)
     ]
 
 

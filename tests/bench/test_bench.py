@@ -193,9 +193,7 @@ class TestEquality:
     def test_all_equal(self) -> None:
         rows = self.section(0.0)
         assert len(rows) == 6
-        assert all(
-            (row["runs"], row["equal"], row["within_tolerance"]) == (170, 170, True) for row in rows.values()
-        )
+        assert all((row["runs"], row["equal"], row["within_tolerance"]) == (170, 170, True) for row in rows.values())
 
     def test_a_mean_that_is_off(self) -> None:
         assert self.section(0.29)["random"]["within_tolerance"] is True
@@ -211,9 +209,7 @@ class TestAblation:
         lost = {(): 0.0, ("price",): 0.5}
         outcomes = Outcomes(
             {
-                run: fake_outcome(
-                    run, 90.0 if run.policy == "fgd" else 95.0 - lost.get(run.without_terms, 0.25)
-                )
+                run: fake_outcome(run, 90.0 if run.policy == "fgd" else 95.0 - lost.get(run.without_terms, 0.25))
                 for run in part.runs
             }
         )
@@ -278,9 +274,7 @@ class TestTables:
     def test_every_field_is_documented(self, tmp_path: Path) -> None:
         page = (ROOT / "docs" / "reference" / "bench-report.md").read_text(encoding="utf-8")
         tables = (equality, quality, bounds_module, ablation, churn, speed)
-        columns = [
-            column for module in tables for found in vars(module).values() for column in columns_in(found)
-        ]
+        columns = [column for module in tables for found in vars(module).values() for column in columns_in(found)]
         assert len(columns) > 50
         assert [column.key for column in columns if f"`{column.key}`" not in page] == []
 

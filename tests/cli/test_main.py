@@ -164,9 +164,7 @@ class TestCompletion:
         assert done.stdout == "plain,simulate\n"
 
     def test_completes_traces_and_files(self) -> None:
-        done = run(
-            _WINDLASS_COMPLETE="bash_complete", COMP_WORDS="windlass simulate synthetic/s", COMP_CWORD="2"
-        )
+        done = run(_WINDLASS_COMPLETE="bash_complete", COMP_WORDS="windlass simulate synthetic/s", COMP_CWORD="2")
         assert done.stdout.split() == ["plain,synthetic/small", "file,synthetic/s"]
 
     def test_completes_policies_after_a_comma(self) -> None:

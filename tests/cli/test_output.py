@@ -74,9 +74,7 @@ def test_a_path_that_cant_be_written_is_refused_beforehand(tmp_path: Path) -> No
         check_writable(tmp_path)
 
 
-def test_a_relative_path_is_written_where_the_user_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_relative_path_is_written_where_the_user_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with atomic_output_file(check_writable(Path("here.txt"))) as temporary:
         temporary.write_text("x")

@@ -28,9 +28,7 @@ def test_seeds(text: str, expected: tuple[int, ...]) -> None:
     assert seeds(text) == expected
 
 
-@pytest.mark.parametrize(
-    "text", ["", "a", "42..", "..42", "51..42", "1..1000000000", "-1", "4.2", "1,,2", "٤٢ x"]
-)
+@pytest.mark.parametrize("text", ["", "a", "42..", "..42", "51..42", "1..1000000000", "-1", "4.2", "1,,2", "٤٢ x"])
 def test_what_is_no_seed_is_refused(text: str) -> None:
     with pytest.raises(click.BadParameter):
         seeds(text)

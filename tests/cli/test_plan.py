@@ -44,9 +44,7 @@ PLAN = Plan(
     ),
     holds=(
         Hold("eng/wait", Verdict("KUEUE_QUOTA_INSUFFICIENT", detail=QUOTA)),
-        Hold(
-            "eng/full", Verdict("GPU_FULL", 3, (ReasonCount("GPU_FULL", "Insufficient nvidia.com/gpu", 3),))
-        ),
+        Hold("eng/full", Verdict("GPU_FULL", 3, (ReasonCount("GPU_FULL", "Insufficient nvidia.com/gpu", 3),))),
     ),
 )
 NOT_EXPLAINED = {
@@ -92,9 +90,7 @@ class Shell:
         self.out = self.err = ""
 
     def __call__(self, *arguments: str | Path) -> int:
-        code = run_command(
-            schedule_command(lambda: self.engine), list(map(str, arguments)), "windlass plan schedule"
-        )
+        code = run_command(schedule_command(lambda: self.engine), list(map(str, arguments)), "windlass plan schedule")
         self.out, self.err = self._capsys.readouterr()
         return code
 
@@ -177,12 +173,8 @@ def test_a_hold_with_everything_that_is_known_of_it() -> None:
         planned_start=parse_timestamp("2026-01-01T01:00:00Z"),
         ahead=2,
         outlook="planned",
-        limits=(
-            Limit("quota", "too little", queue="q", flavor="f", resource="cpu", needed="2", available="1"),
-        ),
-        relief=Relief(
-            1, {"q": 1}, ("eng/other",), parse_timestamp("2026-01-01T02:00:00Z"), "by run-time limits"
-        ),
+        limits=(Limit("quota", "too little", queue="q", flavor="f", resource="cpu", needed="2", available="1"),),
+        relief=Relief(1, {"q": 1}, ("eng/other",), parse_timestamp("2026-01-01T02:00:00Z"), "by run-time limits"),
         changes=(Change("gpus", "with 7 GPUs a pod", "main", "8", "7", 125),),
         moves=(MoveOffer("eng/small", "n1", "n2", 5000),),
     )

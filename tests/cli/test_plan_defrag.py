@@ -71,9 +71,7 @@ def dump(tmp_path: Path) -> Path:
     return file
 
 
-@pytest.mark.parametrize(
-    "arguments", [(), ("--for", "team/wide"), ("--for", "wide", "-n", "team"), ("--exact",)]
-)
+@pytest.mark.parametrize("arguments", [(), ("--for", "team/wide"), ("--for", "wide", "-n", "team"), ("--exact",)])
 def test_the_move_that_lets_it_start(shell: Shell, dump: Path, arguments: tuple[str, ...]) -> None:
     assert shell("--from", dump, "-o", "json", *arguments) == 0
     document = json.loads(shell.out)
@@ -110,9 +108,7 @@ def test_a_stated_shape(shell: Shell, dump: Path, tmp_path: Path) -> None:
     wish = pod("new", 8)
     del wish["metadata"]["creationTimestamp"]
     job.write_text(yaml.safe_dump(wish))
-    dump.write_text(
-        "---\n".join(part for part in dump.read_text().split("---\n") if "name: wide" not in part)
-    )
+    dump.write_text("---\n".join(part for part in dump.read_text().split("---\n") if "name: wide" not in part))
     assert shell("--from", dump, "-f", job, "-o", "yaml") == 0
     document = yaml.safe_load(shell.out)
     assert [move["for"] for move in document["moves"]] == ["team/new"]

@@ -44,9 +44,7 @@ def bad(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_scenario_that_holds_is_0_and_prints_its_trace(
-    good: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_scenario_that_holds_is_0_and_prints_its_trace(good: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert windlass(str(good)) == 0
     out = capsys.readouterr().out
     assert "good: a pod finds its node" in out
@@ -55,9 +53,7 @@ def test_a_scenario_that_holds_is_0_and_prints_its_trace(
     assert out.endswith("PASS  2 of 2 expectations hold\n")
 
 
-def test_a_failing_expectation_is_1_and_says_what_was_seen(
-    bad: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_failing_expectation_is_1_and_says_what_was_seen(bad: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert windlass(str(bad)) == 1
     out = capsys.readouterr().out
     assert "✗ a waits" in out
@@ -104,9 +100,7 @@ def test_json_is_a_scenario_report(good: Path, bad: Path, capsys: pytest.Capture
         (["-o", "csv"], "leave -o csv out"),
     ],
 )
-def test_mistakes_are_2(
-    good: Path, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_mistakes_are_2(good: Path, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert windlass(str(good), *arguments) == 2
     assert message in capsys.readouterr().err
 

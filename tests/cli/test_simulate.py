@@ -178,10 +178,7 @@ class TestWhatItWrites:
                 os.kill(os.getpid(), signal.SIGINT)
 
         monkeypatch.setattr(command.ProgressBar, "__call__", interrupt_in_the_second_run)
-        assert (
-            shell(SMALL, "--seed", "1..5", "--plot", "out.svg", "--placements", "all.csv", "-o", "json")
-            == 130
-        )
+        assert shell(SMALL, "--seed", "1..5", "--plot", "out.svg", "--placements", "all.csv", "-o", "json") == 130
         items = json.loads(shell.out)["items"]
         assert [item["seed"] for item in items if not item["interrupted"]] == [1]
         assert shell.err.startswith("interrupted: 1 of 5 runs were finished")

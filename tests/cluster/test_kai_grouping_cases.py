@@ -23,8 +23,7 @@ def test_every_gang_has_its_members_queue_minimum_and_priority(cases_dir: Path) 
     for file in files:
         raw = file.read_bytes()
         workloads = {
-            workload.key: workload
-            for workload in group_workloads(grouping_inputs(decode_each(raw), 1)).workloads
+            workload.key: workload for workload in group_workloads(grouping_inputs(decode_each(raw), 1)).workloads
         }
         items: list[dict[str, Any]] = json.loads(raw)["items"]
         minimum = {key_of(item): item["spec"]["minMember"] for item in items if item["kind"] == "PodGroup"}
@@ -41,9 +40,7 @@ def test_every_gang_has_its_members_queue_minimum_and_priority(cases_dir: Path) 
             assert workload.min_pods == max(0, minimum[key] - done)
             assert workload.queue_name == live[0]["metadata"]["labels"][QUEUE]
             assert workload.priority == live[0]["spec"]["priority"]
-            assert {name for pod_set in workload.pod_sets for name in pod_set.pod_keys} == {
-                key_of(pod) for pod in live
-            }
+            assert {name for pod_set in workload.pod_sets for name in pod_set.pod_keys} == {key_of(pod) for pod in live}
             placed = [pod for pod in live if pod["spec"].get("nodeName")]
             assert (workload.admission is None) == (not placed)
             held = workload.admission.assignments if workload.admission is not None else ()

@@ -42,9 +42,7 @@ def test_a_label_column_has_a_code_per_value_and_marks_absence():
 
 
 def test_nodes_with_equal_taints_share_a_code():
-    facts = NodeColumns(
-        [make_node("a", taints=[taint("x")]), make_node("b"), make_node("c", taints=[taint("x")])]
-    )
+    facts = NodeColumns([make_node("a", taints=[taint("x")]), make_node("b"), make_node("c", taints=[taint("x")])])
     assert facts.taint_set_codes.tolist() == [0, 1, 0]
     assert facts.taint_sets == ((taint("x"),), ())
 

@@ -283,9 +283,7 @@ def test_heartbeats_of_a_node_cost_nothing():
     desk = Desk(node("n"), pod("p", on="n"))
     facts = desk.store.snapshot().nodes
     beat = node("n")
-    desk.put(
-        msgspec.structs.replace(beat, metadata=msgspec.structs.replace(beat.metadata, resource_version="2"))
-    )
+    desk.put(msgspec.structs.replace(beat, metadata=msgspec.structs.replace(beat.metadata, resource_version="2")))
     assert desk.store.snapshot().nodes is facts
 
 

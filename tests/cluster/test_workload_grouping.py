@@ -113,9 +113,7 @@ def test_pods_of_a_group_are_one_workload(tree: Unstructured, mark: dict[str, An
 def test_a_native_group_brings_topology_priority_and_policy() -> None:
     member = {"spec": {"schedulingGroup": {"podGroupName": "gang"}}}
     workload = only(NATIVE, *(pod(f"p{number}", **member) for number in range(3)))
-    assert workload.pod_sets[0].topology == TopologyRequest(
-        "required", "example.com/rack", spans_pod_sets=True
-    )
+    assert workload.pod_sets[0].topology == TopologyRequest("required", "example.com/rack", spans_pod_sets=True)
     assert (workload.priority, workload.preemption_policy) == (11, "Never")
 
 
@@ -168,9 +166,7 @@ def test_a_kueue_group_without_a_size_that_can_be_read_waits_and_says_so(total: 
 def test_the_youngest_pods_that_a_kueue_group_did_not_announce_wait() -> None:
     """As Kueue, which deletes them: of those that don't run, the youngest."""
     ages = {"a": 3, "b": 1, "c": 4, "d": 2}
-    pods = [
-        kueue_member(name, "2", creationTimestamp=f"2026-01-01T00:00:0{age}Z") for name, age in ages.items()
-    ]
+    pods = [kueue_member(name, "2", creationTimestamp=f"2026-01-01T00:00:0{age}Z") for name, age in ages.items()]
     gang, *others = grouped(*QUEUES, *pods).workloads
     assert (gang.hold, gang.min_pods, gang.pod_sets[0].pod_keys) == ("", 2, ("eng/b", "eng/d"))
     assert [(other.key, other.kind, other.hold_code) for other in others] == [
@@ -324,9 +320,7 @@ def test_what_people_write_on_the_job_counts_beside_its_workload() -> None:
 
 def test_a_job_set_knows_its_pods_by_label() -> None:
     marks = [
-        pod(
-            f"p{n}", labels={"jobset.sigs.k8s.io/replicatedjob-name": name}, ownerReferences=owned_by(JOB_SET)
-        )
+        pod(f"p{n}", labels={"jobset.sigs.k8s.io/replicatedjob-name": name}, ownerReferences=owned_by(JOB_SET))
         for n, name in enumerate(["workers", "leader", "workers"])
     ]
     sets = {pod_set.name: pod_set.pod_keys for pod_set in only(JOB_SET, *QUEUES, *marks).pod_sets}
@@ -335,9 +329,7 @@ def test_a_job_set_knows_its_pods_by_label() -> None:
 
 def test_the_topmost_owner_is_the_workload() -> None:
     below = changed(JOB_SET, "metadata/ownerReferences", owned_by(TRAIN_JOB))
-    job = changed(
-        changed(JOB, "metadata/name", "train-workers-0"), "metadata/ownerReferences", owned_by(JOB_SET)
-    )
+    job = changed(changed(JOB, "metadata/name", "train-workers-0"), "metadata/ownerReferences", owned_by(JOB_SET))
     workload = only(TRAIN_JOB, below, job, *QUEUES, pod("p0", ownerReferences=owned_by(job)))
     assert (workload.key, workload.kind) == ("eng/train", "TrainJob")
     assert [(pod_set.name, pod_set.count) for pod_set in workload.pod_sets] == [("leader", 1), ("workers", 8)]
@@ -440,10 +432,7 @@ def test_priority_classes_of_both_kinds() -> None:
         "metadata": {"name": "urgent"},
         "value": 900,
     }
-    assert (
-        only(wpc, pod("a", labels={"kueue.x-k8s.io/priority-class": "urgent"}, spec={"priority": 5})).priority
-        == 900
-    )
+    assert only(wpc, pod("a", labels={"kueue.x-k8s.io/priority-class": "urgent"}, spec={"priority": 5})).priority == 900
     assert only(pod("a", spec={"priorityClassName": "system-node-critical"})).priority == 2_000_001_000
 
 
@@ -499,9 +488,7 @@ def test_every_pod_is_in_exactly_one_workload(members: list[tuple[str, str]]) ->
         for n, (name, node) in enumerate(members)
     ]
     workloads = grouped(COSCHEDULING, NODE, *pods).workloads
-    listed = sorted(
-        key for workload in workloads for pod_set in workload.pod_sets for key in pod_set.pod_keys
-    )
+    listed = sorted(key for workload in workloads for pod_set in workload.pod_sets for key in pod_set.pod_keys)
     assert listed == sorted(f"eng/p{n}" for n in range(len(members)))
     placed = sum(
         held.count

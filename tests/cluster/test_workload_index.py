@@ -150,12 +150,7 @@ class There:
 
     def put(self, name: tuple[str, str], thing: Any) -> None:
         known = self.things.get(name)
-        if (
-            isinstance(thing, Pod)
-            and isinstance(known, Pod)
-            and not thing.is_terminal
-            and not known.is_terminal
-        ):
+        if isinstance(thing, Pod) and isinstance(known, Pod) and not thing.is_terminal and not known.is_terminal:
             late = known.is_bound and not thing.is_bound and known.metadata.uid == thing.metadata.uid
             if is_pod_unchanged(known, thing) or late:
                 return

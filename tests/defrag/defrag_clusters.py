@@ -126,9 +126,7 @@ class Account:
         store.apply(Put(object_) for object_ in objects)
         snapshot = store.snapshot(NOW)
         self._cpu = {node.name: 1000 * int(node.status.allocatable["cpu"]) for node in snapshot.nodes.objects}
-        self._devices = {
-            node.name: int(node.labels["nvidia.com/gpu.count"]) for node in snapshot.nodes.objects
-        }
+        self._devices = {node.name: int(node.labels["nvidia.com/gpu.count"]) for node in snapshot.nodes.objects}
         self.where, self._grants, self._asks = {}, {}, {}
         for row in range(len(snapshot.pods.node)):
             object_ = snapshot.pods.objects[row]

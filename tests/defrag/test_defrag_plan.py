@@ -140,9 +140,7 @@ def test_a_moved_pod_may_push_another_on():
     """The only node that `a` may go to is full, and has somebody who can go elsewhere."""
     nodes = [gpu_node("n0", 4), gpu_node("n1", 2, labels={"pool": "x"}), gpu_node("n2", 2)]
     pinned = running("a", 2, on="n0", node_selector={})
-    pinned = msgspec.structs.replace(
-        pinned, spec=msgspec.structs.replace(pinned.spec, node_selector={"pool": "x"})
-    )
+    pinned = msgspec.structs.replace(pinned, spec=msgspec.structs.replace(pinned.spec, node_selector={"pool": "x"}))
     labelled = msgspec.structs.replace(
         nodes[0], metadata=msgspec.structs.replace(nodes[0].metadata, labels={**nodes[0].labels, "pool": "x"})
     )
@@ -152,8 +150,7 @@ def test_a_moved_pod_may_push_another_on():
 
 def test_shares_are_gathered_on_one_device_of_the_node():
     halves = [
-        running(f"h{i}", share="0.5", on="n0", age=10 + i, notes={"windlass.dev/devices": str(i)})
-        for i in range(2)
+        running(f"h{i}", share="0.5", on="n0", age=10 + i, notes={"windlass.dev/devices": str(i)}) for i in range(2)
     ]
     plan = plan_for([gpu_node("n0", 2), *halves, *waiting(1)])
     assert moves_of(plan) == [("h0", "n0", "n0")]
@@ -220,9 +217,7 @@ def labelled(name, gpus, **labels):
     return gpu_node(name, gpus, labels=labels)
 
 
-@pytest.mark.parametrize(
-    ("mode", "free"), [("required", {"n0", "n1"}), ("preferred", {"n0", "n1", "n2", "n3"})]
-)
+@pytest.mark.parametrize(("mode", "free"), [("required", {"n0", "n1"}), ("preferred", {"n0", "n1", "n2", "n3"})])
 def test_a_gang_stays_in_its_domain_and_its_flavor(mode, free):
     """Racks of one name in two zones are two racks."""
     nodes = [

@@ -37,9 +37,7 @@ class Cluster:
         self.config = msgspec.structs.replace(engine_config(config), max_explained_holds=MAX_EXPLAINED_HOLDS)
         self.now = NOW
         self.nodes = [
-            object_
-            for object_ in objects
-            if not hasattr(object_, "spec") or not hasattr(object_.spec, "node_name")
+            object_ for object_ in objects if not hasattr(object_, "spec") or not hasattr(object_.spec, "node_name")
         ]
         self.pods = {object_.key: object_ for object_ in objects if object_ not in self.nodes}
 
@@ -82,9 +80,7 @@ def gpus(pod_):
 
 def gang(name, count, size, priority=0):
     created = format_timestamp(NOW - 60)
-    return [
-        pod(f"{name}{i}", size, group=(name, count), created=created, priority=priority) for i in range(count)
-    ]
+    return [pod(f"{name}{i}", size, group=(name, count), created=created, priority=priority) for i in range(count)]
 
 
 def pieces(*free, total=8):
@@ -134,10 +130,7 @@ def test_nothing_moves_unless_the_policy_says_so():
         ("dear work", [running(f"p{i}", 1, on=f"n{i}", age=200_000) for i in range(2)]),
         (
             "told to stay",
-            [
-                running(f"p{i}", 1, on=f"n{i}", notes={"karpenter.sh/do-not-disrupt": "true"})
-                for i in range(2)
-            ],
+            [running(f"p{i}", 1, on=f"n{i}", notes={"karpenter.sh/do-not-disrupt": "true"}) for i in range(2)],
         ),
     ],
 )
@@ -185,10 +178,7 @@ def test_no_move_where_somebody_before_it_would_take_both_places():
     full = running("p1", 7, on="n1", kind="")
     objects = [CLASS, gpu_node("n0", 8, cpu=64), gpu_node("n1", 8, cpu=64), running("p0", 1, on="n0"), full]
     assert Cluster([*objects, *gang("b", 1, 8)]).plan().evicts
-    older = [
-        pod(f"a{i}", size, group=("a", 2), created=format_timestamp(NOW - 90))
-        for i, size in enumerate((8, 1))
-    ]
+    older = [pod(f"a{i}", size, group=("a", 2), created=format_timestamp(NOW - 90)) for i, size in enumerate((8, 1))]
     assert not Cluster([*objects, *older, *gang("b", 1, 8)]).plan().evicts
 
 
@@ -215,9 +205,7 @@ def clusters(draw):
 @given(clusters())
 def test_every_set_of_moves_starts_somebody_larger_and_it_comes_to_rest(objects):
     cluster = Cluster(objects)
-    bare = {
-        running_pod.key for running_pod in cluster.pods.values() if not running_pod.metadata.owner_references
-    }
+    bare = {running_pod.key for running_pod in cluster.pods.values() if not running_pod.metadata.owner_references}
     before, promised = cluster.waiting(), ""
     sets = 0
     for _ in range(30):
@@ -229,9 +217,7 @@ def test_every_set_of_moves_starts_somebody_larger_and_it_comes_to_rest(objects)
             sets += 1
             assert not bare & {key for evict in moved for key in evict.pods}
             target = moved[0].for_workload
-            asked = sum(
-                gpus(running_pod) for key, running_pod in cluster.pods.items() if key.startswith(target)
-            )
+            asked = sum(gpus(running_pod) for key, running_pod in cluster.pods.items() if key.startswith(target))
             assert sum(gpus(cluster.pods[key]) for evict in moved for key in evict.pods) < asked
         if not cluster.execute(plan):
             break
@@ -245,11 +231,7 @@ def test_every_set_of_moves_starts_somebody_larger_and_it_comes_to_rest(objects)
             )
         for node in (f"n{i}" for i in range(5)):
             assert (
-                sum(
-                    gpus(running_pod)
-                    for running_pod in cluster.pods.values()
-                    if running_pod.spec.node_name == node
-                )
+                sum(gpus(running_pod) for running_pod in cluster.pods.values() if running_pod.spec.node_name == node)
                 <= 8
             )
     else:

@@ -38,9 +38,7 @@ def github(thread: str) -> str:
 
 
 def insufficient(nodes: int = 1) -> Unstructured:
-    return event(
-        "Pod/asked", "FailedScheduling", f"0/{nodes} nodes are available: {nodes} Insufficient {GPU}."
-    )
+    return event("Pod/asked", "FailedScheduling", f"0/{nodes} nodes are available: {nodes} Insufficient {GPU}.")
 
 
 def daemon(name: str, spec: Unstructured, desired: int = 0, namespace: str = "kube-system") -> Unstructured:
@@ -57,9 +55,7 @@ def daemon(name: str, spec: Unstructured, desired: int = 0, namespace: str = "ku
 def needs_label(key: str, values: Sequence[str] = ("true",)) -> Unstructured:
     term = {"matchExpressions": [{"key": key, "operator": "In", "values": list(values)}]}
     return {
-        "affinity": {
-            "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
-        }
+        "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}
     }
 
 

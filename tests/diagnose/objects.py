@@ -84,9 +84,7 @@ def ended(code: int = 1, **more: Any) -> Unstructured:
     return pod("asked", more.pop("gpus", 1), on="g1", phase="Failed", status=status, **more)
 
 
-def event(
-    about: str, reason: str, message: str, source: str = "default-scheduler", **more: Any
-) -> Unstructured:
+def event(about: str, reason: str, message: str, source: str = "default-scheduler", **more: Any) -> Unstructured:
     kind, name = about.split("/")
     return {
         "apiVersion": "v1",
@@ -134,9 +132,7 @@ def evidence(
     for tree in objects:
         metadata = msgspec.convert(tree["metadata"], ObjectMeta)
         found.add(
-            RawObject(
-                ObjectHeader(api_version=tree["apiVersion"], kind=tree["kind"], metadata=metadata), "", tree
-            )
+            RawObject(ObjectHeader(api_version=tree["apiVersion"], kind=tree["kind"], metadata=metadata), "", tree)
         )
     for key, line in (logs or {}).items():
         namespace, name = key.split("/")

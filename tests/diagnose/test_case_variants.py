@@ -33,12 +33,8 @@ def test_the_order_of_the_objects_means_nothing(name: str) -> None:
 
 def crowd() -> list[Unstructured]:
     """Other people's healthy work, on machines of their own without GPUs."""
-    others: list[Unstructured] = [
-        node(f"web-{number}", labels={"pool": "web"}, taints=[WEB]) for number in range(4)
-    ]
-    others += [
-        pod(f"web-{number}", on=f"web-{number % 4}", namespace="shop", spec=FOR_WEB) for number in range(12)
-    ]
+    others: list[Unstructured] = [node(f"web-{number}", labels={"pool": "web"}, taints=[WEB]) for number in range(4)]
+    others += [pod(f"web-{number}", on=f"web-{number % 4}", namespace="shop", spec=FOR_WEB) for number in range(12)]
     others += [pod(f"done-{number}", on="web-0", namespace="shop", phase="Succeeded") for number in range(3)]
     others.append(thing("Deployment", "web", {"replicas": 12}, namespace="shop"))
     others.append(

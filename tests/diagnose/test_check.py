@@ -32,10 +32,7 @@ status:
 
 def found(file: str, cluster: Path | None = None) -> dict[str, CheckFinding]:
     manifests = read_manifests([MANIFESTS / file])
-    return {
-        finding.rule: finding
-        for finding in check_all(manifests, load_evidence(cluster) if cluster else None, 0)
-    }
+    return {finding.rule: finding for finding in check_all(manifests, load_evidence(cluster) if cluster else None, 0)}
 
 
 def run(*arguments: str, stdin: str = "") -> Result:
@@ -73,11 +70,7 @@ def test_what_is_wrong_is_named_with_its_line(file: str, rule: str, level: str, 
 
 def test_a_plugin_daemonset_must_mount_the_kubelets_sockets() -> None:
     findings = check_all(read_manifests([MANIFESTS / "plugin-without-socket.yaml"]), None, 0)
-    said = [
-        finding.message
-        for finding in findings
-        if finding.rule == "plugin-daemonset" and finding.level == "error"
-    ]
+    said = [finding.message for finding in findings if finding.rule == "plugin-daemonset" and finding.level == "error"]
     assert any("/var/lib/kubelet/device-plugins" in message for message in said)
 
 
@@ -97,22 +90,15 @@ def test_both_kinds_of_gpu_are_an_error_where_no_node_has_both(tmp_path: Path) -
 
 
 def test_taints_are_a_warning_offline_and_an_error_where_no_node_takes_it(tmp_path: Path) -> None:
-    assert (
-        found("half-a-gpu.yaml").get("tolerates-gpu-taints") is None
-    )  # can't be read: one finding is enough
+    assert found("half-a-gpu.yaml").get("tolerates-gpu-taints") is None  # can't be read: one finding is enough
     pod = tmp_path / "pod.yaml"
     pod.write_text((MANIFESTS / "half-a-gpu.yaml").read_text().replace("0.5", "1"))
     offline = {finding.rule: finding for finding in check_all(read_manifests([pod]), None, 0)}
     assert offline["tolerates-gpu-taints"].level == "warning"
     tainted = cluster(tmp_path, taints="[{key: nvidia.com/gpu, value: 'true', effect: NoSchedule}]")
-    against = {
-        finding.rule: finding for finding in check_all(read_manifests([pod]), load_evidence(tainted), 0)
-    }
+    against = {finding.rule: finding for finding in check_all(read_manifests([pod]), load_evidence(tainted), 0)}
     assert against["tolerates-gpu-taints"].level == "error"
-    fine = {
-        finding.rule: finding
-        for finding in check_all(read_manifests([pod]), load_evidence(cluster(tmp_path)), 0)
-    }
+    fine = {finding.rule: finding for finding in check_all(read_manifests([pod]), load_evidence(cluster(tmp_path)), 0)}
     assert "tolerates-gpu-taints" not in fine
     assert "fits-a-node" not in fine
 
@@ -122,9 +108,7 @@ def test_a_selector_points_out_the_lengthened_product_label(tmp_path: Path) -> N
     pod = f"{{apiVersion: v1, kind: Pod, metadata: {{name: p}}, spec: {spec}}}"
     dump = cluster(tmp_path, labels="{nvidia.com/gpu.product: Tesla-T4-SHARED}")
     findings = check_all(read_manifests([STDIN], pod), load_evidence(dump), 0)
-    assert any(
-        finding.rule == "selector-matches" and "Tesla-T4-SHARED" in finding.fix for finding in findings
-    )
+    assert any(finding.rule == "selector-matches" and "Tesla-T4-SHARED" in finding.fix for finding in findings)
 
 
 def test_a_rule_can_be_silenced_for_one_object_and_chosen_alone() -> None:

@@ -69,9 +69,7 @@ def dump(folder: Path, *objects: dict[str, object]) -> Path:
     return file
 
 
-def node(
-    name: str, rack: str = "", gpus: int = 8, images: list[dict[str, object]] | None = None
-) -> dict[str, object]:
+def node(name: str, rack: str = "", gpus: int = 8, images: list[dict[str, object]] | None = None) -> dict[str, object]:
     amounts = {"cpu": "64", "memory": "512Gi", "pods": "110", "nvidia.com/gpu": str(gpus)}
     return {
         "apiVersion": "v1",
@@ -114,12 +112,8 @@ status: {used: {requests.nvidia.com/gpu: USED}}
 """
 
 
-@pytest.mark.parametrize(
-    ("hard", "used", "level"), [("16", "0", "error"), ("32", "8", "warning"), ("40", "8", None)]
-)
-def test_a_resource_quota_admits_all_pods_or_says_so(
-    tmp_path: Path, hard: str, used: str, level: str | None
-) -> None:
+@pytest.mark.parametrize(("hard", "used", "level"), [("16", "0", "error"), ("32", "8", "warning"), ("40", "8", None)])
+def test_a_resource_quota_admits_all_pods_or_says_so(tmp_path: Path, hard: str, used: str, level: str | None) -> None:
     quota = yaml.safe_load(QUOTA.replace("HARD", f'"{hard}"').replace("USED", f'"{used}"'))
     text = (MANIFESTS / "topology-two-ways.yaml").read_text()
     found = of(checked(text, dump(tmp_path, node("a"), quota)), "resource-quota-admits")
@@ -162,17 +156,13 @@ def test_a_queue_that_can_never_give_so_much_is_named_offline() -> None:
     assert [finding.level for finding in few] == ["error"]
     assert "admits at most 16" in few[0].message
     assert not of(checked(QUEUES.replace("GPUS", "32") + "---\n" + job), "queue-admits")
-    borrows = QUEUES.replace("GPUS", "16").replace(
-        "  namespaceSelector", "  cohort: all\n  namespaceSelector"
-    )
+    borrows = QUEUES.replace("GPUS", "16").replace("  namespaceSelector", "  cohort: all\n  namespaceSelector")
     assert not of(checked(borrows + "---\n" + job), "queue-admits")
 
 
 def test_on_a_cluster_the_engine_says_whether_it_would_start(tmp_path: Path) -> None:
     job = (MANIFESTS / "topology-two-ways.yaml").read_text()
-    job = "\n".join(
-        line for line in job.splitlines() if "topology:" not in line and "annotations:" not in line
-    )
+    job = "\n".join(line for line in job.splitlines() if "topology:" not in line and "annotations:" not in line)
     queues = list(yaml.safe_load_all(QUEUES.replace("GPUS", "32")))
     four = [node(f"n{number}") for number in range(4)]
     assert not of(checked(job, dump(tmp_path, *four, *queues)), "fits-now")

@@ -80,9 +80,7 @@ def test_workers_that_must_be_near_somebody_who_never_comes(tmp_path: Path) -> N
     assert [finding.level for finding in offline] == ["warning"]
     assert "app=train" in offline[0].message
     without_label = of(said(file, cluster(tmp_path)), "affinity-satisfiable")
-    assert any(
-        "example.com/fabric" in finding.message and finding.level == "error" for finding in without_label
-    )
+    assert any("example.com/fabric" in finding.message and finding.level == "error" for finding in without_label)
     labelled = of(said(file, cluster(tmp_path, labels=A100)), "affinity-satisfiable")
     assert [finding.level for finding in labelled] == ["error"]
 

@@ -21,9 +21,7 @@ DRIVER = "nvidia.com/cuda.driver-version.full"
 
 
 def checks(*objects: Unstructured) -> dict[str, Symptom]:
-    return {
-        symptom.check: symptom for symptom in examine_cluster(evidence(objects), NOW) if symptom.level != "ok"
-    }
+    return {symptom.check: symptom for symptom in examine_cluster(evidence(objects), NOW) if symptom.level != "ok"}
 
 
 def test_a_healthy_cluster_has_nothing_to_report() -> None:
@@ -91,9 +89,7 @@ def host(
         (tmp_path / "dev").mkdir(exist_ok=True)
         (tmp_path / "dev" / name).touch()
     (tmp_path / "proc/driver/nvidia").mkdir(parents=True)
-    (tmp_path / "proc/driver/nvidia/version").write_text(
-        "NVRM version: NVIDIA UNIX Kernel Module  580.1  Release"
-    )
+    (tmp_path / "proc/driver/nvidia/version").write_text("NVRM version: NVIDIA UNIX Kernel Module  580.1  Release")
     (tmp_path / "usr/lib64").mkdir(parents=True)
     (tmp_path / f"usr/lib64/libcuda.so.{library}").touch()
     return Host(tmp_path, environment or {}, lambda: cuda)
@@ -109,12 +105,8 @@ def test_a_container_that_sees_its_gpu_is_fit(tmp_path: Path) -> None:
 
 def test_each_step_on_the_way_to_the_gpu_is_told_apart(tmp_path: Path) -> None:
     assert errors(host(_made(tmp_path / "a"), library="570.9")) == {"driver-versions"}
-    assert errors(host(_made(tmp_path / "b"), environment={"CUDA_VISIBLE_DEVICES": ""})) == {
-        "cuda-visible-devices"
-    }
-    assert errors(host(_made(tmp_path / "c"), environment={"NVIDIA_VISIBLE_DEVICES": "void"})) == {
-        "visible-devices"
-    }
+    assert errors(host(_made(tmp_path / "b"), environment={"CUDA_VISIBLE_DEVICES": ""})) == {"cuda-visible-devices"}
+    assert errors(host(_made(tmp_path / "c"), environment={"NVIDIA_VISIBLE_DEVICES": "void"})) == {"visible-devices"}
     assert errors(host(_made(tmp_path / "d"), cuda=(802, 0))) == {"cuda"}
     bare = Host(_made(tmp_path / "e"), {}, lambda: (-1, 0))
     assert errors(bare) == {"device-nodes", "driver", "driver-library", "cuda"}

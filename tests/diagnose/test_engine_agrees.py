@@ -91,9 +91,7 @@ def evidence_of(objects: list[Unstructured]) -> Evidence:
         header = ObjectHeader(
             api_version="v1",
             kind=tree["kind"],
-            metadata=ObjectMeta(
-                name=meta["name"], namespace=meta.get("namespace", ""), labels=meta.get("labels", {})
-            ),
+            metadata=ObjectMeta(name=meta["name"], namespace=meta.get("namespace", ""), labels=meta.get("labels", {})),
         )
         evidence.add(RawObject(header, "", tree))
     return evidence

@@ -56,9 +56,7 @@ def engine_workloads(*trees: Unstructured) -> tuple[Workload, ...]:
 
 
 @given(st.dictionaries(st.sampled_from(WAYS), st.sampled_from(["a", "b", ""])), st.booleans())
-def test_every_room_names_the_gang_that_the_engine_decides_on(
-    names: dict[tuple[str, str], str], owned: bool
-) -> None:
+def test_every_room_names_the_gang_that_the_engine_decides_on(names: dict[tuple[str, str], str], owned: bool) -> None:
     tree = marked(names, owned)
     (workload,) = engine_workloads(tree)
     gang = workload.key.partition("/")[2] if workload.kind == "PodGroup" else ""

@@ -121,11 +121,7 @@ SCENES: dict[str, tuple[str, Sequence[Unstructured], dict[str, str]]] = {
             node("g1", 4),
             pod(
                 "asked",
-                spec={
-                    "containers": [
-                        {"name": "main", "resources": {"limits": {GPU: "2"}, "requests": {GPU: "1"}}}
-                    ]
-                },
+                spec={"containers": [{"name": "main", "resources": {"limits": {GPU: "2"}, "requests": {GPU: "1"}}}]},
             ),
         ],
         {},
@@ -142,11 +138,7 @@ SCENES: dict[str, tuple[str, Sequence[Unstructured], dict[str, str]]] = {
             pod(
                 "asked",
                 on="g1",
-                spec={
-                    "containers": [
-                        {"name": "main", "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]}
-                    ]
-                },
+                spec={"containers": [{"name": "main", "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]}]},
             ),
         ],
         {},
@@ -190,9 +182,7 @@ def applied(objects: Sequence[Unstructured], patch: Patch) -> list[Unstructured]
     for place, tree in enumerate(made):
         if (tree["kind"], tree["metadata"]["name"]) == (target.kind, target.name):
             made[place] = (
-                strategic_merge(tree, patch.patch)
-                if patch.type == "strategic"
-                else merge_patch(tree, patch.patch)
+                strategic_merge(tree, patch.patch) if patch.type == "strategic" else merge_patch(tree, patch.patch)
             )
     return made
 
@@ -263,9 +253,7 @@ def test_a_custom_resource_gets_a_patch_that_its_kind_knows() -> None:
     patch = found.patches[0]
     assert (patch.type, patch.target.kind) == ("merge", "PyTorchJob")
     after = merge_patch(training, patch.patch)["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]
-    assert after["containers"] == [
-        {"name": "pytorch", "image": "x", "resources": {"limits": {GPU: "4", "cpu": "4"}}}
-    ]
+    assert after["containers"] == [{"name": "pytorch", "image": "x", "resources": {"limits": {GPU: "4", "cpu": "4"}}}]
 
 
 def test_affinity_is_widened_to_what_the_node_is() -> None:

@@ -51,9 +51,7 @@ SCALE = "cluster-autoscaler"
             [node("g1", 8), node("g2", 8), pod("a", 4, on="g1"), pod("b", 4, on="g2"), pod("asked", 8)],
         ),
         Puzzle("REQUEST_EXCEEDS_CLUSTER", [node("g1", 4), pod("asked", 8)]),
-        Puzzle(
-            "DEVICE_UNHEALTHY", [node("g1", 1, capacity={GPU: 2}), pod("busy", 1, on="g1"), pod("asked", 1)]
-        ),
+        Puzzle("DEVICE_UNHEALTHY", [node("g1", 1, capacity={GPU: 2}), pod("busy", 1, on="g1"), pod("asked", 1)]),
         Puzzle("DEVICE_UNHEALTHY", [node("g1", {GPU: 0}, capacity={GPU: 8}), pod("asked", 1)]),
         Puzzle("DEVICE_PLUGIN_ABSENT", [SILENT, pod("asked", 1)]),
         Puzzle("DEVICE_PLUGIN_FAILING", [SILENT, *plugin("g1", 3), pod("asked", 1)]),
@@ -241,9 +239,7 @@ def waiting_workload(message: str, reason: str = "Pending") -> list[Unstructured
 def gang(name: str, running: int, waiting: int, minimum: int) -> list[Unstructured]:
     label = {"scheduling.x-k8s.io/pod-group": name}
     group = thing("PodGroup", name, {"minMember": minimum}, "scheduling.x-k8s.io/v1alpha1")
-    members = [
-        pod(f"{name}-{i}", 1, on="g1" if i < running else "", labels=label) for i in range(running + waiting)
-    ]
+    members = [pod(f"{name}-{i}", 1, on="g1" if i < running else "", labels=label) for i in range(running + waiting)]
     return [group, *members]
 
 
@@ -303,7 +299,4 @@ def test_the_releases_wording_of_an_event_changes_nothing(release: str) -> None:
 def test_without_nodes_it_says_what_is_missing() -> None:
     found = ask("pod/asked", pod("asked", 1), INSUFFICIENT)
     assert found.code == "UNKNOWN"
-    assert any(
-        "nodes" in missing.what and missing.command.startswith("kubectl")
-        for missing in found.missing_evidence
-    )
+    assert any("nodes" in missing.what and missing.command.startswith("kubectl") for missing in found.missing_evidence)

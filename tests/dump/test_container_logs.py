@@ -123,9 +123,7 @@ def test_logs_of_this_run_and_of_the_one_before() -> None:
 
 def test_nvidia_smi_inside_running_containers_only() -> None:
     idle = ContainerRef("x", "p", "idle")
-    logs, problems = asked(
-        Exec({"nvidia-smi": SMI}, EXIT_9), lambda client: run_nvidia_smi(client, [PLACE, idle])
-    )
+    logs, problems = asked(Exec({"nvidia-smi": SMI}, EXIT_9), lambda client: run_nvidia_smi(client, [PLACE, idle]))
     assert problems == []
     assert [(log.container, SMI in log.text) for log in logs] == [("main.nvidia-smi", True)]
     none, refused = asked(Exec({}, OK, refuse=True), lambda client: run_nvidia_smi(client, [PLACE]))

@@ -90,9 +90,7 @@ class TestWhatIsRead:
         assert len(nodes) == 2
         assert nodes[0].status.allocatable["nvidia.com/gpu"] in (8, "8")
 
-    def test_a_folder_in_the_order_of_its_names_without_what_is_no_object(
-        self, write: Write, tmp_path: Path
-    ) -> None:
+    def test_a_folder_in_the_order_of_its_names_without_what_is_no_object(self, write: Write, tmp_path: Path) -> None:
         write("dump/b.json", json.dumps(node("b")))
         write("dump/a.yml", yaml.dump(node("a")))
         write("dump/deeper/c.yaml", yaml.dump(node("c")))
@@ -133,13 +131,8 @@ class TestWhatIsRefused:
         assert "spec.pools[0].gpus[0].count" in said
 
     def test_a_key_given_twice(self, write: Write) -> None:
-        assert (
-            complaint(write("a.yaml", "kind: Node\nkind: Node\n"))
-            == "a.yaml:2:1: the key 'kind' is given twice"
-        )
-        assert "the key 'kind' is given twice" in complaint(
-            write("a.json", '{"kind": "Node", "kind": "Node"}')
-        )
+        assert complaint(write("a.yaml", "kind: Node\nkind: Node\n")) == "a.yaml:2:1: the key 'kind' is given twice"
+        assert "the key 'kind' is given twice" in complaint(write("a.json", '{"kind": "Node", "kind": "Node"}'))
 
     def test_two_nodes_of_one_name(self, write: Write) -> None:
         said = complaint(write("park.json", json.dumps(node_list(node("a"), node("a")))))

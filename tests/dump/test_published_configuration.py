@@ -183,9 +183,7 @@ def test_an_unreadable_file_is_an_input_error(tmp_path: Path) -> None:
         load_configuration_file(tmp_path / "c.yaml")
 
 
-def test_up_names_the_hash_that_its_scheduler_publishes(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_up_names_the_hash_that_its_scheduler_publishes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "config.yaml"
     path.write_text(f"{HEADER}minRunTime: 1m\n")
     settings = up_settings(path)

@@ -171,8 +171,6 @@ def test_why_says_the_same(case: Path, tmp_path: Path) -> None:
 
     trees = list(yaml.safe_load_all((case / "cluster.yaml").read_text()))
     known, question, now = load_evidence(case), told(case)["question"], newest_timestamp(case)
-    save_dump(
-        collected(known, [tree for tree in trees if tree["kind"] == "Event"]), tmp_path / "d", ONLY_REDACTED
-    )
+    save_dump(collected(known, [tree for tree in trees if tree["kind"] == "Event"]), tmp_path / "d", ONLY_REDACTED)
     before, after = why(known, question, "", now), why(load_evidence(tmp_path / "d"), question, "", now)
     assert (after.code, after.headline) == (before.code, before.headline)

@@ -79,9 +79,7 @@ def written(folder: Path) -> str:
 
 @pytest.mark.parametrize("privacy", [ONLY_REDACTED, BOTH], ids=["redact", "rename"])
 def test_no_secret_survives(privacy: Privacy, tmp_path: Path) -> None:
-    deployment = thing(
-        "Deployment", "server", {"template": {"metadata": leaky()["metadata"], "spec": leaky()["spec"]}}
-    )
+    deployment = thing("Deployment", "server", {"template": {"metadata": leaky()["metadata"], "spec": leaky()["spec"]}})
     secret = thing("Secret", "s", {}, "v1") | {"data": {"k": SECRET}, "stringData": {"k": SECRET}}
     config = thing("ConfigMap", "c", {}, "v1") | {"data": {"app.yaml": SECRET, "plugin": "sharing: {}"}}
     trees = [leaky(), deployment, secret, config, node("g1", 1)]
@@ -94,9 +92,7 @@ def test_no_secret_survives(privacy: Privacy, tmp_path: Path) -> None:
     assert "CUDA out of memory" in text
     assert "sharing: {}" in text
     assert '"windlass.dev/duration"' in text
-    values = [
-        one["value"] for one in _variables(json.loads((target / "pod.json").read_text())) if "value" in one
-    ]
+    values = [one["value"] for one in _variables(json.loads((target / "pod.json").read_text())) if "value" in one]
     assert values == ["all"]
 
 
@@ -120,9 +116,7 @@ def test_names_are_replaced_everywhere_and_the_same_way(tmp_path: Path) -> None:
     }
     target = tmp_path / "dump"
     log = PodLog("acme", "train", "main", "pod acme/train asks for nvidia.com/gpu: CUDA out of memory")
-    save_dump(
-        CollectedCluster([raw(leaky()), raw(node("g1", 1)), raw(event)], set(), [log], []), target, BOTH
-    )
+    save_dump(CollectedCluster([raw(leaky()), raw(node("g1", 1)), raw(event)], set(), [log], []), target, BOTH)
     text = written(target)
     for name in ("acme", "train", "skunkworks", "g1"):
         assert not re.search(rf"\b{name}\b", text), name
@@ -131,10 +125,7 @@ def test_names_are_replaced_everywhere_and_the_same_way(tmp_path: Path) -> None:
     mine = (made["metadata"]["namespace"], made["metadata"]["name"])
     assert (said["involvedObject"]["namespace"], said["involvedObject"]["name"]) == mine
     assert "/".join(mine) in said["message"]
-    assert (
-        made["spec"]["nodeName"]
-        == json.loads((target / "node.json").read_text())["items"][0]["metadata"]["name"]
-    )
+    assert made["spec"]["nodeName"] == json.loads((target / "node.json").read_text())["items"][0]["metadata"]["name"]
     assert "nvidia.com/gpu" in text
     assert made["spec"]["containers"][0]["image"].endswith(":cuda12.4")
     assert next((target / "logs").iterdir()).name == f"{mine[0]}_{mine[1]}_main.log"
@@ -143,9 +134,7 @@ def test_names_are_replaced_everywhere_and_the_same_way(tmp_path: Path) -> None:
 def test_each_dump_has_names_of_its_own() -> None:
     trees = [leaky()]
     assert NameAnonymizer(trees).anonymize_text("acme") != NameAnonymizer(trees).anonymize_text("acme")
-    assert NameAnonymizer(trees, b"1").anonymize_text("acme") == NameAnonymizer(trees, b"1").anonymize_text(
-        "acme"
-    )
+    assert NameAnonymizer(trees, b"1").anonymize_text("acme") == NameAnonymizer(trees, b"1").anonymize_text("acme")
 
 
 @pytest.mark.parametrize("name", HOLDOUT)
@@ -166,13 +155,9 @@ def test_the_answer_survives_redaction_and_renaming(name: str, tmp_path: Path) -
 def test_the_answer_to_a_real_case_survives(case: Path, tmp_path: Path) -> None:
     import yaml
 
-    events = [
-        one for one in yaml.safe_load_all((case / "cluster.yaml").read_text()) if one["kind"] == "Event"
-    ]
+    events = [one for one in yaml.safe_load_all((case / "cluster.yaml").read_text()) if one["kind"] == "Event"]
     asked = told(case)
-    _same_code(
-        load_evidence(case), events, asked["question"], asked["code"], tmp_path, newest_timestamp(case)
-    )
+    _same_code(load_evidence(case), events, asked["question"], asked["code"], tmp_path, newest_timestamp(case))
 
 
 def _same_code(
@@ -195,9 +180,7 @@ def _same_code(
 def _place(trees: list[dict[str, Any]], kind: str, name: str) -> tuple[str, int]:
     """The kind of what is asked about, and its place among its kind: order is kept."""
     wanted = next(
-        tree
-        for tree in trees
-        if tree["metadata"]["name"] == name and (not kind or _is_kind(tree["kind"], kind))
+        tree for tree in trees if tree["metadata"]["name"] == name and (not kind or _is_kind(tree["kind"], kind))
     )
     return wanted["kind"], [tree for tree in trees if tree["kind"] == wanted["kind"]].index(wanted)
 

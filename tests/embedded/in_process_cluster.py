@@ -28,9 +28,7 @@ class InProcessCluster:
         self.controllers: ControllerManager | None = None
 
     def run(self, *further: Controller) -> InProcessCluster:
-        self.controllers = ControllerManager(
-            self.verbs, self.cache, extra_controllers=further, clock=lambda: self.now
-        )
+        self.controllers = ControllerManager(self.verbs, self.cache, extra_controllers=further, clock=lambda: self.now)
         self.controllers.start()
         return self.step()
 
@@ -85,9 +83,7 @@ class InProcessCluster:
 
     def reasons(self, kind: str, name: str) -> list[str]:
         events = self.verbs.list("events", "default")
-        found = [
-            e for e in events if (e["involvedObject"]["kind"], e["involvedObject"]["name"]) == (kind, name)
-        ]
+        found = [e for e in events if (e["involvedObject"]["kind"], e["involvedObject"]["name"]) == (kind, name)]
         return sorted({event["reason"] for event in found})
 
 
@@ -96,6 +92,4 @@ def template(labels: dict[str, str], restart: str = "Always", **spec: Any) -> Un
 
 
 def conditions(obj: Unstructured) -> dict[str, str]:
-    return {
-        condition["type"]: condition["status"] for condition in obj.get("status", {}).get("conditions") or ()
-    }
+    return {condition["type"]: condition["status"] for condition in obj.get("status", {}).get("conditions") or ()}

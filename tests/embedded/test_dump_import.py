@@ -45,9 +45,7 @@ def thing(
     return {"apiVersion": api, "kind": kind, "metadata": metadata, **more}
 
 
-def pod(
-    name: str, node: str = "", owner: Unstructured | None = None, gpus: int = 1, **spec: Any
-) -> Unstructured:
+def pod(name: str, node: str = "", owner: Unstructured | None = None, gpus: int = 1, **spec: Any) -> Unstructured:
     box = {"name": "main", "image": "train", "resources": {"limits": {GPU: str(gpus)}}}
     whole = {"restartPolicy": "Never", "containers": [box], "schedulerName": "my-scheduler", **spec}
     status: Unstructured = {"phase": "Pending"}
@@ -76,9 +74,7 @@ def pod(
             "batch.kubernetes.io/controller-uid": owner["metadata"]["uid"],
         }
         labels |= {"job-name": owner["metadata"]["name"]}
-    return thing(
-        "Pod", name, namespace="team", owner=owner, metadata={"labels": labels}, spec=whole, status=status
-    )
+    return thing("Pod", name, namespace="team", owner=owner, metadata={"labels": labels}, spec=whole, status=status)
 
 
 def node(name: str, ready: str = "True") -> Unstructured:
@@ -98,9 +94,7 @@ def take(tmp_path: Path, *objects: Unstructured) -> tuple[InProcessCluster, list
     copy = read_dump_import(file, START)
     world = InProcessCluster()
     bootstrap(world.verbs, crds())
-    nodes = SimulatedNodes(
-        world.verbs, world.cache, copy.nodes, delays=Delays(0, 0, 0), clock=lambda: world.now
-    )
+    nodes = SimulatedNodes(world.verbs, world.cache, copy.nodes, delays=Delays(0, 0, 0), clock=lambda: world.now)
     nodes.register(world.now)
     lines = copy.create_all(world.verbs)
     world.run(*nodes.controllers)
@@ -156,9 +150,7 @@ class TestPods:
             "team",
             spec={"selector": {"matchLabels": labels}, "template": template},
         )
-        world, _, _ = take(
-            tmp_path, node("a"), daemons, pod("agent", "a", daemons, gpus=0, restartPolicy="Always")
-        )
+        world, _, _ = take(tmp_path, node("a"), daemons, pod("agent", "a", daemons, gpus=0, restartPolicy="Always"))
         world.pass_time(100)
         assert [item["metadata"]["name"] for item in world.verbs.list("pods", "team")] == ["agent"]
 
@@ -202,9 +194,7 @@ class TestOthers:
     def test_a_node_that_was_not_ready_is_not(self, tmp_path: Path) -> None:
         world, _, _ = take(tmp_path, node("a"), node("b", "False"))
         taints = world.get("nodes", "b", "")["spec"]["taints"]
-        assert ("node.kubernetes.io/not-ready", "NoSchedule") in [
-            (taint["key"], taint["effect"]) for taint in taints
-        ]
+        assert ("node.kubernetes.io/not-ready", "NoSchedule") in [(taint["key"], taint["effect"]) for taint in taints]
 
     def test_queues(self, tmp_path: Path) -> None:
         api = "kueue.x-k8s.io/v1beta1"
@@ -213,9 +203,7 @@ class TestOthers:
             "coveredResources": [GPU],
             "flavors": [{"name": "any", "resources": [{"name": GPU, "nominalQuota": 4}]}],
         }
-        queue = thing(
-            "ClusterQueue", "team", api, spec={"resourceGroups": [covered], "namespaceSelector": {}}
-        )
+        queue = thing("ClusterQueue", "team", api, spec={"resourceGroups": [covered], "namespaceSelector": {}})
         local = thing("LocalQueue", "q", api, "team", spec={"clusterQueue": "team"})
         world, lines, _ = take(tmp_path, node("a"), flavor, queue, local)
         assert lines == ["imported: 1 Node, 1 ResourceFlavor, 1 ClusterQueue, 1 LocalQueue"]

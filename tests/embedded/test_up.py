@@ -70,9 +70,7 @@ class Up:
             time.sleep(0.05)
         return found
 
-    def call(
-        self, method: str, path: str, body: Unstructured | None = None, token: str | None = None
-    ) -> Unstructured:
+    def call(self, method: str, path: str, body: Unstructured | None = None, token: str | None = None) -> Unstructured:
         request = urllib.request.Request(
             self.server + path,
             method=method,
@@ -210,10 +208,7 @@ def test_the_configuration_is_used_and_published(tmp_path: Path, capsys: pytest.
         where = ["--kubeconfig", str(up.kubeconfig)]
         assert run_command(cli, ["why", "pod/wide", "-o", "json", *where], "windlass") == 1
         answer = json.loads(capsys.readouterr().out)
-        assert (
-            run_command(cli, ["dump", str(tmp_path / "dump"), "--redact", "--rename", *where], "windlass")
-            == 0
-        )
+        assert run_command(cli, ["dump", str(tmp_path / "dump"), "--redact", "--rename", *where], "windlass") == 0
     finally:
         up.stop()
     published = yaml.safe_load(text)
@@ -225,10 +220,7 @@ def test_the_configuration_is_used_and_published(tmp_path: Path, capsys: pytest.
     assert answer["configuration"]["source"] == "published"
     assert [node["name"] for node in answer["nodes"]] == ["h100-0"]
     capsys.readouterr()
-    assert (
-        run_command(cli, ["plan", "schedule", "--from", str(tmp_path / "dump"), "-o", "json"], "windlass")
-        == 0
-    )
+    assert run_command(cli, ["plan", "schedule", "--from", str(tmp_path / "dump"), "-o", "json"], "windlass") == 0
     planned = json.loads(capsys.readouterr().out)
     assert planned["configuration"]["source"] == "published"
     (hold,) = planned["decisions"]
@@ -279,9 +271,7 @@ class TestMistakes:
     ) -> None:
         fleet, empty = tmp_path / "fleet.yaml", tmp_path / "empty.json"
         pool = {"name": "x", "gpus": [{"model": "H1000", "count": 8}]}
-        fleet.write_text(
-            json.dumps({"apiVersion": "windlass.dev/v1", "kind": "Fleet", "spec": {"pools": [pool]}})
-        )
+        fleet.write_text(json.dumps({"apiVersion": "windlass.dev/v1", "kind": "Fleet", "spec": {"pools": [pool]}}))
         empty.write_text('{"apiVersion": "v1", "kind": "List", "items": []}')
         filled = [argument.format(fleet=fleet, empty=empty) for argument in arguments]
         assert run_command(cli, ["up", *filled], "windlass") == 2

@@ -37,9 +37,7 @@ def pod(name: str, gpus: int = 8, on: str = "", at: str = START, **more: Any) ->
 
 
 def owned(api: str, kind: str) -> Unstructured:
-    return {
-        "ownerReferences": [{"apiVersion": api, "kind": kind, "name": "o", "uid": "o", "controller": True}]
-    }
+    return {"ownerReferences": [{"apiVersion": api, "kind": kind, "name": "o", "uid": "o", "controller": True}]}
 
 
 def planned(*objects: Unstructured) -> tuple[Plan, tuple[str, ...]]:

@@ -69,9 +69,7 @@ class TestAntiAffinityOfPodsPlacedEarlier:
 
     @pytest.mark.parametrize("with_gang", [False, True])
     def test_whatever_else_waits(self, with_gang: bool) -> None:
-        gang = pod(
-            "member", 1, metadata={"namespace": "zz", "labels": {"scheduling.x-k8s.io/pod-group": "g"}}
-        )
+        gang = pod("member", 1, metadata={"namespace": "zz", "labels": {"scheduling.x-k8s.io/pod-group": "g"}})
         plan, _ = planned(node("n1", 8), self.FIRST, self.LATER, *([gang] if with_gang else []))
         assert binds(plan) == {"default/first": "n1"}
         assert holds(plan)["default/later"] == "POD_AFFINITY_CONFLICT"
@@ -80,9 +78,7 @@ class TestAntiAffinityOfPodsPlacedEarlier:
 class TestVictims:
     def test_only_the_holder_of_the_port_goes(self) -> None:
         others = [pod(f"v{i}", 0, on="n1", priority=i) for i in (1, 2, 4)]
-        plan, _ = planned(
-            node("n1"), *others, with_port("v3", on="n1", priority=3), with_port("high", priority=99)
-        )
+        plan, _ = planned(node("n1"), *others, with_port("v3", on="n1", priority=3), with_port("high", priority=99))
         assert evicted(plan) == {"default/v3"}
 
     def test_a_low_priority_that_holds_a_port_goes_before_a_higher_one_elsewhere(self) -> None:
@@ -106,10 +102,7 @@ class TestVictims:
         kept = pod("kept", 8, on="n1", metadata={"labels": {"app": "a"}})
         plan, _ = planned(node("n1"), kept, budget("a", 0, app="a"), pod("high", 8, priority=99))
         verdict = plan.holds[0].verdict
-        assert (
-            "default/kept can't be evicted for it, protected by PodDisruptionBudget default/a"
-            in verdict.message
-        )
+        assert "default/kept can't be evicted for it, protected by PodDisruptionBudget default/a" in verdict.message
         assert "default/a" not in verdict.public_message
 
     def test_and_of_a_gang_that_only_goes_whole(self) -> None:

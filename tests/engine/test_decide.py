@@ -90,12 +90,8 @@ def test_taints_selectors_and_cordons_are_kept():
         node("tainted", taints=[taint("gpu")]),
         node("plain", labels={"disk": "ssd"}),
     )
-    tolerant = pod(
-        "t", tolerations=(Toleration(key="gpu", operator="Exists"),), node_selector={HOST: "tainted"}
-    )
-    desk.put(
-        pod("p"), tolerant, pod("q", node_selector={"disk": "ssd"}), pod("r", node_selector={"disk": "hdd"})
-    )
+    tolerant = pod("t", tolerations=(Toleration(key="gpu", operator="Exists"),), node_selector={HOST: "tainted"})
+    desk.put(pod("p"), tolerant, pod("q", node_selector={"disk": "ssd"}), pod("r", node_selector={"disk": "hdd"}))
     assert desk.run() == {"p": "plain", "t": "tainted", "q": "plain"}
     assert desk.verdict("r").code == "SELECTOR_MISMATCH"
 
@@ -107,10 +103,7 @@ def test_every_resource_counts():
         short = {**rich, name: 0}
         desk = Desk(node("n", **short), pod("p", cpu="1", asks=full))
         assert desk.verdict("p").kube_message == f"0/1 nodes are available: 1 Insufficient {name}."
-    assert (
-        Desk(node("n", pods=0), pod("p")).verdict("p").kube_message
-        == "0/1 nodes are available: 1 Too many pods."
-    )
+    assert Desk(node("n", pods=0), pod("p")).verdict("p").kube_message == "0/1 nodes are available: 1 Too many pods."
 
 
 def test_a_resource_may_be_used_to_the_last_unit():
@@ -222,9 +215,7 @@ def test_soft_spread_and_soft_affinity_are_followed_while_they_can_be():
 
 
 def test_gates_hold_a_pod():
-    desk = Desk(
-        node("n"), pod("p", scheduling_gates=(SchedulingGate(name="quota"), SchedulingGate(name="x")))
-    )
+    desk = Desk(node("n"), pod("p", scheduling_gates=(SchedulingGate(name="quota"), SchedulingGate(name="x"))))
     verdict = desk.verdict("p")
     assert (verdict.code, verdict.detail) == ("SCHEDULING_GATED", "waiting for scheduling gates: [quota x]")
     assert verdict.kube_message == "0/1 nodes are available: waiting for scheduling gates: [quota x]."
@@ -253,9 +244,7 @@ def test_a_pod_that_cant_be_read_is_held_with_the_field_and_holds_nobody_up(brok
 
 
 def test_a_pod_with_ordinary_volumes_is_like_one_without():
-    desk = Desk(
-        gpu_node("n", 1), pod("p", 1, volumes=(Volume(name="kube-api-access-x7x2v"), Volume(name="tmp")))
-    )
+    desk = Desk(gpu_node("n", 1), pod("p", 1, volumes=(Volume(name="kube-api-access-x7x2v"), Volume(name="tmp"))))
     assert desk.run() == {"p": "n"}
     snapshot = desk.store.snapshot()
     assert snapshot.pods.node_local.tolist() == [1], "it goes through the compiled loop"

@@ -16,9 +16,7 @@ from windlass.planner import plan_objects
 
 GROUP = {"kueue.x-k8s.io/pod-group-name": "g"}
 ALONE_IN_IT = {"kueue.x-k8s.io/pod-group-total-count": "1"}
-TOO_MANY: Unstructured = {
-    "containers": [{"name": "c", "resources": {"limits": {"nvidia.com/gpu": "5000000000"}}}]
-}
+TOO_MANY: Unstructured = {"containers": [{"name": "c", "resources": {"limits": {"nvidia.com/gpu": "5000000000"}}}]}
 RESOURCES = {f"example.com/r{i}": "1" for i in range(30)}
 ODD: dict[str, Unstructured] = {
     "a share of two GPUs": {"metadata": {"annotations": {"gpu-fraction": "2"}}},
@@ -78,9 +76,7 @@ def test_several_of_them_and_some_already_running(grouped: bool, which: list[str
 
 
 MIXED: Unstructured = {
-    "containers": [
-        {"name": "c", "resources": {"limits": {"nvidia.com/gpu": "1", "nvidia.com/mig-1g.10gb": "1"}}}
-    ]
+    "containers": [{"name": "c", "resources": {"limits": {"nvidia.com/gpu": "1", "nvidia.com/mig-1g.10gb": "1"}}}]
 }
 
 
@@ -196,7 +192,6 @@ def test_a_group_of_resources_without_flavors_is_refused_when_it_is_read():
 @pytest.mark.parametrize("name", ODD)
 def test_alone_or_in_a_group_it_is_held_for_the_same(name: str):
     codes = {
-        holds(planned(node("n1"), pod("odd", 1, **asks))[0]).popitem()[1]
-        for asks in (ODD[name], in_group(ODD[name]))
+        holds(planned(node("n1"), pod("odd", 1, **asks))[0]).popitem()[1] for asks in (ODD[name], in_group(ODD[name]))
     }
     assert len(codes) == 1

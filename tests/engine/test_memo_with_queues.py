@@ -31,10 +31,7 @@ POLICY = {"withinClusterQueue": "LowerPriority", "reclaimWithinCohort": "Any"}
 
 def queues(gpus: int) -> list[object]:
     quota = {"cpu": "100", GPU_RESOURCE: str(gpus)}
-    made = [
-        synthetic_objects.cluster_queue(name, quota, cohortName="all", preemption=POLICY)
-        for name in ("a", "b")
-    ]
+    made = [synthetic_objects.cluster_queue(name, quota, cohortName="all", preemption=POLICY) for name in ("a", "b")]
     return synthetic_objects.queue_objects(made, topology=LEVELS)
 
 
@@ -48,9 +45,7 @@ def work(number: int, queue: str, size: int, gpus: int, priority: int, close: bo
             {REQUIRED_TOPOLOGY_ANNOTATION: synthetic_objects.RACK} if close else {}
         )
     requests = {"cpu": "1", GPU_RESOURCE: str(gpus)}
-    template = synthetic_objects.pod_template(
-        requests, labels=labels, annotations=annotations, priority=priority
-    )
+    template = synthetic_objects.pod_template(requests, labels=labels, annotations=annotations, priority=priority)
     return synthetic_objects.make_pods(template, size if queue else 1, f"w{number}")
 
 
@@ -93,9 +88,7 @@ class Cluster:
             known = node.name in self.store.nodes_for_grouping
             deltas = [Deleted("Node", node.name) if known else Put(node)]
         elif what == "confirm":
-            deltas = [
-                Put(synthetic_objects.bound_pod(self.pods[key], node)) for key, node in self.sent.items()
-            ]
+            deltas = [Put(synthetic_objects.bound_pod(self.pods[key], node)) for key, node in self.sent.items()]
             self.sent = {}
         self.store.apply(deltas)
 

@@ -124,9 +124,7 @@ FULL = Verdict(
     [
         Hold("default/a", FULL),
         Hold("default/a", Verdict(code="SCHEDULING_GATED")),
-        Admit(
-            "default/a", "Job", "q", (AdmittedPodSet("main", 2, {"cpu": "f"}, {"n": 2}, 4),), ("default/b",)
-        ),
+        Admit("default/a", "Job", "q", (AdmittedPodSet("main", 2, {"cpu": "f"}, {"n": 2}, 4),), ("default/b",)),
         Bind("default/a", "n", (DeviceGrant(3, 250), DeviceGrant(1, 1000, "1g.10gb", 4)), ("default/b",)),
         Evict("default/a", ("default/a-0",), "default/b", "Priority"),
         Reserve("reservation/launch", "rack=r1", 1_800_000_000, 1_800_003_600, {"n": 2}),
@@ -163,9 +161,7 @@ def test_what_the_command_prints_is_the_plan(tmp_path: Path, form: str) -> None:
     objects = [node("n-0", 2), pod("a", gpus=1), pod("b", gpus=8)]
     file = tmp_path / "objects.json"
     file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}))
-    done = CliRunner().invoke(
-        cli, ["plan", "schedule", "--from", str(file), "-o", form], catch_exceptions=False
-    )
+    done = CliRunner().invoke(cli, ["plan", "schedule", "--from", str(file), "-o", form], catch_exceptions=False)
     document = yaml.safe_load(done.stdout)
     expected, _ = plan_objects([decode_object(obj) for obj in objects], Settings(), 0)
     found = parse_plan(document)

@@ -68,9 +68,7 @@ def test_a_declared_duration_of_a_lone_pod_ends_it():
     over = {"annotations": {"windlass.dev/duration": "1h"}}
     plan, _ = planned(node("n1"), pod("runs", on="n1", metadata=over))
     assert [(evict.workload, evict.reason) for evict in plan.evicts] == [("default/runs", "DurationExceeded")]
-    plan, _ = planned(
-        node("n1"), pod("runs", on="n1", metadata={"annotations": {"windlass.dev/duration": "13h"}})
-    )
+    plan, _ = planned(node("n1"), pod("runs", on="n1", metadata={"annotations": {"windlass.dev/duration": "13h"}}))
     assert not plan.evicts
 
 
@@ -145,9 +143,7 @@ MARKS = st.sampled_from(
 )
 
 
-@given(
-    st.lists(st.tuples(MARKS, st.sampled_from([1, 4, 8]), st.sampled_from(["", "", "n1", "n2"])), max_size=6)
-)
+@given(st.lists(st.tuples(MARKS, st.sampled_from([1, 4, 8]), st.sampled_from(["", "", "n1", "n2"])), max_size=6))
 def test_an_object_that_has_nothing_to_do_with_it_changes_nothing(
     wishes: list[tuple[Unstructured, int, str]],
 ):

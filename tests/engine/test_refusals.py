@@ -55,9 +55,7 @@ def victims(some: Store, now: int = NOW) -> list[str]:
 def kept(name: str, until: int = NOW + 60, budget: str = "a/b") -> Refused:
     message = "Cannot evict pod as it would violate the pod's disruption budget."
     uid = name.removeprefix("a/")
-    return Refused(
-        Refusal(EVICTION, name, until, uid, for_workload="a/urgent", budget=budget, message=message)
-    )
+    return Refused(Refusal(EVICTION, name, until, uid, for_workload="a/urgent", budget=budget, message=message))
 
 
 def preempting(*more: Any) -> Store:

@@ -121,9 +121,7 @@ def test_lone_pods_are_placed_the_same_at_once_and_one_by_one(seed, monkeypatch)
         lambda turns, alone: [workload for workload in alone if workload.admission is None],
     )
     one_by_one = planned(objects)
-    assert sorted(one_by_one.binds, key=lambda bind: bind.pod) == sorted(
-        at_once.binds, key=lambda bind: bind.pod
-    )
+    assert sorted(one_by_one.binds, key=lambda bind: bind.pod) == sorted(at_once.binds, key=lambda bind: bind.pod)
     assert {(evict.workload, evict.pods) for evict in one_by_one.evicts} == {
         (evict.workload, evict.pods) for evict in at_once.evicts
     }

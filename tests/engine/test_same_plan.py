@@ -37,9 +37,7 @@ def place(snapshot, policy, mix, kernels):
         snapshot, mix_arrays(mix, snapshot.gpu_models, snapshot.node_state), ScorerSelector(SCORERS[policy])
     )
     with np.errstate(over="ignore"):
-        overlay = Overlay(
-            snapshot, table, make_scoring_rule(PlacementConfig(policy), snapshot.node_state), kernels
-        )
+        overlay = Overlay(snapshot, table, make_scoring_rule(PlacementConfig(policy), snapshot.node_state), kernels)
         placed = SinglePodPlacer(overlay, sort_pending_pods(snapshot)).run()
     verdicts = [failure.verdict() for failure in placed.failures]
     arrays = [array.tobytes() for array in (*table.cells, *table.memo, *overlay.state, placed.failure)]

@@ -152,9 +152,7 @@ class Books(RuleBasedStateMachine):
 
     def named(self, made):
         name = self.next_name()
-        return msgspec.structs.replace(
-            made, metadata=msgspec.structs.replace(made.metadata, name=name, uid=name)
-        )
+        return msgspec.structs.replace(made, metadata=msgspec.structs.replace(made.metadata, name=name, uid=name))
 
     def next_name(self):
         self.count += 1
@@ -168,15 +166,10 @@ class Books(RuleBasedStateMachine):
         snapshot = self.store.snapshot()
         assert snapshot.nodes.names == tuple(sorted(self.nodes))
         index = {name: row for row, name in enumerate(snapshot.nodes.names)}
-        expected = {
-            key: index.get(known.at, UNKNOWN_NODE) if known.at else PENDING
-            for key, known in self.pods.items()
-        }
+        expected = {key: index.get(known.at, UNKNOWN_NODE) if known.at else PENDING for key, known in self.pods.items()}
         assert {key: int(snapshot.pods.node[row]) for key, row in rows_of(snapshot).items()} == expected
         assert snapshot.unreadable.keys() == {key for key, known in self.pods.items() if known.is_broken}
-        affine = [
-            known for known in self.pods.values() if known.at in self.nodes and has_pod_affinity(known.pod)
-        ]
+        affine = [known for known in self.pods.values() if known.at in self.nodes and has_pod_affinity(known.pod)]
         assert snapshot.pods_with_affinity == len(affine)
 
     @invariant()
@@ -230,9 +223,7 @@ def check_node(snapshot, index, book):
     for column in range(state.free.shape[1]):
         assert state.free[index, column] == book.free.get(snapshot.resources.name(column), 0)
     devices = state.devices(index)
-    assert state.device_occupancy[devices.start : devices.stop, FREE_MILLI].tolist() == [
-        d.free for d in book.devices
-    ]
+    assert state.device_occupancy[devices.start : devices.stop, FREE_MILLI].tolist() == [d.free for d in book.devices]
     used = [sum(1 << each for each in device.used) for device in book.devices]
     assert state.device_occupancy[devices.start : devices.stop, USED_SLICES].tolist() == used
 

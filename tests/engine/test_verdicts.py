@@ -18,8 +18,7 @@ def test_the_sentence_is_kube_schedulers():
         pod("p", cpu="4"),
     )
     assert desk.verdict("p").kube_message == (
-        "0/4 nodes are available: 1 node(s) had untolerated taint(s), 1 node(s) were unschedulable, "
-        "3 Insufficient cpu."
+        "0/4 nodes are available: 1 node(s) had untolerated taint(s), 1 node(s) were unschedulable, 3 Insufficient cpu."
     )
 
 

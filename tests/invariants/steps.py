@@ -72,15 +72,11 @@ def check_minimum(world: World, plan: Plan) -> None:
     bound = {bind.pod for bind in plan.binds}
     for admit in plan.admits:
         if admit.workload in world.groups:
-            coming = {
-                f"{NAMESPACE}/{one['metadata']['name']}" for one in world.members(admit.workload)
-            } & bound
+            coming = {f"{NAMESPACE}/{one['metadata']['name']}" for one in world.members(admit.workload)} & bound
             there = world.running(admit.workload) + len(coming)
             assert there >= world.groups[admit.workload]["spec"]["minMember"], admit
         elif admit.workload in world.workloads:
-            sets = {
-                pod_set["name"]: pod_set for pod_set in world.workloads[admit.workload]["spec"]["podSets"]
-            }
+            sets = {pod_set["name"]: pod_set for pod_set in world.workloads[admit.workload]["spec"]["podSets"]}
             assert {pod_set.name for pod_set in admit.pod_sets} == sets.keys()
             for one in admit.pod_sets:
                 least = sets[one.name].get("minCount", sets[one.name]["count"])
@@ -108,9 +104,7 @@ def check_world(world: World, broken: set[str], excess: Excess) -> None:
     for key, tree in world.workloads.items():
         for part in tree["status"].get("admission", {}).get("podSetAssignments", ()):
             members = [
-                pod
-                for pod in world.members_of_workload(key)
-                if pod["metadata"]["labels"][PODSET] == part["name"]
+                pod for pod in world.members_of_workload(key) if pod["metadata"]["labels"][PODSET] == part["name"]
             ]
             assert len(members) <= part["count"]
 

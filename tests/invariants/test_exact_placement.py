@@ -52,9 +52,7 @@ def half_full(rng: Random) -> tuple[World, list[Node]]:
         for index in range(gpus):
             share = rng.choice(("", "", "0.5", "0.3"))
             if share and cpus > 1:
-                made = pod(
-                    f"there-{name}-{index}", pod_spec(1, nodeName=name), created=world.now, share=share
-                )
+                made = pod(f"there-{name}-{index}", pod_spec(1, nodeName=name), created=world.now, share=share)
                 made["metadata"]["annotations"][DEVICES] = str(index)
                 world.put(made)
                 free[index] -= int(float(share) * 1000)

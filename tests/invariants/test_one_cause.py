@@ -88,9 +88,7 @@ def question(trees: Sequence[Unstructured], hold: Hold) -> str:
     if kind:
         return f"{kind.lower()}/{name}"
     (first, *_) = [
-        tree["metadata"]["name"]
-        for tree in trees
-        if tree["metadata"].get("labels", {}).get(GROUP_NAME) == name
+        tree["metadata"]["name"] for tree in trees if tree["metadata"].get("labels", {}).get(GROUP_NAME) == name
     ]
     return f"pod/{first}"
 
@@ -103,9 +101,7 @@ def test_whoever_is_asked_names_the_same_cause(rng: Random) -> None:
     holds = holds_of(trees, world.now)
     for hold in holds:
         code = hold.verdict.code
-        assert code_of_message(condition_message(hold.verdict)) == code, (
-            "the condition, and the event with its message"
-        )
+        assert code_of_message(condition_message(hold.verdict)) == code, "the condition, and the event with its message"
         diagnosis = why(evidence(trees), question(trees, hold), NAMESPACE, world.now)
         codes = [link.code for link in diagnosis.chain]
         assert codes[0] == code, f"{hold}\n{diagnosis}"
@@ -135,6 +131,5 @@ def waiting_members(trees: Sequence[Unstructured], group: str) -> list[str]:
     return [
         meta["name"]
         for meta in metas
-        if group in meta["labels"].values()
-        or any(owner["name"] == group for owner in meta.get("ownerReferences", ()))
+        if group in meta["labels"].values() or any(owner["name"] == group for owner in meta.get("ownerReferences", ()))
     ]

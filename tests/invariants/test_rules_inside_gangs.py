@@ -117,9 +117,5 @@ def test_what_starts_obeys_and_what_waits_has_to(seed: int) -> None:
         assert len(places) == len(gang.pods)
         assert is_legal(gang, places), places
         return
-    legal = [
-        choice
-        for choice in combinations_with_replacement(gang.free, len(gang.pods))
-        if is_legal(gang, choice)
-    ]
+    legal = [choice for choice in combinations_with_replacement(gang.free, len(gang.pods)) if is_legal(gang, choice)]
     assert legal == [], plan.holds

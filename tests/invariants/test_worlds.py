@@ -45,9 +45,7 @@ class LivingWorld(RuleBasedStateMachine):
         event(self.alive, rng)
 
     @rule(
-        event=st.sampled_from(
-            [event for _, event in draws.EVENTS if not event.__name__.startswith("submit")]
-        ),
+        event=st.sampled_from([event for _, event in draws.EVENTS if not event.__name__.startswith("submit")]),
         rng=CHANCE,
     )
     def happen(self, event: draws.Event, rng: Random) -> None:
@@ -64,9 +62,7 @@ class LivingWorld(RuleBasedStateMachine):
 
 
 TestLivingWorld = LivingWorld.TestCase
-TestLivingWorld.settings = settings(
-    max_examples=500 if THOROUGH else 15, stateful_step_count=30, deadline=None
-)
+TestLivingWorld.settings = settings(max_examples=500 if THOROUGH else 15, stateful_step_count=30, deadline=None)
 
 
 @pytest.mark.parametrize("seed", range(WORLDS))

@@ -191,11 +191,7 @@ class World:
         if any(one["type"] == "Evicted" for one in tree["status"]["conditions"]):
             return
         for part in tree["status"].get("admission", {}).get("podSetAssignments", ()):
-            there = [
-                pod
-                for pod in self.members_of_workload(key)
-                if pod["metadata"]["labels"][PODSET] == part["name"]
-            ]
+            there = [pod for pod in self.members_of_workload(key) if pod["metadata"]["labels"][PODSET] == part["name"]]
             for _ in range(part["count"] - len(there)):
                 self.put(self._member(tree, part["name"]))
 
@@ -217,17 +213,12 @@ class World:
         gpus = asked(made)[GPU] // 1000
         if gpus:
             taken = Counter(
-                index
-                for pod in self.pods.values()
-                if pod["spec"].get("nodeName") == node
-                for index in device_list(pod)
+                index for pod in self.pods.values() if pod["spec"].get("nodeName") == node for index in device_list(pod)
             )
             there = int(self.nodes[node]["status"]["capacity"].get(GPU, 0))
             ill = ill_gpus(self.nodes[node])
             free = [index for index in range(there) if not taken[index] and index not in ill]
-            assert len(free) >= gpus, (
-                f"{tree['metadata']['name']} was sent to {node}, which has no {gpus} GPUs"
-            )
+            assert len(free) >= gpus, f"{tree['metadata']['name']} was sent to {node}, which has no {gpus} GPUs"
             made["metadata"]["annotations"][DEVICES] = ",".join(map(str, free[:gpus]))
         self.put(made)
 
@@ -267,9 +258,7 @@ class World:
             if evicted and not self.members_of_workload(owner):
                 self._send_back(owner)
             return
-        self.now += (
-            1  # pods that came in the same second are taken as they came, and stores may differ in that
-        )
+        self.now += 1  # pods that came in the same second are taken as they came, and stores may differ in that
         fresh = copy.deepcopy(tree)
         meta = fresh["metadata"]
         meta.pop("deletionTimestamp", None)
@@ -287,9 +276,7 @@ class World:
         tree["status"].pop("admission", None)
         wanted = {"QuotaReserved": "False", "Admitted": "False", "Evicted": "True"}
         _set_conditions(tree, wanted, self.now, "Preempted")
-        stats = tree["status"].setdefault(
-            "schedulingStats", {"evictions": [{"reason": "Preempted", "count": 0}]}
-        )
+        stats = tree["status"].setdefault("schedulingStats", {"evictions": [{"reason": "Preempted", "count": 0}]})
         stats["evictions"][0]["count"] += 1
         self.put(tree)
 

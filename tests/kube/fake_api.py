@@ -197,9 +197,7 @@ class FakeApi:
             raise refused(404, f"pods {key!r} not found", "NotFound")
         options = (body or {}).get("deleteOptions") or {}
         _check_preconditions(pod, options.get("preconditions") or {})
-        budgets = [
-            budget for budget in self.objects.get("poddisruptionbudgets", {}).values() if _covers(budget, pod)
-        ]
+        budgets = [budget for budget in self.objects.get("poddisruptionbudgets", {}).values() if _covers(budget, pod)]
         if len(budgets) > 1:
             raise refused(500, "This pod has more than one PodDisruptionBudget, which is not supported.")
         allowed = [budget.get("status", {}).get("disruptionsAllowed", 0) for budget in budgets]
@@ -207,9 +205,7 @@ class FakeApi:
             raise refused(429, "Cannot evict pod as it would violate the pod's disruption budget.")
         if "dryRun" not in query:
             for budget in budgets:
-                self.store(
-                    "poddisruptionbudgets", {**budget, "status": {"disruptionsAllowed": allowed[0] - 1}}
-                )
+                self.store("poddisruptionbudgets", {**budget, "status": {"disruptionsAllowed": allowed[0] - 1}})
             leaving = copy.deepcopy(pod)
             leaving["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
             self.store("pods", leaving)
@@ -218,13 +214,10 @@ class FakeApi:
     def _list(self, plural: str, prefix: str, query: Mapping[str, str]) -> Unstructured:
         found = self.objects.get(plural, {})
         name = query.get("fieldSelector", "").removeprefix("metadata.name=")
-        keys = [
-            key for key in sorted(found) if key.startswith(prefix) and name in ("", key.rpartition("/")[2])
-        ]
+        keys = [key for key in sorted(found) if key.startswith(prefix) and name in ("", key.rpartition("/")[2])]
         # Lists have no kind in their items, as those of the real server.
         items = [
-            {field: value for field, value in found[key].items() if field not in ("apiVersion", "kind")}
-            for key in keys
+            {field: value for field, value in found[key].items() if field not in ("apiVersion", "kind")} for key in keys
         ]
         version, start = str(self.version), 0
         if "continue" in query:  # the pages of one list are of one moment
@@ -257,17 +250,13 @@ def refused(code: int, message: str, reason: str = "") -> ApiError:
 def _check_preconditions(known: Unstructured, wanted: Unstructured) -> None:
     for field in ("uid", "resourceVersion"):
         if wanted.get(field) and wanted[field] != known["metadata"][field]:
-            raise refused(
-                409, f"the object has been modified: {field} is {known['metadata'][field]}", "Conflict"
-            )
+            raise refused(409, f"the object has been modified: {field} is {known['metadata'][field]}", "Conflict")
 
 
 def _covers(budget: Unstructured, pod: Unstructured) -> bool:
     labels = pod["metadata"].get("labels") or {}
     wanted = budget["spec"]["selector"]["matchLabels"]
-    return (
-        budget["metadata"]["namespace"] == pod["metadata"]["namespace"] and wanted.items() <= labels.items()
-    )
+    return budget["metadata"]["namespace"] == pod["metadata"]["namespace"] and wanted.items() <= labels.items()
 
 
 def merge(tree: Unstructured, patch: Unstructured, *, by_type: bool = False) -> Unstructured:

@@ -72,9 +72,7 @@ class MemoryClient(KubeClient):
     def writes(self, *, of: str = "") -> list[Request]:
         """Writes that were sent; only those whose method and path have this in them."""
         return [
-            request
-            for request in self.sent
-            if request.method != "GET" and of in f"{request.method} {request.path}"
+            request for request in self.sent if request.method != "GET" and of in f"{request.method} {request.path}"
         ]
 
     def times(self, of: str) -> list[float]:
@@ -112,9 +110,7 @@ class MemoryClient(KubeClient):
     def _respond(self, request: Request) -> bytes:
         body: Any = None if request.encoded_body is None else msgspec.json.decode(request.encoded_body)
         query = dict(request.query)
-        return msgspec.json.encode(
-            self.api.respond(request.method, request.path, query, body, request.content_type)
-        )
+        return msgspec.json.encode(self.api.respond(request.method, request.path, query, body, request.content_type))
 
     async def stream_lines(self, request: Request, idle_timeout: float) -> AsyncGenerator[bytes, None]:
         self._log(request)

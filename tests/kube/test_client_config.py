@@ -28,18 +28,14 @@ from windlass.kube.exec_plugin import ExecCredentials
 from windlass.kube.kubeconfig import ExecSpec
 from windlass.model.errors import ClusterUnreachable, InputError
 
-CA, CERT, KEY = (
-    f"-----BEGIN {what}-----\nx\n-----END {what}-----\n".encode() for what in ("CA", "CRT", "KEY")
-)
+CA, CERT, KEY = (f"-----BEGIN {what}-----\nx\n-----END {what}-----\n".encode() for what in ("CA", "CRT", "KEY"))
 
 
 def b64(data: bytes) -> str:
     return base64.b64encode(data).decode()
 
 
-def write(
-    path: Path, clusters: dict[str, Any], users: dict[str, Any], contexts: dict[str, Any], current: str
-) -> Path:
+def write(path: Path, clusters: dict[str, Any], users: dict[str, Any], contexts: dict[str, Any], current: str) -> Path:
     document = {
         "apiVersion": "v1",
         "kind": "Config",
@@ -248,9 +244,7 @@ def test_many_requests_refused_at_once_ask_the_plugin_once(folder: Path) -> None
     ],
 )
 def test_a_plugin_that_fails_is_named(folder: Path, output: str, said: str) -> None:
-    spec = ExecSpec(
-        "/bin/sh", ["-c", output], api_version="client.authentication.k8s.io/v1", interactive_mode="Never"
-    )
+    spec = ExecSpec("/bin/sh", ["-c", output], api_version="client.authentication.k8s.io/v1", interactive_mode="Never")
     with pytest.raises(ClusterUnreachable, match=said):
         asyncio.run(ExecCredentials(spec).headers())
 
@@ -297,9 +291,7 @@ def test_in_cluster(tmp_path: Path) -> None:
     (tmp_path / "ca.crt").write_bytes(CA)
     (tmp_path / "token").write_text("pod-token")
     (tmp_path / "namespace").write_text("windlass-system")
-    access = in_cluster_config(
-        {"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "443"}, tmp_path
-    )
+    access = in_cluster_config({"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "443"}, tmp_path)
     found = ours(access)
     assert found["server"] == "https://[fd00::1]:443"
     assert found["authorization"] == "Bearer pod-token"
@@ -364,9 +356,7 @@ def test_files_that_are_no_kubeconfig(tmp_path: Path, content: str, said: str) -
     ],
 )
 def test_addresses_that_cannot_be_used(folder: Path, cluster: dict[str, Any], said: str) -> None:
-    path = write(
-        folder / "config", {"c": cluster}, {"u": {"token": "t"}}, {"c": {"cluster": "c", "user": "u"}}, "c"
-    )
+    path = write(folder / "config", {"c": cluster}, {"u": {"token": "t"}}, {"c": {"cluster": "c", "user": "u"}}, "c")
     with pytest.raises(InputError, match=f"{said}: .*can't be used"):
         load_client_config(str(path), environment={})
 
@@ -428,7 +418,4 @@ async def test_connections_notice_that_the_network_has_lost_them(server: FakeSer
             assert made, "requests go through such a connection"
             assert made[0].getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
             if hasattr(socket, "TCP_KEEPIDLE"):
-                assert (
-                    made[0].getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE)
-                    == KEEPALIVE_OPTIONS["TCP_KEEPIDLE"]
-                )
+                assert made[0].getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == KEEPALIVE_OPTIONS["TCP_KEEPIDLE"]

@@ -80,9 +80,7 @@ def test_what_is_installed_is_locked_down(tmp_path: Path) -> None:
 
 def test_choices_reach_the_manifests(tmp_path: Path) -> None:
     names = ["--scheduler-name=a", "--scheduler-name=b"]
-    found = printed(
-        tmp_path, "-n", "gpu", "--image=r/w:1", "--crds=never", *names, "--node-selector=pool=gpu"
-    )
+    found = printed(tmp_path, "-n", "gpu", "--image=r/w:1", "--crds=never", *names, "--node-selector=pool=gpu")
     assert not any(key.startswith("CustomResourceDefinition") for key in found)
     container = found["Deployment/windlass-scheduler"]["spec"]["template"]["spec"]["containers"][0]
     assert container["image"] == "r/w:1"

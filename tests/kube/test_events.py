@@ -19,9 +19,7 @@ from windlass.model.verdict import Limit, ReasonCount, Verdict
 
 
 def waits(note: str = "no room", name: str = "p") -> Event:
-    return Event(
-        EventRegarding("Pod", f"a/{name}", "uid-1"), "FailedScheduling", note, "Scheduling", "Warning"
-    )
+    return Event(EventRegarding("Pod", f"a/{name}", "uid-1"), "FailedScheduling", note, "Scheduling", "Warning")
 
 
 async def sent(recorder: EventRecorder) -> None:
@@ -155,9 +153,7 @@ def test_autoscalers_hear_their_word_only_where_capacity_is_missing(code: str, r
 def test_the_message_has_kube_schedulers_form() -> None:
     counted = Verdict("GPU_FULL", 3, (ReasonCount("GPU_FULL", "Insufficient nvidia.com/gpu", 3),))
     assert condition_message(counted).startswith("0/3 nodes are available: 3 Insufficient nvidia.com/gpu.")
-    explained = msgspec.structs.replace(
-        counted, limits=(Limit("gpus", "2 GPUs are free, and it asks for 8"),)
-    )
+    explained = msgspec.structs.replace(counted, limits=(Limit("gpus", "2 GPUs are free, and it asks for 8"),))
     said = condition_message(explained)
     assert said == (
         "0/3 nodes are available: 3 Insufficient nvidia.com/gpu. 2 GPUs are free, and it asks for 8 (GPU_FULL)"

@@ -186,11 +186,7 @@ async def test_kinds_come_and_go() -> None:
         await server.put("localqueues", queue)
         await until(lambda: told.names("LocalQueue") == {"a/q"})
         server.groups["kueue.x-k8s.io/v1beta2"] = ("localqueues",)
-        await until(
-            lambda: (
-                getattr(informers.resource_for("LocalQueue", "kueue.x-k8s.io"), "version", "") == "v1beta2"
-            )
-        )
+        await until(lambda: getattr(informers.resource_for("LocalQueue", "kueue.x-k8s.io"), "version", "") == "v1beta2")
         await until(lambda: told.names("LocalQueue") == {"a/q"})
         assert told.gone == [], "the change of version took nothing away, not even for a moment"
         del server.groups["kueue.x-k8s.io/v1beta1"], server.groups["kueue.x-k8s.io/v1beta2"]
@@ -204,9 +200,7 @@ async def test_a_kind_that_is_missed_once_is_not_gone() -> None:
     """A server that has just started may not list every kind yet."""
     server = await FakeServer().start()
     server.groups["kueue.x-k8s.io/v1beta2"] = ("localqueues",)
-    await server.put(
-        "localqueues", {"metadata": {"name": "q", "namespace": "a"}, "spec": {"clusterQueue": "c"}}
-    )
+    await server.put("localqueues", {"metadata": {"name": "q", "namespace": "a"}, "spec": {"clusterQueue": "c"}})
     told = Told()
     async with KubeClient(server.access) as client:
         informers = Informers(client, told, WATCHED_KINDS, rediscovery_seconds=0.3)

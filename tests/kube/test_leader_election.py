@@ -78,9 +78,7 @@ async def test_a_leader_that_cannot_renew_gives_up_in_time(client: KubeClient, s
     assert time.monotonic() - began < 1.0, "before the lease itself is over"
 
 
-async def test_whose_lease_was_taken_knows_it_at_the_next_renewal(
-    client: KubeClient, server: FakeServer
-) -> None:
+async def test_whose_lease_was_taken_knows_it_at_the_next_renewal(client: KubeClient, server: FakeServer) -> None:
     lease = candidate(client, "first", 15.0)
     await lease.acquire()
     taken = dict(server.get("leases", "sys/lead"))

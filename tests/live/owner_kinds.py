@@ -134,9 +134,7 @@ def pods_of(one: Object) -> list[Object]:
 def _roles(one: Object) -> Iterator[tuple[str, int, dict[str, str]]]:
     kind, spec = one["kind"], one["spec"]
     if kind in ("JobSet", "TrainJob"):
-        yield from (
-            (role, 1, {"jobset.sigs.k8s.io/replicatedjob-name": role}) for role in ("driver", "workers")
-        )
+        yield from ((role, 1, {"jobset.sigs.k8s.io/replicatedjob-name": role}) for role in ("driver", "workers"))
     elif kind in ("RayJob", "RayCluster"):
         yield "head", 0, {"ray.io/group": "headgroup"}
         yield "gpus", 1, {"ray.io/group": "gpus"}

@@ -81,13 +81,9 @@ def claim(api: Api) -> Effect:
             "resources": {"requests": {"storage": "1Gi"}},
         },
     }
-    api.create(
-        claimed, pod("stored", 0, volumes=[{"name": "d", "persistentVolumeClaim": {"claimName": "data"}}])
-    )
+    api.create(claimed, pod("stored", 0, volumes=[{"name": "d", "persistentVolumeClaim": {"claimName": "data"}}]))
     path = api.path_of(claimed)
-    return lambda: (
-        "volume.kubernetes.io/selected-node" in (api.get(path)["metadata"].get("annotations") or {})
-    )
+    return lambda: "volume.kubernetes.io/selected-node" in (api.get(path)["metadata"].get("annotations") or {})
 
 
 def local_volume(api: Api) -> Effect:
@@ -223,8 +219,7 @@ def let_go(kind: str) -> Scene:
 def members(name: str, **more: Any) -> list[Object]:
     """Two pods in the arena that leave no room there."""
     return [
-        pod(f"{name}-{i}", 4, nodeSelector=ARENA, priorityClassName="low", **_with_index(more, i))
-        for i in range(2)
+        pod(f"{name}-{i}", 4, nodeSelector=ARENA, priorityClassName="low", **_with_index(more, i)) for i in range(2)
     ]
 
 

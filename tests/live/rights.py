@@ -41,9 +41,7 @@ def asked(log: str) -> Iterator[tuple[Right, int]]:
         resource = "/".join([rest[0], *rest[2:]])
         verb = VERBS.get(method) or ("watch" if "'watch'" in query else "get" if len(rest) > 1 else "list")
         yield (group, resource, verb), int(code)
-        if (
-            method == "PATCH" and code == "201"
-        ):  # what is applied and isn't there yet is created, which is a right, too
+        if method == "PATCH" and code == "201":  # what is applied and isn't there yet is created, which is a right, too
             yield (group, resource, "create"), int(code)
 
 
@@ -110,8 +108,6 @@ def _less(role: Object, without: Right | None) -> Object:
     rules = []
     for rule in role["rules"]:
         for each in rule["resources"]:
-            verbs = [
-                one for one in rule["verbs"] if (rule["apiGroups"][0], each, one) != (group, resource, verb)
-            ]
+            verbs = [one for one in rule["verbs"] if (rule["apiGroups"][0], each, one) != (group, resource, verb)]
             rules += [{**rule, "resources": [each], "verbs": verbs}] if verbs else []
     return {**role, "rules": rules}

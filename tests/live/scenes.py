@@ -44,9 +44,7 @@ def gang(name: str, size: int, gpus: int = 8, scheduler: str = "windlass") -> li
 
 
 def pods(api: Api, prefix: str = "") -> dict[str, Object]:
-    return {
-        one["metadata"]["name"]: one for one in api.items(PODS) if one["metadata"]["name"].startswith(prefix)
-    }
+    return {one["metadata"]["name"]: one for one in api.items(PODS) if one["metadata"]["name"].startswith(prefix)}
 
 
 def bound(api: Api, prefix: str = "") -> dict[str, str]:
@@ -66,15 +64,12 @@ def condition(one: Object, kind: str = "PodScheduled") -> Object:
 def overbooked(api: Api) -> dict[str, int]:
     """Nodes on which pods hold more GPUs than there are."""
     room = {
-        one["metadata"]["name"]: int(one["status"]["allocatable"].get(GPU, 0))
-        for one in api.items("/api/v1/nodes")
+        one["metadata"]["name"]: int(one["status"]["allocatable"].get(GPU, 0)) for one in api.items("/api/v1/nodes")
     }
     used: dict[str, int] = {}
     for one in api.items("/api/v1/pods"):
         node = one["spec"].get("nodeName")
         if node and one["status"].get("phase") not in ("Failed", "Succeeded"):
-            asked = sum(
-                int((c["resources"].get("limits") or {}).get(GPU, 0)) for c in one["spec"]["containers"]
-            )
+            asked = sum(int((c["resources"].get("limits") or {}).get(GPU, 0)) for c in one["spec"]["containers"])
             used[node] = used.get(node, 0) + asked
     return {node: count for node, count in used.items() if node in room and count > room[node]}

@@ -125,9 +125,7 @@ def test_helm_renders_the_node_agent_that_install_prints(
     assert agents == expected
 
 
-def test_helm_puts_it_into_a_real_cluster_and_takes_it_out(
-    binaries: Binaries, control_plane: ControlPlane
-) -> None:
+def test_helm_puts_it_into_a_real_cluster_and_takes_it_out(binaries: Binaries, control_plane: ControlPlane) -> None:
     helm = [
         str(binaries.path("helm")),
         f"--kubeconfig={control_plane.kubeconfig}",

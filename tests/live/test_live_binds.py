@@ -14,9 +14,7 @@ from tests.real_cluster.fixtures import Cluster
 Kubelets = Callable[..., FakeKubelet]
 
 
-def test_pods_are_bound_and_the_rest_is_told_why(
-    cluster: Cluster, kubelets: Kubelets, tmp_path: Path
-) -> None:
+def test_pods_are_bound_and_the_rest_is_told_why(cluster: Cluster, kubelets: Kubelets, tmp_path: Path) -> None:
     kubelet = kubelets()
     api = cluster.api
     api.create(*(node(f"n{i}", {GPU: "8"}) for i in range(2)))
@@ -25,9 +23,7 @@ def test_pods_are_bound_and_the_rest_is_told_why(
         until(lambda: len(bound(api, "p")) == 4, what="four of five fit")
         waiting = until(lambda: [p for p in pods(api, "p").values() if condition(p).get("status") == "False"])
         assert condition(waiting[0])["reason"] == "Unschedulable"
-        assert condition(waiting[0])["message"].startswith(
-            "0/2 nodes are available: 2 Insufficient nvidia.com/gpu"
-        )
+        assert condition(waiting[0])["message"].startswith("0/2 nodes are available: 2 Insufficient nvidia.com/gpu")
         assert not overbooked(api)
         running = next(iter(bound(api, "p")))
         until(lambda: pods(api)[running]["status"]["phase"] == "Running")

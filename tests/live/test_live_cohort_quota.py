@@ -21,9 +21,7 @@ WORKLOADS = f"{KUEUE}/workloads"
 
 def cohort() -> list[Object]:
     version = "kueue.x-k8s.io/v1beta1"
-    found: list[Object] = [
-        {"apiVersion": version, "kind": "ResourceFlavor", "metadata": {"name": "any"}, "spec": {}}
-    ]
+    found: list[Object] = [{"apiVersion": version, "kind": "ResourceFlavor", "metadata": {"name": "any"}, "spec": {}}]
     for name, quota in QUOTA.items():
         flavor = {"name": "any", "resources": [{"name": GPU, "nominalQuota": quota}]}
         groups = [{"coveredResources": [GPU], "flavors": [flavor]}]
@@ -65,8 +63,7 @@ def test_many_jobs_at_once(cluster: Cluster, kubelets: Kubelets, tmp_path: Path)
     install_crds(api)
     api.create(*(node(f"n{i:02}", {GPU: "8"}) for i in range(NODES)), *cohort())
     jobs = [
-        queued(f"j{i:03}", draw.choice([*QUOTA]), draw.randint(1, 4), draw.choice((1, 2, 4, 8)))
-        for i in range(JOBS)
+        queued(f"j{i:03}", draw.choice([*QUOTA]), draw.randint(1, 4), draw.choice((1, 2, 4, 8))) for i in range(JOBS)
     ]
     seen = Reserved(api)
     with replica(cluster.kubeconfig, tmp_path / "log", "--no-leader-elect") as one:

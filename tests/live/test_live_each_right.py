@@ -290,9 +290,7 @@ def lead(kubeconfig: Path, identity: str) -> bool:
 
     async def attempt() -> bool:
         async with KubeClient(load_client_config(str(kubeconfig), "")) as client:
-            lease = LeaderElector(
-                client, LeaderElectionConfig("windlass-system", "windlass-scheduler", identity, 60.0)
-            )
+            lease = LeaderElector(client, LeaderElectionConfig("windlass-system", "windlass-scheduler", identity, 60.0))
             return await lease._try()
 
     return asyncio.run(attempt())

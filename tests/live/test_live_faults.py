@@ -37,9 +37,7 @@ def start(control_plane: ControlPlane, tmp_path: Path) -> Iterator[Start]:
 
         def begin(name: str, *arguments: str) -> Replica:
             short = f"--lease-seconds={LEASE_SECONDS}"
-            return stack.enter_context(
-                replica(control_plane.kubeconfig, tmp_path / f"{name}.log", short, *arguments)
-            )
+            return stack.enter_context(replica(control_plane.kubeconfig, tmp_path / f"{name}.log", short, *arguments))
 
         yield begin
 
@@ -94,9 +92,7 @@ def scheduled(api: Api) -> list[dict[str, str]]:
     return [event for event in found if event["reason"] == "Scheduled"]
 
 
-def test_the_api_server_is_away_for_half_a_minute(
-    api: Api, start: Start, control_plane: ControlPlane
-) -> None:
+def test_the_api_server_is_away_for_half_a_minute(api: Api, start: Start, control_plane: ControlPlane) -> None:
     api.create(*(node(f"n{i}", {GPU: "8"}) for i in range(8)))
     one = start("one", "--no-leader-elect")
     api.create(*gang("before", 3))
@@ -267,9 +263,7 @@ def test_an_object_that_cannot_be_read_blocks_its_node_and_nothing_else(api: Api
     until(lambda: len(bound(api, "p")) == 2, 30, one.last_lines())
     assert set(bound(api, "p").values()) == {"n1"}
     events = "/apis/events.k8s.io/v1/namespaces/default/events"
-    told = until(
-        lambda: [each for each in api.items(events) if each["reason"] == "Unreadable"], 30, one.last_lines()
-    )
+    told = until(lambda: [each for each in api.items(events) if each["reason"] == "Unreadable"], 30, one.last_lines())
     assert [(each["regarding"]["name"], "series" in each) for each in told] == [("odd", False)]
     assert "gpu-fraction" in told[0]["note"], "the path says what can't be read"
     uid = api.get(f"{PODS}/odd")["metadata"]["uid"]

@@ -101,9 +101,7 @@ def test_a_member_that_the_kubelet_refuses_is_completed_elsewhere(
         assert not overbooked(api)
 
 
-def test_a_gang_that_stays_incomplete_is_evicted_whole(
-    cluster: Cluster, kubelets: Kubelets, tmp_path: Path
-) -> None:
+def test_a_gang_that_stays_incomplete_is_evicted_whole(cluster: Cluster, kubelets: Kubelets, tmp_path: Path) -> None:
     """Pods that nobody makes again: what is left of the gang goes after its grace, and frees its GPUs."""
     kubelets()
     api = cluster.api

@@ -127,9 +127,7 @@ def lab(real_node: RealNode) -> Iterator[Path]:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def test_the_printed_daemon_set_advertises_gpus_on_a_real_kubelet(
-    field: Api, real_node: RealNode, lab: Path
-) -> None:
+def test_the_printed_daemon_set_advertises_gpus_on_a_real_kubelet(field: Api, real_node: RealNode, lab: Path) -> None:
     """The image's own user may write to no folder of the host, so the pod has to say that it is root."""
     api, path = field, f"/api/v1/nodes/{real_node.name}"
     arguments = (f"--arg=--fleet={lab}/fleet.yaml", f"--arg=--root={lab}/machine")

@@ -146,9 +146,7 @@ def test_a_wrong_queue_is_refused_with_its_path(
 def test_both_spellings_are_kept_in_both_versions(control_plane: ControlPlane) -> None:
     api = control_plane.api
     install_crds(api)
-    api.create(
-        cluster_queue(cohort="old", flavorFungibility={"whenCanBorrow": "Borrow"}, namespaceSelector={})
-    )
+    api.create(cluster_queue(cohort="old", flavorFungibility={"whenCanBorrow": "Borrow"}, namespaceSelector={}))
     path = "/apis/kueue.x-k8s.io/v1beta2/clusterqueues/q"
     assert api.get(path)["spec"]["cohort"] == "old"
     api.patch(path, {"spec": {"cohortName": "new", "cohort": None}})

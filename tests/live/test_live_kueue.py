@@ -77,9 +77,7 @@ def beside(plane: ControlPlane, log: Path, *arguments: str) -> Replica:
     return one
 
 
-def test_kueue_decides_on_quota_and_windlass_on_places(
-    api: Api, control_plane: ControlPlane, tmp_path: Path
-) -> None:
+def test_kueue_decides_on_quota_and_windlass_on_places(api: Api, control_plane: ControlPlane, tmp_path: Path) -> None:
     flavor = {**queues(0)[0], "apiVersion": "kueue.x-k8s.io/v1beta2"}
     api.create(*(node(f"n{i}", {GPU: "8"}) for i in range(4)), flavor, *pair("main", 8), *pair("moved", 8))
     made = api.create(queued("first", "main"), queued("second", "main"), queued("before", "moved"))
@@ -96,9 +94,7 @@ def test_kueue_decides_on_quota_and_windlass_on_places(
             for each in api.items(f"{KUEUE}/namespaces/default/workloads")
             for field in each["metadata"]["managedFields"]
         }
-        assert managers == {"kueue"} | {each for each in managers if "kueue" in each}, (
-            "nobody else wrote there"
-        )
+        assert managers == {"kueue"} | {each for each in managers if "kueue" in each}, "nobody else wrote there"
     finally:
         one.stop()
     move_over_and_back(api, control_plane, tmp_path)

@@ -54,9 +54,7 @@ def test_a_volume_on_the_node_is_kept_for_the_claim(control_plane: ControlPlane,
         until(lambda: len(bound(api)) == 3, 60, one.last_lines())
         claims = "/api/v1/namespaces/default/persistentvolumeclaims"
         given = {name: api.get(f"{claims}/{name}")["spec"]["volumeName"] for name in bound(api)}
-        assert {name: disks[disk] for name, disk in given.items()} == bound(api), (
-            "each has the disk of its node"
-        )
+        assert {name: disks[disk] for name, disk in given.items()} == bound(api), "each has the disk of its node"
         api.create(*with_claim("late"))
         told = until(lambda: condition(pods(api)["late"]).get("message"), 60, one.last_lines())
         assert "find available persistent volumes" in told

@@ -21,17 +21,11 @@ def install_crds(api: Api) -> None:
     api.create(*crds())
     for crd in crds():
         path = api.path_of(crd)
-        until(
-            lambda path=path: (
-                {"type": "Established", "status": "True"}.items() <= established(api, path).items()
-            )
-        )
+        until(lambda path=path: {"type": "Established", "status": "True"}.items() <= established(api, path).items())
 
 
 def established(api: Api, path: str) -> Object:
-    found = [
-        one for one in api.get(path).get("status", {}).get("conditions") or () if one["type"] == "Established"
-    ]
+    found = [one for one in api.get(path).get("status", {}).get("conditions") or () if one["type"] == "Established"]
     return found[0] if found else {}
 
 

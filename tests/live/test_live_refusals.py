@@ -35,11 +35,7 @@ def set_up_victims(api: Api) -> None:
     api.create(node("n0", {GPU: "8"}), node("n1", {GPU: "8"}))
     api.create(pod("kept", 8, priorityClassName="lowest", labels={"app": "web"}))
     api.create(pod("other", 8, priorityClassName="low"))
-    until(
-        lambda: (
-            len(bound(api)) == 2 and all(map(is_running, (api.get(f"{PODS}/{one}") for one in bound(api))))
-        )
-    )
+    until(lambda: len(bound(api)) == 2 and all(map(is_running, (api.get(f"{PODS}/{one}") for one in bound(api)))))
 
 
 def is_running(one: Object) -> bool:

@@ -72,9 +72,7 @@ def play(api: Api, lines: Any) -> None:
         "who": {"namespaces": ["default"]},
     }
     metadata = {"name": "launch"}
-    api.create(
-        {"apiVersion": "windlass.dev/v1", "kind": "Reservation", "metadata": metadata, "spec": reservation}
-    )
+    api.create({"apiVersion": "windlass.dev/v1", "kind": "Reservation", "metadata": metadata, "spec": reservation})
     placed = "/apis/windlass.dev/v1/reservations/launch"
     until(lambda: (api.get(placed).get("status") or {}).get("nodes"), 30, lines())
     api.create(job("low", 1, 8))

@@ -32,9 +32,7 @@ def run_and_end(api: Api, kubelet: FakeKubelet, name: str, phase: str = "Succeed
     kubelet.finish("default", name, phase)
 
 
-def test_the_next_leader_plans_with_what_the_last_one_saw(
-    cluster: Cluster, kubelets: Kubelets, tmp_path: Path
-) -> None:
+def test_the_next_leader_plans_with_what_the_last_one_saw(cluster: Cluster, kubelets: Kubelets, tmp_path: Path) -> None:
     kubelet, api, folder = kubelets(), cluster.api, tmp_path / "record"
     install_crds(api)
     api.create(node("n0", {GPU: "8"}), *queues(8))

@@ -18,9 +18,7 @@ from tests.real_cluster.fixtures import Cluster
 Kubelets = Callable[..., FakeKubelet]
 
 
-def test_shadow_writes_nothing_and_says_what_really_happened(
-    control_plane: ControlPlane, tmp_path: Path
-) -> None:
+def test_shadow_writes_nothing_and_says_what_really_happened(control_plane: ControlPlane, tmp_path: Path) -> None:
     api = control_plane.api
     api.create(*(node(f"n{i}", {GPU: "8"}) for i in range(2)))
     api.create(pod("mine", 4), pod("theirs", 4, "default-scheduler"))

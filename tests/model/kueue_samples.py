@@ -10,11 +10,7 @@ from windlass.model.unstructured import Unstructured
 
 TEMPLATE: Unstructured = {
     "metadata": {"labels": {"app": "train"}},
-    "spec": {
-        "containers": [
-            {"name": "c", "resources": {"requests": {"cpu": "2"}, "limits": {"nvidia.com/gpu": "4"}}}
-        ]
-    },
+    "spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "2"}, "limits": {"nvidia.com/gpu": "4"}}}]},
 }
 
 CLUSTER_QUEUE: Unstructured = {
@@ -112,9 +108,7 @@ WORKLOAD: Unstructured = {
         "namespace": "eng",
         "uid": "u7",
         "creationTimestamp": "2026-01-01T00:00:00Z",
-        "ownerReferences": [
-            {"kind": "Job", "name": "train-job", "controller": True, "apiVersion": "batch/v1"}
-        ],
+        "ownerReferences": [{"kind": "Job", "name": "train-job", "controller": True, "apiVersion": "batch/v1"}],
     },
     "spec": {
         "queueName": "main",

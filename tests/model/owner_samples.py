@@ -6,9 +6,7 @@ from typing import Any
 
 from windlass.model.unstructured import Unstructured
 
-POD_SPEC: Unstructured = {
-    "containers": [{"name": "c", "resources": {"limits": {"nvidia.com/gpu": "2", "cpu": "1"}}}]
-}
+POD_SPEC: Unstructured = {"containers": [{"name": "c", "resources": {"limits": {"nvidia.com/gpu": "2", "cpu": "1"}}}]}
 TEMPLATE: Unstructured = {"metadata": {"labels": {"app": "a"}}, "spec": POD_SPEC}
 
 
@@ -122,13 +120,9 @@ NATIVE = owner(
 )
 GROUPS = (COSCHEDULING, VOLCANO, NATIVE)
 
-BUDGET = owner(
-    "policy/v1", "PodDisruptionBudget", {"minAvailable": "50%", "selector": {"matchLabels": {"app": "a"}}}
-)
+BUDGET = owner("policy/v1", "PodDisruptionBudget", {"minAvailable": "50%", "selector": {"matchLabels": {"app": "a"}}})
 RESOURCE_QUOTA: Unstructured = {
-    **owner(
-        "v1", "ResourceQuota", {"hard": {"requests.nvidia.com/gpu": "8", "cpu": "4", "count/jobs.batch": "3"}}
-    ),
+    **owner("v1", "ResourceQuota", {"hard": {"requests.nvidia.com/gpu": "8", "cpu": "4", "count/jobs.batch": "3"}}),
     "status": {"used": {"requests.nvidia.com/gpu": "6", "cpu": "500m"}},
 }
 LIMIT_RANGE = owner(

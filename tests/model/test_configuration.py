@@ -103,9 +103,7 @@ def test_transformed_requests() -> None:
         exclude_resource_prefixes=("example.com/",),
         transformations=(
             Transformation(input="cpu", strategy="Retain", outputs={"credits": "2"}),
-            Transformation(
-                input="nvidia.com/gpu", strategy="Replace", multiply_by="memory", outputs={"gpu-bytes": 1}
-            ),
+            Transformation(input="nvidia.com/gpu", strategy="Replace", multiply_by="memory", outputs={"gpu-bytes": 1}),
         ),
     )
     asked = {"cpu": 1500, "nvidia.com/gpu": 500, "memory": 8, "example.com/x": 3}

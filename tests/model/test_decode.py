@@ -44,9 +44,7 @@ POD: dict[str, Any] = {
     "metadata": {"name": "p", "namespace": "team", "labels": {"a": "b"}, "annotations": {"note": "x"}},
     "spec": {
         "containers": [{"name": "c", "resources": RESOURCES, "ports": [{"hostPort": 80}]}],
-        "initContainers": [
-            {"name": "i", "restartPolicy": "Always", "resources": {"requests": {"cpu": "100m"}}}
-        ],
+        "initContainers": [{"name": "i", "restartPolicy": "Always", "resources": {"requests": {"cpu": "100m"}}}],
         "tolerations": [{"key": "gpu", "operator": "Exists", "effect": "NoSchedule"}],
         "nodeSelector": {"pool": "x"},
         "priority": 5,
@@ -57,14 +55,10 @@ POD: dict[str, Any] = {
             },
             "podAntiAffinity": {
                 "requiredDuringSchedulingIgnoredDuringExecution": [POD_TERM],
-                "preferredDuringSchedulingIgnoredDuringExecution": [
-                    {"weight": 5, "podAffinityTerm": POD_TERM}
-                ],
+                "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 5, "podAffinityTerm": POD_TERM}],
             },
         },
-        "topologySpreadConstraints": [
-            {"maxSkew": 1, "topologyKey": "zone", "minDomains": 2, "labelSelector": {}}
-        ],
+        "topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "zone", "minDomains": 2, "labelSelector": {}}],
         "overhead": {"cpu": "10m"},
         "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}],
     },
@@ -271,9 +265,7 @@ def test_a_missing_field_is_named() -> None:
     assert caught.value.path == f"{SPREAD}.topologyKey"
 
 
-@pytest.mark.parametrize(
-    "raw", [b"", b"[]", b"3", b"null", b"{", b"{}", b'{"kind":3}', b'{"kind":""}', b"\xff\xfe"]
-)
+@pytest.mark.parametrize("raw", [b"", b"[]", b"3", b"null", b"{", b"{}", b'{"kind":3}', b'{"kind":""}', b"\xff\xfe"])
 def test_what_is_no_object(raw: bytes) -> None:
     with pytest.raises(InputError, match=r"^f"):
         decode_object(raw, "f")
@@ -335,13 +327,9 @@ JUNK = st.one_of(
     st.sampled_from([10**30, -1, 0, 2**63, 1.5, -0.5]),
     st.floats(),
     st.text(max_size=6),
-    st.sampled_from(
-        ["Exists", "-1", "1e99", "0.5", "3,1", "[]", '[{"model":"A","count":999}]', "dynamic", "12Gi"]
-    ),
+    st.sampled_from(["Exists", "-1", "1e99", "0.5", "3,1", "[]", '[{"model":"A","count":999}]', "dynamic", "12Gi"]),
     st.lists(st.one_of(st.none(), st.integers(), st.text(max_size=3)), max_size=2),
-    st.dictionaries(
-        st.one_of(st.text(max_size=6), st.integers()), st.one_of(st.none(), st.integers()), max_size=2
-    ),
+    st.dictionaries(st.one_of(st.text(max_size=6), st.integers()), st.one_of(st.none(), st.integers()), max_size=2),
 )
 
 

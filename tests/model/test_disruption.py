@@ -27,9 +27,7 @@ def budget(name: str = "b", status: dict[str, Any] | None = None, **spec: Any) -
     return made
 
 
-def pod(
-    name: str, *, bound: bool = True, space: str = "team", leaving: bool = False, app: str = "web"
-) -> Pod:
+def pod(name: str, *, bound: bool = True, space: str = "team", leaving: bool = False, app: str = "web") -> Pod:
     meta: dict[str, Any] = {"name": name, "namespace": space, "labels": {"app": app}}
     if leaving:
         meta["deletionTimestamp"] = "2026-01-01T00:00:00Z"
@@ -82,9 +80,7 @@ def test_other_namespaces_and_other_labels_are_none_of_its_business() -> None:
 def test_a_budget_without_a_selector_covers_nothing_and_an_empty_one_everything() -> None:
     there = [*pods(1), pod("different", app="db")]
     assert Budgets([budget(selector=None, minAvailable=1)], there).count_by_budget(["team/p0"]) == {}
-    found = Budgets([budget(selector={}, minAvailable=1)], there).count_by_budget(
-        ["team/p0", "team/different"]
-    )
+    found = Budgets([budget(selector={}, minAvailable=1)], there).count_by_budget(["team/p0", "team/different"])
     assert found == {0: 2}
 
 

@@ -49,9 +49,7 @@ def test_kai_fractions_and_memory() -> None:
     assert asked({}, {"gpu-memory": "8192"}) == GpuRequest(1, 0, memory_mib=8192)
 
 
-@pytest.mark.parametrize(
-    ("text", "milli"), [("0.3333", 333), ("0.6667", 667), ("0.0001", 1), (".5", 500), ("1", 1000)]
-)
+@pytest.mark.parametrize(("text", "milli"), [("0.3333", 333), ("0.6667", 667), ("0.0001", 1), (".5", 500), ("1", 1000)])
 def test_fractions_are_rounded_to_thousandths(text: str, milli: int) -> None:
     assert asked({}, {"gpu-fraction": text}) == GpuRequest(1, milli)
 
@@ -68,9 +66,7 @@ def test_the_traces_annotations() -> None:
     assert asked({}, {COUNT: "8"}) == GpuRequest(8, 1000)
     assert asked({}, {MILLI: "300"}) == GpuRequest(1, 300)
     assert asked({}, {MILLI: "0", COUNT: "0"}) is None
-    assert asked({}, {MILLI: "500", MODELS: "V100M32|T4|T4|"}) == GpuRequest(
-        1, 500, models=("V100M32", "T4", "T4")
-    )
+    assert asked({}, {MILLI: "500", MODELS: "V100M32|T4|T4|"}) == GpuRequest(1, 500, models=("V100M32", "T4", "T4"))
     assert asked({}, {MODELS: "T4"}) is None
 
 
@@ -145,11 +141,7 @@ def test_an_unknown_profile_name_and_an_absurd_count() -> None:
         asked({"nvidia.com/gpu": 10**12})
 
 
-@given(
-    st.dictionaries(
-        st.sampled_from(["gpu-fraction", "gpu-memory", MILLI, COUNT, MODELS]), st.text(max_size=8)
-    )
-)
+@given(st.dictionaries(st.sampled_from(["gpu-fraction", "gpu-memory", MILLI, COUNT, MODELS]), st.text(max_size=8)))
 def test_any_annotation_gives_a_sound_request_or_an_input_error(annotations: dict[str, str]) -> None:
     try:
         request = asked({}, annotations)

@@ -41,9 +41,7 @@ def test_every_queue_has_the_quota_that_is_written(cases_dir: Path) -> None:
             spec = item["spec"]
             assert queue.cohort == spec.get("cohortName", spec.get("cohort", ""))
             written = {
-                (flavor["name"], quota["name"]): ceil(
-                    parse_quantity(quota["nominalQuota"]) * scale(quota["name"])
-                )
+                (flavor["name"], quota["name"]): ceil(parse_quantity(quota["nominalQuota"]) * scale(quota["name"]))
                 for group in spec.get("resourceGroups", ())
                 for flavor in group["flavors"]
                 for quota in flavor["resources"]

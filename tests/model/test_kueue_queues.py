@@ -109,23 +109,16 @@ def test_cohorts_exist_by_being_named() -> None:
         ((f"{QUOTA}/0/ceiling", "3"), "spec.resourceGroups[0].flavors[0].resources[0].ceiling"),
     ],
 )
-def test_what_is_not_implemented_makes_the_queue_inactive_by_its_path(
-    change: tuple[str, Any], words: str
-) -> None:
+def test_what_is_not_implemented_makes_the_queue_inactive_by_its_path(change: tuple[str, Any], words: str) -> None:
     queue = system(changed(CLUSTER_QUEUE, *change), FLAVOR, TOPOLOGY).queues["team-a"]
     assert words in queue.inactive_reason
 
 
 def test_a_check_on_one_flavor_closes_that_flavor_only() -> None:
     checks = {"admissionChecks": [{"name": "p", "onFlavors": ["h100"]}]}
-    queue = system(changed(CLUSTER_QUEUE, "spec/admissionChecksStrategy", checks), FLAVOR, TOPOLOGY).queues[
-        "team-a"
-    ]
+    queue = system(changed(CLUSTER_QUEUE, "spec/admissionChecksStrategy", checks), FLAVOR, TOPOLOGY).queues["team-a"]
     assert queue.inactive_reason == ""
-    assert (
-        "spec.admissionChecksStrategy.admissionChecks[0]"
-        in queue.resource_groups[0].flavors[0].inactive_reason
-    )
+    assert "spec.admissionChecksStrategy.admissionChecks[0]" in queue.resource_groups[0].flavors[0].inactive_reason
 
 
 @pytest.mark.parametrize(

@@ -33,9 +33,7 @@ def test_what_waits_arrives_whole() -> None:
     assert workload.owner == "Job eng/train-job"
     [workers] = workload.pod_sets
     assert (workers.name, workers.count, workers.min_count) == ("workers", 4, 2)
-    assert workers.topology == TopologyRequest(
-        "required", "example.com/rack", "kubernetes.io/hostname", 2, group="g"
-    )
+    assert workers.topology == TopologyRequest("required", "example.com/rack", "kubernetes.io/hostname", 2, group="g")
     assert pod_requests(workers.template) == {"cpu": 2000, "nvidia.com/gpu": 4, "pods": 1}
     assert workers.template.metadata.namespace == "eng"
 
@@ -58,9 +56,7 @@ def test_the_plain_domains_of_the_old_version_are_the_same() -> None:
         "levels": ["example.com/rack", "kubernetes.io/hostname"],
         "domains": [{"values": ["r1", "x1-a"], "count": 3}, {"values": ["r1", "x2-a"], "count": 1}],
     }
-    old = changed(
-        changed(ADMITTED, f"{ASSIGNED}/topologyAssignment", plain), "apiVersion", "kueue.x-k8s.io/v1beta1"
-    )
+    old = changed(changed(ADMITTED, f"{ASSIGNED}/topologyAssignment", plain), "apiVersion", "kueue.x-k8s.io/v1beta1")
     assert made(old).admission == made(ADMITTED).admission
 
 

@@ -37,15 +37,11 @@ from windlass.model.taints import (
 
 
 def wants(operator: str, *values: str, key: str = "k") -> LabelSelector:
-    return LabelSelector(
-        match_expressions=(LabelSelectorRequirement(key=key, operator=operator, values=values),)
-    )
+    return LabelSelector(match_expressions=(LabelSelectorRequirement(key=key, operator=operator, values=values),))
 
 
 def term(operator: str, *values: str, key: str = "k") -> NodeSelectorTerm:
-    return NodeSelectorTerm(
-        match_expressions=(NodeSelectorRequirement(key=key, operator=operator, values=values),)
-    )
+    return NodeSelectorTerm(match_expressions=(NodeSelectorRequirement(key=key, operator=operator, values=values),))
 
 
 def by_name(operator: str, *values: str) -> NodeSelectorTerm:
@@ -123,9 +119,7 @@ def test_terms_are_alternatives_and_empty_ones_match_nothing() -> None:
 
 def test_a_pod_needs_both_its_selector_and_its_affinity() -> None:
     required = NodeSelector(node_selector_terms=(term("In", "a"),))
-    affinity = Affinity(
-        node_affinity=NodeAffinity(required_during_scheduling_ignored_during_execution=required)
-    )
+    affinity = Affinity(node_affinity=NodeAffinity(required_during_scheduling_ignored_during_execution=required))
     pod = Pod(spec=PodSpec(node_selector={"x": "1"}, affinity=affinity))
     assert matches_required_node_affinity(pod, {"k": "a", "x": "1"}, "n")
     assert not matches_required_node_affinity(pod, {"k": "a"}, "n")

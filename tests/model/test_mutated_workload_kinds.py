@@ -22,9 +22,7 @@ JUNK = st.one_of(
     st.none(),
     st.booleans(),
     st.integers(),
-    st.sampled_from(
-        [10**30, -1, 0, 2**63, 1.5, "-1", "1e99", "0.5", "500%", "90x", "Any", "12Gi", "[1]", "{"]
-    ),
+    st.sampled_from([10**30, -1, 0, 2**63, 1.5, "-1", "1e99", "0.5", "500%", "90x", "Any", "12Gi", "[1]", "{"]),
     st.text(max_size=6),
     st.lists(st.one_of(st.none(), st.integers(), st.text(max_size=3)), max_size=2),
     st.dictionaries(st.text(max_size=6), st.one_of(st.none(), st.integers()), max_size=2),

@@ -22,14 +22,10 @@ def node(labels: dict[str, str] | None = None, annotations: dict[str, str] | Non
 
 def gfd(**labels: str) -> dict[str, str]:
     plain = {"nvidia.com/gpu.product": H100, "nvidia.com/gpu.memory": "81559"}
-    return plain | {
-        f"nvidia.com/{name.replace('__', '.').replace('_', '-')}": value for name, value in labels.items()
-    }
+    return plain | {f"nvidia.com/{name.replace('__', '.').replace('_', '-')}": value for name, value in labels.items()}
 
 
-def devices(
-    found: Node, capacity: dict[str, int], allocatable: dict[str, int] | None = None
-) -> tuple[Device, ...]:
+def devices(found: Node, capacity: dict[str, int], allocatable: dict[str, int] | None = None) -> tuple[Device, ...]:
     return node_devices(found, capacity if allocatable is None else allocatable, capacity)
 
 
@@ -100,9 +96,7 @@ def test_single_mig_makes_every_instance_a_device() -> None:
     labels["nvidia.com/gpu.memory"] = "9984"
     found = devices(node(labels), {"nvidia.com/gpu": 14}, {"nvidia.com/gpu": 13})
     assert len(found) == 14
-    assert {(device.model, device.memory_mib, device.mig) for device in found} == {
-        (f"{H100}-MIG-1g.10gb", 9984, "")
-    }
+    assert {(device.model, device.memory_mib, device.mig) for device in found} == {(f"{H100}-MIG-1g.10gb", 9984, "")}
     assert ill(found) == [13]
 
 
@@ -114,9 +108,7 @@ def test_the_traces_own_names() -> None:
 def test_the_layout_annotation_knows_most() -> None:
     second = '{"model":"NVIDIA-L40S","count":2,"island":1,"numa":1,"mig":"dynamic"}'
     layout = f'[{{"model":"A","memory":100,"count":1}},{second}]'
-    found = devices(
-        node(gfd(), {LAYOUT: layout, UNHEALTHY: "1"}), {"nvidia.com/gpu": 3}, {"nvidia.com/gpu": 2}
-    )
+    found = devices(node(gfd(), {LAYOUT: layout, UNHEALTHY: "1"}), {"nvidia.com/gpu": 3}, {"nvidia.com/gpu": 2})
     assert found == (
         Device(0, "A", 100),
         Device(1, "NVIDIA-L40S", 46068, False, 1, 1, "dynamic"),
@@ -159,9 +151,7 @@ RESOURCES = ["nvidia.com/gpu", "nvidia.com/gpu.shared", "nvidia.com/mig-1g.5gb"]
         ),
         st.sampled_from(["", "mixed", "single", "mps", "3", "0", "x"]),
     ),
-    st.dictionaries(
-        st.sampled_from([LAYOUT, UNHEALTHY]), st.text(alphabet='[]{}",:model count0123', max_size=30)
-    ),
+    st.dictionaries(st.sampled_from([LAYOUT, UNHEALTHY]), st.text(alphabet='[]{}",:model count0123', max_size=30)),
     st.dictionaries(
         st.sampled_from(RESOURCES),
         st.integers(0, 9),

@@ -29,9 +29,7 @@ RESOURCE_REASONS = [
 
 
 def test_every_constant_has_its_entry_and_every_entry_its_constant() -> None:
-    constants = {
-        name.removeprefix("WHY_"): value for name, value in vars(reasons).items() if name.startswith("WHY_")
-    }
+    constants = {name.removeprefix("WHY_"): value for name, value in vars(reasons).items() if name.startswith("WHY_")}
     assert constants == {reason.name: 1 << (reason.bit or 0) for reason in NODE_REASONS}
 
 
@@ -77,9 +75,7 @@ def test_entries_are_told_apart_and_complete() -> None:
         assert reason.remedy
 
 
-@pytest.mark.parametrize(
-    "reason", [*NODE_REASONS, *POD_REASONS, *RESOURCE_REASONS], ids=lambda reason: reason.name
-)
+@pytest.mark.parametrize("reason", [*NODE_REASONS, *POD_REASONS, *RESOURCE_REASONS], ids=lambda reason: reason.name)
 def test_why_knows_the_code(reason: reasons.Reason) -> None:
     assert reason.code in CAUSES
 

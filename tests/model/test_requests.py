@@ -70,9 +70,7 @@ def test_overhead_comes_on_top_of_everything() -> None:
 
 
 def test_requests_at_the_pods_level_replace_those_of_containers() -> None:
-    level = PodLevelResources(
-        requests={"cpu": "4"}, limits={"cpu": "8", "memory": "1Gi", "hugepages-2Mi": "4Mi"}
-    )
+    level = PodLevelResources(requests={"cpu": "4"}, limits={"cpu": "8", "memory": "1Gi", "hugepages-2Mi": "4Mi"})
     asked = pod(container({"cpu": "9", "memory": "1Mi"}), resources=level, overhead={"cpu": "1"})
     assert pod_requests(asked) == {"cpu": 5000, "memory": 2**20, "hugepages-2Mi": 2**22, "pods": 1}
 
@@ -154,9 +152,7 @@ def test_a_sum_beyond_63_bits_is_refused() -> None:
 
 def test_which_resources_are_extended() -> None:
     assert is_extended_resource("nvidia.com/gpu")
-    assert not any(
-        map(is_extended_resource, ["cpu", "hugepages-2Mi", "kubernetes.io/x", "a.kubernetes.io/x"])
-    )
+    assert not any(map(is_extended_resource, ["cpu", "hugepages-2Mi", "kubernetes.io/x", "a.kubernetes.io/x"]))
 
 
 NAMES = st.sampled_from(["cpu", "memory", "ephemeral-storage", "nvidia.com/gpu"])
@@ -203,9 +199,7 @@ def test_the_effective_request_is_the_peak_of_the_pods_life(
     main: list[Container], init: list[Container], overhead: dict[str, int]
 ) -> None:
     asked = pod(*main, init=tuple(init), overhead=overhead)
-    expected = {
-        name: slow_request(asked, name) for name in ("cpu", "memory", "ephemeral-storage", "nvidia.com/gpu")
-    }
+    expected = {name: slow_request(asked, name) for name in ("cpu", "memory", "ephemeral-storage", "nvidia.com/gpu")}
     assert pod_requests(asked) == {**{name: amount for name, amount in expected.items() if amount}, "pods": 1}
 
 

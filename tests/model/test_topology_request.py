@@ -59,9 +59,7 @@ def test_annotations(asked: dict[str, str], request_: TopologyRequest | None) ->
         annotations(slice_required_topology="rack", slice_size="x"),
         annotations(slice_required_topology_constraints="{}"),
         annotations(slice_required_topology_constraints='[{"topology":"b"}]'),
-        annotations(
-            slice_required_topology_constraints='[{"topology":"b","size":8},{"topology":"r","size":3}]'
-        ),
+        annotations(slice_required_topology_constraints='[{"topology":"b","size":8},{"topology":"r","size":3}]'),
     ],
 )
 def test_what_makes_no_sense_is_refused_at_its_annotation(asked: dict[str, str]) -> None:

@@ -63,10 +63,7 @@ def test_without_limits_the_owner_sees_counts_of_nodes_or_the_code_never_the_det
 
 @pytest.mark.parametrize("code", sorted(CODES_WITH_PUBLIC_DETAIL))
 def test_what_concerns_only_its_own_objects_is_said_by_name(code: str) -> None:
-    assert (
-        Verdict(code, 3, detail="the claim data doesn't exist").public_message
-        == "the claim data doesn't exist"
-    )
+    assert Verdict(code, 3, detail="the claim data doesn't exist").public_message == "the claim data doesn't exist"
 
 
 def test_a_planned_start_takes_the_place_of_whose_end_would_help() -> None:
@@ -80,10 +77,7 @@ def test_a_planned_start_takes_the_place_of_whose_end_would_help() -> None:
 
 def test_one_workload_that_ends_and_when() -> None:
     relief = Relief(1, {}, (), parse_timestamp("2026-01-01T01:00:00Z"), "by run-time limits")
-    assert (
-        relief.text
-        == "it could start once 1 running workload ends, at 2026-01-01T01:00:00Z (by run-time limits)"
-    )
+    assert relief.text == "it could start once 1 running workload ends, at 2026-01-01T01:00:00Z (by run-time limits)"
 
 
 def test_many_names_are_counted() -> None:
@@ -93,6 +87,5 @@ def test_many_names_are_counted() -> None:
 
 def test_infeasible_is_said() -> None:
     assert (
-        "it would not fit even if nothing else ran"
-        in Verdict("REQUEST_EXCEEDS_CLUSTER", 1, is_infeasible=True).message
+        "it would not fit even if nothing else ran" in Verdict("REQUEST_EXCEEDS_CLUSTER", 1, is_infeasible=True).message
     )

@@ -139,9 +139,7 @@ class TestWithoutADriver:
         fleet.write_text(FLEET)
         return AgentOptions(fleet=fleet, root=folder / "machine", without_api=True)
 
-    def run(
-        self, monkeypatch: pytest.MonkeyPatch, folder: Path, must: bool, failures: int
-    ) -> tuple[object, list[str]]:
+    def run(self, monkeypatch: pytest.MonkeyPatch, folder: Path, must: bool, failures: int) -> tuple[object, list[str]]:
         log: list[str] = []
         real = agent.make_backend
 
@@ -183,9 +181,7 @@ class TestWithoutADriver:
         assert len(log) == 3
 
     @pytest.mark.parametrize("must", [False, True])
-    def test_a_driver_that_is_there_is_taken(
-        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, must: bool
-    ) -> None:
+    def test_a_driver_that_is_there_is_taken(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, must: bool) -> None:
         found, log = self.run(monkeypatch, tmp_path, must, 0)
         assert isinstance(found, SimulatedBackend)
         assert not log
@@ -282,9 +278,7 @@ class TestLife:
         assert scene.process.wait(20) == 0
         assert not (scene.folder / "plugins/nvidia-gpu.sock").exists()
 
-    def test_a_process_that_dies_over_a_broken_config_comes_back_with_the_last_good_one(
-        self, scene: Scene
-    ) -> None:
+    def test_a_process_that_dies_over_a_broken_config_comes_back_with_the_last_good_one(self, scene: Scene) -> None:
         scene.config.write_text("sharing: {timeSlicing: {resources: [{name: gpu, replicas: 2}]}}")
         scene.start("--parts", "plugin", count=16)
         scene.config.write_text("flags: {migStrategy: some}")
@@ -345,9 +339,7 @@ class TestLife:
             other.process.terminate()
             other.process.wait(60)
         refusals = [line for line in other.log.splitlines() if "plugin: " in line]
-        assert all(
-            "nvidia-gpu.sock: another device plugin serves nvidia.com/gpu" in line for line in refusals
-        )
+        assert all("nvidia-gpu.sock: another device plugin serves nvidia.com/gpu" in line for line in refusals)
         assert not (other.folder / "cdi").exists()
         assert len(scene.kubelet.healthy_devices(GPU)) == 8
         assert len(scene.kubelet.registrations) == 1
@@ -367,9 +359,7 @@ class TestLife:
         (scene.folder / "state/device-plugin.off").touch()  # from a life in which somebody read labels
         scene.start("--parts", "plugin", "--reading-seconds", "0.2", "--quiet-seconds", "0.2")
         hardware = ["--fleet", str(scene.fleet), "--root", str(scene.folder / "machine"), "--gpu", "6"]
-        subprocess.run(
-            [*WINDLASS, "node", "fault", *hardware, "--xid", "79", "--lost"], check=True, timeout=60
-        )
+        subprocess.run([*WINDLASS, "node", "fault", *hardware, "--xid", "79", "--lost"], check=True, timeout=60)
         until(lambda: len(scene.kubelet.healthy_devices(GPU)) == 7, 20, "it is seen")
         (plugin,) = scene.children("plugin")
         maps = Path(f"/proc/{plugin}/maps").read_text()
@@ -467,9 +457,8 @@ class TestOwners:
     def test_the_operators_pods_are_recognised(self, app: str, part: str) -> None:
         owners = conflicting_pods([self.pod(app)])
         assert owners == {part: "gpu-operator/p"}
-        assert (
-            f"nvidia.com/gpu.deploy.{app.removeprefix('nvidia-').removesuffix('-daemonset')}"
-            in conflict_message(part, owners[part])
+        assert f"nvidia.com/gpu.deploy.{app.removeprefix('nvidia-').removesuffix('-daemonset')}" in conflict_message(
+            part, owners[part]
         )
 
     def test_a_pod_that_has_ended_owns_nothing(self) -> None:

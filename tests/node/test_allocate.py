@@ -25,9 +25,7 @@ class Scene:
         self.inventory = self.backend.inventory()
         self.config = resolve_config(file)
         self.root = HostRoot(folder)
-        self.resources = {
-            resource.name: resource for resource in advertised_resources(self.inventory, self.config)
-        }
+        self.resources = {resource.name: resource for resource in advertised_resources(self.inventory, self.config)}
 
     def give(self, name: str = "nvidia.com/gpu", *which: int) -> dp.ContainerAllocateResponse:
         resource: PluginResource = self.resources[name]
@@ -176,9 +174,7 @@ class TestRequests:
         scene = Scene(tmp_path, self.shared("timeSlicing"))
         resource = scene.resources["nvidia.com/gpu"]
         with pytest.raises(FailedCall, match="unknown device"):
-            Allocator(resource, scene.config, scene.root, lambda: "one").allocate_container(
-                [resource.devices[0].uuid]
-            )
+            Allocator(resource, scene.config, scene.root, lambda: "one").allocate_container([resource.devices[0].uuid])
 
     @pytest.mark.parametrize("way", ["timeSlicing", "mps"])
     def test_two_shares_of_two_gpus_where_nothing_forbids_them(self, tmp_path: Path, way: str) -> None:
@@ -212,9 +208,7 @@ class TestWhatTheOriginalsTestsExpect:
             (1, {"gdsEnabled": True, "mofedEnabled": True}, ["gpu=0", "gds=all", "mofed=all"]),
         ],
     )
-    def test_annotations(
-        self, tmp_path: Path, count: int, switches: dict[str, bool], names: list[str]
-    ) -> None:
+    def test_annotations(self, tmp_path: Path, count: int, switches: dict[str, bool], names: list[str]) -> None:
         strategy = {"deviceListStrategy": "cdi-annotations", "deviceIDStrategy": "index"}
         scene = Scene(tmp_path, {"flags": {**switches, "plugin": strategy}})
         resource = scene.resources["nvidia.com/gpu"]
@@ -223,6 +217,4 @@ class TestWhatTheOriginalsTestsExpect:
         expected = ",".join(f"k8s.device-plugin.nvidia.com/{name}" for name in names)
         key = "cdi.k8s.io/nvidia-device-plugin_uuid"
         assert dict(answer.annotations) == ({key: expected} if names else {})
-        assert dict(answer.envs) == {
-            f"NVIDIA_{name.removesuffix('Enabled').upper()}": "enabled" for name in switches
-        }
+        assert dict(answer.envs) == {f"NVIDIA_{name.removesuffix('Enabled').upper()}": "enabled" for name in switches}

@@ -99,21 +99,13 @@ class TestKinds:
         )
         scene.follow(settings)
         (resource,) = advertised_resources(scene.backend.inventory(), settings)
-        answer = Allocator(resource, settings, scene.root, lambda: "x").allocate_container(
-            [resource.devices[1].id]
-        )
-        known = {
-            f"{spec.kind}={device.name}"
-            for spec in map(scene.spec, scene.written())
-            for device in spec.devices
-        }
+        answer = Allocator(resource, settings, scene.root, lambda: "x").allocate_container([resource.devices[1].id])
+        known = {f"{spec.kind}={device.name}" for spec in map(scene.spec, scene.written()) for device in spec.devices}
         names = {device.name for device in answer.cdi_devices}
         assert len(names) == 5
         assert names <= known
 
-    def test_what_the_machine_does_not_have_is_told_once_and_again_when_it_changes(
-        self, scene: Scene
-    ) -> None:
+    def test_what_the_machine_does_not_have_is_told_once_and_again_when_it_changes(self, scene: Scene) -> None:
         settings = config(flags={"gdrcopyEnabled": True})
         for _ in range(3):
             scene.follow(settings)
@@ -146,20 +138,14 @@ class TestChannels:
         log: list[str] = []
         manager = PluginManager(scene.folder / "plugins", scene.root, log.append)
         found = scene.backend.inventory()
-        assert (
-            manager.advertised_resources(found, settings)
-            == manager.advertised_resources(found, settings)
-            == ()
-        )
+        assert manager.advertised_resources(found, settings) == manager.advertised_resources(found, settings) == ()
         assert len(log) == 1
         assert "imex.required" in log[0]
         channel = scene.add(f"/{CHANNEL}")
         (resource,) = manager.advertised_resources(found, settings)
         channel.unlink()
         with pytest.raises(FailedCall, match="channel0"):
-            Allocator(resource, settings, scene.root, lambda: "x").allocate_container(
-                [resource.devices[0].id]
-            )
+            Allocator(resource, settings, scene.root, lambda: "x").allocate_container([resource.devices[0].id])
 
 
 class TestHooks:

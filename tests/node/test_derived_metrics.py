@@ -22,9 +22,7 @@ from windlass.node.health_rules import HealthRules
 from windlass.node.host_root import HostRoot
 
 
-def samples(
-    backend: SimulatedBackend, view: CollectionContext | None, counter: str
-) -> dict[str, list[Sample]]:
+def samples(backend: SimulatedBackend, view: CollectionContext | None, counter: str) -> dict[str, list[Sample]]:
     families = collect_families(backend, read_counters(counter)[0], view or CollectionContext())
     return {family.name: list(family.samples) for family in families}
 
@@ -34,16 +32,12 @@ PEERS = "DCGM_EXP_P2P_STATUS, gauge, Links."
 
 
 class TestHealthStatus:
-    def status(
-        self, backend: SimulatedBackend, **ailments: list[str]
-    ) -> dict[str, dict[str, tuple[float, str]]]:
+    def status(self, backend: SimulatedBackend, **ailments: list[str]) -> dict[str, dict[str, tuple[float, str]]]:
         """By GPU and watch: the value and the error code."""
         gpus = backend.inventory().gpus
         named = {gpus[int(name[3:])].uuid: kinds for name, kinds in ailments.items()}
         found: dict[str, dict[str, tuple[float, str]]] = {}
-        for sample in samples(backend, CollectionContext(problem_kinds=named), HEALTH)[
-            "DCGM_EXP_GPU_HEALTH_STATUS"
-        ]:
+        for sample in samples(backend, CollectionContext(problem_kinds=named), HEALTH)["DCGM_EXP_GPU_HEALTH_STATUS"]:
             labels = sample.labels
             by_watch = found.setdefault(labels["gpu"], {})
             by_watch[labels["health_watch"]] = (sample.value, labels["health_error_code"])
@@ -73,9 +67,7 @@ class TestHealthStatus:
             ("never-heard-of", "ALL", 20, "DCGM_FR_UNKNOWN"),
         ],
     )
-    def test_an_ailment_is_an_incident_of_its_watch(
-        self, kind: str, watch: str, value: int, code: str
-    ) -> None:
+    def test_an_ailment_is_an_incident_of_its_watch(self, kind: str, watch: str, value: int, code: str) -> None:
         found = self.status(machine(count=2), gpu1=[kind])
         assert found["1"].pop(watch) == (value, code)
         assert {value for watches in found.values() for value in watches.values()} == {(0, "DCGM_FR_OK")}
@@ -99,9 +91,7 @@ class TestHealthStatus:
         found = backend.inventory()
         book = HealthTracker(HealthRules(throttled_seconds=0), lambda: 0.0)
         book.on_faults([Fault(uuid=found.gpus[1].uuid, xid=79)], found)
-        book.on_reading(
-            found.gpus[1], {"DCGM_FI_DEV_CLOCKS_EVENT_REASONS": 0xC0, "WINDLASS_GPU_RECOVERY_ACTION": 1}
-        )
+        book.on_reading(found.gpus[1], {"DCGM_FI_DEV_CLOCKS_EVENT_REASONS": 0xC0, "WINDLASS_GPU_RECOVERY_ACTION": 1})
         write_journal(
             tmp_path / "health.json", HealthJournal(unhealthy=book.unhealthy(), ailments=book.problem_kinds())
         )
@@ -114,14 +104,10 @@ class TestHealthStatus:
         )
         exporter.collect()
         lines = [
-            line
-            for line in exporter.metrics_text.decode().splitlines()
-            if "HEALTH_STATUS{" in line and line[-1] != "0"
+            line for line in exporter.metrics_text.decode().splitlines() if "HEALTH_STATUS{" in line and line[-1] != "0"
         ]
         assert not lines, "every value ends in a zero"
-        wrong = [
-            line for line in exporter.metrics_text.decode().splitlines() if line.endswith((" 10", " 20"))
-        ]
+        wrong = [line for line in exporter.metrics_text.decode().splitlines() if line.endswith((" 10", " 20"))]
         assert sorted(line.partition('health_watch="')[2].partition('"')[0] for line in wrong) == [
             "ALL",
             "POWER",

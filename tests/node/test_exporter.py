@@ -34,9 +34,7 @@ from windlass.node.host_root import HostRoot
 from windlass.node.plugin.rpc import pod_resources_handler
 from windlass.node.protos import podresources_pb2 as pr
 
-ECC = [
-    f"DCGM_FI_DEV_ECC_{error_type}_{span}_TOTAL" for error_type in ("SBE", "DBE") for span in ("VOL", "AGG")
-]
+ECC = [f"DCGM_FI_DEV_ECC_{error_type}_{span}_TOTAL" for error_type in ("SBE", "DBE") for span in ("VOL", "AGG")]
 SENTINELS = (0x7FFFFFF0, 0x7FFFFFFFFFFFFFF0, 140737488355328.0)
 
 
@@ -45,8 +43,7 @@ def samples(
 ) -> dict[str, list[Sample]]:
     counters = (*default_counters(), *read_counters(extra)[0])
     return {
-        family.name: list(family.samples)
-        for family in collect_families(backend, counters, view or CollectionContext())
+        family.name: list(family.samples) for family in collect_families(backend, counters, view or CollectionContext())
     }
 
 
@@ -160,9 +157,7 @@ class TestEveryName:
             "DCGM_FI_DEV_NAME",
             "DCGM_FI_DEV_UUID",
         }
-        assert [
-            name for name in sorted({*READING_FIELDS, *DESCRIPTION_FIELDS} - by_itself) if name not in text
-        ] == []
+        assert [name for name in sorted({*READING_FIELDS, *DESCRIPTION_FIELDS} - by_itself) if name not in text] == []
 
     def test_a_label_that_nobody_asked_for_costs_nothing(self) -> None:
         class Deaf:
@@ -258,9 +253,7 @@ class TestPods:
 def test_what_is_wrong_is_told_with_what_to_do(tmp_path: Path) -> None:
     journal = HealthJournal(unhealthy={"GPU-1": "Xid 79"}, actions={"GPU-1": "reboot the node"})
     write_journal(tmp_path / "health.json", journal)
-    exporter = Exporter(
-        machine(count=1), (), hostname="n", root=HostRoot(tmp_path), journal=tmp_path / "health.json"
-    )
+    exporter = Exporter(machine(count=1), (), hostname="n", root=HostRoot(tmp_path), journal=tmp_path / "health.json")
     exporter.collect()
     line = 'windlass_device_unhealthy{UUID="GPU-1",reason="Xid 79",action="reboot the node"} 1'
     assert line in exporter.metrics_text.decode().splitlines()
@@ -283,9 +276,7 @@ class TestFollowingTheCountersFile:
     def metrics(self, exporter: Exporter) -> set[str]:
         exporter.collect()
         return {
-            line.split()[2]
-            for line in exporter.metrics_text.decode().splitlines()
-            if line.startswith("# TYPE DCGM")
+            line.split()[2] for line in exporter.metrics_text.decode().splitlines() if line.startswith("# TYPE DCGM")
         }
 
     def test_a_change_is_followed(self, tmp_path: Path) -> None:
@@ -295,9 +286,7 @@ class TestFollowingTheCountersFile:
         assert self.metrics(exporter) == {"DCGM_FI_DEV_POWER_USAGE"}
         assert log == ["the counters file has changed and is in force"]
 
-    @pytest.mark.parametrize(
-        "text", ["DCGM_FI_DEV_GPU_TEMP, gauge\n", "NOBODYS, gauge, x\n", "\0" * 200_000 + ","]
-    )
+    @pytest.mark.parametrize("text", ["DCGM_FI_DEV_GPU_TEMP, gauge\n", "NOBODYS, gauge, x\n", "\0" * 200_000 + ","])
     def test_a_mistake_leaves_the_last_good_ones(self, tmp_path: Path, text: str) -> None:
         file, exporter, log = self.exporter(tmp_path)
         file.write_text(text)
@@ -376,9 +365,7 @@ class TestServer:
             fetch(scene[2])
         assert failed.value.code == 503
 
-    def test_a_scrape_asks_the_hardware_for_nothing(
-        self, scene: tuple[Counting, Exporter, MetricsServer]
-    ) -> None:
+    def test_a_scrape_asks_the_hardware_for_nothing(self, scene: tuple[Counting, Exporter, MetricsServer]) -> None:
         backend, exporter, server = scene
         exporter.collect()
         asked = backend.asked
@@ -388,9 +375,7 @@ class TestServer:
         assert 'DCGM_FI_DEV_GPU_TEMP{gpu="7"' in pages.pop()
         assert fetch(server, "/health") == "OK\n"
 
-    def test_a_second_exporter_on_the_port_refuses(
-        self, scene: tuple[Counting, Exporter, MetricsServer]
-    ) -> None:
+    def test_a_second_exporter_on_the_port_refuses(self, scene: tuple[Counting, Exporter, MetricsServer]) -> None:
         _, exporter, server = scene
         with pytest.raises(InputError, match="remove the other exporter"):
             MetricsServer(exporter, "127.0.0.1", server.port).start()

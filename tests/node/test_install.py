@@ -136,9 +136,7 @@ def agent_api(plane: ControlPlane, folder: Path, node_name: str) -> NodeApi:
     return NodeApi(load_client_config(str(file)), node_name)
 
 
-def test_the_account_may_change_its_own_node_and_nothing_else(
-    control_plane: ControlPlane, tmp_path: Path
-) -> None:
+def test_the_account_may_change_its_own_node_and_nothing_else(control_plane: ControlPlane, tmp_path: Path) -> None:
     api = control_plane.api
     api.create(node("n1", {}), node("n2", {}))
     api.create(*node_manifests(NodeInstallOptions()))
@@ -177,9 +175,7 @@ def _may_other(mine: NodeApi, plane: ControlPlane) -> bool:
 
 
 def _check_uninstall(plane: ControlPlane) -> None:
-    done = CliRunner().invoke(
-        uninstall, ["node", "--kubeconfig", str(plane.kubeconfig)], catch_exceptions=False
-    )
+    done = CliRunner().invoke(uninstall, ["node", "--kubeconfig", str(plane.kubeconfig)], catch_exceptions=False)
     assert done.exit_code == 0, done.output
     for path in (
         f"/apis/apps/v1/namespaces/{NAMESPACE}/daemonsets/windlass-node",
@@ -206,9 +202,7 @@ FEATURES = {
                 "name": "v1alpha1",
                 "served": True,
                 "storage": True,
-                "schema": {
-                    "openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-                },
+                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
             }
         ],
     },
@@ -229,9 +223,7 @@ def test_labels_as_a_node_feature_and_on_the_node(control_plane: ControlPlane) -
     check_owners(control_plane, mine, path)
     direct = NodeSink(mine)
     direct.write_labels({"nvidia.com/gpu.count": "8", "nvidia.com/gpu.product": "NVIDIA-H200"})
-    api.patch(
-        "/api/v1/nodes/n1", {"metadata": {"labels": {"nvidia.com/gpu.deploy.mig-manager": "true"}}}, "merge"
-    )
+    api.patch("/api/v1/nodes/n1", {"metadata": {"labels": {"nvidia.com/gpu.deploy.mig-manager": "true"}}}, "merge")
     direct.write_labels({"nvidia.com/gpu.count": "8"})
     labels = api.get("/api/v1/nodes/n1")["metadata"]["labels"]
     assert labels["nvidia.com/gpu.count"] == "8"

@@ -143,9 +143,7 @@ class TestSharing:
         made = labels(inventory(gpu("H100")), by_mps())
         assert made["gpu.product"].endswith("-SHARED")
         assert (made["gpu.replicas"], made["gpu.sharing-strategy"]) == ("2", "mps")
-        assert not labels(inventory(gpu("H100")), by_mps(renameByDefault=True))["gpu.product"].endswith(
-            "SHARED"
-        )
+        assert not labels(inventory(gpu("H100")), by_mps(renameByDefault=True))["gpu.product"].endswith("SHARED")
 
     @pytest.mark.parametrize("strategy", ["none", "mixed"])
     def test_a_gpu_that_is_cut_is_not_shared_as_a_whole(self, strategy: str) -> None:

@@ -79,9 +79,7 @@ def test_before_the_first_pass(server: MetricsServer, exporter: SimpleNamespace)
     assert ask(server, "/health") == (503, b"no pass yet\n")
 
 
-@pytest.mark.parametrize(
-    "words", [b"\x16\x03\x01\x02\x00\x01\x00\xfc\n\n", b"GET\r\n\r\n", b"\r\n" * 500, b"GET"]
-)
+@pytest.mark.parametrize("words", [b"\x16\x03\x01\x02\x00\x01\x00\xfc\n\n", b"GET\r\n\r\n", b"\r\n" * 500, b"GET"])
 def test_what_is_no_request_leaves_others_alone(
     server: MetricsServer, words: bytes, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -117,9 +115,7 @@ def test_silent_clients_are_sent_away_and_can_not_take_every_place(impatient: Me
         client.close()
 
 
-def test_a_client_that_does_not_read_is_sent_away(
-    impatient: MetricsServer, exporter: SimpleNamespace
-) -> None:
+def test_a_client_that_does_not_read_is_sent_away(impatient: MetricsServer, exporter: SimpleNamespace) -> None:
     server = impatient
     exporter.metrics_text = PAGE * 20
     with connect(server) as slow:

@@ -251,9 +251,7 @@ class TestHeldBack:
 
     def test_another_instance_goes_where_one_was_taken_meanwhile(self) -> None:
         scene = Scene(machine("H200", 1, mig=("1g.18gb",) * 7))
-        lower_half = [
-            instance.uuid for instance in scene.backend.inventory().gpus[0].instances if instance.start < 4
-        ]
+        lower_half = [instance.uuid for instance in scene.backend.inventory().gpus[0].instances if instance.start < 4]
         given: list[str] = []
 
         def give_one_that_was_to_go() -> None:

@@ -53,9 +53,7 @@ class Scene:
 
     def config(self, replicas: int = 4) -> PluginConfig:
         entry = {"name": "nvidia.com/gpu", "replicas": replicas}
-        return resolve_config(
-            {"flags": {"mpsRoot": str(self.root)}, "sharing": {"mps": {"resources": [entry]}}}
-        )
+        return resolve_config({"flags": {"mpsRoot": str(self.root)}, "sharing": {"mps": {"resources": [entry]}}})
 
     def follow(self, config: PluginConfig | None = None) -> dict[str, str]:
         chosen = config or self.config()

@@ -81,9 +81,7 @@ def test_what_leads_nowhere_is_said(
     st.sampled_from(["", "a", "c"]),
     st.lists(st.sampled_from(FALLBACKS)),
 )
-def test_the_chosen_one_is_always_there(
-    label: str, names: frozenset[str], default: str, fallbacks: list[str]
-) -> None:
+def test_the_chosen_one_is_always_there(label: str, names: frozenset[str], default: str, fallbacks: list[str]) -> None:
     try:
         chosen = choose_config_name(label, names, default, fallbacks)
     except InputError:
@@ -231,9 +229,7 @@ class TestTheFirstLook:
         assert (tmp_path / CONFIG_LABEL_FILE).read_text() == "shared"
         assert log == [f"the node's label {DEVICE_PLUGIN_CONFIG_LABEL} can't be read: connection refused"]
 
-    def test_an_old_word_is_better_than_waiting(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_an_old_word_is_better_than_waiting(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (tmp_path / CONFIG_LABEL_FILE).write_text("before")
         monkeypatch.setattr(agent, "_make_api", lambda options: Flaky(10**9))
         agent.fetch_config_label(self.options(tmp_path), lambda line: None, threading.Event())

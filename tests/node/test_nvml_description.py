@@ -54,9 +54,7 @@ class TestWords:
         ]
 
     @pytest.mark.parametrize("name", sorted(EVERYTHING))
-    def test_one_that_is_refused_is_left_out_and_no_other(
-        self, monkeypatch: pytest.MonkeyPatch, name: str
-    ) -> None:
+    def test_one_that_is_refused_is_left_out_and_no_other(self, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
         answers(monkeypatch, **EVERYTHING)
         everything = describe_gpu("handle")
         answers(monkeypatch, **{name: refusal()})
@@ -95,9 +93,7 @@ class TestNumbers:
     def test_only_a_virtual_gpu_has_a_licence(
         self, monkeypatch: pytest.MonkeyPatch, supported: int, states: list[int], value: int | None
     ) -> None:
-        features = [SimpleNamespace(featureState=state) for state in states] + [
-            SimpleNamespace(featureState=1)
-        ]
+        features = [SimpleNamespace(featureState=state) for state in states] + [SimpleNamespace(featureState=1)]
         found = SimpleNamespace(
             isGridLicenseSupported=supported,
             licensableFeaturesCount=len(states),

@@ -41,9 +41,7 @@ def test_what_is_kept_names_nothing_that_is_gone() -> None:
 
 
 def test_most_of_it_is_gone() -> None:
-    left = [
-        name for name, value in vars(pynvml).items() if isinstance(value, type) or hasattr(value, "__code__")
-    ]
+    left = [name for name, value in vars(pynvml).items() if isinstance(value, type) or hasattr(value, "__code__")]
     assert len(left) < 250
 
 

@@ -153,9 +153,7 @@ class TestRegistration:
 
 
 class TestHealth:
-    def test_nothing_is_healthy_before_the_validator_has_passed(
-        self, nodes: list[Node], tmp_path: Path
-    ) -> None:
+    def test_nothing_is_healthy_before_the_validator_has_passed(self, nodes: list[Node], tmp_path: Path) -> None:
         backend = machine(folder=tmp_path / "machine")
         backend.inject(2, refuses=["compute"])
         node = started(nodes, Node(tmp_path, backend))
@@ -227,9 +225,7 @@ class TestHealth:
 
 
 class TestLiveChanges:
-    def test_a_new_mig_layout_is_advertised_without_a_restart(
-        self, nodes: list[Node], tmp_path: Path
-    ) -> None:
+    def test_a_new_mig_layout_is_advertised_without_a_restart(self, nodes: list[Node], tmp_path: Path) -> None:
         backend = machine(count=1, mig=("1g.10gb",) * 7, folder=tmp_path / "machine")
         node = started(nodes, Node(tmp_path, backend, "flags: {migStrategy: mixed}"))
         until(lambda: len(node.kubelet.healthy_devices("nvidia.com/mig-1g.10gb")) == 7)
@@ -243,20 +239,12 @@ class TestLiveChanges:
         )
         until(lambda: len(node.kubelet.devices("nvidia.com/mig-1g.10gb")) == 4)
 
-    def test_a_changed_config_is_followed_and_a_wrong_one_is_not(
-        self, nodes: list[Node], tmp_path: Path
-    ) -> None:
+    def test_a_changed_config_is_followed_and_a_wrong_one_is_not(self, nodes: list[Node], tmp_path: Path) -> None:
         node = eight(nodes, tmp_path)
-        node.config_file.write_text(
-            "sharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 2}]}}"
-        )
+        node.config_file.write_text("sharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 2}]}}")
         until(lambda: len(node.kubelet.healthy_devices(GPU)) == 16, what="the new config is in force")
-        node.config_file.write_text(
-            "sharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 1}]}}"
-        )
-        until(
-            lambda: any("last good configuration stays" in line and "replicas" in line for line in node.log)
-        )
+        node.config_file.write_text("sharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 1}]}}")
+        until(lambda: any("last good configuration stays" in line and "replicas" in line for line in node.log))
         assert len(node.kubelet.healthy_devices(GPU)) == 16
 
     def test_the_cdi_spec_is_there_and_follows_mig(self, nodes: list[Node], tmp_path: Path) -> None:
@@ -287,9 +275,7 @@ class TestSwitch:
         file.touch()
         return file
 
-    def test_off_the_kubelet_is_told_of_nothing_and_on_of_everything(
-        self, nodes: list[Node], tmp_path: Path
-    ) -> None:
+    def test_off_the_kubelet_is_told_of_nothing_and_on_of_everything(self, nodes: list[Node], tmp_path: Path) -> None:
         node = eight(nodes, tmp_path)
         for times in (2, 3):
             switch = self.off(tmp_path)
@@ -303,9 +289,7 @@ class TestSwitch:
             until(lambda: len(node.kubelet.healthy_devices(GPU)) == 8, what="all GPUs are back")
         assert node.kubelet.allocate(GPU, node.ids()[0]).envs, "and can be given"
 
-    def test_off_a_new_kubelet_hears_nothing_and_mig_changes_unseen(
-        self, nodes: list[Node], tmp_path: Path
-    ) -> None:
+    def test_off_a_new_kubelet_hears_nothing_and_mig_changes_unseen(self, nodes: list[Node], tmp_path: Path) -> None:
         backend = machine(count=1, mig=("3g.40gb", "3g.40gb"), folder=tmp_path / "machine")
         node = started(nodes, Node(tmp_path, backend, "flags: {migStrategy: mixed}"))
         until(lambda: len(node.kubelet.healthy_devices("nvidia.com/mig-3g.40gb")) == 2)
@@ -342,9 +326,7 @@ class TestSwitch:
         assert len(first.kubelet.registrations) == 1
         assert len(first.kubelet.healthy_devices(GPU)) == 8
 
-    def test_a_plugin_that_ends_leaves_its_capacity_to_the_next(
-        self, nodes: list[Node], tmp_path: Path
-    ) -> None:
+    def test_a_plugin_that_ends_leaves_its_capacity_to_the_next(self, nodes: list[Node], tmp_path: Path) -> None:
         """An upgrade is no withdrawal: the kubelet's own grace period bridges it."""
         node = eight(nodes, tmp_path)
         node.stop()
@@ -358,9 +340,7 @@ class TestRequests:
             node.kubelet.allocate(GPU, "GPU-nobody")
         assert "unknown device: GPU-nobody" in failed.value.details()
 
-    def test_more_than_one_share_fails_where_the_config_says_so(
-        self, nodes: list[Node], tmp_path: Path
-    ) -> None:
+    def test_more_than_one_share_fails_where_the_config_says_so(self, nodes: list[Node], tmp_path: Path) -> None:
         config = (
             "sharing: {timeSlicing: {failRequestsGreaterThanOne: true,"
             " resources: [{name: nvidia.com/gpu, replicas: 2}]}}"
@@ -383,6 +363,4 @@ class TestRequests:
         from windlass.node.protos import deviceplugin_pb2 as dp
 
         node = eight(nodes, tmp_path)
-        node.kubelet.plugin(GPU).pre_start_container(
-            dp.PreStartContainerRequest(devices_ids=node.ids()[:1]), timeout=5
-        )
+        node.kubelet.plugin(GPU).pre_start_container(dp.PreStartContainerRequest(devices_ids=node.ids()[:1]), timeout=5)

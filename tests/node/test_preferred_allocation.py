@@ -20,10 +20,7 @@ TWO_ISLANDS = board(8, islands=2)
 SWITCH = board(16)
 PAIRS = board(16, islands=8)
 MESH = inventory(
-    *(
-        gpu("H100", at, numa=at // 4, peers=tuple((at * 3 + other * 5) % 3 for other in range(16)))
-        for at in range(16)
-    )
+    *(gpu("H100", at, numa=at // 4, peers=tuple((at * 3 + other * 5) % 3 for other in range(16))) for at in range(16))
 )
 """Uneven links, which no machine has: nothing can be counted, everything must be searched."""
 
@@ -89,9 +86,7 @@ class TestParts:
         return [f"{item.uuid}::{n}" for at, item in enumerate(found.gpus) for n in range(taken.get(at, 0), 4)]
 
     def on(self, found: Inventory, chosen: list[str]) -> list[int]:
-        return sorted(
-            at for at, item in enumerate(found.gpus) for name in chosen if name.startswith(item.uuid)
-        )
+        return sorted(at for at, item in enumerate(found.gpus) for name in chosen if name.startswith(item.uuid))
 
     def test_distributed_takes_the_emptiest(self) -> None:
         found = inventory(gpu("H100", 0), gpu("H100", 1))
@@ -120,9 +115,7 @@ class TestParts:
             (3, 9, [3, 3, 3], [1, 4, 4]),
         ],
     )
-    def test_how_many_come_from_each(
-        self, gpus: int, size: int, distributed: list[int], packed: list[int]
-    ) -> None:
+    def test_how_many_come_from_each(self, gpus: int, size: int, distributed: list[int], packed: list[int]) -> None:
         found = inventory(*(gpu("H100", at) for at in range(gpus)))
         for policy, expected in (("distributed", distributed), ("packed", packed)):
             chosen = chooser(found, self.SHARED, policy).choose(self.free(found, {}), [], size)
@@ -144,10 +137,7 @@ class TestParts:
         found = inventory(gpu("H100", 0), gpu("H100", 1))
         must = [f"{found.gpus[0].uuid}::0"]
         for policy, expected in (("distributed", [0, 1]), ("packed", [0, 0])):
-            assert (
-                self.on(found, chooser(found, self.SHARED, policy).choose(self.free(found, {}), must, 2))
-                == expected
-            )
+            assert self.on(found, chooser(found, self.SHARED, policy).choose(self.free(found, {}), must, 2)) == expected
 
     def test_too_few_are_given_as_they_are(self) -> None:
         """The kubelet asks for what it knows to be free; an error would fail the pod, a short answer doesn't."""
@@ -159,8 +149,7 @@ class TestParts:
         free = ids(TWO_ISLANDS, 0, 1, 2, 3, 6, 7)
         for size in (1, 2, 3, 4):
             answers = [
-                chooser(TWO_ISLANDS, None, policy).choose(free, [], size)
-                for policy in ("distributed", "packed")
+                chooser(TWO_ISLANDS, None, policy).choose(free, [], size) for policy in ("distributed", "packed")
             ]
             assert answers[0] == answers[1]
 
@@ -183,9 +172,7 @@ class TestParts:
             best = min(open_ones, key=lambda at: (sign * books[at][0], books[at][1], at))
             books[best] = [books[best][0] + 1, books[best][1] + 1]
         chosen = chooser(found, self.SHARED, policy).choose(free, [], size)
-        assert Counter(self.on(found, chosen)) == Counter(
-            {at: mine for at, (_, mine) in books.items() if mine}
-        )
+        assert Counter(self.on(found, chosen)) == Counter({at: mine for at, (_, mine) in books.items() if mine})
 
     def test_instances_come_from_the_gpu_with_fewest_left(self) -> None:
         cuts = [("1g.10gb", at) for at in range(4)]

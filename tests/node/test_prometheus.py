@@ -89,9 +89,7 @@ def test_prometheus_scrapes_what_dashboards_ask_for(prometheus: str, tmp_path: P
 
 
 def test_promtool_can_read_the_page(prometheus: str) -> None:
-    page = write_text(
-        collect_families(machine("H200", 2), default_counters(), CollectionContext(hostname="n1"))
-    )
+    page = write_text(collect_families(machine("H200", 2), default_counters(), CollectionContext(hostname="n1")))
     done = subprocess.run(
         ["promtool", "check", "metrics"], input=page, capture_output=True, text=True, timeout=30, check=False
     )

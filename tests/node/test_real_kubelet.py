@@ -77,9 +77,7 @@ class Agent:
         except AssertionError as late:
             raise AssertionError(f"{late}\n{self.log[-3000:]}") from None
 
-    def run_pod(
-        self, name: str, gpus: int, script: str = "sleep 1000", resource: str = GPU, **spec: Any
-    ) -> None:
+    def run_pod(self, name: str, gpus: int, script: str = "sleep 1000", resource: str = GPU, **spec: Any) -> None:
         main: Object = {
             "name": "main",
             "image": BUSYBOX,
@@ -126,9 +124,7 @@ class Agent:
         lines = self.running(name).splitlines()
         until(lambda: "nvidiactl" in self.pod_log(name), 30, f"{name} has listed its devices: {lines}")
         return sorted(
-            int(line[6:])
-            for line in self.pod_log(name).splitlines()
-            if line[:6] == "nvidia" and line[6:].isdigit()
+            int(line[6:]) for line in self.pod_log(name).splitlines() if line[:6] == "nvidia" and line[6:].isdigit()
         )
 
     def pod_log(self, name: str) -> str:
@@ -177,9 +173,7 @@ def check_labels(agent: Agent) -> None:
     def labels() -> dict[str, str]:
         return dict(agent.api.get(f"/api/v1/nodes/{agent.node.name}")["metadata"]["labels"])
 
-    until(
-        lambda: labels().get("nvidia.com/gpu.product") == "NVIDIA-H100-80GB-HBM3", 30, "the node is labelled"
-    )
+    until(lambda: labels().get("nvidia.com/gpu.product") == "NVIDIA-H100-80GB-HBM3", 30, "the node is labelled")
     assert labels()["nvidia.com/gpu.count"] == "8"
     assert labels()["nvidia.com/gpu.memory"] == "81559"
     annotations = agent.api.get(f"/api/v1/nodes/{agent.node.name}")["metadata"]["annotations"]
@@ -210,9 +204,7 @@ def check_devices_inside(agent: Agent) -> None:
 def check_metrics_join(agent: Agent) -> None:
     until(lambda: agent.metrics().count('pod="four"') > 0, 20, "the exporter knows the pod")
     line = next(
-        line
-        for line in agent.metrics().splitlines()
-        if line.startswith("DCGM_FI_DEV_FB_USED") and 'pod="two"' in line
+        line for line in agent.metrics().splitlines() if line.startswith("DCGM_FI_DEV_FB_USED") and 'pod="two"' in line
     )
     assert 'namespace="default"' in line
     assert 'container="main"' in line

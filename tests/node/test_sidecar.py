@@ -161,9 +161,7 @@ def scenes(tmp_path: Path) -> Iterator[list[Scene]]:
         scene.thread.join(10)
 
 
-def started(
-    scenes: list[Scene], folder: Path, pods: list[dict[str, Any]] | None = None, **flags: str
-) -> Scene:
+def started(scenes: list[Scene], folder: Path, pods: list[dict[str, Any]] | None = None, **flags: str) -> Scene:
     scene = Scene(folder, FakeApi(pods), **flags)
     scenes.append(scene)
     scene.thread.start()
@@ -196,9 +194,7 @@ def test_labels_of_the_node_switch_parts_off_and_on(scenes: list[Scene], tmp_pat
 
 
 def test_another_owner_keeps_a_part_off_and_is_named(scenes: list[Scene], tmp_path: Path) -> None:
-    scene = started(
-        scenes, tmp_path, [pod("theirs", "nvidia-device-plugin-daemonset"), pod("m", "nvidia-mig-manager")]
-    )
+    scene = started(scenes, tmp_path, [pod("theirs", "nvidia-device-plugin-daemonset"), pod("m", "nvidia-mig-manager")])
     until(lambda: scene.switch.exists(), what="the plugin is kept off")
     assert any("team/theirs does its job" in line and PLUGIN_OFF in line for line in scene.log)
     scene.api.label(**{"nvidia.com__mig.config": "all-1g.10gb"})
@@ -208,11 +204,7 @@ def test_another_owner_keeps_a_part_off_and_is_named(scenes: list[Scene], tmp_pa
 
 
 def mig_states(scene: Scene) -> list[str]:
-    return [
-        change["labels"]["nvidia.com/mig.config.state"]
-        for change in scene.api.patches
-        if change.get("labels")
-    ]
+    return [change["labels"]["nvidia.com/mig.config.state"] for change in scene.api.patches if change.get("labels")]
 
 
 def test_nothing_is_cut_while_the_kubelet_cant_say_who_holds_what(
@@ -303,9 +295,7 @@ def test_labels_can_be_written_just_once(
     scenes.append(scene)
     scene.thread.start()
     until(lambda: scene.sink.puts, what="a refusal is tried again")
-    until(
-        lambda: all(thread.name != "labels" for thread in threading.enumerate()), what="and then it is done"
-    )
+    until(lambda: all(thread.name != "labels" for thread in threading.enumerate()), what="and then it is done")
     assert len(scene.sink.puts) == 1
 
 

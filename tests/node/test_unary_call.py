@@ -143,11 +143,7 @@ def ask(path: Path, words: bytes, *, ends: bool = True, seconds: float = 60) -> 
         HEADERS + frame(0, 8, 1, b"\x02" + MESSAGE + b"\0\0") + TRAILERS,
         HEADERS + b"".join(frame(0, 0, 1, MESSAGE[at : at + 1]) for at in range(len(MESSAGE))) + TRAILERS,
         HEADERS + frame(0, 0, 3, b"somebody else's") + frame(0, 0, 1, MESSAGE) + TRAILERS,
-        HEADERS
-        + frame(8, 0, 0, b"\0\0\1\0")
-        + frame(0x42, 0, 1, b"new")
-        + frame(0, 0, 1, MESSAGE)
-        + TRAILERS,
+        HEADERS + frame(8, 0, 0, b"\0\0\1\0") + frame(0x42, 0, 1, b"new") + frame(0, 0, 1, MESSAGE) + TRAILERS,
     ],
 )
 def test_what_a_server_may_say(tmp_path: Path, words: bytes) -> None:

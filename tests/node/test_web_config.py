@@ -50,9 +50,7 @@ def certificate(folder: Path, name: str) -> None:
     )
     (folder / f"{name}.crt").write_bytes(made.public_bytes(serialization.Encoding.PEM))
     (folder / f"{name}.key").write_bytes(
-        key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        )
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     )
 
 
@@ -79,9 +77,7 @@ class Scene:
             context = ssl.create_default_context(cafile=str(self.folder / f"{trusted}.crt"))
             if client:
                 context.load_cert_chain(self.folder / f"{client}.crt", self.folder / f"{client}.key")
-            connection = http.client.HTTPSConnection(
-                "localhost", self.server.port, timeout=60, context=context
-            )
+            connection = http.client.HTTPSConnection("localhost", self.server.port, timeout=60, context=context)
             connection.sock = context.wrap_socket(self.connect(), server_hostname="localhost")
         else:
             connection = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=60)
@@ -115,9 +111,7 @@ class TestTls:
         with pytest.raises(ssl.SSLCertVerificationError):
             scene.ask("two")
 
-    def test_plain_words_are_no_answer_and_no_news(
-        self, scene: Scene, capfd: pytest.CaptureFixture[str]
-    ) -> None:
+    def test_plain_words_are_no_answer_and_no_news(self, scene: Scene, capfd: pytest.CaptureFixture[str]) -> None:
         scene.serve(TLS)
         with pytest.raises((OSError, http.client.HTTPException)):
             scene.ask()
@@ -167,9 +161,7 @@ class TestPasswords:
             assert found == status
             assert (body == PAGE) == (status == 200)
 
-    @pytest.mark.parametrize(
-        "header", ["", "Basic", "Basic ???", "Bearer YW5uOm9wZW4gc2VzYW1l", "Basic /////w=="]
-    )
+    @pytest.mark.parametrize("header", ["", "Basic", "Basic ???", "Bearer YW5uOm9wZW4gc2VzYW1l", "Basic /////w=="])
     def test_headers_that_say_nothing(self, scene: Scene, header: str) -> None:
         scene.file.write_text(f"basic_auth_users: {{ann: {SECRET}}}")
         assert not WebConfig(scene.file).allows(header)

@@ -53,9 +53,7 @@ class Peer:
 
     def _kueue(self, case: Path) -> Score:
         """Its scorer passes over what it expects nothing of; here no node may be overfilled even then."""
-        options = SimpleNamespace(
-            cmd=self._scorer.DEFAULT_CMD, timeout=20, strict_held=True, loose=False, jobs=1
-        )
+        options = SimpleNamespace(cmd=self._scorer.DEFAULT_CMD, timeout=20, strict_held=True, loose=False, jobs=1)
         found = self._scorer.run_case(str(case), options)
         title = f"{case.parent.name}/{case.name}"
         if found["status"] == "skip":

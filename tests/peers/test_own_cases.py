@@ -60,9 +60,7 @@ def pod(
     return made
 
 
-def gang(
-    name: str, size: int, gpus: int, *, total: int = 0, topology: str = "", **more: Any
-) -> list[Unstructured]:
+def gang(name: str, size: int, gpus: int, *, total: int = 0, topology: str = "", **more: Any) -> list[Unstructured]:
     annotations = {GROUP_SIZE: str(total or size), **({REQUIRED: topology} if topology else {})}
     return [
         pod(f"{name}-{index}", gpus, labels={GROUP_NAME: name}, annotations=annotations, **more)

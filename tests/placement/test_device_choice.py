@@ -44,9 +44,7 @@ def test_published_policies_take_the_lowest_numbers():
 
 
 def test_only_allowed_models_are_given():
-    mixed = layout_node(
-        "n", {"model": T4, "count": 2}, {"model": H100, "count": 2}, {"model": A100, "count": 1}
-    )
+    mixed = layout_node("n", {"model": T4, "count": 2}, {"model": H100, "count": 2}, {"model": A100, "count": 1})
     for policy in POLICIES:
         desk = Desk(mixed, pod("p", share="0.5", devices=2, models=[H100]), policy=policy)
         assert desk.devices("p") == [(2, 500), (3, 500)]
@@ -69,9 +67,7 @@ def test_devices_that_are_too_small_for_the_memory_are_said_to_be():
 
 
 def test_a_selector_excludes_no_gpus_that_are_too_small_anyway():
-    large, small = (
-        gpu_node(name, 1, model=model, labels={"pool": name}) for name, model in (("a", H100), ("b", T4))
-    )
+    large, small = (gpu_node(name, 1, model=model, labels={"pool": name}) for name, model in (("a", H100), ("b", T4)))
     desk = Desk(large, small, pod("x", 1, on="a"), explain=1)
     desk.put(pod("p", memory_mib=20000, node_selector={"pool": "a"}))
     assert [limit.kind for limit in desk.verdict("p").limits if limit.kind == "model"] == []

@@ -18,9 +18,7 @@ def gang(count, gpus, **options):
 
 
 def racks(count, *, per_rack=2, gpus=8, **options):
-    return [
-        gpu_node(f"n{i}", gpus, labels={RACK_LABEL: f"r{i // per_rack}"}, **options) for i in range(count)
-    ]
+    return [gpu_node(f"n{i}", gpus, labels={RACK_LABEL: f"r{i // per_rack}"}, **options) for i in range(count)]
 
 
 def code(*objects):
@@ -41,8 +39,7 @@ def test_more_pods_than_a_rack_has_room_for():
 
 def test_the_same_rack_name_elsewhere_is_another_rack():
     nodes = [
-        gpu_node(f"n{i}", 8, labels={RACK_LABEL: "r", "topology.kubernetes.io/zone": f"z{i // 2}"})
-        for i in range(4)
+        gpu_node(f"n{i}", 8, labels={RACK_LABEL: "r", "topology.kubernetes.io/zone": f"z{i // 2}"}) for i in range(4)
     ]
     assert code(*nodes, *gang(3, 8, annotations=NOTES)) == "REQUEST_EXCEEDS_CLUSTER"
 

@@ -106,8 +106,6 @@ def test_adding_and_removing_equals_building_from_scratch(cluster, later, pod, d
     rebuilt = InterPodRules(nodes, rules.listers, placed)
     assert rules.reasons(pod, static).tolist() == rebuilt.reasons(pod, static).tolist()
     assert rules.constrains(pod) == rebuilt.constrains(pod)
-    updated_scores, rebuilt_scores = (
-        preference_scores(pod, nodes, which, everywhere) for which in (rules, rebuilt)
-    )
+    updated_scores, rebuilt_scores = (preference_scores(pod, nodes, which, everywhere) for which in (rules, rebuilt))
     assert (updated_scores is None) == (rebuilt_scores is None)
     assert updated_scores is None or updated_scores.tolist() == rebuilt_scores.tolist()

@@ -82,9 +82,7 @@ def test_a_required_rack_that_takes_only_one_shape_each_holds_the_gang() -> None
 
 
 @pytest.mark.parametrize(("annotations", "third"), [(REQUIRED, None), (PREFERRED, "a1")])
-def test_a_member_above_the_minimum_stays_in_the_required_rack(
-    annotations: dict[str, str], third: str | None
-) -> None:
+def test_a_member_above_the_minimum_stays_in_the_required_rack(annotations: dict[str, str], third: str | None) -> None:
     nodes = [node("a1", 4, 0, "gpus", "a"), node("b1", 4, 0, "gpus", "b"), node("b2", 4, 0, "gpus", "b")]
     gang = [*(member(f"m{number}", 4, annotations) for number in range(3)), pod_group("gang", 2, EPOCH)]
     found = where(*nodes, *QUEUES, *gang)

@@ -75,14 +75,10 @@ def test_a_node_selector_wants_all_its_labels():
 
 
 def test_terms_are_alternatives_and_expressions_of_a_term_all_have_to_hold():
-    scene = Scene(
-        [make_node("a", gpu="h100", zone="1"), make_node("b", gpu="h100"), make_node("c", gpu="t4")]
-    )
+    scene = Scene([make_node("a", gpu="h100", zone="1"), make_node("b", gpu="h100"), make_node("c", gpu="t4")])
     h100_in_a_zone = node_term(need("gpu", "In", "h100"), need("topology.kubernetes.io/zone", "Exists"))
     assert scene.fits(make_pod(affinity=node_affinity(h100_in_a_zone))) == ["a"]
-    assert scene.fits(
-        make_pod(affinity=node_affinity(h100_in_a_zone, node_term(need("gpu", "In", "t4"))))
-    ) == [
+    assert scene.fits(make_pod(affinity=node_affinity(h100_in_a_zone, node_term(need("gpu", "In", "t4"))))) == [
         "a",
         "c",
     ]

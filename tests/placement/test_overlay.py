@@ -30,9 +30,7 @@ def overlay_of(desk, policy="windlass"):
 
 def row_of(overlay, pod_object):
     snapshot = overlay.snapshot
-    (pod_row,) = [
-        row for row in range(len(snapshot.pods.marks)) if snapshot.pods.objects[row].key == pod_object.key
-    ]
+    (pod_row,) = [row for row in range(len(snapshot.pods.marks)) if snapshot.pods.objects[row].key == pod_object.key]
     return overlay.table.row(snapshot.shapes[int(snapshot.pods.shape[pod_row])], snapshot)
 
 

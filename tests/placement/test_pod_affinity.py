@@ -35,15 +35,11 @@ def cache(**options):
 
 
 def wants(*terms, **options):
-    return make_pod(
-        "web", labels=options.pop("labels", {"app": "web"}), affinity=pod_affinity(*terms), **options
-    )
+    return make_pod("web", labels=options.pop("labels", {"app": "web"}), affinity=pod_affinity(*terms), **options)
 
 
 def avoids(*terms, **options):
-    return make_pod(
-        "web", labels=options.pop("labels", {"app": "web"}), affinity=pod_anti_affinity(*terms), **options
-    )
+    return make_pod("web", labels=options.pop("labels", {"app": "web"}), affinity=pod_anti_affinity(*terms), **options)
 
 
 def test_affinity_wants_a_matching_pod_in_the_nodes_domain():
@@ -167,9 +163,7 @@ def test_match_label_keys_compare_with_the_owners_own_labels():
 
 
 def test_expressions_without_any_plain_label_work_as_well():
-    not_web = LabelSelector(
-        match_expressions=(expression("app", "NotIn", "web"), expression("app", "Exists"))
-    )
+    not_web = LabelSelector(match_expressions=(expression("app", "NotIn", "web"), expression("app", "Exists")))
     scene = Scene(two_zones(), {"a1": [cache()], "b1": [make_pod("w", labels={"app": "web"})]})
     assert scene.fits(avoids(near(ZONE, not_web))) == ["b1", "bare"]
     scene.place(avoids(near(HOST, not_web)), "a2")
@@ -191,9 +185,7 @@ def test_who_needs_to_ask_at_all():
     scene.rules.remove(avoids(near(ZONE, selector(app="cache"))), 0)
     assert not scene.rules.constrains(cache())
     assert has_inter_pod_rules(wants(near(ZONE, selector(app="cache"))))
-    assert not has_inter_pod_rules(
-        make_pod(affinity=pod_affinity(preferred=[(1, near(ZONE, selector(a="b")))]))
-    )
+    assert not has_inter_pod_rules(make_pod(affinity=pod_affinity(preferred=[(1, near(ZONE, selector(a="b")))])))
 
 
 def test_more_selectors_than_are_kept_are_counted_again_when_asked(monkeypatch):

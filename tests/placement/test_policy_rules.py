@@ -80,9 +80,7 @@ def test_gpu_packing_fills_shared_devices_then_used_nodes_then_idle_ones():
 def test_gpu_clustering_keeps_pods_of_one_request_together():
     nodes = [gpu_node(name, 4) for name in ("idle", "mixed", "other", "same")]
     desk = Desk(*nodes, pod("p", 1), policy="gpu-clustering")
-    desk.put(
-        pod("a", 1, on="same"), pod("b", 1, on="mixed"), pod("c", 2, on="mixed"), pod("d", 2, on="other")
-    )
+    desk.put(pod("a", 1, on="same"), pod("b", 1, on="mixed"), pod("c", 2, on="mixed"), pod("d", 2, on="other"))
     # Bands of 25; inside a band 25 times the part of the GPUs that is taken.
     assert scores(desk, "p") == {
         "idle": (25, -1),
@@ -105,9 +103,7 @@ def test_fgd_score_of_a_tiny_example():
     ½·0 + ½·1000 = 500. On device 1 it leaves 1000 + 0: no fragment. So device 1, with a gain of 250.
     """
     desk = Desk(gpu_node("open", 2, cpu=8), policy="fgd", mix=FGD_MIX)
-    desk.put(
-        pod("r", share="0.5", on="open", annotations={"windlass.dev/devices": "1"}), pod("p", share="0.5")
-    )
+    desk.put(pod("r", share="0.5", on="open", annotations={"windlass.dev/devices": "1"}), pod("p", share="0.5"))
     assert scores(desk, "p") == {"open": (math.floor(100 / (1 + math.exp(-0.25))), 1)}
 
 

@@ -78,8 +78,7 @@ def claim(name, mode):
 
 def test_a_read_write_once_pod_claim_in_use_refuses_every_node():
     claims = {
-        f"default/{c.metadata.name}": c
-        for c in (claim("alone", "ReadWriteOncePod"), claim("any", "ReadWriteMany"))
+        f"default/{c.metadata.name}": c for c in (claim("alone", "ReadWriteOncePod"), claim("any", "ReadWriteMany"))
     }
     user, other = make_pod(volumes=(claim_volume("alone"),)), make_pod(volumes=(claim_volume("any"),))
     scene = Scene(nodes(), {"a": [other]}, claims=claims)
@@ -93,9 +92,7 @@ def test_a_read_write_once_pod_claim_in_use_refuses_every_node():
 
 def test_the_same_name_in_another_namespace_is_another_claim():
     claims = {"default/alone": claim("alone", "ReadWriteOncePod")}
-    scene = Scene(
-        nodes(), {"a": [make_pod(namespace="other", volumes=(claim_volume("alone"),))]}, claims=claims
-    )
+    scene = Scene(nodes(), {"a": [make_pod(namespace="other", volumes=(claim_volume("alone"),))]}, claims=claims)
     assert scene.fits(make_pod(volumes=(claim_volume("alone"),))) == ["a", "b"]
 
 

@@ -27,9 +27,7 @@ NAMES = sorted(
 )
 """Not those that a pod has to write as a number."""
 EPHEMERAL = Volume(name="scratch", ephemeral=EphemeralVolume())
-notes = st.dictionaries(
-    st.sampled_from(NAMES) | st.text(max_size=3), st.sampled_from(("", "1", "x")), max_size=4
-)
+notes = st.dictionaries(st.sampled_from(NAMES) | st.text(max_size=3), st.sampled_from(("", "1", "x")), max_size=4)
 
 
 @st.composite

@@ -35,9 +35,7 @@ def gang(lost_ago: int | None, *, controller: bool = False) -> list[Any]:
         members.append(pod("gang-1", 4, 0, age=lost_ago, group="gang"))
     if controller:
         owner = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "gang", "controller": True}
-        made = decode_object(
-            {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x", "ownerReferences": [owner]}}
-        )
+        made = decode_object({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x", "ownerReferences": [owner]}})
         members = [changed(member, owner_references=made.metadata.owner_references) for member in members]
     return [gpu_node("n", 4), pod_group("gang", 2), *members]
 
@@ -70,12 +68,8 @@ def job(annotations: dict[str, str] | None = None) -> list[Any]:
     pods = []
     for name, node, age in (("train-0", "n", 7200), ("train-1", "", 600)):
         member = pod(name, 4, 0, node, age)
-        made = decode_object(
-            {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x", "ownerReferences": [owner]}}
-        )
-        pods.append(
-            changed(member, owner_references=made.metadata.owner_references, annotations=annotations or {})
-        )
+        made = decode_object({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x", "ownerReferences": [owner]}})
+        pods.append(changed(member, owner_references=made.metadata.owner_references, annotations=annotations or {}))
     return [decode_object(tree), *pods]
 
 
@@ -113,9 +107,7 @@ def test_a_declared_duration_ends_at_its_end(declared: str, over: bool) -> None:
     single = changed(pod("single", 4, 0, "n", age=7200), annotations={"windlass.dev/duration": declared})
     other = changed(pod("other", 4, 0, group=""), labels={QUEUE: "team"})
     found = [
-        evict
-        for evict in evicts(gpu_node("n", 4), *queue(8), single, other)
-        if evict.workload == "default/single"
+        evict for evict in evicts(gpu_node("n", 4), *queue(8), single, other) if evict.workload == "default/single"
     ]
     assert [evict.reason for evict in found] == (["DurationExceeded"] if over else [])
 

@@ -81,9 +81,7 @@ def test_gpus_that_are_cut_already_are_free_by_their_parts():
         "nvidia.com/gpu.replicas": "4",
         "nvidia.com/gpu.sharing-strategy": "time-slicing",
     }
-    desk = Desk(
-        node("cut", labels=mixed, **parts), node("shared", labels=shared, **{"nvidia.com/gpu.shared": 4})
-    )
+    desk = Desk(node("cut", labels=mixed, **parts), node("shared", labels=shared, **{"nvidia.com/gpu.shared": 4}))
     assert measure_utilization(desk.store.snapshot(), HALVES_AND_WHOLES).free_milli == 2000
     desk.put(
         pod("x", asks={"nvidia.com/mig-3g.40gb": "1"}, on="cut"),
@@ -97,15 +95,11 @@ def test_gpus_that_are_cut_already_are_free_by_their_parts():
 
 def stranded(desk, mix, smallest_memory=0):
     snapshot = desk.store.snapshot()
-    return StrandedGpus(mix_arrays(mix, snapshot.gpu_models, snapshot.node_state), smallest_memory).by_reason(
-        snapshot
-    )
+    return StrandedGpus(mix_arrays(mix, snapshot.gpu_models, snapshot.node_state), smallest_memory).by_reason(snapshot)
 
 
 def test_gpu_is_stranded_where_the_least_of_all_classes_finds_no_memory():
-    desk = Desk(
-        gpu_node("poor", 2), gpu_node("fine", 1), pod("x", cpu="0", asks={"memory": "63Gi"}, on="poor")
-    )
+    desk = Desk(gpu_node("poor", 2), gpu_node("fine", 1), pod("x", cpu="0", asks={"memory": "63Gi"}, on="poor"))
     assert stranded(desk, HALVES_AND_WHOLES, 1 << 30)["no_memory"] == 0
     assert stranded(desk, HALVES_AND_WHOLES, 2 << 30) == {
         "no_cpu": 0,
@@ -138,6 +132,4 @@ def test_stranded_gpu_is_blamed_on_the_first_thing_that_leaves_no_class_standing
         "no_cpu": 2000,
         "no_memory": 0,
     }
-    assert stranded(desk, WorkloadMix()) == dict.fromkeys(
-        ("no_cpu", "no_memory", "too_small", "wrong_model"), 0
-    )
+    assert stranded(desk, WorkloadMix()) == dict.fromkeys(("no_cpu", "no_memory", "too_small", "wrong_model"), 0)

@@ -151,9 +151,7 @@ def test_a_volume_must_fit_the_claim(change):
 def test_a_volume_that_is_not_available_or_being_deleted_is_no_choice():
     disk = volume("disk", storage_class="local")
     released = msgspec.structs.replace(disk, status=PersistentVolumeStatus(phase="Released"))
-    going = msgspec.structs.replace(
-        disk, metadata=ObjectMeta(name="disk", deletion_timestamp="2025-01-01T00:00:00Z")
-    )
+    going = msgspec.structs.replace(disk, metadata=ObjectMeta(name="disk", deletion_timestamp="2025-01-01T00:00:00Z"))
     for unusable in (released, going):
         assert scene([waiting("scratch")], [unusable], [late_class("local")]).fits(uses("scratch")) == []
     assert len(scene([waiting("scratch")], [disk], [late_class("local")]).fits(uses("scratch"))) == 3
@@ -209,9 +207,7 @@ def test_a_class_that_provisions_does_so_in_its_allowed_topologies():
     zone_two = TopologySelectorTerm(
         match_label_expressions=(TopologySelectorLabelRequirement(key=ZONE, values=("2", "3")),)
     )
-    assert scene([waiting("data", "cloud")], [], [late_class("cloud", "disk.example.com")]).fits(
-        uses("data")
-    ) == [
+    assert scene([waiting("data", "cloud")], [], [late_class("cloud", "disk.example.com")]).fits(uses("data")) == [
         "a",
         "b",
         "bare",

@@ -97,9 +97,7 @@ def test_a_volume_counts_once_for_all_its_pods():
     assert desk.verdict() == ""
 
 
-@pytest.mark.parametrize(
-    "limits", [csi_node("n1", None), csi_node("n1", 0, "other.example.com"), csi_node("n2", 0)]
-)
+@pytest.mark.parametrize("limits", [csi_node("n1", None), csi_node("n1", 0, "other.example.com"), csi_node("n2", 0)])
 def test_no_limit_no_refusal(limits):
     desk = Desk(limits, claim("a"), using("new", "a"))
     assert desk.verdict() == ""
@@ -141,9 +139,7 @@ def test_a_pods_own_ephemeral_volume_counts():
     own = claim("new-scratch")
     own["metadata"]["ownerReferences"] = [{"kind": "Pod", "name": "new", "uid": "new", "controller": True}]
     waiting = pod("new")
-    spec = msgspec.structs.replace(
-        waiting.spec, volumes=(Volume(name="scratch", ephemeral=EphemeralVolume()),)
-    )
+    spec = msgspec.structs.replace(waiting.spec, volumes=(Volume(name="scratch", ephemeral=EphemeralVolume()),))
     desk = Desk(csi_node("n1", 0), own, msgspec.structs.replace(waiting, spec=spec))
     assert isinstance(spec, PodSpec)
     assert desk.verdict() == FULL

@@ -41,9 +41,7 @@ def test_classes_are_what_fgd_tells_apart_most_frequent_first():
         (pod("d", cpu="4"), 1),
     )
     assert found.pods == 8
-    assert [
-        (pod_class.count, pod_class.cpu, pod_class.milli, pod_class.gpus) for pod_class in found.classes
-    ] == [
+    assert [(pod_class.count, pod_class.cpu, pod_class.milli, pod_class.gpus) for pod_class in found.classes] == [
         (4, 4000, 500, 1),
         (3, 8000, 1000, 2),
         (1, 4000, 0, 0),
@@ -102,9 +100,7 @@ def test_a_term_of_the_policy_can_be_left_out():
         return arrays(WorkloadMix(whole.classes, whole.pods, whole.all_classes, (term,)), *nodes)
 
     def differing(found):
-        return {
-            name for name in full._fields if getattr(full, name).tolist() != getattr(found, name).tolist()
-        }
+        return {name for name in full._fields if getattr(full, name).tolist() != getattr(found, name).tolist()}
 
     assert {term: differing(left_out(term)) for term in SCORE_TERMS} == {
         "usable": {"weight"},

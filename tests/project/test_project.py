@@ -80,12 +80,8 @@ class TestWhatIsCheckedIn:
 
     def test_names_no_package_registry(self) -> None:
         hosts = re.compile("|".join(["index" + "-url", "simple" + "/pypi", "arti" + "factory", "dev" + "pi"]))
-        configured = [
-            path for path in project_files() if path.suffix in (".toml", ".lock", ".txt", ".cfg", "")
-        ]
-        assert not [
-            str(path) for path in configured if "--no-emit-" not in words(path) and hosts.search(words(path))
-        ]
+        configured = [path for path in project_files() if path.suffix in (".toml", ".lock", ".txt", ".cfg", "")]
+        assert not [str(path) for path in configured if "--no-emit-" not in words(path) and hosts.search(words(path))]
 
     def test_holds_no_trace_files(self) -> None:
         assert not [path for path in project_files() if path.name.startswith("openb_")]

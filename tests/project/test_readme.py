@@ -33,9 +33,7 @@ def run(command: str, folder: Path) -> None:
     """
     words = shlex.split(command)
     if words[0] == "make":
-        done = subprocess.run(
-            ["make", "-n", *words[1:]], cwd=ROOT, capture_output=True, text=True, check=False
-        )
+        done = subprocess.run(["make", "-n", *words[1:]], cwd=ROOT, capture_output=True, text=True, check=False)
     else:
         assert words[0] == ".venv/bin/windlass", command
         program = Path(sys.executable).parent / "windlass"

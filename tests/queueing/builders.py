@@ -40,9 +40,7 @@ def cell(nominal: int, borrowing: int | None = None, lending: int | None = None)
 
 
 def group(cells: dict[str, FlavorResourceQuota], resource: str = RESOURCE) -> ResourceGroup:
-    return ResourceGroup(
-        (resource,), tuple(FlavorQuotas(flavor, {resource: quota}) for flavor, quota in cells.items())
-    )
+    return ResourceGroup((resource,), tuple(FlavorQuotas(flavor, {resource: quota}) for flavor, quota in cells.items()))
 
 
 def queue(
@@ -137,18 +135,12 @@ def decide(
 
 
 def admitted(outcomes: Sequence[Outcome]) -> dict[str, Admitted]:
-    return {
-        outcome.workload.partition("/")[2]: outcome for outcome in outcomes if isinstance(outcome, Admitted)
-    }
+    return {outcome.workload.partition("/")[2]: outcome for outcome in outcomes if isinstance(outcome, Admitted)}
 
 
 def evicted(outcomes: Sequence[Outcome]) -> dict[str, str]:
     """Name → reason."""
-    return {
-        outcome.workload.partition("/")[2]: outcome.reason
-        for outcome in outcomes
-        if isinstance(outcome, Evicted)
-    }
+    return {outcome.workload.partition("/")[2]: outcome.reason for outcome in outcomes if isinstance(outcome, Evicted)}
 
 
 def held(outcomes: Sequence[Outcome]) -> dict[str, Held]:
@@ -159,11 +151,7 @@ def carry_out(workloads: Sequence[Workload], outcomes: Sequence[Outcome], now: i
     """Victims end at once; workloads that wait for them become nominated and are decided again."""
     promised = {outcome.workload for outcome in outcomes if isinstance(outcome, Admitted) and outcome.after}
     gone = {outcome.workload for outcome in outcomes if isinstance(outcome, Evicted)}
-    starts = {
-        outcome.workload: outcome
-        for outcome in outcomes
-        if isinstance(outcome, Admitted) and not outcome.after
-    }
+    starts = {outcome.workload: outcome for outcome in outcomes if isinstance(outcome, Admitted) and not outcome.after}
     return [
         msgspec.structs.replace(
             _after(workload, workload.key in gone, starts.get(workload.key), now),
@@ -175,9 +163,7 @@ def carry_out(workloads: Sequence[Workload], outcomes: Sequence[Outcome], now: i
 
 def _after(workload: Workload, is_gone: bool, start: Admitted | None, now: int) -> Workload:
     if is_gone or workload.evicting:
-        return msgspec.structs.replace(
-            workload, admission=None, evicting=False, evictions=workload.evictions + 1
-        )
+        return msgspec.structs.replace(workload, admission=None, evicting=False, evictions=workload.evictions + 1)
     if start is None:
         return workload
     parts = tuple(

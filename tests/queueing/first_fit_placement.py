@@ -61,9 +61,7 @@ class FirstFitPlacement(UnlimitedPlacement):
                 node = self._first_fit(flavor, self._cpus(workload))
                 if node is None:
                     self.rollback(before)
-                    biggest = max(
-                        (room for name, room in self.capacity.items() if name.startswith(flavor)), default=0
-                    )
+                    biggest = max((room for name, room in self.capacity.items() if name.startswith(flavor)), default=0)
                     feasible = biggest >= self._cpus(workload)
                     return PlacementResult(
                         False, message="no room on any node", code="GPU_FRAGMENTED", feasible=feasible

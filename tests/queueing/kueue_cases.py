@@ -74,10 +74,7 @@ def document(outcomes: list[Outcome]) -> dict[str, Any]:
 
 def _decision(outcome: Outcome) -> dict[str, Any]:
     if isinstance(outcome, Admitted):
-        sets = [
-            {"name": choice.name, "count": choice.count, "flavors": choice.flavors}
-            for choice in outcome.choices
-        ]
+        sets = [{"name": choice.name, "count": choice.count, "flavors": choice.flavors} for choice in outcome.choices]
         return {
             "decision": "admit",
             "workload": outcome.workload,
@@ -123,6 +120,4 @@ def differences(score: ModuleType, path: Path) -> list[str]:
 
 def scored_cases(cases_dir: Path, suite: str) -> list[Path]:
     folder = cases_dir / "engine" / "kueue" / suite
-    return [
-        path.parent for path in sorted(folder.glob("*/expect.json")) if read_json(path)["score"] == "exact"
-    ]
+    return [path.parent for path in sorted(folder.glob("*/expect.json")) if read_json(path)["score"] == "exact"]

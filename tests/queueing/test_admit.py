@@ -79,16 +79,12 @@ def test_quota_of_a_cohort_is_shared_by_all_below_it() -> None:
         [queue("a", cell(0), cohort="below"), queue("b", cell(0), cohort="above")],
         [Cohort("below", "above"), Cohort("above", "", pool)],
     )
-    outcomes = decide(
-        queues, [waiting("one", "a", 1), waiting("two", "b", 1), waiting("three", "b", 1, created=2)]
-    )
+    outcomes = decide(queues, [waiting("one", "a", 1), waiting("two", "b", 1), waiting("three", "b", 1, created=2)])
     assert sorted(admitted(outcomes)) == ["one", "two"]
 
 
 def test_lent_quota_is_reclaimed_with_as_few_victims_as_needed() -> None:
-    queues = system(
-        [queue("owner", cell(3), cohort="c", preemption=RECLAIM), queue("guest", cell(0), cohort="c")]
-    )
+    queues = system([queue("owner", cell(3), cohort="c", preemption=RECLAIM), queue("guest", cell(0), cohort="c")])
     guests = [running(f"g{index}", "guest", 1, reserved_at=NOW - index) for index in range(3)]
     outcomes = decide(queues, [*guests, waiting("w", "owner", 2)])
     assert evicted(outcomes) == {"g0": "InCohortReclamation", "g1": "InCohortReclamation"}
@@ -141,16 +137,12 @@ def test_an_eviction_under_way_is_waited_for_and_not_ordered_again() -> None:
 
 def test_a_workload_preempted_too_often_evicts_only_within_its_own_quota() -> None:
     policy = PreemptionPolicy("LowerPriority", "Any", "LowerPriority")
-    queues = system(
-        [queue("q", cell(1), cohort="c", preemption=policy), queue("lender", cell(1), cohort="c")]
-    )
+    queues = system([queue("q", cell(1), cohort="c", preemption=policy), queue("lender", cell(1), cohort="c")])
     guest = running("guest", "q", 2)
     tired = msgspec.structs.replace(waiting("w", "q", 2, priority=1), evictions=3)
     assert evicted(decide(queues, [guest, waiting("w", "q", 2, priority=1)]))
     assert not evicted(decide(queues, [guest, tired]))
-    assert evicted(
-        decide(queues, [guest, msgspec.structs.replace(waiting("w", "q", 1, priority=1), evictions=3)])
-    )
+    assert evicted(decide(queues, [guest, msgspec.structs.replace(waiting("w", "q", 1, priority=1), evictions=3)]))
 
 
 def test_who_was_promised_room_goes_first() -> None:
@@ -161,9 +153,7 @@ def test_who_was_promised_room_goes_first() -> None:
 
 def test_what_was_just_admitted_is_taken_back_not_evicted() -> None:
     """The borrower sorts first, but the owner behind a head that can't be admitted has nominal quota."""
-    queues = system(
-        [queue("guest", cell(0), cohort="c"), queue("owner", cell(1), cohort="c", preemption=RECLAIM)]
-    )
+    queues = system([queue("guest", cell(0), cohort="c"), queue("owner", cell(1), cohort="c", preemption=RECLAIM)])
     crowd = [
         waiting("visitor", "guest", 1),
         waiting("hopeless", "owner", 5, priority=9),
@@ -189,9 +179,7 @@ def test_a_workload_that_waits_for_its_own_quota_keeps_later_ones_from_borrowing
 def test_who_loses_a_flavor_to_others_goes_on_with_the_next() -> None:
     """The strict head reserves the last of `one` in every cycle; the other queue's own `two` is free."""
     owner = queue("q", {"one": cell(1), "two": cell(1)}, cohort="c", fungibility=STOPS, preemption=RECLAIM)
-    strict = queue(
-        "strict", {"one": cell(2), "two": cell(0)}, cohort="c", fungibility=STOPS, strategy="StrictFIFO"
-    )
+    strict = queue("strict", {"one": cell(2), "two": cell(0)}, cohort="c", fungibility=STOPS, strategy="StrictFIFO")
     crowd = [
         running("r", "q", 1, flavor="one"),
         running("s", "strict", 1, flavor="one"),
@@ -253,9 +241,7 @@ def test_fair_sharing_serves_the_smaller_share_first() -> None:
 
 
 def test_of_two_borrowers_the_one_with_the_smaller_share_goes_first() -> None:
-    queues = system(
-        [queue(name, cell(nominal), cohort="c") for name, nominal in (("a", 0), ("b", 0), ("pool", 4))]
-    )
+    queues = system([queue(name, cell(nominal), cohort="c") for name, nominal in (("a", 0), ("b", 0), ("pool", 4))])
     crowd = [
         running("a0", "a", 2),
         running("b0", "b", 1),

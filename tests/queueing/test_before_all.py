@@ -24,9 +24,7 @@ def nominated(name: str, **more: object) -> object:
 
 
 def test_pods_of_higher_priority_come_before_gangs():
-    assert before(pod("urgent", priority=6, created=LATE), pod("same", priority=5, created=EARLY)) == {
-        "urgent"
-    }
+    assert before(pod("urgent", priority=6, created=LATE), pod("same", priority=5, created=EARLY)) == {"urgent"}
 
 
 def test_a_nominated_pod_comes_before_gangs_whatever_its_priority():

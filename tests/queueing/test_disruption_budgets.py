@@ -26,9 +26,7 @@ RECLAIM = PreemptionPolicy(reclaim_within_cohort="Any")
 def on_node(workload: Workload) -> Workload:
     """The workload with one pod of its own name."""
     (one,) = workload.pod_sets
-    return msgspec.structs.replace(
-        workload, pod_sets=(msgspec.structs.replace(one, pod_keys=(workload.key,)),)
-    )
+    return msgspec.structs.replace(workload, pod_sets=(msgspec.structs.replace(one, pod_keys=(workload.key,)),))
 
 
 def pods(*names: str) -> list[Pod]:

@@ -65,9 +65,7 @@ class Judge:
         for root in {self.root(queue.cohort) for queue in self.queues.queues.values() if queue.cohort}:
             members = [name for name, queue in self.queues.queues.items() if self.root(queue.cohort) == root]
             lent = sum(self.quota(name).nominal - self.kept_back(name) for name in members)
-            taken = sum(
-                max(0, self.usage.get((name, self.flavor), 0) - self.kept_back(name)) for name in members
-            )
+            taken = sum(max(0, self.usage.get((name, self.flavor), 0) - self.kept_back(name)) for name in members)
             if taken > lent:
                 found.append(f"cohort {root} uses more than it has")
         return found
@@ -80,9 +78,7 @@ class Judge:
 
 def over_quota(queues: QueueSystem, workloads: list[Workload]) -> list[str]:
     usage = total([used_by(workload) for workload in workloads if workload.admission is not None])
-    return [
-        problem for flavor in sorted(queues.flavors) for problem in Judge(queues, usage, flavor).problems()
-    ]
+    return [problem for flavor in sorted(queues.flavors) for problem in Judge(queues, usage, flavor).problems()]
 
 
 def planned(workloads: list[Workload], outcomes: list[Outcome]) -> list[Workload]:
@@ -190,9 +186,7 @@ def test_lent_quota_comes_back_when_its_owner_asks(
     outcomes = decide(queues, workloads, config)
     answers = {outcome.workload: outcome for outcome in outcomes if not isinstance(outcome, Evicted)}
     states = zip(workloads, planned(workloads, outcomes), strict=True)
-    usage = total(
-        [used_by(now if now.admission else then) for now, then in states if now.admission or then.admission]
-    )
+    usage = total([used_by(now if now.admission else then) for now, then in states if now.admission or then.admission])
     for workload in workloads:
         queue = queues.queues[workload.queue_name]
         if workload.admission is not None or queue.preemption.reclaim_within_cohort != "Any":
@@ -202,9 +196,5 @@ def test_lent_quota_comes_back_when_its_owner_asks(
         for quotas in queue.resource_groups[0].flavors:
             free = quotas.quotas[RESOURCE].nominal - usage.get((queue.name, quotas.flavor), 0)
             least = min(workload.pod_sets[0].min_count or 99, workload.pod_sets[0].count)
-            asked = (
-                least
-                * int(workload.pod_sets[0].template.spec.containers[0].resources.requests[RESOURCE])
-                * 1000
-            )
+            asked = least * int(workload.pod_sets[0].template.spec.containers[0].resources.requests[RESOURCE]) * 1000
             assert asked > free, f"{workload.key} could have had {quotas.flavor} of {queue.name}"

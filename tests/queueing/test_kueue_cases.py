@@ -50,7 +50,6 @@ def test_order_of_the_objects_does_not_matter(suite: str, cases_dir: Path) -> No
         shuffled = copy.copy(items)
         random.Random(path.name).shuffle(shuffled)
         answers = [
-            document(admit(*read_objects(objects), config, now, UnlimitedPlacement()))
-            for objects in (items, shuffled)
+            document(admit(*read_objects(objects), config, now, UnlimitedPlacement())) for objects in (items, shuffled)
         ]
         assert answers[0] == answers[1], path.name

@@ -14,12 +14,8 @@ BY_PRIORITY = PreemptionPolicy(within_cluster_queue="LowerPriority")
 
 def on(node: str, workload: Workload) -> Workload:
     assert workload.admission is not None
-    part = msgspec.structs.replace(
-        workload.admission.assignments[0], nodes={node: workload.pod_sets[0].count}
-    )
-    return msgspec.structs.replace(
-        workload, admission=msgspec.structs.replace(workload.admission, assignments=(part,))
-    )
+    part = msgspec.structs.replace(workload.admission.assignments[0], nodes={node: workload.pod_sets[0].count})
+    return msgspec.structs.replace(workload, admission=msgspec.structs.replace(workload.admission, assignments=(part,)))
 
 
 def test_nobody_goes_for_a_pod_that_would_not_fit_afterwards() -> None:
@@ -36,9 +32,7 @@ def test_nobody_goes_for_a_pod_that_would_not_fit_afterwards() -> None:
 
 def test_fragmented_room_is_cleared_on_one_node_only() -> None:
     queues = system([queue("q", cell(32), preemption=BY_PRIORITY)])
-    small = [
-        on(f"default-{index % 4}", running(f"small{index}", "q", 4, reserved_at=index)) for index in range(4)
-    ]
+    small = [on(f"default-{index % 4}", running(f"small{index}", "q", 4, reserved_at=index)) for index in range(4)]
     placement = FirstFitPlacement({f"default-{index}": 8 for index in range(4)}, small)
     outcomes = decide(queues, [*small, waiting("w", "q", 8, priority=5)], placement=placement)
     assert evicted(outcomes) == {"small3": "InClusterQueue"}
@@ -98,9 +92,7 @@ def test_what_fits_on_no_node_evicts_nobody_and_blocks_nobody() -> None:
 def test_two_gangs_never_hold_half_of_the_room_each() -> None:
     queues = system([queue("a", cell(8)), queue("b", cell(8))])
     placement = FirstFitPlacement({"default-0": 4, "default-1": 4}, [])
-    outcomes = decide(
-        queues, [waiting("x", "a", 4, count=2), waiting("y", "b", 4, count=2)], placement=placement
-    )
+    outcomes = decide(queues, [waiting("x", "a", 4, count=2), waiting("y", "b", 4, count=2)], placement=placement)
     assert len(admitted(outcomes)) == 1
     assert len(held(outcomes)) == 1
 
@@ -108,9 +100,7 @@ def test_two_gangs_never_hold_half_of_the_room_each() -> None:
 def test_a_hundred_useless_candidates_cost_few_placements() -> None:
     queues = system([queue("q", cell(900), preemption=BY_PRIORITY)])
     crowd = [on(f"default-{index:03}", running(f"r{index:03}", "q", 2)) for index in range(300)]
-    placement = FirstFitPlacement(
-        {f"default-{index:03}": 3 for index in range(300)} | {"default-x": 0}, crowd
-    )
+    placement = FirstFitPlacement({f"default-{index:03}": 3 for index in range(300)} | {"default-x": 0}, crowd)
     placement.capacity["default-x"] = 4
     outcomes = decide(queues, [*crowd, waiting("w", "q", 4, priority=1)], placement=placement)
     assert evicted(outcomes) == {}

@@ -23,9 +23,7 @@ def everything(tree: QuotaTree) -> dict[str, dict[tuple[str, str], int]]:
 def test_usage_can_be_taken_off_in_any_order(queues: QueueSystem, data: st.DataObject) -> None:
     tree = QuotaTree(queues)
     names = st.sampled_from(sorted(tree.queues))
-    steps = data.draw(
-        st.lists(st.tuples(names, st.sampled_from(["one", "two"]), st.integers(0, 5000)), max_size=8)
-    )
+    steps = data.draw(st.lists(st.tuples(names, st.sampled_from(["one", "two"]), st.integers(0, 5000)), max_size=8))
     for name, flavor, amount in steps:
         tree.queues[name].add_usage({(flavor, "cpu"): amount})
     for name, flavor, amount in data.draw(st.permutations(steps)):
@@ -77,9 +75,7 @@ def test_several_fit_one_after_the_other_exactly_if_all_have_headroom_in_the_end
 ) -> None:
     """What time plans rest on: they add everything at once and look at headroom once."""
     tree = QuotaTree(queues)
-    steps = st.tuples(
-        st.sampled_from(sorted(tree.queues)), st.sampled_from(["one", "two"]), st.integers(0, 4000)
-    )
+    steps = st.tuples(st.sampled_from(sorted(tree.queues)), st.sampled_from(["one", "two"]), st.integers(0, 4000))
     for name, flavor, amount in data.draw(st.lists(steps, max_size=5)):
         tree.queues[name].add_usage({(flavor, "cpu"): amount})  # what runs may be more than quota by now
     asked = data.draw(st.lists(steps, min_size=1, max_size=5))
@@ -95,7 +91,5 @@ def test_several_fit_one_after_the_other_exactly_if_all_have_headroom_in_the_end
     if not one_by_one:
         for name, flavor, amount in asked:
             tree.queues[name].add_usage({(flavor, "cpu"): amount})
-    at_once = all(
-        tree.queues[name].headroom((flavor, "cpu")) >= 0 for name, flavor, amount in asked if amount
-    )
+    at_once = all(tree.queues[name].headroom((flavor, "cpu")) >= 0 for name, flavor, amount in asked if amount)
     assert at_once == one_by_one

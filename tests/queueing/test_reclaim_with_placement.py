@@ -41,9 +41,7 @@ class Scene:
         self.nodes, self.nominal, self.crowd, self.asks = nodes, nominal, crowd, asks
 
     def used(self, name: str, gone: tuple[Workload, ...] = ()) -> int:
-        return sum(
-            size(workload) for workload in self.crowd if workload.queue_name == name and workload not in gone
-        )
+        return sum(size(workload) for workload in self.crowd if workload.queue_name == name and workload not in gone)
 
     @property
     def is_owners(self) -> bool:
@@ -71,9 +69,7 @@ class Scene:
         return sum(room // cpus(self.asks) for room in free.values()) >= self.asks.pod_sets[0].count
 
     def ways(self) -> list[tuple[Workload, ...]]:
-        subsets = chain.from_iterable(
-            combinations(self.crowd, number) for number in range(len(self.crowd) + 1)
-        )
+        subsets = chain.from_iterable(combinations(self.crowd, number) for number in range(len(self.crowd) + 1))
         return [gone for gone in subsets if self.is_legal(gone) and self.fits_without(gone)]
 
 
@@ -94,9 +90,7 @@ def scenes(draw: st.DrawFn) -> Scene:
         if free[node] < amount:
             continue
         free[node] -= amount
-        run = running(
-            f"r{number}", name, amount, reserved_at=draw(st.integers(1, 9)), priority=draw(st.integers(0, 1))
-        )
+        run = running(f"r{number}", name, amount, reserved_at=draw(st.integers(1, 9)), priority=draw(st.integers(0, 1)))
         crowd.append(on(node, run))
     asks = waiting("asks", "owner", draw(st.integers(1, 4)), count=draw(st.integers(1, 3)), created=50)
     return Scene(nodes, nominal, crowd, asks)
@@ -108,10 +102,7 @@ def test_what_is_lent_comes_back_if_there_is_a_way(scene: Scene, fair: bool) -> 
     if not scene.is_owners or scene.used("owner") > scene.nominal["owner"]:
         return
     queues = system(
-        [
-            queue(name, cell(nominal), cohort="all", preemption=RECLAIMS)
-            for name, nominal in scene.nominal.items()
-        ]
+        [queue(name, cell(nominal), cohort="all", preemption=RECLAIMS) for name, nominal in scene.nominal.items()]
     )
     placement = FirstFitPlacement(scene.nodes, scene.crowd)
     outcomes = decide(queues, [*scene.crowd, scene.asks], QueueConfig(fair_sharing=fair), placement=placement)

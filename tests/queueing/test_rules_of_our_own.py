@@ -37,9 +37,7 @@ def decisions(*trees: Unstructured) -> list[object]:
 
 
 def evicted(*trees: Unstructured) -> dict[str, str]:
-    return {
-        decision.workload: decision.reason for decision in decisions(*trees) if isinstance(decision, Evict)
-    }
+    return {decision.workload: decision.reason for decision in decisions(*trees) if isinstance(decision, Evict)}
 
 
 def queue(name: str, cpus: int, gpus: int, **spec: Any) -> list[Unstructured]:
@@ -63,10 +61,7 @@ def test_whoever_lacks_quota_of_one_resource_may_need_room_of_another() -> None:
         flavor("gpus", {POOL: "gpus"}),
         *queue("team", 100, 2, preemption=WITHIN),
         *(node(f"n{i}", 8, 1, "gpus", "r") for i in range(2)),
-        *(
-            work(f"gpu{i}", pod_spec(1, 1), on=f"n{i}", annotations={"windlass.dev/devices": "0"})
-            for i in (0, 1)
-        ),
+        *(work(f"gpu{i}", pod_spec(1, 1), on=f"n{i}", annotations={"windlass.dev/devices": "0"}) for i in (0, 1)),
         *(work(f"cpu{i}", pod_spec(6), on=f"n{i}") for i in range(2)),
         work("high", pod_spec(5, 1), priority=1),
     ]
@@ -84,10 +79,7 @@ def test_a_queue_that_only_borrows_keeps_its_own_order(nominal: int, goes: bool)
         *queue("team", 100, nominal, cohortName="all", preemption=WITHIN),
         *queue("lender", 100, 2 - nominal, cohortName="all"),
         node("n", 64, 2, "gpus", "r"),
-        *(
-            work(f"low{i}", pod_spec(1, 1), on="n", annotations={"windlass.dev/devices": str(i)})
-            for i in (0, 1)
-        ),
+        *(work(f"low{i}", pod_spec(1, 1), on="n", annotations={"windlass.dev/devices": str(i)}) for i in (0, 1)),
         work("high", pod_spec(1, 2), priority=1),
     ]
     assert evicted(*trees) == (dict.fromkeys(("team/low0", "team/low1"), "InClusterQueue") if goes else {})

@@ -56,9 +56,7 @@ def test_there_are_few_buckets() -> None:
 @given(histories, histories, histories)
 def test_counts_are_put_together_in_any_order(one: RunTimes, other: RunTimes, third: RunTimes) -> None:
     assert merge_run_times(one, other) == merge_run_times(other, one)
-    assert merge_run_times(merge_run_times(one, other), third) == merge_run_times(
-        one, merge_run_times(other, third)
-    )
+    assert merge_run_times(merge_run_times(one, other), third) == merge_run_times(one, merge_run_times(other, third))
     assert merge_run_times(one, RunTimes()) == one
 
 
@@ -74,9 +72,7 @@ def test_the_order_of_runs_makes_no_difference(some: list[FinishedRun], random: 
 def test_what_is_kept_is_bounded() -> None:
     weekly = [FinishedRun(QUEUE, 60, NOW - week * PERIOD_SECONDS) for week in range(3 * MAX_PERIODS)]
     times = add_runs(RunTimes(), weekly)
-    assert sorted(times.periods) == list(
-        range(NOW // PERIOD_SECONDS - MAX_PERIODS + 1, NOW // PERIOD_SECONDS + 1)
-    )
+    assert sorted(times.periods) == list(range(NOW // PERIOD_SECONDS - MAX_PERIODS + 1, NOW // PERIOD_SECONDS + 1))
     assert recent_run_count(times, NOW) == MAX_PERIODS
     assert recent_run_count(times, NOW + MAX_PERIODS * PERIOD_SECONDS) == 0
 
@@ -116,9 +112,7 @@ def test_few_runs_say_nothing() -> None:
     assert found is not None
     assert found.text == "90 % of 10 earlier runs of queue research/gpu ended within 1m"
     assert RunTimeEstimates({QUEUE: ten}, 90, NOW).get("research/other") is None
-    assert RunTimeEstimates({QUEUE: ten}, 90, NOW + MAX_PERIODS * PERIOD_SECONDS).get(QUEUE) is None, (
-        "long ago"
-    )
+    assert RunTimeEstimates({QUEUE: ten}, 90, NOW + MAX_PERIODS * PERIOD_SECONDS).get(QUEUE) is None, "long ago"
 
 
 @given(histories)

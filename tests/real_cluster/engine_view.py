@@ -29,9 +29,7 @@ from windlass.placement.workload_mix import WorkloadMix, mix_arrays
 class EngineView:
     def __init__(self, documents: Iterable[tuple[Object, str, str]]) -> None:
         self.store = Store()
-        self.store.apply(
-            Put(decode_kind(msgspec.json.encode(raw), kind, version)) for raw, kind, version in documents
-        )
+        self.store.apply(Put(decode_kind(msgspec.json.encode(raw), kind, version)) for raw, kind, version in documents)
         self.snapshot = snapshot = self.store.snapshot()
         self.names = snapshot.nodes.names
         table = ScoreTable(

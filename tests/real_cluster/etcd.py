@@ -63,9 +63,7 @@ class Etcd:
         left = sorted(keys)
         while left:
             batch, left = left[:_BATCH], left[_BATCH:]
-            self._call(
-                "txn", {"success": [{"request_delete_range": {"key": _encoded(key)}} for key in batch]}
-            )
+            self._call("txn", {"success": [{"request_delete_range": {"key": _encoded(key)}} for key in batch]})
 
     def keep_only(self, keys: set[str]) -> None:
         """Delete everything but these and what API servers keep about themselves."""

@@ -74,9 +74,7 @@ class FakeKubelet:
             self._serve(pod)
         version = listed["metadata"]["resourceVersion"]
         while not self._stopped.is_set():
-            for event in self.api.watch(
-                "/api/v1/pods", 3, resourceVersion=version, allowWatchBookmarks="true"
-            ):
+            for event in self.api.watch("/api/v1/pods", 3, resourceVersion=version, allowWatchBookmarks="true"):
                 if self._stopped.is_set() or event["type"] == "ERROR":
                     return
                 version = event["object"]["metadata"]["resourceVersion"]

@@ -36,9 +36,7 @@ RUNTIME_CLASS = {
 class Scene:
     """One random cluster. `tag` makes its names its own, so that nothing of an earlier scene is mistaken for it."""
 
-    def __init__(
-        self, api: Api, random: Random, tag: str, *, comparing: bool, claims: Sequence[str] = CLAIMS
-    ) -> None:
+    def __init__(self, api: Api, random: Random, tag: str, *, comparing: bool, claims: Sequence[str] = CLAIMS) -> None:
         self.api, self.tag, self.claims = api, tag, claims
         self.namespaces = [f"red-{tag}", f"blue-{tag}"]
         self.draws = Draws(random, [*self.namespaces, "nowhere"], comparing=comparing)
@@ -77,11 +75,7 @@ class Scene:
         for key in keys:
             path = self.path(key)
             pod = self.api.get(path)
-            meta = {
-                name: pod["metadata"][name]
-                for name in ("name", "namespace", "labels")
-                if name in pod["metadata"]
-            }
+            meta = {name: pod["metadata"][name] for name in ("name", "namespace", "labels") if name in pod["metadata"]}
             self.api.delete(path, gracePeriodSeconds=0)
             self.api.post(path.rpartition("/")[0], {**pod, "metadata": meta, "status": {}})
 

@@ -112,9 +112,7 @@ class Service:
             if not self.running:
                 raise StartFailed(f"{self.name} ended with {self._exit()}: {self.last_lines()}")
             if time.monotonic() > deadline:
-                raise StartFailed(
-                    f"{self.name} was not ready after {self.patience:.0f} s: {self.last_lines()}"
-                )
+                raise StartFailed(f"{self.name} was not ready after {self.patience:.0f} s: {self.last_lines()}")
             time.sleep(0.05)
 
     def stop(self) -> None:

@@ -127,9 +127,7 @@ def volume_name(namespace: str, claim: str) -> str:
     return f"v-{namespace}-{claim}"
 
 
-def _volume(
-    draws: Draws, name: str, storage_class: str, modes: list[str], owner: Object | None, phase: str
-) -> Object:
+def _volume(draws: Draws, name: str, storage_class: str, modes: list[str], owner: Object | None, phase: str) -> Object:
     labels = {"kind": "ssd"} if draws.sometimes(0.5) else {}
     if draws.sometimes(0.3):
         labels[draws.one((ZONE, OLD_ZONE, REGION))] = draws.one(("1", "2", "1__2"))

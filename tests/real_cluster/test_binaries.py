@@ -67,8 +67,7 @@ def test_several_processes_build_once(machine: Machine) -> None:
     command = [sys.executable, "-m", "tests.real_cluster.binaries", "etcd", "ctr"]
     root = Path(__file__).parents[2]
     running = [
-        subprocess.Popen(command, cwd=root, env=machine.environment, stderr=subprocess.DEVNULL)
-        for _ in range(3)
+        subprocess.Popen(command, cwd=root, env=machine.environment, stderr=subprocess.DEVNULL) for _ in range(3)
     ]
     assert [process.wait(60) for process in running] == [0, 0, 0]
     assert machine.builds() == 2

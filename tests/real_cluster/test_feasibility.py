@@ -79,9 +79,7 @@ def test_the_chosen_node_is_among_its_best(plane: ControlPlane, capsys: pytest.C
 
 def choose_both(scene: Scene, extender: Extender, scores: Scores, tally: Tally) -> None:
     # Only this pod waits: a pod that kube-scheduler tries again later would be decided on first, and take a place.
-    before = [
-        (raw, kind, v) for raw, kind, v in scene.documents() if kind != "Pod" or raw["spec"].get("nodeName")
-    ]
+    before = [(raw, kind, v) for raw, kind, v in scene.documents() if kind != "Pod" or raw["spec"].get("nodeName")]
     for key in scene.pods(1):
         pod = until(partial(decided, scene, key), 30, f"{key} was decided on")
         pod["spec"].pop("nodeName", None)

@@ -17,9 +17,7 @@ ROOT = Path(__file__).parents[2]
 
 def service(folder: Path, script: str, **options: float) -> Service:
     ready = folder / "ready"
-    return Service(
-        "program", ["sh", "-c", script], folder / "log", ready.exists, {"READY": str(ready)}, **options
-    )
+    return Service("program", ["sh", "-c", script], folder / "log", ready.exists, {"READY": str(ready)}, **options)
 
 
 def state(pid: int) -> str:

@@ -95,9 +95,7 @@ def term_matches(term, owner, pod, cluster):
     for key in term.match_label_keys:
         if key in own_labels and labels.get(key) != own_labels[key]:
             return False
-    return not any(
-        key in own_labels and labels.get(key) == own_labels[key] for key in term.mismatch_label_keys
-    )
+    return not any(key in own_labels and labels.get(key) == own_labels[key] for key in term.mismatch_label_keys)
 
 
 def same_domain(key, a, b, cluster):
@@ -115,22 +113,16 @@ def _affinity_holds(pod, index, cluster):
     matching_nodes = [
         where for other, where in cluster.placed if all(term_matches(t, pod, other, cluster) for t in wanted)
     ]
-    if all(
-        any(same_domain(t.topology_key, index, where, cluster) for where in matching_nodes) for t in wanted
-    ):
+    if all(any(same_domain(t.topology_key, index, where, cluster) for where in matching_nodes) for t in wanted):
         return True
-    anywhere = any(
-        t.topology_key in cluster.nodes[where].metadata.labels for t in wanted for where in matching_nodes
-    )
+    anywhere = any(t.topology_key in cluster.nodes[where].metadata.labels for t in wanted for where in matching_nodes)
     return not anywhere and all(term_matches(t, pod, pod, cluster) for t in wanted)
 
 
 def _anti_affinity_holds(pod, index, cluster):
     for term in terms(pod, "pod_anti_affinity", "required"):
         for other, where in cluster.placed:
-            if term_matches(term, pod, other, cluster) and same_domain(
-                term.topology_key, index, where, cluster
-            ):
+            if term_matches(term, pod, other, cluster) and same_domain(term.topology_key, index, where, cluster):
                 return False
     return True
 
@@ -138,9 +130,7 @@ def _anti_affinity_holds(pod, index, cluster):
 def _repelled_by_placed_pod(pod, index, cluster):
     for other, where in cluster.placed:
         for term in terms(other, "pod_anti_affinity", "required"):
-            if term_matches(term, other, pod, cluster) and same_domain(
-                term.topology_key, index, where, cluster
-            ):
+            if term_matches(term, other, pod, cluster) and same_domain(term.topology_key, index, where, cluster):
                 return True
     return False
 

@@ -169,9 +169,7 @@ class NodeCapacity:
 
     def _instances_fit(self, demand):
         copies = sum(
-            len(_largest_set_of_starts(device, demand.profile))
-            for device in self.devices
-            if demand.allows(device)
+            len(_largest_set_of_starts(device, demand.profile)) for device in self.devices if demand.allows(device)
         )
         return demand.count <= min(copies, MOST_INSTANCES)
 
@@ -224,9 +222,7 @@ class NodeCapacity:
             if grant.index < len(self.devices):
                 device = self.devices[grant.index]
                 if not grant.profile:
-                    device.free -= (
-                        grant.milli if device.healthy else 0
-                    )  # an unhealthy device has nothing free
+                    device.free -= grant.milli if device.healthy else 0  # an unhealthy device has nothing free
                 elif grant.start in device.starts(grant.profile):
                     device.used |= device.slices(grant.profile, grant.start)
 

@@ -57,15 +57,10 @@ def _volume_reaches(volume, node):
     if affinity is None or affinity.required is None:
         return True
     # Kubernetes matches a volume's terms with labels only and ignores fields.
-    terms = [
-        term for term in affinity.required.node_selector_terms if term.match_expressions or term.match_fields
-    ]
+    terms = [term for term in affinity.required.node_selector_terms if term.match_expressions or term.match_fields]
     labels = node.metadata.labels
     return any(
-        all(
-            label_requirement_holds(need.key, need.operator, need.values, labels)
-            for need in term.match_expressions
-        )
+        all(label_requirement_holds(need.key, need.operator, need.values, labels) for need in term.match_expressions)
         for term in terms
     )
 

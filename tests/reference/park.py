@@ -118,9 +118,7 @@ def bound(waiting, name, **annotations):
     """The same pod as the API server shows it once it is bound; annotations with underscores for dashes."""
     notes = {f"windlass.dev/{key.replace('_', '-')}": value for key, value in annotations.items()}
     meta = msgspec.structs.replace(waiting.metadata, annotations={**waiting.metadata.annotations, **notes})
-    return msgspec.structs.replace(
-        waiting, metadata=meta, spec=msgspec.structs.replace(waiting.spec, node_name=name)
-    )
+    return msgspec.structs.replace(waiting, metadata=meta, spec=msgspec.structs.replace(waiting.spec, node_name=name))
 
 
 def in_bytes(plan):

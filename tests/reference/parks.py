@@ -29,15 +29,11 @@ def machines(draw, name):
             named = ",".join(map(str, draw(st.sets(st.integers(0, count - 1), max_size=ill))))
             return gpu_node(name, count, ill=ill, annotations={UNHEALTHY: named}, **options)
         case "sliced":
-            return gpu_node(
-                name, draw(st.integers(1, 2)), replicas=draw(st.sampled_from((2, 3, 20))), **options
-            )
+            return gpu_node(name, draw(st.integers(1, 2)), replicas=draw(st.sampled_from((2, 3, 20))), **options)
         case "mixed":
             return layout_node(name, *draw(st.lists(device_groups, min_size=2, max_size=3)), **options)
         case "mig":
-            return mig_node(
-                name, draw(st.integers(1, 2)), model=draw(st.sampled_from((H100, A100))), **options
-            )
+            return mig_node(name, draw(st.integers(1, 2)), model=draw(st.sampled_from((H100, A100))), **options)
         case "cut":
             parts = {"nvidia.com/gpu.count": "2", "nvidia.com/mig.strategy": "mixed"}
             return gpu_node(name, 1, labels=parts, **options, **{CUT: 3})
@@ -64,9 +60,7 @@ def parks(draw, least=1, most=4, choosy=True):
         made = draw(machines(f"n{index}"))
         if choosy and draw(st.booleans()):
             style = draw(labelled_nodes(index))
-            meta = msgspec.structs.replace(
-                made.metadata, labels={**style.metadata.labels, **made.metadata.labels}
-            )
+            meta = msgspec.structs.replace(made.metadata, labels={**style.metadata.labels, **made.metadata.labels})
             made = msgspec.structs.replace(made, metadata=meta, spec=style.spec)
         found.append(made)
     return found
@@ -76,9 +70,7 @@ def parks(draw, least=1, most=4, choosy=True):
 def gpu_requests(draw):
     """Arguments of `park.pod`: its requests."""
     share = st.sampled_from(("0.1", "0.3", "0.5", "0.81"))
-    match draw(
-        st.sampled_from(("cpu", "whole", "whole", "share", "shares", "memory", "mig", "sliced", "other"))
-    ):
+    match draw(st.sampled_from(("cpu", "whole", "whole", "share", "shares", "memory", "mig", "sliced", "other"))):
         case "whole":
             return {"gpus": draw(st.integers(1, 8) | st.integers(1, 2))}
         case "share":
@@ -144,9 +136,7 @@ def queues(draw, most=8, kinds=any_pods):
             found.append(draw(kinds(f"p{index}", priority=priority)))
             continue
         total = draw(st.integers(2, 3))
-        request = draw(
-            st.sampled_from(({}, {"gpus": 1}, {"gpus": 2}, {"share": "0.5"}, {"memory_mib": 20000}))
-        )
+        request = draw(st.sampled_from(({}, {"gpus": 1}, {"gpus": 2}, {"share": "0.5"}, {"memory_mib": 20000})))
         there = draw(st.sampled_from((total, total, total - 1)))
         cpu = draw(cpus)
         for member in range(there):

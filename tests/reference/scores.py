@@ -56,9 +56,7 @@ def _inter_pod_score(pod, index, cluster):
                     ):
                         total += sign * weighted.weight
         for term in terms(other, "pod_affinity", "required"):
-            if term_matches(term, other, pod, cluster) and same_domain(
-                term.topology_key, index, where, cluster
-            ):
+            if term_matches(term, other, pod, cluster) and same_domain(term.topology_key, index, where, cluster):
                 total += 1
     return total
 

@@ -63,9 +63,7 @@ def tuples(draw, elements, largest=2):
 # Nodes
 
 effects = st.sampled_from(("NoSchedule", "NoExecute", "PreferNoSchedule"))
-taints = st.builds(
-    Taint, key=st.sampled_from(("a", "b")), value=st.sampled_from(("", "1", "5")), effect=effects
-)
+taints = st.builds(Taint, key=st.sampled_from(("a", "b")), value=st.sampled_from(("", "1", "5")), effect=effects)
 
 
 @st.composite
@@ -122,9 +120,7 @@ tolerations = st.builds(
 def label_requirements(draw):
     operator = draw(st.sampled_from(("In", "NotIn", "Exists", "DoesNotExist")))
     values = draw(subsets(("1", "2"))) if operator in ("In", "NotIn") else ()
-    return LabelSelectorRequirement(
-        key=draw(st.sampled_from(("app", "job"))), operator=operator, values=values
-    )
+    return LabelSelectorRequirement(key=draw(st.sampled_from(("app", "job"))), operator=operator, values=values)
 
 
 selectors = st.builds(
@@ -209,9 +205,7 @@ def volumes(draw, name, *, storage_class="local", claim=None):
     zones = st.sampled_from(("1", "2", "1__2"))
     keys = (ZONE, "failure-domain.beta.kubernetes.io/zone", "topology.kubernetes.io/region")
     return PersistentVolume(
-        metadata=ObjectMeta(
-            name=name, labels=draw(st.dictionaries(st.sampled_from(keys), zones, max_size=1))
-        ),
+        metadata=ObjectMeta(name=name, labels=draw(st.dictionaries(st.sampled_from(keys), zones, max_size=1))),
         spec=PersistentVolumeSpec(
             capacity={"storage": draw(st.sampled_from(("1Gi", "2Gi", "512Mi")))},
             access_modes=draw(st.sampled_from((("ReadWriteOnce",), ("ReadWriteOnce", "ReadOnlyMany")))),
@@ -237,9 +231,7 @@ def claims(draw, namespace, name, index):
             storage_class_name="local" if name.startswith(("local", "kept")) else "cloud",
             access_modes=("ReadWriteOncePod",) if name == "alone" else ("ReadWriteOnce",),
             # Sizes differ, so that the order in which claims choose is well defined.
-            resources=ResourceRequirements(
-                requests={"storage": f"{512 * draw(st.integers(1, 3)) + index}Mi"}
-            ),
+            resources=ResourceRequirements(requests={"storage": f"{512 * draw(st.integers(1, 3)) + index}Mi"}),
             selector=draw(st.sampled_from((None, None, selects_nothing))),
         ),
         status=PersistentVolumeClaimStatus(phase="Bound" if bound else "Pending"),
@@ -305,9 +297,7 @@ def crowds(draw):
         labels_ = {key: draw(st.sampled_from(choice)) for key, choice in values.items()} | {HOST: f"n{index}"}
         labels_.pop(draw(st.sampled_from((*values, HOST, "", "", ""))), None)
         taint_ = (Taint(key="a", effect="NoSchedule"),) if draw(st.integers(0, 3)) == 0 else ()
-        found.append(
-            Node(metadata=ObjectMeta(name=f"n{index}", labels=labels_), spec=NodeSpec(taints=taint_))
-        )
+        found.append(Node(metadata=ObjectMeta(name=f"n{index}", labels=labels_), spec=NodeSpec(taints=taint_)))
     one = Pod(metadata=ObjectMeta(name="one", namespace="red", labels={"app": "1"}))
     rows = draw(st.lists(st.integers(0, len(found) - 1), max_size=14))
     selected = st.builds(

@@ -107,9 +107,7 @@ def test_a_deleted_pod_waits_no_more_and_its_successor_waits_anew() -> None:
 
 @given(
     steps=st.lists(
-        st.tuples(
-            st.sampled_from(["see", "tick", "own", "forget"]), st.sampled_from("abc"), st.integers(0, 3)
-        ),
+        st.tuples(st.sampled_from(["see", "tick", "own", "forget"]), st.sampled_from("abc"), st.integers(0, 3)),
         max_size=30,
     )
 )

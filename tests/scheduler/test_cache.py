@@ -157,9 +157,7 @@ def test_a_queue_that_is_taken_over_is_ours_beside_kueue(name: str) -> None:
 def test_a_queue_that_is_taken_over_admits_although_it_is_on_hold() -> None:
     def queue(kind: str, name: str, **spec: Any) -> Any:
         metadata = {"name": name, **({"namespace": "a"} if kind == "LocalQueue" else {})}
-        return decode_object(
-            {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": kind, "metadata": metadata, "spec": spec}
-        )
+        return decode_object({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": kind, "metadata": metadata, "spec": spec})
 
     some = world(take_over=frozenset({"a/main"}))
     held = queue("ClusterQueue", "cq", stopPolicy="Hold")
@@ -248,9 +246,7 @@ def test_a_pod_that_is_seen_before_its_owner_waits_for_it() -> None:
 def test_a_plain_owner_gives_its_pods_back_too() -> None:
     some = watching("Job")
     assert told(some, owned("p")) == []
-    plain = decode_object(
-        {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j", "namespace": "a"}}
-    )
+    plain = decode_object({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j", "namespace": "a"}})
     assert told(some, plain) == ["p"], "the engine needs to know of the pod only"
 
 
@@ -300,9 +296,7 @@ def web(name: str, phase: str, is_ready: bool) -> Any:
     status = {"phase": phase, "startTime": "2026-01-01T00:00:00Z", "conditions": ready}
     meta = {"name": name, "namespace": "a", "uid": name, "labels": {"app": "web"}}
     spec = {"nodeName": "n", "containers": [{"name": "c"}]}
-    return decode_object(
-        {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec, "status": status}
-    )
+    return decode_object({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec, "status": status})
 
 
 def test_how_pods_are_is_told_where_a_budget_reads_it_and_is_no_news() -> None:
@@ -517,13 +511,7 @@ def test_a_bound_pod_that_has_ended_is_news() -> None:
     some.assume([Assume("a/p", "n1")])
     ended = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "a", "uid": "u-p"}}
     some.push(
-        [
-            Put(
-                decode_object(
-                    {**ended, "spec": {"nodeName": "n1", "containers": []}, "status": {"phase": "Failed"}}
-                )
-            )
-        ]
+        [Put(decode_object({**ended, "spec": {"nodeName": "n1", "containers": []}, "status": {"phase": "Failed"}}))]
     )
     assert some.flush(1_000).needs_decision, "its resources are free"
 
@@ -668,9 +656,7 @@ def test_an_assumed_status_is_what_the_next_decision_sees() -> None:
     known = some.get("Workload", "a/w", "kueue.x-k8s.io")
     sent = some.assume_status(known, workload("w", admitted=True), is_admission=True)
     applied = some.flush(1_000).applied
-    assert [delta.object.status.admission is not None for delta in applied if isinstance(delta, Put)] == [
-        True
-    ]
+    assert [delta.object.status.admission is not None for delta in applied if isinstance(delta, Put)] == [True]
     some.changed.clear()
     some.forget_status(sent)
     assert some.changed.is_set(), "its quota is free again"
@@ -840,9 +826,7 @@ def test_a_cluster_queue_is_taken_over_by_its_own_name_or_by_its_local_queue() -
         (("other",), "a", "main", False),
     ],
 )
-def test_queues_are_taken_over_by_either_name(
-    names: tuple[str, ...], namespace: str, queue: str, taken: bool
-) -> None:
+def test_queues_are_taken_over_by_either_name(names: tuple[str, ...], namespace: str, queue: str, taken: bool) -> None:
     some = world(take_over=frozenset(names))
     told(some, tree("LocalQueue", "main", spec={"clusterQueue": "cq"}))
     assert some.is_taken_over(namespace, queue) is taken
@@ -855,9 +839,7 @@ def test_owners_of_independent_pods_do_not_concern_the_engine_unless_they_are_ow
     def plain(name: str, controller: bool | None) -> Any:
         reference = {"apiVersion": "example.com/v1", "kind": "Pipeline", "name": "x", "uid": "x"}
         owners = [] if controller is None else [{**reference, "controller": controller}]
-        return tree(
-            "Job", name, "batch/v1", metadata={"ownerReferences": owners}, spec={"template": template}
-        )
+        return tree("Job", name, "batch/v1", metadata={"ownerReferences": owners}, spec={"template": template})
 
     assert told(some, plain("alone", None), plain("seen", False), plain("owned", True)) == ["owned"]
 
@@ -865,9 +847,7 @@ def test_owners_of_independent_pods_do_not_concern_the_engine_unless_they_are_ow
 def test_a_pod_that_was_bound_keeps_the_start_that_its_kubelet_reports() -> None:
     some = world()
     some.push([Put(web("p", "Running", True)), Put(pod("waits"))])
-    starts = {
-        delta.object.metadata.name: delta.object.status.start_time for delta in some.flush(1_000).applied
-    }
+    starts = {delta.object.metadata.name: delta.object.status.start_time for delta in some.flush(1_000).applied}
     assert starts == {"p": "2026-01-01T00:00:00Z", "waits": ""}
 
 
@@ -875,9 +855,7 @@ def test_a_pod_that_was_bound_keeps_the_start_that_its_kubelet_reports() -> None
 
 
 NAMES = st.sampled_from(["p0", "p1", "p2"])
-STATES = st.sampled_from(
-    ["pending", "theirs", "leaving", "n1", "n2", "ended", "failed", "odd", "odd n1", "deleted"]
-)
+STATES = st.sampled_from(["pending", "theirs", "leaving", "n1", "n2", "ended", "failed", "odd", "odd n1", "deleted"])
 STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("pod"), NAMES, STATES),
@@ -953,9 +931,7 @@ def test_a_replica_that_saw_every_change_knows_what_one_knows_that_starts_now(
     states: dict[str, str] = {}
     for kind, name, state in steps:
         if kind == "pod" and ORDER[state] <= ORDER[states.get(name, "deleted")]:
-            old.push(
-                [Deleted("Pod", f"a/{name}")]
-            )  # a pod never leaves its node: this is the next one of its name
+            old.push([Deleted("Pod", f"a/{name}")])  # a pod never leaves its node: this is the next one of its name
         if kind == "flush":
             old.flush(1_000)
         elif kind == "kueue":

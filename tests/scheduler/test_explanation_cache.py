@@ -49,9 +49,7 @@ def test_the_first_thirty_two_holds_are_explained() -> None:
     explanations = ExplanationCache(lambda: False)
     many = plan(["GPU_FULL"] * 40)
     explanations.compute(many, explained)
-    assert [bool(outlook) for outlook in outlooks(explanations.with_explanations(many))] == [True] * 32 + [
-        False
-    ] * 8
+    assert [bool(outlook) for outlook in outlooks(explanations.with_explanations(many))] == [True] * 32 + [False] * 8
 
 
 def test_explanations_of_earlier_rounds_are_kept_and_newer_ones_win() -> None:

@@ -89,8 +89,7 @@ async def test_the_webhooks_of_a_kueue_that_restarts_are_enough(age: float | Non
         add_lease(client.api, age)
     assert await kueue_is_live(client)
     assert client.sent[-1].path == (
-        "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/"
-        "kueue-validating-webhook-configuration"
+        "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/kueue-validating-webhook-configuration"
     )
 
 

@@ -20,9 +20,7 @@ def _logging_as_it_was() -> Iterator[None]:
     root.setLevel(level)
 
 
-def record(
-    level: int, message: str, *arguments: object, error: BaseException | None = None
-) -> logging.LogRecord:
+def record(level: int, message: str, *arguments: object, error: BaseException | None = None) -> logging.LogRecord:
     problem = (type(error), error, error.__traceback__) if error is not None else None
     made = logging.LogRecord("windlass.x", level, "file.py", 3, message, arguments, problem)
     made.created = 1_767_225_600.25

@@ -170,9 +170,7 @@ async def test_every_cycle_is_noted_for_the_health_check() -> None:
     assert made.loop.last_cycle_at == time.monotonic()
     await asyncio.sleep(100)
     await made.loop.run(times(1))
-    assert time.monotonic() - made.loop.last_cycle_at == pytest.approx(10, abs=0.01), (
-        "its last cycle, then a tick"
-    )
+    assert time.monotonic() - made.loop.last_cycle_at == pytest.approx(10, abs=0.01), "its last cycle, then a tick"
 
 
 # What it does with a decision
@@ -214,9 +212,7 @@ async def test_a_loop_without_an_observer_works_as_well() -> None:
 
 
 def explained(hold: Hold) -> Hold:
-    return Hold(
-        hold.workload, msgspec.structs.replace(hold.verdict, outlook=f"at {time.time() - START:.1f} s")
-    )
+    return Hold(hold.workload, msgspec.structs.replace(hold.verdict, outlook=f"at {time.time() - START:.1f} s"))
 
 
 HELD = Plan(holds=(Hold("team/p", Verdict("GPU_FULL", 1)),))

@@ -62,9 +62,7 @@ def test_usage_is_what_is_held() -> None:
     elapsed=st.integers(0, 10_000),
     half_life=st.integers(1, 5_000),
 )
-def test_history_lies_between_what_was_and_what_is_used(
-    consumed: int, used: int, elapsed: int, half_life: int
-) -> None:
+def test_history_lies_between_what_was_and_what_is_used(consumed: int, used: int, elapsed: int, half_life: int) -> None:
     queue = LocalQueue("a/main", "team", consumed={GPU: consumed}, consumed_at=1_000)
     (amount,) = decayed_usage(queue, {GPU: used}, half_life, 1_000 + elapsed).values()
     assert min(consumed, used) - 1 <= amount <= max(consumed, used)

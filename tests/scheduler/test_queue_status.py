@@ -105,16 +105,11 @@ def test_what_goes_beyond_the_nominal_quota_is_borrowed_from_the_cohort(
 
 
 def test_usage_is_told_apart_by_flavor() -> None:
-    quotas = [
-        {"name": name, "resources": [{"name": GPU_RESOURCE, "nominalQuota": 4}]}
-        for name in ("default", "spot")
-    ]
+    quotas = [{"name": name, "resources": [{"name": GPU_RESOURCE, "nominalQuota": 4}]} for name in ("default", "spot")]
     groups = [{"coveredResources": [GPU_RESOURCE], "flavors": quotas}]
     spot = queues()[0] | {"metadata": {"name": "spot"}}
     system = system_of(spot, *queues(resourceGroups=groups))
-    status = queue_statuses(system, [member("a", 1), member("b", 3, flavor="spot")])[
-        "ClusterQueue", "cluster"
-    ]
+    status = queue_statuses(system, [member("a", 1), member("b", 3, flavor="spot")])["ClusterQueue", "cluster"]
     assert usage(status) == {"default": ("1", "0"), "spot": ("3", "0")}
 
 
@@ -127,9 +122,7 @@ def test_usage_is_told_apart_by_flavor() -> None:
         ({"stopPolicy": "HoldAndDrain"}, ("False", "Stopped", "stopPolicy is HoldAndDrain")),
     ],
 )
-def test_a_queue_is_active_unless_it_is_stopped(
-    cluster_queue: dict[str, Any], expected: tuple[str, str, str]
-) -> None:
+def test_a_queue_is_active_unless_it_is_stopped(cluster_queue: dict[str, Any], expected: tuple[str, str, str]) -> None:
     statuses = queue_statuses(system_of(*queues(**cluster_queue)), [])
     assert active(statuses["ClusterQueue", "cluster"]) == expected
     local = active(statuses["LocalQueue", "team/main"])
@@ -165,8 +158,7 @@ def test_a_local_queue_without_its_cluster_queue_says_so_and_still_counts() -> N
 def test_the_counts_of_local_queues_add_up_to_their_cluster_queue(gpus: list[int], names: list[str]) -> None:
     system = system_of(*queues(quota=3, cohortName="all"), local_queue("second"))
     members = [
-        member(f"w{number}", amount, queue=name)
-        for number, (amount, name) in enumerate(zip(gpus, names, strict=False))
+        member(f"w{number}", amount, queue=name) for number, (amount, name) in enumerate(zip(gpus, names, strict=False))
     ]
     statuses = queue_statuses(system, members)
     cluster = statuses.pop(("ClusterQueue", "cluster"))

@@ -324,9 +324,7 @@ async def test_each_queue_has_its_own_history() -> None:
         made.finish(2)
         await settle()
         assert made.runs == 2
-        assert {request.path.rpartition("/")[2] for request in made.scene.client.writes()} == {
-            "runtimehistories"
-        }
+        assert {request.path.rpartition("/")[2] for request in made.scene.client.writes()} == {"runtimehistories"}
         assert made.scene.get("runtimehistories", "cpu")["metadata"]["ownerReferences"] == [
             {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "LocalQueue", "name": "cpu", "uid": "uid-cpu"}
         ]

@@ -201,9 +201,7 @@ async def test_a_record_can_be_replayed_after_the_end(tmp_path: Path) -> None:
     outcome = replay(tmp_path)
     assert outcome.decisions >= 3
     assert outcome.difference == ""
-    assert (tmp_path / "record.jsonl").read_text().count('"assume"') == 2, (
-        "binds count from when they are sent"
-    )
+    assert (tmp_path / "record.jsonl").read_text().count('"assume"') == 2, "binds count from when they are sent"
 
 
 # Leading and following
@@ -236,9 +234,7 @@ async def test_a_new_leader_lists_again_before_it_decides() -> None:
     """Its watch may be behind what the last leader bound and admitted."""
     async with running(pod("p")) as replica:
         requests = [f"{request.method} {request.path}" for request in replica.client.sent]
-        leads_at = next(
-            at for at, request in enumerate(requests) if request.startswith("POST") and "leases" in request
-        )
+        leads_at = next(at for at, request in enumerate(requests) if request.startswith("POST") and "leases" in request)
         binds_at = next(at for at, request in enumerate(requests) if request.endswith("/binding"))
         between = requests[leads_at:binds_at]
         for collection in ("/api/v1/pods", "/api/v1/nodes", "/apis/kueue.x-k8s.io/v1beta2/workloads"):
@@ -499,9 +495,7 @@ async def test_the_metrics_say_how_old_the_cache_is_and_what_is_under_way() -> N
         assert replica.metric("windlass_dropped_events") == 7
         assert replica.metric("windlass_watch_restarts", resource="jobs") == 3
         assert replica.metric("windlass_watch_restarts", resource="pods") == 0
-        assert 30 < replica.metric("windlass_cache_age_seconds") < 35, (
-            "of the watch that was silent the longest"
-        )
+        assert 30 < replica.metric("windlass_cache_age_seconds") < 35, "of the watch that was silent the longest"
         held.release()
 
 

@@ -13,9 +13,7 @@ from windlass.model.verdict import Verdict
 from windlass.scheduler.shadow import ShadowSink
 
 
-def plan(
-    *binds: tuple[str, str], holds: dict[str, str] | None = None, evicts: tuple[Evict, ...] = ()
-) -> Plan:
+def plan(*binds: tuple[str, str], holds: dict[str, str] | None = None, evicts: tuple[Evict, ...] = ()) -> Plan:
     return Plan(
         binds=tuple(Bind(f"team/{name}", on) for name, on in binds),
         holds=tuple(Hold(f"team/{name}", Verdict(code)) for name, code in (holds or {}).items()),

@@ -24,9 +24,7 @@ ODD = {"tolerations": [{"key": "gpu", "operator": "SomethingNew"}]}
 class Reporting:
     def __init__(self, scene: Scene) -> None:
         self.scene = scene
-        self.reporter = UnreadableReporter(
-            scene.cache, scene.recorder, scene.executor.conditions, scene.metrics
-        )
+        self.reporter = UnreadableReporter(scene.cache, scene.recorder, scene.executor.conditions, scene.metrics)
 
     async def report(self, *trees: Unstructured) -> None:
         self.scene.put(*trees)
@@ -78,9 +76,7 @@ async def test_the_owner_of_a_pod_that_cannot_be_read_hears_of_it_once(
     ids=["another scheduler's", "on a node"],
 )
 @in_virtual_time
-async def test_these_pods_are_reported_and_not_told_that_they_wait(
-    tree: Unstructured, options: dict[str, Any]
-) -> None:
+async def test_these_pods_are_reported_and_not_told_that_they_wait(tree: Unstructured, options: dict[str, Any]) -> None:
     async with reporting(tree, **options) as made:
         await made.report()
         assert made.told("odd") == {}
@@ -136,9 +132,7 @@ async def test_a_pod_and_a_node_with_a_field_that_the_engine_cannot_read_are_rep
         reported = {event["regarding"]["name"]: event for event in made.scene.events()}
         assert set(snapshot.unreadable) == {
             name if event["regarding"]["kind"] == "Pod" else f"Node {name}"
-            for name, event in (
-                (f"team/{key}" if key == "odd" else key, event) for key, event in reported.items()
-            )
+            for name, event in ((f"team/{key}" if key == "odd" else key, event) for key, event in reported.items())
         }
         assert "odd" in reported
         assert reported["odd"]["regarding"]["uid"] == "uid-odd"
@@ -161,9 +155,7 @@ async def test_what_has_gone_meanwhile_is_not_reported() -> None:
 async def test_beyond_the_rate_limit_reports_are_counted_without_an_event() -> None:
     async with reporting(pod("odd", spec=ODD, on="n1")) as made:
         for number in range(500):
-            other = Event(
-                EventRegarding("Pod", f"team/other-{number}"), "FailedScheduling", "x", "Scheduling"
-            )
+            other = Event(EventRegarding("Pod", f"team/other-{number}"), "FailedScheduling", "x", "Scheduling")
             made.scene.recorder.record(other, droppable=True)
         await made.report()
         assert (made.scene.recorder.dropped, made.count("Pod")) == (1, 1)

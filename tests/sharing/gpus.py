@@ -25,9 +25,7 @@ MODELS = {
 }
 
 
-def gpu(
-    model: str = "H200", index: int = 0, cuts: Sequence[tuple[str, int]] | None = None, **facts: object
-) -> Gpu:
+def gpu(model: str = "H200", index: int = 0, cuts: Sequence[tuple[str, int]] | None = None, **facts: object) -> Gpu:
     """A GPU; `cuts` are `(profile, start)`, and None means that MIG is off."""
     name, memory, compute, pci_id = MODELS[model]
     plain = Gpu(
@@ -49,9 +47,7 @@ def gpu(
             gpu_instance=at + 1,
             profile=profile,
             start=start,
-            size=next(each.memory_slices for each in geometry.profiles if each.name == profile)
-            if geometry
-            else 0,
+            size=next(each.memory_slices for each in geometry.profiles if each.name == profile) if geometry else 0,
         )
         for at, (profile, start) in enumerate(cuts or ())
     )

@@ -118,8 +118,7 @@ class TestSharing:
         names = ["1g.24gb", "1g.24gb-me", "1g.24gb+me", "1g.24gb+me.all", "1g.24gb+gfx", "2g.48gb+gfx"]
         plain = gpu("H200", cuts=[("1g.18gb", at) for at in range(6)])
         parts = tuple(
-            msgspec.structs.replace(each, profile=name)
-            for each, name in zip(plain.instances, names, strict=True)
+            msgspec.structs.replace(each, profile=name) for each, name in zip(plain.instances, names, strict=True)
         )
         found = inventory(gpu("H200", cuts=[], instances=parts))
         assert counts(found, {"flags": {"migStrategy": "mixed"}}) == {

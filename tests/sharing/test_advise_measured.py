@@ -34,6 +34,4 @@ def test_the_constant_is_the_one_that_the_measurements_give(fit: ModuleType) -> 
 def test_work_that_it_was_not_fitted_to_is_predicted(fit: ModuleType) -> None:
     """As published in docs/guide/node-h200.md: half of the predictions are within a tenth or so."""
     found = fit.errors(fit.leave_one_out(json.loads(fit.RECORD.read_text())["kinds"]))
-    assert {name: statistics.median(each) < 0.15 for name, each in found.items()} == dict.fromkeys(
-        found, True
-    )
+    assert {name: statistics.median(each) < 0.15 for name, each in found.items()} == dict.fromkeys(found, True)

@@ -63,9 +63,7 @@ def test_memory_runs_out_before_compute(model: str) -> None:
     geometry = mig_geometry_of_model(model)
     assert geometry is not None
     compute = {entry.name: entry.compute_slices for entry in geometry.profiles}
-    assert all(
-        sum(compute[name] for name, _ in placed) <= geometry.compute_slices for placed in PLACEMENTS[model]
-    )
+    assert all(sum(compute[name] for name, _ in placed) <= geometry.compute_slices for placed in PLACEMENTS[model])
 
 
 @pytest.mark.parametrize("model", PLACEMENTS)
@@ -131,18 +129,13 @@ def test_names_that_are_no_profile(name: str) -> None:
         profile_of_resource(name)
 
 
-@pytest.mark.parametrize(
-    "model", [model for model in GPU_MODELS if model.geometry], ids=lambda model: model.product
-)
+@pytest.mark.parametrize("model", [model for model in GPU_MODELS if model.geometry], ids=lambda model: model.product)
 def test_the_names_of_profiles_follow_from_the_memory(model: GpuModel) -> None:
     geometry = mig_geometry_of_model(model.product)
     assert geometry is not None
     for profile in geometry.profiles:
         memory = model.memory_mib * profile.memory_slices // geometry.memory_slices
-        assert (
-            profile_name(profile.compute_slices, memory, model.memory_mib, media=profile.media)
-            == profile.name
-        )
+        assert profile_name(profile.compute_slices, memory, model.memory_mib, media=profile.media) == profile.name
 
 
 def test_halves_are_rounded_away_from_zero() -> None:
@@ -153,10 +146,7 @@ def test_halves_are_rounded_away_from_zero() -> None:
 
 
 def test_models_outside_the_catalogue_are_known_by_generation_and_memory() -> None:
-    named = {
-        name: mig_geometry_of_model(name, memory)
-        for name, memory in (("NVIDIA-A100-X", 40960), ("A100", 81920))
-    }
+    named = {name: mig_geometry_of_model(name, memory) for name, memory in (("NVIDIA-A100-X", 40960), ("A100", 81920))}
     assert [geometry.name if geometry else "" for geometry in named.values()] == ["A100-40", "A100-80"]
     assert mig_geometry_of_model("A100", 12345) is None
     assert mig_geometry_of_model("NVIDIA-L40S", 81920) is None

@@ -160,9 +160,7 @@ class TestKnownCases:
 
     def test_an_instance_in_use_decides_where_the_others_go(self) -> None:
         now = gpu("H200", cuts=[("1g.18gb", 0)])
-        plan = plan_gpu(
-            now, {"1g.18gb": 1, "3g.71gb": 1}, enabled=True, in_use=frozenset([now.instances[0].uuid])
-        )
+        plan = plan_gpu(now, {"1g.18gb": 1, "3g.71gb": 1}, enabled=True, in_use=frozenset([now.instances[0].uuid]))
         assert plan.steps == (Create("3g.71gb", 4),)
 
     def test_no_room_beside_what_is_in_use_names_it(self) -> None:
@@ -186,6 +184,4 @@ class TestKnownCases:
 
     def test_a_process_on_the_whole_gpu_forbids_the_change_of_mode(self) -> None:
         now = gpu("H200")
-        assert (
-            "whole GPU" in plan_gpu(now, {"1g.18gb": 1}, enabled=True, in_use=frozenset([now.uuid])).refusal
-        )
+        assert "whole GPU" in plan_gpu(now, {"1g.18gb": 1}, enabled=True, in_use=frozenset([now.uuid])).refusal

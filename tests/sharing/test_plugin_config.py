@@ -66,9 +66,7 @@ class TestPrecedence:
             ("GDRCOPY_ENABLED", "gdrcopy_enabled", "true", True),
         ],
     )
-    def test_variables_have_the_originals_names(
-        self, variable: str, setting: str, word: str, value: object
-    ) -> None:
+    def test_variables_have_the_originals_names(self, variable: str, setting: str, word: str, value: object) -> None:
         assert getattr(resolve_config(None, {variable: word}), setting) == value
 
     @pytest.mark.parametrize("variable", ["ONESHOT", "OUTPUT_FILE", "SLEEP_INTERVAL"])
@@ -141,10 +139,7 @@ class TestSharing:
     def test_the_policy_for_shares(self, raw: str) -> None:
         file = {"flags": {"plugin": {"sharedDevicesAllocationPolicy": raw}}}
         assert resolve_config(file).shared_devices_allocation_policy == raw
-        assert (
-            resolve_config(None, {"SHARED_DEVICES_ALLOCATION_POLICY": raw}).shared_devices_allocation_policy
-            == raw
-        )
+        assert resolve_config(None, {"SHARED_DEVICES_ALLOCATION_POLICY": raw}).shared_devices_allocation_policy == raw
         assert resolve_config().shared_devices_allocation_policy == "distributed"
 
     def test_an_unknown_policy_is_refused(self) -> None:

@@ -16,9 +16,7 @@ from windlass.sharing.plugin_config import resolve_config
 from windlass.sharing.resource_names import NamePattern
 
 MODELS = inventory(gpu("H200", 0), gpu("T4", 1), gpu("H100", 2))
-BY_MODEL = {
-    "resources": {"gpus": [{"pattern": "*H200*", "name": "gpu-big"}, {"pattern": "Tesla *", "name": "t4"}]}
-}
+BY_MODEL = {"resources": {"gpus": [{"pattern": "*H200*", "name": "gpu-big"}, {"pattern": "Tesla *", "name": "t4"}]}}
 
 
 def counts(found: Inventory, file: Any, **settings: Any) -> dict[str, int]:
@@ -27,9 +25,7 @@ def counts(found: Inventory, file: Any, **settings: Any) -> dict[str, int]:
 
 
 class TestPatterns:
-    @pytest.mark.parametrize(
-        "text", ["1g.18gb", "2g.35gb-me", "1g.24gb+me.all", "4g.96gb+gfx", "NVIDIA H200"]
-    )
+    @pytest.mark.parametrize("text", ["1g.18gb", "2g.35gb-me", "1g.24gb+me.all", "4g.96gb+gfx", "NVIDIA H200"])
     def test_a_word_matches_itself_and_nothing_longer(self, text: str) -> None:
         kind = NamePattern(text, "nvidia.com/x")
         assert kind.matches(text)
@@ -123,9 +119,7 @@ class TestSection:
         assert refused.value.path == path
 
 
-cuts = st.sampled_from(
-    [None, [], [("1g.18gb", 0)], [("1g.18gb", 0), ("2g.35gb", 2)], [("3g.71gb", 0), ("3g.71gb", 4)]]
-)
+cuts = st.sampled_from([None, [], [("1g.18gb", 0)], [("1g.18gb", 0), ("2g.35gb", 2)], [("3g.71gb", 0), ("3g.71gb", 4)]])
 entries = st.fixed_dictionaries(
     {"name": st.sampled_from(["gpu", "mig-1g.18gb", "mig-3g.71gb"]), "replicas": st.integers(2, 4)},
     optional={

@@ -46,8 +46,7 @@ def sample_curve(allocated_pct: float, timed: bool) -> Curve:
     """Follows the demand, then flattens out towards the final value."""
     at = [float(point) for point in range(131)]
     reached = [
-        point if point < 80 else allocated_pct - (allocated_pct - 80) * math.exp(-(point - 80) / 9)
-        for point in at
+        point if point < 80 else allocated_pct - (allocated_pct - 80) * math.exp(-(point - 80) / 9) for point in at
     ]
     fragmentation = [(100 - allocated_pct) * (0.3 + 0.7 * (point / 130) ** 2) for point in at]
     return Curve(
@@ -62,9 +61,7 @@ def sample_curve(allocated_pct: float, timed: bool) -> Curve:
 def sample_batch(policies: dict[str, float], seeds: Sequence[int], timed: bool = False) -> list[RunResult]:
     """Every policy on every seed; a seed shifts all policies alike, and each a little for itself."""
     return [
-        sample_result(
-            policy, seed, level + (seed * 37 % 11) / 20 + (seed * len(policy) % 7) / 60, timed=timed
-        )
+        sample_result(policy, seed, level + (seed * 37 % 11) / 20 + (seed * len(policy) % 7) / 60, timed=timed)
         for policy, level in policies.items()
         for seed in seeds
     ]

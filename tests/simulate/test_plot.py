@@ -48,9 +48,7 @@ def test_waits_of_nothing_are_not_called_a_second() -> None:
 
 def test_a_narrow_range_of_waits_has_ticks_too() -> None:
     results = [
-        msgspec.structs.replace(
-            run, waiting=Waiting(mean=4000.0, p50=1700.0, p90=9000.0, p99=15000.0, max=2e4)
-        )
+        msgspec.structs.replace(run, waiting=Waiting(mean=4000.0, p50=1700.0, p90=9000.0, p99=15000.0, max=2e4))
         for run in sample_batch(MANY, [42], timed=True)
     ]
     ticks = [label.get_text() for label in draw(results).axes[-1].get_xticklabels()]

@@ -48,9 +48,7 @@ class TestEqualToThePublishedDigit:
 
     @pytest.mark.parametrize("seed", SEEDS)
     def test_fgd_on_every_seed_of_the_default_list(self, traces_dir: Path, seed: int) -> None:
-        assert (
-            outcome(traces_dir, "default", seed, "fgd").published_pct == published()["default", "fgd", seed]
-        )
+        assert outcome(traces_dir, "default", seed, "fgd").published_pct == published()["default", "fgd", seed]
 
     @pytest.mark.parametrize("pods", published_lists())
     def test_fgd_on_every_list(self, traces_dir: Path, pods: str) -> None:
@@ -58,9 +56,7 @@ class TestEqualToThePublishedDigit:
 
     @pytest.mark.parametrize("policy", [policy for policy in EXACT_MILLI if policy != "fgd"])
     def test_the_others_where_gpu_models_matter(self, traces_dir: Path, policy: str) -> None:
-        assert (
-            outcome(traces_dir, "gpuspec33", 44, policy).published_pct == published()["gpuspec33", policy, 44]
-        )
+        assert outcome(traces_dir, "gpuspec33", 44, policy).published_pct == published()["gpuspec33", policy, 44]
 
     def test_random_is_random_in_the_same_way(self, traces_dir: Path) -> None:
         seeds = SEEDS[:5]

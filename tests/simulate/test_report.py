@@ -135,9 +135,7 @@ class TestWords:
         assert headline([sample_result(seed=None, timed=True)]).endswith("· recorded order")
 
     def test_headline_names_a_mix_that_is_not_the_declared_one(self) -> None:
-        assert headline([msgspec.structs.replace(sample_result(), mix="seen")]).endswith(
-            "· mix as seen so far"
-        )
+        assert headline([msgspec.structs.replace(sample_result(), mix="seen")]).endswith("· mix as seen so far")
 
     @pytest.mark.parametrize(
         ("seeds", "words"),

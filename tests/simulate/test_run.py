@@ -77,9 +77,7 @@ def test_curves_count_the_jobs_that_wait_and_their_pods():
 def test_curves_say_what_makes_free_gpus_useless():
     """One of two GPUs is taken together with all CPU: the other is stranded, and a fragment for want of CPU."""
     greedy = Job(name="a", pods=(pod("a", 1, cpu="16"),), arrival=5, duration=10)
-    found = simulate_trace(
-        trace(greedy, job("b", 1, at=10, lasts=5), job("c", 1, at=200, lasts=1)), "windlass"
-    )
+    found = simulate_trace(trace(greedy, job("b", 1, at=10, lasts=5), job("c", 1, at=200, lasts=1)), "windlass")
     assert at_hours(found, 5)[2] == 1000
     place = found.curve.at.index(5 / 3600)
     assert found.curve.fragmentation_causes["lack_cpu"][place] == 1000
@@ -107,9 +105,7 @@ def test_parts_of_gpus_count_as_what_they_are_of_their_device():
 
 def test_a_replica_of_a_shared_gpu_is_not_a_whole_one():
     one = job("a", 1, at=0, lasts=100)
-    found = simulate_trace(
-        trace(one, job("b", 1, at=200, lasts=1), nodes=(gpu_node("n", 1, replicas=4),)), "pack"
-    )
+    found = simulate_trace(trace(one, job("b", 1, at=200, lasts=1), nodes=(gpu_node("n", 1, replicas=4),)), "pack")
     assert (found.gpu_milli_allocated, found.allocated_pct, found.gpu_time_pct) == (250, 25, 12.5)
 
 

@@ -68,9 +68,7 @@ def test_a_gang_is_one_job_on_each_of_its_nodes() -> None:
 
 
 def test_neighbours_on_a_gpu_slow_each_other_down() -> None:
-    found = trade_offs(
-        cluster(("a", "n-0", share(0, 400)), ("b", "n-0", share(0, 400)), ("c", "n-0", share(1, 400)))
-    )
+    found = trade_offs(cluster(("a", "n-0", share(0, 400)), ("b", "n-0", share(0, 400)), ("c", "n-0", share(1, 400))))
     paired = 1 + 0.5 * MEASURED_MODEL.contention
     assert found.shared_gpus == 1
     assert found.slowdown_mean == pytest.approx((2 * paired + 1) / 3)

@@ -66,9 +66,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def lines_of(places: Places, trace: str = "jobs.csv") -> list[str]:
-    return [
-        f"{trace},any,,default/{pod},{node},{devices},{time}" for pod, (node, devices, time) in places.items()
-    ]
+    return [f"{trace},any,,default/{pod},{node},{devices},{time}" for pod, (node, devices, time) in places.items()]
 
 
 def check(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
@@ -188,9 +186,7 @@ class TestWrongPlacements:
     def test_a_report_that_says_something_else(self, capsys: pytest.CaptureFixture[str]) -> None:
         run_simulator("jobs.csv", "--policy", "first-fit", capsys=capsys)
         report = Path("report.json")
-        report.write_text(
-            report.read_text().replace('"gpu_milli_allocated": 2900', '"gpu_milli_allocated": 2901')
-        )
+        report.write_text(report.read_text().replace('"gpu_milli_allocated": 2900', '"gpu_milli_allocated": 2901'))
         done = check("placements.csv", "--report", "report.json")
         assert done.returncode == 1
         assert "reported (5, 2901)" in done.stderr
@@ -198,9 +194,7 @@ class TestWrongPlacements:
     def test_a_reported_run_without_placements(self, capsys: pytest.CaptureFixture[str]) -> None:
         run_simulator("jobs.csv", "--policy", "first-fit,fgd", capsys=capsys)
         text = Path("placements.csv").read_text()
-        Path("placements.csv").write_text(
-            "".join(line for line in text.splitlines(True) if "fgd" not in line)
-        )
+        Path("placements.csv").write_text("".join(line for line in text.splitlines(True) if "fgd" not in line))
         done = check("placements.csv", "--report", "report.json")
         assert done.returncode == 1
         assert "reported, but without a placement" in done.stderr
@@ -226,7 +220,5 @@ def test_the_production_trace(
     run_simulator(*traces, "--policy", "fgd,windlass", "--seed", "42", capsys=capsys)
     done = check("placements.csv", "--traces", traces_dir, "--report", "report.json")
     assert (done.returncode, done.stderr) == (0, "")
-    assert (
-        "openb/default fgd 42: 8,334 of 10,866 pods placed, 5,919,410 of 6,212,000 milli-GPU" in done.stdout
-    )
+    assert "openb/default fgd 42: 8,334 of 10,866 pods placed, 5,919,410 of 6,212,000 milli-GPU" in done.stdout
     assert len(done.stdout.splitlines()) == 4

@@ -109,9 +109,7 @@ class Recorder:
     def allocate(self) -> Any:
         found = {}
         for strategy in STRATEGIES:
-            self.config.write_text(
-                f"flags: {{migStrategy: mixed, plugin: {{deviceListStrategy: {strategy}}}}}"
-            )
+            self.config.write_text(f"flags: {{migStrategy: mixed, plugin: {{deviceListStrategy: {strategy}}}}}")
             told = f"deviceListStrategy: {strategy}"
             time.sleep(1.2)  # the agent looks twice a second
             found[told] = str(self.kubelet.allocate(GPU, self.uuid))
@@ -127,20 +125,15 @@ class Recorder:
             "version": spec.cdi_version,
             "devices": [device.name for device in spec.devices],
             "nodes": sorted({f"{node.path} {node.major}:{node.minor}" for node in nodes}),
-            "common_nodes": [
-                f"{node.path} {node.major}:{node.minor}" for node in spec.container_edits.device_nodes
-            ],
+            "common_nodes": [f"{node.path} {node.major}:{node.minor}" for node in spec.container_edits.device_nodes],
             "mounts": len(spec.container_edits.mounts),
-            "same_as_made_here": make_spec(self.backend.inventory(), HostRoot(), spec.kind).devices
-            == spec.devices,
+            "same_as_made_here": make_spec(self.backend.inventory(), HostRoot(), spec.kind).devices == spec.devices,
         }
 
     def xid(self) -> Any:
         updates = self.kubelet.updates[GPU]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-        subprocess.run(
-            [sys.executable, "-c", STRAY], env=environment, capture_output=True, timeout=60, check=False
-        )
+        subprocess.run([sys.executable, "-c", STRAY], env=environment, capture_output=True, timeout=60, check=False)
         self._until(lambda: "Xid" in self.log.read_text(), 10)
         told = [line for line in self.log.read_text().splitlines() if "Xid" in line]
         time.sleep(2.5)  # the exporter's next pass

@@ -30,11 +30,7 @@ def in_background(tenants: Tenants, kind: str, seconds: float) -> Callable[[], A
 
 
 def metric_values(text: str) -> dict[str, float]:
-    return {
-        line.split("{")[0]: float(line.rsplit(" ", 1)[1])
-        for line in text.splitlines()
-        if not line.startswith("#")
-    }
+    return {line.split("{")[0]: float(line.rsplit(" ", 1)[1]) for line in text.splitlines() if not line.startswith("#")}
 
 
 def smi() -> dict[str, str]:

@@ -271,9 +271,7 @@ class Recorder:
         ):
             try:
                 apply_plans(self.backend, [plan_gpu(self.gpu, layout, enabled=True)])
-                found[name] = self._kinds(
-                    [{"CUDA_VISIBLE_DEVICES": each.uuid} for each in self.gpu.instances]
-                )
+                found[name] = self._kinds([{"CUDA_VISIBLE_DEVICES": each.uuid} for each in self.gpu.instances])
             except DeviceError as error:
                 found[name] = {"failed": str(error)}
         self._off()

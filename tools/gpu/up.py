@@ -192,9 +192,7 @@ class Story:
         self.create("hungry", {"restartPolicy": "Never", "containers": [exhausted]})
         self.until(lambda: self.pod("hungry")["status"]["phase"] in ("Succeeded", "Failed"))
         state = self.pod("hungry")["status"]["containerStatuses"][0]["state"]["terminated"]
-        self.create(
-            "imageless", {"restartPolicy": "Never", "containers": [{"name": "main", "image": "pytorch"}]}
-        )
+        self.create("imageless", {"restartPolicy": "Never", "containers": [{"name": "main", "image": "pytorch"}]})
         self.until(lambda: "message" in self._waiting("imageless"))
         return {
             "still_running": [running, self.last_step(running)],

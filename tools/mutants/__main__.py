@@ -230,25 +230,13 @@ def main() -> int:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make mutants", description=__doc__)
-    parser.add_argument(
-        "--rooms", default=",".join(ROOMS), help="packages of windlass, with commas between them"
-    )
-    parser.add_argument(
-        "--module", action="append", help="only this file or folder of src/windlass; repeatable"
-    )
-    parser.add_argument(
-        "--tests", nargs="+", help="run these tests for every mutant, instead of the measured ones"
-    )
+    parser.add_argument("--rooms", default=",".join(ROOMS), help="packages of windlass, with commas between them")
+    parser.add_argument("--module", action="append", help="only this file or folder of src/windlass; repeatable")
+    parser.add_argument("--tests", nargs="+", help="run these tests for every mutant, instead of the measured ones")
     parser.add_argument("--count", type=int, default=400, help="how many mutants (400)")
-    parser.add_argument(
-        "--seed", type=int, default=int(time.time()), help="of the draw; a new one without it"
-    )
-    parser.add_argument(
-        "--jobs", type=int, default=os.cpu_count() or 1, help="how many at a time (one per core)"
-    )
-    parser.add_argument(
-        "--timeout", type=float, default=180.0, help="seconds after which a mutant counts as noticed"
-    )
+    parser.add_argument("--seed", type=int, default=int(time.time()), help="of the draw; a new one without it")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="how many at a time (one per core)")
+    parser.add_argument("--timeout", type=float, default=180.0, help="seconds after which a mutant counts as noticed")
     return parser.parse_args()
 
 
@@ -266,9 +254,7 @@ def _report(outcomes: list[Outcome], seed: int) -> None:
         rooms[outcome.room][outcome.result] += 1
         rooms["all"][outcome.result] += 1
     print(
-        f"\nseed {seed}\n\n| room | mutants | noticed | survived | not reached | score |\n| --- "
-        + "| ---: " * 5
-        + "|"
+        f"\nseed {seed}\n\n| room | mutants | noticed | survived | not reached | score |\n| --- " + "| ---: " * 5 + "|"
     )
     for room, counts in sorted(rooms.items(), key=lambda pair: (pair[0] == "all", pair[0])):
         noticed, total = counts["killed"] + counts["timeout"], counts.total()

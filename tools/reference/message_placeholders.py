@@ -75,9 +75,7 @@ def placeholder(node: ast.AST) -> str:
             return "count"
         case ast.Call(func=ast.Name(id="format_amount" | "quota_amount"), args=[_, amount]):
             return placeholder(amount)
-        case ast.Call(func=ast.Name(id=name), args=[_, *_, ast.Constant(value=str(field))]) if (
-            "nested" in name
-        ):
+        case ast.Call(func=ast.Name(id=name), args=[_, *_, ast.Constant(value=str(field))]) if "nested" in name:
             return field
         case ast.Call(func=ast.Attribute(attr="join"), args=[values]):
             return placeholder(values)
@@ -92,7 +90,5 @@ def placeholder(node: ast.AST) -> str:
         case ast.Subscript(value=value) | ast.BinOp(left=value) | ast.FormattedValue(value=value):
             return placeholder(value)
         case ast.JoinedStr(values=parts):
-            return next(
-                (placeholder(part) for part in parts if isinstance(part, ast.FormattedValue)), "value"
-            )
+            return next((placeholder(part) for part in parts if isinstance(part, ast.FormattedValue)), "value")
     return "value"

@@ -29,9 +29,7 @@ from tools.reference.message_placeholders import (
 
 MAX_PATHS = 64
 MAX_DEPTH = 5
-OPAQUE = re.compile(
-    r"format_|nested_|_amount$|_listed$|_names$|_reason$|describe_domain|level_name|pinned_to"
-)
+OPAQUE = re.compile(r"format_|nested_|_amount$|_listed$|_names$|_reason$|describe_domain|level_name|pinned_to")
 """Functions whose result is a name or an amount: a placeholder says more than their texts."""
 SAME_TEXT = ("rstrip", "removesuffix", "removeprefix", "strip", "lower", "capitalize")
 
@@ -48,11 +46,7 @@ class Call(NamedTuple):
     keywords: dict[str, Texts]
 
     def texts(self, position: int, keyword: str = "") -> Texts:
-        return (
-            self.arguments[position]
-            if 0 <= position < len(self.arguments)
-            else self.keywords.get(keyword, ())
-        )
+        return self.arguments[position] if 0 <= position < len(self.arguments) else self.keywords.get(keyword, ())
 
 
 @functools.cache
@@ -62,9 +56,7 @@ def functions_of(module: ModuleType) -> dict[str, Function]:
     return {node.name: node for node in ast.walk(tree) if isinstance(node, Function)}
 
 
-def calls_in(
-    module: ModuleType, function: str, follow_all: bool = False, arguments: Scope | None = None
-) -> list[Call]:
+def calls_in(module: ModuleType, function: str, follow_all: bool = False, arguments: Scope | None = None) -> list[Call]:
     """The calls that a function makes, and those of its package's functions to which it gives texts, or of all."""
     run = FunctionRun(module, follow_all)
     run.start(functions_of(module)[function], arguments or {})
@@ -102,9 +94,7 @@ class FunctionRun:
         """The scopes in which the block ends; none where every path has left the function or the loop."""
         for statement in statements:
             scopes = [
-                after
-                for scope in _few(scopes, MAX_PATHS)
-                for after in self._statement(statement, scope, returned)
+                after for scope in _few(scopes, MAX_PATHS) for after in self._statement(statement, scope, returned)
             ]
         return scopes
 
@@ -141,9 +131,7 @@ class FunctionRun:
         match node:
             case ast.Assign(targets=[ast.Tuple(elts=names)], value=ast.Tuple(elts=values)):
                 pairs = zip(names, values, strict=False)
-                return [
-                    scope | {name.id: self.texts(value, scope) for name, value in pairs if _is_name(name)}
-                ]
+                return [scope | {name.id: self.texts(value, scope) for name, value in pairs if _is_name(name)}]
             case ast.Assign(targets=[ast.Name()] as targets, value=ast.IfExp(test=test) as choice) if (
                 not _is_name(test) and self._narrowed(scope, test, False) is not scope
             ):
@@ -194,9 +182,7 @@ class FunctionRun:
                 self.calls.append(Call("pair", tuple(self.texts(item, scope) for item in node.elts), {}))
             if not isinstance(node, ast.Call):
                 continue
-            arguments = tuple(
-                self.texts(item, scope) for item in node.args if not isinstance(item, ast.Starred)
-            )
+            arguments = tuple(self.texts(item, scope) for item in node.args if not isinstance(item, ast.Starred))
             keywords = {item.arg: self.texts(item.value, scope) for item in node.keywords if item.arg}
             self.calls.append(Call(_last_name(node.func), arguments, keywords))
             given = [text for texts in (*arguments, *keywords.values()) for text in texts]
@@ -225,8 +211,8 @@ class FunctionRun:
                 return joined([shown(self.texts(left, scope)), shown(self.texts(right, scope))])
             case ast.Call(func=ast.Attribute(value=value, attr=name)) if name in SAME_TEXT:
                 return self.texts(value, scope)
-            case ast.Call(func=ast.Attribute(attr="join"), args=[ast.GeneratorExp(elt=element)]) if (
-                isinstance(element, ast.JoinedStr)
+            case ast.Call(func=ast.Attribute(attr="join"), args=[ast.GeneratorExp(elt=element)]) if isinstance(
+                element, ast.JoinedStr
             ):
                 return self.texts(element, scope)
             case ast.Call() if "str" in self._annotation(node) and not OPAQUE.search(_last_name(node.func)):

@@ -149,9 +149,7 @@ def _engine_sections() -> list[str]:
     remedies_of_holds += _returned_rows("remedy")
     help_rows: list[Row] = [("`relief`", text, example(text)) for text in _relief_texts()]
     start_now = "it would start now"
-    help_rows += [
-        ("`change`", f"{start_now} {row[1]}", f"{start_now} {row[2]}") for row in _source_rows(CHANGES)
-    ]
+    help_rows += [("`change`", f"{start_now} {row[1]}", f"{start_now} {row[2]}") for row in _source_rows(CHANGES)]
     help_rows += [("`moves`, `refusals`", *row) for row in _returned_rows("help")]
     return [
         "## Holds before nodes are looked at\n\nThe detail of the hold, public where it names only its own objects.\n",

@@ -90,15 +90,12 @@ def inter_node_seconds(spot: JobPlacement, size: float, fabric: Fabric) -> float
 def all_reduce_seconds(spot: JobPlacement, size: float, fabric: Fabric) -> float:
     """Seconds for `size` bytes."""
     inside = max(
-        ring_seconds(many, size, fabric.intra_node_bandwidth, fabric.inside_delay)
-        for many in spot.gpus.values()
+        ring_seconds(many, size, fabric.intra_node_bandwidth, fabric.inside_delay) for many in spot.gpus.values()
     )
     return inside + inter_node_seconds(spot, size, fabric)
 
 
-def step_seconds(
-    spot: JobPlacement, size: float, fabric: Fabric, compute: float, overlap: float = 0.0
-) -> float:
+def step_seconds(spot: JobPlacement, size: float, fabric: Fabric, compute: float, overlap: float = 0.0) -> float:
     """One step of training: compute, and the part of the all-reduce that does not hide behind it."""
     exchange = all_reduce_seconds(spot, size, fabric)
     return compute + exchange - min(overlap * exchange, compute)

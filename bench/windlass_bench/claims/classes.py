@@ -154,9 +154,7 @@ def play(mixture: WorkloadMixture, rule: PlacementRule, seed: int) -> tuple[list
             free = free_gpus_by_node(stage.snapshot(now))
             looks.append(take_sample(stage.running.values(), rack_of, free))
 
-    return looks, TaskCluster(
-        settings, draw_tasks(mixture, seed, rule.prefer_rack, rule.spread_replicas), look
-    ).run()
+    return looks, TaskCluster(settings, draw_tasks(mixture, seed, rule.prefer_rack, rule.spread_replicas), look).run()
 
 
 def take_sample(running: Iterable[TaskRecord], rack_of: Mapping[str, str], free: Sequence[float]) -> Sample:
@@ -209,18 +207,14 @@ def _slowdowns(replicas: Iterable[TaskRecord]) -> tuple[float, ...]:
     return tuple(of[many] for many in tenants.values() for _ in range(many))
 
 
-def _row(
-    rule: PlacementRule, mixture: WorkloadMixture, looks: Sequence[Sample], records: Sequence[TaskRecord]
-) -> Row:
+def _row(rule: PlacementRule, mixture: WorkloadMixture, looks: Sequence[Sample], records: Sequence[TaskRecord]) -> Row:
     waits = {kind: waits_of(records, kind, mixture.horizon) for kind in KINDS}
     failures = mixture.node_failures + mixture.rack_failures
     hit = [record for record in records if any(why == FAILED for _, why in record.stops)]
     cost = sum(record.gpus * (record.lost + record.restarting + _waited_again(record)) for record in hit)
     return {
         "rule": rule.name,
-        "allocated_pct": 100
-        * sum(record.gpus * record.held for record in records)
-        / (mixture.gpus * mixture.horizon),
+        "allocated_pct": 100 * sum(record.gpus * record.held for record in records) / (mixture.gpus * mixture.horizon),
         "stranded_gpus": fmean(look.stranded for look in looks),
         **{f"{kind}_p99_s": percentile(waits[kind], 99) for kind in KINDS},
         **{f"{kind}_wait_s": fmean(waits[kind]) for kind in KINDS},
@@ -261,9 +255,7 @@ def _verdict(rows: Sequence[Row]) -> str:
     """Better than packing where failures count, better than spreading where room counts."""
     pack, spread, own = (_named(rows, name) for name in ("pack all", "spread all", PER_CLASS))
     safer = own["rack_halved"] < pack["rack_halved"] and own["node_halved"] < pack["node_halved"]
-    roomier = (
-        own["stranded_gpus"] < spread["stranded_gpus"] and own["training_p99_s"] < spread["training_p99_s"]
-    )
+    roomier = own["stranded_gpus"] < spread["stranded_gpus"] and own["training_p99_s"] < spread["training_p99_s"]
     if not (safer and roomier):
         return PARTLY if safer or roomier else FAILS
     return HOLDS if own["stranded_gpus"] <= pack["stranded_gpus"] else PARTLY

@@ -152,9 +152,7 @@ def place(nodes: Sequence[Node], pods: Sequence[Pod], policy: str, seed: int) ->
 
 def _pods(pods: int, gpus: int, rack: bool = False) -> list[Pod]:
     annotations = (
-        {POD_GROUP_TOTAL_COUNT_ANNOTATION: str(pods), REQUIRED_TOPOLOGY_ANNOTATION: RACK_LABEL}
-        if rack
-        else {}
+        {POD_GROUP_TOTAL_COUNT_ANNOTATION: str(pods), REQUIRED_TOPOLOGY_ANNOTATION: RACK_LABEL} if rack else {}
     )
     labels = {KUEUE_POD_GROUP_NAME: "job", QUEUE_NAME_LABEL: "train"} if rack else {}
     amount = {GPU_RESOURCE: str(gpus)}

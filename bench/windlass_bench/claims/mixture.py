@@ -161,7 +161,5 @@ def _experiments(mixture: WorkloadMixture, seed: int) -> Iterator[Task]:
 
 def _pod(name: str, size: PodSize, labels: dict[str, str], annotations: dict[str, str] | None = None) -> Pod:
     template = make_template(size)
-    metadata = ObjectMeta(
-        name=name, labels=labels, annotations={**template.annotations, **(annotations or {})}
-    )
+    metadata = ObjectMeta(name=name, labels=labels, annotations={**template.annotations, **(annotations or {})})
     return Pod(metadata=metadata, spec=template.spec)

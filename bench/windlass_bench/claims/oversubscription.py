@@ -92,9 +92,7 @@ class OwnerLoad(msgspec.Struct, frozen=True):
         return self.nodes * GPUS_PER_NODE * self.window
 
 
-def check_oversubscription(
-    scale: Scale, seed: int, traces_dir: Path | None, on_progress: OnProgress
-) -> Claim:
+def check_oversubscription(scale: Scale, seed: int, traces_dir: Path | None, on_progress: OnProgress) -> Claim:
     load = load_owner_jobs(scale, seed, traces_dir)
     settings = [Setting("owners alone", 0.0)]
     settings += [Setting("spare work, checkpoints", extra) for extra in scale.spare_loads]
@@ -164,9 +162,7 @@ def spare_jobs(load: OwnerLoad, extra: float, seed: int) -> list[Job]:
             if offered >= target:
                 return chosen
             job = load.jobs[number]
-            moved = msgspec.structs.replace(
-                job, name=f"{job.name}-{copy}", arrival=(job.arrival + shift) % load.window
-            )
+            moved = msgspec.structs.replace(job, name=f"{job.name}-{copy}", arrival=(job.arrival + shift) % load.window)
             chosen.append(moved)
             offered += _work(moved, load.window)
     return chosen
@@ -262,8 +258,7 @@ def _named(rows: Sequence[Row], name: str) -> Row:
 def _found(rows: Sequence[Row]) -> str:
     alone = _named(rows, "owners alone")
     steps = ", ".join(
-        f"{row['useful_pct']:.0f} % with spare work for {row['extra_pct']:.0f} %"
-        for row in _with_checkpoints(rows)
+        f"{row['useful_pct']:.0f} % with spare work for {row['extra_pct']:.0f} %" for row in _with_checkpoints(rows)
     )
     lost = max(float(row["lost_pct"]) + float(row["restart_pct"]) for row in _with_checkpoints(rows))
     return (
@@ -278,9 +273,7 @@ def _verdict(rows: Sequence[Row]) -> str:
 
 def _conditions(rows: Sequence[Row], load: OwnerLoad) -> tuple[str, ...]:
     reached = next((row for row in _with_checkpoints(rows) if float(row["useful_pct"]) >= 80), None)
-    without, queued = (
-        _named(rows, name) for name in ("spare work, no checkpoints", "the same work, no preemption")
-    )
+    without, queued = (_named(rows, name) for name in ("spare work, no checkpoints", "the same work, no preemption"))
     like = next(row for row in _with_checkpoints(rows) if row["extra_pct"] == queued["extra_pct"])
     return (
         "It holds only where preemptible work waits: the park can't be used more than is asked of it. 80 % useful was "

@@ -36,9 +36,7 @@ def queue_objects(queues: Sequence[QueueSpec], topology: bool = True) -> tuple[o
 
 def _trees(queues: Sequence[QueueSpec], topology: bool) -> Iterator[dict[str, Any]]:
     if topology:
-        yield _tree(
-            "Topology", TOPOLOGY, {"levels": [{"nodeLabel": RACK_LABEL}, {"nodeLabel": HOSTNAME_LABEL}]}
-        )
+        yield _tree("Topology", TOPOLOGY, {"levels": [{"nodeLabel": RACK_LABEL}, {"nodeLabel": HOSTNAME_LABEL}]})
     yield _tree("ResourceFlavor", FLAVOR, {"topologyName": TOPOLOGY} if topology else {})
     for queue in queues:
         cell = {"name": GPU_RESOURCE, "nominalQuota": queue.gpus}

@@ -50,9 +50,7 @@ def _oversubscription(request: ClaimRequest, on_progress: OnProgress) -> Claim:
 
 
 def _classes(request: ClaimRequest, on_progress: OnProgress) -> Claim:
-    return classes.check_classes(
-        classes.QUICK if request.quick else WorkloadMixture(), request.seed, on_progress
-    )
+    return classes.check_classes(classes.QUICK if request.quick else WorkloadMixture(), request.seed, on_progress)
 
 
 def _spread(request: ClaimRequest, on_progress: OnProgress) -> Claim:

@@ -48,9 +48,7 @@ def draw_services(count: int, seed: int) -> list[Service]:
     """The first services of a longer list are those of a shorter one."""
     memory = RandomStream(seed, MEMORY).integers_below(2, count).tolist()
     shares = RandomStream(seed, SHARES).integers_below(201, count).tolist()
-    kinds = (
-        RandomStream(seed, CLASSES).weighted_choice([weight for _, weight in CLASS_WEIGHTS], count).tolist()
-    )
+    kinds = RandomStream(seed, CLASSES).weighted_choice([weight for _, weight in CLASS_WEIGHTS], count).tolist()
     phases = RandomStream(seed, PHASES).uniform(count).tolist()
     return [
         Service(f"service-{n:03}", 10 + 10 * memory[n], 50 + shares[n], CLASS_WEIGHTS[kinds[n]][0], phases[n])

@@ -185,8 +185,7 @@ def _played(
         done = [exclusive_completion_times(requests) for requests in arrivals]
     elif way == MIG:
         done = [
-            mig_completion_times(requests, seat.slices, model)
-            for requests, seat in zip(arrivals, tenants, strict=True)
+            mig_completion_times(requests, seat.slices, model) for requests, seat in zip(arrivals, tenants, strict=True)
         ]
     else:
         done = shared_completion_times(way, arrivals, model)
@@ -197,9 +196,7 @@ def _played(
 # Placing: the engine's work
 
 
-def _seats(
-    arrangement: SharingSetup, services: Sequence[Service], nodes: Sequence[Node]
-) -> list[ServicePlacement]:
+def _seats(arrangement: SharingSetup, services: Sequence[Service], nodes: Sequence[Node]) -> list[ServicePlacement]:
     by_key = {f"default/{service.name}": service for service in services}
     store = Store()
     store.apply(map(Put, nodes))
@@ -331,9 +328,7 @@ def _conditions(services: Sequence[Service], scale: Scale, rows: Sequence[Row]) 
         "sharing can use more. The rest of the gain is GPUs that stay free.",
         f"Over 80 % of all GPUs takes some {needed} such services, whose memory is {memory:.0f} % of the park's"
         + (
-            f"; seen with a p99 of {tails}."
-            if over
-            else "; those that ask for their compute share don't fit any more."
+            f"; seen with a p99 of {tails}." if over else "; those that ask for their compute share don't fit any more."
         ),
         "Services that are held to their compute share (MPS, by share) or to instances (MIG) leave a quarter of the "
         "GPUs idle on average: the room that bursts, and with them the tail latency, need.",

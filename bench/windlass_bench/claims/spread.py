@@ -24,9 +24,7 @@ from windlass_bench.claims.task_cluster import TaskCluster, TaskClusterSettings
 from windlass_bench.claims.tasks import Task, TaskRecord, waits_of
 from windlass_bench.section import Column, Row, Section, columns
 
-CLAIM = (
-    "The default scheduler spreads jobs over the cluster; packing leaves entire nodes empty for large jobs."
-)
+CLAIM = "The default scheduler spreads jobs over the cluster; packing leaves entire nodes empty for large jobs."
 POLICIES = ("spread", "pack", "windlass")
 HOUR = 3600
 JOB_SIZES = ((50, 1), (20, 2), (20, 4), (10, 8))
@@ -89,11 +87,7 @@ def check_spread(scale: Scale, seed: int, on_progress: OnProgress) -> Claim:
                 note="What could be: free GPUs over 8, rounded down. Counted every hour after the first day.",
             ),
         ),
-        (
-            Panel(
-                f"Whole nodes free at {middle} % load", "hours", "nodes with 8 GPUs free", tuple(lines), True
-            ),
-        ),
+        (Panel(f"Whole nodes free at {middle} % load", "hours", "nodes with 8 GPUs free", tuple(lines), True),),
     )
 
 
@@ -122,9 +116,7 @@ def draw_jobs(scale: Scale, load: int, seed: int) -> list[Task]:
     mean_gpus = sum(weight * gpus for weight, gpus in JOB_SIZES) / sum(weight for weight, _ in JOB_SIZES)
     span = scale.days * 86_400
     count = round(load / 100 * scale.nodes * GPUS_PER_NODE * span / (mean_s * mean_gpus))
-    sizes = (
-        RandomStream(seed, GPUS_DRAWN).weighted_choice([weight for weight, _ in JOB_SIZES], count).tolist()
-    )
+    sizes = RandomStream(seed, GPUS_DRAWN).weighted_choice([weight for weight, _ in JOB_SIZES], count).tolist()
     seconds = RandomStream(seed, TIMES).from_quantiles(QUANTILES, SECONDS, count).tolist()
     arrivals = sorted(RandomStream(seed, ARRIVALS).integers_below(span, count).tolist())
     templates = TemplateCache()

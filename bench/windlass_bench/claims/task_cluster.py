@@ -67,9 +67,7 @@ class ClusterEvent(msgspec.Struct, frozen=True):
 class TaskCluster(JobCluster[TaskRecord]):
     """The tasks and outages as a script, and the cluster that they are played on."""
 
-    def __init__(
-        self, settings: TaskClusterSettings, tasks: Iterable[Task], on_sample: OnSample | None = None
-    ) -> None:
+    def __init__(self, settings: TaskClusterSettings, tasks: Iterable[Task], on_sample: OnSample | None = None) -> None:
         jit.compiled()  # a park this small would be decided by interpreted kernels, thousands of times
         super().__init__(Store())
         self._settings, self._on_look = settings, on_sample

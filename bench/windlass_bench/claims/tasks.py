@@ -68,9 +68,7 @@ class TaskRecord:
         self.started, self.binds = now, binds
         self.waited += now - self._waiting_since
         return (
-            None
-            if self.task.seconds is None
-            else now + self._overhead + self.task.seconds - self.checkpointed_seconds
+            None if self.task.seconds is None else now + self._overhead + self.task.seconds - self.checkpointed_seconds
         )
 
     def last_checkpoint(self, now: int) -> int | None:
@@ -114,9 +112,7 @@ class TaskRecord:
     def _close(self, now: int, horizon: int) -> None:
         assert self.started is not None, self.task.name
         self.held += max(0, min(now, horizon) - min(self.started, horizon))
-        self.restarting += max(
-            0, min(now, self.started + self._overhead, horizon) - min(self.started, horizon)
-        )
+        self.restarting += max(0, min(now, self.started + self._overhead, horizon) - min(self.started, horizon))
 
 
 def waits_of(records: Sequence[TaskRecord], kind: str, horizon: int) -> list[float]:

@@ -23,9 +23,7 @@ PARTS = ("backlog", "steady", "gangs", "memory")
 )
 @click.option("--kube-scheduler", type=FILE, help="The peer's program. [default: kube-scheduler on the PATH]")
 @default_option("--nodes", default="100,1000,5000", help="Sizes, with commas between them.")
-@default_option(
-    "--part", type=NameList(), default=",".join(PARTS[:3]), help="Of backlog, steady, gangs, memory."
-)
+@default_option("--part", type=NameList(), default=",".join(PARTS[:3]), help="Of backlog, steady, gangs, memory.")
 @default_option("--rounds", type=click.IntRange(1, 20), default=2, help="In alternating order.")
 @output_option("table", "json", "yaml", "markdown")
 def live(

@@ -19,9 +19,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option(
-    "--quick", is_flag=True, help="A look in seconds: fewer faults, and memory as it is at the start."
-)
+@click.option("--quick", is_flag=True, help="A look in seconds: fewer faults, and memory as it is at the start.")
 @output_option("table", "json", "yaml", "markdown")
 def node(quick: bool, output: str) -> None:
     """Measure the node agent with eight simulated GPUs: memory, scrapes, allocations, fault to kubelet told."""

@@ -16,9 +16,7 @@ from windlass.model.errors import InputError
 
 @click.command()
 @click.option("--quick/--all", help="A look in a minute or two, or everything (the default).")
-@click.option(
-    "--part", type=NameList(), help="Only these: equality, quality, bounds, ablation, others, churn, speed."
-)
+@click.option("--part", type=NameList(), help="Only these: equality, quality, bounds, ablation, others, churn, speed.")
 @jobs_option("Speed is always measured by one run at a time.")
 @output_option("table", "wide", "json", "yaml", "markdown")
 @traces_option
@@ -33,14 +31,10 @@ def simulate(quick: bool, part: tuple[str, ...] | None, jobs: int, output: str, 
 
     check_names("part", part or (), report.PARTS)
     if traces is not None and not traces.is_dir():
-        raise InputError(
-            "there is no such folder", file=str(traces), remedy="--traces or WINDLASS_TRACES names it"
-        )
+        raise InputError("there is no such folder", file=str(traces), remedy="--traces or WINDLASS_TRACES names it")
     if traces is None:
         print_note("No public trace files (--traces or WINDLASS_TRACES): what needs them is left out.")
-    parts = report.parts_of(
-        part or report.PARTS, scale.quick_scale() if quick else scale.full_scale(), traces
-    )
+    parts = report.parts_of(part or report.PARTS, scale.quick_scale() if quick else scale.full_scale(), traces)
     runs = list(dict.fromkeys(run for part in parts for run in part.runs))
     with ProgressBar(f"{len(runs)} runs", len(runs)) as progress:
         outcomes = play_all(runs, traces, jobs or os.cpu_count() or 1, progress)

@@ -31,9 +31,7 @@ def sections_of(results: Sequence[Result], note: str) -> list[Section]:
             [_row(result) for result in results],
             note=note,
         ),
-        Section(
-            "ratios", "Times as many as the real one", (Column("kept", "kept"), *_RATES), _ratios(results)
-        ),
+        Section("ratios", "Times as many as the real one", (Column("kept", "kept"), *_RATES), _ratios(results)),
     ]
     return [section for section in made if section.rows]
 

@@ -115,9 +115,7 @@ async def _rate(server: ServerProcess, requests: list[bytes], connections: int, 
     return len(requests) / seconds
 
 
-async def _watch(
-    server: ServerProcess, watchers: int, writes: int, connections: int, name: str
-) -> tuple[int, float]:
+async def _watch(server: ServerProcess, watchers: int, writes: int, connections: int, name: str) -> tuple[int, float]:
     """Watchers of all pods while more are made: how many watchers got all of it, and events a second."""
     async with _wire(server) as wire:
         page = msgspec.json.decode(await wire.fetch(wire.encode_request("GET", f"{PODS}?limit=1")))
@@ -137,8 +135,7 @@ async def _fill(server: ServerProcess, scale: Scale) -> None:
     """The large cluster: nodes, and pods on them."""
     maker = _wire(server)
     nodes = [
-        maker.encode_request("POST", NODES, msgspec.json.encode(node(number)))
-        for number in range(scale.nodes_kept)
+        maker.encode_request("POST", NODES, msgspec.json.encode(node(number))) for number in range(scale.nodes_kept)
     ]
     await _rate(server, nodes, scale.connections, 201)
     more = range(scale.pods, max(scale.pods, scale.pods_kept - WATCH_WRITES - CROWD_WRITES))
@@ -160,6 +157,4 @@ def _pod(number: int) -> dict[str, object]:
 def _binding(number: int) -> bytes:
     name = _pod_name(number)
     target = {"apiVersion": "v1", "kind": "Node", "name": f"bench-{number % 1000:05}"}
-    return msgspec.json.encode(
-        {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}, "target": target}
-    )
+    return msgspec.json.encode({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}, "target": target})

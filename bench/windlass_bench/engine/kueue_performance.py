@@ -170,9 +170,7 @@ class _Run:
             self._played.decisions += 1
             self._played.slowest_s = max(self._played.slowest_s, took)
             deltas = [Assume(bind.pod, bind.node, bind.devices) for bind in plan.binds if not bind.after]
-            for work in dict.fromkeys(
-                self._by_pod[delta.pod] for delta in deltas if isinstance(delta, Assume)
-            ):
+            for work in dict.fromkeys(self._by_pod[delta.pod] for delta in deltas if isinstance(delta, Assume)):
                 work.run += 1
                 self._played.waited_ms.setdefault(work.kind.name, []).append(now - work.since)
                 heappush(self._events, (now + work.kind.runs_ms, 0, work.number, work.run, work))
@@ -232,9 +230,7 @@ def _template(queue: str, kind: WorkloadSet, mode: str) -> Pod:
             SLICE_SIZE_ANNOTATION: str(kind.slice_size),
         }
     labels = {QUEUE_NAME_LABEL: queue}
-    return synthetic.pod_template(
-        {"cpu": kind.cpu}, labels=labels, annotations=annotations, priority=kind.priority
-    )
+    return synthetic.pod_template({"cpu": kind.cpu}, labels=labels, annotations=annotations, priority=kind.priority)
 
 
 def _pods(name: str, template: Pod, count: int) -> list[Pod]:

@@ -33,9 +33,7 @@ PEERS: dict[str, Peer] = {
     "gang-1x1000": Peer("KAI", "one job of 512 pods on 512 nodes, preferred topology", seconds=48.7),
     "preempt-pod": Peer("KAI", "one GPU reclaimed while 4,000 jobs run, 500 nodes", seconds=13.9),
     "preempt-node": Peer(_PERF, "PreemptionAsync, 5,000 nodes, 20,000 running", 570, threshold=True),
-    "preempt-gang": Peer(
-        "Kueue", "one cycle, about 2,000 nodes and 700 candidates (issue 13148)", seconds=40
-    ),
+    "preempt-gang": Peer("Kueue", "one cycle, about 2,000 nodes and 700 candidates (issue 13148)", seconds=40),
     "never-full": Peer("KAI", "10 pods of 80 GPUs declared unschedulable, 500 nodes", seconds=249.5),
     "kueue-baseline": Peer("Kueue", "its own run of this configuration", 42.7),
     "kueue-large-scale": Peer("Kueue", "its own run of this configuration", 42.4),

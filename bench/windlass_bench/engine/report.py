@@ -143,9 +143,7 @@ PARTS = {
         "Preemption (5,000 nodes: 20,000 running pods, 2,000 of them candidates)",
         SINGLE_DECISION_COLUMNS,
     ),
-    "plans": EnginePart(
-        ("plans-400",), ("quick-plans",), "Planned starts (backfill)", SINGLE_DECISION_COLUMNS
-    ),
+    "plans": EnginePart(("plans-400",), ("quick-plans",), "Planned starts (backfill)", SINGLE_DECISION_COLUMNS),
     "verdict": EnginePart(
         ("never-full", "never-large"),
         ("never-full",),

@@ -49,11 +49,7 @@ def steady_queued_gangs(name: str, *, nodes: int = 5_000, backlog: int = BACKLOG
     requests = {"cpu": "4", "memory": "32Gi", GPU_RESOURCE: "1"}
     templates = [synthetic.pod_template(requests, labels={QUEUE_NAME_LABEL: queue}) for queue in names]
     running = _running(templates, nodes)
-    gangs = [
-        pod
-        for number in range(backlog // 8)
-        for pod in _gang(templates[number % QUEUES], f"gang-{number:05}")
-    ]
+    gangs = [pod for number in range(backlog // 8) for pod in _gang(templates[number % QUEUES], f"gang-{number:05}")]
     return _rounds(name, nodes, [*synthetic.gpu_nodes(nodes), *queues, *running, *gangs], running)
 
 
@@ -65,8 +61,7 @@ def _gang(template: Pod, name: str) -> list[Pod]:
     labels = {**template.metadata.labels, KUEUE_POD_GROUP_NAME: name}
     annotations = {POD_GROUP_TOTAL_COUNT_ANNOTATION: "8", REQUIRED_TOPOLOGY_ANNOTATION: synthetic.RACK}
     return [
-        synthetic.make_pod(template, f"{name}-{member}", labels=labels, annotations=annotations)
-        for member in range(8)
+        synthetic.make_pod(template, f"{name}-{member}", labels=labels, annotations=annotations) for member in range(8)
     ]
 
 

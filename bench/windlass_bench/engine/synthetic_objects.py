@@ -55,9 +55,7 @@ def gpu_nodes(count: int, *, nodes_per_rack: int = NODES_A_RACK, gpus: int = 8) 
             GPU_PRODUCT_LABEL: model,
             GPU_MEMORY_LABEL: str(memory),
         }
-        made.append(
-            _node(f"node-{number:05}", labels, {"cpu": "128", "memory": "2Ti", GPU_RESOURCE: str(gpus)})
-        )
+        made.append(_node(f"node-{number:05}", labels, {"cpu": "128", "memory": "2Ti", GPU_RESOURCE: str(gpus)}))
     return made
 
 
@@ -225,9 +223,7 @@ def _timed(number: int, gpus: int, seconds: int, **group: str) -> Pod:
         )
         if "required" in group:
             annotations[REQUIRED_TOPOLOGY_ANNOTATION] = group["required"]
-    return pod_template(
-        {"cpu": "8", "memory": "64Gi", GPU_RESOURCE: str(gpus)}, labels=labels, annotations=annotations
-    )
+    return pod_template({"cpu": "8", "memory": "64Gi", GPU_RESOURCE: str(gpus)}, labels=labels, annotations=annotations)
 
 
 def running_pods_with_duration(nodes: int, count: int) -> list[Pod]:
@@ -240,9 +236,7 @@ def running_pods_with_duration(nodes: int, count: int) -> list[Pod]:
         if node is not None:
             free[node] -= gpus
             seconds = 4_000 + number * 6_151 % 86_000
-            made.append(
-                bound_pod(make_pod(_timed(number, gpus, seconds), f"run-{number:05}"), f"node-{node:05}")
-            )
+            made.append(bound_pod(make_pod(_timed(number, gpus, seconds), f"run-{number:05}"), f"node-{node:05}"))
     return made
 
 
@@ -284,8 +278,7 @@ def cluster_queue(name: str, quota: Mapping[str, str], **more: Any) -> Unstructu
     """`borrowing`: a limit for every resource; everything else is the spec's own."""
     borrowing = more.pop("borrowing", None)
     resources = [
-        {"name": resource, "nominalQuota": amount}
-        | ({} if borrowing is None else {"borrowingLimit": borrowing})
+        {"name": resource, "nominalQuota": amount} | ({} if borrowing is None else {"borrowingLimit": borrowing})
         for resource, amount in quota.items()
     ]
     group = {"coveredResources": list(quota), "flavors": [{"name": "default", "resources": resources}]}

@@ -78,9 +78,7 @@ def measure_incremental_decision(
     return msgspec.structs.replace(measured, extra={"cold_ms": 1000 * cold})
 
 
-def measurement_of_plan(
-    name: str, nodes: int, units: int, unit: str, plan: Plan, **times: float
-) -> Measurement:
+def measurement_of_plan(name: str, nodes: int, units: int, unit: str, plan: Plan, **times: float) -> Measurement:
     return Measurement(
         task=name,
         nodes=nodes,
@@ -223,19 +221,13 @@ def never_fits(name: str, *, gpus: int, nodes: int = 500) -> Measurement:
     full = [synthetic.running_pod(filler, number, number) for number in range(nodes)]
     requests = {"cpu": "8", "memory": "64Gi", GPU_RESOURCE: str(gpus)}
     job = synthetic.gang_pods(1, 10, requests, "q", required=synthetic.RACK)
-    return measure_decision(
-        name, nodes, [*synthetic.gpu_nodes(nodes), *full, *_queue(), *job], 1, "decisions"
-    )
+    return measure_decision(name, nodes, [*synthetic.gpu_nodes(nodes), *full, *_queue(), *job], 1, "decisions")
 
 
-def run_kueue_configuration(
-    name: str, *, configuration: kueue_performance.PerformanceConfiguration
-) -> Measurement:
+def run_kueue_configuration(name: str, *, configuration: kueue_performance.PerformanceConfiguration) -> Measurement:
     warm_up()
     played = kueue_performance.run_configuration(configuration)
-    waits = {
-        f"wait_{kind}_ms": sum(waited) / len(waited) for kind, waited in sorted(played.waited_ms.items())
-    }
+    waits = {f"wait_{kind}_ms": sum(waited) / len(waited) for kind, waited in sorted(played.waited_ms.items())}
     return Measurement(
         task=name,
         nodes=configuration.nodes,
@@ -259,9 +251,7 @@ def _kueue(*arguments: Any, **more: Any) -> Task:
     return partial(run_kueue_configuration, configuration=configuration)
 
 
-def _growth(
-    make: Callable[..., Measurement], prefix: str, sizes: Sequence[int], **fixed: int
-) -> dict[str, Task]:
+def _growth(make: Callable[..., Measurement], prefix: str, sizes: Sequence[int], **fixed: int) -> dict[str, Task]:
     return {f"{prefix}@{nodes}": partial(make, nodes=nodes, **fixed) for nodes in sizes}
 
 

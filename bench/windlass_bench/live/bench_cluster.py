@@ -58,9 +58,7 @@ class BenchCluster:
         """So many nodes of ours; a cluster with others is refused."""
         found = (await self.client.get(NODES.collection))["items"] or ()
         if any(BENCH_LABEL not in (node["metadata"].get("labels") or {}) for node in found):
-            raise InputError(
-                "the cluster has nodes of its own", remedy="use a cluster that was made for this"
-            )
+            raise InputError("the cluster has nodes of its own", remedy="use a cluster that was made for this")
         with contextlib.suppress(Conflict):
             body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
             await self.client.send(Request("POST", "/api/v1/namespaces", body=body))

@@ -52,9 +52,7 @@ class SchedulerProcess:
     def _answers(self) -> bool:
         scheme = "https" if self._secure else "http"
         # kube-scheduler makes its own certificate; this is loopback.
-        context = (
-            tls_context(b"", insecure=True, client_certificate=ClientCertificate()) if self._secure else None
-        )
+        context = tls_context(b"", insecure=True, client_certificate=ClientCertificate()) if self._secure else None
         try:
             url = f"{scheme}://127.0.0.1:{self._port}/readyz"
             with urllib.request.urlopen(url, timeout=2, context=context) as answer:

@@ -20,8 +20,7 @@ _WAITS = columns("{:.3f}", p50="p50 s", p99="p99 s")
 
 def sections_of(results: Sequence[Result]) -> list[Section]:
     rows = {
-        part: [_row(result, results) for result in _best(results, part)]
-        for part in (BACKLOG, STEADY, GANGS, MEMORY)
+        part: [_row(result, results) for result in _best(results, part)] for part in (BACKLOG, STEADY, GANGS, MEMORY)
     }
     made = [
         Section(

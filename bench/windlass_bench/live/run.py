@@ -63,9 +63,7 @@ class BenchEnvironment(msgspec.Struct, frozen=True):
     on_step: Callable[[str], None]
 
 
-def tasks_of(
-    sizes: Sequence[int], parts: Sequence[str], contenders: Sequence[str], rounds: int
-) -> list[Task]:
+def tasks_of(sizes: Sequence[int], parts: Sequence[str], contenders: Sequence[str], rounds: int) -> list[Task]:
     """Contenders in turn, and in reverse turn in every second round."""
     tasks = []
     for nodes in sizes:
@@ -83,13 +81,9 @@ def tasks_of(
     return tasks
 
 
-async def measure(
-    environment: BenchEnvironment, tasks: Sequence[Task], done: Callable[[int], None]
-) -> list[Result]:
+async def measure(environment: BenchEnvironment, tasks: Sequence[Task], done: Callable[[int], None]) -> list[Result]:
     results = []
-    async with KubeClient(
-        load_client_config(str(environment.kubeconfig)), timeout_seconds=TIMEOUT_SECONDS
-    ) as client:
+    async with KubeClient(load_client_config(str(environment.kubeconfig)), timeout_seconds=TIMEOUT_SECONDS) as client:
         scene = BenchCluster(client)
         for task in tasks:
             environment.on_step(f"{task.part}: {task.contender} on {task.nodes} nodes")
@@ -164,9 +158,7 @@ async def _come_and_go(scene: BenchCluster, tree: dict[str, Any]) -> None:
 async def _limit(scene: BenchCluster, task: Task) -> Result:
     """A binding and an event for each pod, in turn over the nodes, as many in flight as the others have."""
     await scene.create(pod(number, SCHEDULER_NAMES[LIMIT]) for number in range(task.pods))
-    items: Any = (await scene.client.get(f"/api/v1/namespaces/{NAMESPACE}/pods", labelSelector=BENCH_LABEL))[
-        "items"
-    ]
+    items: Any = (await scene.client.get(f"/api/v1/namespaces/{NAMESPACE}/pods", labelSelector=BENCH_LABEL))["items"]
     recorder = EventRecorder(scene.client, "bench")
     events = asyncio.create_task(recorder.run())
     slots = asyncio.Semaphore(2 * IN_FLIGHT)
@@ -190,9 +182,7 @@ def _result(scene: BenchCluster, contender: SchedulerProcess, task: Task, began:
     after = contender.usage()
     end = max(scene.bound_at.values(), default=began)
     waits = sorted(
-        max(0.0, at - scene.created_at[name])
-        for name, at in scene.bound_at.items()
-        if name in scene.created_at
+        max(0.0, at - scene.created_at[name]) for name, at in scene.bound_at.items() if name in scene.created_at
     )
     return Result(
         task,

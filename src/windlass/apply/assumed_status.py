@@ -63,9 +63,7 @@ class AssumedStatuses:
         ends the assumption and returns the observed object."""
         sent.written_version = parse_resource_version(version)
         observed_version = parse_resource_version(sent.observed.metadata.resource_version)
-        return (
-            self.revert(sent) if sent.written_version and observed_version >= sent.written_version else None
-        )
+        return self.revert(sent) if sent.written_version and observed_version >= sent.written_version else None
 
     def revert(self, sent: AssumedStatus) -> WorkloadObject | None:
         """Ends the assumption and returns the observed object; None if it had ended before."""

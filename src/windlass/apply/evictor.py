@@ -79,9 +79,7 @@ class Evictor:
         if preemptor in self._running or now < self._not_before.get(_attempt_key(preemptor, victims), 0.0):
             return
         self._not_before = {key: at for key, at in self._not_before.items() if at > now}
-        self._stopped_at = {
-            key: at for key, at in self._stopped_at.items() if at + STOP_COOLDOWN_SECONDS > now
-        }
+        self._stopped_at = {key: at for key, at in self._stopped_at.items() if at + STOP_COOLDOWN_SECONDS > now}
         under_way = self._stopped_at.keys() | self._preemptor_of.keys()
         victims = [victim for victim in victims if victim.workload not in under_way]
         if not victims:
@@ -93,9 +91,7 @@ class Evictor:
 
     def _finish(self, preemptor: str) -> None:
         del self._running[preemptor]
-        self._preemptor_of = {
-            victim: other for victim, other in self._preemptor_of.items() if other != preemptor
-        }
+        self._preemptor_of = {victim: other for victim, other in self._preemptor_of.items() if other != preemptor}
 
     async def drain(self) -> None:
         while self._running:
@@ -108,9 +104,7 @@ class Evictor:
                 self.refusals += 1
                 self._not_before[_attempt_key(preemptor, victims)] = time.monotonic() + RETRY_SECONDS
                 for pod, message in refusals.items():
-                    log.info(
-                        "no pods are evicted for %s: eviction of %s refused: %s", preemptor, pod, message
-                    )
+                    log.info("no pods are evicted for %s: eviction of %s refused: %s", preemptor, pod, message)
                     self._on_refused(preemptor, pod, message)
                 return
             for victim in victims:
@@ -178,8 +172,4 @@ def _attempt_key(preemptor: str, victims: Sequence[Victim]) -> tuple[str, ...]:
 
 def _is_refusal(error: ApiError) -> bool:
     """A PodDisruptionBudget refuses with 429; webhooks and policies refuse with any permanent error."""
-    return (
-        isinstance(error, TooManyRequests)
-        or error.is_permanent
-        or MULTIPLE_BUDGETS_MESSAGE in error.status.message
-    )
+    return isinstance(error, TooManyRequests) or error.is_permanent or MULTIPLE_BUDGETS_MESSAGE in error.status.message

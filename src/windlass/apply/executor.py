@@ -74,9 +74,7 @@ class PlanExecutor:
         self._client, self._cache, self._recorder, self._metrics = client, cache, recorder, metrics
         self._may_write = may_write
         self.binder = Binder(client, may_write, self._on_bind_outcome)
-        self.evictor = Evictor(
-            client, recorder, may_write, self._metrics.victims.inc, self._on_eviction_refused
-        )
+        self.evictor = Evictor(client, recorder, may_write, self._metrics.victims.inc, self._on_eviction_refused)
         self.conditions = PodConditionWriter(client, recorder, may_write)
         self.admissions = AdmissionWriter(cache, WorkloadWriter(client, cache, may_write, resource_for))
         self._backoffs: dict[str, Backoff] = {}
@@ -144,9 +142,7 @@ class PlanExecutor:
             return True
         return bind.node not in self._cache.nodes
 
-    def _pre_bind_action(
-        self, pod: Pod, node: str, snapshot: Snapshot
-    ) -> Callable[[], Awaitable[None]] | None:
+    def _pre_bind_action(self, pod: Pod, node: str, snapshot: Snapshot) -> Callable[[], Awaitable[None]] | None:
         """Binds the pod's volumes; None if all of its claims are bound."""
         get_claim = self._cache.persistent_volume_claim
         claims = unbound_claims(pod, get_claim) if pod.spec.volumes else []
@@ -211,9 +207,7 @@ class PlanExecutor:
             if self.admissions.is_left_to_kueue(evict):
                 continue
             pods = [(key, self._cache.pods[key]) for key in evict.pods if key in self._cache.pods]
-            to_evict = tuple(
-                (key, pod.metadata.uid) for key, pod in pods if not pod.metadata.deletion_timestamp
-            )
+            to_evict = tuple((key, pod.metadata.uid) for key, pod in pods if not pod.metadata.deletion_timestamp)
             stop = self.admissions.stop_action(evict)
             if to_evict or stop is not None:
                 record = self.admissions.eviction_record_action(evict, workloads.get(evict.workload))

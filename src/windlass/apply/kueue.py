@@ -114,8 +114,7 @@ def admission_status(
         requests, count = quota_requests(templates[pod_set.name]), pod_set.count
         assignment: Unstructured = {"name": pod_set.name, "count": count, "flavors": dict(pod_set.flavors)}
         assignment["resourceUsage"] = {
-            resource: format_quota(resource, requests.get(resource, 0) * count)
-            for resource in pod_set.flavors
+            resource: format_quota(resource, requests.get(resource, 0) * count) for resource in pod_set.flavors
         }
         if pod_set.nodes:
             assignment["topologyAssignment"] = _topology_assignment(pod_set.nodes, hostnames, version)
@@ -152,9 +151,7 @@ def eviction_status(wire: WorkloadObject, reason: str, now: int) -> Unstructured
     return {
         "admission": None,
         "conditions": _merge_conditions(wire.status.conditions, changes),
-        "schedulingStats": {
-            "evictions": [{"reason": counted, "count": count} for counted, count in counts.items()]
-        },
+        "schedulingStats": {"evictions": [{"reason": counted, "count": count} for counted, count in counts.items()]},
     }
 
 
@@ -176,14 +173,10 @@ def has_condition(wire: WorkloadObject, kind: str, status: str, reason: str, mes
     )
 
 
-def _topology_assignment(
-    nodes: Mapping[str, int], hostnames: Mapping[str, str], version: str
-) -> Unstructured:
+def _topology_assignment(nodes: Mapping[str, int], hostnames: Mapping[str, str], version: str) -> Unstructured:
     names = [hostnames.get(node, node) for node in nodes]
     if version == "v1beta1":
-        domains = [
-            {"values": [name], "count": count} for name, count in zip(names, nodes.values(), strict=True)
-        ]
+        domains = [{"values": [name], "count": count} for name, count in zip(names, nodes.values(), strict=True)]
         return {"levels": [HOSTNAME_LABEL], "domains": domains}
     slice_ = {
         "domainCount": len(names),
@@ -205,9 +198,7 @@ def _merge_conditions(known: Iterable[Condition], changes: Iterable[Condition]) 
     for change in changes:
         old = merged.get(change.type)
         since = old.last_transition_time if old is not None and old.status == change.status else ""
-        merged[change.type] = msgspec.structs.replace(
-            change, last_transition_time=since or change.last_transition_time
-        )
+        merged[change.type] = msgspec.structs.replace(change, last_transition_time=since or change.last_transition_time)
     return [
         {
             "type": condition.type,

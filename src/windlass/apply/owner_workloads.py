@@ -51,9 +51,7 @@ class OwnerWorkloadReconciler:
                 self._writer.start_once(key, functools.partial(self._create, obj))
             elif known is not None and end and not is_finished(known):
                 status = kueue.finished_status(known, end, int(time.time()))
-                self._writer.start_once(
-                    key, functools.partial(self._writer.patch_workload_status, key, status)
-                )
+                self._writer.start_once(key, functools.partial(self._writer.patch_workload_status, key, status))
             elif known is not None and not end and not is_finished(known):
                 self._reconcile_existing(key, known, obj)
 
@@ -61,9 +59,7 @@ class OwnerWorkloadReconciler:
         if len(self._reconciled) > 2 * self._cache.object_count + MAX_ENTRIES:
             exists = self._writer.workload
             self._reconciled = {key: pair for key, pair in self._reconciled.items() if exists(key)}
-            self._contradicted_since = {
-                key: at for key, at in self._contradicted_since.items() if exists(key)
-            }
+            self._contradicted_since = {key: at for key, at in self._contradicted_since.items() if exists(key)}
             versions = self._writer.written_versions
             self._writer.written_versions = {key: version for key, version in versions.items() if exists(key)}
 

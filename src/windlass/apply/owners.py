@@ -71,9 +71,7 @@ def _templates(kind: str, spec: Unstructured) -> Iterator[tuple[str, Unstructure
         case _:
             for field, roles in spec.items():
                 if field.endswith("ReplicaSpecs"):
-                    yield from (
-                        (role.lower(), replica["template"]) for role, replica in (roles or {}).items()
-                    )
+                    yield from ((role.lower(), replica["template"]) for role, replica in (roles or {}).items())
 
 
 def terminal_state(owner: OwnerObject) -> str:

@@ -60,9 +60,7 @@ async def bind_pod_volumes(
     selected: set[str] = set()
     deadline = asyncio.get_running_loop().time() + BIND_TIMEOUT_SECONDS
     while True:
-        waiting = [
-            key for key in pod_volumes.claims if not _has_volume(key, pod_volumes, get_claim, selected)
-        ]
+        waiting = [key for key in pod_volumes.claims if not _has_volume(key, pod_volumes, get_claim, selected)]
         if not waiting:
             return
         if not may_write():

@@ -86,9 +86,7 @@ class WorkloadWriter:
 
     def manages_workload(self, key: str) -> bool:
         workload = self.workload(key)
-        return workload is not None and self.manages_queue(
-            workload.metadata.namespace, workload.spec.queue_name
-        )
+        return workload is not None and self.manages_queue(workload.metadata.namespace, workload.spec.queue_name)
 
     def manages_queue(self, namespace: str, queue: str) -> bool:
         return not self._cache.kueue_is_live or self._cache.is_taken_over(namespace or "default", queue)

@@ -132,9 +132,7 @@ def _configuration(path: Path | None, evidence: Evidence | None, manifests: list
     return configuration
 
 
-def _mend(
-    paths: tuple[Path, ...], evidence: Evidence | None, only: frozenset[str], settings: Settings
-) -> None:
+def _mend(paths: tuple[Path, ...], evidence: Evidence | None, only: frozenset[str], settings: Settings) -> None:
     from windlass.diagnose.check.fixing import fixed_text
     from windlass.dump.files import list_files
 
@@ -151,9 +149,7 @@ def _mend(
                 print_note(f"{file}:{finding.line}: fixed {finding.rule}: {finding.fix}")
 
 
-def _print(
-    found: list[CheckFinding], output: str, checked: int, configuration: UsedConfiguration | None
-) -> None:
+def _print(found: list[CheckFinding], output: str, checked: int, configuration: UsedConfiguration | None) -> None:
     from windlass.diagnose.check import report
 
     if output in ("json", "yaml"):
@@ -166,12 +162,6 @@ def _print(
     else:
         for finding in found:
             level = click.style(finding.level.upper(), fg=COLOURS[finding.level], bold=True)
-            click.echo(
-                f"{finding.file}:{finding.line}: {level} {finding.rule}: {report.format_finding(finding)}"
-            )
-        counts = {
-            level: sum(finding.level == level for finding in found) for level in ("error", "warning", "info")
-        }
-        print_note(
-            f"{checked} objects: " + ", ".join(f"{number} {level}" for level, number in counts.items())
-        )
+            click.echo(f"{finding.file}:{finding.line}: {level} {finding.rule}: {report.format_finding(finding)}")
+        counts = {level: sum(finding.level == level for finding in found) for level in ("error", "warning", "info")}
+        print_note(f"{checked} objects: " + ", ".join(f"{number} {level}" for level, number in counts.items()))

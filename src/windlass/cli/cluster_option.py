@@ -90,9 +90,7 @@ def run_with_client(kubeconfig: str, context: str, use: Callable[[KubeClient], A
     return asyncio.run(run())
 
 
-def _with_progress(
-    kubeconfig: str, context: str, read: Callable[[KubeClient, Progress], Awaitable[Result]]
-) -> Result:
+def _with_progress(kubeconfig: str, context: str, read: Callable[[KubeClient, Progress], Awaitable[Result]]) -> Result:
     from windlass.cli.progress import ProgressBar
 
     with ProgressBar("Reading the cluster", 1.0) as bar:

@@ -19,9 +19,7 @@ if TYPE_CHECKING:
 MILLI = 1000
 
 
-def defrag_document(
-    plan: DefragPlan, now: int, configuration: UsedConfiguration | None = None
-) -> dict[str, Any]:
+def defrag_document(plan: DefragPlan, now: int, configuration: UsedConfiguration | None = None) -> dict[str, Any]:
     """`kind: DefragPlan`."""
     return windlass_document(
         "DefragPlan",

@@ -31,9 +31,7 @@ def doctor() -> None:
 @cluster_options
 @output_option("table", "json", "yaml")
 @click.pass_context
-def cluster(
-    context: click.Context, from_: Path | None, kubeconfig: str, kube_context: str, output: str
-) -> None:
+def cluster(context: click.Context, from_: Path | None, kubeconfig: str, kube_context: str, output: str) -> None:
     """Every GPU node of a cluster, and how they compare."""
     from windlass.diagnose.doctor.cluster import examine_cluster
 

@@ -30,12 +30,8 @@ Exit codes: 0 done, 2 wrong usage, 3 the cluster can't be reached.
     is_flag=True,
     help="Drop environment values, commands, secrets, foreign annotations, and log lines that show no known fault.",
 )
-@click.option(
-    "--rename", is_flag=True, help="Replace names and images, consistently, in logs and messages too."
-)
-@click.option(
-    "-n", "--namespace", default="", help="The namespace to read if the whole cluster may not be read."
-)
+@click.option("--rename", is_flag=True, help="Replace names and images, consistently, in logs and messages too.")
+@click.option("-n", "--namespace", default="", help="The namespace to read if the whole cluster may not be read.")
 @click.option("--kubeconfig", default="", help="The kubeconfig. [default: as kubectl finds it]")
 @click.option("--context", default="", help="The kubeconfig's context.")
 def dump(target: Path, redact: bool, rename: bool, namespace: str, kubeconfig: str, context: str) -> None:

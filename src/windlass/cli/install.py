@@ -41,9 +41,7 @@ Examples:
 @kubeconfig_options
 @default_option("-n", "--namespace", default="windlass-system", help="Where it runs.")
 @click.option("--image", default="", help="The container image. [default: windlass:VERSION]")
-@click.option(
-    "--image-pull-policy", type=click.Choice(["IfNotPresent", "Always", "Never"]), default="IfNotPresent"
-)
+@click.option("--image-pull-policy", type=click.Choice(["IfNotPresent", "Always", "Never"]), default="IfNotPresent")
 @default_option("--replicas", type=click.IntRange(1, 10), default=2, help="One of them leads.")
 @click.option(
     "--scheduler-name", "names", multiple=True, help="Take pods that name this scheduler. [default: windlass]"
@@ -85,9 +83,7 @@ def install(**given: Any) -> None:
 @click.group("uninstall", invoke_without_command=True, epilog=UNINSTALL_EXAMPLES)
 @kubeconfig_options
 @default_option("-n", "--namespace", default="windlass-system", help="Where it runs.")
-@click.option(
-    "--crds", is_flag=True, help="Remove our CRDs also where objects of their kinds are left, and those too."
-)
+@click.option("--crds", is_flag=True, help="Remove our CRDs also where objects of their kinds are left, and those too.")
 def uninstall(kubeconfig: str, context: str, namespace: str, crds: bool) -> None:
     """Remove what `windlass install` made. Running pods, Jobs and nodes are left alone.
 
@@ -96,9 +92,7 @@ def uninstall(kubeconfig: str, context: str, namespace: str, crds: bool) -> None
     """
     if click.get_current_context().invoked_subcommand:
         return
-    run_with_client(
-        kubeconfig, context, lambda client: remove_installation(client, namespace, remove_used_crds=crds)
-    )
+    run_with_client(kubeconfig, context, lambda client: remove_installation(client, namespace, remove_used_crds=crds))
 
 
 def to_yaml(objects: Iterable[Unstructured]) -> str:

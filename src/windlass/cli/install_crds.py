@@ -103,9 +103,7 @@ def _resource_groups() -> Schema:
         borrowingLimit=nullable(quantity()),
         lendingLimit=nullable(quantity()),
     )
-    flavor = object_schema(
-        "name resources", name=name(), resources=array(quota, 64, min_items=1, map_keys=("name",))
-    )
+    flavor = object_schema("name resources", name=name(), resources=array(quota, 64, min_items=1, map_keys=("name",)))
     group = object_schema(
         "coveredResources flavors",
         coveredResources=array(string(), 64, min_items=1),
@@ -178,9 +176,7 @@ def _local_queue() -> dict[str, Schema]:
 
 
 def _cohort() -> dict[str, Schema]:
-    spec = object_schema(
-        parentName=name(), parent=name(), resourceGroups=_resource_groups(), fairSharing=FAIR_SHARING
-    )
+    spec = object_schema(parentName=name(), parent=name(), resourceGroups=_resource_groups(), fairSharing=FAIR_SHARING)
     return {"spec": spec, "status": object_schema(fairSharing=preserve_unknown_fields())}
 
 
@@ -253,9 +249,7 @@ def _workload_status() -> Schema:
         topologyAssignment=preserve_unknown_fields(),
         delayedTopologyRequest=string(),
     )
-    admission = nullable(
-        object_schema("clusterQueue", clusterQueue=name(), podSetAssignments=array(assignment, 18))
-    )
+    admission = nullable(object_schema("clusterQueue", clusterQueue=name(), podSetAssignments=array(assignment, 18)))
     eviction = object_schema(reason=string(), underlyingCause=string(), count=integer(0))
     return object_schema(
         admission=admission,

@@ -64,17 +64,13 @@ def _object(version: str, kind: str, choices: InstallOptions, *, namespaced: boo
     return managed_object(version, kind, NAME, LABELS, choices.namespace if namespaced else "")
 
 
-def managed_object(
-    version: str, kind: str, name: str, labels: dict[str, str], namespace: str = ""
-) -> Unstructured:
+def managed_object(version: str, kind: str, name: str, labels: dict[str, str], namespace: str = "") -> Unstructured:
     metadata = {"name": name, "labels": dict(labels), **({"namespace": namespace} if namespace else {})}
     return {"apiVersion": version, "kind": kind, "metadata": metadata}
 
 
 def namespace_object(name: str, pod_security: str) -> Unstructured:
-    return managed_object(
-        "v1", "Namespace", name, {**MANAGED_LABELS, POD_SECURITY_ENFORCE_LABEL: pod_security}
-    )
+    return managed_object("v1", "Namespace", name, {**MANAGED_LABELS, POD_SECURITY_ENFORCE_LABEL: pod_security})
 
 
 def _roles(choices: InstallOptions) -> list[Unstructured]:
@@ -85,9 +81,7 @@ def _roles(choices: InstallOptions) -> list[Unstructured]:
         namespaced = not scope
         roles.append({**_object(f"{RBAC}/v1", kind, choices, namespaced=namespaced), "rules": rules})
         binding = _object(f"{RBAC}/v1", f"{kind}Binding", choices, namespaced=namespaced)
-        roles.append(
-            {**binding, "roleRef": {"apiGroup": RBAC, "kind": kind, "name": NAME}, "subjects": subjects}
-        )
+        roles.append({**binding, "roleRef": {"apiGroup": RBAC, "kind": kind, "name": NAME}, "subjects": subjects})
     return roles
 
 

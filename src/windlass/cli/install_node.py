@@ -26,9 +26,7 @@ Examples:
 @click.command("node", epilog=EXAMPLES)
 @default_option("-n", "--namespace", default="windlass-node", help="Where it runs.")
 @click.option("--image", default="", help="The container image. [default: windlass-node:VERSION]")
-@click.option(
-    "--image-pull-policy", type=click.Choice(["IfNotPresent", "Always", "Never"]), default="IfNotPresent"
-)
+@click.option("--image-pull-policy", type=click.Choice(["IfNotPresent", "Always", "Never"]), default="IfNotPresent")
 @default_option("--parts", type=NameList(), default=",".join(PARTS), help="What to run.")
 @default_option("--label-sink", type=click.Choice(["node", "node-feature", "file"]), default="node")
 @click.option("--runtime-class", default="", help="The runtime that brings the driver in, such as nvidia.")
@@ -39,9 +37,7 @@ Examples:
     "(nvidia.com/device-plugin.config).",
 )
 @click.option("--default-config", default="", help="Which of the folder's nodes without the label get.")
-@click.option(
-    "--arg", "arguments", multiple=True, help="One more argument of `windlass node run`, as often as needed."
-)
+@click.option("--arg", "arguments", multiple=True, help="One more argument of `windlass node run`, as often as needed.")
 @click.option("--node-selector", default="", help="Labels such as pool=gpu, instead of NFD's PCI labels.")
 def install_node(
     namespace: str,

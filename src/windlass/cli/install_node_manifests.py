@@ -106,9 +106,7 @@ def _policy(choices: NodeInstallOptions) -> list[Unstructured]:
         "spec": {
             "failurePolicy": "Fail",
             "matchConstraints": {"resourceRules": [{**updates, "resources": ["nodes", "pods"]}]},
-            "matchConditions": [
-                {"name": "the-agent", "expression": f"request.userInfo.username == '{user}'"}
-            ],
+            "matchConditions": [{"name": "the-agent", "expression": f"request.userInfo.username == '{user}'"}],
             "variables": [{"name": "node", "expression": own_node}],
             "validations": [
                 {
@@ -144,8 +142,7 @@ def _daemon(choices: NodeInstallOptions) -> Unstructured:
 
 def _pod(choices: NodeInstallOptions) -> Unstructured:
     volumes: list[Unstructured] = [
-        {"name": name, "hostPath": {"path": path, "type": "DirectoryOrCreate"}}
-        for name, path in HOST_PATHS.items()
+        {"name": name, "hostPath": {"path": path, "type": "DirectoryOrCreate"}} for name, path in HOST_PATHS.items()
     ]
     if choices.config or choices.configs:
         volumes.append({"name": "config", "configMap": {"name": NAME}})
@@ -165,10 +162,7 @@ def _pod(choices: NodeInstallOptions) -> Unstructured:
     if choices.node_selector:
         pod["nodeSelector"] = dict(choices.node_selector)
     else:
-        terms = [
-            {"matchExpressions": [{"key": label, "operator": "In", "values": ["true"]}]}
-            for label in GPU_LABELS
-        ]
+        terms = [{"matchExpressions": [{"key": label, "operator": "In", "values": ["true"]}]} for label in GPU_LABELS]
         required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
         pod["affinity"] = {"nodeAffinity": required}
     return pod

@@ -50,9 +50,7 @@ def cluster_rules() -> list[Rule]:
     return [
         *rules,
         _rule("coordination.k8s.io", ["leases"], ("get",), [KUEUE_LEASE]),
-        _rule(
-            "admissionregistration.k8s.io", ["validatingwebhookconfigurations"], ("get",), [KUEUE_WEBHOOKS]
-        ),
+        _rule("admissionregistration.k8s.io", ["validatingwebhookconfigurations"], ("get",), [KUEUE_WEBHOOKS]),
     ]
 
 

@@ -36,9 +36,7 @@ def lazy_commands(prefix: str, *rows: tuple[str, ...]) -> dict[str, LazyCommand]
 
 
 class LazyGroup(click.Group):
-    def __init__(
-        self, *args: Any, table: Mapping[str, LazyCommand], epilogue: str = "", **settings: Any
-    ) -> None:
+    def __init__(self, *args: Any, table: Mapping[str, LazyCommand], epilogue: str = "", **settings: Any) -> None:
         super().__init__(*args, **settings)
         self.table = table
         self.epilogue = epilogue

@@ -14,19 +14,13 @@ from windlass.node.backend.simulated import SimulatedBackend
 
 @click.command()
 @click.option("--fleet", type=FILE, required=True, help="The Fleet that the node was simulated from.")
-@click.option(
-    "--node-name", default="", envvar="NODE_NAME", help="Which of its nodes. [default: the first with GPUs]"
-)
+@click.option("--node-name", default="", envvar="NODE_NAME", help="Which of its nodes. [default: the first with GPUs]")
 @click.option("--root", type=FOLDER, required=True, help="The folder that stands for the machine.")
 @click.option("--gpu", type=click.IntRange(0), required=True, help="Index of the GPU.")
 @click.option("--xid", type=click.IntRange(1, 999), help="Report this Xid, as the driver would.")
-@click.option(
-    "--instance", type=int, default=-1, help="GPU instance that the Xid is about. [default: the whole GPU]"
-)
+@click.option("--instance", type=int, default=-1, help="GPU instance that the Xid is about. [default: the whole GPU]")
 @click.option("--lost", is_flag=True, help="The GPU falls off the bus.")
-@click.option(
-    "--recovery-action", type=click.IntRange(0, 7), help="What the driver asks for (1: reset, 2: reboot)."
-)
+@click.option("--recovery-action", type=click.IntRange(0, 7), help="What the driver asks for (1: reset, 2: reboot).")
 @click.option("--heal", is_flag=True, help="Nothing is wrong any more.")
 def fault(
     fleet: Path,

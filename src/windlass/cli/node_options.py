@@ -32,9 +32,7 @@ def hardware_options(command: Command) -> Command:
             envvar="NODE_NAME",
             help="Name of this node. [default: the host's name; with --fleet, the first node with GPUs]",
         ),
-        click.option(
-            "--fleet", type=FILE, help="Simulate the GPUs of a node of this Fleet instead of asking NVML."
-        ),
+        click.option("--fleet", type=FILE, help="Simulate the GPUs of a node of this Fleet instead of asking NVML."),
     ):
         command = option(command)
     return command

@@ -44,9 +44,7 @@ def plugin_flags(command: Callable[..., Any]) -> Callable[..., Any]:
     for name in (*[field.flag for field in PLUGIN_FIELDS], *ALIASES):
         field = next(field for field in PLUGIN_FIELDS if field.flag == ALIASES.get(name, name))
         hint = f"As in NVIDIA's device plugin: {field.path} ({field.variables[0]})."
-        command = click.option(name, name.lstrip("-").replace("-", "_"), hidden=name in ALIASES, help=hint)(
-            command
-        )
+        command = click.option(name, name.lstrip("-").replace("-", "_"), hidden=name in ALIASES, help=hint)(command)
     return command
 
 
@@ -66,9 +64,7 @@ def plugin_flags(command: Callable[..., Any]) -> Callable[..., Any]:
     envvar="NODE_LABEL",
     help="The label that picks a config of --config-file-srcdir.",
 )
-@click.option(
-    "--default-config", default="", envvar="DEFAULT_CONFIG", help="The config of nodes without the label."
-)
+@click.option("--default-config", default="", envvar="DEFAULT_CONFIG", help="The config of nodes without the label.")
 @default_option(
     "--fallback-strategies",
     type=NameList(),
@@ -81,9 +77,7 @@ def plugin_flags(command: Callable[..., Any]) -> Callable[..., Any]:
     is_flag=True,
     help="Keep rename, devices and names by pattern, which the original reads and ignores.",
 )
-@click.option(
-    "--mig-config", type=FILE, help="mig-parted's config. [default: layouts made for the GPUs at hand]"
-)
+@click.option("--mig-config", type=FILE, help="mig-parted's config. [default: layouts made for the GPUs at hand]")
 @click.option("--counters", type=FILE, help="dcgm-exporter's counters file. [default: its default set]")
 @default_option("--listen", default=":9400", envvar="DCGM_EXPORTER_LISTEN", help="Address of the exporter.")
 @click.option(
@@ -99,9 +93,7 @@ def plugin_flags(command: Callable[..., Any]) -> Callable[..., Any]:
     show_default="30, or DCGM_EXPORTER_INTERVAL, which counts milliseconds",
     help="Seconds between passes.",
 )
-@default_option(
-    "--state", type=FOLDER, default="/run/windlass", help="Folder for the state that the parts share."
-)
+@default_option("--state", type=FOLDER, default="/run/windlass", help="Folder for the state that the parts share.")
 @default_option("--device-plugins", type=FOLDER, default="/var/lib/kubelet/device-plugins")
 @click.option(
     "--kubelet-socket",
@@ -121,9 +113,7 @@ def plugin_flags(command: Callable[..., Any]) -> Callable[..., Any]:
     envvar="CDI_DISABLE_HOOKS",
     help="Hooks to leave out of CDI specs: create-symlinks, update-ldcache, all.",
 )
-@click.option(
-    "--kubeconfig", default="", help="How to reach the API server. [default: as kubectl, or the pod's own]"
-)
+@click.option("--kubeconfig", default="", help="How to reach the API server. [default: as kubectl, or the pod's own]")
 @click.option("--without-api", is_flag=True, help="Talk to no API server: labels go to NFD's file.")
 @default_option(
     "--label-sink",
@@ -159,9 +149,7 @@ def run(**options: Any) -> None:
     require_extra("node", "windlass node run")
     parts = options.pop("parts")
     check_names("part", parts, PARTS)
-    names = [
-        flag.lstrip("-").replace("-", "_") for flag in (*[field.flag for field in PLUGIN_FIELDS], *ALIASES)
-    ]
+    names = [flag.lstrip("-").replace("-", "_") for flag in (*[field.flag for field in PLUGIN_FIELDS], *ALIASES)]
     given = {f"--{name.replace('_', '-')}": options.pop(name) for name in names}
     flags = {name: value for name, value in given.items() if value is not None}
     socket = options["kubelet_socket"]

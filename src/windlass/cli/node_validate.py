@@ -29,9 +29,7 @@ if TYPE_CHECKING:
 @click.command()
 @hardware_options
 @click.option("--expected-driver", default="", help="The driver that the other nodes have.")
-@click.option(
-    "--without-compute", is_flag=True, help="Leave the computation out, for a node that is hard at work."
-)
+@click.option("--without-compute", is_flag=True, help="Leave the computation out, for a node that is hard at work.")
 @output_option("table", "json", "yaml")
 def validate(
     fleet: Path | None, node_name: str, root: Path, expected_driver: str, without_compute: bool, output: str

@@ -84,9 +84,7 @@ def label_selector() -> Schema:
         operator=enum("In", "NotIn", "Exists", "DoesNotExist"),
         values=array(string(max_length=63), 1000),
     )
-    return nullable(
-        object_schema(matchLabels=map_of(string(max_length=63)), matchExpressions=array(expression, 100))
-    )
+    return nullable(object_schema(matchLabels=map_of(string(max_length=63)), matchExpressions=array(expression, 100)))
 
 
 def conditions() -> Schema:

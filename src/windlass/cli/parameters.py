@@ -47,9 +47,7 @@ class SeedList(click.ParamType[tuple[int, ...]]):
 
     name = "SEEDS"
 
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[int, ...]:
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
         seeds: dict[int, None] = {}
         for part in str(value).split(","):
             match = re.fullmatch(r"\s*(\d{1,18})(?:\.\.(\d{1,18}))?\s*", part)
@@ -69,9 +67,7 @@ class NameList(click.ParamType[tuple[str, ...]]):
 
     name = "NAME,…"
 
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, ...]:
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
         names = [name.strip() for name in str(value).split(",")]
         if not all(names):
             self.fail(f"'{value}' has an empty name in it", param, ctx)
@@ -83,9 +79,7 @@ class PolicyList(NameList):
 
     name = "POLICY,…"
 
-    def shell_complete(
-        self, ctx: click.Context, param: click.Parameter, incomplete: str
-    ) -> list[CompletionItem]:
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         from windlass.simulate.trace_run import POLICIES
 
         before, comma, begun = incomplete.rpartition(",")

@@ -44,16 +44,10 @@ class Options:
 
 
 @click.command("defrag", epilog=EXAMPLES)
-@click.option(
-    "--from", "from_", type=EXISTING, required=True, help="The cluster: a dump, as a file or a folder."
-)
+@click.option("--from", "from_", type=EXISTING, required=True, help="The cluster: a dump, as a file or a folder.")
 @click.option("--for", "for_", default="", metavar="NS/NAME", help="The waiting workload to make room for.")
-@click.option(
-    "-f", "--filename", type=EXISTING, help="A manifest to make room for, as if it were just submitted."
-)
-@click.option(
-    "--max-moves", type=click.IntRange(0, 10_000), help="The most moves. [default: the configuration's, 16]"
-)
+@click.option("-f", "--filename", type=EXISTING, help="A manifest to make room for, as if it were just submitted.")
+@click.option("--max-moves", type=click.IntRange(0, 10_000), help="The most moves. [default: the configuration's, 16]")
 @click.option("--exact", is_flag=True, help="Find the cheapest moves with a solver (needs windlass[exact]).")
 @config_option
 @click.option("--now", default="", help="Decide as of this RFC 3339 time. [default: the dump's newest]")
@@ -76,12 +70,8 @@ def run_defrag(options: Options) -> None:
     if options.exact:
         require_extra("exact", "--exact")
     manifests = (options.filename,) if options.filename is not None else ()
-    loaded = load_cluster(
-        options.from_, manifests, namespace=options.namespace, keep_going=options.keep_going
-    )
-    configuration = resolve_configuration(
-        options.config, loaded.published_configurations, scheduler_names(loaded)
-    )
+    loaded = load_cluster(options.from_, manifests, namespace=options.namespace, keep_going=options.keep_going)
+    configuration = resolve_configuration(options.config, loaded.published_configurations, scheduler_names(loaded))
     settings = configuration.settings
     now = decision_time(options.now, loaded)
 

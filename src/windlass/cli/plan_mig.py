@@ -35,9 +35,7 @@ Examples:
 
 @click.command("mig", epilog=EXAMPLES)
 @click.argument("layout")
-@click.option(
-    "-f", "--filename", type=FILE, help="mig-parted's config. [default: layouts made for the GPUs at hand]"
-)
+@click.option("-f", "--filename", type=FILE, help="mig-parted's config. [default: layouts made for the GPUs at hand]")
 @click.option("--in-use", multiple=True, metavar="UUID", help="A GPU or MIG device that must not be touched.")
 @hardware_options
 @output_option("table", "json", "yaml")
@@ -60,16 +58,12 @@ def mig(
     backend = open_backend(fleet, node_name, root)
     inventory = backend.inventory()
     configs: MigConfigs = (
-        read_mig_configs(read_yaml(filename), str(filename))
-        if filename
-        else generated_configs(inventory.gpus)
+        read_mig_configs(read_yaml(filename), str(filename)) if filename else generated_configs(inventory.gpus)
     )
     busy = set(in_use)
     for gpu in inventory.gpus:
         for process in backend.processes(gpu.uuid):
-            inside = [
-                instance.uuid for instance in gpu.instances if instance.gpu_instance == process.gpu_instance
-            ]
+            inside = [instance.uuid for instance in gpu.instances if instance.gpu_instance == process.gpu_instance]
             busy.update(inside or [gpu.uuid])
     plans = plan_node(inventory, select_config(configs, layout), frozenset(busy))
     if output == "table":

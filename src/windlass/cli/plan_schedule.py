@@ -36,9 +36,7 @@ Examples:
 class Planner(Protocol):
     """The engine, as far as this command sees it."""
 
-    def __call__(
-        self, objects: Sequence[object], settings: Settings, now: int, /
-    ) -> tuple[Plan, Sequence[str]]:
+    def __call__(self, objects: Sequence[object], settings: Settings, now: int, /) -> tuple[Plan, Sequence[str]]:
         """The plan, and notes about the input."""
 
 
@@ -86,12 +84,8 @@ def schedule_command(load_planner: Callable[[], Planner]) -> click.Command:
 def run_schedule(options: Options, load_planner: Callable[[], Planner]) -> None:
     if options.from_ is None and not options.filename:
         raise click.UsageError("nothing to plan: give --from DUMP, or -f FILE with nodes and workloads")
-    loaded = load_cluster(
-        options.from_, options.filename, namespace=options.namespace, keep_going=options.keep_going
-    )
-    configuration = resolve_configuration(
-        options.config, loaded.published_configurations, scheduler_names(loaded)
-    )
+    loaded = load_cluster(options.from_, options.filename, namespace=options.namespace, keep_going=options.keep_going)
+    configuration = resolve_configuration(options.config, loaded.published_configurations, scheduler_names(loaded))
     now = decision_time(options.now, loaded)
     plan, planner_notes = load_planner()(loaded.objects, configuration.settings, now)
     notes = [*map(str, loaded.problems), *loaded.notes, *planner_notes]

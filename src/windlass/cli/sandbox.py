@@ -55,9 +55,7 @@ def heal(where: tuple[str, str], target: str) -> None:
 
 def _show(answer: dict[str, Any]) -> None:
     if not answer["items"]:
-        click.echo(
-            f"Nothing is broken. {len(answer['nodes'])} simulated nodes: {', '.join(answer['nodes'][:12])}"
-        )
+        click.echo(f"Nothing is broken. {len(answer['nodes'])} simulated nodes: {', '.join(answer['nodes'][:12])}")
     for fault in answer["items"]:
         xid = f"Xid {fault['xid']}: " if fault["xid"] else ""
         click.echo(f"{fault['target']:<24} {xid}{fault['says']}")

@@ -33,9 +33,7 @@ def wants_scenarios(arguments: Sequence[str]) -> bool:
     found = [is_scenario(argument) for argument in arguments]
     if any(found) and not all(found):
         other = arguments[found.index(False)]
-        raise InputError(
-            f"{other} is not a scenario", remedy="give traces and scenarios to separate commands"
-        )
+        raise InputError(f"{other} is not a scenario", remedy="give traces and scenarios to separate commands")
     return any(found)
 
 

@@ -35,9 +35,7 @@ class Labels(click.ParamType[dict[str, str]]):
 
     name = "KEY=VALUE,…"
 
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> dict[str, str]:
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> dict[str, str]:
         if isinstance(value, dict):
             return value
         labels = {}
@@ -54,9 +52,7 @@ class Address(click.ParamType[tuple[str, int]]):
 
     name = "HOST:PORT"
 
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, int]:
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, int]:
         host, colon, port = str(value).rpartition(":")
         if not colon or not port.isdigit() or int(port) > 65535:
             self.fail(f"'{value}' is not an address such as 127.0.0.1:10259", param, ctx)
@@ -65,12 +61,10 @@ class Address(click.ParamType[tuple[str, int]]):
 
 def kubeconfig_options(command: Any) -> Any:
     """`--kubeconfig` and `--context`, as kubectl has them."""
-    command = click.option(
-        "--context", default="", help="The kubeconfig's context. [default: the current one]"
-    )(command)
-    return click.option("--kubeconfig", default="", help="The kubeconfig. [default: as kubectl finds it]")(
+    command = click.option("--context", default="", help="The kubeconfig's context. [default: the current one]")(
         command
     )
+    return click.option("--kubeconfig", default="", help="The kubeconfig. [default: as kubectl finds it]")(command)
 
 
 @click.command("scheduler", epilog=EXAMPLES)
@@ -81,9 +75,7 @@ def kubeconfig_options(command: Any) -> Any:
     multiple=True,
     help="Take pods that name this scheduler; may be repeated. [default: the configuration's, windlass]",
 )
-@click.option(
-    "--node-selector", type=Labels(), help="Use only nodes with these labels. [default: the configuration's]"
-)
+@click.option("--node-selector", type=Labels(), help="Use only nodes with these labels. [default: the configuration's]")
 @config_option
 @click.option(
     "--shadow",

@@ -106,9 +106,7 @@ def complete_trace(ctx: click.Context, param: click.Parameter, incomplete: str) 
 @output_option("table", "wide", "json", "yaml", "csv")
 @click.option("--plot", type=FILE, help="Also draw it: a file that ends in .png, .svg or .html.")
 @click.option("--placements", type=FILE, help="Also write every placement, to check it.")
-@click.option(
-    "--explain", metavar="POD", default="", help="Say why this pod found no node (one policy, one seed)."
-)
+@click.option("--explain", metavar="POD", default="", help="Say why this pod found no node (one policy, one seed).")
 @traces_option
 @click.option(
     "--list",
@@ -154,9 +152,7 @@ def _run(options: Options, engine: Settings | None) -> int:
     with ExitStack() as stack:
         settings = replace(_settings(options), engine=engine)
         if options.placements is not None:
-            folder = tempfile.TemporaryDirectory(
-                prefix=".windlass-", dir=options.placements.absolute().parent
-            )
+            folder = tempfile.TemporaryDirectory(prefix=".windlass-", dir=options.placements.absolute().parent)
             settings = replace(settings, placements=Path(stack.enter_context(folder)))
         progress = ProgressBar(f"{len(specs)} runs" if len(specs) > 1 else "1 run", len(specs))
         with progress:
@@ -175,9 +171,7 @@ def _refuse_mistakes(options: Options) -> None:
     from windlass.simulate.trace_run import POLICIES
 
     if not options.trace:
-        raise click.UsageError(
-            "no TRACE given: try synthetic/small, or --list for all.", click.get_current_context()
-        )
+        raise click.UsageError("no TRACE given: try synthetic/small, or --list for all.", click.get_current_context())
     check_names("policy", options.policy, POLICIES)
     if options.plot is not None:
         if options.plot.suffix not in PLOT_ENDINGS:
@@ -278,7 +272,5 @@ def _print_traces(options: Options) -> int:
     else:
         print_table(traces_table(infos, wide=options.output == "wide"))
         if not all(info.at_hand for info in infos):
-            print_note(
-                "To use the others, download them and name their folder with --traces or WINDLASS_TRACES."
-            )
+            print_note("To use the others, download them and name their folder with --traces or WINDLASS_TRACES.")
     return EXIT_DONE

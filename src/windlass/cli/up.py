@@ -60,9 +60,7 @@ FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 @config_option
 @click.option("--state", type=click.Path(path_type=Path, file_okay=False), help="Keep the cluster here.")
 @click.option("--port", type=click.IntRange(0, 65535), help=f"Of the API. [default: {PORT}, or any]")
-@click.option(
-    "--page-port", type=click.IntRange(0, 65535), help=f"Of the page. [default: {PAGE_PORT}, or any]"
-)
+@click.option("--page-port", type=click.IntRange(0, 65535), help=f"Of the page. [default: {PAGE_PORT}, or any]")
 @default_option("--address", default="127.0.0.1", help="Where the API listens.")
 @default_option(
     "--gpus",

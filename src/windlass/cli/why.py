@@ -38,9 +38,7 @@ Exit codes: 0 nothing is wrong, 1 a cause was found or is unknown, 2 bad input, 
 @click.argument("question", metavar="KIND/NAME")
 @cluster_options
 @config_option
-@click.option(
-    "-n", "--namespace", default="", help="Its namespace; only needed if several namespaces have the name."
-)
+@click.option("-n", "--namespace", default="", help="Its namespace; only needed if several namespaces have the name.")
 @click.option("--now", default="", help="Judge as of this RFC 3339 time. [default: the dump's newest]")
 @click.option("--patch", "only_patch", is_flag=True, help="Print only the patch that would help, as YAML.")
 @click.option(
@@ -138,7 +136,5 @@ def _print_patch(diagnosis: Diagnosis) -> None:
     best = diagnosis.patches[0]
     where = f"-n {best.target.namespace} " if best.target.namespace else ""
     flag = "" if best.type == "strategic" else f" --type={best.type}"
-    print_note(
-        f"# kubectl patch {where}{best.target.kind.lower()} {best.target.name}{flag} --patch-file FILE"
-    )
+    print_note(f"# kubectl patch {where}{best.target.kind.lower()} {best.target.name}{flag} --patch-file FILE")
     click.echo(yaml.dump(best.patch, Dumper=yaml.CSafeDumper, sort_keys=False), nl=False)

@@ -141,9 +141,7 @@ class AuxiliaryObjects:
         changed, self._changed = self._changed, {}
         namespaces = self.listers.namespaces
         needs_workloads = (
-            self._declaring_pods
-            or self._declaring_objects
-            or (self._resource_quotas and self._unsubmitted_pods)
+            self._declaring_pods or self._declaring_objects or (self._resource_quotas and self._unsubmitted_pods)
         )
         return self._workloads.sync(cluster, self._objects, changed, namespaces, now, bool(needs_workloads))
 

@@ -84,9 +84,7 @@ def build_state(rows: Sequence[NodeRow], resources: ResourceColumns, models: Gpu
         allocatable=allocatable,
         node_info=_table([(0, 0, row.replicas, 0) for row in rows], 4)
         + np.stack([ends - counts, ends, 0 * ends, 0 * ends], 1),
-        device_occupancy=_table(
-            [(1000 if device.healthy and not device.mig else 0, 0) for device in devices], 2
-        ),
+        device_occupancy=_table([(1000 if device.healthy and not device.mig else 0, 0) for device in devices], 2),
         device_info=_table(_device_rows(devices, groups, models), 5),
         gpu_pod_counts=np.zeros((len(rows), GPU_POD_KINDS), dtype=np.int64),
     )
@@ -99,9 +97,7 @@ def _close_groups(devices: Sequence[Device]) -> list[int]:
     return [device.island if has_islands else device.numa for device in devices]
 
 
-def _device_rows(
-    devices: Sequence[Device], groups: Sequence[int], models: GpuModelCodes
-) -> list[tuple[int, ...]]:
+def _device_rows(devices: Sequence[Device], groups: Sequence[int], models: GpuModelCodes) -> list[tuple[int, ...]]:
     """Most devices of a cluster are equal, so each kind is computed once."""
     row_by_kind: dict[tuple[object, ...], tuple[int, ...]] = {}
     rows = []

@@ -86,10 +86,7 @@ class NodeTable:
 
     def problems(self) -> dict[str, str]:
         """`Node name` → error, as the store reports it."""
-        return {
-            f"Node {name}": f"{error}; the node takes no new pods"
-            for name, error in sorted(self.errors.items())
-        }
+        return {f"Node {name}": f"{error}; the node takes no new pods" for name, error in sorted(self.errors.items())}
 
     def rebuild(self) -> tuple[NodeColumns, NodeState]:
         """Columns and arrays of all nodes in rank order, with no pod accounted."""

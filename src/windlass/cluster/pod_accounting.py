@@ -195,9 +195,7 @@ def _guess_instances(
     return tuple(grants)
 
 
-def _became_unhealthy(
-    state: NodeState, device: int, preferred: tuple[int, ...], number: int, index: int
-) -> bool:
+def _became_unhealthy(state: NodeState, device: int, preferred: tuple[int, ...], number: int, index: int) -> bool:
     """Whether the preferred GPU has become unhealthy: it had room when the pod was bound, and the pod has not moved."""
     return preferred[number : number + 1] == (index,) and not state.device_info[device, HEALTHY]
 

@@ -139,9 +139,7 @@ class PodTable:
     def shape(self, row: int) -> int:
         return int(self._traits[row, _SHAPE])
 
-    def append(
-        self, key: str, pod: Pod, traits: PodTraits, node: int, grants: tuple[DeviceGrant, ...]
-    ) -> int:
+    def append(self, key: str, pod: Pod, traits: PodTraits, node: int, grants: tuple[DeviceGrant, ...]) -> int:
         row = len(self._objects)
         if row == len(self._marks):
             self._grow()
@@ -160,9 +158,7 @@ class PodTable:
         self._own_grants()
         self._grants[row] = grants
 
-    def bind_many(
-        self, rows: Sequence[int], nodes: Sequence[int], grants: Sequence[tuple[DeviceGrant, ...]]
-    ) -> None:
+    def bind_many(self, rows: Sequence[int], nodes: Sequence[int], grants: Sequence[tuple[DeviceGrant, ...]]) -> None:
         """As `bind`, for rows that are all different."""
         self._own_marks()
         self._marks[rows, _NODE] = nodes
@@ -219,9 +215,7 @@ class PodTable:
         self._objects = [self._objects[row] for row in rows]
         self._grants = [self._grants[row] for row in rows]
         unused = np.zeros((max(64, len(rows)), 1), dtype=np.int64)
-        self._marks = np.concatenate(
-            [self._marks[rows], np.broadcast_to(unused, (len(unused), self._marks.shape[1]))]
-        )
+        self._marks = np.concatenate([self._marks[rows], np.broadcast_to(unused, (len(unused), self._marks.shape[1]))])
         self._traits = np.concatenate(
             [self._traits[rows], np.broadcast_to(unused, (len(unused), self._traits.shape[1]))]
         )

@@ -111,9 +111,7 @@ def is_node_local(pod: Pod) -> bool:
         return False
     if any(volume.persistent_volume_claim or volume.ephemeral for volume in spec.volumes):
         return False
-    if any(
-        port.host_port for container in (*spec.init_containers, *spec.containers) for port in container.ports
-    ):
+    if any(port.host_port for container in (*spec.init_containers, *spec.containers) for port in container.ports):
         return False
     affinity = spec.affinity
     if affinity is None:

@@ -212,9 +212,7 @@ class Store:
         bound = [(rows.objects[row].key, row) for row in np.flatnonzero(at).tolist()]
         self._pods_with_affinity -= sum(has_pod_affinity(rows.objects[row]) for _, row in bound)
         state = self._own_state()
-        self._state = state._replace(
-            allocatable=state.allocatable.copy(), device_info=state.device_info.copy()
-        )
+        self._state = state._replace(allocatable=state.allocatable.copy(), device_info=state.device_info.copy())
         for name in names:
             self._nodes.update_row(self._state, index[name], name)
         self._nodes.changed_nodes.clear()

@@ -39,9 +39,7 @@ class DefragBaseline:
         self.budgets = [object_ for object_ in objects if isinstance(object_, PodDisruptionBudget)]
         self.plan_before = decide(self.snapshot, config, now)
         pods = self.snapshot.pods
-        self._bound = {
-            pods.objects[row].key for row in np.flatnonzero((pods.alive == 1) & (pods.node != -1)).tolist()
-        }
+        self._bound = {pods.objects[row].key for row in np.flatnonzero((pods.alive == 1) & (pods.node != -1)).tolist()}
         self.started = self.started_by(self.plan_before)
 
     # Waiting pieces
@@ -85,9 +83,7 @@ class DefragBaseline:
         snapshot, config = self.snapshot, self.config
         table = EngineCache().score_table(snapshot, config, config.expected_mix or WorkloadMix())
         small = snapshot.nodes.size * max(1, len(snapshot.shapes)) <= MAX_INTERPRETED_CELLS
-        overlay = Overlay(
-            snapshot, table, make_scoring_rule(config.placement, snapshot.node_state), jit.kernels(small)
-        )
+        overlay = Overlay(snapshot, table, make_scoring_rule(config.placement, snapshot.node_state), jit.kernels(small))
         placer = WorkloadPlacer(
             overlay,
             snapshot.queue_system,
@@ -142,9 +138,7 @@ def objects_after_moves(objects: Sequence[object], moves: Sequence[Move]) -> lis
 
 
 def _moved(pod: Pod, move: Move) -> Pod:
-    annotations = {
-        key: text for key, text in pod.metadata.annotations.items() if key != ALLOCATED_DEVICES_ANNOTATION
-    }
+    annotations = {key: text for key, text in pod.metadata.annotations.items() if key != ALLOCATED_DEVICES_ANNOTATION}
     if move.devices:
         annotations[DEVICES_ANNOTATION] = ",".join(str(grant.index) for grant in move.devices)
     replace = msgspec.structs.replace

@@ -66,9 +66,7 @@ class DefragRequest(msgspec.Struct, frozen=True):
     """Use CP-SAT instead of the search."""
 
 
-def defrag_plan(
-    objects: Sequence[object], settings: Settings, now: int, request: DefragRequest
-) -> DefragPlan:
+def defrag_plan(objects: Sequence[object], settings: Settings, now: int, request: DefragRequest) -> DefragPlan:
     """The cheapest moves that were found, and the workloads that start with them."""
     with np.errstate(over="ignore"):  # the hash function of the kernels overflows on purpose
         # The engine must not make proactive moves of its own in addition to those that are planned here.
@@ -103,9 +101,7 @@ class _Planner:
         request = self._request
         waiting = self._baseline.waiting()
         if request.workload:
-            requested = self._requested(
-                [piece for piece in waiting if workload_key(piece.key) == request.workload]
-            )
+            requested = self._requested([piece for piece in waiting if workload_key(piece.key) == request.workload])
             return [piece for piece in requested if self._can_moves_help(piece)]
         if request.only_unsubmitted:
             for piece in self._baseline.pieces:
@@ -126,9 +122,7 @@ class _Planner:
         name = self._request.workload
         known = [workload for workload in self._baseline.workloads if workload.key == name]
         if not known:
-            raise InputError(
-                f"there is no workload {name}", remedy="set --for to namespace/name of a waiting workload"
-            )
+            raise InputError(f"there is no workload {name}", remedy="set --for to namespace/name of a waiting workload")
         if known[0].hold:
             self._without_moves[name] = NoMovesFound(name, known[0].hold)
         elif not waiting:
@@ -244,9 +238,7 @@ class _Planner:
             for i, step in enumerate(steps)
         ]
 
-    def _accept_moves(
-        self, piece: Workload, movable: MovablePods, demand: Demand, result: MoveSearchResult
-    ) -> None:
+    def _accept_moves(self, piece: Workload, movable: MovablePods, demand: Demand, result: MoveSearchResult) -> None:
         """Execute the moves and place the workload on both overlays, for the workloads that come after."""
         steps = MoveSequencer(self._trial_overlay, movable).execute(result.relocations)
         again = MoveSequencer(self._overlay, movable).execute(result.relocations)

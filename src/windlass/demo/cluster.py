@@ -90,7 +90,5 @@ def _wait(process: subprocess.Popen[bytes], log: Path) -> str:
         if "\nnodes " in output:
             return output.rstrip()
         if process.poll() is not None or time.monotonic() > deadline:
-            raise ClusterUnreachable(
-                f"`windlass up` did not start: {output.strip()[-500:] or 'it output nothing'}"
-            )
+            raise ClusterUnreachable(f"`windlass up` did not start: {output.strip()[-500:] or 'it output nothing'}")
         time.sleep(0.05)

@@ -19,17 +19,13 @@ def missing_toleration(presenter: Presenter) -> None:
           containers: [{name: main, image: pytorch, resources: {limits: {nvidia.com/gpu: 1}}}]
         """
     presenter.apply(manifest)
-    presenter.wait_for(
-        lambda: pod_wait_message(presenter.api, "train"), "the scheduler says why the pod waits"
-    )
+    presenter.wait_for(lambda: pod_wait_message(presenter.api, "train"), "the scheduler says why the pod waits")
     presenter.kubectl("get", "pods")
     message = pod_wait_message(presenter.api, "train")
     presenter.check("untolerated taint" in message, f"it waits, and says: {message}")
     answer = presenter.windlass("why", "pod/train", exit_codes=(1,))
     verdict = answer.partition("\n")[0]
-    presenter.check(
-        "TAINT_NOT_TOLERATED" in verdict, "`why` names the taint and the smallest change that helps"
-    )
+    presenter.check("TAINT_NOT_TOLERATED" in verdict, "`why` names the taint and the smallest change that helps")
 
 
 def apply_patch(presenter: Presenter) -> None:
@@ -41,9 +37,7 @@ def apply_patch(presenter: Presenter) -> None:
     presenter.kubectl("patch", "pod", "train", "--patch-file", "/dev/stdin", stdin="\n".join(lines))
     presenter.wait_for(lambda: running_pods(presenter.api, "train"), "the patched pod runs")
     presenter.kubectl("get", "pods", "-o", "wide")
-    presenter.check(
-        running_pods(presenter.api, "train")["train"].startswith("h100"), "it runs on an H100 node"
-    )
+    presenter.check(running_pods(presenter.api, "train")["train"].startswith("h100"), "it runs on an H100 node")
 
 
 def fractional_request(presenter: Presenter) -> None:
@@ -87,7 +81,5 @@ def mig_slice(presenter: Presenter) -> None:
     presenter.wait_for_pods("s", 2, "both run")
     presenter.kubectl("get", "pods", "-o", "wide")
     where = running_pods(presenter.api, "s")
-    presenter.check(
-        where == {"slice": "a100-mig-0", "share": "t4-0"}, "the slice is on the A100, the share on the T4"
-    )
+    presenter.check(where == {"slice": "a100-mig-0", "share": "t4-0"}, "the slice is on the A100, the share on the T4")
     presenter.check(len(active_pods(presenter.api)) == 2, "and they don't take whole GPUs from anybody")

@@ -112,15 +112,11 @@ def make_room(presenter: Presenter) -> None:
     asked = ("plan", "defrag", "--from", "now.json", "--for", large)
     presenter.windlass(*asked)
     moves = json.loads(presenter.windlass(*asked, "-o", "json", shown=False))["moves"]
-    presenter.check(
-        len(moves) == 1, f"one move: {moves[0]['pod']} from {moves[0]['from']} to {moves[0]['to']}"
-    )
+    presenter.check(len(moves) == 1, f"one move: {moves[0]['pod']} from {moves[0]['from']} to {moves[0]['to']}")
     _carry_out(presenter, moves[0]["pod"].partition("/")[2], moves[0]["from"])
     presenter.wait_for_pods("large", 2, "the large job runs")
     presenter.kubectl("get", "pods", "-o", "wide")
-    presenter.check(
-        len(running_pods(presenter.api)) == 5, "the large job runs, and nobody else has lost anything"
-    )
+    presenter.check(len(running_pods(presenter.api)) == 5, "the large job runs, and nobody else has lost anything")
 
 
 def _carry_out(presenter: Presenter, pod: str, node: str) -> None:

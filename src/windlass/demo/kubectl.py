@@ -119,17 +119,14 @@ class BuiltInKubectl:
     def _get(self, kind: str, names: list[str], selector: str, wide: bool) -> str:
         path = _path(kind) + (f"/{names[0]}" if names else "")
         table = self._api.request("GET", path + _query(selector), accept=TABLE_MEDIA_TYPE)
-        columns = [
-            at for at, column in enumerate(table["columnDefinitions"]) if wide or not column.get("priority")
-        ]
+        columns = [at for at, column in enumerate(table["columnDefinitions"]) if wide or not column.get("priority")]
         head = [str(table["columnDefinitions"][at]["name"]).upper() for at in columns]
         rows = [[str(row["cells"][at]) for at in columns] for row in table.get("rows") or ()]
         if not rows:
             return "No resources found in default namespace.\n"
         widths = [max(len(row[at]) for row in [head, *rows]) for at in range(len(head))]
         lines = [
-            "   ".join(word.ljust(width) for word, width in zip(row, widths, strict=True))
-            for row in [head, *rows]
+            "   ".join(word.ljust(width) for word, width in zip(row, widths, strict=True)) for row in [head, *rows]
         ]
         return "".join(f"{line.rstrip()}\n" for line in lines)
 

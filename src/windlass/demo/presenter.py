@@ -63,9 +63,7 @@ class Presenter:
         stdin = "---\n".join(manifests)
         return self.kubectl("apply", "-f", "-", stdin=stdin, expect_failure=expect_failure, elided=elided)
 
-    def kubectl(
-        self, *arguments: str, stdin: str = "", expect_failure: bool = False, elided: str = ""
-    ) -> str:
+    def kubectl(self, *arguments: str, stdin: str = "", expect_failure: bool = False, elided: str = "") -> str:
         """Runs the command, shown with its manifest, or with the first object of it and the words `more`."""
         manifest = textwrap.dedent(stdin).strip("\n")
         shown = f"{manifest.partition('---')[0]}# {elided}" if elided else manifest

@@ -39,9 +39,7 @@ def borrow_and_reclaim(presenter: Presenter) -> None:
         queue_manifest("team-a", 16, "lab", rules),
         queue_manifest("team-b", 16, "lab", rules),
     )
-    presenter.apply(
-        *(job_manifest(f"a{n}", 1, 8, queue="team-a") for n in range(1, 5)), elided="and a2, a3, a4"
-    )
+    presenter.apply(*(job_manifest(f"a{n}", 1, 8, queue="team-a") for n in range(1, 5)), elided="and a2, a3, a4")
     presenter.wait_for_pods("a", 4, "team A's four jobs run")
     presenter.wait_for(lambda: _borrowed(presenter) == 16, "the queue says what it has borrowed")
     presenter.kubectl("get", "jobs")
@@ -72,9 +70,7 @@ def backfill(presenter: Presenter) -> None:
     presenter.wait_for_pods("first", 3, "the first job runs")
     presenter.start_clock()
     presenter.apply(job_manifest("large", 4, 8, queue="team", duration="15s", limit="20s"))
-    presenter.wait_for(
-        lambda: job_wait_message(presenter.api, "large"), "the large job is told when it starts"
-    )
+    presenter.wait_for(lambda: job_wait_message(presenter.api, "large"), "the large job is told when it starts")
     presenter.print_elapsed(f"large waits: {job_wait_message(presenter.api, 'large')}")
     # Who comes first is known to the second, in Kubernetes' timestamps.
     presenter.wait_for(
@@ -121,9 +117,7 @@ def preempt_and_resume(presenter: Presenter) -> None:
     presenter.wait_for_pods("training", 4, "training runs again")
     presenter.print_elapsed("training runs again on 32 GPUs")
     presenter.kubectl("get", "jobs")
-    presenter.check(
-        not is_suspended(presenter.api, "training"), "the urgent job is done, and training has resumed"
-    )
+    presenter.check(not is_suspended(presenter.api, "training"), "the urgent job is done, and training has resumed")
 
 
 def count_running(presenter: Presenter, *prefixes: str) -> tuple[int, ...]:
@@ -140,7 +134,5 @@ def _has_started(stage: Presenter, prefix: str) -> bool:
 
 def _borrowed(stage: Presenter) -> int:
     status = stage.api.get(f"{KUEUE_PATH}/clusterqueues/team-a").get("status") or {}
-    usage = [
-        resource for flavor in status.get("flavorsUsage") or () for resource in flavor.get("resources") or ()
-    ]
+    usage = [resource for flavor in status.get("flavorsUsage") or () for resource in flavor.get("resources") or ()]
     return sum(int(resource.get("borrowed") or 0) for resource in usage)

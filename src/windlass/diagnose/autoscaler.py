@@ -16,9 +16,7 @@ COUNTED = re.compile(r"(\d+) ([^,;]+)")
 AT_MAXIMUM = re.compile(
     r"max node group size reached|max total nodes in cluster reached|max cluster (cpu|memory|gpu) limit", re.I
 )
-OVER_LIMITS = re.compile(
-    r"exceed(s|ed)? limits? for nodepool|limits? (exceeded|reached).{0,40}nodepool", re.I
-)
+OVER_LIMITS = re.compile(r"exceed(s|ed)? limits? for nodepool|limits? (exceeded|reached).{0,40}nodepool", re.I)
 NO_CAPACITY = re.compile(
     r"in backoff after failed scale-up|OUT_OF_RESOURCES|QUOTA_EXCEEDED|insufficient ?(instance)? ?capacity"
     r"|stockout|out of (resource|capacity)"
@@ -38,9 +36,7 @@ NO_MATCHING_GROUP = re.compile(
 )
 
 
-def autoscaler_finding(
-    evidence: Evidence, pod: ClusterObject, device: str, has_device: bool
-) -> Finding | None:
+def autoscaler_finding(evidence: Evidence, pod: ClusterObject, device: str, has_device: bool) -> Finding | None:
     """Why the autoscaler adds no node for the pod; None if it reports nothing, or is adding one.
 
     `has_device`: whether some node has the device, so that a group of such nodes is known to work.
@@ -86,15 +82,9 @@ def _not_triggered(message: str, proof: tuple[str, ...], device: str) -> Finding
     if any("max node group size" in reason for reason in reasons):
         return Finding("AUTOSCALER_MAX_SIZE", "the matching node group is at its maximum size", proof)
     if any("backoff" in reason for reason in reasons):
-        return Finding(
-            "CLOUD_CAPACITY", "the matching node group failed to scale up and is in backoff", proof
-        )
+        return Finding("CLOUD_CAPACITY", "the matching node group failed to scale up and is in backoff", proof)
     if reasons or NO_MATCHING_GROUP.search(message):
-        more = [
-            code
-            for code, pattern in NODE_GROUP_FILTER_CODES
-            if any(pattern.search(reason) for reason in reasons)
-        ]
+        more = [code for code, pattern in NODE_GROUP_FILTER_CODES if any(pattern.search(reason) for reason in reasons)]
         return Finding("AUTOSCALER_NO_MATCHING_GROUP", "", proof, tuple(more))
     return None
 
@@ -114,17 +104,10 @@ def _provider_failed(evidence: Evidence) -> Finding | None:
                 return Finding("CLOUD_CAPACITY", "", (f"{item.title}: {'; '.join(failed[:2])}",))
     for pod in evidence.of_kind("Pod"):
         if AUTOSCALERS.search(pod.name):
-            failures = [
-                line.strip()
-                for log in evidence.logs_of(pod)
-                for line in log.lines
-                if NO_CAPACITY.search(line)
-            ]
+            failures = [line.strip() for log in evidence.logs_of(pod) for line in log.lines if NO_CAPACITY.search(line)]
             if failures:
                 return Finding("CLOUD_CAPACITY", "", (f"log of {pod.title}: {failures[-1][:200]}",))
     for event in evidence.events:
-        if event.kind in ("NodeClaim", "ConfigMap", "MachineSet", "NodePool") and NO_CAPACITY.search(
-            event.message
-        ):
+        if event.kind in ("NodeClaim", "ConfigMap", "MachineSet", "NodePool") and NO_CAPACITY.search(event.message):
             return Finding("CLOUD_CAPACITY", "", (f"{event.kind} {event.name}: {event.message}",))
     return None

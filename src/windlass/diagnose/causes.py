@@ -129,9 +129,7 @@ CAUSES: dict[str, Cause] = {
         "no node is large enough for one of its pods, or all nodes for all of them",
         "ask for no more than the nodes have, or add nodes",
     ),
-    "CPU_MEM_INSUFFICIENT": Cause(
-        "no matching node has enough CPU or memory free", "ask for less CPU or memory"
-    ),
+    "CPU_MEM_INSUFFICIENT": Cause("no matching node has enough CPU or memory free", "ask for less CPU or memory"),
     "POD_COUNT_LIMIT": Cause("the node's limit of pods is reached", "raise max-pods, or move pods away"),
     "EPHEMERAL_STORAGE": Cause(
         "local disk is used up",
@@ -240,12 +238,8 @@ CAUSES: dict[str, Cause] = {
         "the image is still being pulled", "pre-pull large images, or raise the deadline", is_wait=True
     ),
     "IMAGE_PULL_FAILED": Cause("the image can't be pulled", "check its name, tag and pull secret"),
-    "CONTAINER_OOM": Cause(
-        "the container exceeded its memory limit and was killed", "raise the memory limit"
-    ),
-    "GPU_OOM": Cause(
-        "the GPU's memory is used up", "use a smaller batch or model, or a GPU that is not shared"
-    ),
+    "CONTAINER_OOM": Cause("the container exceeded its memory limit and was killed", "raise the memory limit"),
+    "GPU_OOM": Cause("the GPU's memory is used up", "use a smaller batch or model, or a GPU that is not shared"),
     "GPU_VISIBLE_UNREQUESTED": Cause(
         "the pod sees GPUs that it did not request", "remove NVIDIA_VISIBLE_DEVICES=all, and request GPUs"
     ),
@@ -257,13 +251,9 @@ CAUSES: dict[str, Cause] = {
         "NCCL uses a slower network transport than the hardware has",
         "see NCCL's log for what it did not find (IB devices, GPUDirect, NCCL_IB_HCA)",
     ),
-    "APP_ERROR": Cause(
-        "the program itself failed; nothing shows a fault of GPUs or the cluster", "read its log"
-    ),
+    "APP_ERROR": Cause("the program itself failed; nothing shows a fault of GPUs or the cluster", "read its log"),
     # Waits and states
-    "SCHEDULING_GATED": Cause(
-        "the pod still has scheduling gates", "see which controller owns the gate", is_wait=True
-    ),
+    "SCHEDULING_GATED": Cause("the pod still has scheduling gates", "see which controller owns the gate", is_wait=True),
     "WRONG_SCHEDULER": Cause(
         "no scheduler of that name is running", "use the name of a running scheduler, or start that one"
     ),
@@ -279,9 +269,7 @@ CAUSES: dict[str, Cause] = {
         f"set activeDeadlineSeconds or {DECLARED_DURATION_ANNOTATION} so that it ends before the reservation starts",
         is_wait=True,
     ),
-    "WAITING_FOR_PREEMPTION": Cause(
-        "the preempted pods have not terminated yet", NOTHING_TO_DO, is_wait=True
-    ),
+    "WAITING_FOR_PREEMPTION": Cause("the preempted pods have not terminated yet", NOTHING_TO_DO, is_wait=True),
     "JOB_SUSPENDED": Cause("it is suspended (spec.suspend: true)", "set spec.suspend to false"),
     "NONE": Cause("nothing is wrong", ""),
     "UNKNOWN": Cause("the evidence is not enough to name a cause", "run the commands under Missing"),

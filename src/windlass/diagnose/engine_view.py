@@ -69,8 +69,7 @@ class EngineView:
         if self._snapshot.run_times:
             return True
         return any(workload.max_run_seconds is not None for workload in self._snapshot.workloads) or any(
-            pod.spec.active_deadline_seconds is not None
-            or DECLARED_DURATION_ANNOTATION in pod.metadata.annotations
+            pod.spec.active_deadline_seconds is not None or DECLARED_DURATION_ANNOTATION in pod.metadata.annotations
             for pod in self._snapshot.pods.objects
         )
 

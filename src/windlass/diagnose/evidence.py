@@ -205,9 +205,7 @@ class Evidence:
     @cached_property
     def published_configurations(self) -> list[Configuration]:
         """The configurations that the cluster's schedulers have published."""
-        return published_configurations(
-            item.data for kind in ("ConfigMap", "Lease") for item in self.of_kind(kind)
-        )
+        return published_configurations(item.data for kind in ("ConfigMap", "Lease") for item in self.of_kind(kind))
 
     def visible_to(self, settings: Settings) -> Evidence:
         """A copy without the nodes that the settings' nodeSelector excludes."""
@@ -215,13 +213,9 @@ class Evidence:
             return self
         visible = copy(self)
         visible.items = {
-            key: item
-            for key, item in self.items.items()
-            if item.kind != "Node" or settings.selects_node(item.labels)
+            key: item for key, item in self.items.items() if item.kind != "Node" or settings.selects_node(item.labels)
         }
-        for name in [
-            name for name in vars(visible) if isinstance(getattr(Evidence, name, None), cached_property)
-        ]:
+        for name in [name for name in vars(visible) if isinstance(getattr(Evidence, name, None), cached_property)]:
             del visible.__dict__[name]
         return visible
 

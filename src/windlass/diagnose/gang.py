@@ -87,9 +87,7 @@ def _gang_of(evidence: Evidence, pod: ClusterObject) -> GangKey | None:
     for owner in reversed(owners_of(evidence, pod)):
         if owner.kind in GANG_OWNER_KINDS:
             return _key_of(owner)
-    return next(
-        ((pod.namespace, kind, name) for kind, name, _ in pod.owners if kind in GANG_OWNER_KINDS), None
-    )
+    return next(((pod.namespace, kind, name) for kind, name, _ in pod.owners if kind in GANG_OWNER_KINDS), None)
 
 
 def _key_of(item: ClusterObject) -> GangKey:

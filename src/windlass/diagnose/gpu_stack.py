@@ -83,11 +83,7 @@ def _by_logs(evidence: Evidence, node: Node) -> list[Finding]:
     for seen in sightings:
         if seen.code not in [finding.code for finding in found]:
             found.append(match_finding(seen))
-    found.sort(
-        key=lambda finding: (
-            DEPTH_ORDER.index(finding.code) if finding.code in DEPTH_ORDER else len(DEPTH_ORDER)
-        )
-    )
+    found.sort(key=lambda finding: DEPTH_ORDER.index(finding.code) if finding.code in DEPTH_ORDER else len(DEPTH_ORDER))
     return found
 
 
@@ -133,9 +129,7 @@ def pod_status_lines(evidence: Evidence, pod: ClusterObject) -> list[LogLines]:
                 for state in nested_map(status, moment).values():
                     lines += [nested_string(state, "message"), nested_string(state, "reason")]
     lines += [event.message for event in evidence.events_of(pod)]
-    return [
-        LogLines(f"status of {pod.title}", [line for text in lines if text for line in text.splitlines()])
-    ]
+    return [LogLines(f"status of {pod.title}", [line for text in lines if text for line in text.splitlines()])]
 
 
 def match_finding(match: PatternMatch) -> Finding:
@@ -152,9 +146,7 @@ def _cut(line: str) -> str:
 def _by_plugin(evidence: Evidence, node: Node, now: int) -> list[Finding]:
     plugins = [pod for component, pod in stack_pods(evidence, node.name) if component == "device plugin"]
     running = [pod for pod in plugins if nested_string(pod.data, "status", "phase") not in ("Succeeded",)]
-    age = (
-        now - parse_timestamp(node.metadata.creation_timestamp) if node.metadata.creation_timestamp else None
-    )
+    age = now - parse_timestamp(node.metadata.creation_timestamp) if node.metadata.creation_timestamp else None
     if running:
         if age is not None and 0 <= age < NEW_NODE_SECONDS and not any(_restarts(pod) for pod in running):
             return [
@@ -165,9 +157,7 @@ def _by_plugin(evidence: Evidence, node: Node, now: int) -> list[Finding]:
             ]
         return [_failing(evidence, node, running[0])]
     sets = [
-        daemonset
-        for daemonset in evidence.of_kind("DaemonSet")
-        if COMPONENTS["device plugin"].search(daemonset.name)
+        daemonset for daemonset in evidence.of_kind("DaemonSet") if COMPONENTS["device plugin"].search(daemonset.name)
     ]
     if not sets and not evidence.has_kind("DaemonSet") and not evidence.has_kind("Pod"):
         return []
@@ -182,9 +172,7 @@ def _by_plugin(evidence: Evidence, node: Node, now: int) -> list[Finding]:
 
 
 def _restarts(pod: ClusterObject) -> int:
-    return sum(
-        nested_int(status, "restartCount") for status in nested_maps(pod.data, "status", "containerStatuses")
-    )
+    return sum(nested_int(status, "restartCount") for status in nested_maps(pod.data, "status", "containerStatuses"))
 
 
 def _failing(evidence: Evidence, node: Node, pod: ClusterObject) -> Finding:

@@ -41,9 +41,7 @@ def _pattern(code: str, pattern: str, *seen_in: str) -> LogPattern:
     return LogPattern(code, re.compile(pattern, re.IGNORECASE), frozenset(seen_in))
 
 
-FATAL_XIDS = (
-    "46|48|54|56|57|58|61|62|63|64|65|66|69|73|74|79|80|81|92|94|95|96|97|109|110|119|120|136|140|143|149"
-)
+FATAL_XIDS = "46|48|54|56|57|58|61|62|63|64|65|66|69|73|74|79|80|81|92|94|95|96|97|109|110|119|120|136|140|143|149"
 """Xid codes of hardware or driver faults; 13, 31, 43, 45 and 68 are faults of the program."""
 
 LOG_PATTERNS = (
@@ -72,9 +70,7 @@ LOG_PATTERNS = (
         r"must specify one of: .?resourceClaimName|unknown field .{0,40}resourceClaims",
         API,
     ),
-    _pattern(
-        "DRA_CLAIM_INVALID", r"CEL (compile|compilation|runtime) error|selector #\d+: .{0,40}error", API
-    ),
+    _pattern("DRA_CLAIM_INVALID", r"CEL (compile|compilation|runtime) error|selector #\d+: .{0,40}error", API),
     _pattern("DRA_CLAIM_INVALID", r"spec\.resourceClaims\[\d+\].{0,80}(invalid|required|unknown)", API),
     _pattern(
         "DRA_CLASS_MISSING",

@@ -79,9 +79,7 @@ def unschedulable_reason(node: Node) -> str:
     for taint in node.spec.taints:
         if taint.key in LIFECYCLE_TAINTS and taint.effect in HARD_EFFECTS:
             return taint.key.rpartition("/")[2]
-    ready = next(
-        (condition.status for condition in node.status.conditions if condition.type == "Ready"), "True"
-    )
+    ready = next((condition.status for condition in node.status.conditions if condition.type == "Ready"), "True")
     return "" if ready == "True" else "not ready"
 
 
@@ -165,9 +163,7 @@ def _details(found: NodeFit, node: Node, pod: Pod) -> tuple[str, ...]:
     details: list[str] = []
     for reason in found.reasons:
         if reason.name == "TAINT":
-            details += [
-                f"taint {format_taint(taint)} is not tolerated" for taint in blocking_taints(node, pod)
-            ]
+            details += [f"taint {format_taint(taint)} is not tolerated" for taint in blocking_taints(node, pod)]
         elif reason.name == "NODE_AFFINITY":
             details += selector_mismatches(node, pod) or [reason.message]
         elif reason.name == "UNSCHEDULABLE":

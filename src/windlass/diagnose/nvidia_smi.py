@@ -20,9 +20,7 @@ FIELD = re.compile(r"^(?P<indent>\s*)(?P<key>[A-Z][\w .()/-]*?)\s*(?::\s*(?P<val
 def annotate_nvidia_smi_logs(logs: Sequence[LogLines]) -> list[LogLines]:
     """The logs, with a line added for each problem in the output of nvidia-smi."""
     return [
-        LogLines(log.origin, [*log.lines, *describe_problems(log.lines)])
-        if "nvidia-smi" in log.origin
-        else log
+        LogLines(log.origin, [*log.lines, *describe_problems(log.lines)]) if "nvidia-smi" in log.origin else log
         for log in logs
     ]
 
@@ -63,9 +61,7 @@ def _of_report(lines: Sequence[str]) -> list[str]:
         if "MIG Mode" in path:
             modes[key] = value
             if {modes.get("Current"), modes.get("Pending")} == {"Enabled", "Disabled"}:
-                problems.append(
-                    f"MIG mode change pending: {modes.pop('Current')} now, {modes.pop('Pending')} to come"
-                )
+                problems.append(f"MIG mode change pending: {modes.pop('Current')} now, {modes.pop('Pending')} to come")
         problems += _of_field(path, key, value)
     return problems
 

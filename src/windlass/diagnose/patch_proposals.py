@@ -50,13 +50,9 @@ def _toleration(taint: Taint) -> dict[str, str]:
 def fit_a_node(finding: Finding, analysis: SchedulingAnalysis) -> Iterator[Proposal]:
     code = finding.code
     fitting = [
-        candidate
-        for candidate in analysis.candidates
-        if code in candidate.codes or not candidate.permanent_codes
+        candidate for candidate in analysis.candidates if code in candidate.codes or not candidate.permanent_codes
     ]
-    ranked = sorted(
-        fitting or analysis.candidates, key=lambda candidate: (len(candidate.codes), candidate.node.name)
-    )
+    ranked = sorted(fitting or analysis.candidates, key=lambda candidate: (len(candidate.codes), candidate.node.name))
     for candidate in ranked[:MAX_CANDIDATES]:
         proposal = _for_node(candidate, analysis)
         if proposal is not None:
@@ -82,9 +78,7 @@ def _for_node(candidate: Candidate, analysis: SchedulingAnalysis) -> Proposal | 
     change: SpecPatch = {}
     descriptions: list[str] = []
     if "TAINT_NOT_TOLERATED" in candidate.permanent_codes:
-        taints = [
-            t for t in nodes.blocking_taints(candidate.node, analysis.pod) if t.key not in LIFECYCLE_TAINTS
-        ]
+        taints = [t for t in nodes.blocking_taints(candidate.node, analysis.pod) if t.key not in LIFECYCLE_TAINTS]
         change["tolerations"] = tolerations_for(analysis.pod, taints)
         descriptions.append("tolerate " + ", ".join(nodes.format_taint(taint) for taint in taints))
     if "SELECTOR_MISMATCH" in candidate.permanent_codes:
@@ -154,9 +148,7 @@ def loosen_spread(finding: Finding, analysis: SchedulingAnalysis) -> Iterator[Pr
     for constraint in analysis.pod.spec.topology_spread_constraints:
         if constraint.when_unsatisfiable == "DoNotSchedule":
             change = {"topologyKey": constraint.topology_key, "whenUnsatisfiable": "ScheduleAnyway"}
-            description = (
-                f"spread over {constraint.topology_key} only where that is possible (ScheduleAnyway)"
-            )
+            description = f"spread over {constraint.topology_key} only where that is possible (ScheduleAnyway)"
             yield description, {"topologySpreadConstraints": [change]}
 
 
@@ -272,8 +264,6 @@ def hide_devices(spec: dict[str, Any]) -> SpecPatch:
     containers = [
         {"name": nested_string(container, "name"), "env": hidden}
         for container in nested_maps(spec, "containers")
-        if any(
-            nested_string(variable, "name") == hidden[0]["name"] for variable in nested_maps(container, "env")
-        )
+        if any(nested_string(variable, "name") == hidden[0]["name"] for variable in nested_maps(container, "env"))
     ]
     return {"containers": containers} if containers else {}

@@ -150,9 +150,7 @@ def _unsuspend(what_if: WhatIf, finding: Finding) -> list[Patch]:
 
 def _uncordon(what_if: WhatIf, finding: Finding) -> list[Patch]:
     """Cordoned nodes that would take the pod if they were uncordoned."""
-    pods = [
-        item.decoded for item in what_if.subject.pending if isinstance(item.decoded, Pod)
-    ] or what_if.templates
+    pods = [item.decoded for item in what_if.subject.pending if isinstance(item.decoded, Pod)] or what_if.templates
     found: list[Patch] = []
     cordoned = [
         (item, item.decoded)
@@ -176,9 +174,7 @@ def _other_queue(what_if: WhatIf, finding: Finding) -> list[Patch]:
     if not name or what_if.evidence.get("LocalQueue", item.namespace, name) is not None:
         return []
     existing = [
-        local_queue
-        for local_queue in what_if.evidence.of_kind("LocalQueue")
-        if local_queue.namespace == item.namespace
+        local_queue for local_queue in what_if.evidence.of_kind("LocalQueue") if local_queue.namespace == item.namespace
     ]
     found = []
     for local_queue in existing[:MAX_PATCHES]:

@@ -66,9 +66,7 @@ def running_pod_finding(evidence: Evidence, pod: ClusterObject) -> Finding | Non
 
 
 def _host_matches(evidence: Evidence, node: str) -> list[PatternMatch]:
-    return (
-        log_patterns.find_matches(gpu_stack.host_log_lines(evidence, node), log_patterns.HOST) if node else []
-    )
+    return log_patterns.find_matches(gpu_stack.host_log_lines(evidence, node), log_patterns.HOST) if node else []
 
 
 def _stale(kubelet: list[PatternMatch], own: list[PatternMatch]) -> Finding | None:
@@ -164,18 +162,13 @@ def _fails(pod: ClusterObject) -> bool:
     if phase_of(pod) == "Failed":
         return True
     return any(
-        (
-            state == "waiting"
-            and nested_string(details, "reason") not in ("", "ContainerCreating", "PodInitializing")
-        )
+        (state == "waiting" and nested_string(details, "reason") not in ("", "ContainerCreating", "PodInitializing"))
         or (state == "terminated" and nested_int(details, "exitCode") != 0)
         for _, state, details in _states(pod)
     )
 
 
-def _deeper(
-    evidence: Evidence, pod: ClusterObject, node: str, host: list[PatternMatch], now: int
-) -> Finding | None:
+def _deeper(evidence: Evidence, pod: ClusterObject, node: str, host: list[PatternMatch], now: int) -> Finding | None:
     """For a failing pod whose status and log say nothing: the node's GPU stack, else the program itself."""
     if host:
         return gpu_stack.match_finding(host[0])
@@ -191,9 +184,7 @@ def _deeper(
     ]
     logs = evidence.logs_of(pod)
     if not logs:
-        missing = (
-            MissingEvidence("the container's log", f"kubectl logs -n {pod.namespace} {pod.name} --previous"),
-        )
+        missing = (MissingEvidence("the container's log", f"kubectl logs -n {pod.namespace} {pod.name} --previous"),)
         return Finding(
             "UNKNOWN", codes[0] if codes else "it failed, and its log is not in the evidence", missing=missing
         )

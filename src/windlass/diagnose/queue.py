@@ -36,9 +36,7 @@ MESSAGES = (
     ),
     (
         "KUEUE_FLAVOR_MISMATCH",
-        re.compile(
-            r"untolerated taint|doesn't match (node affinity|with node affinity)|no matching flavor", re.I
-        ),
+        re.compile(r"untolerated taint|doesn't match (node affinity|with node affinity)|no matching flavor", re.I),
     ),
     ("KUEUE_QUOTA_MISCONFIGURED", re.compile(r"resource \S+ unavailable in ClusterQueue", re.I)),
     (
@@ -97,9 +95,7 @@ def total_nominal_quota(evidence: Evidence, resource: str) -> int:
     for item in (*evidence.of_kind("ClusterQueue"), *evidence.of_kind("Cohort")):
         for group in nested_maps(item.data, "spec", "resourceGroups"):
             for flavor in nested_maps(group, "flavors"):
-                rows = [
-                    row for row in nested_maps(flavor, "resources") if nested_string(row, "name") == resource
-                ]
+                rows = [row for row in nested_maps(flavor, "resources") if nested_string(row, "name") == resource]
                 total += sum(nested_int(row, "nominalQuota") for row in rows)
     return total
 
@@ -161,13 +157,9 @@ def _of_workload(workload: ClusterObject) -> Finding | None:
             return Finding(REASONS[reason], message, (f"{workload.title}: {reason}: {message}",))
     evicted = find_condition(workload.data, "Evicted")
     if nested_string(evicted, "status") == "True" and nested_string(evicted, "reason") == "Deactivated":
-        return Finding(
-            "KUEUE_QUEUE_MISSING", f"{workload.title} was deactivated: {nested_string(evicted, 'message')}"
-        )
+        return Finding("KUEUE_QUEUE_MISSING", f"{workload.title} was deactivated: {nested_string(evicted, 'message')}")
     checks = [
-        row
-        for row in nested_maps(workload.data, "status", "admissionChecks")
-        if nested_string(row, "state") != "Ready"
+        row for row in nested_maps(workload.data, "status", "admissionChecks") if nested_string(row, "state") != "Ready"
     ]
     if checks:
         name, state = (nested_string(checks[0], field) for field in ("name", "state"))
@@ -221,10 +213,7 @@ def _loop(evidence: Evidence, subject: Subject) -> Finding | None:
 
 
 def _in_a_queue(subject: Subject) -> bool:
-    return any(
-        item.kind == "Workload" or QUEUE_NAME_LABEL in item.labels
-        for item in (*subject.related, *subject.pods)
-    )
+    return any(item.kind == "Workload" or QUEUE_NAME_LABEL in item.labels for item in (*subject.related, *subject.pods))
 
 
 def eviction_counts(evidence: Evidence) -> dict[str, int]:

@@ -53,9 +53,7 @@ def _claim_fault(item: ClusterObject) -> Finding | None:
     templates = [("", item.data)] if item.kind == "Pod" else templates_of(item.data)
     for path, template in templates:
         for place, claim in enumerate(nested_maps(template, "spec", "resourceClaims")):
-            if not (
-                nested_string(claim, "resourceClaimName") or nested_string(claim, "resourceClaimTemplateName")
-            ):
+            if not (nested_string(claim, "resourceClaimName") or nested_string(claim, "resourceClaimTemplateName")):
                 where = f"{path}.spec.resourceClaims[{place}]".lstrip(".")
                 message = f"{where} names neither resourceClaimName nor resourceClaimTemplateName"
                 return Finding("DRA_CLAIM_INVALID", message)

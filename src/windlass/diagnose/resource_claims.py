@@ -19,11 +19,7 @@ def claim_finding(evidence: Evidence, pod: ClusterObject) -> Finding | None:
     claims = nested_maps(pod.data, "spec", "resourceClaims")
     if not claims:
         return None
-    found = (
-        _missing_claim(evidence, pod, claims)
-        or _missing_class(evidence, pod, claims)
-        or _reported(evidence, pod)
-    )
+    found = _missing_claim(evidence, pod, claims) or _missing_class(evidence, pod, claims) or _reported(evidence, pod)
     return found or _no_free_device(evidence, pod, claims)
 
 
@@ -60,25 +56,19 @@ def _missing_class(evidence: Evidence, pod: ClusterObject, claims: list[dict[str
     for class_name in _classes(evidence, pod.namespace, claims):
         if evidence.has_kind("DeviceClass") and class_name not in known:
             existing = ", ".join(sorted(known)) or "none"
-            return Finding(
-                "DRA_CLASS_MISSING", f"device class {class_name} does not exist; there are: {existing}"
-            )
+            return Finding("DRA_CLASS_MISSING", f"device class {class_name} does not exist; there are: {existing}")
     return None
 
 
 def _reported(evidence: Evidence, pod: ClusterObject) -> Finding | None:
     for event in evidence.events_of(pod):
-        for seen in log_patterns.find_matches_in_text(
-            event.message, f"event of {pod.title}", log_patterns.API
-        ):
+        for seen in log_patterns.find_matches_in_text(event.message, f"event of {pod.title}", log_patterns.API):
             if seen.code.startswith("DRA_"):
                 return Finding(seen.code, "", (f"{seen.origin}: {seen.line}",))
     return None
 
 
-def _no_free_device(
-    evidence: Evidence, pod: ClusterObject, claims: list[dict[str, object]]
-) -> Finding | None:
+def _no_free_device(evidence: Evidence, pod: ClusterObject, claims: list[dict[str, object]]) -> Finding | None:
     """The driver of a class publishes no device, or all of its devices are allocated."""
     if not evidence.has_kind("ResourceSlice"):
         return None
@@ -94,9 +84,7 @@ def _no_free_device(
             message = f"no node publishes a device of {driver} (no ResourceSlice)"
             return Finding("DEVICE_PLUGIN_ABSENT", f"{message}: the driver's kubelet plugin does not run")
         if devices and devices <= set(_allocated(evidence)):
-            return Finding(
-                "GPU_FULL", f"all {len(devices)} devices of {driver} are allocated to other claims"
-            )
+            return Finding("GPU_FULL", f"all {len(devices)} devices of {driver} are allocated to other claims")
     return None
 
 
@@ -123,15 +111,11 @@ def _classes(evidence: Evidence, namespace: str, claims: list[dict[str, object]]
     """Device classes of the claims whose objects are in the evidence."""
     found = []
     for claim in claims:
-        template = evidence.get(
-            "ResourceClaimTemplate", namespace, nested_string(claim, "resourceClaimTemplateName")
-        )
+        template = evidence.get("ResourceClaimTemplate", namespace, nested_string(claim, "resourceClaimTemplateName"))
         named = evidence.get("ResourceClaim", namespace, nested_string(claim, "resourceClaimName"))
         specs = [nested_map(template.data, "spec", "spec")] if template else []
         specs += [nested_map(named.data, "spec")] if named else []
         for request in (row for spec in specs for row in nested_maps(spec, "devices", "requests")):
-            name = nested_string(request, "deviceClassName") or nested_string(
-                request, "exactly", "deviceClassName"
-            )
+            name = nested_string(request, "deviceClassName") or nested_string(request, "exactly", "deviceClassName")
             found += [name] if name else []
     return found

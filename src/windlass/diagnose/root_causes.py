@@ -39,18 +39,14 @@ FIXED_BY_NEW_NODE = (
 def no_candidate_finding(evidence: Evidence, analysis: SchedulingAnalysis, now: int) -> Finding:
     """No node has the requested devices: looks for GPU nodes that advertise none, else reports the name."""
     advertised = sorted({key for node in evidence.nodes.values() for key in nodes.gpu_resources(node)})
-    name = next(
-        (device for device in analysis.devices if device not in advertised), next(iter(analysis.devices), "")
-    )
+    name = next((device for device in analysis.devices if device not in advertised), next(iter(analysis.devices), ""))
     for node in gpu_nodes(evidence):
         found = gpu_stack.node_findings(evidence, node, now, name)
         if found:
             first = found[0]
             more = [*(finding.code for finding in found[1:]), *_permanent_codes_on(analysis, node.name)]
             return msgspec.structs.replace(first, contributing=(*first.contributing, *more))
-    detail = (
-        f"; the cluster has {', '.join(advertised)}" if advertised else ", and none looks like a GPU node"
-    )
+    detail = f"; the cluster has {', '.join(advertised)}" if advertised else ", and none looks like a GPU node"
     also = min(
         (_permanent_codes_on(analysis, candidate.node.name) for candidate in analysis.never_candidates),
         key=len,
@@ -69,9 +65,7 @@ def root_cause(
 ) -> Finding:
     """The cause behind `finding`, or `finding` itself."""
     if finding.code == "SELECTOR_MISMATCH":
-        labels = gpu_stack.missing_labels_finding(evidence, analysis.pod) or _flavor_labels(
-            evidence, subject, analysis
-        )
+        labels = gpu_stack.missing_labels_finding(evidence, analysis.pod) or _flavor_labels(evidence, subject, analysis)
         if labels is not None:
             return labels
     deeper = next(
@@ -166,9 +160,7 @@ def _missing_devices(node: Node, resource: str) -> int:
     return max(missing, nodes.unhealthy_device_count(node, resource), 0)
 
 
-def _sharing_not_applied(
-    evidence: Evidence, finding: Finding, analysis: SchedulingAnalysis
-) -> Finding | None:
+def _sharing_not_applied(evidence: Evidence, finding: Finding, analysis: SchedulingAnalysis) -> Finding | None:
     """The sharing configuration promises more devices than the node advertises."""
     if finding.code not in GPU_SHORTAGE_CODES or not evidence.of_kind("ConfigMap"):
         return None
@@ -209,9 +201,7 @@ def _quota_above_capacity(
     return None
 
 
-def _unadvertised_gpus(
-    evidence: Evidence, finding: Finding, analysis: SchedulingAnalysis, now: int
-) -> Finding | None:
+def _unadvertised_gpus(evidence: Evidence, finding: Finding, analysis: SchedulingAnalysis, now: int) -> Finding | None:
     """All advertised GPUs are in use, but another GPU node advertises none."""
     if finding.code not in ("GPU_FULL", "GPU_FRAGMENTED", "REQUEST_EXCEEDS_CLUSTER"):
         return None

@@ -69,9 +69,7 @@ def _read(text: str) -> Sharing | None:
 
 
 def _misplaced(item: ClusterObject, name: str, text: str, node: Node, resource: str) -> Finding:
-    has = (
-        ", ".join(f"{key}={amount}" for key, amount in nodes.gpu_resources(node).items()) or "no GPU resource"
-    )
+    has = ", ".join(f"{key}={amount}" for key, amount in nodes.gpu_resources(node).items()) or "no GPU resource"
     before_sharing = text.split("sharing:", 1)[0]
     why = f"ConfigMap {item.name}, key {name}, asks for sharing, and node {node.name} advertises {has}, not {resource}"
     remedy = ""

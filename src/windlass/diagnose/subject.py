@@ -139,9 +139,7 @@ def _named(evidence: Evidence, question: str, namespace: str) -> ClusterObject:
     if not found and wanted in ("", "PodGroup"):
         found = _groups_without_object(evidence, name, namespace)
     if not found:
-        raise InputError(
-            f"there is no {question}{_where(namespace)} in the evidence", remedy=_near(evidence, name)
-        )
+        raise InputError(f"there is no {question}{_where(namespace)} in the evidence", remedy=_near(evidence, name))
     places = {item.namespace for item in found}
     if len(places) > 1:
         raise InputError(
@@ -160,9 +158,7 @@ def _groups_without_object(evidence: Evidence, name: str, namespace: str) -> lis
         if (group := group_of(pod)) is not None and group.name == name
     }
     metas = [(source, ObjectMeta(name=name, namespace=place)) for place, source in sorted(found)]
-    headers = [
-        ObjectHeader(api_version=f"{source}/", kind="PodGroup", metadata=meta) for source, meta in metas
-    ]
+    headers = [ObjectHeader(api_version=f"{source}/", kind="PodGroup", metadata=meta) for source, meta in metas]
     return [ClusterObject(RawObject(header, "", {})) for header in headers]
 
 
@@ -177,9 +173,7 @@ def _kind(evidence: Evidence, kind: str) -> str:
     for known_kind in sorted(kinds):
         if short in (known_kind.lower(), known_kind.lower() + "s", known_kind.lower() + "es"):
             return known_kind
-    raise InputError(
-        f"there is no kind '{kind}' in the evidence", remedy=f"there are {', '.join(sorted(kinds))}"
-    )
+    raise InputError(f"there is no kind '{kind}' in the evidence", remedy=f"there are {', '.join(sorted(kinds))}")
 
 
 def _where(namespace: str) -> str:
@@ -191,11 +185,7 @@ def _near(evidence: Evidence, name: str) -> str:
 
     names = {item.name: item for item in evidence.items.values()}
     close = difflib.get_close_matches(name, names, 3, 0.6)
-    return (
-        "did you mean " + ", ".join(f"{names[match].kind.lower()}/{match}" for match in close)
-        if close
-        else ""
-    )
+    return "did you mean " + ", ".join(f"{names[match].kind.lower()}/{match}" for match in close) if close else ""
 
 
 def owners_of(evidence: Evidence, item: ClusterObject) -> list[ClusterObject]:
@@ -290,7 +280,5 @@ def templates_of(data: object, path: str = "") -> Sequence[tuple[str, dict[str, 
                 found += templates_of(value, f"{path}.{key}" if path else str(key))
         return found
     if isinstance(data, list):
-        return [
-            found for place, value in enumerate(data) for found in templates_of(value, f"{path}[{place}]")
-        ]
+        return [found for place, value in enumerate(data) for found in templates_of(value, f"{path}[{place}]")]
     return []

@@ -63,9 +63,7 @@ def analyze_pod(evidence: Evidence, fit: FitChecker, pod: Pod, count: int = 1) -
     requests = pod_requests(pod)
     devices = nodes.device_requests(requests)
     answers = [
-        (evidence.nodes[node_fit.node], node_fit)
-        for node_fit in fit.node_fits(pod)
-        if node_fit.node in evidence.nodes
+        (evidence.nodes[node_fit.node], node_fit) for node_fit in fit.node_fits(pod) if node_fit.node in evidence.nodes
     ]
     if devices:
         chosen = [pair for pair in answers if _has_devices(pair[0], devices)]
@@ -187,9 +185,7 @@ def _free(fit: FitChecker, analysis: SchedulingAnalysis) -> dict[str, int]:
 def _free_by_node(free: dict[str, int], name: str) -> tuple[str, ...]:
     if not any(free.values()):
         return ()
-    listed = ", ".join(
-        f"{node} {amount}" for node, amount in sorted(free.items(), key=lambda item: -item[1])[:6]
-    )
+    listed = ", ".join(f"{node} {amount}" for node, amount in sorted(free.items(), key=lambda item: -item[1])[:6])
     return (f"free {name}: {listed}",)
 
 
@@ -204,9 +200,7 @@ def _unhealthy(unhealthy: list[Candidate], name: str, others: tuple[str, ...]) -
     return Finding("DEVICE_UNHEALTHY", message, (), others, remedy)
 
 
-def _shortfall_finding(
-    evidence: Evidence, analysis: SchedulingAnalysis, usable: list[Candidate], code: str
-) -> Finding:
+def _shortfall_finding(evidence: Evidence, analysis: SchedulingAnalysis, usable: list[Candidate], code: str) -> Finding:
     """CPU, memory, disk or pod slots of the nodes are used up, not devices."""
 
     def distance(candidate: Candidate) -> tuple[int, int, str]:
@@ -222,9 +216,7 @@ def _shortfall_finding(
     what = ", ".join(f"{format_amount(resource, amount)} {resource}" for resource, amount in short.items())
     is_stranded = code == "CPU_MEM_INSUFFICIENT" and bool(analysis.devices)
     if is_stranded and _used_by_cpu_pods(evidence, best, name) >= short[name]:
-        message = (
-            f"GPUs are free on {best.node.name}, but pods without GPUs use its {name}; {what} more needed"
-        )
+        message = f"GPUs are free on {best.node.name}, but pods without GPUs use its {name}; {what} more needed"
         return Finding("GPU_STRANDED", message, contributing=others)
     where = f"node {best.node.name} has the GPUs, but" if analysis.devices else f"node {best.node.name}"
     return Finding(code, f"{where} lacks {what}", contributing=others)
@@ -235,11 +227,7 @@ def _used_by_cpu_pods(evidence: Evidence, candidate: Candidate, resource: str) -
     total = 0
     for item in evidence.pods_on(candidate.node.name):
         pod = item.decoded
-        if (
-            isinstance(pod, Pod)
-            and not pod.is_terminal
-            and "DaemonSet" not in [kind for kind, _, _ in item.owners]
-        ):
+        if isinstance(pod, Pod) and not pod.is_terminal and "DaemonSet" not in [kind for kind, _, _ in item.owners]:
             requests = pod_requests(pod)
             total += 0 if nodes.device_requests(requests) else requests.get(resource, 0)
     return total
@@ -306,9 +294,7 @@ def _refusal_message(code: str, example: Candidate, analysis: SchedulingAnalysis
     return ""
 
 
-VARIANT_REMEDY = (
-    "sharing and MIG lengthen the product label; list both values, or select by gpu.family or memory"
-)
+VARIANT_REMEDY = "sharing and MIG lengthen the product label; list both values, or select by gpu.family or memory"
 
 
 def _product_variant(analysis: SchedulingAnalysis) -> Finding | None:
@@ -326,9 +312,7 @@ def _product_variant(analysis: SchedulingAnalysis) -> Finding | None:
         for key, value in selected:
             has = candidate.node.labels.get(key, "")
             if has != value and has.startswith((f"{value}-SHARED", f"{value}-MIG-")):
-                message = (
-                    f"the selector asks for {key}={value}, but node {candidate.node.name} is labelled {has}"
-                )
+                message = f"the selector asks for {key}={value}, but node {candidate.node.name} is labelled {has}"
                 return Finding("SELECTOR_MISMATCH", message, remedy=VARIANT_REMEDY)
     return None
 

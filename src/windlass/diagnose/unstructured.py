@@ -45,11 +45,7 @@ def nested_bool(tree: object, *path: str | int) -> bool:
 def nested_map(tree: object, *path: str | int) -> dict[str, Any]:
     """The mapping at the path, or an empty one. Keys that are not strings (YAML allows them) are left out."""
     found = nested(tree, *path)
-    return (
-        {key: value for key, value in found.items() if isinstance(key, str)}
-        if isinstance(found, Mapping)
-        else {}
-    )
+    return {key: value for key, value in found.items() if isinstance(key, str)} if isinstance(found, Mapping) else {}
 
 
 def nested_maps(tree: object, *path: str | int) -> list[dict[str, Any]]:
@@ -66,6 +62,4 @@ def nested_strings(tree: object, *path: str | int) -> list[str]:
 
 def find_condition(tree: object, kind: str) -> dict[str, Any]:
     """The entry of `status.conditions` with that type; empty if there is none."""
-    return next(
-        (row for row in nested_maps(tree, "status", "conditions") if nested_string(row, "type") == kind), {}
-    )
+    return next((row for row in nested_maps(tree, "status", "conditions") if nested_string(row, "type") == kind), {})

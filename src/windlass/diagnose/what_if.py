@@ -47,15 +47,11 @@ class WhatIf:
     def fit_without_subject(self) -> FitChecker:
         """The cluster without the subject's own pods, to place them again."""
         own = {id(pod.decoded) for pod in self.subject.pods}
-        return FitChecker(
-            [obj for obj in self.evidence.objects if id(obj) not in own], self.now, self.settings
-        )
+        return FitChecker([obj for obj in self.evidence.objects if id(obj) not in own], self.now, self.settings)
 
     def fit_with(self, nodes: Mapping[str, Node]) -> FitChecker:
         """The cluster with some nodes replaced."""
-        objects = [
-            nodes.get(obj.name, obj) if isinstance(obj, Node) else obj for obj in self.evidence.objects
-        ]
+        objects = [nodes.get(obj.name, obj) if isinstance(obj, Node) else obj for obj in self.evidence.objects]
         return FitChecker(objects, self.now, self.settings)
 
     def would_start_with(self, item: ClusterObject, data: dict[str, Any]) -> bool:

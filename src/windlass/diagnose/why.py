@@ -108,11 +108,7 @@ class Inquiry(WhatIf):
 
     def _fall_back_to_engine_hold(self, finding: Finding) -> Finding:
         """The engine's hold, where the stages found no cause and the engine did not merely fail to judge."""
-        if (
-            finding.code not in ("NONE", "UNKNOWN")
-            or self.decided_hold is None
-            or self.explained_hold is None
-        ):
+        if finding.code not in ("NONE", "UNKNOWN") or self.decided_hold is None or self.explained_hold is None:
             return finding
         code = self.decided_hold.verdict.code
         if code not in CAUSES or code == "NOT_IMPLEMENTED":
@@ -220,14 +216,8 @@ class Inquiry(WhatIf):
                 return Answer(found, patches=patches_for(self, found, None))
         for pod in pods[:50]:
             node = self.evidence.nodes.get(node_of(pod))
-            if (
-                node is not None
-                and phase_of(pod) in ("Running", "Pending", "Unknown")
-                and not_ready_reason(node)
-            ):
-                return Answer(
-                    Finding("NODE_UNSCHEDULABLE", f"its node {node.name} is {not_ready_reason(node)}")
-                )
+            if node is not None and phase_of(pod) in ("Running", "Pending", "Unknown") and not_ready_reason(node):
+                return Answer(Finding("NODE_UNSCHEDULABLE", f"its node {node.name} is {not_ready_reason(node)}"))
         starting = [pod for pod in pods if phase_of(pod) == "Pending"]
         if starting:
             return Answer(Finding("NONE", f"{starting[0].title} is starting on node {node_of(starting[0])}"))
@@ -262,11 +252,7 @@ class Inquiry(WhatIf):
     def _incomplete(self) -> Finding | None:
         """The engine holds it because members of its gang are missing."""
         is_incomplete = self.decided_hold is not None and self.decided_hold.verdict.code == "GANG_INCOMPLETE"
-        return (
-            queueing_finding(self.explained_hold)
-            if is_incomplete and self.explained_hold is not None
-            else None
-        )
+        return queueing_finding(self.explained_hold) if is_incomplete and self.explained_hold is not None else None
 
     @property
     def _knows_queues(self) -> bool:
@@ -433,10 +419,7 @@ def _scheduler_runs(evidence: Evidence, name: str) -> bool:
 
 
 def _is_done(item: ClusterObject) -> bool:
-    done = [
-        find_condition(item.data, kind)
-        for kind in ("Complete", "SuccessCriteriaMet", "Finished", "Succeeded")
-    ]
+    done = [find_condition(item.data, kind) for kind in ("Complete", "SuccessCriteriaMet", "Finished", "Succeeded")]
     return any(nested_string(condition, "status") == "True" for condition in done)
 
 

@@ -20,9 +20,7 @@ KEPT_NAMES = re.compile(
 )
 """Names of the GPU stack and of Kubernetes: they are public, and diagnosis recognises components by them."""
 KEPT_KINDS = ("PriorityClass", "RuntimeClass", "StorageClass", "DeviceClass", "WorkloadPriorityClass")
-COMMON_WORDS = frozenset(
-    {"default", "true", "false", "gpu", "gpus", "node", "pod", "main", "system", "nvidia", "cuda"}
-)
+COMMON_WORDS = frozenset({"default", "true", "false", "gpu", "gpus", "node", "pod", "main", "system", "nvidia", "cuda"})
 """Names that reveal nothing, and which as words of messages mean something else."""
 DROPPED_FIELDS = frozenset({HASH_ANNOTATION})
 """The hash of a configuration whose names are replaced."""

@@ -79,9 +79,7 @@ async def collect_cluster(
     return found
 
 
-async def _collect_kind(
-    client: KubeClient, resource: Resource, namespace: str, found: CollectedCluster
-) -> None:
+async def _collect_kind(client: KubeClient, resource: Resource, namespace: str, found: CollectedCluster) -> None:
     try:
         found.objects += await _pages(client, resource.collection, resource)
         found.listed_kinds.add(resource.kind)
@@ -124,9 +122,7 @@ async def _collect_stack(client: KubeClient, found: CollectedCluster) -> None:
         except ApiError as error:
             found.not_readable.append(f"configmaps of {namespace}: {error}")
     places = [place for pod in pods[:MAX_LOGGED_PODS] for place in containers_of(pod.data)]
-    own = [
-        obj.data for obj in found.objects if obj.header.kind == "Pod" and obj not in pods and _fails(obj.data)
-    ]
+    own = [obj.data for obj in found.objects if obj.header.kind == "Pod" and obj not in pods and _fails(obj.data)]
     places += [place for tree in own[:MAX_LOGGED_PODS] for place in containers_of(tree)]
     found.logs += await read_logs(client, places)
 
@@ -137,9 +133,7 @@ async def _collect_configuration(client: KubeClient, found: CollectedCluster) ->
     try:
         published = await _pages(client, CONFIG_MAPS.collection, CONFIG_MAPS, PUBLISHED_LABEL)
     except ApiError:
-        published = [
-            config_map for key in _announced(found) for config_map in await _config_map(client, key, found)
-        ]
+        published = [config_map for key in _announced(found) for config_map in await _config_map(client, key, found)]
     found.objects += [config_map for config_map in published if _key(config_map.header.metadata) not in known]
 
 

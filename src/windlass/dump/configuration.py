@@ -109,9 +109,7 @@ def choose_configuration(published: Sequence[Configuration], names: Collection[s
     """The configuration of the scheduler that most pods name (`names` has one entry per pod), or the only one."""
     if not published:
         return Configuration()
-    counts = [
-        sum(name in configuration.settings.scheduler_names for name in names) for configuration in published
-    ]
+    counts = [sum(name in configuration.settings.scheduler_names for name in names) for configuration in published]
     best = published[counts.index(max(counts))]
     if len(published) == 1 and (max(counts) or not names):
         return best
@@ -137,9 +135,7 @@ def _published(tree: Tree, promised: str) -> Configuration:
             f"ConfigMap {origin}: data.{CONFIG_MAP_KEY}",
         )
     except InputError as error:
-        return Configuration(
-            notes=(f"warning: the published configuration is not used: {error}",), origin=origin
-        )
+        return Configuration(notes=(f"warning: the published configuration is not used: {error}",), origin=origin)
     found = Configuration(settings, "published", origin)
     if promised and promised != found.used.hash:
         note = (

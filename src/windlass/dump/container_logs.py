@@ -93,9 +93,7 @@ async def read_logs(client: KubeClient, containers: Iterable[ContainerRef]) -> l
     return [log for log in found if log is not None]
 
 
-async def _log(
-    client: KubeClient, ref: ContainerRef, before: bool, limit: asyncio.Semaphore
-) -> PodLog | None:
+async def _log(client: KubeClient, ref: ContainerRef, before: bool, limit: asyncio.Semaphore) -> PodLog | None:
     path = f"/api/v1/namespaces/{ref.namespace}/pods/{ref.pod}/log"
     query = [("container", ref.container), ("tailLines", TAIL_LINES)]
     query += [("previous", "true")] if before else []

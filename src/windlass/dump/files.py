@@ -171,9 +171,7 @@ def read_documents(file: Path) -> Iterator[Document]:
     text = read_text(file)
     if file.suffix == ".json":
         return json_documents.read_documents(text, str(file))
-    return (
-        parse_documents(text, str(file)) if file.suffix not in SUFFIXES else _yaml_documents(text, str(file))
-    )
+    return parse_documents(text, str(file)) if file.suffix not in SUFFIXES else _yaml_documents(text, str(file))
 
 
 def _yaml_documents(text: str, file: str) -> Iterator[Document]:

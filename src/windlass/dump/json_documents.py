@@ -36,9 +36,7 @@ def read_documents(text: str, file: str) -> Iterator[JsonDocument]:
         try:
             value, end = decoder.raw_decode(text, start)
         except json.JSONDecodeError as error:
-            raise InputError(
-                f"is not JSON: {error.msg}", file=file, line=error.lineno, column=error.colno
-            ) from error
+            raise InputError(f"is not JSON: {error.msg}", file=file, line=error.lineno, column=error.colno) from error
         except _RepeatedKey as error:
             raise InputError(f"the key '{error}' is given twice in one object", file=file) from error
         except (RecursionError, ValueError) as error:

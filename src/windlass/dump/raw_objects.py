@@ -133,18 +133,12 @@ def _careful(file: Path) -> RawFile:
                 ) from None
             if not header.kind:
                 line, column = document.position_of(item, "")
-                raise InputError(
-                    "the object has no kind", file=str(file), line=line, column=column, path="kind"
-                )
+                raise InputError("the object has no kind", file=str(file), line=line, column=column, path="kind")
             objects.append(RawObject(header, str(file), tree))
     return RawFile(objects, frozenset(lists - {""}))
 
 
 def _only_header(tree: dict[str, Any]) -> dict[str, Any]:
     metadata = tree.get("metadata")
-    known = (
-        {key: value for key, value in metadata.items() if value is not None}
-        if isinstance(metadata, dict)
-        else {}
-    )
+    known = {key: value for key, value in metadata.items() if value is not None} if isinstance(metadata, dict) else {}
     return {"kind": tree.get("kind") or "", "apiVersion": tree.get("apiVersion") or "", "metadata": known}

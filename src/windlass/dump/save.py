@@ -50,9 +50,7 @@ def _list(objects: list[dict[str, Any]], kind: str = "") -> bytes:
     return msgspec.json.format(msgspec.json.encode(document), indent=1)
 
 
-def _save_logs(
-    collected: CollectedCluster, target: Path, privacy: Privacy, renaming: NameAnonymizer | None
-) -> None:
+def _save_logs(collected: CollectedCluster, target: Path, privacy: Privacy, renaming: NameAnonymizer | None) -> None:
     """`logs/NAMESPACE_POD_CONTAINER.log` and `hosts/NODE/SOURCE.log`."""
 
     def anonymous(name: str) -> str:

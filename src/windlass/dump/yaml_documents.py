@@ -92,9 +92,7 @@ def _check_depth(text: str, file: str) -> None:
             if depth > MAX_DEPTH:
                 mark = event.start_mark
                 assert mark is not None  # only made-up events have none
-                raise InputError(
-                    "is nested too deeply", file=file, line=mark.line + 1, column=mark.column + 1
-                )
+                raise InputError("is nested too deeply", file=file, line=mark.line + 1, column=mark.column + 1)
         elif isinstance(event, (yaml.MappingEndEvent, yaml.SequenceEndEvent)):
             depth -= 1
 

@@ -82,10 +82,6 @@ def _span(node: Node) -> tuple[int, int]:
 
 def _inline(value: Any) -> str:
     """As it stands within a line: JSON is YAML."""
-    if (
-        isinstance(value, str)
-        and value.replace(".", "").replace("-", "").isalnum()
-        and not value[0].isdigit()
-    ):
+    if isinstance(value, str) and value.replace(".", "").replace("-", "").isalnum() and not value[0].isdigit():
         return value
     return json.dumps(value)

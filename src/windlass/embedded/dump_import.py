@@ -91,9 +91,7 @@ def read_dump_import(dump: Path, now: float) -> DumpImport:
 def _node(tree: Unstructured, file: str, number: int, now: float) -> FleetNode:
     decode_object(tree, file)  # raises an error that names the wrong field
     ready = (condition_of(tree, "Ready") or {}).get("status", "True") == "True"
-    return FleetNode(
-        registered_node(_without_identity(tree), number, now, ready=ready), (), is_down=not ready
-    )
+    return FleetNode(registered_node(_without_identity(tree), number, now, ready=ready), (), is_down=not ready)
 
 
 def _without_identity(tree: Unstructured) -> Unstructured:
@@ -113,9 +111,7 @@ class _ImportRun:
         self._namespaces: set[str] = set()
         self._priority_classes: dict[str, int] = {}
         self._kinds = {
-            (kind.group, kind.kind): resource
-            for resource in client.resources()
-            for kind in (client.kind(resource),)
+            (kind.group, kind.kind): resource for resource in client.resources() for kind in (client.kind(resource),)
         }
 
     def run(self) -> list[str]:
@@ -257,9 +253,7 @@ class _ImportRun:
 
     def _job(self, prepared: Unstructured) -> Unstructured:
         """Without selector: the server generates it from the Job's new UID."""
-        spec = {
-            key: value for key, value in prepared["spec"].items() if key not in ("selector", "manualSelector")
-        }
+        spec = {key: value for key, value in prepared["spec"].items() if key not in ("selector", "manualSelector")}
         template = dict(spec["template"])
         metadata = dict(template.get("metadata") or {})
         labels: Mapping[str, str] = metadata.get("labels") or {}

@@ -131,9 +131,7 @@ class EmbeddedCluster:
             self._process_nodes.register(options.clock())
             self.server.set_kubelet_api(self._process_nodes.kubelet_api)
             return self._process_nodes.controllers
-        nodes = SimulatedNodes(
-            self.client, self.cache, options.nodes, delays=options.delays, clock=options.clock
-        )
+        nodes = SimulatedNodes(self.client, self.cache, options.nodes, delays=options.delays, clock=options.clock)
         nodes.register(options.clock())
         self._options = replace(options, nodes=())  # they are in the store now; free the memory
         self.simulated_nodes = nodes

@@ -107,9 +107,7 @@ def _certificate(
     )
 
 
-def _builder(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey
-) -> x509.CertificateBuilder:
+def _builder(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
     from cryptography import x509
 
     now = datetime.datetime.now(datetime.UTC)

@@ -88,9 +88,7 @@ class KubeClient:
             except TooManyRequests as error:
                 if not request.retries_on_429 or tries >= MAX_ATTEMPTS:
                     raise
-                await asyncio.sleep(
-                    min(error.retry_after or 1.0, MAX_RETRY_AFTER_SECONDS) * random.uniform(1.0, 1.25)
-                )
+                await asyncio.sleep(min(error.retry_after or 1.0, MAX_RETRY_AFTER_SECONDS) * random.uniform(1.0, 1.25))
 
     async def get(self, path: str, **query: str) -> Any:
         """The decoded JSON, untyped."""

@@ -145,9 +145,7 @@ def _credentials(chosen: ResolvedContext) -> Credentials:
     if user.token:
         if not is_valid_header_value(user.token):
             where = f"context {chosen.name}"
-            raise InputError(
-                "has characters that an HTTP header can't have", object=where, path="users[].user.token"
-            )
+            raise InputError("has characters that an HTTP header can't have", object=where, path="users[].user.token")
         return StaticCredentials(bearer_header(user.token), identity)
     if user.username:
         return StaticCredentials(basic_auth_header(user.username, user.password), identity)
@@ -181,9 +179,7 @@ def cluster_info(cluster: ClusterEntry) -> dict[str, Any]:
 def _impersonation(user: UserEntry) -> tuple[tuple[str, str], ...]:
     headers = [("Impersonate-User", user.as_), ("Impersonate-Uid", user.as_uid)]
     headers += [("Impersonate-Group", group) for group in user.as_groups]
-    headers += [
-        (f"Impersonate-Extra-{key}", value) for key, values in user.as_user_extra.items() for value in values
-    ]
+    headers += [(f"Impersonate-Extra-{key}", value) for key, values in user.as_user_extra.items() for value in values]
     return tuple((name, value) for name, value in headers if value)
 
 

@@ -93,9 +93,7 @@ class TokenFileCredentials:
             found, why = "", "it has characters that an HTTP header can't have"
         if not found and not self._token:
             raise ClusterUnreachable(f"{self._path}: the token can't be read: {why}")
-        self._token = (
-            found or self._token
-        )  # an unreadable file may be in the middle of a rotation: keep the last token
+        self._token = found or self._token  # an unreadable file may be in the middle of a rotation: keep the last token
         self._read_at = self._clock()
 
 

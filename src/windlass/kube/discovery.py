@@ -41,23 +41,16 @@ class _ResourceList(msgspec.Struct, frozen=True):
 async def discover(client: KubeClient, kinds: Sequence[Kind]) -> list[Resource]:
     """The kinds that the server has now, in the given order, each in the best version."""
     answer = msgspec.json.decode(await client.send(Request("GET", "/apis")), type=_GroupList)
-    served = {
-        group.name: {served_version.version for served_version in group.versions} for group in answer.groups
-    }
+    served = {group.name: {served_version.version for served_version in group.versions} for group in answer.groups}
     served[""] = {"v1"}
     wanted = dict.fromkeys(
-        (kind.group, version)
-        for kind in kinds
-        for version in kind.versions
-        if version in served.get(kind.group, ())
+        (kind.group, version) for kind in kinds for version in kind.versions if version in served.get(kind.group, ())
     )
     lists = await asyncio.gather(*(_plurals(client, group, version) for group, version in wanted))
     there = dict(zip(wanted, lists, strict=True))
     found = []
     for kind in kinds:
-        versions = [
-            version for version in kind.versions if kind.plural in there.get((kind.group, version), ())
-        ]
+        versions = [version for version in kind.versions if kind.plural in there.get((kind.group, version), ())]
         if versions:
             found.append(kind.resource_at(versions[0]))
     return found

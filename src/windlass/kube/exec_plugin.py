@@ -125,20 +125,14 @@ class ExecCredentials:
             raise ClusterUnreachable(f"{command}: printed no ExecCredential: {error}") from None
         if answer.kind != "ExecCredential" or answer.api_version != self._spec.api_version:
             found = f"{answer.kind} {answer.api_version}"
-            raise ClusterUnreachable(
-                f"{command}: printed {found}, not ExecCredential {self._spec.api_version}"
-            )
+            raise ClusterUnreachable(f"{command}: printed {found}, not ExecCredential {self._spec.api_version}")
         status = answer.status
         if status is None or not (status.token or status.client_certificate_data):
             raise ClusterUnreachable(f"{command}: printed neither a token nor a certificate")
         if not is_valid_header_value(status.token):
-            raise ClusterUnreachable(
-                f"{command}: printed a token with characters that an HTTP header can't have"
-            )
+            raise ClusterUnreachable(f"{command}: printed a token with characters that an HTTP header can't have")
         if bool(status.client_certificate_data) != bool(status.client_key_data):
-            raise ClusterUnreachable(
-                f"{command}: printed a certificate without its key, or the other way round"
-            )
+            raise ClusterUnreachable(f"{command}: printed a certificate without its key, or the other way round")
         return status
 
 

@@ -51,9 +51,7 @@ class Informers:
 
     def resource_for(self, kind: str, group: str = "") -> Resource | None:
         """The kind in the version that the server has; None if it has none."""
-        return next(
-            (running for running in self._running if running.kind == kind and running.group == group), None
-        )
+        return next((running for running in self._running if running.kind == kind and running.group == group), None)
 
     def is_watched(self, kind: str, group: str = "") -> bool:
         """Whether the handler gets every object of this kind. Asking for a kind that has not been found yet starts a
@@ -68,9 +66,7 @@ class Informers:
 
     async def relist(self, *kinds: str) -> None:
         """Lists these kinds again, so that the handler's state of them is no older than this call."""
-        await asyncio.gather(
-            *(informer.relist() for informer in self.informers if informer.resource.kind in kinds)
-        )
+        await asyncio.gather(*(informer.relist() for informer in self.informers if informer.resource.kind in kinds))
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -138,13 +134,9 @@ class Informers:
         """
         for resource in absent:
             others = (
-                running
-                for running in self._running
-                if (running.kind, running.group) == (resource.kind, resource.group)
+                running for running in self._running if (running.kind, running.group) == (resource.kind, resource.group)
             )
-            replacement = next(
-                (running for running in others if running != resource and running not in absent), None
-            )
+            replacement = next((running for running in others if running != resource and running not in absent), None)
             self._missed[resource] = self._missed.get(resource, 0) + 1
             if replacement is not None:
                 await self._running[replacement][0].synced.wait()

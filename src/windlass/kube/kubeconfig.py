@@ -155,9 +155,7 @@ def _entries(found: object, field: str, inner: str, file: str) -> Iterator[tuple
     for index, entry in enumerate(found if isinstance(found, list) else ()):
         where = f"{field}[{index}]"
         if not isinstance(entry, dict):
-            raise InputError(
-                "is not a mapping", file=file, path=where, remedy=f"give it a name and a {inner}"
-            )
+            raise InputError("is not a mapping", file=file, path=where, remedy=f"give it a name and a {inner}")
         value = entry.get(inner) or {}
         if not isinstance(value, dict):
             raise InputError("is not a mapping", file=file, path=f"{where}.{inner}")

@@ -47,9 +47,7 @@ async def exec_in_container(
         async with asyncio.timeout(seconds), client.websocket(request, PROTOCOLS) as socket:
             return await _listen(socket)
     except TimeoutError:
-        raise ServerUnavailable(
-            f"{' '.join(command)} in {namespace}/{pod} did not end in {seconds:g} s"
-        ) from None
+        raise ServerUnavailable(f"{' '.join(command)} in {namespace}/{pod} did not end in {seconds:g} s") from None
 
 
 async def _listen(socket: aiohttp.ClientWebSocketResponse) -> ExecResult:

@@ -29,9 +29,7 @@ def bind_pod(key: str, uid: str, node: str, annotations: Mapping[str, str]) -> R
     return Request("POST", PODS.path(key, "binding"), body=body)
 
 
-def patch_pod_condition(
-    key: str, uid: str, condition: Mapping[str, Any], nominated_node: str | None = None
-) -> Request:
+def patch_pod_condition(key: str, uid: str, condition: Mapping[str, Any], nominated_node: str | None = None) -> Request:
     """Sets one condition of a pod and, unless None, `status.nominatedNodeName` (empty clears it)."""
     status: dict[str, Any] = {"conditions": [dict(condition)]}
     if nominated_node is not None:

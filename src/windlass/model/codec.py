@@ -182,16 +182,12 @@ _CHECKS: dict[type, Any] = {
 _KIND_OF: dict[type, tuple[str, str]] = {
     struct: (version, kind) for kind, known in _KINDS.items() for version, struct in known
 }
-_CHECKS |= {
-    struct: pod_group_from_object for struct in _KIND_OF if issubclass(struct, pod_group.PodGroupObject)
-}
+_CHECKS |= {struct: pod_group_from_object for struct in _KIND_OF if issubclass(struct, pod_group.PodGroupObject)}
 _CHECKS |= {struct: owner_from_object for struct in _KIND_OF if issubclass(struct, owners.OwnerObject)}
 _DECODERS: dict[type, msgspec.json.Decoder[Any]] = {}
 _HEADERS = msgspec.json.Decoder(_Header)
 _NAMESPACED = frozenset(
-    kind
-    for struct, (_, kind) in _KIND_OF.items()
-    if issubclass(struct, owners.OwnerObject | pod_group.PodGroupObject)
+    kind for struct, (_, kind) in _KIND_OF.items() if issubclass(struct, owners.OwnerObject | pod_group.PodGroupObject)
 ) | {
     "Pod",
     "PersistentVolumeClaim",
@@ -219,9 +215,7 @@ def decode_object(raw: bytes | Mapping[str, Any], file: str = "", line: int = 0)
         raise error.with_context(file=file, line=line) from None
 
 
-def decode_each(
-    raw: bytes | Mapping[str, Any], file: str = "", line: int = 0
-) -> Iterator[object | Unreadable]:
+def decode_each(raw: bytes | Mapping[str, Any], file: str = "", line: int = 0) -> Iterator[object | Unreadable]:
     """The objects of a document one by one, Lists expanded; one that can't be decoded becomes an `Unreadable`."""
     try:
         tree = _parse(raw)
@@ -371,9 +365,7 @@ def _list_items(tree: Mapping[str, Any]) -> list[tuple[int, Any]]:
     if items is None:
         return []
     if not isinstance(items, list | tuple):
-        raise InputError(
-            f"expected a list, found {describe_found(items)}", object=str(tree["kind"]), path="items"
-        )
+        raise InputError(f"expected a list, found {describe_found(items)}", object=str(tree["kind"]), path="items")
     kind = str(tree["kind"]).removesuffix("List")
     return [
         (at, {"kind": kind, **item} if kind and isinstance(item, Mapping) and "kind" not in item else item)

@@ -320,9 +320,7 @@ def _scale(resource: str) -> int:
     return MILLI_PER_GPU if resource in _IN_THOUSANDTHS else 1
 
 
-def _with_sharing(
-    settings: Settings, fair: FairSharing | None, usage: AdmissionFairSharing | None
-) -> Settings:
+def _with_sharing(settings: Settings, fair: FairSharing | None, usage: AdmissionFairSharing | None) -> Settings:
     if fair is not None and fair.enable:
         strategies = fair.preemption_strategies or STRATEGY_LISTS[0]
         if strategies not in STRATEGY_LISTS:
@@ -339,8 +337,7 @@ def _with_sharing(
             usage_half_life_seconds=_seconds(usage.usage_half_life_time, f"{where}.usageHalfLifeTime"),
             usage_sampling_seconds=_seconds(usage.usage_sampling_interval, f"{where}.usageSamplingInterval"),
             resource_weights_milli={
-                name: _weight(raw, f"{where}.resourceWeights.{name}")
-                for name, raw in usage.resource_weights.items()
+                name: _weight(raw, f"{where}.resourceWeights.{name}") for name, raw in usage.resource_weights.items()
             },
         )
     return settings

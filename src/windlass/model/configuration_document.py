@@ -76,9 +76,7 @@ def _fair_sharing(settings: Settings) -> FairSharing | None:
 def _usage(settings: Settings) -> AdmissionFairSharing | None:
     if settings.usage_half_life_seconds is None:
         return None
-    weights: dict[str, RawQuantity] = {
-        name: f"{milli}m" for name, milli in settings.resource_weights_milli.items()
-    }
+    weights: dict[str, RawQuantity] = {name: f"{milli}m" for name, milli in settings.resource_weights_milli.items()}
     half_life = format_duration(settings.usage_half_life_seconds)
     interval = format_duration(settings.usage_sampling_seconds)
     return AdmissionFairSharing(

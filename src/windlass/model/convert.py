@@ -25,9 +25,7 @@ def convert(tree: Mapping[str, Any], struct: type) -> object:
 
 
 def _has_null(value: object) -> bool:
-    inside = (
-        value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
-    )
+    inside = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
     return value is None or any(map(_has_null, inside))
 
 

@@ -90,9 +90,7 @@ def parse_decision(document: dict[str, Any]) -> Decision:
             pod_sets = msgspec.convert(document["podSets"], tuple[AdmittedPodSet, ...])
             return Admit(workload, kind, queue, pod_sets, tuple(after))
         case {"decision": "bind", "pod": pod, "node": node, "after": after}:
-            return Bind(
-                pod, node, msgspec.convert(document["devices"], tuple[DeviceGrant, ...]), tuple(after)
-            )
+            return Bind(pod, node, msgspec.convert(document["devices"], tuple[DeviceGrant, ...]), tuple(after))
         case {"decision": "evict", "workload": workload, "pods": pods, "reason": reason}:
             return Evict(workload, tuple(pods), document["for"], reason)
         case {"decision": "reserve", "workload": workload, "domain": domain, "until": until, "nodes": nodes}:

@@ -38,10 +38,7 @@ def without_nulls(raw: Any, info: TypeInfo) -> Any:
         }
     if isinstance(info, inspect.DictType) and isinstance(raw, Mapping):
         empty = _empty(info.value_type)
-        return {
-            key: empty if value is None else without_nulls(value, info.value_type)
-            for key, value in raw.items()
-        }
+        return {key: empty if value is None else without_nulls(value, info.value_type) for key, value in raw.items()}
     if isinstance(info, inspect.VarTupleType) and isinstance(raw, list | tuple):
         empty = _empty(info.item_type)
         return [empty if item is None else without_nulls(item, info.item_type) for item in raw]

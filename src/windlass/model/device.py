@@ -70,9 +70,7 @@ class DeviceGroup(msgspec.Struct, frozen=True, omit_defaults=True):
     mig: str = ""
 
 
-def node_devices(
-    node: Node, allocatable: Mapping[str, int], capacity: Mapping[str, int]
-) -> tuple[Device, ...]:
+def node_devices(node: Node, allocatable: Mapping[str, int], capacity: Mapping[str, int]) -> tuple[Device, ...]:
     """The GPUs of a node by index; empty if it has none. `allocatable` and `capacity` are from `node_quantities`."""
     if not _has_gpus(node, capacity):
         return ()
@@ -192,9 +190,7 @@ def _expand_groups(groups: tuple[DeviceGroup, ...]) -> list[Device]:
     for group in groups:
         memory = group.memory or _known_memory(group.model)
         for _ in range(group.count):
-            devices.append(
-                Device(len(devices), group.model, memory, True, group.island, group.numa, group.mig)
-            )
+            devices.append(Device(len(devices), group.model, memory, True, group.island, group.numa, group.mig))
     return devices
 
 
@@ -217,8 +213,7 @@ def _mark_unhealthy(
     further = max(0, missing - (len(counted) - len(unnamed)))
     unhealthy = named.union(unnamed[-further:] if further else ())
     return tuple(
-        msgspec.structs.replace(device, healthy=False) if device.index in unhealthy else device
-        for device in devices
+        msgspec.structs.replace(device, healthy=False) if device.index in unhealthy else device for device in devices
     )
 
 

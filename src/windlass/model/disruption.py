@@ -105,14 +105,9 @@ class Budgets:
             pod.key
             for number, pods in enumerate(self._covered)
             for pod in pods
-            if covered_once.get(pod.key) == (number,)
-            and is_exempt(self._budgets[number], pod, self._healthy[number])
+            if covered_once.get(pod.key) == (number,) and is_exempt(self._budgets[number], pod, self._healthy[number])
         }
-        return {
-            key: numbers if key in covered_once else several
-            for key, numbers in found.items()
-            if key not in free
-        }
+        return {key: numbers if key in covered_once else several for key, numbers in found.items() if key not in free}
 
     def budget_against(self, pods: Sequence[str]) -> str:
         """Name of a budget that doesn't let all of these pods go at once; empty where there is none."""
@@ -251,14 +246,6 @@ def _check_amount(value: int | str, path: str) -> None:
         good = 0 <= value < 2**31
     else:
         digits = value.removesuffix("%")
-        good = (
-            value.endswith("%")
-            and digits.isascii()
-            and digits.isdigit()
-            and len(digits) <= 3
-            and int(digits) <= 100
-        )
+        good = value.endswith("%") and digits.isascii() and digits.isdigit() and len(digits) <= 3 and int(digits) <= 100
     if not good:
-        raise InputError(
-            f"{value!r} is neither a number nor a percentage", path=path, remedy='use 1 or "50%"'
-        )
+        raise InputError(f"{value!r} is neither a number nor a percentage", path=path, remedy='use 1 or "50%"')

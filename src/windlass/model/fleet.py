@@ -83,9 +83,7 @@ def pool_devices(pool: FleetPool, number: int) -> tuple[Device, ...]:
     for group in _device_groups(pool):
         for _ in range(group.count):
             at = len(devices)
-            devices.append(
-                Device(at, group.model, group.memory, at not in ill, group.island, group.numa, group.mig)
-            )
+            devices.append(Device(at, group.model, group.memory, at not in ill, group.island, group.numa, group.mig))
     return tuple(devices)
 
 
@@ -95,9 +93,7 @@ def _node(pool: FleetPool, number: int) -> Node:
     taints = pool.taints if ready else (*pool.taints, *_NOT_READY)
     capacity, allocatable = _resources(pool, number)
     return Node(
-        metadata=ObjectMeta(
-            name=name, labels=_labels(pool, number, name), annotations=_annotations(pool, number)
-        ),
+        metadata=ObjectMeta(name=name, labels=_labels(pool, number, name), annotations=_annotations(pool, number)),
         spec=NodeSpec(unschedulable=pool.unschedulable, taints=taints),
         status=NodeStatus(
             capacity=capacity,

@@ -136,18 +136,14 @@ class Fleet(FleetStruct, frozen=True):
 def check_fleet(fleet: Fleet) -> None:
     """Raises an `InputError` that names the field of an impossible fleet."""
     if fleet.api_version != WINDLASS_API_VERSION:
-        raise InputError(
-            f"unknown version {fleet.api_version!r}", path="apiVersion", remedy="use windlass.dev/v1"
-        )
+        raise InputError(f"unknown version {fleet.api_version!r}", path="apiVersion", remedy="use windlass.dev/v1")
     if not fleet.spec.pools:
         raise InputError("a fleet needs at least one pool", path="spec.pools", remedy="add a pool")
     seen: set[str] = set()
     for index, pool in enumerate(fleet.spec.pools):
         path = f"spec.pools[{index}]"
         if pool.name in seen:
-            raise InputError(
-                f"a second pool is named {pool.name!r}", path=f"{path}.name", remedy="rename one of them"
-            )
+            raise InputError(f"a second pool is named {pool.name!r}", path=f"{path}.name", remedy="rename one of them")
         seen.add(pool.name)
         _check_pool(pool, path)
 

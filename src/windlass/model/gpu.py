@@ -98,9 +98,7 @@ def _from_kai(annotations: Mapping[str, str]) -> list[tuple[str, GpuRequest]]:
     if KAI_FRACTION in annotations:
         found.append((KAI_FRACTION, GpuRequest(devices, _fraction_milli(annotations[KAI_FRACTION]))))
     if KAI_MEMORY in annotations:
-        found.append(
-            (KAI_MEMORY, GpuRequest(devices, 0, memory_mib=_whole_number(annotations, KAI_MEMORY, default=0)))
-        )
+        found.append((KAI_MEMORY, GpuRequest(devices, 0, memory_mib=_whole_number(annotations, KAI_MEMORY, default=0))))
     if KAI_FRACTION_DEVICES in annotations and not found:
         raise _annotation_error(
             KAI_FRACTION_DEVICES,
@@ -125,9 +123,7 @@ def _from_trace(annotations: Mapping[str, str]) -> list[tuple[str, GpuRequest]]:
 def _fraction_milli(text: str) -> int:
     """Thousandths of a GPU, to the nearest, so that three times "0.3333" is one GPU; never rounded to nothing."""
     if not any(digit.isdigit() for digit in text) or not _DECIMAL.fullmatch(text) or len(text) > 64:
-        raise _annotation_error(
-            KAI_FRACTION, f"{text[:64]!r} is not a fraction", 'use a decimal such as "0.5"'
-        )
+        raise _annotation_error(KAI_FRACTION, f"{text[:64]!r} is not a fraction", 'use a decimal such as "0.5"')
     share = Fraction(text if text[0] != "." else "0" + text)
     if not 0 < share <= 1:
         raise _annotation_error(
@@ -154,9 +150,7 @@ def _agreed(found: list[tuple[str, GpuRequest]], models: tuple[str, ...]) -> Gpu
         if other != request:
             raise InputError(
                 f"asks for GPUs in two ways at once: {name} and {other_name}",
-                path=f"metadata.annotations.{other_name}"
-                if other_name in _SHARE_ANNOTATIONS
-                else "spec.containers",
+                path=f"metadata.annotations.{other_name}" if other_name in _SHARE_ANNOTATIONS else "spec.containers",
                 remedy="keep one of them; split the work into two pods if it needs both",
             )
     return msgspec.structs.replace(request, models=models) if models else request
@@ -177,9 +171,7 @@ def _whole_number(annotations: Mapping[str, str], name: str, *, default: int) ->
     if text is None:
         return default
     if not (text.isascii() and text.isdigit() and len(text) <= 9) or int(text) == 0:
-        raise _annotation_error(
-            name, f"{text[:64]!r} is not a positive whole number", 'use digits only, such as "2"'
-        )
+        raise _annotation_error(name, f"{text[:64]!r} is not a positive whole number", 'use digits only, such as "2"')
     number = int(text)
     if name in (KAI_FRACTION_DEVICES, ALIBABA_COUNT) and number > MAX_DEVICES:
         raise _annotation_error(name, f"{number} is more than any node has", f"use at most {MAX_DEVICES}")

@@ -29,13 +29,9 @@ class GpuModel(msgspec.Struct, frozen=True):
 
 
 GPU_MODELS = (
-    GpuModel(
-        "NVIDIA-A100-SXM4-40GB", 40960, "ampere", "8.0", "A100-40", ("A100-40", "A100-40GB", "A100-SXM4-40GB")
-    ),
+    GpuModel("NVIDIA-A100-SXM4-40GB", 40960, "ampere", "8.0", "A100-40", ("A100-40", "A100-40GB", "A100-SXM4-40GB")),
     GpuModel("NVIDIA-A100-PCIE-40GB", 40960, "ampere", "8.0", "A100-40", ("A100-PCIE-40GB",)),
-    GpuModel(
-        "NVIDIA-A100-SXM4-80GB", 81920, "ampere", "8.0", "A100-80", ("A100-80", "A100-80GB", "A100-SXM4-80GB")
-    ),
+    GpuModel("NVIDIA-A100-SXM4-80GB", 81920, "ampere", "8.0", "A100-80", ("A100-80", "A100-80GB", "A100-SXM4-80GB")),
     GpuModel("NVIDIA-A100-80GB-PCIe", 81920, "ampere", "8.0", "A100-80", ("A100-80GB-PCIE",)),
     GpuModel("NVIDIA-A30", 24576, "ampere", "8.0", "A30", ("A30",)),
     GpuModel("NVIDIA-A10", 23028, "ampere", "8.6", "", ("A10",)),

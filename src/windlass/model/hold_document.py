@@ -273,6 +273,4 @@ def _change(change: Change) -> HoldChange:
 
 
 def _move(move: MoveOffer) -> HoldMove:
-    return HoldMove(
-        pod=move.pod, from_=move.from_node, to=move.to_node, lost_milli_seconds=move.lost_milli_seconds
-    )
+    return HoldMove(pod=move.pod, from_=move.from_node, to=move.to_node, lost_milli_seconds=move.lost_milli_seconds)

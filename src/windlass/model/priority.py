@@ -47,7 +47,5 @@ def _filled(pod: Pod, classes: Mapping[str, PriorityClass]) -> Pod:
     if chosen is None:
         return pod
     policy = chosen.preemption_policy if spec.preemption_policy == "PreemptLowerPriority" else ""
-    made = msgspec.structs.replace(
-        spec, priority=chosen.value, preemption_policy=policy or spec.preemption_policy
-    )
+    made = msgspec.structs.replace(spec, priority=chosen.value, preemption_policy=policy or spec.preemption_policy)
     return msgspec.structs.replace(pod, spec=made)

@@ -376,9 +376,7 @@ def insufficient_reason(resource: str) -> Reason:
             "raise maxPods, or add nodes",
             CAPACITY,
         )
-    code = _RESOURCE_CODES.get(
-        resource, "GPU_FULL" if resource.startswith(_GPU_PREFIXES) else "RESOURCE_NAME_MISMATCH"
-    )
+    code = _RESOURCE_CODES.get(resource, "GPU_FULL" if resource.startswith(_GPU_PREFIXES) else "RESOURCE_NAME_MISMATCH")
     return Reason(
         f"INSUFFICIENT_{resource}",
         code,

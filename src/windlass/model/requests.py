@@ -50,9 +50,7 @@ def parse_amount(name: str, raw: RawQuantity) -> int:
     """The amount of one resource in the unit of the arrays. Raises an `InputError` for an impossible amount."""
     value = milli_value(raw) if name == "cpu" else whole_value(raw)
     if value < 0:
-        raise InputError(
-            f"{raw!r} is negative", remedy="a resource quantity must be 0 or more", code="INVALID_OBJECT"
-        )
+        raise InputError(f"{raw!r} is negative", remedy="a resource quantity must be 0 or more", code="INVALID_OBJECT")
     if is_extended_resource(name) and parse_quantity(raw).denominator != 1:
         raise InputError(
             f"{raw!r} of {name} must be an integer",
@@ -83,9 +81,7 @@ def _spec_requests(spec: PodSpec) -> Amounts:
         total[name] = total.get(name, 0) + _amount(name, raw, "spec.overhead")
     for name, amount in total.items():
         if amount > INT64_MAX:
-            raise InputError(
-                f"the containers' requests of {name} add up to more than 2^63", path="spec.containers"
-            )
+            raise InputError(f"the containers' requests of {name} add up to more than 2^63", path="spec.containers")
     return {name: min(amount, MAX_POD_REQUEST) for name, amount in total.items() if amount}
 
 
@@ -202,9 +198,7 @@ def node_quantities(node: Node) -> tuple[Amounts, Amounts]:
     status = node.status
     try:
         capacity = _amounts(status.capacity, "status.capacity")
-        allocatable = (
-            _amounts(status.allocatable, "status.allocatable") if status.allocatable else dict(capacity)
-        )
+        allocatable = _amounts(status.allocatable, "status.allocatable") if status.allocatable else dict(capacity)
         for name, amount in allocatable.items():
             if amount > capacity.setdefault(name, amount):
                 raise _above_capacity(name, amount, capacity[name])

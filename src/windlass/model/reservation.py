@@ -141,9 +141,7 @@ def _time(text: str, path: str) -> int:
 def _units(spec: ReservationSpec) -> tuple[int, dict[str, RawQuantity]]:
     if spec.gpus is not None:
         if spec.resources or spec.count != 1:
-            raise InputError(
-                "can't be combined with count or resources", path="spec.gpus", remedy="use one of them"
-            )
+            raise InputError("can't be combined with count or resources", path="spec.gpus", remedy="use one of them")
         if not 0 < spec.gpus <= MAX_UNITS:
             raise InputError(f"{spec.gpus} GPUs", path="spec.gpus", remedy=f"use 1 to {MAX_UNITS}")
         return spec.gpus, {GPU_RESOURCE: 1}
@@ -170,7 +168,5 @@ def _unit(name: str, spec: ReservationSpec, resources: dict[str, RawQuantity]) -
         quota_requests(pod)
     except InputError as error:
         resource = error.path.rpartition("limits.")[2].rpartition("requests.")[2]
-        raise InputError(
-            error.message, path=f"spec.resources.{resource}" if resource else "spec.resources"
-        ) from None
+        raise InputError(error.message, path=f"spec.resources.{resource}" if resource else "spec.resources") from None
     return pod

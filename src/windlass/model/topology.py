@@ -84,8 +84,7 @@ def topology_domains(node: Node, keys: Sequence[str] = DEFAULT_TOPOLOGY_KEYS) ->
     """
     labels = node.labels
     return tuple(
-        labels.get(key) if key != HOSTNAME_LABEL else labels.get(HOSTNAME_LABEL, node.name or None)
-        for key in keys
+        labels.get(key) if key != HOSTNAME_LABEL else labels.get(HOSTNAME_LABEL, node.name or None) for key in keys
     )
 
 

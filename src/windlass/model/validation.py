@@ -79,9 +79,7 @@ def check_volume(volume: PersistentVolume) -> None:
 
 
 def check_storage_class(storage_class: StorageClass) -> None:
-    _check_choice(
-        storage_class.volume_binding_mode, ("Immediate", "WaitForFirstConsumer"), "volumeBindingMode"
-    )
+    _check_choice(storage_class.volume_binding_mode, ("Immediate", "WaitForFirstConsumer"), "volumeBindingMode")
 
 
 def _check_affinity(affinity: Affinity) -> None:

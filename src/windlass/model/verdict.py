@@ -181,11 +181,7 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
     def sentences(self) -> list[str]:
         """The parts of the message, what holds it first."""
         # The detail of an infeasible workload names its topology level already.
-        first = (
-            LIMIT_KINDS_SHOWN_FIRST
-            if not (self.is_infeasible and self.detail)
-            else LIMIT_KINDS_SHOWN_FIRST[:-1]
-        )
+        first = LIMIT_KINDS_SHOWN_FIRST if not (self.is_infeasible and self.detail) else LIMIT_KINDS_SHOWN_FIRST[:-1]
         limits = [limit.text for limit in self.limits if limit.kind in first]
         # An infeasible workload never starts, so that its outlook says nothing.
         outlook = "" if self.is_infeasible and self.planned_start is None else self.outlook
@@ -229,9 +225,7 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
         return f"{start}, {waits}" if waits else start
 
     def _help(self, *, is_public: bool) -> Iterator[str]:
-        refusals = dict.fromkeys(
-            refusal.public_text if is_public else refusal.text for refusal in self.refusals
-        )
+        refusals = dict.fromkeys(refusal.public_text if is_public else refusal.text for refusal in self.refusals)
         yield from list(refusals)[:MAX_NAMED]
         if self.is_infeasible:
             yield "it would not fit even if nothing else ran"

@@ -272,9 +272,7 @@ def listen_address(text: str) -> tuple[str, int]:
     host, colon, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not (port.isascii() and port.isdigit() and int(port) <= MAX_PORT) or (colon and host.endswith(":")):
-        raise InputError(
-            f"{text[:64]!r} is not an address", path="--listen", remedy="write :9400 or 127.0.0.1:9400"
-        )
+        raise InputError(f"{text[:64]!r} is not an address", path="--listen", remedy="write :9400 or 127.0.0.1:9400")
     return host, int(port)
 
 
@@ -329,9 +327,7 @@ def make_counters_file(path: Path | None, log: Log = lambda line: None) -> Count
     return CountersFile(Path(named) if named else None, log)
 
 
-def wait_for_driver(
-    options: AgentOptions, required: bool, log: Log, stop: threading.Event
-) -> DeviceBackend | None:
+def wait_for_driver(options: AgentOptions, required: bool, log: Log, stop: threading.Event) -> DeviceBackend | None:
     """Opens the back end. Retries while there is no driver; with `failOnInitError`, raises `NoDriver` instead."""
     while not stop.is_set():
         try:

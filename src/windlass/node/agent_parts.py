@@ -36,9 +36,7 @@ def conflicting_pods(pods: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     found: dict[str, str] = {}
     for pod in pods:
         metadata = pod.get("metadata", {})
-        if pod.get("status", {}).get("phase") not in ("Running", "Pending") or metadata.get(
-            "deletionTimestamp"
-        ):
+        if pod.get("status", {}).get("phase") not in ("Running", "Pending") or metadata.get("deletionTimestamp"):
             continue
         labels = metadata.get("labels") or {}
         values = {labels.get(name, "") for name in _LABELS}

@@ -99,9 +99,7 @@ def make_spec(
             devices += [CdiDevice(name=name, container_edits=edits) for name in names]
     devices.append(CdiDevice(name="all", container_edits=edits_for(_all_paths(inventory, root), root)))
     common = _common(root, inventory.driver.version, hook, without_hooks)
-    return CdiSpec(
-        cdi_version=_version(devices, common), kind=kind, devices=tuple(devices), container_edits=common
-    )
+    return CdiSpec(cdi_version=_version(devices, common), kind=kind, devices=tuple(devices), container_edits=common)
 
 
 def check_spec(spec: CdiSpec, root: HostRoot) -> None:

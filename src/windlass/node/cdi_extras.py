@@ -34,9 +34,7 @@ _EXTRAS = {
 
 def present_imex_channels(config: PluginConfig, root: HostRoot) -> tuple[int, ...]:
     """The configured IMEX channels that exist here; an `InputError` if a required one is missing."""
-    found = tuple(
-        channel for channel in config.imex_channel_ids if root.device_node(channel_path(channel)) is not None
-    )
+    found = tuple(channel for channel in config.imex_channel_ids if root.device_node(channel_path(channel)) is not None)
     if config.imex_required and found != config.imex_channel_ids:
         missing = next(channel for channel in config.imex_channel_ids if channel not in found)
         remedy = "start the IMEX daemon on this node, or set imex.required: false"
@@ -58,9 +56,7 @@ def extra_specs(config: PluginConfig, root: HostRoot, vendor: str) -> Iterator[C
     if channels:
         paths = {str(channel): [channel_path(channel)] for channel in channels}
         paths["all"] = [channel_path(channel) for channel in channels]
-        devices = (
-            CdiDevice(name=name, container_edits=edits_for(nodes, root)) for name, nodes in paths.items()
-        )
+        devices = (CdiDevice(name=name, container_edits=edits_for(nodes, root)) for name, nodes in paths.items())
         yield CdiSpec(cdi_version=VERSION, kind=f"{vendor}/imex-channel", devices=tuple(devices))
 
 
@@ -74,6 +70,4 @@ def _devices_of_kind(extra: Extra, root: HostRoot) -> tuple[CdiDevice, ...]:
         for path in extra.files
         if root.exists(path)
     )
-    return (
-        CdiDevice(name="all", container_edits=msgspec.structs.replace(edits, mounts=(*edits.mounts, *files))),
-    )
+    return (CdiDevice(name="all", container_edits=msgspec.structs.replace(edits, mounts=(*edits.mounts, *files))),)

@@ -45,9 +45,7 @@ class CdiWriter:
 
     def _specs(self, inventory: Inventory, config: PluginConfig) -> Iterator[CdiSpec]:
         hook = config.nvidia_ctk_path if self._root.exists(config.nvidia_ctk_path) else ""
-        yield make_spec(
-            inventory, self._root, f"{CDI_VENDOR}/gpu", hook=hook, without_hooks=self._without_hooks
-        )
+        yield make_spec(inventory, self._root, f"{CDI_VENDOR}/gpu", hook=hook, without_hooks=self._without_hooks)
         yield from extra_specs(config, self._root, CDI_VENDOR)
 
     def _write_if_changed(self, spec: CdiSpec) -> set[str]:

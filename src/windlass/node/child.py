@@ -14,9 +14,7 @@ from windlass.node.leave_out import skip_unused_imports
 
 def main(name: str, options: str) -> int:
     raw_options = json.loads(options)
-    skip_unused_imports(
-        tls=name != "plugin" and bool(not raw_options["without_api"] or raw_options["web_config_file"])
-    )
+    skip_unused_imports(tls=name != "plugin" and bool(not raw_options["without_api"] or raw_options["web_config_file"]))
     from windlass.node.agent import decode_options, run_plugin, run_sidecar
 
     run = {"plugin": run_plugin, "sidecar": run_sidecar}[name]

@@ -161,9 +161,7 @@ class MigManager:
             reason = str(error) if isinstance(error, WindlassError) else f"{type(error).__name__}: {error}"
             self._log(f"MIG config {name}: {reason}")
             return Outcome("failed", reason, isinstance(error, HoldersChanged))
-        changed = [
-            f"GPU {plan.index}: {', '.join(map(describe_step, plan.steps))}" for plan in plans if plan.steps
-        ]
+        changed = [f"GPU {plan.index}: {', '.join(map(describe_step, plan.steps))}" for plan in plans if plan.steps]
         self._log(f"MIG config {name}: {'; '.join(changed) or 'nothing to change'}")
         return Outcome("success", "; ".join(changed) or "nothing to change")
 

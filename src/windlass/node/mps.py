@@ -21,9 +21,7 @@ _TIMEOUT_SECONDS = 20
 
 
 class MpsDaemon:
-    def __init__(
-        self, backend: DeviceBackend, root: Path, resource: str, gpus: Sequence[Gpu], replicas: int
-    ) -> None:
+    def __init__(self, backend: DeviceBackend, root: Path, resource: str, gpus: Sequence[Gpu], replicas: int) -> None:
         self.backend, self.gpus, self.replicas = backend, tuple(gpus), replicas
         self.folder, self.shm = root / resource, root / "shm"
 
@@ -50,8 +48,7 @@ class MpsDaemon:
     def limits(self) -> list[str]:
         """The commands that set each client's share; rounded down, as NVIDIA's daemon does."""
         commands = [
-            f"set_default_device_pinned_mem_limit {gpu.index} {gpu.memory_mib // self.replicas}M"
-            for gpu in self.gpus
+            f"set_default_device_pinned_mem_limit {gpu.index} {gpu.memory_mib // self.replicas}M" for gpu in self.gpus
         ]
         return [*commands, f"set_default_active_thread_percentage {100 // self.replicas}"]
 

@@ -28,9 +28,7 @@ class PendingPod(msgspec.Struct, frozen=True):
     devices: tuple[int, ...]
 
 
-def pending_pods(
-    pods: Iterable[Mapping[str, Any]], holders: Mapping[str, Sequence[DeviceHolder]]
-) -> list[PendingPod]:
+def pending_pods(pods: Iterable[Mapping[str, Any]], holders: Mapping[str, Sequence[DeviceHolder]]) -> list[PendingPod]:
     """Pods with the annotation that hold no device yet."""
     served = {(holder.namespace, holder.pod) for held in holders.values() for holder in held}
     found = []

@@ -87,6 +87,4 @@ class Reporter:
             ):
                 self._api.annotate_pod(*key, {ALLOCATED_DEVICES_ANNOTATION: devices})
                 self._reported_devices[key] = devices
-        self._reported_devices = {
-            key: devices for key, devices in self._reported_devices.items() if key in allocated
-        }
+        self._reported_devices = {key: devices for key, devices in self._reported_devices.items() if key in allocated}

@@ -76,18 +76,12 @@ class Supervisor:
         if self._kill_at:
             return 0
         if code in (WRONG_INPUT, NO_DRIVER) and self._starts[name] == 1:
-            reason = (
-                "with this configuration" if code == WRONG_INPUT else "without a driver (failOnInitError)"
-            )
+            reason = "with this configuration" if code == WRONG_INPUT else "without a driver (failOnInitError)"
             log(f"{name} can't start {reason}; stopping the agent")
             self.stop()
             return code
         uptime = time.monotonic() - self._started_at[name]
-        backoff = (
-            min(MAX_BACKOFF_SECONDS, 2 * self._backoff.get(name, 0.25))
-            if uptime < MIN_UPTIME_SECONDS
-            else 0.5
-        )
+        backoff = min(MAX_BACKOFF_SECONDS, 2 * self._backoff.get(name, 0.25)) if uptime < MIN_UPTIME_SECONDS else 0.5
         self._backoff[name] = backoff
         self._start_at[name] = time.monotonic() + backoff
         log(f"{name} ended with {code} after {uptime:.1f} s; starting it again in {backoff:g} s")

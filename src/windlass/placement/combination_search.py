@@ -87,9 +87,7 @@ class _Search:
             before, found_before = overlay.checkpoint(), len(self.found)
             # A rolled back try has changed nodes, and `assume` reads the device of the cell.
             overlay.refresh(group.row)
-            self.found.append(
-                CombinationPlacement(group.pod_set, member, overlay.assume(pod, group.row, node))
-            )
+            self.found.append(CombinationPlacement(group.pod_set, member, overlay.assume(pod, group.row, node)))
             if self._place_member(number, domain, member + 1, node):
                 return True
             overlay.rollback(before)

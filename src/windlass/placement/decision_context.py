@@ -74,9 +74,7 @@ class DecisionContext:
         """Marked as evicting if it is a victim, as not evictable if the API server has just refused its eviction."""
         if piece.key in self.preemption.victims:
             return replace(piece, evicting=True)
-        refused = self.snapshot.refusals.forbid_eviction(
-            key for pod_set in piece.pod_sets for key in pod_set.pod_keys
-        )
+        refused = self.snapshot.refusals.forbid_eviction(key for pod_set in piece.pod_sets for key in pod_set.pod_keys)
         return replace(piece, evictable=False) if refused else piece
 
     @cached_property

@@ -73,9 +73,7 @@ def _admit_queued(
         (outcome for outcome in found if not isinstance(outcome, Evicted)),
         key=lambda outcome: _turn_key(outcome, context.piece_by_key[outcome.workload]),
     )
-    numbered = (
-        replace(outcome, decided_in_cycle=turn) for turn, outcome in enumerate(decided, start=first_turn)
-    )
+    numbered = (replace(outcome, decided_in_cycle=turn) for turn, outcome in enumerate(decided, start=first_turn))
     return [*evicted_by_priority, *evicted, *numbered]
 
 
@@ -119,9 +117,7 @@ def _extra_pods(context: DecisionContext) -> dict[str, tuple[str, ...]]:
     return found
 
 
-def _place_unqueued(
-    context: DecisionContext, piece: Workload, turn: int, outcomes: list[Outcome]
-) -> list[Outcome]:
+def _place_unqueued(context: DecisionContext, piece: Workload, turn: int, outcomes: list[Outcome]) -> list[Outcome]:
     """`outcomes` with that of the piece, and with those of admissions that were withdrawn for it."""
     if piece.hold or not piece.active:
         code, message = piece.hold_code or "JOB_SUSPENDED", piece.hold or "the workload is not active"

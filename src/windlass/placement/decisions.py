@@ -193,17 +193,12 @@ def build_admit(workload: Workload, admitted: Sequence[Admitted]) -> Admit:
         nodes = outcome.nodes or tuple({} for _ in outcome.choices)
         for choice, pods_on in zip(outcome.choices, nodes, strict=True):
             earlier = merged.get(choice.name, AdmittedPodSet(choice.name, 0, choice.flavors, {}))
-            by_node = {
-                name: earlier.nodes.get(name, 0) + pods_on.get(name, 0)
-                for name in {**earlier.nodes, **pods_on}
-            }
+            by_node = {name: earlier.nodes.get(name, 0) + pods_on.get(name, 0) for name in {**earlier.nodes, **pods_on}}
             count = earlier.count + choice.count
             merged[choice.name] = AdmittedPodSet(choice.name, count, choice.flavors, by_node)
     after = workload_keys(key for outcome in admitted for key in outcome.after)
     # Partial admission: the count that was asked for is kept where fewer pods were admitted.
-    asked = (
-        {pod_set.name: pod_set.count for pod_set in workload.pod_sets} if workload.admission is None else {}
-    )
+    asked = {pod_set.name: pod_set.count for pod_set in workload.pod_sets} if workload.admission is None else {}
     pod_sets = tuple(
         replace(part, wanted=asked[part.name]) if part.count < asked.get(part.name, 0) else part
         for part in merged.values()
@@ -213,9 +208,7 @@ def build_admit(workload: Workload, admitted: Sequence[Admitted]) -> Admit:
 
 def build_reserve(planned: PlannedStart, nodes: NodeColumns) -> Reserve:
     domain = describe_domain([pod.node for pod in planned.pods], nodes)
-    return Reserve(
-        workload_key(planned.key), domain, planned.start, planned.end, pods_by_node(planned, nodes)
-    )
+    return Reserve(workload_key(planned.key), domain, planned.start, planned.end, pods_by_node(planned, nodes))
 
 
 def shortfall_holds(shortfalls: Iterable[ReservationShortfall], nodes: int) -> list[Hold]:

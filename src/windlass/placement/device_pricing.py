@@ -39,9 +39,7 @@ def device_prices(demand: Mapping[int, int]) -> dict[int, Fraction]:
         return {}
     sizes = sorted(demand, reverse=True)
     grain = gcd(DEVICE_MILLI, *sizes)  # coarser units make the knapsack smaller
-    packing = _Packing(
-        [size // grain for size in sizes], [demand[size] for size in sizes], DEVICE_MILLI // grain
-    )
+    packing = _Packing([size // grain for size in sizes], [demand[size] for size in sizes], DEVICE_MILLI // grain)
     for _ in range(MAX_PATTERNS):
         if not packing.improve():
             break
@@ -57,25 +55,20 @@ class _Packing:
         fits = [capacity // size for size in sizes]
         self._devices = [Fraction(count, fit) for count, fit in zip(demand, fits, strict=True)]
         self._inverse = [
-            [Fraction(1, fit) if i == j else Fraction(0) for j in range(len(sizes))]
-            for i, fit in enumerate(fits)
+            [Fraction(1, fit) if i == j else Fraction(0) for j in range(len(sizes))] for i, fit in enumerate(fits)
         ]
         self.prices = [Fraction(1, fit) for fit in fits]
 
     def improve(self) -> bool:
         """Enter the pattern with the highest value at the present prices; False if none is worth more than a device."""
         unit = lcm(*(price.denominator for price in self.prices))
-        best, pattern = _best_filling(
-            self._sizes, [int(price * unit) for price in self.prices], self._capacity
-        )
+        best, pattern = _best_filling(self._sizes, [int(price * unit) for price in self.prices], self._capacity)
         if best[self._capacity] <= unit:
             return False
         used = [j for j, count in enumerate(pattern) if count]
         column = [sum((row[j] * pattern[j] for j in used), Fraction(0)) for row in self._inverse]
         # Ties by position, so that the prices depend on the demand alone.
-        leaving = min(
-            (i for i, part in enumerate(column) if part > 0), key=lambda i: (self._devices[i] / column[i], i)
-        )
+        leaving = min((i for i, part in enumerate(column) if part > 0), key=lambda i: (self._devices[i] / column[i], i))
         self._pivot(leaving, column, 1 - Fraction(best[self._capacity], unit))
         return True
 

@@ -50,9 +50,7 @@ class EmptyCluster:
             if pod_set.count and not most:
                 return self._no_node_reason(pod_set)
             if pod_set.count > most:
-                return NeverFits(
-                    TOO_LARGE, f"on the empty cluster only {most} of {pod_set.count} pods would fit"
-                )
+                return NeverFits(TOO_LARGE, f"on the empty cluster only {most} of {pod_set.count} pods would fit")
         return None
 
     def never_fits_topology(self, pod_sets: Sequence[PendingPodSet]) -> NeverFits | None:
@@ -67,9 +65,7 @@ class EmptyCluster:
                 most = self._most_in_one_domain(pod_set, pod_set.tree.levels, level)
                 if most < pods:
                     where = level_name(level)
-                    return NeverFits(
-                        TOO_LARGE, f"the largest {where}, empty, has room for {most} of {pods} pods"
-                    )
+                    return NeverFits(TOO_LARGE, f"the largest {where}, empty, has room for {most} of {pods} pods")
         return None
 
     def _most_in_one_domain(self, pod_set: PendingPodSet, levels: Sequence[str], level: str) -> int:

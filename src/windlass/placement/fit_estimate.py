@@ -21,9 +21,7 @@ from windlass.placement.placed_workloads import WorkloadPods
 UNLIMITED = 1 << 31
 
 
-def could_fit_without(
-    overlay: Overlay, pod_sets: Sequence[PendingPodSet], removed: Iterable[WorkloadPods]
-) -> bool:
+def could_fit_without(overlay: Overlay, pod_sets: Sequence[PendingPodSet], removed: Iterable[WorkloadPods]) -> bool:
     """False only where a pod set has no capacity even with all of these removed."""
     free = _free_without(overlay, removed)
     # Where what they hold can't be read, only the search itself can tell.
@@ -63,9 +61,7 @@ def _has_room(overlay: Overlay, pod_set: PendingPodSet, free: Ints) -> bool:
     wanted = pod_set.topology
     if pod_set.tree is None or wanted is None or wanted.mode != "required":
         return int(counts.sum()) >= pod_set.count
-    return any(
-        int(counts[mask].sum()) >= pod_set.count for mask in pod_set.tree.domains(wanted.level, len(counts))
-    )
+    return any(int(counts[mask].sum()) >= pod_set.count for mask in pod_set.tree.domains(wanted.level, len(counts)))
 
 
 def _requests(overlay: Overlay, row: int) -> Ints:

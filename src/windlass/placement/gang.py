@@ -139,9 +139,7 @@ def _place_by_kernel(
     return [PodPlacement(i, member, assumed) for (i, member), assumed in zip(members, found, strict=True)]
 
 
-def _groups_to_combine(
-    overlay: Overlay, pod_sets: Sequence[PendingPodSet], rows: Sequence[int]
-) -> list[IdenticalPods]:
+def _groups_to_combine(overlay: Overlay, pod_sets: Sequence[PendingPodSet], rows: Sequence[int]) -> list[IdenticalPods]:
     """The pod sets for the combination search; none with slices or leaders, which it can't express."""
     groups = []
     for i, pod_set in enumerate(pod_sets):
@@ -198,9 +196,7 @@ def _place_by_topology(
     for pod_set, row in zip(pod_sets, rows, strict=True):
         overlay.refresh(row)
         requests.append(
-            TopologyPodSetRequest(
-                pod_set.name, pod_set.count, pod_set.topology, overlay.table.cells.score[row].copy()
-            )
+            TopologyPodSetRequest(pod_set.name, pod_set.count, pod_set.topology, overlay.table.cells.score[row].copy())
         )
     found = plan_topology(tree, requests, capacity, pod_sets[0].topology_name)
     if isinstance(found, TopologyFailure):
@@ -240,9 +236,7 @@ def _place_under_rules(
                 placements += found
                 break
         else:
-            message = (
-                f'topology "{pod_set.topology_name}" allows to fit only {most} out of {pod_set.count} pod(s)'
-            )
+            message = f'topology "{pod_set.topology_name}" allows to fit only {most} out of {pod_set.count} pod(s)'
             failure = PlacementFailure(pod_set.name, f"{message} under the rules between pods")
             return failure if most >= 0 else None
     return placements

@@ -190,10 +190,7 @@ def _in_shared_domain(
         fitting = [
             (sum(int(count[domain].sum()) for count in counts), number, domain)
             for number, domain in enumerate(first.tree.domains(level, overlay.snapshot.nodes.size))
-            if all(
-                int(count[domain].sum()) >= pod_set.count
-                for count, pod_set in zip(counts, members, strict=True)
-            )
+            if all(int(count[domain].sum()) >= pod_set.count for count, pod_set in zip(counts, members, strict=True))
         ]
         # By capacity and number; masks have no order.
         for _, _, domain in sorted(fitting, key=lambda entry: entry[:2]):

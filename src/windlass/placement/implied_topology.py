@@ -57,6 +57,4 @@ class ImpliedTopology:
 
 def is_node_ready(node: Node) -> bool:
     """By the Ready condition: its taint may come later, and a gang must not start on the node meanwhile."""
-    return all(
-        condition.status == "True" for condition in node.status.conditions if condition.type == "Ready"
-    )
+    return all(condition.status == "True" for condition in node.status.conditions if condition.type == "Ready")

@@ -32,11 +32,7 @@ def place_late_pods(context: DecisionContext) -> LatePods:
     admitted = [piece for piece in context.pieces if piece.admission is not None and not piece.evicting]
     pods, nodes = context.snapshot.pods, context.snapshot.nodes.size
     pending = {pods.keys[row] for row in pods.pending().tolist()}
-    late = [
-        piece
-        for piece in admitted
-        if any(not pending.isdisjoint(pod_set.pod_keys) for pod_set in piece.pod_sets)
-    ]
+    late = [piece for piece in admitted if any(not pending.isdisjoint(pod_set.pod_keys) for pod_set in piece.pod_sets)]
     placed: list[tuple[Workload, tuple[str, ...]]] = []
     refused: dict[str, Verdict] = {}
     evicted: list[Evicted] = []

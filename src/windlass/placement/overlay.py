@@ -210,9 +210,7 @@ class Overlay:
 
     def no_node_found_by_kernel(self, shape: Shape) -> NoNodeFound:
         """Why the pod that `place_all_or_none` has just returned found no node."""
-        return NoNodeFound(
-            shape, self.snapshot.nodes, VerdictArrays.copy_from(self.table.result_buffer(1), 1), 0
-        )
+        return NoNodeFound(shape, self.snapshot.nodes, VerdictArrays.copy_from(self.table.result_buffer(1), 1), 0)
 
     def assume_unchecked(self, pod: Pod, row: int, node: int) -> AssumedPod:
         """Place a pod on the node whether it fits or not: it was assigned there before this decision."""
@@ -274,9 +272,7 @@ class Overlay:
 
     def _apply_assumed(self, assumed: AssumedPod, sign: int) -> None:
         """Release the pod's resources (1), or take them again (-1)."""
-        self.kernels.update_node_for_pod(
-            self.state, self.table.shapes, assumed.row, assumed.node, assumed.grant, sign
-        )
+        self.kernels.update_node_for_pod(self.state, self.table.shapes, assumed.row, assumed.node, assumed.grant, sign)
         self._node_changed(assumed.node)
         if self._inter_pod_rules is not None:
             change = self._inter_pod_rules.remove if sign > 0 else self._inter_pod_rules.add
@@ -360,9 +356,7 @@ class Overlay:
             return False
         return self.inter_pod_rules().constrains(pod)
 
-    def select_node(
-        self, pod: Pod, row: int, why: Uint64s, sequence: int, allowed_nodes: Bools | None = None
-    ) -> int:
+    def select_node(self, pod: Pod, row: int, why: Uint64s, sequence: int, allowed_nodes: Bools | None = None) -> int:
         """The best node without a reason: by kube-scheduler's preferences, then by the policy's score; -1 if none."""
         feasible = why == 0
         if allowed_nodes is not None:

@@ -78,9 +78,7 @@ class PlacedWorkloads(Mapping[str, WorkloadPods]):
         found = self._pods.get(key)
         if found is None:
             workload = self._not_loaded.pop(key)
-            found = self._pods[key] = self._overlay.cache.workload_pods.get_or_make(
-                workload, self._load_running
-            )
+            found = self._pods[key] = self._overlay.cache.workload_pods.get_or_make(workload, self._load_running)
         return found
 
     def __iter__(self) -> Iterator[str]:
@@ -230,18 +228,13 @@ class PlacedWorkloads(Mapping[str, WorkloadPods]):
                     pods.placed += self._assume_pod_set(i, pod_sets[assignment.name], assignment)
         return pods
 
-    def _assume_pod_set(
-        self, number: int, pod_set: PodSet, assignment: PodSetAssignment
-    ) -> list[PodPlacement]:
+    def _assume_pod_set(self, number: int, pod_set: PodSet, assignment: PodSetAssignment) -> list[PodPlacement]:
         """By node where the assignment names nodes, else by domain."""
         nodes = self._overlay.snapshot.nodes
         pod, shape = self._builder.with_flavors(pod_set.template, [])
         row = self._overlay.table.row(shape, self._overlay.snapshot)
         assigned = [
-            nodes.index[name]
-            for name, count in assignment.nodes.items()
-            for _ in range(count)
-            if name in nodes.index
+            nodes.index[name] for name, count in assignment.nodes.items() for _ in range(count) if name in nodes.index
         ]
         placements = []
         for member, node in enumerate(assigned):

@@ -55,9 +55,7 @@ class PodSetBuilder:
                 request, own_tree = self._implied_topology.request_for(workload, pod_set, pod, shape)
                 tree, topology = (own_tree, DEFAULT_NAME) if own_tree is not None else (tree, topology)
             count, existing = self._to_place(pod_set, choice.count)
-            pending.append(
-                PendingPodSet(choice.name, count, pod, shape, request, own_tree, topology, existing)
-            )
+            pending.append(PendingPodSet(choice.name, count, pod, shape, request, own_tree, topology, existing))
         return pending, tree, topology
 
     def _to_place(self, pod_set: PodSet, chosen: int) -> tuple[int, tuple[Pod, ...]]:

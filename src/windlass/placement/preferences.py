@@ -36,9 +36,7 @@ INTER_POD_AFFINITY_WEIGHT = 2
 _MAX_NODE_SCORE = 100
 
 
-def preference_scores(
-    pod: Pod, nodes: NodeColumns, inter_pod: InterPodRules, feasible: Bools
-) -> Counts | None:
+def preference_scores(pod: Pod, nodes: NodeColumns, inter_pod: InterPodRules, feasible: Bools) -> Counts | None:
     """A score for every feasible node (0 for the others), higher is better.
 
     None if no preference applies: no preferred term, no soft spread, no untolerated PreferNoSchedule taint, no
@@ -94,9 +92,7 @@ def _preferred_labels(pod: Pod, nodes: NodeColumns) -> Counts | None:
     return total
 
 
-def _spread_scores(
-    pod: Pod, soft: tuple[SpreadConstraint, ...], inter_pod: InterPodRules, feasible: Bools
-) -> Counts:
+def _spread_scores(pod: Pod, soft: tuple[SpreadConstraint, ...], inter_pod: InterPodRules, feasible: Bools) -> Counts:
     """Spread score: the fewer matching pods in a node's domains, the higher; 0 for nodes that lack a label."""
     nodes = inter_pod.nodes
     eligible = has_all_keys(soft, nodes)
@@ -116,9 +112,7 @@ def _spread_scores(
     result: Counts = np.zeros(nodes.size, dtype=np.int64)
     if scored.any():
         least, most = int(rounded[scored].min()), int(rounded[scored].max())
-        result[scored] = (
-            _MAX_NODE_SCORE if most == 0 else _MAX_NODE_SCORE * (most + least - rounded[scored]) // most
-        )
+        result[scored] = _MAX_NODE_SCORE if most == 0 else _MAX_NODE_SCORE * (most + least - rounded[scored]) // most
     return result
 
 

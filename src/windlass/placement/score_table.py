@@ -129,9 +129,7 @@ class ScoreTable:
         return row
 
     def _grow(self, size: int) -> None:
-        self.shapes = np.concatenate(
-            [self.shapes, np.zeros((size - len(self.shapes), _WIDTH), dtype=np.int64)]
-        )
+        self.shapes = np.concatenate([self.shapes, np.zeros((size - len(self.shapes), _WIDTH), dtype=np.int64)])
         cells = _empty_cells(size, self._node_count)
         for fresh, array in zip(cells, self.cells, strict=True):
             fresh[: len(array)] = array

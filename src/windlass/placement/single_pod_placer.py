@@ -65,9 +65,7 @@ def _rows_by_pod(overlay: Overlay, rows: Ints) -> Ints:
     found = []
     for pod_row, number in zip(rows.tolist(), snapshot.pods.shape[rows].tolist(), strict=True):
         readable = number != UNREADABLE
-        found.append(
-            table.row(snapshot.shapes[number], snapshot, snapshot.pods.objects[pod_row]) if readable else -1
-        )
+        found.append(table.row(snapshot.shapes[number], snapshot, snapshot.pods.objects[pod_row]) if readable else -1)
     return np.array(found, dtype=np.int64)
 
 
@@ -158,9 +156,7 @@ class SinglePodPlacer:
             arrays = VerdictArrays.copy_from(outcome, verdicts)
             failed = self.queue[start + outcome.verdict_entry[:verdicts]]
             for v, number in enumerate(self.snapshot.pods.shape[failed].tolist()):
-                result.failures.append(
-                    NoNodeFound(self.snapshot.shapes[number], self.snapshot.nodes, arrays, v)
-                )
+                result.failures.append(NoNodeFound(self.snapshot.shapes[number], self.snapshot.nodes, arrays, v))
         placed = start + np.flatnonzero(outcome.node[:count] >= 0)
         objects = self.snapshot.pods.objects
         pods = [objects[row] for row in self.queue[placed].tolist()]

@@ -89,9 +89,7 @@ class StopConditions:
         """Whether a controller creates lost pods of the workload again."""
         if workload.kind not in ("Pod", "PodGroup"):
             return True
-        return any(
-            owner.controller for row in rows for owner in self._pods.objects[row].metadata.owner_references
-        )
+        return any(owner.controller for row in rows for owner in self._pods.objects[row].metadata.owner_references)
 
 
 def min_running_pods(workload: Workload) -> int:

@@ -41,9 +41,7 @@ def withdraw_admissions(
 ) -> WithdrawnAdmissions | None:
     """Place the piece; None, with nothing changed, where withdrawing doesn't help."""
     candidates = _withdrawable(piece, outcomes, pieces)
-    if not candidates or not placer.could_place(
-        piece, choices, [pieces[admitted.workload] for admitted in candidates]
-    ):
+    if not candidates or not placer.could_place(piece, choices, [pieces[admitted.workload] for admitted in candidates]):
         return None
     before = placer.checkpoint()
     withdrawn: list[Admitted] = []
@@ -60,9 +58,7 @@ def withdraw_admissions(
     return WithdrawnAdmissions(result, _place_again(piece, outcomes, withdrawn, pieces, placer))
 
 
-def _withdrawable(
-    piece: Workload, outcomes: Sequence[Outcome], pieces: Mapping[str, Workload]
-) -> list[Admitted]:
+def _withdrawable(piece: Workload, outcomes: Sequence[Outcome], pieces: Mapping[str, Workload]) -> list[Admitted]:
     """The admissions that may be withdrawn, in order."""
     found = [
         outcome

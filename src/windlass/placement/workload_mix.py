@@ -92,9 +92,7 @@ def _without_term(mix: MixArrays, term: str) -> MixArrays:
         case "usable":
             return mix._replace(weight=np.zeros_like(mix.weight))
         case "price":
-            return mix._replace(
-                price=np.arange(DEVICE_MILLI + 1, dtype=np.int64) * PRICE_SCALE // DEVICE_MILLI
-            )
+            return mix._replace(price=np.arange(DEVICE_MILLI + 1, dtype=np.int64) * PRICE_SCALE // DEVICE_MILLI)
         case "whole":
             price = mix.price.copy()
             price[DEVICE_MILLI] -= PRICE_SCALE // WHOLE_DEVICE_PREMIUM_DIVISOR
@@ -172,9 +170,7 @@ def _scarcity(classes: tuple[MixClass, ...], models: GpuModelCodes, state: NodeS
     for code in present:
         if total:
             premium[code] = (
-                min(1000, demand[code] * sum(gpus_by_model) // (total * gpus_by_model[code]))
-                * MODEL_PREMIUM
-                // 1000
+                min(1000, demand[code] * sum(gpus_by_model) // (total * gpus_by_model[code])) * MODEL_PREMIUM // 1000
             )
     return premium
 

@@ -124,9 +124,7 @@ def split_workload(workload: Workload) -> list[Workload]:
         for i in range(count, pod_set.count):
             extra = replace(pod_set, count=1, pod_keys=pod_set.pod_keys[i : i + 1], min_count=None)
             number = len(pieces)
-            pieces.append(
-                _piece(workload, f"{workload.key}{PIECE_SEPARATOR}{number}", (extra,), held, number)
-            )
+            pieces.append(_piece(workload, f"{workload.key}{PIECE_SEPARATOR}{number}", (extra,), held, number))
     return [piece for piece in pieces if piece.pod_sets]
 
 
@@ -178,10 +176,7 @@ class _HeldQuota:
         for i, assignment in enumerate(self._assignments):
             pods = min(self._left[i], count) if assignment.name == name else 0
             if pods:
-                usage = {
-                    resource: amount * pods // assignment.count
-                    for resource, amount in assignment.usage.items()
-                }
+                usage = {resource: amount * pods // assignment.count for resource, amount in assignment.usage.items()}
                 # Which pod is on which of the nodes is not known here, so every part lists all of them.
                 taken.append(PodSetAssignment(name, pods, assignment.flavors, usage, assignment.nodes))
                 self._left[i] -= pods
@@ -189,9 +184,7 @@ class _HeldQuota:
         return taken
 
 
-def _piece(
-    workload: Workload, key: str, pod_sets: tuple[PodSet, ...], held: _HeldQuota, later: int = 0
-) -> Workload:
+def _piece(workload: Workload, key: str, pod_sets: tuple[PodSet, ...], held: _HeldQuota, later: int = 0) -> Workload:
     """A piece with its part of the quota; `later` seconds younger, which orders pieces within the workload."""
     admission = None
     if workload.admission is not None:

@@ -76,9 +76,7 @@ class WorkloadPlacer:
 
     def copy_onto(self, overlay: Overlay) -> WorkloadPlacer:
         """A placer on a copy of the overlay that knows no running workloads, so none can be removed."""
-        return WorkloadPlacer(
-            overlay, self._system, (), self._rules, topology_levels=self._builder.topology_levels
-        )
+        return WorkloadPlacer(overlay, self._system, (), self._rules, topology_levels=self._builder.topology_levels)
 
     def cache_sizes(self) -> tuple[int, int]:
         """Entries by template in the decision cache; for `truncate_caches`."""
@@ -144,9 +142,7 @@ class WorkloadPlacer:
         """See `PodSetBuilder.pending_pod_sets`."""
         return self._builder.pending_pod_sets(workload, choices)
 
-    def could_place(
-        self, workload: Workload, choices: tuple[PodSetChoice, ...], without: Iterable[Workload]
-    ) -> bool:
+    def could_place(self, workload: Workload, choices: tuple[PodSetChoice, ...], without: Iterable[Workload]) -> bool:
         """False only where the workload has no place even with all of `without` removed; a cheap check."""
         pod_sets, _, _ = self.pending_pod_sets(workload, choices)
         removed = (self.placed_workloads.get_or_empty(victim.key) for victim in without)
@@ -183,9 +179,7 @@ class WorkloadPlacer:
         never = self._empty_cluster.never_fits(pod_sets)
         if never is not None:
             return PlacementResult(ok=False, message=never.message, code=never.code, feasible=False)
-        self._overlay.expect_node_checks(
-            self._overlay.snapshot.nodes.size + sum(pod_set.count for pod_set in pod_sets)
-        )
+        self._overlay.expect_node_checks(self._overlay.snapshot.nodes.size + sum(pod_set.count for pod_set in pod_sets))
         self.placed_workloads.begin_placing(workload.key)
         before = self._overlay.checkpoint()
         blocked.apply(self._overlay)
@@ -227,9 +221,7 @@ class WorkloadPlacer:
         needed = [piece for piece in prerequisite_pieces(key) if piece in self._piece_keys]
         return all(piece in self.placed_workloads for piece in needed)
 
-    def _failure_result(
-        self, failure: PlacementFailure, pod_sets: Sequence[PendingPodSet]
-    ) -> PlacementResult:
+    def _failure_result(self, failure: PlacementFailure, pod_sets: Sequence[PendingPodSet]) -> PlacementResult:
         if failure.no_node is None:
             never = self._empty_cluster.never_fits_topology(pod_sets)
             if never is not None:

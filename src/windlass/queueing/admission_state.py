@@ -71,8 +71,7 @@ class AdmissionState:
     def overlaps(self, targets: list[Target]) -> bool:
         """Whether another entry of this cycle has taken one of the victims, or used up a disruption budget."""
         return self._breaks_budget(targets) or any(
-            target.victim.key in self.current_victims or target.victim.key in self._withdrawn
-            for target in targets
+            target.victim.key in self.current_victims or target.victim.key in self._withdrawn for target in targets
         )
 
     def _breaks_budget(self, targets: list[Target]) -> bool:

@@ -192,9 +192,7 @@ class _Decision:
     def _next_head(self, queue: PendingQueue) -> PendingWorkload | None:
         """Holds workloads whose shape quota has refused already, without trying them again."""
         while (head := queue.pop()) is not None:
-            refused = queue.inadmissible_shapes and queue.inadmissible_shapes.get(
-                head.shape(self._system.flavors)
-            )
+            refused = queue.inadmissible_shapes and queue.inadmissible_shapes.get(head.shape(self._system.flavors))
             if not refused:
                 return head
             self.state.hold(head.key, *refused)

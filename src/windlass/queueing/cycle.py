@@ -137,8 +137,7 @@ class Cycle:
         pending = entry.pending
         pending.tried_flavors = ()
         pending.pinned_flavors = tuple(
-            {name: served.flavor for name, served in part.flavors.items()}
-            for part in entry.assignment.pod_sets
+            {name: served.flavor for name, served in part.flavors.items()} for part in entry.assignment.pod_sets
         )
         self._nominate_without_victims(entry, self._nominator.nominate)
         pending.pinned_flavors = ()

@@ -55,9 +55,7 @@ class FlavorAssignmentOptions:
         """Flavors on whose nodes the pods found no room."""
 
 
-def assign_flavors(
-    pending: PendingWorkload, counts: tuple[int, ...], options: FlavorAssignmentOptions
-) -> Assignment:
+def assign_flavors(pending: PendingWorkload, counts: tuple[int, ...], options: FlavorAssignmentOptions) -> Assignment:
     """Assigns group after group; stops at the first group of pod sets that no flavor can serve."""
     assignment = Assignment()
     pod_sets = pending.workload.pod_sets
@@ -75,9 +73,7 @@ def assign_flavors(
             asked = totals[index]
             part.flavors = {name: choice for name, choice in (served or {}).items() if name in asked}
             if not asked and served and pod_sets[index].topology is not None:
-                part.flavors = dict(
-                    served
-                )  # a leader without requests gets the flavors of its topology group
+                part.flavors = dict(served)  # a leader without requests gets the flavors of its topology group
             assignment.append(part, asked)
             failed = failed or served is None
         if failed:
@@ -135,9 +131,7 @@ class _FlavorSearch:
     def _is_ignored(self, amount: int) -> bool:
         return amount == 0 or self.options.ignore_undeclared
 
-    def _best_flavor(
-        self, group: ResourceGroup, resource: str, asked: dict[str, int]
-    ) -> dict[str, FlavorAssignment]:
+    def _best_flavor(self, group: ResourceGroup, resource: str, asked: dict[str, int]) -> dict[str, FlavorAssignment]:
         policy = self.node.spec.fungibility
         wanted = {name: amount for name, amount in sorted(asked.items()) if name in group.resources}
         best: dict[str, FlavorAssignment] = {}
@@ -179,13 +173,9 @@ class _FlavorSearch:
         flavor = self.options.flavors.get(name)
         if flavor is None:
             return f"flavor {name} not found"
-        return next(
-            (why for index in self.members if (why := self.pending.ineligible_reason(index, flavor))), ""
-        )
+        return next((why for index in self.members if (why := self.pending.ineligible_reason(index, flavor))), "")
 
-    def _try_flavor(
-        self, name: str, wanted: dict[str, int]
-    ) -> tuple[dict[str, FlavorAssignment], GranularMode]:
+    def _try_flavor(self, name: str, wanted: dict[str, int]) -> tuple[dict[str, FlavorAssignment], GranularMode]:
         """The flavor is as good as the worst of its resources."""
         served = {}
         fitness = BEST
@@ -212,9 +202,7 @@ class _FlavorSearch:
             return PreemptionMode.FIT, borrowing
         lacking = format_quota(cell[1], amount - available)
         flavor, resource = cell
-        self._refuse(
-            [f"insufficient unused quota for {resource} in flavor {flavor}, {lacking} more needed"], WAITING
-        )
+        self._refuse([f"insufficient unused quota for {resource} in flavor {flavor}, {lacking} more needed"], WAITING)
         if node.quota(cell).nominal >= amount or may_reclaim or self._may_preempt_while_borrowing(cell):
             return self.options.oracle(cell, amount)
         return PreemptionMode.NO_FIT, borrowing

@@ -97,11 +97,7 @@ class PodSetFlavorAssignment:
 def _mode(preemption_mode: PreemptionMode) -> FlavorAssignmentMode:
     if preemption_mode == PreemptionMode.FIT:
         return FlavorAssignmentMode.FIT
-    return (
-        FlavorAssignmentMode.NO_FIT
-        if preemption_mode == PreemptionMode.NO_FIT
-        else FlavorAssignmentMode.PREEMPT
-    )
+    return FlavorAssignmentMode.NO_FIT if preemption_mode == PreemptionMode.NO_FIT else FlavorAssignmentMode.PREEMPT
 
 
 WAITING, EXCEEDS_MAXIMUM, NO_MATCH, NOT_COVERED = 1, 2, 3, 4
@@ -151,24 +147,19 @@ class Assignment:
     @property
     def choices(self) -> tuple[PodSetChoice, ...]:
         return tuple(
-            PodSetChoice(
-                part.name, part.count, {name: served.flavor for name, served in part.flavors.items()}
-            )
+            PodSetChoice(part.name, part.count, {name: served.flavor for name, served in part.flavors.items()})
             for part in self.pod_sets
         )
 
     @property
     def tried_flavors(self) -> tuple[dict[str, int], ...]:
         return tuple(
-            {name: served.tried_flavor_index for name, served in part.flavors.items()}
-            for part in self.pod_sets
+            {name: served.tried_flavor_index for name, served in part.flavors.items()} for part in self.pod_sets
         )
 
     @property
     def has_flavors_left(self) -> bool:
-        return any(
-            served.tried_flavor_index != -1 for part in self.pod_sets for served in part.flavors.values()
-        )
+        return any(served.tried_flavor_index != -1 for part in self.pod_sets for served in part.flavors.values())
 
     @property
     def code(self) -> str:

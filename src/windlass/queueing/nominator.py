@@ -32,9 +32,7 @@ Attempt = Callable[[tuple[int, ...]], Proposal]
 
 
 class Nominator:
-    def __init__(
-        self, system: QueueSystem, context: PreemptionContext, placement: PlacementInterface
-    ) -> None:
+    def __init__(self, system: QueueSystem, context: PreemptionContext, placement: PlacementInterface) -> None:
         self._flavors = system.flavors
         self._context = context
         self._placement = placement
@@ -116,9 +114,7 @@ class Nominator:
             if quotas.flavor in used
         )
 
-    def _assign(
-        self, pending: PendingWorkload, counts: tuple[int, ...], excluded: frozenset[str]
-    ) -> Assignment:
+    def _assign(self, pending: PendingWorkload, counts: tuple[int, ...], excluded: frozenset[str]) -> Assignment:
         config = self._context.config
         context = flavor_assigner.FlavorAssignmentOptions(
             self._flavors,
@@ -129,9 +125,7 @@ class Nominator:
         )
         return flavor_assigner.assign_flavors(pending, counts, context)
 
-    def _oracle(
-        self, pending: PendingWorkload, cell: FlavorResource, amount: int
-    ) -> tuple[PreemptionMode, int]:
+    def _oracle(self, pending: PendingWorkload, cell: FlavorResource, amount: int) -> tuple[PreemptionMode, int]:
         """Whether preemption could free this much of one cell, and how far up the tree it would borrow then."""
         targets = self._find_targets(
             PreemptionRequest(pending, {cell: amount}, frozenset([cell]), self._context), cheapest=False

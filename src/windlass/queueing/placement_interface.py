@@ -85,9 +85,7 @@ class PlacementInterface(Protocol):
         """All pods of all sets, or none."""
         ...
 
-    def could_place(
-        self, workload: Workload, choices: tuple[PodSetChoice, ...], without: Iterable[Workload]
-    ) -> bool:
+    def could_place(self, workload: Workload, choices: tuple[PodSetChoice, ...], without: Iterable[Workload]) -> bool:
         """False only where it can't fit even with all of `without` removed. A quick check: True promises nothing."""
         ...
 
@@ -116,7 +114,5 @@ class UnlimitedPlacement:
     def place(self, workload: Workload, choices: tuple[PodSetChoice, ...]) -> PlacementResult:
         return PlacementResult(ok=True, nodes=tuple({} for _ in choices))
 
-    def could_place(
-        self, workload: Workload, choices: tuple[PodSetChoice, ...], without: Iterable[Workload]
-    ) -> bool:
+    def could_place(self, workload: Workload, choices: tuple[PodSetChoice, ...], without: Iterable[Workload]) -> bool:
         return True

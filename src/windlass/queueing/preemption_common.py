@@ -279,9 +279,7 @@ def _heavier_users_first(
     ordered = list(candidates)
     for indices in indices_by_queue.values():
         members = [candidates[index] for index in indices]
-        members.sort(
-            key=lambda running: (-history.usage(running.local_queue), candidate_sort_key(running, queue))
-        )
+        members.sort(key=lambda running: (-history.usage(running.local_queue), candidate_sort_key(running, queue)))
         for index, running in zip(indices, members, strict=True):
             ordered[index] = running
     return ordered

@@ -56,9 +56,7 @@ def sorts_before_all(snapshot: Snapshot, sort_keys: Sequence[QueueSortKey]) -> B
     key_priority, key_since = sort_keys[0] if sort_keys else (0, 0)
     before: Bools = (-priority < key_priority) | ((-priority == key_priority) & (waiting_since < key_since))
     nominated = [
-        row
-        for row in snapshot.pods.pending().tolist()
-        if snapshot.pods.objects[row].status.nominated_node_name
+        row for row in snapshot.pods.pending().tolist() if snapshot.pods.objects[row].status.nominated_node_name
     ]
     if nominated:
         before |= priority > priority[nominated].min()

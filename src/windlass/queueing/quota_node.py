@@ -42,9 +42,7 @@ class QuotaNode:
         "weight_milli",
     )
 
-    def __init__(
-        self, name: str, quotas: dict[FlavorResource, FlavorResourceQuota], weight_milli: int
-    ) -> None:
+    def __init__(self, name: str, quotas: dict[FlavorResource, FlavorResourceQuota], weight_milli: int) -> None:
         self.name = name
         self.quotas = quotas
         self.weight_milli = weight_milli

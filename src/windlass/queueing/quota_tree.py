@@ -100,9 +100,7 @@ def _accumulate(node: QuotaNode) -> None:
     for child in (*node.cohorts, *node.queues, *node.inactive_queues):
         _accumulate(child)
         for cell, amount in child.subtree_quota.items():
-            node.subtree_quota[cell] = (
-                node.subtree_quota.get(cell, 0) + amount - child.local_quota.get(cell, 0)
-            )
+            node.subtree_quota[cell] = node.subtree_quota.get(cell, 0) + amount - child.local_quota.get(cell, 0)
     for cell, quota in node.quotas.items():
         if quota.lending_limit is not None:
             node.local_quota[cell] = max(0, node.subtree_quota[cell] - quota.lending_limit)

@@ -73,9 +73,7 @@ def _fewest_nodes(
     return removed(end) if trial.fits(removed(end)) else None
 
 
-def _by_cost_of_node(
-    request: PreemptionRequest, candidates: Candidates
-) -> list[tuple[str, list[AdmittedWorkload]]]:
+def _by_cost_of_node(request: PreemptionRequest, candidates: Candidates) -> list[tuple[str, list[AdmittedWorkload]]]:
     """Nodes with the candidates on them, by what it costs to free one pod's request there."""
     by_node: dict[str, list[AdmittedWorkload]] = {}
     for running in candidates.ordered:

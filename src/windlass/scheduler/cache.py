@@ -99,9 +99,7 @@ class SchedulerCache:
         if self.assume_observer is not None:
             self.assume_observer.on_assume(self._now, assumed)
 
-    def assume_status(
-        self, known: WorkloadObject, assumed: WorkloadObject, *, is_admission: bool
-    ) -> AssumedStatus:
+    def assume_status(self, known: WorkloadObject, assumed: WorkloadObject, *, is_admission: bool) -> AssumedStatus:
         """A Workload's status is about to be written: the next decision sees it as `assumed`."""
         self.objects[object_id(assumed)] = assumed
         self._unapplied.append(Put(assumed))
@@ -225,9 +223,7 @@ class SchedulerCache:
     def reevaluate_queue_ownership(self) -> None:
         """Kueue has appeared or disappeared: pushes everything again whose relevance depends on that."""
         self.drain_inbox()  # a newer state there must not be undone by an older one
-        self.push(
-            [Put(obj) for obj in self.objects.values() if isinstance(obj, WorkloadObject | OwnerObject)]
-        )
+        self.push([Put(obj) for obj in self.objects.values() if isinstance(obj, WorkloadObject | OwnerObject)])
 
     # From observed deltas to what the store has to apply
 
@@ -267,9 +263,7 @@ class SchedulerCache:
         self.pods[pod.key] = pod
         is_pending = not pod.is_bound and not pod.is_terminal
         if is_pending and (
-            not self.is_responsible_for(pod)
-            or pod.metadata.deletion_timestamp
-            or pod.key in self._backing_off
+            not self.is_responsible_for(pod) or pod.metadata.deletion_timestamp or pod.key in self._backing_off
         ):
             return self._remove_from_store("Pod", pod.key)
         in_store = ("Pod", pod.key) in self._in_store
@@ -373,9 +367,7 @@ class SchedulerCache:
             return f"{queue.metadata.namespace}/{queue.metadata.name}" in names
         name = queue.metadata.name
         local_queues = (self.get("LocalQueue", key, KUEUE_API_GROUP) for key in names if "/" in key)
-        return name in names or any(
-            local is not None and local.spec.cluster_queue == name for local in local_queues
-        )
+        return name in names or any(local is not None and local.spec.cluster_queue == name for local in local_queues)
 
     def _concerns_engine(self, obj: Any) -> bool:
         """Whether the engine has to see it. A live Kueue decides on Workloads until it has admitted them."""
@@ -438,9 +430,7 @@ def _controller_uids(workload: WorkloadObject) -> list[str]:
 def _is_unchanged_for_engine(old: Any, new: Any) -> bool:
     """Compares what the engine reads. Of a pod's status that is only whether it has ended."""
     if isinstance(old, Pod) and isinstance(new, Pod):
-        return (
-            old.is_terminal == new.is_terminal and old.spec == new.spec and _is_metadata_unchanged(old, new)
-        )
+        return old.is_terminal == new.is_terminal and old.spec == new.spec and _is_metadata_unchanged(old, new)
     if isinstance(old, Node) and isinstance(new, Node):
         return is_node_unchanged(old, new)
     return _is_metadata_unchanged(old, new) and all(

@@ -50,9 +50,7 @@ class UnreadableObject(msgspec.Struct, frozen=True, rename="camel", omit_default
     node_name: str = ""
 
 
-class Change(
-    msgspec.Struct, frozen=True, omit_defaults=True, rename={"unreadable": "odd", "deleted": "gone"}
-):
+class Change(msgspec.Struct, frozen=True, omit_defaults=True, rename={"unreadable": "odd", "deleted": "gone"}):
     """One delta; exactly one of the fields is set. `odd` and `gone` are the names in the file format."""
 
     put: dict[str, Any] | None = None
@@ -163,9 +161,7 @@ def _read_header(line: bytes, path: Path) -> Header:
 def _change_from_delta(delta: Delta) -> Change:
     match delta:
         case Put(object=Unreadable() as obj):
-            return Change(
-                unreadable=UnreadableObject(str(obj.error), obj.kind, obj.namespace, obj.name, obj.node_name)
-            )
+            return Change(unreadable=UnreadableObject(str(obj.error), obj.kind, obj.namespace, obj.name, obj.node_name))
         case Put(object=obj):
             return Change(put=to_unstructured(obj))
         case Deleted():

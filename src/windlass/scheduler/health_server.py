@@ -17,9 +17,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 class HealthServer:
     """`healthy` and `ready` return what is wrong, or an empty string; `metrics` returns Prometheus text."""
 
-    def __init__(
-        self, healthy: Callable[[], str], ready: Callable[[], str], metrics: Callable[[], bytes]
-    ) -> None:
+    def __init__(self, healthy: Callable[[], str], ready: Callable[[], str], metrics: Callable[[], bytes]) -> None:
         self._app = web.Application()
         self._app.router.add_get("/healthz", _health_handler(healthy))
         self._app.router.add_get("/livez", _health_handler(healthy))
@@ -51,8 +49,6 @@ def _health_handler(check: Callable[[], str]) -> Handler:
 
 def _metrics_handler(metrics: Callable[[], bytes]) -> Handler:
     async def handle(_: web.Request) -> web.Response:
-        return web.Response(
-            body=metrics(), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
-        )
+        return web.Response(body=metrics(), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
 
     return handle

@@ -30,9 +30,7 @@ class Metrics:
             "result",
             "profile",
         )
-        self.pending = self._gauge(
-            "scheduler_pending_pods", "Number of pending pods, by the queue type.", "queue"
-        )
+        self.pending = self._gauge("scheduler_pending_pods", "Number of pending pods, by the queue type.", "queue")
         self.algorithm = Histogram(
             "scheduler_scheduling_algorithm_duration_seconds",
             "Scheduling algorithm latency in seconds; here, of one decision on everything that waits.",
@@ -73,9 +71,7 @@ class Metrics:
             "windlass_cache_age_seconds",
             "Seconds since the last message from the API server, for the oldest watch.",
         )
-        self.watch_restarts = self._gauge(
-            "windlass_watch_restarts", "Restarts of watches, by kind.", "resource"
-        )
+        self.watch_restarts = self._gauge("windlass_watch_restarts", "Restarts of watches, by kind.", "resource")
         self.leading = self._gauge("windlass_leading", "1 if this replica is the leader.")
         self.unreadable = self._counter(
             "windlass_unreadable_objects_total", "Objects that could not be read, by kind.", "kind"

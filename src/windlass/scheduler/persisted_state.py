@@ -102,9 +102,7 @@ class PersistedStateWriter(BackgroundWriter):
             for key, queue in snapshot.queue_system.local_queues.items():
                 amounts = decayed_usage(queue, usage.get(key, {}), half_life, now)
                 history = {
-                    "consumedResources": {
-                        name: format_quota(name, amount) for name, amount in amounts.items()
-                    },
+                    "consumedResources": {name: format_quota(name, amount) for name, amount in amounts.items()},
                     "lastUpdate": format_timestamp(now),
                 }
                 status = {"fairSharing": {"admissionFairSharingStatus": history}}

@@ -58,22 +58,16 @@ class Scheduler:
         self.executor = PlanExecutor(
             client, self.cache, self.recorder, self.metrics, self._may_write, self.informers.resource_for
         )
-        self.unreadable_reporter = UnreadableReporter(
-            self.cache, self.recorder, self.executor.conditions, self.metrics
-        )
+        self.unreadable_reporter = UnreadableReporter(self.cache, self.recorder, self.executor.conditions, self.metrics)
         self.recorder.should_yield = lambda: self.executor.binder.has_backlog
         self._kueue_detected, self._warmed_up = asyncio.Event(), asyncio.Event()
         self.persisted_state = PersistedStateWriter(
             client, self.cache, options.settings, self._may_write, self.informers.resource_for
         )
         self.run_time_writer = RunTimeWriter(client, self.cache, self._may_write, self.informers.resource_for)
-        self.queue_status_writer = QueueStatusWriter(
-            client, self.cache, self._may_write, self.informers.resource_for
-        )
+        self.queue_status_writer = QueueStatusWriter(client, self.cache, self._may_write, self.informers.resource_for)
         self.configuration_publisher = ConfigurationPublisher(client, options, self._may_write)
-        self.record_writer = (
-            RecordWriter(options.record, options.settings) if options.record is not None else None
-        )
+        self.record_writer = RecordWriter(options.record, options.settings) if options.record is not None else None
         self.cache.assume_observer = self.record_writer
         self._shadow = ShadowSink(self.cache) if options.shadow else None
         self.loop = SchedulingLoop(options, self.cache, self, self.metrics, self.record_writer)
@@ -187,9 +181,7 @@ class Scheduler:
             return f"{failures} decisions in a row have failed: {self.loop.last_failure}"
         if self.informers.synced.is_set():
             return "" if self._warmed_up.is_set() else "the kernels are being compiled"
-        missing = [
-            informer.resource.plural for informer in self.informers.informers if not informer.synced.is_set()
-        ]
+        missing = [informer.resource.plural for informer in self.informers.informers if not informer.synced.is_set()]
         return f"informers not synced: {', '.join(missing) or 'API discovery is under way'}"
 
     def _metrics_text(self) -> bytes:

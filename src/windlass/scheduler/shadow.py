@@ -39,9 +39,7 @@ class ShadowSink:
                 log.info("shadow: would hold %s (%s)", workload, code)
         for evict in plan.evicts:
             if evict not in self._evicts:
-                log.info(
-                    "shadow: would evict %s for %s (%s)", evict.workload, evict.for_workload, evict.reason
-                )
+                log.info("shadow: would evict %s for %s (%s)", evict.workload, evict.for_workload, evict.reason)
         self._binds, self._holds, self._evicts = binds, holds, set(plan.evicts)
 
     def _compare(self) -> None:

@@ -60,6 +60,4 @@ class UnreadableReporter:
         self._metrics.unreadable.labels(regarding.kind).inc()
         log.warning("%s %s can't be read: %s", regarding.kind, regarding.key, problem)
         if may_write():
-            self._recorder.record(
-                Event(regarding, "Unreadable", problem, "Reading", "Warning"), droppable=True
-            )
+            self._recorder.record(Event(regarding, "Unreadable", problem, "Reading", "Warning"), droppable=True)

@@ -78,9 +78,7 @@ def advertised_resources(inventory: Inventory, config: PluginConfig) -> tuple[Pl
     )
 
 
-def devices_by_resource(
-    inventory: Inventory, config: PluginConfig
-) -> dict[str, list[tuple[Gpu, MigInstance | None]]]:
+def devices_by_resource(inventory: Inventory, config: PluginConfig) -> dict[str, list[tuple[Gpu, MigInstance | None]]]:
     """GPUs and MIG devices by resource, before sharing."""
     found: dict[str, list[tuple[Gpu, MigInstance | None]]] = {}
     for gpu, instance in _members(inventory, config):

@@ -77,11 +77,7 @@ def advise(workload: SharingWorkload, card: Card) -> Advice:
     possible = [option for option in options if option.possible]
     shared = [option for option in possible if option.way != WHOLE]
     if workload.tenants <= 1 or not shared:
-        why = (
-            "there is only one tenant"
-            if workload.tenants <= 1
-            else "no way of sharing meets the requirements"
-        )
+        why = "there is only one tenant" if workload.tenants <= 1 else "no way of sharing meets the requirements"
         return Advice(WHOLE, why, options)
     best = min(shared, key=lambda option: (round(option.slow_down, 2), _ORDER.index(option.way)))
     if workload.latency_sensitive and best.slow_down > MAX_SLOWDOWN:
@@ -121,9 +117,7 @@ def _busy_tenants(load: TenantLoad, tenants: int) -> float:
     return 1 + (tenants - 1) * load.busy
 
 
-def fitting_profiles(
-    geometry: MigGeometry, tenants: int, memory_mib: int, total_mib: int
-) -> Sequence[MigProfile]:
+def fitting_profiles(geometry: MigGeometry, tenants: int, memory_mib: int, total_mib: int) -> Sequence[MigProfile]:
     """Profiles with enough memory of which one GPU has room for so many; largest last."""
     return [
         profile
@@ -142,10 +136,7 @@ def _mig(workload: SharingWorkload, card: Card) -> Option:
         reason = f"no profile holds {workload.memory_mib} MiB {workload.tenants} times on one {card.name}"
         return Option(way=MIG, possible=False, reason=reason)
     slow, _, best = min(
-        (
-            (predict_mig(workload.load, card.geometry, profile), -profile.memory_slices, profile)
-            for profile in fits
-        ),
+        ((predict_mig(workload.load, card.geometry, profile), -profile.memory_slices, profile) for profile in fits),
         key=lambda found: found[:2],
     )
     reason = f"{workload.tenants}× {best.name}: memory, faults and bandwidth are kept apart by the hardware"
@@ -160,9 +151,7 @@ def _mps(workload: SharingWorkload, card: Card) -> Option:
     if workload.tenants > clients:
         return Option(way=MPS, possible=False, reason=f"{card.name} serves at most {clients} clients")
     if workload.tenants * workload.memory_mib > card.memory_mib:
-        return Option(
-            way=MPS, possible=False, reason="the tenants together need more memory than the GPU has"
-        )
+        return Option(way=MPS, possible=False, reason="the tenants together need more memory than the GPU has")
     slow = predict_mps(workload.load, workload.tenants)
     reason = "tenants run at the same time and add up; memory and threads can be limited for each"
     return Option(way=MPS, possible=True, reason=reason, slow_down=slow)
@@ -173,9 +162,7 @@ def _time_slicing(workload: SharingWorkload, card: Card) -> Option:
         reason = "time-slicing has no memory limits: one tenant can use all of it"
         return Option(way=TIME_SLICING, possible=False, reason=reason)
     if workload.tenants * workload.memory_mib > card.memory_mib:
-        return Option(
-            way=TIME_SLICING, possible=False, reason="the tenants together need more memory than the GPU has"
-        )
+        return Option(way=TIME_SLICING, possible=False, reason="the tenants together need more memory than the GPU has")
     slow = predict_time_slicing(workload.load, workload.tenants)
     reason = "tenants take turns; nothing has to be set up, and a crash stays with its owner"
     return Option(way=TIME_SLICING, possible=True, reason=reason, slow_down=slow)

@@ -42,8 +42,7 @@ def _entry_warnings(entry: SharedResource, sharing: Sharing, members: Sequence[M
         return [f".name: this node has no {entry.name}"]
     if isinstance(entry.devices, int) and entry.devices > len(members):
         return [
-            f".devices: requested {entry.devices} devices to be replicated, "
-            f"but only {len(members)} devices available"
+            f".devices: requested {entry.devices} devices to be replicated, but only {len(members)} devices available"
         ]
     missing = [device for device in _listed(entry) if not _covers(device, entry, members)]
     found = [f".devices: no matching device {_kind(device)}: {device}" for device in missing]

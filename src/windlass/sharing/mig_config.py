@@ -67,9 +67,7 @@ def entry_for_gpu(gpu: Gpu, entries: Sequence[MigEntry]) -> MigEntry | None:
 def select_config(configs: Mapping[str, tuple[MigEntry, ...]], name: str) -> tuple[MigEntry, ...]:
     if name not in configs:
         known = ", ".join(sorted(configs)) or "none"
-        raise InputError(
-            f"there is no MIG config {name[:64]!r}", path="mig-configs", remedy=f"there are: {known}"
-        )
+        raise InputError(f"there is no MIG config {name[:64]!r}", path="mig-configs", remedy=f"there are: {known}")
     return configs[name]
 
 
@@ -106,11 +104,7 @@ def _balanced(geometry: MigGeometry) -> dict[str, int]:
     """Seven slices: two of 1g, one of 2g, one of 3g; four slices: two of 1g, one of 2g."""
     wanted = {}
     for compute, count in ((1, 2), (2, 1), (3, 1)) if geometry.compute_slices == 7 else ((1, 2), (2, 1)):
-        plain = [
-            profile
-            for profile in geometry.profiles
-            if profile.compute_slices == compute and not profile.media
-        ]
+        plain = [profile for profile in geometry.profiles if profile.compute_slices == compute and not profile.media]
         wanted[min(plain, key=lambda profile: profile.memory_slices).name] = count
     return wanted
 
@@ -162,9 +156,7 @@ def _filters(raw: Any, path: str) -> tuple[str, ...]:
     if raw is None or raw == "":
         return ()
     words = [raw] if isinstance(raw, str) else raw
-    if not isinstance(words, list) or not all(
-        isinstance(word, str) and _FILTER.fullmatch(word) for word in words
-    ):
+    if not isinstance(words, list) or not all(isinstance(word, str) and _FILTER.fullmatch(word) for word in words):
         remedy = 'write "0x233510DE" (device, then vendor; the board behind a colon where it matters)'
         raise InputError("must be a PCI ID or a list of them", path=path, remedy=remedy)
     return tuple(word.upper().replace("0X", "") for word in words)
@@ -177,9 +169,7 @@ def _devices(raw: Any, path: str) -> tuple[int, ...] | None:
         isinstance(item, int) and not isinstance(item, bool) and item >= 0 for item in raw
     ):
         return tuple(raw)
-    raise InputError(
-        "must be all or a list of GPU indices", path=path, remedy="write devices: all, or [0, 1]"
-    )
+    raise InputError("must be all or a list of GPU indices", path=path, remedy="write devices: all, or [0, 1]")
 
 
 def _wanted(raw: Any, path: str) -> dict[str, int]:

@@ -55,9 +55,7 @@ class GpuPlan(msgspec.Struct, frozen=True, kw_only=True):
         return sum(not isinstance(step, SetMode) for step in self.steps)
 
 
-def plan_gpu(
-    gpu: Gpu, wanted: Mapping[str, int], *, enabled: bool, in_use: frozenset[str] = frozenset()
-) -> GpuPlan:
+def plan_gpu(gpu: Gpu, wanted: Mapping[str, int], *, enabled: bool, in_use: frozenset[str] = frozenset()) -> GpuPlan:
     """Steps towards `wanted` (profile → count). `in_use` holds UUIDs, of MIG devices or of the GPU itself."""
     profiles = tuple(sorted(Counter(wanted).elements()))
     refusal = _refusal(gpu, profiles, enabled, in_use)
@@ -84,9 +82,7 @@ def plan_gpu(
         wanted=profiles,
         enabled=True,
         steps=tuple(steps),
-        kept=tuple(
-            (instance.profile, instance.start) for instance in sorted(kept, key=lambda kept: kept.start)
-        ),
+        kept=tuple((instance.profile, instance.start) for instance in sorted(kept, key=lambda kept: kept.start)),
     )
 
 
@@ -112,9 +108,7 @@ def _refusal(gpu: Gpu, profiles: Sequence[str], enabled: bool, in_use: frozenset
 
 
 def _disable_mig(gpu: Gpu) -> GpuPlan:
-    steps: list[Step] = [
-        Destroy(gi, profile, start) for gi, profile, start in sorted(_gpu_instances(gpu.instances))
-    ]
+    steps: list[Step] = [Destroy(gi, profile, start) for gi, profile, start in sorted(_gpu_instances(gpu.instances))]
     if gpu.mig_enabled or gpu.mig_pending:
         steps.append(SetMode(False))
     return GpuPlan(uuid=gpu.uuid, index=gpu.index, wanted=(), enabled=False, steps=tuple(steps))
@@ -192,9 +186,7 @@ def _no_room(gpu: Gpu, profiles: Sequence[str], in_use: frozenset[str]) -> str:
 
 
 def _named(instances: Sequence[MigInstance]) -> str:
-    return ", ".join(
-        f"{instance.profile} at slice {instance.start} ({instance.uuid})" for instance in instances
-    )
+    return ", ".join(f"{instance.profile} at slice {instance.start} ({instance.uuid})" for instance in instances)
 
 
 def _refused(gpu: Gpu, profiles: tuple[str, ...], enabled: bool, refusal: str) -> GpuPlan:

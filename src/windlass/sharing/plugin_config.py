@@ -74,9 +74,7 @@ def resolve_config(
     warnings += _unknown_fields(raw)
     names = read_names(raw.get("resources"))
     if names != ResourceNames() and not honor_renames:
-        warnings.append(
-            "resources: naming by pattern is ignored, as the original does; --honor-renames keeps it"
-        )
+        warnings.append("resources: naming by pattern is ignored, as the original does; --honor-renames keeps it")
         names = ResourceNames()
     sharing = _sharing(raw.get("sharing"), honor_renames, warnings)
     config = PluginConfig(**values, names=names, sharing=sharing, warnings=tuple(warnings))
@@ -100,9 +98,7 @@ def _name(field: PluginField) -> str:
     return field.flag.removeprefix("--").replace("-", "_")
 
 
-def _value(
-    field: PluginField, raw: Mapping[str, Any], environment: Mapping[str, str], flags: Mapping[str, Any]
-) -> Any:
+def _value(field: PluginField, raw: Mapping[str, Any], environment: Mapping[str, str], flags: Mapping[str, Any]) -> Any:
     for flag in (field.flag, *(alias for alias, real in ALIASES.items() if real == field.flag)):
         if flags.get(flag) is not None:
             return field.parse(flags[flag], flag)

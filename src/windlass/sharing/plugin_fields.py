@@ -53,9 +53,7 @@ def parse_text(raw: Any, path: str) -> str:
 def one_of(*choices: str) -> Parse:
     def parse(raw: Any, path: str) -> str:
         if raw not in choices:
-            raise InputError(
-                f"unknown value {str(raw)[:64]!r}", path=path, remedy=f"use one of {', '.join(choices)}"
-            )
+            raise InputError(f"unknown value {str(raw)[:64]!r}", path=path, remedy=f"use one of {', '.join(choices)}")
         return str(raw)
 
     return parse
@@ -71,9 +69,7 @@ def list_of(*choices: str) -> Parse:
         for at, word in enumerate(words):
             if word not in choices:
                 where = f"{path}[{at}]" if len(words) > 1 else path
-                raise InputError(
-                    f"unknown value {str(word)[:64]!r}", path=where, remedy=f"use {', '.join(choices)}"
-                )
+                raise InputError(f"unknown value {str(word)[:64]!r}", path=where, remedy=f"use {', '.join(choices)}")
         return tuple(dict.fromkeys(words))
 
     return parse
@@ -88,9 +84,7 @@ def parse_go_duration(raw: Any, path: str) -> float:
     words = str(raw) if len(str(raw)) <= 64 else ""
     parts = _DURATION.findall(words)
     if not isinstance(raw, str) or not parts or "".join(parts) != words:
-        raise InputError(
-            f"{str(raw)[:64]!r} is not a duration", path=path, remedy="write 60s, 5m or infinite"
-        )
+        raise InputError(f"{str(raw)[:64]!r} is not a duration", path=path, remedy="write 60s, 5m or infinite")
     return sum(_seconds(part) for part in parts)
 
 

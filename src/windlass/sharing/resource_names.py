@@ -63,7 +63,5 @@ def _kind(raw: Any, path: str) -> NamePattern:
     entry = require_mapping(raw, path, _FIELDS)
     pattern = entry.get("pattern")
     if not isinstance(pattern, str) or not pattern:
-        raise InputError(
-            "is required", path=f"{path}.pattern", remedy='write a model or profile, "*" for every one'
-        )
+        raise InputError("is required", path=f"{path}.pattern", remedy='write a model or profile, "*" for every one')
     return NamePattern(pattern, parse_resource_name(entry.get("name"), f"{path}.name"))

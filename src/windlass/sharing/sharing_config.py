@@ -64,9 +64,7 @@ class Sharing(msgspec.Struct, frozen=True, kw_only=True):
     fail_requests_greater_than_one: bool = False
     resources: tuple[SharedResource, ...] = ()
 
-    def entry_for(
-        self, resource: str, gpu: Gpu, instance: MigInstance | None, position: int
-    ) -> SharedResource | None:
+    def entry_for(self, resource: str, gpu: Gpu, instance: MigInstance | None, position: int) -> SharedResource | None:
         """The entry that says how a device is shared; None where it isn't."""
         for entry in self.resources:
             if entry.name == resource and entry.covers(gpu, instance, position):
@@ -79,9 +77,7 @@ def read_sharing(raw: Any, strategy: str, path: str, honor_renames: bool) -> tup
     fields = ("renameByDefault", "failRequestsGreaterThanOne", "resources")
     section = require_mapping(raw, path, fields)
     rename = _flag(section.get("renameByDefault"), f"{path}.renameByDefault", False)
-    fail = _flag(
-        section.get("failRequestsGreaterThanOne"), f"{path}.failRequestsGreaterThanOne", strategy == "mps"
-    )
+    fail = _flag(section.get("failRequestsGreaterThanOne"), f"{path}.failRequestsGreaterThanOne", strategy == "mps")
     listed = section.get("resources")
     if not isinstance(listed, list) or not listed:
         remedy = "list at least one resource with its replicas"
@@ -164,9 +160,7 @@ def _device(raw: Any, path: str) -> str:
     word = str(raw) if isinstance(raw, int | str) and not isinstance(raw, bool) else ""
     if any(pattern.fullmatch(word) for pattern in (_INDEX, _MIG_INDEX, _GPU_UUID, _MIG_UUID)):
         return word
-    raise InputError(
-        f"{str(raw)[:64]!r} is not a device", path=path, remedy="use an index, GPU:MIG index, or a UUID"
-    )
+    raise InputError(f"{str(raw)[:64]!r} is not a device", path=path, remedy="use an index, GPU:MIG index, or a UUID")
 
 
 def require_mapping(raw: Any, path: str, fields: tuple[str, ...]) -> Mapping[str, Any]:

@@ -23,9 +23,7 @@ class BatchResult:
     interrupted: bool
 
 
-def run_batch(
-    specs: Sequence[RunSpec], settings: BatchSettings, jobs: int, on_progress: OnProgress
-) -> BatchResult:
+def run_batch(specs: Sequence[RunSpec], settings: BatchSettings, jobs: int, on_progress: OnProgress) -> BatchResult:
     """Runs all specs. Those of one trace and seed are neighbours, so that the trace is loaded once and an interrupted
     comparison still has pairs. An invalid input of the first spec raises before anything runs."""
     runner = TaskRunner(settings)

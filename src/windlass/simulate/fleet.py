@@ -86,9 +86,7 @@ def uniform_fleet(groups: Iterable[tuple[str, int, NodeSize]]) -> tuple[Node, ..
     """Nodes of a few sizes: (name prefix, count, size) each, named `prefix-0000` …"""
     factory = NodeFactory()
     return tuple(
-        factory.make_node(f"{prefix}-{index:04}", size)
-        for prefix, count, size in groups
-        for index in range(count)
+        factory.make_node(f"{prefix}-{index:04}", size) for prefix, count, size in groups for index in range(count)
     )
 
 

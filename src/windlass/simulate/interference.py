@@ -71,9 +71,7 @@ WIDE_KERNEL_MODEL = InterferenceModel(
 """Work that fills a whole GPU by itself, so that nothing runs concurrently for free."""
 
 
-def expected_slowdown(
-    strategy: str, shares: Sequence[float], model: InterferenceModel = MEASURED_MODEL
-) -> list[float]:
+def expected_slowdown(strategy: str, shares: Sequence[float], model: InterferenceModel = MEASURED_MODEL) -> list[float]:
     """Each tenant's mean slowdown if tenant i is active for the fraction `shares[i]` of the time, independently."""
     means = []
     for index in range(len(shares)):
@@ -83,7 +81,5 @@ def expected_slowdown(
                 busy = min(1.0, share)
                 pairs = zip([*probabilities, 0.0], [0.0, *probabilities], strict=True)
                 probabilities = [idle * (1 - busy) + active * busy for idle, active in pairs]
-        means.append(
-            sum(chance * model.slowdown(strategy, others + 1) for others, chance in enumerate(probabilities))
-        )
+        means.append(sum(chance * model.slowdown(strategy, others + 1) for others, chance in enumerate(probabilities)))
     return means

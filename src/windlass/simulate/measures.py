@@ -133,9 +133,7 @@ class RunRecorder:
     def _percent(self, milli: int) -> float:
         return 100 * milli / self._total_milli if self._total_milli else 0.0
 
-    def result(
-        self, end: Snapshot, seconds: float, interrupted: bool, explanation: Explanation | None
-    ) -> RunResult:
+    def result(self, end: Snapshot, seconds: float, interrupted: bool, explanation: Explanation | None) -> RunResult:
         measured = end if self._fullest is None else self._fullest[2]
         used = utilization_with_mix(measured, self._mix_arrays)
         allocated = self._most_allocated if self._has_times else used.allocated_milli

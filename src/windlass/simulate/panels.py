@@ -186,9 +186,7 @@ def draw_waiting(axes: Axes, runs: Runs) -> None:
     _name_rows(axes, list(runs))
     axes.set_title("Waiting until the start (less is better)")
     _time_ticks(axes)
-    legend = axes.legend(
-        loc="upper center", bbox_to_anchor=(0.45, -0.13), ncols=4, frameon=False, fontsize=10.5
-    )
+    legend = axes.legend(loc="upper center", bbox_to_anchor=(0.45, -0.13), ncols=4, frameon=False, fontsize=10.5)
     for handle in legend.legend_handles:
         handle.set_color(GREY)  # type: ignore[union-attr]  # the stub allows None, matplotlib doesn't give it
 
@@ -271,9 +269,7 @@ def _dots_with_mean(axes: Axes, row: int, values: Sequence[float], colour: str, 
     _write_beside(axes, label, (max(values), row), (10, 0), **style)
 
 
-def _write_beside(
-    axes: Axes, text: str, at: tuple[float, float], offset: tuple[int, int], **style: Any
-) -> None:
+def _write_beside(axes: Axes, text: str, at: tuple[float, float], offset: tuple[int, int], **style: Any) -> None:
     """Writes the text at the point, moved by the offset in points of print."""
     axes.annotate(text, at, offset, textcoords="offset points", **style)
 

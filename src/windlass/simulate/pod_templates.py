@@ -48,9 +48,7 @@ class PodTemplate(msgspec.Struct, frozen=True, eq=False):
     namespace: str = ""
 
     def make_pod(self, name: str) -> Pod:
-        metadata = ObjectMeta(
-            name=name, namespace=self.namespace, labels=self.labels, annotations=self.annotations
-        )
+        metadata = ObjectMeta(name=name, namespace=self.namespace, labels=self.labels, annotations=self.annotations)
         return Pod(metadata=metadata, spec=self.spec)
 
 

@@ -43,9 +43,7 @@ class RandomStream:
     def weighted_choice(self, weights: Sequence[int], size: int) -> Ints:
         """Indices into `weights`, in proportion to the weights."""
         upper = np.cumsum(np.asarray(weights, dtype=np.int64))
-        return np.searchsorted(upper, self.integers_below(int(upper[-1]), size), side="right").astype(
-            np.int64
-        )
+        return np.searchsorted(upper, self.integers_below(int(upper[-1]), size), side="right").astype(np.int64)
 
     def from_quantiles(self, shares: Sequence[float], values: Sequence[float], size: int) -> Floats:
         """Draws from the distribution with `values` at the cumulative `shares` (0 … 1), linear in between."""

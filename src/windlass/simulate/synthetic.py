@@ -193,9 +193,7 @@ def _arrivals(draws: RandomStream, hours: Sequence[int], days: int, count: int) 
 
 def _queued(name: str, seed: int, fleet: Nodes, jobs: list[Job]) -> Trace:
     mix = count_shapes(pod for job in jobs for pod in job.pods)
-    return Trace(
-        name=name, nodes=fleet, jobs=tuple(jobs), retry=True, declared=mix, seed=seed, order="generated"
-    )
+    return Trace(name=name, nodes=fleet, jobs=tuple(jobs), retry=True, declared=mix, seed=seed, order="generated")
 
 
 _RECIPES: tuple[tuple[str, str, Callable[[str, int, Nodes | None], Trace]], ...] = (

@@ -36,9 +36,7 @@ def with_creation_times(jobs: tuple[Job, ...]) -> tuple[Job, ...]:
 
 
 def _with_creation_time(pod: Pod, seconds: int) -> Pod:
-    metadata = msgspec.structs.replace(
-        pod.metadata, creation_timestamp=format_timestamp(FIRST_ARRIVAL + seconds)
-    )
+    metadata = msgspec.structs.replace(pod.metadata, creation_timestamp=format_timestamp(FIRST_ARRIVAL + seconds))
     return msgspec.structs.replace(pod, metadata=metadata)
 
 

@@ -94,9 +94,7 @@ def _slowdowns(tenants: Iterable[int]) -> list[float]:
     """Slowdown of every pod with a share, in rising order; `tenants` are the pods on each shared GPU."""
     gpus_by_tenants = Counter(tenants)
     slowdowns = {count: expected_slowdown(MPS, [BUSY_FRACTION] * count)[0] for count in gpus_by_tenants}
-    return [
-        slowdowns[count] for count in sorted(gpus_by_tenants) for _ in range(count * gpus_by_tenants[count])
-    ]
+    return [slowdowns[count] for count in sorted(gpus_by_tenants) for _ in range(count * gpus_by_tenants[count])]
 
 
 def _rack_jobs(jobs: Mapping[str, set[int]], racks: Sequence[str]) -> float:

@@ -36,9 +36,7 @@ def gpu_views(tree: Mapping[str, Any], pods: Iterable[PodRecord]) -> list[Unstru
         return []
     views = [_empty(device) for device in devices]
     static = [view for view, device in zip(views, devices, strict=True) if device.mig == "static"]
-    _add_mig_parts(
-        static, devices, capacity, node.metadata.annotations.get(SIMULATED_MIG_INSTANCES_ANNOTATION, "")
-    )
+    _add_mig_parts(static, devices, capacity, node.metadata.annotations.get(SIMULATED_MIG_INSTANCES_ANNOTATION, ""))
     shares = capacity.get(SHARED_GPU_RESOURCE, 0)
     if shares and static:
         each = int(node.labels.get(GPU_REPLICAS_LABEL) or 0) or -(-shares // len(static))
@@ -88,9 +86,7 @@ def _add_mig_parts(
     for name in sorted(names):
         alike += [profile_of_resource(name)] * (capacity[name] // len(static))
     for view in static:
-        own_profiles = [
-            part.partition(":")[2] for part in known.split(",") if part.startswith(f"{view['i']}:")
-        ]
+        own_profiles = [part.partition(":")[2] for part in known.split(",") if part.startswith(f"{view['i']}:")]
         profiles = own_profiles if known else alike
         device = devices[view["i"]]
         geometry = mig_geometry_of_model(device.model, device.memory_mib)

@@ -65,9 +65,7 @@ def node_view(tree: Mapping[str, Any], pods: Sequence[PodRecord]) -> Unstructure
 def _ready(status: Mapping[str, Any]) -> tuple[bool, str]:
     for condition in status.get("conditions") or ():
         if condition.get("type") == "Ready":
-            return condition.get("status") == "True", condition.get("message") or condition.get(
-                "reason"
-            ) or ""
+            return condition.get("status") == "True", condition.get("message") or condition.get("reason") or ""
     return False, "the node has not reported yet"
 
 

@@ -48,6 +48,4 @@ class OneTimeLinks:
             raise ApiError(405, "MethodNotAllowed", "use POST: every answer is a new link")
         document = {"apiVersion": WINDLASS_API_VERSION, "kind": "PageLink", "url": self.create()}
         headers = {"Cache-Control": "no-store"}
-        return web.Response(
-            body=msgspec.json.encode(document), content_type="application/json", headers=headers
-        )
+        return web.Response(body=msgspec.json.encode(document), content_type="application/json", headers=headers)

@@ -133,13 +133,9 @@ class _Page:
         asset = self._assets.get(path)
         if asset is None:
             if path == "index.html":
-                raise RequestRefused(
-                    503, "This copy of Windlass has no built page: run `make page` in its folder."
-                )
+                raise RequestRefused(503, "This copy of Windlass has no built page: run `make page` in its folder.")
             raise RequestRefused(404, "There is no such file.")
-        return web.Response(
-            body=asset.content, content_type=asset.kind, charset=asset.charset, headers=asset.headers
-        )
+        return web.Response(body=asset.content, content_type=asset.kind, charset=asset.charset, headers=asset.headers)
 
 
 def _guard(sessions: Sessions) -> Any:

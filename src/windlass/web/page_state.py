@@ -214,9 +214,7 @@ class PageState:
 
     def _replica_set(self, change: str, new: Unstructured, old: Unstructured | None) -> None:
         key = _key(new)
-        owner = next(
-            (owner for owner in new["metadata"].get("ownerReferences") or () if owner.get("controller")), None
-        )
+        owner = next((owner for owner in new["metadata"].get("ownerReferences") or () if owner.get("controller")), None)
         if change == "DELETED":
             self._replica_sets.pop(key, None)
         elif owner is not None:

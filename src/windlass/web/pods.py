@@ -77,15 +77,11 @@ def pod_record(tree: Mapping[str, Any], group: str, controller: str) -> PodRecor
         state=state,
         reason=reason,
         message=message,
-        devices=_indices(
-            annotations.get(ALLOCATED_DEVICES_ANNOTATION) or annotations.get(DEVICES_ANNOTATION) or ""
-        ),
+        devices=_indices(annotations.get(ALLOCATED_DEVICES_ANNOTATION) or annotations.get(DEVICES_ANNOTATION) or ""),
         util=_percent(annotations.get(SIMULATED_UTILIZATION_ANNOTATION), 100) if state == "running" else 0,
         created=parse_timestamp(meta.get("creationTimestamp") or ""),
         started=parse_timestamp(status.get("startTime") or ""),
-        restarts=sum(
-            int(container.get("restartCount") or 0) for container in status.get("containerStatuses") or ()
-        ),
+        restarts=sum(int(container.get("restartCount") or 0) for container in status.get("containerStatuses") or ()),
         priority=int(spec.get("priority") or 0),
         priority_class=spec.get("priorityClassName") or "",
         scheduler=spec.get("schedulerName") or "",

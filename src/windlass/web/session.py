@@ -20,8 +20,7 @@ PAGE_HEADER = "X-Windlass-Page"
 MOST_SESSIONS = 256
 NEW_LINK_HINT = "`windlass page` prints a new one."
 REDIRECT_PAGE = (
-    '<!doctype html><meta http-equiv="refresh" content="0; url=/"><title>Windlass</title>'
-    '<a href="/">Windlass</a>'
+    '<!doctype html><meta http-equiv="refresh" content="0; url=/"><title>Windlass</title><a href="/">Windlass</a>'
 )
 
 
@@ -60,10 +59,7 @@ class Sessions:
 
     def check_write(self, request: web.BaseRequest) -> None:
         """For a request that changes something: it must say that our own page sent it."""
-        if (
-            not self._is_ours(request.headers.get("Origin", ""), request)
-            or PAGE_HEADER not in request.headers
-        ):
+        if not self._is_ours(request.headers.get("Origin", ""), request) or PAGE_HEADER not in request.headers:
             raise RequestRefused(403, "Only the page itself may change something.")
 
     def start_session(self, request: web.BaseRequest) -> web.Response:

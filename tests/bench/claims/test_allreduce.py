@@ -89,28 +89,22 @@ class TestProperties:
     @given(sizes, st.sampled_from((1, 2, 4, 8)))
     def test_scattered_gpus_are_never_faster(self, size: float, gpus_a_node: int) -> None:
         scattered = JobPlacement({("r", f"n{index}"): gpus_a_node for index in range(32 // gpus_a_node)})
-        assert all_reduce_seconds(whole_nodes(4, 1), size, QUIET) <= all_reduce_seconds(
-            scattered, size, QUIET
-        ) * (1 + 1e-9)
+        assert all_reduce_seconds(whole_nodes(4, 1), size, QUIET) <= all_reduce_seconds(scattered, size, QUIET) * (
+            1 + 1e-9
+        )
 
     @given(spots, sizes, st.floats(0, 10), st.floats(0, 1))
     def test_a_step_takes_its_compute_at_least(
         self, spot: JobPlacement, size: float, compute: float, overlap: float
     ) -> None:
         seconds = step_seconds(spot, size, Fabric(), compute, overlap)
-        assert (
-            compute * (1 - 1e-9)
-            <= seconds
-            <= (compute + all_reduce_seconds(spot, size, Fabric())) * (1 + 1e-9)
-        )
+        assert compute * (1 - 1e-9) <= seconds <= (compute + all_reduce_seconds(spot, size, Fabric())) * (1 + 1e-9)
 
 
 class TestPlacements:
     def test_the_engine_keeps_the_rack_and_spreading_does_not(self) -> None:
         for seed in (1, 42):
-            near, far, near_singles, singles = (
-                spot for _, spot in place_job_variants(rack_fleet(64, 8), seed)
-            )
+            near, far, near_singles, singles = (spot for _, spot in place_job_variants(rack_fleet(64, 8), seed))
             assert [spot.total for spot in (near, far, near_singles, singles)] == [32] * 4
             assert (near.racks, near_singles.racks) == (1, 1)
             assert far.racks > 1

@@ -84,9 +84,7 @@ def rows(claim: Claim, key: str, section: int = 0) -> dict[Any, Row]:
 
 
 class TestSharing:
-    def test_whole_gpus_run_one_service_each_and_sharing_runs_them_all(
-        self, claims: dict[str, Claim]
-    ) -> None:
+    def test_whole_gpus_run_one_service_each_and_sharing_runs_them_all(self, claims: dict[str, Claim]) -> None:
         found = rows(claims["sharing"], "way")
         whole = found["whole, one a service"]
         assert whole["services"] == whole["gpus_in_use"] == 20
@@ -103,9 +101,7 @@ class TestSharing:
 
     def test_denser_is_paid_for_in_latency(self, claims: dict[str, Claim]) -> None:
         found = rows(claims["sharing"], "way")
-        tails = [
-            found[way]["p99_x"] for way in ("whole, one a service", "MPS, by share", "MPS, by memory alone")
-        ]
+        tails = [found[way]["p99_x"] for way in ("whole, one a service", "MPS, by share", "MPS, by memory alone")]
         assert tails == sorted(tails)
         assert found["time-slicing, 4 replicas"]["p99_x"] > found["MPS, by share"]["p99_x"]
         assert found["MPS, by memory alone"]["compute_in_use_pct"] > 80
@@ -122,9 +118,7 @@ class TestOversubscription:
         assert alone["evictions"] == 0
 
     def test_it_is_used_as_far_as_work_is_offered(self, claims: dict[str, Claim]) -> None:
-        found = [
-            row for row in claims["oversubscription"].sections[0].rows if "checkpoints" in row["setting"]
-        ]
+        found = [row for row in claims["oversubscription"].sections[0].rows if "checkpoints" in row["setting"]]
         useful = [row["useful_pct"] for row in found[:2]]
         assert useful == sorted(useful)
         assert useful[0] > 65
@@ -182,9 +176,7 @@ class TestSpread:
     def test_packing_leaves_whole_nodes_at_every_load(self, claims: dict[str, Claim]) -> None:
         assert claims["spread"].verdict == HOLDS
         for load in (20, 60):
-            found = {
-                row["policy"]: row for row in claims["spread"].sections[0].rows if row["load_pct"] == load
-            }
+            found = {row["policy"]: row for row in claims["spread"].sections[0].rows if row["load_pct"] == load}
             assert found["pack"]["whole_nodes"] > 1.5 * found["spread"]["whole_nodes"] + 1
             assert found["windlass"]["whole_nodes"] > 1.5 * found["spread"]["whole_nodes"] + 1
             assert found["pack"]["large_wait_s"] <= found["spread"]["large_wait_s"]

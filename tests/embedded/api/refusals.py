@@ -64,9 +64,7 @@ PODS: list[Unstructured] = [
     pod(containers=[container(env=[{"value": "x"}])]),
     pod(
         containers=[
-            container(
-                env=[{"name": "a", "value": "x", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}]
-            )
+            container(env=[{"name": "a", "value": "x", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}])
         ]
     ),
     pod(containers=[container(env=[{"name": "a", "valueFrom": {"fieldRef": {"fieldPath": "spec.foo"}}}])]),
@@ -98,11 +96,7 @@ PODS: list[Unstructured] = [
         }
     ),
     pod(affinity={"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {}}}),
-    pod(
-        affinity={
-            "podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{"labelSelector": SELECTOR}]}
-        }
-    ),
+    pod(affinity={"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{"labelSelector": SELECTOR}]}}),
     pod(topologySpreadConstraints=[{"maxSkew": 0, "topologyKey": "", "whenUnsatisfiable": "X"}]),
     pod(schedulingGates=[{"name": "a b"}]),
     pod(schedulingGates=[{"name": "a"}, {"name": "a"}]),
@@ -136,12 +130,8 @@ WORKLOADS: list[Unstructured] = [
     deployment(revisionHistoryLimit=-1),
     made("apps/v1", "Deployment", "d"),
     made("apps/v1", "ReplicaSet", "d", spec={"selector": SELECTOR}),
-    made(
-        "apps/v1", "ReplicaSet", "d", spec={"selector": {"matchLabels": {"a": "b"}}, "template": template()}
-    ),
-    made(
-        "apps/v1", "DaemonSet", "d", spec={"selector": SELECTOR, "template": template(restartPolicy="Never")}
-    ),
+    made("apps/v1", "ReplicaSet", "d", spec={"selector": {"matchLabels": {"a": "b"}}, "template": template()}),
+    made("apps/v1", "DaemonSet", "d", spec={"selector": SELECTOR, "template": template(restartPolicy="Never")}),
     made(
         "apps/v1",
         "DaemonSet",

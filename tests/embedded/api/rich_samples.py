@@ -237,9 +237,7 @@ RICH_NAMESPACED: list[Unstructured] = [
             "clusterIP": "None",
             "sessionAffinity": "ClientIP",
             "publishNotReadyAddresses": True,
-            "ports": [
-                {"name": "a", "port": 80, "targetPort": "web", "protocol": "UDP", "appProtocol": "http"}
-            ],
+            "ports": [{"name": "a", "port": 80, "targetPort": "web", "protocol": "UDP", "appProtocol": "http"}],
         },
     ),
     made(
@@ -266,9 +264,7 @@ RICH_NAMESPACED: list[Unstructured] = [
         spec={
             "hard": {"pods": "9", "requests.memory": "1.5Gi", "limits.cpu": "10000m"},
             "scopeSelector": {
-                "matchExpressions": [
-                    {"scopeName": "PriorityClass", "operator": "In", "values": ["none-such"]}
-                ]
+                "matchExpressions": [{"scopeName": "PriorityClass", "operator": "In", "values": ["none-such"]}]
             },
         },
     ),
@@ -343,9 +339,7 @@ RICH_CLUSTER_WIDE: list[Unstructured] = [
             "local": {"path": "/mnt"},
             "nodeAffinity": {
                 "required": {
-                    "nodeSelectorTerms": [
-                        {"matchExpressions": [{"key": "h", "operator": "In", "values": ["n"]}]}
-                    ]
+                    "nodeSelectorTerms": [{"matchExpressions": [{"key": "h", "operator": "In", "values": ["n"]}]}]
                 }
             },
         },

@@ -125,9 +125,7 @@ WORKLOADS = [
         spec={
             "serviceName": "s",
             "selector": SELECTOR,
-            "template": template(
-                containers=[container(volumeMounts=[{"name": "data", "mountPath": "/data"}])]
-            ),
+            "template": template(containers=[container(volumeMounts=[{"name": "data", "mountPath": "/data"}])]),
             "volumeClaimTemplates": [
                 {
                     "metadata": {"name": "data"},
@@ -248,9 +246,7 @@ OTHERS = [
         "silent",
         spec={"minAvailable": "50%", "selector": SELECTOR},
     ),
-    made(
-        "coordination.k8s.io/v1", "Lease", "silent", spec={"holderIdentity": "a", "leaseDurationSeconds": 15}
-    ),
+    made("coordination.k8s.io/v1", "Lease", "silent", spec={"holderIdentity": "a", "leaseDurationSeconds": 15}),
     made(
         "rbac.authorization.k8s.io/v1",
         "Role",

@@ -95,11 +95,7 @@ OWNERSHIP: list[Step] = [
     Step(
         _deployment("ssa2"),
         "edit",
-        {
-            "spec": {
-                "template": {"spec": {"containers": [{"name": "main", "image": "b:2"}], "tolerations": None}}
-            }
-        },
+        {"spec": {"template": {"spec": {"containers": [{"name": "main", "image": "b:2"}], "tolerations": None}}}},
     ),
     Step(_deployment("ssa2"), "edit", {"metadata": {"labels": {"q": None, "new": "1"}}}),
     Step(
@@ -116,9 +112,7 @@ OWNERSHIP: list[Step] = [
         {
             "metadata": {"finalizers": ["example.com/a"]},
             "spec": {
-                "template": {
-                    "spec": {"containers": [{"name": "new", "image": "n:1"}, {"name": "main", "tty": True}]}
-                }
+                "template": {"spec": {"containers": [{"name": "new", "image": "n:1"}, {"name": "main", "tty": True}]}}
             },
         },
     ),
@@ -157,18 +151,14 @@ OWNERSHIP: list[Step] = [
 
 _JOB = made("batch/v1", "Job", "u", spec={"suspend": True, "template": template(restartPolicy="Never")})
 _HELD = pod("held", schedulingGates=[{"name": "example.com/a"}])
-_POD = pod(
-    "u", containers=[container(resources={"limits": {"cpu": "1"}})], schedulingGates=[{"name": "a.b/c"}]
-)
+_POD = pod("u", containers=[container(resources={"limits": {"cpu": "1"}})], schedulingGates=[{"name": "a.b/c"}])
 _SET = made(
     "apps/v1",
     "StatefulSet",
     "u",
     spec={"serviceName": "s", "replicas": 0, "selector": SELECTOR, "template": template()},
 )
-_ROLLED = {
-    "spec": {"selector": {"matchLabels": {"app": "y"}}, "template": {"metadata": {"labels": {"app": "y"}}}}
-}
+_ROLLED = {"spec": {"selector": {"matchLabels": {"app": "y"}}, "template": {"metadata": {"labels": {"app": "y"}}}}}
 
 
 def _tries(target: Unstructured, *patches: Unstructured) -> list[Step]:
@@ -205,17 +195,13 @@ FIXED: list[Step] = [
         {"spec": {"ttlSecondsAfterFinished": 3}},
     ),
     *_tries(
-        made(
-            "apps/v1", "Deployment", "u", spec={"paused": True, "selector": SELECTOR, "template": template()}
-        ),
+        made("apps/v1", "Deployment", "u", spec={"paused": True, "selector": SELECTOR, "template": template()}),
         _ROLLED,
         {"spec": {"selector": {"matchLabels": {"z": "y"}}}},
         {"spec": {"replicas": -1}},
     ),
     *_tries(
-        made(
-            "apps/v1", "ReplicaSet", "u", spec={"replicas": 0, "selector": SELECTOR, "template": template()}
-        ),
+        made("apps/v1", "ReplicaSet", "u", spec={"replicas": 0, "selector": SELECTOR, "template": template()}),
         _ROLLED,
     ),
     *_tries(made("apps/v1", "DaemonSet", "u", spec={"selector": SELECTOR, "template": template()}), _ROLLED),
@@ -225,9 +211,7 @@ FIXED: list[Step] = [
         {"data": {"a": "2"}},
         {"immutable": None},
     ),
-    *_tries(
-        made("v1", "Secret", "u", data={"a": "aGk="}, immutable=True), {"data": {"a": "aGkK"}}, {"type": "x"}
-    ),
+    *_tries(made("v1", "Secret", "u", data={"a": "aGk="}, immutable=True), {"data": {"a": "aGkK"}}, {"type": "x"}),
     *_tries(
         made("scheduling.k8s.io/v1", "PriorityClass", "u", value=5),
         {"value": 6},
@@ -241,9 +225,7 @@ FIXED: list[Step] = [
         {"parameters": {"a": "b"}},
     ),
     *_tries(made("node.k8s.io/v1", "RuntimeClass", "u", handler="x"), {"handler": "y"}),
-    *_tries(
-        made("v1", "ResourceQuota", "u", spec={"hard": {"pods": "99"}}), {"spec": {"scopes": ["Terminating"]}}
-    ),
+    *_tries(made("v1", "ResourceQuota", "u", spec={"hard": {"pods": "99"}}), {"spec": {"scopes": ["Terminating"]}}),
     *_tries(
         made(
             "rbac.authorization.k8s.io/v1",

@@ -92,9 +92,7 @@ STATES: list[Unstructured] = [
         },
     ),
     _pod("done", {"phase": "Succeeded", "containerStatuses": [_container("a", DONE), _container("b", DONE)]}),
-    _pod(
-        "failed", {"phase": "Failed", "containerStatuses": [_container("a", FAILED), _container("b", DONE)]}
-    ),
+    _pod("failed", {"phase": "Failed", "containerStatuses": [_container("a", FAILED), _container("b", DONE)]}),
     _pod(
         "signal",
         {
@@ -102,9 +100,7 @@ STATES: list[Unstructured] = [
             "containerStatuses": [_container("a", {"terminated": {"exitCode": 137, "signal": 9}})],
         },
     ),
-    _pod(
-        "code", {"phase": "Failed", "containerStatuses": [_container("a", {"terminated": {"exitCode": 3}})]}
-    ),
+    _pod("code", {"phase": "Failed", "containerStatuses": [_container("a", {"terminated": {"exitCode": 3}})]}),
     _pod("evicted", {"phase": "Failed", "reason": "Evicted"}),
     _pod("outof", {"phase": "Failed", "reason": "OutOfnvidia.com/gpu"}),
     _pod(

@@ -77,9 +77,7 @@ def test_init_containers_count_by_the_largest() -> None:
     desk = Desk()
     desk.create(_quota({"requests.cpu": "9"}))
     asks = [container(str(n), resources={"requests": {"cpu": n}}) for n in (3, 5)]
-    desk.create(
-        pod("a", containers=[container(resources={"requests": {"cpu": "1500m"}})], initContainers=asks)
-    )
+    desk.create(pod("a", containers=[container(resources={"requests": {"cpu": "1500m"}})], initContainers=asks))
     assert _used(desk) == {"requests.cpu": "5"}
 
 
@@ -90,9 +88,7 @@ def test_objects_are_counted() -> None:
     assert "exceeded quota: q, requested: configmaps=1, used: configmaps=1, limited: configmaps=1" in refusal(
         lambda: desk.create(made("v1", "ConfigMap", "b"))
     )
-    job = made(
-        "batch/v1", "Job", "j", spec={"template": {"spec": {**pod()["spec"], "restartPolicy": "Never"}}}
-    )
+    job = made("batch/v1", "Job", "j", spec={"template": {"spec": {**pod()["spec"], "restartPolicy": "Never"}}})
     assert 'jobs.batch "j" is forbidden: exceeded quota' in refusal(lambda: desk.create(job))
 
 
@@ -115,9 +111,7 @@ def test_scopes(spec: Unstructured, counts: bool) -> None:
     desk = Desk()
     desk.create(made("scheduling.k8s.io/v1", "PriorityClass", "high", value=5))
     desk.create(_quota({"pods": "5"}, **spec))
-    desk.create(
-        pod("a", containers=[container(resources={"requests": {"cpu": "1"}})], priorityClassName="high")
-    )
+    desk.create(pod("a", containers=[container(resources={"requests": {"cpu": "1"}})], priorityClassName="high"))
     stored = desk.objects["resourcequotas", "default", "q"]
     assert resource_quota.usage(stored, desk) == {"pods": "1" if counts else "0"}
 
@@ -154,8 +148,7 @@ def test_limit_ranges_refuse_what_is_outside() -> None:
     little = pod("b", containers=[container(resources={"requests": {"cpu": "50m"}})])
     head = 'pods "{}" is forbidden: '
     assert (
-        refusal(lambda: desk.create(much))
-        == head.format("a") + "maximum cpu usage per Container is 1, but limit is 2"
+        refusal(lambda: desk.create(much)) == head.format("a") + "maximum cpu usage per Container is 1, but limit is 2"
     )
     assert refusal(lambda: desk.create(little)) == head.format("b") + (
         "minimum cpu usage per Container is 100m, but request is 50m"
@@ -195,9 +188,7 @@ def test_pods_tolerate_a_silent_node_for_five_minutes() -> None:
 
 def test_accounts_and_runtime_classes_must_exist() -> None:
     desk = Desk()
-    assert 'serviceaccount "robot" not found' in refusal(
-        lambda: desk.create(pod("a", serviceAccountName="robot"))
-    )
+    assert 'serviceaccount "robot" not found' in refusal(lambda: desk.create(pod("a", serviceAccountName="robot")))
     assert 'pod rejected: RuntimeClass "nvidia" not found' in refusal(
         lambda: desk.create(pod("a", runtimeClassName="nvidia"))
     )

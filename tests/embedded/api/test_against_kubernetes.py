@@ -84,9 +84,7 @@ def comparable(obj: Unstructured) -> Unstructured:
     if isinstance(made.get("spec"), dict) and obj["kind"] == "Pod":
         made["spec"] = {key: value for key, value in obj["spec"].items() if key not in _OURS_ALONE}
     if isinstance(made.get("status"), dict):
-        made["status"] = {
-            key: value for key, value in made["status"].items() if key != "lastPhaseTransitionTime"
-        }
+        made["status"] = {key: value for key, value in made["status"].items() if key != "lastPhaseTransitionTime"}
         for condition in made["status"].get("conditions") or ():
             condition.pop("lastTransitionTime", None)
     return made
@@ -95,9 +93,7 @@ def comparable(obj: Unstructured) -> Unstructured:
 @pytest.fixture
 def real(control_plane: ControlPlane) -> Real:
     api = control_plane.api
-    until(
-        lambda: api.exists("/api/v1/namespaces/default/serviceaccounts/default"), what="the default account"
-    )
+    until(lambda: api.exists("/api/v1/namespaces/default/serviceaccounts/default"), what="the default account")
     return Real(api)
 
 
@@ -245,8 +241,7 @@ def test_tables_have_the_same_cells(real: Real) -> None:
 def _cells(table: Unstructured, columns: list[str]) -> list[Any]:
     cells = zip(columns, table["rows"][0]["cells"], strict=True)
     return [
-        re.sub(r"\(.* ago\)", "(… ago)", str(cell)) if column not in _AGES else bool(cell)
-        for column, cell in cells
+        re.sub(r"\(.* ago\)", "(… ago)", str(cell)) if column not in _AGES else bool(cell) for column, cell in cells
     ]
 
 
@@ -278,9 +273,7 @@ def test_custom_kinds_behave_alike(real: Real) -> None:
 
 def _established(crd: Unstructured) -> bool:
     conditions = crd.get("status", {}).get("conditions") or ()
-    return any(
-        condition["type"] == "Established" and condition["status"] == "True" for condition in conditions
-    )
+    return any(condition["type"] == "Established" and condition["status"] == "True" for condition in conditions)
 
 
 def _accepted(crd: Unstructured) -> Any:

@@ -85,9 +85,7 @@ def test_a_taken_kind_is_not_established() -> None:
     other = definition()
     other["metadata"]["name"] = "gadgets.example.com"
     other["spec"]["names"] = {"plural": "gadgets", "kind": "Widget"}
-    status = {
-        condition["type"]: condition["status"] for condition in desk.create(other)["status"]["conditions"]
-    }
+    status = {condition["type"]: condition["status"] for condition in desk.create(other)["status"]["conditions"]}
     assert status == {"NamesAccepted": "False", "Established": "False"}
 
 

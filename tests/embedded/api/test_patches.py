@@ -17,9 +17,7 @@ from windlass.embedded.api.strategic_merge import strategic_merge
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-5, 5) | st.text("ab", max_size=2),
-    lambda inner: (
-        st.lists(inner, max_size=3) | st.dictionaries(st.text("abc", max_size=2), inner, max_size=3)
-    ),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("abc", max_size=2), inner, max_size=3),
     max_leaves=10,
 )
 

@@ -40,13 +40,9 @@ _OWNED: list[Any] = [
 def _desk() -> Desk:
     desk = Desk()
     desk.create(custom_samples.definition())
+    desk.create(samples.made("v1", "ResourceQuota", "q", spec={"hard": {"pods": "5", "requests.nvidia.com/gpu": "3"}}))
     desk.create(
-        samples.made("v1", "ResourceQuota", "q", spec={"hard": {"pods": "5", "requests.nvidia.com/gpu": "3"}})
-    )
-    desk.create(
-        samples.made(
-            "v1", "LimitRange", "l", spec={"limits": [{"type": "Container", "default": {"cpu": "1"}}]}
-        )
+        samples.made("v1", "LimitRange", "l", spec={"limits": [{"type": "Container", "default": {"cpu": "1"}}]})
     )
     return desk
 

@@ -40,9 +40,7 @@ def test_the_short_way_comes_to_the_same() -> None:
         found = difference(empty_object(desk.machinery, kind), made, node)
         long = {path for path in found.added | found.changed if path[0] not in ("f:apiVersion", "f:kind")}
         short = {
-            path
-            for path in from_fields_v1(initial_fields_v1(made, node))
-            if path[0] not in ("f:apiVersion", "f:kind")
+            path for path in from_fields_v1(initial_fields_v1(made, node)) if path[0] not in ("f:apiVersion", "f:kind")
         }
         assert short == long, obj["kind"]
 
@@ -118,9 +116,7 @@ def test_kubectl_takes_over_from_its_own_client_side() -> None:
     assert "conflict" in refusal(lambda: desk.patch(first, _config(a="3"), APPLY, "somebody"))
 
 
-@pytest.mark.parametrize(
-    "applied", [[], "x", {"apiVersion": "v1", "kind": "Pod"}, {**_config(), "metadata": []}]
-)
+@pytest.mark.parametrize("applied", [[], "x", {"apiVersion": "v1", "kind": "Pod"}, {**_config(), "metadata": []}])
 def test_what_is_no_such_object_is_a_bad_request(applied: Any) -> None:
     desk = Desk()
     desk.create(_config())

@@ -92,9 +92,7 @@ def same(both: tuple[Client, Client], story: Callable[[Client], Any]) -> None:
     embedded, real = both
     expected = story(real)
     found = story(embedded)
-    assert found == expected, (
-        f"embedded: {found}\nreal: {expected}"
-    )  # no plugin rewrites asserts in this module
+    assert found == expected, f"embedded: {found}\nreal: {expected}"  # no plugin rewrites asserts in this module
 
 
 def wait(look: Callable[[], Any]) -> Any:
@@ -142,10 +140,7 @@ def shape(pod: Unstructured) -> Unstructured:
     metadata, spec = pod["metadata"], pod["spec"]
     identity = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
     hidden = ("pod-template-hash", "controller-revision-hash")
-    labels = {
-        key: "HASH" if key in hidden else identity.sub("UID", value)
-        for key, value in metadata["labels"].items()
-    }
+    labels = {key: "HASH" if key in hidden else identity.sub("UID", value) for key, value in metadata["labels"].items()}
     return {
         "name": plain(metadata["name"]),
         "generateName": re.sub(r"-[a-z0-9]{8,10}-$", "-HASH-", metadata.get("generateName", "")),
@@ -153,8 +148,7 @@ def shape(pod: Unstructured) -> Unstructured:
         "annotations": metadata.get("annotations", {}),
         "finalizers": metadata.get("finalizers", []),
         "owners": [
-            {**reference, "uid": "UID", "name": plain(reference["name"])}
-            for reference in metadata["ownerReferences"]
+            {**reference, "uid": "UID", "name": plain(reference["name"])} for reference in metadata["ownerReferences"]
         ],
         "hostname": spec.get("hostname"),
         "subdomain": spec.get("subdomain"),

@@ -77,9 +77,7 @@ def test_a_job_that_fails(both: tuple[Client, Client]) -> None:
 def test_a_job_that_is_suspended_and_resumed(both: tuple[Client, Client]) -> None:
     def story(client: Client) -> Any:
         path = f"{BATCH}{space()}/jobs"
-        client.post(
-            path, {"metadata": {"name": "story"}, "spec": {"template": template(LABELS, "Never")}}
-        ).ok()
+        client.post(path, {"metadata": {"name": "story"}, "spec": {"template": template(LABELS, "Never")}}).ok()
         wait(lambda: len(pods(client)) == 1)
         client.patch(f"{path}/story", {"spec": {"suspend": True}}).ok()
         wait(lambda: not pods(client))
@@ -103,12 +101,7 @@ def test_a_deployment_and_its_rollout(both: tuple[Client, Client]) -> None:
                     set_phase(client, pod, "Running")
             found = client.get(f"{APPS}{space()}/deployments/story").ok()
             status = found.get("status", {})
-            full = (
-                status.get("updatedReplicas")
-                == status.get("availableReplicas")
-                == status.get("replicas")
-                == 2
-            )
+            full = status.get("updatedReplicas") == status.get("availableReplicas") == status.get("replicas") == 2
             fresh = status.get("observedGeneration") == found["metadata"]["generation"]
             right = all(pod["spec"]["containers"][0]["image"] == image for pod in pods(client))
             rolled = any(condition[2] == "NewReplicaSetAvailable" for condition in told(found))
@@ -167,9 +160,7 @@ def test_a_statefulset_s_first_pod(both: tuple[Client, Client]) -> None:
         wait(lambda: client.get(f"{path}/story").ok()["status"].get("availableReplicas") == 2)
         status = counts(client.get(f"{path}/story").ok(), "currentRevision", "updateRevision")
         revisions = client.get(f"{APPS}{space()}/controllerrevisions").ok()["items"]
-        history = [
-            (revision["revision"], sorted(revision["data"]["spec"]["template"])) for revision in revisions
-        ]
+        history = [(revision["revision"], sorted(revision["data"]["spec"]["template"])) for revision in revisions]
         return first, status, history, {event[:2] for event in events(client, "StatefulSet")}
 
     same(both, story)
@@ -233,10 +224,7 @@ def test_a_deployment_that_makes_no_progress(both: tuple[Client, Client]) -> Non
         }
         client.post(path, {"metadata": {"name": "story"}, "spec": spec}).ok()
         wait(
-            lambda: any(
-                "ProgressDeadlineExceeded" in condition
-                for condition in told(client.get(f"{path}/story").ok())
-            )
+            lambda: any("ProgressDeadlineExceeded" in condition for condition in told(client.get(f"{path}/story").ok()))
         )
         found = client.get(f"{path}/story").ok()
         client.patch(f"{path}/story", {"spec": {"paused": True}}).ok()
@@ -300,11 +288,7 @@ def test_a_statefulset_s_update(both: tuple[Client, Client]) -> None:
                 if pod["status"]["phase"] == "Pending":
                     set_phase(client, pod, "Running")
             status = client.get(f"{path}/story").ok()["status"]
-            return (
-                len(found) == 1
-                and status.get("updatedReplicas") == 1
-                and status.get("availableReplicas") == 2
-            )
+            return len(found) == 1 and status.get("updatedReplicas") == 1 and status.get("availableReplicas") == 2
 
         wait(updated)
         found = client.get(f"{path}/story").ok()

@@ -67,9 +67,7 @@ class TestBudgets:
             ({"minAvailable": 3}, 3, 0),
         ],
     )
-    def test_how_many_may_go(
-        self, world: InProcessCluster, spec: Unstructured, desired: int, allowed: int
-    ) -> None:
+    def test_how_many_may_go(self, world: InProcessCluster, spec: Unstructured, desired: int, allowed: int) -> None:
         self.make(world, **spec)
         status = self.status(world)
         assert (status["desiredHealthy"], status["currentHealthy"], status["expectedPods"]) == (desired, 3, 3)
@@ -107,9 +105,7 @@ class TestNamespaces:
         world.verbs.bind("team", "p", "somewhere")
         world.verbs.delete("namespaces", "", "team")
         world.step()
-        assert world.verbs.find("serviceaccounts", "team", "default"), (
-            "who deletes all of a file finds it there"
-        )
+        assert world.verbs.find("serviceaccounts", "team", "default"), "who deletes all of a file finds it there"
         world.pass_time(2)
         found = world.verbs.get("namespaces", "", "team")
         assert found["status"]["phase"] == "Terminating"

@@ -30,9 +30,7 @@ def make(world: InProcessCluster, replicas: int = 3, **spec: Any) -> None:
 
 def image(world: InProcessCluster, name: str) -> None:
     containers = [{"name": "main", "image": name}]
-    world.verbs.patch(
-        DEPLOYMENTS, "default", "web", {"spec": {"template": {"spec": {"containers": containers}}}}
-    )
+    world.verbs.patch(DEPLOYMENTS, "default", "web", {"spec": {"template": {"spec": {"containers": containers}}}})
     world.step()
 
 
@@ -49,9 +47,7 @@ def sizes(world: InProcessCluster) -> dict[str, int]:
 
 
 def progress(world: InProcessCluster) -> str:
-    found = [
-        condition for condition in web(world)["status"]["conditions"] if condition["type"] == "Progressing"
-    ]
+    found = [condition for condition in web(world)["status"]["conditions"] if condition["type"] == "Progressing"]
     return str(found[0]["reason"])
 
 
@@ -230,9 +226,7 @@ class TestReplicaSet:
 
     def test_a_pod_that_no_longer_matches_is_let_go_and_replaced(self, web_set: InProcessCluster) -> None:
         pod = web_set.pods()[0]
-        web_set.verbs.patch(
-            "pods", "default", pod["metadata"]["name"], {"metadata": {"labels": {"app": "odd"}}}
-        )
+        web_set.verbs.patch("pods", "default", pod["metadata"]["name"], {"metadata": {"labels": {"app": "odd"}}})
         web_set.step()
         assert len(web_set.pods("app=web")) == 2
         assert "ownerReferences" not in web_set.pods("app=odd")[0]["metadata"]

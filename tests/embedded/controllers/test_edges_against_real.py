@@ -159,11 +159,7 @@ def test_pods_that_a_quota_refuses(both: tuple[Client, Client]) -> None:
         spec = {"replicas": 1, "selector": {"matchLabels": LABELS}, "template": template(LABELS)}
         path = f"{APPS}{space()}/deployments"
         client.post(path, {"metadata": {"name": "story"}, "spec": spec}).ok()
-        wait(
-            lambda: any(
-                condition[0] == "ReplicaFailure" for condition in told(client.get(f"{path}/story").ok())
-            )
-        )
+        wait(lambda: any(condition[0] == "ReplicaFailure" for condition in told(client.get(f"{path}/story").ok())))
         sets = client.get(f"{APPS}{space()}/replicasets").ok()["items"]
         return told(client.get(f"{path}/story").ok()), [told(replica_set) for replica_set in sets]
 
@@ -177,25 +173,14 @@ def test_a_deployment_s_pod_that_falls_over(both: tuple[Client, Client]) -> None
         client.post(path, {"metadata": {"name": "story"}, "spec": spec}).ok()
         wait(lambda: len(pods(client)) == 1)
         set_phase(client, pods(client)[0], "Running")
-        wait(
-            lambda: (
-                ("Available", "True")
-                in [condition[:2] for condition in told(client.get(f"{path}/story").ok())]
-            )
-        )
+        wait(lambda: ("Available", "True") in [condition[:2] for condition in told(client.get(f"{path}/story").ok())])
         wait(
             lambda: any(
-                condition[2] == "NewReplicaSetAvailable"
-                for condition in told(client.get(f"{path}/story").ok())
+                condition[2] == "NewReplicaSetAvailable" for condition in told(client.get(f"{path}/story").ok())
             )
         )
         set_phase(client, pods(client)[0], "Pending")
-        wait(
-            lambda: (
-                ("Available", "False")
-                in [condition[:2] for condition in told(client.get(f"{path}/story").ok())]
-            )
-        )
+        wait(lambda: ("Available", "False") in [condition[:2] for condition in told(client.get(f"{path}/story").ok())])
         return [plain(str(condition)) for condition in told(client.get(f"{path}/story").ok())]
 
     same(both, story)

@@ -52,9 +52,7 @@ def end(world: InProcessCluster, pod: Unstructured, phase: str = "Succeeded", co
             "startedAt": moment,
         }
     }
-    statuses = [
-        {"name": "main", "image": "train", "imageID": "", "ready": False, "restartCount": 0, "state": state}
-    ]
+    statuses = [{"name": "main", "image": "train", "imageID": "", "ready": False, "restartCount": 0, "state": state}]
     world.set_phase(pod, phase, containerStatuses=statuses)
     world.step()
 
@@ -128,9 +126,7 @@ class TestIndexed:
         assert pod["metadata"]["labels"][COMPLETION_INDEX] == "1"
         assert pod["metadata"]["name"].startswith("train-1-")
         assert pod["spec"]["hostname"] == "train-1"
-        assert [variable["name"] for variable in pod["spec"]["containers"][0]["env"]] == [
-            "JOB_COMPLETION_INDEX"
-        ]
+        assert [variable["name"] for variable in pod["spec"]["containers"][0]["env"]] == ["JOB_COMPLETION_INDEX"]
         end(world, first["1"])
         assert status(world)["completedIndexes"] == "1"
         assert sorted(pod["metadata"]["annotations"][COMPLETION_INDEX] for pod in active(world)) == ["0", "2"]
@@ -172,9 +168,7 @@ class TestFailure:
 
     def test_restarts_count_where_pods_restart_themselves(self, world: InProcessCluster) -> None:
         make(world, "OnFailure", backoffLimit=2)
-        statuses = [
-            {"name": "main", "image": "x", "imageID": "", "ready": True, "restartCount": 2, "state": {}}
-        ]
+        statuses = [{"name": "main", "image": "x", "imageID": "", "ready": True, "restartCount": 2, "state": {}}]
         world.set_phase(active(world)[0], "Running", containerStatuses=statuses)
         world.step()
         assert conditions(job(world))["FailureTarget"] == "True"
@@ -265,9 +259,7 @@ def test_a_refused_pod_is_tried_again(world: InProcessCluster) -> None:
     parallelism=st.integers(1, 4),
     completions=st.integers(1, 6),
     indexed=st.booleans(),
-    draws=st.lists(
-        st.tuples(st.integers(0, 3), st.sampled_from(["Succeeded", "Failed", "delete"])), max_size=25
-    ),
+    draws=st.lists(st.tuples(st.integers(0, 3), st.sampled_from(["Succeeded", "Failed", "delete"])), max_size=25),
 )
 def test_never_too_many_and_never_lost(
     parallelism: int, completions: int, indexed: bool, draws: list[tuple[int, str]]

@@ -82,15 +82,11 @@ class TestSuccessPolicy:
         world.step()
         assert active(world) == []
         (met,) = (
-            condition
-            for condition in job(world)["status"]["conditions"]
-            if condition["type"] == "SuccessCriteriaMet"
+            condition for condition in job(world)["status"]["conditions"] if condition["type"] == "SuccessCriteriaMet"
         )
         assert (met["reason"], met["message"]) == ("SuccessPolicy", "Matched rules at index 0")
 
-    @given(
-        done=st.sets(st.integers(0, 9)), named=st.sets(st.integers(0, 9), min_size=1), least=st.integers(1, 9)
-    )
+    @given(done=st.sets(st.integers(0, 9)), named=st.sets(st.integers(0, 9), min_size=1), least=st.integers(1, 9))
     def test_rules(self, done: set[int], named: set[int], least: int) -> None:
         text = format_indices(named)
         both = {"succeededIndexes": text, "succeededCount": least}

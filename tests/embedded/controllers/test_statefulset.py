@@ -85,9 +85,7 @@ class TestOrder:
         assert {"claimName": "data-db-0"} in [volume.get("persistentVolumeClaim") for volume in volumes]
         world.verbs.delete("pods", "default", "db-0")
         world.step()
-        assert [item["metadata"]["name"] for item in world.verbs.list("persistentvolumeclaims")] == [
-            "data-db-0"
-        ]
+        assert [item["metadata"]["name"] for item in world.verbs.list("persistentvolumeclaims")] == ["data-db-0"]
 
 
 class TestUpdate:

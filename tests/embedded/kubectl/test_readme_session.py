@@ -17,9 +17,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 def commands() -> list[str]:
-    blocks = re.findall(
-        r"^```sh-session\n(.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL
-    )
+    blocks = re.findall(r"^```sh-session\n(.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
     return [line[2:] for block in blocks for line in block.splitlines() if line.startswith("$ kubectl ")]
 
 

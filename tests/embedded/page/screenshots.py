@@ -61,20 +61,14 @@ def work(cluster: Up) -> None:
         "serve-large": ("nvidia.com/mig-3g.40gb: 1", "80"),
         **{f"chat-{n}": ("nvidia.com/gpu.shared: 1", str(35 + 12 * n)) for n in range(4)},
     }
-    apply(
-        *(POD.format(name=name, asks=ask, use=use, tolerate=TOLERATION) for name, (ask, use) in asks.items())
-    )
+    apply(*(POD.format(name=name, asks=ask, use=use, tolerate=TOLERATION) for name, (ask, use) in asks.items()))
     until(lambda: len(running_pods(api)) == 3 + len(asks), 60, "the pods run")
     apply(
-        POD.format(
-            name="forgot-the-toleration", asks="nvidia.com/gpu: 1", use="0", tolerate="restartPolicy: Never"
-        ),
+        POD.format(name="forgot-the-toleration", asks="nvidia.com/gpu: 1", use="0", tolerate="restartPolicy: Never"),
         job_manifest("moe-train", 4, 8, queue="research"),
         job_manifest("finetune", 2, 8, queue="product"),
     )
-    assert cluster.api.request(
-        "POST", "/windlass/sandbox", {"action": "fail", "target": "gpu/h100-3:6", "xid": 79}
-    )
+    assert cluster.api.request("POST", "/windlass/sandbox", {"action": "fail", "target": "gpu/h100-3:6", "xid": 79})
 
 
 def settled(page: Page) -> None:

@@ -39,9 +39,7 @@ def test_a_pod_is_on_the_gpus_that_were_given_to_it() -> None:
     feed.put("pods", pod("train", {GPU: "2"}, "h100-1", "3,5", gpu_utilization="80"))
     gpus = shown(board, "nodes")["h100-1"]["gpus"]
     assert [gpu["i"] for gpu in gpus if gpu["uses"]] == [3, 5]
-    assert gpus[3]["uses"] == [
-        {"pod": "default/train", "job": "default/Pod/train", "milli": 1000, "util": 80}
-    ]
+    assert gpus[3]["uses"] == [{"pod": "default/train", "job": "default/Pod/train", "milli": 1000, "util": 80}]
     feed.remove("pods", pod("train"))
     assert not [gpu for gpu in shown(board, "nodes")["h100-1"]["gpus"] if gpu["uses"]]
     assert not shown(board, "jobs")
@@ -76,9 +74,7 @@ def test_the_sentence_is_about_this_job() -> None:
     assert shown(board, "jobs")["default/Pod/stuck"]["why"] == own
 
 
-@pytest.mark.parametrize(
-    "counts", ["2 Insufficient nvidia.com/gpu", "2 Too many pods", "2 node(s) were unschedulable"]
-)
+@pytest.mark.parametrize("counts", ["2 Insufficient nvidia.com/gpu", "2 Too many pods", "2 node(s) were unschedulable"])
 def test_counts_of_any_kind_give_way_to_the_sentence(counts: str) -> None:
     feed, board = with_nodes()
     own = "16 GPUs requested, 3 free on eligible nodes"
@@ -140,10 +136,7 @@ def test_a_job_is_its_pods_and_its_queue() -> None:
     feed.put("workloads.kueue.x-k8s.io", {**workload, "status": {"conditions": [{**held, "status": "True"}]}})
     feed.put(
         "pods",
-        *(
-            pod(f"big-{n}", {GPU: "8"}, f"h100-{n}", "0,1,2,3,4,5,6,7", owner=("Job", "big"))
-            for n in range(2)
-        ),
+        *(pod(f"big-{n}", {GPU: "8"}, f"h100-{n}", "0,1,2,3,4,5,6,7", owner=("Job", "big")) for n in range(2)),
     )
     view = shown(board, "jobs")["default/Job/big"]
     assert (view["state"], view["holds"], view["nodes"]) == ("running", 16, 2)

@@ -134,9 +134,7 @@ def test_jobs_are_found_and_walked_by_keyboard(page: Page, stage: Presenter) -> 
     expect(page.locator(".jobs.running .job")).to_have_count(2)
 
 
-def test_a_node_that_fails_is_seen_and_its_silence_ends(
-    page: Page, windlass_up: Up, stage: Presenter
-) -> None:
+def test_a_node_that_fails_is_seen_and_its_silence_ends(page: Page, windlass_up: Up, stage: Presenter) -> None:
     page.locator(".node-name[data-node='h100-3']").click()
     page.locator("#details .action.fail").click()
     expect(page.locator("#toast")).to_contain_text("h100-3")
@@ -150,9 +148,7 @@ def test_a_node_that_fails_is_seen_and_its_silence_ends(
 def test_it_fits_every_screen(open_page: Open, windlass_up: Up, width: int) -> None:
     with open_page(windlass_up.page, width=width) as page:
         page.wait_for_selector("#racks .gpu")
-        assert page.evaluate("document.documentElement.scrollWidth") <= width, (
-            "nothing sticks out at the side"
-        )
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, "nothing sticks out at the side"
         expect(page.locator("#find")).to_be_visible()
         if width == 390:
             page.get_by_role("button", name="Jobs").click()

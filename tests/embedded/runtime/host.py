@@ -34,15 +34,11 @@ def no_driver() -> SimulatedBackend:
 
 
 def one_gpu() -> SimulatedBackend:
-    return SimulatedBackend(
-        msgspec.convert({"name": "n", "gpus": [{"model": "H200", "count": 1}]}, FleetPool)
-    )
+    return SimulatedBackend(msgspec.convert({"name": "n", "gpus": [{"model": "H200", "count": 1}]}, FleetPool))
 
 
 class Host:
-    def __init__(
-        self, folder: Path, backend: Callable[[], Any] = no_driver, replicas: int = 1, **watch: Any
-    ) -> None:
+    def __init__(self, folder: Path, backend: Callable[[], Any] = no_driver, replicas: int = 1, **watch: Any) -> None:
         """`watch`: the rules and the timing of looking at GPUs."""
         self.verbs = InProcessClient(Registry(Store()))
         for name in ("default", "kube-node-lease"):
@@ -50,9 +46,7 @@ class Host:
         cache = Cache(self.verbs)
         # A folder that is no cgroup file system: these tests must not depend on what this user may limit.
         cgroups = Cgroups(folder / "none")
-        self.nodes = ProcessNodes(
-            self.verbs, cache, backend=backend, replicas=replicas, cgroups=cgroups, **watch
-        )
+        self.nodes = ProcessNodes(self.verbs, cache, backend=backend, replicas=replicas, cgroups=cgroups, **watch)
         self.nodes.register(time.time())
         self._controllers = ControllerManager(self.verbs, cache, extra_controllers=self.nodes.controllers)
         self._controllers.start()

@@ -29,9 +29,7 @@ class Sandbox(InProcessCluster):
         self._begin()
 
     def _begin(self) -> None:
-        self.nodes = SimulatedNodes(
-            self.verbs, self.cache, self._machines, delays=self._delays, clock=lambda: self.now
-        )
+        self.nodes = SimulatedNodes(self.verbs, self.cache, self._machines, delays=self._delays, clock=lambda: self.now)
         self.nodes.register(self.now)
         self.run(*self.nodes.controllers)
         assert self.controllers is not None
@@ -52,9 +50,7 @@ class Sandbox(InProcessCluster):
         if command is not None:
             container["command"] = command
         whole = {"restartPolicy": "Never", "containers": [container], **spec}
-        self.verbs.create(
-            "pods", "default", {"metadata": {"name": name, "annotations": annotations}, "spec": whole}
-        )
+        self.verbs.create("pods", "default", {"metadata": {"name": name, "annotations": annotations}, "spec": whole})
         self.verbs.bind("default", name, node, {"windlass.dev/devices": wish} if wish else None)
         self.step()
         return self.get("pods", name)
@@ -65,8 +61,7 @@ class Sandbox(InProcessCluster):
     def logs(self, name: str, **request: Any) -> str:
         async def read() -> str:
             pieces = [
-                piece
-                async for piece in self.nodes.kubelet_api.logs(self.get("pods", name), LogRequest(**request))
+                piece async for piece in self.nodes.kubelet_api.logs(self.get("pods", name), LogRequest(**request))
             ]
             return b"".join(pieces).decode()
 

@@ -101,9 +101,7 @@ class TestNode:
         assert conditions(node(world, "cpu-0"))["Ready"] == "True"
         assert taints(world, "cpu-0") == []
         reasons = {
-            event["reason"]
-            for event in world.verbs.list("events")
-            if event["involvedObject"]["name"] == "cpu-0"
+            event["reason"] for event in world.verbs.list("events") if event["involvedObject"]["name"] == "cpu-0"
         }
         assert {"NodeNotReady", "NodeReady"} <= reasons
 
@@ -161,9 +159,7 @@ class TestNode:
             ("hasty", []),
         ):
             world.start(name, "cpu-0", tolerations=tolerations)
-        world.verbs.patch(
-            "nodes", "", "cpu-0", {"spec": {"taints": [{"key": "sick", "effect": "NoExecute"}]}}
-        )
+        world.verbs.patch("nodes", "", "cpu-0", {"spec": {"taints": [{"key": "sick", "effect": "NoExecute"}]}})
         world.pass_time(25)
         assert names(world) == {"patient", "staying"}
         world.pass_time(10)
@@ -184,9 +180,7 @@ class TestNode:
 
     def test_broken_from_the_start(self) -> None:
         faults = [{"node": 1, "notReady": True}, {"node": 0, "devices": [2]}]
-        world = Sandbox(
-            [{"name": "g", "count": 2, "gpus": [{"model": "H100", "count": 4}], "faults": faults}]
-        )
+        world = Sandbox([{"name": "g", "count": 2, "gpus": [{"model": "H100", "count": 4}], "faults": faults}])
         assert ("node.kubernetes.io/not-ready", "NoSchedule") in taints(world, "g-1")
         assert node(world, "g-0")["status"]["allocatable"][GPU] == "3"
         assert {fault["target"] for fault in world.nodes.faults.active_faults()} == {"node/g-1", "gpu/g-0:2"}

@@ -145,9 +145,7 @@ class TestInitContainers:
         assert state(world.get("pods", "p")) == {"waiting": {"reason": "PodInitializing"}}
 
     def test_a_sidecar_runs_beside_and_ends_with_the_pod(self, world: Sandbox) -> None:
-        self.start(
-            world, {"restartPolicy": "Always", "command": ["sleep", "infinity"]}, command=["sleep", "5"]
-        )
+        self.start(world, {"restartPolicy": "Always", "command": ["sleep", "infinity"]}, command=["sleep", "5"])
         assert world.phase("p") == "Running"
         world.pass_time(6)
         assert world.phase("p") == "Succeeded"
@@ -226,12 +224,9 @@ class TestDevices:
         assert self.given(pod) == "2", "the first GPU that has such an instance"
         for number in range(16):
             assert (
-                world.start(f"s{number}", "t4-0", limits={"nvidia.com/gpu.shared": "1"})["status"]["phase"]
-                == "Running"
+                world.start(f"s{number}", "t4-0", limits={"nvidia.com/gpu.shared": "1"})["status"]["phase"] == "Running"
             )
-        assert (
-            world.start("more", "t4-0", limits={"nvidia.com/gpu.shared": "1"})["status"]["phase"] == "Failed"
-        )
+        assert world.start("more", "t4-0", limits={"nvidia.com/gpu.shared": "1"})["status"]["phase"] == "Failed"
 
     def test_a_share_by_annotation(self, world: Sandbox) -> None:
         for name in ("a", "b"):
@@ -258,9 +253,7 @@ class TestEnvironment:
             "reason": "CreateContainerConfigError",
             "message": 'configmap "settings" not found',
         }
-        world.verbs.create(
-            "configmaps", "default", {"metadata": {"name": "settings"}, "data": {"a": "from config"}}
-        )
+        world.verbs.create("configmaps", "default", {"metadata": {"name": "settings"}, "data": {"a": "from config"}})
         world.pass_time(15)
         assert world.phase("p") == "Running"
         assert world.logs("p") == "from config\n"

@@ -81,9 +81,7 @@ class TestLife:
 
     async def test_restarts(self, host: Host) -> None:
         host.start("p", "sh", "-c", "echo again; exit 1", restartPolicy="OnFailure")
-        await host.until(
-            lambda: host.pod("p")["status"].get("containerStatuses", [{}])[0].get("restartCount") == 1
-        )
+        await host.until(lambda: host.pod("p")["status"].get("containerStatuses", [{}])[0].get("restartCount") == 1)
         await host.until(lambda: _waiting(host.pod("p")).get("reason") == "CrashLoopBackOff")
         assert await host.logs("p", previous=True) == "again\n"
 

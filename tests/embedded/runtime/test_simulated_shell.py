@@ -10,9 +10,7 @@ from windlass.embedded.runtime.nvidia_smi import VisibleDevice, nvidia_smi
 from windlass.embedded.runtime.simulated_containers import Delays
 from windlass.embedded.runtime.simulated_shell import ShellEnvironment, run_command
 
-PLACE = ShellEnvironment(
-    "box", {"A": "1", "HOSTNAME": "box"}, lambda words: (f"smi {' '.join(words)}\n", 0), "today"
-)
+PLACE = ShellEnvironment("box", {"A": "1", "HOSTNAME": "box"}, lambda words: (f"smi {' '.join(words)}\n", 0), "today")
 
 
 @pytest.fixture
@@ -100,8 +98,7 @@ class TestNvidiaSmi:
         assert machine is not None
         text, _ = world.exec("two", "nvidia-smi", "-L")
         assert text == "".join(
-            f"GPU {at}: NVIDIA H100 80GB HBM3 (UUID: {machine.uuids[index]})\n"
-            for at, index in enumerate((3, 4))
+            f"GPU {at}: NVIDIA H100 80GB HBM3 (UUID: {machine.uuids[index]})\n" for at, index in enumerate((3, 4))
         )
         world.start("none", "h100-0")
         assert world.exec("none", "nvidia-smi") == ("No devices were found\n", 6)
@@ -164,9 +161,7 @@ class TestLogs:
 
     def test_the_one_before(self, world: Sandbox) -> None:
         world.start("p", "cpu-0", restartPolicy="Always", command=["sh", "-c", "echo hi; sleep 1; exit 1"])
-        with pytest.raises(
-            KubeletApiError, match='previous terminated container "main" in pod "p" not found'
-        ):
+        with pytest.raises(KubeletApiError, match='previous terminated container "main" in pod "p" not found'):
             world.logs("p", previous=True)
         world.pass_time(1.5)
         assert world.logs("p", previous=True) == "hi\n"
@@ -180,18 +175,14 @@ class TestLogs:
             world.logs("p", container="c")
         slow = Sandbox(delays=Delays(pull=60, start=0, stop=0))
         slow.start("q", "cpu-0")
-        with pytest.raises(
-            KubeletApiError, match='container "main" in pod "q" is waiting to start: ContainerCreating'
-        ):
+        with pytest.raises(KubeletApiError, match='container "main" in pod "q" is waiting to start: ContainerCreating'):
             slow.logs("q")
 
 
 @pytest.mark.asyncio
 async def test_cat_gives_back_what_it_is_given(world: Sandbox) -> None:
     world.start("p", "cpu-0", command=["sleep", "infinity"])
-    session = await world.nodes.kubelet_api.exec(
-        world.get("pods", "p"), ExecRequest(command=("cat",), stdin=True)
-    )
+    session = await world.nodes.kubelet_api.exec(world.get("pods", "p"), ExecRequest(command=("cat",), stdin=True))
     await session.write(b"typed in\n")
     await session.end_input()
     assert [piece async for piece in session.output()] == [(STDOUT, b"typed in\n")]

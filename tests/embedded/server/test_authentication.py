@@ -72,13 +72,9 @@ def test_loopback_has_several_names(served: Served, name: str) -> None:
     assert served.client.send("GET", "/api/v1/pods", headers={"Host": f"{name}:{port}"}).code == 200
 
 
-@pytest.mark.parametrize(
-    "origin", ["https://evil.example", "null", "http://127.0.0.1", "https://127.0.0.1:1"]
-)
+@pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://127.0.0.1", "https://127.0.0.1:1"])
 def test_another_origin_is_refused_even_with_the_token(served: Served, origin: str) -> None:
-    answer = served.client.send(
-        "POST", "/api/v1/namespaces", headers={"Origin": origin}, body=_space("never")
-    )
+    answer = served.client.send("POST", "/api/v1/namespaces", headers={"Origin": origin}, body=_space("never"))
     assert answer.code == 403
     assert served.client.get("/api/v1/namespaces/never").code == 404
 
@@ -123,9 +119,7 @@ def test_plain_http_is_not_spoken(served: Served) -> None:
 
 
 @pytest.mark.parametrize("begun", [b"", b"GET /version HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: "])
-def test_who_says_nothing_is_not_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begun: bytes
-) -> None:
+def test_who_says_nothing_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begun: bytes) -> None:
     monkeypatch.setattr(server, "IDLE_SECONDS", 0.2)
     impatient = Served(tmp_path).start()
     with said_by(impatient) as secure:
@@ -139,9 +133,7 @@ def test_who_says_nothing_is_not_waited_for(
     impatient.stop()
 
 
-def test_what_is_no_http_is_answered_and_fills_no_log(
-    served: Served, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_what_is_no_http_is_answered_and_fills_no_log(served: Served, caplog: pytest.LogCaptureFixture) -> None:
     with said_by(served) as secure:
         secure.sendall(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Large: " + b"x" * 9000 + b"\r\n\r\n")
         assert b" 400 Bad Request" in secure.recv(1000)

@@ -48,9 +48,7 @@ def test_a_pod_that_runs_gets_its_grace(either: Client) -> None:
     assert shorter["metadata"]["deletionGracePeriodSeconds"] == 5
     longer = either.delete(f"{PODS}/graceful", gracePeriodSeconds=60).ok()
     assert longer["metadata"]["deletionGracePeriodSeconds"] == 5
-    either.delete(
-        f"{PODS}/graceful", {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0}
-    ).ok()
+    either.delete(f"{PODS}/graceful", {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0}).ok()
     assert either.get(f"{PODS}/graceful").code == 404
 
 
@@ -90,9 +88,7 @@ def test_preconditions(either: Client) -> None:
     assert f"the UID in the precondition (other) does not match the UID in record ({made['uid']})" in message
     code, message = delete(resourceVersion="1")
     assert code == 409
-    assert (
-        "the ResourceVersion in the precondition (1) does not match the ResourceVersion in record" in message
-    )
+    assert "the ResourceVersion in the precondition (1) does not match the ResourceVersion in record" in message
     assert delete(uid=made["uid"], resourceVersion=made["resourceVersion"])[0] == 200
 
 
@@ -113,9 +109,7 @@ def test_propagation_is_written_as_a_finalizer(client: Client) -> None:
 
 def test_a_job_leaves_its_pods_unless_told_otherwise(either: Client) -> None:
     spec = {"template": {"spec": {**pod("x")["spec"], "restartPolicy": "Never"}}, "suspend": True}
-    either.post(
-        JOBS, {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "left"}, "spec": spec}
-    ).ok()
+    either.post(JOBS, {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "left"}, "spec": spec}).ok()
     answer = either.delete(f"{JOBS}/left")
     assert answer.code == 200
     assert "child pods are preserved by default when jobs are deleted" in answer.headers["Warning"]
@@ -182,9 +176,7 @@ def test_an_eviction_that_a_budget_allows(client: Client) -> None:
     assert (code, answer["status"]) == (201, "Success")
     marked = client.get(f"{PODS}/free").ok()
     assert marked["metadata"]["deletionTimestamp"]
-    target = next(
-        condition for condition in marked["status"]["conditions"] if condition["type"] == "DisruptionTarget"
-    )
+    target = next(condition for condition in marked["status"]["conditions"] if condition["type"] == "DisruptionTarget")
     assert target["reason"] == "EvictionByEvictionAPI"
     status = client.get(f"{BUDGETS}/free").ok()["status"]
     assert status["disruptionsAllowed"] == 0

@@ -109,9 +109,7 @@ fields = st.sampled_from(
 )
 trees: st.SearchStrategy[Any] = st.recursive(
     scalars,
-    lambda inner: st.one_of(
-        st.lists(inner, max_size=4), st.dictionaries(st.one_of(fields, words), inner, max_size=5)
-    ),
+    lambda inner: st.one_of(st.lists(inner, max_size=4), st.dictionaries(st.one_of(fields, words), inner, max_size=5)),
     max_leaves=20,
 )
 metadata = st.fixed_dictionaries(
@@ -166,9 +164,7 @@ queries = st.dictionaries(
 def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     served = Served(tmp_path_factory.mktemp("fuzz")).start()
     spec = {"containers": [{"name": "main", "image": "x"}]}
-    served.client.post(
-        PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": spec}
-    ).ok()
+    served.client.post(PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": spec}).ok()
     served.client.post(
         "/api/v1/namespaces/default/configmaps",
         {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}},
@@ -191,9 +187,7 @@ def state(served: Served) -> tuple[int, dict[str, list[bytes]]]:
     return served.call(look)
 
 
-def check(
-    served: Served, method: str, path: str, body: bytes | None, media: str, query: dict[str, str]
-) -> None:
+def check(served: Served, method: str, path: str, body: bytes | None, media: str, query: dict[str, str]) -> None:
     before = state(served)
     answer = served.client.send(method, path, body, media, **query)
     assert 200 <= answer.code < 300 or 400 <= answer.code < 500, (answer.code, answer.data)

@@ -73,15 +73,11 @@ def test_an_exact_version_is_shown_as_it_was(either: Client) -> None:
     either.delete(f"{MAPS}/{names[0]}").ok()
     either.patch(f"{MAPS}/{names[1]}", {"data": {"a": "b"}}).ok()
     either.post(MAPS, config("exact-99", of="exact")).ok()
-    then = either.get(
-        MAPS, labelSelector="of=exact", resourceVersion=before, resourceVersionMatch="Exact"
-    ).ok()
+    then = either.get(MAPS, labelSelector="of=exact", resourceVersion=before, resourceVersionMatch="Exact").ok()
     assert names_of(then) == names
     assert all("data" not in item for item in then["items"])
     assert then["metadata"]["resourceVersion"] == before
-    newer = either.get(
-        MAPS, labelSelector="of=exact", resourceVersion=before, resourceVersionMatch="NotOlderThan"
-    ).ok()
+    newer = either.get(MAPS, labelSelector="of=exact", resourceVersion=before, resourceVersionMatch="NotOlderThan").ok()
     assert names_of(newer) == [*names[1:], "exact-99"]
 
 

@@ -96,9 +96,7 @@ def definition() -> Unstructured:
         "properties": {"spec": {"type": "object", "properties": {"size": {"type": "integer", "default": 3}}}},
     }
     version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
-    version["subresources"] = {
-        "scale": {"specReplicasPath": ".spec.size", "statusReplicasPath": ".status.size"}
-    }
+    version["subresources"] = {"scale": {"specReplicasPath": ".spec.size", "statusReplicasPath": ".status.size"}}
     names = {"plural": "widgets", "singular": "widget", "kind": "Widget", "listKind": "WidgetList"}
     return {
         "apiVersion": "apiextensions.k8s.io/v1",

@@ -39,9 +39,7 @@ def bound_changed_and_deleted_in_stages(api: Client) -> None:
     api.post(PODS, pod("a", labels={"x": "1"})).ok()
     target = {"kind": "Node", "name": NODE}
     metadata = {"name": "a", "labels": {"l": "m"}}
-    api.post(
-        f"{PODS}/a/binding", {"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target}
-    ).ok()
+    api.post(f"{PODS}/a/binding", {"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target}).ok()
     ready = {"type": "Ready", "status": "True"}
     api.patch(f"{PODS}/a/status", {"status": {"phase": "Running", "conditions": [ready]}}).ok()
     api.patch(f"{PODS}/a", {"metadata": {"labels": {"x": "2"}}}).ok()
@@ -120,9 +118,7 @@ def nobody_there(api: Client) -> bool:
     return not api.get(PODS).ok()["items"]
 
 
-def told(
-    api: Client, story: Callable[[Client], None], view: dict[str, str]
-) -> list[tuple[str, Unstructured]]:
+def told(api: Client, story: Callable[[Client], None], view: dict[str, str]) -> list[tuple[str, Unstructured]]:
     """What a watcher hears of a story, up to a last pod that every view shows at once."""
     start = api.get(PODS).ok()["metadata"]["resourceVersion"]
     story(api)

@@ -87,9 +87,7 @@ def streamed(runtime: EchoRuntime, tmp_path_factory: pytest.TempPathFactory) -> 
     served = Served(tmp_path_factory.mktemp("streams"), runtime).start()
     for name, boxes in (("one", ["main"]), ("two", ["loud", "silent"])):
         spec = {"nodeName": "n1", "containers": [{"name": box, "image": "x"} for box in boxes]}
-        served.client.post(
-            PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
-        ).ok()
+        served.client.post(PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}).ok()
     yield served
     served.stop()
 

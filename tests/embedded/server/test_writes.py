@@ -106,10 +106,7 @@ def test_blind_replacement_where_the_kind_allows_it(either: Client) -> None:
 
 def test_a_write_that_changes_nothing_makes_no_version(either: Client) -> None:
     made = either.post(MAPS, config("same", a="b")).ok()
-    assert (
-        either.put(f"{MAPS}/same", made).ok()["metadata"]["resourceVersion"]
-        == made["metadata"]["resourceVersion"]
-    )
+    assert either.put(f"{MAPS}/same", made).ok()["metadata"]["resourceVersion"] == made["metadata"]["resourceVersion"]
     patched = either.patch(f"{MAPS}/same", {"data": {"a": "b"}}).ok()
     assert patched["metadata"]["resourceVersion"] == made["metadata"]["resourceVersion"]
 
@@ -219,9 +216,7 @@ def test_binding(either: Client) -> None:
     bound = either.get(f"{PODS}/bound").ok()
     assert bound["spec"]["nodeName"] == "n1"
     assert bound["metadata"]["annotations"] == {"windlass.dev/devices": "0,1"}
-    scheduled = next(
-        condition for condition in bound["status"]["conditions"] if condition["type"] == "PodScheduled"
-    )
+    scheduled = next(condition for condition in bound["status"]["conditions"] if condition["type"] == "PodScheduled")
     assert scheduled["status"] == "True"
     answer = either.post(f"{PODS}/bound/binding", binding)
     assert answer.code == 409

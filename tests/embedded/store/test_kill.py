@@ -101,9 +101,7 @@ def content(name: str, step: int) -> Unstructured:
 
 
 def enough(writers: list[Writer]) -> bool:
-    return sum(writer.writes for writer in writers) >= LEAST_WRITES or any(
-        writer.problem for writer in writers
-    )
+    return sum(writer.writes for writer in writers) >= LEAST_WRITES or any(writer.problem for writer in writers)
 
 
 def _root() -> Path:
@@ -122,9 +120,7 @@ def test_no_acknowledged_write_is_lost(tmp_path: Path) -> None:
         assert {name: int(value["data"]["step"]) for name, value in found.items()} == {
             name: step for name, step in known.items() if step != GONE
         }
-        writers = [
-            Writer(server.client, f"r{number}-c{item}", number * 100 + item) for item in range(CLIENTS)
-        ]
+        writers = [Writer(server.client, f"r{number}-c{item}", number * 100 + item) for item in range(CLIENTS)]
         for writer in writers:
             writer.start()
         until(partial(enough, writers), what=f"{LEAST_WRITES} writes")
@@ -137,9 +133,7 @@ def test_no_acknowledged_write_is_lost(tmp_path: Path) -> None:
         known = _settled(tmp_path, number, known, [writer.open for writer in writers if writer.open])
 
 
-def _settled(
-    folder: Path, number: int, known: dict[str, int], pending: list[tuple[str, int]]
-) -> dict[str, int]:
+def _settled(folder: Path, number: int, known: dict[str, int], pending: list[tuple[str, int]]) -> dict[str, int]:
     """After a restart: what was acknowledged, or what was in flight, and that whole."""
     server = Process(folder, 1000 + number)
     page = server.client.get(MAPS).ok()

@@ -84,9 +84,7 @@ def test_a_list_goes_on_after_a_key(steps: list[tuple[str, str, str]], namespace
     shelf = store.storage("things")
     everything = [stored.key for stored in shelf.list_current()]
     after = (namespace, name)
-    assert [stored.key for stored in shelf.list_current("", after)] == [
-        key for key in everything if key > after
-    ]
+    assert [stored.key for stored in shelf.list_current("", after)] == [key for key in everything if key > after]
     assert [stored.key for stored in shelf.list_current(namespace, after)] == [
         key for key in everything if key > after and key[0] == namespace
     ]

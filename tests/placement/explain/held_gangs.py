@@ -61,9 +61,7 @@ class GangRequest(msgspec.Struct, frozen=True):
             case "selector":
                 return msgspec.structs.replace(self, product="")
             case "topology":
-                topology = (
-                    (PREFERRED, self.topology[1]) if change.after == "preferred" else (REQUIRED, change.after)
-                )
+                topology = (PREFERRED, self.topology[1]) if change.after == "preferred" else (REQUIRED, change.after)
                 return msgspec.structs.replace(self, topology=topology)
             case "toleration":
                 more = tuple(_toleration(text) for text in change.after.split(" and "))
@@ -90,9 +88,7 @@ class Cluster(msgspec.Struct, frozen=True):
 
 def running_pod(name, gpus, cpu, node, *, limit=None, is_bare=False, age=600):
     spec = {"active_deadline_seconds": limit} if limit else {}
-    created = pod(
-        name, gpus, cpu=str(cpu), on=node, namespace="other", created=format_timestamp(NOW - age), **spec
-    )
+    created = pod(name, gpus, cpu=str(cpu), on=node, namespace="other", created=format_timestamp(NOW - age), **spec)
     owners = () if is_bare else (OwnerReference("ReplicaSet", "apps/v1", name, controller=True),)
     return msgspec.structs.replace(
         created,

@@ -140,9 +140,7 @@ def test_of_any_resource_a_smaller_amount_is_offered():
 def test_a_promise_does_not_pass_over_those_who_wait_before_it():
     bounded = pod("runs", on="n1", activeDeadlineSeconds=50_000)
     first, second = pod("first"), pod("second", at=LATER)
-    ahead, behind = (
-        verdict(f"default/{name}", node("n1"), bounded, first, second) for name in ("first", "second")
-    )
+    ahead, behind = (verdict(f"default/{name}", node("n1"), bounded, first, second) for name in ("first", "second"))
     assert ahead.planned_start is not None
     assert behind.planned_start is None
     assert behind.relief is not None
@@ -151,9 +149,7 @@ def test_a_promise_does_not_pass_over_those_who_wait_before_it():
 
 
 def test_what_can_not_ever_fit_is_promised_no_time():
-    found = verdict(
-        "default/p", *TWO_NODES, pod("runs", 1, on="n1", activeDeadlineSeconds=50_000), pod("p", 9)
-    )
+    found = verdict("default/p", *TWO_NODES, pod("runs", 1, on="n1", activeDeadlineSeconds=50_000), pod("p", 9))
     assert found.is_infeasible
     assert "no planned start" not in found.message
 

@@ -77,9 +77,7 @@ def test_the_order_of_nodes_decides_nothing(groups: list[NodeGroup], wanted: int
 @given(GROUPS, st.integers(1, 4))
 def test_a_named_rule_keeps_it_off_some_node(groups: list[NodeGroup], wanted: int) -> None:
     cause = cause_of(FULL, wanted, groups)
-    codes = {
-        code for node_group in groups for code in (*node_group.permanent_codes, *node_group.capacity_codes)
-    }
+    codes = {code for node_group in groups for code in (*node_group.permanent_codes, *node_group.capacity_codes)}
     assert cause in codes | {FULL, TOO_LARGE}
 
 

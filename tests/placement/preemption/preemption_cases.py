@@ -57,8 +57,7 @@ class ClusterCase(NamedTuple):
         """Whether the API server would evict these: none that two budgets cover, and no more than each allows."""
         apps = [app for app, _ in self.budgets]
         return all(apps.count(unit.app) < 2 for unit in evicted) and all(
-            sum(len(unit.nodes) for unit in evicted if unit.app == app) <= allowed
-            for app, allowed in self.budgets
+            sum(len(unit.nodes) for unit in evicted if unit.app == app) <= allowed for app, allowed in self.budgets
         )
 
     def free(self, evicted: frozenset[str] = frozenset()) -> list[int]:
@@ -120,9 +119,7 @@ def draw(rng: Random, most_waiting: int = 1) -> ClusterCase:
         chosen = tuple(rng.sample(places, members))
         for node in chosen:
             left[node] -= gpus
-        running.append(
-            Running(f"r{number}", gpus, chosen, rng.choice([0, 0, 1, 5, 10]), rng.randint(1, 9) * 600)
-        )
+        running.append(Running(f"r{number}", gpus, chosen, rng.choice([0, 0, 1, 5, 10]), rng.randint(1, 9) * 600))
     size = rng.randint(1, 4)
     waiting = tuple([size] * rng.randint(1, most_waiting))
     return ClusterCase(nodes, tuple(running), waiting, rng.choice([1, 5, 5, 10]))
@@ -135,9 +132,7 @@ def with_budgets(case: ClusterCase, rng: Random) -> ClusterCase:
     return case._replace(running=running, budgets=budgets)
 
 
-def pod(
-    name: str, gpus: int, priority: int, node: str = "", age: int = 0, group: str = "", **spec: Any
-) -> Any:
+def pod(name: str, gpus: int, priority: int, node: str = "", age: int = 0, group: str = "", **spec: Any) -> Any:
     stamp = f"2026-01-01T{(9 * HOUR - age) // HOUR:02d}:{(9 * HOUR - age) % HOUR // 60:02d}:00Z"
     meta: dict[str, Any] = {"name": name, "namespace": "default", "uid": name, "creationTimestamp": stamp}
     if group:
@@ -147,9 +142,7 @@ def pod(
     status = {"phase": "Pending"}
     if node:
         body["nodeName"], status = node, {"phase": "Running", "startTime": stamp}
-    return decode_object(
-        {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": body, "status": status}
-    )
+    return decode_object({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": body, "status": status})
 
 
 def gpu_node(name: str, gpus: int, **labels: str) -> Any:

@@ -33,9 +33,7 @@ def check(case: ClusterCase, plan: Plan) -> None:
         assert len(evict.pods) == len(unit.nodes), "a gang goes whole"
         assert evict.reason == "Priority"
         assert evict.for_workload == "default/urgent"
-        assert all(
-            f"default/{unit.name}" in bind.after for bind in plan.binds if _is_there(bind.node, unit.nodes)
-        )
+        assert all(f"default/{unit.name}" in bind.after for bind in plan.binds if _is_there(bind.node, unit.nodes))
     names = frozenset(unit.name for unit in evicted)
     left = case.free(names)
     for bind in plan.binds:

@@ -74,9 +74,7 @@ class SimulatedCluster:
 
     def _change(self, key: str, **meta: Any) -> None:
         current = self.pods[key]
-        self._put(
-            msgspec.structs.replace(current, metadata=msgspec.structs.replace(current.metadata, **meta))
-        )
+        self._put(msgspec.structs.replace(current, metadata=msgspec.structs.replace(current.metadata, **meta)))
 
     def _finish_terminations(self) -> None:
         for key, rounds in list(self.leaving.items()):

@@ -32,9 +32,7 @@ def node(name: str) -> Unstructured:
     }
 
 
-def pod(
-    name: str, gpus: int, priority: int = 0, on: str = "", queue: str = "", group: int = 0
-) -> Unstructured:
+def pod(name: str, gpus: int, priority: int = 0, on: str = "", queue: str = "", group: int = 0) -> Unstructured:
     labels: Unstructured = {QUEUE: queue} if queue else {}
     annotations: Unstructured = {}
     if group:

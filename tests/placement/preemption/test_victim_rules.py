@@ -60,9 +60,7 @@ def test_the_place_waits_for_the_victim_and_says_so() -> None:
 
 
 def test_who_has_room_without_it_evicts_nobody() -> None:
-    assert (
-        evicted(plan(gpu_node("a", 4), gpu_node("b", 4), pod("low", 4, 0, "a"), pod("urgent", 4, 9))) == set()
-    )
+    assert evicted(plan(gpu_node("a", 4), gpu_node("b", 4), pod("low", 4, 0, "a"), pod("urgent", 4, 9))) == set()
 
 
 @pytest.mark.parametrize("kind", ["DaemonSet", "mirror"])
@@ -115,9 +113,7 @@ def test_one_for_whom_others_went_comes_before_its_equals() -> None:
     assert [bind.pod for bind in found.binds] == ["default/named"]
     assert [hold.workload for hold in found.holds] == ["default/older"]
     higher = plan(gpu_node("a", 4), going, pod("higher", 4, 10), named)
-    assert [bind.pod for bind in higher.binds] == ["default/higher"], (
-        "a higher priority has its way all the same"
-    )
+    assert [bind.pod for bind in higher.binds] == ["default/higher"], "a higher priority has its way all the same"
 
 
 def test_a_budget_keeps_its_pods_and_the_dearer_one_goes() -> None:
@@ -134,9 +130,7 @@ def test_a_budget_counts_over_all_victims_of_a_decision() -> None:
     urgent = [pod(f"urgent-{at}", 4, 9) for at in range(3)]
     assert len(evicted(plan(*nodes, *web, *urgent, budget("b", "web", minAvailable=1)))) == 2
     gang = [pod_group("gang", 3), *(pod(f"gang-{at}", 4, 9, group="gang") for at in range(3))]
-    assert evicted(plan(*nodes, *web, *gang, budget("b", "web", minAvailable=1))) == set(), (
-        "all three or none"
-    )
+    assert evicted(plan(*nodes, *web, *gang, budget("b", "web", minAvailable=1))) == set(), "all three or none"
     assert len(evicted(plan(*nodes, *web, *gang, budget("b", "web", minAvailable=0)))) == 3
 
 
@@ -181,9 +175,7 @@ def test_one_replica_of_a_shared_gpu_is_freed_by_one_pod(replicas: int) -> None:
 def _without_gpus(spec: Any) -> Any:
     return msgspec.structs.replace(
         spec,
-        containers=(
-            msgspec.structs.replace(spec.containers[0], resources=type(spec.containers[0].resources)()),
-        ),
+        containers=(msgspec.structs.replace(spec.containers[0], resources=type(spec.containers[0].resources)()),),
     )
 
 
@@ -214,9 +206,7 @@ def test_a_member_that_is_gated_holds_its_gang_and_a_lone_pod_between_gangs_itse
     ]
     found = plan(gpu_node("n", 8), *gang)
     assert list(found.binds) == []
-    assert [(hold.workload, hold.verdict.code) for hold in found.holds] == [
-        ("default/gang", "SCHEDULING_GATED")
-    ]
+    assert [(hold.workload, hold.verdict.code) for hold in found.holds] == [("default/gang", "SCHEDULING_GATED")]
     first = [pod_group("first", 2), *(pod(f"first-{at}", 1, 0, age=900, group="first") for at in range(2))]
     alone = pod("alone", 1, 0, age=600, **gate)
     last = [pod_group("last", 2), *(pod(f"last-{at}", 1, 0, age=60, group="last") for at in range(2))]

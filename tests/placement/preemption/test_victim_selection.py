@@ -20,9 +20,7 @@ def unit(number: int, priority: int, lost: int, pods: int = 1, *, leaving: bool 
 
 
 def drawn(rng: Random, count: int) -> tuple[list[VictimUnit], np.ndarray, np.ndarray]:
-    units = [
-        unit(at, rng.choice([0, 5]), rng.randint(0, 9), leaving=rng.random() < 0.1) for at in range(count)
-    ]
+    units = [unit(at, rng.choice([0, 5]), rng.randint(0, 9), leaving=rng.random() < 0.1) for at in range(count)]
     freed = np.array([[rng.randint(0, 4), rng.randint(0, 4)] for _ in units], dtype=np.int64).reshape(-1, 2)
     return units, freed, np.array([rng.randint(0, 8), rng.randint(0, 8)], dtype=np.int64)
 

@@ -14,9 +14,7 @@ FAR = 100_000
 
 
 @st.composite
-def arrivals(
-    draw: st.DrawFn, *, pods: int = 1, gpus: int = 8, early_ends: bool = False
-) -> list[dict[str, Any]]:
+def arrivals(draw: st.DrawFn, *, pods: int = 1, gpus: int = 8, early_ends: bool = False) -> list[dict[str, Any]]:
     """Jobs with limits, one after the other, all in one queue, none larger than two nodes (or one, with one pod)."""
     timeline = []
     at = 0
@@ -87,9 +85,7 @@ def test_without_limits_nothing_changes(timeline: list[dict[str, Any]]) -> None:
 
 @settings(max_examples=20, deadline=None)
 @given(arrivals(pods=2), st.lists(st.sampled_from(["team", "other"]), min_size=7, max_size=7))
-def test_heads_of_two_queues_start_though_each_other_is_busy(
-    timeline: list[dict[str, Any]], queues: list[str]
-) -> None:
+def test_heads_of_two_queues_start_though_each_other_is_busy(timeline: list[dict[str, Any]], queues: list[str]) -> None:
     """Two queues that each have quota for all GPUs: only plans keep their workloads apart."""
     for number, work in enumerate(work for moment in timeline for work in moment.get("submit", [])):
         work["queue"] = queues[number % len(queues)]

@@ -85,9 +85,7 @@ def test_before_it_only_what_ends_in_time_starts() -> None:
 def test_one_that_is_far_off_closes_nothing_yet() -> None:
     timeline = [{"at": "0s", "submit": [job("endless", 2, None)]}]
     far = [reservation(3 * HOUR, 4 * HOUR)]
-    assert starts(scenario(timeline, objects=far, config={"backfill": {"reservationLead": "2h"}})) == {
-        "endless": 0
-    }
+    assert starts(scenario(timeline, objects=far, config={"backfill": {"reservationLead": "2h"}})) == {"endless": 0}
     assert starts(scenario(timeline, objects=far, config={"backfill": {"reservationLead": "4h"}})) == {}
 
 

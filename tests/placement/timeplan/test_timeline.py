@@ -22,9 +22,7 @@ RETURNS = st.lists(st.tuples(MOMENTS, st.integers(0, NODES - 1), AMOUNTS), max_s
 HOLDERS = st.lists(
     st.tuples(
         ENDS,
-        st.tuples(
-            st.sampled_from(["a", "b"]), st.dictionaries(st.sampled_from([("f", "x"), ("f", "y")]), MOMENTS)
-        ),
+        st.tuples(st.sampled_from(["a", "b"]), st.dictionaries(st.sampled_from([("f", "x"), ("f", "y")]), MOMENTS)),
     ),
     max_size=8,
 )
@@ -62,9 +60,7 @@ def expected_usage(holders: list[TimedQueueUsage], moment: int) -> dict[str, dic
 
 def without_zeros(totals: object) -> dict[str, dict[tuple[str, str], int]]:
     assert isinstance(totals, dict)
-    kept = {
-        queue: {cell: amount for cell, amount in usage.items() if amount} for queue, usage in totals.items()
-    }
+    kept = {queue: {cell: amount for cell, amount in usage.items() if amount} for queue, usage in totals.items()}
     return {queue: usage for queue, usage in kept.items() if usage}
 
 
@@ -94,9 +90,7 @@ def planned_starts(draw: st.DrawFn) -> PlannedUsage:
     rows = sorted(draw(st.sets(st.integers(0, NODES - 1), max_size=3)))
     amounts = [draw(AMOUNTS) for _ in rows]
     name = f"planned-{draw(st.integers(0, 999))}"
-    return PlannedUsage(
-        PlannedStart(name, start, end, tuple(PlannedPod(Pod(), 0, row) for row in rows)), rows, amounts
-    )
+    return PlannedUsage(PlannedStart(name, start, end, tuple(PlannedPod(Pod(), 0, row) for row in rows)), rows, amounts)
 
 
 @given(RETURNS, st.lists(planned_starts(), min_size=1, max_size=5), st.integers(1, 12), ENDS)

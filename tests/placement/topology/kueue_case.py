@@ -87,9 +87,7 @@ class Case:
         levels = self.world.levels(flavor)
         names = [name for name in sorted(self.world.nodes) if self._in_flavor(name, flavor)]
         tree = DomainTree.build(levels, [self.world.domain(name, levels) for name in names], names)
-        asks = [
-            TopologyPodSetRequest(p.get("name", "main"), p["count"], topology_request(p)) for p in pod_sets
-        ]
+        asks = [TopologyPodSetRequest(p.get("name", "main"), p["count"], topology_request(p)) for p in pod_sets]
         topology = self.world.flavors[flavor]["spec"]["topologyName"]
         answer = plan_topology(tree, asks, self._room(names, flavor, pod_sets), topology)
         if isinstance(answer, TopologyFailure):

@@ -62,9 +62,7 @@ class ReferenceTree:
 
 
 def times(free: Vector, takes: Vector) -> int:
-    return max(
-        0, min((have // amount for have, amount in zip(free, takes, strict=True) if amount), default=10**9)
-    )
+    return max(0, min((have // amount for have, amount in zip(free, takes, strict=True) if amount), default=10**9))
 
 
 class SlowSearch:
@@ -73,9 +71,7 @@ class SlowSearch:
     ) -> None:
         request = pod_set.request or TopologyRequest("unconstrained")
         self.tree, self.leader = tree, leader
-        slices = (
-            [(request.slice_level, request.slice_size), *request.inner_slices] if request.slice_level else []
-        )
+        slices = [(request.slice_level, request.slice_size), *request.inner_slices] if request.slice_level else []
         last = len(tree.levels) - 1
         self.slice_level = tree.levels.index(slices[0][0]) if slices else last
         self.size = slices[0][1] if slices else 1
@@ -125,9 +121,7 @@ class SlowSearch:
         depth = self.level
         while True:
             here = self.tree.at(depth)
-            able = [
-                d for d in here if d.units_with_leader >= self.need and (d.takes_leader or not self.leader)
-            ]
+            able = [d for d in here if d.units_with_leader >= self.need and (d.takes_leader or not self.leader)]
             if able:
                 chosen = [min(able, key=lambda d: (d.units_with_leader, d.pods_with_leader))]
                 chosen[0].given, chosen[0].has_leader = self.need * self.size, self.leader is not None

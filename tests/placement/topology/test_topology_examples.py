@@ -22,9 +22,7 @@ LEVELS = ("block", "rack", "host")
 Cluster = dict[str, dict[str, int]]
 
 
-def place(
-    cluster: Cluster, *asks: TopologyPodSetRequest, leader_takes: int = 1
-) -> dict[str, dict[str, int]] | str:
+def place(cluster: Cluster, *asks: TopologyPodSetRequest, leader_takes: int = 1) -> dict[str, dict[str, int]] | str:
     """Node → pods by pod set, or the message of the failure. A pod takes one place; one named leader may take more."""
     names = [node for nodes in cluster.values() for node in nodes]
     paths = [(*rack.split("/"), node) for rack, nodes in cluster.items() for node in nodes]
@@ -82,9 +80,7 @@ def test_a_failure_says_which_level_binds() -> None:
     room = MatrixCapacity(["gpu"], np.array([[1], [1]]), np.array([[2]]))
     assert plan_topology(tree, [pods(3, "required", "host")], room, "dc") == TopologyFailure(
         pod_set="main",
-        message=(
-            'topology "dc" doesn\'t allow to fit any of 3 pod(s). Total nodes: 2; excluded: resource "gpu": 2'
-        ),
+        message=('topology "dc" doesn\'t allow to fit any of 3 pod(s). Total nodes: 2; excluded: resource "gpu": 2'),
         level="host",
         fits=0,
         needed=3,
@@ -231,16 +227,12 @@ def test_a_group_is_one_leader_and_its_workers() -> None:
 
 
 def test_pod_sets_do_not_take_the_same_place_twice() -> None:
-    first, second = (
-        TopologyPodSetRequest(name, 2, TopologyRequest("required", "host")) for name in ("one", "two")
-    )
+    first, second = (TopologyPodSetRequest(name, 2, TopologyRequest("required", "host")) for name in ("one", "two"))
     assert place({"A/1": {"a": 3, "b": 3}}, first, second) == {"one": {"a": 2}, "two": {"b": 2}}
 
 
 def test_pod_sets_share_a_node_where_it_has_room_for_both() -> None:
-    first, second = (
-        TopologyPodSetRequest(name, 2, TopologyRequest("required", "host")) for name in ("one", "two")
-    )
+    first, second = (TopologyPodSetRequest(name, 2, TopologyRequest("required", "host")) for name in ("one", "two"))
     assert place({"A/1": {"a": 4, "b": 6}}, first, second) == {"one": {"a": 2}, "two": {"a": 2}}
 
 

@@ -49,9 +49,7 @@ def test_every_pod_has_a_place_and_no_node_is_overfilled(case: TopologyCase) -> 
         assert sum(placed[pod_set.name].values()) == pod_set.count
         assert all(pods > 0 for pods in placed[pod_set.name].values())
         for node, pods in placed[pod_set.name].items():
-            left[node] = [
-                have - pods * amount for have, amount in zip(left[node], pod_set.takes, strict=True)
-            ]
+            left[node] = [have - pods * amount for have, amount in zip(left[node], pod_set.takes, strict=True)]
             used = [have for have, amount in zip(left[node], pod_set.takes, strict=True) if amount]
             assert all(have >= 0 for have in used)
 
@@ -143,12 +141,8 @@ def used(case: TopologyCase, way: tuple[Nodes, Nodes], depth: int) -> set[tuple[
     return {case.domain(node, depth) for nodes in way for node in nodes}
 
 
-def alike(
-    case: TopologyCase, way: tuple[Nodes, Nodes], ours: tuple[Nodes, Nodes], depth: int, exact: bool
-) -> bool:
+def alike(case: TopologyCase, way: tuple[Nodes, Nodes], ours: tuple[Nodes, Nodes], depth: int, exact: bool) -> bool:
     """Ways that take the same domains; exact: also the same number of pods in each, and the same leader's."""
     if not exact:
         return used(case, way, depth) == used(case, ours, depth)
-    return all(
-        per_domain(case, a, depth) == per_domain(case, b, depth) for a, b in zip(way, ours, strict=True)
-    )
+    return all(per_domain(case, a, depth) == per_domain(case, b, depth) for a, b in zip(way, ours, strict=True))

@@ -21,9 +21,7 @@ PATHS = [("1", "a"), ("1", "b"), ("1", "c"), ("2", "d"), ("2", "e"), ("2", "f")]
 NAMES = "abcdef"
 
 
-def replace(
-    kept: dict[str, int], room: dict[str, int], count: int, request: TopologyRequest
-) -> dict[str, int] | str:
+def replace(kept: dict[str, int], room: dict[str, int], count: int, request: TopologyRequest) -> dict[str, int] | str:
     tree = DomainTree.build(("rack", "host"), PATHS)
     free = MatrixCapacity(["pods"], np.array([[room.get(name, 0)] for name in NAMES]), np.array([[1]]))
     stay = np.array([kept.get(name, 0) for name in NAMES])
@@ -111,10 +109,6 @@ def replacement(
     case: TopologyCase, free: dict[str, list[int]], kept: dict[str, int], count: int
 ) -> PodSetPlacement | TopologyFailure:
     tree = DomainTree.build(case.levels, case.paths, case.names)
-    room = MatrixCapacity(
-        ["a", "b"], np.array([free[name] for name in case.names]), np.array([case.pod_sets[0].takes])
-    )
+    room = MatrixCapacity(["a", "b"], np.array([free[name] for name in case.names]), np.array([case.pod_sets[0].takes]))
     stay = np.array([kept.get(name, 0) for name in case.names])
-    return plan_replacement(
-        tree, TopologyPodSetRequest("set0", count, case.pod_sets[0].request), 0, stay, room
-    )
+    return plan_replacement(tree, TopologyPodSetRequest("set0", count, case.pod_sets[0].request), 0, stay, room)

@@ -47,9 +47,7 @@ class TopologyCase:
             np.array([self.free[row] for row in rows], dtype=np.int64).reshape(-1, 2),
             np.array([pod_set.takes for pod_set in self.pod_sets], dtype=np.int64),
         )
-        asks = [
-            TopologyPodSetRequest(pod_set.name, pod_set.count, pod_set.request) for pod_set in self.pod_sets
-        ]
+        asks = [TopologyPodSetRequest(pod_set.name, pod_set.count, pod_set.request) for pod_set in self.pod_sets]
         answer = plan_topology(tree, asks, room, "test")
         if isinstance(answer, TopologyFailure):
             return answer
@@ -80,8 +78,7 @@ def paths(draw: st.DrawFn, most: int) -> tuple[tuple[str, ...], list[tuple[str, 
         )
     )
     full = [
-        {"block": block, "rack": f"{block}{rack}", "host": f"h{host:02}{rack}{block}"}
-        for block, rack, host in places
+        {"block": block, "rack": f"{block}{rack}", "host": f"h{host:02}{rack}{block}"} for block, rack, host in places
     ]
     return (
         levels,
@@ -128,9 +125,7 @@ def cases(draw: st.DrawFn, most_nodes: int = 12, most_pods: int = 12, most_sets:
                 request.inner_slices,
                 f"g{number}",
             )
-            leader = PodSetSpec(
-                f"leader{number}", 1, draw(st.tuples(st.integers(0, 3), st.integers(0, 3))), request
-            )
+            leader = PodSetSpec(f"leader{number}", 1, draw(st.tuples(st.integers(0, 3), st.integers(0, 3))), request)
             pod_sets.append(leader)
         workers = PodSetSpec(f"set{number}", count, takes, request)
         # Of two sets of one pod the first are the workers.

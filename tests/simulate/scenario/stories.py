@@ -46,6 +46,4 @@ def failures(outcome: Outcome) -> list[tuple[str, str]]:
 def events(outcome: Outcome, *kinds: str) -> list[tuple[int, str, str]]:
     """Time, kind and subject of the events of these kinds."""
     checks = outcome.checks
-    return [
-        (one.at, one.kind, one.subject) for one in outcome.events if one not in checks and one.kind in kinds
-    ]
+    return [(one.at, one.kind, one.subject) for one in outcome.events if one not in checks and one.kind in kinds]

@@ -272,9 +272,7 @@ def test_two_runs_are_equal(tmp_path: Path) -> None:
 class TestAgainstAnEngineThatIsWrong:
     """The runner notices what no scenario expects."""
 
-    def test_nodes_are_never_given_more_than_they_have(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_nodes_are_never_given_more_than_they_have(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         def everything_on_one_node(snapshot: Snapshot, *_: object) -> Plan:
             rows = snapshot.pods.pending().tolist()
             return Plan([Bind(snapshot.pods.objects[row].key, "n-0") for row in rows], ())
@@ -308,15 +306,11 @@ class TestAgainstAnEngineThatIsWrong:
 
 
 def test_trace_reads_in_order(tmp_path: Path) -> None:
-    lines = list(
-        trace_lines(played(tmp_path, FULL + "      say: Here it comes.\n      expect: {running: [low]}\n"))
-    )
+    lines = list(trace_lines(played(tmp_path, FULL + "      say: Here it comes.\n      expect: {running: [low]}\n")))
     assert lines[0] == "story: a test"
     text = "\n".join(lines)
     assert (
-        text.index("# Here it comes.")
-        < text.index("submit    Job default/high")
-        < text.index("evict     default/low")
+        text.index("# Here it comes.") < text.index("submit    Job default/high") < text.index("evict     default/low")
     )
     assert "✗ low runs" in text
     assert "seen instead: held, KUEUE_QUOTA_INSUFFICIENT" in text

@@ -30,9 +30,7 @@ def test_demand_may_meet_the_target() -> None:
 
 
 @given(DEMANDS, st.integers(1, 40), SEEDS)
-def test_list_comes_whole_and_once_before_any_copy_or_is_thinned(
-    demand: list[int], gpus: int, seed: int
-) -> None:
+def test_list_comes_whole_and_once_before_any_copy_or_is_thinned(demand: list[int], gpus: int, seed: int) -> None:
     rows = generated_arrivals(names_of(demand), demand, 1000 * gpus, 4, seed).rows
     if sum(demand) <= 1300 * gpus:
         assert sorted(rows[: len(demand)]) == list(range(len(demand)))
@@ -47,9 +45,7 @@ def test_order_of_the_file_does_not_matter(demand: list[int], shuffle: object, s
     mixed = list(range(len(names)))
     shuffle.shuffle(mixed)  # type: ignore[attr-defined]
     straight = generated_arrivals(names, demand, 9000, 4, seed).rows
-    other = generated_arrivals(
-        [names[row] for row in mixed], [demand[row] for row in mixed], 9000, 4, seed
-    ).rows
+    other = generated_arrivals([names[row] for row in mixed], [demand[row] for row in mixed], 9000, 4, seed).rows
     assert [names[row] for row in straight] == [names[mixed[row]] for row in other]
 
 

@@ -41,9 +41,7 @@ def test_without_a_folder_only_the_synthetic_ones_are_at_hand() -> None:
         ("folder.csv", "folder.csv: can't be read: Is a directory"),
     ],
 )
-def test_names_that_lead_nowhere(
-    folder: Path, name: str, message: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_names_that_lead_nowhere(folder: Path, name: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
     (folder / "folder.csv").mkdir()
     with pytest.raises(InputError, match=message):
@@ -88,18 +86,14 @@ FILES = {
     | st.text(max_size=4),
     replay=st.sampled_from(["arrivals", "times"]),
 )
-def test_mutated_files_are_read_or_refused(
-    folder: Path, file: str, at: float, cut: int, put: str, replay: str
-) -> None:
+def test_mutated_files_are_read_or_refused(folder: Path, file: str, at: float, cut: int, put: str, replay: str) -> None:
     """Whatever is in a file, the answer is a trace or one `InputError` that names the file."""
     place, name = folder / file, FILES[file]
     good = place.read_bytes()
     start = int(at * len(good))
     place.write_bytes(good[:start] + put.encode("utf-8", "surrogatepass") + good[start + cut :])
     try:
-        trace = load_trace(
-            name, seed=3, traces_dir=folder, replay=replay if name == "openb/default" else "arrivals"
-        )
+        trace = load_trace(name, seed=3, traces_dir=folder, replay=replay if name == "openb/default" else "arrivals")
         outcome = trace.name
     except InputError as error:
         outcome = f"{error.file}: {error.message}"

@@ -199,9 +199,7 @@ def test_broken_line_is_named(folder: Path, file: str, good: str, bad: str, mess
 def test_times_out_of_order(folder: Path) -> None:
     place = folder / "openb/openb_pod_list_default.csv"
     place.write_text(place.read_text().replace("10,400,20", "10,15,20"))
-    with pytest.raises(
-        InputError, match=r"csv:2:\d+: deletion_time: expected creation 10 ≤ scheduled 20 ≤ deletion"
-    ):
+    with pytest.raises(InputError, match=r"csv:2:\d+: deletion_time: expected creation 10 ≤ scheduled 20 ≤ deletion"):
         load(folder, replay="times")
 
 

@@ -145,16 +145,13 @@ def test_philly(traces_dir: Path) -> None:
     sizes = Counter(len(job.pods) for job in trace.jobs)
     assert (sizes[16], sizes[8], sizes[4]) == (3, 6, 67)
     hours = sum(
-        (job.duration or 0) * sum(pod_requests(pod)["nvidia.com/gpu"] for pod in job.pods)
-        for job in trace.jobs
+        (job.duration or 0) * sum(pod_requests(pod)["nvidia.com/gpu"] for pod in job.pods) for job in trace.jobs
     )
     assert hours // 3600 == 978_078
 
 
 def test_philly_clusters_are_those_of_the_file(traces_dir: Path) -> None:
-    listed = {
-        info.name.partition("/")[2] for info in list_traces(traces_dir) if info.name.startswith("philly/")
-    }
+    listed = {info.name.partition("/")[2] for info in list_traces(traces_dir) if info.name.startswith("philly/")}
     lines = (traces_dir / "philly/philly_jobs_82k.csv").read_text().split()[1:]
     assert listed == {line.rpartition(",")[2] for line in lines if line.count(",") == 4} - {"cluster"}
     assert len(load_trace("philly/ee9e8c", seed=None, traces_dir=traces_dir).jobs) == 1511

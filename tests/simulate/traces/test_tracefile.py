@@ -79,9 +79,7 @@ def test_rows_become_jobs_in_order_of_arrival(csv_file: Path) -> None:
 
 def test_cells_become_pods(csv_file: Path) -> None:
     serve, cut, train = load(csv_file).jobs
-    assert gpu_request(serve.pods[0], pod_requests(serve.pods[0])) == GpuRequest(
-        1, 250, models=("H100", "A100")
-    )
+    assert gpu_request(serve.pods[0], pod_requests(serve.pods[0])) == GpuRequest(1, 250, models=("H100", "A100"))
     assert pod_requests(cut.pods[0])["nvidia.com/mig-1g.10gb"] == 1
     worker, helper = train.pods[0], train.pods[2]
     assert pod_requests(worker) == {"cpu": 8000, "memory": 64 * 2**30, "nvidia.com/gpu": 8, "pods": 1}
@@ -226,9 +224,7 @@ def test_two_jobs_with_the_same_pod(csv_file: Path) -> None:
 
 QUANTITIES = st.sampled_from(["500m", "2", "0.1", "1e3", "12"])
 BYTES = st.sampled_from(["1Gi", "512Mi", "10000000", "2e9"])
-LABELS = st.dictionaries(
-    st.sampled_from(["app", "zone", "x.io/y"]), st.text("abz-_.019", max_size=5), max_size=2
-)
+LABELS = st.dictionaries(st.sampled_from(["app", "zone", "x.io/y"]), st.text("abz-_.019", max_size=5), max_size=2)
 
 
 @st.composite
@@ -254,18 +250,14 @@ def templates(draw: st.DrawFn) -> PodTemplate:
 def jobs(draw: st.DrawFn, name: str) -> Job:
     pods = draw(st.lists(templates(), min_size=1, max_size=3))
     pods = [each for each in pods for _ in range(draw(st.integers(1, 2)))]
-    return Job(
-        name, make_job_pods(name, pods), draw(st.integers(0, 99)), draw(st.none() | st.integers(1, 10**9))
-    )
+    return Job(name, make_job_pods(name, pods), draw(st.integers(0, 99)), draw(st.none() | st.integers(1, 10**9)))
 
 
 @st.composite
 def nodes(draw: st.DrawFn, name: str) -> Node:
     if draw(st.booleans()):
         gpus = draw(st.integers(0, 16))
-        size = NodeSize(
-            draw(st.integers(1, 10**6)), draw(st.integers(1, 10**6)), gpus, "T4" if gpus else "", gpus
-        )
+        size = NodeSize(draw(st.integers(1, 10**6)), draw(st.integers(1, 10**6)), gpus, "T4" if gpus else "", gpus)
         return NodeFactory().make_node(name, size)
     resources = {"cpu": draw(QUANTITIES), "memory": draw(BYTES), "pods": 110}
     taints = draw(st.sampled_from([(), (Taint(key="gpu", effect="NoSchedule"),)]))
@@ -409,9 +401,7 @@ def test_template_stands_alone(csv_file: Path) -> None:
         load(csv_file)
 
 
-@pytest.mark.parametrize(
-    "deep", ['{"job": ' + "[" * 100_000, '{"job": "a", "template": ' + '{"spec":' * 100_000]
-)
+@pytest.mark.parametrize("deep", ['{"job": ' + "[" * 100_000, '{"job": "a", "template": ' + '{"spec":' * 100_000])
 def test_bottomless_json_is_refused(json_file: Path, deep: str) -> None:
     json_file.write_text(JSON + deep + "\n")
     with pytest.raises(InputError, match="jsonl:9: expected a JSON object"):

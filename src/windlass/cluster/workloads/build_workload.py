@@ -166,9 +166,7 @@ def _with_actual_nodes(admission: Admission, sets: Sequence[PodSet], pods: dict[
     return msgspec.structs.replace(admission, assignments=assignments)
 
 
-def _unreadable_parts(
-    unit: Unit, members: UnitMembers, inputs: GroupingInputs, error: InputError
-) -> WorkloadParts:
+def _unreadable_parts(unit: Unit, members: UnitMembers, inputs: GroupingInputs, error: InputError) -> WorkloadParts:
     """A workload whose requests can't be read is held with the error."""
     owner = owner_with_pod_sets(unit.key.kind, unit.key.key, inputs) if unit.key.source == "owner" else None
     if owner is not None and owner.pod_sets:

@@ -21,19 +21,12 @@ FAILURE_REASONS = ("Failed", "OutOfSync")
 """Reasons with which Kueue finishes a Workload that has not succeeded."""
 
 
-def finished_run(
-    before: Workload, unit: UnitKey, pods: Sequence[Pod], inputs: GroupingInputs
-) -> FinishedRun | None:
+def finished_run(before: Workload, unit: UnitKey, pods: Sequence[Pod], inputs: GroupingInputs) -> FinishedRun | None:
     """The run of the workload `before`, of which `pods` are left; None where it doesn't count.
 
     A short run may have started and ended between two snapshots: then its objects have the start time.
     """
-    if (
-        not before.queue_name
-        or before.evicting
-        or not before.active
-        or not _has_succeeded(unit, pods, inputs)
-    ):
+    if not before.queue_name or before.evicting or not before.active or not _has_succeeded(unit, pods, inputs):
         return None
     if before.admission is not None:
         started = before.started_at or before.admission.reserved_at

@@ -104,8 +104,7 @@ def with_pods(sets: tuple[PodSet, ...], pods: Sequence[Pod], set_label: str = ""
     members = _members_by_set([pod_set.name for pod_set in sets], set_label, pods)
     keys = [tuple(pod.key for pod in sort_members(members[pod_set.name])) for pod_set in sets]
     return tuple(
-        msgspec.structs.replace(pod_set, pod_keys=pod_keys)
-        for pod_set, pod_keys in zip(sets, keys, strict=True)
+        msgspec.structs.replace(pod_set, pod_keys=pod_keys) for pod_set, pod_keys in zip(sets, keys, strict=True)
     )
 
 
@@ -138,9 +137,7 @@ def _set_key(pod: Pod) -> bytes:
         if name in _GPU_ANNOTATIONS or name.startswith(TOPOLOGY_PREFIX)
     }
     role = next((pod.metadata.labels[label] for label in ROLE_LABELS if label in pod.metadata.labels), "")
-    return msgspec.json.encode(
-        (template.spec, annotations, placement_strategy(pod), role), order="deterministic"
-    )
+    return msgspec.json.encode((template.spec, annotations, placement_strategy(pod), role), order="deterministic")
 
 
 def _names(pods: Sequence[Pod]) -> list[str]:

@@ -19,9 +19,7 @@ from windlass.model.workload import Workload
 Amounts = dict[str, int]
 
 
-def hold_over_resource_quota(
-    workloads: Sequence[Workload], quotas: Sequence[ResourceQuota]
-) -> tuple[Workload, ...]:
+def hold_over_resource_quota(workloads: Sequence[Workload], quotas: Sequence[ResourceQuota]) -> tuple[Workload, ...]:
     """The same workloads, with a hold on those whose pods would exceed a ResourceQuota of their namespace."""
     if not quotas:
         return tuple(workloads)

@@ -96,10 +96,7 @@ class UnitFinder:
     def unit_of(self, pod: Pod) -> UnitKey:
         self.unknown_owners = []
         return (
-            self._workload_unit(pod)
-            or self._group_unit(pod)
-            or self._owner_unit(pod)
-            or UnitKey("pod", pod.key, "Pod")
+            self._workload_unit(pod) or self._group_unit(pod) or self._owner_unit(pod) or UnitKey("pod", pod.key, "Pod")
         )
 
     def _workload_unit(self, pod: Pod) -> UnitKey | None:
@@ -163,10 +160,7 @@ class UnitFinder:
     def _has_known_parent(self, owner: Owner) -> bool:
         """Whether a known owner or one with a Workload is above it; unknown owners are ignored."""
         for reference, parent in self._ancestors(owner.metadata):
-            if (
-                parent is not None
-                or (reference.kind, sibling_key(owner.metadata, reference.name)) in self._owned_by
-            ):
+            if parent is not None or (reference.kind, sibling_key(owner.metadata, reference.name)) in self._owned_by:
                 return True
         return False
 

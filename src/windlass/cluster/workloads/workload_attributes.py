@@ -117,9 +117,7 @@ def checkpoint_of(metadata: ObjectMeta, pods: Sequence[Pod]) -> int:
 def declared_restart_cost(metadata: Iterable[ObjectMeta]) -> int | None:
     """The longest restart that the object or one of its pods declares; None where none is declared or readable."""
     declared = [
-        _duration(meta, RESTART_COST_ANNOTATION)
-        for meta in metadata
-        if RESTART_COST_ANNOTATION in meta.annotations
+        _duration(meta, RESTART_COST_ANNOTATION) for meta in metadata if RESTART_COST_ANNOTATION in meta.annotations
     ]
     return max((seconds for seconds in declared if seconds is not None), default=None)
 
@@ -143,9 +141,7 @@ def is_nominated(pods: Sequence[Pod]) -> bool:
 def is_evictable(metadata: ObjectMeta, pods: Sequence[Pod]) -> bool:
     """False where Volcano's label or annotation excludes the workload from preemption."""
     objects = [metadata, *(pod.metadata for pod in pods)]
-    return not any(
-        "false" in (meta.annotations.get(PREEMPTABLE), meta.labels.get(PREEMPTABLE)) for meta in objects
-    )
+    return not any("false" in (meta.annotations.get(PREEMPTABLE), meta.labels.get(PREEMPTABLE)) for meta in objects)
 
 
 def _declared_duration(metadata: ObjectMeta) -> int | None:

@@ -36,8 +36,7 @@ def plugin_daemonset(manifest: Manifest, context: CheckContext) -> Iterator[Rule
         return
     for view in manifest.pods:
         mounted = [
-            nested_string(volume, "hostPath", "path").rstrip("/")
-            for volume in nested_maps(view.spec, "volumes")
+            nested_string(volume, "hostPath", "path").rstrip("/") for volume in nested_maps(view.spec, "volumes")
         ]
         if not any(path and DEVICE_PLUGIN_FOLDER.startswith(path) for path in mounted):
             yield RuleFinding(

@@ -34,9 +34,7 @@ def fixed_text(
         if finding is None or manifest is None:
             break
         assert finding.change is not None, finding
-        text = set_field(
-            text, manifest.document_index, manifest.list_index, finding.change.path, finding.change.value
-        )
+        text = set_field(text, manifest.document_index, manifest.list_index, finding.change.path, finding.change.value)
         mended.append(finding)
     return text, mended
 

@@ -65,9 +65,7 @@ def _kueue_group_count(
     manifest: Manifest, context: CheckContext, group: GroupReference, total: int
 ) -> Iterator[RuleFinding]:
     members = [
-        pod
-        for pod in context.of_kind("Pod")
-        if pod.namespace == manifest.namespace and _group_of(pod.pods[0]) == group
+        pod for pod in context.of_kind("Pod") if pod.namespace == manifest.namespace and _group_of(pod.pods[0]) == group
     ]
     if manifest is not members[0]:
         return  # reported once per group
@@ -82,9 +80,7 @@ def _kueue_group_count(
         yield RuleFinding(surplus, where, remedy)
 
 
-def _running_members(
-    context: CheckContext, namespace: str, group: GroupReference, submitted: list[Manifest]
-) -> int:
+def _running_members(context: CheckContext, namespace: str, group: GroupReference, submitted: list[Manifest]) -> int:
     if context.evidence is None:
         return 0
     names = {manifest.name for manifest in submitted}
@@ -178,9 +174,7 @@ def launcher_agrees(manifest: Manifest, context: CheckContext) -> Iterator[RuleF
     total = sum(pod_count(manifest, view) for view in manifest.pods)
     for view in manifest.pods:
         for path, container in view.containers():
-            command_line = " ".join(
-                word for part in ("command", "args") for word in nested_strings(container, part)
-            )
+            command_line = " ".join(word for part in ("command", "args") for word in nested_strings(container, part))
             nodes, processes = NODES_FLAG.search(command_line), PROCESSES_FLAG.search(command_line)
             if nodes and int(nodes[1]) != total:
                 yield RuleFinding(

@@ -63,12 +63,7 @@ def _has_shared_memory(view: PodView) -> bool:
 def shared_memory(manifest: Manifest, context: CheckContext) -> Iterator[RuleFinding]:
     for view in manifest.pods:
         read = pod_and_requests(view)
-        if (
-            read is None
-            or not requests_gpus(view)
-            or _has_shared_memory(view)
-            or nested_bool(view.spec, "hostIPC")
-        ):
+        if read is None or not requests_gpus(view) or _has_shared_memory(view) or nested_bool(view.spec, "hostIPC"):
             continue
         several = sum(device_requests(read[1]).values()) > 1 or manifest.kind in TRAINING_KINDS
         commands = " ".join(
@@ -126,9 +121,7 @@ def restartable(manifest: Manifest, context: CheckContext) -> Iterator[RuleFindi
     if not why or LAST_CHECKPOINT_ANNOTATION in annotations:
         return
     if manifest.kind == "Pod":
-        yield RuleFinding(
-            f"{why}, and no controller would create it again", where, "use a Job, and keep checkpoints"
-        )
+        yield RuleFinding(f"{why}, and no controller would create it again", where, "use a Job, and keep checkpoints")
     elif manifest.kind == "Job" and nested(manifest.data, "spec", "backoffLimit") == 0:
         yield RuleFinding(
             f"{why}, and its backoffLimit of 0 allows no retry",
@@ -166,9 +159,7 @@ def deprecated(manifest: Manifest, context: CheckContext) -> Iterator[RuleFindin
     for view in manifest.pods:
         for key in nested_map(view.spec, "nodeSelector"):
             if key in DEPRECATED:
-                yield RuleFinding(
-                    f"{key} is deprecated", view.field_path(f"spec.nodeSelector.{key}"), DEPRECATED[key]
-                )
+                yield RuleFinding(f"{key} is deprecated", view.field_path(f"spec.nodeSelector.{key}"), DEPRECATED[key])
         for path, container in view.containers():
             for key in nested_map(container, "resources", "limits"):
                 if key in DEPRECATED:

@@ -18,9 +18,7 @@ CUDA_TAG = re.compile(
 )
 LARGE = 4 * 1000**3
 """Size in bytes from which on a pull takes minutes."""
-USUALLY_LARGE = re.compile(
-    r"cuda|pytorch|tensorflow|nvcr\.io|vllm|triton|nemo|deepspeed|jax|tgi|sglang", re.I
-)
+USUALLY_LARGE = re.compile(r"cuda|pytorch|tensorflow|nvcr\.io|vllm|triton|nemo|deepspeed|jax|tgi|sglang", re.I)
 
 
 @rule("cuda-not-newer-than-driver", WARNING, "The image's CUDA is not newer than the nodes' drivers offer")
@@ -52,12 +50,8 @@ def cuda_version_of_image(image: str) -> tuple[int, int] | None:
 def _driver_cuda(node: Node) -> tuple[int, int]:
     """The CUDA release that the node's driver offers, as feature discovery labels it."""
     labels = node.labels
-    major = labels.get("nvidia.com/cuda.runtime-version.major") or labels.get(
-        "nvidia.com/cuda.runtime.major", ""
-    )
-    minor = labels.get("nvidia.com/cuda.runtime-version.minor") or labels.get(
-        "nvidia.com/cuda.runtime.minor", ""
-    )
+    major = labels.get("nvidia.com/cuda.runtime-version.major") or labels.get("nvidia.com/cuda.runtime.major", "")
+    minor = labels.get("nvidia.com/cuda.runtime-version.minor") or labels.get("nvidia.com/cuda.runtime.minor", "")
     return (int(major), int(minor)) if major.isdigit() and minor.isdigit() else (0, 0)
 
 
@@ -77,9 +71,7 @@ def image_pre_pulled(manifest: Manifest, context: CheckContext) -> Iterator[Rule
 def _absent(image: str, where: str, pod: Pod, context: CheckContext) -> Iterator[RuleFinding]:
     wanted = normalized_image_name(image)
     taking = [
-        node.name
-        for node in context.nodes
-        if nodes.gpu_resources(node) and not nodes.selector_mismatches(node, pod)
+        node.name for node in context.nodes if nodes.gpu_resources(node) and not nodes.selector_mismatches(node, pod)
     ]
     sizes = [size for node in context.images.values() if (size := node.get(wanted, 0))]
     lacking = [name for name in taking if wanted not in context.images.get(name, {})]
@@ -89,9 +81,7 @@ def _absent(image: str, where: str, pod: Pod, context: CheckContext) -> Iterator
     if max(sizes, default=0) >= LARGE:
         large = f"{max(sizes) / 1000**3:.0f} GB"
         message = f"the image ({large}) is missing on {len(lacking)} of {len(taking)} matching nodes"
-        yield RuleFinding(
-            f"{message}, such as {lacking[0]}: pulling it takes minutes", where, remedy, WARNING
-        )
+        yield RuleFinding(f"{message}, such as {lacking[0]}: pulling it takes minutes", where, remedy, WARNING)
     elif not sizes and USUALLY_LARGE.search(image):
         yield RuleFinding(
             f"the image is on none of {len(taking)} matching nodes, and such images are usually large",

@@ -90,9 +90,7 @@ class Manifest:
 
     @property
     def name(self) -> str:
-        return nested_string(self.data, "metadata", "name") or nested_string(
-            self.data, "metadata", "generateName"
-        )
+        return nested_string(self.data, "metadata", "name") or nested_string(self.data, "metadata", "generateName")
 
     @property
     def namespace(self) -> str:
@@ -111,8 +109,7 @@ class Manifest:
         if self.kind == "Pod":
             return (PodView("", self.data, self.name or "pod", self.namespace),)
         return tuple(
-            PodView(path, template, self.name or "pod", self.namespace)
-            for path, template in templates_of(self.data)
+            PodView(path, template, self.name or "pod", self.namespace) for path, template in templates_of(self.data)
         )
 
     def ignores_rule(self, rule: str) -> bool:

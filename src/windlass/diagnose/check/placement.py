@@ -67,9 +67,7 @@ def selector_matches(manifest: Manifest, context: CheckContext) -> Iterator[Rule
         wishes: list[tuple[str, tuple[str, ...]]] = [
             (key, (value,)) for key, value in read[0].spec.node_selector.items()
         ]
-        wishes += [
-            (key, values) for key, values, operator in nodes.required_labels(read[0]) if operator == "In"
-        ]
+        wishes += [(key, values) for key, values, operator in nodes.required_labels(read[0]) if operator == "In"]
         for key, values in wishes:
             label_values = sorted({node.labels[key] for node in context.nodes if key in node.labels})
             if not set(values) & set(label_values):

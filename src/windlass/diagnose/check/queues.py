@@ -89,9 +89,7 @@ def queue_exists(manifest: Manifest, context: CheckContext) -> Iterator[RuleFind
         return
     if _known("LocalQueue", manifest.namespace, queue, context) is None:
         existing = sorted(
-            queue.name
-            for queue in context.evidence.of_kind("LocalQueue")
-            if queue.namespace == manifest.namespace
+            queue.name for queue in context.evidence.of_kind("LocalQueue") if queue.namespace == manifest.namespace
         )
         yield RuleFinding(
             f"there is no LocalQueue {queue} in namespace {manifest.namespace}",

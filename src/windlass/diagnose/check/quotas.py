@@ -26,9 +26,7 @@ def resource_quota_admits(manifest: Manifest, context: CheckContext) -> Iterator
         yield from _all_pods(manifest, name, hard, used)
 
 
-def _quotas(
-    namespace: str, context: CheckContext
-) -> Iterator[tuple[str, dict[str, object], dict[str, object]]]:
+def _quotas(namespace: str, context: CheckContext) -> Iterator[tuple[str, dict[str, object], dict[str, object]]]:
     """(name, hard, used) of the namespace's quotas, in the manifests and in the cluster."""
     submitted = [quota for quota in context.of_kind("ResourceQuota") if quota.namespace == namespace]
     for quota in submitted:

@@ -15,9 +15,7 @@ _SARIF = {"error": "error", "warning": "warning", "info": "note"}
 _GITHUB = {"error": "error", "warning": "warning", "info": "notice"}
 
 
-def document(
-    findings: Sequence[CheckFinding], configuration: UsedConfiguration | None = None
-) -> dict[str, Any]:
+def document(findings: Sequence[CheckFinding], configuration: UsedConfiguration | None = None) -> dict[str, Any]:
     """`CheckReport`; without a configuration if no cluster was used."""
     rows = []
     for finding in findings:

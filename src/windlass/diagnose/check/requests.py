@@ -66,9 +66,7 @@ def is_readable(manifest: Manifest, context: CheckContext) -> Iterator[RuleFindi
     for view in manifest.pods:
         fault = view.validation_error
         if fault is not None and fault.code not in ("FRACTIONAL_GPU_REQUEST", "REQUESTS_NE_LIMITS"):
-            yield RuleFinding(
-                fault.message, view.field_path(fault.path) if fault.path else view.path, fault.remedy
-            )
+            yield RuleFinding(fault.message, view.field_path(fault.path) if fault.path else view.path, fault.remedy)
 
 
 @rule("mig-and-whole-gpu", WARNING, "A container requests a MIG slice and a whole GPU at once")
@@ -83,9 +81,7 @@ def mig_and_whole_gpu(manifest: Manifest, context: CheckContext) -> Iterator[Rul
             none = bool(context.nodes) and not both
             message = f"requests {GPU_RESOURCE} and {slices[0]}: only nodes with MIG strategy mixed have both"
             more = ", and no node of the cluster does" if none else ", and one of the two is probably unused"
-            yield RuleFinding(
-                message + more, f"{path}.resources.limits", "keep one of the two", ERROR if none else ""
-            )
+            yield RuleFinding(message + more, f"{path}.resources.limits", "keep one of the two", ERROR if none else "")
 
 
 @rule("resource-advertised", ERROR, "Some node advertises the resource")
@@ -145,9 +141,7 @@ def fits_now(manifest: Manifest, context: CheckContext) -> Iterator[RuleFinding]
     if verdict is not None:
         reasons = join_sentences(verdict.sentences[:2])
         level = ERROR if verdict.is_infeasible else INFO
-        yield RuleFinding(
-            f"would wait ({verdict.code}): {reasons}", "", "windlass plan schedule -f explains it", level
-        )
+        yield RuleFinding(f"would wait ({verdict.code}): {reasons}", "", "windlass plan schedule -f explains it", level)
         return
     for view in manifest.pods:
         read = pod_and_requests(view)

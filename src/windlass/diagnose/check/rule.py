@@ -61,9 +61,7 @@ class RuleFinding(msgspec.Struct, frozen=True):
 class CheckContext:
     """What a manifest is checked against: the other manifests, and the cluster if there is one."""
 
-    def __init__(
-        self, manifests: list[Manifest], evidence: Evidence | None, now: int, settings: Settings
-    ) -> None:
+    def __init__(self, manifests: list[Manifest], evidence: Evidence | None, now: int, settings: Settings) -> None:
         self.manifests, self.evidence, self.now, self.settings = manifests, evidence, now, settings
 
     @cached_property

@@ -54,15 +54,11 @@ def _level(
         return
     levels = _known_levels(context)
     if levels and level not in levels:
-        yield RuleFinding(
-            f"no Topology has the level {level}", where, f"there are {', '.join(sorted(levels))}"
-        )
+        yield RuleFinding(f"no Topology has the level {level}", where, f"there are {', '.join(sorted(levels))}")
         return
     having = [node for node in context.nodes if level in node.labels]
     if not having:
-        yield RuleFinding(
-            f"no node has the label {level}", where, "label the nodes, or ask for a level they have"
-        )
+        yield RuleFinding(f"no node has the label {level}", where, "label the nodes, or ask for a level they have")
         return
     read = pod_and_requests(view)
     if not is_required or read is None:
@@ -86,9 +82,7 @@ def _known_levels(context: CheckContext) -> set[str]:
     if context.evidence is not None:
         trees += [item.data for item in context.evidence.of_kind("Topology")]
     return {
-        nested_string(level, "nodeLabel")
-        for topology in trees
-        for level in nested_maps(topology, "spec", "levels")
+        nested_string(level, "nodeLabel") for topology in trees for level in nested_maps(topology, "spec", "levels")
     }
 
 
@@ -104,25 +98,19 @@ def _spread(view: PodView, context: CheckContext) -> Iterator[RuleFinding]:
         hard = nested_string(constraint, "whenUnsatisfiable") in ("", "DoNotSchedule")
         if context.nodes and key and hard and not any(key in node.labels for node in context.nodes):
             where = view.field_path(f"spec.topologySpreadConstraints[{place}].topologyKey")
-            yield RuleFinding(
-                f"no node has the label {key} to spread over", where, "use a label that nodes have"
-            )
+            yield RuleFinding(f"no node has the label {key} to spread over", where, "use a label that nodes have")
 
 
 @rule("affinity-satisfiable", ERROR, "Required pod affinity has a matching pod")
 def affinity_satisfiable(manifest: Manifest, context: CheckContext) -> Iterator[RuleFinding]:
     for view in manifest.pods:
-        terms = nested_maps(
-            view.spec, "affinity", "podAffinity", "requiredDuringSchedulingIgnoredDuringExecution"
-        )
+        terms = nested_maps(view.spec, "affinity", "podAffinity", "requiredDuringSchedulingIgnoredDuringExecution")
         for place, term in enumerate(terms):
             at = "spec.affinity.podAffinity.requiredDuringSchedulingIgnoredDuringExecution"
             where = view.field_path(f"{at}[{place}]")
             key = nested_string(term, "topologyKey")
             if context.nodes and key and not any(key in node.labels for node in context.nodes):
-                yield RuleFinding(
-                    f"no node has the label {key}", f"{where}.topologyKey", "use a label that nodes have"
-                )
+                yield RuleFinding(f"no node has the label {key}", f"{where}.topologyKey", "use a label that nodes have")
             yield from _affinity_target(view, term, where, context)
 
 
@@ -134,11 +122,7 @@ def _affinity_target(
         return  # matchExpressions are checked by `fits-now`
     if _has(nested_map(view.template, "metadata", "labels"), wanted):
         return  # the pods match one another: the first one may start
-    others = [
-        nested_map(other_view.template, "metadata", "labels")
-        for m in context.manifests
-        for other_view in m.pods
-    ]
+    others = [nested_map(other_view.template, "metadata", "labels") for m in context.manifests for other_view in m.pods]
     if context.evidence is not None:
         others += [item.labels for item in context.evidence.of_kind("Pod") if isinstance(item.decoded, Pod)]
     if not any(_has(labels, wanted) for labels in others):

@@ -35,9 +35,7 @@ def examine_cluster(evidence: Evidence, now: int) -> list[Symptom]:
     """All checks on every GPU node, and those that compare nodes."""
     gpus = gpu_nodes(evidence)
     if not gpus:
-        return [
-            Symptom("gpu-nodes", ERROR, "cluster", "no node looks like a GPU node", "", "kubectl get nodes")
-        ]
+        return [Symptom("gpu-nodes", ERROR, "cluster", "no node looks like a GPU node", "", "kubectl get nodes")]
     found = [Symptom("gpu-nodes", OK, "cluster", f"{len(gpus)} of {len(evidence.nodes)} nodes have GPUs")]
     for node in gpus:
         found += examine_node(evidence, node, now)
@@ -190,9 +188,7 @@ def _differs(pool: str, members: list[Node], label: str, what: str, mend: str) -
     values = Counter(node.labels[label] for node in members if label in node.labels)
     if len(values) > 1:
         usual = values.most_common(1)[0][0]
-        different = [
-            f"{node.name} {node.labels[label]}" for node in members if node.labels.get(label, usual) != usual
-        ]
+        different = [f"{node.name} {node.labels[label]}" for node in members if node.labels.get(label, usual) != usual]
         message = f"most nodes have {what} {usual}; not {', '.join(different[:5])}"
         yield Symptom(f"same-{what}", WARNING, pool, message, "jobs across them may behave differently", mend)
 

@@ -230,9 +230,7 @@ def _cuda(host: Host) -> Iterator[Symptom]:
         meaning, mend = CUDA_ERRORS.get(error, ("", ""))
         yield Symptom("cuda", ERROR, "cuInit", f"CUDA answers error {error}", meaning, mend)
     elif not devices:
-        yield Symptom(
-            "cuda", ERROR, "cuDeviceGetCount", "CUDA sees no device", "", "check CUDA_VISIBLE_DEVICES"
-        )
+        yield Symptom("cuda", ERROR, "cuDeviceGetCount", "CUDA sees no device", "", "check CUDA_VISIBLE_DEVICES")
     else:
         yield Symptom("cuda", OK, "cuInit", f"CUDA sees {devices} device(s)")
 

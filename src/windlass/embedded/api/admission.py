@@ -148,8 +148,7 @@ def _admit_priority_class(kind: Kind, obj: Unstructured, lookup: Lookup) -> None
     existing = default_priority_class(lookup)
     if existing is not None and existing["metadata"]["name"] != obj["metadata"].get("name"):
         reason = (
-            f"PriorityClass {existing['metadata']['name']} is already marked as default. "
-            "Only one default can exist"
+            f"PriorityClass {existing['metadata']['name']} is already marked as default. Only one default can exist"
         )
         raise _forbidden(kind, obj, reason)
 
@@ -157,9 +156,7 @@ def _admit_priority_class(kind: Kind, obj: Unstructured, lookup: Lookup) -> None
 def add_default_tolerations(spec: Unstructured) -> None:
     """A pod stays 300 seconds on a node that is not ready or unreachable, unless it says otherwise."""
     tolerations = spec.get("tolerations") or []
-    missing = [
-        key for key in _TOLERATED_TAINTS if not any(_tolerates(present, key) for present in tolerations)
-    ]
+    missing = [key for key in _TOLERATED_TAINTS if not any(_tolerates(present, key) for present in tolerations)]
     if missing:
         rule = {"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": _DEFAULT_TOLERATION_SECONDS}
         spec["tolerations"] = [*tolerations, *({"key": key, **rule} for key in missing)]

@@ -114,9 +114,7 @@ def _schema_errors(schema: Unstructured, path: str, root: bool = False) -> Itera
         detail = "additionalProperties and properties are mutual exclusive"
         yield forbidden_field(f"{path}.additionalProperties", detail)
     if schema.get("x-kubernetes-list-type") == "map" and not schema.get("x-kubernetes-list-map-keys"):
-        yield required(
-            f"{path}.x-kubernetes-list-map-keys", "must not be empty if x-kubernetes-list-type is map"
-        )
+        yield required(f"{path}.x-kubernetes-list-map-keys", "must not be empty if x-kubernetes-list-type is map")
 
 
 def with_status(crd: Unstructured, kinds: Kinds, now: str) -> Unstructured:
@@ -156,9 +154,7 @@ def _conflict(spec: Unstructured, kinds: Kinds) -> tuple[str, str] | None:
     return None
 
 
-def _condition(
-    kind: str, true: bool, reason: str, message: str, now: str, before: dict[str, Any]
-) -> Unstructured:
+def _condition(kind: str, true: bool, reason: str, message: str, now: str, before: dict[str, Any]) -> Unstructured:
     status = "True" if true else "False"
     previous = before.get(kind)
     since = previous["lastTransitionTime"] if previous and previous.get("status") == status else now

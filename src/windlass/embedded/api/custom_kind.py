@@ -60,9 +60,7 @@ class CustomKind:
         kind = self.kind
         head = f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: '
         if not isinstance(obj, dict):
-            raise ApiError.bad_request(
-                head + "json: cannot unmarshal into Go value of type map[string]interface {}"
-            )
+            raise ApiError.bad_request(head + "json: cannot unmarshal into Go value of type map[string]interface {}")
         if exceeds_depth(obj):
             raise ApiError.bad_request(head + "exceeded max depth")
         unknown: list[str] = []
@@ -92,10 +90,7 @@ class _CustomNode(SchemaNode):
     def __init__(self, raw: RawSchema) -> None:
         super().__init__(raw)
         self.fields = {
-            **{
-                name: SchemaNode(property_schema)
-                for name, property_schema in (raw.get("properties") or {}).items()
-            },
+            **{name: SchemaNode(property_schema) for name, property_schema in (raw.get("properties") or {}).items()},
             "apiVersion": SchemaNode({"type": "string"}),
             "kind": SchemaNode({"type": "string"}),
             "metadata": definition_schema(OBJECT_META),

@@ -163,9 +163,7 @@ def _compile(node: SchemaNode) -> Decoder:
     return _SIMPLE.get(node.type, _anything)
 
 
-def _compile_fields(
-    node: SchemaNode, known: dict[str, tuple[Decoder, bool]], always_written: dict[str, Any]
-) -> None:
+def _compile_fields(node: SchemaNode, known: dict[str, tuple[Decoder, bool]], always_written: dict[str, Any]) -> None:
     """Fills in each field's decoder, whether a zero is dropped, and what is written if the field is absent."""
     for field, child in node.fields.items():
         drops = child.omit_rule == "zero" or (child.omit_rule == "" and child.type in ("list", "map"))
@@ -252,10 +250,7 @@ def _map(node: SchemaNode) -> Decoder:
         if not inner:
             inner.append(_decoder(node.values))
         decoder = inner[0]
-        return {
-            key: zero_value(node.values) if item is None else decoder(item, state)
-            for key, item in value.items()
-        }
+        return {key: zero_value(node.values) if item is None else decoder(item, state) for key, item in value.items()}
 
     return decode_map
 

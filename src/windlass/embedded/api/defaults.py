@@ -272,8 +272,6 @@ _FILLERS: dict[tuple[str, str], Callable[[Unstructured], None]] = {
         _fill, values={"reclaimPolicy": "Delete", "volumeBindingMode": "Immediate"}
     ),
     ("storage.k8s.io", "CSIDriver"): _csi_driver,
-    ("scheduling.k8s.io", "PriorityClass"): partial(
-        _fill, values={"preemptionPolicy": "PreemptLowerPriority"}
-    ),
+    ("scheduling.k8s.io", "PriorityClass"): partial(_fill, values={"preemptionPolicy": "PreemptLowerPriority"}),
     ("apiextensions.k8s.io", "CustomResourceDefinition"): _definition,
 }

@@ -151,8 +151,7 @@ def qos_class(spec: Unstructured) -> str:
         if requests or limits:
             has_any = True
             is_guaranteed = all(
-                name in limits and requests.get(name, limits[name]) == limits[name]
-                for name in ("cpu", "memory")
+                name in limits and requests.get(name, limits[name]) == limits[name] for name in ("cpu", "memory")
             )
     if not has_any:
         return "BestEffort"

@@ -174,9 +174,8 @@ class ApiError(Exception):
 
     @classmethod
     def unsupported_media_type(cls, accepted: Sequence[str]) -> ApiError:
-        message = (
-            "the body of the request was in an unknown format - accepted media types include: "
-            + ", ".join(accepted)
+        message = "the body of the request was in an unknown format - accepted media types include: " + ", ".join(
+            accepted
         )
         return cls(415, "UnsupportedMediaType", message)
 

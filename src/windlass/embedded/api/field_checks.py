@@ -31,9 +31,7 @@ def choice_errors(tree: Unstructured, name: str, path: str, known: Collection[st
         yield unsupported(f"{path}.{name}" if path else name, tree.get(name, ""), known)
 
 
-def optional_choice_errors(
-    tree: Unstructured, name: str, path: str, known: Collection[str]
-) -> Iterator[FieldError]:
+def optional_choice_errors(tree: Unstructured, name: str, path: str, known: Collection[str]) -> Iterator[FieldError]:
     if tree.get(name) is not None:
         yield from choice_errors(tree, name, path, known)
 

@@ -141,9 +141,7 @@ def merge_fields(live: Any, applied: Any, node: SchemaNode | None) -> Any:
         merged = dict(live)
         for name, item in applied.items():
             child = None if node is None or node.type == "any" else node.child(name)
-            merged[name] = (
-                merge_fields(live[name], item, child) if live.get(name) is not None else deep_copy(item)
-            )
+            merged[name] = merge_fields(live[name], item, child) if live.get(name) is not None else deep_copy(item)
         return merged
     found = {step: element for step, element, _ in children(live, node, kind)}
     for step, element, child_node in children(applied, node, kind):

@@ -95,9 +95,7 @@ def _kind(
     """A row of the tables below; `status`: the last of its subresources."""
     if status:
         subresources = (*subresources, Subresource("status", kind))
-    return Kind(
-        kind, plural, group, "v1", short_names=tuple(short_names.split()), subresources=subresources, **more
-    )
+    return Kind(kind, plural, group, "v1", short_names=tuple(short_names.split()), subresources=subresources, **more)
 
 
 _CORE = (
@@ -120,9 +118,7 @@ _CORE = (
     _kind("PersistentVolumeClaim", "persistentvolumeclaims", "", "pvc", status=True),
     _kind("PersistentVolume", "persistentvolumes", "", "pv", status=True, namespaced=False),
     _kind("Pod", "pods", "", "po", _OF_PODS, status=True, categories=_ALL),
-    _kind(
-        "ReplicationController", "replicationcontrollers", "", "rc", (_SCALE,), status=True, categories=_ALL
-    ),
+    _kind("ReplicationController", "replicationcontrollers", "", "rc", (_SCALE,), status=True, categories=_ALL),
     _kind("ResourceQuota", "resourcequotas", "", "quota", status=True),
     _kind("Secret", "secrets"),
     _kind("ServiceAccount", "serviceaccounts", "", "sa", (_TOKEN,)),
@@ -137,9 +133,7 @@ _APPS = (
 )
 _OTHERS = (
     _kind("Event", "events", "events.k8s.io", "ev", stored_as="events"),
-    _kind(
-        "SelfSubjectReview", "selfsubjectreviews", "authentication.k8s.io", namespaced=False, verbs=_REVIEW
-    ),
+    _kind("SelfSubjectReview", "selfsubjectreviews", "authentication.k8s.io", namespaced=False, verbs=_REVIEW),
     _kind("TokenReview", "tokenreviews", "authentication.k8s.io", namespaced=False, verbs=_REVIEW),
     _kind("LocalSubjectAccessReview", "localsubjectaccessreviews", "authorization.k8s.io", verbs=_REVIEW),
     _kind(
@@ -156,9 +150,7 @@ _OTHERS = (
         namespaced=False,
         verbs=_REVIEW,
     ),
-    _kind(
-        "SubjectAccessReview", "subjectaccessreviews", "authorization.k8s.io", namespaced=False, verbs=_REVIEW
-    ),
+    _kind("SubjectAccessReview", "subjectaccessreviews", "authorization.k8s.io", namespaced=False, verbs=_REVIEW),
     _kind("CronJob", "cronjobs", "batch", "cj", status=True, categories=_ALL),
     _kind("Job", "jobs", "batch", status=True, categories=_ALL),
     _kind("Ingress", "ingresses", "networking.k8s.io", "ing", status=True),

@@ -37,9 +37,7 @@ def _fill(pod: Unstructured, limits: dict[str, str], requests: dict[str, str]) -
             resources = container.setdefault("resources", {})
             for section, defaults, word in (("requests", requests, "request"), ("limits", limits, "limit")):
                 missing = {
-                    name: value
-                    for name, value in defaults.items()
-                    if name not in (resources.get(section) or {})
+                    name: value for name, value in defaults.items() if name not in (resources.get(section) or {})
                 }
                 if missing:
                     resources[section] = {**(resources.get(section) or {}), **missing}

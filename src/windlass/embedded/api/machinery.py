@@ -91,9 +91,7 @@ class Machinery:
             return obj
         return strategy.prepare_create(kind, obj)
 
-    def prepare_update(
-        self, kind: Kind, new: Unstructured, old: Unstructured, subresource: str = ""
-    ) -> Unstructured:
+    def prepare_update(self, kind: Kind, new: Unstructured, old: Unstructured, subresource: str = "") -> Unstructured:
         """The object that replaces `old`; fields that this request may not change are `old`'s."""
         return strategy.prepare_update(kind, new, old, subresource)
 
@@ -101,9 +99,7 @@ class Machinery:
         """Raises a 422 with all errors."""
         self._raise_if_any(kind, obj, [*creation_errors(kind, obj), *self._custom_errors(kind, obj)])
 
-    def validate_update(
-        self, kind: Kind, new: Unstructured, old: Unstructured, subresource: str = ""
-    ) -> None:
+    def validate_update(self, kind: Kind, new: Unstructured, old: Unstructured, subresource: str = "") -> None:
         """Also checks that immutable fields are unchanged."""
         errors = [*update_errors(kind, new, old, subresource), *self._custom_errors(kind, new)]
         self._raise_if_any(kind, new, errors)

@@ -30,16 +30,13 @@ _MUST_SERVICE = (
     "and end with an alphanumeric character"
 )
 _MUST_QUALIFIED = (
-    "must consist of alphanumeric characters, '-', '_' or '.', "
-    "and must start and end with an alphanumeric character"
+    "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character"
 )
 _MUST_VALUE = (
     "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and "
     "end with an alphanumeric character"
 )
-_MUST_ENVIRONMENT = (
-    "a valid environment variable name must consist only of printable ASCII characters other than '='"
-)
+_MUST_ENVIRONMENT = "a valid environment variable name must consist only of printable ASCII characters other than '='"
 _MUST_CONFIG_KEY = "a valid config key must consist of alphanumeric characters, '-', '_' or '.'"
 
 

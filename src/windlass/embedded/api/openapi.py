@@ -136,9 +136,7 @@ def _custom_schema(raw: RawSchema, kind: Kind, prefix: str) -> RawSchema:
         "kind": {"type": "string", "description": _COMMON_DESCRIPTIONS["kind"]},
         "metadata": _reference(prefix, OBJECT_META, metadata_descriptions.get("", "")),
     }
-    schema["x-kubernetes-group-version-kind"] = [
-        {"group": kind.group, "version": kind.version, "kind": kind.kind}
-    ]
+    schema["x-kubernetes-group-version-kind"] = [{"group": kind.group, "version": kind.version, "kind": kind.kind}]
     return schema
 
 
@@ -156,9 +154,7 @@ def _definition(name: str, prefix: str) -> RawSchema:
     schema = _to_openapi(raw, prefix, field_descriptions.get("", ""))
     if "properties" in raw:
         schema["properties"] = {
-            field: _to_openapi(
-                property_schema, prefix, _field_description(field_descriptions, field, property_schema)
-            )
+            field: _to_openapi(property_schema, prefix, _field_description(field_descriptions, field, property_schema))
             for field, property_schema in raw["properties"].items()
         }
     return schema

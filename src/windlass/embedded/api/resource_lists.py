@@ -46,9 +46,7 @@ def add_resources(first: ResourceList, second: ResourceList) -> ResourceList:
 def subtract_resources(first: ResourceList, second: ResourceList) -> ResourceList:
     """First minus second, for the names of the first."""
     return {
-        name: ResourceAmount(amount.value - second[name].value, amount.format_like)
-        if name in second
-        else amount
+        name: ResourceAmount(amount.value - second[name].value, amount.format_like) if name in second else amount
         for name, amount in first.items()
     }
 

@@ -94,9 +94,7 @@ def _requirement(tokens: list[str], position: int) -> tuple[_Requirement, int]:
 
 def _raise_problems(problems: list[str], field: str, value: str) -> None:
     if problems:
-        error = FieldError(
-            field, "FieldValueInvalid", f"Invalid value: {quoted(value)}: {'; '.join(problems)}"
-        )
+        error = FieldError(field, "FieldValueInvalid", f"Invalid value: {quoted(value)}: {'; '.join(problems)}")
         raise _unparsable(str(error))
 
 
@@ -251,9 +249,7 @@ def _reader(path: str) -> Callable[[Unstructured], str]:
     if path == "status.podIPs":
         return lambda obj: str(nested_value(obj, "status", "podIP") or "")
     if path == "source":
-        return lambda obj: str(
-            nested_value(obj, "source", "component") or obj.get("reportingComponent") or ""
-        )
+        return lambda obj: str(nested_value(obj, "source", "component") or obj.get("reportingComponent") or "")
     names = _RENAMED.get(path, path).replace("regarding.", "involvedObject.").split(".")
     zero = "false" if path in _BOOLEANS else "0" if path in _NUMBERS else ""
 

@@ -171,9 +171,7 @@ def apply(
     return _with_owners(_last_applied(result, base, applied, manager), owners)
 
 
-def _last_applied(
-    result: Unstructured, live: Unstructured, applied: Unstructured, manager: str
-) -> Unstructured:
+def _last_applied(result: Unstructured, live: Unstructured, applied: Unstructured, manager: str) -> Unstructured:
     """Keeps kubectl's last-applied annotation up to date if there is one, so that client-side apply keeps working."""
     if manager != "kubectl" or LAST_APPLIED_ANNOTATION not in (live["metadata"].get("annotations") or {}):
         return result
@@ -231,9 +229,7 @@ def _unowned_fields(removed: Paths, owners: Owners) -> list[Path]:
     return [path for path in removed if path not in claimed]
 
 
-def _resolve_conflicts(
-    changes: Difference, owners: Owners, me: Manager, force: bool, ignored: _Ignored
-) -> None:
+def _resolve_conflicts(changes: Difference, owners: Owners, me: Manager, force: bool, ignored: _Ignored) -> None:
     """Takes fields from other managers; a conflict if they have another value, unless forced."""
     written = ignored.filter(changes.added | changes.changed)
     conflicts = {
@@ -267,9 +263,7 @@ def _was_own(live: Unstructured, result: Unstructured, node: SchemaNode, owners:
     mine -= since.changed | since.removed
     changes = difference(live, result, node)
     changed = changes.added | changes.changed
-    contested = {
-        path for manager, owned in owners.items() if manager != me for path in owned.fields & changed
-    }
+    contested = {path for manager, owned in owners.items() if manager != me for path in owned.fields & changed}
     return contested <= mine
 
 
@@ -362,9 +356,7 @@ def _owners(obj: Unstructured, live: Unstructured | None) -> Owners:
 def _with_owners(obj: Unstructured, owners: Owners) -> Unstructured:
     remaining = [(manager, owned) for manager, owned in owners.items() if owned.entry or owned.fields]
     remaining.sort(key=lambda item: (item[0].operation, item[1].time, item[0].name, item[0].api_version))
-    listed = [
-        owned.entry or _entry(manager, owned.time, to_fields_v1(owned.fields)) for manager, owned in remaining
-    ]
+    listed = [owned.entry or _entry(manager, owned.time, to_fields_v1(owned.fields)) for manager, owned in remaining]
     return {**obj, "metadata": {**obj["metadata"], "managedFields": listed}}
 
 

@@ -201,9 +201,7 @@ def _in_order(elements: list[Any], order: list[Any], before: list[Any], key: str
         return hash_key(element.get(key) if key and isinstance(element, dict) else element)
 
     wanted, earlier = _positions(map(key_of, order)), _positions(map(key_of, before))
-    ordered = sorted(
-        (item for item in elements if key_of(item) in wanted), key=lambda item: wanted[key_of(item)]
-    )
+    ordered = sorted((item for item in elements if key_of(item) in wanted), key=lambda item: wanted[key_of(item)])
     others = deque(item for item in elements if key_of(item) not in wanted)
     result = []
     for item in ordered:

@@ -295,9 +295,7 @@ def _full_match(pattern: str) -> Callable[[str], bool]:
 _FORMATS: dict[str, Callable[[str], bool]] = {
     "date-time": parses(canonical_time),
     "date": _full_match(r"\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])"),
-    "duration": _full_match(
-        r"-?([0-9]+(\.[0-9]+)?\s*(ns|us|µs|ms|s|m|h|d|w|hr|min|sec|days?|hours?|weeks?))+|0"
-    ),
+    "duration": _full_match(r"-?([0-9]+(\.[0-9]+)?\s*(ns|us|µs|ms|s|m|h|d|w|hr|min|sec|days?|hours?|weeks?))+|0"),
     "byte": parses(partial(base64.b64decode, validate=True)),
     "ipv4": parses(ipaddress.IPv4Address),
     "ipv6": parses(ipaddress.IPv6Address),

@@ -83,15 +83,11 @@ _TEMPLATE = "Containers+|Images+|Selector+"
 _STORAGE = "storage.k8s.io"
 _RBAC = "rbac.authorization.k8s.io"
 _BINDING = _table("Name|Role|Age|Users+|Groups+|ServiceAccounts+", rows.role_binding)
-_EVENT = _table(
-    "Last Seen|Type|Reason|Object|Subobject+|Source+|Message|First Seen+|Count+|Name+", rows.event
-)
+_EVENT = _table("Last Seen|Type|Reason|Object|Subobject+|Source+|Message|First Seen+|Count+|Name+", rows.event)
 _PLAIN = Columns((Column("Name", "string", "name"), Column("Created At", "date")), rows.default_row)
 
 _BUILT_IN: dict[tuple[str, str], Columns] = {
-    ("", "Pod"): _table(
-        "Name|Ready|Status|Restarts|Age|IP+|Node+|Nominated Node+|Readiness Gates+", pod_cells
-    ),
+    ("", "Pod"): _table("Name|Ready|Status|Restarts|Age|IP+|Node+|Nominated Node+|Readiness Gates+", pod_cells),
     ("", "Node"): _table(
         "Name|Status|Roles|Age|Version|Internal-IP+|External-IP+|OS-Image+|Kernel-Version+|Container-Runtime+",
         rows.node,
@@ -139,9 +135,7 @@ _BUILT_IN: dict[tuple[str, str], Columns] = {
     ("autoscaling", "Scale"): _table("Name|Desired#|Available#|Age", rows.scale),
     ("coordination.k8s.io", "Lease"): _table("Name|Holder|Age", rows.fields("spec.holderIdentity")),
     ("node.k8s.io", "RuntimeClass"): _table("Name|Handler|Age", rows.fields("handler")),
-    ("discovery.k8s.io", "EndpointSlice"): _table(
-        "Name|AddressType|Ports|Endpoints|Age", rows.endpoint_slice
-    ),
+    ("discovery.k8s.io", "EndpointSlice"): _table("Name|AddressType|Ports|Endpoints|Age", rows.endpoint_slice),
     (_STORAGE, "StorageClass"): _table(
         "Name|Provisioner|ReclaimPolicy|VolumeBindingMode|AllowVolumeExpansion|Age", storage.storage_class
     ),

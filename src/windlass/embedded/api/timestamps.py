@@ -49,9 +49,7 @@ def _utc(text: str) -> datetime:
 def _error_message(text: str, fraction: str = "") -> str:
     found = re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d", text)
     rest, wanted = (text[found.end() :], fraction or "Z07:00") if found else (text, "2006")
-    return (
-        f'parsing time "{text}" as "2006-01-02T15:04:05{fraction}Z07:00": cannot parse "{rest}" as "{wanted}"'
-    )
+    return f'parsing time "{text}" as "2006-01-02T15:04:05{fraction}Z07:00": cannot parse "{rest}" as "{wanted}"'
 
 
 def parse_time(timestamp: object) -> float:

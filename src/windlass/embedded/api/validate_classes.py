@@ -28,9 +28,7 @@ def priority_class_errors(obj: Unstructured) -> Iterator[FieldError]:
                 f"error: {name} is not a known system priority class",
             )
     elif value > HIGHEST_PRIORITY:
-        yield forbidden_field(
-            "value", f"maximum allowed value of a user defined priority is {HIGHEST_PRIORITY}"
-        )
+        yield forbidden_field("value", f"maximum allowed value of a user defined priority is {HIGHEST_PRIORITY}")
     yield from choice_errors(obj, "preemptionPolicy", "", ("PreemptLowerPriority", "Never"))
 
 

@@ -22,9 +22,7 @@ def config_map_errors(obj: Unstructured) -> Iterator[FieldError]:
             yield from problem_errors(f"{field}[{key}]", key, config_key_problems)
             if field == "data" and key in binary:
                 yield invalid(f"data[{key}]", key, "duplicate of key present in binaryData")
-    total = sum(len(value.encode()) for value in data.values()) + sum(
-        len(value) * 3 // 4 for value in binary.values()
-    )
+    total = sum(len(value.encode()) for value in data.values()) + sum(len(value) * 3 // 4 for value in binary.values())
     if total > _MAX_DATA_BYTES:
         yield too_long("[]", _MAX_DATA_BYTES)
 

@@ -32,11 +32,7 @@ def quota_errors(obj: Unstructured) -> Iterator[FieldError]:
     for name, value in (spec.get("hard") or {}).items():
         path = f"spec.hard[{name}]"
         yield from problem_errors(path, name, label_key_problems)
-        if (
-            "/" not in name
-            and name not in _QUOTA_NAMES
-            and not name.startswith(("requests.hugepages", "hugepages-"))
-        ):
+        if "/" not in name and name not in _QUOTA_NAMES and not name.startswith(("requests.hugepages", "hugepages-")):
             yield invalid(path, name, "must be a standard resource type or fully qualified")
             yield invalid(path, name, "must be a standard resource for quota")
         counted = "" if is_extended(name) and "." in name.partition("/")[0] else name
@@ -45,9 +41,7 @@ def quota_errors(obj: Unstructured) -> Iterator[FieldError]:
     scopes = spec.get("scopes") or []
     if any(scope not in _SCOPES for scope in scopes):
         yield invalid("spec.scopes", scopes, "unsupported scope")
-    elif scopes and any(
-        name not in _POD_RESOURCES | {"pods"} and "/" not in name for name in spec.get("hard") or {}
-    ):
+    elif scopes and any(name not in _POD_RESOURCES | {"pods"} and "/" not in name for name in spec.get("hard") or {}):
         yield invalid("spec.scopes", scopes, "unsupported scope applied to resource")
 
 

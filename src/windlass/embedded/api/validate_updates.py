@@ -28,8 +28,7 @@ _STATEFUL_CHANGEABLE = {
     *("persistentVolumeClaimRetentionPolicy", "minReadySeconds"),
 }
 _CLAIM_RULE = (
-    "spec is immutable after creation except resources.requests "
-    "and volumeAttributesClassName for bound claims"
+    "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims"
 )
 
 
@@ -58,9 +57,7 @@ def _with_allowed_changes(spec: Unstructured, before: Unstructured) -> Unstructu
         if len(spec.get(field) or ()) == len(before.get(field) or ()):
             pairs = zip(spec.get(field) or (), before.get(field) or (), strict=True)
             if field in spec:
-                reverted[field] = [
-                    {**new, "image": old["image"]} if "image" in old else new for new, old in pairs
-                ]
+                reverted[field] = [{**new, "image": old["image"]} if "image" in old else new for new, old in pairs]
     names = ["activeDeadlineSeconds", "tolerations", "schedulingGates"]
     if before.get("terminationGracePeriodSeconds", 0) < 0 and spec.get("terminationGracePeriodSeconds") == 1:
         names.append("terminationGracePeriodSeconds")

@@ -51,9 +51,7 @@ def claim_spec_errors(spec: Unstructured, path: str) -> Iterator[FieldError]:
 
 def _storage_errors(spec: Unstructured, path: str) -> Iterator[FieldError]:
     if spec.get("storageClassName"):
-        yield from problem_errors(
-            f"{path}.storageClassName", spec["storageClassName"], dns_subdomain_problems
-        )
+        yield from problem_errors(f"{path}.storageClassName", spec["storageClassName"], dns_subdomain_problems)
     yield from optional_choice_errors(spec, "volumeMode", path, ("Block", "Filesystem"))
 
 

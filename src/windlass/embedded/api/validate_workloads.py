@@ -195,9 +195,7 @@ def _with_claims(spec: Unstructured) -> Unstructured:
 def _claims_errors(spec: Unstructured) -> Iterator[FieldError]:
     policy = spec.get("persistentVolumeClaimRetentionPolicy") or {}
     for name in ("whenDeleted", "whenScaled"):
-        yield from choice_errors(
-            policy, name, "spec.persistentVolumeClaimRetentionPolicy", ("Retain", "Delete")
-        )
+        yield from choice_errors(policy, name, "spec.persistentVolumeClaimRetentionPolicy", ("Retain", "Delete"))
     for index, claim in enumerate(spec.get("volumeClaimTemplates") or ()):
         yield from claim_spec_errors(claim["spec"], f"spec.volumeClaimTemplates[{index}].spec")
 

@@ -36,9 +36,7 @@ def creation_errors(kind: Kind, obj: Unstructured) -> list[FieldError]:
     return errors
 
 
-def update_errors(
-    kind: Kind, new: Unstructured, old: Unstructured, subresource: str = ""
-) -> list[FieldError]:
+def update_errors(kind: Kind, new: Unstructured, old: Unstructured, subresource: str = "") -> list[FieldError]:
     """All errors of a new version of an object."""
     errors = list(metadata_errors(kind, new["metadata"]))
     errors += _metadata_update_errors(new["metadata"], old["metadata"])

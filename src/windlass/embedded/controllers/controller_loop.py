@@ -34,9 +34,7 @@ class Controller(Protocol):
     def resources(self) -> Sequence[str]:
         """The kinds that it watches."""
 
-    def keys_for(
-        self, resource: str, event_type: str, new: Unstructured, old: Unstructured | None
-    ) -> Iterable[str]:
+    def keys_for(self, resource: str, event_type: str, new: Unstructured, old: Unstructured | None) -> Iterable[str]:
         """The keys that a change concerns."""
 
     def sync(self, key: str, now: float) -> float | None:
@@ -44,9 +42,7 @@ class Controller(Protocol):
 
 
 class ControllerLoop:
-    def __init__(
-        self, cache: Cache, controllers: Sequence[Controller], clock: Callable[[], float] = time.time
-    ) -> None:
+    def __init__(self, cache: Cache, controllers: Sequence[Controller], clock: Callable[[], float] = time.time) -> None:
         self.cache, self._clock = cache, clock
         self._controllers = list(controllers)
         self._watchers: dict[str, list[int]] = {}

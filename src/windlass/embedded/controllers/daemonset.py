@@ -151,17 +151,13 @@ class _DaemonSetSync:
 
     def status(self) -> Unstructured:
         desired = self.desired
-        pods_by_node = {
-            node: [pod for pod in self.by_node.get(node, ()) if not is_deleting(pod)] for node in desired
-        }
+        pods_by_node = {node: [pod for pod in self.by_node.get(node, ()) if not is_deleting(pod)] for node in desired}
         first = [pods[0] for pods in pods_by_node.values() if pods]
         available = sum(is_available(pod, self.min_ready, self.now) for pod in first)
         status = dict(self.owner.get("status") or {})
         status["desiredNumberScheduled"] = len(desired)
         status["currentNumberScheduled"] = len(first)
-        status["numberMisscheduled"] = sum(
-            bool(pods) for node, pods in self.by_node.items() if node not in desired
-        )
+        status["numberMisscheduled"] = sum(bool(pods) for node, pods in self.by_node.items() if node not in desired)
         status["numberReady"] = sum(map(is_ready, first))
         status["updatedNumberScheduled"] = (
             sum(labels_of(pod).get(REVISION_HASH_LABEL) == self.template_hash for pod in first) or None

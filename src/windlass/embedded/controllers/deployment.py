@@ -99,8 +99,7 @@ def _current_replica_set(deployment: Unstructured, ordered: Sequence[Unstructure
 def _was_scaled(deployment: Unstructured, replica_sets: Sequence[Unstructured]) -> bool:
     desired = str(desired_replicas(deployment))
     return any(
-        desired_replicas(item) > 0
-        and annotations_of(item).get(DESIRED_REPLICAS_ANNOTATION, desired) != desired
+        desired_replicas(item) > 0 and annotations_of(item).get(DESIRED_REPLICAS_ANNOTATION, desired) != desired
         for item in replica_sets
     )
 
@@ -135,9 +134,7 @@ def _initial_replicas(rollout: Rollout) -> int:
     return max(0, min(desired, desired + surge - running))
 
 
-def _replica_set(
-    deployment: Unstructured, name: str, digest: str, revision: int, replicas: int
-) -> Unstructured:
+def _replica_set(deployment: Unstructured, name: str, digest: str, revision: int, replicas: int) -> Unstructured:
     spec = deployment["spec"]
     template = spec["template"]
     labels = {**((template.get("metadata") or {}).get("labels") or {}), POD_TEMPLATE_HASH: digest}

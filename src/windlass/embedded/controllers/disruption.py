@@ -51,9 +51,7 @@ class ExpectedPodsUnknown(Exception):
     """The number of pods that there should be is unknown."""
 
 
-def reconcile_budget(
-    budget: Unstructured, pods: Sequence[Unstructured], expected: int, now: float
-) -> ReconcileResult:
+def reconcile_budget(budget: Unstructured, pods: Sequence[Unstructured], expected: int, now: float) -> ReconcileResult:
     """`pods` are those that the budget selects."""
     if is_deleting(budget):
         return ReconcileResult()
@@ -118,9 +116,7 @@ class DisruptionController:
         self._cache = cache
         self._executor = ActionExecutor(client, self.name)
 
-    def keys_for(
-        self, resource: str, event_type: str, new: Unstructured, old: Unstructured | None
-    ) -> Iterator[str]:
+    def keys_for(self, resource: str, event_type: str, new: Unstructured, old: Unstructured | None) -> Iterator[str]:
         if resource == RESOURCE:
             yield key_of(new)
             return

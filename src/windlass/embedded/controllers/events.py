@@ -135,9 +135,7 @@ class EventTtlController:
     def __init__(self, client: Client, lifetime: float = EVENT_TTL_SECONDS) -> None:
         self._client, self._lifetime = client, lifetime
 
-    def keys_for(
-        self, resource: str, event_type: str, new: Unstructured, old: Unstructured | None
-    ) -> tuple[str, ...]:
+    def keys_for(self, resource: str, event_type: str, new: Unstructured, old: Unstructured | None) -> tuple[str, ...]:
         return (key_of(new),) if event_type == "ADDED" else ()
 
     def sync(self, key: str, now: float) -> float | None:

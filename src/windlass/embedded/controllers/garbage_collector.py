@@ -60,9 +60,7 @@ class GarbageCollector:
     def stop(self) -> None:
         self._unsubscribe()
 
-    def keys_for(
-        self, resource: str, event_type: str, new: Unstructured, old: Unstructured | None
-    ) -> Iterator[str]:
+    def keys_for(self, resource: str, event_type: str, new: Unstructured, old: Unstructured | None) -> Iterator[str]:
         return iter(())
 
     def sync(self, key: str, now: float) -> float | None:

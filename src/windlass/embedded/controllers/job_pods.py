@@ -49,10 +49,7 @@ def has_failed(job: Unstructured, pod: Unstructured) -> bool:
 def finished_at(pod: Unstructured, now: float) -> float:
     """When its last container ended; else when it was deleted, else now."""
     statuses = (pod.get("status") or {}).get("containerStatuses") or ()
-    times = [
-        parse_time(((status.get("state") or {}).get("terminated") or {}).get("finishedAt"))
-        for status in statuses
-    ]
+    times = [parse_time(((status.get("state") or {}).get("terminated") or {}).get("finishedAt")) for status in statuses]
     known = max(times, default=0.0) or parse_time(pod["metadata"].get("deletionTimestamp"))
     return min(known, now) if known else now
 
@@ -86,9 +83,7 @@ def missing_indices(taken: set[int], completions: int, count: int) -> list[int]:
 def new_pod(job: Unstructured, index: int = -1) -> Unstructured:
     """The Job's next pod; for an Indexed Job, the pod of an index."""
     name = name_of(job)
-    pod = pod_from_template(
-        job["spec"]["template"], job, prefix=f"{name}-" if index < 0 else f"{name}-{index}-"
-    )
+    pod = pod_from_template(job["spec"]["template"], job, prefix=f"{name}-" if index < 0 else f"{name}-{index}-")
     metadata = pod["metadata"]
     metadata["finalizers"] = [*metadata.get("finalizers", ()), TRACKING_FINALIZER]
     labels = {JOB_NAME_LABEL: name, "job-name": name}

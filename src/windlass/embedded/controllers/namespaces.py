@@ -28,9 +28,7 @@ class NamespaceController:
     def __init__(self, client: AllKindsClient, cache: Cache) -> None:
         self._client, self._cache = client, cache
 
-    def keys_for(
-        self, resource: str, event_type: str, new: Unstructured, old: Unstructured | None
-    ) -> Iterator[str]:
+    def keys_for(self, resource: str, event_type: str, new: Unstructured, old: Unstructured | None) -> Iterator[str]:
         if event_type != "DELETED" and is_deleting(new):
             yield name_of(new)
 
@@ -84,9 +82,7 @@ class ServiceAccountController:
     def __init__(self, client: Client, cache: Cache, ca: str = "") -> None:
         self._client, self._cache, self._ca = client, cache, ca
 
-    def keys_for(
-        self, resource: str, event_type: str, new: Unstructured, old: Unstructured | None
-    ) -> Iterator[str]:
+    def keys_for(self, resource: str, event_type: str, new: Unstructured, old: Unstructured | None) -> Iterator[str]:
         if resource == "namespaces":
             yield name_of(new)
         elif name_of(new) in ("default", ROOT_CA_CONFIG_MAP):

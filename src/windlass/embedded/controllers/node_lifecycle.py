@@ -105,11 +105,7 @@ def wanted_taints(node: Unstructured, now: float) -> list[Unstructured]:
     """Taints of others unchanged, and ours as the node's state requires."""
     known = (node.get("spec") or {}).get("taints") or []
     ours = _taints_of_state(node)
-    taints = [
-        dict(taint)
-        for taint in known
-        if taint["key"] not in _MANAGED or (taint["key"], taint["effect"]) in ours
-    ]
+    taints = [dict(taint) for taint in known if taint["key"] not in _MANAGED or (taint["key"], taint["effect"]) in ours]
     present = {(taint["key"], taint["effect"]) for taint in taints}
     for key, effect in ours:
         if (key, effect) not in present:
@@ -151,9 +147,7 @@ class NodeLifecycleController:
         # Thousands of nodes that register at once must not write thousands of events.
         self._executor = ActionExecutor(client, self.name, EventRateLimiter())
 
-    def keys_for(
-        self, resource: str, event_type: str, new: Unstructured, old: Unstructured | None
-    ) -> Iterator[str]:
+    def keys_for(self, resource: str, event_type: str, new: Unstructured, old: Unstructured | None) -> Iterator[str]:
         if resource == "nodes":
             if event_type == "ADDED":
                 message = f"Node {name_of(new)} event: Registered Node {name_of(new)} in Controller"
@@ -188,18 +182,14 @@ class TaintEvictionController:
         self._since: dict[str, float] = {}
         """When a pod's NoExecute taint was first seen, for taints without `timeAdded`."""
 
-    def keys_for(
-        self, resource: str, event_type: str, new: Unstructured, old: Unstructured | None
-    ) -> Iterator[str]:
+    def keys_for(self, resource: str, event_type: str, new: Unstructured, old: Unstructured | None) -> Iterator[str]:
         if resource == "pods" and event_type == "DELETED":
             self._since.pop(key_of(new), None)
         elif resource == "pods":
             node = self._cache.get("nodes", node_name(new)) if node_name(new) else None
             if node is not None and _evicting_taints(node):
                 yield key_of(new)
-        elif event_type != "DELETED" and _evicting_taints(new) != (
-            _evicting_taints(old) if old is not None else []
-        ):
+        elif event_type != "DELETED" and _evicting_taints(new) != (_evicting_taints(old) if old is not None else []):
             yield from (key_of(pod) for pod in self._cache.pods_on_node(name_of(new)))
 
     def sync(self, key: str, now: float) -> float | None:
@@ -225,9 +215,7 @@ class TaintEvictionController:
         return None
 
 
-def eviction_time(
-    pod: Unstructured, taints: Sequence[Unstructured], now: float, since: float
-) -> float | None:
+def eviction_time(pod: Unstructured, taints: Sequence[Unstructured], now: float, since: float) -> float | None:
     """When the pod has to be deleted; None if it may stay. `since` counts for a taint without `timeAdded`."""
     times: list[float] = []
     for taint in taints:
@@ -270,9 +258,7 @@ class PodGarbageCollector:
         self._executor = ActionExecutor(client, self.name)
         self._missing: dict[str, float] = {}
 
-    def keys_for(
-        self, resource: str, event_type: str, new: Unstructured, old: Unstructured | None
-    ) -> Iterator[str]:
+    def keys_for(self, resource: str, event_type: str, new: Unstructured, old: Unstructured | None) -> Iterator[str]:
         if resource == "nodes":
             if event_type == "DELETED":
                 yield from (key_of(pod) for pod in self._cache.pods_on_node(name_of(new)))

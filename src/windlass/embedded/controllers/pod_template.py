@@ -14,9 +14,7 @@ _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 POD_TEMPLATE_HASH = "pod-template-hash"
 
 
-def pod_from_template(
-    template: Unstructured, owner: Unstructured, *, name: str = "", prefix: str = ""
-) -> Unstructured:
+def pod_from_template(template: Unstructured, owner: Unstructured, *, name: str = "", prefix: str = "") -> Unstructured:
     """A pod controlled by the owner, with a name or a generateName prefix; shares nothing with the template."""
     template_metadata = template.get("metadata") or {}
     metadata: Unstructured = {
@@ -41,9 +39,7 @@ def generate_name_of(name: str) -> str:
 
 def template_hash(template: Unstructured, collisions: int = 0) -> str:
     """Ten letters for a template; `collisions` gives another hash if the name is taken."""
-    encoded = msgspec.json.encode(template, order="deterministic") + (
-        b"%d" % collisions if collisions else b""
-    )
+    encoded = msgspec.json.encode(template, order="deterministic") + (b"%d" % collisions if collisions else b"")
     number = int.from_bytes(hashlib.sha256(encoded).digest()[:8], "big")
     letters = ""
     for _ in range(10):

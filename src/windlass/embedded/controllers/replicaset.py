@@ -43,9 +43,7 @@ def desired_replicas(obj: Unstructured) -> int:
     return 1 if replicas is None else int(replicas)
 
 
-def reconcile_replicaset(
-    replica_set: Unstructured, pods: Sequence[Unstructured], now: float
-) -> ReconcileResult:
+def reconcile_replicaset(replica_set: Unstructured, pods: Sequence[Unstructured], now: float) -> ReconcileResult:
     """Knows nothing of refused creations; the caller handles those with `replica_failure_status`."""
     plan = ReconcileResultBuilder()
     active = [pod for pod in pods if is_active(pod)]
@@ -64,9 +62,7 @@ def reconcile_replicaset(
 
 
 def _create_pod(replica_set: Unstructured) -> Create:
-    pod = pod_from_template(
-        replica_set["spec"]["template"], replica_set, prefix=generate_name_of(name_of(replica_set))
-    )
+    pod = pod_from_template(replica_set["spec"]["template"], replica_set, prefix=generate_name_of(name_of(replica_set)))
     return Create("pods", replica_set, pod)
 
 

@@ -38,15 +38,11 @@ class ResourceQuotaController:
     def stop(self) -> None:
         self._unsubscribe()
 
-    def keys_for(
-        self, resource: str, event_type: str, new: Unstructured, old: Unstructured | None
-    ) -> Iterator[str]:
+    def keys_for(self, resource: str, event_type: str, new: Unstructured, old: Unstructured | None) -> Iterator[str]:
         yield key_of(new)
 
     def _on_change(self, resource: str, kind: str, new: Unstructured, old: Unstructured | None) -> None:
-        if kind == "MODIFIED" and not (
-            resource == "pods" and old is not None and is_finished(new) != is_finished(old)
-        ):
+        if kind == "MODIFIED" and not (resource == "pods" and old is not None and is_finished(new) != is_finished(old)):
             return
         if resource in (RESOURCE, "events"):
             return

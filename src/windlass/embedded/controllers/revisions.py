@@ -28,9 +28,7 @@ def revision_data(owner: Unstructured) -> Unstructured:
     return {"spec": {"template": {**owner["spec"]["template"], "$patch": "replace"}}}
 
 
-def sync_revision(
-    plan: ReconcileResultBuilder, owner: Unstructured, known: Sequence[Unstructured]
-) -> tuple[str, str]:
+def sync_revision(plan: ReconcileResultBuilder, owner: Unstructured, known: Sequence[Unstructured]) -> tuple[str, str]:
     """`(name, hash)` of the current template's revision, which is created or renumbered as the newest if necessary."""
     data = revision_data(owner)
     newest = max((int(item.get("revision") or 0) for item in known), default=0)

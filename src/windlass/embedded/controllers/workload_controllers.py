@@ -47,9 +47,7 @@ class OwnerController(ABC):
         self._executor = ActionExecutor(client, self.name)
         self.resources: Sequence[str] = (self.resource, *self.children)
 
-    def keys_for(
-        self, resource: str, event_type: str, new: Unstructured, old: Unstructured | None
-    ) -> Iterator[str]:
+    def keys_for(self, resource: str, event_type: str, new: Unstructured, old: Unstructured | None) -> Iterator[str]:
         if resource == self.resource:
             yield key_of(new)
             return
@@ -107,9 +105,7 @@ class JobController(OwnerController):
         self._orphaning_jobs: dict[str, set[str]] = {}
         """Key → UIDs of deleted Jobs of that name whose pods still have the finalizer."""
 
-    def keys_for(
-        self, resource: str, event_type: str, new: Unstructured, old: Unstructured | None
-    ) -> Iterator[str]:
+    def keys_for(self, resource: str, event_type: str, new: Unstructured, old: Unstructured | None) -> Iterator[str]:
         if resource == self.resource and event_type == "DELETED":
             self._failures.pop(uid_of(new), None)
             self._orphaning_jobs.setdefault(key_of(new), set()).add(uid_of(new))
@@ -168,9 +164,7 @@ class DeploymentController(OwnerController):
     name, resource, kind = "deployment-controller", "deployments.apps", "Deployment"
     children = ("replicasets.apps", PODS)
 
-    def keys_for(
-        self, resource: str, event_type: str, new: Unstructured, old: Unstructured | None
-    ) -> Iterator[str]:
+    def keys_for(self, resource: str, event_type: str, new: Unstructured, old: Unstructured | None) -> Iterator[str]:
         if resource != PODS:
             yield from super().keys_for(resource, event_type, new, old)
         elif event_type == "DELETED":  # Recreate waits for the last old pod to go
@@ -201,9 +195,7 @@ class DaemonSetController(OwnerController):
     name, resource, kind = "daemonset-controller", "daemonsets.apps", "DaemonSet"
     children = (PODS, CONTROLLER_REVISIONS, "nodes")
 
-    def keys_for(
-        self, resource: str, event_type: str, new: Unstructured, old: Unstructured | None
-    ) -> Iterator[str]:
+    def keys_for(self, resource: str, event_type: str, new: Unstructured, old: Unstructured | None) -> Iterator[str]:
         if resource != "nodes":
             yield from super().keys_for(resource, event_type, new, old)
         elif old is None or event_type == "DELETED" or _matters_to_daemonsets(new, old):

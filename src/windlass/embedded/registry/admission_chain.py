@@ -68,9 +68,7 @@ class AdmissionChain:
             refusal.details = {**(refusal.details or {}), "causes": [cause]}
             raise refusal
 
-    def admit_create(
-        self, kind: Kind, tree: Unstructured, options: WriteOptions, track_fields: bool
-    ) -> Unstructured:
+    def admit_create(self, kind: Kind, tree: Unstructured, options: WriteOptions, track_fields: bool) -> Unstructured:
         """The object to store; raises if it is not valid."""
         if track_fields:  # before admission adds fields that the client did not write
             tree = self._with_managed_fields(kind, None, tree, options)

@@ -63,7 +63,5 @@ class CrdLifecycle:
         stored = self._context.find(kind, "", resource)
         if stored is None or "deletionTimestamp" not in stored.tree["metadata"]:
             return
-        remaining = [
-            name for name in stored.tree["metadata"].get("finalizers") or [] if name != CRD_CLEANUP_FINALIZER
-        ]
+        remaining = [name for name in stored.tree["metadata"].get("finalizers") or [] if name != CRD_CLEANUP_FINALIZER]
         self._writer.write_unchecked(kind, stored, with_metadata(stored.tree, finalizers=remaining or None))

@@ -31,9 +31,7 @@ class Deleter:
     def __init__(self, context: Context, writer: Writer) -> None:
         self._context, self._writer = context, writer
 
-    def delete(
-        self, kind: Kind, namespace: str, name: str, options: DeleteOptions
-    ) -> tuple[StoredObject, bool]:
+    def delete(self, kind: Kind, namespace: str, name: str, options: DeleteOptions) -> tuple[StoredObject, bool]:
         """The remaining or last state, and whether the object was removed."""
         stored = self._context.get(kind, namespace, name)
         self.check_preconditions(kind, name, stored, options)
@@ -61,9 +59,7 @@ class Deleter:
             return stored, False
         return self._writer.write_unchecked(storage, stored, marked, options.dry_run), False
 
-    def check_preconditions(
-        self, kind: Kind, name: str, stored: StoredObject, options: DeleteOptions
-    ) -> None:
+    def check_preconditions(self, kind: Kind, name: str, stored: StoredObject, options: DeleteOptions) -> None:
         uid = stored.tree["metadata"].get("uid", "")
         if options.uid and options.uid != uid:
             raise _mismatch(kind, name, "UID", options.uid, uid, "deleted and then recreated")
@@ -71,9 +67,7 @@ class Deleter:
             known = str(stored.version)
             raise _mismatch(kind, name, "ResourceVersion", options.resource_version, known, "modified")
 
-    def _delete_namespace(
-        self, kind: Kind, stored: StoredObject, options: DeleteOptions
-    ) -> tuple[StoredObject, bool]:
+    def _delete_namespace(self, kind: Kind, stored: StoredObject, options: DeleteOptions) -> tuple[StoredObject, bool]:
         """The namespace controller empties it first and then removes its finalizer."""
         name, tree = stored.key[1], stored.tree
         if name in IMMORTAL_NAMESPACES:

@@ -147,9 +147,7 @@ class Listing:
         if not query.resource_version:
             return LATEST, None
         version = parse_version(query.resource_version)
-        exact = query.resource_version_match == EXACT or (
-            not query.resource_version_match and query.limit and version
-        )
+        exact = query.resource_version_match == EXACT or (not query.resource_version_match and query.limit and version)
         self.check_not_in_future(version)
         return (version if exact else LATEST), None
 

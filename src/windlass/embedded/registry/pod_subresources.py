@@ -19,9 +19,7 @@ from windlass.embedded.store.stored_object import StoredObject
 from windlass.model.unstructured import Unstructured
 
 _EXCEEDED = "Cannot evict pod as it would violate the pod's disruption budget."
-_TWO_BUDGETS = (
-    "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
-)
+_TWO_BUDGETS = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
 _MAX_DISRUPTED = 2000
 
 
@@ -51,9 +49,7 @@ class PodSubresources:
         if not isinstance(target.get("name"), str) or not target["name"]:
             raise ApiError.bad_request("target.name: Required value")
 
-    def _check_preconditions(
-        self, pods: Kind, name: str, stored: StoredObject, metadata: Unstructured
-    ) -> None:
+    def _check_preconditions(self, pods: Kind, name: str, stored: StoredObject, metadata: Unstructured) -> None:
         uid, known = metadata.get("uid"), stored.tree["metadata"].get("uid")
         if uid and uid != known:
             reason = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {known}"

@@ -42,14 +42,10 @@ def check_name(tree: Unstructured, name: str) -> None:
     """For changes: the name in the body has to be the one in the path."""
     given = tree["metadata"].get("name") or ""
     if given != name:
-        raise ApiError.bad_request(
-            f"the name of the object ({given}) does not match the name on the URL ({name})"
-        )
+        raise ApiError.bad_request(f"the name of the object ({given}) does not match the name on the URL ({name})")
 
 
-def check_resource_version(
-    kind: Kind, name: str, tree: Unstructured, stored: StoredObject, patched: bool
-) -> None:
+def check_resource_version(kind: Kind, name: str, tree: Unstructured, stored: StoredObject, patched: bool) -> None:
     """409 if the object is based on another version than the stored one, or on another object.
 
     In a patch, another UID is an attempt to change an immutable field instead.
@@ -84,8 +80,7 @@ def _wrong_type(kind: Kind, version: str, name: str, kinds: Kinds) -> ApiError:
     group = version.rpartition("/")[0]
     if name == kind.kind and (group == kind.group or kinds.by_kind(version, name) is not None):
         return ApiError.bad_request(
-            f"the API version in the data ({version}) does not match the expected API version "
-            f"({kind.api_version})"
+            f"the API version in the data ({version}) does not match the expected API version ({kind.api_version})"
         )
     short = version.rpartition("/")[2]
     reason = f'no kind "{name}" is registered for version "{version}" in scheme "pkg/runtime/scheme.go:111"'

@@ -36,9 +36,7 @@ class ScaleSubresource:
     def get(self, kind: Kind, namespace: str, name: str) -> Unstructured:
         return self._scale_of(kind, self._context.get(kind, namespace, name).tree)
 
-    def update(
-        self, kind: Kind, namespace: str, name: str, scale: Unstructured, options: WriteOptions
-    ) -> Unstructured:
+    def update(self, kind: Kind, namespace: str, name: str, scale: Unstructured, options: WriteOptions) -> Unstructured:
         return self.modify(kind, namespace, name, lambda _: scale, options)
 
     def patch(
@@ -51,9 +49,7 @@ class ScaleSubresource:
             raise ApiError.bad_request("error decoding patch: the patch is not an object")
         return self.modify(kind, namespace, name, lambda scale: dict(merge_patch(scale, patch)), options)
 
-    def modify(
-        self, kind: Kind, namespace: str, name: str, change: Mutation, options: WriteOptions
-    ) -> Unstructured:
+    def modify(self, kind: Kind, namespace: str, name: str, change: Mutation, options: WriteOptions) -> Unstructured:
         """Changes the Scale as if it were a separate object."""
         paths = self._paths(kind)
 

@@ -15,9 +15,7 @@ class Selection:
         self._labels, self._fields = labels, fields
 
     @classmethod
-    def parse(
-        cls, kind: Kind, selector: str, fields: str, selectable: tuple[str, ...] = ()
-    ) -> Selection | None:
+    def parse(cls, kind: Kind, selector: str, fields: str, selectable: tuple[str, ...] = ()) -> Selection | None:
         """None if everything matches."""
         if not selector and not fields:
             return None

@@ -59,9 +59,7 @@ class Writer:
         self._admission.charge_quota(kind, tree, None, options.dry_run)
         return self._write(kind, (namespace, name), tree, options.dry_run)
 
-    def update(
-        self, kind: Kind, namespace: str, name: str, tree: Unstructured, options: WriteOptions
-    ) -> StoredObject:
+    def update(self, kind: Kind, namespace: str, name: str, tree: Unstructured, options: WriteOptions) -> StoredObject:
         """Replaces an object. Kinds that allow it are created if they don't exist."""
         check_type_and_namespace(kind, tree, namespace, self._context.kinds)
         check_name(tree, name)
@@ -79,9 +77,7 @@ class Writer:
             made = self._context.machinery.patch(kind, tree, patch, media_type)
             if (made.get("apiVersion"), made.get("kind")) != (kind.api_version, kind.kind):
                 why = "the kind or version of an object can't be patched"
-                raise ApiError.unprocessable(
-                    f' "" is invalid: patch: Invalid value: {made.get("kind")!r}: {why}'
-                )
+                raise ApiError.unprocessable(f' "" is invalid: patch: Invalid value: {made.get("kind")!r}: {why}')
             return made
 
         return self.modify(kind, namespace, name, patched, options, patched=True)

@@ -35,9 +35,7 @@ class Behaviour:
     """Whether it prints a line every few seconds."""
 
 
-def behaviour_of(
-    pod: Unstructured, container: Unstructured, environment: ShellEnvironment, is_init: bool
-) -> Behaviour:
+def behaviour_of(pod: Unstructured, container: Unstructured, environment: ShellEnvironment, is_init: bool) -> Behaviour:
     annotations = annotations_of(pod)
     command = [expand(str(part), dict(environment.environment)) for part in _command(container)]
     result = run_command(command, environment)

@@ -141,9 +141,7 @@ def restore_from_status(run: ContainerRun, status: Unstructured) -> Unstructured
     run.last_state = status.get("lastState") or None
     end = state.get("terminated")
     if end:
-        run.ended = ContainerExit(
-            int(end.get("exitCode") or 0), end.get("reason", ""), end.get("message", "")
-        )
+        run.ended = ContainerExit(int(end.get("exitCode") or 0), end.get("reason", ""), end.get("message", ""))
         run.started_at, run.ended_at = parse_time(end.get("startedAt")), parse_time(end.get("finishedAt"))
     return state
 

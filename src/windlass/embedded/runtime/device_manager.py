@@ -63,9 +63,7 @@ class DeviceManager:
         self.devices_by_resource = {resource: tuple(units) for resource, units in devices_by_resource.items()}
         self.uuids = tuple(uuids) or tuple(f"GPU-{self._new_uuid(f'gpu/{at}')}" for at in range(len(devices)))
         self.unhealthy: dict[int, DeviceFault] = {
-            device.index: DeviceFault(0, "unhealthy since the start")
-            for device in devices
-            if not device.healthy
+            device.index: DeviceFault(0, "unhealthy since the start") for device in devices if not device.healthy
         }
         self.unhealthy_mig_instances: dict[str, DeviceFault] = {}
         """Unhealthy MIG instances of healthy GPUs, by UUID."""
@@ -84,9 +82,7 @@ class DeviceManager:
         full_gpus = [device.index for device in devices if device.mig != "static"]
         units = {
             GPU_RESOURCE: [
-                AllocatableDevice(GPU_RESOURCE, index, replica)
-                for replica in range(replicas)
-                for index in full_gpus
+                AllocatableDevice(GPU_RESOURCE, index, replica) for replica in range(replicas) for index in full_gpus
             ]
         }
         mig_gpus = [device.index for device in devices if device.mig == "static"]
@@ -123,17 +119,12 @@ class DeviceManager:
         if resource == FRACTIONAL_GPU or (
             resource not in self.devices_by_resource and self._can_create_instance(resource)
         ):
-            chosen = [gpu for gpu in preferred if gpu < len(self.devices) and gpu not in self.unhealthy][
-                :count
-            ]
+            chosen = [gpu for gpu in preferred if gpu < len(self.devices) and gpu not in self.unhealthy][:count]
             if len(chosen) < count:
                 raise DevicesUnavailable(resource, count, len(chosen))
             profile = profile_of_resource(resource) if resource != FRACTIONAL_GPU else ""
             in_use = sum(unit.resource == resource for unit in self._pod_of_device)
-            return [
-                AllocatableDevice(resource, gpu, in_use + number, profile)
-                for number, gpu in enumerate(chosen)
-            ]
+            return [AllocatableDevice(resource, gpu, in_use + number, profile) for number, gpu in enumerate(chosen)]
         free = [
             unit
             for unit in self.devices_by_resource.get(resource, ())

@@ -64,9 +64,7 @@ class Faults:
         ]
         for name in self._fleet.node_names():
             device_manager = self._fleet.device_manager(name)
-            for index, fault in (
-                sorted(device_manager.unhealthy.items()) if device_manager is not None else ()
-            ):
+            for index, fault in sorted(device_manager.unhealthy.items()) if device_manager is not None else ():
                 found.append({"target": f"gpu/{name}:{index}", "xid": fault.xid, "says": fault.message})
         return found
 
@@ -94,9 +92,7 @@ class Faults:
             return f"node {node} has failed already"
         self._fleet.down_nodes.add(node)
         self._kubelet.crash_node(node, self._clock())
-        return (
-            f"node {node} has failed: it sends no more heartbeats and becomes NotReady when its lease expires"
-        )
+        return f"node {node} has failed: it sends no more heartbeats and becomes NotReady when its lease expires"
 
     def _heal_node(self, node: str) -> str:
         if node not in self._fleet.down_nodes:

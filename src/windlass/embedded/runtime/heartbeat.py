@@ -33,9 +33,7 @@ class Heartbeat:
         self._events = EventRecorder(client, "kubelet")
         self._count = 0
 
-    def keys_for(
-        self, resource: str, event_type: str, new: Unstructured, old: Unstructured | None
-    ) -> Iterator[str]:
+    def keys_for(self, resource: str, event_type: str, new: Unstructured, old: Unstructured | None) -> Iterator[str]:
         if event_type == "ADDED":
             self._count += 1
             yield name_of(new)
@@ -81,9 +79,7 @@ class Heartbeat:
             self._events.record(node, "NodeReady", message, now, host=node_name)
 
     def renew_lease(self, node_name: str, now: float) -> None:
-        merge = {
-            "spec": {"renewTime": format_micro_time(now), "leaseDurationSeconds": int(4 * self.interval)}
-        }
+        merge = {"spec": {"renewTime": format_micro_time(now), "leaseDurationSeconds": int(4 * self.interval)}}
         try:
             self._client.patch(LEASES, NAMESPACE, node_name, merge)
         except ApiError as error:

@@ -82,9 +82,7 @@ class Kubelet:
         """One `PodRequests` object for all pods with equal requests, to save memory."""
         self._now = 0.0
 
-    def keys_for(
-        self, resource: str, event_type: str, new: Unstructured, old: Unstructured | None
-    ) -> Iterator[str]:
+    def keys_for(self, resource: str, event_type: str, new: Unstructured, old: Unstructured | None) -> Iterator[str]:
         if resource == "nodes":
             if event_type == "ADDED":
                 yield from (key_of(pod) for pod in self._cache.pods_on_node(name_of(new)))
@@ -130,9 +128,7 @@ class Kubelet:
         for key in self.pod_keys_on_node(node):
             self.pod_workers[key].kill_all(ContainerExit(255, "Unknown", "the node was restarted"), now)
 
-    def _start_worker(
-        self, key: str, pod: Unstructured, machine: DeviceManager, now: float
-    ) -> PodWorker | None:
+    def _start_worker(self, key: str, pod: Unstructured, machine: DeviceManager, now: float) -> PodWorker | None:
         """Handles a pod that is new here; None if it is finished or rejected."""
         if is_finished(pod):
             return None
@@ -145,9 +141,7 @@ class Kubelet:
         except PodRejected as rejection:
             self._reject(pod, rejection, now)
             return None
-        worker = PodWorker(
-            pod, self._runtime, self._make_launch, self._event_callback(key), self._start_seconds
-        )
+        worker = PodWorker(pod, self._runtime, self._make_launch, self._event_callback(key), self._start_seconds)
         self.pod_workers[key] = worker
         self._addresses.allocate(machine.name, key, str((pod.get("status") or {}).get("podIP") or ""))
         if was_running:
@@ -201,9 +195,7 @@ class Kubelet:
             host=node_name(pod),
         )
 
-    def _write_status(
-        self, key: str, worker: PodWorker, pod: Unstructured, now: float, disrupted: str = ""
-    ) -> None:
+    def _write_status(self, key: str, worker: PodWorker, pod: Unstructured, now: float, disrupted: str = "") -> None:
         pod = self._cache.get("pods", key) or pod
         host = self._host_ip(node_name(pod))
         status = pod_status(worker, pod, now, host, self._addresses.get(node_name(pod), key))
@@ -212,9 +204,7 @@ class Kubelet:
             status["conditions"] = with_condition(status["conditions"], {**new, "message": disrupted}, now)
         try:
             if status != pod.get("status"):
-                self._client.update(
-                    "pods", namespace_of(pod), name_of(pod), {**pod, "status": status}, "status"
-                )
+                self._client.update("pods", namespace_of(pod), name_of(pod), {**pod, "status": status}, "status")
             if worker.is_finished:
                 self._finish(key, worker, pod)
         except ApiError as error:
@@ -248,9 +238,7 @@ class Kubelet:
         allocated = device_manager.allocated_to(key_of(pod)) if device_manager is not None else ()
         own = _devices_of_container(pod, run.spec, allocated)
         uuids = [device_manager.uuid_of(device) for device in own] if device_manager is not None else []
-        return ContainerLaunch(
-            pod, run.spec, run.restarts + (run.ended is not None), environment, tuple(uuids)
-        )
+        return ContainerLaunch(pod, run.spec, run.restarts + (run.ended is not None), environment, tuple(uuids))
 
     def _lookup(self, resource: str, namespace: str, name: str) -> Unstructured | None:
         try:
@@ -266,9 +254,7 @@ class Kubelet:
             if pod is not None:
                 init_names = {init["name"] for init in pod["spec"].get("initContainers") or ()}
                 field = f"spec.{'initContainers' if container in init_names else 'containers'}{{{container}}}"
-                self._events.record(
-                    pod, reason, message, self._now, type=kind, host=node_name(pod), field=field
-                )
+                self._events.record(pod, reason, message, self._now, type=kind, host=node_name(pod), field=field)
 
         return record
 

@@ -87,9 +87,7 @@ def admit(allocatable: Mapping[str, int], requests: PodRequests, others: Iterabl
 
 
 def _out_of(name: str, wanted: int, used: int, capacity: int) -> PodRejected:
-    message = (
-        f"Node didn't have enough resource: {name}, requested: {wanted}, used: {used}, capacity: {capacity}"
-    )
+    message = f"Node didn't have enough resource: {name}, requested: {wanted}, used: {used}, capacity: {capacity}"
     return PodRejected(f"OutOf{name}", REJECTED_PREFIX + message)
 
 

@@ -27,9 +27,7 @@ def select_container(pod: Unstructured, name: str) -> Unstructured:
         names = " ".join(str(candidate["name"]) for candidate in spec["containers"])
         init_names = " ".join(str(candidate["name"]) for candidate in spec.get("initContainers") or ())
         extra = f" or one of the init containers: [{init_names}]" if init_names else ""
-        message = (
-            f"a container name must be specified for pod {name_of(pod)}, choose one of: [{names}]{extra}"
-        )
+        message = f"a container name must be specified for pod {name_of(pod)}, choose one of: [{names}]{extra}"
         raise KubeletApiError(400, "BadRequest", message)
     for container in containers:
         if container["name"] == name:

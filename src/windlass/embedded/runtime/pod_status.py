@@ -60,9 +60,7 @@ def _conditions(worker: PodWorker, pod: Unstructured, phase: str, now: float) ->
     unready = [container.name for container in mains if not container.is_running]
     if phase == "Succeeded":
         uninitialized = []
-    new: list[Unstructured] = [
-        _condition("PodReadyToStartContainers", phase not in ("Succeeded", "Failed"), "", "")
-    ]
+    new: list[Unstructured] = [_condition("PodReadyToStartContainers", phase not in ("Succeeded", "Failed"), "", "")]
     incomplete = f"containers with incomplete status: [{' '.join(uninitialized)}]"
     new.append(_condition("Initialized", not uninitialized, "ContainersNotInitialized", incomplete))
     if phase == "Succeeded":

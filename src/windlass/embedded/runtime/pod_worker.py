@@ -150,9 +150,7 @@ class PodWorker:
 
     def _is_complete(self) -> bool:
         inits = [run for run in self.container_runs if run.role == INIT]
-        if self.restart_policy == "Never" and any(
-            run.is_done and run.ended and run.ended.code for run in inits
-        ):
+        if self.restart_policy == "Never" and any(run.is_done and run.ended and run.ended.code for run in inits):
             return True
         return all(run.is_done and not self._will_restart(run) for run in self.main_containers)
 

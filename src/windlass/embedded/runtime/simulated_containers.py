@@ -82,9 +82,7 @@ class SimulatedProcess:
                 found += [(self.started_at + after, line.encode()) for line in text.splitlines(keepends=True)]
         if self.behaviour.prints_progress:
             name, gpus = self.launch.container["name"], len(self.launch.devices)
-            first_line = (
-                f"windlass sandbox: container {name} of {key_of(pod)} is simulated; it holds {gpus} GPU(s)\n"
-            )
+            first_line = f"windlass sandbox: container {name} of {key_of(pod)} is simulated; it holds {gpus} GPU(s)\n"
             found.append((self.started_at, first_line.encode()))
             steps = min(MAX_LOG_LINES, int((until - self.started_at) // PROGRESS_SECONDS))
             utilization = f"  gpu {utilization_of(pod)}%" if gpus else ""
@@ -155,24 +153,16 @@ class SimulatedContainerRuntime:
             environment.setdefault("NVIDIA_VISIBLE_DEVICES", ",".join(launch.devices))
         machine = self._fleet.device_manager(str(pod["spec"].get("nodeName") or ""))
         allocated = machine.allocated_to(key_of(pod)) if machine is not None else ()
-        own = [
-            device
-            for device in allocated
-            if machine is not None and machine.uuid_of(device) in launch.devices
-        ]
+        own = [device for device in allocated if machine is not None and machine.uuid_of(device) in launch.devices]
         visible = (
-            [_visible_device(machine, at, device, pod) for at, device in enumerate(own)]
-            if machine is not None
-            else []
+            [_visible_device(machine, at, device, pod) for at, device in enumerate(own)] if machine is not None else []
         )
         return ShellEnvironment(
             hostname, environment, lambda arguments: nvidia_smi(arguments, visible), format_time(now)
         )
 
 
-def _visible_device(
-    machine: DeviceManager, number: int, unit: AllocatableDevice, pod: Unstructured
-) -> VisibleDevice:
+def _visible_device(machine: DeviceManager, number: int, unit: AllocatableDevice, pod: Unstructured) -> VisibleDevice:
     """In a container, GPUs are numbered from 0, whatever their index on the node."""
     device = machine.devices[unit.gpu_index]
     utilization = utilization_of(pod)
@@ -180,11 +170,7 @@ def _visible_device(
     if unit.profile:
         memory = _profile_mib(unit.profile, memory)
     elif unit.resource == FRACTIONAL_GPU or machine.replicas > 1:
-        share = (
-            "shared with other pods"
-            if unit.resource == FRACTIONAL_GPU
-            else f"one of {machine.replicas} replicas"
-        )
+        share = "shared with other pods" if unit.resource == FRACTIONAL_GPU else f"one of {machine.replicas} replicas"
     fault = machine.unhealthy.get(unit.gpu_index)
     return VisibleDevice(
         index=number,
@@ -277,9 +263,7 @@ class SimulatedKubeletApi:
     async def attach(self, pod: Unstructured, request: ExecRequest) -> ExecSession:
         process = self._running(pod, request)
         lines, _ = process.lines(self._clock())
-        return SimulatedExec(
-            CommandResult([(0.0, b"".join(line for _, line in lines).decode())], seconds=None)
-        )
+        return SimulatedExec(CommandResult([(0.0, b"".join(line for _, line in lines).decode())], seconds=None))
 
     def _running(self, pod: Unstructured, request: ExecRequest) -> SimulatedProcess:
         container = select_container(pod, request.container)["name"]

@@ -96,9 +96,7 @@ class ObjectEncoder:
         if self._include_object not in ("None", "Metadata", "Object"):
             raise ApiError.bad_request(f'unrecognized includeObject value: "{include_object}"')
         self._needs_headers = True
-        self._may_send_bytes = (
-            response_format.shape == PLAIN and not response_format.yaml and not kind.stored_as
-        )
+        self._may_send_bytes = response_format.shape == PLAIN and not response_format.yaml and not kind.stored_as
         self.sends_stored_bytes = self._may_send_bytes and not kind.custom
         """Whether every object can be sent as its stored bytes."""
 

@@ -122,9 +122,7 @@ class NonResourceHandler:
     def _paths(self) -> list[str]:
         kinds = self._registry.kinds
         groups = [f"/apis/{group}" for group in kinds.groups()]
-        versions = [
-            f"/apis/{group}/{version}" for group in kinds.groups() for version in kinds.versions(group)
-        ]
+        versions = [f"/apis/{group}/{version}" for group in kinds.groups() for version in kinds.versions(group)]
         return sorted((*_PATHS, *groups, *versions))
 
     def _metrics(self) -> str:
@@ -160,9 +158,7 @@ def version_info() -> Unstructured:
 def _wants_aggregated(request: web.BaseRequest) -> bool:
     accepted = request.headers.get("Accept", "").split(",")
     return any(
-        f"as={_AGGREGATED}" in media_type
-        and "g=apidiscovery.k8s.io" in media_type
-        and "v=v2beta1" not in media_type
+        f"as={_AGGREGATED}" in media_type and "g=apidiscovery.k8s.io" in media_type and "v=v2beta1" not in media_type
         for media_type in accepted
     )
 

@@ -65,9 +65,7 @@ _GROUPS = {"": "core", "rbac.authorization.k8s.io": "rbac"}
 def decode(body: bytes, default: tuple[str, str]) -> Unstructured:
     """The object in an envelope. `default`: apiVersion and kind if the envelope has none."""
     if not body.startswith(MAGIC):
-        raise Malformed(
-            "provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]"
-        )
+        raise Malformed("provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]")
     version, kind, raw = "", "", b""
     for number, wire, value in _fields(memoryview(body)[len(MAGIC) :]):
         if number == 1 and wire == _BYTES:

@@ -30,9 +30,7 @@ def write_options(
 ) -> WriteOptions:
     """`options_kind` names the options in messages: CreateOptions and so on."""
     if not query:
-        return WriteOptions(
-            field_manager=field_manager_of(user_agent), subresource=subresource, warn=warnings.append
-        )
+        return WriteOptions(field_manager=field_manager_of(user_agent), subresource=subresource, warn=warnings.append)
     problems = _dry_run_problems(query)
     validation = query.get("fieldValidation") or WARN
     if validation not in (IGNORE, WARN, STRICT):
@@ -103,9 +101,7 @@ def list_query(query: Query, watch: bool = False) -> ListQuery:
         resource_version_match=query.get("resourceVersionMatch", ""),
         watch=watch or bool_parameter(query, "watch"),
         allow_bookmarks=bool_parameter(query, "allowWatchBookmarks"),
-        send_initial_events=bool_parameter(query, "sendInitialEvents")
-        if "sendInitialEvents" in query
-        else None,
+        send_initial_events=bool_parameter(query, "sendInitialEvents") if "sendInitialEvents" in query else None,
         timeout=int_parameter(query, "timeoutSeconds"),
     )
     problems = list(result.problems())

@@ -29,9 +29,7 @@ class ReadHandlers:
         form = negotiate_format(request.headers.get("Accept", ""))
         if target.subresource == "scale":
             scale = self._registry.scale_subresource.get(target.kind, target.namespace, target.name)
-            return await respond_with_object(
-                request, self._scale_table(scale) if form.shape == TABLE else scale
-            )
+            return await respond_with_object(request, self._scale_table(scale) if form.shape == TABLE else scale)
         encoder = ObjectEncoder(self._registry, target.kind, form, query.get("includeObject", ""))
         body = encoder.encode_object(self._registry.context.get(target.kind, target.namespace, target.name))
         await self._registry.store.wait_durable()
@@ -39,9 +37,7 @@ class ReadHandlers:
 
     def _scale_table(self, scale: Unstructured) -> Unstructured:
         version = {"resourceVersion": scale["metadata"]["resourceVersion"]}
-        return self._registry.machinery.table(
-            _SCALE, [scale], self._registry.context.clock(), list_meta=version
-        )
+        return self._registry.machinery.table(_SCALE, [scale], self._registry.context.clock(), list_meta=version)
 
     async def list(self, request: web.BaseRequest, target: Target) -> web.StreamResponse:
         kind, query = target.kind, list_query(request.query, target.watch)

@@ -40,11 +40,7 @@ def parse_target(path: str, kinds: Kinds) -> Target | None:
 
 def _target(kinds: Kinds, group: str, version: str, rest: list[str], watch: bool) -> Target:
     namespace = ""
-    if (
-        rest[0] == "namespaces"
-        and len(rest) > 2
-        and not (len(rest) == 3 and rest[2] in ("status", "finalize"))
-    ):
+    if rest[0] == "namespaces" and len(rest) > 2 and not (len(rest) == 3 and rest[2] in ("status", "finalize")):
         namespace, rest = rest[1], rest[2:]
     kind = kinds.by_path(group, version, rest[0])
     if kind is None or len(rest) > 3 or not all(rest):

@@ -27,9 +27,7 @@ FIRST_OUTPUT_TIMEOUT_SECONDS = 0.5
 _WEBSOCKET_REQUIRED = "Upgrade request required: exec and attach are served over WebSocket only"
 
 
-async def serve_logs(
-    request: web.BaseRequest, pod: Unstructured, kubelet_api: KubeletApi
-) -> web.StreamResponse:
+async def serve_logs(request: web.BaseRequest, pod: Unstructured, kubelet_api: KubeletApi) -> web.StreamResponse:
     query = request.query
     log_request = LogRequest(
         container=container_of(pod, query.get("container", "")),
@@ -198,8 +196,6 @@ def container_of(pod: Unstructured, requested: str) -> str:
 def _non_negative(request: web.BaseRequest, name: str) -> int | None:
     value = int_parameter(request.query, name)
     if value is not None and value < 0:
-        problem = (
-            f'PodLogOptions "" is invalid: {name}: Invalid value: {value}: must be greater than or equal to 0'
-        )
+        problem = f'PodLogOptions "" is invalid: {name}: Invalid value: {value}: must be greater than or equal to 0'
         raise ApiError(422, "Invalid", problem)
     return value

@@ -30,9 +30,7 @@ _SUCCESS = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Suc
 
 
 class Subresources:
-    def __init__(
-        self, registry: Registry, kubelet_api: KubeletApi | None, authenticator: Authenticator
-    ) -> None:
+    def __init__(self, registry: Registry, kubelet_api: KubeletApi | None, authenticator: Authenticator) -> None:
         self._registry, self.kubelet_api, self._authenticator = registry, kubelet_api, authenticator
 
     def handler(self, target: Target, method: str) -> Handler | None:
@@ -136,9 +134,7 @@ async def _not_allowed(request: web.BaseRequest, target: Target) -> web.StreamRe
 
 
 async def _body(request: web.BaseRequest, kind: str) -> Unstructured:
-    tree = request_body.decode_object(
-        await request_body.read_body(request), request_body.content_type(request)
-    )
+    tree = request_body.decode_object(await request_body.read_body(request), request_body.content_type(request))
     if tree.get("kind") not in (None, "", kind):
         raise ApiError.bad_request(f"no kind {tree['kind']!r} is expected here (must be of type {kind})")
     return tree

@@ -56,9 +56,7 @@ class WriteHandlers:
         kind, registry = target.kind, self._registry
         accepted: tuple[str, ...] = request_body.PATCH_MEDIA_TYPES
         if kind.custom and target.subresource != "scale":
-            accepted = tuple(
-                media_type for media_type in accepted if media_type != request_body.STRATEGIC_PATCH
-            )
+            accepted = tuple(media_type for media_type in accepted if media_type != request_body.STRATEGIC_PATCH)
         if media not in accepted:
             raise ApiError.unsupported_media_type(accepted)
         patch = request_body.decode_patch(body, media)

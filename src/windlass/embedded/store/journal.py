@@ -84,9 +84,7 @@ class Journal:
                     self._commit(batch)
                 except sqlite3.Error as error:
                     log.error("the cluster's state can't be written: %s", error)
-                    self._call(
-                        self._store.on_journal_failed, f"the cluster's state can't be written: {error}"
-                    )
+                    self._call(self._store.on_journal_failed, f"the cluster's state can't be written: {error}")
                     return
                 self._call(self._store.on_committed, batch[-1].version)
             elif self._closing:

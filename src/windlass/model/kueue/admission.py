@@ -49,8 +49,7 @@ def admission_of(wire: WorkloadObject, hostnames: Mapping[str, str]) -> Admissio
 
 def _reservation_denied(wire: WorkloadObject) -> bool:
     return any(
-        condition.type == "QuotaReserved" and condition.status == "False"
-        for condition in wire.status.conditions
+        condition.type == "QuotaReserved" and condition.status == "False" for condition in wire.status.conditions
     )
 
 
@@ -61,9 +60,7 @@ def _assignment(
     count = declared if held.count is None else held.count
     if not 0 <= count <= MAX_PODS:
         raise InputError(f"{count} pods", path=f"{path}.count", remedy=f"use 0 to {MAX_PODS}")
-    gone = sum(
-        reclaimable.count for reclaimable in wire.status.reclaimable_pods if reclaimable.name == held.name
-    )
+    gone = sum(reclaimable.count for reclaimable in wire.status.reclaimable_pods if reclaimable.name == held.name)
     running = min(count, max(0, declared - gone))
     usage = _usage(held, template, count, path)
     if running < count:
@@ -127,10 +124,7 @@ def _slice_domains(part: AssignmentSlice, path: str) -> list[tuple[tuple[str, ..
     if not 0 <= part.domain_count <= MAX_DOMAINS:
         raise InputError(f"{part.domain_count} domains", path=f"{path}.domainCount", remedy="count them")
     size = part.domain_count
-    columns = [
-        _column(values, size, f"{path}.valuesPerLevel[{at}]")
-        for at, values in enumerate(part.values_per_level)
-    ]
+    columns = [_column(values, size, f"{path}.valuesPerLevel[{at}]") for at, values in enumerate(part.values_per_level)]
     counts = part.pod_counts
     pods = [counts.universal] * size if counts.universal is not None else list(counts.individual)
     if len(pods) != size:
@@ -148,6 +142,4 @@ def _column(values: LevelValues, size: int, path: str) -> list[str]:
 
 
 def _uneven(there: int, wanted: int, path: str) -> InputError:
-    return InputError(
-        f"{there} values for {wanted} domains", path=path, remedy="give one a domain, or a universal one"
-    )
+    return InputError(f"{there} values for {wanted} domains", path=path, remedy="give one a domain, or a universal one")

@@ -80,9 +80,7 @@ def _with_priority_class(system: QueueSystem, obj: PriorityClass) -> QueueSystem
     name = obj.metadata.name
     system.priority_classes[name] = obj.value
     if obj.preemption_policy == "Never":
-        system = msgspec.structs.replace(
-            system, non_preempting_classes=system.non_preempting_classes | {name}
-        )
+        system = msgspec.structs.replace(system, non_preempting_classes=system.non_preempting_classes | {name})
     if obj.global_default and _is_lower_default(system, obj):
         system = msgspec.structs.replace(system, default_priority_class=name)
     return system
@@ -101,21 +99,15 @@ def _with_implied(queues: Iterable[ClusterQueue], cohorts: Mapping[str, Cohort])
     return {**cohorts, **implied}
 
 
-def _checked(
-    queue: ClusterQueue, system: QueueSystem, problems: Mapping[tuple[type, str], str]
-) -> ClusterQueue:
+def _checked(queue: ClusterQueue, system: QueueSystem, problems: Mapping[tuple[type, str], str]) -> ClusterQueue:
     """The queue, inactive if something it refers to is missing or not implemented."""
     reason = (
-        queue.inactive_reason
-        or _flavor_problem(queue, system, problems)
-        or _cohort_problem(queue, system, problems)
+        queue.inactive_reason or _flavor_problem(queue, system, problems) or _cohort_problem(queue, system, problems)
     )
     return msgspec.structs.replace(queue, inactive_reason=reason) if reason else queue
 
 
-def _flavor_problem(
-    queue: ClusterQueue, system: QueueSystem, problems: Mapping[tuple[type, str], str]
-) -> str:
+def _flavor_problem(queue: ClusterQueue, system: QueueSystem, problems: Mapping[tuple[type, str], str]) -> str:
     for quotas in (quotas for group in queue.resource_groups for quotas in group.flavors):
         flavor = system.flavors.get(quotas.flavor)
         if flavor is None:
@@ -131,9 +123,7 @@ def _flavor_problem(
     return ""
 
 
-def _cohort_problem(
-    queue: ClusterQueue, system: QueueSystem, problems: Mapping[tuple[type, str], str]
-) -> str:
+def _cohort_problem(queue: ClusterQueue, system: QueueSystem, problems: Mapping[tuple[type, str], str]) -> str:
     """A problem of a cohort above the queue: a field that is not implemented, or a cycle."""
     path: list[str] = []
     name = queue.cohort

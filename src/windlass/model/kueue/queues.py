@@ -76,9 +76,7 @@ def cluster_queue_from_object(wire: ClusterQueueObject) -> ClusterQueue:
         fair_weight_milli=_weight(spec.fair_sharing.weight),
         namespace_selector=spec.namespace_selector,
         stop_policy=_choice(spec.stop_policy, STOP_POLICIES, "spec.stopPolicy"),
-        usage_based=_choice(
-            spec.admission_scope.admission_mode, ADMISSION_MODES, "spec.admissionScope.admissionMode"
-        )
+        usage_based=_choice(spec.admission_scope.admission_mode, ADMISSION_MODES, "spec.admissionScope.admissionMode")
         == USAGE_BASED,
         inactive_reason=_not_implemented(wire),
     )
@@ -95,9 +93,7 @@ def _not_implemented(wire: ClusterQueueObject) -> str:
     return unread
 
 
-def _under_checks(
-    groups: tuple[ResourceGroup, ...], strategy: AdmissionChecksStrategy
-) -> tuple[ResourceGroup, ...]:
+def _under_checks(groups: tuple[ResourceGroup, ...], strategy: AdmissionChecksStrategy) -> tuple[ResourceGroup, ...]:
     """Marks flavors with an admission check as unusable; the queue's other flavors can be used."""
     guarded = {
         flavor: f"{_CHECKS_PATH}[{index}]: {_NO_CHECKS}"
@@ -110,8 +106,7 @@ def _under_checks(
         ResourceGroup(
             group.resources,
             tuple(
-                FlavorQuotas(flavor.flavor, flavor.quotas, guarded.get(flavor.flavor, ""))
-                for flavor in group.flavors
+                FlavorQuotas(flavor.flavor, flavor.quotas, guarded.get(flavor.flavor, "")) for flavor in group.flavors
             ),
         )
         for group in groups
@@ -146,9 +141,7 @@ def local_queue_from_object(wire: LocalQueueObject) -> LocalQueue:
         cluster_queue=spec.cluster_queue,
         stop_policy=_choice(spec.stop_policy, STOP_POLICIES, "spec.stopPolicy"),
         fair_weight_milli=_weight(spec.fair_sharing.weight),
-        consumed={
-            name: _units(name, raw, f"{where}.{name}") for name, raw in history.consumed_resources.items()
-        },
+        consumed={name: _units(name, raw, f"{where}.{name}") for name, raw in history.consumed_resources.items()},
         consumed_at=parse_timestamp(history.last_update),
         inactive_reason=unimplemented_fields_message(wire.unread_fields),
     )
@@ -159,9 +152,7 @@ def resource_flavor_from_object(wire: ResourceFlavorObject) -> ResourceFlavor:
     _check_name(wire.name)
     check_taints(spec.node_taints, "spec.nodeTaints")
     check_tolerations(spec.tolerations, "spec.tolerations")
-    return ResourceFlavor(
-        wire.name, dict(spec.node_labels), spec.node_taints, spec.tolerations, spec.topology_name
-    )
+    return ResourceFlavor(wire.name, dict(spec.node_labels), spec.node_taints, spec.tolerations, spec.topology_name)
 
 
 def topology_from_object(wire: TopologyObject) -> Topology:

@@ -112,9 +112,7 @@ def _pod_set(wire: WorkloadObject, index: int) -> PodSet:
             path=f"{path}.minCount",
             remedy="use 1 to count",
         )
-    reclaimed = sum(
-        reclaimable.count for reclaimable in wire.status.reclaimable_pods if reclaimable.name == spec.name
-    )
+    reclaimed = sum(reclaimable.count for reclaimable in wire.status.reclaimable_pods if reclaimable.name == spec.name)
     count = max(0, spec.count - reclaimed)
     return PodSet(
         name=spec.name,
@@ -179,9 +177,7 @@ def _topology(spec: PodSetSpec, path: str) -> tuple[TopologyRequest | None, str]
     try:
         if wire is None:
             return topology_request_from_annotations(spec.template.metadata.annotations), ""
-        layers = tuple(
-            (layer.topology, layer.size) for layer in wire.podset_slice_required_topology_constraints
-        )
+        layers = tuple((layer.topology, layer.size) for layer in wire.podset_slice_required_topology_constraints)
         # A leader is placed with the slices of its workers and needs no slice size.
         leader = spec.count == 1 and wire.pod_set_group_name
         size = wire.pod_set_slice_size or (1 if leader else 0)
@@ -266,7 +262,5 @@ def _run_time_left(wire: WorkloadObject) -> int | None:
     if limit is None:
         return None
     status = wire.status
-    spent = (
-        status.accumulated_past_execution_time_seconds or status.accumulated_past_exexcution_time_seconds or 0
-    )
+    spent = status.accumulated_past_execution_time_seconds or status.accumulated_past_exexcution_time_seconds or 0
     return max(0, limit - max(0, spent))

@@ -115,9 +115,7 @@ def _job(wire: JobObject) -> Owner:
     if spec.completions is not None:
         left = _count(spec.completions, "spec.completions") - wire.status.succeeded
         count = min(count, max(0, left))
-    pod_set = OwnerPodSet(
-        "main", count, _template(spec.template, "spec.template"), _min_parallelism(wire, count)
-    )
+    pod_set = OwnerPodSet("main", count, _template(spec.template, "spec.template"), _min_parallelism(wire, count))
     return Owner(
         wire.KIND,
         wire.metadata,
@@ -179,9 +177,7 @@ def _kubeflow(wire: KubeflowJob) -> Owner:
     sets.sort(key=lambda pod_set: pod_set.name not in ("launcher", "master", "chief", "scheduler"))
     minimum = spec.run_policy.scheduling_policy.min_available if spec.run_policy.scheduling_policy else None
     if minimum is None and spec.elastic_policy is not None and spec.elastic_policy.min_replicas is not None:
-        minimum = spec.elastic_policy.min_replicas + sum(
-            pod_set.count for pod_set in sets if pod_set.name != "worker"
-        )
+        minimum = spec.elastic_policy.min_replicas + sum(pod_set.count for pod_set in sets if pod_set.name != "worker")
     total = sum(pod_set.count for pod_set in sets)
     return Owner(
         wire.KIND,
@@ -220,11 +216,7 @@ def _ray_job(wire: RayJobObject) -> Owner:
 
 
 def _ray_sets(spec: RayClusterSpec, path: str) -> tuple[OwnerPodSet, ...]:
-    sets = [
-        OwnerPodSet(
-            "headgroup", 1, _template(spec.head_group_spec.template, f"{path}.headGroupSpec.template")
-        )
-    ]
+    sets = [OwnerPodSet("headgroup", 1, _template(spec.head_group_spec.template, f"{path}.headGroupSpec.template"))]
     for index, group in enumerate(spec.worker_group_specs):
         where = f"{path}.workerGroupSpecs[{index}]"
         hosts = _count(group.num_of_hosts, f"{where}.numOfHosts")
@@ -260,9 +252,7 @@ def _template(template: PodTemplate, path: str) -> PodTemplate:
     try:
         check_pod(Pod(metadata=named, spec=template.spec))
     except InputError as error:
-        raise InputError(
-            error.message, path=f"{path}.{error.path}", remedy=error.remedy, code=error.code
-        ) from None
+        raise InputError(error.message, path=f"{path}.{error.path}", remedy=error.remedy, code=error.code) from None
     return template
 
 
@@ -293,8 +283,7 @@ def _is_finished(wire: OwnerObject) -> bool:
     if isinstance(wire, Controller):
         return False
     ended = any(
-        condition.type in _FINISHED_CONDITIONS and condition.status == "True"
-        for condition in wire.status.conditions
+        condition.type in _FINISHED_CONDITIONS and condition.status == "True" for condition in wire.status.conditions
     )
     return ended or wire.status.job_status in _RAY_FINISHED
 
@@ -302,7 +291,6 @@ def _is_finished(wire: OwnerObject) -> bool:
 def _has_succeeded(wire: OwnerObject) -> bool:
     """Of a finished owner."""
     succeeded = any(
-        condition.type in _SUCCEEDED_CONDITIONS and condition.status == "True"
-        for condition in wire.status.conditions
+        condition.type in _SUCCEEDED_CONDITIONS and condition.status == "True" for condition in wire.status.conditions
     )
     return succeeded or wire.status.job_status == _RAY_FINISHED[0]

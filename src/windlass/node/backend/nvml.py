@@ -104,9 +104,7 @@ class NvmlBackend:
             subsystem_id=f"0x{pci.pciSubSystemId:08X}",
             pci_class=self.root.pci_class(bus_id),
             numa=self.root.numa_of(bus_id),
-            multiprocessors=getattr(
-                try_call(nv.nvmlDeviceGetAttributes_v2, handle), "multiprocessorCount", 0
-            ),
+            multiprocessors=getattr(try_call(nv.nvmlDeviceGetAttributes_v2, handle), "multiprocessorCount", 0),
             mig_capable=mode is not None,
             mig_enabled=bool(mode and mode[0]),
             mig_pending=bool(mode and mode[1]),

@@ -34,9 +34,7 @@ def call_or_raise(what: str, function: Callable[..., Any], *arguments: Any) -> A
 def nvidia_smi(*arguments: str) -> None:
     """For the operations that NVML has no call for."""
     try:
-        result = subprocess.run(
-            ["nvidia-smi", *arguments], capture_output=True, text=True, timeout=120, check=False
-        )
+        result = subprocess.run(["nvidia-smi", *arguments], capture_output=True, text=True, timeout=120, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise DeviceError(f"nvidia-smi {' '.join(arguments)}: {error}") from None
     if result.returncode != 0:

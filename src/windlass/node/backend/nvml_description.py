@@ -36,8 +36,6 @@ def describe_gpu(handle: Any) -> dict[str, str]:
         "DCGM_FI_DEV_INFOROM_IMAGE_VER": try_call(nv.nvmlDeviceGetInforomImageVersion, handle),
         "DCGM_FI_DEV_OEM_INFOROM_VER": try_call(nv.nvmlDeviceGetInforomVersion, handle, nv.NVML_INFOROM_OEM),
         "DCGM_FI_DEV_ECC_INFOROM_VER": try_call(nv.nvmlDeviceGetInforomVersion, handle, nv.NVML_INFOROM_ECC),
-        "DCGM_FI_DEV_POWER_INFOROM_VER": try_call(
-            nv.nvmlDeviceGetInforomVersion, handle, nv.NVML_INFOROM_POWER
-        ),
+        "DCGM_FI_DEV_POWER_INFOROM_VER": try_call(nv.nvmlDeviceGetInforomVersion, handle, nv.NVML_INFOROM_POWER),
     }
     return {name: decode_text(text) for name, text in found.items() if text}

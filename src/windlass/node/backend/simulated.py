@@ -173,14 +173,10 @@ class SimulatedBackend:
         for gpu, state in zip(self._gpus(), self.store.read().gpus, strict=True):
             if uuid == gpu.uuid or any(instance.uuid == uuid for instance in gpu.instances):
                 if state.is_lost:
-                    return ComputeResult(
-                        right=False, error="cuInit: no CUDA-capable device is detected (100)"
-                    )
+                    return ComputeResult(right=False, error="cuInit: no CUDA-capable device is detected (100)")
                 if "compute" in state.refuses:
                     return ComputeResult(right=False, error="17 of 1048576 numbers are wrong")
-                return ComputeResult(
-                    right=True, device=gpu.name, multiprocessors=gpu.multiprocessors, milliseconds=0.1
-                )
+                return ComputeResult(right=True, device=gpu.name, multiprocessors=gpu.multiprocessors, milliseconds=0.1)
         return ComputeResult(right=False, error="cuDeviceGet: invalid device ordinal (101)")
 
     def close(self) -> None:
@@ -194,9 +190,7 @@ class SimulatedBackend:
                 setattr(state, name, value)
             if xid:
                 state.xids.append(xid)
-                machine.faults.append(
-                    Fault(uuid=self._gpus_as_built[index].uuid, xid=xid, gpu_instance=gpu_instance)
-                )
+                machine.faults.append(Fault(uuid=self._gpus_as_built[index].uuid, xid=xid, gpu_instance=gpu_instance))
 
     def recover(self, index: int) -> None:
         """Repairs the GPU completely."""

@@ -83,9 +83,7 @@ def _value(field: str, device: MeasuredDevice, context: CollectionContext) -> fl
     return device.reading.get(FIELD_ALIASES.get(field, field))
 
 
-def _share(
-    field: str, value: float, holder: DeviceHolder, device: MeasuredDevice, context: CollectionContext
-) -> float:
+def _share(field: str, value: float, holder: DeviceHolder, device: MeasuredDevice, context: CollectionContext) -> float:
     """The pod's own value if the driver counts by process; else the device's."""
     processes = context.processes.get(device.uuid)
     if field not in (UTILISATION, MEMORY_USED) or not holder.uid or processes is None:
@@ -115,9 +113,7 @@ def _labels(device: MeasuredDevice, context: CollectionContext) -> dict[str, str
     return labels
 
 
-def _extra_labels(
-    backend: DeviceBackend, device: MeasuredDevice, counters: Sequence[Counter]
-) -> dict[str, str]:
+def _extra_labels(backend: DeviceBackend, device: MeasuredDevice, counters: Sequence[Counter]) -> dict[str, str]:
     """The values that the counters file asks for as labels, if the GPU has them."""
     wanted = [counter.field for counter in counters if counter.type == "label"]
     known = {

@@ -54,8 +54,7 @@ def health_status(device: MeasuredDevice, context: CollectionContext) -> Labelle
     uuids = [device.gpu.uuid, *(instance.uuid for instance in device.gpu.instances)]
     kinds = {kind for uuid in uuids for kind in context.problem_kinds.get(uuid, ())}
     return [
-        ({"health_watch": found.watch, "health_error_code": found.error}, found.value)
-        for found in incidents(kinds)
+        ({"health_watch": found.watch, "health_error_code": found.error}, found.value) for found in incidents(kinds)
     ]
 
 

@@ -26,9 +26,7 @@ reconnects if one was closed."""
 
 
 class MetricsServer:
-    def __init__(
-        self, exporter: Exporter, address: str = "", port: int = PORT, web: WebConfig | None = None
-    ) -> None:
+    def __init__(self, exporter: Exporter, address: str = "", port: int = PORT, web: WebConfig | None = None) -> None:
         class Handler(_Handler):
             page = property(lambda self: exporter.metrics_text)
 

@@ -38,9 +38,7 @@ class PodResources:
         except DeviceError:
             return {}
 
-    def holders_or_raise(
-        self, uids: Mapping[tuple[str, str], str] | None = None
-    ) -> dict[str, list[DeviceHolder]]:
+    def holders_or_raise(self, uids: Mapping[tuple[str, str], str] | None = None) -> dict[str, list[DeviceHolder]]:
         """Like `holders`, but a `DeviceError` if the kubelet does not answer."""
         request = pr.ListPodResourcesRequest().SerializeToString()
         data = call_unary(self._socket, _METHOD, request, _TIMEOUT_SECONDS)

@@ -87,9 +87,7 @@ def _versions(inventory: Inventory) -> dict[str, str]:
 def _version_labels(name: str, major: str, minor: str, full: str) -> dict[str, str]:
     """GFD's older names and the ones that replace them."""
     parts = {"major": major, "minor": minor}
-    labels = {
-        f"{prefix}.{part}": text for prefix in (name, f"{name}-version") for part, text in parts.items()
-    }
+    labels = {f"{prefix}.{part}": text for prefix in (name, f"{name}-version") for part, text in parts.items()}
     return labels | {f"{name}-version.full": full}
 
 
@@ -158,9 +156,7 @@ def _mixed_labels(inventory: Inventory, config: PluginConfig) -> dict[str, str]:
     return labels
 
 
-def _instance_labels(
-    name: str, pairs: Sequence[tuple[Gpu, MigInstance]], config: PluginConfig
-) -> dict[str, str]:
+def _instance_labels(name: str, pairs: Sequence[tuple[Gpu, MigInstance]], config: PluginConfig) -> dict[str, str]:
     gpu, instance = pairs[0]
     engines = ("copy", "decoder", "encoder", "jpeg", "ofa")
     product = f"{product_label(gpu.name)}-MIG-{_value(instance.profile.replace('+', '.'))}"

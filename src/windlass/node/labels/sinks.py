@@ -76,9 +76,7 @@ class NodeSink:
         metadata = self._api.get_node()["metadata"]
         current: dict[str, str] = metadata.get("labels") or {}
         owned_before = (metadata.get("annotations") or {}).get(OWNED_LABELS_ANNOTATION, "").split(",")
-        changes: dict[str, str | None] = {
-            name: value for name, value in labels.items() if current.get(name) != value
-        }
+        changes: dict[str, str | None] = {name: value for name, value in labels.items() if current.get(name) != value}
         changes |= {name: None for name in owned_before if name in current and name not in labels}
         owned = ",".join(sorted(labels))
         if changes or owned != ",".join(owned_before):

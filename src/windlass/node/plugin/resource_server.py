@@ -37,9 +37,7 @@ def socket_name(resource: str) -> str:
 
 
 class ResourceServer:
-    def __init__(
-        self, name: str, folder: Path, preferred_devices: PreferredDevices = lambda name, size: ()
-    ) -> None:
+    def __init__(self, name: str, folder: Path, preferred_devices: PreferredDevices = lambda name, size: ()) -> None:
         self.name = name
         self.socket = folder / socket_name(name)
         self._preferred_devices = preferred_devices
@@ -134,9 +132,7 @@ class ResourceServer:
                 del self._sent[stream]
                 self._changed.notify_all()
 
-    def get_preferred_allocation(
-        self, request: dp.PreferredAllocationRequest
-    ) -> dp.PreferredAllocationResponse:
+    def get_preferred_allocation(self, request: dp.PreferredAllocationRequest) -> dp.PreferredAllocationResponse:
         answer = dp.PreferredAllocationResponse()
         chooser = self._chooser
         for container_request in request.container_requests:

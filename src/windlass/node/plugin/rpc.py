@@ -25,9 +25,7 @@ class DevicePluginService(Protocol):
 
     def list_and_watch(self, context: Any) -> Iterator[dp.ListAndWatchResponse]: ...
 
-    def get_preferred_allocation(
-        self, request: dp.PreferredAllocationRequest
-    ) -> dp.PreferredAllocationResponse: ...
+    def get_preferred_allocation(self, request: dp.PreferredAllocationRequest) -> dp.PreferredAllocationResponse: ...
 
     def allocate(self, request: dp.AllocateRequest) -> dp.AllocateResponse: ...
 
@@ -58,9 +56,7 @@ def plugin_handler(service: DevicePluginService) -> Any:
 
 def registration_handler(register: Callable[[dp.RegisterRequest], dp.Empty]) -> Any:
     """The kubelet's side, for tests."""
-    return grpc.method_handlers_generic_handler(
-        _REGISTRATION, {"Register": _unary(register, dp.RegisterRequest)}
-    )
+    return grpc.method_handlers_generic_handler(_REGISTRATION, {"Register": _unary(register, dp.RegisterRequest)})
 
 
 def pod_resources_handler(answer: Callable[[], pr.ListPodResourcesResponse]) -> Any:

@@ -37,9 +37,7 @@ class SharingSetup:
         self._problems: dict[str, str] = {}
         self._with_interval: set[str] = set()
 
-    def sync(
-        self, inventory: Inventory, config: PluginConfig, resources: tuple[PluginResource, ...]
-    ) -> dict[str, str]:
+    def sync(self, inventory: Inventory, config: PluginConfig, resources: tuple[PluginResource, ...]) -> dict[str, str]:
         """Why devices can't be shared now, by UUID; empty if all daemons run."""
         if config.sharing_strategy == "time-slicing" and self._interval:
             self._set_intervals(inventory)

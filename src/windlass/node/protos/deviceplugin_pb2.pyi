@@ -117,9 +117,7 @@ class PreferredAllocationResponse(_message.Message):
     container_responses: _containers.RepeatedCompositeFieldContainer[ContainerPreferredAllocationResponse]
     def __init__(
         self,
-        container_responses: _Optional[
-            _Iterable[_Union[ContainerPreferredAllocationResponse, _Mapping]]
-        ] = ...,
+        container_responses: _Optional[_Iterable[_Union[ContainerPreferredAllocationResponse, _Mapping]]] = ...,
     ) -> None: ...
 
 class ContainerPreferredAllocationResponse(_message.Message):

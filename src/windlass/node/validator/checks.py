@@ -62,9 +62,7 @@ def validate(
     try:
         inventory = backend.inventory()
     except DeviceError as error:
-        return Validation(
-            (Check(name="driver", outcome=FAIL, evidence=str(error), remedy="load the NVIDIA driver"),)
-        )
+        return Validation((Check(name="driver", outcome=FAIL, evidence=str(error), remedy="load the NVIDIA driver"),))
     checks = [_check_driver(inventory, root, expected_driver), _check_visible(inventory, root)]
     for gpu in inventory.gpus:
         checks += _gpu_checks(backend, gpu, inventory)
@@ -106,9 +104,7 @@ def _check_visible(inventory: Inventory, root: HostRoot) -> Check:
             remedy="reboot the node; if it stays missing, replace the board",
         )
     if not seen:
-        return Check(
-            name="visible", outcome=FAIL, evidence="no GPU", remedy="run this on a node with NVIDIA GPUs"
-        )
+        return Check(name="visible", outcome=FAIL, evidence="no GPU", remedy="run this on a node with NVIDIA GPUs")
     return Check(name="visible", outcome=PASS, evidence=f"{len(seen)} of {len(on_bus) or len(seen)} GPUs")
 
 
@@ -128,9 +124,7 @@ def _gpu_checks(backend: DeviceBackend, gpu: Gpu, inventory: Inventory) -> list[
 def _check_memory(gpu: Gpu) -> Check:
     known = find_gpu_model(product_label(gpu.name))
     if known is None:
-        return _check(
-            gpu, "memory", NOT_APPLICABLE, f"{gpu.memory_mib} MiB; {gpu.name} is not in the catalogue"
-        )
+        return _check(gpu, "memory", NOT_APPLICABLE, f"{gpu.memory_mib} MiB; {gpu.name} is not in the catalogue")
     deviation = abs(gpu.memory_mib - known.memory_mib) / known.memory_mib
     evidence = f"{gpu.memory_mib} MiB of {known.memory_mib}"
     if deviation > MEMORY_TOLERANCE:
@@ -148,9 +142,7 @@ def _check_links(gpu: Gpu, inventory: Inventory, reading: protocol.Reading) -> C
     linked_gpus = [peer for peer in inventory.gpus if peer.switch_links or sum(peer.peers)]
     most = max(peer.switch_links + sum(peer.peers) for peer in linked_gpus)
     if active < most:
-        return _check(
-            gpu, "nvlink", FAIL, f"{active} links, {most} on other GPUs", "check the fabric manager"
-        )
+        return _check(gpu, "nvlink", FAIL, f"{active} links, {most} on other GPUs", "check the fabric manager")
     return _check(gpu, "nvlink", PASS, f"{active} links active")
 
 
@@ -160,18 +152,14 @@ def _check_remapping(gpu: Gpu, reading: protocol.Reading) -> Check:
     if reading.get(protocol.ROW_REMAP_PENDING):
         return _check(gpu, "row remapping", FAIL, "a remapping is pending", "reset the GPU")
     if protocol.ROW_REMAP_PENDING not in reading:
-        return _check(
-            gpu, "row remapping", NOT_APPLICABLE, "the driver doesn't say (MIG mode, or an older GPU)"
-        )
+        return _check(gpu, "row remapping", NOT_APPLICABLE, "the driver doesn't say (MIG mode, or an older GPU)")
     return _check(gpu, "row remapping", PASS, "nothing pending")
 
 
 def _check_throttling(gpu: Gpu, reading: protocol.Reading) -> Check:
     reasons = int(reading.get(protocol.THROTTLE_REASONS, 0))
     if reasons & THROTTLE_BITS:
-        return _check(
-            gpu, "throttling", FAIL, f"slowed down, reasons {reasons:#x}", "look at cooling and power"
-        )
+        return _check(gpu, "throttling", FAIL, f"slowed down, reasons {reasons:#x}", "look at cooling and power")
     return _check(gpu, "throttling", PASS, f"reasons {reasons:#x}")
 
 

@@ -35,9 +35,7 @@ def compute(cuda: Cuda) -> ComputeResult:
     cuda.to_device(x_pointer, struct.pack(f"{COUNT}I", *xs))
     cuda.to_device(y_pointer, struct.pack(f"{COUNT}I", *ys))
     started = time.perf_counter()
-    cuda.launch(
-        kernel, COUNT // 256, 256, (x_pointer, y_pointer, ctypes.c_uint32(FACTOR), ctypes.c_uint32(COUNT))
-    )
+    cuda.launch(kernel, COUNT // 256, 256, (x_pointer, y_pointer, ctypes.c_uint32(FACTOR), ctypes.c_uint32(COUNT)))
     cuda.wait()
     seconds = time.perf_counter() - started
     answer = struct.unpack(f"{COUNT}I", cuda.from_device(y_pointer, size))

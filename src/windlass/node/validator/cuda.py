@@ -83,9 +83,7 @@ class Cuda:
         self._call("cuMemcpyDtoH_v2", data, pointer, ctypes.c_size_t(size))
         return data.raw
 
-    def launch(
-        self, kernel: ctypes.c_void_p, blocks: int, threads: int, arguments: Sequence[Argument]
-    ) -> None:
+    def launch(self, kernel: ctypes.c_void_p, blocks: int, threads: int, arguments: Sequence[Argument]) -> None:
         """Starts a kernel; `wait` sees its outcome."""
         pointers = (ctypes.c_void_p * len(arguments))(
             *(ctypes.cast(ctypes.byref(argument), ctypes.c_void_p) for argument in arguments)

@@ -46,9 +46,7 @@ class Demand(msgspec.Struct, frozen=True):
         ]
 
 
-def demands_of(
-    piece: Workload, placer: WorkloadPlacer, overlay: Overlay, system: QueueSystem
-) -> Iterator[Demand]:
+def demands_of(piece: Workload, placer: WorkloadPlacer, overlay: Overlay, system: QueueSystem) -> Iterator[Demand]:
     """The demands of the piece, one per combination of flavors, in the order in which its queue would try them."""
     for choices in _choices(piece, placer, system):
         yield demand_of(piece, choices, placer, overlay)

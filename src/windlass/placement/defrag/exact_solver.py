@@ -75,9 +75,7 @@ class _Model:
         self._model = self._solver.CpModel()
         self._overlay, self._movable = overlay, movable_pods
         self._numbers = [
-            movable.number
-            for movable in movable_pods.pods
-            if not self._is_not_modelled(movable.shape, movable.pod)
+            movable.number for movable in movable_pods.pods if not self._is_not_modelled(movable.shape, movable.pod)
         ]
         self._is_exact = len(self._numbers) == len(movable_pods.pods)
         """Whether the model has everything and was solved to optimality: then its weight is a lower bound."""
@@ -235,9 +233,9 @@ class _Model:
     def _solve_lightest(self) -> tuple[tuple[Relocation, ...], int] | None:
         movable_pods = self._movable
         pods = sum(1 - stays for stays in self._stays.values())
-        lost = sum(
-            movable_pods.pods[number].loss * (1 - stays) for number, stays in self._stays.items()
-        ) + sum(movable_pods.gang_losses[gang].loss * stops for gang, stops in self._gang_stops.items())
+        lost = sum(movable_pods.pods[number].loss * (1 - stays) for number, stays in self._stays.items()) + sum(
+            movable_pods.gang_losses[gang].loss * stops for gang, stops in self._gang_stops.items()
+        )
         model = self._model.clone()
         model.minimize(lost)
         solver = self._run(model)

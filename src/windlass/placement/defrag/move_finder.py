@@ -57,11 +57,7 @@ class MoveFinder:
         for domain in demand.domains[:MAX_DOMAINS]:
             pods = demand.pods_in(domain)
             bound = lower_bound(self._overlay, self._movable, pods)
-            if (
-                bound >= UNPLACEABLE
-                or steps >= self._limits.steps
-                or (best is not None and best.weight <= bound)
-            ):
+            if bound >= UNPLACEABLE or steps >= self._limits.steps or (best is not None and best.weight <= bound):
                 continue
             ceiling = best.weight if best is not None else NO_CEILING
             result, used = self._search(demand, pods, bound, ceiling, self._limits.steps - steps)

@@ -57,9 +57,7 @@ class MoveSequencer:
         checkpoint = self.overlay.checkpoint()
         self._remove(movable)
         row = self.overlay.table.row(movable.shape, self.overlay.snapshot)
-        if self.overlay.reasons(movable.pod, row)[relocation.node] != 0 or not self._has_room(
-            movable, row, relocation
-        ):
+        if self.overlay.reasons(movable.pod, row)[relocation.node] != 0 or not self._has_room(movable, row, relocation):
             self.overlay.rollback(checkpoint)
             return False
         self._place(movable, row, relocation, steps, charged)

@@ -28,9 +28,7 @@ _DEVICE_BITS = np.uint64(DEVICE_BITS)
 
 
 class NodeClearing:
-    def __init__(
-        self, overlay: Overlay, movable_pods: MovablePods, max_sets: int, step: Callable[[], None]
-    ) -> None:
+    def __init__(self, overlay: Overlay, movable_pods: MovablePods, max_sets: int, step: Callable[[], None]) -> None:
         self._overlay, self._movable, self._max_sets, self._step = overlay, movable_pods, max_sets, step
         self._cache: dict[tuple[int, int, int, Subset], tuple[tuple[Subset, ...], bool]] = {}
 
@@ -91,9 +89,7 @@ class NodeClearing:
         devices = bool(reasons & _DEVICE_BITS) or any(name.startswith(NVIDIA_PREFIX) for name in short)
 
         def helps(pod: MovablePod) -> bool:
-            return (devices and pod.shape.gpu is not None) or any(
-                name in short for name, _ in pod.shape.requests
-            )
+            return (devices and pod.shape.gpu is not None) or any(name in short for name, _ in pod.shape.requests)
 
         return tuple(number for number in movable if helps(self._movable.pods[number]))
 

@@ -146,9 +146,7 @@ class _Mover:
         node = self._state.occupancy.cluster_queue_of(workload)
         return node.name if node is not None else ""
 
-    def _is_worth_it(
-        self, piece: Workload, verdict: Verdict, movable: MovablePods, moves: FoundMoves
-    ) -> bool:
+    def _is_worth_it(self, piece: Workload, verdict: Verdict, movable: MovablePods, moves: FoundMoves) -> bool:
         moved = {step.pod_number for step in moves.steps}
         pods = [movable.pods[number] for number in moved]
         held_milli = sum(held_gpu_milli(pod.shape, pod.grants) for pod in pods)
@@ -184,18 +182,14 @@ class _Mover:
         keys = tuple(dict.fromkeys(self._workload_key(pod) for pod in moved))
         return MoveDecisions(
             self._evicts(moved, piece.key),
-            ()
-            if piece.kind == "Pod" and not piece.queue_name
-            else (self._admit(piece, choices, placed.nodes, keys),),
+            () if piece.kind == "Pod" and not piece.queue_name else (self._admit(piece, choices, placed.nodes, keys),),
             tuple(self._binds(piece, keys)),
             frozenset([piece.key]),
         )
 
     def _other_waiting(self, piece: Workload) -> tuple[list[Workload], list[Workload]]:
         """Waiting workloads decided before the piece, and those after it; one for each kind of request."""
-        waiting = [
-            (self._state.pending_piece(hold.workload), position) for position, hold in enumerate(self._holds)
-        ]
+        waiting = [(self._state.pending_piece(hold.workload), position) for position, hold in enumerate(self._holds)]
         ranks = {
             waiting_piece.key: self._rank(waiting_piece, position)
             for waiting_piece, position in waiting
@@ -265,9 +259,7 @@ class _Mover:
         snapshot, placer = self._state.overlay.snapshot, self._state.placer
         unpacker = GrantUnpacker(snapshot)
         for index, pod_set in enumerate(piece.pod_sets):
-            rows = [
-                row for key in pod_set.pod_keys if (row := placer.placed_workloads.pod_row(key)) is not None
-            ]
+            rows = [row for key in pod_set.pod_keys if (row := placer.placed_workloads.pod_row(key)) is not None]
             waiting = [row for row in rows if int(snapshot.pods.node[row]) == PENDING]
             for placement in placer.placed_workloads[piece.key].placed:
                 if placement.pod_set == index and placement.member < len(waiting):

@@ -86,9 +86,7 @@ def _distribution_bound(curves: Sequence[Sequence[int]], count: int) -> int:
     return best[count]
 
 
-def _weight_curve(
-    overlay: Overlay, movable_pods: MovablePods, pod: PodToPlace, node: int, count: int
-) -> list[int]:
+def _weight_curve(overlay: Overlay, movable_pods: MovablePods, pod: PodToPlace, node: int, count: int) -> list[int]:
     """Lower bounds of the weight of making room for 0, 1, 2, … such pods on the node, as far as they can fit."""
     requested = _requests(overlay, pod, node)
     free = {name: _free(overlay, node, name) for name in requested}
@@ -112,9 +110,7 @@ def _requests(overlay: Overlay, pod: PodToPlace, node: int) -> dict[str, int]:
     if gpu is None:
         return requested
     if gpu.profile:
-        return {
-            name: amount for name, amount in requested.items() if not name.startswith(MIG_RESOURCE_PREFIX)
-        }
+        return {name: amount for name, amount in requested.items() if not name.startswith(MIG_RESOURCE_PREFIX)}
     state = overlay.state
     replicas = int(state.node_info[node, REPLICAS])
     shares = [device_share_milli(state, device, gpu, replicas) for device in state.devices(node)]
@@ -141,8 +137,7 @@ def _cover(lacking: dict[str, int], held: Sequence[dict[str, int]], weights: Seq
     if len(useful) <= MAX_ENUMERATED_PODS:
         return _cover_whole(lacking, [held[i] for i in useful], [weights[i] for i in useful])
     return max(
-        _cover_in_part(amount, [amounts.get(name, 0) for amounts in held], weights)
-        for name, amount in lacking.items()
+        _cover_in_part(amount, [amounts.get(name, 0) for amounts in held], weights) for name, amount in lacking.items()
     )
 
 

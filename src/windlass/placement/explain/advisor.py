@@ -50,10 +50,7 @@ CODES_NOT_ABOUT_REQUEST = frozenset(
 STORAGE_CODE = "STORAGE_INSUFFICIENT"
 NODE_REFUSAL_CODES = frozenset(
     {reason.code for reason in NODE_REASONS}
-    | {
-        insufficient_reason(name).code
-        for name in ("cpu", "ephemeral-storage", "pods", GPU_RESOURCE, "other.com/x")
-    }
+    | {insufficient_reason(name).code for name in ("cpu", "ephemeral-storage", "pods", GPU_RESOURCE, "other.com/x")}
     | {TOO_LARGE}
 )
 """Codes of holds whose cause is looked for in what the nodes refuse."""

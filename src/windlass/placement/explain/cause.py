@@ -86,16 +86,10 @@ def _rule_cause(wanted: int, groups: Sequence[NodeGroup]) -> str:
         enough = [
             (lifted, inside)
             for lifted in combinations(rules, size)
-            if _total_capacity(
-                inside := [group for group in groups if set(group.permanent_codes) <= set(lifted)]
-            )
+            if _total_capacity(inside := [group for group in groups if set(group.permanent_codes) <= set(lifted)])
             >= wanted
         ]
-        starts = [
-            rules
-            for rules, inside in enough
-            if any(g.permanent_codes and not g.capacity_codes for g in inside)
-        ]
+        starts = [rules for rules, inside in enough if any(g.permanent_codes and not g.capacity_codes for g in inside)]
         for lifted in starts or [lifted for lifted, _ in enough]:
             return lifted[0]
     return TOO_LARGE

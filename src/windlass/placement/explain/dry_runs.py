@@ -53,9 +53,7 @@ class DryRuns:
     def is_exhausted(self) -> bool:
         return self._runs >= MAX_DRY_RUNS or self._pods >= MAX_PODS or self._budget.left <= 0
 
-    def would_start(
-        self, piece: Workload, without: Collection[str] = (), *, ignore_plans: bool = False
-    ) -> bool:
+    def would_start(self, piece: Workload, without: Collection[str] = (), *, ignore_plans: bool = False) -> bool:
         """Whether it would start now if the workloads in `without` had ended. `ignore_plans` ignores planned starts."""
         if self.is_exhausted:
             return False

@@ -62,9 +62,7 @@ def _tightest(overlay: Overlay, pod_sets: Sequence[PendingPodSet]) -> PendingPod
     return max(pod_sets, key=lambda pod_set: pod_set.count - PodSetFeasibility(overlay, pod_set).placeable)
 
 
-def node_groups(
-    overlay: Overlay, pod_set: PendingPodSet, allowed_nodes: Bools, empty: EmptyCluster
-) -> list[NodeGroup]:
+def node_groups(overlay: Overlay, pod_set: PendingPodSet, allowed_nodes: Bools, empty: EmptyCluster) -> list[NodeGroup]:
     """`allowed_nodes`: the nodes that count at all, such as those of the queue's flavors."""
     row = overlay.table.row(pod_set.shape, overlay.snapshot, pod_set.pod)
     reasons, too_small = overlay.reasons(pod_set.pod, row), _too_small(overlay, pod_set)

@@ -96,11 +96,7 @@ class PostDecisionState:
         members = {key for pod_set in pod_sets for key in pod_set.pod_keys}
         for assumed in self.overlay.assumed_pods()[:MAX_SINGLE_PODS]:
             key = assumed.pod.key
-            if (
-                key not in members
-                and key not in placed_workloads
-                and placed_workloads.pod_row(key) is not None
-            ):
+            if key not in members and key not in placed_workloads and placed_workloads.pod_row(key) is not None:
                 placed_workloads.add_placed(key, [PodPlacement(0, 0, assumed)], ("main",))
                 self.occupancy.add_placed(single_pod_workload(assumed.pod), (PodSetChoice("main", 1, {}),))
 

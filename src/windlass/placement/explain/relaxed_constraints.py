@@ -50,12 +50,9 @@ def _tolerations(held: HeldWorkload, index: int) -> Iterator[Variant]:
     pod_set = held.piece.pod_sets[index]
     for taints in _untolerated(held, index)[:MAX_VARIANTS]:
         tolerations = tuple(
-            Toleration(taint.key, "Equal" if taint.value else "Exists", taint.value, taint.effect)
-            for taint in taints
+            Toleration(taint.key, "Equal" if taint.value else "Exists", taint.value, taint.effect) for taint in taints
         )
-        full = " and ".join(
-            f"{taint.key}{'=' + taint.value if taint.value else ''}:{taint.effect}" for taint in taints
-        )
+        full = " and ".join(f"{taint.key}{'=' + taint.value if taint.value else ''}:{taint.effect}" for taint in taints)
         keys = " and ".join(dict.fromkeys(taint.key for taint in taints))
         change = Change(
             "toleration",

@@ -20,9 +20,7 @@ from windlass.placement.explain.advisor import Advisor
 from windlass.placement.single_pod_placer import SinglePodResults
 
 
-def make_single_pod_holds(
-    snapshot: Snapshot, queue: Ints, placed: SinglePodResults, advisor: Advisor
-) -> list[Hold]:
+def make_single_pod_holds(snapshot: Snapshot, queue: Ints, placed: SinglePodResults, advisor: Advisor) -> list[Hold]:
     """One hold for every pod of `queue` (rows of the snapshot) that found no node."""
     keys = snapshot.pods.keys
     verdicts: dict[int, Verdict] = {}

@@ -28,10 +28,7 @@ def refused_by_node_name(pod: Pod, nodes: NodeColumns) -> Bools | None:
 def refused_by_taints(pod: Pod, nodes: NodeColumns) -> Bools | None:
     """Untolerated NoSchedule and NoExecute taints; evaluated once per distinct set, of which there are few."""
     refused = np.array(
-        [
-            find_untolerated_taint(taints, pod.spec.tolerations, HARD_EFFECTS) is not None
-            for taints in nodes.taint_sets
-        ],
+        [find_untolerated_taint(taints, pod.spec.tolerations, HARD_EFFECTS) is not None for taints in nodes.taint_sets],
         dtype=np.bool_,
     )
     if not refused.any():

@@ -79,11 +79,7 @@ def _not_bound(named: PodVolumeClaim, pod: Pod, listers: Listers) -> Reason | No
         return None
     if not is_bound(claim):
         wanted = storage_class_of_claim(claim, listers)
-        missing = (
-            f"; its storage class {wanted} doesn't exist"
-            if wanted not in (*listers.storage_classes, "")
-            else ""
-        )
+        missing = f"; its storage class {wanted} doesn't exist" if wanted not in (*listers.storage_classes, "") else ""
         return _with_text(UNBOUND_CLAIM, f"{UNBOUND_CLAIM.kube_words}: {named.name}{missing}")
     return None if claim.spec.volume_name in listers.volumes else _no_volume(claim)
 
@@ -95,9 +91,7 @@ def _no_volume(claim: PersistentVolumeClaim) -> Reason:
 
 
 def _is_owned_by(claim: PersistentVolumeClaim, pod: Pod) -> bool:
-    return any(
-        owner.controller and owner.uid == pod.metadata.uid for owner in claim.metadata.owner_references
-    )
+    return any(owner.controller and owner.uid == pod.metadata.uid for owner in claim.metadata.owner_references)
 
 
 def _with_text(reason: Reason, kube: str, remedy: str = "") -> Reason:

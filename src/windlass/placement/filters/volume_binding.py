@@ -113,8 +113,7 @@ def _candidates(claim: PersistentVolumeClaim, listers: Listers) -> list[Persiste
 def _fits(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
     return (
         not _is_claimed_by_another(volume, claim)
-        and storage_size(volume.spec.capacity)
-        >= max(storage_size(claim.spec.resources.requests), Fraction(0))
+        and storage_size(volume.spec.capacity) >= max(storage_size(claim.spec.resources.requests), Fraction(0))
         and volume.spec.volume_mode == claim.spec.volume_mode
         and volume.spec.volume_attributes_class_name == claim.spec.volume_attributes_class_name
         and not volume.metadata.deletion_timestamp

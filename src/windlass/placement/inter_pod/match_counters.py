@@ -166,9 +166,7 @@ def is_not_terminating(pod: Pod) -> bool:
     return not pod.metadata.deletion_timestamp
 
 
-def sums_by_domain(
-    nodes: NodeColumns, topology_key: str, per_node: Counts, counted: Bools
-) -> tuple[Counts, Bools]:
+def sums_by_domain(nodes: NodeColumns, topology_key: str, per_node: Counts, counted: Bools) -> tuple[Counts, Bools]:
     """Sums over the counted nodes per value of the label, and which values occur among them."""
     column = nodes.label(topology_key)
     rows = np.flatnonzero(counted & column.present)

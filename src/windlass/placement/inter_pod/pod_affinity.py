@@ -67,9 +67,7 @@ def _preferred(pod: Pod, affinity: PodAffinity | None, sign: int) -> tuple[Weigh
     if affinity is None:
         return ()
     weighted = affinity.preferred_during_scheduling_ignored_during_execution
-    return tuple(
-        WeightedAffinityTerm(_term(pod, raw.pod_affinity_term), sign * raw.weight) for raw in weighted
-    )
+    return tuple(WeightedAffinityTerm(_term(pod, raw.pod_affinity_term), sign * raw.weight) for raw in weighted)
 
 
 def _term(pod: Pod, raw: PodAffinityTerm) -> AffinityTerm:
@@ -82,9 +80,7 @@ def _term(pod: Pod, raw: PodAffinityTerm) -> AffinityTerm:
     return AffinityTerm(PodMatcher(namespaces, raw.namespace_selector, selector), raw.topology_key)
 
 
-def refused_by_affinity(
-    pod: Pod, nodes: NodeColumns, listers: Listers, counters: MatchCounters
-) -> Bools | None:
+def refused_by_affinity(pod: Pod, nodes: NodeColumns, listers: Listers, counters: MatchCounters) -> Bools | None:
     """Nodes that the pod's required affinity refuses; None if it has none.
 
     As in kube-scheduler: for every term the node's domain must hold a pod that matches *all* terms. Where no pod in

@@ -110,9 +110,7 @@ def with_match_label_keys(
     extra += [_requirement(key, "NotIn", labels[key]) for key in mismatch_keys if key in labels]
     if not extra:
         return selector
-    return LabelSelector(
-        match_labels=selector.match_labels, match_expressions=(*selector.match_expressions, *extra)
-    )
+    return LabelSelector(match_labels=selector.match_labels, match_expressions=(*selector.match_expressions, *extra))
 
 
 def _requirement(key: str, operator: str, value: str) -> LabelSelectorRequirement:

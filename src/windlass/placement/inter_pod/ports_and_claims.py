@@ -27,9 +27,7 @@ def host_ports(pod: Pod) -> tuple[tuple[HostPort, str], ...]:
     # Of the init containers only sidecars (restartPolicy Always) keep running.
     sidecars = (container for container in spec.init_containers if container.restart_policy == "Always")
     running = (*sidecars, *spec.containers)
-    return tuple(
-        port for container in running if container.ports for port in _ports(container, spec.host_network)
-    )
+    return tuple(port for container in running if container.ports for port in _ports(container, spec.host_network))
 
 
 def _ports(container: Container, host_network: bool) -> list[tuple[HostPort, str]]:

@@ -93,9 +93,7 @@ def refused_by_spread(
     for constraint in constraints:
         column = nodes.label(constraint.topology_key)
         counted = counted_nodes(constraint, eligible, static)
-        sums, occurs = sums_by_domain(
-            nodes, constraint.topology_key, constraint.counts(counters, nodes), counted
-        )
+        sums, occurs = sums_by_domain(nodes, constraint.topology_key, constraint.counts(counters, nodes), counted)
         # A pod that its own selector does not match adds nothing to the domain.
         allowed = _most_allowed(constraint, sums, occurs) - int(constraint.matches_itself(pod, listers))
         # A domain that is not counted is taken to be empty. ABSENT is -1, so unlabelled nodes read the appended entry.

@@ -174,9 +174,7 @@ def pick_devices(nodes: NodeState, shapes: Ints, s: int, n: int, preferred: int,
     packed = np.uint64(0)
     left, most = shapes[s, GPUS], max_shares_of_device(nodes, shapes, s, n)
     if preferred >= 0:
-        nodes.device_occupancy[first + preferred, FREE_MILLI] -= milli_needed(
-            nodes, shapes, s, n, first + preferred
-        )
+        nodes.device_occupancy[first + preferred, FREE_MILLI] -= milli_needed(nodes, shapes, s, n, first + preferred)
         packed += np.uint64(1) << np.uint64(4 * preferred)
         left -= 1
     # First within the chosen island, then anywhere.
@@ -238,9 +236,7 @@ def pick_instances(nodes: NodeState, shapes: Ints, s: int, n: int) -> np.uint64:
     return packed
 
 
-def release_or_retake_devices(
-    nodes: NodeState, shapes: Ints, s: int, n: int, packed: np.uint64, sign: int
-) -> None:
+def release_or_retake_devices(nodes: NodeState, shapes: Ints, s: int, n: int, packed: np.uint64, sign: int) -> None:
     """Release what `pick_devices` or `pick_instances` took (`sign` 1), or take the same devices again (`sign` -1)."""
     first = nodes.node_info[n, DEV_FIRST]
     if shapes[s, MIG_REQUEST] >= 0:
@@ -258,9 +254,7 @@ def release_or_retake_devices(
     for device in range(first, nodes.node_info[n, DEV_END]):
         shares = int((packed >> np.uint64(4 * (device - first))) & np.uint64(15))
         if shares > 0:
-            nodes.device_occupancy[device, FREE_MILLI] += (
-                sign * shares * milli_needed(nodes, shapes, s, n, device)
-            )
+            nodes.device_occupancy[device, FREE_MILLI] += sign * shares * milli_needed(nodes, shapes, s, n, device)
 
 
 def free_gpu(nodes: NodeState, n: int) -> int:
@@ -301,10 +295,7 @@ def has_equal_before(nodes: NodeState, first: int, free: Ints, i: int) -> bool:
     """Whether an equal device has a lower number: it scores the same, and the lower number wins."""
     model, memory = nodes.device_info[first + i, MODEL], nodes.device_info[first + i, MEMORY_MIB]
     for j in range(i):
-        same_kind = (
-            nodes.device_info[first + j, MODEL] == model
-            and nodes.device_info[first + j, MEMORY_MIB] == memory
-        )
+        same_kind = nodes.device_info[first + j, MODEL] == model and nodes.device_info[first + j, MEMORY_MIB] == memory
         if same_kind and free[j] == free[i]:
             return True
     return False

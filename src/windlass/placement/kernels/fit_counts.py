@@ -36,9 +36,7 @@ def fit_count(nodes: NodeState, shapes: Ints, s: int, n: int) -> int:
     for j in range(shapes[s, REQUEST_COUNT]):
         if j == shapes[s, MIG_REQUEST] and has_geometry(nodes, n):
             continue  # instances are created on demand, so none are advertised
-        most = min(
-            most, nodes.free[n, shapes[s, FIRST_REQUEST + 2 * j]] // shapes[s, FIRST_REQUEST + 2 * j + 1]
-        )
+        most = min(most, nodes.free[n, shapes[s, FIRST_REQUEST + 2 * j]] // shapes[s, FIRST_REQUEST + 2 * j + 1])
     if shapes[s, GPUS] > 0:
         most = min(most, device_count(nodes, shapes, s, n))
     # Free is below 0 on an over-committed node.
@@ -100,9 +98,7 @@ def count_fits(nodes: NodeState, shapes: Ints, cells: Cells, s: int, into: Ints)
         into[n] = fit_count(nodes, shapes, s, n) if fits else 0
 
 
-def count_beside_leader(
-    nodes: NodeState, shapes: Ints, cells: Cells, s: int, leader: int, into: Ints
-) -> None:
+def count_beside_leader(nodes: NodeState, shapes: Ints, cells: Cells, s: int, leader: int, into: Ints) -> None:
     """As `count_fits`, with one pod of the leader's shape on the node; -1 where the leader doesn't fit."""
     for n in range(into.shape[0]):
         if node_reasons(nodes, shapes, leader, n, cells.static[leader, n]) != FITS:

@@ -209,9 +209,7 @@ def fgd_node_fragment(nodes: NodeState, n: int, mix: MixArrays) -> float:
     return fgd_fragment(nodes.free[n, CPU], free, count, node_model(nodes, n), mix)
 
 
-def fgd_score(
-    nodes: NodeState, shapes: Ints, memo: NodeMemo, mix: MixArrays, s: int, n: int
-) -> tuple[int, int]:
+def fgd_score(nodes: NodeState, shapes: Ints, memo: NodeMemo, mix: MixArrays, s: int, n: int) -> tuple[int, int]:
     """The published rule: by how much the pod reduces the node's expected fragment; a share tries every device."""
     free = np.empty(MAX_DEVICES, dtype=np.int64)
     count = copy_free(nodes, n, free)

@@ -82,9 +82,7 @@ def node_worth(nodes: NodeState, n: int, mix: MixArrays) -> int:
     return worth_of(nodes.free[n, CPU], free, models, copy_free(nodes, n, free), mix)
 
 
-def windlass_score(
-    nodes: NodeState, shapes: Ints, memo: NodeMemo, mix: MixArrays, s: int, n: int
-) -> tuple[int, int]:
+def windlass_score(nodes: NodeState, shapes: Ints, memo: NodeMemo, mix: MixArrays, s: int, n: int) -> tuple[int, int]:
     """The change of worth in buckets of TIE_MILLI; one GPU or a share tries every device, the tightest wins ties."""
     free = np.empty(MAX_DEVICES, dtype=np.int64)
     models = np.empty(MAX_DEVICES, dtype=np.int64)
@@ -96,19 +94,13 @@ def windlass_score(
     if shapes[s, GPUS] != 1 or shapes[s, MIG_REQUEST] >= 0:
         # With islands, as `pick_devices` will take them: the score has to be that of the real choice.
         take_from_free(nodes, shapes, s, n, free, True)
-        return (
-            worth_of(cpu, free, models, count, mix) - memo.value[n] + bucket // 2
-        ) // bucket * TIE_BREAK_RANGE, -1
+        return (worth_of(cpu, free, models, count, mix) - memo.value[n] + bucket // 2) // bucket * TIE_BREAK_RANGE, -1
     best, chosen = INFEASIBLE_SCORE, -1
     first = nodes.node_info[n, DEV_FIRST]
     for i in range(count):
         need = milli_needed(nodes, shapes, s, n, first + i)
         before = free[i]
-        if (
-            before < need
-            or not model_allowed(nodes, shapes, s, first + i)
-            or has_equal_before(nodes, first, free, i)
-        ):
+        if before < need or not model_allowed(nodes, shapes, s, first + i) or has_equal_before(nodes, first, free, i):
             continue
         free[i] = before - need
         gain = worth_of(cpu, free, models, count, mix) - memo.value[n]

@@ -101,9 +101,7 @@ class CandidateFinder:
         for column, amount in enumerate(request.amounts.tolist()):
             fits = np.minimum(fits, max_free[:, column] // amount if amount > 0 else fits)
         feasible = (
-            (fits > 0)
-            & (overlay.table.cells.static[preemptor.row] == 0)
-            & (overlay.state.node_info[:, BLOCKED] == 0)
+            (fits > 0) & (overlay.table.cells.static[preemptor.row] == 0) & (overlay.state.node_info[:, BLOCKED] == 0)
         )
         if preemptor.allowed_nodes is not None:
             feasible &= preemptor.allowed_nodes
@@ -185,9 +183,7 @@ class CandidateFinder:
             return None
         return Candidate(node, tuple(victims), pods)
 
-    def _candidate_by_trying(
-        self, preemptor: Preemptor, potential: PotentialNodes, node: int
-    ) -> Candidate | None:
+    def _candidate_by_trying(self, preemptor: Preemptor, potential: PotentialNodes, node: int) -> Candidate | None:
         """Removes more and more units in order until the pod fits; then drops those that are not needed."""
         units, _ = self._freed.units_on_node(node, potential.entries, potential.request)
         units = self._within_budgets(units)

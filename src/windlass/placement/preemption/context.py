@@ -70,8 +70,7 @@ class Preemption:
         specs = [pod_set.template.spec for pod_set in workload.pod_sets]
         # The lowest of its pods: none of them may evict what it would not outrank alone.
         return min(
-            spec.priority
-            or system.priority_classes.get(spec.priority_class_name or system.default_priority_class, 0)
+            spec.priority or system.priority_classes.get(spec.priority_class_name or system.default_priority_class, 0)
             for spec in specs
         )
 
@@ -157,9 +156,7 @@ class Preemption:
 
     # Single pods: straight on the overlay
 
-    def place_with_victims(
-        self, preemptor: Preemptor, sequence: int, victims: list[VictimUnit]
-    ) -> AssumedPod | None:
+    def place_with_victims(self, preemptor: Preemptor, sequence: int, victims: list[VictimUnit]) -> AssumedPod | None:
         """Assume the pod on a free node, or else with victims: these are removed from the overlay and appended to
         `victims`."""
         node = self.candidate_finder.select_free_node(preemptor, sequence)

@@ -72,9 +72,7 @@ class FreedResources:
             for name, amount in self._snapshot.shapes[number].requests:
                 by_shape[index, self._snapshot.resources.column(name)] = amount
         vectors: Ints = by_shape[shape_index.reshape(-1)]
-        vectors[:, -1] = [
-            sum(grant.milli for grant in table.grants[row] if not grant.profile) for row in pods.tolist()
-        ]
+        vectors[:, -1] = [sum(grant.milli for grant in table.grants[row] if not grant.profile) for row in pods.tolist()]
         return vectors
 
     def request_vector(self, shape: Shape) -> RequestVector:
@@ -150,9 +148,7 @@ class FreedResources:
         ordered: Ints = node[starts][order]
         return ordered
 
-    def units_on_node(
-        self, node: int, usable: Bools, request: RequestVector
-    ) -> tuple[list[VictimUnit], Ints]:
+    def units_on_node(self, node: int, usable: Bools, request: RequestVector) -> tuple[list[VictimUnit], Ints]:
         """The units on a node in eviction order, and what each frees there of the requested columns."""
         first, end = np.searchsorted(self.entry_node, [node, node + 1]).tolist()
         entries = [entry for entry in range(first, end) if usable[entry]]

@@ -79,9 +79,7 @@ class _Search:
         placed = self._placer.placed_workloads
         queued = bool(self._piece.queue_name)
         present = [
-            unit.key not in self._preemption.victims
-            and unit.key in placed
-            and not (queued and unit.is_queued)
+            unit.key not in self._preemption.victims and unit.key in placed and not (queued and unit.is_queued)
             for unit in units
         ]
         proposals: list[tuple[EvictionCost, int, list[VictimUnit]]] = []
@@ -123,9 +121,7 @@ class _Search:
         kept = [
             domain
             for domain in domains
-            if all(
-                _within(capacity, domain) >= count for capacity, count in zip(capacities, counts, strict=True)
-            )
+            if all(_within(capacity, domain) >= count for capacity, count in zip(capacities, counts, strict=True))
         ]
         if len(kept) > 1:
             fits_now = np.all(found[0].free >= found[0].request.amounts, axis=1) & found[0].feasible

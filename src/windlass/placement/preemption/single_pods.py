@@ -76,9 +76,7 @@ class _Preempting:
             while preempted and first < end and self._is_equal(first, refused):
                 preempted = self._preempt(first)
                 first += int(preempted)
-        return SinglePodResults(
-            self._node, self._grant, self._failure, self._failures, self._held, self._cleared
-        )
+        return SinglePodResults(self._node, self._grant, self._failure, self._failures, self._held, self._cleared)
 
     def _keep(self, start: int, end: int, results: SinglePodResults) -> None:
         """Keep the results of these pods from a run that began with the first of them."""

@@ -138,9 +138,7 @@ class _Finder:
             evicting=bool(pod.metadata.deletion_timestamp),
             started_at=start_time(pod),
             checkpoint_at=workload.checkpoint_at if workload is not None else 0,
-            restart_seconds=workload.restart_seconds
-            if workload is not None
-            else declared_restart_cost([pod.metadata]),
+            restart_seconds=workload.restart_seconds if workload is not None else declared_restart_cost([pod.metadata]),
             evictable=workload is None or workload.evictable,
         )
         for unit in self._unit(single.key, [row], single):
@@ -221,9 +219,7 @@ class _Finder:
 
     def _seconds(self, pod: Pod, workload: Workload | None) -> int:
         checkpoint = workload.checkpoint_at if workload is not None else 0
-        checkpoint = checkpoint or parse_timestamp(
-            pod.metadata.annotations.get(LAST_CHECKPOINT_ANNOTATION, "")
-        )
+        checkpoint = checkpoint or parse_timestamp(pod.metadata.annotations.get(LAST_CHECKPOINT_ANNOTATION, ""))
         since = max(checkpoint, start_time(pod))
         admission = workload.admission if workload is not None else None
         queue = admission.cluster_queue if admission is not None else ""

@@ -95,9 +95,7 @@ class EarliestStartSearch:
         pods = flavor_fitter.plan_all_pods(spare, tree, topology)
         if pods is None:
             return None
-        if assignment is not None and not self._fits_quota_later(
-            workload, assignment, overlapping, moment, without
-        ):
+        if assignment is not None and not self._fits_quota_later(workload, assignment, overlapping, moment, without):
             return None
         node = occupancy.cluster_queue_of(workload)
         return PlannedStart(

@@ -26,9 +26,7 @@ RequestKind = tuple[object, ...]
 class PlannedStartGuard:
     """Implements `placement.workload_placer.PlacementGuard`."""
 
-    def __init__(
-        self, occupancy: Occupancy, planned_starts: Sequence[PlannedStart], turns: Mapping[str, int]
-    ) -> None:
+    def __init__(self, occupancy: Occupancy, planned_starts: Sequence[PlannedStart], turns: Mapping[str, int]) -> None:
         self._occupancy, self._placer = occupancy, occupancy.placer
         self._planned_starts, self._turns = planned_starts, turns
         self._refused: dict[RequestKind, PlacementResult] = {}

@@ -187,9 +187,7 @@ class Occupancy:
         """By node, what is free at the moment; workloads in `without` count as ended. Read-only."""
         return self.forecast.free(moment, self._current().ends, without)
 
-    def set_quota_at(
-        self, moment: int, planned_starts: Iterable[PlannedStart], without: Collection[str] = ()
-    ) -> None:
+    def set_quota_at(self, moment: int, planned_starts: Iterable[PlannedStart], without: Collection[str] = ()) -> None:
         """Set `self.quota` to the usage of the moment: workloads that still run then, and these planned starts."""
         present = self._current()
         key = (present.version, frozenset(without))

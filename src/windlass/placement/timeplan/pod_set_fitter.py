@@ -23,9 +23,7 @@ from windlass.placement.topology.matrix_capacity import UNLIMITED, MatrixCapacit
 class PodSetFitter:
     """The pod sets of a workload, with their rows of the score table and what one pod of each takes."""
 
-    def __init__(
-        self, overlay: Overlay, forecast: CapacityForecast, pod_sets: Sequence[PendingPodSet]
-    ) -> None:
+    def __init__(self, overlay: Overlay, forecast: CapacityForecast, pod_sets: Sequence[PendingPodSet]) -> None:
         self._overlay, self._pod_sets = overlay, pod_sets
         self._rows = [overlay.table.row(pod_set.shape, overlay.snapshot, pod_set.pod) for pod_set in pod_sets]
         self._requests = [forecast.row_request(row) for row in self._rows]

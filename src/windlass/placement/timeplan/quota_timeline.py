@@ -59,9 +59,7 @@ class QuotaTimeline:
 class AmendedQuotaTimeline:
     """A timeline with a few workloads more and a few less."""
 
-    def __init__(
-        self, base: QuotaTimeline, more: Sequence[TimedQueueUsage], less: Sequence[TimedQueueUsage]
-    ) -> None:
+    def __init__(self, base: QuotaTimeline, more: Sequence[TimedQueueUsage], less: Sequence[TimedQueueUsage]) -> None:
         self._base = base
         self._changes = [
             *((end, queue_usage, 1) for end, queue_usage in more),

@@ -67,9 +67,7 @@ def plan_reservations(
     return planned_starts, shortfalls
 
 
-def _used_by_holders(
-    occupancy: Occupancy, reserved: Reservation, workloads: Sequence[Workload]
-) -> dict[int, int]:
+def _used_by_holders(occupancy: Occupancy, reserved: Reservation, workloads: Sequence[Workload]) -> dict[int, int]:
     """Node → units that workloads of the reservation have used since it began."""
     used: dict[int, int] = {}
     index = occupancy.overlay.snapshot.nodes.index

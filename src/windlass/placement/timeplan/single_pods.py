@@ -70,9 +70,7 @@ def any_run_limit(single_pods: Sequence[Workload]) -> bool:
     return any(workload.max_run_seconds is not None for workload in single_pods)
 
 
-def _has_ends(
-    gangs: Sequence[Workload], single_pods: Sequence[Workload], settings: PlannedStartSettings
-) -> bool:
+def _has_ends(gangs: Sequence[Workload], single_pods: Sequence[Workload], settings: PlannedStartSettings) -> bool:
     return any_run_limit(single_pods) or any(run_limit_of(gang, settings) is not None for gang in gangs)
 
 
@@ -101,9 +99,7 @@ def block_planned_capacity(occupancy: Occupancy, planned_starts: Sequence[Planne
     return blocked
 
 
-def mark_reserved_for_others(
-    overlay: Overlay, queue: Ints, placed: SinglePodResults, blocked: BlockedCapacity
-) -> None:
+def mark_reserved_for_others(overlay: Overlay, queue: Ints, placed: SinglePodResults, blocked: BlockedCapacity) -> None:
     """Unblock the capacity, and mark refused pods that would fit without it as RESERVED_FOR_OTHERS."""
     blocked.revert(overlay)
     refused = np.flatnonzero((placed.node < 0) & (placed.failure >= 0))[:MAX_MARKED_PODS].tolist()

@@ -241,11 +241,7 @@ class StartPlanner:
                 and self._must_not_delay(self._by_key[outcome.workload], plan)
             ]
             end = next(
-                (
-                    occupant.end
-                    for occupant in self._occupancy.occupants()
-                    if occupant.workload.key == outcome.workload
-                ),
+                (occupant.end for occupant in self._occupancy.occupants() if occupant.workload.key == outcome.workload),
                 None,
             )
             delayed = [plan for plan in delayed if plan.overlaps(self._occupancy.now, end)]

@@ -45,9 +45,7 @@ class NodeCounts:
     takes_leader: Bools | None
 
 
-def domain_capacities(
-    tree: DomainTree, search: ResolvedRequest, nodes: NodeCounts
-) -> tuple[DomainCapacity, ...]:
+def domain_capacities(tree: DomainTree, search: ResolvedRequest, nodes: NodeCounts) -> tuple[DomainCapacity, ...]:
     """The capacity of every layer, widest first."""
     last = len(tree.layers) - 1
     capacities = [_in_units(nodes, search, last)]

@@ -70,9 +70,7 @@ class MatrixCapacity:
 
     def _count(self, request: int, free: Ints) -> Ints:
         cap = self._caps[request]
-        count: Ints = (
-            np.full(len(free), UNLIMITED, dtype=np.int64) if cap is None else np.minimum(cap, UNLIMITED)
-        )
+        count: Ints = np.full(len(free), UNLIMITED, dtype=np.int64) if cap is None else np.minimum(cap, UNLIMITED)
         for column in np.flatnonzero(self._requests[request]):
             np.minimum(count, free[:, column] // self._requests[request, column], out=count)
         return np.maximum(count, 0, out=count)

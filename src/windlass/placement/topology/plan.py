@@ -79,9 +79,7 @@ def _place_group(
     return placed
 
 
-def _workers_and_leader(
-    sets: Sequence[TopologyPodSetRequest], group: Sequence[int]
-) -> tuple[int, int | None]:
+def _workers_and_leader(sets: Sequence[TopologyPodSetRequest], group: Sequence[int]) -> tuple[int, int | None]:
     """The larger set of a pair are the workers; of two equal ones, the first."""
     if len(group) == 1:
         return group[0], None

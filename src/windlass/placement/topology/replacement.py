@@ -72,9 +72,7 @@ class _Replacement:
                 missing_here = int(size - self._per_domain(depth)[domain] % size)
                 missing -= missing_here
                 if missing < 0:
-                    raise ImpossibleRequest(
-                        f"{self._request.count} pod(s) can't complete the slices that lost members"
-                    )
+                    raise ImpossibleRequest(f"{self._request.count} pod(s) can't complete the slices that lost members")
                 slice_request = _slice_request(label, inner)
                 if failure := self._place(slice_request, missing_here, [self._inside(depth, domain)]):
                     return failure

@@ -66,9 +66,7 @@ class TerminationEnd(msgspec.Struct, frozen=True):
 
 
 class ScenarioExecutor:
-    def __init__(
-        self, cluster: SimulatedCluster, termination: int, timeline: Timeline[Any], on_round: OnRound
-    ) -> None:
+    def __init__(self, cluster: SimulatedCluster, termination: int, timeline: Timeline[Any], on_round: OnRound) -> None:
         """`on_round` is called after each plan with its changes, which may be none; `termination` is in seconds."""
         self._cluster, self._termination = cluster, termination
         self._timeline, self._on_round = timeline, on_round

@@ -219,7 +219,5 @@ def _check_no_other_evictions(expected: Sequence[EvictedCheck], state: ObservedS
 def free_gpus(cluster: SimulatedCluster, node: str) -> int:
     """GPUs of the node minus the requests of its pods, rounded down."""
     allocatable = cluster.get("Node", node)["status"].get("allocatable", {}).get(GPU_RESOURCE, 0)
-    used = sum(
-        quota_requests(cluster.decoded("Pod", key)).get(GPU_RESOURCE, 0) for key in cluster.pods_on(node)
-    )
+    used = sum(quota_requests(cluster.decoded("Pod", key)).get(GPU_RESOURCE, 0) for key in cluster.pods_on(node))
     return int(allocatable) - -(-used // MILLI_PER_GPU)

@@ -58,9 +58,7 @@ def _with_default_limits(template: PodTemplate) -> PodTemplate:
     return msgspec.structs.replace(template, spec=with_default_limits(template.spec))
 
 
-def member_pod(
-    obj: Unstructured, template: PodSetTemplate, number: int, gang: int | None = None
-) -> Unstructured:
+def member_pod(obj: Unstructured, template: PodSetTemplate, number: int, gang: int | None = None) -> Unstructured:
     """Pod `number` of the object, in the gang with this number if the object has several."""
     metadata = obj["metadata"]
     pod_meta: Unstructured = copy.deepcopy(template.pod.get("metadata", {}))
@@ -83,9 +81,7 @@ def member_pod(
     return {"apiVersion": "v1", "kind": "Pod", "metadata": pod_meta, "spec": spec}
 
 
-def running_pod(
-    pod: Unstructured, node: str, at: int, flavors: Sequence[ResourceFlavor] = ()
-) -> Unstructured:
+def running_pod(pod: Unstructured, node: str, at: int, flavors: Sequence[ResourceFlavor] = ()) -> Unstructured:
     """The pod, running on the node, with node selector and tolerations of its flavors."""
     spec = dict(pod["spec"])
     selector, tolerations = dict(spec.get("nodeSelector", {})), list(spec.get("tolerations", []))

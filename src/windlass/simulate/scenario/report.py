@@ -27,10 +27,7 @@ def _item(outcome: Outcome) -> dict[str, Any]:
         for check in outcome.checks
     ]
     events = [event for event in outcome.events if isinstance(event, Event)]
-    trace = [
-        {"at": event.at, "event": event.kind, "subject": event.subject, "text": event.text}
-        for event in events
-    ]
+    trace = [{"at": event.at, "event": event.kind, "subject": event.subject, "text": event.text} for event in events]
     return {**document, "checks": checks, "trace": trace}
 
 

@@ -96,9 +96,7 @@ class SimulatedCluster:
         namespace, _, name = key.partition("/")
         owned = []
         for pod in self.list_kind("Pod"):
-            owners = [
-                (owner.get("kind"), owner.get("name")) for owner in pod["metadata"].get("ownerReferences", ())
-            ]
+            owners = [(owner.get("kind"), owner.get("name")) for owner in pod["metadata"].get("ownerReferences", ())]
             if (kind, name) in owners and pod["metadata"].get("namespace", "default") == namespace:
                 owned.append(pod_key(pod))
         return owned

@@ -55,9 +55,7 @@ def published_arrivals(path: Path, seed: int, pods: int, nodes: int) -> Arrivals
     return Arrivals(rows=rows, ranks=tuple(ranks), order="published")
 
 
-def generated_arrivals(
-    names: list[str], demand: list[int], fleet_milli: int, nodes: int, seed: int
-) -> Arrivals:
+def generated_arrivals(names: list[str], demand: list[int], fleet_milli: int, nodes: int, seed: int) -> Arrivals:
     """Our own order; `demand` is the milli-GPUs of each row of the list, `fleet_milli` those of the fleet."""
     target = fleet_milli * DEMAND_PERCENT // 100
     draws = RandomStream(seed, PODS)
@@ -65,9 +63,7 @@ def generated_arrivals(
     milli = np.array(demand, dtype=np.int64)[by_name]
     missing = target - int(milli.sum())
     order = draws.permutation(len(by_name))
-    order = (
-        _thinned(order, milli, -missing, draws) if missing < 0 else _refilled(order, milli, missing, draws)
-    )
+    order = _thinned(order, milli, -missing, draws) if missing < 0 else _refilled(order, milli, missing, draws)
     ranks = RandomStream(seed, NODES).permutation(nodes)
     return Arrivals(rows=by_name[order].tolist(), ranks=tuple(ranks.tolist()), order="generated")
 

@@ -61,9 +61,7 @@ def list_traces(traces_dir: Path | None) -> list[TraceInfo]:
             _recorded(traces_dir, f"philly/{cluster}", PHILLY_FILE, "the jobs of one virtual cluster", PHILLY)
             for cluster in PHILLY_CLUSTERS
         ),
-        _recorded(
-            traces_dir, "philly-last15k", PHILLY_LAST_FILE, "the last 15,000 jobs, 552 nodes", PHILLY_LAST
-        ),
+        _recorded(traces_dir, "philly-last15k", PHILLY_LAST_FILE, "the last 15,000 jobs, 552 nodes", PHILLY_LAST),
         _recorded(traces_dir, "helios", HELIOS_FILE, "15,000 jobs of 2020, 802 nodes of 8 GPUs", HELIOS),
         *(TraceInfo(name, True, recipe.description, *OURS) for name, recipe in SYNTHETIC_TRACES.items()),
     ]
@@ -83,9 +81,7 @@ def _openb(folder: Path | None, family: str, pods: str) -> TraceInfo:
     )
 
 
-def _recorded(
-    folder: Path | None, name: str, file: str, description: str, origin: tuple[str, str]
-) -> TraceInfo:
+def _recorded(folder: Path | None, name: str, file: str, description: str, origin: tuple[str, str]) -> TraceInfo:
     return TraceInfo(name, _at_hand(folder, (file,)), description, *origin, files=(file,))
 
 

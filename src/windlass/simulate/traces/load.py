@@ -43,9 +43,7 @@ def load_trace(
     return msgspec.structs.replace(trace, jobs=with_creation_times(trace.jobs))
 
 
-def _load(
-    name: str, seed: int | None, traces_dir: Path | None, nodes: tuple[Node, ...] | None, replay: str
-) -> Trace:
+def _load(name: str, seed: int | None, traces_dir: Path | None, nodes: tuple[Node, ...] | None, replay: str) -> Trace:
     family, is_file = name.partition("/")[0], name.endswith(FILE_SUFFIXES)
     has_replay = not (is_file or family == "synthetic" or family in RECORDED)
     info = None if is_file or family == "synthetic" else _find(name, traces_dir)

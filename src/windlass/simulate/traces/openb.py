@@ -73,9 +73,7 @@ class PodList:
         )
 
 
-def load_openb(
-    name: str, folder: Path, *, seed: int | None, nodes: tuple[Node, ...] | None, replay: str
-) -> Trace:
+def load_openb(name: str, folder: Path, *, seed: int | None, nodes: tuple[Node, ...] | None, replay: str) -> Trace:
     """`name` is `openb/<list>` (the nodes of the published experiments) or `openb-all/<list>` (CPU-only nodes, too)."""
     family, _, pods = name.partition("/")
     pod_list = PodList(read_table(folder / pod_list_file(pods), POD_COLUMNS, POD_EXTRAS))

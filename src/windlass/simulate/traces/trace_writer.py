@@ -73,8 +73,7 @@ def _json_line(row: object) -> str:
     """Columns `template` and `object` as JSON objects, all others as text."""
     if isinstance(row, dict):
         row = {
-            key: msgspec.Raw(value.encode()) if key in ("template", "object") else value
-            for key, value in row.items()
+            key: msgspec.Raw(value.encode()) if key in ("template", "object") else value for key, value in row.items()
         }
     return msgspec.json.encode(row).decode() + "\n"
 

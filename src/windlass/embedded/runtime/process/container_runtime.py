@@ -29,9 +29,7 @@ from windlass.model.unstructured import Unstructured
 LAUNCHER = Path(__file__).with_name("launcher.py")
 MAX_LOG_BYTES = 10 << 20
 POLL_SECONDS = 0.1
-_INHERITED = (
-    *("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "PYTHONPATH"),
-)
+_INHERITED = (*("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "PYTHONPATH"),)
 NO_COMMAND = (
     "windlass up --gpus real runs a container's command as a process of this machine and runs no images: "
     "give container {name} a `command` that exists here"
@@ -223,9 +221,7 @@ class ProcessContainerRuntime:
         given = launch.container.get("workingDir")
         if given:
             if not Path(given).is_dir():
-                raise ContainerStartError(
-                    "CreateContainerError", f"workingDir {given} does not exist on this machine"
-                )
+                raise ContainerStartError("CreateContainerError", f"workingDir {given} does not exist on this machine")
             return Path(given)
         folder = self._folder / uid_of(launch.pod)
         folder.mkdir(parents=True, exist_ok=True)

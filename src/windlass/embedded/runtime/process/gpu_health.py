@@ -98,9 +98,7 @@ class GpuHealth:
         self._thread.join(STOP_TIMEOUT_SECONDS)
         return self._watch.join(STOP_TIMEOUT_SECONDS) and not self._thread.is_alive()
 
-    def keys_for(
-        self, resource: str, event_type: str, new: Unstructured, old: Unstructured | None
-    ) -> Iterator[str]:
+    def keys_for(self, resource: str, event_type: str, new: Unstructured, old: Unstructured | None) -> Iterator[str]:
         yield from ()
 
     def sync(self, key: str, now: float) -> float | None:
@@ -120,9 +118,7 @@ class GpuHealth:
                 self._health.fail_pods(machine, index if uuid in machine.uuids else uuid, message, now)
         return None
 
-    def _device_faults(
-        self, findings: HealthFindings
-    ) -> tuple[dict[int, DeviceFault], dict[str, DeviceFault]]:
+    def _device_faults(self, findings: HealthFindings) -> tuple[dict[int, DeviceFault], dict[str, DeviceFault]]:
         """Faults of GPUs by index, of MIG instances by UUID."""
         gpu_faults: dict[int, DeviceFault] = {}
         mig_faults: dict[str, DeviceFault] = {}
@@ -139,9 +135,7 @@ class GpuHealth:
         if index is None:
             return
         todo = f"; {change.action}" if change.action else ""
-        message = fault_message(
-            self._device_manager, index, DeviceFault(0, f"{change.reason}{todo}"), change.uuid
-        )
+        message = fault_message(self._device_manager, index, DeviceFault(0, f"{change.reason}{todo}"), change.uuid)
         is_harmless_xid = change.healthy and change.reason.startswith("Xid ")
         reason = XID if is_harmless_xid else HEALTHY if change.healthy else UNHEALTHY
         self._health.record_event(node, reason, message, now)
@@ -162,9 +156,7 @@ class GpuHealth:
         if changes:
             kinds = self._tracker.problem_kinds()
             broken = {
-                uuid
-                for uuid, found in kinds.items()
-                if any(kind.startswith(FATAL_REASON_PREFIXES) for kind in found)
+                uuid for uuid, found in kinds.items() if any(kind.startswith(FATAL_REASON_PREFIXES) for kind in found)
             }
             self._publish(HealthFindings(self._tracker.unhealthy(), frozenset(broken)), changes)
 

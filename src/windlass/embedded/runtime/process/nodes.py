@@ -120,9 +120,7 @@ class ProcessNodes:
             metadata = {**existing["metadata"], **self.this_machine.node["metadata"]}
             self._client.update("nodes", "", name, {**existing, "metadata": metadata})
             newest = self._client.get("nodes", "", name)
-            self._client.update(
-                "nodes", "", name, {**newest, "status": self.this_machine.node["status"]}, "status"
-            )
+            self._client.update("nodes", "", name, {**newest, "status": self.this_machine.node["status"]}, "status")
             self.heartbeat.renew_lease(name, now)
         else:
             self._client.create("nodes", "", self.this_machine.node)
@@ -163,7 +161,5 @@ class ProcessNodes:
         try:
             daemon.start()
         except DeviceError as error:
-            raise InputError(
-                f"MPS can't be started: {error}", remedy="leave out --mps to share by time"
-            ) from None
+            raise InputError(f"MPS can't be started: {error}", remedy="leave out --mps to share by time") from None
         return daemon

@@ -53,9 +53,7 @@ def discover_this_machine(
     config = sharing_config(inventory, replicas, mps_root)
     advertised = advertised_resources(inventory, config)
     labels = node_labels(inventory, config, machine=platform.node())
-    tree = _node(
-        inventory, labels, advertised, {DEVICES_LAYOUT_ANNOTATION: device_annotations(inventory)[0]}, now
-    )
+    tree = _node(inventory, labels, advertised, {DEVICES_LAYOUT_ANNOTATION: device_annotations(inventory)[0]}, now)
     names = ", ".join(f"{gpu.index}: {gpu.name}" for gpu in inventory.gpus) or "none (the driver lists none)"
     return ThisMachine(tree, _make_device_manager(tree, inventory, advertised), inventory, names), opened
 
