@@ -21,9 +21,7 @@ class DevicePluginOptions(_message.Message):
     pre_start_required: bool
     get_preferred_allocation_available: bool
     def __init__(
-        self,
-        pre_start_required: _Optional[bool] = ...,
-        get_preferred_allocation_available: _Optional[bool] = ...,
+        self, pre_start_required: _Optional[bool] = ..., get_preferred_allocation_available: _Optional[bool] = ...
     ) -> None: ...
 
 class RegisterRequest(_message.Message):
@@ -92,8 +90,7 @@ class PreferredAllocationRequest(_message.Message):
     CONTAINER_REQUESTS_FIELD_NUMBER: _ClassVar[int]
     container_requests: _containers.RepeatedCompositeFieldContainer[ContainerPreferredAllocationRequest]
     def __init__(
-        self,
-        container_requests: _Optional[_Iterable[_Union[ContainerPreferredAllocationRequest, _Mapping]]] = ...,
+        self, container_requests: _Optional[_Iterable[_Union[ContainerPreferredAllocationRequest, _Mapping]]] = ...
     ) -> None: ...
 
 class ContainerPreferredAllocationRequest(_message.Message):
@@ -116,8 +113,7 @@ class PreferredAllocationResponse(_message.Message):
     CONTAINER_RESPONSES_FIELD_NUMBER: _ClassVar[int]
     container_responses: _containers.RepeatedCompositeFieldContainer[ContainerPreferredAllocationResponse]
     def __init__(
-        self,
-        container_responses: _Optional[_Iterable[_Union[ContainerPreferredAllocationResponse, _Mapping]]] = ...,
+        self, container_responses: _Optional[_Iterable[_Union[ContainerPreferredAllocationResponse, _Mapping]]] = ...
     ) -> None: ...
 
 class ContainerPreferredAllocationResponse(_message.Message):
@@ -200,10 +196,7 @@ class Mount(_message.Message):
     host_path: str
     read_only: bool
     def __init__(
-        self,
-        container_path: _Optional[str] = ...,
-        host_path: _Optional[str] = ...,
-        read_only: _Optional[bool] = ...,
+        self, container_path: _Optional[str] = ..., host_path: _Optional[str] = ..., read_only: _Optional[bool] = ...
     ) -> None: ...
 
 class DeviceSpec(_message.Message):
@@ -215,8 +208,5 @@ class DeviceSpec(_message.Message):
     host_path: str
     permissions: str
     def __init__(
-        self,
-        container_path: _Optional[str] = ...,
-        host_path: _Optional[str] = ...,
-        permissions: _Optional[str] = ...,
+        self, container_path: _Optional[str] = ..., host_path: _Optional[str] = ..., permissions: _Optional[str] = ...
     ) -> None: ...
