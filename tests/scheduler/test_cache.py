@@ -430,6 +430,17 @@ def test_queued_owners_are_those_at_the_top() -> None:
     assert names() == ["controlled"], "its label was taken off"
 
 
+def test_kinds_that_are_held_by_gates_have_no_workload_of_ours() -> None:
+    some = world()
+    template = {"spec": {"schedulerName": "windlass", "containers": [{"name": "c"}]}}
+    spec = {"leaderWorkerTemplate": {"size": 2, "workerTemplate": template}}
+    served = tree(
+        "LeaderWorkerSet", "llama", "leaderworkerset.x-k8s.io/v1", metadata={"labels": QUEUE}, spec=spec
+    )
+    assert told(some, served) == ["llama"]
+    assert some.queued_owners() == []
+
+
 def test_the_priority_is_that_of_the_class_of_the_workload_then_of_the_pods() -> None:
     some = world()
     told(
@@ -612,6 +623,28 @@ def test_without_its_last_budget_the_health_of_pods_is_of_no_interest_again() ->
     assert told(some, budget("b", "web")) == ["b", "p"]
 
 
+def test_a_second_budget_of_a_namespace_or_one_of_another_tells_no_pod_again() -> None:
+    some = world()
+    told(some, node("n"), web("p", "Pending", False))
+    told(some, web("p", "Running", True))
+    assert told(some, budget("b", "web", namespace="z")) == ["b"], "its pods are elsewhere"
+    assert told(some, budget("b", "web"), budget("c", "web")) == ["b", "p", "c"]
+    some.push([Put(pod("waits"))])
+    told(
+        some, Deleted("PodDisruptionBudget", "a/b", "policy"), Deleted("PodDisruptionBudget", "a/c", "policy")
+    )
+    assert told(some, budget("d", "web")) == ["d", "p"], "pods that wait have no health"
+
+
+def test_a_pod_becomes_unreadable_and_that_alone_calls_for_a_decision() -> None:
+    some = world()
+    some.push([Put(Unreadable(InputError("no"), "Pod", "a", "p", "", "windlass"))])
+    assert some.flush(1_000) == ([], True), "the pod is to be told"
+    some.push([Forget("a/q")])
+    assert some.flush(1_000) == ([Forget("a/q")], True)
+    assert some.unreadable.keys() == {("Pod", "a/p")}, "the end of another's bind changes nothing about it"
+
+
 def test_the_next_pod_of_a_name_waits_for_its_owner_again() -> None:
     some = watching("Job")
     some.push([Put(owned("p"))])
@@ -709,7 +742,8 @@ def test_only_changes_wake_the_loop() -> None:
     assert not some.changed.is_set()
     some.push([Put(pod("p"))])
     assert some.changed.is_set()
-    some.flush(1_000)
+    assert some.flush(1_000).needs_decision
+    assert not some.flush(1_000).needs_decision
     assert not some.changed.is_set()
 
 

@@ -263,6 +263,21 @@ async def test_a_leader_that_cannot_renew_writes_nothing_until_it_leads_again() 
 
 
 @in_virtual_time
+async def test_a_renewal_without_an_answer_ends_the_term_and_not_the_scheduler() -> None:
+    async with running() as replica:
+        held = replica.client.hold("PUT leases/windlass-scheduler")
+        for number in range(150):
+            replica.api.store("nodes", node("n1", labels={"news": str(number)}))
+            await asyncio.sleep(0.1)
+        assert replica.metric("windlass_leading") == 0
+        held.release()
+        replica.api.store("pods", pod("p"))
+        await asyncio.sleep(30)
+        assert replica.metric("windlass_leading") == 1
+        assert replica.node_of("p") == "n1"
+
+
+@in_virtual_time
 async def test_a_leader_in_its_second_term_writes_its_messages_again() -> None:
     async with running(*queues(), pod("large", gpus=99)) as replica:
         await asyncio.sleep(5)
@@ -367,6 +382,22 @@ async def test_nothing_is_decided_after_the_stop() -> None:
 
 
 @in_virtual_time
+async def test_what_fails_after_the_stop_is_not_decided_again() -> None:
+    replica = Replica(cluster(node("n2"), pod("p"), pod("q")))
+    slow, refusing = replica.client.hold("POST pods/q/binding"), replica.client.hold("POST pods/p/binding")
+    replica.client.fail("POST pods/p/binding", refused(422, "no"))
+    await asyncio.sleep(1)
+    replica.stop.set()
+    await settle()
+    refusing.release()
+    await asyncio.sleep(8)
+    slow.release()
+    await replica.task
+    assert len([path for path in replica.writes() if path.endswith("/p/binding")]) == 1
+    assert replica.node_of("q"), "what was under way is finished"
+
+
+@in_virtual_time
 async def test_run_times_are_written_before_the_end() -> None:
     labels = {"kueue.x-k8s.io/queue-name": "main"}
     status = {"phase": "Running", "startTime": "2026-01-01T00:00:00Z"}
@@ -390,7 +421,7 @@ async def test_it_is_sick_when_the_loop_has_not_turned_for_two_minutes() -> None
     async with running() as replica:
         scheduler = replica.scheduler
         assert scheduler._unhealthy_reason() == ""
-        scheduler.loop.last_cycle_at = time.monotonic() - 119
+        scheduler.loop.last_cycle_at = time.monotonic() - 119.5
         assert scheduler._unhealthy_reason() == ""
         scheduler.loop.last_cycle_at = time.monotonic() - 121
         assert scheduler._unhealthy_reason() == "no scheduling cycle for 121 s"
