@@ -19,9 +19,7 @@ from windlass.model.unstructured import Unstructured
 TRAIN = job("train")
 PENDING = workload("w", owner=TRAIN)
 RUNNING = workload("w", owner=job("train", suspend=False), status={"admission": admission()})
-ADMIT = Admit(
-    "team/w", "Workload", "cluster", (AdmittedPodSet("main", 1, {GPU_RESOURCE: "default"}, {"n1": 1}),)
-)
+ADMIT = Admit("team/w", "Workload", "cluster", (AdmittedPodSet("main", 1, {GPU_RESOURCE: "default"}, {"n1": 1}),))
 EVICT = Evict("team/w", (), "team/urgent", "InClusterQueue")
 FINISHED = {"type": "Finished", "status": "True", "reason": "Succeeded"}
 STATUS = "PATCH workloads/w/status"

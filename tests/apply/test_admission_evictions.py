@@ -162,7 +162,7 @@ async def test_pods_are_evicted_where_no_workload_of_ours_can_be_stopped(
 
 
 @pytest.mark.parametrize(
-    "reason", [*QUEUE_EVICTION_REASONS, "Priority", "DurationExceeded", "GangBelowMinimum"]
+    "reason", [*sorted(QUEUE_EVICTION_REASONS), "Priority", "DurationExceeded", "GangBelowMinimum"]
 )
 @pytest.mark.parametrize("take_over", [(), ("team/main",)])
 @pytest.mark.parametrize("is_live", [False, True])
@@ -219,9 +219,7 @@ async def test_an_eviction_is_counted_on_the_object_behind_the_workload(
 async def test_a_run_that_is_over_is_no_eviction_but_is_queued_again_from_now() -> None:
     scene = Scene(POD_GROUP)
     evicted = Workload("team/g", "PodGroup", (), uid="uid-g")
-    record = scene.executor.admissions.eviction_record_action(
-        Evict("team/g", (), "", "DurationExceeded"), evicted
-    )
+    record = scene.executor.admissions.eviction_record_action(Evict("team/g", (), "", "DurationExceeded"), evicted)
     assert record is not None
     await record()
     (sent,) = scene.client.writes()

@@ -44,9 +44,7 @@ async def test_victims_are_evicted_and_counted() -> None:
 async def test_the_victims_of_one_preemptor_go_together_and_those_of_another_by_themselves() -> None:
     trees = [pod(name, on="n1", labels={"app": name}) for name in "abc"]
     scene = Scene(*NODES, *trees, budget("keeps", {"app": "a"}))
-    plan = Plan(
-        evicts=(evict("team/a", "a"), evict("team/b", "b"), evict("team/c", "c", preemptor="team/second"))
-    )
+    plan = Plan(evicts=(evict("team/a", "a"), evict("team/b", "b"), evict("team/c", "c", preemptor="team/second")))
     await carry_out(scene, plan)
     assert evictions(scene) == ["c"]
 
@@ -195,9 +193,7 @@ async def test_a_queued_workload_without_pods_is_stopped_too() -> None:
 @in_virtual_time
 async def test_an_eviction_of_a_group_is_counted_on_it_first() -> None:
     group = custom("scheduling.x-k8s.io/v1alpha1", "PodGroup", "g", spec={"minMember": 2})
-    members = [
-        pod(f"g-{number}", on="n1", labels={"scheduling.x-k8s.io/pod-group": "g"}) for number in range(2)
-    ]
+    members = [pod(f"g-{number}", on="n1", labels={"scheduling.x-k8s.io/pod-group": "g"}) for number in range(2)]
     scene = Scene(*NODES, group, *members)
     await carry_out(scene, Plan(evicts=(evict("team/g", "g-0", "g-1"),)))
     assert scene.get("podgroups", "g")["metadata"]["annotations"] == {"windlass.dev/evictions": "1"}

@@ -43,9 +43,7 @@ async def test_every_pod_of_a_workload_that_waits_is_told_why() -> None:
         await settle()
         for name in ("g-0", "g-1", "p"):
             assert told(scene, name) == ("Unschedulable", FULL_MESSAGE)
-        assert (
-            scene.metric("scheduler_schedule_attempts_total", result="unschedulable", profile="windlass") == 3
-        )
+        assert scene.metric("scheduler_schedule_attempts_total", result="unschedulable", profile="windlass") == 3
 
 
 @in_virtual_time
@@ -72,9 +70,7 @@ async def test_these_pods_are_not_told_that_they_wait(tree: Unstructured) -> Non
         scene.execute(Plan(holds=(Hold("team/p", FULL), Hold("team/missing", FULL))))
         await asyncio.sleep(1)
         assert condition_writes(scene) == []
-        assert (
-            scene.metric("scheduler_schedule_attempts_total", result="unschedulable", profile="windlass") == 0
-        )
+        assert scene.metric("scheduler_schedule_attempts_total", result="unschedulable", profile="windlass") == 0
 
 
 @in_virtual_time

@@ -75,9 +75,7 @@ def web(name: str, phase: str, is_ready: bool) -> Any:
     status = {"phase": phase, "startTime": "2026-01-01T00:00:00Z", "conditions": ready}
     meta = {"name": name, "namespace": "a", "uid": name, "labels": {"app": "web"}}
     spec = {"nodeName": "n", "containers": [{"name": "c"}]}
-    return decode_object(
-        {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec, "status": status}
-    )
+    return decode_object({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec, "status": status})
 
 
 def tree(kind: str, name: str, api: str = "kueue.x-k8s.io/v1beta2", **fields: Any) -> Any:

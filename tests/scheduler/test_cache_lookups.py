@@ -117,9 +117,7 @@ def test_kinds_that_are_held_by_gates_have_no_workload_of_ours() -> None:
     some = world()
     template = {"spec": {"schedulerName": "windlass", "containers": [{"name": "c"}]}}
     spec = {"leaderWorkerTemplate": {"size": 2, "workerTemplate": template}}
-    served = tree(
-        "LeaderWorkerSet", "llama", "leaderworkerset.x-k8s.io/v1", metadata={"labels": QUEUE}, spec=spec
-    )
+    served = tree("LeaderWorkerSet", "llama", "leaderworkerset.x-k8s.io/v1", metadata={"labels": QUEUE}, spec=spec)
     assert told(some, served) == ["llama"]
     assert some.queued_owners() == []
 

@@ -160,9 +160,7 @@ def test_a_cluster_queue_is_taken_over_by_its_own_name_or_by_its_local_queue() -
         (("other",), "a", "main", False),
     ],
 )
-def test_queues_are_taken_over_by_either_name(
-    names: tuple[str, ...], namespace: str, queue: str, taken: bool
-) -> None:
+def test_queues_are_taken_over_by_either_name(names: tuple[str, ...], namespace: str, queue: str, taken: bool) -> None:
     some = world(take_over=frozenset(names))
     told(some, tree("LocalQueue", "main", spec={"clusterQueue": "cq"}))
     assert some.is_taken_over(namespace, queue) is taken
@@ -175,9 +173,7 @@ def test_owners_of_independent_pods_do_not_concern_the_engine_unless_they_are_ow
     def plain(name: str, controller: bool | None) -> Any:
         reference = {"apiVersion": "example.com/v1", "kind": "Pipeline", "name": "x", "uid": "x"}
         owners = [] if controller is None else [{**reference, "controller": controller}]
-        return tree(
-            "Job", name, "batch/v1", metadata={"ownerReferences": owners}, spec={"template": template}
-        )
+        return tree("Job", name, "batch/v1", metadata={"ownerReferences": owners}, spec={"template": template})
 
     assert told(some, plain("alone", None), plain("seen", False), plain("owned", True)) == ["owned"]
 
@@ -185,7 +181,5 @@ def test_owners_of_independent_pods_do_not_concern_the_engine_unless_they_are_ow
 def test_a_pod_that_was_bound_keeps_the_start_that_its_kubelet_reports() -> None:
     some = world()
     some.push([Put(web("p", "Running", True)), Put(pod("waits"))])
-    starts = {
-        delta.object.metadata.name: delta.object.status.start_time for delta in some.flush(1_000).applied
-    }
+    starts = {delta.object.metadata.name: delta.object.status.start_time for delta in some.flush(1_000).applied}
     assert starts == {"p": "2026-01-01T00:00:00Z", "waits": ""}

@@ -22,9 +22,7 @@ from windlass.model.errors import InputError
 from windlass.scheduler.cache import SchedulerCache
 
 NAMES = st.sampled_from(["p0", "p1", "p2"])
-STATES = st.sampled_from(
-    ["pending", "theirs", "leaving", "n1", "n2", "ended", "failed", "odd", "odd n1", "deleted"]
-)
+STATES = st.sampled_from(["pending", "theirs", "leaving", "n1", "n2", "ended", "failed", "odd", "odd n1", "deleted"])
 STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("pod"), NAMES, STATES),
@@ -100,9 +98,7 @@ def test_a_replica_that_saw_every_change_knows_what_one_knows_that_starts_now(
     states: dict[str, str] = {}
     for kind, name, state in steps:
         if kind == "pod" and ORDER[state] <= ORDER[states.get(name, "deleted")]:
-            old.push(
-                [Deleted("Pod", f"a/{name}")]
-            )  # a pod never leaves its node: this is the next one of its name
+            old.push([Deleted("Pod", f"a/{name}")])  # a pod never leaves its node: this is the next one of its name
         if kind == "flush":
             old.flush(1_000)
         elif kind == "kueue":

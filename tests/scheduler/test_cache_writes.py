@@ -57,13 +57,7 @@ def test_a_bound_pod_that_has_ended_is_news() -> None:
     some.assume([Assume("a/p", "n1")])
     ended = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "a", "uid": "u-p"}}
     some.push(
-        [
-            Put(
-                decode_object(
-                    {**ended, "spec": {"nodeName": "n1", "containers": []}, "status": {"phase": "Failed"}}
-                )
-            )
-        ]
+        [Put(decode_object({**ended, "spec": {"nodeName": "n1", "containers": []}, "status": {"phase": "Failed"}}))]
     )
     assert some.flush(1_000).needs_decision, "its resources are free"
 
@@ -159,9 +153,7 @@ def test_a_second_budget_of_a_namespace_or_one_of_another_tells_no_pod_again() -
     assert told(some, budget("b", "web", namespace="z")) == ["b"], "its pods are elsewhere"
     assert told(some, budget("b", "web"), budget("c", "web")) == ["b", "p", "c"]
     some.push([Put(pod("waits"))])
-    told(
-        some, Deleted("PodDisruptionBudget", "a/b", "policy"), Deleted("PodDisruptionBudget", "a/c", "policy")
-    )
+    told(some, Deleted("PodDisruptionBudget", "a/b", "policy"), Deleted("PodDisruptionBudget", "a/c", "policy"))
     assert told(some, budget("d", "web")) == ["d", "p"], "pods that wait have no health"
 
 
@@ -230,9 +222,7 @@ def test_an_assumed_status_is_what_the_next_decision_sees() -> None:
     known = some.get("Workload", "a/w", "kueue.x-k8s.io")
     sent = some.assume_status(known, workload("w", admitted=True), is_admission=True)
     applied = some.flush(1_000).applied
-    assert [delta.object.status.admission is not None for delta in applied if isinstance(delta, Put)] == [
-        True
-    ]
+    assert [delta.object.status.admission is not None for delta in applied if isinstance(delta, Put)] == [True]
     some.changed.clear()
     some.forget_status(sent)
     assert some.changed.is_set(), "its quota is free again"

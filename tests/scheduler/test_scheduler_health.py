@@ -226,9 +226,7 @@ async def test_the_metrics_say_how_old_the_cache_is_and_what_is_under_way() -> N
         assert replica.metric("windlass_dropped_events") == 7
         assert replica.metric("windlass_watch_restarts", resource="jobs") == 3
         assert replica.metric("windlass_watch_restarts", resource="pods") == 0
-        assert 30 < replica.metric("windlass_cache_age_seconds") < 35, (
-            "of the watch that was silent the longest"
-        )
+        assert 30 < replica.metric("windlass_cache_age_seconds") < 35, "of the watch that was silent the longest"
         held.release()
 
 
