@@ -318,6 +318,7 @@ class OverlayCapacity:
 
     def reserve(self, request: int, rows: Ints, pods: Ints) -> None:
         row = self._rows[request]
+        is_constrained = self._overlay.has_inter_pod_constraints(self._pod_sets[request].pod)
         for node, count in zip(rows.tolist(), pods.tolist(), strict=True):
             for _ in range(count):
                 member = self._next_member[request]
@@ -325,7 +326,7 @@ class OverlayCapacity:
                 # Each pod changes the node, and with it the device that the next share would get.
                 self._overlay.refresh(row)
                 pod = self._pod_sets[request].pod_at(member)
-                if self._overlay.has_inter_pod_constraints(pod) and self._overlay.reasons(pod, row)[node]:
+                if is_constrained and self._overlay.reasons(pod, row)[node]:
                     self.rule_violation = PlacementFailure(
                         self._pod_sets[request].name,
                         "rules between its pods forbid the topology that it requests",

@@ -370,12 +370,14 @@ def test_what_is_no_http_harms_nobody(target: Served, sent: bytes) -> None:
         socket.create_connection((where.hostname, where.port), timeout=60) as plain,
         context.wrap_socket(plain, server_hostname="127.0.0.1") as secure,
     ):
-        secure.sendall(sent)
-        if sent is not RAW["half"]:
-            answer = secure.recv(1000)
-            assert not answer or answer.startswith(b"HTTP/"), answer
-            assert b" 200 " not in answer[:20]
-            assert b" 500 " not in answer[:20]
+        try:
+            secure.sendall(sent)
+            answer = secure.recv(1000) if sent is not RAW["half"] else b""
+        except (ssl.SSLError, ConnectionError):
+            answer = b""  # cut off before all of it was sent: that is an answer, too
+        assert not answer or answer.startswith(b"HTTP/"), answer
+        assert b" 200 " not in answer[:20]
+        assert b" 500 " not in answer[:20]
     assert Client(target.kubeconfig).get("/readyz").data == b"ok"
     assert state(target) == before
 
