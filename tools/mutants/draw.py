@@ -92,7 +92,7 @@ def _changes(path: Path) -> Iterator[tuple[int, _Change]]:
 
 
 def _mutant(change: _Change) -> Mutant | None:
-    """The changed module; None where the change is none: annotations are never looked at when the code runs."""
+    """The changed module; None where the change is none: in an annotation, or in a declaration (`_Meaning`)."""
     original = change.path.read_text()
     tree = _Apply(change).walk(get_ast(original))
     source = tree.get_code()
@@ -116,22 +116,37 @@ class _Apply(Visitor):
 
 
 def _meaning(source: str) -> str:
-    return ast.dump(_WithoutAnnotations().visit(ast.parse(source)))
+    return ast.dump(_Meaning().visit(ast.parse(source)))
 
 
-class _WithoutAnnotations(ast.NodeTransformer):
+class _Meaning(ast.NodeTransformer):
+    """Without what changes no result: annotations, arguments of decorators and base classes (`frozen`, `maxsize`)."""
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
+        node.keywords = []
+        _drop_arguments_of_decorators(node)
+        return self.generic_visit(node)
+
     def visit_arg(self, node: ast.arg) -> ast.arg:
         node.annotation = None
         return node
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
         node.returns = None
+        _drop_arguments_of_decorators(node)
         return self.generic_visit(node)
 
     def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> ast.AST:
         node.returns = None
+        _drop_arguments_of_decorators(node)
         return self.generic_visit(node)
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
         node.annotation = ast.Constant(value=None)
         return self.generic_visit(node)
+
+
+def _drop_arguments_of_decorators(node: ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+    node.decorator_list = [
+        decorator.func if isinstance(decorator, ast.Call) else decorator for decorator in node.decorator_list
+    ]

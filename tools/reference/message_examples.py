@@ -122,28 +122,11 @@ VALUES: dict[str, tuple[str, ...]] = {
     "Preempted to make room": ("Priority",),
     "Successfully assigned": ("team/train-0", "gpu-7"),
     "binding to": ("gpu-7", "the webhook policy.example.com denied the request"),
-    "the pods of the group have different values of ⟦name⟧: ⟦first⟧ says ⟦values⟧, ⟦other⟧ says ⟦values⟧": (
-        "kueue.x-k8s.io/pod-group-total-count",
-        "team/a",
-        "2",
-        "team/b",
-        "3",
-    ),
-    "the pods of the group have different values of ⟦name⟧: ⟦first⟧ says ⟦values⟧, ⟦other⟧ says nothing": (
+    "the pods of the group have different values": (
         "kueue.x-k8s.io/queue-name",
-        "team/a",
         "research",
-        "team/b",
-    ),
-    "the pods of the group have different values of ⟦name⟧: ⟦first⟧ says nothing, ⟦other⟧ says ⟦values⟧": (
-        "kueue.x-k8s.io/queue-name",
         "team/a",
-        "team/b",
-        "research",
-    ),
-    "the pods of the group have different values of ⟦name⟧: ⟦first⟧ says nothing, ⟦other⟧ says nothing": (
-        "kueue.x-k8s.io/queue-name",
-        "team/a",
+        "",
         "team/b",
     ),
     "spec.minTaskMember": ("5", "4"),

@@ -97,7 +97,8 @@ def exceeded_quota_message(quota: ResourceQuota, asked: Mapping[str, int]) -> st
     hard = {_resource(name): (name, _units(_resource(name), raw)) for name, raw in quota.spec.hard.items()}
 
     def listed(amounts: Mapping[str, int]) -> str:
-        return ",".join(f"{hard[name][0]}={format_quota(name, amounts[name])}" for name in short)
+        amount = {hard[name][0]: format_quota(name, amounts[name]) for name in short}
+        return ",".join(f"{resource}={amount[resource]}" for resource in amount)
 
     used = {name: hard[name][1] - left[name] for name in short}
     limited = {name: hard[name][1] for name in short}

@@ -27,6 +27,7 @@ from windlass.queueing.outcome import (
     LOCAL_QUEUE_STOPPED,
     QUEUE_MISSING,
     QUOTA_INSUFFICIENT,
+    SUSPENDED,
     Outcome,
 )
 from windlass.queueing.pending_queue import PendingQueue
@@ -134,7 +135,8 @@ class _Decision:
         """Adds the workload to its queue; holds it and returns None where that is not possible."""
         why = self._why_not_queued(workload)
         if why:
-            self.state.hold(workload.key, workload.hold_code or QUEUE_MISSING, why)
+            code = QUEUE_MISSING if workload.active else SUSPENDED
+            self.state.hold(workload.key, workload.hold_code or code, why)
             return None
         name = self._system.local_queues[local_queue_key(workload)].cluster_queue
         try:

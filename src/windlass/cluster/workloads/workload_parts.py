@@ -159,7 +159,8 @@ def _disagreement(pods: Sequence[Pod]) -> HoldReason | None:
         first = min(values)
         other = min((key for key in values if values[key] != values[first]), default="")
         if other:
-            said = f"{first} says {values[first] or 'nothing'}, {other} says {values[other] or 'nothing'}"
+            one, two = values[first], values[other]
+            said = f'"{one}" on {first}, "{two}" on {other}'
             return f"the pods of the group have different values of {name}: {said}", "INVALID_OBJECT"
     return None
 
