@@ -57,13 +57,10 @@ def template_of(pod: Pod) -> Pod:
 
 def pod_sets_of_group(pods: Sequence[Pod], topology: TopologyRequest | None) -> tuple[PodSet, ...]:
     """One set per group of equal pods, in the order of their oldest pods."""
-    members_by_key: dict[bytes, list[Pod]] = {}
-    for pod in sorted(pods, key=lambda pod: (pod.metadata.creation_timestamp, pod.key)):
-        members_by_key.setdefault(_set_key(pod), []).append(pod)
-    names = _names([members[0] for members in members_by_key.values()])
+    groups = _equal_pods(sorted(pods, key=lambda pod: (pod.metadata.creation_timestamp, pod.key)))
+    names = _names([members[0] for _, members in groups])
     pod_sets = []
-    for name, members in zip(names, members_by_key.values(), strict=True):
-        template = template_of(members[0])
+    for name, (template, members) in zip(names, groups, strict=True):
         pod_request = topology_request_from_annotations(template.metadata.annotations)
         keys = tuple(pod.key for pod in sort_members(members))
         request = _spanning_pod_sets(pod_request or topology)
@@ -127,17 +124,31 @@ def _members_by_set(names: Sequence[str], set_label: str, pods: Sequence[Pod]) -
     return members
 
 
-def _set_key(pod: Pod) -> bytes:
-    """Equal for pods of the same set: same spec, role, and annotations that decide where they can go: all of them are
-    placed as the first one is."""
-    template = template_of(pod)
-    annotations = {
-        name: value
+def _equal_pods(pods: Sequence[Pod]) -> list[tuple[Pod, list[Pod]]]:
+    """The template and the members of each set, in the order of their first pods: all are placed as the first one is,
+    so they have the same spec, role, and annotations that decide where they can go."""
+    groups: list[tuple[Pod, list[Pod]]] = []
+    by_marks: dict[object, list[tuple[Pod, list[Pod]]]] = {}
+    for pod in pods:
+        template, alike = template_of(pod), by_marks.setdefault(_marks(pod), [])
+        # Specs are compared, not hashed: a gang has few different ones, and encoding each took longer than the rest.
+        group = next((group for group in alike if group[0].spec == template.spec), None)
+        if group is None:
+            group = (template, [])
+            alike.append(group)
+            groups.append(group)
+        group[1].append(pod)
+    return groups
+
+
+def _marks(pod: Pod) -> tuple[object, ...]:
+    annotations = frozenset(
+        (name, value)
         for name, value in pod.metadata.annotations.items()
         if name in _GPU_ANNOTATIONS or name.startswith(TOPOLOGY_PREFIX)
-    }
+    )
     role = next((pod.metadata.labels[label] for label in ROLE_LABELS if label in pod.metadata.labels), "")
-    return msgspec.json.encode((template.spec, annotations, placement_strategy(pod), role), order="deterministic")
+    return annotations, placement_strategy(pod), role
 
 
 def _names(pods: Sequence[Pod]) -> list[str]:
