@@ -35,8 +35,12 @@ class GroupForm(msgspec.Struct, frozen=True):
     labels: tuple[str, ...] = ()
 
     def name_in(self, labels: Mapping[str, object], annotations: Mapping[str, object]) -> str:
-        named = [annotations.get(key) for key in self.annotations] + [labels.get(key) for key in self.labels]
-        return next((name for name in named if isinstance(name, str) and name), "")
+        for keys, values in ((self.annotations, annotations), (self.labels, labels)):
+            for key in keys:
+                name = values.get(key)
+                if name and isinstance(name, str):
+                    return name
+        return ""
 
 
 KUEUE_FORM = GroupForm(KUEUE_GROUP, (KUEUE_POD_GROUP_NAME,), (KUEUE_POD_GROUP_NAME,))
@@ -47,6 +51,13 @@ GROUP_FORMS = (
     KUEUE_FORM,
 )
 """In order of precedence."""
+_MARKS = tuple(
+    (form.source, is_annotation, key)
+    for form in GROUP_FORMS
+    for is_annotation, keys in ((True, form.annotations), (False, form.labels))
+    for key in keys
+)
+"""The forms, flat: this is asked for every pod."""
 GROUP_LABELS = frozenset(label for form in GROUP_FORMS for label in form.labels)
 GROUP_ANNOTATIONS = frozenset(annotation for form in GROUP_FORMS for annotation in form.annotations)
 POD_GROUP_SOURCES = tuple(form.source for form in GROUP_FORMS if form.source != KUEUE_GROUP)
@@ -78,10 +89,10 @@ def group_reference(
         return GroupReference(NATIVE, pod_group_name)
     if GROUP_LABELS.isdisjoint(labels) and GROUP_ANNOTATIONS.isdisjoint(annotations):
         return None  # most pods
-    for form in GROUP_FORMS:
-        name = form.name_in(labels, annotations)
-        if name:
-            return GroupReference(form.source, name)
+    for source, is_annotation, key in _MARKS:
+        name = (annotations if is_annotation else labels).get(key)
+        if name and isinstance(name, str):
+            return GroupReference(source, name)
     return None
 
 

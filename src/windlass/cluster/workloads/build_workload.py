@@ -41,6 +41,7 @@ from windlass.cluster.workloads.workload_parts import (
     shared_metadata,
 )
 from windlass.model.errors import InputError
+from windlass.model.group_membership import KUEUE_GROUP
 from windlass.model.kueue import queue_hold, workload_from_object
 from windlass.model.meta import ObjectMeta
 from windlass.model.namespace_limits import limit_range_violation
@@ -88,6 +89,8 @@ def build_terminating_workload(unit: Unit, inputs: GroupingInputs) -> Workload |
 
 def build_excess_workloads(unit: Unit, inputs: GroupingInputs) -> list[Workload]:
     """The pods of a Kueue group beyond the number that it announces, each held on its own."""
+    if unit.key.source != KUEUE_GROUP:
+        return []
     members = members_of(unit)
     return [
         _assemble(excess_parts(pod, unit, members), UnitMembers((pod,), 0, evicting=False), inputs)

@@ -142,13 +142,13 @@ def _equal_pods(pods: Sequence[Pod]) -> list[tuple[Pod, list[Pod]]]:
 
 
 def _marks(pod: Pod) -> tuple[object, ...]:
-    annotations = frozenset(
+    annotations = [
         (name, value)
         for name, value in pod.metadata.annotations.items()
         if name in _GPU_ANNOTATIONS or name.startswith(TOPOLOGY_PREFIX)
-    )
+    ]
     role = next((pod.metadata.labels[label] for label in ROLE_LABELS if label in pod.metadata.labels), "")
-    return annotations, placement_strategy(pod), role
+    return tuple(sorted(annotations)), placement_strategy(pod), role
 
 
 def _names(pods: Sequence[Pod]) -> list[str]:

@@ -83,9 +83,10 @@ def members_of(unit: Unit) -> UnitMembers:
     staying = tuple(pod for pod in unit.pods if not pod.metadata.deletion_timestamp)
     if staying:
         excess = _excess_pods(unit, staying)
-        excess_keys = {pod.key for pod in excess}
-        kept = tuple(pod for pod in staying if pod.key not in excess_keys)
-        return UnitMembers(kept, unit.succeeded, evicting=False, excess=excess)
+        if excess:
+            excess_keys = {pod.key for pod in excess}
+            staying = tuple(pod for pod in staying if pod.key not in excess_keys)
+        return UnitMembers(staying, unit.succeeded, evicting=False, excess=excess)
     leaving = tuple(pod for pod in unit.pods if pod.is_bound)
     return UnitMembers(leaving, unit.succeeded, evicting=bool(leaving))
 
@@ -156,9 +157,9 @@ def _disagreement(pods: Sequence[Pod]) -> HoldReason | None:
             {pod.key: pod.metadata.annotations.get(POD_GROUP_TOTAL_COUNT_ANNOTATION, "") for pod in pods},
         ),
     ):
-        first = min(values)
-        other = min((key for key in values if values[key] != values[first]), default="")
-        if other:
+        if len(set(values.values())) > 1:
+            first = min(values)
+            other = min(key for key in values if values[key] != values[first])
             one, two = values[first], values[other]
             said = f'"{one}" on {first}, "{two}" on {other}'
             return f"the pods of the group have different values of {name}: {said}", "INVALID_OBJECT"
