@@ -10,6 +10,7 @@ import asyncio
 import gc
 import heapq
 import random
+import uuid
 from collections.abc import Callable, Coroutine
 from typing import Any, ParamSpec, TypeVar
 from unittest import mock
@@ -44,7 +45,7 @@ async def _at_once(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) 
 
 
 def run_virtually(main: Callable[[], Coroutine[Any, Any, T]], seed: int) -> T:
-    """Runs the coroutine to its end. `random` is seeded too: backoffs and jitter of the production code use it."""
+    """Runs the coroutine to its end. `random` is seeded too: backoffs, jitter, names and UIDs come from it."""
     loop = VirtualTimeLoop()
     state = random.getstate()
     random.seed(seed)
@@ -52,6 +53,7 @@ def run_virtually(main: Callable[[], Coroutine[Any, Any, T]], seed: int) -> T:
         mock.patch("time.time", side_effect=lambda: EPOCH + loop.time()),
         mock.patch("time.monotonic", loop.time),
         mock.patch("asyncio.to_thread", _at_once),
+        mock.patch("uuid.uuid4", side_effect=lambda: uuid.UUID(int=random.getrandbits(128), version=4)),
         mock.patch.object(gc, "freeze"),
         mock.patch.object(gc, "collect"),
     ]

@@ -216,6 +216,10 @@ class PlanExecutor:
         for preemptor, victims in by_preemptor.items():
             self.evictor.evict(preemptor, victims)
 
+    def nominate(self, nominated: Mapping[str, str]) -> None:
+        """Decisions see nominations at once; the reporter writes them to the pods."""
+        self._cache.nominate(nominated)
+
     # Conditions
 
     async def _report_holds(self, holds: Sequence[Hold], by_workload: Mapping[str, Sequence[str]]) -> None:
@@ -278,6 +282,7 @@ class _LiveSink:
 
     def nominate(self, binds: Sequence[Bind]) -> None:
         self.nominated = {bind.pod: bind.node for bind in binds if bind.pod not in self._stale_pods}
+        self._executor.nominate(self.nominated)
 
     def reserve(self, reserves: Sequence[Reserve]) -> None:
         """`scheduler.persisted_state` writes their nodes."""

@@ -33,17 +33,21 @@ def sort_pending_pods(snapshot: Snapshot, mask: Bools | None = None) -> Ints:
 
 
 def waiting_sort_keys(workloads: Iterable[Workload]) -> list[QueueSortKey]:
-    """Sort keys of pending gangs in no queue, and one for all queued workloads: the key of the first of them."""
+    """Sort keys of pending gangs in no queue, of the first queued workload, and before the lowest priority in a queue.
+
+    Queued workloads are decided in one go. A single pod of higher priority than the last of them has to be decided with
+    them: it takes its place from those below it, or it would evict them in the next decision.
+    """
     sort_keys: list[QueueSortKey] = []
-    first_queued: QueueSortKey | None = None
+    queued: list[QueueSortKey] = []
     for workload in workloads:
         if workload.admission is None and not workload.hold:
             sort_key = _sort_key(workload)
-            if not workload.queue_name:
-                sort_keys.append(sort_key)
-            elif first_queued is None or sort_key < first_queued:
-                first_queued = sort_key
-    return sorted([*sort_keys, *([first_queued] if first_queued is not None else [])])
+            (queued if workload.queue_name else sort_keys).append(sort_key)
+    if queued:
+        first, last = min(queued), max(queued)
+        sort_keys += [first, (last[0], -1)] if last[0] > first[0] else [first]
+    return sorted(sort_keys)
 
 
 def sorts_before_all(snapshot: Snapshot, sort_keys: Sequence[QueueSortKey]) -> Bools:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
@@ -32,6 +32,7 @@ from windlass.model.run_time_history import RunTimeHistoryObject
 from windlass.model.times import format_timestamp
 from windlass.model.volume import PersistentVolumeClaim
 from windlass.scheduler.awaiting_owner import PodsAwaitingOwner
+from windlass.scheduler.nominations import Nominations
 from windlass.scheduler.options import SchedulerOptions
 
 STOP_POLICY_HOLD = "Hold"
@@ -62,6 +63,7 @@ class SchedulerCache:
         self.assumed: dict[str, str] = {}
         """Pod → node, for binds that were sent and have not been seen in the watch."""
         self._assumed_statuses = AssumedStatuses()
+        self._nominations = Nominations()
         self.unreadable: dict[ObjectKey, Unreadable] = {}
         """Objects that could not be decoded."""
         self.on_pod_deleted: Callable[[str], None] = lambda key: None
@@ -98,6 +100,12 @@ class SchedulerCache:
         self.store.apply(assumed)
         if self.assume_observer is not None:
             self.assume_observer.on_assume(self._now, assumed)
+
+    def nominate(self, nominated: Mapping[str, str]) -> None:
+        """The plan's nominations (pod → node), in place of earlier ones: the next decision sees them."""
+        for key in self._nominations.replace(nominated, self.pods):
+            if ("Pod", key) in self._in_store:
+                self._unapplied.append(Put(self._for_engine(self.pods[key])))
 
     def assume_status(self, known: WorkloadObject, assumed: WorkloadObject, *, is_admission: bool) -> AssumedStatus:
         """A Workload's status is about to be written: the next decision sees it as `assumed`."""
@@ -269,19 +277,23 @@ class SchedulerCache:
         in_store = ("Pod", pod.key) in self._in_store
         if is_pending and not in_store and self.awaiting_owner.must_wait(pod, self._now):
             return []
-        if in_store and known is not None and _is_unchanged_for_engine(known, pod):
+        overlay = self._nominations.overlay
+        if in_store and known is not None and _is_unchanged_for_engine(overlay(known), overlay(pod)):
             if not self._budget_counts[pod.metadata.namespace or "default"]:
                 return []
             return [] if is_pod_health_unchanged(known, pod) else self._health_updates([pod])
         # The watch confirms our own bind: the store counts the pod there already, so no decision is needed.
         if pod.is_bound and self.assumed.pop(pod.key, None) == pod.spec.node_name and not pod.is_terminal:
-            return [Put(_with_start_time(pod, self._now))]
-        return self._put_in_store("Pod", pod.key, _with_start_time(pod, self._now))
+            return [Put(self._for_engine(pod))]
+        return self._put_in_store("Pod", pod.key, self._for_engine(pod))
+
+    def _for_engine(self, pod: Pod) -> Pod:
+        return _with_start_time(self._nominations.overlay(pod), self._now)
 
     def _health_updates(self, pods: Iterable[Pod]) -> list[Delta]:
         """Readiness of pods, which PodDisruptionBudgets count. It triggers no decision: the budget's status will."""
         bound = [pod for pod in pods if pod.is_bound and ("Pod", pod.key) in self._in_store]
-        return [Put(_with_start_time(pod, self._now)) for pod in bound]
+        return [Put(self._for_engine(pod)) for pod in bound]
 
     def _add_budget(self, namespace: str) -> list[Delta]:
         """Counts a budget. With the first one of a namespace, the readiness of its pods begins to matter."""
@@ -397,6 +409,7 @@ class SchedulerCache:
             self.awaiting_owner.forget(deletion.key)
             self._backing_off.discard(deletion.key)
             self.assumed.pop(deletion.key, None)
+            self._nominations.forget(deletion.key)
             return self._remove_from_store("Pod", deletion.key)
         known = self.objects.pop((deletion.group, deletion.kind, deletion.key), None)
         if isinstance(known, WorkloadObject):
@@ -428,9 +441,11 @@ def _controller_uids(workload: WorkloadObject) -> list[str]:
 
 
 def _is_unchanged_for_engine(old: Any, new: Any) -> bool:
-    """Compares what the engine reads. Of a pod's status that is only whether it has ended."""
+    """Compares what the engine reads. Of a pod's status that is whether it has ended, and its nomination."""
     if isinstance(old, Pod) and isinstance(new, Pod):
-        return old.is_terminal == new.is_terminal and old.spec == new.spec and _is_metadata_unchanged(old, new)
+        if old.is_terminal != new.is_terminal or old.status.nominated_node_name != new.status.nominated_node_name:
+            return False
+        return old.spec == new.spec and _is_metadata_unchanged(old, new)
     if isinstance(old, Node) and isinstance(new, Node):
         return is_node_unchanged(old, new)
     return _is_metadata_unchanged(old, new) and all(
