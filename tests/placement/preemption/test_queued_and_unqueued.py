@@ -181,3 +181,15 @@ def test_nobody_gives_way_to_an_equal() -> None:
     ]
     plan = decided(node("a"), node("b"), FLAVOR, *queue("team", 32), *waiting)
     assert set(bound(plan)) == {"top", "same"}
+
+
+def test_a_pod_goes_before_queued_work_below_it_though_other_queued_work_is_above() -> None:
+    """All queued work is decided in one go. The urgent job fits nowhere; the unimportant one must not take the node
+    that the pod would take from it in the next decision: that went round and round."""
+    plan = decided(
+        *(node("n1"), FLAVOR, *queue("q", 64)),
+        pod("urgent", 9, priority=1000, queue="q"),
+        pod("unimportant", 8, priority=0, queue="q"),
+        pod("between", 8, priority=100),
+    )
+    assert bound(plan) == {"between": "n1"}
