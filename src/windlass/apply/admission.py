@@ -33,7 +33,7 @@ from windlass.kube.errors import ApiError, Conflict, ServerUnavailable
 from windlass.kube.resources import KUEUE_API_GROUP, WATCHED_KINDS, Resource
 from windlass.kube.write_requests import remove_scheduling_gates
 from windlass.model.codec import decode_object
-from windlass.model.decision import Admit, Evict, Hold
+from windlass.model.decision import Admit, AdmittedPodSet, Evict, Hold
 from windlass.model.kueue import WorkloadObject, is_finished
 from windlass.model.kueue.workload_wire import Condition, WorkloadStatus
 from windlass.model.names.kubernetes import HOSTNAME_LABEL
@@ -62,11 +62,31 @@ class AdmissionWriter:
         self._cache.drain_inbox()
         self._owners.reconcile()
         admits = [admit for admit in admits if admit.kind == "Workload"]
+        admits += self._unrecorded_admissions(snapshot)
         workloads = {workload.key: workload for workload in snapshot.workloads} if admits else {}
         hostnames = self._hostnames() if admits else {}
         for admit in admits:
             if self._writer.manages_workload(admit.workload):
                 self._begin_admission(admit, workloads[admit.workload], hostnames)
+
+    def _unrecorded_admissions(self, snapshot: Snapshot) -> list[Admit]:
+        """Of Workloads whose pods all run although their status holds no quota: their Job was not suspended, and its
+        pods were bound while the Workload was being created."""
+        found = []
+        for workload in snapshot.workloads:
+            if workload.kind != "Workload" or workload.admission is None or workload.evicting:
+                continue
+            known, admission = self._writer.workload(workload.key), workload.admission
+            if known is None or known.status.admission is not None or known.condition("Evicted") is not None:
+                continue
+            running = {assignment.name: assignment.count for assignment in admission.assignments}
+            if admission.cluster_queue and running == {pod_set.name: pod_set.count for pod_set in workload.pod_sets}:
+                sets = tuple(
+                    AdmittedPodSet(assignment.name, assignment.count, assignment.flavors, assignment.nodes)
+                    for assignment in admission.assignments
+                )
+                found.append(Admit(workload.key, "Workload", admission.cluster_queue, sets))
+        return found
 
     def remove_gates(self, pod: Pod) -> None:
         """The pod was admitted: removes Kueue's gates, so that the next decision can bind it."""

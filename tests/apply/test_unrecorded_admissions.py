@@ -1,0 +1,59 @@
+"""A Job that was not suspended runs while its Workload is being created: the Workload says so afterwards."""
+
+from __future__ import annotations
+
+import pytest
+from tests.apply.admissions import FINISHED, is_admitted, scene_of, status_writes
+from tests.apply.objects import condition, job, pod, reference, workload
+from tests.apply.scene import Scene
+from tests.kube.virtual_time import in_virtual_time
+
+from windlass.model.names.nvidia import GPU_RESOURCE
+from windlass.model.plan import Plan
+from windlass.model.unstructured import Unstructured
+
+TRAIN = job("train", parallelism=2, suspend=False)
+
+
+def running(*, pods: int, status: Unstructured | None = None) -> Scene:
+    members = [
+        pod(f"train-{number}", on="n1" if number < pods else "", ownerReferences=[reference(TRAIN)])
+        for number in range(2)
+    ]
+    return scene_of(TRAIN, workload("w", count=2, owner=TRAIN, status=status), *members)
+
+
+async def record(scene: Scene) -> None:
+    """A plan that decides nothing."""
+    scene.executor.execute(Plan(), scene.snapshot())
+    await scene.executor.admissions.drain()
+
+
+@in_virtual_time
+async def test_what_its_pods_use_is_recorded_once() -> None:
+    scene = running(pods=2)
+    await record(scene)
+    scene.watch()
+    await record(scene)
+    written = scene.get("workloads", "w")["status"]
+    (assignment,) = written["admission"]["podSetAssignments"]
+    assert written["admission"]["clusterQueue"] == "cluster"
+    assert (assignment["count"], assignment["flavors"]) == (2, {GPU_RESOURCE: "default"})
+    assert assignment["resourceUsage"] == {GPU_RESOURCE: "2"}
+    assert condition(scene.get("workloads", "w"), "Admitted")["status"] == "True"
+    assert len(status_writes(scene)) == 1
+
+
+@in_virtual_time
+async def test_not_before_all_of_its_pods_are_on_nodes() -> None:
+    scene = running(pods=1)
+    await record(scene)
+    assert not is_admitted(scene)
+
+
+@pytest.mark.parametrize("kind", ["Evicted", "Finished"])
+@in_virtual_time
+async def test_not_once_it_was_evicted_or_has_ended(kind: str) -> None:
+    scene = running(pods=2, status={"conditions": [{**FINISHED, "type": kind}]})
+    await record(scene)
+    assert not is_admitted(scene)
