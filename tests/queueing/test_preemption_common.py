@@ -331,7 +331,8 @@ def test_the_order_of_candidates() -> None:
     for one in ranked:
         if one.workload.name in ("cheap", "dear"):
             one.eviction_costs = Costs()
-    found = sorted(reversed(ranked), key=lambda one: candidate_sort_key(one, own))
+    found = [ranked[place] for place in (3, 9, 0, 6, 1, 8, 4, 2, 7, 5)]
+    found.sort(key=lambda one: candidate_sort_key(one, own))
     assert [one.workload.name for one in found] == [one.workload.name for one in ranked]
 
 
@@ -342,10 +343,8 @@ def test_heavier_users_go_first_within_the_places_that_their_queue_holds(
     """`h` has consumed more than `l`, and `x` nothing; only one of the two queues is usage-based."""
     queues = system([queue("by-use", cell(9), cohort="c", usage_based=True), queue("plain", cell(9), cohort="c")])
     tree = QuotaTree(queues)
-    local = {
-        f"team/{name}": LocalQueue(f"team/{name}", "q", consumed={"cpu": n})
-        for name, n in (("h", 9), ("l", 1), ("x", 0))
-    }
+    weight = {"h": 9, "l": 1, "x": 0}
+    local = {f"team/{name}": LocalQueue(f"team/{name}", "q", consumed={"cpu": n}) for name, n in weight.items()}
     history = LocalQueueUsage(UsageHistoryConfig(3600), local, NOW)
     asks = PendingWorkload(waiting("w", "plain", 1), tree.queues["plain"], UnlimitedPlacement())
     context = PreemptionContext(QueueConfig(), NOW, history)
@@ -369,7 +368,6 @@ def test_heavier_users_go_first_within_the_places_that_their_queue_holds(
             assert was is now
         else:
             assert (was.node, was.is_evicting) == (now.node, now.is_evicting)
-    weight = {"h": 9, "l": 1, "x": 0}
     for evicting in (True, False):
         mine = [one for one in found if one.node.name == "by-use" and one.is_evicting == evicting]
         assert mine == sorted(mine, key=lambda one: (-weight[one.workload.queue_name], key(one)))
