@@ -257,10 +257,12 @@ def on(node: str, workload: Workload) -> Workload:
     return msgspec.structs.replace(workload, admission=msgspec.structs.replace(workload.admission, assignments=(part,)))
 
 
-@pytest.mark.parametrize("seed", range(6))
-@pytest.mark.parametrize(("nodes", "cpus"), [(17, 3), (20, 4), (3, 4)])
-def test_the_cheapest_place_is_cleared(seed: int, nodes: int, cpus: int) -> None:
-    """Each node has four workloads of one CPU; three or four of one node make room for the preemptor."""
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(
+    ("nodes", "cpus", "pods"), [(17, 3, 1), (20, 4, 1), (3, 4, 1), (20, 4, 3), (18, 3, 5), (20, 4, 8)]
+)
+def test_the_cheapest_places_are_cleared(seed: int, nodes: int, cpus: int, pods: int) -> None:
+    """Each node has four workloads of one CPU; three or four of one node make room for one pod of the preemptor."""
     random = Random(seed)
     lost = {f"default-{number:02}": sorted(random.sample(range(1, 500), 4)) for number in range(nodes)}
     work = [
@@ -268,13 +270,29 @@ def test_the_cheapest_place_is_cleared(seed: int, nodes: int, cpus: int) -> None
         for name, ages in lost.items()
         for age in ages
     ]
-    queues = system([queue("q", cell(4 * nodes + 4), preemption=LOWER)])
+    queues = system([queue("q", cell(4 * nodes + cpus * pods), preemption=LOWER)])
     room = FirstFitPlacement(dict.fromkeys(lost, 4), work)
-    outcomes = decide(queues, [*work, waiting("w", "q", cpus, priority=1)], placement=room)
-    gone = evicted(outcomes)
-    cheapest = min(lost, key=lambda name: sum(lost[name][:cpus]))
-    assert gone.keys() == {f"r{cheapest[-2:]}-{age}" for age in lost[cheapest][:cpus]}
-    assert admitted(outcomes)["w"].nodes == ({cheapest: 1},)
+    outcomes = decide(queues, [*work, waiting("w", "q", cpus, count=pods, priority=1)], placement=room)
+    cheapest = sorted(lost, key=lambda name: sum(lost[name][:cpus]))[:pods]
+    assert evicted(outcomes).keys() == {f"r{name[-2:]}-{age}" for name in cheapest for age in lost[name][:cpus]}
+    assert admitted(outcomes)["w"].nodes == (dict.fromkeys(sorted(cheapest), 1),)
+
+
+def test_a_workload_on_two_nodes_frees_half_of_its_usage_on_each() -> None:
+    """The pair counts with both its nodes, so that a single one that loses a little more is cheaper than it."""
+    queues = system([queue("q", cell(200), preemption=LOWER)])
+    many = [on(f"default-{n:02}", busy(running(f"r{n:02}", "q", 2, started_at=NOW - 400))) for n in range(70)]
+    pair = busy(running("pair", "q", 2, count=2, started_at=NOW - 100))
+    assert pair.admission is not None
+    (part,) = pair.admission.assignments
+    part = msgspec.structs.replace(part, nodes={"default-x": 1, "default-y": 1})
+    pair = msgspec.structs.replace(pair, admission=msgspec.structs.replace(pair.admission, assignments=(part,)))
+    capacity = {**{f"default-{n:02}": 2 for n in range(70)}, "default-x": 2, "default-y": 2, "default-z": 2}
+    for age, gone in ((150, "one"), (250, "pair")):
+        one = on("default-z", busy(running("one", "q", 2, started_at=NOW - age)))
+        room = FirstFitPlacement(capacity, [*many, pair, one])
+        outcomes = decide(queues, [*many, pair, one, waiting("w", "q", 2, priority=1)], placement=room)
+        assert evicted(outcomes).keys() == {gone}
 
 
 def test_lent_quota_comes_back_on_one_node_though_its_borrowers_are_spread() -> None:

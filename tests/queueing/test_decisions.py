@@ -22,10 +22,11 @@ from tests.queueing.builders import (
     template,
     waiting,
 )
+from tests.queueing.first_fit_placement import FirstFitPlacement
 
 from windlass.model.errors import InputError
 from windlass.model.meta import LabelSelector
-from windlass.model.queue import Cohort, Fungibility, LocalQueue, PreemptionPolicy, QueueSystem
+from windlass.model.queue import Cohort, Fungibility, LocalQueue, PreemptionPolicy, QueueSystem, ResourceFlavor
 from windlass.model.workload import PodSet, Workload
 from windlass.queueing.admit import admit
 from windlass.queueing.config import QueueConfig
@@ -443,3 +444,59 @@ def test_a_search_that_lost_its_flavor_to_others_goes_on_with_the_next() -> None
     outcomes = decide(queues, [waiting("x", "a", 1), waiting("y", "b", 1, created=2)])
     found = {name: one.choices[0].flavors["cpu"] for name, one in admitted(outcomes).items()}
     assert found == {"x": "one", "y": "two"}
+
+
+def test_who_would_wait_for_the_victims_of_others_tries_the_next_flavor_first() -> None:
+    """On `one` it fits only once `r` has ended; on `two` at once."""
+    quotas = {"one": cell(3), "two": cell(1)}
+    queues = system([queue("q", quotas, preemption=LOWER)])
+    flavors = {"one": ResourceFlavor("one", {"kind": "one"}), "two": ResourceFlavor("two", {"kind": "two"})}
+    queues = msgspec.structs.replace(queues, flavors=flavors)
+    picky = (PodSet("main", 1, template(2, node_selector={"kind": "one"})),)
+    crowd = [
+        running("r", "q", 3, flavor="one"),
+        waiting("high", "q", 2, priority=5, pod_sets=picky),
+        waiting("next", "q", 1, priority=1),
+    ]
+    outcomes = decide(queues, crowd)
+    assert after(outcomes) == {"high": ("team/r",), "next": ()}
+    assert admitted(outcomes)["next"].choices[0].flavors == {"cpu": "two"}
+
+
+def test_what_a_blocked_head_reserves_is_refused_to_others_with_a_reason() -> None:
+    queues = system(
+        [queue("owner", cell(2, 0), cohort="c", strategy="StrictFIFO"), queue("guest", cell(0), cohort="c")]
+    )
+    crowd = [running("r", "guest", 1), waiting("head", "owner", 2), waiting("visitor", "guest", 1, created=2)]
+    hold = held(decide(queues, crowd))["visitor"]
+    assert hold.message == "Workload no longer fits after processing another workload"
+    assert hold.code == "KUEUE_QUOTA_INSUFFICIENT"
+
+
+def test_victims_of_the_first_flavor_are_taken_where_the_next_one_lacks_quota() -> None:
+    """`two` has room on its node, but its quota is used by what may not be evicted."""
+    quotas = {"one": cell(8), "two": cell(2)}
+    queues = system([queue("q", quotas, preemption=LOWER)])
+
+    def on(node: str, workload: Workload) -> Workload:
+        assert workload.admission is not None
+        part = msgspec.structs.replace(workload.admission.assignments[0], nodes={node: 1})
+        admission = msgspec.structs.replace(workload.admission, assignments=(part,))
+        return msgspec.structs.replace(workload, admission=admission)
+
+    work = [
+        on("one-0", running("r", "q", 2, flavor="one")),
+        on("two-0", running("high", "q", 2, flavor="two", priority=9)),
+    ]
+    room = FirstFitPlacement({"one-0": 2, "two-0": 8}, work)
+    outcomes = decide(queues, [*work, waiting("w", "q", 2, priority=1)], placement=room)
+    assert evicted(outcomes) == {"r": "InClusterQueue"}
+    assert admitted(outcomes)["w"].nodes == ({"one-0": 1},)
+
+
+def test_room_that_another_took_in_the_same_cycle_is_looked_for_again() -> None:
+    queues = system([queue("a", cell(2)), queue("b", cell(2))])
+    outcomes = decide(
+        queues, [waiting("x", "a", 1, count=2), waiting("y", "b", 1, count=2, min_count=1)], placement=Rooms(3)
+    )
+    assert {name: one.choices[0].count for name, one in admitted(outcomes).items()} == {"x": 2, "y": 1}

@@ -209,6 +209,27 @@ def test_the_last_try_is_made_only_if_removals_were_not_tried() -> None:
     assert not scene.request(1).fits_at_end(targets, True)
 
 
+@pytest.mark.parametrize(
+    ("needed", "tried_after"), [(1, 1), (17, 17), (18, 20), (20, 20), (21, 25), (30, 34), (35, 36)]
+)
+def test_the_last_victim_goes_only_if_it_is_needed_also_where_tries_were_skipped(needed: int, tried_after: int) -> None:
+    """Placement is not tried after every removal; what was removed before the next try need not be needed."""
+    every = [f"{number:02}" for number in range(36)]
+    scene = Scene("", 99)
+    scene.all = {name: scene.admit(on(running(name, "q", 1), "n")) for name in every}
+    room = Sets(every[:needed], nodes=["n"])
+    request = scene.request(1, scene.trial(room))
+    targets: list[Target] = []
+    for name in every:
+        targets += scene.targets([name])
+        if request.fits(targets, True):
+            break
+    else:
+        assert request.fits_at_end(targets, True)
+    assert len(targets) == tried_after
+    assert [target.victim.workload.name for target in fill_back(request, targets, True)] == every[:needed]
+
+
 @pytest.mark.parametrize(("evictions", "may"), [(0, True), (2, True), (3, False), (4, False)])
 def test_who_was_preempted_too_often_borrows_nothing_by_preemption(evictions: int, may: bool) -> None:
     scene = Scene("ab", evictions=evictions)
