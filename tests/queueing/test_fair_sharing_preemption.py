@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
-from tests.queueing.builders import NOW, cell, queue, running, system, waiting
-from tests.queueing.test_classical_preemption import CPU
+from tests.queueing.builders import NOW, admitted, cell, decide, evicted, queue, running, system, waiting
+from tests.queueing.first_fit_placement import FirstFitPlacement
+from tests.queueing.test_classical_preemption import CPU, busy
 
+from windlass.model.disruption import BudgetMeta, Budgets, BudgetSpec, DisruptionTracker, PodDisruptionBudget
+from windlass.model.meta import LabelSelector, ObjectMeta
+from windlass.model.pod import Pod, PodSpec
 from windlass.model.queue import Cohort, PreemptionPolicy, QueueSystem
 from windlass.model.workload import Workload
+from windlass.queueing.admit import admit
 from windlass.queueing.admitted_workload import EvictionCosts, make_admitted_workload
 from windlass.queueing.config import FINAL_SHARE, INITIAL_SHARE, QueueConfig
 from windlass.queueing.fair_sharing_preemption import find_victims
@@ -145,6 +151,9 @@ def test_among_equal_shares_the_first_candidate_decides() -> None:
     for low, gone in (("a", "a0"), ("b", "b0")):
         work = [*several("a", 2, priority=-(low == "a")), *several("b", 2, priority=-(low == "b"))]
         assert victims(queues, work, waiting("x", "w", 1)) == {gone: SHARE}
+    mixed = {"a": (1, 2), "b": (0, 9)}
+    work = [running(f"{name}{n}", name, 1, priority=n) for name, numbers in mixed.items() for n in numbers]
+    assert victims(queues, work, waiting("x", "w", 1)) == {"b0": SHARE}, "by the first, not by the last of them"
 
 
 def below(**cohorts: dict[str, int]) -> QueueSystem:
@@ -191,11 +200,64 @@ def test_cohorts_that_do_not_borrow_are_left_alone() -> None:
 
 
 def test_a_victim_of_the_own_queue_stays_gone_if_putting_it_back_would_make_the_rest_unfair() -> None:
-    """Removed first, and not needed for quota after the others: but then the newcomer's share would be too large."""
-    queues = flat(BOTH, a=0, w=0, pool=6)
-    work = [*several("w", 3, priority=0), *several("a", 1, 3)]
+    """Its own queue has most and loses two CPUs; then `a` has most and loses five, which would be enough alone."""
+    queues = flat(BOTH, a=0, w=0, pool=8)
+    work = [running("w0", "w", 2), running("w1", "w", 1, priority=9), running("a0", "a", 5)]
     found = victims(queues, work, waiting("x", "w", 3, priority=1))
-    assert found == dict.fromkeys(("w0", "w1", "w2"), OWN)
+    assert found == {"w0": OWN, "a0": SHARE}, "with its own back the newcomer would have six, more than the five of `a`"
+
+
+def placed(node: str, workload: Workload) -> Workload:
+    assert workload.admission is not None
+    part = msgspec.structs.replace(workload.admission.assignments[0], nodes={node: 1})
+    return msgspec.structs.replace(workload, admission=msgspec.structs.replace(workload.admission, assignments=(part,)))
+
+
+def test_candidates_are_spared_in_turn_until_the_rest_makes_room_on_one_node() -> None:
+    """By age one of each node would go, and a third would be unfair."""
+    queues = flat(a=0, w=0, pool=4)
+    work = [placed(f"default-{number % 2}", one) for number, one in enumerate(several("a", 4))]
+    room = FirstFitPlacement({"default-0": 2, "default-1": 2}, work)
+    outcomes = decide(queues, [*work, waiting("x", "w", 2)], QueueConfig(fair_sharing=True), room)
+    assert evicted(outcomes) == {"a0": SHARE, "a2": SHARE}
+    assert admitted(outcomes)["x"].nodes == ({"default-0": 1},)
+    small = FirstFitPlacement({"default-0": 2, "default-1": 2}, work)
+    outcomes = decide(queues, [*work, waiting("x", "w", 3)], QueueConfig(fair_sharing=True), small)
+    assert evicted(outcomes) == {}
+
+
+def covered(*names: str) -> DisruptionTracker:
+    """A budget that lets none of these pods go."""
+    metas = [ObjectMeta(name=name, namespace="team", labels={"app": "kept"}) for name in names]
+    spec = BudgetSpec(max_unavailable=0, selector=LabelSelector(match_labels={"app": "kept"}))
+    budget = PodDisruptionBudget(BudgetMeta(name="b", namespace="team"), spec)
+    return DisruptionTracker(Budgets([budget], [Pod(metadata=meta, spec=PodSpec(node_name="n")) for meta in metas]))
+
+
+@pytest.mark.parametrize("strategies", [(FINAL_SHARE,), (INITIAL_SHARE,), (FINAL_SHARE, INITIAL_SHARE)])
+def test_budgets_protect_workloads_from_fair_sharing(strategies: tuple[str, ...]) -> None:
+    queues = flat(BOTH, a=0, w=0, pool=4)
+    work = [busy(one) for one in several("a", 4, started_at=NOW - 50)]
+    config = QueueConfig(fair_sharing=True, preemption_strategies=strategies)
+
+    def gone(*kept: str) -> set[str]:
+        room = UnlimitedPlacement()
+        return set(evicted(admit(queues, [*work, waiting("x", "w", 1)], config, NOW, room, covered(*kept))))
+
+    assert gone() == {"a0"}
+    assert gone("a0-0") == {"a1"}
+    assert gone("a0-0", "a1-0") == {"a2"}
+    assert gone(*(f"a{number}-0" for number in range(4))) == set()
+
+
+def test_a_budget_protects_the_only_large_workload_from_the_second_strategy() -> None:
+    queues = flat(a=0, b=0, w=0, pool=6)
+    work = [busy(running("a0", "a", 3)), busy(running("b0", "b", 3))]
+    config = QueueConfig(fair_sharing=True)
+    for kept, gone in (((), {"a0"}), (("a0-0",), {"b0"}), (("a0-0", "b0-0"), set())):
+        tracker = covered(*kept)
+        outcomes = admit(queues, [*work, waiting("x", "w", 2)], config, NOW, UnlimitedPlacement(), tracker)
+        assert evicted(outcomes).keys() == gone
 
 
 def test_candidates_that_a_policy_spares_are_not_taken() -> None:
