@@ -314,3 +314,25 @@ def test_where_no_place_helps_nobody_goes() -> None:
     assert evicted(outcomes) == {}
     assert held(outcomes)["w"].code == "GPU_FRAGMENTED"
     assert room.free == {"default-0": 0, "default-1": 0}
+
+
+def test_among_places_of_equal_cost_the_first_by_name_is_cleared() -> None:
+    names = [f"default-{number:02}" for number in range(20)]
+    work = [
+        on(name, busy(running(f"r{name[-2:]}-{number}", "q", 1, started_at=NOW - 50)))
+        for name in names
+        for number in range(4)
+    ]
+    queues = system([queue("q", cell(84), preemption=LOWER)])
+    room = FirstFitPlacement(dict.fromkeys(names, 4), work)
+    outcomes = decide(queues, [*work, waiting("w", "q", 4, priority=1)], placement=room)
+    assert evicted(outcomes).keys() == {f"r00-{number}" for number in range(4)}
+
+
+def test_a_queue_that_has_reached_its_nominal_quota_reclaims_nothing() -> None:
+    """Quota was reduced below usage: for its own quota alone both would have to go."""
+    policy = PreemptionPolicy("LowerPriority", "Any")
+    work = [running("own", "q", 1), running("g", "g", 1)]
+    for nominal, gone in ((1, set()), (2, {"g"})):
+        queues = system([queue("q", cell(nominal), cohort="c", preemption=policy), queue("g", cell(0), cohort="c")])
+        assert Scene(queues, work, waiting("w", "q", 1, priority=1)).victims().keys() == gone
