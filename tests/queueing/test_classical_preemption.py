@@ -317,16 +317,12 @@ def test_where_no_place_helps_nobody_goes() -> None:
 
 
 def test_among_places_of_equal_cost_the_first_by_name_is_cleared() -> None:
-    names = [f"default-{number:02}" for number in range(20)]
-    work = [
-        on(name, busy(running(f"r{name[-2:]}-{number}", "q", 1, started_at=NOW - 50)))
-        for name in names
-        for number in range(4)
-    ]
-    queues = system([queue("q", cell(84), preemption=LOWER)])
-    room = FirstFitPlacement(dict.fromkeys(names, 4), work)
-    outcomes = decide(queues, [*work, waiting("w", "q", 4, priority=1)], placement=room)
-    assert evicted(outcomes).keys() == {f"r00-{number}" for number in range(4)}
+    queues = system([queue("q", cell(2), cohort="c", preemption=ANY), queue("g", cell(4), cohort="c")])
+    work = [on(f"default-{n % 3}", busy(running(f"g{n}", "g", 1, started_at=NOW - 10))) for n in range(6)]
+    room = FirstFitPlacement({f"default-{n}": 2 for n in range(3)}, work)
+    outcomes = decide(queues, [*work, waiting("w", "q", 2)], placement=room)
+    assert evicted(outcomes).keys() == {"g0", "g3"}
+    assert admitted(outcomes)["w"].nodes == ({"default-0": 1},)
 
 
 def test_a_queue_that_has_reached_its_nominal_quota_reclaims_nothing() -> None:
