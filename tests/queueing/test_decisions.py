@@ -500,3 +500,12 @@ def test_room_that_another_took_in_the_same_cycle_is_looked_for_again() -> None:
         queues, [waiting("x", "a", 1, count=2), waiting("y", "b", 1, count=2, min_count=1)], placement=Rooms(3)
     )
     assert {name: one.choices[0].count for name, one in admitted(outcomes).items()} == {"x": 2, "y": 1}
+
+
+def test_victims_for_one_pod_set_do_not_hide_that_another_has_to_be_reduced() -> None:
+    """The first set could have the quota of `r`; the second fits only with one pod."""
+    queues = system([queue("q", cell(4), preemption=LOWER)])
+    sets = (PodSet("a", 3, template(1)), PodSet("b", 5, template(1), 1))
+    outcomes = decide(queues, [running("r", "q", 2), waiting("w", "q", 1, priority=1, pod_sets=sets)])
+    assert [choice.count for choice in admitted(outcomes)["w"].choices] == [3, 1]
+    assert evicted(outcomes) == {"r": "InClusterQueue"}
