@@ -53,6 +53,53 @@ def test_there_are_few_buckets() -> None:
     assert bucket_of(MAX_BUCKET_SECONDS * 10) == MAX_BUCKET_SECONDS
 
 
+def test_the_bounds_of_buckets() -> None:
+    """Eight from one power of two to the next; one second each below sixteen."""
+    assert [bucket_of(seconds) for seconds in range(-1, 18)] == [1, 1, *range(1, 17), 18]
+    bounds = sorted({bucket_of(seconds) for seconds in range(33, 129)})
+    assert bounds == [*range(36, 65, 4), *range(72, 129, 8)]
+    assert [bucket_of(seconds) for seconds in (128, 129, 144, 145)] == [128, 144, 144, 160]
+    last = MAX_BUCKET_SECONDS
+    assert [bucket_of(last + more) for more in (-1, 0, 1)] == [last, last, last]
+    assert bucket_of(last - last // 16) == last - last // 16
+    assert last == 67_108_864
+
+
+def test_runs_are_counted_by_the_week_in_which_they_ended() -> None:
+    week = NOW // PERIOD_SECONDS
+    ends = [week * PERIOD_SECONDS - 1, week * PERIOD_SECONDS, week * PERIOD_SECONDS + PERIOD_SECONDS - 1]
+    times = add_runs(RunTimes(), [FinishedRun(QUEUE, 10, end) for end in (*ends, ends[0])])
+    assert times.periods == {week - 1: {10: 2}, week: {10: 2}}
+    assert merge_run_times(times, times).periods == {week - 1: {10: 4}, week: {10: 4}}
+    other = RunTimes({week: {10: 1, 20: 5}})
+    assert merge_run_times(times, other).periods == {week - 1: {10: 2}, week: {10: 3, 20: 5}}
+
+
+def test_a_clock_may_be_a_day_ahead() -> None:
+    week = NOW // PERIOD_SECONDS
+    times = RunTimes({week: {10: 1}, week + 1: {10: 1}})
+    end = (week + 1) * PERIOD_SECONDS
+    assert without_future_runs(times, end - 86_400) == times
+    assert without_future_runs(times, end - 86_401) == RunTimes({week: {10: 1}})
+
+
+def test_weeks_weigh_by_halves_and_the_ninth_nothing() -> None:
+    week = NOW // PERIOD_SECONDS
+    for age in range(1, MAX_PERIODS):
+        # So many old runs weigh as much as one of this week: half of all, and with one more the larger part.
+        equal = RunTimes({week: {10: 1}, week - age: {20: 2**age}})
+        assert run_time_percentile(equal, 50, NOW) == 10
+        more = RunTimes({week: {10: 1}, week - age: {20: 2**age + 1}})
+        assert run_time_percentile(more, 50, NOW) == 20
+    gone = RunTimes({week: {10: 1}, week - MAX_PERIODS: {5: 10**6, 20: 10**6}})
+    assert [run_time_percentile(gone, percent, NOW) for percent in (1, 50, 100)] == [10, 10, 10]
+    assert recent_run_count(gone, NOW) == 1
+    ahead = RunTimes({week + 3: {10: 1}, week: {20: 1}})
+    assert run_time_percentile(ahead, 50, NOW) == 10, "what is ahead of the clock counts as this week"
+    assert run_time_percentile(RunTimes(), 50, NOW) == 0
+    assert run_time_percentile(RunTimes({week - MAX_PERIODS: {5: 1}}), 50, NOW) == 0
+
+
 @given(histories, histories, histories)
 def test_counts_are_put_together_in_any_order(one: RunTimes, other: RunTimes, third: RunTimes) -> None:
     assert merge_run_times(one, other) == merge_run_times(other, one)

@@ -76,6 +76,8 @@ class PlacementTrial:
         self._attempts = 0
         self.has_untried_removals = False
         """Placement was not tried after the last removals."""
+        self.last_removal_is_needed = True
+        """Placement was tried before the last removal, too, and failed: not so where throttling skipped that try."""
         self.placed_nodes: frozenset[str] = frozenset()
         """Nodes of the last successful placement."""
         self.failure: PlacementResult | None = failure
@@ -101,6 +103,7 @@ class PlacementTrial:
             self._attempts_to_skip -= 1
             self.has_untried_removals = True
             return False
+        self.last_removal_is_needed = not self.has_untried_removals
         self._attempts += 1
         if self._attempts > _UNTHROTTLED_ATTEMPTS:
             self._attempts_to_skip = 1 << min(20, self._attempts - _UNTHROTTLED_ATTEMPTS)
@@ -217,6 +220,7 @@ class PreemptionRequest:
         trial = self.placement_trial
         if trial is None or not trial.has_untried_removals or not self.quota_fits(allow_borrowing):
             return False
+        trial.last_removal_is_needed = False
         return trial.fits([target.victim for target in targets])
 
     def eviction_candidates(self, queue: QuotaNode, policy: str) -> list[AdmittedWorkload]:
@@ -336,6 +340,8 @@ def fill_back(
     last_is_needed: bool = True,
 ) -> list[Target]:
     """Puts back victims that aren't needed, the last removed first; `last_is_needed`: it fitted only after that one."""
+    if request.placement_trial is not None and not request.placement_trial.last_removal_is_needed:
+        last_is_needed = False
     for index in range(len(targets) - (2 if last_is_needed else 1), -1, -1):
         running = targets[index].victim
         running.add_to_tree()
