@@ -174,6 +174,19 @@ def test_nodes_come_in_the_order_of_what_evicting_until_it_fits_would_cost(rng: 
     assert found.tolist() == [cost[-1] for cost in sorted(costs)]
 
 
+def test_where_nothing_lacks_that_vectors_know_one_unit_is_counted() -> None:
+    """On `a` enough is free, and its cheap unit is cheaper than that of `b`; both units of `a` would be dearer."""
+    snapshot = snapshot_of(gpu_node("a", 4), gpu_node("b", 1), *(pod(f"p{at}", 1, on="aab"[at]) for at in range(3)))
+    losses = (1, 9, 5)
+    units = [VictimUnit(at, f"d/{at}", (at,), (f"d/{at}",), 0, (losses[at], 0), 0, "u") for at in range(3)]
+    freed = FreedResources(snapshot, units)
+    request = request_of(freed, 1000, 1)
+    free = freed.free(snapshot.node_state, request)
+    everybody, everywhere = np.ones(3, dtype=np.bool_), np.ones(2, dtype=np.bool_)
+    wanted = request.amounts * np.ones((2, 1), dtype=np.int64)
+    assert freed.nodes_by_estimated_cost(free, wanted, request, everybody, everywhere).tolist() == [0, 1]
+
+
 def one_unit(snapshot: Snapshot, *rows: int) -> list[VictimUnit]:
     return [VictimUnit(0, "d/0", rows, tuple(f"d/{row}" for row in rows), 0, (1, 0), 0, "u")]
 
