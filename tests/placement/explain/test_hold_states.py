@@ -1,4 +1,4 @@
-"""Which holds are explained how: codes, remedies, sharing of advice, refusals, budgets, and the state after a decision."""
+"""Which holds are explained how: causes, remedies, moves, shared advice, refusals and budgets."""
 
 from __future__ import annotations
 
