@@ -1,4 +1,4 @@
-"""`lower_bound`, `NodeClearing` and `MoveSearch` against every set of moves and every distribution, in tiny clusters."""
+"""`lower_bound`, `NodeClearing` and `MoveSearch` against all sets of moves, in tiny clusters."""
 
 from __future__ import annotations
 

@@ -52,6 +52,10 @@ def test_every_hold_keeps_its_own_reason_before_and_behind_those_who_preempt() -
         age = 7200 - 60 * at
         if at in (9, 10, 40):
             waiting.append(pod(f"urgent-{at}", 4, 9, age=age))
+        elif at % 7 == 5:
+            gates = [{"name": "example.com/not-yet"}]
+            waiting.append(pod(f"gated-{at}", 4, 9, age=age, schedulingGates=gates))
+            held[f"gated-{at}"] = "SCHEDULING_GATED"
         elif at % 3 == 0:
             waiting.append(asking(f"cpu-{at}", 9, age, cpu="999"))
             held[f"cpu-{at}"] = "CPU_MEM_INSUFFICIENT"
@@ -65,7 +69,7 @@ def test_every_hold_keeps_its_own_reason_before_and_behind_those_who_preempt() -
     assert codes(found) == held
     assert sorted(binds(found)) == ["urgent-10", "urgent-40", "urgent-9"]
     assert {after for _, after in binds(found).values()} == {("default/low-0",), ("default/low-1",), ("default/low-2",)}
-    counted = {hold.workload: hold.verdict.counts[0].nodes for hold in found.holds}
+    counted = {hold.workload: hold.verdict.counts[0].nodes for hold in found.holds if hold.verdict.counts}
     assert set(counted.values()) == {3}
 
 
