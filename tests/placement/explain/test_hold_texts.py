@@ -129,6 +129,18 @@ def test_a_volume_in_another_zone_is_not_an_unbound_claim() -> None:
     assert "zone" in found.remedy
 
 
+def test_a_volume_that_excludes_some_nodes_is_not_the_cause_where_another_node_is_only_full() -> None:
+    """One node has the volume's zone and no GPU free; two nodes are in another zone."""
+    nodes = [in_zone("west")]
+    for name in ("n2", "n3"):
+        other = node(name)
+        other["metadata"]["labels"][ZONE] = "east"
+        nodes.append(other)
+    found = held(*nodes, pod("busy", 8, on="n1"), volume_in_zone("west"), claim("disk", "Bound"), with_claim())
+    assert found.code == "GPU_FULL"
+    assert found.counts[0].code == "STORAGE_INSUFFICIENT", "most nodes are excluded for the volume"
+
+
 def test_the_remedy_of_node_affinity_is_not_that_of_a_node_name() -> None:
     terms = [{"matchExpressions": [{"key": "pool", "operator": "In", "values": ["gpu"]}]}]
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
