@@ -217,6 +217,26 @@ def test_the_search_finds_the_lightest_moves(rng: Random) -> None:
     assert result.steps == search.steps > 0
 
 
+def test_a_chain_of_moves_is_found_after_a_lighter_one_that_leads_nowhere() -> None:
+    """The light pod has no other node; `a` has to push `b` on, with no more than two moves."""
+    objects = [
+        gpu_node("n0", 4, cpu=60),
+        gpu_node("n1", 4, cpu=20),
+        gpu_node("n2", 2, cpu=20),
+        gpu_node("n3", 1, cpu=5),
+        running("light", 1, on="n0", cpu="60", age=1),
+        running("a", 2, on="n1", cpu="10", age=100),
+        running("b", 1, on="n2", cpu="1", age=100),
+    ]
+    nodes = [Size(60, 4), Size(20, 4), Size(20, 2), Size(5, 1)]
+    scene = staged(objects, nodes, [Size(60, 1), Size(10, 2), Size(1, 1)], [])
+    for most, expected in ((1, None), (2, {(1, 2), (2, 3)})):
+        search = MoveSearch(scene.overlay, scene.movable, SearchLimits(max_moves=most), lambda moves: len(moves))
+        search.run(scene.items(Size(1, 4), 1))
+        result = search.found(0)
+        assert (None if result is None else {(one.pod_number, one.node) for one in result.relocations}) == expected
+
+
 def corridor(count: int) -> Scene:
     """Nodes of two GPUs with one in use on each, the oldest pod on the first."""
     objects: list[Any] = [gpu_node(f"n{at}", 2) for at in range(count)]
