@@ -153,6 +153,14 @@ def test_a_gang_stops_once_and_counts_with_any_of_its_members() -> None:
         assert result.weight >> 20 == min(gang_loss, 6)
 
 
+def test_a_pod_frees_only_what_it_holds() -> None:
+    """Without the pod that holds cores only, one GPU is still lacking."""
+    objects = [gpu_node("n0", 2), gpu_node("n1", 1), running("fixed", 1, on="n0", kind=""), running("cores", on="n0")]
+    scene = staged(objects, [Size(16, 2), Size(16, 1)], [Size(1, 0)], [(0, Size(1, 1))])
+    assert solved(scene, Size(1, 2)) is None
+    assert solved(scene, Size(15, 1), allowed=np.array([True, False])) is not None
+
+
 def test_refused_answers_are_excluded_one_by_one_and_then_it_gives_up() -> None:
     scene = two_on_one()
     only = np.array([True, False])

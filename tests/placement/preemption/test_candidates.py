@@ -179,6 +179,20 @@ def test_where_vectors_are_too_hopeful_other_victims_are_tried_and_compared() ->
     assert Stage(*objects[:3], waits=with_port("w", 1, 80, priority=5)).found() == ("a", ["dear"], 1)
 
 
+def test_a_candidate_that_was_tried_costs_what_one_by_vectors_costs() -> None:
+    """The dear one loses 600 GPU-seconds, the one on the other node 500."""
+    dear = with_port("dear", 1, 80, on="a", created=format_timestamp(NOW - 600))
+    objects = [gpu_node("a", 2), runs("cheap", 1, "a", age=10), dear, gpu_node("b", 1), runs("mid", 1, "b", age=500)]
+    assert Stage(*objects, waits=with_port("w", 1, 80, priority=5)).found() == ("b", ["mid"], 1)
+
+
+def test_one_large_victim_goes_where_it_loses_less_than_two_small_ones_before_it() -> None:
+    """Two times two GPUs lose 110 GPU-seconds, four GPUs 104."""
+    small = [runs("a", 2, "n", age=25), runs("b", 2, "n", age=30)]
+    objects = [gpu_node("n", 8), *small, runs("c", 4, "n", age=26)]
+    assert Stage(*objects, waits=pod("w", 4, priority=5)).found() == ("n", ["c"], 1)
+
+
 def test_nodes_behind_the_cheapest_are_tried_where_none_of_these_works() -> None:
     """On the first dozen a pod that may not go holds the port."""
     objects: list[Any] = []
