@@ -161,6 +161,15 @@ def test_a_pod_frees_only_what_it_holds() -> None:
     assert solved(scene, Size(15, 1), allowed=np.array([True, False])) is not None
 
 
+def test_a_pod_takes_only_what_it_asks_for() -> None:
+    """One that asks for cores only starts on a node without free GPUs."""
+    objects = [gpu_node("n0", 2), gpu_node("n1", 2), running("fixed", 2, on="n0", kind=""), running("a", 1, on="n1")]
+    scene = staged(objects, [Size(16, 2)] * 2, [Size(1, 1)], [(0, Size(1, 2))])
+    result = solved(scene, Size(1, 0), allowed=np.array([True, False]))
+    assert result is not None
+    assert (result.relocations, result.weight) == ((), 0)
+
+
 def test_refused_answers_are_excluded_one_by_one_and_then_it_gives_up() -> None:
     scene = two_on_one()
     only = np.array([True, False])
