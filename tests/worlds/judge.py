@@ -257,7 +257,13 @@ class Judge:
             fits = [node for node, amounts in free.items() if _fits(need, amounts)]
             if fits:
                 self._held(f"pod {pod['metadata']['name']}", f"fits on {fits[0]}", _message(pod, "PodScheduled"))
-        for queue in books.queues:
+        queues_with_pods = {
+            books.local.get(pod["metadata"].get("labels", {}).get(QUEUE, ""))
+            for pod in self._alive_pods()
+            if not pod["spec"].get("nodeName")
+        }
+        # Pods and groups without a Workload may be ahead of the first Workload of their queue.
+        for queue in books.queues.keys() - queues_with_pods:
             waiting = [
                 tree
                 for tree in self._objects["workloads"].values()

@@ -85,7 +85,7 @@ CASES = {
     "group whose pods contradict one another": (
         [member("a", "2"), member("b", "3")],
         "INVALID_OBJECT",
-        "default/a says 2, default/b says 3",
+        '"2" on default/a, "3" on default/b',
         "correct the field that the message names",
     ),
     "missing claim": ([with_claim()], "STORAGE_INSUFFICIENT", '"data" not found', "create the claim"),
@@ -127,6 +127,18 @@ def test_a_volume_in_another_zone_is_not_an_unbound_claim() -> None:
     assert "1 node(s) had no available volume zone" in found.public_message
     assert "bound" not in found.public_message
     assert "zone" in found.remedy
+
+
+def test_a_volume_that_excludes_some_nodes_is_not_the_cause_where_another_node_is_only_full() -> None:
+    """One node has the volume's zone and no GPU free; two nodes are in another zone."""
+    nodes = [in_zone("west")]
+    for name in ("n2", "n3"):
+        other = node(name)
+        other["metadata"]["labels"][ZONE] = "east"
+        nodes.append(other)
+    found = held(*nodes, pod("busy", 8, on="n1"), volume_in_zone("west"), claim("disk", "Bound"), with_claim())
+    assert found.code == "GPU_FULL"
+    assert found.counts[0].code == "STORAGE_INSUFFICIENT", "most nodes are excluded for the volume"
 
 
 def test_the_remedy_of_node_affinity_is_not_that_of_a_node_name() -> None:

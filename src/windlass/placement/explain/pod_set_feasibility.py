@@ -89,7 +89,8 @@ def free_gpus(overlay: Overlay, shape: Shape, models: Collection[str] | None = N
         return count
     advertised = np.maximum(0, state.free[:, column])
     # With time-slicing, a GPU is advertised several times and counts as often.
-    return np.where(state.node_info[:, REPLICAS] > 1, advertised, np.minimum(count, advertised))
+    shared = np.where(_sum_by_node(overlay, usable.astype(np.int64)) > 0, advertised, 0)
+    return np.where(state.node_info[:, REPLICAS] > 1, shared, np.minimum(count, advertised))
 
 
 def requests_whole_gpus(shape: Shape) -> bool:
