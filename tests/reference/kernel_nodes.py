@@ -151,7 +151,7 @@ def any_machine(random: Random, least: int = 0, most: int = 5) -> Machine:
     return Machine(
         devices=[any_device(random) for _ in range(random.randint(least, most))],
         free=tuple(random.choice((-1, 0, 1, 2, 3, 1000, 4000)) for _ in range(COLUMNS)),
-        total=tuple(random.choice((0, 3, 4000, 7000)) for _ in range(COLUMNS)),
+        total=tuple(random.choice((0, 40, 4000, 7000)) for _ in range(COLUMNS)),
         replicas=random.choice((1, 1, 1, 2, 3, 20, 1001)),
         blocked=random.choice((0, 0, 0, 1)),
         kinds={kind: random.randrange(3) for kind in range(4) if random.random() < 0.4},
@@ -199,12 +199,12 @@ PROFILES = (
 
 def any_mig_request(random: Random) -> Request:
     geometries = [number for number in range(GEOMETRIES) if random.random() < 0.7]
-    gpus = random.choice((1, 1, 2, 3, 8, 9))
+    gpus, mig = random.choice((1, 1, 2, 3, 8, 9)), random.randrange(2)
     return Request(
         gpus=gpus,
         milli=0,
         models=random.choice((7, 7, 3, 4)),
-        asks=((3, 1), (5, gpus)),
-        mig=1,
+        asks=((3, 1), (5, gpus)) if mig else ((5, gpus), (3, 1)),
+        mig=mig,
         profiles={geometry: random.choice(PROFILES) for geometry in geometries},
     )
