@@ -96,6 +96,8 @@ def test_free_cpu_counts_up_to_what_its_bits_hold() -> None:
 def test_balanced_scores_the_gap_between_the_used_fractions() -> None:
     for random in draws(CASES):
         machine, request, state, shapes, free, asked, device = a_case(random)
+        if asked > max(0, free):
+            continue
         used = []
         if machine.total[0]:
             used.append((machine.total[0] - machine.free[0] + request.cpu) * 10_000 // machine.total[0])
