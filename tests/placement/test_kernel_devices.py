@@ -218,7 +218,7 @@ def test_a_trial_on_a_copy_takes_what_would_be_picked() -> None:
         ]
 
 
-@pytest.mark.parametrize("request_", [Request(0), Request(1, milli=0, mig=0, asks=((5, 1),))])
+@pytest.mark.parametrize("request_", [Request(0), Request(1, mig=0, asks=((5, 1),))])
 def test_a_trial_takes_nothing_for_pods_without_whole_gpus_or_shares(request_: Request) -> None:
     state, shapes = arrays(Machine([Device(), Device()]), request_)
     free = ints([1000, 1000])
