@@ -240,7 +240,7 @@ def test_a_share_goes_to_the_device_with_least_free_that_fits() -> None:
 
 
 def test_an_instance_has_no_tightest_device() -> None:
-    state, shapes = arrays(Machine([Device()]), Request(1, milli=0, mig=0, asks=((5, 1),)))
+    state, shapes = arrays(Machine([Device()]), Request(1, mig=0, asks=((5, 1),)))
     assert kernel.tightest_device(state, shapes, S, N) == -1
 
 
@@ -319,8 +319,6 @@ def test_instances_are_created_released_and_created_again() -> None:
 
 
 def test_an_instance_in_the_highest_slice_is_found() -> None:
-    state, shapes = arrays(
-        Machine([Device(free=0, geometry=1)]), Request(1, milli=0, mig=0, profiles={1: (1, 1 << 7, 0)})
-    )
+    state, shapes = arrays(Machine([Device(free=0, geometry=1)]), Request(1, mig=0, profiles={1: (1, 1 << 7, 0)}))
     assert kernel.mig_start(state, shapes, S, FIRST, 0) == 7
     assert kernel.mig_start(state, shapes, S, FIRST, 1 << 7) == -1

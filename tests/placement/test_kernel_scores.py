@@ -287,8 +287,8 @@ def test_fgd_takes_the_lowest_device_numbers_and_windlass_an_island() -> None:
     machine = Machine([Device(free=amount, island=island) for amount, island in free])
     state, shapes = arrays(machine, Request(2, milli=500))
     mix = mix_rows((1, 0, 1, 1000, 7))
-    # Only the third GPU is whole afterwards; 1500 are of no use.
-    assert scored(scores.FGD, state, shapes, mix) == (scores.fgd_points(-1500), -1)
+    # Only the third GPU is whole afterwards; 2000 are of no use.
+    assert scored(scores.FGD, state, shapes, mix) == (scores.fgd_points(-2000), -1)
     filled = worth_of(machine.free[0], [1000, 1000, 1000, 0, 0], [0] * 5, mix)
     assert scored(scores.WINDLASS, state, shapes, mix) == ((filled + 5) // 10 * 2048, -1)
 

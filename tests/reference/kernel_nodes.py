@@ -202,7 +202,6 @@ def any_mig_request(random: Random) -> Request:
     gpus, mig = random.choice((1, 1, 2, 3, 8, 9)), random.randrange(2)
     return Request(
         gpus=gpus,
-        milli=0,
         models=random.choice((7, 7, 3, 4)),
         asks=((3, 1), (5, gpus)) if mig else ((5, gpus), (3, 1)),
         mig=mig,
