@@ -266,6 +266,18 @@ def test_pods_go_where_the_twin_puts_them_and_units_go_whole_or_not_at_all(nodes
         check(table, twin, *a_queue(random), sequence)
 
 
+def test_random_draws_a_node_and_for_a_share_one_of_its_devices() -> None:
+    for random in draws(40):
+        rule = ScoringRule(scores.RANDOM, seed=random.randrange(9), largest_cpu=1, largest_gpu=1)
+        share = Request(1, milli=random.choice((100, 500, 1000)), models=random.choice((7, 3)), scorer=scores.RANDOM)
+        machines = [any_machine(random, least=2, most=4) for _ in range(3)]
+        static = np.array([[random.choice((0, 0, 1)) for _ in machines]], dtype=np.uint64)
+        table = Table(node_state(machines), shape_rows(share), static, rule)
+        twin = Twin(table.state, table.shapes, static, rule)
+        table.start_decision()
+        check(table, twin, [0] * 5, list(range(6)), random.randrange(100))
+
+
 def test_the_cells_of_a_row_are_current_after_a_refresh() -> None:
     for random in draws(24):
         table = a_table(random, 35)
@@ -384,6 +396,20 @@ def test_instances_created_on_demand_need_not_be_advertised() -> None:
     )
     assert int(placement_loop.node_reasons(dynamic, shapes, 0, 0, np.uint64(0))) == 1 << 34
     assert int(placement_loop.node_reasons(fixed, shapes, 0, 0, np.uint64(0))) == 1 << 33 | 1 << 34
+
+
+@pytest.mark.parametrize("mig", [0, 1])
+def test_a_pod_of_instances_takes_slices(mig: int) -> None:
+    asks = ((5, 2), (0, 1)) if mig == 0 else ((0, 1), (5, 2))
+    request = Request(2, asks=asks, mig=mig, kind=2, profiles={1: (0b11, 0b0101_0101, 0)})
+    state, shapes = node_state([Machine([Device(free=0, geometry=1)])]), shape_rows(request)
+    packed = placement_loop.add_pod_to_node(state, shapes, 0, 0, -1, True)
+    assert int(packed) == (8 | 4) << 8 | (8 | 6)
+    assert state.device_occupancy.tolist() == [[0, 0b1111_0000]]
+    assert state.gpu_pod_counts[0, 2] == 1
+    placement_loop.remove_pod_from_node(state, shapes, 0, 0, packed)
+    assert state.device_occupancy.tolist() == [[0, 0]]
+    assert not state.gpu_pod_counts.any()
 
 
 def test_resources_are_taken_released_and_taken_again() -> None:
