@@ -266,6 +266,16 @@ def test_pods_go_where_the_twin_puts_them_and_units_go_whole_or_not_at_all(nodes
         check(table, twin, *a_queue(random), sequence)
 
 
+@pytest.mark.parametrize(("scorer", "grant"), [(scores.WINDLASS, 0x11000), (scores.PACK, 0x11), (scores.FGD, 0x11)])
+def test_only_windlass_takes_whole_gpus_from_the_island_that_they_fill(scorer: int, grant: int) -> None:
+    machine = Machine([Device(island=int(i > 2)) for i in range(5)])
+    rule = ScoringRule(scorer, 0, 1, 1)
+    table = Table(node_state([machine]), shape_rows(Request(2, scorer=scorer)), np.zeros((1, 1), dtype=np.uint64), rule)
+    table.start_decision()
+    assert table.place([0], [0, 1], 0) == 0
+    assert table.outcome.grant[0] == grant
+
+
 def test_random_draws_a_node_and_for_a_share_one_of_its_devices() -> None:
     for random in draws(40):
         rule = ScoringRule(scores.RANDOM, seed=random.randrange(9), largest_cpu=1, largest_gpu=1)
