@@ -10,8 +10,9 @@ import pytest
 
 from reference.builders import HOST, near, pod_anti_affinity, selector, taint
 from reference.overlays import overlay_on, pod_of, pod_row, snapshot_of, table_row
-from reference.park import Desk, gpu_node, node, pod
+from reference.park import H100, Desk, gpu_node, layout_node, node, pod
 from windlass import jit
+from windlass.cluster.delta import Deleted
 from windlass.model.reasons import WHY_BIND_REFUSED, WHY_EXISTING_ANTI_AFFINITY, insufficient_bit
 from windlass.model.refusal import BIND, Refusal, Refusals
 from windlass.placement import overlay as overlay_module
@@ -148,6 +149,29 @@ def test_a_blocked_node_takes_no_pods_until_every_block_is_undone() -> None:
     assert open_nodes() == [0, 1, 2]
 
 
+def test_a_rollback_undoes_what_was_undone_since() -> None:
+    overlay = three_nodes(pod("a", 1), pod("r", 2, on="n2"), pod("b", 1, labels={"app": "x"}), lonely("l", on="n1"))
+    removed, alone = (pod_row(overlay.snapshot, name) for name in ("r", "l"))
+    assumed = assume(overlay, "a", 0)
+    overlay.remove_running(removed)
+    overlay.remove_running(alone)
+    b, row = pod_of(overlay, "b"), table_row(overlay, "b")
+    assert (free_gpu(overlay), overlay.reasons(b, row).tolist()) == ([1000, 2000, 2000], [0, 0, 0])
+    checkpoint = overlay.checkpoint()
+    overlay.restore_running(removed)
+    overlay.restore_running(alone)
+    overlay.forget(assumed)
+    assert free_gpu(overlay) == [2000, 1000, 0]
+    overlay.rollback(checkpoint)
+    assert (free_gpu(overlay), overlay.reasons(b, row).tolist()) == ([1000, 2000, 2000], [0, 0, 0])
+    overlay.forget(assumed)
+    overlay.assume_again(assumed)
+    overlay.rollback(checkpoint + 1)
+    assert free_gpu(overlay) == [2000, 2000, 2000]
+    overlay.rollback(0)
+    assert free_gpu(overlay) == [2000, 1000, 0]
+
+
 def test_the_log_of_changed_nodes_grows_without_losing_entries() -> None:
     overlay = three_nodes(pod("a", 1))
     for i in range(150):
@@ -269,6 +293,21 @@ def test_a_removed_pod_repels_nobody(asked_before: bool) -> None:
     assert overlay.reasons(b, row).tolist() == [0, WHY_EXISTING_ANTI_AFFINITY, WHY_EXISTING_ANTI_AFFINITY]
     overlay.rollback(0)
     assert overlay.reasons(b, row).tolist() == [0, WHY_EXISTING_ANTI_AFFINITY, WHY_EXISTING_ANTI_AFFINITY]
+
+
+def test_a_pod_that_is_gone_repels_nobody() -> None:
+    desk = Desk(gpu_node("n0", 2), gpu_node("n1", 2), lonely("a", on="n1"), lonely("c", on="n0"))
+    desk.put(pod("b", 1, labels={"app": "x"})).apply(Deleted("Pod", "default/a"))
+    overlay = overlay_on(desk.store.snapshot())
+    why = overlay.reasons(pod_of(overlay, "b"), table_row(overlay, "b"))
+    assert why.tolist() == [WHY_EXISTING_ANTI_AFFINITY, 0]
+
+
+@pytest.mark.parametrize(("policy", "grant"), [("windlass", 0x11000), ("pack", 0x11)])
+def test_only_windlass_takes_whole_gpus_from_the_island_that_they_fill(policy: str, grant: int) -> None:
+    islands = layout_node("n", {"model": H100, "count": 3, "island": 0}, {"model": H100, "count": 2, "island": 1})
+    overlay = overlay_on(snapshot_of(islands, pod("a", 2)), policy)
+    assert int(assume(overlay, "a", 0).grant) == grant
 
 
 def test_pods_placed_in_one_call_count_for_rules_between_pods() -> None:
