@@ -86,6 +86,12 @@ def test_who_goes_on_without_a_member(fields: dict[str, Any]) -> None:
     assert not below(stop, gang("a", "b", **fields))
 
 
+@pytest.mark.parametrize(("held", "stopped"), [(1, True), (2, False), (3, False)])
+def test_a_gang_that_holds_its_minimum_is_complete_wherever_its_pods_are(held: int, stopped: bool) -> None:
+    stop = conditions(member("b"), now=9000)
+    assert below(stop, gang("b", held=held, min_pods=2)) == stopped
+
+
 def test_a_minimum_counts_also_where_losing_one_does_not_stop_the_rest() -> None:
     stop = conditions(member("a", "n"), member("b"), now=9000)
     assert below(stop, gang("a", "b", min_pods=2, all_or_nothing=False))
