@@ -150,8 +150,8 @@ def test_premiums_arrays_and_totals_equal_a_count_class_by_class():
             MixClass(
                 random.randint(1, 9),
                 random.choice((0, 500, 1000)),
-                random.choice((250, 500, 1000)),
-                random.choice((0, 1, 2)),
+                random.choice((190, 500, 810)),
+                random.choice((0, 1, 2, 8)),
                 random.choice(choices),
             )
             for _ in range(random.randint(0, 4))
