@@ -42,7 +42,8 @@ def racked(name: str, rack: str, gpus: int = 2, ready: str = "", **labels: str) 
     made = gpu_node(name, gpus, labels={RACK: rack, **labels})
     if not ready:
         return made
-    conditions = (NodeCondition(type="Other", status="False"), NodeCondition(type="Ready", status=ready))
+    found = (("DiskPressure", "False"), ("Ready", ready), ("Xid", "False"))
+    conditions = tuple(NodeCondition(type=name, status=status) for name, status in found)
     return msgspec.structs.replace(made, status=msgspec.structs.replace(made.status, conditions=conditions))
 
 

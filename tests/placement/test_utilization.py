@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from reference.kernel_nodes import any_machine, draws, mix_rows, node_state
-from reference.park import A100, H100, Desk, gpu_node, layout_node, mig_node, node, pod
+from reference.park import A100, H100, UNHEALTHY, Desk, gpu_node, layout_node, mig_node, node, pod
 from windlass import jit
 from windlass.placement.utilization import GpuUtilization, StrandedGpus, allocated_milli, measure_utilization
 from windlass.placement.workload_mix import MixClass, WorkloadMix, mix_arrays
@@ -181,6 +181,13 @@ def test_instances_of_a_fixed_layout_weigh_as_much_as_their_memory():
     twice = cut_node(2, **{"nvidia.com/mig-3g.40gb": 2, "nvidia.com/mig-1g.10gb": 8})
     assert free_milli(twice, pod("x", asks={"nvidia.com/mig-3g.40gb": "1"}, on="cut")) == 1500
     assert free_milli(cut, node("none")) == 1000
+
+
+def test_only_the_healthy_gpus_that_are_cut_count_by_their_parts():
+    groups = ({"model": H100, "count": 1}, {"model": H100, "count": 2, "mig": "static"})
+    parts = {"nvidia.com/mig-3g.40gb": 4}
+    assert free_milli(layout_node("n", *groups, **parts)) == 3000
+    assert free_milli(layout_node("n", *groups, annotations={UNHEALTHY: "1"}, **parts)) == 2000
 
 
 def test_resources_that_are_no_profile_count_by_the_unit():
