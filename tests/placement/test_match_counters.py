@@ -237,10 +237,12 @@ def test_weights_of_terms_add_up_per_domain_and_go_with_their_pods() -> None:
     terms.change(by_zone, 3, 4)
     terms.change(by_zone, 2, 100)  # in no zone
     terms.change(by_zone, 1, 0)
+    terms.change(by_zone, 1, 11)
     terms.change(by_host, 1, -2)
     weights = terms.weights("default", {"app": "x"})
     assert weights is not None
-    assert weights.tolist() == [7, -2, 0, 7]
+    assert weights.tolist() == [7, 9, 0, 7], "a node without the label is in no domain, not in the last"
+    terms.change(by_zone, 1, -11)
     assert terms.matches_any("default", {"app": "x"})
     assert not terms.matches_any("default", {"app": "y"})
     assert terms.weights("default", {"app": "y"}) is None
