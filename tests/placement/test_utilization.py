@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from reference.park import A100, H100, Desk, gpu_node, mig_node, node, pod
-from windlass.placement.utilization import StrandedGpus, measure_utilization
+import msgspec
+import pytest
+
+from reference.kernel_nodes import any_machine, draws, mix_rows, node_state
+from reference.park import A100, H100, UNHEALTHY, Desk, gpu_node, layout_node, mig_node, node, pod
+from windlass import jit
+from windlass.placement.utilization import GpuUtilization, StrandedGpus, allocated_milli, measure_utilization
 from windlass.placement.workload_mix import MixClass, WorkloadMix, mix_arrays
 
 L40S = "NVIDIA-L40S"
 HALF, WHOLE = MixClass(1, 1000, 500, 1, ""), MixClass(1, 2000, 1000, 1, "")
 HALVES_AND_WHOLES = WorkloadMix((HALF, WHOLE), 2)
+
+
+@pytest.fixture(autouse=True)
+def _interpreted(monkeypatch):
+    """These clusters are tiny: loading the compiled kernels would take longer than all tests."""
+    monkeypatch.setattr(jit, "compiled", jit.interpreted)
 
 
 def causes(found):
@@ -133,3 +144,90 @@ def test_stranded_gpu_is_blamed_on_the_first_thing_that_leaves_no_class_standing
         "no_memory": 0,
     }
     assert stranded(desk, WorkloadMix()) == dict.fromkeys(("no_cpu", "no_memory", "too_small", "wrong_model"), 0)
+
+
+def test_all_but_what_is_usable_is_fragment():
+    found = GpuUtilization(5000, 3000, {"usable": 1800, "lack_cpu": 500, "lack_gpu": 700})
+    assert (found.allocated_milli, found.fragment_milli) == (2000, 1200)
+
+
+def test_gpus_on_demand_count_by_the_slices_of_their_own_geometry():
+    """An A30 has four slices, an H100 eight; the media engines are no slice."""
+    a30 = layout_node("a", {"model": "NVIDIA-A30", "count": 1, "mig": "dynamic"})
+    desk = Desk(a30, mig_node("h", 1), pod("x", mig=("1g.6gb", 1)), pod("y", mig=("1g.10gb.me", 1)))
+    assert allocated_milli(desk.store.snapshot()) == 0
+    assert desk.run() == {"x": "a", "y": "h"}
+    assert allocated_milli(desk.store.snapshot()) == 250 + 125
+    assert measure_utilization(desk.store.snapshot(), HALVES_AND_WHOLES).free_milli == 750 + 875
+
+
+def cut_node(gpus=1, **parts):
+    labels = {"nvidia.com/gpu.product": H100, "nvidia.com/gpu.count": str(gpus), "nvidia.com/mig.strategy": "mixed"}
+    return node("cut", labels=labels, **parts)
+
+
+def free_milli(*objects):
+    return measure_utilization(Desk(*objects).store.snapshot(), HALVES_AND_WHOLES).free_milli
+
+
+def test_instances_of_a_fixed_layout_weigh_as_much_as_their_memory():
+    parts = {"nvidia.com/mig-3g.40gb": 1, "nvidia.com/mig-1g.10gb": 4}
+    cut = cut_node(**parts)
+    assert free_milli(cut) == 1000
+    assert free_milli(cut, pod("x", asks={"nvidia.com/mig-3g.40gb": "1"}, on="cut")) == 500
+    assert free_milli(cut, pod("x", asks={"nvidia.com/mig-1g.10gb": "3"}, on="cut")) == 625
+    # More in use than there are: the others are no less free for it.
+    assert free_milli(cut, pod("x", asks={"nvidia.com/mig-1g.10gb": "9"}, on="cut")) == 500
+    twice = cut_node(2, **{"nvidia.com/mig-3g.40gb": 2, "nvidia.com/mig-1g.10gb": 8})
+    assert free_milli(twice, pod("x", asks={"nvidia.com/mig-3g.40gb": "1"}, on="cut")) == 1500
+    assert free_milli(cut, node("none")) == 1000
+
+
+def test_only_the_healthy_gpus_that_are_cut_count_by_their_parts():
+    groups = ({"model": H100, "count": 1}, {"model": H100, "count": 2, "mig": "static"})
+    parts = {"nvidia.com/mig-3g.40gb": 4}
+    assert free_milli(layout_node("n", *groups, **parts)) == 3000
+    assert free_milli(layout_node("n", *groups, annotations={UNHEALTHY: "1"}, **parts)) == 2000
+
+
+def test_resources_that_are_no_profile_count_by_the_unit():
+    odd = cut_node(**{"nvidia.com/mig-odd": 4, "nvidia.com/mig-3g.40gb": 1})
+    assert free_milli(odd, pod("x", asks={"nvidia.com/mig-3g.40gb": "1"}, on="cut")) == 500
+    # A profile of another GPU, as well.
+    other = cut_node(**{"nvidia.com/mig-1g.6gb": 4, "nvidia.com/mig-3g.40gb": 1})
+    assert free_milli(other, pod("x", asks={"nvidia.com/mig-1g.6gb": "2"}, on="cut")) == 1000 * 6 // 8
+
+
+def test_stranded_gpu_is_that_of_the_devices_which_no_class_can_use():
+    empty = Desk(node("n")).store.snapshot()
+    for random in draws(200):
+        found = [any_machine(random) for _ in range(4)]
+        classes = [
+            (
+                1,
+                random.choice((0, 1, 2, 1000, 4000)),
+                random.choice((0, 1, 2)),
+                random.choice((99, 100, 250, 1000)),
+                random.choice((7, 1, 2, 4)),
+            )
+            for _ in range(random.randint(1, 3))
+        ]
+        memory = random.choice((0, 1, 2, 1000))
+        expected = dict.fromkeys(("no_cpu", "no_memory", "too_small", "wrong_model"), 0)
+        gpu_classes = [(cpu, milli, models) for _, cpu, gpus, milli, models in classes if gpus]
+        for machine in found if gpu_classes else ():
+            for device in machine.devices:
+                if device.free <= 0:
+                    continue
+                right = [(cpu, milli) for cpu, milli, models in gpu_classes if models >> device.model & 1]
+                small = [cpu for cpu, milli in right if milli <= device.free]
+                if not right:
+                    expected["wrong_model"] += device.free
+                elif not small:
+                    expected["too_small"] += device.free
+                elif machine.free[0] < min(small):
+                    expected["no_cpu"] += device.free
+                elif machine.free[1] < memory:
+                    expected["no_memory"] += device.free
+        snapshot = msgspec.structs.replace(empty, node_state=node_state(found))
+        assert StrandedGpus(mix_rows(*classes), memory).by_reason(snapshot) == expected

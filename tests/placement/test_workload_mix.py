@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reference.park import A100, H100, Desk, gpu_node, pod
+from reference.park import A100, H100, T4, Desk, gpu_node, node, pod
+from windlass.placement.device_pricing import device_values
 from windlass.placement.workload_mix import (
     MODEL_PREMIUM,
     SCORE_TERMS,
@@ -113,3 +116,106 @@ def test_a_term_of_the_policy_can_be_left_out():
     assert [int(price[free]) for free in (0, 500, 1000)] == [0, 2520, 5040]
     with pytest.raises(ValueError, match="no term 'luck'"):
         left_out("luck")
+
+
+# Against plain twins
+
+
+def scarcity(classes, gpus):
+    """By model: its part of the constrained demand over its part of all GPUs; `gpus` are numbers by model."""
+    total = sum(found.count * found.gpus * found.milli for found in classes)
+    demand = dict.fromkeys(gpus, 0)
+    for found in classes:
+        allowed = [model for model in gpus if not found.models or model in found.models.split("|")]
+        if not allowed or len(allowed) == len(gpus):
+            continue
+        asked = found.count * found.gpus * found.milli
+        for model in allowed:
+            demand[model] += asked * gpus[model] * 1000 // sum(gpus[name] for name in allowed)
+    return {
+        model: min(1000, demand[model] * sum(gpus.values()) // (total * number)) * 250 // 1000 if total else 0
+        for model, number in gpus.items()
+    }
+
+
+def test_premiums_arrays_and_totals_equal_a_count_class_by_class():
+    gpus = {A100: 1, H100: 4, T4: 3}
+    nodes = [gpu_node("a", 1, model=A100), gpu_node("h", 4), gpu_node("t", 3, model=T4), node("none")]
+    snapshot = Desk(*nodes).store.snapshot()
+    codes = {model: next(code for code in range(16) if snapshot.gpu_models.mask([model]) >> code & 1) for model in gpus}
+    choices = ["", H100, A100, f"{H100}|{T4}", f"{A100}|{T4}|{H100}", "unknown"]
+    for seed in range(120):
+        random = Random(seed)
+        classes = tuple(
+            MixClass(
+                random.randint(1, 9),
+                random.choice((0, 500, 1000)),
+                random.choice((190, 500, 810)),
+                random.choice((0, 1, 2, 8)),
+                random.choice(choices),
+            )
+            for _ in range(random.randint(0, 4))
+        )
+        rare = (MixClass(1, 1000, 1000, 8, A100),) if random.random() < 0.5 else ()
+        pods = sum(found.count for found in (*classes, *rare))
+        found = mix_arrays(WorkloadMix(classes, pods, (*classes, *rare)), snapshot.gpu_models, snapshot.node_state)
+        expected = scarcity((*classes, *rare), gpus)
+        assert {model: int(found.scarce[code]) for model, code in codes.items()} == expected
+        assert int(found.scarce.sum()) == sum(expected.values())
+        gpu = [one for one in classes if one.gpus]
+        assert found.totals.tolist() == [
+            max(1, sum(one.count for one in gpu)),
+            max(1, sum(one.count * one.cpu for one in gpu)),
+            max(1, sum(one.count * one.gpus * one.milli for one in gpu)),
+        ]
+        assert found.cpu.tolist() == [one.cpu for one in classes]
+        assert found.gpus.tolist() == [one.gpus for one in classes]
+        assert found.milli.tolist() == [one.milli for one in classes]
+        assert found.weight.tolist() == [one.count for one in classes]
+        kept = sum(found.weight.tolist())
+        assert found.share.tolist() == pytest.approx([one.count / kept for one in classes])
+        masks = [snapshot.gpu_models.mask(one.models.split("|") if one.models else ()) for one in classes]
+        assert found.models.tolist() == masks
+        demand = {}
+        for one in gpu:
+            demand[one.milli] = demand.get(one.milli, 0) + one.count * one.gpus
+        price = list(device_values(tuple(sorted(demand.items())) or ((1000, 1),), 5040))
+        price[1000] += 504
+        assert found.price.tolist() == price
+
+
+def test_a_mix_without_constraints_or_gpus_has_no_premium():
+    nodes = [gpu_node("a", 1, model=A100), gpu_node("h", 1)]
+    assert not arrays(expecting(MixClass(3, 1000, 0, 0, H100)), *nodes).scarce.any()
+    assert not arrays(WorkloadMix(), *nodes).scarce.any()
+    assert not arrays(expecting(MixClass(3, 1000, 1000, 1, H100))).scarce.any(), "no GPUs at all"
+
+
+def test_terms_that_are_left_out_have_no_effect_on_the_worth():
+    whole = expecting(MixClass(3, 1000, 500, 1, ""), MixClass(1, 2000, 1000, 1, A100))
+    nodes = (gpu_node("a", 1, model=A100), gpu_node("h", 7))
+
+    def left_out(*terms):
+        return arrays(WorkloadMix(whole.classes, whole.pods, whole.all_classes, terms), *nodes)
+
+    full = left_out()
+    without = left_out("whole")
+    assert full.price[1000] - without.price[1000] == 504
+    assert full.price[:1000].tolist() == without.price[:1000].tolist()
+    assert left_out("stranded").totals.tolist() == [4, 1, 2**31]
+    assert left_out("price").price.tolist() == [free * 5040 // 1000 for free in range(1001)]
+    assert not left_out("usable").weight.any()
+    both = left_out("models", "usable")
+    assert not both.scarce.any()
+    assert not both.weight.any()
+
+
+def test_classes_without_pods_are_no_classes():
+    found = mix((pod("a", 1), 0), (pod("b", 2), 3))
+    assert [pod_class.gpus for pod_class in found.all_classes] == [2]
+    assert found.pods == 3
+    everything = mix((pod("a", 1), 19), (pod("b", 2), 1))
+    assert [pod_class.gpus for pod_class in everything.classes] == [1], "19 of 20 are 95 %"
+    assert [pod_class.gpus for pod_class in everything.all_classes] == [1, 2]
+    models = mix((pod("a", share="0.5", models=[A100, H100]), 1))
+    assert models.classes[0].models == f"{A100}|{H100}"

@@ -158,7 +158,8 @@ class StrandedGpus:
     def by_reason(self, snapshot: Snapshot) -> dict[str, int]:
         state = snapshot.node_state
         counts = state.node_info[:, DEV_END] - state.node_info[:, DEV_FIRST]
-        devices = np.flatnonzero(state.device_occupancy[:, FREE_MILLI])
+        # Below 0 where the kubelet has given one device to several pods: nothing is free there.
+        devices = np.flatnonzero(state.device_occupancy[:, FREE_MILLI] > 0)
         nodes = np.repeat(np.arange(len(counts)), counts)[devices]
         free = state.device_occupancy[devices, FREE_MILLI]
         needed = self._least_cpu[state.device_info[devices, MODEL], np.minimum(free, DEVICE_MILLI)]

@@ -11,7 +11,6 @@ from windlass.cluster.node_state import (
     DEV_FIRST,
     FREE_MILLI,
     HEALTHY,
-    REPLICAS,
     USED_SLICES,
     Ints,
     NodeState,
@@ -20,6 +19,7 @@ from windlass.placement.kernel_arrays import FIRST_REQUEST, GPUS, MIG_REQUEST, R
 from windlass.placement.kernels.devices import (
     FITS,
     has_geometry,
+    max_shares_of_device,
     mig_mask,
     mig_start,
     milli_needed,
@@ -48,8 +48,8 @@ def device_count(nodes: NodeState, shapes: Ints, s: int, n: int) -> int:
     per_pod = shapes[s, GPUS]
     if shapes[s, MIG_REQUEST] >= 0:
         return instance_count(nodes, shapes, s, n) // per_pod if has_geometry(nodes, n) else UNLIMITED_PODS
-    # Replicas of one device may go to one pod, so that a plain sum is right for time-sliced nodes.
-    if per_pod > 1 and nodes.node_info[n, REPLICAS] == 1:
+    # Replicas of one device may go to one pod, so that a plain sum is right for them.
+    if per_pod > 1 and max_shares_of_device(nodes, shapes, s, n) == 1:
         return multi_device_pod_count(nodes, shapes, s, n)
     total = 0
     for device in range(nodes.node_info[n, DEV_FIRST], nodes.node_info[n, DEV_END]):
