@@ -1,0 +1,85 @@
+"""An overlay, a placer and an occupancy on a few nodes, for tests of the parts of a decision."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from tests.queueing.builders import NOW
+
+from windlass import jit
+from windlass.cluster.delta import Put
+from windlass.cluster.store import Store
+from windlass.model.configuration import ResourceRules
+from windlass.model.pod import Pod
+from windlass.model.queue import QueueSystem
+from windlass.model.workload import Admission, PodSet, PodSetAssignment, TopologyRequest, Workload
+from windlass.placement.overlay import Overlay
+from windlass.placement.policies import SCORERS, PlacementConfig, make_scoring_rule
+from windlass.placement.score_table import ScoreTable
+from windlass.placement.scorer_selector import ScorerSelector
+from windlass.placement.timeplan.occupancy import Occupancy
+from windlass.placement.timeplan.run_limits import PlannedStartSettings
+from windlass.placement.workload_mix import WorkloadMix, mix_arrays
+from windlass.placement.workload_placer import WorkloadPlacer
+from windlass.queueing.placement_interface import PodSetChoice
+
+NO_QUEUES = QueueSystem()
+DEFAULT_SETTINGS = PlannedStartSettings()
+
+
+def make_overlay(*objects: object) -> Overlay:
+    """Over the nodes and pods, as `engine.decide` makes it."""
+    store = Store()
+    store.apply([Put(obj) for obj in objects])
+    snapshot = store.snapshot(0)
+    arrays = mix_arrays(WorkloadMix(), snapshot.gpu_models, snapshot.node_state)
+    table = ScoreTable(snapshot, arrays, ScorerSelector(SCORERS["windlass"]))
+    rule = make_scoring_rule(PlacementConfig("windlass"), snapshot.node_state)
+    return Overlay(snapshot, table, rule, jit.kernels(small=True))
+
+
+def make_placer(
+    overlay: Overlay, workloads: Iterable[Workload] = (), system: QueueSystem = NO_QUEUES
+) -> WorkloadPlacer:
+    return WorkloadPlacer(overlay, system, workloads, ResourceRules())
+
+
+def make_occupancy(
+    overlay: Overlay,
+    workloads: Sequence[Workload] = (),
+    system: QueueSystem = NO_QUEUES,
+    settings: PlannedStartSettings = DEFAULT_SETTINGS,
+    now: int = NOW,
+) -> Occupancy:
+    """The workloads that hold quota run."""
+    occupancy = Occupancy(overlay, make_placer(overlay, workloads, system), system, now, settings)
+    occupancy.add_running(workloads)
+    return occupancy
+
+
+def gang(
+    name: str, template: Pod, count: int = 1, *, topology: TopologyRequest | None = None, **more: object
+) -> Workload:
+    """A waiting workload of one pod set in the namespace `team`."""
+    pod_set = PodSet("main", count, template, topology=topology)
+    return Workload(f"team/{name}", "PodGroup", (pod_set,), uid=name, **more)  # type: ignore[arg-type]
+
+
+def runs(
+    name: str, pods: Sequence[Pod], *, queue: str = "", usage: dict[str, int] | None = None, **more: object
+) -> Workload:
+    """A running workload of pods that have a node."""
+    keys = tuple(pod.key for pod in pods)
+    flavors = dict.fromkeys(usage or {}, "default")
+    nodes: dict[str, int] = {}
+    for pod in pods:
+        nodes[pod.spec.node_name] = nodes.get(pod.spec.node_name, 0) + 1
+    part = PodSetAssignment("main", len(pods), flavors, usage or {}, nodes)
+    pod_set = PodSet("main", len(pods), pods[0], pod_keys=keys)
+    admission = Admission(queue, (part,), NOW - 100)
+    return Workload(f"team/{name}", "PodGroup", (pod_set,), uid=name, queue_name=queue, admission=admission, **more)  # type: ignore[arg-type]
+
+
+def choices(workload: Workload, **flavors: str) -> tuple[PodSetChoice, ...]:
+    """All pods, with these flavors by resource."""
+    return tuple(PodSetChoice(pod_set.name, pod_set.count, dict(flavors)) for pod_set in workload.pod_sets)
