@@ -107,6 +107,10 @@ def test_a_workload_without_a_minimum_is_one_piece() -> None:
         assert split_workload(workload) == [workload]
 
 
+def test_a_workload_without_pods_is_one_piece() -> None:
+    assert split_workload(gang()) == [gang()]
+
+
 def test_members_above_the_minimum_are_pieces_of_one_pod_each() -> None:
     minimum, first, second = split_workload(gang(pod_set(4), min_pods=2))
     assert (minimum.key, first.key, second.key) == (KEY, f"{KEY}#1", f"{KEY}#2")
@@ -185,6 +189,8 @@ def test_a_set_on_several_flavors_is_handed_out_in_order() -> None:
 def test_a_set_admitted_with_fewer_pods_lacks_none_while_it_has_its_least() -> None:
     workload = gang(pod_set(4, min_count=2), held=(part(2, 20),))
     assert split_workload(workload) == [workload]
+    more = gang(pod_set(4, min_count=2), held=(part(3, 30),))
+    assert split_workload(more) == [more]
     below = gang(pod_set(4, min_count=3), held=(part(2, 20),))
     assert sizes(below) == {KEY: [("main", 2)], f"{KEY}#missing": [("main", 2)]}
 
