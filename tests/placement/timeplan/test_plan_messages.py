@@ -58,6 +58,8 @@ def test_of_several_plans_the_first_is_named_and_the_others_are_counted(occupanc
 def test_a_reservation_says_until_when_it_holds(occupancy: Occupancy) -> None:
     now = plan("reservation/r", NOON, end=NOON + 3600, reserved=True)
     assert delays_plan_message([now], occupancy) == f"it would fit now, but Reservation r holds n0 until {LATER}"
+    began = plan("reservation/r", NOON - 5, end=NOON + 3600, reserved=True)
+    assert delays_plan_message([began], occupancy).endswith(f" holds n0 until {LATER}")
     later = plan("reservation/r", NOON + 1, end=NOON + 3600, reserved=True)
     assert delays_plan_message([later], occupancy) == (
         f"it would fit now, but Reservation r holds n0 from 2026-01-01T12:00:01Z until {LATER}, "

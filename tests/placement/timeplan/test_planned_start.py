@@ -72,6 +72,10 @@ def test_a_reservation_applies_once_it_is_near() -> None:
     assert start(100, 200).applies_at(0, 50), "a planned start always does"
 
 
+def test_a_start_binds_everybody_and_borrows_nothing_unless_it_says_so() -> None:
+    assert (start(0, 1).turn, start(0, 1).borrows) == (-1, False)
+
+
 def test_the_nodes_are_those_of_its_pods() -> None:
     assert start(0, 1, 3, 5, 3).nodes == {3, 5}
 
