@@ -74,6 +74,19 @@ def test_a_workload_in_no_queue_uses_no_quota_and_without_a_limit_has_no_end() -
     assert [(one.end, one.queue_usage) for one in found.occupants()] == [(None, None), (None, None)]
 
 
+def test_what_is_added_later_counts_from_then_on() -> None:
+    found = office(LONG)
+    planned = plan(found.overlay, NOW + 100, None, (1, 5))
+    assert cpus(found, found.spare(NOW + 100, None, [planned])) == [4, 1]
+    found.set_quota_at(NOW, ())
+    assert used(found) == {"a": 4, "b": 0}
+    found.add_running([SHORT])
+    assert cpus(found, found.free(NOW + 100)) == [4, 8]
+    assert cpus(found, found.spare(NOW + 100, None, [planned])) == [4, 3]
+    found.set_quota_at(NOW, ())
+    assert used(found) == {"a": 4, "b": 2}
+
+
 def test_a_running_workload_is_known_before_occupants_are_asked_for() -> None:
     assert office(LONG).workload("team/long") is LONG
 

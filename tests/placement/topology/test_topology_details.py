@@ -184,6 +184,18 @@ def test_layers_of_slices_are_counted_in_the_best_domain() -> None:
     )
 
 
+def test_a_domain_counts_whole_inner_slices_only() -> None:
+    """Six places on two nodes are room for four pods in pairs; a third pair needs eight."""
+    pairs = ask(6, "required", "rack", slice_level="rack", slice_size=6, inner_slices=(("host", 2),))
+    assert failure(room(3, 3, 0, 0, 0, 0), pairs).fits == 0
+    (found,) = plan(room(3, 5, 0, 0, 0, 0), pairs)
+    assert found.by_node("abcdef") == {"a": 2, "b": 4}
+    blocks = ask(6, "required", "block", slice_level="block", slice_size=6, inner_slices=(("rack", 2),))
+    assert failure(room(2, 1, 3, 0, 0, 0), blocks).fits == 0
+    (found,) = plan(room(2, 1, 4, 0, 0, 0), blocks)
+    assert sum(found.pods.tolist()) == 6
+
+
 # Replacements
 
 
