@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from msgspec.structs import replace
 from tests.queueing.builders import NOW
 
 from windlass import jit
@@ -13,25 +14,33 @@ from windlass.model.configuration import ResourceRules
 from windlass.model.pod import Pod
 from windlass.model.queue import QueueSystem
 from windlass.model.workload import Admission, PodSet, PodSetAssignment, TopologyRequest, Workload
+from windlass.placement.decision_context import DecisionContext, GangSettings
 from windlass.placement.overlay import Overlay
 from windlass.placement.policies import SCORERS, PlacementConfig, make_scoring_rule
+from windlass.placement.preemption.context import Preemption
 from windlass.placement.score_table import ScoreTable
 from windlass.placement.scorer_selector import ScorerSelector
 from windlass.placement.timeplan.occupancy import Occupancy
 from windlass.placement.timeplan.run_limits import PlannedStartSettings
 from windlass.placement.workload_mix import WorkloadMix, mix_arrays
 from windlass.placement.workload_placer import WorkloadPlacer
+from windlass.queueing.config import QueueConfig
 from windlass.queueing.placement_interface import PodSetChoice
 
 NO_QUEUES = QueueSystem()
 DEFAULT_SETTINGS = PlannedStartSettings()
+DEFAULT_GANGS = GangSettings()
 
 
-def make_overlay(*objects: object) -> Overlay:
-    """Over the nodes and pods, as `engine.decide` makes it."""
+def make_overlay(*objects: object, queues: QueueSystem | None = None, workloads: Sequence[Workload] = ()) -> Overlay:
+    """Over the nodes and pods, as `engine.decide` makes it; with these queues and workloads, where given."""
     store = Store()
     store.apply([Put(obj) for obj in objects])
     snapshot = store.snapshot(0)
+    if queues is not None:
+        snapshot = replace(snapshot, queue_system=queues)
+    if workloads:
+        snapshot = replace(snapshot, workloads=tuple(workloads))
     arrays = mix_arrays(WorkloadMix(), snapshot.gpu_models, snapshot.node_state)
     table = ScoreTable(snapshot, arrays, ScorerSelector(SCORERS["windlass"]))
     rule = make_scoring_rule(PlacementConfig("windlass"), snapshot.node_state)
@@ -83,3 +92,11 @@ def runs(
 def choices(workload: Workload, **flavors: str) -> tuple[PodSetChoice, ...]:
     """All pods, with these flavors by resource."""
     return tuple(PodSetChoice(pod_set.name, pod_set.count, dict(flavors)) for pod_set in workload.pod_sets)
+
+
+def make_context(
+    overlay: Overlay, workloads: Sequence[Workload], settings: GangSettings = DEFAULT_GANGS, now: int = NOW
+) -> DecisionContext:
+    """The context of a decision on these workloads, before anything was evicted."""
+    config = QueueConfig()
+    return DecisionContext(overlay, workloads, config, now, settings, Preemption(overlay, config, now))

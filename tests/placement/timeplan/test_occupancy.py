@@ -276,6 +276,13 @@ def test_a_node_on_which_pods_conflict_is_closed_and_the_next_one_is_tried() -> 
     assert placed_on(found, gang("v", pod("t", cpu="2")), start) == [0]
 
 
+def test_after_so_many_tries_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As above, where the second try would have found a place."""
+    monkeypatch.setattr(occupancy_module, "MAX_PLACEMENT_TRIES", 1)
+    found = office(LONG, SHORT)
+    assert placed_on(found, gang("w", pod("t", cpu="2"), 2), plan(found.overlay, NOW + 50, None, (0, 2))) is None
+
+
 def test_a_plan_that_will_lack_room_itself_leaves_nothing() -> None:
     found = office(LONG, SHORT)
     start = plan(found.overlay, NOW + 50, None, (0, 7), (1, 6))

@@ -169,7 +169,8 @@ def test_of_a_pair_the_larger_set_are_the_workers() -> None:
     assert [first.by_node("abcdef"), second.by_node("abcdef")] == [{"c": 1}, {"c": 1}]
     three = [ask(count, "required", "rack", name, **group) for name, count in (("x", 2), ("y", 1), ("z", 1))]
     message = "podset group g must be a leader of one pod and its workers"
-    assert failure(room(*[9] * 6, takes=(1, 1, 1)), *three).message == message
+    impossible = failure(room(*[9] * 6, takes=(1, 1, 1)), *three)
+    assert (impossible.pod_set, impossible.message, impossible.level) == ("x", message, "")
     others = [ask(1, "required", "host", "x", group="g"), ask(1, "required", "host", "y", group="h")]
     assert len(plan(room(*[1] * 6, takes=(1, 1)), *others)) == 2
 
