@@ -7,13 +7,16 @@ from collections.abc import Iterable, Sequence
 from msgspec.structs import replace
 from tests.queueing.builders import NOW
 
+from reference.park import pod
 from windlass import jit
 from windlass.cluster.delta import Put
+from windlass.cluster.shape import make_shape
 from windlass.cluster.store import Store
 from windlass.model.configuration import ResourceRules
 from windlass.model.pod import Pod
 from windlass.model.queue import QueueSystem
 from windlass.model.workload import Admission, PodSet, PodSetAssignment, TopologyRequest, Workload
+from windlass.placement.blocked_capacity import PlannedPod
 from windlass.placement.decision_context import DecisionContext, GangSettings
 from windlass.placement.overlay import Overlay
 from windlass.placement.policies import SCORERS, PlacementConfig, make_scoring_rule
@@ -21,6 +24,7 @@ from windlass.placement.preemption.context import Preemption
 from windlass.placement.score_table import ScoreTable
 from windlass.placement.scorer_selector import ScorerSelector
 from windlass.placement.timeplan.occupancy import Occupancy
+from windlass.placement.timeplan.planned_start import PlannedStart
 from windlass.placement.timeplan.run_limits import PlannedStartSettings
 from windlass.placement.workload_mix import WorkloadMix, mix_arrays
 from windlass.placement.workload_placer import WorkloadPlacer
@@ -30,6 +34,7 @@ from windlass.queueing.placement_interface import PodSetChoice
 NO_QUEUES = QueueSystem()
 DEFAULT_SETTINGS = PlannedStartSettings()
 DEFAULT_GANGS = GangSettings()
+CELL = ("default", "cpu")
 
 
 def make_overlay(*objects: object, queues: QueueSystem | None = None, workloads: Sequence[Workload] = ()) -> Overlay:
@@ -78,11 +83,11 @@ def runs(
     name: str, pods: Sequence[Pod], *, queue: str = "", usage: dict[str, int] | None = None, **more: object
 ) -> Workload:
     """A running workload of pods that have a node."""
-    keys = tuple(pod.key for pod in pods)
+    keys = tuple(one.key for one in pods)
     flavors = dict.fromkeys(usage or {}, "default")
     nodes: dict[str, int] = {}
-    for pod in pods:
-        nodes[pod.spec.node_name] = nodes.get(pod.spec.node_name, 0) + 1
+    for one in pods:
+        nodes[one.spec.node_name] = nodes.get(one.spec.node_name, 0) + 1
     part = PodSetAssignment("main", len(pods), flavors, usage or {}, nodes)
     pod_set = PodSet("main", len(pods), pods[0], pod_keys=keys)
     admission = Admission(queue, (part,), NOW - 100)
@@ -100,3 +105,20 @@ def make_context(
     """The context of a decision on these workloads, before anything was evicted."""
     config = QueueConfig()
     return DecisionContext(overlay, workloads, config, now, settings, Preemption(overlay, config, now))
+
+
+def plan(
+    overlay: Overlay,
+    start: int,
+    end: int | None,
+    *pods: tuple[int, int],
+    queue: str = "",
+    usage: int = 0,
+    key: str = "team/plan",
+) -> PlannedStart:
+    """A planned start; pods as (node, CPUs)."""
+    planned = []
+    for number, cpus in pods:
+        template = pod("t", cpu=str(cpus))
+        planned.append(PlannedPod(template, overlay.table.row(make_shape(template), overlay.snapshot), number))
+    return PlannedStart(key, start, end, tuple(planned), queue=queue, usage={CELL: usage} if usage else {})

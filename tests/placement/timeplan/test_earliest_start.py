@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 from msgspec.structs import replace
-from tests.placement.offices import gang, make_occupancy, make_overlay, runs
-from tests.placement.timeplan.test_occupancy import CELL, plan
+from tests.placement.offices import CELL, gang, make_occupancy, make_overlay, plan, runs
 from tests.queueing.builders import NOW, cell, queue, system
 
 from reference.park import node, pod

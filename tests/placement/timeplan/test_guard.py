@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from msgspec.structs import replace
-from tests.placement.offices import choices, gang, make_occupancy, make_overlay, runs
-from tests.placement.timeplan.test_occupancy import plan
+from tests.placement.offices import choices, gang, make_occupancy, make_overlay, plan, runs
 from tests.queueing.builders import NOW, cell, queue, system
 
 from reference.park import node, pod

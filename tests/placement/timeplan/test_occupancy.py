@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import pytest
-from tests.placement.offices import choices, gang, make_occupancy, make_overlay, runs
+from tests.placement.offices import CELL, choices, gang, make_occupancy, make_overlay, plan, runs
 from tests.queueing.builders import NOW, cell, queue, system
 
 from reference.park import node, pod
-from windlass.cluster.shape import make_shape
 from windlass.model.pod import Pod
 from windlass.model.workload import Workload
-from windlass.placement.blocked_capacity import PlannedPod
-from windlass.placement.overlay import Overlay
 from windlass.placement.timeplan import occupancy as occupancy_module
 from windlass.placement.timeplan.occupancy import Occupancy
 from windlass.placement.timeplan.planned_start import PlannedStart
 
-CELL = ("default", "cpu")
 QUEUES = system([queue("a", cell(10), cohort="c"), queue("b", cell(6), cohort="c")])
 PODS = [pod("p0", cpu="4", on="n0", namespace="team"), pod("p1", cpu="2", on="n1", namespace="team")]
 LONG = runs("long", PODS[:1], queue="a", usage={"cpu": 4000}, max_run_seconds=1000, started_at=NOW - 100)
@@ -26,23 +22,6 @@ SHORT = runs("short", PODS[1:], queue="b", usage={"cpu": 2000}, max_run_seconds=
 def office(*workloads: Workload, cpu: int = 8) -> Occupancy:
     overlay = make_overlay(node("n0", cpu=cpu), node("n1", cpu=cpu), *PODS)
     return make_occupancy(overlay, workloads, QUEUES)
-
-
-def plan(
-    overlay: Overlay,
-    start: int,
-    end: int | None,
-    *pods: tuple[int, int],
-    queue: str = "",
-    usage: int = 0,
-    key: str = "team/plan",
-) -> PlannedStart:
-    """Pods as (node, CPUs)."""
-    planned = []
-    for number, cpus in pods:
-        template = pod("t", cpu=str(cpus))
-        planned.append(PlannedPod(template, overlay.table.row(make_shape(template), overlay.snapshot), number))
-    return PlannedStart(key, start, end, tuple(planned), queue=queue, usage={CELL: usage} if usage else {})
 
 
 def cpus(occupancy: Occupancy, matrix: object) -> list[int]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from msgspec.structs import replace
-from tests.placement.offices import choices, gang, make_occupancy, make_overlay, runs
-from tests.placement.timeplan.test_occupancy import plan
+from tests.placement.offices import choices, gang, make_occupancy, make_overlay, plan, runs
 from tests.queueing.builders import NOW
 
 from reference.park import gpu_node, node, pod

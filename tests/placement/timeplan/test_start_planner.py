@@ -250,6 +250,15 @@ def test_a_plan_before_it_is_part_of_what_it_rests_on() -> None:
     assert found["b"].start == NOW + 150
 
 
+def test_what_was_rolled_back_is_no_part_of_it() -> None:
+    office = Office(run("r", 8, 0, 100), wait("large", 10), wait("small", 2, max_run_seconds=100))
+    before = office.occupancy.checkpoint()
+    started = office.admit("small", 0)
+    assert office.outlooks(held("large", 1), started)["large"].basis == ("team/r", "team/small")
+    office.occupancy.rollback(before)
+    assert office.outlooks(held("large", 1))["large"].basis == ("team/r",)
+
+
 def test_where_only_quota_lacks_it_rests_on_the_last_to_end() -> None:
     small = system([queue("q", cell(8))])
     office = Office(

@@ -185,6 +185,13 @@ def test_layers_of_slices_are_counted_in_the_best_domain() -> None:
     )
 
 
+def test_slices_of_a_wide_level_are_not_split_further_down() -> None:
+    """One slice a block; node `d` could take three pods, but the third belongs to the slice of the other block."""
+    sliced = ask(4, "unconstrained", slice_level="block", slice_size=2)
+    (found,) = plan(room(1, 1, 0, 3, 0, 0), sliced)
+    assert found.by_node("abcdef") == {"a": 1, "b": 1, "d": 2}
+
+
 def test_a_domain_counts_whole_inner_slices_only() -> None:
     """Six places on two nodes are room for four pods in pairs; a third pair needs eight."""
     pairs = ask(6, "required", "rack", slice_level="rack", slice_size=6, inner_slices=(("host", 2),))
