@@ -173,8 +173,10 @@ def test_running_workloads_are_tracked_once() -> None:
     placer.remove(A)
     placer.placed_workloads.track_running([A, B])
     assert sorted(placer.placed_workloads) == ["team/b"], "a removed one stays removed"
+    loaded = placer.placed_workloads["team/b"]
     placer.placed_workloads.track_running([B])
     assert sorted(placer.placed_workloads) == ["team/b"]
+    assert placer.placed_workloads["team/b"] is loaded
     waiting = pod("alone", cpu="1", namespace="team")
     single = replace(gang("alone", waiting), kind="Pod", admission=Admission(""))
     placer.placed_workloads.track_running([single])

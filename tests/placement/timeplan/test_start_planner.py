@@ -299,6 +299,12 @@ def test_a_hold_says_when_it_starts_and_who_is_ahead_in_its_queue() -> None:
     assert found["c"].basis == ()
 
 
+def test_all_that_wait_ahead_in_the_queue_are_counted() -> None:
+    office = Office(run("r", 8, 0, 100), *(wait(name, 10, queue_name="loose") for name in "abcd"))
+    found = office.outlooks(*(held(name) for name in "abcd"))
+    assert [outlook.ahead for outlook in found.values()] == [0, 1, 2, 3]
+
+
 def test_with_a_depth_of_0_holds_say_nothing_about_time() -> None:
     office = Office(run("r", 8, 0, 100), wait("a", 10), settings=PlannedStartSettings(depth=0))
     assert office.outlooks(held("a")) == {}
@@ -313,6 +319,8 @@ def test_a_hold_names_what_has_no_end() -> None:
         wait("new", 1),
         nodes=2,
     )
+    stranger = runs("stranger", [pod("s", cpu="1", on="n1", namespace="team")])
+    office.occupancy.placer.placed_workloads.track_running([stranger])
     said = office.outlooks(held("a"), office.admit("new", 0))["a"]
     assert said.start is None
     assert said.text == (
