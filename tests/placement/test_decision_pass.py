@@ -169,6 +169,14 @@ def test_kueues_own_gate_holds_nobody_in_a_queue() -> None:
     assert isinstance(found, Admitted)
 
 
+def test_a_gate_holds_no_workload_that_runs_or_is_held_already() -> None:
+    gated = member("a0", scheduling_gates=(SchedulingGate("mine"),))
+    assert run_pass(office(admitted("a", gated)), None) == []
+    (held,) = run_pass(office(waits("a", gated, queue_name="q", hold="no queue", hold_code="X")), None)
+    assert isinstance(held, Held)
+    assert held.code == "X"
+
+
 def test_one_that_finds_no_place_is_held_with_its_turn() -> None:
     context = office(waits("b", member("b", 2)), waits("a", member("a", 9), priority=1), cpu=8)
     first, second = run_pass(context, None)

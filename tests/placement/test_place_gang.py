@@ -222,6 +222,14 @@ def test_without_room_even_without_the_rules_the_topology_is_the_reason() -> Non
     assert "under the rules" not in failure.message
 
 
+def test_where_rules_leave_no_place_at_all_they_are_the_reason() -> None:
+    there = pod("there", cpu="1", labels={"app": "w"}, on="n0")
+    overlay = make_overlay(node("n0", cpu=9), there)
+    found = place_gang(overlay, [apart(1, tree_of("A1"), "required")])
+    assert isinstance(found, PlacementFailure)
+    assert found.message == 'topology "dc" allows to fit only 0 out of 1 pod(s) under the rules between pods'
+
+
 def test_the_domain_with_the_least_room_is_tried_first() -> None:
     tree = tree_of("A1", "A1", "A2", "A2", "A3", "A3")
     assert gang(cluster(5, 5, 2, 2, 1, 1), apart(2, tree, "required")) == {0: {"n4": 1, "n5": 1}}

@@ -243,3 +243,12 @@ def test_with_a_topology_the_pods_share_a_domain(four: Overlay) -> None:
     both = fitter_of(four, (ONE, 2), (ONE, 2), topology=TopologyRequest("required", RACK_LABEL))
     assert nodes_of(both.plan_all_pods(matrix(four, 3, 0, 2, 0), tree)) == [2, 2, 0, 0]
     assert both.plan_all_pods(matrix(four, 3, 0, 1, 0), tree) is None
+
+
+def test_sets_without_a_topology_get_what_those_with_one_leave(four: Overlay) -> None:
+    tree = DomainTree.build((RACK_LABEL,), [("r0",), ("r0",), ("r1",), ("r1",)])
+    two = pod("t", cpu="2")
+    with_topology = PendingPodSet("a", 2, two, make_shape(two), TopologyRequest("required", RACK_LABEL), tree)
+    fitter = PodSetFitter(four, forecast_of(four), [with_topology, PendingPodSet("b", 3, ONE, make_shape(ONE))])
+    assert nodes_of(fitter.plan_all_pods(matrix(four, 0, 0, 5, 2), tree)) == [2, 2, 2, 3, 3]
+    assert fitter.plan_all_pods(matrix(four, 0, 0, 4, 2), tree) is None
