@@ -9,7 +9,10 @@ from tests.queueing.builders import NOW, cell, queue, system
 
 from reference.park import node, pod
 from windlass.model.decision import AdmittedPodSet, Evict, Hold
+from windlass.model.disruption import BudgetMeta, BudgetSpec, PodDisruptionBudget
+from windlass.model.meta import LabelSelector
 from windlass.model.pod import Pod, SchedulingGate
+from windlass.model.queue import PreemptionPolicy
 from windlass.model.verdict import Verdict
 from windlass.model.workload import Admission, PodSet, PodSetAssignment, Workload
 from windlass.placement.blocked_capacity import PlannedPod
@@ -29,7 +32,7 @@ from windlass.placement.timeplan.start_planner import Outlook, PlannedOutcomes
 from windlass.queueing.outcome import Admitted, Evicted, Held, Outcome
 from windlass.queueing.placement_interface import PlacementResult, PodSetChoice
 
-QUEUES = system([queue("q", cell(99))])
+QUEUES = system([queue("q", cell(99)), queue("r", cell(99)), queue("s", cell(99))])
 NO_LATE = LatePods([], {}, [], frozenset())
 
 
@@ -103,6 +106,21 @@ def test_queued_workloads_are_numbered_in_the_order_of_their_cycles() -> None:
         ("Admitted", "a", 3),
         ("Admitted", "last", 4),
     ]
+
+
+def test_of_one_cycle_what_waits_for_victims_or_completes_a_gang_comes_first() -> None:
+    context = office(
+        waits("old", member("o"), queue_name="q"),
+        waits("part", member("p"), queue_name="r", gang_running=True, queued_at=7),
+        waits("heir", member("h"), queue_name="s", nominated=True, queued_at=8, priority=-1),
+    )
+    assert [name for _, name, _ in short(run_pass(context, None))] == ["heir", "part", "old"]
+    by_age = office(
+        waits("young", member("y"), queue_name="q", queued_at=6),
+        waits("old", member("o"), queue_name="r"),
+        waits("urgent", member("u"), queue_name="s", priority=1, queued_at=9),
+    )
+    assert [name for _, name, _ in short(run_pass(by_age, None))] == ["urgent", "old", "young"]
 
 
 def test_a_nominated_workload_and_all_before_it_go_first() -> None:
@@ -221,6 +239,22 @@ def test_what_was_admitted_in_this_pass_is_withdrawn_before_anything_is_evicted(
         "team/urgent": "Admitted",
         "team/queued": "Held",
     }
+
+
+@pytest.mark.parametrize(("minimum", "evicted"), [(0, ["team/g#1"]), (1, [])])
+def test_the_members_above_a_minimum_count_with_it_against_budgets(minimum: int, evicted: list[str]) -> None:
+    """The budget covers only the member above the minimum, which is evicted with it."""
+    spec = BudgetSpec(min_available=minimum, selector=LabelSelector(match_labels={"app": "kept"}))
+    budget = PodDisruptionBudget(BudgetMeta(name="b", namespace="team"), spec)
+    pods = (member("g0", 2, on="n0"), member("g1", 2, on="n0", labels={"app": "kept"}))
+    part = PodSetAssignment("main", 2, {"cpu": "default"}, {"cpu": 4000}, {"n0": 2})
+    gang = replace(waits("g", *pods, queue_name="tight"), min_pods=1, admission=Admission("tight", (part,)))
+    urgent = waits("urgent", member("u", 2), queue_name="tight", priority=5)
+    queues = system([queue("tight", cell(4), preemption=PreemptionPolicy(within_cluster_queue="LowerPriority"))])
+    objects = (node("n0", cpu=8), *pods, member("u", 2), budget)
+    overlay = make_overlay(*objects, queues=queues, workloads=[gang, urgent])
+    found = run_pass(make_context(overlay, [gang, urgent]), None)
+    assert [outcome.workload for outcome in found if isinstance(outcome, Evicted)] == evicted
 
 
 # Late pods
@@ -419,6 +453,8 @@ def test_admissions_of_pieces_are_joined() -> None:
     )
     running = replace(workload, admission=Admission("queue"))
     assert [part.wanted for part in build_admit(running, admitted_pieces).pod_sets] == [0, 0]
+    nothing = build_admit(running, [Admitted("team/g", "q", (choice("x", 0),))])
+    assert nothing.pod_sets == (AdmittedPodSet("x", 0, {"cpu": "f"}, {}),)
     without_nodes = build_admit(workload, [Admitted("team/g", "q", (choice("x", 4),))])
     assert without_nodes.pod_sets == (AdmittedPodSet("x", 4, {"cpu": "f"}, {}),)
 
