@@ -386,18 +386,20 @@ def test_the_hold_of_the_minimum_says_more_than_those_of_its_members() -> None:
 
 
 def running_gang() -> tuple[Workload, tuple[Pod, ...]]:
-    pods = tuple(member(f"g{number}", 2, on="n0") for number in range(3))
-    part = PodSetAssignment("main", 3, {}, {"cpu": 6000}, {"n0": 3})
-    return replace(waits("g", *pods), min_pods=1, admission=Admission("", (part,))), pods
+    """Three pods on two nodes, of which one is the minimum, and a fourth that waits."""
+    pods = tuple(member(f"g{number}", 2, on=f"n{min(number, 1)}") for number in range(3))
+    part = PodSetAssignment("main", 3, {}, {"cpu": 6000}, {"n0": 1, "n1": 2})
+    waiting = member("g3", 2)
+    return replace(waits("g", *pods, waiting), min_pods=1, admission=Admission("", (part,))), (*pods, waiting)
 
 
 def test_without_its_minimum_all_of_a_gang_is_evicted() -> None:
     gang, pods = running_gang()
-    context = office(gang, running=pods)
+    context = office(gang, pods=pods, nodes=2)
     made = build_decisions(context, planned(Evicted("team/g", "team/x#1", "Priority")), NO_LATE)
     assert made.evicts == (Evict("team/g", ("team/g0", "team/g1", "team/g2"), "team/x", "Priority"),)
     some = [Evicted("team/g#2", "team/x", "Priority"), Evicted("team/g#1", "team/y", "Other")]
-    made = build_decisions(office(gang, running=pods), planned(*some), NO_LATE)
+    made = build_decisions(office(gang, pods=pods, nodes=2), planned(*some), NO_LATE)
     assert made.evicts == (Evict("team/g", ("team/g2", "team/g1"), "team/x", "Priority"),)
 
 
