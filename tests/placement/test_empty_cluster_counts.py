@@ -189,3 +189,19 @@ def test_a_level_that_no_node_has_takes_nothing() -> None:
     pod_set = one(pod("t", cpu="1"), 1, request, tree=tree)
     found = EmptyCluster(make_overlay(node("n0"))).never_fits_topology([pod_set])
     assert found == NeverFits("REQUEST_EXCEEDS_CLUSTER", "the largest rack, empty, has room for 0 of 1 pods")
+
+
+def test_a_domain_of_any_name_is_counted_as_a_whole() -> None:
+    rail = "example.com/rail"
+    nodes = [node(f"n{number}", cpu=4, labels={rail: "x"}) for number in range(2)]
+    tree = DomainTree.build((rail,), [("x",), ("x",)])
+    cluster = EmptyCluster(make_overlay(*nodes))
+    request = TopologyRequest("required", rail)
+    assert cluster.never_fits_topology([one(pod("t", cpu="1"), 8, request, tree=tree)]) is None
+    assert cluster.never_fits_topology([one(pod("t", cpu="1"), 9, request, tree=tree)]) is not None
+
+
+def test_a_node_without_gpus_takes_no_share_of_one() -> None:
+    cluster = EmptyCluster(make_overlay(node("n0"), gpu_node("n1", 1)))
+    assert cluster.pods_per_empty_node(one(pod("t", share="0.5", cpu="1"))).tolist() == [0, 2]
+    assert cluster.pods_per_empty_node(one(pod("t", memory_mib=10, cpu="1"))).tolist() == [0, 16]
