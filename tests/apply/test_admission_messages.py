@@ -83,6 +83,20 @@ async def test_these_workloads_get_no_message(tree: Unstructured) -> None:
 
 
 @in_virtual_time
+async def test_a_new_message_waits_until_the_watch_shows_the_last_one() -> None:
+    """It would be refused: the version is not the last any more."""
+    scene = scene_of(PENDING)
+    await report(scene)
+    await asyncio.sleep(60)
+    await report(scene, hold("GPU_FULL"))
+    assert len(status_writes(scene)) == 1
+    scene.watch()
+    scene.cache.drain_inbox()
+    await report(scene, hold("GPU_FULL"))
+    assert len(status_writes(scene)) == 2
+
+
+@in_virtual_time
 async def test_a_live_kueue_writes_the_messages_of_its_queues() -> None:
     scene = scene_of(PENDING)
     scene.cache.kueue_is_live = True

@@ -81,6 +81,21 @@ async def test_a_workload_is_not_made_twice_while_its_creation_is_under_way() ->
 
 
 @in_virtual_time
+async def test_a_workload_is_not_made_twice_while_the_watch_is_behind() -> None:
+    scene = Scene(local_queue("main"), job("train"))
+    assert len(await reconcile(scene)) == 1
+    await asyncio.sleep(4.9)
+    assert await reconcile(scene) == []
+    await asyncio.sleep(0.2)
+    assert len(await reconcile(scene)) == 1, "it may have been deleted unseen"
+    assert await reconcile(scene) == [], "it is there, says the server"
+    await asyncio.sleep(5.1)
+    assert len(await reconcile_and_watch(scene)) == 1
+    await asyncio.sleep(5.1)
+    assert await reconcile(scene) == []
+
+
+@in_virtual_time
 async def test_a_workload_that_another_made_for_the_job_is_the_jobs() -> None:
     train = job("train")
     scene = Scene(train, workload("by-kueue", owner=train))

@@ -116,6 +116,3 @@ def _priority_class(name: str, value: int) -> Unstructured:
         "metadata": {"name": name},
         "value": value,
     }
-
-
-__all__ = ["GANG_GRACE_SECONDS", "GPU", "WorldSpec", "draw_queue", "draw_world"]

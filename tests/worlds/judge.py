@@ -12,10 +12,10 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from tests.invariants.judge import Books, Usage, asked
-from tests.invariants.objects import HOSTNAME, QUEUE
+from tests.invariants.objects import QUEUE
 from tests.worlds.draw_world import GANG_GRACE_SECONDS, GPU
 
-from windlass.model.names.windlass import RACK_LABEL
+from windlass.model.times import parse_timestamp
 from windlass.model.unstructured import Unstructured
 
 if TYPE_CHECKING:
@@ -340,8 +340,6 @@ def _message(tree: Unstructured, kind: str) -> str:
 
 
 def _seconds(text: str) -> float:
-    from windlass.model.times import parse_timestamp
-
     return float(parse_timestamp(text))
 
 
@@ -374,6 +372,3 @@ def _order(tree: Unstructured) -> tuple[int, str, str]:
     evicted = next((one["lastTransitionTime"] for one in _conditions(tree) if one["type"] == "Evicted"), "")
     created = tree["metadata"]["creationTimestamp"]
     return -int(tree["spec"].get("priority", 0)), evicted or created, tree["metadata"]["name"]
-
-
-__all__ = ["HOSTNAME", "LAG_SECONDS", "RACK_LABEL", "Judge"]

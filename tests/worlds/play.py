@@ -6,18 +6,15 @@ play_virtually(seed)   → what happened, and what was wrong
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any
 
 from tests.worlds import happenings
 from tests.worlds.draw_world import GPU, WorldSpec, draw_world
 from tests.worlds.judge import Judge
 from tests.worlds.virtual_cluster import VirtualCluster
-from tests.worlds.virtual_time import run_virtually
+from tests.worlds.virtual_time import Machine, run_virtually
 
 from windlass.embedded.api.errors import ApiError
 from windlass.model.unstructured import Unstructured
@@ -46,13 +43,15 @@ class Report:
     problems: list[str] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
     """What the scheduler did: binds, admissions, evictions, requests by method and answer."""
+    log: list[str] = field(default_factory=list)
+    """The last things that happened."""
 
 
 class Play:
     """A world while it is played; the happenings act on it."""
 
-    def __init__(self, spec: WorldSpec, cluster: VirtualCluster) -> None:
-        self.spec, self.cluster = spec, cluster
+    def __init__(self, spec: WorldSpec, cluster: VirtualCluster, machine: Machine) -> None:
+        self.spec, self.cluster, self._machine = spec, cluster, machine
         self.rng = Random(spec.seed + 1)
         self.gpus_of_cluster = sum(int(node.tree["status"]["capacity"].get(GPU, 0)) for node in spec.nodes)
         self._serial = 0
@@ -100,20 +99,18 @@ class Play:
     ) -> None:
         network = self.cluster.network
         network.latency, network.failures, network.watch_lag = latency, failures, watch_lag
-        self.cluster.decision_seconds = decision_seconds
+        self._machine.thread_seconds = decision_seconds
 
 
-def play_virtually(seed: int, steps: int = 40, watch: Callable[[VirtualCluster, Judge], Any] | None = None) -> Report:
+def play_virtually(seed: int, steps: int = 40) -> Report:
     report = Report(seed)
 
-    async def main() -> None:
+    async def main(machine: Machine) -> None:
         spec = draw_world(seed)
         cluster = VirtualCluster(spec.nodes, spec.settings, Random(seed + 2))
-        play = Play(spec, cluster)
+        play = Play(spec, cluster, machine)
         cluster.client.create("namespaces", "", {"metadata": {"name": "team"}})
         judge = Judge(cluster, report)
-        if watch is not None:
-            watch(cluster, judge)
         await cluster.start()
         for tree in spec.objects:
             await play.create({**tree, "metadata": {**tree["metadata"]}})
@@ -129,6 +126,7 @@ def play_virtually(seed: int, steps: int = 40, watch: Callable[[VirtualCluster, 
         await asyncio.sleep(QUIET_SECONDS)
         judge.check_at_rest()
         report.counts.update(cluster.network.counts)
+        report.log += judge.log
         await cluster.stop()
 
     run_virtually(main, seed)
@@ -143,7 +141,3 @@ async def _become_quiet(play: Play) -> None:
             await play.patch("nodes", node, {"spec": {"unschedulable": None}})
     for queue in await play.list("clusterqueues.kueue.x-k8s.io"):
         await play.patch("clusterqueues.kueue.x-k8s.io", queue, {"spec": {"stopPolicy": "None"}})
-
-
-def now() -> float:
-    return time.time()

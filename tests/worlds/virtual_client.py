@@ -82,6 +82,8 @@ class InProcessKubeClient(KubeClient):
         body = bytes(response.body or b"")  # type: ignore[arg-type]
         if response.status >= 400:
             network.count(f"answered {response.status}")
+            if response.status == 409:
+                network.count(f"conflict: {request.method} {_kind(request.path)}")
             raise api_error(response.status, body, f"{request.method} {request.path}")
         return body
 
@@ -129,6 +131,12 @@ class InProcessKubeClient(KubeClient):
         )
         made._read_bytes = body or b""
         return made
+
+
+def _kind(path: str) -> str:
+    """`pods/binding` of `/api/v1/namespaces/team/pods/p/binding`."""
+    parts = path.split("/namespaces/")[-1].split("/")
+    return "/".join([parts[1], *parts[3:]]) if len(parts) > 1 else path
 
 
 _OPEN = SimpleNamespace(is_closing=lambda: True, get_extra_info=lambda *_: None)

@@ -52,8 +52,6 @@ class VirtualCluster:
         self._tasks: list[asyncio.Task[None]] = []
         self.scheduler: Scheduler | None = None
         self._scheduling: asyncio.Task[None] | None = None
-        self.decision_seconds = 0.0
-        """How long a decision takes, on a machine that is short of CPU."""
 
     async def start(self) -> None:
         self._controllers.start()

@@ -147,6 +147,7 @@ class AdmissionWriter:
             or not self._writer.manages_workload(hold.workload)
             or obj.status.admission is not None
             or is_finished(obj)
+            or self._writer.is_behind(obj)
         ):
             return
         message = condition_message(hold.verdict)

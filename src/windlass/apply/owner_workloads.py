@@ -15,6 +15,7 @@ from windlass.apply import kueue
 from windlass.apply.cluster_cache import ClusterCache
 from windlass.apply.owners import pod_templates_of, terminal_state
 from windlass.apply.workload_writer import MAX_ENTRIES, RETRY_SECONDS, WorkloadWriter
+from windlass.kube.errors import Conflict
 from windlass.kube.resources import KUEUE_API_GROUP
 from windlass.kube.write_requests import create_object, patch_object
 from windlass.model.codec import object_id
@@ -35,6 +36,8 @@ class OwnerWorkloadReconciler:
         """Workload → resourceVersions of its owner and of itself that were compared and agree."""
         self._contradicted_since: dict[str, float] = {}
         """Workload → since when its owner's `suspend` contradicts its admission (monotonic seconds)."""
+        self._created_at: dict[str, float] = {}
+        """Workload that the server has, and the watch may not have shown yet → since when (monotonic seconds)."""
 
     def reconcile(self) -> None:
         """Creates missing Workloads, finishes those whose owner has ended, and reconciles the others."""
@@ -48,7 +51,8 @@ class OwnerWorkloadReconciler:
             known = self._writer.workload(key)
             end = terminal_state(obj)
             if known is None and not end:
-                self._writer.start_once(key, functools.partial(self._create, obj))
+                if time.monotonic() > self._created_at.get(key, -RETRY_SECONDS) + RETRY_SECONDS:
+                    self._writer.start_once(key, functools.partial(self._create, key, obj))
             elif known is not None and end and not is_finished(known):
                 status = kueue.finished_status(known, end, int(time.time()))
                 self._writer.start_once(key, functools.partial(self._writer.patch_workload_status, key, status))
@@ -60,6 +64,7 @@ class OwnerWorkloadReconciler:
             exists = self._writer.workload
             self._reconciled = {key: pair for key, pair in self._reconciled.items() if exists(key)}
             self._contradicted_since = {key: at for key, at in self._contradicted_since.items() if exists(key)}
+            self._created_at = {key: at for key, at in self._created_at.items() if not exists(key)}
             versions = self._writer.written_versions
             self._writer.written_versions = {key: version for key, version in versions.items() if exists(key)}
 
@@ -116,9 +121,9 @@ class OwnerWorkloadReconciler:
         log.info("Workload %s is %s: %s its %s", key, state, action, obj.KIND)
         await self._writer.suspend_owner(known, not is_admitted)
 
-    async def _create(self, obj: OwnerObject) -> None:
-        group, kind, key = object_id(obj)
-        raw = await self._writer.get_raw(kind, group, key, obj.metadata.uid)
+    async def _create(self, key: str, obj: OwnerObject) -> None:
+        group, kind, owner_key = object_id(obj)
+        raw = await self._writer.get_raw(kind, group, owner_key, obj.metadata.uid)
         if raw is None:
             return
         owner, templates_from = owner_from_object(obj), raw
@@ -134,7 +139,11 @@ class OwnerWorkloadReconciler:
             owner = msgspec.structs.replace(owner, pod_sets=job_set_owner.pod_sets)
         body = kueue.build_workload(raw, owner, pod_templates_of(templates_from), self._queue_of(obj, owner))
         resource = self._writer.workload_resource()
-        await self._writer.send(create_object(resource, obj.metadata.namespace, body))
+        try:
+            await self._writer.send(create_object(resource, obj.metadata.namespace, body))
+        except Conflict:
+            log.debug("Workload %s exists already", key)  # an earlier answer was lost, or the watch is behind
+        self._created_at[key] = time.monotonic()
 
     def _queue_of(self, obj: OwnerObject, owner: Owner) -> kueue.WorkloadQueue:
         priority = self._cache.priority_of(owner)

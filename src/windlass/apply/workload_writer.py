@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from windlass.apply.assumed_status import parse_resource_version
 from windlass.apply.cluster_cache import ClusterCache
 from windlass.apply.owners import SUSPEND_FIELDS, suspend_owner
 from windlass.kube.client import KubeClient
@@ -65,6 +66,11 @@ class WorkloadWriter:
     def workload(self, key: str) -> WorkloadObject | None:
         found: WorkloadObject | None = self._cache.get("Workload", key, KUEUE_API_GROUP)
         return found
+
+    def is_behind(self, known: WorkloadObject) -> bool:
+        """Whether the watch has not shown our last write to this Workload yet."""
+        written = parse_resource_version(self.written_versions.get(known.key, ""))
+        return written > parse_resource_version(known.metadata.resource_version)
 
     def workload_resource(self) -> Resource:
         found = self.resource_for("Workload", KUEUE_API_GROUP)
