@@ -141,24 +141,6 @@ def test_a_removal_that_is_rolled_back_can_be_made_again() -> None:
     assert placer.placed_workloads.victims_by_node() == {0: ("team/a",), 1: ("team/a",)}
 
 
-def test_whether_the_next_placement_follows_a_removal() -> None:
-    placer = office(A, B)
-    placed = placer.placed_workloads
-    assert not placed.follows_removal
-    assert placer.place(wants(1), choices(wants(1))).ok
-    assert not placed.follows_removal
-    placer.remove(A)
-    assert placed.follows_removal
-    placer.restore(A)
-    assert not placed.follows_removal
-    placer.remove(A)
-    assert placer.place(wants(1, name="v"), choices(wants(1))).ok
-    assert not placed.follows_removal
-    placer.remove(B)
-    placer.restore(B)
-    assert not placed.follows_removal
-
-
 def test_workloads_removed_before_this_decision_are_victims() -> None:
     overlay = make_overlay(*NODES)
     placer = WorkloadPlacer(overlay, QueueSystem(), [A], ResourceRules(), {"team/a": {1}})

@@ -54,7 +54,8 @@ def draw_world(seed: int) -> WorldSpec:
     objects += [cohort("all", "top" if has_parent else ""), *([cohort("top", "")] if has_parent else [])]
     total = sum(pool.count * pool.gpu_count for pool in pools)
     for name in names:
-        objects += [draw_queue(rng, name, flavors, total, len(names)), local_queue(name, name)]
+        queue = draw_queue(rng, name, flavors, total, len(names), in_cohort=rng.random() < 0.8)
+        objects += [queue, local_queue(name, name)]
     settings = Settings(
         gang_grace_seconds=GANG_GRACE_SECONDS,
         fair_sharing=rng.random() < 0.25,
@@ -80,9 +81,8 @@ def _draw_pools(rng: Random) -> list[FleetPool]:
     return pools
 
 
-def draw_queue(rng: Random, name: str, flavors: list[str], total: int, queues: int) -> Unstructured:
+def draw_queue(rng: Random, name: str, flavors: list[str], total: int, queues: int, *, in_cohort: bool) -> Unstructured:
     """A ClusterQueue with about its part of the cluster, more or less than there is."""
-    in_cohort = rng.random() < 0.8
     reclaim = rng.choice(("Never", "LowerPriority", "Any", "Any"))
     cells = {}
     for one in flavors:

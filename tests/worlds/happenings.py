@@ -175,7 +175,8 @@ async def edit_queue(play: Play) -> None:
     found = next(one for one in await play.list("clusterqueues.kueue.x-k8s.io") if one["metadata"]["name"] == name)
     flavors = [one["name"] for one in found["spec"]["resourceGroups"][0]["flavors"]]
     total = play.gpus_of_cluster
-    made = draw_queue(play.rng, name, flavors, total, len(play.spec.queues))
+    in_cohort = "cohortName" in found["spec"]  # only then may it have limits for borrowing and lending
+    made = draw_queue(play.rng, name, flavors, total, len(play.spec.queues), in_cohort=in_cohort)
     groups = made["spec"]["resourceGroups"]
     await play.patch("clusterqueues.kueue.x-k8s.io", found, {"spec": {"resourceGroups": groups}})
 

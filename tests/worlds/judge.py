@@ -44,7 +44,7 @@ class Judge:
         self._usage: Usage = {}
         self._evictions: Counter[str] = Counter()
         self._quiet_since = 0.0
-        self.log: deque[str] = deque(maxlen=400)
+        self.log: deque[str] = deque(maxlen=4000)
         for node in cluster.client.list("nodes"):
             self._on_change("nodes", "ADDED", node, None)
         cluster.client.subscribe_all(self._on_change)

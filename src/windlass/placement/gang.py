@@ -76,6 +76,27 @@ def place_gang(overlay: Overlay, pod_sets: Sequence[PendingPodSet]) -> list[PodP
     return found if combination is None else [PodPlacement(*placement) for placement in combination]
 
 
+def place_gang_on_nodes(
+    overlay: Overlay, pod_sets: Sequence[PendingPodSet], nodes: Sequence[Mapping[int, int]]
+) -> list[PodPlacement] | None:
+    """As `place_gang`, on these nodes (per pod set, node → pods); None where one of them has no room."""
+    before = overlay.checkpoint()
+    placements: list[PodPlacement] = []
+    for i, pod_set in enumerate(pod_sets):
+        row = overlay.table.row(pod_set.shape, overlay.snapshot, pod_set.pod)
+        left = dict(nodes[i])
+        for member in range(pod_set.count):
+            allowed = np.zeros(overlay.snapshot.nodes.size, dtype=np.bool_)
+            allowed[[node for node, pods in left.items() if pods > 0]] = True
+            found = _place_one(overlay, i, pod_set, row, member, allowed)
+            if isinstance(found, PlacementFailure):
+                overlay.rollback(before)
+                return None
+            left[found.assumed.node] -= 1
+            placements.append(found)
+    return placements
+
+
 def _place_greedily(
     overlay: Overlay, pod_sets: Sequence[PendingPodSet], rows: Sequence[int]
 ) -> list[PodPlacement] | PlacementFailure:

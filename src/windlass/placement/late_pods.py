@@ -41,9 +41,11 @@ def place_late_pods(context: DecisionContext) -> LatePods:
         if piece.unreadable:
             refused[workload_key(piece.key)] = Verdict("INVALID_OBJECT", nodes, detail=piece.unreadable)
             continue
-        found = context.placer.place(piece, admitted_choices(piece))
+        choices = admitted_choices(piece)
+        # First where its admission has said: other decisions have counted on that.
+        found = context.placer.place_as_admitted(piece, choices) or context.placer.place(piece, choices)
         if not found.ok and found.feasible:
-            found = preempt_by_priority(context, evicted, piece, admitted_choices(piece)) or found
+            found = preempt_by_priority(context, evicted, piece, choices) or found
         if found.ok:
             placed.append((piece, found.after))
         else:

@@ -95,16 +95,6 @@ class PlacedWorkloads(Mapping[str, WorkloadPods]):
         """Row of the snapshot's pods."""
         return self._row_of.get(pod)
 
-    @property
-    def follows_removal(self) -> bool:
-        """Whether workloads were removed since the last placement: the next placement is for the preemptor."""
-        for last in reversed(self._undo):
-            if last.key in self._removed_nodes:
-                return True
-            if last.kind is _StepKind.PLACED:
-                return False
-        return False
-
     def victims_by_node(self) -> dict[int, tuple[str, ...]]:
         """Node → running workloads that were removed from it: its capacity is free only once they have terminated."""
         found: dict[int, list[str]] = {}

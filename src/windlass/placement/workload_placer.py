@@ -21,7 +21,7 @@ from windlass.model.workload import PodSet, Workload
 from windlass.placement.blocked_capacity import BlockedCapacity
 from windlass.placement.empty_cluster import EmptyCluster
 from windlass.placement.fit_estimate import could_fit_without
-from windlass.placement.gang import PendingPodSet, PlacementFailure, PodPlacement
+from windlass.placement.gang import PendingPodSet, PlacementFailure, PodPlacement, place_gang_on_nodes
 from windlass.placement.gang_domains import place_in_domains
 from windlass.placement.overlay import Overlay
 from windlass.placement.placed_workloads import PlacedWorkloads
@@ -190,6 +190,26 @@ class WorkloadPlacer:
             self.placed_workloads.cancel_placing()
             return self._failure_result(found, pod_sets)
         blocked.revert(self._overlay)
+        self.placed_workloads.add_placed(workload.key, found, tuple(choice.name for choice in choices))
+        after = self.placed_workloads.removed_from({placement.assumed.node for placement in found})
+        return PlacementResult(ok=True, nodes=self._pods_by_node(found, len(pod_sets)), after=after)
+
+    def place_as_admitted(self, workload: Workload, choices: tuple[PodSetChoice, ...]) -> PlacementResult | None:
+        """On the nodes that its admission names; None where it names none, or where they have no room any more."""
+        index = self._overlay.snapshot.nodes.index
+        assigned = {item.name: item.nodes for item in workload.admission.assignments} if workload.admission else {}
+        nodes = [
+            {index[name]: pods for name, pods in assigned.get(choice.name, {}).items() if name in index}
+            for choice in choices
+        ]
+        pod_sets, _, _ = self.pending_pod_sets(workload, choices)
+        if not all(nodes) or any(sum(at.values()) < pod_set.count for at, pod_set in zip(nodes, pod_sets, strict=True)):
+            return None
+        self.placed_workloads.begin_placing(workload.key)
+        found = place_gang_on_nodes(self._overlay, pod_sets, nodes)
+        if found is None:
+            self.placed_workloads.cancel_placing()
+            return None
         self.placed_workloads.add_placed(workload.key, found, tuple(choice.name for choice in choices))
         after = self.placed_workloads.removed_from({placement.assumed.node for placement in found})
         return PlacementResult(ok=True, nodes=self._pods_by_node(found, len(pod_sets)), after=after)

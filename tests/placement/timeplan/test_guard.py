@@ -124,14 +124,12 @@ def test_one_that_borrows_too_must_not_delay_it() -> None:
     assert not place(borrower, waits(2, queue_name="a"), from_b).ok, "2 of 1"
 
 
-def test_what_was_evicted_for_it_is_its_own() -> None:
+def test_evicting_others_for_it_is_no_excuse() -> None:
+    """Its victims would be gone, and it would wait for the plan all the same."""
     found = office()
     found.placer.remove(RUNNING)
-    assert place(found, waits(8), whole_node(found)).ok
-    again = office()
-    again.placer.remove(RUNNING)
-    guard = PlannedStartGuard(again, [whole_node(again)], {})
-    assert not guard.place_around_plans(waits(8), choices(waits(8))).ok
+    assert not place(found, waits(8), whole_node(found)).ok
+    assert place(found, waits(8)).ok
 
 
 def test_a_refusal_holds_for_its_like_until_something_is_removed() -> None:

@@ -166,7 +166,7 @@ def test_the_guard_knows_the_order_of_the_last_pass() -> None:
     new = office.planner.guard()
     assert new is not None
     office.occupancy.placer.remove(small)
-    assert not new.place_around_plans(small, choices(small)).ok
+    assert not new.place(small, choices(small)).ok
 
 
 # Who delays whom

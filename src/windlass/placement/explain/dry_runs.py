@@ -88,7 +88,7 @@ class DryRuns:
         if ignore_plans:
             return self.state.placer.place(piece, choices)
         guard = PlannedStartGuard(self.state.occupancy, self.state.planned_starts, self.state.turns)
-        return guard.place_around_plans(piece, choices)
+        return guard.place(piece, choices)
 
     @contextmanager
     def _restored(self) -> Iterator[None]:

@@ -1,9 +1,10 @@
 """Keeps workloads from delaying planned starts and from using other workloads' reservations.
 
 `placement.workload_placer` asks the guard before it places a workload, where starts are planned. A planned start
-restricts every workload that was decided after its own; a reservation restricts all workloads that it isn't for. Two
-exceptions: a workload for which others are evicted takes the freed capacity, and a planned start on borrowed quota
-doesn't delay a workload of another queue that stays within its nominal quota.
+restricts every workload that was decided after its own, also those for which others would be evicted: once the victims
+are gone it would have to wait for the planned start, and they would come back. A reservation restricts all workloads
+that it isn't for. One exception: a planned start on borrowed quota doesn't delay a workload of another queue that stays
+within its nominal quota.
 """
 
 from __future__ import annotations
@@ -36,13 +37,6 @@ class PlannedStartGuard:
         self._refused.clear()
 
     def place(self, workload: Workload, choices: tuple[PodSetChoice, ...]) -> PlacementResult:
-        # What was just evicted for it is its own, whatever is planned.
-        if self._placer.placed_workloads.follows_removal:
-            return self._record(workload, choices, self._placer.place_ignoring_plans(workload, choices))
-        return self.place_around_plans(workload, choices)
-
-    def place_around_plans(self, workload: Workload, choices: tuple[PodSetChoice, ...]) -> PlacementResult:
-        """Also right after an eviction: what it freed may belong to a planned start."""
         plans = self._plans_to_respect(workload, choices)
         if not plans:
             return self._record(workload, choices, self._placer.place_ignoring_plans(workload, choices))
