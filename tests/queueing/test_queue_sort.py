@@ -77,7 +77,7 @@ def test_a_mask_leaves_pods_out():
     assert names(desk, mask) == ["c", "a"]
 
 
-def test_the_keys_of_what_waits_are_those_of_gangs_and_of_the_first_queued_workload():
+def test_the_keys_of_what_waits_are_those_of_gangs_of_the_first_queued_workload_and_before_the_lowest_priority():
     crowd = [
         waiting("gang", "", 1, priority=1, created=7),
         waiting("other", "", 1, priority=5, created=9),
@@ -87,8 +87,9 @@ def test_the_keys_of_what_waits_are_those_of_gangs_and_of_the_first_queued_workl
         waiting("held", "", 1, priority=9, hold="why"),
         running("runs", "q", 1, priority=9),
     ]
-    assert waiting_sort_keys(crowd) == [(-5, 9), (-3, 4), (-1, 7)]
+    assert waiting_sort_keys(crowd) == [(-5, 9), (-3, 4), (-2, -1), (-1, 7)]
     assert waiting_sort_keys(crowd[:2]) == [(-5, 9), (-1, 7)]
+    assert waiting_sort_keys(crowd[3:5]) == [(-3, 4)], "of one priority: none of them gives way to a pod"
     assert waiting_sort_keys(crowd[5:]) == []
 
 

@@ -1,4 +1,4 @@
-"""A pytest plugin that writes down which test runs which line, and how long each test takes.
+"""A pytest plugin that writes down which test runs which line, and how long each test takes that passes.
 
 `tools.mutants` loads it with `-p`; it works in every worker of pytest-xdist. The folder comes by environment.
 """
@@ -26,6 +26,7 @@ class LinesOfTests:
             source=[f"src/windlass/{room}" for room in ROOMS],
         )
         self._seconds: dict[str, float] = defaultdict(float)
+        self._failed: set[str] = set()
         self._coverage.start()
 
     @pytest.hookimpl(hookwrapper=True)
@@ -36,11 +37,14 @@ class LinesOfTests:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self._seconds[report.nodeid] += report.duration
+        if report.failed:
+            self._failed.add(report.nodeid)
 
     def pytest_sessionfinish(self) -> None:
         self._coverage.stop()
         self._coverage.save()
-        (FOLDER / f"seconds.{os.getpid()}.json").write_text(json.dumps(self._seconds))
+        passed = {test: seconds for test, seconds in self._seconds.items() if test not in self._failed}
+        (FOLDER / f"seconds.{os.getpid()}.json").write_text(json.dumps(passed))
 
 
 def pytest_configure(config: pytest.Config) -> None:
