@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from tests.engine.plain_objects import NOW, START, node, planned, pod
 
 from windlass.model.unstructured import Unstructured
@@ -82,3 +83,29 @@ def test_a_lost_member_evicts_no_equal_priority() -> None:
     assert plan.binds == ()
     assert [(evict.workload, evict.reason) for evict in plan.evicts] == [("default/w", "GangBelowMinimum")]
     assert [hold.workload for hold in plan.holds] == ["default/w"]
+
+
+def admitted_on(where: str) -> Unstructured:
+    made = admitted("w")
+    part = made["status"]["admission"]["podSetAssignments"][0]
+    part["topologyAssignment"] = {
+        "levels": ["kubernetes.io/hostname"],
+        "domains": [{"values": [where], "count": 1}],
+    }
+    return made
+
+
+@pytest.mark.parametrize("where", ["n1", "n2", "n3"])
+def test_a_late_pod_goes_where_its_admission_says(where: str) -> None:
+    """Other decisions have counted on that. By itself it would go where the least is left."""
+    others = [pod(f"other-{size}", size, on=f"n{size}") for size in (1, 2, 3)]
+    nodes = [node(f"n{number}") for number in (1, 2, 3)]
+    plan, _ = planned(*nodes, *queues(), admitted_on(where), *others, late())
+    assert [(bind.pod, bind.node) for bind in plan.binds] == [("default/late", where)]
+
+
+@pytest.mark.parametrize("where", ["full", "gone"])
+def test_a_late_pod_goes_elsewhere_where_that_node_is_full_or_gone(where: str) -> None:
+    crowd = pod("crowd", 8, on="full")
+    plan, _ = planned(node("full"), node("n1"), *queues(), admitted_on(where), crowd, late())
+    assert [(bind.pod, bind.node) for bind in plan.binds] == [("default/late", "n1")]
