@@ -151,6 +151,10 @@ class Store:
         return self._nodes.objects
 
     @property
+    def unreadable_pods(self) -> Mapping[str, str]:
+        return self._unreadable
+
+    @property
     def next_mix_update(self) -> int:
         """Number of decided pods at which snapshots get the next pod mix."""
         return self._pod_mix.next_publish_at

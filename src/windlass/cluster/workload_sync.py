@@ -6,7 +6,7 @@ and nodes. Where no object or pod declares a workload, there is no index and all
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import Any, Protocol
 
 from windlass.cluster.workloads import Grouping, WorkloadIndex
@@ -35,6 +35,8 @@ class GroupingSource(Protocol):
     def pod_keys_for_grouping(self) -> Iterable[str]: ...
     @property
     def nodes_for_grouping(self) -> Mapping[str, Node]: ...
+    @property
+    def unreadable_pods(self) -> Container[str]: ...
 
 
 class WorkloadSync:
@@ -92,7 +94,7 @@ class WorkloadSync:
         return self._system, self._index.grouping(now)
 
     def _start_index(self, cluster: GroupingSource) -> None:
-        self._index, self._rules_changed = WorkloadIndex(), True
+        self._index, self._rules_changed = WorkloadIndex(cluster.unreadable_pods), True
         self._entry_keys, self._claimants, self._rules, self._quotas = {}, {}, {}, {}
         self._pods, self._nodes = set(cluster.pod_keys_for_grouping()), set(cluster.nodes_for_grouping)
 

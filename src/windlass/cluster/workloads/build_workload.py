@@ -193,7 +193,7 @@ def _assemble(parts: WorkloadParts, members: UnitMembers, inputs: GroupingInputs
     pods = {pod.key: pod for pod in members.pods}
     cluster_queue = _cluster_queue(identity.namespace, queue, inputs)
     admission = admission_of_pods(parts.sets, pods, cluster_queue, inputs.queue_system, inputs.nodes)
-    unreadable = _unreadable_hold(parts.sets)
+    unreadable = _unreadable_hold(_sets_to_read(parts.sets, inputs))
     hold = parts.hold if parts.hold != NO_HOLD else unreadable
     if hold == NO_HOLD and queue:
         hold = queue_hold(identity.namespace, queue, inputs.queue_system)
@@ -235,6 +235,14 @@ def _assemble(parts: WorkloadParts, members: UnitMembers, inputs: GroupingInputs
 def _cluster_queue(namespace: str, queue: str, inputs: GroupingInputs) -> ClusterQueue | None:
     local = inputs.queue_system.local_queues.get(f"{namespace}/{queue}")
     return inputs.queue_system.queues.get(local.cluster_queue) if local is not None else None
+
+
+def _sets_to_read(sets: Sequence[PodSet], inputs: GroupingInputs) -> Sequence[PodSet]:
+    """Without those of pods whose requests the store has read already: the template is one of them."""
+    bad = inputs.unreadable_pods
+    if bad is None:
+        return sets
+    return [pod_set for pod_set in sets if not pod_set.pod_keys or any(key in bad for key in pod_set.pod_keys)]
 
 
 def _unreadable_hold(sets: Sequence[PodSet]) -> HoldReason:

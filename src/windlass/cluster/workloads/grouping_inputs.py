@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 
 import msgspec
 
@@ -37,6 +37,8 @@ class GroupingInputs(msgspec.Struct, frozen=True):
     resource_quotas: tuple[ResourceQuota, ...] = ()
     hostnames: Mapping[str, str] = msgspec.field(default_factory=dict)
     """`kubernetes.io/hostname` label → node."""
+    unreadable_pods: Container[str] | None = None
+    """Pods whose requests can't be read; None where nobody has read them yet."""
 
 
 def grouping_inputs(objects: Iterable[object], now: int) -> GroupingInputs:

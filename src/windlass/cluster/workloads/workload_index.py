@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -60,7 +60,8 @@ class Grouping(msgspec.Struct, frozen=True):
 
 
 class WorkloadIndex:
-    def __init__(self) -> None:
+    def __init__(self, unreadable_pods: Container[str] | None = None) -> None:
+        """`unreadable_pods`: see `GroupingInputs`; it may change with the pods."""
         tracker = self._tracker = DependencyTracker()
         self._pods: dict[str, Pod] = {}
         self._nodes: TrackedMap[str, Node] = TrackedMap(tracker, NODE)
@@ -80,6 +81,7 @@ class WorkloadIndex:
             workloads=self._workloads,
             pod_groups=self._groups,
             owners=self._owners,
+            unreadable_pods=unreadable_pods,
         )
         self._finder = UnitFinder(self._inputs, self._owned_by, self._pods_owned_by, self._parents)
         self._unit_of: dict[str, UnitKey] = {}
