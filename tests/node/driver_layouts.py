@@ -1,4 +1,4 @@
-"""The driver's files as four kinds of hosts have them, in a folder: for tests of CDI specs and of finding the driver."""
+"""The driver's files as four kinds of hosts have them, in a folder: for tests of CDI specs and of the search."""
 
 from __future__ import annotations
 

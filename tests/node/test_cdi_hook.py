@@ -1,4 +1,4 @@
-"""The hook that is laid onto hosts without NVIDIA's: links and the loader's cache, and nothing outside the container."""
+"""The hook that is laid onto hosts without NVIDIA's: links, the loader's cache, and nothing outside the container."""
 
 from __future__ import annotations
 

@@ -209,9 +209,7 @@ def _common(root: HostRoot, driver: DriverFiles) -> CdiEdits:
     return msgspec.structs.replace(edits, env=("NVIDIA_VISIBLE_DEVICES=void",), mounts=(*edits.mounts, *mounts))
 
 
-def _hooks(
-    driver: DriverFiles, version: str, program: HookProgram, without: frozenset[str]
-) -> tuple[CdiHook, ...]:
+def _hooks(driver: DriverFiles, version: str, program: HookProgram, without: frozenset[str]) -> tuple[CdiHook, ...]:
     """A hook without an environment of its own would get the container's: the image's LD_PRELOAD, as root."""
     return tuple(
         CdiHook(

@@ -1,7 +1,7 @@
 """The hooks of a CDI spec, and which program on the host runs them.
 
-`cdi_writer` asks once per change for the program: NVIDIA's `nvidia-cdi-hook` or `nvidia-ctk` where the host has one that
-knows the hooks, otherwise a script of ours that is laid onto the host and run by its shell. A hook name that the
+`cdi_writer` asks once per change for the program: NVIDIA's `nvidia-cdi-hook` or `nvidia-ctk` where the host has one
+that knows the hooks, otherwise a script of ours that is laid onto the host and run by its shell. A hook name that the
 installed program lacks would fail every container, so only names that stand in the program itself are used.
 """
 
@@ -41,10 +41,11 @@ class Hook(msgspec.Struct, frozen=True):
     arguments: tuple[str, ...]
 
 
-def find_hook_program(host: HostRoot, configured: str, folder: Path) -> HookProgram | None:
+def find_hook_program(host: HostRoot, configured: str, folder: Path | None) -> HookProgram | None:
     """The host's program, or our script, written into `folder` (the same on the host); None on a host without a shell.
 
-    The script is an argument of the host's shell, since `/run` is often mounted `noexec`.
+    The script is an argument of the host's shell, since `/run` is often mounted `noexec`. Without `folder` nothing is
+    written.
     """
     paths = [configured, *(f"{place}/{name}" for name in _PROGRAMS for place in _FOLDERS)]
     for path in dict.fromkeys(paths):
@@ -55,7 +56,7 @@ def find_hook_program(host: HostRoot, configured: str, folder: Path) -> HookProg
             return HookProgram(path=path, command=command, hooks=hooks)
     if not host.host_file(SHELL).exists():
         return None
-    script = folder / SCRIPT.name
+    script = folder / SCRIPT.name if folder is not None else SCRIPT
     text = SCRIPT.read_bytes()
     if not script.exists() or script.read_bytes() != text:
         write_atomically(script, text)
@@ -77,13 +78,15 @@ def hooks_for(driver: DriverFiles, version: str, known: frozenset[str], without:
 
 
 def _contains(host: HostRoot, path: str, name: str) -> bool:
-    """Whether a program has this name in it. The GPU operator's toolkit has a script there, and the program beside it."""
+    """Whether a program has this name in it. The GPU operator has a script there, and the program beside it."""
     for candidate in (f"{path}.real", path):
         try:
-            with host.host_file(candidate).open("rb") as file:
-                with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-                    if data.find(name.encode()) >= 0:
-                        return True
+            with (
+                host.host_file(candidate).open("rb") as file,
+                mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data,
+            ):
+                if data.find(name.encode()) >= 0:
+                    return True
         except (OSError, ValueError):
             continue
     return False

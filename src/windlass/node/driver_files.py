@@ -46,7 +46,10 @@ _SONAMES = {
     **dict.fromkeys(("libnvidia-encode", "libnvidia-fbc", "libnvidia-ml", "libnvidia-ngx", "libnvidia-opencl"), "1"),
     **dict.fromkeys(("libnvidia-opticalflow", "libnvidia-ptxjitcompiler", "libnvidia-sandboxutils"), "1"),
     **dict.fromkeys(("libGLESv1_CM_nvidia", "libnvoptix", "libvdpau_nvidia"), "1"),
-    **{"libGLESv2_nvidia": "2", "libGLX_nvidia": "0", "libEGL_nvidia": "0", "libnvidia-nvvm": "4"},
+    "libGLESv2_nvidia": "2",
+    "libGLX_nvidia": "0",
+    "libEGL_nvidia": "0",
+    "libnvidia-nvvm": "4",
 }
 """The number in the name by which programs ask for a library; the others are asked for by the driver's version."""
 _UNVERSIONED = ("libcuda", "libnvidia-opticalflow")

@@ -71,7 +71,7 @@ class HostRoot:
         return base / host_path.lstrip("/")
 
     def local(self, host_path: str) -> Path:
-        """A path as a CDI spec names it, as this process can open it: device nodes, also simulated ones, are as named."""
+        """A path of a CDI spec, as this process can open it; device nodes, also simulated ones, are as named."""
         is_device = Path(host_path).is_relative_to(self.path("/dev"))
         return Path(host_path) if is_device or self.root != Path("/") else self.host_file(host_path)
 
