@@ -2,8 +2,8 @@
 
 Read by the simulated back end and by `advise`; columns stand in the order of the geometry's profiles. A100 and A30 are
 as go-nvml's tables have them, H100 as public transcripts of nvidia-smi, H200 read off one. Multiprocessors are those of
-the largest compute instance, which is what `nvidia-smi mig -cci` makes. Of the Blackwells, transcripts show the sizes of
-one and two slices and that copying engines come in pairs, and the larger profiles are in proportion.
+the largest compute instance, which is what `nvidia-smi mig -cci` makes. Of the Blackwells, transcripts show the sizes
+of one and two slices and that copying engines come in pairs, and the larger profiles are in proportion.
 """
 
 from __future__ import annotations
