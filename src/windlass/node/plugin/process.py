@@ -52,7 +52,8 @@ class PluginProcess:
         self.manager, self.tracker, self.timing = manager, tracker, timing or Timing()
         self._cdi, self._log = cdi, log
         self._runtime = runtime or RuntimeWatch(lambda: find_container_runtime(root), log)
-        self._sharing = SharingSetup(backend, log, interval=time_slice)
+        cgroups = root.host_file("/sys/fs/cgroup")
+        self._sharing = SharingSetup(backend, log, interval=time_slice, cgroups=cgroups)
         self._journal_path = state / "health.json"
         self._off_file = state / PLUGIN_OFF_FILE
         self._cordon = DeviceCordon(state)
