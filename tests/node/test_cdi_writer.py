@@ -151,9 +151,7 @@ class TestChannels:
 class TestHooks:
     def hooks(self, folder: Path, *without: str) -> list[str]:
         scene = Scene(folder, without_hooks=without)
-        scene.add("/usr/bin/nvidia-ctk", "")
-        for library in ("libcuda", "libnvidia-ml"):
-            scene.add(f"/usr/lib64/{library}.so.{scene.backend.inventory().driver.version}", "")
+        scene.add("/usr/bin/nvidia-ctk", "create-symlinks update-ldcache")
         scene.follow(config())
         return [hook.args[2] for hook in scene.spec("gpu").container_edits.hooks]
 
@@ -168,3 +166,29 @@ class TestHooks:
     )
     def test_can_be_left_out(self, tmp_path: Path, without: tuple[str, ...], left: list[str]) -> None:
         assert self.hooks(tmp_path, *without) == left
+
+
+class TestDriver:
+    def test_without_libcuda_nothing_is_written_and_the_folders_are_told_once(self, scene: Scene) -> None:
+        inventory = scene.backend.inventory()
+        for library in scene.root.path("/usr/lib/x86_64-linux-gnu").iterdir():
+            library.unlink()
+        for _ in range(3):
+            scene.writer.sync(inventory, config())
+        assert scene.written() == set()
+        (line,) = scene.log
+        assert "libcuda.so" in line
+        assert "/usr/lib/x86_64-linux-gnu" in line
+
+    def test_the_log_says_what_a_container_gets(self, scene: Scene) -> None:
+        scene.follow(config())
+        assert any("2 libraries" in line for line in scene.log)
+
+    def test_a_driver_that_comes_later_is_written(self, scene: Scene) -> None:
+        inventory = scene.backend.inventory()
+        (library,) = scene.root.path("/usr/lib/x86_64-linux-gnu").glob("libcuda*")
+        library.unlink()
+        scene.writer.sync(inventory, config())
+        scene.add(f"/usr/local/nvidia/lib64/{library.name}", "")
+        scene.writer.sync(inventory, config())
+        assert scene.written() == {"gpu"}

@@ -12,6 +12,7 @@ from windlass.node.health_rules import HealthRules, health_rules_from_environmen
 from windlass.node.xid import Action, lookup_xid
 
 PLAIN = gpu("H100")
+LINK_ERRORS = "DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL"
 CUT = gpu("H100", cuts=[("1g.10gb", 0), ("1g.10gb", 1)])
 
 
@@ -37,9 +38,14 @@ class TestXids:
     def test_an_applications_own_or_settled_matter_is_not_fatal(self, code: int) -> None:
         assert not lookup_xid(code).is_fatal
 
-    @pytest.mark.parametrize("code", [48, 62, 64, 74, 79, 95, 109, 119, 140, 145, 151])
+    @pytest.mark.parametrize("code", [48, 62, 64, 74, 79, 95, 109, 119, 140, 151])
     def test_what_needs_a_reset_a_reboot_or_support_is(self, code: int) -> None:
         assert lookup_xid(code).is_fatal
+
+    @pytest.mark.parametrize("code", [*range(144, 151), *range(162, 173)])
+    def test_what_the_catalogue_mostly_ignores_or_gives_no_action_is_reported_only(self, code: int) -> None:
+        assert not lookup_xid(code).is_fatal
+        assert "recovery action" in lookup_xid(code).action.value
 
     def test_a_code_that_nobody_wrote_down_is_serious(self) -> None:
         assert lookup_xid(999).action is Action.CONTACT_SUPPORT
@@ -101,6 +107,31 @@ class TestReadings:
         health.on_reading(PLAIN, reading)
         assert word in health.unhealthy()[PLAIN.uuid]
         health.on_reading(PLAIN, {"DCGM_FI_DEV_GPU_TEMP": 40})
+        assert word in health.unhealthy()[PLAIN.uuid], "a value that is missing says nothing"
+        health.on_reading(PLAIN, dict.fromkeys(reading, 0))
+        assert not health.unhealthy()
+
+    @pytest.mark.parametrize(
+        "counter",
+        ["DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", "DCGM_FI_DEV_PCIE_REPLAY_COUNTER", LINK_ERRORS],
+    )
+    def test_a_counter_that_is_missing_from_one_reading_has_not_grown(self, clock: Clock, counter: str) -> None:
+        health = book(clock)
+        for reading in ({counter: 9000}, {"DCGM_FI_DEV_GPU_TEMP": 40}, {counter: 9000}):
+            health.on_reading(PLAIN, reading)
+            clock.now += 5
+        assert not health.unhealthy()
+        health.on_reading(PLAIN, {"DCGM_FI_DEV_GPU_TEMP": 40})
+        clock.now += 5
+        health.on_reading(PLAIN, {counter: 99_000})
+        assert health.unhealthy(), "and growth across the gap is seen"
+
+    def test_the_drivers_own_thermal_slowdown_is_no_fault(self, clock: Clock) -> None:
+        """How a passively cooled T4 or L4 works under load."""
+        health = book(clock, throttled_seconds=60)
+        for _ in range(3):
+            health.on_reading(PLAIN, {protocol.THROTTLE_REASONS: 0x20})
+            clock.now += 60
         assert not health.unhealthy()
 
     def test_being_slow_counts_only_when_it_lasts(self, clock: Clock) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.node.machines import machine
@@ -19,7 +20,8 @@ FAKE = """\
 pipe="$CUDA_MPS_PIPE_DIRECTORY"
 if [ "$1" = "-d" ]; then
   [ -e "{folder}/broken" ] && {{ echo "no daemon today"; exit 1; }}
-  touch "$pipe/control"; echo "start $CUDA_VISIBLE_DEVICES" >> "{folder}/told"; exit 0
+  touch "$pipe/control"; [ -e "{folder}/cgroup" ] && touch /dev/shm/of-the-daemon
+  echo "start $CUDA_VISIBLE_DEVICES" >> "{folder}/told"; exit 0
 fi
 [ -e "$pipe/control" ] || {{ echo "Cannot find MPS control daemon process"; exit 1; }}
 while read -r line; do
@@ -27,6 +29,8 @@ while read -r line; do
   case "$line" in
     quit) rm "$pipe/control" ;;
     get_default_active_thread_percentage) echo 25.0 ;;
+    get_server_list) [ -e "{folder}/clients" ] && echo 100 ;;
+    "get_client_list 100") cat "{folder}/clients" ;;
   esac
 done
 """
@@ -44,12 +48,25 @@ class Scene:
         self.root = folder / "mps"
         self.log: list[str] = []
         self.now = 0.0
-        self.setup = SharingSetup(self.backend, self.log.append, clock=lambda: self.now)
+        self.setup = self.new_agent()
+
+    def new_agent(self, **settings: Any) -> SharingSetup:
+        return SharingSetup(self.backend, self.log.append, clock=lambda: self.now, **settings)
 
     @property
     def told(self) -> list[str]:
+        """What changes something; questions are left out."""
         file = self.folder / "told"
-        return file.read_text().splitlines() if file.exists() else []
+        lines = file.read_text().splitlines() if file.exists() else []
+        return [line for line in lines if not line.startswith("get_")]
+
+    @property
+    def exclusive(self) -> list[bool]:
+        return [gpu.is_exclusive for gpu in self.backend.store.read().gpus]
+
+    def set_clients(self, *pids: int) -> None:
+        file = self.folder / "clients"
+        file.write_text("\n".join(map(str, pids)) + "\n") if pids else file.unlink()
 
     def config(self, replicas: int = 4) -> PluginConfig:
         entry = {"name": "nvidia.com/gpu", "replicas": replicas}
@@ -105,13 +122,89 @@ def test_without_a_daemon_nobody_gets_the_device(scene: Scene) -> None:
     assert scene.follow() == {}
 
 
-def test_a_changed_config_starts_it_anew_and_another_way_stops_it(scene: Scene) -> None:
+def test_other_limits_are_given_to_the_running_one_and_another_way_stops_it(scene: Scene) -> None:
     scene.follow()
     scene.follow(scene.config(2))
-    assert "quit" in scene.told
-    assert "set_default_active_thread_percentage 50" in scene.told
+    assert "quit" not in scene.told
+    assert scene.told[-1] == "set_default_active_thread_percentage 50"
     scene.follow(resolve_config())
     assert scene.told[-1] == "quit"
+    assert scene.exclusive == [False, False]
+
+
+class TestLifeOfItsOwn:
+    def test_a_new_agent_adopts_the_daemon_with_its_clients(self, scene: Scene) -> None:
+        scene.follow()
+        scene.set_clients(4711)
+        scene.setup.stop()
+        assert "quit" not in scene.told
+        assert scene.exclusive == [True, True], "clients that come need it"
+        scene.setup = scene.new_agent()
+        assert scene.follow() == {}
+        assert sum(line.startswith("start") for line in scene.told) == 1
+        assert "quit" not in scene.told
+        assert any("adopted" in line for line in scene.log)
+
+    def test_a_killed_agents_daemon_is_adopted_too(self, scene: Scene) -> None:
+        scene.follow()
+        scene.setup = scene.new_agent()
+        assert scene.follow() == {}
+        assert sum(line.startswith("start") for line in scene.told) == 1
+
+    def test_an_agent_that_ends_leaves_nothing_behind_that_nobody_uses(self, scene: Scene) -> None:
+        scene.follow()
+        scene.setup.stop()
+        assert scene.told[-1] == "quit"
+        assert scene.exclusive == [False, False]
+
+    def test_is_not_told_to_quit_under_its_clients(self, scene: Scene) -> None:
+        scene.follow()
+        scene.set_clients(4711)
+        held = scene.follow(resolve_config())
+        assert set(held) == {gpu.uuid for gpu in scene.backend.inventory().gpus}
+        assert all("process 4711" in reason for reason in held.values())
+        assert "quit" not in scene.told
+        scene.set_clients()
+        scene.now += 10
+        assert scene.follow(resolve_config()) == {}
+        assert scene.told[-1] == "quit"
+        assert scene.exclusive == [False, False]
+
+    def test_one_that_an_earlier_configuration_left_is_stopped(self, scene: Scene) -> None:
+        scene.follow()
+        scene.setup = scene.new_agent()
+        other = resolve_config({"flags": {"mpsRoot": str(scene.root)}})
+        assert scene.follow(other) == {}
+        assert scene.told[-1] == "quit"
+        assert scene.exclusive == [False, False]
+
+    def test_every_gpu_is_restored_even_if_one_refuses(self, scene: Scene) -> None:
+        scene.follow()
+        scene.backend.inject(0, refuses=["exclusive"])
+        scene.setup.stop()
+        assert scene.exclusive == [True, False]
+
+    def test_limits_count_the_gpus_that_the_daemon_sees(self, scene: Scene) -> None:
+        second = scene.backend.inventory().gpus[1]
+        daemon = MpsDaemon(scene.backend, scene.root, "nvidia.com/gpu", [second], 2)
+        assert daemon.limits()[0] == "set_default_device_pinned_mem_limit 0 71885M"
+
+    def test_it_leaves_the_agents_cgroup_and_has_its_clients_shared_memory(self, scene: Scene) -> None:
+        """A runtime ends what is in a container's cgroup. A plain folder stands for the cgroup file system."""
+        cgroups = scene.folder / "cgroup"
+        cgroups.mkdir()
+        (cgroups / "cgroup.controllers").touch()
+        gpus = scene.backend.inventory().gpus
+        MpsDaemon(scene.backend, scene.root, "nvidia.com/gpu", gpus, 2, cgroups).start()
+        assert (cgroups / "windlass-mps/cgroup.procs").read_text() == "0"
+        assert (scene.root / "shm/of-the-daemon").exists()
+        assert not Path("/dev/shm/of-the-daemon").exists()
+
+    def test_it_starts_where_there_is_no_such_file_system(self, scene: Scene) -> None:
+        gpus = scene.backend.inventory().gpus
+        daemon = MpsDaemon(scene.backend, scene.root, "nvidia.com/gpu", gpus, 2, scene.folder / "nothing")
+        daemon.start()
+        assert daemon.is_alive()
 
 
 def test_a_gpu_that_refuses_exclusive_mode_is_said(scene: Scene) -> None:

@@ -15,6 +15,7 @@ from windlass.node.backend.simulated import SimulatedBackend
 from windlass.node.cdi import read_spec
 from windlass.node.cdi_writer import CdiWriter
 from windlass.node.config_source import ConfigSource
+from windlass.node.container_runtime import ContainerRuntime, RuntimeWatch
 from windlass.node.health import HealthTracker
 from windlass.node.health_rules import HealthRules
 from windlass.node.health_watch import Timing
@@ -48,6 +49,7 @@ class Node:
         self.config_file.write_text(config)
         self.flags = flags
         self.state = folder / "state"
+        self.runtime: ContainerRuntime | None = None
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -71,6 +73,7 @@ class Node:
             cdi=CdiWriter(self.folder / "cdi", root, self.log.append),
             log=self.log.append,
             timing=Timing(round_seconds=0.05, reading_seconds=0.1, validation_retry_seconds=0.2),
+            runtime=RuntimeWatch(lambda: self.runtime, self.log.append),
         )
 
     def stop(self) -> None:
@@ -264,6 +267,59 @@ class TestLiveChanges:
         until(lambda: second not in names(), what="the spec follows")
         answer = node.kubelet.allocate("nvidia.com/mig-3g.40gb", first)
         assert [device.name for device in answer.cdi_devices] == [f"k8s.device-plugin.nvidia.com/gpu={first}"]
+
+
+class TestLayoutThatDoesNotFit:
+    def test_devices_that_are_gone_are_unhealthy_at_once(self, nodes: list[Node], tmp_path: Path) -> None:
+        """Seven alike under the strategy single, then two that differ, which it can't advertise."""
+        backend = machine(count=1, mig=("1g.10gb",) * 7, folder=tmp_path / "machine")
+        node = started(nodes, Node(tmp_path, backend, "flags: {migStrategy: single}"))
+        until(lambda: len(node.kubelet.healthy_devices(GPU)) == 7)
+        card = backend.inventory().gpus[0]
+        for instance in card.instances[1:]:
+            backend.destroy_instance(card.uuid, instance.gpu_instance)
+        backend.create_instance(card.uuid, "3g.40gb", 4)
+        until(lambda: any("last good resources" in line for line in node.log))
+        until(lambda: node.kubelet.healthy_devices(GPU) == [card.instances[0].uuid], what="what exists is all")
+
+    def test_a_gpu_that_was_partitioned_is_no_whole_gpu(self, nodes: list[Node], tmp_path: Path) -> None:
+        backend = machine(count=2, folder=tmp_path / "machine")
+        node = started(nodes, Node(tmp_path, backend, "flags: {migStrategy: single}"))
+        until(lambda: len(node.kubelet.healthy_devices(GPU)) == 2)
+        first, second = node.ids()
+        backend.set_mig_mode(first, True)
+        backend.create_instance(first, "3g.40gb", 0)
+        until(lambda: node.kubelet.healthy_devices(GPU) == [second], what="only the other is left")
+
+
+class TestContainerRuntime:
+    def runtime(self, *, cdi: bool) -> ContainerRuntime:
+        return ContainerRuntime(name="containerd", version="2.1.0", has_cdi=cdi, handlers=("runc",))
+
+    def test_devices_come_by_cdi_where_the_runtime_has_it(self, nodes: list[Node], tmp_path: Path) -> None:
+        node = Node(tmp_path, machine(count=1, folder=tmp_path / "machine"))
+        node.runtime = self.runtime(cdi=True)
+        started(nodes, node)
+        until(lambda: len(node.kubelet.healthy_devices(GPU)) == 1)
+        answer = node.kubelet.allocate(GPU, node.ids()[0])
+        assert [device.name for device in answer.cdi_devices] == [f"k8s.device-plugin.nvidia.com/gpu={node.ids()[0]}"]
+        assert (tmp_path / "cdi/k8s.device-plugin.nvidia.com-gpu.json").exists()
+
+    def test_a_strategy_that_nothing_carries_out_is_refused_with_the_reason(
+        self, nodes: list[Node], tmp_path: Path
+    ) -> None:
+        config = "flags: {plugin: {deviceListStrategy: envvar}}"
+        node = Node(tmp_path, machine(count=1, folder=tmp_path / "machine"), config)
+        node.runtime = self.runtime(cdi=False)
+        started(nodes, node)
+        until(lambda: len(node.kubelet.devices(GPU)) == 1)
+        until(lambda: any("has no NVIDIA runtime" in line for line in node.log))
+        until(
+            lambda: any(line.endswith("not validated: the validator has not passed on this boot") for line in node.log)
+        )
+        seen = node.process.rounds
+        until(lambda: node.process.rounds > seen + 3, what="the GPU itself is well by now")
+        assert node.kubelet.healthy_devices(GPU) == []
 
 
 class TestSwitch:

@@ -136,3 +136,9 @@ class TestWiring:
         inventory = SimulatedBackend(FleetPool(name="mixed", gpus=groups)).inventory()
         assert [gpu.name for gpu in inventory.gpus][::2] == ["NVIDIA H100 80GB HBM3", "Tesla T4"]
         assert inventory.islands() == (0, 0, 2, 3)
+
+
+@pytest.mark.parametrize(("profile", "count"), [("1g.18gb", 16), ("1g.35gb", 26), ("2g.35gb", 32), ("3g.71gb", 60)])
+def test_instances_have_the_multiprocessors_of_the_largest_compute_instance(profile: str, count: int) -> None:
+    backend = machine("H200", count=1, mig=(profile,))
+    assert backend.inventory().gpus[0].instances[0].multiprocessors == count

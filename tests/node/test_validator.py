@@ -28,6 +28,8 @@ def test_a_good_node_passes_with_evidence_for_everything(tmp_path: Path) -> None
     assert names == {
         "driver",
         "visible",
+        "driver files",
+        "container runtime",
         "memory",
         "nvlink",
         "row remapping",

@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "src")]
 
 from windlass.node.backend.nvml import NvmlBackend  # noqa: E402
-from windlass.node.cdi import check_spec, make_spec, read_spec  # noqa: E402
+from windlass.node.cdi import check_spec, read_spec  # noqa: E402
 from windlass.node.host_root import HostRoot  # noqa: E402
 from windlass.node.mig_apply import apply_plans  # noqa: E402
 from windlass.sharing.mig_plan import plan_gpu  # noqa: E402
@@ -55,6 +55,7 @@ class Recorder:
         self.config = folder / "config.yaml"
         self.log = folder / "agent.log"
         self.agent: subprocess.Popen[bytes] | None = None
+        self.failed: list[str] = []
 
     @property
     def uuid(self) -> str:
@@ -67,6 +68,7 @@ class Recorder:
         except Exception as error:
             traceback.print_exc(limit=4, file=sys.stdout)
             found = {"failed": f"{type(error).__name__}: {error}"}
+            self.failed.append(name)
         self.record[name] = {"took_s": round(time.monotonic() - begun, 2), "found": found}
         print(f"=== {name}: {json.dumps(self.record[name], default=str)[:3000]}", flush=True)
 
@@ -127,7 +129,7 @@ class Recorder:
             "nodes": sorted({f"{node.path} {node.major}:{node.minor}" for node in nodes}),
             "common_nodes": [f"{node.path} {node.major}:{node.minor}" for node in spec.container_edits.device_nodes],
             "mounts": len(spec.container_edits.mounts),
-            "same_as_made_here": make_spec(self.backend.inventory(), HostRoot(), spec.kind).devices == spec.devices,
+            "hooks": [hook.args[:3] for hook in spec.container_edits.hooks],
         }
 
     def xid(self) -> Any:
@@ -248,7 +250,9 @@ def main() -> int:
             recorder.section("restore", recorder.restore)
             recorder.record["log"] = recorder.log.read_text()[-20_000:] if recorder.log.exists() else ""
             (out / "agent.json").write_text(json.dumps(recorder.record, indent=1, default=str))
-    return 0
+    if recorder.failed:
+        print(f"FAILED: {', '.join(recorder.failed)}", flush=True)
+    return 1 if recorder.failed else 0
 
 
 if __name__ == "__main__":

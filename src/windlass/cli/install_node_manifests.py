@@ -39,6 +39,8 @@ HOST_PATHS = {
     "sys": "/sys",
 }
 """Name → path, on the host and inside."""
+HOST_FILES = "/host"
+"""Where the host's whole file system is mounted, to find the driver in any layout; read-only."""
 
 
 class NodeInstallOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -144,6 +146,7 @@ def _pod(choices: NodeInstallOptions) -> Unstructured:
     volumes: list[Unstructured] = [
         {"name": name, "hostPath": {"path": path, "type": "DirectoryOrCreate"}} for name, path in HOST_PATHS.items()
     ]
+    volumes.append({"name": "host", "hostPath": {"path": "/", "type": "Directory"}})
     if choices.config or choices.configs:
         volumes.append({"name": "config", "configMap": {"name": NAME}})
     pod: Unstructured = {
@@ -170,6 +173,9 @@ def _pod(choices: NodeInstallOptions) -> Unstructured:
 
 def _container(choices: NodeInstallOptions) -> Unstructured:
     mounts: list[Unstructured] = [{"name": name, "mountPath": path} for name, path in HOST_PATHS.items()]
+    # What is mounted on the host later, such as a driver container's root, has to be seen.
+    follow = {"readOnly": True, "mountPropagation": "HostToContainer"}
+    mounts.append({"name": "host", "mountPath": HOST_FILES, **follow})
     arguments = [
         *("node", "run", f"--parts={','.join(choices.parts)}"),
         *(f"--label-sink={choices.label_sink}", f"--namespace={choices.namespace}"),
@@ -191,6 +197,7 @@ def _container(choices: NodeInstallOptions) -> Unstructured:
         "env": [
             {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
             {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+            {"name": "HOST_ROOT", "value": HOST_FILES},
             {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"},
             {"name": "NVIDIA_DRIVER_CAPABILITIES", "value": "all"},
             {"name": "NVIDIA_MIG_CONFIG_DEVICES", "value": "all"},

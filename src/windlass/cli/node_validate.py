@@ -18,7 +18,7 @@ from windlass.cli.output import (
     print_table,
     windlass_document,
 )
-from windlass.node.host_root import HostRoot
+from windlass.node.agent import AgentOptions
 from windlass.node.validator.checks import Validation
 from windlass.node.validator.checks import validate as run_checks
 
@@ -42,7 +42,7 @@ def validate(
     """
     backend = open_backend(fleet, node_name, root)
     compute = None if without_compute else backend.compute
-    found = run_checks(backend, HostRoot(root), compute, expected_driver=expected_driver)
+    found = run_checks(backend, AgentOptions(root=root).host, compute, expected_driver=expected_driver)
     if output == "table":
         print_table(validation_table(found))
     else:

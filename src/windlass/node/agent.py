@@ -43,6 +43,7 @@ SIDECAR_PARTS = ("exporter", "labels", "mig")
 RETRY_SECONDS = 30.0
 LABEL_RETRY_SECONDS = 2.0
 MAX_PORT = 65_535
+HOST_ROOT_VARIABLE = "HOST_ROOT"
 PARENT_POLL_SECONDS = 1.0
 """How often a child process checks that its supervisor is still alive."""
 
@@ -88,6 +89,12 @@ class AgentOptions(msgspec.Struct, frozen=True, kw_only=True):
     hostname_label: str = "Hostname"
 
     @property
+    def host(self) -> HostRoot:
+        """The host's files: where `HOST_ROOT` says that they are mounted, unless the machine is simulated."""
+        mounted = os.environ.get(HOST_ROOT_VARIABLE, "")
+        return HostRoot(self.root, files=mounted if mounted and self.root == Path("/") else None)
+
+    @property
     def node(self) -> str:
         return self.node_name or os.environ.get("NODE_NAME", "") or socket.gethostname()
 
@@ -104,8 +111,10 @@ def make_backend(options: AgentOptions) -> DeviceBackend:
     """NVML, or the simulated back end if a Fleet file is given."""
     if options.fleet is None:
         from windlass.node.backend.nvml import NvmlBackend
+        from windlass.node.driver_libraries import use_mounted_driver
 
-        return NvmlBackend(HostRoot(options.root))
+        use_mounted_driver(options.host, options.state / "driver")
+        return NvmlBackend(options.host)
     from windlass.node.backend.simulated import SimulatedBackend
     from windlass.node.backend.simulated_fleet import pool_of_node
 
@@ -216,7 +225,7 @@ def _make_plugin(options: AgentOptions, backend: DeviceBackend, config: Any, log
     from windlass.node.plugin.process import PluginProcess
     from windlass.node.preferred_devices import PreferredDevicesFile
 
-    root = HostRoot(options.root)
+    root = options.host
     preferred = PreferredDevicesFile(options.state / "preferred-devices.json")
     folder, kubelet_socket = options.device_plugins, options.kubelet_socket
     manager = PluginManager(folder, root, log, kubelet_socket=kubelet_socket, preferred_devices=preferred)
@@ -224,7 +233,9 @@ def _make_plugin(options: AgentOptions, backend: DeviceBackend, config: Any, log
     return PluginProcess(
         *(backend, root, config, manager, HealthTracker(rules, time.monotonic)),
         state=options.state,
-        cdi=CdiWriter(options.cdi_folder, root, log, without_hooks=options.cdi_disable_hooks),
+        cdi=CdiWriter(
+            options.cdi_folder, root, log, hook_folder=options.state, without_hooks=options.cdi_disable_hooks
+        ),
         log=log,
         timing=Timing(reading_seconds=options.reading_seconds),
         time_slice=options.time_slice,
@@ -242,7 +253,7 @@ def _make_sidecar(options: AgentOptions, backend: DeviceBackend, config: Any, lo
         config_label=options.node_label if options.config_file_srcdir is not None else "",
     )
     parts = _make_sidecar_parts(options, backend, config, log)
-    return Sidecar(backend, HostRoot(options.root), config, sidecar_options, parts, log)
+    return Sidecar(backend, options.host, config, sidecar_options, parts, log)
 
 
 def _make_sidecar_parts(options: AgentOptions, backend: DeviceBackend, config: Any, log: Log) -> SidecarParts:
@@ -283,7 +294,7 @@ def _make_exporter(options: AgentOptions, backend: DeviceBackend, pods: PodResou
         backend,
         make_counters_file(options.counters, log).reload_if_changed,
         hostname=options.node,
-        root=HostRoot(options.root),
+        root=options.host,
         pods=pods,
         journal=options.state / "health.json",
         hostname_label=options.hostname_label,
@@ -297,7 +308,7 @@ def _make_label_sink(options: AgentOptions, config: Any, api: NodeApi | None) ->
     if kind == "node-feature" and not config.config.use_node_feature_api:
         kind = "file"
     file = Path(config.config.output_file)
-    target = file if options.root == Path("/") else HostRoot(options.root).path(str(file))
+    target = file if options.root == Path("/") else options.host.path(str(file))
     pod = os.environ.get("POD_NAME", "")
     return make_sink(kind, file=target, api=api, namespace=options.namespace, pod=pod)
 

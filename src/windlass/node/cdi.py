@@ -1,30 +1,27 @@
 """CDI specs for the node's GPUs: built from the inventory, checked against the format and the node, then written.
 
 `cdi_writer` calls this in the plugin process, before devices are advertised by CDI name and whenever MIG, the
-driver or device numbers change. Names, mounts and hooks follow NVIDIA's generator. A missing path or a device node
-with another number would fail each container later; `check_spec` reports it before the spec is written.
+driver or device numbers change. Names, mounts and hooks follow NVIDIA's generator; the driver's files come from
+`driver_files`. A missing path or a device node with another number would fail each container later, and a container
+without libcuda would compute nothing; `check_spec` reports it before the spec is written.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
 
 import msgspec
 
 from windlass.model.errors import InputError
 from windlass.node.atomic_file import write_atomically
-from windlass.node.host_root import HostRoot
+from windlass.node.cdi_hooks import HookProgram, hooks_for
+from windlass.node.driver_files import DriverFiles
+from windlass.node.host_root import DeviceNode, HostRoot
 from windlass.sharing.inventory import Gpu, Inventory, MigInstance
 
 COMMON_NODES = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset")
-LIBRARY_FOLDERS = ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib")
-BINARIES = (
-    *("nvidia-smi", "nvidia-debugdump", "nvidia-persistenced", "nvidia-cuda-mps-control"),
-    "nvidia-cuda-mps-server",
-)
-SOCKETS = ("/run/nvidia-persistenced/socket", "/run/nvidia-fabricmanager/socket", "/tmp/nvidia-mps")
 _READ_ONLY = ("ro", "nosuid", "nodev", "rbind", "rprivate")
 _KIND = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*[A-Za-z0-9]/[A-Za-z][A-Za-z0-9_-]*")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]*")
@@ -42,7 +39,10 @@ class CdiNode(_Strict, frozen=True):
     type: str = ""
     major: int = 0
     minor: int = 0
+    file_mode: int = 0
     permissions: str = ""
+    uid: int = 0
+    gid: int = 0
 
 
 class CdiMount(_Strict, frozen=True):
@@ -64,6 +64,7 @@ class CdiEdits(_Strict, frozen=True):
     device_nodes: tuple[CdiNode, ...] = ()
     hooks: tuple[CdiHook, ...] = ()
     mounts: tuple[CdiMount, ...] = ()
+    additional_gids: tuple[int, ...] = ()
 
 
 class CdiDevice(_Strict, frozen=True):
@@ -82,11 +83,12 @@ def make_spec(
     inventory: Inventory,
     root: HostRoot,
     kind: str,
+    driver: DriverFiles,
     *,
-    hook: str = "",
+    hook: HookProgram | None = None,
     without_hooks: frozenset[str] = frozenset(),
 ) -> CdiSpec:
-    """The spec of all devices; `hook` is the path of nvidia-ctk or nvidia-cdi-hook, empty for no hooks."""
+    """The spec of all devices; without a `hook` program, links are mounts and the image's loader is on its own."""
     devices: list[CdiDevice] = []
     for gpu in inventory.gpus:
         if gpu.is_lost:
@@ -98,12 +100,16 @@ def make_spec(
             names = (f"{gpu.index}:{instance.index}", instance.uuid)
             devices += [CdiDevice(name=name, container_edits=edits) for name in names]
     devices.append(CdiDevice(name="all", container_edits=edits_for(_all_paths(inventory, root), root)))
-    common = _common(root, inventory.driver.version, hook, without_hooks)
+    common = _common(root, driver)
+    if hook is None:
+        common = msgspec.structs.replace(common, mounts=(*common.mounts, *_links_as_mounts(driver)))
+    else:
+        common = msgspec.structs.replace(common, hooks=_hooks(driver, inventory.driver.version, hook, without_hooks))
     return CdiSpec(cdi_version=_version(devices, common), kind=kind, devices=tuple(devices), container_edits=common)
 
 
-def check_spec(spec: CdiSpec, root: HostRoot) -> None:
-    """Raises an `InputError` for the first error, in the format or on this node."""
+def check_spec(spec: CdiSpec, root: HostRoot, driver: DriverFiles | None = None) -> None:
+    """Raises an `InputError` for the first error, in the format or on this node; `driver` says where its files are."""
     if not _KIND.fullmatch(spec.kind):
         raise InputError(f"{spec.kind!r} is not vendor/class", path="kind")
     if not spec.devices:
@@ -116,7 +122,11 @@ def check_spec(spec: CdiSpec, root: HostRoot) -> None:
             )
         seen.add(device.name)
         _check_edits(device.container_edits, root, f"devices[{index}].containerEdits")
-    _check_edits(spec.container_edits, root, "containerEdits")
+    files = (*driver.libraries, *driver.others) if driver is not None else ()
+    _check_edits(spec.container_edits, root, "containerEdits", {file.host: Path(file.local) for file in files})
+    inside = [PurePosixPath(mount.container_path).name for mount in spec.container_edits.mounts]
+    if spec.kind.endswith("/gpu") and not any(name.startswith("libcuda.so.") for name in inside):
+        raise InputError("no mount has libcuda: containers could not use CUDA", path="containerEdits.mounts")
 
 
 def write_spec(spec: CdiSpec, folder: Path) -> Path:
@@ -168,71 +178,75 @@ def edits_for(paths: list[str], root: HostRoot) -> CdiEdits:
             # A simulated device is a plain file; mount that file.
             mounts.append(CdiMount(host_path=host_path, container_path=path, options=("bind", "ro")))
         else:
-            nodes.append(
-                CdiNode(
-                    path=path,
-                    host_path=host_path if host_path != path else "",
-                    type="c",
-                    major=device_node.major if device_node else 0,
-                    minor=device_node.minor if device_node else 0,
-                    permissions="rw",
-                )
-            )
-    return CdiEdits(device_nodes=tuple(nodes), mounts=tuple(mounts))
+            nodes.append(_node(path, host_path if host_path != path else "", device_node))
+    gids = tuple(sorted({node.gid for node in nodes if node.gid}))
+    return CdiEdits(device_nodes=tuple(nodes), mounts=tuple(mounts), additional_gids=gids)
 
 
-def _common(root: HostRoot, version: str, hook: str, without_hooks: frozenset[str]) -> CdiEdits:
+def _node(path: str, host_path: str, found: DeviceNode | None) -> CdiNode:
+    """With the host's mode and owner: a runtime that is given numbers only makes up a mode of its own."""
+    if found is None:
+        return CdiNode(path=path, host_path=host_path, type="c", permissions="rw")
+    return CdiNode(
+        path=path,
+        host_path=host_path,
+        type="c",
+        major=found.major,
+        minor=found.minor,
+        file_mode=found.mode,
+        permissions="rw",
+        uid=found.uid,
+        gid=found.gid,
+    )
+
+
+def _common(root: HostRoot, driver: DriverFiles) -> CdiEdits:
     edits = edits_for([path for path in COMMON_NODES if root.exists(path)], root)
-    libraries = list(_libraries(root, version))
-    files = [*libraries, *(f"/usr/bin/{name}" for name in BINARIES), *SOCKETS]
     mounts = tuple(
-        CdiMount(host_path=str(root.path(path)), container_path=path, options=_READ_ONLY)
-        for path in files
-        if root.exists(path)
+        CdiMount(host_path=file.host, container_path=file.inside, options=_READ_ONLY)
+        for file in (*driver.libraries, *driver.others)
     )
-    return CdiEdits(
-        env=("NVIDIA_VISIBLE_DEVICES=void",),
-        device_nodes=edits.device_nodes,
-        mounts=(*edits.mounts, *mounts),
-        hooks=_hooks(hook, libraries, version, without_hooks) if libraries and hook else (),
-    )
+    return msgspec.structs.replace(edits, env=("NVIDIA_VISIBLE_DEVICES=void",), mounts=(*edits.mounts, *mounts))
 
 
-def _libraries(root: HostRoot, version: str) -> Iterator[str]:
-    """The driver's libraries have its version in their names."""
-    for folder in LIBRARY_FOLDERS:
-        host_folder = root.path(folder)
-        for library in sorted(host_folder.glob(f"*.so.{version}")) if host_folder.is_dir() else ():
-            yield f"{folder}/{library.name}"
-
-
-def _hooks(hook: str, libraries: list[str], version: str, without: frozenset[str]) -> tuple[CdiHook, ...]:
-    program = Path(hook).name
-    command = (program, "hook") if program == "nvidia-ctk" else (program,)
-    links = []
-    for path in libraries:
-        name = Path(path).name.removesuffix(f".so.{version}")
-        if name in ("libcuda", "libnvidia-ml", "libnvidia-ptxjitcompiler", "libnvidia-opencl"):
-            links += ["--link", f"{name}.so.{version}::{Path(path).parent}/{name}.so.1"]
-    folders = sorted({str(Path(path).parent) for path in libraries})
-    folder_arguments = [part for folder in folders for part in ("--folder", folder)]
-    arguments_by_hook = {"create-symlinks": links, "update-ldcache": folder_arguments}
+def _hooks(driver: DriverFiles, version: str, program: HookProgram, without: frozenset[str]) -> tuple[CdiHook, ...]:
+    """A hook without an environment of its own would get the container's: the image's LD_PRELOAD, as root."""
     return tuple(
-        CdiHook(hook_name="createContainer", path=hook, args=(*command, name, *arguments))
-        for name, arguments in arguments_by_hook.items()
-        if arguments and without.isdisjoint((name, "all"))
+        CdiHook(
+            hook_name="createContainer",
+            path=program.path,
+            args=(*program.command, hook.name, *hook.arguments),
+            env=("NVIDIA_CTK_DEBUG=false",),
+        )
+        for hook in hooks_for(driver, version, program.hooks, without)
     )
+
+
+def _links_as_mounts(driver: DriverFiles) -> list[CdiMount]:
+    """The same file under its other names, for hosts that have nothing to run a hook with."""
+    hosts = {library.inside: library.host for library in driver.libraries}
+    mounts = []
+    for _ in range(2):  # libcuda.so names libcuda.so.1, which names the file
+        for link in driver.links:
+            target = str(PurePosixPath(link.path).parent / link.target)
+            if target in hosts and link.path not in hosts:
+                hosts[link.path] = hosts[target]
+                mounts.append(CdiMount(host_path=hosts[target], container_path=link.path, options=_READ_ONLY))
+    return mounts
 
 
 def _version(devices: list[CdiDevice], common: CdiEdits) -> str:
     """The lowest CDI version with everything that is used: old runtimes refuse newer specs."""
     edits = [*(device.container_edits for device in devices), common]
+    if any(edit.additional_gids for edit in edits):
+        return "0.7.0"
     needs_host_path = any(node.host_path for edit in edits for node in edit.device_nodes)
     begins_with_digit = any(device.name[0].isdigit() for device in devices)
     return "0.5.0" if needs_host_path or begins_with_digit else "0.3.0"
 
 
-def _check_edits(edits: CdiEdits, root: HostRoot, path: str) -> None:
+def _check_edits(edits: CdiEdits, root: HostRoot, path: str, local: Mapping[str, Path] | None = None) -> None:
+    """`local` says how this process opens some of the host's paths."""
     for index, node in enumerate(edits.device_nodes):
         found = root.device_node(node.path)
         where = f"{path}.deviceNodes[{index}]"
@@ -243,10 +257,10 @@ def _check_edits(edits: CdiEdits, root: HostRoot, path: str) -> None:
                 f"{node.path} is {found.major}:{found.minor} and not {node.major}:{node.minor}", path=where
             )
     for index, mount in enumerate(edits.mounts):
-        if not Path(mount.host_path).exists():
+        if not (local or {}).get(mount.host_path, root.local(mount.host_path)).exists():
             raise InputError(f"there is no {mount.host_path}", path=f"{path}.mounts[{index}].hostPath")
         if not mount.container_path.startswith("/"):
             raise InputError("must be absolute", path=f"{path}.mounts[{index}].containerPath")
     for index, hook in enumerate(edits.hooks):
-        if not root.exists(hook.path):
+        if not root.host_file(hook.path).exists():
             raise InputError(f"there is no {hook.path}", path=f"{path}.hooks[{index}].path")

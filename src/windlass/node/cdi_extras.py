@@ -68,6 +68,6 @@ def _devices_of_kind(extra: Extra, root: HostRoot) -> tuple[CdiDevice, ...]:
     files = tuple(
         CdiMount(host_path=str(root.path(path)), container_path=path, options=("ro", "bind"))
         for path in extra.files
-        if root.exists(path)
+        if root.host_file(path).exists()
     )
     return (CdiDevice(name="all", container_edits=msgspec.structs.replace(edits, mounts=(*edits.mounts, *files))),)

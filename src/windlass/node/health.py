@@ -19,10 +19,18 @@ from windlass.node.health_rules import HealthRules
 from windlass.node.xid import Action, lookup_xid
 from windlass.sharing.inventory import Gpu, Inventory
 
-THROTTLE_BITS = {"heat": 0x8 | 0x20 | 0x40, "power": 0x80}
-"""NVML's clock event bits for thermal slowdown and for the power brake."""
-READING_PROBLEM_PREFIXES = ("recovery-", "remap-failure", "remap-pending", "links")
-"""Prefixes of problem kinds that a single reading shows, and that end with the first reading without them."""
+THROTTLE_BITS = {"heat": 0x8 | 0x40, "power": 0x80}
+"""NVML's clock event bits for slowdown by the hardware and for the power brake. The driver's own thermal slowdown
+(0x20) is how passively cooled cards work under load, and no fault."""
+READING_PROBLEMS = {
+    "recovery-": protocol.RECOVERY_ACTION,
+    "remap-failure": protocol.ROW_REMAP_FAILURE,
+    "remap-pending": protocol.ROW_REMAP_PENDING,
+    "links": protocol.LINKS_DOWN,
+}
+"""Prefixes of problem kinds that a single reading shows, with the value that shows them. They end with the first
+reading that has the value and not the problem: a value that is missing says nothing."""
+DOUBLE_BIT_ERRORS = "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL"
 
 
 GROWING_COUNTERS = (
@@ -58,7 +66,8 @@ class HealthTracker:
         self._rules, self._clock = rules, clock
         self._problems: dict[str, dict[str, HealthProblem]] = {}
         self._slow_since: dict[tuple[str, str], float] = {}
-        self._last_reading: dict[str, tuple[float, Reading]] = {}
+        self._last_counts: dict[tuple[str, str], tuple[float, float]] = {}
+        """When a counter of a device was last read, and its value."""
         self._last_fatal: dict[str, float] = {}
         self._most_links: dict[str, int] = {}
         self._changes: list[HealthChange] = []
@@ -144,13 +153,16 @@ class HealthTracker:
             self._add_problem(gpu.uuid, kind, reason, action)
         present = {kind for kind, _, _ in problems}
         for kind in list(self._problems.get(gpu.uuid, ())):
-            if kind.startswith(READING_PROBLEM_PREFIXES) and kind not in present:
+            names = [name for prefix, name in READING_PROBLEMS.items() if kind.startswith(prefix)]
+            if names and names[0] in reading and kind not in present:
                 self._remove_problem(gpu.uuid, kind)
         self._check_throttling(gpu.uuid, reading, now)
         self._check_error_rates(gpu.uuid, reading, now)
 
     def _check_throttling(self, uuid: str, reading: Reading, now: float) -> None:
-        reasons = int(reading.get(protocol.THROTTLE_REASONS, 0))
+        if protocol.THROTTLE_REASONS not in reading:
+            return
+        reasons = int(reading[protocol.THROTTLE_REASONS])
         for kind, bits in THROTTLE_BITS.items():
             if not reasons & bits:
                 self._slow_since.pop((uuid, kind), None)
@@ -161,22 +173,27 @@ class HealthTracker:
 
     def _check_error_rates(self, uuid: str, reading: Reading, now: float) -> None:
         """Some counters may grow, but not fast; double-bit errors may not grow at all."""
-        previous = self._last_reading.get(uuid)
-        self._last_reading[uuid] = (now, reading)
-        if previous is None or now <= previous[0]:
-            return
-        minutes = (now - previous[0]) / 60
         limits = (self._rules.replays_per_minute, self._rules.link_errors_per_minute)
         for (kind, name, unit), limit in zip(GROWING_COUNTERS, limits, strict=True):
-            grown = reading.get(name, 0) - previous[1].get(name, 0)
-            if grown / minutes > limit:
+            grown, minutes = self._growth(uuid, name, reading, now)
+            if minutes and grown / minutes > limit:
                 reason = f"{grown:g} {unit} within {60 * minutes:.0f} s"
                 self._add_problem(uuid, kind, reason, "check slot and cabling", heals=True)
                 self._last_fatal[uuid] = now
-        double_bit_errors = "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL"
-        if reading.get(double_bit_errors, 0) > previous[1].get(double_bit_errors, 0):
+        if self._growth(uuid, DOUBLE_BIT_ERRORS, reading, now)[0] > 0:
             self._last_fatal[uuid] = now
             self._add_problem(uuid, "ecc", "double-bit ECC error", Action.RESET_GPU.value, heals=True)
+
+    def _growth(self, uuid: str, name: str, reading: Reading, now: float) -> tuple[float, float]:
+        """Of a counter since it was last read, and the minutes since; zeros if it is missing or new."""
+        count = reading.get(name)
+        previous = self._last_counts.get((uuid, name))
+        if count is None:
+            return 0.0, 0.0
+        self._last_counts[uuid, name] = (now, count)
+        if previous is None or now <= previous[0]:
+            return 0.0, 0.0
+        return count - previous[1], (now - previous[0]) / 60
 
     def require_validation(self, uuid: str, why: str) -> None:
         """Keeps the device unhealthy until the validator passes on it."""

@@ -27,6 +27,10 @@ class DeviceNode:
     major: int
     minor: int
     is_stand_in: bool = False
+    mode: int = 0
+    """Permission bits."""
+    uid: int = 0
+    gid: int = 0
 
 
 @dataclass(frozen=True)
@@ -39,14 +43,37 @@ class PciGpu:
 
 
 class HostRoot:
-    def __init__(self, root: str | Path = "/", *, dev: str | Path | None = None) -> None:
+    def __init__(
+        self, root: str | Path = "/", *, dev: str | Path | None = None, files: str | Path | None = None
+    ) -> None:
+        """`files` is where the host's file system is mounted, if that isn't where `/dev`, `/proc` and `/sys` are."""
         self.root = Path(root)
         self.dev_root = Path(dev) if dev is not None else self.root
+        self._files = Path(files) if files is not None else self.root
+
+    @property
+    def host_prefix(self) -> str:
+        """What paths of the host begin with: the folder of a simulated machine, which containers mount from there."""
+        return str(self.root)
+
+    @property
+    def is_this_process(self) -> bool:
+        """Whether the host's file system is this process's own, as far as it knows."""
+        return self._files == Path("/")
+
+    def host_file(self, host_path: str) -> Path:
+        """A file of the host outside `/dev`, `/proc` and `/sys`, as this process can open it."""
+        return self._files / host_path.lstrip("/")
 
     def path(self, host_path: str) -> Path:
         """Maps a path of the host to a path that this process can open."""
         base = self.dev_root if host_path == "/dev" or host_path.startswith("/dev/") else self.root
         return base / host_path.lstrip("/")
+
+    def local(self, host_path: str) -> Path:
+        """A path of a CDI spec, as this process can open it; device nodes, also simulated ones, are as named."""
+        is_device = Path(host_path).is_relative_to(self.path("/dev"))
+        return Path(host_path) if is_device or self.root != Path("/") else self.host_file(host_path)
 
     def exists(self, host_path: str) -> bool:
         return self.path(host_path).exists()
@@ -72,7 +99,8 @@ class HostRoot:
         except OSError:
             return None
         if stat.S_ISCHR(status.st_mode):
-            return DeviceNode(host_path, os.major(status.st_rdev), os.minor(status.st_rdev))
+            major, minor, mode = os.major(status.st_rdev), os.minor(status.st_rdev), stat.S_IMODE(status.st_mode)
+            return DeviceNode(host_path, major, minor, mode=mode, uid=status.st_uid, gid=status.st_gid)
         match = _STAND_IN.fullmatch(self.read(host_path))
         return DeviceNode(host_path, int(match[1]), int(match[2]), is_stand_in=True) if match else None
 

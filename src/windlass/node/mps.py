@@ -1,54 +1,82 @@
-"""The MPS control daemon of a shared resource: started, given its limits, checked, stopped.
+"""The MPS control daemon of a shared resource: started or adopted, given its limits, checked, stopped when unused.
 
 `plugin.sharing_setup` starts it if the configuration shares by MPS and checks that it still answers; the device
 plugin mounts its pipe folder into containers. Folders, limits and commands are those of NVIDIA's
-mps-control-daemon.
+mps-control-daemon. The daemon has a life of its own: clients of a daemon that is told to quit or is killed fail, so it
+outlives the agent, the next agent adopts it, and it is never told to quit while it has clients.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from windlass.node import detached
 from windlass.node.backend.protocol import DeviceBackend, DeviceError
 from windlass.sharing.inventory import Gpu
 
 CONTROL = "nvidia-cuda-mps-control"
+STARTED_FILE = ".started"
+CGROUP = "windlass-mps"
 _TIMEOUT_SECONDS = 20
 
 
 class MpsDaemon:
-    def __init__(self, backend: DeviceBackend, root: Path, resource: str, gpus: Sequence[Gpu], replicas: int) -> None:
+    def __init__(
+        self,
+        backend: DeviceBackend,
+        root: Path,
+        resource: str,
+        gpus: Sequence[Gpu],
+        replicas: int,
+        cgroups: Path | None = None,
+    ) -> None:
+        """`cgroups` is the host's cgroup file system, for a daemon whose clients are in containers.
+
+        None leaves it in this process's cgroup and with the host's shared memory, for clients on the host.
+        """
         self.backend, self.gpus, self.replicas = backend, tuple(gpus), replicas
         self.folder, self.shm = root / resource, root / "shm"
+        self._cgroups = cgroups
 
     @property
     def pipe(self) -> Path:
         return self.folder / "pipe"
 
-    def start(self, *, with_limits: bool = True) -> None:
-        """Sets exclusive mode, starts the daemon, then gives each client an equal share of memory and threads."""
+    def start(self, *, with_limits: bool = True) -> bool:
+        """Gives each client an equal share of memory and threads; returns whether a running daemon was adopted.
+
+        A new daemon needs exclusive mode first. One that runs keeps its clients; limits count for new ones.
+        """
         for folder in (self.pipe, self.folder / "log", self.shm):
             folder.mkdir(parents=True, exist_ok=True)
-        for gpu in self.gpus:
-            self.backend.set_exclusive(gpu.uuid, True)
+        adopted = self.is_alive()
         try:
-            self._run(["-d"])
+            for gpu in self.gpus:
+                self.backend.set_exclusive(gpu.uuid, True)
+            if not adopted:
+                self._run(["-d"], detach=True)
             if with_limits:
                 for command in self.limits():
                     self.send_command(command)
         except DeviceError:
-            self.stop()
+            if not adopted:
+                self.stop()
             raise
-        (self.folder / ".started").touch()
+        (self.folder / STARTED_FILE).write_text("".join(f"{gpu.uuid}\n" for gpu in self.gpus))
+        return adopted
 
     def limits(self) -> list[str]:
-        """The commands that set each client's share; rounded down, as NVIDIA's daemon does."""
+        """The commands that set each client's share; rounded down, as NVIDIA's daemon does.
+
+        A daemon numbers the GPUs that it sees, which are only its own.
+        """
         commands = [
-            f"set_default_device_pinned_mem_limit {gpu.index} {gpu.memory_mib // self.replicas}M" for gpu in self.gpus
+            f"set_default_device_pinned_mem_limit {position} {gpu.memory_mib // self.replicas}M"
+            for position, gpu in enumerate(self.gpus)
         ]
         return [*commands, f"set_default_active_thread_percentage {100 // self.replicas}"]
 
@@ -58,13 +86,42 @@ class MpsDaemon:
         except DeviceError:
             return False
 
-    def stop(self) -> None:
-        """Stops the daemon and restores the GPUs' default mode, whatever state they are in."""
-        (self.folder / ".started").unlink(missing_ok=True)
-        with contextlib.suppress(DeviceError):  # it was not running
-            self.send_command("quit")
+    def clients(self) -> tuple[int, ...]:
+        """Processes that use the daemon; empty if it doesn't run."""
+        try:
+            servers = self.send_command("get_server_list").split()
+            return tuple(
+                int(pid)
+                for server in servers
+                if server.isdigit()
+                for pid in self.send_command(f"get_client_list {server}").split()
+                if pid.isdigit()
+            )
+        except DeviceError:
+            return ()
+
+    def stop(self) -> bool:
+        """Stops an unused daemon and restores the GPUs' default mode; False if clients keep it running.
+
+        Every GPU is restored, whatever state another one is in.
+        """
+        if self.clients():
+            return False
+        (self.folder / STARTED_FILE).unlink(missing_ok=True)
+        problems = []
+        try:
+            if self.is_alive():
+                self.send_command("quit")
+        except DeviceError as error:
+            problems.append(str(error))
         for gpu in self.gpus:
-            self.backend.set_exclusive(gpu.uuid, False)
+            try:
+                self.backend.set_exclusive(gpu.uuid, False)
+            except DeviceError as error:
+                problems.append(str(error))
+        if problems:
+            raise DeviceError("; ".join(problems))
+        return True
 
     def send_command(self, text: str) -> str:
         """Returns the control daemon's answer."""
@@ -74,18 +131,21 @@ class MpsDaemon:
         """For the daemon, and for clients on this host."""
         return {"CUDA_MPS_PIPE_DIRECTORY": str(self.pipe), "CUDA_MPS_LOG_DIRECTORY": str(self.folder / "log")}
 
-    def _run(self, arguments: list[str], text: str = "") -> str:
+    def _run(self, arguments: list[str], text: str = "", *, detach: bool = False) -> str:
         visible = ",".join(gpu.uuid for gpu in self.gpus)
         environment = {**os.environ, **self.environment(), "CUDA_VISIBLE_DEVICES": visible}
+        cgroup = str(self._cgroups / CGROUP) if self._cgroups is not None else ""
+        launcher = [sys.executable, "-S", "-E", "-P", detached.__file__, cgroup, str(self.shm) if cgroup else ""]
         try:
             result = subprocess.run(
-                [CONTROL, *arguments],
+                [*(launcher if detach else ()), CONTROL, *arguments],
                 input=text,
                 env=environment,
                 capture_output=True,
                 text=True,
                 timeout=_TIMEOUT_SECONDS,
                 check=False,
+                start_new_session=detach,
             )
         except (OSError, subprocess.TimeoutExpired) as error:
             raise DeviceError(f"{CONTROL}: {error}") from None
@@ -93,3 +153,11 @@ class MpsDaemon:
             output = " ".join((result.stdout + result.stderr).split())
             raise DeviceError(f"{CONTROL} {text.strip() or ' '.join(arguments)}: {output}")
         return result.stdout.strip()
+
+
+def started_daemons(root: Path) -> dict[str, tuple[str, ...]]:
+    """Daemons that an agent has started under this folder and not stopped: resource → UUIDs of its GPUs."""
+    found = {}
+    for file in root.glob(f"*/*/{STARTED_FILE}"):
+        found[str(file.parent.relative_to(root))] = tuple(file.read_text().split())
+    return found

@@ -16,6 +16,7 @@ class Action(Enum):
     """The catalogue's recommended action."""
 
     IGNORE = "nothing to do"
+    WATCH = "nothing by itself; the driver's recovery action says more"
     RESTART_APP = "restart the application"
     CHECK_LINKS = "check NVLink and the fabric manager"
     RESET_GPU = "drain the GPU and reset it"
@@ -32,7 +33,7 @@ class Xid(msgspec.Struct, frozen=True):
     @property
     def is_fatal(self) -> bool:
         """Whether the device is unhealthy until it has recovered."""
-        return self.action not in (Action.IGNORE, Action.RESTART_APP)
+        return self.action not in (Action.IGNORE, Action.WATCH, Action.RESTART_APP)
 
 
 def _codes(text: str) -> frozenset[int]:
@@ -49,7 +50,10 @@ _ACTIONS = {
     Action.RESTART_VM: _codes("151"),
     Action.IGNORE: _codes("14 37 38 43 44 45 63 66 67 92 93 106-108 121 137 141 152 153 157 160 161"),
     Action.RESTART_APP: _codes("8 11 13 25 31 32 39-41 60 68-72 75-77 80 82-86 88 89 94 96-105 126-135 139"),
-    Action.CHECK_LINKS: _codes("74 144-150"),
+    Action.CHECK_LINKS: _codes("74"),
+    # 144-150: most of what the catalogue decodes them to is to be ignored, and NVML gives only the number.
+    # 162-172: informational. Where one of them needs an action, the recovery action, which is read anyway, asks for it.
+    Action.WATCH: _codes("144-150 162-172"),
 }
 _DESCRIPTIONS = {
     13: "graphics engine exception",
@@ -76,7 +80,10 @@ _DESCRIPTIONS = {
     121: "C2C link corrected error",
     140: "unrecovered ECC error",
     143: "GPU initialisation failed",
+    **dict.fromkeys(range(144, 151), "NVLink event"),
     154: "GPU recovery action changed",
+    171: "memory error in DRAM, reported with Xid 48",
+    172: "memory error in SRAM, reported with Xid 48",
 }
 _BY_CODE = {code: action for action, codes in _ACTIONS.items() for code in codes}
 RECOVERY_CHANGED = 154

@@ -1,9 +1,9 @@
 """What is in a MIG instance: memory, multiprocessors and engines of every profile.
 
 Read by the simulated back end and by `advise`; columns stand in the order of the geometry's profiles. A100 and A30 are
-as go-nvml's tables have them, H100 as public transcripts of nvidia-smi, H200 read off one (its 1g.35gb is listed with
-26 multiprocessors and made with 16); of the Blackwells, transcripts show the sizes of one and two slices and that
-copying engines come in pairs, and the larger profiles are in proportion.
+as go-nvml's tables have them, H100 as public transcripts of nvidia-smi, H200 read off one. Multiprocessors are those of
+the largest compute instance, which is what `nvidia-smi mig -cci` makes. Of the Blackwells, transcripts show the sizes
+of one and two slices and that copying engines come in pairs, and the larger profiles are in proportion.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from windlass.model.mig import MigGeometry, MigProfile
 from windlass.sharing.inventory import Engines
 
-_HOPPER = (16, 16, 16, 32, 60, 64, 132)
+_HOPPER = (16, 16, 26, 32, 60, 64, 132)
 _AMPERE = (14, 14, 14, 28, 42, 56, 98)
 _BLACKWELL = (18, 18, 18, 36, 54, 72, 148)
 _GRACE_BLACKWELL = (18, 18, 18, 38, 54, 72, 152)

@@ -37,6 +37,8 @@ class PluginConfig(msgspec.Struct, frozen=True, kw_only=True):
     device_discovery_strategy: str = "auto"
     pass_device_specs: bool = False
     device_list_strategy: tuple[str, ...] = ("envvar",)
+    strategy_is_given: bool = False
+    """Whether the user chose it; otherwise the agent takes what the container runtime has."""
     device_id_strategy: str = "uuid"
     cdi_annotation_prefix: str = CDI_ANNOTATION_PREFIX
     nvidia_ctk_path: str = "/usr/bin/nvidia-ctk"
@@ -77,6 +79,8 @@ def resolve_config(
         warnings.append("resources: naming by pattern is ignored, as the original does; --honor-renames keeps it")
         names = ResourceNames()
     sharing = _sharing(raw.get("sharing"), honor_renames, warnings)
+    is_given = _is_given("--device-list-strategy", raw, environment or {}, flags or {})
+    values["strategy_is_given"] = is_given
     config = PluginConfig(**values, names=names, sharing=sharing, warnings=tuple(warnings))
     _check(config)
     return config
@@ -107,6 +111,12 @@ def _value(field: PluginField, raw: Mapping[str, Any], environment: Mapping[str,
             return field.parse(environment[variable], variable)
     given = _at(raw, field.path)
     return field.default if given is None else field.parse(given, field.path)
+
+
+def _is_given(flag: str, raw: Mapping[str, Any], environment: Mapping[str, str], flags: Mapping[str, Any]) -> bool:
+    field = next(field for field in PLUGIN_FIELDS if field.flag == flag)
+    by_environment = any(environment.get(variable) for variable in field.variables)
+    return flags.get(flag) is not None or by_environment or _at(raw, field.path) is not None
 
 
 def _at(raw: Mapping[str, Any], path: str) -> Any:

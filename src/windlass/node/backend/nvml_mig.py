@@ -64,7 +64,7 @@ def _instance(handle: Any, device: Any, index: int, profiles: tuple[Profile, ...
         index=index,
         gpu_instance=gpu_instance,
         compute_instance=nv.nvmlDeviceGetComputeInstanceId(device),
-        profile=name if compute_slices == slices else f"{compute_slices}c.{name}",
+        profile=name if compute_slices >= slices else f"{compute_slices}c.{name}",
         start=info.placement.start,
         size=info.placement.size,
         memory_mib=attributes.memorySizeMB,
@@ -115,11 +115,17 @@ def _size_at(handle: Any, profile: Profile, start: int, what: str) -> int:
 
 
 def _create_compute(instance: Any, slices: int) -> Any:
-    for number in range(nv.NVML_COMPUTE_INSTANCE_PROFILE_COUNT):
-        info = try_call(nv.nvmlGpuInstanceGetComputeInstanceProfileInfo, instance, number, 0)
-        if info is not None and info.sliceCount == slices:
-            return nv.nvmlGpuInstanceCreateComputeInstance(instance, info.id)
-    raise DeviceError(f"the driver offers no compute instance of {slices} slices")
+    """The largest that the driver offers, as `nvidia-smi mig -cci` makes it.
+
+    Profiles of one slice count may differ: 1g.35gb has one with 16 multiprocessors and one with all its 26.
+    """
+    numbers = range(nv.NVML_COMPUTE_INSTANCE_PROFILE_COUNT)
+    offered = [try_call(nv.nvmlGpuInstanceGetComputeInstanceProfileInfo, instance, number, 0) for number in numbers]
+    whole = [info for info in offered if info is not None and info.sliceCount >= slices]
+    if not whole:
+        raise DeviceError(f"the driver offers no compute instance of {slices} slices")
+    largest = max(whole, key=lambda info: int(info.multiprocessorCount))
+    return nv.nvmlGpuInstanceCreateComputeInstance(instance, largest.id)
 
 
 def _compute_instances(instance: Any) -> list[Any]:

@@ -164,6 +164,7 @@ class SimulatedBackend:
         with self.store.change() as machine:
             _, state = self._find(machine, uuid)
             _raise_if_refused(state, "exclusive", f"compute mode of {uuid}")
+            state.is_exclusive = exclusive
 
     def set_time_slice(self, uuid: str, interval: str) -> None:
         if interval not in ("default", "short", "medium", "long"):

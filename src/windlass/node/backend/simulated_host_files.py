@@ -44,6 +44,9 @@ def _write_common(folder: Path, driver: Driver) -> None:
         _write(boot, "7d3b7c1e-5a51-4b56-8d0b-5f5f0c1f2a11")
     for name, (major, minor) in _COMMON.items():
         _write(folder / "dev" / name, f"char {major}:{minor}")
+    for library in ("libcuda", "libnvidia-ml"):
+        name = f"{library}.so.{driver.version}"
+        _write(folder / "usr/lib/x86_64-linux-gnu" / name, f"stands for {name}")
 
 
 def _write_gpu(folder: Path, gpu: Gpu) -> list[Path]:

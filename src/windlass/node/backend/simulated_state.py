@@ -55,6 +55,8 @@ class GpuState(msgspec.Struct, kw_only=True):
     """Whether a virtual GPU has a licence; None for a physical one, which needs none."""
     refuses: list[str] = []
     """Operations that fail: `mig-mode`, `create`, `destroy`, `reset`, `create 2g.20gb`, …"""
+    is_exclusive: bool = False
+    """Compute mode EXCLUSIVE_PROCESS, as MPS needs it."""
     needs_reset: bool = False
     """Whether a change of MIG mode needs a reset."""
     next_instance: int = 1

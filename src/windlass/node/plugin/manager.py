@@ -81,7 +81,9 @@ class PluginManager:
             self._log_once(f"waiting for the kubelet: there is no {self._folder}")
             return
         self._check_kubelet()
-        for resource in self.advertised_resources(inventory, config):
+        resources = self.advertised_resources(inventory, config)
+        unhealthy = {**_vanished_devices(resources, inventory), **unhealthy}
+        for resource in resources:
             self._serve(resource, unhealthy)
         self._register_pending()
 
@@ -117,7 +119,7 @@ class PluginManager:
             present_imex_channels(config, self._root)
             resources = advertised_resources(inventory, config)
         except InputError as error:
-            self._log_once(f"the last good resources stay in force: {error}")
+            self._log_once(f"the last good resources stay in force, without devices that no longer exist: {error}")
             return
         self._built_from = (inventory, config)
         self._resources = resources
@@ -166,3 +168,16 @@ class PluginManager:
         if line != self._last_logged:
             self._log(line)
             self._last_logged = line
+
+
+def _vanished_devices(resources: tuple[PluginResource, ...], inventory: Inventory) -> dict[str, str]:
+    """Devices that the hardware no longer has, which stay advertised while the configuration doesn't fit it."""
+    whole = {gpu.uuid for gpu in inventory.gpus if not gpu.mig_enabled}
+    present = {gpu.uuid for gpu in inventory.gpus} | {each.uuid for gpu in inventory.gpus for each in gpu.instances}
+    return {
+        device.uuid: "it no longer exists: the MIG layout has changed"
+        for resource in resources
+        for device in resource.devices
+        if device.uuid not in present
+        or (device.instance is None and not device.gpu.mig_enabled and device.uuid not in whole)
+    }

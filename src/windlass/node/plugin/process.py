@@ -14,6 +14,7 @@ from windlass.node.agent_parts import DEPLOY_LABELS, PLUGIN_OFF_FILE
 from windlass.node.backend.protocol import DeviceBackend, DeviceError
 from windlass.node.cdi_writer import CdiWriter
 from windlass.node.config_source import ConfigSource
+from windlass.node.container_runtime import RuntimeWatch, find_container_runtime
 from windlass.node.device_cordon import CORDON_REASON, DeviceCordon
 from windlass.node.health import HealthTracker
 from windlass.node.health_journal import HealthJournal, read_journal, write_journal
@@ -45,11 +46,14 @@ class PluginProcess:
         log: Log,
         timing: Timing | None = None,
         time_slice: str = "",
+        runtime: RuntimeWatch | None = None,
     ) -> None:
         self.backend, self.root, self.config = backend, root, config
         self.manager, self.tracker, self.timing = manager, tracker, timing or Timing()
         self._cdi, self._log = cdi, log
-        self._sharing = SharingSetup(backend, log, interval=time_slice)
+        self._runtime = runtime or RuntimeWatch(lambda: find_container_runtime(root), log)
+        cgroups = root.host_file("/sys/fs/cgroup")
+        self._sharing = SharingSetup(backend, log, interval=time_slice, cgroups=cgroups)
         self._journal_path = state / "health.json"
         self._off_file = state / PLUGIN_OFF_FILE
         self._cordon = DeviceCordon(state)
@@ -82,7 +86,7 @@ class PluginProcess:
 
     def sync(self) -> None:
         """One round."""
-        config = self.config.reload_if_changed()
+        config, strategy_problem = self._runtime.apply(self.config.reload_if_changed())
         inventory = self.backend.inventory()
         # First: a plugin that is refused or disabled must write nothing, such as a CDI spec under the same name.
         disabled = self._is_disabled(inventory, config)
@@ -94,7 +98,8 @@ class PluginProcess:
         unshared = self._sharing.sync(inventory, config, self.manager.advertised_resources(inventory, config))
         cordon = self._cordon.requested()
         cordoned = dict.fromkeys(cordon.uuids if cordon is not None else (), CORDON_REASON)
-        self.manager.sync(inventory, config, {**cordoned, **unshared, **self.tracker.unhealthy()})
+        unreachable = {gpu.uuid: strategy_problem for gpu in inventory.gpus if strategy_problem}
+        self.manager.sync(inventory, config, {**unreachable, **cordoned, **unshared, **self.tracker.unhealthy()})
         self._cordon.acknowledge(cordon)
 
     def wake(self) -> None:

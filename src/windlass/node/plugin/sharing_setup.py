@@ -1,22 +1,26 @@
-"""Prepares the hardware for sharing: starts and checks MPS daemons, sets time-slice intervals.
+"""Prepares the hardware for sharing: starts, adopts and checks MPS daemons, sets time-slice intervals.
 
 The plugin process calls `sync` once per round. A daemon that does not run is started (again); until it answers, its
-devices are reported as unhealthy, since a container would find no daemon to connect to.
+devices are reported as unhealthy, since a container would find no daemon to connect to. A daemon that is no longer
+wanted stays until its last client has ended, and its GPUs are unhealthy meanwhile: exclusive mode refuses everybody
+else. An agent that ends leaves daemons with clients to the next one.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from windlass.node.backend.protocol import DeviceBackend, DeviceError
-from windlass.node.mps import MpsDaemon
+from windlass.node.mps import MpsDaemon, started_daemons
 from windlass.sharing.advertised_resources import PluginResource
 from windlass.sharing.inventory import Inventory
 from windlass.sharing.plugin_config import PluginConfig
 
 CHECK_SECONDS = 5.0
+DEFAULT_MPS_ROOT = "/run/nvidia/mps"
+"""Where the DaemonSet has it, for daemons that an earlier configuration has left."""
 
 
 class SharingSetup:
@@ -26,13 +30,17 @@ class SharingSetup:
         log: Callable[[str], None],
         *,
         interval: str = "",
+        cgroups: Path | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._backend, self._log, self._clock = backend, log, clock
         self._interval = interval
         """The time slice; empty leaves it unchanged."""
+        self._cgroups = cgroups
         self._daemons: dict[str, MpsDaemon] = {}
-        self._started_for: dict[str, object] = {}
+        self._draining: dict[str, MpsDaemon] = {}
+        """Daemons that are no longer wanted and have clients, by resource."""
+        self._looked_for_others = False
         self._next_check = 0.0
         self._problems: dict[str, str] = {}
         self._with_interval: set[str] = set()
@@ -43,54 +51,91 @@ class SharingSetup:
             self._set_intervals(inventory)
         shared = [resource for resource in resources if resource.is_shared]
         wanted = {resource.name: resource for resource in shared if config.sharing_strategy == "mps"}
-        changed = self._stop_outdated(wanted, config)
+        self._find_others(inventory, config, wanted)
+        changed = self._retire_outdated(wanted, config)
         if changed or self._clock() >= self._next_check:
             self._next_check = self._clock() + CHECK_SECONDS
             self._problems = {}
+            self._stop_unused()
             for resource in wanted.values():
-                self._keep_alive(resource, config)
+                if resource.name not in self._draining:
+                    self._keep_alive(resource, config)
         return self._problems
 
     def stop(self) -> None:
-        for daemon in self._daemons.values():
-            self._try_to_stop(daemon)
+        """For an agent that ends, or is told to do nothing: daemons with clients stay, for the next one to adopt."""
+        for name, daemon in (*self._daemons.items(), *self._draining.items()):
+            if not self._try_to_stop(daemon):
+                self._log(f"the MPS daemon of {name} has clients and stays: {_pids(daemon)}")
         self._daemons.clear()
-        self._started_for.clear()
+        self._draining.clear()
+        self._looked_for_others = False
 
     def _keep_alive(self, resource: PluginResource, config: PluginConfig) -> None:
         daemon = self._daemons.get(resource.name)
         gpus = {device.uuid: device.gpu for device in resource.devices}
         if daemon is None:
-            root, replicas = Path(config.mps_root), resource.devices[0].replicas
-            daemon = MpsDaemon(self._backend, root, resource.name, list(gpus.values()), replicas)
-            self._daemons[resource.name] = daemon
-            self._started_for[resource.name] = _key(resource, config)
+            daemon = self._daemons[resource.name] = self._make(resource, config)
         elif daemon.is_alive():
             return
         else:
             self._log(f"the MPS daemon of {resource.name} does not answer; restarting it")
         try:
-            daemon.start()
-            self._log(f"MPS daemon of {resource.name}: {', '.join(daemon.limits())}")
+            how = "adopted" if daemon.start() else "started"
+            self._log(f"MPS daemon of {resource.name} {how}: {', '.join(daemon.limits())}")
         except DeviceError as error:
             self._log(f"the MPS daemon of {resource.name} can't be started: {error}")
             self._problems |= dict.fromkeys(gpus, f"no MPS daemon: {error}")
 
-    def _stop_outdated(self, wanted: dict[str, PluginResource], config: PluginConfig) -> bool:
-        """Stops daemons of vanished or changed resources; returns whether any has to be started or was stopped."""
-        changed = bool(wanted.keys() - self._daemons.keys())
-        for name in list(self._daemons):
-            if name not in wanted or self._started_for[name] != _key(wanted[name], config):
-                self._try_to_stop(self._daemons.pop(name))
-                del self._started_for[name]
+    def _make(self, resource: PluginResource, config: PluginConfig) -> MpsDaemon:
+        gpus = {device.uuid: device.gpu for device in resource.devices}
+        replicas = resource.devices[0].replicas
+        root = Path(config.mps_root)
+        return MpsDaemon(self._backend, root, resource.name, list(gpus.values()), replicas, self._cgroups)
+
+    def _find_others(self, inventory: Inventory, config: PluginConfig, wanted: Collection[str]) -> None:
+        """Daemons of an earlier agent that this configuration has no use for."""
+        if self._looked_for_others:
+            return
+        self._looked_for_others = True
+        root = Path(config.mps_root or DEFAULT_MPS_ROOT)
+        for name, uuids in started_daemons(root).items():
+            if name not in wanted:
+                gpus = [gpu for gpu in inventory.gpus if gpu.uuid in uuids]
+                self._draining[name] = MpsDaemon(self._backend, root, name, gpus, 1, self._cgroups)
+
+    def _retire_outdated(self, wanted: dict[str, PluginResource], config: PluginConfig) -> bool:
+        """Puts daemons of vanished or changed resources aside; returns whether there is anything to do at once.
+
+        Other limits are given to the running daemon; other GPUs need another daemon.
+        """
+        changed = bool(wanted.keys() - self._daemons.keys() - self._draining.keys())
+        for name, daemon in list(self._daemons.items()):
+            new = self._make(wanted[name], config) if name in wanted else None
+            if new is None or (new.folder, new.gpus) != (daemon.folder, daemon.gpus):
+                self._draining[name] = self._daemons.pop(name)
+                changed = True
+            elif new.replicas != daemon.replicas:
+                del self._daemons[name]  # the new one adopts it
                 changed = True
         return changed
 
-    def _try_to_stop(self, daemon: MpsDaemon) -> None:
+    def _stop_unused(self) -> None:
+        for name, daemon in list(self._draining.items()):
+            if self._try_to_stop(daemon):
+                del self._draining[name]
+                self._log(f"the MPS daemon of {name} has stopped")
+            else:
+                reason = f"the MPS daemon of {name} still has clients: {_pids(daemon)}"
+                self._problems |= {gpu.uuid: reason for gpu in daemon.gpus}
+
+    def _try_to_stop(self, daemon: MpsDaemon) -> bool:
+        """False if clients keep it running."""
         try:
-            daemon.stop()
+            return daemon.stop()
         except DeviceError as error:
             self._log(f"{error}")
+            return True
 
     def _set_intervals(self, inventory: Inventory) -> None:
         for gpu in inventory.gpus:
@@ -104,5 +149,5 @@ class SharingSetup:
                 self._log(f"{gpu.uuid}: can't set the time slice: {error}")
 
 
-def _key(resource: PluginResource, config: PluginConfig) -> tuple[object, ...]:
-    return (config.mps_root, *((device.id, device.gpu.index) for device in resource.devices))
+def _pids(daemon: MpsDaemon) -> str:
+    return ", ".join(f"process {pid}" for pid in daemon.clients())

@@ -14,24 +14,16 @@ from windlass.model.gpu_models import find_gpu_model, product_label
 from windlass.node.backend import protocol
 from windlass.node.backend.protocol import ComputeResult, DeviceBackend, DeviceError
 from windlass.node.host_root import HostRoot
+from windlass.node.validator.node_checks import check_driver_files, check_runtime
+from windlass.node.validator.outcome import FAIL, NOT_APPLICABLE, PASS, Check
 from windlass.sharing.inventory import Gpu, Inventory
+from windlass.sharing.plugin_config import PluginConfig
 
-PASS, FAIL, NOT_APPLICABLE = "pass", "fail", "does not apply"
 MEMORY_TOLERANCE = 0.02
-THROTTLE_BITS = 0x8 | 0x20 | 0x40 | 0x80
-"""NVML: hardware slowdown, thermal slowdown (software and hardware), power brake."""
+THROTTLE_BITS = 0x8 | 0x40 | 0x80
+"""NVML: slowdown by the hardware, by its temperature, by the power brake. The driver's own (0x20) is no fault."""
 
 ComputeFunction = Callable[[str], ComputeResult]
-
-
-class Check(msgspec.Struct, frozen=True, kw_only=True):
-    """One check on one GPU, or on the node."""
-
-    name: str
-    outcome: str
-    evidence: str
-    gpu: int | None = None
-    remedy: str = ""
 
 
 class Validation(msgspec.Struct, frozen=True):
@@ -57,6 +49,7 @@ def validate(
     *,
     expected_driver: str = "",
     only: frozenset[str] | None = None,
+    config: PluginConfig | None = None,
 ) -> Validation:
     """All checks. `compute` runs the computation on a device (None skips it); `only` limits it to these devices."""
     try:
@@ -64,6 +57,8 @@ def validate(
     except DeviceError as error:
         return Validation((Check(name="driver", outcome=FAIL, evidence=str(error), remedy="load the NVIDIA driver"),))
     checks = [_check_driver(inventory, root, expected_driver), _check_visible(inventory, root)]
+    config = config or PluginConfig()
+    checks += [check_driver_files(root, inventory.driver.version, config), check_runtime(root, config)]
     for gpu in inventory.gpus:
         checks += _gpu_checks(backend, gpu, inventory)
         if compute is not None:

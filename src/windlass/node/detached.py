@@ -1,0 +1,47 @@
+"""Starts a program that outlives the agent: `python detached.py CGROUP FOLDER COMMAND …`, standard library only.
+
+Called by `mps`. A container runtime ends everything in a container's cgroup with it, so the program is moved to a
+cgroup of its own; FOLDER is what it has as `/dev/shm`, in a mount namespace of its own, as MPS clients have it. What
+can't be done is said, and the program is started all the same. An empty CGROUP or FOLDER leaves that out.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+
+_CLONE_NEWNS, _MS_BIND, _MS_REC, _MS_SLAVE = 0x20000, 0x1000, 0x4000, 0x80000
+
+
+def move_to_cgroup(folder: str) -> None:
+    if not os.path.exists(f"{os.path.dirname(folder)}/cgroup.controllers"):
+        raise OSError(f"{os.path.dirname(folder)} is no cgroup file system of version 2")
+    os.makedirs(folder, exist_ok=True)
+    with open(f"{folder}/cgroup.procs", "w") as procs:
+        procs.write("0")  # the process that writes
+
+
+def use_as_shared_memory(folder: str) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    for failed in (
+        lambda: libc.unshare(_CLONE_NEWNS),
+        lambda: libc.mount(b"none", b"/", None, _MS_REC | _MS_SLAVE, None),
+        lambda: libc.mount(folder.encode(), b"/dev/shm", None, _MS_BIND, None),
+    ):
+        if failed():
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), folder)
+
+
+def main(cgroup: str, folder: str, *command: str) -> None:
+    for argument, step in ((cgroup, move_to_cgroup), (folder, use_as_shared_memory)):
+        try:
+            if argument:
+                step(argument)
+        except OSError as error:
+            print(f"not detached from the agent: {error}", file=sys.stderr)
+    os.execvp(command[0], command)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

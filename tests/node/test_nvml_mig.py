@@ -1,0 +1,59 @@
+"""Compute instances through NVML: the largest that a GPU instance has, as nvidia-smi makes it."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pynvml as nv
+import pytest
+
+from windlass.node.backend import nvml_mig
+from windlass.node.backend.protocol import DeviceError
+
+ONE_SLICE, TWO_SLICES, THREE_SLICES, ONE_SLICE_WHOLE = 0, 1, 2, 7
+H200 = {
+    "1g.18gb": (1, {ONE_SLICE: (1, 16)}, 16),
+    "1g.35gb": (1, {ONE_SLICE: (1, 16), ONE_SLICE_WHOLE: (1, 26)}, 26),
+    "2g.35gb": (2, {ONE_SLICE: (1, 16), TWO_SLICES: (2, 32)}, 32),
+    "3g.71gb": (3, {ONE_SLICE: (1, 16), TWO_SLICES: (2, 32), THREE_SLICES: (3, 60)}, 60),
+}
+"""Profile → slices, the compute instances that the driver offers (number → slices, multiprocessors), the largest."""
+
+
+class Instance:
+    """A GPU instance of the driver, which remembers the compute instance that is made in it."""
+
+    def __init__(self, offered: dict[int, tuple[int, int]]) -> None:
+        self.offered, self.made = offered, -1
+
+    def profile(self, instance: object, number: int, engine: int) -> SimpleNamespace:
+        if number not in self.offered:
+            raise nv.NVMLError(nv.NVML_ERROR_NOT_SUPPORTED)
+        slices, multiprocessors = self.offered[number]
+        return SimpleNamespace(id=number, sliceCount=slices, multiprocessorCount=multiprocessors)
+
+    def create(self, instance: object, number: int) -> None:
+        self.made = number
+
+
+def created(monkeypatch: pytest.MonkeyPatch, slices: int, offered: dict[int, tuple[int, int]]) -> int:
+    instance = Instance(offered)
+    placement = SimpleNamespace(start=0, size=1)
+    monkeypatch.setattr(nvml_mig, "_size_at", lambda *arguments: placement.size)
+    monkeypatch.setattr(nv, "nvmlDeviceCreateGpuInstanceWithPlacement", lambda *arguments: instance)
+    monkeypatch.setattr(nv, "nvmlGpuInstanceGetComputeInstanceProfileInfo", instance.profile)
+    monkeypatch.setattr(nv, "nvmlGpuInstanceCreateComputeInstance", instance.create)
+    monkeypatch.setattr(nv, "nvmlGpuInstanceDestroy", lambda instance: None)
+    nvml_mig.create(None, nvml_mig.Profile("x", 1, slices), 0, "x")
+    return offered[instance.made][1]
+
+
+@pytest.mark.parametrize("profile", H200)
+def test_an_instance_gets_all_its_multiprocessors(monkeypatch: pytest.MonkeyPatch, profile: str) -> None:
+    slices, offered, largest = H200[profile]
+    assert created(monkeypatch, slices, offered) == largest
+
+
+def test_without_one_over_all_slices_nothing_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(DeviceError, match="no compute instance of 2 slices"):
+        created(monkeypatch, 2, {ONE_SLICE: (1, 16)})
