@@ -219,7 +219,8 @@ class Recorder:
         self._clear_mig()
         self.backend.set_exclusive(self.uuid, False)
         mode = self._run("nvidia-smi", "--query-gpu=mig.mode.current,compute_mode", "--format=csv,noheader").strip()
-        left = subprocess.run(["pgrep", "-fa", "nvidia-cuda-mps"], capture_output=True, text=True, check=False).stdout
+        found = subprocess.run(["pgrep", "-fa", "nvidia-cuda-mps"], capture_output=True, text=True, check=False).stdout
+        left = [line for line in found.splitlines() if "<defunct>" not in line]  # ended, and nobody has asked
         require("Default" in mode and "Enabled" not in mode, f"not restored: {mode}")
         require(not left, f"MPS is left: {left}")
         return mode
