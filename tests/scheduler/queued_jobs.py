@@ -167,7 +167,7 @@ def _owner_name(tree: Unstructured) -> str:
 
 def _admitted(workload: Unstructured) -> int:
     status = workload.get("status") or {}
-    parts = (status.get("admission") or {}).get("podSetAssignments") or ()
+    parts = (status.get("admission") or {}).get("podSetAssignments") or () if not _is_finished(workload) else ()
     given_back = {part["name"]: part["count"] for part in status.get("reclaimablePods") or ()}
     declared = {part["name"]: part["count"] for part in workload["spec"]["podSets"]}
     return sum(min(part["count"], declared[part["name"]] - given_back.get(part["name"], 0)) for part in parts)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from random import Random
 
+import pytest
 from tests.scheduler.queued_jobs import WORKLOADS, QueuedJobs, on_cluster
 
 from windlass.model.unstructured import Unstructured
@@ -143,3 +145,32 @@ async def test_a_job_that_is_evicted_asks_only_for_the_pods_that_are_left(cluste
     cluster.client.patch(WORKLOADS, "team", workload, {"spec": {"active": True}})
     await asyncio.sleep(20)
     assert (cluster.admitted("train"), len(cluster.bound("train"))) == (2, 2)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_whatever_the_timing_no_more_is_bound_than_admitted(seed: int) -> None:
+    """Jobs of both kinds change their sizes, on a slow network that fails, and the scheduler is killed."""
+
+    @on_cluster(big=8, small=4)
+    async def play(cluster: QueuedJobs) -> None:
+        rng, network = Random(seed), cluster.cluster.network
+        names = [f"job-{number}" for number in range(5)]
+        for number, name in enumerate(names):
+            pods = rng.randint(1, 5)
+            cluster.submit(name, pods, annotations=ELASTIC if number % 2 else {}, seconds=rng.choice((40, 100_000)))
+        for _ in range(25):
+            network.latency, network.watch_lag = rng.choice(((0.002, 0.0), (0.05, 0.2), (0.3, 1.0)))
+            network.failures = rng.choice((0.0, 0.0, 0.2))
+            cluster.machine.thread_seconds = rng.choice((0.0, 0.5))
+            if rng.random() < 0.15:
+                await cluster.cluster.kill_scheduler()
+                cluster.cluster.start_scheduler()
+            cluster.resize(rng.choice(names), rng.randint(0, 6))
+            await asyncio.sleep(rng.choice((0.01, 0.3, 3.0, 20.0)))
+        network.latency, network.watch_lag, network.failures = 0.002, 0.0, 0.0
+        cluster.machine.thread_seconds = 0.0
+        await asyncio.sleep(300)
+        for name in names:
+            assert len(cluster.bound(name)) == cluster.admitted(name), name
+
+    play()
