@@ -36,7 +36,7 @@ from windlass.kube.errors import ApiError, Conflict, ServerUnavailable
 from windlass.kube.resources import KUEUE_API_GROUP, WATCHED_KINDS, Resource
 from windlass.kube.write_requests import remove_scheduling_gates
 from windlass.model.codec import decode_object
-from windlass.model.decision import Admit, AdmittedPodSet, Evict, Hold
+from windlass.model.decision import Admit, AdmittedPodSet, Bind, Evict, Hold
 from windlass.model.kueue import WorkloadObject, is_finished
 from windlass.model.kueue.workload_wire import Condition, WorkloadStatus
 from windlass.model.names.kubernetes import HOSTNAME_LABEL
@@ -116,20 +116,20 @@ class AdmissionWriter:
     def _is_on_node(self, key: str) -> bool:
         return key in self._cache.assumed or (key in self._cache.pods and self._cache.pods[key].is_bound)
 
-    def flavors_of_pods(self, admits: Sequence[Admit], snapshot: Snapshot) -> dict[str, Sequence[str]]:
+    def flavors_of_pods(
+        self, admits: Sequence[Admit], binds: Sequence[Bind], snapshot: Snapshot
+    ) -> dict[str, Sequence[str]]:
         """Pod → the flavors that it was admitted with. Pods of a Workload have those from the template of its owner."""
-        flavors = {
-            admit.workload: {pod_set.name: tuple(pod_set.flavors.values()) for pod_set in admit.pod_sets}
-            for admit in admits
-            if admit.kind != "Workload" and admit.queue
-        }
-        return {
-            key: flavors[workload.key].get(pod_set.name, ())
-            for workload in (snapshot.workloads if flavors else ())
-            if workload.key in flavors
-            for pod_set in workload.pod_sets
-            for key in pod_set.pod_keys
-        }
+        queued = {admit.workload: admit for admit in admits if admit.kind != "Workload" and admit.queue}
+        node_of = {bind.pod: bind.node for bind in binds}
+        found: dict[str, Sequence[str]] = {}
+        for workload in snapshot.workloads if queued else ():
+            for pod_set in workload.pod_sets if workload.key in queued else ():
+                parts = [part for part in queued[workload.key].pod_sets if part.name == pod_set.name]
+                for key in pod_set.pod_keys:
+                    flavors = (part.flavors.values() for part in parts if node_of.get(key) in part.nodes)
+                    found[key] = tuple(next(flavors, ()))
+        return found
 
     def remove_gates(self, pod: Pod, flavors: Sequence[str] = ()) -> None:
         """The pod was admitted: removes Kueue's gates, so that the next decision can bind it, and adds the node labels

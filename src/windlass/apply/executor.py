@@ -125,7 +125,7 @@ class PlanExecutor:
                 continue
             pod = self._cache.pods[bind.pod]
             if pod.spec.scheduling_gates:
-                flavors = self.admissions.flavors_of_pods(admits, snapshot) if flavors is None else flavors
+                flavors = self.admissions.flavors_of_pods(admits, binds, snapshot) if flavors is None else flavors
                 self.admissions.remove_gates(pod, flavors.get(bind.pod, ()))
             else:
                 ready.append((bind, pod))
