@@ -231,7 +231,8 @@ async def test_an_evicted_job_that_goes_on_is_stopped(monkeypatch: pytest.Monkey
     server = WorkloadServer()
     evicted = {"conditions": [{"type": "Evicted", "status": "True", "reason": "Preempted"}]}
     server.put(workload("w", 8, owner="train", status=evicted))
-    scene = Scheduling(server, *cohort(4), job("train"))
+    server.put(job("train"))
+    scene = Scheduling(server, *cohort(4))
     scene.watch()
     for _ in range(3):
         await scene.decide()

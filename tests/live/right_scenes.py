@@ -142,6 +142,18 @@ def admitted(api: Api) -> Effect:
     return lambda: (workload(api, "queued").get("status") or {}).get("admission")
 
 
+def restored(api: Api) -> Effect:
+    """A Job that was admitted with fewer pods is stopped: it is again what its owner wrote."""
+    partial = job("restored", 200, 1)
+    partial["metadata"]["annotations"] = {"kueue.x-k8s.io/job-min-parallelism": "1"}
+    (made,) = api.create(partial)
+    path = api.path_of(made)
+    until(lambda: api.get(path)["spec"]["parallelism"] < 200, 60, "it runs with fewer pods")
+    name = workload(api, "restored")["metadata"]["name"]
+    api.patch(f"/apis/kueue.x-k8s.io/v1beta1/namespaces/default/workloads/{name}", {"spec": {"active": False}})
+    return lambda: api.get(path)["spec"]["parallelism"] == 200
+
+
 def queue_status(kind: str) -> Scene:
     def scene(api: Api) -> Effect:
         _, cluster_queue, local_queue = queues(1)
@@ -287,6 +299,7 @@ SCENES: dict[Right, Scene] = {
     ("", "pods/eviction", "create"): eviction,
     ("", "persistentvolumeclaims", "patch"): claim,
     ("", "persistentvolumes", "patch"): local_volume,
+    ("batch", "jobs/status", "patch"): restored,
     ("events.k8s.io", "events", "create"): event,
     ("events.k8s.io", "events", "patch"): repeated_event,
     ("kueue.x-k8s.io", "workloads", "create"): new_workload,

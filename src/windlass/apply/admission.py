@@ -12,7 +12,7 @@ import asyncio
 import functools
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from typing import Any
 
 import msgspec
@@ -22,8 +22,11 @@ from windlass.apply.assumed_status import AssumedStatus, parse_resource_version,
 from windlass.apply.cluster_cache import ClusterCache
 from windlass.apply.evictor import AsyncAction
 from windlass.apply.messages import condition_message
+from windlass.apply.owner_starts import OwnerStarter
+from windlass.apply.owner_templates import pod_changes
 from windlass.apply.owner_workloads import OwnerWorkloadReconciler
 from windlass.apply.owners import annotate
+from windlass.apply.workload_sizes import WorkloadSizeWriter, held_pods
 from windlass.apply.workload_writer import WorkloadWriter
 from windlass.cluster.snapshot import Snapshot
 from windlass.cluster.workloads.pod_sets import KUEUE_GATES
@@ -33,7 +36,7 @@ from windlass.kube.errors import ApiError, Conflict, ServerUnavailable
 from windlass.kube.resources import KUEUE_API_GROUP, WATCHED_KINDS, Resource
 from windlass.kube.write_requests import remove_scheduling_gates
 from windlass.model.codec import decode_object
-from windlass.model.decision import Admit, AdmittedPodSet, Evict, Hold
+from windlass.model.decision import Admit, AdmittedPodSet, Bind, Evict, Hold
 from windlass.model.kueue import WorkloadObject, is_finished
 from windlass.model.kueue.workload_wire import Condition, WorkloadStatus
 from windlass.model.names.kubernetes import HOSTNAME_LABEL
@@ -42,7 +45,7 @@ from windlass.model.pod import Pod
 from windlass.model.times import format_timestamp
 from windlass.model.workload import Workload
 from windlass.placement.stop_conditions import DURATION_EXCEEDED
-from windlass.queueing.outcome import QUEUE_EVICTION_REASONS
+from windlass.queueing.outcome import NO_MATCHING_WORKLOAD, QUEUE_EVICTION_REASONS
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +56,11 @@ StatusOf = Callable[[WorkloadObject], dict[str, Any]]
 class AdmissionWriter:
     def __init__(self, cache: ClusterCache, writer: WorkloadWriter) -> None:
         self._cache, self._writer = cache, writer
-        self._owners = OwnerWorkloadReconciler(cache, writer)
+        self._starter = OwnerStarter(cache, writer)
+        self._owners = OwnerWorkloadReconciler(cache, writer, self._starter)
+        self._sizes = WorkloadSizeWriter(writer)
+        self._left_out: set[str] = set()
+        """Workloads with pods that were not bound since their admission was not on record yet."""
 
     def execute(self, admits: Sequence[Admit], snapshot: Snapshot) -> None:
         """Starts the admissions, which wait for no victims, and reconciles Workloads with their owners."""
@@ -61,6 +68,7 @@ class AdmissionWriter:
             return
         self._cache.drain_inbox()
         self._owners.reconcile()
+        self._sizes.reconcile(snapshot.workloads)
         admits = [admit for admit in admits if admit.kind == "Workload"]
         admits += self._unrecorded_admissions(snapshot)
         workloads = {workload.key: workload for workload in snapshot.workloads} if admits else {}
@@ -88,13 +96,50 @@ class AdmissionWriter:
                 found.append(Admit(workload.key, "Workload", admission.cluster_queue, sets))
         return found
 
-    def remove_gates(self, pod: Pod) -> None:
-        """The pod was admitted: removes Kueue's gates, so that the next decision can bind it."""
+    def pods_above_admission(self, pods: Set[str], snapshot: Snapshot) -> set[str]:
+        """Those of the pods for which the status of their Workload has no quota, as far as the server has answered."""
+        found: set[str] = set()
+        for workload in snapshot.workloads if pods else ():
+            if workload.kind != "Workload" or not self._writer.manages_workload(workload.key):
+                continue
+            known = self._cache.recorded_workload(workload.key)
+            held = held_pods(known) if known is not None else {}
+            for pod_set in workload.pod_sets:
+                to_bind = [key for key in pod_set.pod_keys if key in pods]
+                if to_bind and pod_set.name in held:
+                    on_nodes = sum(self._is_on_node(key) for key in pod_set.pod_keys)
+                    above = to_bind[max(0, held[pod_set.name].held - on_nodes) :]
+                    found.update(above)
+                    self._left_out.update([workload.key] if above else ())
+        return found
+
+    def _is_on_node(self, key: str) -> bool:
+        return key in self._cache.assumed or (key in self._cache.pods and self._cache.pods[key].is_bound)
+
+    def flavors_of_pods(
+        self, admits: Sequence[Admit], binds: Sequence[Bind], snapshot: Snapshot
+    ) -> dict[str, Sequence[str]]:
+        """Pod → the flavors that it was admitted with. Pods of a Workload have those from the template of its owner."""
+        queued = {admit.workload: admit for admit in admits if admit.kind != "Workload" and admit.queue}
+        node_of = {bind.pod: bind.node for bind in binds}
+        found: dict[str, Sequence[str]] = {}
+        for workload in snapshot.workloads if queued else ():
+            for pod_set in workload.pod_sets if workload.key in queued else ():
+                parts = [part for part in queued[workload.key].pod_sets if part.name == pod_set.name]
+                for key in pod_set.pod_keys:
+                    flavors = (part.flavors.values() for part in parts if node_of.get(key) in part.nodes)
+                    found[key] = tuple(next(flavors, ()))
+        return found
+
+    def remove_gates(self, pod: Pod, flavors: Sequence[str] = ()) -> None:
+        """The pod was admitted: removes Kueue's gates, so that the next decision can bind it, and adds the node labels
+        and tolerations of its flavors."""
         kept = [gate.name for gate in pod.spec.scheduling_gates if gate.name not in KUEUE_GATES]
         queue = pod.metadata.labels.get(QUEUE_NAME_LABEL, "")
         has_kueue_gate = len(kept) < len(pod.spec.scheduling_gates)
         if has_kueue_gate and self._writer.manages_queue(pod.metadata.namespace, queue):
-            request = remove_scheduling_gates(pod.key, pod.metadata.uid, kept)
+            changes = pod_changes(pod.spec, self._starter.flavor_specs(flavors))
+            request = remove_scheduling_gates(pod.key, pod.metadata.uid, kept, changes)
             self._writer.start_once(f"gates of {pod.key}", functools.partial(self._writer.send, request))
 
     def stop_action(self, evict: Evict) -> AsyncAction | None:
@@ -168,8 +213,11 @@ class AdmissionWriter:
 
     def _begin_admission(self, admit: Admit, workload: Workload, hostnames: dict[str, str]) -> None:
         known = self._writer.workload(admit.workload)
-        if known is None or not _may_be_admitted(known) or not self._writer.may_start(admit.workload):
+        is_growth = known is not None and _may_grow(known, workload)
+        if known is None or not (is_growth or _may_be_admitted(known)) or not self._writer.may_start(admit.workload):
             return  # the Workload has changed since the decision, or the last attempt has just failed
+        if is_growth:
+            admit = _with_running_pods(admit, workload)
         version, now = self._writer.workload_resource().version, int(time.time())
 
         def status_of(obj: WorkloadObject) -> dict[str, Any]:
@@ -178,18 +226,33 @@ class AdmissionWriter:
         status = msgspec.convert(status_of(known), WorkloadStatus)
         assumed = with_status(known, status.admission, status.conditions)
         sent = self._cache.assume_status(known, assumed, is_admission=True)
-        write = functools.partial(self._admit, known, sent, status_of)
+        write = functools.partial(self._grow if is_growth else self._admit, known, sent, status_of)
         self._writer.start_after_previous(
             admit.workload, functools.partial(self._writer.run_with_backoff, admit.workload, write)
         )
 
     async def _admit(self, known: WorkloadObject, sent: AssumedStatus, status_of: StatusOf) -> None:
         try:
-            self._cache.finish_status(sent, await self._write_admission(known, status_of))
+            self._finish_admission(sent, await self._write_admission(known, status_of))
         except BaseException:
             self._cache.forget_status(sent)
             raise
-        await self._writer.suspend_owner(known, False)
+        await self._starter.start(sent.assumed)
+
+    def _finish_admission(self, sent: AssumedStatus, version: str) -> None:
+        self._cache.finish_status(sent, version)
+        if sent.observed.key in self._left_out:
+            self._left_out.discard(sent.observed.key)
+            self._cache.request_decision()
+
+    async def _grow(self, known: WorkloadObject, sent: AssumedStatus, status_of: StatusOf) -> None:
+        """More pods of an elastic workload; a later decision binds them. One attempt: the next decision tries again."""
+        try:
+            status, version = status_of(known), known.metadata.resource_version
+            self._finish_admission(sent, await self._writer.patch_workload_status(known.key, status, version))
+        except BaseException:
+            self._cache.forget_status(sent)
+            raise
 
     async def _write_admission(self, known: WorkloadObject, status_of: StatusOf) -> str:
         """Retries until the server has accepted or refused it. After an attempt without an answer it reads the
@@ -239,6 +302,8 @@ class AdmissionWriter:
         known = self._writer.workload(evict.workload)
         if known is None:
             return
+        if evict.reason == NO_MATCHING_WORKLOAD and not await self._sizes.has_outgrown(known):
+            return  # the watch of the owner was behind
         status = kueue.eviction_status(known, evict.reason, int(time.time()))
         # Assumed as evicted but still admitted: it uses its quota until the watch shows otherwise, and decisions
         # count on that quota instead of choosing another victim.
@@ -251,7 +316,7 @@ class AdmissionWriter:
         except BaseException:
             self._cache.forget_status(sent)
             raise
-        await self._writer.suspend_owner(known, True)
+        await self._starter.stop(known)
 
     async def _write_eviction(self, sent: AssumedStatus, status: dict[str, Any]) -> str:
         backoff, pause = Backoff(most=5.0), 0.0
@@ -271,6 +336,24 @@ class AdmissionWriter:
 
 def _conditions(status: dict[str, Any]) -> tuple[Condition, ...]:
     return msgspec.convert(status, WorkloadStatus).conditions
+
+
+def _may_grow(obj: WorkloadObject, workload: Workload) -> bool:
+    """Whether an admission adds pods to those that the elastic workload holds quota for."""
+    has_quota = obj.status.admission is not None and workload.admission is not None
+    return has_quota and workload.is_elastic and obj.condition("Evicted") is None and not is_finished(obj)
+
+
+def _with_running_pods(admit: Admit, workload: Workload) -> Admit:
+    """The admission of further pods together with what the workload holds."""
+    running = workload.admission.assignments if workload.admission is not None else ()
+    further = {pod_set.name: pod_set for pod_set in admit.pod_sets}
+    pod_sets = []
+    for part in running:
+        more = further.get(part.name, AdmittedPodSet(part.name, 0, part.flavors, {}))
+        nodes = {name: part.nodes.get(name, 0) + more.nodes.get(name, 0) for name in {**part.nodes, **more.nodes}}
+        pod_sets.append(AdmittedPodSet(part.name, part.count + more.count, part.flavors, nodes))
+    return msgspec.structs.replace(admit, pod_sets=tuple(pod_sets))
 
 
 def _may_be_admitted(obj: WorkloadObject) -> bool:

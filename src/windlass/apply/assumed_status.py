@@ -35,7 +35,10 @@ class AssumedStatus(msgspec.Struct, eq=False):
         if self.written_version:
             return version >= self.written_version
         # The watch may show the write before its answer arrives; then the admission is the only sign.
-        return version >= self.base_version and (obj.status.admission is not None) == self.is_admission
+        is_shown = (obj.status.admission is not None) == self.is_admission
+        if self.is_admission:
+            is_shown = is_shown and _admitted_pods(obj) >= _admitted_pods(self.assumed)
+        return version >= self.base_version and is_shown
 
 
 class AssumedStatuses:
@@ -53,6 +56,11 @@ class AssumedStatuses:
         sent = AssumedStatus(observed, assumed, is_admission, base_version)
         self._pending[known.key] = sent
         return sent
+
+    def recorded(self, obj: WorkloadObject) -> WorkloadObject:
+        """The Workload without an admission that the server has not answered yet."""
+        sent = self._pending.get(obj.key)
+        return sent.observed if sent is not None and sent.is_admission and not sent.written_version else obj
 
     def is_pending(self, sent: AssumedStatus) -> bool:
         """Whether the watch has shown neither this write nor a newer one."""
@@ -85,6 +93,11 @@ class AssumedStatuses:
         status = sent.assumed.status
         sent.assumed = with_status(obj, status.admission, status.conditions)
         return sent.assumed
+
+
+def _admitted_pods(obj: WorkloadObject) -> int:
+    assignments = obj.status.admission.pod_set_assignments if obj.status.admission is not None else ()
+    return sum(assignment.count or 0 for assignment in assignments)
 
 
 def with_status(

@@ -114,13 +114,19 @@ class PlanExecutor:
 
     # Binds
 
-    def bind(self, binds: Sequence[Bind], snapshot: Snapshot) -> None:
-        """Sends the binds; of a pod with scheduling gates, these are removed first, and a later decision binds it."""
+    def bind(self, binds: Sequence[Bind], snapshot: Snapshot, admits: Sequence[Admit] = ()) -> None:
+        """Sends the binds; of a pod with scheduling gates, these are removed first, and a later decision binds it. Pods
+        whose admission is not on record yet are left to a later decision, too."""
         ready: list[tuple[Bind, Pod]] = []
+        flavors: Mapping[str, Sequence[str]] | None = None
+        above = self.admissions.pods_above_admission({bind.pod for bind in binds}, snapshot)
         for bind in binds:
+            if bind.pod in above:
+                continue
             pod = self._cache.pods[bind.pod]
             if pod.spec.scheduling_gates:
-                self.admissions.remove_gates(pod)
+                flavors = self.admissions.flavors_of_pods(admits, binds, snapshot) if flavors is None else flavors
+                self.admissions.remove_gates(pod, flavors.get(bind.pod, ()))
             else:
                 ready.append((bind, pod))
         self._cache.assume([Assume(bind.pod, bind.node, bind.devices) for bind, _ in ready])
@@ -278,7 +284,7 @@ class _LiveSink:
 
     def start(self, admits: Sequence[Admit], binds: Sequence[Bind]) -> None:
         self._executor.admissions.execute(admits, self._snapshot)
-        self._executor.bind([bind for bind in binds if bind.pod not in self._stale_pods], self._snapshot)
+        self._executor.bind([bind for bind in binds if bind.pod not in self._stale_pods], self._snapshot, admits)
 
     def nominate(self, binds: Sequence[Bind]) -> None:
         self.nominated = {bind.pod: bind.node for bind in binds if bind.pod not in self._stale_pods}

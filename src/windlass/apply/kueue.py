@@ -21,7 +21,7 @@ from windlass.model.times import format_timestamp
 from windlass.model.unstructured import Unstructured
 from windlass.model.workload import Workload
 from windlass.placement.stop_conditions import DURATION_EXCEEDED, GANG_BELOW_MINIMUM
-from windlass.queueing.outcome import CLUSTER_QUEUE_STOPPED, DEACTIVATED, LOCAL_QUEUE_STOPPED
+from windlass.queueing.outcome import CLUSTER_QUEUE_STOPPED, DEACTIVATED, LOCAL_QUEUE_STOPPED, NO_MATCHING_WORKLOAD
 
 
 class WorkloadQueue(msgspec.Struct, frozen=True):
@@ -38,6 +38,7 @@ NON_PREEMPTION_MESSAGES = {
     CLUSTER_QUEUE_STOPPED: "The ClusterQueue is stopped",
     LOCAL_QUEUE_STOPPED: "The LocalQueue is stopped",
     DEACTIVATED: "The workload is deactivated",
+    NO_MATCHING_WORKLOAD: "The owner was changed to more pods than were admitted: it is queued again with its new size",
 }
 """Eviction reasons other than preemption → message."""
 MAX_NAME_LENGTH = 63
@@ -148,11 +149,13 @@ def eviction_status(wire: WorkloadObject, reason: str, now: int) -> Unstructured
         changes.append(_condition("Preempted", "True", reason, message, now))
     counts = {eviction.reason: eviction.count for eviction in wire.status.scheduling_stats.evictions}
     counts[why] = counts.get(why, 0) + 1
-    return {
+    status = {
         "admission": None,
         "conditions": _merge_conditions(wire.status.conditions, changes),
         "schedulingStats": {"evictions": [{"reason": counted, "count": count} for counted, count in counts.items()]},
     }
+    # The Workload follows its owner again while it waits, and so asks only for the pods that are left.
+    return {**status, "reclaimablePods": []} if wire.status.reclaimable_pods else status
 
 
 def pending_status(wire: WorkloadObject, reason: str, message: str, now: int) -> Unstructured:

@@ -13,6 +13,7 @@ import msgspec
 
 from windlass.apply import kueue
 from windlass.apply.cluster_cache import ClusterCache
+from windlass.apply.owner_starts import OwnerStarter
 from windlass.apply.owners import pod_templates_of, terminal_state
 from windlass.apply.workload_writer import MAX_ENTRIES, RETRY_SECONDS, WorkloadWriter
 from windlass.kube.errors import Conflict
@@ -21,7 +22,7 @@ from windlass.kube.write_requests import create_object, patch_object
 from windlass.model.codec import object_id
 from windlass.model.errors import ClusterUnreachable
 from windlass.model.kueue import WorkloadObject, is_finished
-from windlass.model.names.kueue import QUEUE_NAME_LABEL
+from windlass.model.names.kueue import QUEUE_NAME_LABEL, STOPPING_ANNOTATION
 from windlass.model.owners import Owner, OwnerObject, owner_from_object
 
 log = logging.getLogger(__name__)
@@ -30,8 +31,8 @@ JOBSET = "jobset.x-k8s.io"
 
 
 class OwnerWorkloadReconciler:
-    def __init__(self, cache: ClusterCache, writer: WorkloadWriter) -> None:
-        self._cache, self._writer = cache, writer
+    def __init__(self, cache: ClusterCache, writer: WorkloadWriter, starter: OwnerStarter) -> None:
+        self._cache, self._writer, self._starter = cache, writer, starter
         self._reconciled: dict[str, tuple[str, str]] = {}
         """Workload → resourceVersions of its owner and of itself that were compared and agree."""
         self._contradicted_since: dict[str, float] = {}
@@ -119,7 +120,7 @@ class OwnerWorkloadReconciler:
             return
         state, action = ("admitted", "unsuspending") if is_admitted else ("evicted", "suspending")
         log.info("Workload %s is %s: %s its %s", key, state, action, obj.KIND)
-        await self._writer.suspend_owner(known, not is_admitted)
+        await (self._starter.start(known) if is_admitted else self._starter.stop(known))
 
     async def _create(self, key: str, obj: OwnerObject) -> None:
         group, kind, owner_key = object_id(obj)
@@ -153,7 +154,9 @@ class OwnerWorkloadReconciler:
 
 
 def _contradicts(known: WorkloadObject, owner: Owner) -> bool:
-    """Whether an admitted Workload's owner is suspended, or an evicted one's is not."""
+    """Whether an admitted Workload's owner is suspended, an evicted one's is not, or one was stopped only in part."""
+    if STOPPING_ANNOTATION in owner.metadata.annotations:
+        return True
     if known.status.admission is not None:
         return owner.suspended and known.spec.active
     return not owner.suspended and known.condition("Evicted") is not None

@@ -23,6 +23,7 @@ WRITES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("", "pods/eviction", ("create",)),
     ("", "persistentvolumeclaims", ("patch",)),  # selected-node
     ("", "persistentvolumes", ("patch",)),  # kept for a claim
+    ("batch", "jobs/status", ("patch",)),  # the start time of a stopped Job, so that its template can be restored
     ("events.k8s.io", "events", ("create", "patch")),
     (KUEUE_API_GROUP, "workloads", ("create", "patch")),
     (KUEUE_API_GROUP, "workloads/status", ("patch",)),

@@ -107,9 +107,9 @@ class DefragBaseline:
             if admit.after or admit.workload not in by_key:
                 continue
             for pod_set in by_key[admit.workload].pod_sets:
-                nodes = next((chosen.nodes for chosen in admit.pod_sets if chosen.name == pod_set.name), {})
-                if not pod_set.pod_keys:
-                    _assume_on_nodes(overlay, pod_set.template, nodes)
+                for part in admit.pod_sets if not pod_set.pod_keys else ():
+                    if part.name == pod_set.name:
+                        _assume_on_nodes(overlay, pod_set.template, part.nodes)
 
     # Confirmation
 

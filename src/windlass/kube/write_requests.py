@@ -51,9 +51,13 @@ def evict_pod(key: str, uid: str, *, is_dry_run: bool = False) -> Request:
     return dry_run(request) if is_dry_run else request
 
 
-def remove_scheduling_gates(key: str, uid: str, kept: Sequence[str]) -> Request:
-    """Sets the pod's scheduling gates to those that are kept."""
-    body = {"metadata": {"uid": uid}, "spec": {"schedulingGates": [{"name": name} for name in kept]}}
+def remove_scheduling_gates(
+    key: str, uid: str, kept: Sequence[str], changes: Mapping[str, Any] | None = None
+) -> Request:
+    """Sets the pod's scheduling gates to those that are kept, and further fields of its spec: only as long as it is
+    gated may it become more selective."""
+    spec = {"schedulingGates": [{"name": name} for name in kept], **(changes or {})}
+    body = {"metadata": {"uid": uid}, "spec": spec}
     return Request("PATCH", PODS.path(key), body=body, content_type=MERGE_PATCH)
 
 

@@ -40,6 +40,8 @@ class PodSet(msgspec.Struct, frozen=True):
     pod_keys: tuple[str, ...] = ()
     """Keys of the existing pods of the set, placed ones first."""
     topology: TopologyRequest | None = None
+    flavors: frozenset[str] = frozenset()
+    """The flavors of its pods that run: more pods of an elastic workload get the same. Empty: any."""
 
 
 class PodSetAssignment(msgspec.Struct, frozen=True):
@@ -112,6 +114,11 @@ class Workload(msgspec.Struct, frozen=True):
     capacity. Kubernetes stores this as `status.nominatedNodeName` of the pending pod."""
     gang_running: bool = False
     """The rest of its gang runs and idles without it: it comes before others of the same priority."""
+    owner_sizes: dict[str, int] = msgspec.field(default_factory=dict)
+    """Pod set → pods that its owner runs now, where that is not what it holds quota for. Those that are fewer count the
+    pods that have not terminated yet."""
+    is_elastic: bool = False
+    """It may grow while it runs."""
     owner: str = ""
     """`Kind namespace/name` of the object behind it, if that is another one (the Job of a Kueue Workload)."""
 

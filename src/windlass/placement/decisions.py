@@ -187,20 +187,22 @@ def workload_keys(keys: Iterable[str]) -> tuple[str, ...]:
 
 
 def build_admit(workload: Workload, admitted: Sequence[Admitted]) -> Admit:
-    """One decision for all admitted pieces of the workload."""
-    merged: dict[str, AdmittedPodSet] = {}
+    """One decision for all admitted pieces of the workload. Pieces of one pod set may have got different flavors."""
+    merged: dict[tuple[str, frozenset[tuple[str, str]]], AdmittedPodSet] = {}
+    total: dict[str, int] = {}
     for outcome in admitted:
         nodes = outcome.nodes or tuple({} for _ in outcome.choices)
         for choice, pods_on in zip(outcome.choices, nodes, strict=True):
-            earlier = merged.get(choice.name, AdmittedPodSet(choice.name, 0, choice.flavors, {}))
+            key = choice.name, frozenset(choice.flavors.items())
+            earlier = merged.get(key, AdmittedPodSet(choice.name, 0, choice.flavors, {}))
             by_node = {name: earlier.nodes.get(name, 0) + pods_on.get(name, 0) for name in {**earlier.nodes, **pods_on}}
-            count = earlier.count + choice.count
-            merged[choice.name] = AdmittedPodSet(choice.name, count, choice.flavors, by_node)
+            merged[key] = AdmittedPodSet(choice.name, earlier.count + choice.count, choice.flavors, by_node)
+            total[choice.name] = total.get(choice.name, 0) + choice.count
     after = workload_keys(key for outcome in admitted for key in outcome.after)
     # Partial admission: the count that was asked for is kept where fewer pods were admitted.
     asked = {pod_set.name: pod_set.count for pod_set in workload.pod_sets} if workload.admission is None else {}
     pod_sets = tuple(
-        replace(part, wanted=asked[part.name]) if part.count < asked.get(part.name, 0) else part
+        replace(part, wanted=asked[part.name]) if total[part.name] < asked.get(part.name, 0) else part
         for part in merged.values()
     )
     return Admit(workload.key, workload.kind, admitted[0].cluster_queue, pod_sets, after)

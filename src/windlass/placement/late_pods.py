@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from windlass.cluster.workloads.owner_sizes import held_counts
 from windlass.model.verdict import Verdict
 from windlass.model.workload import Workload
 from windlass.placement.decision_context import DecisionContext
@@ -28,11 +29,21 @@ class LatePods(NamedTuple):
     """All workloads that hold quota for pods without a node."""
 
 
+def _lacks_nodes(piece: Workload, pending: set[str]) -> bool:
+    """Whether pods without a node are among those that it holds quota for. Its owner may have created more."""
+    held = held_counts(piece.admission) if piece.admission is not None else {}
+    for pod_set in piece.pod_sets:
+        waiting = sum(key in pending for key in pod_set.pod_keys)
+        if waiting and (piece.kind != "Workload" or len(pod_set.pod_keys) - waiting < held.get(pod_set.name, 0)):
+            return True
+    return False
+
+
 def place_late_pods(context: DecisionContext) -> LatePods:
     admitted = [piece for piece in context.pieces if piece.admission is not None and not piece.evicting]
     pods, nodes = context.snapshot.pods, context.snapshot.nodes.size
     pending = {pods.keys[row] for row in pods.pending().tolist()}
-    late = [piece for piece in admitted if any(not pending.isdisjoint(pod_set.pod_keys) for pod_set in piece.pod_sets)]
+    late = [piece for piece in admitted if _lacks_nodes(piece, pending)]
     placed: list[tuple[Workload, tuple[str, ...]]] = []
     refused: dict[str, Verdict] = {}
     evicted: list[Evicted] = []

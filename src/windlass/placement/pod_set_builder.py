@@ -113,7 +113,7 @@ def _with_flavors(pod: Pod, flavors: Sequence[ResourceFlavor]) -> Pod:
     selector = dict(spec.node_selector)
     tolerations = list(spec.tolerations)
     for flavor in flavors:
-        # Never contradicts the pod's own selector: such a flavor is ineligible (`flavor_ineligible_reason`).
+        # Never contradicts the pod's own selector (`flavor_ineligible_reason`) or another flavor (`flavor_assigner`).
         selector |= flavor.node_labels
         tolerations += flavor.tolerations
     changed = replace(spec, node_selector=selector, tolerations=tuple(tolerations))

@@ -1,4 +1,5 @@
-"""When running workloads have to stop without a preemptor: a gang stays below its minimum, or a run time is over.
+"""When running workloads have to stop without a preemptor: a gang stays below its minimum, a run time is over, or the
+owner runs more pods than were admitted.
 
 `placement.decisions` asks after everything else has been decided, so that a gang which this decision completes keeps
 running. A gang below its minimum gets a grace period, which starts when the newest of its waiting pods was created in
@@ -12,9 +13,11 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 
 from windlass.cluster.pod_table import PENDING
 from windlass.cluster.snapshot import Snapshot
+from windlass.cluster.workloads.owner_sizes import held_counts
 from windlass.model.times import parse_timestamp
 from windlass.model.workload import Workload
 from windlass.placement.timeplan.run_limits import PlannedStartSettings, run_limit_of
+from windlass.queueing.outcome import NO_MATCHING_WORKLOAD
 
 GANG_BELOW_MINIMUM = "GangBelowMinimum"
 DURATION_EXCEEDED = "DurationExceeded"
@@ -41,7 +44,7 @@ class StopConditions:
             is_plain_pod = workload.kind == "Pod" and workload.max_run_seconds is None
             if is_plain_pod or workload.admission is None or workload.key in changing:
                 continue
-            reason = self.duration_exceeded_reason(workload)
+            reason = self.duration_exceeded_reason(workload) or outgrown_reason(workload)
             if not reason and workload.key in workloads:
                 reason = self.below_minimum_reason(workload, workload.key in late)
             if reason:
@@ -92,13 +95,21 @@ class StopConditions:
         return any(owner.controller for row in rows for owner in self._pods.objects[row].metadata.owner_references)
 
 
+def outgrown_reason(workload: Workload) -> str:
+    """The reason if its owner runs more pods than it was admitted with and it is not elastic: as in Kueue, the owner is
+    suspended, and queued again with its new size."""
+    if workload.admission is None or workload.evicting or workload.is_elastic:
+        return ""
+    held = held_counts(workload.admission)
+    is_outgrown = any(size > held.get(name, 0) for name, size in workload.owner_sizes.items())
+    return NO_MATCHING_WORKLOAD if is_outgrown else ""
+
+
 def min_running_pods(workload: Workload) -> int:
     """The fewest running pods with which it may go on: its minimum, or what it was admitted with."""
     if workload.min_pods is not None:
         return workload.min_pods
-    held: dict[str, int] = {}
-    for assignment in workload.admission.assignments if workload.admission is not None else ():
-        held[assignment.name] = held.get(assignment.name, 0) + assignment.count
+    held = held_counts(workload.admission) if workload.admission is not None else {}
     fewest = 0
     for pod_set in workload.pod_sets:
         count = pod_set.count

@@ -100,7 +100,8 @@ def _with_implied_topology(piece: Workload) -> Workload:
 def split_workload(workload: Workload) -> list[Workload]:
     """The workload itself where it is not elastic; else its minimum (as far as it runs, and what is missing of it) and
     each member above the minimum."""
-    if _is_one_pod(workload):
+    # What is being evicted waits whole: its pods that still run are no gang that lacks members.
+    if workload.evicting or _is_one_pod(workload):
         return [workload]
     total = sum(pod_set.count for pod_set in workload.pod_sets)
     minimum = total if workload.min_pods is None else min(workload.min_pods, total)

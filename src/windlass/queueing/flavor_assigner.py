@@ -103,6 +103,11 @@ class _FlavorSearch:
         """Usage of earlier groups of this workload."""
         self.reasons: list[str] = []
         self.severity = 0
+        self.served: dict[str, FlavorAssignment] = {}
+        self._given_up: set[str] = set()
+        """Flavors with which no flavor of another resource goes together."""
+        self._contradicted = ""
+        """The last flavor of `served` that another one contradicts."""
 
     def run(self, totals: list[dict[str, int]]) -> tuple[dict[str, FlavorAssignment] | None, list[str], int]:
         """Resource → flavor for all requests of the group (None where one has none), with reasons and severity."""
@@ -110,7 +115,16 @@ class _FlavorSearch:
         for index in self.members:
             for resource, amount in totals[index].items():
                 asked[resource] = asked.get(resource, 0) + amount
-        served: dict[str, FlavorAssignment] = {}
+        first = found = self._serve(asked)
+        # A flavor that was chosen first may have labels that leave none for the next resource: then without it.
+        while found[0] is None and self._contradicted:
+            self._given_up.add(self._contradicted)
+            found = self._serve(asked)
+        return found if found[0] is not None else first
+
+    def _serve(self, asked: dict[str, int]) -> tuple[dict[str, FlavorAssignment] | None, list[str], int]:
+        self.served, self._contradicted = {}, ""
+        served = self.served
         reasons: list[str] = []
         severity = 0
         for resource in sorted(asked):
@@ -173,7 +187,22 @@ class _FlavorSearch:
         flavor = self.options.flavors.get(name)
         if flavor is None:
             return f"flavor {name} not found"
+        if name in self._given_up:
+            return f"flavor {name} goes together with no flavor of the other resources"
+        contradiction = self._contradiction(flavor)
+        if contradiction:
+            return contradiction
         return next((why for index in self.members if (why := self.pending.ineligible_reason(index, flavor))), "")
+
+    def _contradiction(self, flavor: ResourceFlavor) -> str:
+        """A label of the flavor that has another value in a flavor of another resource: no node has both."""
+        for other in dict.fromkeys(choice.flavor for choice in self.served.values()):
+            labels = self.options.flavors[other].node_labels if other in self.options.flavors else {}
+            for key, value in flavor.node_labels.items():
+                if labels.get(key, value) != value:
+                    self._contradicted = other
+                    return f"flavor {flavor.name} has {key}={value}, and flavor {other} has {key}={labels[key]}"
+        return ""
 
     def _try_flavor(self, name: str, wanted: dict[str, int]) -> tuple[dict[str, FlavorAssignment], GranularMode]:
         """The flavor is as good as the worst of its resources."""

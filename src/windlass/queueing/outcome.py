@@ -13,6 +13,8 @@ IN_COHORT_FAIR_SHARING = "InCohortFairSharing"
 CLUSTER_QUEUE_STOPPED = "ClusterQueueStopped"
 LOCAL_QUEUE_STOPPED = "LocalQueueStopped"
 DEACTIVATED = "Deactivated"
+NO_MATCHING_WORKLOAD = "NoMatchingWorkload"
+"""The owner runs more pods than the workload was admitted with."""
 PRIORITY = "Priority"
 """Preemption outside queues, by PriorityClass."""
 
@@ -34,6 +36,7 @@ QUEUE_EVICTION_REASONS = frozenset(
         CLUSTER_QUEUE_STOPPED,
         LOCAL_QUEUE_STOPPED,
         DEACTIVATED,
+        NO_MATCHING_WORKLOAD,
     }
 )
 """Evictions that a live Kueue executes by itself where it manages the workload."""

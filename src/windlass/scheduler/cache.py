@@ -123,6 +123,16 @@ class SchedulerCache:
         self.drain_inbox()
         self._reobserve_workload(self._assumed_statuses.revert(sent))
 
+    def request_decision(self) -> None:
+        """Pods that were left out of the last plan can be bound now."""
+        self._trigger_count += 1
+        self.changed.set()
+
+    def recorded_workload(self, key: str) -> WorkloadObject | None:
+        """The Workload without an admission that the API server has not answered yet."""
+        known: WorkloadObject | None = self.get("Workload", key, KUEUE_API_GROUP)
+        return None if known is None else self._assumed_statuses.recorded(known)
+
     def is_unconfirmed(self, sent: AssumedStatus) -> bool:
         self.drain_inbox()
         return self._assumed_statuses.is_pending(sent)

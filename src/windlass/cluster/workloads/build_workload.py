@@ -12,6 +12,7 @@ import msgspec
 
 from windlass.cluster.shape import read_requests
 from windlass.cluster.workloads.grouping_inputs import GroupingInputs
+from windlass.cluster.workloads.owner_sizes import owner_sizes, with_room_to_grow
 from windlass.cluster.workloads.pod_admission import admission_of_pods, pods_per_node, start_time
 from windlass.cluster.workloads.pod_sets import template_of, with_pods
 from windlass.cluster.workloads.units import Unit
@@ -124,9 +125,11 @@ def _from_workload_object(unit: Unit, members: UnitMembers, inputs: GroupingInpu
     limit, enforced = _run_limit(base, metadata, owner, sets)
     # People annotate the Job; Kueue makes the Workload beside it, without the annotations.
     annotated = [metadata, *([owner.metadata] if owner is not None else ())]
-    return msgspec.structs.replace(
+    built = msgspec.structs.replace(
         base,
         pod_sets=sets,
+        owner_sizes=owner_sizes(base, owner, unit.pods),
+        is_elastic=owner is not None and owner.is_elastic,
         max_run_seconds=limit,
         run_limit_enforced=enforced,
         created=base.created or inputs.now,
@@ -142,6 +145,7 @@ def _from_workload_object(unit: Unit, members: UnitMembers, inputs: GroupingInpu
         restart_seconds=declared_restart_cost([*annotated, *(pod.metadata for pod in members.pods)]),
         evictable=base.evictable and all(is_evictable(meta, members.pods) for meta in annotated),
     )
+    return with_room_to_grow(built)
 
 
 def _run_limit(

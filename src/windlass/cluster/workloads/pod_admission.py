@@ -1,7 +1,8 @@
 """The admission of workloads whose pods are bound: which flavors they use, on which nodes.
 
 Called by `build_workload`. Kueue writes the admission to a Workload's status; for everything else it is computed from
-the pods: a pod uses the first flavor of its queue whose labels its node has.
+the pods: a pod uses the first flavor of its queue whose labels its node has, and rather one whose labels it selects by
+itself: admission adds those of its flavor to gated pods.
 """
 
 from __future__ import annotations
@@ -63,7 +64,8 @@ def _assignments(
     for pod in pods:
         node = nodes.get(pod.spec.node_name)
         requests = _requests(pod, node)
-        flavors = tuple(sorted(_flavors(requests, queue, system, node).items()))
+        labels = node.labels if node is not None else {}
+        flavors = tuple(sorted(_flavors(requests, queue, system, labels, pod.spec.node_selector).items()))
         pods_by_flavors.setdefault(flavors, []).append(pod)
         total = usage.setdefault(flavors, {})
         for resource, amount in requests.items():
@@ -84,22 +86,26 @@ def _requests(pod: Pod, node: Node | None) -> dict[str, int]:
 
 
 def _flavors(
-    requests: Mapping[str, int], queue: ClusterQueue | None, system: QueueSystem, node: Node | None
+    requests: Mapping[str, int],
+    queue: ClusterQueue | None,
+    system: QueueSystem,
+    labels: Mapping[str, str],
+    selector: Mapping[str, str],
 ) -> dict[str, str]:
     if queue is None:
         return {}
-    labels = node.labels if node is not None else {}
     return {
-        resource: _flavor(group, system, labels)
+        resource: _flavor(group, system, labels, selector)
         for group in queue.resource_groups
         for resource in group.resources
         if resource in requests and group.flavors
     }
 
 
-def _flavor(group: ResourceGroup, system: QueueSystem, labels: Mapping[str, str]) -> str:
-    for quotas in group.flavors:
-        flavor = system.flavors.get(quotas.flavor)
-        if flavor is not None and flavor.node_labels.items() <= labels.items():
-            return quotas.flavor
-    return group.flavors[0].flavor
+def _flavor(group: ResourceGroup, system: QueueSystem, labels: Mapping[str, str], selector: Mapping[str, str]) -> str:
+    flavors = [system.flavors[quotas.flavor] for quotas in group.flavors if quotas.flavor in system.flavors]
+    found = [flavor for flavor in flavors if flavor.node_labels.items() <= labels.items()]
+    if len(found) > 1:  # the node has the labels of several
+        selected = [flavor for flavor in found if flavor.node_labels and flavor.node_labels.items() <= selector.items()]
+        found = [*selected, *found]
+    return found[0].name if found else group.flavors[0].flavor

@@ -77,7 +77,7 @@ def _spanning_pod_sets(request: TopologyRequest | None) -> TopologyRequest | Non
 
 def pod_sets_of_owner(owner: Owner, pods: Sequence[Pod]) -> tuple[PodSet, ...]:
     """The sets that the owner declares, with those of their pods that exist."""
-    members = _members_by_set([declared.name for declared in owner.pod_sets], owner.pod_set_label, pods)
+    members = members_by_set([declared.name for declared in owner.pod_sets], owner.pod_set_label, pods)
     return tuple(_owner_set(owner, declared, members[declared.name]) for declared in owner.pod_sets)
 
 
@@ -98,7 +98,7 @@ def with_pods(sets: tuple[PodSet, ...], pods: Sequence[Pod], set_label: str = ""
     """The sets of a Workload, with the pods that its Job has created so far."""
     if not pods:
         return sets
-    members = _members_by_set([pod_set.name for pod_set in sets], set_label, pods)
+    members = members_by_set([pod_set.name for pod_set in sets], set_label, pods)
     keys = [tuple(pod.key for pod in sort_members(members[pod_set.name])) for pod_set in sets]
     return tuple(
         msgspec.structs.replace(pod_set, pod_keys=pod_keys) for pod_set, pod_keys in zip(sets, keys, strict=True)
@@ -116,7 +116,7 @@ def pod_set_name(names: Sequence[str], set_label: str, pod: Pod) -> str:
     return names[-1]
 
 
-def _members_by_set(names: Sequence[str], set_label: str, pods: Sequence[Pod]) -> dict[str, list[Pod]]:
+def members_by_set(names: Sequence[str], set_label: str, pods: Sequence[Pod]) -> dict[str, list[Pod]]:
     members: dict[str, list[Pod]] = {name: [] for name in names}
     if names:
         for pod in pods:

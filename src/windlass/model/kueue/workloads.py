@@ -29,7 +29,7 @@ from windlass.model.workload import PodSet, TopologyRequest, Workload
 
 PREEMPTED = "Preempted"
 NO_HOLD = ("", "")
-_REQUEUES_AT_EVICTION = ("PodsReadyTimeout", "AdmissionCheck", "DurationExceeded")
+_REQUEUES_AT_EVICTION = ("PodsReadyTimeout", "AdmissionCheck", "DurationExceeded", "NoMatchingWorkload")
 """Eviction reasons after which a workload is queued by its eviction time; after others it keeps its place."""
 
 

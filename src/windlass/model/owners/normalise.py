@@ -13,7 +13,12 @@ import msgspec
 from windlass.model.errors import InputError
 from windlass.model.kueue.workload_wire import PodTemplate
 from windlass.model.meta import ObjectMeta
-from windlass.model.names.kueue import MIN_PARALLELISM_ANNOTATION, QUEUE_NAME_LABEL
+from windlass.model.names.kueue import (
+    ELASTIC_JOB_ANNOTATION,
+    MIN_PARALLELISM_ANNOTATION,
+    QUEUE_NAME_LABEL,
+    STOPPING_ANNOTATION,
+)
 from windlass.model.names.others import KUBEFLOW_REPLICA_TYPE_LABEL
 from windlass.model.owners.wire import (
     Controller,
@@ -44,8 +49,11 @@ class OwnerPodSet(msgspec.Struct, frozen=True):
 
     name: str
     count: int
+    """Pods that it runs at a time, as far as they have not ended for good."""
     template: PodTemplate
     min_count: int | None = None
+    ended: int = 0
+    """Pods by which `count` is smaller since they have ended for good (a Job's completions)."""
 
 
 class Owner(msgspec.Struct, frozen=True):
@@ -61,6 +69,7 @@ class Owner(msgspec.Struct, frozen=True):
     """Its pods start together or not at all."""
     min_pods: int | None = None
     suspended: bool = False
+    """Also while Kueue's mark says that it is still being stopped, it is not: its template has yet to be restored."""
     finished: bool = False
     succeeded: bool = False
     """Finished successfully."""
@@ -71,6 +80,11 @@ class Owner(msgspec.Struct, frozen=True):
     @property
     def key(self) -> str:
         return f"{self.metadata.namespace or 'default'}/{self.metadata.name}"
+
+    @property
+    def is_elastic(self) -> bool:
+        """A Job that may grow while it runs: Kueue's workload slices."""
+        return self.kind == "Job" and self.metadata.annotations.get(ELASTIC_JOB_ANNOTATION) == "true"
 
 
 def owner_from_object(wire: OwnerObject) -> Owner:
@@ -111,19 +125,31 @@ def template_pod(owner: Owner, pod_set: OwnerPodSet) -> Pod:
 
 def _job(wire: JobObject) -> Owner:
     spec = wire.spec
-    count = _count(spec.parallelism, "spec.parallelism")
+    declared = count = _count(spec.parallelism, "spec.parallelism")
     if spec.completions is not None:
-        left = _count(spec.completions, "spec.completions") - wire.status.succeeded
+        declared = min(count, _count(spec.completions, "spec.completions"))
+        left = spec.completions - wire.status.succeeded - _count_indexes(wire.status.failed_indexes, spec.completions)
         count = min(count, max(0, left))
-    pod_set = OwnerPodSet("main", count, _template(spec.template, "spec.template"), _min_parallelism(wire, count))
+    template = _template(spec.template, "spec.template")
+    pod_set = OwnerPodSet("main", count, template, _min_parallelism(wire, count), declared - count)
     return Owner(
         wire.KIND,
         wire.metadata,
         (pod_set,),
         is_gang=QUEUE_NAME_LABEL in wire.metadata.labels,
-        suspended=spec.suspend,
+        suspended=spec.suspend and wire.metadata.annotations.get(STOPPING_ANNOTATION) != "true",
         deadline=spec.active_deadline_seconds,
     )
+
+
+def _count_indexes(text: str, completions: int) -> int:
+    """How many indexes a text such as `1,3-5` names, below `completions`; what can't be read names none."""
+    named = 0
+    for part in text.split(",") if text else ():
+        first, _, last = part.partition("-")
+        if first.isdigit() and (last or first).isdigit() and len(part) < 24:
+            named += max(0, min(int(last or first), completions - 1) - int(first) + 1)
+    return named
 
 
 def _min_parallelism(wire: JobObject, count: int) -> int | None:

@@ -18,6 +18,8 @@ class OwnerStatus(KubeStruct, frozen=True):
     """What is read of any owner's status."""
 
     succeeded: int = 0
+    failed_indexes: str = ""
+    """Only in Jobs with `backoffLimitPerIndex`: indexes that are not tried again, such as `1,3-5`."""
     conditions: tuple[Condition, ...] = ()
     job_status: str = ""
     """Only in RayJob; finished with SUCCEEDED, FAILED or STOPPED."""

@@ -178,18 +178,17 @@ class ScenarioExecutor:
         binds: Mapping[str, str],
     ) -> int:
         """Creates the admitted pods that don't exist yet and returns their number; existing pods are bound instead."""
-        pod_set = next((admitted for admitted in admit.pod_sets if admitted.name == template.name), None)
-        if pod_set is None:
-            return 0
         existing = next((known.pod_keys for known in workload.pod_sets if known.name == template.name), ())
-        missing = Counter(pod_set.nodes)
-        missing.subtract(binds[pod] for pod in existing if pod in binds)
+        bound = Counter(binds[pod] for pod in existing if pod in binds)
         by_name = self._system.flavors
-        flavors = [by_name[name] for name in dict.fromkeys(pod_set.flavors.values()) if name in by_name]
         obj, gang = owner
         created = 0
-        for node, count in missing.items():
-            for _ in range(max(0, count)):
+        # A pod set has an entry for each combination of flavors that its pods got.
+        for pod_set in (admitted for admitted in admit.pod_sets if admitted.name == template.name):
+            flavors = [by_name[name] for name in dict.fromkeys(pod_set.flavors.values()) if name in by_name]
+            missing = Counter(pod_set.nodes) - bound
+            bound -= Counter(pod_set.nodes)
+            for node in missing.elements():
                 pod = self._next_pod(obj, template, gang)
                 self._cluster.create(running_pod(pod, node, self._now, flavors), self._now)
                 created += 1
