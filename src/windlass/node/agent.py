@@ -208,6 +208,7 @@ def _run_process(
         backend = wait_for_driver(options, config.config.fail_on_init_error, log, stop)
         if backend is None:
             return 0
+        backend.acquire()
         make(options, backend, config, log).run(stop)
     except WindlassError as error:
         log(f"error: {error}")
