@@ -290,6 +290,7 @@ def listen_address(text: str) -> tuple[str, int]:
 
 def _make_exporter(options: AgentOptions, backend: DeviceBackend, pods: PodResources, log: Log) -> Exporter:
     from windlass.node.exporter.exporter import Exporter
+    from windlass.node.exporter.extra_labels import extra_labels_from_environment
 
     return Exporter(
         backend,
@@ -299,6 +300,7 @@ def _make_exporter(options: AgentOptions, backend: DeviceBackend, pods: PodResou
         pods=pods,
         journal=options.state / "health.json",
         hostname_label=options.hostname_label,
+        extra_labels=extra_labels_from_environment(os.environ),
     )
 
 

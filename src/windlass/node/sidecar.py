@@ -101,6 +101,7 @@ class Sidecar:
         """Value of the timestamp label. Constant, since every label change wakes all watchers of the node."""
         if parts.exporter is not None:
             parts.exporter.pod_uids = self.pod_uids
+            parts.exporter.pod_labels = self.pod_labels
         backend.reset_guard = self._release_plugin
         self._mig = MigManager(
             backend,
@@ -152,6 +153,9 @@ class Sidecar:
 
     def pod_uids(self) -> dict[PodKey, str]:
         return {key: pod["metadata"].get("uid", "") for key, pod in list(self._pods.items())}
+
+    def pod_labels(self) -> dict[PodKey, dict[str, str]]:
+        return {key: pod["metadata"].get("labels") or {} for key, pod in list(self._pods.items())}
 
     def _conflicting_parts(self) -> list[str]:
         """Parts whose job another pod does, each logged."""
