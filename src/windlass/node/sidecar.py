@@ -110,6 +110,7 @@ class Sidecar:
             write_state=self._write_mig_state,
             log=log,
             cordon_devices=self._cordon_devices,
+            process_name=lambda pid: root.read(f"/proc/{pid}/comm"),
         )
 
     def run(self, stop: threading.Event) -> None:

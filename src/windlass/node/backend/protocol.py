@@ -71,6 +71,8 @@ class ComputeResult(msgspec.Struct, kw_only=True, omit_defaults=True):
     memory_mib: int = 0
     milliseconds: float = 0.0
     error: str = ""
+    is_busy: bool = False
+    """Others have the device for themselves (exclusive mode, MPS): nothing was computed."""
 
 
 class DeviceBackend(Protocol):

@@ -192,6 +192,9 @@ class SimulatedBackend:
             if uuid == gpu.uuid or any(instance.uuid == uuid for instance in gpu.instances):
                 if state.is_lost:
                     return ComputeResult(right=False, error="cuInit: no CUDA-capable device is detected (100)")
+                if state.is_exclusive and state.processes:
+                    busy = "cuCtxCreate: CUDA-capable device(s) is/are busy or unavailable (46)"
+                    return ComputeResult(right=False, error=busy, is_busy=True)
                 if "compute" in state.refuses:
                     return ComputeResult(right=False, error="17 of 1048576 numbers are wrong")
                 return ComputeResult(right=True, device=gpu.name, multiprocessors=gpu.multiprocessors, milliseconds=0.1)

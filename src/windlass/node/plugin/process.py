@@ -99,8 +99,9 @@ class PluginProcess:
         self._watch.poll(inventory)
         self._record_changes()
         self._cdi.sync(inventory, config)
-        unshared = self._sharing.sync(inventory, config, self.manager.advertised_resources(inventory, config))
         cordon = self._cordon.requested()
+        resources = self.manager.advertised_resources(inventory, config)
+        unshared = self._sharing.sync(inventory, config, resources, cordon.uuids if cordon is not None else frozenset())
         cordoned = dict.fromkeys(cordon.uuids if cordon is not None else (), CORDON_REASON)
         unreachable = {gpu.uuid: strategy_problem for gpu in inventory.gpus if strategy_problem}
         self.manager.sync(inventory, config, {**unreachable, **cordoned, **unshared, **self.tracker.unhealthy()})
