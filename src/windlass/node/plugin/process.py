@@ -90,12 +90,13 @@ class PluginProcess:
 
     def sync(self) -> None:
         """One round."""
-        config, strategy_problem = self._runtime.apply(self.config.reload_if_changed())
+        config = self.config.reload_if_changed()
         if not self._holds_driver():
             return
         inventory = self.backend.inventory()
         # First: a plugin that is refused must write nothing, such as a CDI spec under the same name.
         self._enable(inventory, config)
+        config, strategy_problem = self._runtime.apply(config)
         self._watch.poll(inventory)
         self._record_changes()
         self._cdi.sync(inventory, config)
