@@ -11,6 +11,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import msgspec
+
 from windlass.cli.install import to_yaml
 from windlass.cli.install_crds import crds
 from windlass.cli.install_manifests import InstallOptions, manifests
@@ -35,7 +37,8 @@ NODE_MARKED = NodeInstallOptions(
     image="MARK-image",
     pull_policy="MARK-pull-policy",
     parts=("MARK-parts",),
-    label_sink="node-feature",
+    label_sink="file",
+    pod_monitor=True,
     runtime_class="MARK-runtime-class",
     configs=(("config.yaml", "MARK-config"),),
     default_config="MARK-default-config",
@@ -96,6 +99,8 @@ def node_template(text: str, kind: str) -> str:
         several = "{{ toYaml .Values.node.configs | indent 2 }}\n"
         text = text.replace(single, either(".Values.node.configs", several, single))
         text = when(has_config, text)
+    if kind == "PodMonitor":
+        text = when(".Values.node.podMonitor", text)
     if kind == "ClusterRole":
         rule = text[text.index("- apiGroups:\n  - nfd.k8s-sigs.io") :]
         text = text.replace(rule, when('eq .Values.node.labelSink "node-feature"', rule))
@@ -109,6 +114,12 @@ def node_template(text: str, kind: str) -> str:
         argument = f"{container}- MARK-argument\n"
         each = argument.replace("MARK-argument", "{{ . | quote }}")
         text = text.replace(argument, f"{{{{- range .Values.node.args }}}}\n{each}{{{{- end }}}}\n")
+        to_file = 'eq .Values.node.labelSink "file"'
+        for block in (
+            block_at(text, f"{container}- name: features\n"),
+            block_at(text, f"{pod}- name: features\n"),
+        ):
+            text = text.replace(block, when(to_file, block))
         for block in (
             block_at(text, f"{container}- name: config\n"),
             block_at(text, f"{pod}- name: config\n"),
@@ -127,7 +138,7 @@ def node_template(text: str, kind: str) -> str:
         "MARK-image": NODE_IMAGE,
         "MARK-namespace": "{{ .Values.node.namespace }}",
         "MARK-parts": '{{ join "," .Values.node.parts }}',
-        "--label-sink=node-feature": "--label-sink={{ .Values.node.labelSink }}",
+        "--label-sink=file": "--label-sink={{ .Values.node.labelSink }}",
         "MARK-runtime-class": "{{ .Values.node.runtimeClass }}",
         "MARK-config": "{{ .Values.node.config | toJson }}",
         "MARK-default-config": "{{ .Values.node.defaultConfig }}",
@@ -141,7 +152,11 @@ def node_template(text: str, kind: str) -> str:
 def chart_files() -> dict[str, str]:
     """Path in the chart → content, of all files that are written from the manifests."""
     files = {f"crds/{one['metadata']['name']}.yaml": to_yaml([one]) for one in crds()}
-    for one in node_manifests(NODE_MARKED):
+    features = msgspec.structs.replace(NODE_MARKED, label_sink="node-feature")  # its role is the larger one
+    roles = [one for one in node_manifests(features) if one["kind"] == "ClusterRole"]
+    for one in (*node_manifests(NODE_MARKED), *roles):
+        if one["kind"] == "ClusterRole" and one not in roles:
+            continue
         files[f"templates/node-{one['kind'].lower()}.yaml"] = node_template(to_yaml([one]), one["kind"])
     for one in manifests(MARKED):
         if one["kind"] == "Namespace":

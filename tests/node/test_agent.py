@@ -461,6 +461,11 @@ class TestOwners:
             part, owners[part]
         )
 
+    def test_googles_plugin_is_recognised_by_its_own_label(self) -> None:
+        pod = self.pod("")
+        pod["metadata"]["labels"] = {"k8s-app": "nvidia-gpu-device-plugin"}  # type: ignore[index]
+        assert conflicting_pods([pod]) == {"plugin": "gpu-operator/p"}
+
     def test_a_pod_that_has_ended_owns_nothing(self) -> None:
         assert conflicting_pods([self.pod("nvidia-mig-manager", "Succeeded")]) == {}
 

@@ -20,8 +20,11 @@ MIG = "nvidia.com/mig-1g.10gb"
 
 
 class Scene:
-    def __init__(self, folder: Path, file: Any, mig: tuple[str, ...] = ()) -> None:
+    def __init__(self, folder: Path, file: Any, mig: tuple[str, ...] = (), *, bare: bool = False) -> None:
         self.backend = machine(count=2, mig=mig, folder=folder)
+        for path in () if bare else ("nvidia-fs0", "infiniband/uverbs0", "gdrdrv"):
+            (folder / "dev" / path).parent.mkdir(exist_ok=True)
+            (folder / "dev" / path).write_text("char 240:0")
         self.inventory = self.backend.inventory()
         self.config = resolve_config(file)
         self.root = HostRoot(folder)
@@ -68,6 +71,13 @@ class TestStrategies:
         assert dict(answer.envs) == {"NVIDIA_GDS": "enabled"}
         assert not answer.devices
         assert not answer.mounts
+
+    def test_a_name_without_a_spec_is_not_given(self, tmp_path: Path) -> None:
+        """The runtime would refuse the container: unresolvable CDI devices."""
+        switches = {"gdsEnabled": True, "mofedEnabled": True, "gdrcopyEnabled": True}
+        scene = Scene(tmp_path, {"flags": {"plugin": {"deviceListStrategy": "cdi-cri"}, **switches}}, bare=True)
+        (only,) = scene.give().cdi_devices
+        assert only.name.startswith("k8s.device-plugin.nvidia.com/gpu=")
 
     def test_cdi_by_annotation(self, tmp_path: Path) -> None:
         scene = Scene(tmp_path, plugin(deviceListStrategy="cdi-annotations"))

@@ -14,7 +14,9 @@ from tests.node.machines import machine, until
 from tests.node.test_plugin import Node
 
 from windlass.node import device_cordon
-from windlass.node.device_cordon import REQUEST_FILE, CordonRequest, DeviceCordon, cordon_devices
+from windlass.node.device_cordon import CordonRequest, DeviceCordon, cordon_devices
+
+REQUEST_FILE = "device-cordon.json"
 
 GPU = "nvidia.com/gpu"
 

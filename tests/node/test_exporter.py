@@ -17,7 +17,7 @@ from tests.node.machines import machine
 
 from windlass.model.errors import InputError
 from windlass.node.backend import nvml_reading
-from windlass.node.backend.protocol import Fault
+from windlass.node.backend.protocol import Fault, ProcessUsage
 from windlass.node.backend.simulated import SimulatedBackend
 from windlass.node.exporter.collect import collect_families
 from windlass.node.exporter.collection_context import CollectionContext, DeviceHolder
@@ -35,6 +35,7 @@ from windlass.node.plugin.rpc import pod_resources_handler
 from windlass.node.protos import podresources_pb2 as pr
 
 ECC = [f"DCGM_FI_DEV_ECC_{error_type}_{span}_TOTAL" for error_type in ("SBE", "DBE") for span in ("VOL", "AGG")]
+XID = "DCGM_FI_DEV_XID_ERRORS"
 SENTINELS = (0x7FFFFFF0, 0x7FFFFFFFFFFFFFF0, 140737488355328.0)
 
 
@@ -70,8 +71,38 @@ class TestNames:
     def test_instances_have_theirs(self) -> None:
         found = samples(machine("H200", 1, mig=("1g.18gb", "3g.71gb")))["DCGM_FI_DEV_FB_FREE"]
         profiles = {item.labels.get("GPU_I_PROFILE") for item in found}
-        assert profiles == {None, "1g.18gb", "3g.71gb"}
+        assert profiles == {"1g.18gb", "3g.71gb"}
         assert len({item.labels["UUID"] for item in found}) == 1, "of the GPU, as in the original"
+
+    def test_instances_carry_what_the_board_has_and_there_is_no_series_of_the_gpu(self) -> None:
+        """So power has a pod, and a sum of memory counts nothing twice."""
+        backend = machine("H200", 1, mig=("1g.18gb", "3g.71gb"))
+        gpu = backend.inventory().gpus[0]
+        backend.inject(0, processes=[ProcessUsage(pid=1, memory_mib=1000, gpu_instance=gpu.instances[0].gpu_instance)])
+        holder = DeviceHolder("train", "lab", "main")
+        found = samples(backend, CollectionContext(holders={gpu.instances[0].uuid: [holder]}))
+        board = backend.reading(gpu.uuid)
+        for name in ("POWER_USAGE", "GPU_TEMP", "SM_CLOCK", "TOTAL_ENERGY_CONSUMPTION", "PCIE_REPLAY_COUNTER"):
+            rows = found[f"DCGM_FI_DEV_{name}"]
+            assert [row.labels["GPU_I_ID"] for row in rows] == [str(each.gpu_instance) for each in gpu.instances]
+            assert rows[0].labels["pod"] == "train"
+        assert found["DCGM_FI_DEV_GPU_TEMP"][1].value == board["DCGM_FI_DEV_GPU_TEMP"]
+        assert sum(row.value for row in found["DCGM_FI_DEV_FB_USED"]) == 1000
+
+    def test_a_gpu_in_mig_mode_without_instances_is_itself(self) -> None:
+        backend = machine("H200", 1)
+        backend.set_mig_mode(backend.inventory().gpus[0].uuid, True)
+        (row,) = samples(backend)["DCGM_FI_DEV_POWER_USAGE"]
+        assert "GPU_I_ID" not in row.labels
+
+    def test_xids_stand_at_the_instance_that_had_them(self) -> None:
+        backend = machine("H200", 1, mig=("1g.18gb", "3g.71gb"))
+        gpu = backend.inventory().gpus[0]
+        first = gpu.instances[0].gpu_instance
+        faults = {(gpu.uuid, first): Fault(uuid=gpu.uuid, xid=31, gpu_instance=first)}
+        assert [row.value for row in samples(backend, CollectionContext(last_faults=faults))[XID]] == [31, 0]
+        faults[gpu.uuid, -1] = Fault(uuid=gpu.uuid, xid=79)
+        assert [row.value for row in samples(backend, CollectionContext(last_faults=faults))[XID]] == [79, 79]
 
     def test_what_mig_mode_does_not_give_is_absent(self) -> None:
         found = samples(machine("H200", 1, mig=("1g.18gb",)))
@@ -95,7 +126,7 @@ class TestNames:
     def test_xids(self) -> None:
         backend = machine(count=2)
         uuid = backend.inventory().gpus[1].uuid
-        view = CollectionContext(last_faults={uuid: Fault(uuid=uuid, xid=31)}, recent_xids={(uuid, 31): 3})
+        view = CollectionContext(last_faults={(uuid, -1): Fault(uuid=uuid, xid=31)}, recent_xids={(uuid, 31): 3})
         found = samples(backend, view, "DCGM_EXP_XID_ERRORS_COUNT, gauge, Count of Xids.")
         assert [item.value for item in found["DCGM_FI_DEV_XID_ERRORS"]] == [0, 31]
         none, counted = found["DCGM_EXP_XID_ERRORS_COUNT"]

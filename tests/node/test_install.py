@@ -58,6 +58,26 @@ class TestManifests:
                 users["host" if mounts_host else "own"].add(user)
         assert users == {"host": {(0, 0, False)}, "own": {(USER, USER, True)}}
 
+    def test_labels_in_a_file_reach_the_host(self) -> None:
+        def mounts(*arguments: str) -> dict[str, str]:
+            (daemon,) = [obj for obj in printed(*arguments) if obj["kind"] == "DaemonSet"]
+            pod = daemon["spec"]["template"]["spec"]
+            hosts = {volume["name"]: volume["hostPath"]["path"] for volume in pod["volumes"]}
+            return {mount["mountPath"]: hosts[mount["name"]] for mount in pod["containers"][0]["volumeMounts"]}
+
+        folder = "/etc/kubernetes/node-feature-discovery/features.d"
+        assert mounts("--label-sink", "file")[folder] == folder
+        assert folder not in mounts()
+
+    def test_metrics_have_a_service_and_a_pod_monitor_on_request(self) -> None:
+        kinds = {obj["kind"]: obj for obj in printed("--pod-monitor")}
+        (daemon,) = [obj for obj in printed() if obj["kind"] == "DaemonSet"]
+        labels = daemon["spec"]["template"]["metadata"]["labels"]
+        for selector in (kinds["Service"]["spec"]["selector"], kinds["PodMonitor"]["spec"]["selector"]["matchLabels"]):
+            assert selector.items() <= labels.items()
+        assert kinds["Service"]["metadata"]["annotations"]["prometheus.io/port"] == "9400"
+        assert "PodMonitor" not in {obj["kind"] for obj in printed()}
+
     def test_a_config_comes_along_checked(self, tmp_path: Path) -> None:
         config = tmp_path / "config.yaml"
         config.write_text("flags: {migStrategy: mixed}")

@@ -173,7 +173,9 @@ class Scene:
             log=lambda line: None,
             cordon_devices=self.hold_back,
             clock=lambda: self.now,
+            process_name=lambda pid: self.names.get(pid, "python"),
         )
+        self.names: dict[int, str] = {}
         self.asked: list[frozenset[str]] = []
         self.meanwhile: Callable[[], None] = lambda: None
 
@@ -366,3 +368,14 @@ class TestManager:
         scene.label("all-1g.18gb")
         assert scene.states[-1][0] == "failed"
         assert first.uuid in scene.states[-1][1]
+
+    def test_an_mps_server_alone_is_no_user(self) -> None:
+        """The plugin stops its daemon when the GPU is cordoned; clients would be in the list themselves."""
+        backend = machine("H200", 1)
+        backend.inject(0, processes=[ProcessUsage(pid=7)])
+        scene = Scene(backend)
+        scene.names = {7: "nvidia-cuda-mps"}
+        scene.meanwhile = lambda: backend.inject(0, processes=[])
+        scene.label("all-1g.18gb")
+        assert scene.states[-1][0] == "success"
+        assert len(layout(backend)) == 7

@@ -72,10 +72,10 @@ class Scene:
         entry = {"name": "nvidia.com/gpu", "replicas": replicas}
         return resolve_config({"flags": {"mpsRoot": str(self.root)}, "sharing": {"mps": {"resources": [entry]}}})
 
-    def follow(self, config: PluginConfig | None = None) -> dict[str, str]:
+    def follow(self, config: PluginConfig | None = None, cordoned: frozenset[str] = frozenset()) -> dict[str, str]:
         chosen = config or self.config()
         inventory = self.backend.inventory()
-        return self.setup.sync(inventory, chosen, advertised_resources(inventory, chosen))
+        return self.setup.sync(inventory, chosen, advertised_resources(inventory, chosen), cordoned)
 
 
 @pytest.fixture
@@ -169,6 +169,20 @@ class TestLifeOfItsOwn:
         assert scene.follow(resolve_config()) == {}
         assert scene.told[-1] == "quit"
         assert scene.exclusive == [False, False]
+
+    def test_an_unused_one_makes_way_for_a_change_of_mig(self, scene: Scene) -> None:
+        scene.follow()
+        gpu = scene.backend.inventory().gpus[0]
+        scene.set_clients(4711)
+        assert "process 4711" in scene.follow(cordoned=frozenset([gpu.uuid]))[gpu.uuid]
+        scene.set_clients()
+        scene.now += 10
+        assert scene.follow(cordoned=frozenset([gpu.uuid])) == {}
+        assert scene.told[-1] == "quit"
+        assert scene.exclusive == [False, False]
+        scene.now += 10
+        assert scene.follow() == {}
+        assert sum(line.startswith("start") for line in scene.told) == 2, "and is there again afterwards"
 
     def test_one_that_an_earlier_configuration_left_is_stopped(self, scene: Scene) -> None:
         scene.follow()

@@ -11,18 +11,22 @@ import grpc
 import pytest
 from tests.node.machines import machine, until
 
+from windlass.node.backend.protocol import DeviceError
 from windlass.node.backend.simulated import SimulatedBackend
 from windlass.node.cdi import read_spec
 from windlass.node.cdi_writer import CdiWriter
 from windlass.node.config_source import ConfigSource
 from windlass.node.container_runtime import ContainerRuntime, RuntimeWatch
+from windlass.node.device_cordon import release_elsewhere
 from windlass.node.health import HealthTracker
 from windlass.node.health_rules import HealthRules
 from windlass.node.health_watch import Timing
 from windlass.node.host_root import HostRoot
+from windlass.node.mig_apply import apply_plans
 from windlass.node.plugin.manager import ConflictingPlugin, PluginManager
 from windlass.node.plugin.process import PluginProcess
 from windlass.node.preferred_devices import PendingPod, PreferredDevicesFile, write_preferred_devices
+from windlass.sharing.mig_plan import plan_gpu
 from windlass.sharing.plugin_config import resolve_config
 from windlass_bench.fake_kubelet import FakeKubelet
 
@@ -290,6 +294,38 @@ class TestLayoutThatDoesNotFit:
         backend.set_mig_mode(first, True)
         backend.create_instance(first, "3g.40gb", 0)
         until(lambda: node.kubelet.healthy_devices(GPU) == [second], what="only the other is left")
+
+
+class TestDriverIsLetGo:
+    """NVML holds the device files, and nothing can be reset or reloaded while anybody holds them."""
+
+    def holders(self, node: Node) -> list[str]:
+        return node.backend.store.read().holders
+
+    def test_while_the_plugin_is_paused(self, nodes: list[Node], tmp_path: Path) -> None:
+        node = eight(nodes, tmp_path)
+        assert len(self.holders(node)) == 1
+        switch = tmp_path / "state/device-plugin.off"
+        switch.touch()
+        until(lambda: self.holders(node) == [], what="the driver is closed")
+        switch.unlink()
+        until(lambda: len(node.kubelet.healthy_devices(GPU)) == 8, what="it is open again")
+        assert len(self.holders(node)) == 1
+
+    def test_while_a_gpu_is_reset_with_its_devices_still_advertised(self, nodes: list[Node], tmp_path: Path) -> None:
+        """Ampere's MIG mode needs a reset; the agent's other process makes it."""
+        backend = machine("A100-80GB", count=1, folder=tmp_path / "machine")
+        node = started(nodes, Node(tmp_path, backend, "flags: {migStrategy: mixed}"))
+        until(lambda: len(node.kubelet.healthy_devices(GPU)) == 1)
+        sidecar = machine("A100-80GB", count=1, folder=tmp_path / "machine")
+        sidecar.acquire()
+        plan = [plan_gpu(sidecar.inventory().gpus[0], {"1g.10gb": 7}, enabled=True)]
+        with pytest.raises(DeviceError, match="In use by another client"):
+            apply_plans(sidecar, plan)
+        sidecar.reset_guard = lambda: release_elsewhere(tmp_path / "state")
+        apply_plans(sidecar, plan)
+        until(lambda: len(node.kubelet.healthy_devices("nvidia.com/mig-1g.10gb")) == 7)
+        assert not any("can't" in line for line in node.log)
 
 
 class TestContainerRuntime:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from tests.node.machines import machine
 
+from windlass.node.backend.protocol import ProcessUsage
 from windlass.node.backend.simulated import SimulatedBackend
 from windlass.node.host_root import HostRoot
 from windlass.node.validator.checks import Check, validate
@@ -37,6 +38,18 @@ def test_a_good_node_passes_with_evidence_for_everything(tmp_path: Path) -> None
         "recovery",
         "computation",
     }
+
+
+def test_a_gpu_that_others_have_for_themselves_is_not_to_be_reset(tmp_path: Path) -> None:
+    """Beside an MPS client, which exclusive mode protects from everybody else."""
+    backend = machine(count=1, folder=tmp_path)
+    backend.set_exclusive(backend.inventory().gpus[0].uuid, True)
+    backend.inject(0, processes=[ProcessUsage(pid=42)])
+    found = validate(backend, HostRoot(tmp_path), backend.compute)
+    (computation,) = [check for check in found.checks if check.name == "computation"]
+    assert (computation.outcome, computation.remedy) == ("does not apply", "")
+    assert "MPS" in computation.evidence
+    assert found.passed
 
 
 @pytest.mark.parametrize(

@@ -153,6 +153,11 @@ class TestSharing:
         assert config.sharing_strategy == "mps"
         assert any("can't coexist" in warning for warning in config.warnings)
 
+    @pytest.mark.parametrize(("replicas", "warned"), [(64, False), (10_000, True)])
+    def test_so_many_shares_are_warned_of(self, replicas: int, warned: bool) -> None:
+        config = resolve_config(sliced(resources=[{**ENTRY, "replicas": replicas}]))
+        assert any("resources[0].replicas" in warning for warning in config.warnings) is warned
+
     def test_rename_by_default(self) -> None:
         config = resolve_config(sliced(renameByDefault=True))
         assert config.sharing is not None
@@ -218,6 +223,7 @@ class TestRefusals:
                 "not supported for MIG devices",
             ),
             ({"sharing": {"mps": {"resources": [ENTRY]}}}, "flags.mpsRoot", "MPS needs a folder"),
+            ({"flags": {"deviceDiscoveryStrategy": "tegra"}}, "flags.deviceDiscoveryStrategy", "Tegra"),
         ],
     )
     def test_names_the_field_and_the_reason(self, file: Any, path: str, words: str) -> None:

@@ -39,6 +39,7 @@ Examples:
 @click.option("--default-config", default="", help="Which of the folder's nodes without the label get.")
 @click.option("--arg", "arguments", multiple=True, help="One more argument of `windlass node run`, as often as needed.")
 @click.option("--node-selector", default="", help="Labels such as pool=gpu, instead of NFD's PCI labels.")
+@click.option("--pod-monitor", is_flag=True, help="Add a PodMonitor, for Prometheus's operator.")
 def install_node(
     namespace: str,
     image: str,
@@ -50,6 +51,7 @@ def install_node(
     default_config: str,
     arguments: tuple[str, ...],
     node_selector: str,
+    pod_monitor: bool,
 ) -> None:
     """Print the manifests that put the node agent onto every node with NVIDIA GPUs. Nothing is applied."""
     from windlass.cli.install import to_yaml
@@ -67,6 +69,7 @@ def install_node(
         default_config=default_config,
         arguments=arguments,
         node_selector=_labels(node_selector),
+        pod_monitor=pod_monitor,
     )
     if default_config and not choices.configs:
         raise click.UsageError("--default-config is for a --config that is a folder")

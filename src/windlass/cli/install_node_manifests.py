@@ -39,6 +39,9 @@ HOST_PATHS = {
     "sys": "/sys",
 }
 """Name → path, on the host and inside."""
+FEATURES_FOLDER = "/etc/kubernetes/node-feature-discovery/features.d"
+"""Where NFD looks for labels in files, on the host; mounted for the label sink `file` alone."""
+METRICS_PORT = 9400
 HOST_FILES = "/host"
 """Where the host's whole file system is mounted, to find the driver in any layout; read-only."""
 
@@ -62,17 +65,22 @@ class NodeInstallOptions(msgspec.Struct, frozen=True, kw_only=True):
     """More of `windlass node run`."""
     node_selector: tuple[tuple[str, str], ...] = ()
     """Instead of the PCI labels."""
+    pod_monitor: bool = False
+    """Whether to add a PodMonitor, for Prometheus's operator."""
 
 
 def node_manifests(choices: NodeInstallOptions) -> list[Unstructured]:
     """All objects, in the order in which they are applied."""
     config = [_config(choices)] if choices.config or choices.configs else []
+    monitor = [_pod_monitor(choices)] if choices.pod_monitor else []
     return [
         namespace_object(choices.namespace, "privileged"),
         {**_object("v1", "ServiceAccount", choices), "automountServiceAccountToken": False},
         *_roles(choices),
         *_policy(choices),
         *config,
+        _service(choices),
+        *monitor,
         _daemon(choices),
     ]
 
@@ -131,6 +139,20 @@ def _config(choices: NodeInstallOptions) -> Unstructured:
     return {**_object("v1", "ConfigMap", choices), "data": data}
 
 
+def _service(choices: NodeInstallOptions) -> Unstructured:
+    """Headless: one address per node, for whoever scrapes by Services or annotations."""
+    service = _object("v1", "Service", choices)
+    scrape = {"prometheus.io/scrape": "true", "prometheus.io/port": str(METRICS_PORT), "prometheus.io/path": "/metrics"}
+    service["metadata"]["annotations"] = scrape
+    port = {"name": "metrics", "port": METRICS_PORT, "targetPort": "metrics"}
+    return {**service, "spec": {"clusterIP": "None", "selector": SELECTOR_LABELS, "ports": [port]}}
+
+
+def _pod_monitor(choices: NodeInstallOptions) -> Unstructured:
+    spec = {"selector": {"matchLabels": SELECTOR_LABELS}, "podMetricsEndpoints": [{"port": "metrics"}]}
+    return {**_object("monitoring.coreos.com/v1", "PodMonitor", choices), "spec": spec}
+
+
 def _daemon(choices: NodeInstallOptions) -> Unstructured:
     return {
         **_object(APPS_API_VERSION, "DaemonSet", choices),
@@ -147,6 +169,8 @@ def _pod(choices: NodeInstallOptions) -> Unstructured:
         {"name": name, "hostPath": {"path": path, "type": "DirectoryOrCreate"}} for name, path in HOST_PATHS.items()
     ]
     volumes.append({"name": "host", "hostPath": {"path": "/", "type": "Directory"}})
+    if choices.label_sink == "file":
+        volumes.append({"name": "features", "hostPath": {"path": FEATURES_FOLDER, "type": "DirectoryOrCreate"}})
     if choices.config or choices.configs:
         volumes.append({"name": "config", "configMap": {"name": NAME}})
     pod: Unstructured = {
@@ -176,6 +200,8 @@ def _container(choices: NodeInstallOptions) -> Unstructured:
     # What is mounted on the host later, such as a driver container's root, has to be seen.
     follow = {"readOnly": True, "mountPropagation": "HostToContainer"}
     mounts.append({"name": "host", "mountPath": HOST_FILES, **follow})
+    if choices.label_sink == "file":
+        mounts.append({"name": "features", "mountPath": FEATURES_FOLDER})
     arguments = [
         *("node", "run", f"--parts={','.join(choices.parts)}"),
         *(f"--label-sink={choices.label_sink}", f"--namespace={choices.namespace}"),
@@ -202,8 +228,9 @@ def _container(choices: NodeInstallOptions) -> Unstructured:
             {"name": "NVIDIA_DRIVER_CAPABILITIES", "value": "all"},
             {"name": "NVIDIA_MIG_CONFIG_DEVICES", "value": "all"},
         ],
-        "ports": [{"name": "metrics", "containerPort": 9400}],
-        "resources": {"requests": {"cpu": "50m", "memory": "128Mi"}, "limits": {"memory": "256Mi"}},
+        "ports": [{"name": "metrics", "containerPort": METRICS_PORT}],
+        # With the validator's CUDA context the agent was seen to take 244 MiB with one GPU.
+        "resources": {"requests": {"cpu": "50m", "memory": "128Mi"}, "limits": {"memory": "512Mi"}},
         # The image's own user may write to none of the host's folders that are mounted here.
         "securityContext": {"privileged": True, "runAsUser": 0, "runAsGroup": 0, "runAsNonRoot": False},
         "volumeMounts": mounts,

@@ -208,6 +208,7 @@ def _run_process(
         backend = wait_for_driver(options, config.config.fail_on_init_error, log, stop)
         if backend is None:
             return 0
+        backend.acquire()
         make(options, backend, config, log).run(stop)
     except WindlassError as error:
         log(f"error: {error}")
@@ -289,6 +290,7 @@ def listen_address(text: str) -> tuple[str, int]:
 
 def _make_exporter(options: AgentOptions, backend: DeviceBackend, pods: PodResources, log: Log) -> Exporter:
     from windlass.node.exporter.exporter import Exporter
+    from windlass.node.exporter.extra_labels import extra_labels_from_environment
 
     return Exporter(
         backend,
@@ -298,6 +300,7 @@ def _make_exporter(options: AgentOptions, backend: DeviceBackend, pods: PodResou
         pods=pods,
         journal=options.state / "health.json",
         hostname_label=options.hostname_label,
+        extra_labels=extra_labels_from_environment(os.environ),
     )
 
 

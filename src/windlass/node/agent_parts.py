@@ -23,12 +23,15 @@ DEPLOY_LABELS = {
 PLUGIN_OFF_FILE = "device-plugin.off"
 """File in the state folder that exists while a label disables the plugin. The plugin itself reads no labels."""
 _APPS = {
-    "plugin": ("nvidia-device-plugin-daemonset", "nvidia-device-plugin", "nvidia-device-plugin-ds"),
+    "plugin": (
+        *("nvidia-device-plugin-daemonset", "nvidia-device-plugin", "nvidia-device-plugin-ds"),
+        "nvidia-gpu-device-plugin",  # Google's
+    ),
     "exporter": ("nvidia-dcgm-exporter", "dcgm-exporter"),
     "labels": ("gpu-feature-discovery", "nvidia-gpu-feature-discovery"),
     "mig": ("nvidia-mig-manager",),
 }
-_LABELS = ("app", "name", APP_NAME_LABEL, APP_COMPONENT_LABEL)
+_LABELS = ("app", "k8s-app", "name", APP_NAME_LABEL, APP_COMPONENT_LABEL)
 
 
 def conflicting_pods(pods: Iterable[Mapping[str, Any]]) -> dict[str, str]:

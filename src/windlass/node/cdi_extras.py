@@ -46,6 +46,12 @@ def channel_path(channel: int) -> str:
     return f"{IMEX_CHANNEL_FOLDER}/channel{channel}"
 
 
+def present_extras(config: PluginConfig, root: HostRoot) -> tuple[str, ...]:
+    """The enabled kinds that this machine has devices of: a CDI name without a spec fails the container."""
+    enabled = {"gds": config.gds_enabled, "mofed": config.mofed_enabled, "gdrcopy": config.gdrcopy_enabled}
+    return tuple(kind for kind, extra in _EXTRAS.items() if enabled[kind] and _devices_of_kind(extra, root))
+
+
 def extra_specs(config: PluginConfig, root: HostRoot, vendor: str) -> Iterator[CdiSpec]:
     """One spec per enabled kind, without devices if the machine has none of them."""
     switches = {"gds": config.gds_enabled, "mofed": config.mofed_enabled, "gdrcopy": config.gdrcopy_enabled}

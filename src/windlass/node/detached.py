@@ -24,13 +24,13 @@ def move_to_cgroup(folder: str) -> None:
 
 def use_as_shared_memory(folder: str) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
-    for failed in (
-        lambda: libc.unshare(_CLONE_NEWNS),
-        lambda: libc.mount(b"none", b"/", None, _MS_REC | _MS_SLAVE, None),
-        lambda: libc.mount(folder.encode(), b"/dev/shm", None, _MS_BIND, None),
-    ):
-        if failed():
-            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), folder)
+    failed = (
+        libc.unshare(_CLONE_NEWNS)
+        or libc.mount(b"none", b"/", None, _MS_REC | _MS_SLAVE, None)
+        or libc.mount(folder.encode(), b"/dev/shm", None, _MS_BIND, None)
+    )
+    if failed:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), folder)
 
 
 def main(cgroup: str, folder: str, *command: str) -> None:

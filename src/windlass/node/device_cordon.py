@@ -1,9 +1,9 @@
-"""Keeps devices from being allocated while MIG changes them: the MIG manager asks, the plugin tells the kubelet.
+"""What the sidecar asks of the plugin process while MIG changes: not to allocate devices, and to let the driver go.
 
 A layout change takes seconds, and a device that was free when it was planned may be allocated in the middle of it.
 So the sidecar writes the UUIDs to a file; the plugin reports them as unhealthy to the kubelet and acknowledges in a
-second file; then the MIG manager checks once more which pods hold devices. A request of a process that has died is
-ignored.
+second file; then the MIG manager checks once more which pods hold devices. In the same way the plugin closes the driver
+while a GPU is reset. A request of a process that has died is ignored.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
 import msgspec
@@ -19,7 +19,8 @@ import msgspec
 from windlass.node.atomic_file import write_atomically
 
 CORDON_REASON = "its MIG layout is being changed"
-REQUEST_FILE, ACKNOWLEDGED_FILE = "device-cordon.json", "device-cordon.done.json"
+CORDON, RELEASE = "device-cordon", "driver-release"
+"""Names of the two requests: not to allocate devices, and to let the driver go, which a reset needs."""
 ACKNOWLEDGE_TIMEOUT_SECONDS = 5.0
 """A plugin that takes longer is not running, and without it the kubelet can't allocate either."""
 KUBELET_SECONDS = 0.3
@@ -39,36 +40,47 @@ def cordon_devices(state: Path, uuids: frozenset[str], *, has_plugin: bool = Tru
     if not uuids or not has_plugin:
         yield
         return
-    request = CordonRequest(os.getpid(), uuids)
-    write_atomically(state / REQUEST_FILE, msgspec.json.encode(request))
-    try:
-        deadline = time.monotonic() + ACKNOWLEDGE_TIMEOUT_SECONDS
-        while _read(state / ACKNOWLEDGED_FILE) != request and time.monotonic() < deadline:
-            time.sleep(POLL_SECONDS)
+    with _requested(state, CORDON, uuids):
         time.sleep(KUBELET_SECONDS)
         yield
+
+
+def release_elsewhere(state: Path, *, has_plugin: bool = True) -> AbstractContextManager[None]:
+    """While the context is open, the plugin process has the driver closed. Its devices stay advertised."""
+    return _requested(state, RELEASE, frozenset()) if has_plugin else nullcontext()
+
+
+@contextmanager
+def _requested(state: Path, name: str, uuids: frozenset[str]) -> Iterator[None]:
+    request = CordonRequest(os.getpid(), uuids)
+    write_atomically(state / f"{name}.json", msgspec.json.encode(request))
+    try:
+        deadline = time.monotonic() + ACKNOWLEDGE_TIMEOUT_SECONDS
+        while _read(state / f"{name}.done.json") != request and time.monotonic() < deadline:
+            time.sleep(POLL_SECONDS)
+        yield
     finally:
-        (state / REQUEST_FILE).unlink(missing_ok=True)
+        (state / f"{name}.json").unlink(missing_ok=True)
 
 
 class DeviceCordon:
-    """The plugin's side."""
+    """The plugin's side of one of the two requests."""
 
-    def __init__(self, state: Path) -> None:
-        self._state = state
+    def __init__(self, state: Path, name: str = CORDON) -> None:
+        self._request_file, self._acknowledged_file = state / f"{name}.json", state / f"{name}.done.json"
         self._acknowledged: CordonRequest | None = None
-        (state / ACKNOWLEDGED_FILE).unlink(missing_ok=True)  # it belongs to an earlier plugin process
+        self._acknowledged_file.unlink(missing_ok=True)  # it belongs to an earlier plugin process
 
     def requested(self) -> CordonRequest | None:
-        request = _read(self._state / REQUEST_FILE)
+        request = _read(self._request_file)
         return request if request is not None and _is_alive(request.pid) else None
 
     def acknowledge(self, request: CordonRequest | None) -> None:
-        """To be called when the kubelet has the list with these devices unhealthy."""
+        """To be called when it is done: the kubelet has the list with these devices unhealthy, the driver is closed."""
         if request is not None and request != self._acknowledged:
-            write_atomically(self._state / ACKNOWLEDGED_FILE, msgspec.json.encode(request))
+            write_atomically(self._acknowledged_file, msgspec.json.encode(request))
         elif request is None and self._acknowledged is not None:
-            (self._state / ACKNOWLEDGED_FILE).unlink(missing_ok=True)
+            self._acknowledged_file.unlink(missing_ok=True)
         self._acknowledged = request
 
 

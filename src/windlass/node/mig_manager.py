@@ -38,6 +38,8 @@ REASON_ANNOTATION = "windlass.dev/mig-config-reason"
 Holders = Callable[[], Mapping[str, Sequence[DeviceHolder]]]
 CordonDevices = Callable[[frozenset[str]], AbstractContextManager[None]]
 MAX_ATTEMPTS = 3
+MPS_SERVER = "nvidia-cuda-mps"
+"""What the kernel calls the MPS server; names of processes are cut after 15 characters."""
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -91,10 +93,12 @@ class MigManager:
         write_state: Callable[[str, str], None],
         log: Callable[[str], None],
         cordon_devices: CordonDevices = lambda uuids: nullcontext(),
+        process_name: Callable[[int], str] = lambda pid: "",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """While a context of `cordon_devices` is open, the kubelet does not allocate the devices with these UUIDs."""
         self._cordon_devices = cordon_devices
+        self._process_name = process_name
         self._backend = backend
         self._config_file = config_file
         self._holders = holders
@@ -199,5 +203,8 @@ class MigManager:
         busy = {uuid for uuid, holders in self._holders().items() if holders}
         for gpu in inventory.gpus:
             for process in self._backend.processes(gpu.uuid):
+                # The plugin stops an MPS daemon whose GPU is cordoned; its clients are in the list themselves.
+                if self._process_name(process.pid).startswith(MPS_SERVER):
+                    continue
                 busy.update(_instance_uuids(gpu, process.gpu_instance) or [gpu.uuid])
         return frozenset(busy)

@@ -25,9 +25,9 @@ from windlass.node.agent_parts import (
     conflicting_pods,
     is_disabled_by_label,
 )
-from windlass.node.backend.protocol import DeviceBackend
+from windlass.node.backend.protocol import DeviceBackend, DriverChanged
 from windlass.node.config_source import ConfigSource
-from windlass.node.device_cordon import cordon_devices
+from windlass.node.device_cordon import cordon_devices, release_elsewhere
 from windlass.node.exporter.collection_context import DeviceHolder
 from windlass.node.exporter.exporter import Exporter
 from windlass.node.exporter.metrics_server import MetricsServer
@@ -101,6 +101,8 @@ class Sidecar:
         """Value of the timestamp label. Constant, since every label change wakes all watchers of the node."""
         if parts.exporter is not None:
             parts.exporter.pod_uids = self.pod_uids
+            parts.exporter.pod_labels = self.pod_labels
+        backend.reset_guard = self._release_plugin
         self._mig = MigManager(
             backend,
             config_file=options.mig_config,
@@ -108,6 +110,7 @@ class Sidecar:
             write_state=self._write_mig_state,
             log=log,
             cordon_devices=self._cordon_devices,
+            process_name=lambda pid: root.read(f"/proc/{pid}/comm"),
         )
 
     def run(self, stop: threading.Event) -> None:
@@ -152,6 +155,9 @@ class Sidecar:
     def pod_uids(self) -> dict[PodKey, str]:
         return {key: pod["metadata"].get("uid", "") for key, pod in list(self._pods.items())}
 
+    def pod_labels(self) -> dict[PodKey, dict[str, str]]:
+        return {key: pod["metadata"].get("labels") or {} for key, pod in list(self._pods.items())}
+
     def _conflicting_parts(self) -> list[str]:
         """Parts whose job another pod does, each logged."""
         if self._api is None:
@@ -182,6 +188,10 @@ class Sidecar:
         """Whether it succeeded. An error is logged once, and again after a success or another error."""
         try:
             work()
+        except DriverChanged as error:
+            self._log(f"{name}: {error}")
+            self._stop.set()  # the supervisor starts this process again
+            return False
         except WindlassError as error:
             self._log_once(name, str(error))
             return False
@@ -234,11 +244,19 @@ class Sidecar:
         self._disabled = frozenset(part for part in self._options.parts if is_disabled_by_label(part, labels))
         disabled = self._conflicting | self._disabled
         self._set_plugin_disabled("plugin" in disabled)
+        self._hold_driver(bool(self._options.parts - {"plugin"} - disabled))
         if self._options.config_label:
             self._write_config_label(labels.get(self._options.config_label, ""))
         if "mig" in self._options.parts and "mig" not in disabled:
             with self._mig_lock:
                 self._mig.on_node(node)
+
+    def _hold_driver(self, needed: bool) -> None:
+        """Closed while every part is paused: whoever paused them wants to reset a GPU or to exchange the driver."""
+        if needed:
+            self._backend.acquire()
+        else:
+            self._backend.release()
 
     def _set_plugin_disabled(self, disabled: bool) -> None:
         """The plugin is another process: it looks for this file."""
@@ -264,6 +282,10 @@ class Sidecar:
     def _cordon_devices(self, uuids: frozenset[str]) -> AbstractContextManager[None]:
         has_plugin = "plugin" in self._options.parts - self._conflicting - self._disabled
         return cordon_devices(self._options.state, uuids, has_plugin=has_plugin)
+
+    def _release_plugin(self) -> AbstractContextManager[None]:
+        has_plugin = "plugin" in self._options.parts - self._conflicting - self._disabled
+        return release_elsewhere(self._options.state, has_plugin=has_plugin)
 
     def _write_mig_state(self, state: str, reason: str) -> None:
         if self._api is not None:

@@ -184,6 +184,9 @@ def _sharing(raw: Any, honor_renames: bool, warnings: list[str]) -> Sharing | No
 
 def _check(config: PluginConfig) -> None:
     """Refuses combinations that can't work on any node."""
+    if config.device_discovery_strategy == "tegra":
+        message = "Tegra boards are not supported"
+        raise InputError(message, path="flags.deviceDiscoveryStrategy", remedy="use auto or nvml")
     if config.sharing is None or config.sharing.strategy != "mps":
         return
     if config.mig_strategy == "mixed":

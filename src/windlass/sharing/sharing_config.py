@@ -20,6 +20,8 @@ from windlass.sharing.inventory import Gpu, MigInstance
 SHARED_SUFFIX = ".shared"
 MAX_NAME_LENGTH = 63
 MAX_REPLICAS = 10_000
+MANY_REPLICAS = 64
+"""Above this, a warning: no GPU has memory for so many pods."""
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 _INDEX = re.compile(r"\d{1,4}")
 _MIG_INDEX = re.compile(r"\d{1,4}:\d{1,4}")
@@ -97,6 +99,8 @@ def read_sharing(raw: Any, strategy: str, path: str, honor_renames: bool) -> tup
         if rename and not entry.rename:
             entry = msgspec.structs.replace(entry, rename=entry.name + SHARED_SUFFIX)
         _check_name(entry.shared_name, f"{path}.resources[{at}].rename")
+        if entry.replicas > MANY_REPLICAS:
+            warnings.append(f"{path}.resources[{at}].replicas: {entry.replicas} pods would share the memory of one GPU")
         entries.append(entry)
     warnings += _unknown(section, path, fields)
     for at, item in enumerate(listed):

@@ -10,24 +10,28 @@ from __future__ import annotations
 import ctypes
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import msgspec
 import pynvml as nv
 
-from windlass.node.backend import nvml_calls, nvml_description, nvml_mig, nvml_reading
+from windlass.node.backend import nvml_calls, nvml_description, nvml_events, nvml_mig, nvml_reading
 from windlass.node.backend.nvml_calls import call_or_raise, decode_text, nvidia_smi, short_bus_id, try_call
+from windlass.node.backend.nvml_events import FaultEvents
 from windlass.node.backend.nvml_prune import prune_binding
 from windlass.node.backend.nvml_reading import NvmlReader
 from windlass.node.backend.protocol import (
     ComputeResult,
     DeviceError,
+    DriverChanged,
     Fault,
     MigModeChange,
     ProcessUsage,
     Reading,
 )
+from windlass.node.driver_libraries import kernel_module_version
 from windlass.node.host_root import HostRoot
 from windlass.node.validator.compute import compute_in_process
 from windlass.sharing.inventory import Driver, Gpu, Inventory
@@ -43,24 +47,47 @@ NVLINK_CACHE_SECONDS = 10.0
 class NvmlBackend:
     def __init__(self, root: HostRoot | None = None) -> None:
         self.root = root or HostRoot()
-        try:
-            nv.nvmlInit()
-        except nv.NVMLError as error:
-            raise DeviceError(f"NVML can't be used: {error}; is the NVIDIA driver loaded?") from None
+        self.reset_guard: Callable[[], AbstractContextManager[None]] = nullcontext
+        self._events = FaultEvents()
+        self._is_open = False
+        self._module = ""
+        """Version of the kernel module when NVML was opened."""
+        self.acquire()
         self._known: dict[int, Gpu] = {}
         self._profiles: dict[str, tuple[nvml_mig.Profile, ...]] = {}
         self._descriptions: dict[str, Mapping[str, str]] = {}
         self._reader = NvmlReader()
-        self._events: Any = None
+        self._answering: frozenset[str] = frozenset()
         self._links: dict[str, tuple[float, int, str, tuple[int, ...]]] = {}
 
+    def acquire(self) -> None:
+        if self._is_open:
+            return
+        try:
+            nv.nvmlInit()
+        except nv.NVMLError as error:
+            raise DeviceError(f"NVML can't be used: {error}; is the NVIDIA driver loaded?") from None
+        self._is_open, self._module = True, kernel_module_version(self.root)
+        self._events.open()
+
+    def release(self) -> None:
+        if self._is_open:
+            self._is_open = False
+            self._events.close()
+            try_call(nv.nvmlShutdown)
+
     def inventory(self) -> Inventory:
+        self._check_driver()
         count = call_or_raise("NVML doesn't answer", nv.nvmlDeviceGetCount)
         cuda = call_or_raise("NVML doesn't answer", nv.nvmlSystemGetCudaDriverVersion_v2)
         version = decode_text(call_or_raise("NVML doesn't answer", nv.nvmlSystemGetDriverVersion))
         seen = [gpu for index in range(count) if (gpu := self._gpu(index)) is not None]
         # A GPU that fell off the bus may no longer be listed: it stays known, marked as lost, until the agent restarts.
         seen_uuids = {gpu.uuid for gpu in seen}
+        answering = frozenset(gpu.uuid for gpu in seen if not gpu.is_lost)
+        if answering != self._answering:
+            self._answering = answering
+            self._events.renew()
         seen += [gpu for gpu in self._known.values() if gpu.uuid not in seen_uuids]
         for gpu in seen:
             self._known[gpu.index] = msgspec.structs.replace(gpu, is_lost=True)
@@ -68,6 +95,20 @@ class NvmlBackend:
         addresses = {gpu.bus_id: position for position, gpu in enumerate(shown)}
         gpus = tuple(self._with_links(gpu, addresses) for gpu in shown)
         return Inventory(Driver(version, (cuda // 1000, cuda % 1000 // 10)), gpus)
+
+    def _check_driver(self) -> None:
+        """A library that is loaded can't be exchanged, so another driver needs another process."""
+        if not self._is_open:
+            raise DeviceError("the driver is let go for now, so that it can be reset or exchanged")
+        module = kernel_module_version(self.root)
+        if self._module and not module:
+            self.release()
+            raise DeviceError("the NVIDIA driver was unloaded")
+        if self._module and module != self._module:
+            self.release()
+            raise DriverChanged(
+                f"the driver changed from {self._module} to {module}; starting again with its libraries"
+            )
 
     def _with_links(self, gpu: Gpu, addresses: dict[str, int]) -> Gpu:
         """Adds the GPU's NVLinks, at most `NVLINK_CACHE_SECONDS` old."""
@@ -143,15 +184,8 @@ class NvmlBackend:
         return tuple(found[pid] for pid in sorted(found))
 
     def wait_for_faults(self, seconds: float) -> tuple[Fault, ...]:
-        if self._events is None:
-            self._events = call_or_raise("faults can't be waited for", _register_events)
-        try:
-            event = nv.nvmlEventSetWait_v2(self._events, int(seconds * 1000))
-        except nv.NVMLError_Timeout:
-            return ()
-        except nv.NVMLError as error:
-            raise DeviceError(f"waiting for faults failed: {error}") from None
-        if event.eventType != nv.nvmlEventTypeXidCriticalError:
+        event = self._events.wait(seconds)
+        if event is None:
             return ()
         return (
             Fault(
@@ -183,7 +217,13 @@ class NvmlBackend:
         nvml_mig.destroy(self._handle(uuid), gpu_instance, f"instance {gpu_instance} of {uuid}")
 
     def reset(self, uuid: str) -> None:
-        nvidia_smi("--gpu-reset", "-i", uuid)
+        """Nobody may have the GPU open, not even to look at it: neither this process nor the agent's other one."""
+        with self.reset_guard():
+            self.release()
+            try:
+                nvidia_smi("--gpu-reset", "-i", uuid)
+            finally:
+                self.acquire()
 
     def set_exclusive(self, uuid: str, exclusive: bool) -> None:
         mode = nv.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS if exclusive else nv.NVML_COMPUTEMODE_DEFAULT
@@ -197,10 +237,7 @@ class NvmlBackend:
         return compute_in_process(uuid)
 
     def close(self) -> None:
-        if self._events is not None:
-            try_call(nv.nvmlEventSetFree, self._events)
-            self._events = None
-        try_call(nv.nvmlShutdown)
+        self.release()
 
     def _handle(self, uuid: str) -> Any:
         return call_or_raise(f"GPU {uuid}", nv.nvmlDeviceGetHandleByUUID, uuid)
@@ -214,17 +251,6 @@ class NvmlBackend:
 def _memory_mib(handle: Any) -> int:
     """0 for a GPU without memory of its own."""
     return getattr(try_call(nv.nvmlDeviceGetMemoryInfo, handle), "total", 0) >> 20
-
-
-def _register_events() -> Any:
-    events = nv.nvmlEventSetCreate()
-    for index in range(nv.nvmlDeviceGetCount()):
-        handle = try_call(nv.nvmlDeviceGetHandleByIndex, index)
-        supported = try_call(nv.nvmlDeviceGetSupportedEventTypes, handle) if handle is not None else 0
-        wanted = (supported or 0) & (nv.nvmlEventTypeXidCriticalError | nv.nvmlEventTypeDoubleBitEccError)
-        if wanted:
-            try_call(nv.nvmlDeviceRegisterEvents, handle, wanted, events)
-    return events
 
 
 def _peers(handle: Any, addresses: dict[str, int]) -> tuple[int, ...]:
@@ -261,4 +287,4 @@ def _instance_or_whole(instance: int) -> int:
     return -1 if instance == NO_GPU_INSTANCE else int(instance)
 
 
-prune_binding(nv, (sys.modules[__name__], nvml_calls, nvml_mig, nvml_reading, nvml_description))
+prune_binding(nv, (sys.modules[__name__], nvml_calls, nvml_events, nvml_mig, nvml_reading, nvml_description))

@@ -7,7 +7,8 @@ sentinel.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from enum import Enum
 from typing import Protocol
 
@@ -27,6 +28,10 @@ Reading = Mapping[str, float]
 
 class DeviceError(WindlassError):
     """The driver refused a call, or a GPU did not answer; the message says which."""
+
+
+class DriverChanged(DeviceError):
+    """Another version of the driver is loaded: the process has to start again to use it."""
 
 
 class MigModeChange(Enum):
@@ -66,9 +71,20 @@ class ComputeResult(msgspec.Struct, kw_only=True, omit_defaults=True):
     memory_mib: int = 0
     milliseconds: float = 0.0
     error: str = ""
+    is_busy: bool = False
+    """Others have the device for themselves (exclusive mode, MPS): nothing was computed."""
 
 
 class DeviceBackend(Protocol):
+    reset_guard: Callable[[], AbstractContextManager[None]]
+    """Open while a GPU is reset: the agent's other process lets the driver go."""
+
+    def acquire(self) -> None:
+        """Opens the driver, if it isn't open. Raises `DeviceError` without one."""
+
+    def release(self) -> None:
+        """Closes the driver: while it is open, no GPU can be reset and the driver can't be reloaded."""
+
     def inventory(self) -> Inventory:
         """The GPUs now; lost ones stay in the list, marked. Raises `DeviceError` without a driver."""
 

@@ -8,10 +8,12 @@ state is in `simulated_state`, and `simulated_host_files` writes the files that 
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 import uuid as identifiers
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import msgspec
@@ -58,9 +60,24 @@ class SimulatedBackend:
         path = folder / STATE_FILE if folder is not None else None
         self.store = StateStore(_initial_state(self._gpus_as_built, self._groups, pool, number), path)
         self._faults_read = len(self.store.read().faults)
+        self.reset_guard: Callable[[], AbstractContextManager[None]] = nullcontext
+        self._name = f"{os.getpid()} {id(self)}"
+        """Under which this back end holds the driver."""
         self._files_generation = -1
         self._files_lock = threading.Lock()
         self._write_files()
+
+    def acquire(self) -> None:
+        self._hold(True)
+
+    def release(self) -> None:
+        self._hold(False)
+
+    def _hold(self, holds: bool) -> None:
+        if holds != (self._name in self.store.read().holders):
+            with self.store.change() as machine:
+                others = [name for name in machine.holders if name != self._name]
+                machine.holders = [*others, self._name] if holds else others
 
     def inventory(self) -> Inventory:
         self._write_files()
@@ -150,10 +167,10 @@ class SimulatedBackend:
         self._write_files()
 
     def reset(self, uuid: str) -> None:
-        with self.store.change() as machine:
+        with self.reset_guard(), self.store.change() as machine:
             _, state = self._find(machine, uuid)
             _raise_if_refused(state, "reset", f"reset of {uuid}")
-            if state.processes:
+            if state.processes or any(name != self._name and _is_alive(name) for name in machine.holders):
                 raise DeviceError(f"reset of {uuid}: In use by another client")
             heal(state)
             state.mig_enabled = state.mig_pending
@@ -175,6 +192,9 @@ class SimulatedBackend:
             if uuid == gpu.uuid or any(instance.uuid == uuid for instance in gpu.instances):
                 if state.is_lost:
                     return ComputeResult(right=False, error="cuInit: no CUDA-capable device is detected (100)")
+                if state.is_exclusive and state.processes:
+                    busy = "cuCtxCreate: CUDA-capable device(s) is/are busy or unavailable (46)"
+                    return ComputeResult(right=False, error=busy, is_busy=True)
                 if "compute" in state.refuses:
                     return ComputeResult(right=False, error="17 of 1048576 numbers are wrong")
                 return ComputeResult(right=True, device=gpu.name, multiprocessors=gpu.multiprocessors, milliseconds=0.1)
@@ -350,6 +370,10 @@ def _occupied_slices(geometry: MigGeometry, cuts: list[MigInstanceState]) -> int
         assert profile is not None, "only known profiles are ever cut"
         taken |= geometry.mask(profile, cut.start)
     return taken
+
+
+def _is_alive(holder: str) -> bool:
+    return Path(f"/proc/{holder.partition(' ')[0]}").exists()
 
 
 def _raise_if_refused(state: GpuState, operation: str, what: str) -> None:

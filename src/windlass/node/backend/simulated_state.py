@@ -67,6 +67,8 @@ class Machine(msgspec.Struct, kw_only=True):
 
     gpus: list[GpuState]
     faults: list[Fault] = []
+    holders: list[str] = []
+    """Who has the driver open, by process."""
     generation: int = 0
 
 

@@ -1,8 +1,9 @@
 """One collection: reads the hardware once and turns it into metric families.
 
 `exporter` calls it once per interval. A device that several pods share has one sample per pod: utilisation and
-memory are the pod's own if the driver counts by process, else the device's. Values that the device does not give
-are not exported.
+memory are the pod's own if the driver counts by process, else the device's. A GPU with MIG instances is exported by
+its instances alone, as dcgm-exporter does it: each carries the board's values beside its own, so that power and
+temperature have a pod, and sums of memory count nothing twice. Values that the device does not give are not exported.
 """
 
 from __future__ import annotations
@@ -13,11 +14,14 @@ from windlass.node.backend.protocol import DeviceBackend
 from windlass.node.exporter.collection_context import CollectionContext, DeviceHolder, MeasuredDevice
 from windlass.node.exporter.counters import Counter
 from windlass.node.exporter.derived_metrics import DERIVED_METRICS, LabelledValues
+from windlass.node.exporter.extra_labels import HPC_JOB
 from windlass.node.exporter.fields import FIELD_ALIASES
 from windlass.node.exporter.prometheus_text import Family, Sample
 from windlass.sharing.inventory import Gpu, Inventory
 
 XID = "DCGM_FI_DEV_XID_ERRORS"
+OWN_OF_INSTANCE = ("DCGM_FI_DEV_FB_", "DCGM_FI_PROF_", "DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_MEM_COPY_UTIL")
+"""What an instance has for itself; a value of the whole GPU would be counted once per instance."""
 UTILISATION, MEMORY_USED = "DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_FB_USED"
 
 
@@ -40,16 +44,19 @@ def collect_families(
 
 
 def read_devices(backend: DeviceBackend) -> list[MeasuredDevice]:
-    """Every GPU and its MIG instances; with MIG, pods hold the instances."""
+    """Every GPU and its MIG instances, these with the board's values."""
     inventory = backend.inventory()
     return [device for gpu in inventory.gpus for device in _read_gpu(backend, inventory, gpu)]
 
 
 def _read_gpu(backend: DeviceBackend, inventory: Inventory, gpu: Gpu) -> list[MeasuredDevice]:
-    return [
-        MeasuredDevice(inventory, gpu, instance, backend.reading((instance or gpu).uuid))
-        for instance in (None, *gpu.instances)
+    board = backend.reading(gpu.uuid)
+    shared = {name: value for name, value in board.items() if not name.startswith(OWN_OF_INSTANCE)}
+    instances = [
+        MeasuredDevice(inventory, gpu, instance, {**shared, **backend.reading(instance.uuid)})
+        for instance in gpu.instances
     ]
+    return [MeasuredDevice(inventory, gpu, None, board), *instances]
 
 
 def _samples(
@@ -63,24 +70,33 @@ def _samples(
             found.append(Sample({**base, **labels}, value))
         for holder in holders:
             share = _share(field, value, holder, device, context)
-            found.append(Sample({**base, **labels, **_pod_labels(holder)}, share))
-    return found
+            more = context.pod_labels.get((holder.namespace, holder.pod), {})
+            found.append(Sample({**base, **labels, **_pod_labels(holder), **more}, share))
+    jobs = context.hpc_jobs.get(str(device.gpu.index), ())
+    return [Sample({**each.labels, HPC_JOB: job}, each.value) for each in found for job in jobs] or found
 
 
 def _labelled_values(field: str, device: MeasuredDevice, context: CollectionContext) -> LabelledValues:
     if field in DERIVED_METRICS:
         return DERIVED_METRICS[field](device, context) if device.instance is None else []
-    value = _value(field, device, context)
+    is_parent = device.instance is None and bool(device.gpu.instances)
+    value = None if is_parent else _value(field, device, context)
     return [] if value is None else [({}, value)]
 
 
 def _value(field: str, device: MeasuredDevice, context: CollectionContext) -> float | None:
     if field == XID:
-        if device.instance is not None or not device.reading:
-            return None
-        fault = context.last_faults.get(device.gpu.uuid)
-        return fault.xid if fault else 0
+        return _last_xid(device, context) if device.reading else None
     return device.reading.get(FIELD_ALIASES.get(field, field))
+
+
+def _last_xid(device: MeasuredDevice, context: CollectionContext) -> int:
+    """Of the instance, or of the whole GPU; 0 if there was none."""
+    numbers = (-1,) if device.instance is None else (-1, device.instance.gpu_instance)
+    known = [context.last_faults.get((device.gpu.uuid, number)) for number in numbers]
+    found = [fault for fault in known if fault is not None]
+    order = list(context.last_faults.values())
+    return max(found, key=order.index).xid if found else 0
 
 
 def _share(field: str, value: float, holder: DeviceHolder, device: MeasuredDevice, context: CollectionContext) -> float:

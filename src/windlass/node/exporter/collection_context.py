@@ -33,11 +33,16 @@ class CollectionContext(msgspec.Struct, frozen=True, kw_only=True):
     hostname_label: str = "Hostname"
     holders: Mapping[str, Sequence[DeviceHolder]] = {}
     """By UUID of the GPU or MIG device."""
+    pod_labels: Mapping[tuple[str, str], Mapping[str, str]] = {}
+    """More labels of a pod's samples, by namespace and name."""
+    hpc_jobs: Mapping[str, Sequence[str]] = {}
+    """Jobs of an HPC scheduler, by GPU index."""
     processes: Mapping[str, Sequence[ProcessUsage]] = {}
     """Processes on devices that several containers share, by UUID; read once per collection."""
     pods_of_processes: Mapping[int, str] = {}
     """UID of the pod that a process belongs to."""
-    last_faults: Mapping[str, Fault] = {}
+    last_faults: Mapping[tuple[str, int], Fault] = {}
+    """By GPU and its instance (-1: the whole GPU), the newest last."""
     recent_xids: Mapping[tuple[str, int], int] = {}
     """How often each Xid was seen on each GPU within the window."""
     recent_clock_events: Mapping[tuple[str, int], int] = {}

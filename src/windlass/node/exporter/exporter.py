@@ -15,6 +15,7 @@ from windlass.node.exporter.collect import collect_families, read_devices
 from windlass.node.exporter.collection_context import CollectionContext, MeasuredDevice
 from windlass.node.exporter.counters import Counter
 from windlass.node.exporter.derived_metrics import CLOCK_EVENTS
+from windlass.node.exporter.extra_labels import ExtraLabels
 from windlass.node.exporter.pod_resources import PodResources, pod_uids_of_processes
 from windlass.node.exporter.prometheus_text import Family, Sample, write_text
 from windlass.node.exporter.recent import RecentEvents
@@ -33,6 +34,7 @@ class Exporter:
         pods: PodResources | None = None,
         journal: Path | None = None,
         hostname_label: str = "Hostname",
+        extra_labels: ExtraLabels | None = None,
     ) -> None:
         """`counters` may be a function, which is called before each collection."""
         self._backend, self._root, self._pods = backend, root, pods
@@ -40,8 +42,11 @@ class Exporter:
         self._hostname, self._hostname_label = hostname, hostname_label
         self.pod_uids: Callable[[], Mapping[tuple[str, str], str]] = dict
         """UIDs of pods by namespace and name; without them, shared devices have no values per pod."""
+        self.pod_labels: Callable[[], Mapping[tuple[str, str], Mapping[str, str]]] = dict
+        """Labels of pods by namespace and name, for those that are asked for."""
+        self._extra_labels = extra_labels or ExtraLabels()
         self._journal = journal
-        self._last_faults: dict[str, Fault] = {}
+        self._last_faults: dict[tuple[str, int], Fault] = {}
         self._recent_xids = RecentEvents()
         self._recent_clock_events = RecentEvents()
         self._failures = 0
@@ -50,7 +55,9 @@ class Exporter:
     def on_faults(self, faults: Sequence[Fault]) -> None:
         """Records faults for the Xid metrics."""
         for fault in faults:
-            self._last_faults[fault.uuid] = fault
+            key = (fault.uuid, fault.gpu_instance)
+            self._last_faults.pop(key, None)  # the newest stands last
+            self._last_faults[key] = fault
             self._recent_xids.add(fault.uuid, fault.xid)
 
     def collect(self) -> None:
@@ -84,6 +91,8 @@ class Exporter:
             hostname=self._hostname,
             hostname_label=self._hostname_label,
             holders=holders,
+            pod_labels={key: self._extra_labels.of_pod(labels) for key, labels in self.pod_labels().items()},
+            hpc_jobs=self._extra_labels.hpc_jobs(),
             processes=processes,
             pods_of_processes=pod_uids_of_processes(self._root, pids),
             last_faults=self._last_faults,

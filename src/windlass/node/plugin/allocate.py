@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from windlass.model.errors import InputError
-from windlass.node.cdi_extras import present_imex_channels
+from windlass.node.cdi_extras import present_extras, present_imex_channels
 from windlass.node.cdi_writer import CDI_VENDOR
 from windlass.node.host_root import HostRoot
 from windlass.node.plugin.rpc import FailedCall
@@ -93,16 +93,9 @@ class Allocator:
         return list(dict.fromkeys(device.index if by_index else device.uuid for device in devices))
 
     def _cdi_names(self, names: Sequence[str], channels: Sequence[int]) -> list[str]:
-        config = self._config
         found = [f"{CDI_VENDOR}/gpu={name}" for name in names]
         found += [f"{CDI_VENDOR}/imex-channel={channel}" for channel in channels]
-        for enabled, kind in (
-            (config.gds_enabled, "gds"),
-            (config.mofed_enabled, "mofed"),
-            (config.gdrcopy_enabled, "gdrcopy"),
-        ):
-            if enabled:
-                found.append(f"{CDI_VENDOR}/{kind}=all")
+        found += [f"{CDI_VENDOR}/{kind}=all" for kind in present_extras(self._config, self._root)]
         return found
 
     def _add_volume_mounts(

@@ -11,11 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from windlass.node.agent_parts import DEPLOY_LABELS, PLUGIN_OFF_FILE
-from windlass.node.backend.protocol import DeviceBackend, DeviceError
+from windlass.node.backend.protocol import DeviceBackend, DeviceError, DriverChanged
 from windlass.node.cdi_writer import CdiWriter
 from windlass.node.config_source import ConfigSource
 from windlass.node.container_runtime import RuntimeWatch, find_container_runtime
-from windlass.node.device_cordon import CORDON_REASON, DeviceCordon
+from windlass.node.device_cordon import CORDON_REASON, RELEASE, DeviceCordon
 from windlass.node.health import HealthTracker
 from windlass.node.health_journal import HealthJournal, read_journal, write_journal
 from windlass.node.health_watch import HealthWatch, Timing
@@ -57,6 +57,7 @@ class PluginProcess:
         self._journal_path = state / "health.json"
         self._off_file = state / PLUGIN_OFF_FILE
         self._cordon = DeviceCordon(state)
+        self._release = DeviceCordon(state, RELEASE)
         self._journal: HealthJournal = read_journal(self._journal_path)
         self._wake = threading.Event()
         gate = ValidatedGpus(state / "validated.json", root.boot_id())
@@ -74,6 +75,9 @@ class PluginProcess:
         while not stop.is_set():
             try:
                 self.sync()
+            except DriverChanged:
+                self.manager.stop()
+                raise
             except DeviceError as error:
                 self._log(f"{error}")
             rounds += 1
@@ -86,17 +90,19 @@ class PluginProcess:
 
     def sync(self) -> None:
         """One round."""
-        config, strategy_problem = self._runtime.apply(self.config.reload_if_changed())
+        config = self.config.reload_if_changed()
+        if not self._holds_driver():
+            return
         inventory = self.backend.inventory()
-        # First: a plugin that is refused or disabled must write nothing, such as a CDI spec under the same name.
-        disabled = self._is_disabled(inventory, config)
+        # First: a plugin that is refused must write nothing, such as a CDI spec under the same name.
+        self._enable(inventory, config)
+        config, strategy_problem = self._runtime.apply(config)
         self._watch.poll(inventory)
         self._record_changes()
-        if disabled:
-            return
         self._cdi.sync(inventory, config)
-        unshared = self._sharing.sync(inventory, config, self.manager.advertised_resources(inventory, config))
         cordon = self._cordon.requested()
+        resources = self.manager.advertised_resources(inventory, config)
+        unshared = self._sharing.sync(inventory, config, resources, cordon.uuids if cordon is not None else frozenset())
         cordoned = dict.fromkeys(cordon.uuids if cordon is not None else (), CORDON_REASON)
         unreachable = {gpu.uuid: strategy_problem for gpu in inventory.gpus if strategy_problem}
         self.manager.sync(inventory, config, {**unreachable, **cordoned, **unshared, **self.tracker.unhealthy()})
@@ -125,16 +131,28 @@ class PluginProcess:
         except OSError as error:
             self._log(f"health.json can't be written, so events and metrics miss this change: {error}")
 
-    def _is_disabled(self, inventory: Inventory, config: PluginConfig) -> bool:
-        """The sidecar reads the node's deploy labels and creates a file while the plugin is disabled."""
-        disabled, before = self._off_file.exists(), self._was_disabled
-        if disabled and not before:
+    def _holds_driver(self) -> bool:
+        """Opens the driver, or closes it while a label disables the plugin or a GPU is reset.
+
+        The sidecar reads the node's deploy labels and creates a file while the plugin is disabled.
+        """
+        disabled, request = self._off_file.exists(), self._release.requested()
+        if disabled and not self._was_disabled:
             self._log(f"disabled by the node's label {DEPLOY_LABELS['plugin']}: nothing is advertised")
             self.manager.withdraw()
             self._sharing.stop()
-        elif not disabled and before is not False:
+            self._was_disabled = True
+        if disabled or request is not None:
+            self.backend.release()
+        else:
+            self.backend.acquire()
+        self._release.acknowledge(request)
+        return not disabled and request is None
+
+    def _enable(self, inventory: Inventory, config: PluginConfig) -> None:
+        """Before the first round, and before the first after a label disabled the plugin."""
+        if self._was_disabled is not False:
             self.manager.refuse_conflicting_plugin(inventory, config)
-            if before:
+            if self._was_disabled:
                 self._log("enabled again by the node's label")
-        self._was_disabled = disabled
-        return disabled
+        self._was_disabled = False

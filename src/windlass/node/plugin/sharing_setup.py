@@ -45,12 +45,25 @@ class SharingSetup:
         self._problems: dict[str, str] = {}
         self._with_interval: set[str] = set()
 
-    def sync(self, inventory: Inventory, config: PluginConfig, resources: tuple[PluginResource, ...]) -> dict[str, str]:
-        """Why devices can't be shared now, by UUID; empty if all daemons run."""
+    def sync(
+        self,
+        inventory: Inventory,
+        config: PluginConfig,
+        resources: tuple[PluginResource, ...],
+        cordoned: frozenset[str] = frozenset(),
+    ) -> dict[str, str]:
+        """Why devices can't be shared now, by UUID; empty if all daemons run.
+
+        Daemons of `cordoned` GPUs, whose MIG layout is about to change, are stopped if nobody uses them.
+        """
         if config.sharing_strategy == "time-slicing" and self._interval:
             self._set_intervals(inventory)
         shared = [resource for resource in resources if resource.is_shared]
-        wanted = {resource.name: resource for resource in shared if config.sharing_strategy == "mps"}
+        wanted = {
+            resource.name: resource
+            for resource in shared
+            if config.sharing_strategy == "mps" and cordoned.isdisjoint(device.uuid for device in resource.devices)
+        }
         self._find_others(inventory, config, wanted)
         changed = self._retire_outdated(wanted, config)
         if changed or self._clock() >= self._next_check:

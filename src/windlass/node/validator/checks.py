@@ -191,6 +191,9 @@ def _check_computation(gpu: Gpu, compute: ComputeFunction, only: frozenset[str] 
         if result.right:
             evidence = f"right on {result.device} ({result.multiprocessors} SMs), {result.milliseconds} ms"
             checks.append(_check(gpu, "computation", PASS, evidence))
+        elif result.is_busy:
+            evidence = f"{uuid}: others have it for themselves, as MPS clients do: {result.error}"
+            checks.append(_check(gpu, "computation", NOT_APPLICABLE, evidence))
         else:
             checks.append(_check(gpu, "computation", FAIL, f"{uuid}: {result.error}", "reset the GPU"))
     return checks

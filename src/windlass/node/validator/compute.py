@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 
 from windlass.node.backend.protocol import ComputeResult
-from windlass.node.validator.cuda import Cuda, CudaError
+from windlass.node.validator.cuda import DEVICE_UNAVAILABLE, Cuda, CudaError
 from windlass.node.validator.ptx import SAXPY
 
 COUNT = 1 << 20
@@ -78,7 +78,7 @@ def main() -> int:
         with Cuda() as cuda:
             result = compute(cuda)
     except CudaError as error:
-        result = ComputeResult(right=False, error=str(error))
+        result = ComputeResult(right=False, error=str(error), is_busy=error.code == DEVICE_UNAVAILABLE)
     sys.stdout.write(msgspec.json.encode(result).decode() + "\n")
     return 0 if result.right else 1
 

@@ -16,8 +16,16 @@ from windlass.node.backend.protocol import DeviceError
 Argument = ctypes.c_uint64 | ctypes.c_uint32
 
 
+DEVICE_UNAVAILABLE = 46
+"""In exclusive mode: another process, such as an MPS server, has the device."""
+
+
 class CudaError(DeviceError):
     """The driver refused a call or a kernel failed."""
+
+    def __init__(self, message: str, code: int = 0) -> None:
+        super().__init__(message)
+        self.code = code
 
 
 class Cuda:
@@ -110,7 +118,7 @@ class Cuda:
     def _call(self, name: str, *arguments: object) -> None:
         code = getattr(self._library, name)(*arguments)
         if code != 0:
-            raise CudaError(f"{name}: {self._error_message(code)}")
+            raise CudaError(f"{name}: {self._error_message(code)}", code)
 
     def _error_message(self, code: int) -> str:
         text = ctypes.c_char_p()
