@@ -23,6 +23,7 @@ from windlass.cli.config_option import config_option, print_configuration, resol
 from windlass.cli.extras import require_extra
 from windlass.cli.output import print_note
 from windlass.cli.parameters import default_option
+from windlass.cli.up_repair import repair
 from windlass.model.errors import InputError
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ Examples:
   windlass up --from dump/                        a simulated copy of a real cluster
   windlass up --gpus real --gpu-replicas 2        this machine's GPUs, pods as local processes
 
-Exit codes: 0 stopped by SIGTERM, 130 by Ctrl-C, 2 wrong usage or bad input.
+Exit codes: 0 stopped by SIGTERM, 130 by Ctrl-C, 2 wrong usage or bad input, 3 the state is damaged.
 """
 PORT, PAGE_PORT = 7443, 7480
 """Tried first, so that addresses stay the same from run to run; if taken, any free port."""
@@ -59,6 +60,10 @@ FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 )
 @config_option
 @click.option("--state", type=click.Path(path_type=Path, file_okay=False), help="Keep the cluster here.")
+@click.option(
+    "--repair", is_flag=True, help="With --state: show what a damaged state has lost, and ask to go on without it."
+)
+@click.option("--yes", is_flag=True, help="With --repair: don't ask.")
 @click.option("--port", type=click.IntRange(0, 65535), help=f"Of the API. [default: {PORT}, or any]")
 @click.option("--page-port", type=click.IntRange(0, 65535), help=f"Of the page. [default: {PAGE_PORT}, or any]")
 @default_option("--address", default="127.0.0.1", help="Where the API listens.")
@@ -85,6 +90,8 @@ def up(**given: Any) -> int:
     require_extra("up", "windlass up")
     if given["gpus"] == "real":
         require_extra("node", "--gpus real", "pynvml")
+    if given["repair"]:
+        repair(given["state"], given["yes"])
     code, is_idle = asyncio.run(_run(given))
     if not is_idle:
         # Everything is closed, but a kernel may still be compiling (on the very first start): don't wait for it.
@@ -102,6 +109,10 @@ def _check(given: dict[str, Any]) -> None:
         raise click.UsageError("--gpu-replicas and --mps are for --gpus real; a Fleet has its own `sharing`")
     if given["mps"] and given["gpu_replicas"] < 2:
         raise click.UsageError("--mps needs --gpu-replicas of 2 or more")
+    if given["repair"] and given["state"] is None:
+        raise click.UsageError("--repair needs --state")
+    if given["yes"] and not given["repair"]:
+        raise click.UsageError("--yes is for --repair")
 
 
 async def _run(given: dict[str, Any]) -> tuple[int, bool]:

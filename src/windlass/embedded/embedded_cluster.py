@@ -63,8 +63,8 @@ class EmbeddedCluster:
         options = options or EmbeddedClusterOptions()
         self._options = options
         self._journal: Journal | None = None
+        store = self._open_store()  # before anything is written: the folder may be in use, or damaged
         self.identity = self._load_identity()
-        store = self._open_store()
         self.client = InProcessClient(Registry(store, clock=options.clock))
         self.cache = Cache(self.client)
         self.server = ApiServer(self.client.registry, self.identity, hosts=self._server_names())
@@ -179,7 +179,6 @@ class EmbeddedCluster:
         state = self._options.state_dir
         if state is None:
             return make_identity(self._server_names())
-        state.mkdir(parents=True, exist_ok=True, mode=0o700)
         return load_or_create_identity(state, self._server_names())
 
     def _open_store(self) -> Store:

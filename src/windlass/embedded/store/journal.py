@@ -15,6 +15,7 @@ import threading
 from collections import deque
 from pathlib import Path
 
+from windlass.embedded.pki import check_private
 from windlass.embedded.store.disk import LOCK_SECONDS, Disk
 from windlass.embedded.store.last_commit import read_last
 from windlass.embedded.store.records import ObjectRecord
@@ -132,6 +133,7 @@ def lock_folder(folder: Path, seconds: float = LOCK_SECONDS) -> Disk:
     disk = Disk(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        check_private(folder.resolve(), 0o002)
         disk.lock(seconds)
     except BlockingIOError:
         disk.close()
