@@ -40,6 +40,7 @@ _KubernetesLoader.yaml_implicit_resolvers = {
     first: [(tag, pattern) for tag, pattern in resolvers if tag not in (_TIME, _EQUALS, _INT, _FLOAT)]
     for first, resolvers in yaml.CSafeLoader.yaml_implicit_resolvers.items()
 }
+_KubernetesLoader.add_constructor(_TIME, _KubernetesLoader.construct_scalar)
 _KubernetesLoader.add_implicit_resolver(_INT, _PLAIN_INT, list("-+0123456789"))
 _KubernetesLoader.add_implicit_resolver(_FLOAT, _PLAIN_FLOAT, list("-+0123456789."))
 
@@ -76,7 +77,8 @@ def read_documents(text: str, file: str) -> Iterator[YamlDocument]:
                 yield YamlDocument(node, value)
     except yaml.MarkedYAMLError as error:
         raise _syntax_error(error, file) from error
-    except (yaml.YAMLError, ValueError) as error:
+    except (yaml.YAMLError, ValueError, LookupError, AttributeError, TypeError, ArithmeticError) as error:
+        # PyYAML raises the last four for a tag that its text doesn't fit: `!!bool maybe`, `!!timestamp soon`.
         raise InputError(f"is not YAML: {error}", file=file) from error
     except RecursionError as error:
         raise InputError("is nested too deeply", file=file) from error

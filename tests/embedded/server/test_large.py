@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from contextlib import suppress
 
+import pytest
 import urllib3
 from tests.embedded.server.harness import APPLY, JSON_PATCH, Client
 
@@ -25,6 +26,23 @@ def test_aliases_that_stand_for_millions_of_values_are_refused(client: Client) -
     assert client.send("POST", MAPS, bomb, YAML).code == 400
     assert client.send("PATCH", f"{MAPS}/bomb", bomb, APPLY, fieldManager="me").code == 400
     assert client.get(f"{MAPS}/bomb").code == 404
+
+
+@pytest.mark.parametrize(
+    ("value", "code"),
+    [
+        ("!!timestamp soon", 201),
+        ("!!bool maybe", 400),
+        ("!!int ''", 400),
+        ("1" * 5000, 400),
+        ("0x" + "f" * 5000, 400),
+        (".nan", 400),
+        ("[.inf]", 400),
+    ],
+)
+def test_yaml_that_python_stumbles_over(client: Client, value: str, code: int) -> None:
+    body = f"apiVersion: v1\nkind: ConfigMap\nmetadata: {{generateName: odd-}}\ndata: {{a: {value}}}\n"
+    assert client.send("POST", MAPS, body.encode(), YAML).code == code
 
 
 def test_copies_of_copies_are_refused(client: Client) -> None:

@@ -121,7 +121,7 @@ def _kind(spec: Unstructured, names: Unstructured, version: Unstructured, stored
 
 def version_order(name: str) -> tuple[int, int, int, str]:
     """Kubernetes' order of versions: v2, v1, v1beta2, v1alpha1, then anything else by name."""
-    match = re.fullmatch(r"v(\d+)(?:(alpha|beta)(\d+))?", name)
+    match = re.fullmatch(r"v([0-9]{1,18})(?:(alpha|beta)([0-9]{1,18}))?", name)
     if match is None:
         return (3, 0, 0, name)
     major, stage, minor = match.groups()

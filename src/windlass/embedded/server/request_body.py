@@ -25,6 +25,8 @@ MAX_BODY_BYTES = 3 << 20
 MAX_DEPTH = 200
 MAX_VALUES = 1 << 20
 """Limit for expanded YAML, since a few lines of aliases can stand for any number of values."""
+MAX_NUMBER = 1.8e308
+"""Beyond it, and for what is no number, JSON has no form."""
 JSON, YAML = "application/json", "application/yaml"
 JSON_PATCH, MERGE_PATCH = "application/json-patch+json", "application/merge-patch+json"
 STRATEGIC_PATCH, APPLY_PATCH = "application/strategic-merge-patch+json", "application/apply-patch+yaml"
@@ -153,6 +155,8 @@ def _plain(value: Any) -> Any:
             return {str(key): plain(item, depth + 1) for key, item in value.items()}
         if isinstance(value, list):
             return [plain(item, depth + 1) for item in value]
+        if isinstance(value, (int, float)) and not -MAX_NUMBER <= value <= MAX_NUMBER:
+            raise UndecodableBody("number out of range")
         return value if value is None or isinstance(value, (str, bool, int, float)) else str(value)
 
     return plain(value, 0)

@@ -63,6 +63,11 @@ class Store:
     def storages(self) -> Iterable[ResourceStorage]:
         return self._storages.values()
 
+    @property
+    def size_bytes(self) -> int:
+        """Of all current objects, encoded."""
+        return sum(storage.size_bytes for storage in self._storages.values())
+
     def put(self, resource: str, key: Key, tree: Unstructured) -> StoredObject:
         """Stores an object, which the store may keep. Its resourceVersion is set."""
         old = self.storage(resource).items.get(key)
