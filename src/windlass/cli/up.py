@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import resource
 import signal
 import socket
 import sys
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from windlass.embedded.embedded_cluster import EmbeddedCluster, EmbeddedClusterOptions
     from windlass.embedded.in_process_client import InProcessClient
     from windlass.embedded.runtime.fleet_nodes import FleetNode
+    from windlass.embedded.server.listener import Listener
     from windlass.model.configuration import Settings
 
 EXAMPLES = """\b
@@ -45,6 +47,7 @@ Exit codes: 0 stopped by SIGTERM, 130 by Ctrl-C, 2 wrong usage or bad input, 3 t
 """
 PORT, PAGE_PORT = 7443, 7480
 """Tried first, so that addresses stay the same from run to run; if taken, any free port."""
+MAX_DESCRIPTORS = 1 << 16
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 
@@ -122,6 +125,7 @@ async def _run(given: dict[str, Any]) -> tuple[int, bool]:
     from windlass.scheduler.logs import set_up_logs
 
     limit_malloc()
+    _raise_descriptor_limit()
     set_up_logs("text", "warning")
     stopped: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 0)):
@@ -148,6 +152,14 @@ async def _run(given: dict[str, Any]) -> tuple[int, bool]:
             await page.cleanup()
         await cluster.stop()
     return code, cluster.scheduler is None or not cluster.scheduler.is_alive
+
+
+def _raise_descriptor_limit() -> None:
+    """Every connection and every process of a pod takes some; the usual 1024 are soon gone."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MAX_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MAX_DESCRIPTORS)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _resolve(stopped: asyncio.Future[int], code: int) -> None:
@@ -261,9 +273,8 @@ async def _serve_page(cluster: EmbeddedCluster, port: int | None) -> web.AppRunn
     links, hosts = OneTimeLinks(), set[str]()
     app = make_page(cluster.client, cluster.faults, links, lambda: hosts)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=1, keepalive_timeout=90)
-    await runner.setup()
-    await _listen(runner, port)
-    chosen = runner.addresses[0][1]
+    listener = await _listen(runner, port)
+    chosen = listener.addresses[0][1]
     hosts |= {f"127.0.0.1:{chosen}", f"localhost:{chosen}"}
     links.address = f"http://127.0.0.1:{chosen}"
     cluster.server.mount(PREFIX, links.serve)
@@ -271,18 +282,31 @@ async def _serve_page(cluster: EmbeddedCluster, port: int | None) -> web.AppRunn
     return runner
 
 
-async def _listen(runner: web.AppRunner, port: int | None) -> None:
+async def _listen(runner: web.AppRunner, port: int | None) -> Listener:
     """On the given port, else on the default one, else on any free one."""
-    from aiohttp import web
+    from windlass.embedded.server.listener import Listener
 
-    site = web.TCPSite(runner, "127.0.0.1", PAGE_PORT if port is None else port)
+    listener: Listener
+
+    async def welcome(request: web.Request, response: web.StreamResponse) -> None:
+        if response.status < 400:
+            listener.welcome(request.protocol)
+
+    async def close(app: web.Application) -> None:
+        await listener.close()
+
+    runner.app.on_response_prepare.append(welcome)
+    runner.app.on_cleanup.append(close)
+    await runner.setup()
+    assert runner.server is not None  # after `setup`
+    listener = Listener(runner.server)
     try:
-        await site.start()
+        await listener.start("127.0.0.1", PAGE_PORT if port is None else port)
     except OSError as error:
         if error.errno != errno.EADDRINUSE or port is not None:
             raise InputError(
                 f"the page can't listen on port {port}: {error.strerror}",
                 remedy="choose another with --page-port",
             ) from None
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
+        await listener.start("127.0.0.1", 0)
+    return listener

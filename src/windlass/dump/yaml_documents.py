@@ -62,12 +62,12 @@ class YamlDocument:
         return mark.line + 1, mark.column + 1
 
 
-def read_documents(text: str, file: str) -> Iterator[YamlDocument]:
+def read_documents(text: str, file: str, most_values: int = MOST_VALUES) -> Iterator[YamlDocument]:
     """The documents of a text, one after another; empty ones are passed over. Raises `InputError` with the line."""
     loader = _KubernetesLoader(text)
     try:
         if len(text) > MAX_UNCHECKED_LENGTH:
-            _check_depth(text, file)
+            _check_depth(text, file, most_values)
         while loader.check_node():
             node = loader.get_node()
             assert node is not None  # check_node returned True
@@ -86,9 +86,11 @@ def read_documents(text: str, file: str) -> Iterator[YamlDocument]:
         loader.dispose()
 
 
-def _check_depth(text: str, file: str) -> None:
+def _check_depth(text: str, file: str, most_values: int) -> None:
     depth = 0
-    for event in yaml.parse(text, Loader=yaml.CSafeLoader):
+    for count, event in enumerate(yaml.parse(text, Loader=yaml.CSafeLoader)):
+        if count > most_values:
+            raise InputError(f"has more than {most_values:,} values", file=file)
         if isinstance(event, (yaml.MappingStartEvent, yaml.SequenceStartEvent)):
             depth += 1
             if depth > MAX_DEPTH:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from functools import lru_cache
 from typing import Any
 
+from windlass.embedded.api.bounded_cache import bounded_cache
 from windlass.embedded.api.numbers import parse_signed
 
 Step = Callable[[Any], Iterator[Any]]
@@ -28,7 +28,7 @@ class BadPath(ValueError):
     """A path that can't be parsed."""
 
 
-@lru_cache(maxsize=4096)
+@bounded_cache(4096)
 def compile_path(path: str) -> tuple[Step, ...]:
     text = path.strip()
     if text.startswith("{") and text.endswith("}"):

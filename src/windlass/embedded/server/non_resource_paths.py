@@ -114,10 +114,7 @@ class NonResourceHandler:
         tag = f'"{hashlib.sha256(body).hexdigest()}"'
         if request.headers.get("If-None-Match") == tag:
             return web.Response(status=304, headers={"Etag": tag})
-        response = await respond(request, body, media_type)
-        response.headers["Etag"] = tag
-        response.headers["Vary"] = "Accept"
-        return response
+        return await respond(request, body, media_type, headers={"Etag": tag, "Vary": "Accept"})
 
     def _paths(self) -> list[str]:
         kinds = self._registry.kinds
