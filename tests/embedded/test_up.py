@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
+import io
 import json
 import os
 import re
@@ -24,6 +26,7 @@ import yaml
 
 from windlass.cli.errors import run_command
 from windlass.cli.main import cli
+from windlass.embedded.store.journal import open_state
 from windlass.model.unstructured import Unstructured
 
 PATIENCE = 600.0
@@ -254,6 +257,58 @@ def test_a_kept_cluster_comes_back(tmp_path: Path) -> None:
         second.stop()
 
 
+def damaged_state(folder: Path) -> int:
+    """A state whose last write of two ConfigMaps can't be read; its version."""
+
+    async def write() -> int:
+        store, journal = open_state(folder)
+        journal.start()
+        for name in ("a", "b"):
+            metadata = {"namespace": "default", "name": name, "uid": name}
+            tree = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"for": name}}
+            store.put("configmaps", ("default", name), tree)
+            await store.wait_durable()
+        await journal.close()
+        return store.version
+
+    version = asyncio.run(write())
+    (log,) = folder.glob("state-*.log")
+    log.write_bytes(log.read_bytes().replace(b'"for":"b"', b'"for":"c"'))
+    return version
+
+
+class TestDamagedState:
+    def test_it_is_refused_and_a_repair_asks_first(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        damaged_state(tmp_path)
+        command = ["up", "--state", str(tmp_path)]
+        assert run_command(cli, command, "windlass") == 3
+        error = capsys.readouterr().err
+        assert "the cluster's state is damaged: its record 2 at byte" in error
+        assert f"windlass up --state {tmp_path} --repair" in error
+        monkeypatch.setattr(sys, "stdin", io.StringIO("n\n"))
+        assert run_command(cli, [*command, "--repair"], "windlass") == 2
+        error = capsys.readouterr().err
+        assert "1 objects can be read. What is lost:" in error
+        assert "  configmaps default/b, as of version 1002" in error
+        assert "not repaired; nothing was changed" in error
+        assert run_command(cli, command, "windlass") == 3
+
+    def test_it_goes_on_without_what_is_lost(self, tmp_path: Path) -> None:
+        version = damaged_state(tmp_path / "state")
+        up = Up(tmp_path, "--no-page", "--state", str(tmp_path / "state"), "--repair", "--yes")
+        try:
+            maps = up.call("GET", "/api/v1/namespaces/default/configmaps")
+        finally:
+            up.stop()
+        names = [item["metadata"]["name"] for item in maps["items"]]
+        assert "a" in names
+        assert "b" not in names
+        assert int(maps["metadata"]["resourceVersion"]) > version
+        assert any("damaged-1-state-000001.log" in line for line in up.errors)
+
+
 class TestMistakes:
     @pytest.mark.parametrize(
         ("arguments", "words"),
@@ -264,6 +319,8 @@ class TestMistakes:
             (["--gpus", "real", "--mps"], "--gpu-replicas"),
             (["--fleet", "{fleet}"], "memory is not given"),
             (["--from", "{empty}"], "contains no Node"),
+            (["--repair"], "--repair needs --state"),
+            (["--yes"], "--yes is for --repair"),
         ],
     )
     def test_one_line_and_exit_code_2(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import resource
 import signal
 import socket
 import sys
@@ -23,6 +24,7 @@ from windlass.cli.config_option import config_option, print_configuration, resol
 from windlass.cli.extras import require_extra
 from windlass.cli.output import print_note
 from windlass.cli.parameters import default_option
+from windlass.cli.up_repair import repair
 from windlass.model.errors import InputError
 
 if TYPE_CHECKING:
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from windlass.embedded.embedded_cluster import EmbeddedCluster, EmbeddedClusterOptions
     from windlass.embedded.in_process_client import InProcessClient
     from windlass.embedded.runtime.fleet_nodes import FleetNode
+    from windlass.embedded.server.listener import Listener
     from windlass.model.configuration import Settings
 
 EXAMPLES = """\b
@@ -40,10 +43,11 @@ Examples:
   windlass up --from dump/                        a simulated copy of a real cluster
   windlass up --gpus real --gpu-replicas 2        this machine's GPUs, pods as local processes
 
-Exit codes: 0 stopped by SIGTERM, 130 by Ctrl-C, 2 wrong usage or bad input.
+Exit codes: 0 stopped by SIGTERM, 130 by Ctrl-C, 2 wrong usage or bad input, 3 the state is damaged.
 """
 PORT, PAGE_PORT = 7443, 7480
 """Tried first, so that addresses stay the same from run to run; if taken, any free port."""
+MAX_DESCRIPTORS = 1 << 16
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 
@@ -59,6 +63,10 @@ FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 )
 @config_option
 @click.option("--state", type=click.Path(path_type=Path, file_okay=False), help="Keep the cluster here.")
+@click.option(
+    "--repair", is_flag=True, help="With --state: show what a damaged state has lost, and ask to go on without it."
+)
+@click.option("--yes", is_flag=True, help="With --repair: don't ask.")
 @click.option("--port", type=click.IntRange(0, 65535), help=f"Of the API. [default: {PORT}, or any]")
 @click.option("--page-port", type=click.IntRange(0, 65535), help=f"Of the page. [default: {PAGE_PORT}, or any]")
 @default_option("--address", default="127.0.0.1", help="Where the API listens.")
@@ -85,6 +93,8 @@ def up(**given: Any) -> int:
     require_extra("up", "windlass up")
     if given["gpus"] == "real":
         require_extra("node", "--gpus real", "pynvml")
+    if given["repair"]:
+        repair(given["state"], given["yes"])
     code, is_idle = asyncio.run(_run(given))
     if not is_idle:
         # Everything is closed, but a kernel may still be compiling (on the very first start): don't wait for it.
@@ -102,6 +112,10 @@ def _check(given: dict[str, Any]) -> None:
         raise click.UsageError("--gpu-replicas and --mps are for --gpus real; a Fleet has its own `sharing`")
     if given["mps"] and given["gpu_replicas"] < 2:
         raise click.UsageError("--mps needs --gpu-replicas of 2 or more")
+    if given["repair"] and given["state"] is None:
+        raise click.UsageError("--repair needs --state")
+    if given["yes"] and not given["repair"]:
+        raise click.UsageError("--yes is for --repair")
 
 
 async def _run(given: dict[str, Any]) -> tuple[int, bool]:
@@ -111,6 +125,7 @@ async def _run(given: dict[str, Any]) -> tuple[int, bool]:
     from windlass.scheduler.logs import set_up_logs
 
     limit_malloc()
+    _raise_descriptor_limit()
     set_up_logs("text", "warning")
     stopped: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 0)):
@@ -137,6 +152,14 @@ async def _run(given: dict[str, Any]) -> tuple[int, bool]:
             await page.cleanup()
         await cluster.stop()
     return code, cluster.scheduler is None or not cluster.scheduler.is_alive
+
+
+def _raise_descriptor_limit() -> None:
+    """Every connection and every process of a pod takes some; the usual 1024 are soon gone."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MAX_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MAX_DESCRIPTORS)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _resolve(stopped: asyncio.Future[int], code: int) -> None:
@@ -250,9 +273,8 @@ async def _serve_page(cluster: EmbeddedCluster, port: int | None) -> web.AppRunn
     links, hosts = OneTimeLinks(), set[str]()
     app = make_page(cluster.client, cluster.faults, links, lambda: hosts)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=1, keepalive_timeout=90)
-    await runner.setup()
-    await _listen(runner, port)
-    chosen = runner.addresses[0][1]
+    listener = await _listen(runner, port)
+    chosen = listener.addresses[0][1]
     hosts |= {f"127.0.0.1:{chosen}", f"localhost:{chosen}"}
     links.address = f"http://127.0.0.1:{chosen}"
     cluster.server.mount(PREFIX, links.serve)
@@ -260,18 +282,31 @@ async def _serve_page(cluster: EmbeddedCluster, port: int | None) -> web.AppRunn
     return runner
 
 
-async def _listen(runner: web.AppRunner, port: int | None) -> None:
+async def _listen(runner: web.AppRunner, port: int | None) -> Listener:
     """On the given port, else on the default one, else on any free one."""
-    from aiohttp import web
+    from windlass.embedded.server.listener import Listener
 
-    site = web.TCPSite(runner, "127.0.0.1", PAGE_PORT if port is None else port)
+    listener: Listener
+
+    async def welcome(request: web.Request, response: web.StreamResponse) -> None:
+        if response.status < 400:
+            listener.welcome(request.protocol)
+
+    async def close(app: web.Application) -> None:
+        await listener.close()
+
+    runner.app.on_response_prepare.append(welcome)
+    runner.app.on_cleanup.append(close)
+    await runner.setup()
+    assert runner.server is not None  # after `setup`
+    listener = Listener(runner.server)
     try:
-        await site.start()
+        await listener.start("127.0.0.1", PAGE_PORT if port is None else port)
     except OSError as error:
         if error.errno != errno.EADDRINUSE or port is not None:
             raise InputError(
                 f"the page can't listen on port {port}: {error.strerror}",
                 remedy="choose another with --page-port",
             ) from None
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
+        await listener.start("127.0.0.1", 0)
+    return listener

@@ -40,6 +40,7 @@ _KubernetesLoader.yaml_implicit_resolvers = {
     first: [(tag, pattern) for tag, pattern in resolvers if tag not in (_TIME, _EQUALS, _INT, _FLOAT)]
     for first, resolvers in yaml.CSafeLoader.yaml_implicit_resolvers.items()
 }
+_KubernetesLoader.add_constructor(_TIME, _KubernetesLoader.construct_scalar)
 _KubernetesLoader.add_implicit_resolver(_INT, _PLAIN_INT, list("-+0123456789"))
 _KubernetesLoader.add_implicit_resolver(_FLOAT, _PLAIN_FLOAT, list("-+0123456789."))
 
@@ -61,12 +62,12 @@ class YamlDocument:
         return mark.line + 1, mark.column + 1
 
 
-def read_documents(text: str, file: str) -> Iterator[YamlDocument]:
+def read_documents(text: str, file: str, most_values: int = MOST_VALUES) -> Iterator[YamlDocument]:
     """The documents of a text, one after another; empty ones are passed over. Raises `InputError` with the line."""
     loader = _KubernetesLoader(text)
     try:
         if len(text) > MAX_UNCHECKED_LENGTH:
-            _check_depth(text, file)
+            _check_depth(text, file, most_values)
         while loader.check_node():
             node = loader.get_node()
             assert node is not None  # check_node returned True
@@ -76,7 +77,8 @@ def read_documents(text: str, file: str) -> Iterator[YamlDocument]:
                 yield YamlDocument(node, value)
     except yaml.MarkedYAMLError as error:
         raise _syntax_error(error, file) from error
-    except (yaml.YAMLError, ValueError) as error:
+    except (yaml.YAMLError, ValueError, LookupError, AttributeError, TypeError, ArithmeticError) as error:
+        # PyYAML raises the last four for a tag that its text doesn't fit: `!!bool maybe`, `!!timestamp soon`.
         raise InputError(f"is not YAML: {error}", file=file) from error
     except RecursionError as error:
         raise InputError("is nested too deeply", file=file) from error
@@ -84,9 +86,11 @@ def read_documents(text: str, file: str) -> Iterator[YamlDocument]:
         loader.dispose()
 
 
-def _check_depth(text: str, file: str) -> None:
+def _check_depth(text: str, file: str, most_values: int) -> None:
     depth = 0
-    for event in yaml.parse(text, Loader=yaml.CSafeLoader):
+    for count, event in enumerate(yaml.parse(text, Loader=yaml.CSafeLoader)):
+        if count > most_values:
+            raise InputError(f"has more than {most_values:,} values", file=file)
         if isinstance(event, (yaml.MappingStartEvent, yaml.SequenceStartEvent)):
             depth += 1
             if depth > MAX_DEPTH:

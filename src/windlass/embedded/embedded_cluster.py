@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -29,6 +30,7 @@ from windlass.embedded.runtime.sandbox_routes import PREFIX, sandbox_handler
 from windlass.embedded.runtime.simulated_containers import Delays
 from windlass.embedded.runtime.simulated_nodes import SimulatedNodes
 from windlass.embedded.scheduler_thread import SchedulerThread
+from windlass.embedded.server.authentication import User
 from windlass.embedded.server.server import ApiServer
 from windlass.embedded.store.journal import Journal, open_state
 from windlass.embedded.store.store import Store
@@ -36,6 +38,9 @@ from windlass.model.configuration import Settings
 from windlass.model.convert import convert
 from windlass.model.node import Node
 from windlass.model.unstructured import Unstructured
+
+SCHEDULER = User("system:windlass-scheduler", ("system:masters", "system:authenticated"))
+"""Its token is not that of the kubeconfig, so that its requests are counted apart from other clients'."""
 
 
 @dataclass(frozen=True)
@@ -63,8 +68,8 @@ class EmbeddedCluster:
         options = options or EmbeddedClusterOptions()
         self._options = options
         self._journal: Journal | None = None
+        store = self._open_store()  # before anything is written: the folder may be in use, or damaged
         self.identity = self._load_identity()
-        store = self._open_store()
         self.client = InProcessClient(Registry(store, clock=options.clock))
         self.cache = Cache(self.client)
         self.server = ApiServer(self.client.registry, self.identity, hosts=self._server_names())
@@ -143,7 +148,7 @@ class EmbeddedCluster:
         """Starts the scheduler in its thread and returns at once."""
         self.scheduler = SchedulerThread(
             self.server.url,
-            self.identity.token,
+            self.server.authenticator.issue_token(SCHEDULER, math.inf),
             self.identity.authority,
             node_count=len(self.client.list("nodes")),
             settings=self._options.settings,
@@ -179,7 +184,6 @@ class EmbeddedCluster:
         state = self._options.state_dir
         if state is None:
             return make_identity(self._server_names())
-        state.mkdir(parents=True, exist_ok=True, mode=0o700)
         return load_or_create_identity(state, self._server_names())
 
     def _open_store(self) -> Store:

@@ -12,12 +12,15 @@ import ipaddress
 import os
 import secrets
 import ssl
+import stat
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
+
+from windlass.model.errors import InputError
 
 if TYPE_CHECKING:
     from cryptography import x509
@@ -27,6 +30,7 @@ ORGANISATION = "windlass"
 LIFETIME = datetime.timedelta(days=3650)
 _NAMES = ("127.0.0.1", "::1", "localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc")
 _IDENTITY_FILE = "identity.json"
+MIN_TOKEN_LENGTH = 32
 
 
 class Identity(msgspec.Struct, frozen=True):
@@ -160,17 +164,61 @@ def _general(name: str) -> x509.GeneralName:
 
 
 def load_or_create_identity(folder: Path, names: Sequence[str] = ()) -> Identity:
-    """The identity in a folder; a new one if there is none, or if it lacks one of these names."""
+    """The identity in a folder; a new one if there is none, or if it lacks one of these names.
+
+    Raises an `InputError` if the file isn't this user's own, or can't be read: whoever wrote it knows the token.
+    """
     file = folder / _IDENTITY_FILE
     try:
-        loaded = msgspec.json.decode(file.read_bytes(), type=Identity)
+        loaded = _load_identity(file)
         if set(names) <= set(loaded.names):
             return loaded
-    except (FileNotFoundError, msgspec.MsgspecError):
+    except FileNotFoundError:
         pass
     identity = make_identity(names)
     write_private(file, msgspec.json.encode(identity).decode())
     return identity
+
+
+def _load_identity(file: Path) -> Identity:
+    check_private(file, 0o077)
+    try:
+        identity = msgspec.json.decode(file.read_bytes(), type=Identity)
+        identity.ssl_context()
+    except (msgspec.MsgspecError, ValueError, ssl.SSLError) as error:
+        raise _unusable(file, str(error)) from None
+    if len(identity.token) < MIN_TOKEN_LENGTH:
+        raise _unusable(file, f"its token has fewer than {MIN_TOKEN_LENGTH} characters")
+    return identity
+
+
+def _unusable(file: Path, problem: str) -> InputError:
+    return InputError(
+        f"can't be used: {problem}",
+        file=str(file),
+        remedy="restore it, or delete it for a new certificate and token; kubeconfigs in use are then no longer valid",
+    )
+
+
+def check_private(path: Path, forbidden: int) -> None:
+    """Raises an `InputError` unless the file or folder is this user's own and others lack these permissions."""
+    found = path.lstat()
+    if stat.S_ISLNK(found.st_mode):
+        raise InputError("is a symbolic link", file=str(path), remedy="name the file or folder itself")
+    if found.st_uid != os.geteuid():
+        raise InputError(
+            f"belongs to user {found.st_uid}, and this is user {os.geteuid()}",
+            file=str(path),
+            remedy="use a folder of your own with --state",
+        )
+    mode = stat.S_IMODE(found.st_mode)
+    if mode & forbidden:
+        wanted = mode & ~forbidden
+        raise InputError(
+            f"other users may read or change it (mode {mode:04o})",
+            file=str(path),
+            remedy=f"chmod {wanted:04o} {path}",
+        )
 
 
 def kubeconfig(server: str, identity: Identity, name: str = "windlass") -> str:
@@ -199,4 +247,6 @@ def write_private(path: Path, text: str) -> None:
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w") as file:
         file.write(text)
+        file.flush()
+        os.fsync(descriptor)
     temporary.replace(path)

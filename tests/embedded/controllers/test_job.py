@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from tests.embedded.in_process_cluster import InProcessCluster, conditions, template
 
 from windlass.embedded.api.timestamps import format_time
-from windlass.embedded.controllers.job_pods import COMPLETION_INDEX, format_indices, parse_indices
+from windlass.embedded.controllers.index_set import IndexSet
+from windlass.embedded.controllers.job_pods import COMPLETION_INDEX
 from windlass.model.unstructured import Unstructured
 
 JOBS = "jobs.batch"
@@ -139,10 +140,10 @@ class TestIndexed:
 
     @given(st.sets(st.integers(0, 40)))
     def test_indices_are_written_and_read_back(self, indices: set[int]) -> None:
-        assert parse_indices(format_indices(indices)) == indices
+        assert set(IndexSet.parse(IndexSet(indices).format())) == indices
 
     def test_how_indices_are_written(self) -> None:
-        assert format_indices({1, 3, 4, 5, 7, 8}) == "1,3-5,7,8"
+        assert IndexSet({1, 3, 4, 5, 7, 8}).format() == "1,3-5,7,8"
 
 
 class TestFailure:

@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 from tests.embedded.controllers.test_job import JOBS, active, end, job, make, status
 from tests.embedded.in_process_cluster import InProcessCluster, conditions, template
 
+from windlass.embedded.controllers.index_set import IndexSet
 from windlass.embedded.controllers.job_indices import (
     FAILURE_COUNT_ANNOTATION,
     IGNORED_FAILURE_COUNT_ANNOTATION,
     matched_success_rule,
 )
-from windlass.embedded.controllers.job_pods import TRACKING_FINALIZER, format_indices, index_of
+from windlass.embedded.controllers.job_pods import TRACKING_FINALIZER, index_of
 from windlass.embedded.in_process_client import InProcessClient
 from windlass.embedded.registry.registry import Registry
 from windlass.model.unstructured import Unstructured
@@ -88,7 +89,7 @@ class TestSuccessPolicy:
 
     @given(done=st.sets(st.integers(0, 9)), named=st.sets(st.integers(0, 9), min_size=1), least=st.integers(1, 9))
     def test_rules(self, done: set[int], named: set[int], least: int) -> None:
-        text = format_indices(named)
+        text = IndexSet(named).format()
         both = {"succeededIndexes": text, "succeededCount": least}
         for rule, met in (
             ({"succeededIndexes": text}, named <= done),
@@ -96,7 +97,7 @@ class TestSuccessPolicy:
             (both, len(done & named) >= least),
         ):
             spec = {"spec": {"successPolicy": {"rules": [rule]}}}
-            assert (matched_success_rule(spec, done) == 0) == met
+            assert (matched_success_rule(spec, IndexSet(done)) == 0) == met
 
 
 class TestLeftBehind:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 from tests.embedded.runtime.sandbox import GPU, Sandbox
 
+from windlass.embedded.runtime.container_runtime import ContainerStartError
+from windlass.embedded.runtime.environment import container_environment, expand_all
 from windlass.embedded.runtime.kubelet_api import STDOUT, ExecRequest, KubeletApiError
 from windlass.embedded.runtime.nvidia_smi import VisibleDevice, nvidia_smi
 from windlass.embedded.runtime.simulated_containers import Delays
-from windlass.embedded.runtime.simulated_shell import ShellEnvironment, run_command
+from windlass.embedded.runtime.simulated_shell import MAX_OUTPUT_LENGTH, ShellEnvironment, run_command
 
 PLACE = ShellEnvironment("box", {"A": "1", "HOSTNAME": "box"}, lambda words: (f"smi {' '.join(words)}\n", 0), "today")
 
@@ -16,6 +18,48 @@ PLACE = ShellEnvironment("box", {"A": "1", "HOSTNAME": "box"}, lambda words: (f"
 @pytest.fixture
 def world() -> Sandbox:
     return Sandbox()
+
+
+class TestBounds:
+    """A few bytes of a command or an environment can stand for any amount of text."""
+
+    def test_a_long_script_is_not_understood(self) -> None:
+        done = run_command(["sh", "-c", "echo '" + "x" * 1_000_000], PLACE)
+        assert (done.understood, done.exit_code) == (False, 126)
+        assert "the script has more than 16384 characters" in done.errors
+
+    @pytest.mark.parametrize("script", ["echo $B", "echo $B$B$B$B", "env"])
+    def test_output_ends_somewhere(self, script: str) -> None:
+        place = ShellEnvironment("box", {"B": "b" * 400_000}, lambda words: ("", 0))
+        done = run_command(["sh", "-c", ";".join([script] * 1000)], place)
+        assert 0 < len(done.text) <= MAX_OUTPUT_LENGTH
+
+    @pytest.mark.parametrize("number", ["9" * 5000, "²", "٣"])
+    def test_an_exit_code_that_is_none(self, number: str) -> None:
+        assert run_command(["sh", "-c", f"exit {number}"], PLACE).exit_code == 2
+
+    def test_an_environment_that_doubles_thirty_times_is_refused(self) -> None:
+        doubling = [{"name": f"V{n}", "value": f"$(V{n - 1})$(V{n - 1})"} for n in range(1, 31)]
+        container = {"name": "main", "env": [{"name": "V0", "value": "x" * 100}, *doubling]}
+        with pytest.raises(ContainerStartError, match="argument list too long"):
+            container_environment({}, container, lambda resource, namespace, name: None)
+
+    def test_so_is_a_command_of_long_variables(self) -> None:
+        with pytest.raises(ContainerStartError, match="argument list too long"):
+            expand_all(["$(A)"] * 100_000, {"A": "a" * 100_000})
+        with pytest.raises(ContainerStartError, match="argument list too long"):
+            expand_all(["$(A)" * 100_000], {"A": "a" * 100_000})
+
+    def test_its_pod_says_so_and_others_run(self, world: Sandbox) -> None:
+        doubling = [{"name": f"V{n}", "value": f"$(V{n - 1})$(V{n - 1})"} for n in range(1, 31)]
+        large = {"name": "main", "image": "x", "env": [{"name": "V0", "value": "x" * 100}, *doubling]}
+        world.start("large", "cpu-0", containers=[large])
+        world.start("small", "cpu-0", command=["sleep", "60"])
+        world.pass_time(5)
+        (status,) = world.get("pods", "large")["status"]["containerStatuses"]
+        assert status["state"]["waiting"]["reason"] == "CreateContainerError"
+        assert "argument list too long" in status["state"]["waiting"]["message"]
+        assert world.phase("small") == "Running"
 
 
 class TestShell:

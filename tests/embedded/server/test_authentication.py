@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import ssl
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from aiohttp.test_utils import make_mocked_request
 from tests.embedded.server.harness import Client, Served
 
+from windlass.embedded.api.errors import ApiError
 from windlass.embedded.pki import load_or_create_identity
 from windlass.embedded.server import server
+from windlass.embedded.server.authentication import Authenticator
+from windlass.model.errors import InputError
 from windlass.model.unstructured import Unstructured
 
 PATHS = (
@@ -160,6 +166,43 @@ def test_an_identity_is_kept_with_the_state(tmp_path: Path) -> None:
     other = load_or_create_identity(tmp_path, ["gpu.example"])
     assert "gpu.example" in other.names
     assert other.token != first.token
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"token": ""}, "its token has fewer than 32 characters"),
+        ({"key": "no key"}, "can't be used"),
+        ({"names": 7}, "can't be used"),
+        (None, "can't be used"),
+    ],
+)
+def test_an_identity_that_can_not_be_used_is_refused(tmp_path: Path, change: dict[str, Any] | None, words: str) -> None:
+    load_or_create_identity(tmp_path)
+    file = tmp_path / "identity.json"
+    content = json.loads(file.read_text())
+    file.write_bytes(b"\xff\xfe" if change is None else json.dumps({**content, **change}).encode())
+    with pytest.raises(InputError, match=words):
+        load_or_create_identity(tmp_path)
+
+
+def test_an_identity_of_somebody_else_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    load_or_create_identity(tmp_path)
+    file = tmp_path / "identity.json"
+    file.chmod(0o644)
+    with pytest.raises(InputError, match=r"other users may read or change it \(mode 0644\)"):
+        load_or_create_identity(tmp_path)
+    file.chmod(0o600)
+    monkeypatch.setattr("windlass.embedded.pki.os.geteuid", lambda: file.stat().st_uid + 1)
+    with pytest.raises(InputError, match="belongs to user"):
+        load_or_create_identity(tmp_path)
+
+
+def test_an_empty_token_opens_nothing() -> None:
+    request = make_mocked_request("GET", "/api", headers={"Host": "localhost", "Authorization": "Bearer "})
+    with pytest.raises(ApiError) as caught:
+        Authenticator("").authenticate(request)
+    assert caught.value.code == 401
 
 
 def test_what_is_mounted_is_behind_the_same_door(served: Served) -> None:

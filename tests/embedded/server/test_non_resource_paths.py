@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from tests.embedded.server.harness import Client, Served
 
 from windlass.model.unstructured import Unstructured
@@ -22,6 +24,19 @@ def test_health(either: Client) -> None:
         answer = either.get(path)
         assert (answer.code, answer.data) == (200, b"ok")
     assert b"readyz check passed" in either.get("/readyz", verbose="").data
+
+
+def test_a_disk_that_is_full_is_not_ready(tmp_path: Path) -> None:
+    served = Served(tmp_path).start()
+    try:
+        served.call(lambda: served.server.registry.store.on_journal_failed("No space left on device"))
+        answer = served.client.get("/readyz")
+        assert answer.code == 500
+        assert b"[-]store failed: No space left on device" in answer.data
+        assert served.client.get("/healthz").code == 500
+        assert served.client.get("/livez").code == 200
+    finally:
+        served.stop()
 
 
 def test_metrics(client: Client) -> None:

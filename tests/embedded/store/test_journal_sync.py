@@ -1,22 +1,31 @@
-"""An acknowledged write is on the disk, not only in the page cache: the journal asks SQLite for that."""
+"""An acknowledged write is on the disk, not only in the page cache: both files are synced before the store is told."""
 
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 
-from windlass.embedded.store.journal import open_state
+from tests.embedded.store.lossy_disk import LossyDisk
 
-FULL = 2
-"""`pragma synchronous`: SQLite syncs the write-ahead log at every commit."""
+from windlass.embedded.store.journal import Journal
+from windlass.embedded.store.state_log import open_log
+from windlass.embedded.store.store import Store
 
 
-def test_commits_are_synced_to_the_disk(tmp_path: Path) -> None:
-    async def level() -> int:
-        _, journal = open_state(tmp_path)
+def test_commits_are_synced_to_the_disk_before_they_are_acknowledged() -> None:
+    disk = LossyDisk()
+    done: list[str] = []
+
+    async def write() -> None:
+        state = open_log(disk)
+        store = Store(state.version)
+        store.journal = journal = Journal(state, store)
+        disk.operations = done
+        store.subscribe_durable("things", lambda change: done.append("acknowledged"))
         journal.start()
-        found = int(journal._connection.execute("pragma synchronous").fetchone()[0])
+        store.put("things", ("x", "a"), {"metadata": {"name": "a"}})
+        await store.wait_durable()
         await journal.close()
-        return found
 
-    assert asyncio.run(level()) == FULL
+    asyncio.run(write())
+    log, last = "state-000001.log", "state.last"
+    assert done == [f"write {log}", f"sync {log}", f"write {last}", f"sync {last}", "acknowledged"]

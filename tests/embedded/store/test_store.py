@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import errno
+import sqlite3
 import stat
 from pathlib import Path
 
@@ -10,8 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.embedded.store.journal import open_state
+from windlass.embedded.store.journal import lock_folder, open_state
 from windlass.embedded.store.resource_storage import Compacted
+from windlass.embedded.store.state_log import StateDamaged
+from windlass.embedded.store.state_repair import plan_repair, repair_state
 from windlass.embedded.store.store import FIRST_VERSION, Store
 from windlass.embedded.store.stored_object import ADDED, DELETED, MODIFIED, Change
 from windlass.model.errors import InputError
@@ -152,17 +157,20 @@ def test_what_is_kept_comes_back(tmp_path: Path) -> None:
         store.storage("things").changes_since(FIRST_VERSION)
     assert store.storage("things").changes_since(version) == []
     with pytest.raises(InputError, match="can't be used for the cluster's state"):
-        open_state(tmp_path)  # one process a folder
+        open_state(tmp_path, lock_seconds=0)  # one process a folder
     asyncio.run(journal.close())
 
 
-def test_a_disk_that_fails_is_never_acknowledged(tmp_path: Path) -> None:
+def test_a_disk_that_fails_is_never_acknowledged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
     async def write() -> None:
         store, journal = open_state(tmp_path)
         journal.start()
         store.put("things", ("x", "a"), tree("x", "a", 0))
         await store.wait_durable()
-        await asyncio.to_thread(lambda: journal._connection.execute("drop table objects"))
+        monkeypatch.setattr("windlass.embedded.store.disk.os.fdatasync", full)
         store.put("things", ("x", "b"), tree("x", "b", 0))
         with pytest.raises(OSError, match="can't be written"):
             await store.wait_durable()
@@ -173,12 +181,62 @@ def test_a_disk_that_fails_is_never_acknowledged(tmp_path: Path) -> None:
         await journal.close()
 
     asyncio.run(write())
+    monkeypatch.undo()
+    store, journal = open_state(tmp_path)
+    assert ("x", "a") in store.storage("things").items
+    asyncio.run(journal.close())
 
 
 def test_a_folder_that_can_not_be_used(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a folder")
     with pytest.raises(InputError, match="can't be used for the cluster's state"):
         open_state(tmp_path / "file")
-    (tmp_path / "state.sqlite").write_text("not a database, and longer than a header of one would be" * 20)
-    with pytest.raises(InputError, match="can't be used for the cluster's state"):
+
+
+def write_old_state(folder: Path, count: int) -> None:
+    """As releases before the log wrote it."""
+    with contextlib.closing(sqlite3.connect(folder / "state.sqlite")) as connection:
+        connection.execute("pragma journal_mode = wal")
+        connection.execute(
+            "create table objects (resource text not null, namespace text not null, name text not null, "
+            "version integer not null, raw blob not null, primary key (resource, namespace, name)) without rowid"
+        )
+        connection.execute("create table meta (name text primary key, value integer not null) without rowid")
+        connection.execute("insert into meta values ('format', 1), ('version', ?)", (FIRST_VERSION + count + 5,))
+        for number in range(count):
+            row = "things", "x", f"n{number}", FIRST_VERSION + number, b'{"metadata":{},"value":%d}' % number
+            connection.execute("insert into objects values (?, ?, ?, ?, ?)", row)
+        connection.commit()
+
+
+def test_a_state_of_the_old_format_is_moved_to_the_new_one(tmp_path: Path) -> None:
+    write_old_state(tmp_path, 5)
+    for _ in range(2):
+        store, journal = open_state(tmp_path)
+        assert store.version == FIRST_VERSION + 10
+        values = {stored.key[1]: stored.tree["value"] for stored in store.storage("things").list_current()}
+        assert values == {f"n{number}": number for number in range(5)}
+        asyncio.run(journal.close())
+    assert (tmp_path / "state.sqlite.migrated").exists()
+    assert not (tmp_path / "state.sqlite").exists()
+
+
+@pytest.mark.parametrize("damage", ["empty", "text", "middle"])
+def test_a_damaged_state_of_the_old_format_is_refused(tmp_path: Path, damage: str) -> None:
+    write_old_state(tmp_path, 200)
+    file = tmp_path / "state.sqlite"
+    data = file.read_bytes()
+    middle = data[:5000] + bytes(range(256)) * 20 + data[5000 + 5120 :]
+    file.write_bytes({"empty": b"", "text": b"not a database" * 500, "middle": middle}[damage])
+    with pytest.raises(StateDamaged, match=r"state\.sqlite: the cluster's state is damaged") as caught:
         open_state(tmp_path)
+    assert caught.value.exit_code == 3
+    assert f"windlass up --state {tmp_path} --repair" in str(caught.value)
+    disk = lock_folder(tmp_path)
+    plan = plan_repair(disk)
+    assert plan.losses[0].startswith("state.sqlite: ")
+    repair_state(disk, plan)
+    disk.close()
+    store, journal = open_state(tmp_path)
+    assert store.version > FIRST_VERSION
+    asyncio.run(journal.close())

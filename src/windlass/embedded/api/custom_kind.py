@@ -6,21 +6,24 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable
 from typing import Any
 
 from windlass.embedded.api.decode import TypeMismatch, decode_metadata
-from windlass.embedded.api.errors import ApiError, FieldError, quoted
+from windlass.embedded.api.errors import MAX_ERRORS, ApiError, FieldError, forbidden_field, quoted
 from windlass.embedded.api.json_trees import exceeds_depth
 from windlass.embedded.api.jsonpath import BadPath, find
 from windlass.embedded.api.kinds import Kind, Subresource
 from windlass.embedded.api.schema import OBJECT_META, RawSchema, SchemaNode, definition_schema
-from windlass.embedded.api.structural_schema import drop_nulls, fill_defaults, prune, schema_errors
+from windlass.embedded.api.structural_schema import TooExpensive, Walk, drop_nulls, fill_defaults, prune, schema_errors
 from windlass.embedded.api.tables import Column, Columns
 from windlass.embedded.api.timestamps import age
 from windlass.model.unstructured import Unstructured
 
+MAX_STEPS = 300_000
+"""Of a validation, each about a microsecond."""
 _AGE = {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}
 _SCALE = Subresource("scale", "Scale", group="autoscaling", version="v1")
 
@@ -81,7 +84,11 @@ class CustomKind:
     def errors(self, obj: Unstructured) -> list[FieldError]:
         """Violations of the schema."""
         body = {key: value for key, value in obj.items() if key not in ("apiVersion", "kind", "metadata")}
-        return list(schema_errors(body, self._checked, ""))
+        try:
+            return list(itertools.islice(schema_errors(body, self._checked, "", Walk(MAX_STEPS)), MAX_ERRORS))
+        except TooExpensive:
+            message = f"the object is too large for its schema: validating it takes more than {MAX_STEPS} steps"
+            return [forbidden_field("", message)]
 
 
 class _CustomNode(SchemaNode):
@@ -121,7 +128,7 @@ def _kind(spec: Unstructured, names: Unstructured, version: Unstructured, stored
 
 def version_order(name: str) -> tuple[int, int, int, str]:
     """Kubernetes' order of versions: v2, v1, v1beta2, v1alpha1, then anything else by name."""
-    match = re.fullmatch(r"v(\d+)(?:(alpha|beta)(\d+))?", name)
+    match = re.fullmatch(r"v([0-9]{1,18})(?:(alpha|beta)([0-9]{1,18}))?", name)
     if match is None:
         return (3, 0, 0, name)
     major, stage, minor = match.groups()

@@ -5,9 +5,9 @@ Called by `defaults` with decoded objects, which are changed in place. The value
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any
 
+from windlass.embedded.api.bounded_cache import bounded_cache
 from windlass.model.unstructured import Unstructured
 
 _DEFAULT_FILE_MODE = 0o644
@@ -65,7 +65,7 @@ def default_template(spec: Unstructured) -> None:
         constraint.setdefault("whenUnsatisfiable", "DoNotSchedule")
 
 
-@lru_cache(maxsize=1 << 12)
+@bounded_cache(1 << 12)
 def _pull_policy(image: str) -> str:
     """Always for the tag `latest`, explicit or implied."""
     if "@" in image:

@@ -18,6 +18,9 @@ import msgspec
 from windlass.embedded.api.kinds import Kind
 from windlass.model.unstructured import Unstructured
 
+MAX_ERRORS = 200
+"""Of one object, in an answer: thousands of wrong list items would make it larger than the request."""
+
 
 class FieldError(msgspec.Struct, frozen=True):
     """An error of one field; `body` is the message without the field's name."""
@@ -133,6 +136,7 @@ class ApiError(Exception):
     @classmethod
     def invalid(cls, kind: Kind, name: str, errors: Sequence[FieldError]) -> ApiError:
         """422: every cause in `details`, all of them in the message."""
+        errors = errors[:MAX_ERRORS]
         unique = list(dict.fromkeys(str(error) for error in errors))
         summary = unique[0] if len(unique) == 1 else f"[{', '.join(unique)}]"
         group_kind = f"{kind.kind}.{kind.group}" if kind.group else kind.kind

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from functools import lru_cache
 from typing import Any
+
+from windlass.embedded.api.bounded_cache import bounded_cache
+from windlass.embedded.api.numbers import parse_signed
 
 Step = Callable[[Any], Iterator[Any]]
 
 _TOKEN = re.compile(
     r"""\.(?P<name>(?:\\.|[^.\[\\])+)
-    |\[\s*(?P<index>-?\d+)\s*\]
+    |\[\s*(?P<index>-?[0-9]{1,18})\s*\]
     |\[\s*\*\s*\]
     |\[\s*(?P<quote>['"])(?P<key>(?:\\.|(?!(?P=quote)).)*)(?P=quote)\s*\]
     |\[\?\(\s*@\.(?P<field>[\w.\-/\\]+)\s*(?P<operator>==|!=)\s*(?P<value>"[^"]*"|'[^']*'|[\w.\-]+)\s*\)\]""",
@@ -26,7 +28,7 @@ class BadPath(ValueError):
     """A path that can't be parsed."""
 
 
-@lru_cache(maxsize=4096)
+@bounded_cache(4096)
 def compile_path(path: str) -> tuple[Step, ...]:
     text = path.strip()
     if text.startswith("{") and text.endswith("}"):
@@ -68,7 +70,8 @@ def _literal(text: str) -> Any:
         return text[1:-1]
     if text in ("true", "false"):
         return text == "true"
-    return int(text) if re.fullmatch(r"-?\d+", text) else text
+    number = parse_signed(text)
+    return text if number is None else number
 
 
 def _all(value: Any) -> Iterator[Any]:

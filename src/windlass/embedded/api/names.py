@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from functools import lru_cache
+
+from windlass.embedded.api.bounded_cache import bounded_cache
 
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
@@ -40,13 +41,12 @@ _MUST_ENVIRONMENT = "a valid environment variable name must consist only of prin
 _MUST_CONFIG_KEY = "a valid config key must consist of alphanumeric characters, '-', '_' or '.'"
 
 
+_MAX_CACHED_LENGTH = 320
+
+
 def _cached(check: Callable[[str], list[str]]) -> Callable[[str], list[str]]:
     """Caches the result for names of a usual length; longer ones could fill the memory."""
-    cached_check = lru_cache(maxsize=1 << 14)(check)
-    return lambda name: cached_check(name) if len(name) <= _MAX_CACHED_LENGTH else check(name)
-
-
-_MAX_CACHED_LENGTH = 320
+    return bounded_cache(1 << 14, _MAX_CACHED_LENGTH)(check)
 
 
 def _examples(must: str, pattern: str, *examples: str) -> str:

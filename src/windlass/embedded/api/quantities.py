@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import re
 from fractions import Fraction
-from functools import lru_cache
 
+from windlass.embedded.api.bounded_cache import bounded_cache
 from windlass.model.errors import InputError
 from windlass.model.quantity import INT64_MAX, QuantityStyle, format_quantity, parse_quantity
 
+MAX_LENGTH = 256
+"""Of a quantity. Longer ones say nothing that 63 bits can hold, and would be kept in caches."""
 _SHAPE = re.compile(r"[+-]?[0-9.]+[eEinumkKMGTP]*[-+]?[0-9]*")
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)")
 _BINARY = re.compile(r"[KMGTPE]i$")
@@ -23,7 +25,7 @@ class InvalidQuantity(ValueError):
     """With Kubernetes' message."""
 
 
-@lru_cache(maxsize=1 << 16)
+@bounded_cache(1 << 16)
 def canonical(raw: str | int | float) -> str:
     """The form that the API server returns."""
     text = raw if isinstance(raw, str) else _number_text(raw)
@@ -43,10 +45,10 @@ def style(text: str) -> QuantityStyle:
     return "DecimalExponent" if _EXPONENT.search(text) else "DecimalSI"
 
 
-@lru_cache(maxsize=1 << 16)
+@bounded_cache(1 << 16)
 def quantity_value(text: str) -> Fraction:
     """The exact value."""
-    if not _SHAPE.fullmatch(text) or not _NUMBER.match(text):
+    if len(text) > MAX_LENGTH or not _SHAPE.fullmatch(text) or not _NUMBER.match(text):
         raise InvalidQuantity(NO_MATCH)
     try:
         return parse_quantity(text)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from functools import lru_cache
 from typing import Any
 
+from windlass.embedded.api.bounded_cache import bounded_cache
 from windlass.embedded.api.errors import ApiError, FieldError, quoted
 from windlass.embedded.api.json_trees import nested_value
 from windlass.embedded.api.kinds import Kind
@@ -24,6 +24,8 @@ _Requirement = Callable[[Labels], bool]
 _TOKENS = re.compile(r"\s*(==|=|!=|!|,|\(|\)|<|>|[^\s=!,()<>]+)")
 
 
+MAX_REQUIREMENTS = 200
+"""Each is applied to every object of a list; the values of an `in` cost nothing more."""
 _OPERATORS = ("=", "==", "!=", ",", "(", ")", "<", ">")
 
 
@@ -40,7 +42,7 @@ def label_selector(text: str) -> Match | None:
     return matches
 
 
-@lru_cache(maxsize=1024)
+@bounded_cache(1024)
 def parse_labels(text: str) -> tuple[_Requirement, ...]:
     """The requirements of `a=b,c in (d,e),!f`; all of them must hold."""
     tokens = _TOKENS.findall(text)
@@ -49,6 +51,8 @@ def parse_labels(text: str) -> tuple[_Requirement, ...]:
     while position < len(tokens):
         requirement, position = _requirement(tokens, position)
         requirements.append(requirement)
+        if len(requirements) > MAX_REQUIREMENTS:
+            raise ApiError.bad_request(f"a label selector may have at most {MAX_REQUIREMENTS} requirements")
         if position < len(tokens):
             if tokens[position] != ",":
                 raise ApiError.bad_request(f"found '{tokens[position]}', expected: ',' or 'end of string'")
@@ -83,8 +87,8 @@ def _requirement(tokens: list[str], position: int) -> tuple[_Requirement, int]:
         return _equality(key, operator, value), position
     if operator in ("in", "notin"):
         values, position = _parse_values(tokens, position + 1)
-        for value in values:
-            _raise_problems(label_value_problems(value), f"values[{values.index(value)}][{key}]", value)
+        for index, value in enumerate(values):
+            _raise_problems(label_value_problems(value), f"values[{index}][{key}]", value)
         return _set_membership(key, frozenset(values), operator == "in"), position
     if operator in ("<", ">"):
         value, position = _parse_value(tokens, position + 1)
@@ -212,11 +216,14 @@ def field_selector(text: str, kind: Kind, selectable: tuple[str, ...] = ()) -> M
     """A predicate on stored objects; None if everything matches. `selectable`: more paths, of a custom kind."""
     if not text:
         return None
-    terms = [_term(kind, selectable, *part) for part in _split_fields(text)]
+    parts = _split_fields(text)
+    if len(parts) > MAX_REQUIREMENTS:
+        raise ApiError.bad_request(f"a field selector may have at most {MAX_REQUIREMENTS} requirements")
+    terms = [_term(kind, selectable, *part) for part in parts]
     return lambda obj: all(term(obj) for term in terms)
 
 
-@lru_cache(maxsize=1024)
+@bounded_cache(1024)
 def _split_fields(text: str) -> tuple[tuple[str, str, str], ...]:
     """`a=b,c!=d` as (path, operator, value); a backslash escapes a comma, an equals sign or a backslash."""
     terms = []

@@ -16,6 +16,7 @@ from windlass.embedded.api.defaults import TEMPLATE_GENERATION, apply_defaults
 from windlass.embedded.api.defaults_pod import qos_class
 from windlass.embedded.api.json_trees import copy_field, deep_copy
 from windlass.embedded.api.kinds import Kind
+from windlass.embedded.api.numbers import parse_decimal
 from windlass.embedded.api.schema import kind_schema
 from windlass.model.names.kubernetes import JOB_CONTROLLER_UID_LABEL, JOB_NAME_LABEL
 from windlass.model.unstructured import Unstructured
@@ -202,7 +203,8 @@ def _prepare_kind_update(kind: Kind, new: Unstructured, old: Unstructured) -> No
     elif identity == ("apps", "DaemonSet"):
         generation = (old["metadata"].get("annotations") or {}).get(TEMPLATE_GENERATION, "0")
         changed = new["spec"].get("template") != old["spec"].get("template")
-        new_generation = str(int(generation) + changed) if generation.isdigit() else generation
+        number = parse_decimal(generation)
+        new_generation = generation if number is None else str(number + changed)
         new["metadata"].setdefault("annotations", {})[TEMPLATE_GENERATION] = new_generation
     elif identity == ("", "Namespace"):
         new["spec"]["finalizers"] = deep_copy(old["spec"].get("finalizers", []))

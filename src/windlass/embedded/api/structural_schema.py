@@ -10,9 +10,10 @@ import base64
 import ipaddress
 import re
 from collections.abc import Callable, Iterator
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any
 
+from windlass.embedded.api.bounded_cache import bounded_cache
 from windlass.embedded.api.errors import (
     FieldError,
     duplicate,
@@ -27,6 +28,10 @@ from windlass.embedded.api.schema import RawSchema, SchemaNode
 from windlass.embedded.api.timestamps import canonical_time
 
 _MAX_DEPTH = 64
+_SHOWN_CHOICES = 100
+"""Of an enum, in a message."""
+_PATTERN_STEPS = 20
+"""What matching a pattern costs, compiling it included."""
 
 
 def prune(value: Any, node: SchemaNode, path: str, unknown: list[str]) -> Any:
@@ -94,26 +99,55 @@ def drop_nulls(value: Any, node: SchemaNode) -> None:
 # ---- validation
 
 
-def schema_errors(value: Any, raw: RawSchema, path: str, depth: int = 0) -> Iterator[FieldError]:
-    """All violations of the schema."""
-    if depth > _MAX_DEPTH or (value is None and raw.get("nullable")):
+class TooExpensive(Exception):
+    """Validating the object takes more steps than it may."""
+
+
+class Walk:
+    """How deep a validation is, and how many steps it may still take: object and schema multiply."""
+
+    __slots__ = ("depth", "steps_left")
+
+    def __init__(self, steps: int) -> None:
+        self.depth, self.steps_left = 0, steps
+
+    def spend(self, steps: int) -> None:
+        self.steps_left -= steps
+        if self.steps_left < 0:
+            raise TooExpensive
+
+
+def schema_errors(value: Any, raw: RawSchema, path: str, walk: Walk) -> Iterator[FieldError]:
+    """All violations of the schema. Raises `TooExpensive`."""
+    walk.spend(1)
+    if walk.depth > _MAX_DEPTH or (value is None and raw.get("nullable")):
         return
+    walk.depth += 1
+    try:
+        yield from _errors(value, raw, path, walk)
+    finally:
+        walk.depth -= 1
+
+
+def _errors(value: Any, raw: RawSchema, path: str, walk: Walk) -> Iterator[FieldError]:
     mismatch = _type_error(value, raw, path)
     if mismatch is not None:
         yield mismatch
     if "enum" in raw:
-        yield from _enum_errors(value, raw, path)
+        walk.spend(len(raw["enum"]) // 8)
+        yield from _enum_errors(value, raw, path, walk)
     if mismatch is not None:
         return
     if isinstance(value, str):
+        walk.spend(_PATTERN_STEPS if "pattern" in raw else 0)
         yield from _string_errors(value, raw, path)
     elif isinstance(value, int | float) and not isinstance(value, bool):
         yield from _number_errors(value, raw, path)
     elif isinstance(value, list):
-        yield from _list_errors(value, raw, path, depth)
+        yield from _list_errors(value, raw, path, walk)
     elif isinstance(value, dict):
-        yield from _object_errors(value, raw, path, depth)
-    yield from _combined_errors(value, raw, path, depth)
+        yield from _object_errors(value, raw, path, walk)
+    yield from _combined_errors(value, raw, path, walk)
 
 
 def _type_error(value: Any, raw: RawSchema, path: str) -> FieldError | None:
@@ -137,9 +171,10 @@ def _type_name(value: Any) -> str:
     return names.get(type(value), "object")
 
 
-def _enum_errors(value: Any, raw: RawSchema, path: str) -> Iterator[FieldError]:
+def _enum_errors(value: Any, raw: RawSchema, path: str, walk: Walk) -> Iterator[FieldError]:
     if not any(value == choice and type(value) is type(choice) for choice in raw["enum"]):
-        yield unsupported(path, value, [str(choice) for choice in raw["enum"]])
+        walk.spend(_SHOWN_CHOICES)
+        yield unsupported(path, value, [str(choice) for choice in raw["enum"][:_SHOWN_CHOICES]])
 
 
 def _string_errors(value: str, raw: RawSchema, path: str) -> Iterator[FieldError]:
@@ -154,7 +189,7 @@ def _string_errors(value: str, raw: RawSchema, path: str) -> Iterator[FieldError
         yield invalid(path, value, f'{path} in body must be of type {raw["format"]}: "{value}"')
 
 
-@lru_cache(maxsize=1024)
+@bounded_cache(1024)
 def _compiled(pattern: str) -> Any:
     """A matcher with linear time, since clients may write any pattern; None for one that it can't parse."""
     import jsonschema_rs  # takes 0.1 s, so only if there are patterns
@@ -190,7 +225,7 @@ def _number_errors(value: float, raw: RawSchema, path: str) -> Iterator[FieldErr
         yield _object_error(f"Checked value must be of type integer with format {raw['format']} in {path}")
 
 
-def _list_errors(value: list[Any], raw: RawSchema, path: str, depth: int) -> Iterator[FieldError]:
+def _list_errors(value: list[Any], raw: RawSchema, path: str, walk: Walk) -> Iterator[FieldError]:
     if "maxItems" in raw and len(value) > raw["maxItems"]:
         yield too_many(path, len(value), raw["maxItems"])
     if len(value) < raw.get("minItems", 0):
@@ -199,7 +234,7 @@ def _list_errors(value: list[Any], raw: RawSchema, path: str, depth: int) -> Ite
     if raw.get("uniqueItems") and len(set(map(hash_key, value))) < len(value):
         yield invalid(path, value, f"{path} in body shouldn't contain duplicates")
     for index, item in enumerate(value):
-        yield from schema_errors(item, raw.get("items") or {}, f"{path}[{index}]", depth + 1)
+        yield from schema_errors(item, raw.get("items") or {}, f"{path}[{index}]", walk)
     yield from _list_type_errors(value, raw, path)
 
 
@@ -222,12 +257,13 @@ def _list_type_errors(value: list[Any], raw: RawSchema, path: str) -> Iterator[F
         seen.add(hash_key(identity))
 
 
-def _object_errors(value: RawSchema, raw: RawSchema, path: str, depth: int) -> Iterator[FieldError]:
+def _object_errors(value: RawSchema, raw: RawSchema, path: str, walk: Walk) -> Iterator[FieldError]:
     if "maxProperties" in raw and len(value) > raw["maxProperties"]:
         yield too_many(path, len(value), raw["maxProperties"])
     if len(value) < raw.get("minProperties", 0):
         minimum = raw["minProperties"]
         yield invalid(path, len(value), f"{path} in body should have at least {minimum} properties")
+    walk.spend(len(raw.get("required") or ()) // 8)
     for name in raw.get("required") or ():
         if name not in value:
             yield required(f"{path}.{name}" if path else name)
@@ -235,20 +271,20 @@ def _object_errors(value: RawSchema, raw: RawSchema, path: str, depth: int) -> I
     for name, item in value.items():
         inner = f"{path}.{name}" if path else name
         if name in known:
-            yield from schema_errors(item, known[name], inner, depth + 1)
+            yield from schema_errors(item, known[name], inner, walk)
         elif isinstance(additional, dict):
-            yield from schema_errors(item, additional, inner, depth + 1)
+            yield from schema_errors(item, additional, inner, walk)
 
 
-def _combined_errors(value: Any, raw: RawSchema, path: str, depth: int) -> Iterator[FieldError]:
+def _combined_errors(value: Any, raw: RawSchema, path: str, walk: Walk) -> Iterator[FieldError]:
     """allOf, anyOf, oneOf and not."""
     for inner in raw.get("allOf") or ():
-        yield from schema_errors(value, inner, path, depth + 1)
+        yield from schema_errors(value, inner, path, walk)
     for keyword, wanted in (("anyOf", "at least one schema"), ("oneOf", "one and only one schema")):
         choices = raw.get(keyword)
         if not choices:
             continue
-        found = [list(schema_errors(value, choice, path, depth + 1)) for choice in choices]
+        found = [list(schema_errors(value, choice, path, walk)) for choice in choices]
         valid_count = sum(not errors for errors in found)
         if not valid_count or (keyword == "oneOf" and valid_count > 1):
             found_text = f"Found {valid_count} valid alternatives" if valid_count else "Found none valid"
@@ -256,7 +292,7 @@ def _combined_errors(value: Any, raw: RawSchema, path: str, depth: int) -> Itera
             yield _object_error(f'"{path}" must validate {wanted}{suffix}')
             if not valid_count:
                 yield from found[0]
-    if "not" in raw and not list(schema_errors(value, raw["not"], path, depth + 1)):
+    if "not" in raw and not list(schema_errors(value, raw["not"], path, walk)):
         yield _object_error(f'"{path}" must not validate the schema (not)')
 
 

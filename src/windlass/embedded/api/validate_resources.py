@@ -7,8 +7,8 @@ strings.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from functools import lru_cache
 
+from windlass.embedded.api.bounded_cache import bounded_cache
 from windlass.embedded.api.errors import FieldError, forbidden_field, invalid, required
 from windlass.embedded.api.field_checks import problem_errors
 from windlass.embedded.api.names import label_key_problems
@@ -24,7 +24,7 @@ COUNTED_RESOURCES = {
 }
 
 
-@lru_cache(maxsize=1 << 12)
+@bounded_cache(1 << 12)
 def is_extended(name: str) -> bool:
     """A device or another resource that is counted in whole units, such as `nvidia.com/gpu`."""
     if "/" not in name or NATIVE_RESOURCE_DOMAIN in name or name.startswith("requests."):
@@ -72,7 +72,7 @@ def _container_resource_errors(name: str, value: str, path: str) -> Iterator[Fie
             yield invalid(path, value, f"{value} is not positive integer multiple of {name}")
 
 
-@lru_cache(maxsize=1 << 12)
+@bounded_cache(1 << 12)
 def _container_name_problems(name: str) -> tuple[str, ...]:
     problems = list(label_key_problems(name))
     if "/" not in name:

@@ -119,7 +119,7 @@ def _rolling_errors(rolling: Unstructured, path: str) -> Iterator[FieldError]:
 def int_or_percent_errors(value: Any, path: str, max_percent: int | None = None) -> Iterator[FieldError]:
     """A number of pods, or a percentage of them."""
     if isinstance(value, str):
-        if not re.fullmatch(r"[0-9]+%", value):
+        if not re.fullmatch(r"[0-9]{1,18}%", value):
             yield invalid(path, value, PERCENT_MESSAGE)
         elif max_percent is not None and int(value[:-1]) > max_percent:
             yield invalid(path, value, f"must not be greater than {max_percent}%")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from windlass.embedded.api.numbers import parse_decimal
 from windlass.embedded.controllers.deployment_rolling import (
     DESIRED_REPLICAS_ANNOTATION,
     MAX_REPLICAS_ANNOTATION,
@@ -83,8 +84,7 @@ def _is_recreate(deployment: Unstructured) -> bool:
 
 
 def revision_of(obj: Unstructured) -> int:
-    text = annotations_of(obj).get(REVISION_ANNOTATION, "0")
-    return int(text) if text.isascii() and text.isdigit() else 0
+    return parse_decimal(annotations_of(obj).get(REVISION_ANNOTATION, "0")) or 0
 
 
 def _current_replica_set(deployment: Unstructured, ordered: Sequence[Unstructured]) -> Unstructured | None:

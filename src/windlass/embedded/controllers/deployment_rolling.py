@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from windlass.embedded.api.numbers import parse_decimal
 from windlass.embedded.controllers.objects import annotations_of, created_at, name_of, scaled_int_or_percent
 from windlass.embedded.controllers.pod_state import is_finished
 from windlass.embedded.controllers.reconcile_result import EmitEvent, Patch, ReconcileResultBuilder
@@ -145,7 +146,7 @@ class Rollout:
         sizes: dict[str, int] = {}
         for item in ranked:
             size = desired_replicas(item)
-            allowed_before = int(annotations_of(item).get(MAX_REPLICAS_ANNOTATION) or 0) or total
+            allowed_before = parse_decimal(annotations_of(item).get(MAX_REPLICAS_ANNOTATION) or "") or total
             # Rounds half up, as Kubernetes does.
             share = math.floor(size * allowed / allowed_before + 0.5) - size
             share = max(min(share, remaining), 0) if change > 0 else min(max(share, remaining), 0)

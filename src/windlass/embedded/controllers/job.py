@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from windlass.embedded.api.timestamps import format_time, parse_time
+from windlass.embedded.controllers.index_set import IndexSet
 from windlass.embedded.controllers.job_indices import (
     failed_indices,
     failed_pods_to_retry,
@@ -23,14 +24,11 @@ from windlass.embedded.controllers.job_indices import (
 from windlass.embedded.controllers.job_pods import (
     duplicate_index_pods,
     finished_at,
-    format_indices,
     has_failed,
     has_tracking_finalizer,
     index_of,
     is_indexed,
-    missing_indices,
     new_pod,
-    parse_indices,
     remove_finalizer_patch,
 )
 from windlass.embedded.controllers.job_policy import FAIL_JOB, IGNORE, failure_policy_action
@@ -92,9 +90,9 @@ class Tally:
 
     succeeded: int = 0
     failed: int = 0
-    done: set[int] = field(default_factory=set)
+    done: IndexSet = field(default_factory=IndexSet)
     """Succeeded indices."""
-    given_up: set[int] = field(default_factory=set)
+    given_up: IndexSet = field(default_factory=IndexSet)
     """Indices that have failed finally (backoffLimitPerIndex)."""
     again: dict[int, Unstructured] = field(default_factory=dict)
     """Indices to retry, each with its newest failed pod."""
@@ -177,11 +175,12 @@ def count_ended(job: Unstructured, pods: Sequence[Unstructured], now: float, fai
     return tally
 
 
-def _done_indices(job: Unstructured, pods: Sequence[Unstructured]) -> set[int]:
+def _done_indices(job: Unstructured, pods: Sequence[Unstructured]) -> IndexSet:
     """Succeeded indices below `completions`, which may have been lowered."""
-    known = parse_indices((job.get("status") or {}).get("completedIndexes") or "")
-    new = {index_of(pod) for pod in pods if has_tracking_finalizer(pod) and phase_of(pod) == "Succeeded"}
-    return {index for index in known | new if 0 <= index < int(job["spec"].get("completions") or 0)}
+    known = IndexSet.parse((job.get("status") or {}).get("completedIndexes") or "")
+    succeeded = (pod for pod in pods if has_tracking_finalizer(pod) and phase_of(pod) == "Succeeded")
+    new = IndexSet(index for pod in succeeded if (index := index_of(pod)) >= 0)
+    return (known | new).below(int(job["spec"].get("completions") or 0))
 
 
 class _JobSync:
@@ -331,10 +330,11 @@ class _JobSync:
         if not is_indexed(self.job):
             self.plan.add(*(Create("pods", self.job, new_pod(self.job)) for _ in range(count)))
             return
-        unavailable = self.tally.done | self.tally.given_up | {index_of(pod) for pod in self.active}
+        active = IndexSet(index for pod in self.active if (index := index_of(pod)) >= 0)
+        unavailable = self.tally.done | self.tally.given_up | active
         if is_per_index(self.job):
-            unavailable |= self._indices_in_backoff()
-        for index in missing_indices(unavailable, int(self.spec.get("completions") or 0), count):
+            unavailable |= IndexSet(self._indices_in_backoff())
+        for index in unavailable.missing(int(self.spec.get("completions") or 0), count):
             if is_per_index(self.job):
                 pod = new_index_pod(self.job, index, self.tally.again.get(index))
             else:
@@ -384,7 +384,7 @@ class _JobSync:
     def _index_status(self) -> Unstructured:
         """The status fields of an Indexed Job's indices."""
         tally = self.tally
-        fields: Unstructured = {"completedIndexes": format_indices(tally.done) or None}
+        fields: Unstructured = {"completedIndexes": tally.done.format() or None}
         if is_per_index(self.job):
-            fields["failedIndexes"] = format_indices(tally.given_up)
+            fields["failedIndexes"] = tally.given_up.format()
         return fields

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from windlass.embedded.api.numbers import parse_decimal
+from windlass.embedded.controllers.index_set import IndexSet
 from windlass.embedded.controllers.job_pods import (
     finished_at,
     has_failed,
     has_tracking_finalizer,
     index_of,
     new_pod,
-    parse_indices,
 )
 from windlass.embedded.controllers.job_policy import FAIL_INDEX, IGNORE, failure_policy_action
 from windlass.embedded.controllers.objects import annotations_of
@@ -31,13 +32,11 @@ def is_per_index(job: Unstructured) -> bool:
     return job["spec"].get("backoffLimitPerIndex") is not None
 
 
-def failed_indices(job: Unstructured, pods: Iterable[Unstructured]) -> set[int]:
+def failed_indices(job: Unstructured, pods: Iterable[Unstructured]) -> IndexSet:
     """Indices that are not tried again: known before, and found among the pods."""
-    found = parse_indices((job.get("status") or {}).get("failedIndexes") or "")
-    for pod in pods:
-        if has_failed(job, pod) and _was_last_attempt(job, pod):
-            found.add(index_of(pod))
-    return found - {-1}
+    known = IndexSet.parse((job.get("status") or {}).get("failedIndexes") or "")
+    ended = (pod for pod in pods if has_failed(job, pod) and _was_last_attempt(job, pod))
+    return known | IndexSet(index for pod in ended if (index := index_of(pod)) >= 0)
 
 
 def _was_last_attempt(job: Unstructured, pod: Unstructured) -> bool:
@@ -49,10 +48,10 @@ def _was_last_attempt(job: Unstructured, pod: Unstructured) -> bool:
 
 
 def failed_pods_to_retry(
-    job: Unstructured, pods: Sequence[Unstructured], finished: set[int]
+    job: Unstructured, pods: Sequence[Unstructured], finished: IndexSet
 ) -> dict[int, Unstructured]:
     """Index → its newest failed pod, if it has to be replaced; `finished` are finished indices."""
-    excluded = finished | {index_of(pod) for pod in pods if is_active(pod)}
+    excluded = finished | IndexSet(index for pod in pods if is_active(pod) and (index := index_of(pod)) >= 0)
     newest: dict[int, Unstructured] = {}
     for pod in pods:
         index = index_of(pod)
@@ -83,7 +82,7 @@ def retry_at(previous: Unstructured, first: float, longest: float, now: float) -
     return finished_at(previous, now) + backoff
 
 
-def index_failure_reason(job: Unstructured, failed: set[int], done: set[int]) -> tuple[str, str] | None:
+def index_failure_reason(job: Unstructured, failed: IndexSet, done: IndexSet) -> tuple[str, str] | None:
     """Reason and message if failed indices end the Job, else None."""
     max_failed = job["spec"].get("maxFailedIndexes")
     if max_failed is not None and len(failed) > int(max_failed):
@@ -94,11 +93,11 @@ def index_failure_reason(job: Unstructured, failed: set[int], done: set[int]) ->
     return None
 
 
-def matched_success_rule(job: Unstructured, done: set[int]) -> int | None:
+def matched_success_rule(job: Unstructured, done: IndexSet) -> int | None:
     """The number of the first success policy rule that the succeeded indices meet."""
     for number, rule in enumerate((job["spec"].get("successPolicy") or {}).get("rules") or ()):
         indices_text = rule.get("succeededIndexes")
-        wanted = parse_indices(indices_text) if indices_text is not None else None
+        wanted = IndexSet.parse(indices_text) if indices_text is not None else None
         matching = done if wanted is None else done & wanted
         min_count = rule.get("succeededCount")
         if len(matching) >= (int(min_count) if min_count is not None else len(wanted or ())):
@@ -111,5 +110,4 @@ def _attempts(pod: Unstructured) -> int:
 
 
 def _count(pod: Unstructured, annotation: str) -> int:
-    text = annotations_of(pod).get(annotation, "")
-    return int(text) if text.isascii() and text.isdigit() else 0
+    return parse_decimal(annotations_of(pod).get(annotation, "")) or 0

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
+from windlass.embedded.api.numbers import parse_decimal
 from windlass.embedded.api.timestamps import parse_time
 from windlass.embedded.controllers.objects import annotations_of, is_deleting, name_of, uid_of
 from windlass.embedded.controllers.pod_state import phase_of
@@ -23,7 +23,8 @@ def is_indexed(job: Unstructured) -> bool:
 def index_of(pod: Unstructured) -> int:
     """-1 without an index."""
     text = annotations_of(pod).get(COMPLETION_INDEX, "")
-    return int(text) if text.isascii() and text.isdigit() else -1
+    found = parse_decimal(text)
+    return -1 if found is None else found
 
 
 def has_tracking_finalizer(pod: Unstructured) -> bool:
@@ -52,32 +53,6 @@ def finished_at(pod: Unstructured, now: float) -> float:
     times = [parse_time(((status.get("state") or {}).get("terminated") or {}).get("finishedAt")) for status in statuses]
     known = max(times, default=0.0) or parse_time(pod["metadata"].get("deletionTimestamp"))
     return min(known, now) if known else now
-
-
-def parse_indices(text: str) -> set[int]:
-    """Parses `1,3-5,7`."""
-    found: set[int] = set()
-    for part in filter(None, (text or "").split(",")):
-        first, _, last = part.partition("-")
-        found.update(range(int(first), int(last or first) + 1))
-    return found
-
-
-def format_indices(indices: Iterable[int]) -> str:
-    """Writes `1,3-5,7`; two neighbours are written `3,4`."""
-    parts: list[str] = []
-    run: list[int] = []
-    for index in [*sorted(indices), -2]:
-        if run and index != run[-1] + 1:
-            parts.append(f"{run[0]}-{run[-1]}" if len(run) > 2 else ",".join(map(str, run)))
-            run = []
-        run.append(index)
-    return ",".join(parts)
-
-
-def missing_indices(taken: set[int], completions: int, count: int) -> list[int]:
-    """The first indices that are neither done nor active."""
-    return list(itertools.islice((index for index in range(completions) if index not in taken), count))
 
 
 def new_pod(job: Unstructured, index: int = -1) -> Unstructured:

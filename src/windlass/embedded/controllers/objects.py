@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from windlass.embedded.api.numbers import parse_decimal
 from windlass.embedded.api.timestamps import format_time, parse_time
 from windlass.model.unstructured import Unstructured
 
@@ -114,6 +115,6 @@ def with_condition(
 def scaled_int_or_percent(value: object, whole: int, *, round_up: bool) -> int:
     """An IntOrString such as 3 or "25%" of `whole`."""
     if isinstance(value, str) and value.endswith("%"):
-        share = int(value[:-1]) * whole
+        share = (parse_decimal(value[:-1]) or 0) * whole
         return -(-share // 100) if round_up else share // 100
-    return int(value) if isinstance(value, int | str) else 0
+    return (parse_decimal(value) or 0) if isinstance(value, str) else int(value) if isinstance(value, int) else 0

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from windlass.embedded.api.numbers import parse_signed
 from windlass.embedded.api.timestamps import parse_time
 from windlass.embedded.controllers.objects import (
     annotations_of,
@@ -87,7 +88,7 @@ def deletion_rank(pod: Unstructured, pods_on_node: int = 0) -> tuple[object, ...
         bool(node_name(pod)),
         phases.get(phase_of(pod), 2),
         is_ready(pod),
-        int(cost) if cost.lstrip("-").isdigit() else 0,
+        parse_signed(cost) or 0,
         -pods_on_node,
         -since,
         -max_restarts(pod),

@@ -7,9 +7,12 @@ highest ordinal down to the partition.
 
 from __future__ import annotations
 
+import heapq
+import itertools
 from collections.abc import Iterator, Sequence
 
 from windlass.embedded.api.json_trees import nested_value
+from windlass.embedded.api.numbers import parse_decimal
 from windlass.embedded.controllers.objects import (
     annotations_of,
     is_deleting,
@@ -27,7 +30,7 @@ from windlass.embedded.controllers.reconcile_result import (
     ReconcileResultBuilder,
     UpdateStatus,
 )
-from windlass.embedded.controllers.replicaset import desired_replicas
+from windlass.embedded.controllers.replicaset import BURST_REPLICAS, desired_replicas
 from windlass.embedded.controllers.revisions import REVISION_HASH_LABEL, sync_revision, truncate_history
 from windlass.model.unstructured import Unstructured
 
@@ -56,7 +59,8 @@ def reconcile_statefulset(
 def ordinal(owner: Unstructured, pod: Unstructured) -> int:
     """-1 for a name that does not belong to the set."""
     prefix, _, number = name_of(pod).rpartition("-")
-    return int(number) if prefix == name_of(owner) and number.isascii() and number.isdigit() else -1
+    found = parse_decimal(number) if prefix == name_of(owner) else None
+    return -1 if found is None else found
 
 
 class _StatefulSetSync:
@@ -87,12 +91,18 @@ class _StatefulSetSync:
         }
 
     def step(self) -> None:
-        for number in range(self.first, self.last + 1):
+        for number in self._ordinals():
             if not self._ensure_pod(number) and not self.parallel:
                 return
         if not self._scale_down() and not self.parallel:
             return
         self._update()
+
+    def _ordinals(self) -> Iterator[int]:
+        """Those that have a pod, and the next that need one; there may be a thousand million of them."""
+        wanted = range(self.first, self.last + 1)
+        missing = itertools.islice((number for number in wanted if number not in self.pods), BURST_REPLICAS)
+        return heapq.merge(sorted(number for number in self.pods if number in wanted), missing)
 
     def _ensure_pod(self, number: int) -> bool:
         """Whether the pod of this ordinal exists and is available, so that the next one may be handled."""
@@ -127,11 +137,12 @@ class _StatefulSetSync:
         first = self.first + int(rolling.get("partition") or 0)
         limit, size = rolling.get("maxUnavailable", 1), desired_replicas(self.owner)
         max_unavailable = max(1, scaled_int_or_percent(limit, size, round_up=False))
-        unavailable = sum(not self._is_available(number) for number in range(self.first, self.last + 1))
-        for number in range(self.last, first - 1, -1):
-            pod = self.pods.get(number)
-            if pod is None or labels_of(pod).get(REVISION_HASH_LABEL) == self.update_hash:
-                if pod is not None and not self._is_available(number) and unavailable >= max_unavailable:
+        existing = sorted((number for number in self.pods if self.first <= number <= self.last), reverse=True)
+        unavailable = size - sum(map(self._is_available, existing))
+        for number in (number for number in existing if number >= first):
+            pod = self.pods[number]
+            if labels_of(pod).get(REVISION_HASH_LABEL) == self.update_hash:
+                if not self._is_available(number) and unavailable >= max_unavailable:
                     return
                 continue
             if not is_deleting(pod) and (unavailable < max_unavailable or not self._is_available(number)):

@@ -20,6 +20,7 @@ from windlass.embedded.api.errors import ApiError
 from windlass.embedded.api.kinds import Kind
 from windlass.embedded.api.timestamps import format_time
 from windlass.embedded.registry.admission_chain import AdmissionChain
+from windlass.embedded.registry.capacity import check_room
 from windlass.embedded.registry.context import Context
 from windlass.embedded.registry.metadata import init_metadata
 from windlass.embedded.registry.options import WriteOptions
@@ -56,6 +57,7 @@ class Writer:
         tree = self._admission.admit_create(kind, tree, options, track_fields)
         if self._context.find(kind, namespace, name) is not None:
             raise ApiError.already_exists(kind, name)
+        check_room(self._context.store, kind, name)
         self._admission.charge_quota(kind, tree, None, options.dry_run)
         return self._write(kind, (namespace, name), tree, options.dry_run)
 
@@ -134,6 +136,7 @@ class Writer:
             return self._remove(storage, stored, tree, options.dry_run)
         if _is_unchanged(tree, old):
             return stored
+        check_room(self._context.store, storage, name, stored, tree)
         self._admission.charge_quota(storage, tree, old, options.dry_run)
         return self._write(storage, stored.key, tree, options.dry_run)
 

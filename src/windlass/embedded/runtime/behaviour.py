@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from windlass.embedded.controllers.objects import annotations_of
-from windlass.embedded.runtime.environment import expand
+from windlass.embedded.runtime.environment import expand_all
 from windlass.embedded.runtime.simulated_shell import ShellEnvironment, run_command
 from windlass.model.errors import InputError
 from windlass.model.names.windlass import SIMULATED_DURATION_ANNOTATION, SIMULATED_UTILIZATION_ANNOTATION
@@ -37,7 +37,7 @@ class Behaviour:
 
 def behaviour_of(pod: Unstructured, container: Unstructured, environment: ShellEnvironment, is_init: bool) -> Behaviour:
     annotations = annotations_of(pod)
-    command = [expand(str(part), dict(environment.environment)) for part in _command(container)]
+    command = expand_all(_command(container), environment.environment)
     result = run_command(command, environment)
     is_understood = result.understood and bool(command)
     seconds: float | None

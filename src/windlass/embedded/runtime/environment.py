@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 from windlass.embedded.controllers.objects import annotations_of, labels_of, name_of, namespace_of, uid_of
 from windlass.embedded.runtime.container_runtime import ContainerStartError
@@ -18,6 +18,8 @@ from windlass.model.unstructured import Unstructured
 
 Lookup = Callable[[str, str, str], "Unstructured | None"]
 """(resource, namespace, name) → object, or None."""
+MAX_LENGTH = 2 << 20
+"""Of a container's environment, and of its arguments: about what Linux gives a process at most."""
 _REFERENCE = re.compile(r"\$\$|\$\(([A-Za-z_][A-Za-z0-9_.-]*)\)")
 _SUBSCRIPT = re.compile(r"metadata\.(labels|annotations)\['([^']*)'\]")
 
@@ -26,25 +28,57 @@ def container_environment(pod: Unstructured, container: Unstructured, lookup: Lo
     values: dict[str, str] = {}
     for source in container.get("envFrom") or ():
         values |= _env_from(source, pod, lookup)
+    length = sum(map(len, values.values()))
     for entry in container.get("env") or ():
         if entry.get("valueFrom"):
             found = _source(entry["valueFrom"], pod, container, lookup)
-            if found is not None:
-                values[entry["name"]] = found
+            if found is None:
+                continue
         else:
-            values[entry["name"]] = expand(str(entry.get("value") or ""), values)
+            found = expand(str(entry.get("value") or ""), values, MAX_LENGTH - length)
+        values[entry["name"]] = found
+        length += len(found)
+    if length > MAX_LENGTH:
+        raise _too_long()
     return values
 
 
-def expand(text: str, values: dict[str, str]) -> str:
-    """Replaces `$(NAME)` if NAME is known; `$$` becomes a dollar sign."""
+def expand(text: str, values: Mapping[str, str], max_length: int = MAX_LENGTH) -> str:
+    """Replaces `$(NAME)` if NAME is known; `$$` becomes a dollar sign.
+
+    Raises a `ContainerStartError` if the result is longer than a process can be given: thirty variables that each
+    contain the one before twice would fill the memory.
+    """
+    left = max_length - len(text)
+    if left < 0:
+        raise _too_long()
 
     def replace(match: re.Match[str]) -> str:
+        nonlocal left
         if match[0] == "$$":
             return "$"
-        return values.get(match[1], match[0])
+        found = values.get(match[1], match[0])
+        left -= len(found) - len(match[0])
+        if left < 0:
+            raise _too_long()
+        return found
 
     return _REFERENCE.sub(replace, text)
+
+
+def expand_all(arguments: Sequence[object], values: Mapping[str, str]) -> list[str]:
+    """The arguments of a command, expanded."""
+    expanded: list[str] = []
+    left = MAX_LENGTH
+    for argument in arguments:
+        expanded.append(expand(str(argument), values, left))
+        left -= len(expanded[-1])
+    return expanded
+
+
+def _too_long() -> ContainerStartError:
+    message = f"argument list too long: command and environment have more than {MAX_LENGTH} characters"
+    return ContainerStartError("CreateContainerError", message)
 
 
 def _env_from(source: Unstructured, pod: Unstructured, lookup: Lookup) -> dict[str, str]:

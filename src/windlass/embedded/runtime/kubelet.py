@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Protocol
 
 from windlass.embedded.api.errors import ApiError
+from windlass.embedded.api.numbers import parse_decimal
 from windlass.embedded.api.timestamps import format_time
 from windlass.embedded.controllers.cache import Cache
 from windlass.embedded.controllers.client import Client
@@ -168,11 +169,8 @@ class Kubelet:
             others = [other_requests for other_key, other_requests in running.items() if other_key != key]
             admit(self._allocatable.allocatable(node), requests, others)
         allocated = annotations_of(pod).get(ALLOCATED_DEVICES_ANNOTATION) if was_running else ""
-        preferred = [
-            int(index)
-            for index in (allocated or annotations_of(pod).get(DEVICES_ANNOTATION, "")).split(",")
-            if index.isdigit()
-        ]
+        texts = (allocated or annotations_of(pod).get(DEVICES_ANNOTATION, "")).split(",")
+        preferred = [index for text in texts if (index := parse_decimal(text)) is not None]
         try:
             devices = machine.allocate(key, requests.devices, preferred)
         except DevicesUnavailable as error:
@@ -292,5 +290,4 @@ def _devices_of_container(
 
 
 def _count(amount: object) -> int:
-    text = str(amount)
-    return int(text) if text.isascii() and text.isdigit() else 0
+    return parse_decimal(str(amount)) or 0

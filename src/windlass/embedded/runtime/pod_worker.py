@@ -85,9 +85,12 @@ class PodWorker:
             if not state.get("running"):
                 continue
             started = parse_time(state["running"].get("startedAt"))
-            run.launch = self._make_launch(self.pod, run)
-            process = self._runtime.resume(run.launch, started, now)
             run.started_at = started
+            try:
+                run.launch = self._make_launch(self.pod, run)
+                process = self._runtime.resume(run.launch, started, now)
+            except ContainerStartError:  # what it was started with is not there any more
+                process = None
             if process is not None:
                 run.process = process
             else:

@@ -12,6 +12,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 
+from windlass.embedded.api.numbers import parse_decimal
 from windlass.embedded.api.timestamps import format_time
 from windlass.embedded.controllers.objects import key_of, name_of, uid_of
 from windlass.embedded.runtime.behaviour import PROGRESS_SECONDS, Behaviour, behaviour_of, utilization_of
@@ -189,7 +190,8 @@ def _visible_device(machine: DeviceManager, number: int, unit: AllocatableDevice
 def _profile_mib(profile: str, memory: int) -> int:
     """Memory of a profile such as `1g.10gb`, less what the driver reserves."""
     gigabytes = profile.partition(".")[2].partition("gb")[0]
-    return min(memory, int(gigabytes) * 1024 * 97 // 100) if gigabytes.isdigit() else memory
+    size = parse_decimal(gigabytes)
+    return memory if size is None else min(memory, size * 1024 * 97 // 100)
 
 
 class SimulatedExec:

@@ -11,6 +11,8 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from windlass.embedded.api.numbers import parse_decimal
+
 KNOWN_COMMANDS = (
     *("cat", "date", "echo", "env", "exit", "false", "hostname", "nvidia-smi", "printenv", "pwd"),
     *("sleep", "true", "uname", "whoami"),
@@ -18,6 +20,10 @@ KNOWN_COMMANDS = (
 _SHELLS = ("sh", "bash", "/bin/sh", "/bin/bash", "/usr/bin/bash", "/usr/bin/sh")
 _VARIABLE = re.compile(r"\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_]*))")
 _SEPARATORS = (";", "&&", "||", "\n")
+MAX_SCRIPT_LENGTH = 16 << 10
+"""A longer script is not understood: splitting it takes time in proportion to the square of its length."""
+MAX_OUTPUT_LENGTH = 1 << 20
+"""Of a whole script, which ends there, since a few bytes of script can print any amount."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +49,9 @@ class CommandResult:
     understood: bool = True
     exited: bool = False
     """`exit` was called."""
+    output_length: int = 0
+    expanded_length: int = 0
+    """Of the variables' values that were put in so far."""
     echoes_stdin: bool = False
     """Whether standard input is copied to standard output."""
 
@@ -74,13 +83,17 @@ def _run_script(text: str, environment: ShellEnvironment, result: CommandResult)
         should_run = separator in (";", "\n") or (separator == "&&") == (result.exit_code == 0)
         if command and should_run:
             _run([_expand(word, environment.environment, result) for word in command], environment, result)
-        if result.exited or not result.understood or result.seconds is None:
+        is_full = result.output_length >= MAX_OUTPUT_LENGTH
+        if result.exited or not result.understood or result.seconds is None or is_full:
             return
         command, separator = [], token
 
 
 def _tokens(text: str, result: CommandResult) -> list[str]:
     """Words and separators; quotes are kept until variables are expanded."""
+    if len(text) > MAX_SCRIPT_LENGTH:
+        _not_supported("sh", result, 126, f"the script has more than {MAX_SCRIPT_LENGTH} characters")
+        return []
     lexer = shlex.shlex(text.replace("\n", " ; "), posix=False, punctuation_chars=";&|()<>")
     lexer.whitespace_split = True
     try:
@@ -100,7 +113,13 @@ def _expand(word: str, environment: Mapping[str, str], result: CommandResult) ->
     if len(word) > 1 and word[0] == word[-1] == "'":
         return word[1:-1]
     word = word.replace("$?", str(result.exit_code))
-    expanded = _VARIABLE.sub(lambda match: environment.get(match[1] or match[2], ""), word)
+
+    def replace(match: re.Match[str]) -> str:
+        found = environment.get(match[1] or match[2], "")[: MAX_OUTPUT_LENGTH - result.expanded_length]
+        result.expanded_length += len(found)
+        return found
+
+    expanded = _VARIABLE.sub(replace, word)
     is_quoted = len(expanded) > 1 and expanded[0] == expanded[-1] == '"'
     return expanded[1:-1] if is_quoted else expanded.replace('"', "")
 
@@ -145,15 +164,17 @@ def _run(arguments: list[str], environment: ShellEnvironment, result: CommandRes
 def _exit(arguments: list[str], last_exit_code: int, result: CommandResult) -> None:
     """Without a number, with the exit code of the command before; a word that is no number is an error of usage."""
     result.exited, result.exit_code = True, last_exit_code
-    if arguments and arguments[0].isdecimal():
-        result.exit_code = int(arguments[0]) & 255
+    number = parse_decimal(arguments[0]) if arguments else None
+    if number is not None:
+        result.exit_code = number & 255
     elif arguments:
         result.exit_code = 2
         result.errors += f"sh: exit: Illegal number: {arguments[0]}\n"
 
 
 def _append_output(result: CommandResult, text: str) -> None:
-    result.output.append((result.seconds or 0.0, text))
+    result.output.append((result.seconds or 0.0, text[: MAX_OUTPUT_LENGTH - result.output_length]))
+    result.output_length = min(MAX_OUTPUT_LENGTH, result.output_length + len(text))
 
 
 def _print_environment(names: list[str], environment: ShellEnvironment, result: CommandResult) -> None:

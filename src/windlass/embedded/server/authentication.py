@@ -54,7 +54,7 @@ class Authenticator:
         if origin is not None and origin != f"https://{host}":
             raise ApiError(403, "Forbidden", f"forbidden: requests of the origin {origin!r} are not allowed")
         scheme, _, token = headers.get("Authorization", "").partition(" ")
-        if scheme.lower() != "bearer":
+        if scheme.lower() != "bearer" or not token:
             raise ApiError.unauthorized()
         if hmac.compare_digest(token.encode("utf-8", "surrogateescape"), self._token):
             return ADMIN

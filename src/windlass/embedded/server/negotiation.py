@@ -10,11 +10,10 @@ Used for responses and for watch events.
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 import msgspec
 import yaml
 
+from windlass.embedded.api.bounded_cache import bounded_cache
 from windlass.embedded.api.errors import ApiError
 from windlass.embedded.api.kinds import Kind
 from windlass.embedded.registry.listing import Page
@@ -46,7 +45,7 @@ class ResponseFormat(msgspec.Struct, frozen=True):
 DEFAULT_FORMAT = ResponseFormat()
 
 
-@lru_cache(maxsize=256)
+@bounded_cache(256)
 def negotiate_format(accept: str) -> ResponseFormat:
     """The first supported format that the client accepts; 406 if there is none."""
     if not accept:

@@ -48,7 +48,7 @@ class NonResourceHandler:
         if path == "/version":
             return await respond_with_object(request, version_info())
         if path.startswith(_HEALTH):
-            return _text(_verbose_health(path) if "verbose" in request.query else "ok")
+            return self._health(path.split("/")[1], "verbose" in request.query)
         if path == "/metrics":
             return _text(self._metrics(), "text/plain; version=0.0.4; charset=utf-8")
         if path == "/":
@@ -114,16 +114,21 @@ class NonResourceHandler:
         tag = f'"{hashlib.sha256(body).hexdigest()}"'
         if request.headers.get("If-None-Match") == tag:
             return web.Response(status=304, headers={"Etag": tag})
-        response = await respond(request, body, media_type)
-        response.headers["Etag"] = tag
-        response.headers["Vary"] = "Accept"
-        return response
+        return await respond(request, body, media_type, headers={"Etag": tag, "Vary": "Accept"})
 
     def _paths(self) -> list[str]:
         kinds = self._registry.kinds
         groups = [f"/apis/{group}" for group in kinds.groups()]
         versions = [f"/apis/{group}/{version}" for group in kinds.groups() for version in kinds.versions(group)]
         return sorted((*_PATHS, *groups, *versions))
+
+    def _health(self, name: str, is_verbose: bool) -> web.StreamResponse:
+        """Everything is in this process; what can fail is the disk. That is not cured by a restart (livez)."""
+        failure = self._registry.store.failure if name != "livez" else ""
+        store = f"[-]store failed: {failure}" if failure else "[+]store ok"
+        verdict = f"{name} check {'failed' if failure else 'passed'}"
+        text = f"[+]ping ok\n{store}\n{verdict}\n" if is_verbose or failure else "ok"
+        return _text(text, status=500 if failure else 200)
 
     def _metrics(self) -> str:
         lines = ["# TYPE apiserver_storage_objects gauge"]
@@ -132,11 +137,6 @@ class NonResourceHandler:
         lines.append("# TYPE windlass_store_resource_version counter")
         lines.append(f"windlass_store_resource_version {self._registry.store.version}")
         return "\n".join(lines) + "\n"
-
-
-def _verbose_health(path: str) -> str:
-    """Everything is in this process: if it answers, all checks pass."""
-    return f"[+]ping ok\n[+]store ok\n{path.split('/')[1]} check passed\n"
 
 
 def version_info() -> Unstructured:
@@ -163,6 +163,6 @@ def _wants_aggregated(request: web.BaseRequest) -> bool:
     )
 
 
-def _text(body: str, media_type: str = "text/plain; charset=utf-8") -> web.Response:
+def _text(body: str, media_type: str = "text/plain; charset=utf-8", status: int = 200) -> web.Response:
     headers = {"Content-Type": media_type, "X-Content-Type-Options": "nosniff"}
-    return web.Response(body=body.encode(), headers=headers)
+    return web.Response(body=body.encode(), headers=headers, status=status)

@@ -5,10 +5,12 @@ Used by `write_handlers` and `subresources`. Sizes are limited, as in Kubernetes
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
-from collections.abc import Iterator
-from typing import Any
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
 import msgspec
 from aiohttp import web
@@ -23,11 +25,16 @@ from windlass.model.unstructured import Unstructured
 
 MAX_BODY_BYTES = 3 << 20
 MAX_DEPTH = 200
-MAX_VALUES = 1 << 20
-"""Limit for expanded YAML, since a few lines of aliases can stand for any number of values."""
+MAX_VALUES = 60_000
+"""Limit for the values of a body: a write is done between two turns of the loop, and takes microseconds for each."""
+OFF_LOOP_BYTES = 8 << 10
+"""Larger YAML is read by a thread, one body at a time: it takes seconds where JSON takes milliseconds."""
+MAX_NUMBER = 1.8e308
+"""Beyond it, and for what is no number, JSON has no form."""
 JSON, YAML = "application/json", "application/yaml"
 JSON_PATCH, MERGE_PATCH = "application/json-patch+json", "application/merge-patch+json"
 STRATEGIC_PATCH, APPLY_PATCH = "application/strategic-merge-patch+json", "application/apply-patch+yaml"
+_Decoded = TypeVar("_Decoded")
 PATCH_MEDIA_TYPES = (JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, APPLY_PATCH)
 
 
@@ -49,7 +56,9 @@ def decode_object(body: bytes, media_type: str, expected: Kind | None = None) ->
     if media_type == protobuf.MEDIA_TYPE and (expected is None or not expected.custom):
         default = (expected.api_version, expected.kind) if expected is not None else ("", "")
         try:
-            return protobuf.decode(body, default)
+            decoded = protobuf.decode(body, default)
+            _check_values(body, decoded)
+            return decoded
         except protobuf.Malformed as error:
             raise ApiError.bad_request(str(error)) from None
     if media_type not in (JSON, YAML):
@@ -86,13 +95,49 @@ class UndecodableBody(Exception):
 def decode_value(body: bytes, media_type: str) -> Any:
     try:
         if media_type in (YAML, APPLY_PATCH) and not body.lstrip().startswith((b"{", b"[")):
-            first = next(read_documents(body.decode(), "body"), None)
+            first = next(read_documents(body.decode(), "body", MAX_VALUES), None)
             return _plain(first.value if first is not None else None)
-        return msgspec.json.decode(body)
+        value = msgspec.json.decode(body)
+        _check_values(body, value)
+        return value
     except RecursionError:
         raise UndecodableBody("exceeded max depth") from None
     except (msgspec.MsgspecError, InputError, UnicodeError, ValueError) as error:
         raise UndecodableBody(_go_message(body, " ".join(str(error).split())[:200])) from None
+
+
+def _check_values(body: bytes, value: Any) -> None:
+    """Each takes two bytes at least, so most bodies need not be looked at."""
+    left, pending = MAX_VALUES, [value]
+    while len(body) > 2 * MAX_VALUES and pending and left >= 0:
+        container = pending.pop()
+        if isinstance(container, (dict, list)):
+            left -= len(container)
+            inner = container.values() if isinstance(container, dict) else container
+            pending += [item for item in inner if isinstance(item, (dict, list))]
+    if left < 0:
+        raise ApiError.too_large(f"limit is {MAX_VALUES} values")
+
+
+async def off_loop(decode: Callable[..., _Decoded], body: bytes, media_type: str, *arguments: Any) -> _Decoded:
+    """Calls a function that decodes a body, in a thread if that may take long."""
+    is_yaml = media_type in (YAML, APPLY_PATCH) and not body.lstrip().startswith((b"{", b"["))
+    if not is_yaml or len(body) <= OFF_LOOP_BYTES:
+        return decode(body, media_type, *arguments)
+    async with _yaml_reader():
+        return await asyncio.to_thread(decode, body, media_type, *arguments)
+
+
+def _yaml_reader() -> asyncio.Semaphore:
+    """One for each loop."""
+    loop = asyncio.get_running_loop()
+    found = _YAML_READERS.get(loop)
+    if found is None:
+        found = _YAML_READERS[loop] = asyncio.Semaphore(1)
+    return found
+
+
+_YAML_READERS: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = weakref.WeakKeyDictionary()
 
 
 def duplicate_fields(body: bytes) -> list[str]:
@@ -153,6 +198,8 @@ def _plain(value: Any) -> Any:
             return {str(key): plain(item, depth + 1) for key, item in value.items()}
         if isinstance(value, list):
             return [plain(item, depth + 1) for item in value]
+        if isinstance(value, (int, float)) and not -MAX_NUMBER <= value <= MAX_NUMBER:
+            raise UndecodableBody("number out of range")
         return value if value is None or isinstance(value, (str, bool, int, float)) else str(value)
 
     return plain(value, 0)

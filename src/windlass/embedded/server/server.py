@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-import socket
 from collections.abc import Awaitable, Callable, Collection
 
 from aiohttp import web
@@ -26,12 +25,14 @@ from windlass.embedded.pki import Identity
 from windlass.embedded.registry.registry import Registry
 from windlass.embedded.runtime.kubelet_api import KubeletApi
 from windlass.embedded.server.authentication import USER_KEY, Authenticator
+from windlass.embedded.server.listener import Listener
 from windlass.embedded.server.non_resource_paths import NonResourceHandler
 from windlass.embedded.server.read_handlers import ReadHandlers
 from windlass.embedded.server.request_body import MAX_BODY_BYTES
 from windlass.embedded.server.request_target import Target, parse_target
 from windlass.embedded.server.responses import error_response, method_not_allowed
 from windlass.embedded.server.subresources import Subresources
+from windlass.embedded.server.work_meter import WorkMeter
 from windlass.embedded.server.write_handlers import WriteHandlers
 
 log = logging.getLogger(__name__)
@@ -39,10 +40,9 @@ log = logging.getLogger(__name__)
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 SHUTDOWN_TIMEOUT_SECONDS = 1.0
-BACKLOG = 1024
 GC_THRESHOLDS = (100_000, 20, 100)
 IDLE_SECONDS = 90.0
-"""How long a connection may be idle, also before its first request, so that strangers can't hold many."""
+"""How long a connection may be idle; before its first request, `listener` decides."""
 MAX_LINE_BYTES = 256 << 10
 """Limit for a line of the request's head; exec commands and long selectors are part of the path."""
 
@@ -62,11 +62,12 @@ class ApiServer:
             identity,
             Authenticator(identity.token, hosts),
         )
-        self._reads, self._writes = ReadHandlers(registry), WriteHandlers(registry)
+        meter = WorkMeter()
+        self._reads, self._writes = ReadHandlers(registry, meter), WriteHandlers(registry, meter)
         self._subresources = Subresources(registry, kubelet_api, self.authenticator)
         self._non_resource = NonResourceHandler(registry)
         self._mounts: dict[str, Handler] = {}
-        self._server: asyncio.Server | None = None
+        self._listener: Listener | None = None
         self._web_server: web.Server | None = None
         self.host, self.port = "", 0
 
@@ -86,7 +87,6 @@ class ApiServer:
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> None:
         # Stored objects have no reference cycles; searching half a million of them takes a third of the time.
         gc.set_threshold(*GC_THRESHOLDS)
-        loop = asyncio.get_running_loop()
         self._web_server = web.Server(
             self._handle,
             request_factory=_bounded_request,
@@ -96,23 +96,24 @@ class ApiServer:
             max_line_size=MAX_LINE_BYTES,
         )
         logging.getLogger("aiohttp.server").addFilter(_is_server_error)
-        self._server = await loop.create_server(
-            self._web_server, host, port, ssl=self.identity.ssl_context(), backlog=BACKLOG, reuse_address=True
-        )
-        bound = self._server.sockets[0].getsockname()
-        self.host, self.port = _client_address(str(bound[0]), self._server.sockets[0]), int(bound[1])
+        self._listener = Listener(self._web_server, self.identity.ssl_context())
+        await self._listener.start(host, port)
+        address, self.port = self._listener.addresses[0]
+        self.host = _client_address(address)
 
     async def stop(self) -> None:
-        if self._server is not None and self._web_server is not None:
-            self._server.close()
+        if self._listener is not None and self._web_server is not None:
+            await self._listener.close()
             self._web_server.pre_shutdown()
             await self._web_server.shutdown(SHUTDOWN_TIMEOUT_SECONDS)
-            self._server = self._web_server = None
+            self._listener = self._web_server = None
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Every request comes through here, and every error is turned into a response here."""
         try:
             request[USER_KEY] = self.authenticator.authenticate(request)
+            if self._listener is not None:
+                self._listener.welcome(request.protocol)
             return await self._route(request)
         except ApiError as error:
             return error_response(request, error)
@@ -182,8 +183,6 @@ def _is_server_error(record: logging.LogRecord) -> bool:
     return not isinstance(error, HttpProcessingError)
 
 
-def _client_address(address: str, listener: socket.socket) -> str:
+def _client_address(address: str) -> str:
     """An address that a client on this machine can use instead of a wildcard."""
-    if address in ("0.0.0.0", "::"):  # compared, not bound
-        return "127.0.0.1" if listener.family == socket.AF_INET else "::1"
-    return address
+    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address, address)

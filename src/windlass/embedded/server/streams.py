@@ -20,6 +20,8 @@ from windlass.model.unstructured import Unstructured
 
 STDIN, ERROR, RESIZE, CLOSE = 0, 3, 4, 255
 PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
+MAX_MESSAGE_BYTES = 1 << 20
+"""Of a WebSocket message; clients send input in pieces of some kilobytes."""
 FIRST_OUTPUT_TIMEOUT_SECONDS = 0.5
 """How long an error may take to arrive before the response starts."""
 
@@ -92,7 +94,7 @@ async def serve_exec_or_attach(
     if not is_socket:  # a client whose WebSocket failed retries with SPDY
         await session.close()
         raise ApiError.bad_request(_WEBSOCKET_REQUIRED)
-    socket = web.WebSocketResponse(protocols=PROTOCOLS, max_msg_size=0, heartbeat=30.0)
+    socket = web.WebSocketResponse(protocols=PROTOCOLS, max_msg_size=MAX_MESSAGE_BYTES, heartbeat=30.0)
     try:
         await socket.prepare(request)
         await _copy_streams(socket, session, streams or {1, 2})

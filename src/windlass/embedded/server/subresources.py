@@ -134,7 +134,9 @@ async def _not_allowed(request: web.BaseRequest, target: Target) -> web.StreamRe
 
 
 async def _body(request: web.BaseRequest, kind: str) -> Unstructured:
-    tree = request_body.decode_object(await request_body.read_body(request), request_body.content_type(request))
+    tree = await request_body.off_loop(
+        request_body.decode_object, await request_body.read_body(request), request_body.content_type(request)
+    )
     if tree.get("kind") not in (None, "", kind):
         raise ApiError.bad_request(f"no kind {tree['kind']!r} is expected here (must be of type {kind})")
     return tree

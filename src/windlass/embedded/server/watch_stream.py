@@ -3,13 +3,15 @@
 Used by `read_handlers`. Changes are encoded once for all watchers; a watcher collects the ones that it wants and
 writes them in one piece. The first change after a pause is written at once; with more watchers, each collects
 longer before it writes again, so that many watchers cost each a few milliseconds of delay instead of overloading
-the server. A watcher that reads too slowly is ended: listing again costs less than buffering everything.
+the server. A watcher that reads too slowly is ended (`watch_memory`). The objects that exist at the beginning are
+encoded while they are sent, a piece at a time.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
+from collections import deque
 
 import msgspec
 from aiohttp import web
@@ -21,6 +23,7 @@ from windlass.embedded.registry.selection import Selection
 from windlass.embedded.server.negotiation import ObjectEncoder
 from windlass.embedded.server.request_target import Target
 from windlass.embedded.server.responses import watch_error_event
+from windlass.embedded.server.watch_memory import WatchMemory
 from windlass.embedded.store.resource_storage import Compacted
 from windlass.embedded.store.stored_object import (
     ADDED,
@@ -37,8 +40,12 @@ MIN_WATCH_TIMEOUT_SECONDS = 1800
 BATCH_SECONDS_PER_WATCHER = 0.0001
 """Cost of a write to one watcher; the pause between two writes is this times the number of watchers."""
 MIN_BATCH_SECONDS, MAX_BATCH_SECONDS = 0.002, 0.2
-MAX_PENDING_BYTES = 64 << 20
-"""Limit for bytes that a slow reader has not read."""
+PIECE_BYTES = 64 << 10
+"""Written at a time; the connection itself keeps some such pieces for a slow reader."""
+
+
+Event = bytes | tuple[str, StoredObject]
+"""A line, or the type and the object of one that is still to be encoded."""
 
 
 class WatchStream:
@@ -51,11 +58,18 @@ class WatchStream:
         query: ListQuery,
         selection: Selection | None,
         encoder: ObjectEncoder,
+        memory: WatchMemory,
     ) -> None:
+        self._memory = memory
         self._registry, self._target, self._query = registry, target, query
         self._selection, self._encoder = selection, encoder
-        self._pending: list[bytes] = []
+        self._initial: deque[StoredObject] = deque()
+        self._initial_end = 0
+        """The version of the bookmark after the initial events; 0 for none."""
+        self._pending: deque[Event] = deque()
         self._pending_bytes = 0
+        self._error: ApiError | None = None
+        self._transport: asyncio.Transport | None = None
         self._has_work = asyncio.Event()
         self._is_over = self._is_live = False
         self._bookmark_due = False
@@ -64,9 +78,9 @@ class WatchStream:
         self._sends_all_as_stored = encoder.sends_stored_bytes and selection is None
 
     async def serve(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Sends until the client disconnects or the time is up; `collect` comes first."""
         loop = asyncio.get_running_loop()
-        error = self._collect_initial()
-        self._is_live = True
+        self._is_live, self._transport = True, request.transport
         stop = self._registry.store.subscribe_durable(self._target.kind.storage_resource, self._on_change)
         timers = [loop.call_later(self._timeout_seconds(), self._on_timeout)]
         if self._query.allow_bookmarks:
@@ -78,9 +92,10 @@ class WatchStream:
         try:
             await self._registry.store.wait_durable()
             await response.prepare(request)
-            if error is not None:
-                await response.write(watch_error_event(error))
+            if self._error is not None:
+                await response.write(watch_error_event(self._error))
             else:
+                await self._send_initial(response)
                 await self._pump(response)
             await response.write_eof()
         except (ConnectionError, asyncio.CancelledError):
@@ -89,13 +104,20 @@ class WatchStream:
             raise
         finally:
             self._is_over = True
+            self._drop_pending()
             stop()
             for timer in timers:
                 timer.cancel()
         return response
 
+    def collect(self) -> None:
+        """Collects the first events. An error of this stage is sent as the watch's only event.
+
+        Between this and `serve` the loop must not turn, or changes would be missed.
+        """
+        self._error = self._collect_initial()
+
     def _collect_initial(self) -> ApiError | None:
-        """Collects the first events. An error of this stage is sent as the watch's only event."""
         query, store = self._query, self._registry.store
         storage = store.storage(self._target.kind.storage_resource)
         version = parse_version(query.resource_version) if query.resource_version else 0
@@ -103,11 +125,10 @@ class WatchStream:
             if version > store.version:
                 self._registry.listing.check_not_in_future(version)
             self._last_version = store.version
-            for stored in storage.list_current(self._target.namespace):
-                if self._selection is None or self._selection.matches_stored(stored):
-                    self._append(encode_watch_event(ADDED, self._encoder.encode_event(stored)))
-            if query.send_initial_events and query.allow_bookmarks:
-                self._append(encode_watch_event(BOOKMARK, self._encoder.encode_bookmark(store.version, True)))
+            found = storage.list_current(self._target.namespace)
+            selection = self._selection
+            self._initial.extend(item for item in found if selection is None or selection.matches_stored(item))
+            self._initial_end = store.version if query.send_initial_events and query.allow_bookmarks else 0
             return None
         if version == 0:  # sendInitialEvents=false without a version: from now on
             self._last_version = store.version
@@ -122,11 +143,36 @@ class WatchStream:
                 self._on_change(change)
         return None
 
+    async def _send_initial(self, response: web.StreamResponse) -> None:
+        piece = bytearray()
+        while self._initial:
+            piece += encode_watch_event(ADDED, self._encoder.encode_event(self._initial.popleft()))
+            if len(piece) >= PIECE_BYTES:
+                await response.write(bytes(piece))
+                piece.clear()
+        if self._initial_end:
+            piece += encode_watch_event(BOOKMARK, self._encoder.encode_bookmark(self._initial_end, True))
+        if piece:
+            await response.write(bytes(piece))
+
+    def _next_piece(self) -> bytes:
+        lines, size = [], 0
+        while self._pending and size < PIECE_BYTES:
+            event = self._pending.popleft()
+            size += _size(event)
+            if not isinstance(event, bytes):  # only now: the first table that is sent has the columns
+                event = encode_watch_event(event[0], self._encoder.encode_event(event[1]))
+            lines.append(event)
+        self._pending_bytes -= size
+        self._memory.add(-size)
+        return b"".join(lines)
+
     async def _pump(self, response: web.StreamResponse) -> None:
         while True:
             if self._pending:
-                lines, self._pending, self._pending_bytes = self._pending, [], 0
-                await response.write(b"".join(lines))
+                await response.write(self._next_piece())
+                if self._pending:
+                    continue
                 pause = min(self._registry.store.watcher_count * BATCH_SECONDS_PER_WATCHER, MAX_BATCH_SECONDS)
                 if pause > MIN_BATCH_SECONDS and not self._is_over:
                     await asyncio.sleep(pause)
@@ -157,7 +203,7 @@ class WatchStream:
             if kind == change.type and stored is change.new and self._encoder.can_send_stored_bytes(stored):
                 self._append(change.watch_event)
             else:
-                self._append(encode_watch_event(kind, self._encoder.encode_event(stored)))
+                self._append((kind, stored))
 
     def _filtered(self, change: Change) -> tuple[str, StoredObject] | None:
         """The change as seen through the selectors: an object may enter or leave the selection."""
@@ -172,12 +218,22 @@ class WatchStream:
             return (MODIFIED if matched_before else ADDED), change.new
         return (DELETED, _state_before_leaving(change)) if matched_before else None
 
-    def _append(self, line: bytes) -> None:
-        self._pending.append(line)
-        self._pending_bytes += len(line)
-        if self._pending_bytes > MAX_PENDING_BYTES and self._is_live:
-            self._pending, self._is_over = [], True
+    def _append(self, event: Event) -> None:
+        self._pending.append(event)
+        self._pending_bytes += _size(event)
+        self._memory.add(_size(event))
+        if self._is_live and self._memory.is_exceeded_by(self._pending_bytes):
+            self._drop_pending()
+            self._is_over = True
+            if self._transport is not None:
+                self._transport.abort()  # what it has not read of earlier pieces goes, too
         self._has_work.set()
+
+    def _drop_pending(self) -> None:
+        self._memory.add(-self._pending_bytes)
+        self._pending.clear()
+        self._initial.clear()
+        self._pending_bytes = 0
 
     def _timeout_seconds(self) -> float:
         if self._query.timeout:
@@ -195,6 +251,10 @@ class WatchStream:
         self._has_work.set()
         if not self._is_over:
             asyncio.get_running_loop().call_later(BOOKMARK_SECONDS, self._on_bookmark_timer)
+
+
+def _size(event: Event) -> int:
+    return len(event) if isinstance(event, bytes) else len(event[1].raw)
 
 
 def _state_before_leaving(change: Change) -> StoredObject:

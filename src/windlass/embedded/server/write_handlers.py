@@ -5,6 +5,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
+from contextlib import AbstractContextManager
+
 from aiohttp import web
 
 from windlass.embedded.api import strategy
@@ -14,14 +18,18 @@ from windlass.embedded.registry.options import STRICT, WriteOptions
 from windlass.embedded.registry.registry import Registry
 from windlass.embedded.registry.selection import Selection
 from windlass.embedded.server import request_body
+from windlass.embedded.server.authentication import USER_KEY
 from windlass.embedded.server.negotiation import ObjectEncoder, negotiate_format
 from windlass.embedded.server.query import delete_options, list_query, write_options
 from windlass.embedded.server.request_target import Target
 from windlass.embedded.server.responses import respond, respond_with_object
+from windlass.embedded.server.work_meter import LARGE_BODY_BYTES, WorkMeter
 from windlass.embedded.store.stored_object import StoredObject
 from windlass.model.names.kubernetes import META_API_VERSION
 from windlass.model.unstructured import Unstructured
 
+TURN_SECONDS = 0.02
+"""How long a deletion of many objects runs before others may."""
 _ORPHAN_WARNING = (
     "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them "
     "or set propagationPolicy=Orphan to suppress this warning"
@@ -31,13 +39,18 @@ _MANAGER_REQUIRED = required("fieldManager", "is required for apply patch")
 
 
 class WriteHandlers:
-    def __init__(self, registry: Registry) -> None:
-        self._registry = registry
+    def __init__(self, registry: Registry, meter: WorkMeter) -> None:
+        self._registry, self._meter = registry, meter
+
+    def _measure(self, request: web.BaseRequest) -> AbstractContextManager[None]:
+        """Around everything that a write does between two turns of the loop."""
+        return self._meter.measure(request[USER_KEY].name, (request.content_length or 0) > LARGE_BODY_BYTES)
 
     async def create(self, request: web.BaseRequest, target: Target) -> web.StreamResponse:
         tree = await self._decode_object(request, target)
         options, warnings = self._options(request, target, "CreateOptions")
-        stored = self._registry.writer.create(target.kind, target.namespace, tree, options)
+        with self._measure(request):
+            stored = self._registry.writer.create(target.kind, target.namespace, tree, options)
         return await self._respond(request, target, stored, 201, warnings)
 
     async def update(self, request: web.BaseRequest, target: Target) -> web.StreamResponse:
@@ -48,7 +61,8 @@ class WriteHandlers:
             scale = registry.scale_subresource.update(kind, target.namespace, target.name, tree, options)
             return await self._respond_status(request, scale)
         before = registry.context.find(kind, target.namespace, target.name)
-        stored = registry.writer.update(kind, target.namespace, target.name, tree, options)
+        with self._measure(request):
+            stored = registry.writer.update(kind, target.namespace, target.name, tree, options)
         return await self._respond(request, target, stored, 201 if before is None else 200, warnings)
 
     async def patch(self, request: web.BaseRequest, target: Target) -> web.StreamResponse:
@@ -59,19 +73,21 @@ class WriteHandlers:
             accepted = tuple(media_type for media_type in accepted if media_type != request_body.STRATEGIC_PATCH)
         if media not in accepted:
             raise ApiError.unsupported_media_type(accepted)
-        patch = request_body.decode_patch(body, media)
+        patch = await request_body.off_loop(request_body.decode_patch, body, media)
         options, warnings = self._options(request, target, "PatchOptions")
         key = kind, target.namespace, target.name
         if media == request_body.APPLY_PATCH:
             if not request.query.get("fieldManager"):
                 raise ApiError.invalid(_PATCH_OPTIONS, "", [_MANAGER_REQUIRED])
             before = registry.context.find(*key)
-            stored = registry.writer.apply(*key, patch, options)
+            with self._measure(request):
+                stored = registry.writer.apply(*key, patch, options)
             return await self._respond(request, target, stored, 201 if before is None else 200, warnings)
         if target.subresource == "scale":
             scale = registry.scale_subresource.patch(*key, patch, media, options)
             return await self._respond_status(request, scale)
-        stored = registry.writer.patch(*key, patch, media, options)
+        with self._measure(request):
+            stored = registry.writer.patch(*key, patch, media, options)
         return await self._respond(request, target, stored, 200, warnings)
 
     async def delete(self, request: web.BaseRequest, target: Target) -> web.StreamResponse:
@@ -95,9 +111,13 @@ class WriteHandlers:
             kind, query.label_selector, query.field_selector, registry.machinery.selectable_fields(kind)
         )
         page = registry.listing.page(kind, target.namespace, query, selection)
+        started = time.monotonic()
         for stored in page.items:
             if registry.context.find(kind, *stored.key) is not None:
                 registry.deleter.delete(kind, *stored.key, options)
+            if time.monotonic() - started > TURN_SECONDS:
+                await asyncio.sleep(0)  # others come in between, as they do in Kubernetes
+                started = time.monotonic()
         form = negotiate_format(request.headers.get("Accept", ""))
         body = ObjectEncoder(registry, kind, form, request.query.get("includeObject", "")).encode_list(page)
         await registry.store.wait_durable()
@@ -109,7 +129,7 @@ class WriteHandlers:
             await request_body.read_body(request),
             target.kind,
         )
-        tree = request_body.decode_object(body, media, kind)
+        tree = await request_body.off_loop(request_body.decode_object, body, media, kind)
         if request.query.get("fieldValidation") == STRICT and media == request_body.JSON:
             twice = ", ".join(f'duplicate field "{path}"' for path in request_body.duplicate_fields(body))
             if twice:
@@ -122,7 +142,7 @@ class WriteHandlers:
         body = await request_body.read_body(request)
         if not body:
             return None
-        tree = request_body.decode_object(body, request_body.content_type(request))
+        tree = await request_body.off_loop(request_body.decode_object, body, request_body.content_type(request))
         kind_name = tree.get("kind")
         if kind_name not in (None, "", "DeleteOptions"):
             version = tree.get("apiVersion") or META_API_VERSION

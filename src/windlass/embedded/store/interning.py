@@ -13,6 +13,7 @@ import msgspec
 
 MAX_INTERNED = 20_000
 """Limit of remembered parts; when it is reached, all are forgotten."""
+MAX_INTERNED_BYTES = 32 << 20
 IN_SPEC, IN_STATUS = ("containers", "tolerations"), ("capacity", "allocatable")
 _encode = msgspec.json.Encoder().encode
 
@@ -20,7 +21,7 @@ _encode = msgspec.json.Encoder().encode
 class FieldInterner:
     def __init__(self, max_interned: int = MAX_INTERNED) -> None:
         self._known: dict[bytes, Any] = {}
-        self._max_interned = max_interned
+        self._max_interned, self._bytes = max_interned, 0
 
     def intern(self, tree: dict[str, Any]) -> None:
         """Replaces parts by equal ones that are known."""
@@ -47,7 +48,9 @@ class FieldInterner:
         text = _encode(part)
         known = self._known.get(text)
         if known is None:
-            if len(self._known) >= self._max_interned:
+            if len(self._known) >= self._max_interned or self._bytes > MAX_INTERNED_BYTES:
                 self._known.clear()
+                self._bytes = 0
             known = self._known[text] = part
+            self._bytes += len(text)
         return known

@@ -32,6 +32,8 @@ class ResourceStorage:
         self.items: dict[Key, StoredObject] = {}
         self.compacted_version = version
         """Changes up to this version are compacted."""
+        self.size_bytes = 0
+        """Of the current objects, encoded."""
         self._keys: list[Key] = []
         self._history: deque[Change] = deque()
         self._bytes = 0
@@ -44,9 +46,11 @@ class ResourceStorage:
         """Sets the objects of an earlier run, without history."""
         self.items = {item.key: item for item in items}
         self._keys = sorted(self.items)
+        self.size_bytes = sum(len(item.raw) for item in items)
 
     def apply(self, change: Change) -> None:
         key = change.key
+        self.size_bytes -= len(change.old.raw) if change.old is not None else 0
         if change.type == DELETED:
             del self.items[key]
             del self._keys[bisect_left(self._keys, key)]
@@ -54,6 +58,7 @@ class ResourceStorage:
             if change.old is None:
                 insort(self._keys, key)
             self.items[key] = change.new
+            self.size_bytes += len(change.new.raw)
         self._history.append(change)
         self._bytes += len(change.new.raw)
         if len(self._history) > DECODED_CHANGES:

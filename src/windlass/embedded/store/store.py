@@ -51,7 +51,8 @@ class Store:
         self._is_notifying = False
         self._not_durable: deque[Change] = deque()
         self._durable_waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
-        self._failure: str = ""
+        self.failure = ""
+        """Why nothing can be written any more, if so."""
 
     def storage(self, resource: str) -> ResourceStorage:
         found = self._storages.get(resource)
@@ -61,6 +62,11 @@ class Store:
 
     def storages(self) -> Iterable[ResourceStorage]:
         return self._storages.values()
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all current objects, encoded."""
+        return sum(storage.size_bytes for storage in self._storages.values())
 
     def put(self, resource: str, key: Key, tree: Unstructured) -> StoredObject:
         """Stores an object, which the store may keep. Its resourceVersion is set."""
@@ -83,8 +89,8 @@ class Store:
         return removed
 
     def _apply(self, change: Change) -> None:
-        if self._failure:
-            raise OSError(self._failure)
+        if self.failure:
+            raise OSError(self.failure)
         self.version = change.version
         self.storage(change.resource).apply(change)
         if self.journal is not None:
@@ -149,8 +155,8 @@ class Store:
         """Waits until everything that was written before this call is durable."""
         if self.durable_version >= self.version:
             return
-        if self._failure:
-            raise OSError(self._failure)
+        if self.failure:
+            raise OSError(self.failure)
         future = asyncio.get_running_loop().create_future()
         self._durable_waiters.append((self.version, future))
         await future
@@ -169,7 +175,7 @@ class Store:
 
     def on_journal_failed(self, problem: str) -> None:
         """The journal can't be written: further writes fail, and pending ones are not acknowledged."""
-        self._failure = problem
+        self.failure = problem
         while self._durable_waiters:
             future = self._durable_waiters.popleft()[1]
             if not future.done():

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from windlass.embedded.controllers.objects import key_of, uid_of
 from windlass.embedded.runtime.container_runtime import ContainerExit, ContainerLaunch, ContainerStartError
-from windlass.embedded.runtime.environment import expand
+from windlass.embedded.runtime.environment import expand_all
 from windlass.embedded.runtime.pod_logs import Line
 from windlass.embedded.runtime.process.cgroups import Cgroup, Cgroups
 from windlass.model.errors import InputError
@@ -172,10 +172,7 @@ class ProcessContainerRuntime:
     def start(self, launch: ContainerLaunch, now: float) -> LocalProcess:
         container = launch.container
         environment = self.environment(launch)
-        command = [
-            expand(str(argument), environment)
-            for argument in (*(container.get("command") or ()), *(container.get("args") or ()))
-        ]
+        command = expand_all([*(container.get("command") or ()), *(container.get("args") or ())], environment)
         if not container.get("command"):
             raise ContainerStartError("CreateContainerError", NO_COMMAND.format(name=container["name"]))
         if shutil.which(command[0], path=environment.get("PATH")) is None:
