@@ -22,7 +22,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="make worlds", description=__doc__)
     parser.add_argument("--count", type=int, default=100)
     parser.add_argument("--seed", type=int, default=int(time.time()))
-    parser.add_argument("--steps", type=int, default=40, help="happenings in a world")
+    parser.add_argument("--steps", type=int, default=30, help="happenings in a world")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--log", action="store_true", help="print what happened in worlds where something was wrong")
     arguments = parser.parse_args()
