@@ -68,7 +68,7 @@ def draw_world(seed: int, *, pace: float = 1.0, small: bool = False) -> WorldSpe
     total = sum(pool.count * max(1, pool.gpu_count) for pool in pools)
     objects += _draw_cohorts(rng, drawn, flavors, total)
     if rng.random() < 0.3:
-        objects.append(flavor("cpus", {}))
+        objects.append(flavor("cpus", {WORLD_LABEL: "yes"}, "racks") if has_topology else flavor("cpus", {}))
     has_cpu_group = any(tree["metadata"]["name"] == "cpus" for tree in objects)
     for name in names:
         shape = QueueShape(name, tuple(flavors), total, len(names), has_cpu_group)
@@ -182,7 +182,8 @@ def draw_queue(rng: Random, shape: QueueShape, *, in_cohort: bool) -> Unstructur
     cells = {}
     part = 2 * max(1, shape.total // (shape.queues * len(shape.flavors)))
     for name in shape.flavors:
-        quota: Unstructured = {"nominalQuota": str(rng.randint(0, part))}
+        nominal = 0 if rng.random() < 0.1 else rng.randint(part // 3, part)
+        quota: Unstructured = {"nominalQuota": str(nominal)}
         if in_cohort and rng.random() < 0.4:
             quota["borrowingLimit"] = str(rng.choice((0, 2, 4)))
         if in_cohort and rng.random() < 0.2:

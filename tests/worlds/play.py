@@ -170,11 +170,11 @@ async def play_world(
     judge = Judge(report, patience)
     play = Play(spec, cluster, report, judge)
     report.drawn.update(spec.drawn)
-    await cluster.start(judge)
-    for tree in [*spec.objects, *WORK_PRIORITIES]:
-        await play.create({**tree, "metadata": {**tree["metadata"]}})
     checking = asyncio.create_task(_check_again_and_again(play, judge))
     try:
+        await cluster.start(judge)
+        for tree in [*spec.objects, *WORK_PRIORITIES]:
+            await play.create({**tree, "metadata": {**tree["metadata"]}})
         await asyncio.sleep(5 * spec.pace)
         for _ in range(steps):
             happening = happenings.draw_happening(play)

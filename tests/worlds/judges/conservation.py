@@ -84,13 +84,10 @@ class ConservationJudge:
 
 
 def _heads(units: Sequence[Unit]) -> Iterator[Unit]:
-    """The first of each queue, and everything that is in none."""
-    first: dict[str, Unit] = {}
-    for unit in sorted(units, key=lambda unit: unit.order):
-        if not unit.queue:
-            yield unit
-        elif unit.queue not in first:
-            first[unit.queue] = unit
+    """The first of each queue, where that is one alone, and everything that is in none."""
+    for unit in units:
+        others = [other for other in units if other.queue == unit.queue and other is not unit]
+        if not unit.queue or all(unit.order < other.order for other in others):
             yield unit
 
 
@@ -102,7 +99,7 @@ def _comes_before(state: WorldState, reserve: Reserve, other: Unit | None, unit:
         return True  # a reservation of the calendar, or one that has just started
     if other.queue and other.queue != unit.queue and borrows(state, other):
         return not unit.queue  # a workload within its nominal quota comes before one that borrows
-    return other.order < unit.order
+    return other.order <= unit.order
 
 
 def borrows(state: WorldState, unit: Unit) -> bool:
@@ -160,8 +157,8 @@ def flavor_nodes(state: WorldState, unit: Unit, flavors: Flavors) -> list[str]:
         for key, value in spec.get("nodeLabels", {}).items():
             if labels.setdefault(key, value) != value:
                 return []
-        if spec.get("nodeTaints"):
-            return []  # whether its taints are tolerated is not computed here
+        if spec.get("nodeTaints") or (unit.asks_for_topology and not spec.get("topologyName")):
+            return []  # whether taints are tolerated is not computed here; as in Kueue, all flavors need a topology
         topology = state.objects["topologies"].get(spec.get("topologyName", ""))
         levels += [level["nodeLabel"] for level in topology["spec"]["levels"]] if topology else []
     return [

@@ -64,7 +64,7 @@ class ReasonJudge:
             "KUEUE_QUEUE_MISSING": lambda one: "its queue is there" if one.queue in self._state.books.queues else "",
         }.get(code)
         if code == "QUEUE_BEHIND_HEAD":
-            ahead = [other for other in units if other.queue == unit.queue and other.order < unit.order]
+            ahead = [other for other in units if other.queue == unit.queue and other.order <= unit.order and other is not unit]
             return "" if ahead else "it is the first of its queue"
         return check(unit) if check else ""
 

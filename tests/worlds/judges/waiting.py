@@ -32,6 +32,7 @@ from windlass.model.pod import Pod
 from windlass.model.times import parse_duration
 from windlass.model.unstructured import Unstructured
 
+TOPOLOGY = "kueue.x-k8s.io/podset-"
 REQUIRED = "kueue.x-k8s.io/podset-required-topology"
 MAX_EXEC_TIME = "kueue.x-k8s.io/max-exec-time-seconds"
 GANG_OWNERS = ("PyTorchJob", "JobSet", "RayCluster", "LeaderWorkerSet", "TrainJob", "MPIJob")
@@ -52,9 +53,12 @@ class Unit:
     topology: str
     """Label of the domain in which all of it must be; empty if it may be anywhere."""
 
+    asks_for_topology: bool = False
+
     @property
-    def order(self) -> tuple[int, float, str]:
-        return -self.priority, self.since, self.key
+    def order(self) -> tuple[int, float]:
+        """Those of the same second are in any order."""
+        return -self.priority, self.since
 
     @property
     def pods(self) -> list[Pod]:
@@ -94,10 +98,11 @@ def _workload_units(state: WorldState) -> Iterator[Unit]:
         requeue = (tree["status"].get("requeueState") or {}).get("requeueAt") if tree.get("status") else None
         if requeue and seconds(requeue) > state.clock():
             continue
-        trees, topology = [], ""
+        trees, topology, asks = [], "", False
         for pod_set in tree["spec"]["podSets"]:
             template = pod_set["template"]
             notes = (template.get("metadata") or {}).get("annotations") or {}
+            asks = asks or any(note.startswith(TOPOLOGY) for note in notes) or bool(pod_set.get("topologyRequest"))
             topology = notes.get(REQUIRED) or (pod_set.get("topologyRequest") or {}).get("required") or topology
             trees += [_pod_from(key, pod_set["name"], number, template) for number in range(pod_set["count"])]
         yield Unit(
@@ -109,6 +114,7 @@ def _workload_units(state: WorldState) -> Iterator[Unit]:
             message(tree, "QuotaReserved"),
             _limit(owner or tree),
             topology,
+            asks,
         )
 
 
