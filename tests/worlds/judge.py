@@ -17,6 +17,7 @@ from tests.worlds.judges.binds import BindJudge
 from tests.worlds.judges.conservation import ConservationJudge
 from tests.worlds.judges.evictions import EvictionJudge
 from tests.worlds.judges.gangs import GangJudge
+from tests.worlds.judges.guarantees import GuaranteeJudge
 from tests.worlds.judges.reasons import ReasonJudge
 from tests.worlds.judges.trees import admission, annotations_of, condition, is_deleted, key_of, labels_of, message, node_of
 from tests.worlds.judges.twin import ALLOCATED
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from tests.worlds.play import Report
 
 MAX_PROBLEMS = 20
+DUPLICATE, SPARE_CREATES = "conflict: POST workloads", 3
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,8 @@ class Patience:
     """How late the scheduler may know of a change: watches lag, decisions take time, requests are sent again."""
     decision: float = 15.0
     """One decision: it is due every ten seconds at the latest."""
+    reclaim: float = 90.0
+    """Reclaiming quota: victims are chosen, stopped, and end."""
     gang: float = 200.0
     """A gang that has lost pods: the node is noticed to be gone, the grace passes, pods are evicted."""
     stable: float = 75.0
@@ -52,6 +56,7 @@ class Judge:
         self._binds = BindJudge(self.state, self.wrong)
         self._gangs = GangJudge(self.state, self.wrong, self._patience.gang)
         self._conservation = ConservationJudge(self.state, self.wrong, self._count, self._patience.decision)
+        self.guarantees = GuaranteeJudge(self.state, self.wrong, self._patience.reclaim)
         self._evictions = EvictionJudge(self.state, self.wrong)
         self._reasons = ReasonJudge(self.state, self.wrong, self._count)
         self._changed_at = 0.0
@@ -75,8 +80,12 @@ class Judge:
     def on_happening(self, name: str) -> None:
         self.note(name)
         self._evictions.on_happening()
+        self._disturb()
+
+    def _disturb(self) -> None:
         self._gangs.disturb()
         self._conservation.disturb()
+        self.guarantees.disturb()
 
     def on_plan(self, plan: Plan) -> None:
         self.state.plan = plan
@@ -156,18 +165,26 @@ class Judge:
     def check(self) -> None:
         self._binds.check()
         if not self.is_calm:
-            self._gangs.disturb()
-            self._conservation.disturb()
+            self._disturb()
             return
         self._gangs.check()
         self._evictions.check()
         self._conservation.check()
+        self.guarantees.check()
 
     def begin_quiet(self) -> None:
         self.on_happening("quiet from here on")
 
     def check_at_rest(self) -> None:
         self._evictions.check_at_rest()
+        self._check_creates()
         if time.time() - self._changed_at > self._patience.stable:
             self._count("worlds that came to rest")
             self._reasons.check()
+
+    def _check_creates(self) -> None:
+        """A Workload is created twice only where the first answer was lost, or by another replica."""
+        counts = self._report.counts
+        excused = counts["answer lost"] + SPARE_CREATES * (1 + self._report.happened["restart_scheduler"])
+        if counts[DUPLICATE] > excused:
+            self.wrong(f"{counts[DUPLICATE]} Workloads were created again, {counts['answer lost']} answers were lost")

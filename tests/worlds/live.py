@@ -55,6 +55,8 @@ def play_live(seed: int, kind: str, shared: object, steps: int, quiet: float = Q
     report, spec = Report(seed), live_spec(seed, small)
     with tempfile.TemporaryDirectory() as folder:
         asyncio.run(play_world(spec, _cluster(kind, spec, Path(folder), shared), report, steps, quiet, PATIENCE))
+        for log in Path(folder).glob("*.log"):
+            report.log += log.read_text(errors="replace").splitlines()[-40:]
     report.cpu_seconds = time.process_time()
     return report
 

@@ -7,20 +7,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import subprocess
-import sys
+import os
 import threading
 import time
 from pathlib import Path
 
 import yaml
 from tests.invariants.judge import device_list
+from tests.live.replica import Replica
 from tests.live.test_live_queues import install_crds
 from tests.real_cluster.api import Api, ApiError
 from tests.real_cluster.control_plane import ControlPlane
 from tests.real_cluster.fake_kubelet import FakeKubelet
 from tests.worlds.draw_world import GPU, WorldSpec
-from tests.worlds.live_cluster import PROGRAM_NICE, LiveCluster, end
+from tests.worlds.live_cluster import PROGRAM_NICE, LiveCluster
 
 from windlass.embedded.scheduler_thread import with_default_scheduler
 from windlass.model.configuration_document import settings_document
@@ -38,7 +38,7 @@ class KubeCluster(LiveCluster):
         self._spec, self._folder, self._plane = spec, folder, plane
         self._config = folder / "config.yaml"
         self._config.write_text(yaml.safe_dump(settings_document(with_default_scheduler(spec.settings))))
-        self._process: subprocess.Popen[bytes] | None = None
+        self._replica: Replica | None = None
         self._kubelet: FakeKubelet | None = None
         self._failed: dict[str, set[int]] = {}
 
@@ -53,10 +53,10 @@ class KubeCluster(LiveCluster):
         self._start_scheduler()
 
     def _start_scheduler(self) -> None:
-        command = ["nice", "-n", str(PROGRAM_NICE), str(Path(sys.executable).with_name("windlass")), "scheduler"]
-        command += [f"--kubeconfig={self._plane.kubeconfig}", f"--config={self._config}", "--no-leader-elect"]
-        with (self._folder / "scheduler.log").open("ab") as output:
-            self._process = subprocess.Popen(command, stdout=output, stderr=output, stdin=subprocess.DEVNULL)
+        log, config = self._folder / "scheduler.log", f"--config={self._config}"
+        self._replica = Replica(self._plane.kubeconfig, log, config, "--no-leader-elect")
+        os.setpriority(os.PRIO_PROCESS, self._replica.process.pid, PROGRAM_NICE)
+        self._replica.wait_ready()
 
     def _end_pods(self) -> None:
         """Pods succeed when they have run as long as they say."""
@@ -108,14 +108,13 @@ class KubeCluster(LiveCluster):
                 self.api.patch(f"/api/v1/nodes/{tree['metadata']['name']}", {"spec": {"taints": taints or None}})
 
     async def restart_scheduler(self, pause: float) -> None:
-        assert self._process is not None
-        self._process.kill()
-        await asyncio.to_thread(self._process.wait)
+        assert self._replica is not None
+        await asyncio.to_thread(self._replica.kill)
         await asyncio.sleep(pause / 5)
-        self._start_scheduler()
+        await asyncio.to_thread(self._start_scheduler)
 
     def shut_down(self) -> None:
-        if self._process is not None:
-            end(self._process)
+        if self._replica is not None:
+            self._replica.stop()
         if self._kubelet is not None:
             self._kubelet.__exit__()

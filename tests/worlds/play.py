@@ -168,6 +168,7 @@ async def play_world(
     spec: WorldSpec, cluster: WorldCluster, report: Report, steps: int, quiet: float, patience: Patience | None = None
 ) -> None:
     judge = Judge(report, patience)
+    judge.guarantees.is_classical = not spec.settings.fair_sharing
     play = Play(spec, cluster, report, judge)
     report.drawn.update(spec.drawn)
     checking = asyncio.create_task(_check_again_and_again(play, judge))
@@ -185,12 +186,12 @@ async def play_world(
         await _become_quiet(play)
         judge.begin_quiet()
         await asyncio.sleep(quiet)
+        report.counts.update(cluster.counts)
         judge.check_at_rest()
     finally:
         checking.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await checking
-        report.counts.update(cluster.counts)
         report.log += judge.log
         await cluster.stop()
 

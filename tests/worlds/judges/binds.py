@@ -8,6 +8,7 @@ a rule counts as broken only if it was in every state from some seconds before t
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import combinations, islice
 
 from tests.worlds.judges.trees import annotations_of, key_of, node_of
 from tests.worlds.judges.twin import Twin, grants_of, typed_pod
@@ -17,6 +18,8 @@ from windlass.model.unstructured import Unstructured
 
 SETTLE_SECONDS = 10.0
 """After which all pods of one decision are bound."""
+MAX_ORDERS = 64
+"""Sets of pods that may have been decided on before a pod, of those that were bound at about the same time."""
 TIMELESS = {"POD_ANTI_AFFINITY", "EXISTING_ANTI_AFFINITY", "TAINT", "UNSCHEDULABLE", "NODE_AFFINITY", "NODE_NAME"}
 """Rules that pods which are bound later can't make good."""
 
@@ -26,11 +29,13 @@ class BindJudge:
         self._state, self._wrong = state, wrong
         self._unsettled: dict[str, tuple[float, set[str]]] = {}
         """Pod → until when its rules may become true, and the rules."""
+        self._bound_at: dict[str, float] = {}
 
     def on_bind(self, pod: Unstructured) -> None:
         key, node = key_of(pod), node_of(pod)
         if node not in self._state.nodes:
             return
+        self._bound_at[key] = self._state.clock()
         self._check_room(key, pod, node)
         broken = self._broken_rules(pod)
         if broken & TIMELESS:
@@ -58,13 +63,27 @@ class BindJudge:
         fewest: set[str] | None = None
         for nodes in self._recent_nodes(node):
             for placed in (others, [*others, *state.just_gone()]):
-                broken = Twin(nodes, placed).rules(_unbound(pod), node)
+                broken = self._broken_in_every_order(pod, nodes, placed)
                 if not broken:
                     return set()
                 fewest = broken if fewest is None or len(broken) < len(fewest) else fewest
                 if not state.just_gone():
                     break
         return fewest or set()
+
+    def _broken_in_every_order(self, pod: Unstructured, nodes: list[Unstructured], placed: list[Unstructured]) -> set[str]:
+        """Pods of one decision arrive in another order than they were decided in."""
+        broken = Twin(nodes, placed).rules(_unbound(pod), node_of(pod))
+        if not broken or broken & TIMELESS:
+            return broken
+        at = self._bound_at.get(key_of(pod), 0.0)
+        together = [other for other in placed if abs(self._bound_at.get(key_of(other), -99.0) - at) < SETTLE_SECONDS / 2]
+        before = [other for other in placed if other not in together]
+        sets = (chosen for size in range(len(together)) for chosen in combinations(together, size))
+        for chosen in islice(sets, MAX_ORDERS):
+            if not Twin(nodes, [*before, *chosen]).rules(_unbound(pod), node_of(pod)):
+                return set()
+        return broken
 
     def _recent_nodes(self, node: str) -> list[list[Unstructured]]:
         """All nodes, with the versions of one of them; and all as they were first."""

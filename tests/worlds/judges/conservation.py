@@ -37,7 +37,7 @@ class ConservationJudge:
     def check(self) -> None:
         now, found = self._state.clock(), {}
         units = waiting_units(self._state)
-        for unit in _heads(units):
+        for unit in heads(units):
             where = self.startable(unit, units)
             if where:
                 found[unit.key] = where
@@ -83,7 +83,7 @@ class ConservationJudge:
         return kept
 
 
-def _heads(units: Sequence[Unit]) -> Iterator[Unit]:
+def heads(units: Sequence[Unit]) -> Iterator[Unit]:
     """The first of each queue, where that is one alone, and everything that is in none."""
     for unit in units:
         others = [other for other in units if other.queue == unit.queue and other is not unit]

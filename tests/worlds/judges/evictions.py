@@ -10,13 +10,15 @@ from collections import Counter
 from collections.abc import Callable
 
 from tests.worlds.judges.gangs import group_of
-from tests.worlds.judges.trees import admission, key_of, node_of
+from tests.worlds.judges.trees import admission, annotations_of, key_of, node_of, owner_uids
 from tests.worlds.judges.world_state import WorldState, is_finished
 
 from windlass.model.plan import Plan
 
 GAIN_SECONDS = 90.0
 """So long after an eviction the workload that it was for runs: victims have ended, binds were sent."""
+REGRET_SECONDS = 30.0
+PREEMPTABLE = "volcano.sh/preemptable"
 MOST_AT_REST = 2
 """Evictions of one workload while nothing happens: once for the last happening, once for what followed."""
 
@@ -29,10 +31,22 @@ class EvictionJudge:
         self._expected: dict[str, tuple[float, str]] = {}
         """Workload that others were evicted for → since when, and the victim."""
         self._at_rest: Counter[str] = Counter()
+        self._stopped: dict[str, float] = {}
+        """Gang → when it was stopped for being below its minimum."""
+        self._regretted: set[str] = set()
 
     def on_plan(self, plan: Plan) -> None:
         now = self._state.clock()
         for evict in plan.evicts:
+            stopped = self._stopped.get(evict.for_workload, -1e9) if evict.for_workload else -1e9
+            if now - stopped < REGRET_SECONDS and evict.for_workload not in self._regretted:
+                self._regretted.add(evict.for_workload)
+                self._wrong(
+                    f"{evict.for_workload} was stopped below its minimum, and {evict.workload} is evicted for it "
+                    f"{now - stopped:.0f} s later: it could have been evicted for the member that was lost"
+                )
+            if evict.reason == "GangBelowMinimum":
+                self._stopped[evict.workload] = now
             for key in (evict.workload, *evict.pods):
                 self._decided[key] = (now, evict.for_workload)
 
@@ -41,10 +55,13 @@ class EvictionJudge:
         decided, preemptor = self._decided.get(key, (0.0, ""))
         if preemptor and self._state.clock() - decided < self._state.lag_seconds:
             self._expected[preemptor] = (self._state.clock(), key)
+            if self._is_guarded(key):
+                self._wrong(f"{key} must not be preempted, and was evicted for {preemptor}")
 
     def on_happening(self) -> None:
         self._expected.clear()
         self._at_rest.clear()
+        self._stopped.clear()
 
     def check(self) -> None:
         for preemptor, (since, victim) in list(self._expected.items()):
@@ -59,6 +76,14 @@ class EvictionJudge:
         for key, count in self._at_rest.items():
             if count > MOST_AT_REST:
                 self._wrong(f"{key} was evicted {count} times while nothing happened")
+
+    def _is_guarded(self, key: str) -> bool:
+        """Its Job, its Workload or itself says that it must not be preempted."""
+        tree = self._state.workloads.get(key) or self._state.pods.get(key)
+        if tree is None:
+            return False
+        owners = [job for job in self._state.objects["jobs"].values() if job["metadata"]["uid"] in owner_uids(tree)]
+        return any(annotations_of(found).get(PREEMPTABLE) == "false" for found in (tree, *owners))
 
     def _victims_linger(self) -> bool:
         return any("deletionTimestamp" in pod["metadata"] for pod in self._state.placed_pods())

@@ -72,10 +72,14 @@ class ReasonJudge:
         state = self._state
         if unit.queue and not is_open(state, unit):
             return ""
-        names = sorted({name for flavors in flavor_choices(state.books, unit) for name in flavor_nodes(state, unit, flavors)})
-        where = find_place(state, unit, self._unplanned(names)) if names else ""
-        if where:
-            return f"it fits on {where}"
+        names: list[str] = []
+        for flavors in flavor_choices(state.books, unit):
+            found = flavor_nodes(state, unit, flavors)
+            names += found
+            has_quota = not unit.queue or not state.books.pushed_over(state.usage, with_unit(unit, flavors, state.usage))
+            where = find_place(state, unit, self._unplanned(found)) if has_quota else ""
+            if where:
+                return f"it fits on {where}"
         if code == "REQUEST_EXCEEDS_CLUSTER":
             empty = Twin([_healthy(node) for node in state.nodes.values()], ())
             fits = None if unit.topology else empty.place(unit.pods, names)
@@ -86,8 +90,8 @@ class ReasonJudge:
         all_names = [*state.nodes]
         if code == "SELECTOR_MISMATCH" and len(names) < len(all_names):
             return ""  # the labels of its flavors exclude nodes
-        found = self._refusals(unit, all_names)
-        return "" if found & wanted else f"no node refuses it for that: {sorted(found)}"
+        refusals = self._refusals(unit, all_names)
+        return "" if refusals & wanted else f"no node refuses it for that: {sorted(refusals)}"
 
     def _refusals(self, unit: Unit, names: Sequence[str]) -> set[str]:
         """Why the nodes refuse its pods, each beside those of them that found a place."""
