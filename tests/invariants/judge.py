@@ -174,10 +174,7 @@ class Books:
     def pushed_over(self, before: Usage, after: Usage) -> list[str]:
         """Where a step has made usage larger than it may be; what was too much before is not the step's fault."""
         changed = {
-            cell
-            for queue in after
-            for cell, used in after[queue].items()
-            if used > before.get(queue, Counter())[cell]
+            cell for queue in after for cell, used in after[queue].items() if used > before.get(queue, Counter())[cell]
         }
         found = []
         for cell in sorted(changed):

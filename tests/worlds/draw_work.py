@@ -81,7 +81,9 @@ def owner_metadata(play: Play, prefix: str, queue: str, seconds: int) -> Unstruc
     rng, notes, labels = play.rng, {}, {QUEUE: queue} if queue else {}
     if play.spec.declares_durations and rng.random() < 0.7:
         is_true = rng.random() < 0.8
-        notes[DECLARED_DURATION_ANNOTATION] = f"{int(seconds * rng.uniform(1, 2)) + 10 if is_true else seconds // 2 + 1}s"
+        notes[DECLARED_DURATION_ANNOTATION] = (
+            f"{int(seconds * rng.uniform(1, 2)) + 10 if is_true else seconds // 2 + 1}s"
+        )
         play.drew(f"declared duration: {'true' if is_true else 'false'}")
     if queue and rng.random() < 0.06:
         labels[MAX_EXEC_TIME] = str(seconds * 2 + 30)
@@ -160,7 +162,12 @@ def draw_owner(play: Play, queue: str) -> Unstructured:
     kind = play.rng.choice([*OWNERS])
     seconds, workers = run_seconds(play, 60, 200), play.rng.randint(1, 3)
     version, spec = OWNERS[kind](play, seconds, workers, queue)
-    return {"apiVersion": version, "kind": kind, "metadata": owner_metadata(play, kind.lower(), queue, seconds), "spec": spec}
+    return {
+        "apiVersion": version,
+        "kind": kind,
+        "metadata": owner_metadata(play, kind.lower(), queue, seconds),
+        "spec": spec,
+    }
 
 
 def _pytorch(play: Play, seconds: int, workers: int, queue: str) -> tuple[str, Unstructured]:
@@ -175,7 +182,11 @@ def _pytorch(play: Play, seconds: int, workers: int, queue: str) -> tuple[str, U
 def _jobset(play: Play, seconds: int, workers: int, queue: str) -> tuple[str, Unstructured]:
     gpus = play.rng.choice((1, 4))
     jobs = [
-        {"name": role, "replicas": 1, "template": {"spec": {"parallelism": count, "template": template(play, gpus, seconds, count, queue)}}}
+        {
+            "name": role,
+            "replicas": 1,
+            "template": {"spec": {"parallelism": count, "template": template(play, gpus, seconds, count, queue)}},
+        }
         for role, count in (("driver", 1), ("workers", workers))
     ]
     return "jobset.x-k8s.io/v1alpha2", {"suspend": bool(queue), "replicatedJobs": jobs}
@@ -219,7 +230,9 @@ def draw_group(play: Play) -> list[Unstructured]:
         group = [_pod_group("scheduling.volcano.sh/v1beta1", name, {"minMember": size}, queue)]
     else:
         spec["schedulingGroup"] = {"podGroupName": name}
-        group = [_pod_group("scheduling.k8s.io/v1alpha2", name, {"schedulingPolicy": {"gang": {"minCount": size}}}, queue)]
+        group = [
+            _pod_group("scheduling.k8s.io/v1alpha2", name, {"schedulingPolicy": {"gang": {"minCount": size}}}, queue)
+        ]
     if rng.random() < 0.35:
         labels["app"] = name
         add_rule(play, spec, name, size)

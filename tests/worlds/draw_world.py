@@ -99,7 +99,9 @@ def draw_world(seed: int, *, pace: float = 1.0, small: bool = False) -> WorldSpe
 
 def _draw_pools(rng: Random, drawn: Counter[str], most: int) -> list[FleetPool]:
     kinds = rng.choices(
-        ("big", "small", "mixed-mig", "single-mig", "sliced", "bare"), weights=(6, 4, 2, 2, 2, 1), k=rng.randint(1, most)
+        ("big", "small", "mixed-mig", "single-mig", "sliced", "bare"),
+        weights=(6, 4, 2, 2, 2, 1),
+        k=rng.randint(1, most),
     )
     pools = []
     for number, kind in enumerate(dict.fromkeys(kinds)):

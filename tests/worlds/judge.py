@@ -19,7 +19,16 @@ from tests.worlds.judges.evictions import EvictionJudge
 from tests.worlds.judges.gangs import GangJudge
 from tests.worlds.judges.guarantees import GuaranteeJudge
 from tests.worlds.judges.reasons import ReasonJudge
-from tests.worlds.judges.trees import admission, annotations_of, condition, is_deleted, key_of, labels_of, message, node_of
+from tests.worlds.judges.trees import (
+    admission,
+    annotations_of,
+    condition,
+    is_deleted,
+    key_of,
+    labels_of,
+    message,
+    node_of,
+)
 from tests.worlds.judges.twin import ALLOCATED
 from tests.worlds.judges.world_state import QUEUE_KINDS, WorldState
 
@@ -113,7 +122,7 @@ class Judge:
         if condition(new, "Evicted") == "True" != condition(old or {}, "Evicted"):
             self._count("evicted workloads")
             self.note(f"{key} evicted: {message(new, 'Evicted')}")
-            self._evictions.on_evicted(key)
+            self._evictions.on_evicted(key, message(new, "Evicted"))
         self._check_quota(key)
 
     def _check_quota(self, key: str) -> None:
@@ -146,7 +155,7 @@ class Judge:
             self._changed_at = time.time()
             if condition(new, "DisruptionTarget") == "True":
                 self._count("evicted pods")
-                self._evictions.on_evicted(key)
+                self._evictions.on_evicted(key, message(new, "DisruptionTarget"))
         if is_queued:
             self.state.count_usage()
 

@@ -51,7 +51,9 @@ def servers(kind: str) -> Iterator[object]:
             plane.stop()
 
 
-def play_live(seed: int, kind: str, shared: object, steps: int, quiet: float = QUIET_SECONDS, small: bool = False) -> Report:
+def play_live(
+    seed: int, kind: str, shared: object, steps: int, quiet: float = QUIET_SECONDS, small: bool = False
+) -> Report:
     report, spec = Report(seed), live_spec(seed, small)
     with tempfile.TemporaryDirectory() as folder:
         asyncio.run(play_world(spec, _cluster(kind, spec, Path(folder), shared), report, steps, quiet, PATIENCE))

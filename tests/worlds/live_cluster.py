@@ -39,7 +39,15 @@ ROOTS = {
     "scheduling.k8s.io": "/apis/scheduling.k8s.io/v1",
     "kueue.x-k8s.io": "/apis/kueue.x-k8s.io/v1beta2",
 }
-CLUSTER_WIDE = ("nodes", "priorityclasses", "clusterqueues", "cohorts", "resourceflavors", "topologies", "workloadpriorityclasses")
+CLUSTER_WIDE = (
+    "nodes",
+    "priorityclasses",
+    "clusterqueues",
+    "cohorts",
+    "resourceflavors",
+    "topologies",
+    "workloadpriorityclasses",
+)
 BURNERS, BURN_SECONDS, BURNER_NICE, PROGRAM_NICE = 6, 60, 12, 17
 """Burners are nicer than everything else on the machine but the programs under test, and end by themselves."""
 

@@ -43,7 +43,10 @@ class OwnerController:
         wanted = dict(_pods(owner))
         if _is_suspended(owner):
             for pod in there.values():
-                if pod["status"].get("phase") not in ("Succeeded", "Failed") and "deletionTimestamp" not in pod["metadata"]:
+                if (
+                    pod["status"].get("phase") not in ("Succeeded", "Failed")
+                    and "deletionTimestamp" not in pod["metadata"]
+                ):
                     await self._play.delete("pods", pod)
             return
         for name, pod in wanted.items():
@@ -54,7 +57,11 @@ class OwnerController:
         done = [name for name in wanted if there.get(name, {}).get("status", {}).get("phase") == "Succeeded"]
         if wanted and len(done) == len(wanted):
             kind = "Completed" if owner["kind"] == "JobSet" else "Succeeded"
-            status = {"conditions": [{"type": kind, "status": "True", "lastTransitionTime": owner["metadata"]["creationTimestamp"]}]}
+            status = {
+                "conditions": [
+                    {"type": kind, "status": "True", "lastTransitionTime": owner["metadata"]["creationTimestamp"]}
+                ]
+            }
             await self._play.patch(resource, owner, {"status": status})
 
 

@@ -1,7 +1,7 @@
 """Plays a world: draws happenings, lets time pass between them, and asks the judge after every change.
 
-    play_virtually(seed)             on the virtual clock
-    await play_world(spec, cluster)  on any cluster: what happened, and what was wrong
+play_virtually(seed)             on the virtual clock
+await play_world(spec, cluster)  on any cluster: what happened, and what was wrong
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ def members_of_one_decision_do_not_count() -> Patch:
 
 
 def victims_are_not_chosen_by_place() -> Patch:
-    return mock.patch("windlass.queueing.classical_preemption.find_by_place", lambda *_: [])
+    return mock.patch("windlass.queueing.classical_preemption.find_by_place", return_value=[])
 
 
 def workloads_are_created_again() -> Patch:
@@ -76,16 +76,16 @@ def workloads_are_created_again() -> Patch:
 
 
 def a_lost_member_does_not_preempt() -> Patch:
-    return mock.patch("windlass.placement.late_pods.preempt_by_priority", lambda *_: None)
+    return mock.patch("windlass.placement.late_pods.preempt_by_priority", return_value=None)
 
 
 def annotations_of_owners_vanish() -> Patch:
     """Beside a Workload, only pods are asked whether they may be preempted."""
-    return mock.patch("windlass.cluster.workloads.build_workload.is_evictable", lambda metadata, pods: True)
+    return mock.patch("windlass.cluster.workloads.build_workload.is_evictable", return_value=True)
 
 
 def unlabelled_nodes_have_sixteen_gpus_at_most() -> Patch:
-    return mock.patch("windlass.model.device._advertised", lambda node: 0)
+    return mock.patch("windlass.model.device._advertised", return_value=0)
 
 
 REPAIRS: dict[str, Callable[[], Patch]] = {

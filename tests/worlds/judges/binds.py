@@ -71,13 +71,17 @@ class BindJudge:
                     break
         return fewest or set()
 
-    def _broken_in_every_order(self, pod: Unstructured, nodes: list[Unstructured], placed: list[Unstructured]) -> set[str]:
+    def _broken_in_every_order(
+        self, pod: Unstructured, nodes: list[Unstructured], placed: list[Unstructured]
+    ) -> set[str]:
         """Pods of one decision arrive in another order than they were decided in."""
         broken = Twin(nodes, placed).rules(_unbound(pod), node_of(pod))
         if not broken or broken & TIMELESS:
             return broken
         at = self._bound_at.get(key_of(pod), 0.0)
-        together = [other for other in placed if abs(self._bound_at.get(key_of(other), -99.0) - at) < SETTLE_SECONDS / 2]
+        together = [
+            other for other in placed if abs(self._bound_at.get(key_of(other), -99.0) - at) < SETTLE_SECONDS / 2
+        ]
         before = [other for other in placed if other not in together]
         sets = (chosen for size in range(len(together)) for chosen in combinations(together, size))
         for chosen in islice(sets, MAX_ORDERS):

@@ -210,5 +210,3 @@ def _assigned_hosts(assignment: Unstructured) -> Iterator[str]:
         individual = values.get("individual") or {}
         for root in individual.get("roots") or ():
             yield f"{individual.get('prefix', '')}{root}{individual.get('suffix', '')}"
-
-

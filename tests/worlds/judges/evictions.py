@@ -34,6 +34,7 @@ class EvictionJudge:
         self._stopped: dict[str, float] = {}
         """Gang → when it was stopped for being below its minimum."""
         self._regretted: set[str] = set()
+        self._said: dict[str, str] = {}
 
     def on_plan(self, plan: Plan) -> None:
         now = self._state.clock()
@@ -50,8 +51,10 @@ class EvictionJudge:
             for key in (evict.workload, *evict.pods):
                 self._decided[key] = (now, evict.for_workload)
 
-    def on_evicted(self, key: str) -> None:
+    def on_evicted(self, key: str, said: str) -> None:
+        """`said`: why, in the words of the object."""
         self._at_rest[key] += 1
+        self._said[key] = said
         decided, preemptor = self._decided.get(key, (0.0, ""))
         if preemptor and self._state.clock() - decided < self._state.lag_seconds:
             self._expected[preemptor] = (self._state.clock(), key)
@@ -75,7 +78,7 @@ class EvictionJudge:
     def check_at_rest(self) -> None:
         for key, count in self._at_rest.items():
             if count > MOST_AT_REST:
-                self._wrong(f"{key} was evicted {count} times while nothing happened")
+                self._wrong(f"{key} was evicted {count} times while nothing happened: {self._said[key]}")
 
     def _is_guarded(self, key: str) -> bool:
         """Its Job, its Workload or itself says that it must not be preempted."""
@@ -101,7 +104,10 @@ class EvictionJudge:
             pod
             for pod in self._state.alive_pods()
             if pod["metadata"]["namespace"] == namespace
-            and (group_of(pod) == name or any(owner["name"] == name for owner in pod["metadata"].get("ownerReferences", ())))
+            and (
+                group_of(pod) == name
+                or any(owner["name"] == name for owner in pod["metadata"].get("ownerReferences", ()))
+            )
         ]
         return any(node_of(pod) for pod in members) if members else None
 

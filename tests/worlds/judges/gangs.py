@@ -31,7 +31,11 @@ NOTES = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name", KUE
 
 def group_of(pod: Unstructured) -> str:
     native = pod["spec"].get("schedulingGroup", {}).get("podGroupName", "")
-    named = [native, *(labels_of(pod).get(key, "") for key in MARKS), *(annotations_of(pod).get(key, "") for key in NOTES)]
+    named = [
+        native,
+        *(labels_of(pod).get(key, "") for key in MARKS),
+        *(annotations_of(pod).get(key, "") for key in NOTES),
+    ]
     return next((name for name in named if name), "")
 
 

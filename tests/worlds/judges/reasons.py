@@ -47,7 +47,9 @@ class ReasonJudge:
 
     def _check_said(self) -> None:
         for key, pod in self._state.pods.items():
-            waits = not node_of(pod) and pod["status"]["phase"] == "Pending" and not is_gated(pod) and not is_deleted(pod)
+            waits = (
+                not node_of(pod) and pod["status"]["phase"] == "Pending" and not is_gated(pod) and not is_deleted(pod)
+            )
             if waits and condition(pod, "PodScheduled") != "False":
                 self._wrong(f"nothing is said about {key}, which waits")
         for key, tree in self._state.workloads.items():
@@ -64,7 +66,11 @@ class ReasonJudge:
             "KUEUE_QUEUE_MISSING": lambda one: "its queue is there" if one.queue in self._state.books.queues else "",
         }.get(code)
         if code == "QUEUE_BEHIND_HEAD":
-            ahead = [other for other in units if other.queue == unit.queue and other.order <= unit.order and other is not unit]
+            ahead = [
+                other
+                for other in units
+                if other.queue == unit.queue and other.order <= unit.order and other is not unit
+            ]
             return "" if ahead else "it is the first of its queue"
         return check(unit) if check else ""
 
@@ -73,10 +79,14 @@ class ReasonJudge:
         if unit.queue and not is_open(state, unit):
             return ""
         names: list[str] = []
+        excludes = False
         for flavors in flavor_choices(state.books, unit):
             found = flavor_nodes(state, unit, flavors)
             names += found
-            has_quota = not unit.queue or not state.books.pushed_over(state.usage, with_unit(unit, flavors, state.usage))
+            excludes = excludes or len(found) < len(state.nodes)
+            has_quota = not unit.queue or not state.books.pushed_over(
+                state.usage, with_unit(unit, flavors, state.usage)
+            )
             where = find_place(state, unit, self._unplanned(found)) if has_quota else ""
             if where:
                 return f"it fits on {where}"
@@ -88,7 +98,7 @@ class ReasonJudge:
         if not wanted or unit.topology:
             return ""
         all_names = [*state.nodes]
-        if code == "SELECTOR_MISMATCH" and len(names) < len(all_names):
+        if code == "SELECTOR_MISMATCH" and excludes:
             return ""  # the labels of its flavors exclude nodes
         refusals = self._refusals(unit, all_names)
         return "" if refusals & wanted else f"no node refuses it for that: {sorted(refusals)}"

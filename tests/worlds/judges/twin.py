@@ -12,13 +12,13 @@ from typing import Any
 
 import msgspec
 from tests.invariants.judge import device_list
+from tests.worlds.judges.trees import key_of, node_of
+from tests.worlds.judges.world_state import WorldState
+
 from reference.cluster import Cluster
 from reference.inter_pod import inter_pod_reasons
 from reference.node_capacity import GpuDemand, NodeCapacity
 from reference.node_filters import node_filter_reasons
-from tests.worlds.judges.trees import key_of, node_of
-from tests.worlds.judges.world_state import WorldState
-
 from windlass.model.codec import decode_object
 from windlass.model.decision import DeviceGrant
 from windlass.model.node import Node
@@ -73,8 +73,8 @@ class Twin:
     def misuse(self, pod: Pod, node: str, grants: Sequence[DeviceGrant]) -> str:
         """What is wrong with the devices that the pod was given there; empty if nothing is."""
         room = self.room[self.index[node]]
-        if not grants or len(room.devices) > MAX_TOLD_APART:
-            return ""
+        if not grants or len(room.devices) > MAX_TOLD_APART or room.replicas > 1:
+            return ""  # of replicas it is not written down how many are of which GPU
         if any(grant.index >= len(room.devices) for grant in grants):
             return f"{node} has no such GPUs: {[grant.index for grant in grants]}"
         demand = GpuDemand(pod)

@@ -79,8 +79,7 @@ def waiting_units(state: WorldState) -> list[Unit]:
         if group_of(pod):
             groups[group_of(pod)].append(pod)
         elif not node_of(pod) and not is_deleted(pod) and not is_gated(pod):
-            if owner_kind(pod) != "Job" or QUEUE not in labels_of(pod):
-                units.append(_pod_unit(state, key_of(pod), [pod]))
+            units.append(_pod_unit(state, key_of(pod), [pod]))
     for name, pods in groups.items():
         is_whole = len(pods) >= int(annotations_of(pods[0]).get(KUEUE_SIZE, len(pods)))
         if is_whole and not any(node_of(pod) or is_deleted(pod) or is_gated(pod) for pod in pods):

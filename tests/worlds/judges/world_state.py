@@ -93,8 +93,7 @@ class WorldState:
         return [
             pod
             for pod in self.alive_pods()
-            if owners & owner_uids(pod)
-            or pod["metadata"].get("annotations", {}).get("kueue.x-k8s.io/workload") == name
+            if owners & owner_uids(pod) or pod["metadata"].get("annotations", {}).get("kueue.x-k8s.io/workload") == name
         ]
 
     # A little earlier
