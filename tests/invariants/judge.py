@@ -128,14 +128,7 @@ class Books:
 
     def quota(self, queue: str, cell: Cell) -> tuple[int, int | None, int | None]:
         """Nominal, borrowing limit, lending limit."""
-        for group in self.queues[queue]["resourceGroups"]:
-            for flavor in group["flavors"]:
-                for one in flavor["resources"]:
-                    if (flavor["name"], one["name"]) == cell:
-                        limits = [one.get("borrowingLimit"), one.get("lendingLimit")]
-                        borrow, lend = (None if raw is None else int(raw) * 1000 for raw in limits)
-                        return int(one["nominalQuota"]) * 1000, borrow, lend
-        return 0, None, None
+        return _limits(self.queues[queue], cell)
 
     def never_lent(self, queue: str, cell: Cell) -> int:
         nominal, _, lend = self.quota(queue, cell)
@@ -152,25 +145,39 @@ class Books:
             cohort = self.parent(cohort)
         return found
 
+    def members(self, cohort: str) -> tuple[list[str], list[str]]:
+        """Queues and cohorts right below it."""
+        queues = [name for name, spec in self.queues.items() if spec.get("cohortName") == cohort]
+        return queues, [name for name in self.cohorts if self.parent(name) == cohort]
+
+    def cohort_limits(self, cohort: str, cell: Cell) -> tuple[int, int | None, int | None]:
+        """Quota of its own, borrowing limit, lending limit."""
+        return _limits(self.cohorts.get(cohort, {}), cell)
+
     def cohort_capacity(self, cohort: str, cell: Cell) -> int:
-        """Cohorts of these worlds have no quota of their own and no lending limit."""
-        return sum(
-            self.quota(queue, cell)[0] - self.never_lent(queue, cell)
-            for queue in self.queues
-            if cohort in self.chain(queue)
-        )
+        """Quota of its own, and what those below it lend."""
+        queues, cohorts = self.members(cohort)
+        lent = sum(self.quota(queue, cell)[0] - self.never_lent(queue, cell) for queue in queues)
+        lent += sum(self.cohort_capacity(each, cell) - self._kept(each, cell) for each in cohorts)
+        return self.cohort_limits(cohort, cell)[0] + lent
+
+    def _kept(self, cohort: str, cell: Cell) -> int:
+        """What a cohort never lends to its parent."""
+        lend = self.cohort_limits(cohort, cell)[2]
+        return 0 if lend is None else max(0, self.cohort_capacity(cohort, cell) - lend)
 
     def cohort_usage(self, cohort: str, cell: Cell, usage: Usage) -> int:
-        return sum(
-            max(0, usage.get(queue, Counter())[cell] - self.never_lent(queue, cell))
-            for queue in self.queues
-            if cohort in self.chain(queue)
-        )
+        queues, cohorts = self.members(cohort)
+        used = sum(max(0, usage.get(queue, Counter())[cell] - self.never_lent(queue, cell)) for queue in queues)
+        return used + sum(max(0, self.cohort_usage(each, cell, usage) - self._kept(each, cell)) for each in cohorts)
 
     def pushed_over(self, before: Usage, after: Usage) -> list[str]:
         """Where a step has made usage larger than it may be; what was too much before is not the step's fault."""
+        changed = {
+            cell for queue in after for cell, used in after[queue].items() if used > before.get(queue, Counter())[cell]
+        }
         found = []
-        for cell in self.cells():
+        for cell in sorted(changed):
             for queue in self.queues:
                 used = after.get(queue, Counter())[cell]
                 nominal, borrow, _ = self.quota(queue, cell)
@@ -180,14 +187,18 @@ class Books:
                     found.append(f"{queue} uses {used} of {nominal} {cell}")
                 if borrow is not None and used > nominal + borrow:
                     found.append(f"{queue} uses {used} of {nominal} + {borrow} {cell}")
-            for cohort in self.cohorts:
-                # Below the top a cohort may borrow from its parent without a limit.
-                if self.parent(cohort):
-                    continue
-                used = self.cohort_usage(cohort, cell, after)
-                if used > max(self.cohort_usage(cohort, cell, before), self.cohort_capacity(cohort, cell)):
-                    found.append(f"cohort {cohort} uses {used} {cell}")
+            found += [text for cohort in self.cohorts if (text := self._cohort_over(cohort, cell, before, after))]
         return found
+
+    def _cohort_over(self, cohort: str, cell: Cell, before: Usage, after: Usage) -> str:
+        """Below the top a cohort may borrow from its parent, as far as its limit allows."""
+        used, borrow = self.cohort_usage(cohort, cell, after), self.cohort_limits(cohort, cell)[1]
+        if self.parent(cohort) and borrow is None:
+            return ""
+        capacity = self.cohort_capacity(cohort, cell) + (borrow or 0 if self.parent(cohort) else 0)
+        if used <= capacity or used <= self.cohort_usage(cohort, cell, before):
+            return ""
+        return f"cohort {cohort} uses {used} of {capacity} {cell}"
 
     def usage(
         self,
@@ -204,7 +215,8 @@ class Books:
             sets = {one["name"]: one for one in tree["spec"]["podSets"]}
             total = totals.setdefault(admission["clusterQueue"], Counter())
             for part in admission["podSetAssignments"]:
-                amounts = asked({"metadata": {}, "spec": sets[part["name"]]["template"]["spec"]})
+                template = sets[part["name"]]["template"]
+                amounts = asked({"metadata": template.get("metadata") or {}, "spec": template["spec"]})
                 for resource, flavor in part["flavors"].items():
                     total[flavor, resource] += amounts[resource] * part["count"]
         for pod in pods:
@@ -214,17 +226,28 @@ class Books:
                 continue
             total = totals.setdefault(queue, Counter())
             labels = nodes.get(pod["spec"]["nodeName"], {"metadata": {"labels": {}}})["metadata"]["labels"]
-            flavor = self.flavor_of(queue, labels)
             for resource, amount in asked(pod).items():
-                total[flavor, resource] += amount
+                total[self.flavor_of(queue, labels, resource), resource] += amount
         return totals
 
-    def flavor_of(self, queue: str, labels: Mapping[str, str]) -> str:
-        names = [one["name"] for one in self.queues[queue]["resourceGroups"][0]["flavors"]]
-        for name in names:
-            if self.flavors[name].get("nodeLabels", {}).items() <= labels.items():
-                return name
-        return names[0]
+    def flavor_of(self, queue: str, labels: Mapping[str, str], resource: str) -> str:
+        for group in self.queues[queue]["resourceGroups"]:
+            if resource in group["coveredResources"]:
+                names = [flavor["name"] for flavor in group["flavors"]]
+                fitting = [name for name in names if self.flavors[name].get("nodeLabels", {}).items() <= labels.items()]
+                return (fitting or names)[0]
+        return ""
+
+
+def _limits(spec: Unstructured, cell: Cell) -> tuple[int, int | None, int | None]:
+    for group in spec.get("resourceGroups", ()):
+        for flavor in group["flavors"]:
+            for one in flavor["resources"]:
+                if (flavor["name"], one["name"]) == cell:
+                    limits = [one.get("borrowingLimit"), one.get("lendingLimit")]
+                    borrow, lend = (None if raw is None else int(raw) * 1000 for raw in limits)
+                    return int(one["nominalQuota"]) * 1000, borrow, lend
+    return 0, None, None
 
 
 __all__ = [

@@ -1,191 +1,192 @@
-"""What can happen in a world: people submit, change and delete work, administrators edit queues, machines fail.
+"""What can happen in a world: people submit, change and delete work, administrators edit queues and nodes, machines fail.
 
-Every happening takes the world as it is played (`play.Play`); the driver draws them by weight.
+Every happening takes the world as it is played (`play.Play`); the driver draws them by weight, of those that its
+cluster can play.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from tests.invariants.objects import HOSTNAME, QUEUE, pod_spec
-from tests.worlds.draw_world import GPU, PRIORITIES, draw_queue
+from tests.invariants.objects import QUEUE
+from tests.worlds.draw_work import (
+    GATE,
+    add_rule,
+    draw_group,
+    draw_job,
+    draw_owner,
+    draw_pod,
+    pod_spec,
+    run_seconds,
+)
+from tests.worlds.draw_world import GPU, MIG, QueueShape, draw_queue
 
-from windlass.model.names.windlass import DECLARED_DURATION_ANNOTATION, RACK_LABEL, SIMULATED_DURATION_ANNOTATION
+from windlass.model.names.windlass import RACK_LABEL
 from windlass.model.unstructured import Unstructured
 
 if TYPE_CHECKING:
     from tests.worlds.play import Play
 
 Happening = Callable[["Play"], Awaitable[None]]
-TOPOLOGY = "kueue.x-k8s.io/podset-{}-topology"
-GROUP_NAME, GROUP_SIZE = "kueue.x-k8s.io/pod-group-name", "kueue.x-k8s.io/pod-group-total-count"
+CLUSTER_QUEUES, JOBS = "clusterqueues.kueue.x-k8s.io", "jobs.batch"
+SPECIAL = {"key": "example.com/special", "value": "yes", "effect": "NoSchedule"}
+NOT_PREEMPTABLE = {"volcano.sh/preemptable": "false"}
+
+
+# Work comes
 
 
 async def submit_queued_job(play: Play) -> None:
-    await play.create(job(play, queue=play.rng.choice(play.spec.queues)))
+    await play.create(draw_job(play, play.rng.choice(play.spec.queues)))
 
 
 async def submit_many_jobs(play: Play) -> None:
-    for _ in range(play.rng.randint(5, 12)):
+    for _ in range(play.rng.randint(4, 8)):
         await submit_queued_job(play)
 
 
 async def submit_job_without_queue(play: Play) -> None:
-    await play.create(job(play, queue=""))
+    await play.create(draw_job(play, ""))
+
+
+async def submit_guarded_job(play: Play) -> None:
+    """One that must not be preempted."""
+    made = draw_job(play, play.rng.choice((*play.spec.queues, "")))
+    made["metadata"]["annotations"].update(NOT_PREEMPTABLE)
+    await play.create(made)
+
+
+async def submit_owner(play: Play) -> None:
+    made = draw_owner(play, play.rng.choice(play.spec.queues))
+    play.drew(f"kind: {made['kind']}")
+    await play.create(made)
 
 
 async def submit_pod(play: Play) -> None:
     rng = play.rng
-    await play.create(pod(play, play.name("pod"), _spec(play, rng.choice((0, 1, 1, 2, 4)))))
+    kind = rng.random()
+    name = play.name("pod")
+    if kind < 0.25:
+        notes = {"gpu-fraction": rng.choice(("0.25", "0.5", "0.6"))}
+        play.drew("request: share of a GPU")
+        made = draw_pod(play, name, pod_spec(play, 0), annotations=notes)
+    elif kind < 0.45 and MIG in play.spec.resources:
+        play.drew("request: MIG instances")
+        made = draw_pod(play, name, pod_spec(play, 0, mig=rng.choice((1, 2))))
+    else:
+        made = draw_pod(play, name, pod_spec(play, rng.choice((0, 1, 1, 2, 4))))
+    if rng.random() < 0.1:
+        made["metadata"]["annotations"].update(NOT_PREEMPTABLE)
+    await play.create(made)
+
+
+async def submit_gated_pod(play: Play) -> None:
+    spec = pod_spec(play, 1)
+    spec["schedulingGates"] = [{"name": GATE}]
+    await play.create(draw_pod(play, play.name("gated"), spec))
 
 
 async def submit_queued_pod(play: Play) -> None:
     labels = {QUEUE: play.rng.choice(play.spec.queues)}
-    await play.create(pod(play, play.name("qpod"), _spec(play, play.rng.choice((1, 2))), labels=labels))
+    await play.create(draw_pod(play, play.name("qpod"), pod_spec(play, play.rng.choice((1, 2))), labels=labels))
 
 
 async def submit_pod_group(play: Play) -> None:
-    """Kueue's plain pods: they say their group and its size."""
-    name, size, rng = play.name("group"), play.rng.randint(2, 4), play.rng
-    gpus, priority = rng.choice((1, 2, 4)), rng.choice([*PRIORITIES])
-    labels = {QUEUE: rng.choice(play.spec.queues), GROUP_NAME: name}
-    for number in range(size):
-        spec = _spec(play, gpus, priority)
-        made = pod(play, f"{name}-{number}", spec, labels=labels, annotations={GROUP_SIZE: str(size)})
+    for made in draw_group(play):
         await play.create(made)
 
 
 async def submit_apart_pods(play: Play) -> None:
-    """Pods that keep away from each other: by node or by rack, required."""
-    name, rng = play.name("apart"), play.rng
-    key = rng.choice((HOSTNAME, RACK_LABEL))
-    for number in range(rng.randint(2, 3)):
-        spec = _spec(play, rng.choice((1, 2)))
-        if rng.random() < 0.5:
-            term = {"labelSelector": {"matchLabels": {"app": name}}, "topologyKey": key}
-            spec["affinity"] = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
-        else:
-            spec["topologySpreadConstraints"] = [
-                {
-                    "maxSkew": 1,
-                    "topologyKey": key,
-                    "whenUnsatisfiable": "DoNotSchedule",
-                    "labelSelector": {"matchLabels": {"app": name}},
-                }
-            ]
-        await play.create(pod(play, f"{name}-{number}", spec, labels={"app": name}))
+    """Single pods with a required rule between them."""
+    name = play.name("apart")
+    for number in range(play.rng.randint(2, 3)):
+        spec = pod_spec(play, play.rng.choice((1, 2)))
+        add_rule(play, spec, name, 1)
+        await play.create(draw_pod(play, f"{name}-{number}", spec, labels={"app": name}))
 
 
 async def submit_service(play: Play) -> None:
-    """A Deployment with a disruption budget."""
+    """A Deployment or a StatefulSet with a disruption budget."""
     name, rng = play.name("serve"), play.rng
-    template = {"metadata": {"labels": {"app": name}}, "spec": _spec(play, 1)}
+    kind = rng.choice(("Deployment", "StatefulSet"))
+    play.drew(f"kind: {kind}")
+    template = {"metadata": {"labels": {"app": name}}, "spec": pod_spec(play, 1)}
     del template["spec"]["restartPolicy"]
-    replicas = rng.randint(1, 3)
-    await play.create(
-        {
-            "apiVersion": "apps/v1",
-            "kind": "Deployment",
-            "metadata": {"name": name, "namespace": "team"},
-            "spec": {"replicas": replicas, "selector": {"matchLabels": {"app": name}}, "template": template},
-        }
-    )
-    await play.create(
-        {
-            "apiVersion": "policy/v1",
-            "kind": "PodDisruptionBudget",
-            "metadata": {"name": name, "namespace": "team"},
-            "spec": {"maxUnavailable": rng.choice((0, 1)), "selector": {"matchLabels": {"app": name}}},
-        }
-    )
-
-
-def job(play: Play, queue: str) -> Unstructured:
-    rng = play.rng
-    spec = _spec(play, rng.choice((1, 1, 2, 4, 8)))
-    seconds = rng.choice((20, 60, 200, 1000))
-    metadata: Unstructured = {"annotations": {SIMULATED_DURATION_ANNOTATION: f"{seconds}s"}}
-    annotations: Unstructured = {}
-    if play.spec.declares_durations and rng.random() < 0.7:
-        annotations[DECLARED_DURATION_ANNOTATION] = f"{int(seconds * rng.uniform(1, 2)) + 10}s"
-    if play.spec.has_topology and queue and rng.random() < 0.4:
-        level = rng.choice((RACK_LABEL, HOSTNAME))
-        metadata["annotations"][TOPOLOGY.format(rng.choice(("required", "preferred")))] = level
-    pods = rng.choice((1, 1, 2, 3, 4))
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {
-            "name": play.name("job" if queue else "free"),
-            "namespace": "team",
-            "labels": {QUEUE: queue} if queue else {},
-            "annotations": annotations,
-        },
-        "spec": {
-            "suspend": bool(queue) and rng.random() < 0.8,
-            "parallelism": pods,
-            "completions": pods,
-            "backoffLimit": 100,
-            "template": {"metadata": metadata, "spec": spec},
-        },
-    }
-
-
-def pod(play: Play, name: str, spec: Unstructured, **metadata: Any) -> Unstructured:
-    seconds = play.rng.choice((30, 100, 600))
-    annotations = {SIMULATED_DURATION_ANNOTATION: f"{seconds}s", **metadata.pop("annotations", {})}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "namespace": "team", "annotations": annotations, **metadata},
-        "spec": spec,
-    }
-
-
-def _spec(play: Play, gpus: int, priority: str = "") -> Unstructured:
-    rng = play.rng
-    made = pod_spec(1, gpus, restartPolicy="Never", priorityClassName=priority or rng.choice([*PRIORITIES]))
-    made["containers"][0]["image"] = "train"
-    made["terminationGracePeriodSeconds"] = rng.choice((0, 1, 5))
-    return made
+    spec = {"replicas": rng.randint(1, 3), "selector": {"matchLabels": {"app": name}}, "template": template}
+    if kind == "StatefulSet":
+        spec["serviceName"] = name
+    meta = {"name": name, "namespace": "team"}
+    await play.create({"apiVersion": "apps/v1", "kind": kind, "metadata": meta, "spec": spec})
+    budget = {"maxUnavailable": rng.choice((0, 1)), "selector": {"matchLabels": {"app": name}}}
+    await play.create({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {**meta}, "spec": budget})
 
 
 # Changes by people
 
 
 async def delete_work(play: Play) -> None:
-    kind = play.rng.choice(("jobs.batch", "jobs.batch", "pods", "deployments.apps"))
+    kind = play.rng.choice((JOBS, JOBS, "pods", "deployments.apps", "statefulsets.apps", *play.owner_resources))
     found = [one for one in await play.list(kind) if kind != "pods" or "ownerReferences" not in one["metadata"]]
     if found:
         await play.delete(kind, play.rng.choice(found))
 
 
+async def open_gates(play: Play) -> None:
+    for pod in await play.list("pods"):
+        gates = pod["spec"].get("schedulingGates") or ()
+        if any(gate["name"] == GATE for gate in gates):
+            await play.patch("pods", pod, {"spec": {"schedulingGates": None}})
+
+
 async def resize_job(play: Play) -> None:
-    found = [one for one in await play.list("jobs.batch") if not one["status"].get("completionTime")]
+    found = [one for one in await play.list(JOBS) if not one.get("status", {}).get("completionTime")]
     if found:
         chosen = play.rng.choice(found)
-        await play.patch("jobs.batch", chosen, {"spec": {"parallelism": play.rng.randint(1, 4)}})
+        await play.patch(JOBS, chosen, {"spec": {"parallelism": play.rng.randint(1, 4)}})
+
+
+async def change_priority(play: Play) -> None:
+    found = [one for one in await play.list(JOBS) if QUEUE in one["metadata"].get("labels", {})]
+    if found:
+        chosen, name = play.rng.choice(found), play.rng.choice(("work-low", "work-high"))
+        await play.patch(JOBS, chosen, {"metadata": {"labels": {"kueue.x-k8s.io/priority-class": name}}})
 
 
 async def edit_queue(play: Play) -> None:
     """Another quota, other limits and policies; the flavors stay."""
     name = play.rng.choice(play.spec.queues)
-    found = next(one for one in await play.list("clusterqueues.kueue.x-k8s.io") if one["metadata"]["name"] == name)
-    flavors = [one["name"] for one in found["spec"]["resourceGroups"][0]["flavors"]]
-    total = play.gpus_of_cluster
+    found = next(one for one in await play.list(CLUSTER_QUEUES) if one["metadata"]["name"] == name)
+    groups = found["spec"]["resourceGroups"]
+    flavors = tuple(one["name"] for one in groups[0]["flavors"])
+    shape = QueueShape(name, flavors, play.gpus_of_cluster, len(play.spec.queues), len(groups) > 1)
     in_cohort = "cohortName" in found["spec"]  # only then may it have limits for borrowing and lending
-    made = draw_queue(play.rng, name, flavors, total, len(play.spec.queues), in_cohort=in_cohort)
-    groups = made["spec"]["resourceGroups"]
-    await play.patch("clusterqueues.kueue.x-k8s.io", found, {"spec": {"resourceGroups": groups}})
+    made = draw_queue(play.rng, shape, in_cohort=in_cohort)["spec"]
+    change = {"resourceGroups": made["resourceGroups"], "preemption": made["preemption"]}
+    await play.patch(CLUSTER_QUEUES, found, {"spec": change})
+
+
+async def edit_cohort(play: Play) -> None:
+    """A queue leaves its cohort, or comes into one."""
+    found = play.rng.choice(await play.list(CLUSTER_QUEUES))
+    if "cohortName" not in found["spec"]:
+        await play.patch(CLUSTER_QUEUES, found, {"spec": {"cohortName": "all"}})
+    elif "Limit" not in str(found["spec"]["resourceGroups"]):
+        await play.patch(CLUSTER_QUEUES, found, {"spec": {"cohortName": None}})
+
+
+async def edit_flavor(play: Play) -> None:
+    found = play.rng.choice(await play.list("resourceflavors.kueue.x-k8s.io"))
+    tolerates = {"key": SPECIAL["key"], "operator": "Exists"}
+    change = None if found["spec"].get("tolerations") else [tolerates]
+    await play.patch("resourceflavors.kueue.x-k8s.io", found, {"spec": {"tolerations": change}})
 
 
 async def stop_or_start_queue(play: Play) -> None:
-    found = play.rng.choice(await play.list("clusterqueues.kueue.x-k8s.io"))
+    found = play.rng.choice(await play.list(CLUSTER_QUEUES))
     stopped = found["spec"].get("stopPolicy", "None") != "None"
     policy = "None" if stopped else play.rng.choice(("Hold", "HoldAndDrain"))
-    await play.patch("clusterqueues.kueue.x-k8s.io", found, {"spec": {"stopPolicy": policy}})
+    await play.patch(CLUSTER_QUEUES, found, {"spec": {"stopPolicy": policy}})
 
 
 async def cordon_or_uncordon(play: Play) -> None:
@@ -193,18 +194,38 @@ async def cordon_or_uncordon(play: Play) -> None:
     await play.patch("nodes", found, {"spec": {"unschedulable": not found["spec"].get("unschedulable", False)}})
 
 
+async def taint_or_untaint(play: Play) -> None:
+    found = play.rng.choice(await play.list("nodes"))
+    taints = found["spec"].get("taints") or []
+    others = [taint for taint in taints if taint["key"] != SPECIAL["key"]]
+    changed = others if len(others) < len(taints) else [*taints, SPECIAL]
+    await play.patch("nodes", found, {"spec": {"taints": changed or None}})
+
+
+async def move_node(play: Play) -> None:
+    """Its rack label changes: somebody has written it wrong before."""
+    found = play.rng.choice(await play.list("nodes"))
+    racks = {node["metadata"]["labels"].get(RACK_LABEL, "") for node in await play.list("nodes")} | {"new-rack"}
+    await play.patch("nodes", found, {"metadata": {"labels": {RACK_LABEL: play.rng.choice(sorted(racks - {""}))}}})
+
+
 # Machines and networks
 
 
 async def fail_node(play: Play) -> None:
-    play.fault(f"node/{play.rng.choice(await play.node_names())}")
+    play.fail(f"node/{play.rng.choice(await play.node_names())}")
 
 
 async def fail_gpu(play: Play) -> None:
     node = play.rng.choice(await play.list("nodes"))
-    gpus = int(node["status"]["capacity"].get(GPU, 0))
+    gpus = play.physical_gpus(node)
     if gpus:
-        play.fault(f"gpu/{node['metadata']['name']}:{play.rng.randrange(gpus)}")
+        play.fail(f"gpu/{node['metadata']['name']}:{play.rng.randrange(gpus)}")
+
+
+async def hang_kubelet(play: Play) -> None:
+    """Pods that are deleted there don't end."""
+    play.hang_kubelet(play.rng.choice(await play.node_names()))
 
 
 async def heal(play: Play) -> None:
@@ -213,6 +234,11 @@ async def heal(play: Play) -> None:
 
 async def restart_scheduler(play: Play) -> None:
     await play.restart_scheduler()
+
+
+async def cut_off_leader(play: Play) -> None:
+    """The replica that leads reaches the API server no more, for a while."""
+    await play.cut_off_leader()
 
 
 async def bad_network(play: Play) -> None:
@@ -233,30 +259,46 @@ async def good_network(play: Play) -> None:
 
 
 HAPPENINGS: tuple[tuple[int, Happening], ...] = (
-    (10, submit_queued_job),
-    (4, submit_many_jobs),
+    (12, submit_queued_job),
+    (5, submit_many_jobs),
     (4, submit_job_without_queue),
-    (4, submit_pod),
+    (3, submit_guarded_job),
+    (4, submit_owner),
+    (5, submit_pod),
+    (2, submit_gated_pod),
     (3, submit_queued_pod),
-    (3, submit_pod_group),
-    (3, submit_apart_pods),
-    (2, submit_service),
-    (5, delete_work),
+    (6, submit_pod_group),
+    (4, submit_apart_pods),
+    (3, submit_service),
+    (6, delete_work),
+    (2, open_gates),
     (2, resize_job),
+    (2, change_priority),
     (3, edit_queue),
+    (2, edit_cohort),
+    (2, edit_flavor),
     (2, stop_or_start_queue),
     (2, cordon_or_uncordon),
+    (2, taint_or_untaint),
+    (2, move_node),
     (2, fail_node),
     (3, fail_gpu),
-    (4, heal),
+    (2, hang_kubelet),
+    (5, heal),
     (2, restart_scheduler),
+    (2, cut_off_leader),
     (2, bad_network),
     (2, slow_watches),
     (2, starve),
     (6, good_network),
 )
 """With how often they happen."""
+HARMLESS = {good_network}
 
 
-def draw_happening(rng: Random) -> Happening:
-    return rng.choices([each for _, each in HAPPENINGS], [weight for weight, _ in HAPPENINGS])[0]
+def draw_happening(play: Play) -> Happening:
+    able = [(weight, each) for weight, each in HAPPENINGS if play.can(each.__name__)]
+    return play.rng.choices([each for _, each in able], [weight for weight, _ in able])[0]
+
+
+__all__ = ["GPU", "HAPPENINGS", "HARMLESS", "Unstructured", "draw_happening", "run_seconds"]

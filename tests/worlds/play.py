@@ -1,26 +1,31 @@
 """Plays a world: draws happenings, lets time pass between them, and asks the judge after every change.
 
-play_virtually(seed)   → what happened, and what was wrong
+play_virtually(seed)             on the virtual clock
+await play_world(spec, cluster)  on any cluster: what happened, and what was wrong
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import time
 from collections import Counter
 from dataclasses import dataclass, field
 from random import Random
+from typing import Protocol
 
 from tests.worlds import happenings
-from tests.worlds.draw_world import GPU, WorldSpec, draw_world
-from tests.worlds.judge import Judge
-from tests.worlds.virtual_cluster import VirtualCluster
-from tests.worlds.virtual_time import Machine, run_virtually
+from tests.worlds.draw_world import GPU, POOL_LABEL, WorldSpec, draw_world
+from tests.worlds.judge import Judge, Patience
+from tests.worlds.owner_controller import RESOURCES as OWNER_RESOURCES
+from tests.worlds.owner_controller import OwnerController
 
-from windlass.embedded.api.errors import ApiError
 from windlass.model.unstructured import Unstructured
 
 RESOURCES = {
+    **OWNER_RESOURCES,
     "Deployment": "deployments.apps",
+    "StatefulSet": "statefulsets.apps",
     "Job": "jobs.batch",
     "Pod": "pods",
     "PodDisruptionBudget": "poddisruptionbudgets.policy",
@@ -30,114 +35,208 @@ RESOURCES = {
     "LocalQueue": "localqueues.kueue.x-k8s.io",
     "ResourceFlavor": "resourceflavors.kueue.x-k8s.io",
     "Topology": "topologies.kueue.x-k8s.io",
+    "WorkloadPriorityClass": "workloadpriorityclasses.kueue.x-k8s.io",
 }
-CLUSTER_WIDE = ("PriorityClass", "ClusterQueue", "Cohort", "ResourceFlavor", "Topology")
-QUIET_SECONDS = 400
+QUIET_SECONDS = 300
 """At the end everything is healed, and nothing happens for so long but the end of work."""
+CHECK_SECONDS = 5.0
+RECOVERY_SECONDS = 45.0
+"""After the network was bad or a scheduler was lost: a lease expires, watches catch up, backoffs end."""
 
 
 @dataclass
 class Report:
     seed: int
     happened: Counter[str] = field(default_factory=Counter)
+    drawn: Counter[str] = field(default_factory=Counter)
+    """Kinds of nodes, queues and work, and rules, as often as they were drawn."""
     problems: list[str] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
     """What the scheduler did: binds, admissions, evictions, requests by method and answer."""
+    cpu_seconds: float = 0.0
     log: list[str] = field(default_factory=list)
     """The last things that happened."""
+
+
+class WorldCluster(Protocol):
+    """A cluster on which worlds are played: virtual, `windlass up`, or a real API server."""
+
+    cannot: frozenset[str]
+    """Happenings that it can't play."""
+    group_forms: tuple[str, ...]
+    counts: dict[str, int]
+
+    async def start(self, judge: Judge) -> None:
+        """Tells the judge of every change from now on."""
+
+    async def create(self, resource: str, tree: Unstructured) -> None: ...
+    async def list(self, resource: str) -> list[Unstructured]: ...
+    async def patch(self, resource: str, tree: Unstructured, merge: Unstructured) -> None: ...
+    async def delete(self, resource: str, tree: Unstructured) -> None: ...
+    def fail(self, target: str) -> None: ...
+    def hang_kubelet(self, node: str) -> None: ...
+    def heal(self) -> None: ...
+    async def restart_scheduler(self, pause: float) -> None: ...
+    async def cut_off_leader(self) -> None: ...
+    def set_network(self, latency: float, failures: float, watch_lag: float, decision_seconds: float) -> None: ...
+    async def stop(self) -> None: ...
 
 
 class Play:
     """A world while it is played; the happenings act on it."""
 
-    def __init__(self, spec: WorldSpec, cluster: VirtualCluster, machine: Machine) -> None:
-        self.spec, self.cluster, self._machine = spec, cluster, machine
+    def __init__(self, spec: WorldSpec, cluster: WorldCluster, report: Report, judge: Judge) -> None:
+        self.spec, self.cluster, self.report, self._judge = spec, cluster, report, judge
         self.rng = Random(spec.seed + 1)
         self.gpus_of_cluster = sum(int(node.tree["status"]["capacity"].get(GPU, 0)) for node in spec.nodes)
+        self.group_forms = cluster.group_forms
+        self.owner_resources = tuple(OWNER_RESOURCES.values()) if self.can("submit_owner") else ()
         self._serial = 0
+        self._is_bad, self._calm_from = False, 0.0
+
+    def can(self, happening: str) -> bool:
+        return happening not in self.cluster.cannot
 
     def name(self, prefix: str) -> str:
         self._serial += 1
         return f"{prefix}-{self._serial}"
 
+    def now(self) -> float:
+        return time.time()
+
+    def drew(self, what: str) -> None:
+        self.report.drawn[what] += 1
+
     async def create(self, tree: Unstructured) -> None:
-        kind = tree["kind"]
-        namespace = "" if kind in CLUSTER_WIDE else tree["metadata"]["namespace"]
-        self.cluster.client.create(RESOURCES[kind], namespace, tree)
+        resource = RESOURCES.get(tree["kind"]) or f"podgroups.{tree['apiVersion'].partition('/')[0]}"
+        await self.cluster.create(resource, tree)
 
     async def list(self, resource: str) -> list[Unstructured]:
-        return self.cluster.client.list(resource)
+        return await self.cluster.list(resource)
 
     async def patch(self, resource: str, tree: Unstructured, merge: Unstructured) -> None:
-        meta = tree["metadata"]
-        try:
-            self.cluster.client.patch(resource, meta.get("namespace", ""), meta["name"], merge)
-        except ApiError as error:
-            if error.code not in (404, 409, 422):
-                raise
+        await self.cluster.patch(resource, tree, merge)
 
     async def delete(self, resource: str, tree: Unstructured) -> None:
-        meta = tree["metadata"]
-        self.cluster.client.delete(resource, meta.get("namespace", ""), meta["name"])
+        await self.cluster.delete(resource, tree)
 
     async def node_names(self) -> list[str]:
         return [node["metadata"]["name"] for node in await self.list("nodes")]
 
-    def fault(self, target: str) -> None:
-        self.cluster.nodes.faults.fail(target)
+    def physical_gpus(self, node: Unstructured) -> int:
+        """GPUs that can fail on their own."""
+        pool = node["metadata"]["labels"].get(POOL_LABEL)
+        found = next((one for one in self.spec.fleet.spec.pools if one.name == pool), None)
+        return found.gpu_count if found is not None and pool in ("big", "small") else 0
+
+    def fail(self, target: str) -> None:
+        self._judge.note(f"fails: {target}")
+        self.cluster.fail(target)
+
+    def hang_kubelet(self, node: str) -> None:
+        self.cluster.hang_kubelet(node)
 
     def heal(self) -> None:
-        self.cluster.nodes.faults.heal()
+        self.cluster.heal()
 
     async def restart_scheduler(self) -> None:
-        await self.cluster.kill_scheduler()
-        await asyncio.sleep(self.rng.choice((0.1, 5.0)))
-        self.cluster.start_scheduler()
+        self._disturb()
+        await self.cluster.restart_scheduler(self.rng.choice((0.1, 5.0)))
+        self._disturb()
+
+    async def cut_off_leader(self) -> None:
+        self._disturb()
+        await self.cluster.cut_off_leader()
+        self._disturb()
 
     def set_network(
         self, latency: float = 0.002, failures: float = 0.0, watch_lag: float = 0.0, decision_seconds: float = 0.0
     ) -> None:
-        network = self.cluster.network
-        network.latency, network.failures, network.watch_lag = latency, failures, watch_lag
-        self._machine.thread_seconds = decision_seconds
+        self._is_bad = bool(failures or watch_lag or decision_seconds or latency > 0.002)
+        self._disturb()
+        self.cluster.set_network(latency, failures, watch_lag, decision_seconds)
+
+    def _disturb(self) -> None:
+        self._calm_from = time.time() + RECOVERY_SECONDS
+        self._judge.is_calm = False
+
+    def update_calm(self) -> None:
+        self._judge.is_calm = not self._is_bad and time.time() >= self._calm_from
 
 
-def play_virtually(seed: int, steps: int = 40) -> Report:
-    report = Report(seed)
-
-    async def main(machine: Machine) -> None:
-        spec = draw_world(seed)
-        cluster = VirtualCluster(spec.nodes, spec.settings, Random(seed + 2))
-        play = Play(spec, cluster, machine)
-        cluster.client.create("namespaces", "", {"metadata": {"name": "team"}})
-        judge = Judge(cluster, report)
-        await cluster.start()
-        for tree in spec.objects:
+async def play_world(
+    spec: WorldSpec, cluster: WorldCluster, report: Report, steps: int, quiet: float, patience: Patience | None = None
+) -> None:
+    judge = Judge(report, patience)
+    judge.guarantees.is_classical = not spec.settings.fair_sharing
+    play = Play(spec, cluster, report, judge)
+    report.drawn.update(spec.drawn)
+    checking = asyncio.create_task(_check_again_and_again(play, judge))
+    try:
+        await cluster.start(judge)
+        for tree in [*spec.objects, *WORK_PRIORITIES]:
             await play.create({**tree, "metadata": {**tree["metadata"]}})
-        await asyncio.sleep(5)
+        await asyncio.sleep(5 * spec.pace)
         for _ in range(steps):
-            happening = happenings.draw_happening(play.rng)
+            happening = happenings.draw_happening(play)
             report.happened[happening.__name__] += 1
-            judge.note(happening.__name__)
+            judge.on_happening(happening.__name__)
             await happening(play)
-            await asyncio.sleep(play.rng.choice((0.01, 0.5, 3.0, 15.0, 60.0)))
+            await asyncio.sleep(play.rng.choice((0.01, 0.5, 3.0, 15.0, 60.0)) * spec.pace)
         await _become_quiet(play)
         judge.begin_quiet()
-        await asyncio.sleep(QUIET_SECONDS)
+        await asyncio.sleep(quiet)
+        report.counts.update(cluster.counts)
         judge.check_at_rest()
-        report.counts.update(cluster.network.counts)
+    finally:
+        checking.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await checking
         report.log += judge.log
         await cluster.stop()
 
-    run_virtually(main, seed)
-    return report
+
+async def _check_again_and_again(play: Play, judge: Judge) -> None:
+    owners = OwnerController(play) if play.can("submit_owner") else None
+    while True:
+        await asyncio.sleep(CHECK_SECONDS)
+        if owners is not None:
+            await owners.sync()
+        play.update_calm()
+        judge.check()
 
 
 async def _become_quiet(play: Play) -> None:
     play.set_network()
     play.heal()
     for node in await play.list("nodes"):
-        if node["spec"].get("unschedulable"):
-            await play.patch("nodes", node, {"spec": {"unschedulable": None}})
+        taints = [taint for taint in node["spec"].get("taints") or () if taint["key"] != happenings.SPECIAL["key"]]
+        await play.patch("nodes", node, {"spec": {"unschedulable": None, "taints": taints or None}})
     for queue in await play.list("clusterqueues.kueue.x-k8s.io"):
         await play.patch("clusterqueues.kueue.x-k8s.io", queue, {"spec": {"stopPolicy": "None"}})
+
+
+WORK_PRIORITIES = [
+    {
+        "apiVersion": "kueue.x-k8s.io/v1beta2",
+        "kind": "WorkloadPriorityClass",
+        "metadata": {"name": name},
+        "value": value,
+    }
+    for name, value in (("work-low", 10), ("work-high", 2000))
+]
+
+
+def play_virtually(seed: int, steps: int = 30) -> Report:
+    from tests.worlds.virtual_cluster import VirtualCluster
+    from tests.worlds.virtual_time import Machine, run_virtually
+
+    report, began = Report(seed), time.process_time()
+
+    async def main(machine: Machine) -> None:
+        spec = draw_world(seed)
+        await play_world(spec, VirtualCluster(spec, machine), report, steps, QUIET_SECONDS)
+
+    run_virtually(main, seed)
+    report.cpu_seconds = time.process_time() - began
+    return report

@@ -1,0 +1,1 @@
+"""What must never be wrong in a world: one file for each kind of promise."""

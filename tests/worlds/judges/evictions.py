@@ -1,0 +1,115 @@
+"""Judges evictions: what was evicted for another workload makes that one run, and nothing is evicted in circles.
+
+Who an eviction is for stands in the plan (`Evict.for_workload`). A happening after the eviction, such as a node that
+fails or work of higher priority that comes, may cancel the gain.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+from tests.worlds.judges.gangs import group_of
+from tests.worlds.judges.trees import admission, annotations_of, key_of, node_of, owner_uids
+from tests.worlds.judges.world_state import WorldState, is_finished
+
+from windlass.model.plan import Plan
+
+GAIN_SECONDS = 90.0
+"""So long after an eviction the workload that it was for runs: victims have ended, binds were sent."""
+REGRET_SECONDS = 30.0
+PREEMPTABLE = "volcano.sh/preemptable"
+MOST_AT_REST = 2
+"""Evictions of one workload while nothing happens: once for the last happening, once for what followed."""
+
+
+class EvictionJudge:
+    def __init__(self, state: WorldState, wrong: Callable[[str], None]) -> None:
+        self._state, self._wrong = state, wrong
+        self._decided: dict[str, tuple[float, str]] = {}
+        """Victim, a workload or a pod → when it was decided, and for which workload."""
+        self._expected: dict[str, tuple[float, str]] = {}
+        """Workload that others were evicted for → since when, and the victim."""
+        self._at_rest: Counter[str] = Counter()
+        self._stopped: dict[str, float] = {}
+        """Gang → when it was stopped for being below its minimum."""
+        self._regretted: set[str] = set()
+        self._said: dict[str, str] = {}
+
+    def on_plan(self, plan: Plan) -> None:
+        now = self._state.clock()
+        for evict in plan.evicts:
+            stopped = self._stopped.get(evict.for_workload, -1e9) if evict.for_workload else -1e9
+            if now - stopped < REGRET_SECONDS and evict.for_workload not in self._regretted:
+                self._regretted.add(evict.for_workload)
+                self._wrong(
+                    f"{evict.for_workload} was stopped below its minimum, and {evict.workload} is evicted for it "
+                    f"{now - stopped:.0f} s later: it could have been evicted for the member that was lost"
+                )
+            if evict.reason == "GangBelowMinimum":
+                self._stopped[evict.workload] = now
+            for key in (evict.workload, *evict.pods):
+                self._decided[key] = (now, evict.for_workload)
+
+    def on_evicted(self, key: str, said: str) -> None:
+        """`said`: why, in the words of the object."""
+        self._at_rest[key] += 1
+        self._said[key] = said
+        decided, preemptor = self._decided.get(key, (0.0, ""))
+        if preemptor and self._state.clock() - decided < self._state.lag_seconds:
+            self._expected[preemptor] = (self._state.clock(), key)
+            if self._is_guarded(key):
+                self._wrong(f"{key} must not be preempted, and was evicted for {preemptor}")
+
+    def on_happening(self) -> None:
+        self._expected.clear()
+        self._at_rest.clear()
+        self._stopped.clear()
+
+    def check(self) -> None:
+        for preemptor, (since, victim) in list(self._expected.items()):
+            late = self._state.clock() - since
+            if self._runs(preemptor) is not False:
+                del self._expected[preemptor]
+            elif late > GAIN_SECONDS and not self._victims_linger():
+                del self._expected[preemptor]
+                self._wrong(f"{victim} was evicted for {preemptor}, which does not run {late:.0f} s later")
+
+    def check_at_rest(self) -> None:
+        for key, count in self._at_rest.items():
+            if count > MOST_AT_REST:
+                self._wrong(f"{key} was evicted {count} times while nothing happened: {self._said[key]}")
+
+    def _is_guarded(self, key: str) -> bool:
+        """Its Job, its Workload or itself says that it must not be preempted."""
+        tree = self._state.workloads.get(key) or self._state.pods.get(key)
+        if tree is None:
+            return False
+        owners = [job for job in self._state.objects["jobs"].values() if job["metadata"]["uid"] in owner_uids(tree)]
+        return any(annotations_of(found).get(PREEMPTABLE) == "false" for found in (tree, *owners))
+
+    def _victims_linger(self) -> bool:
+        return any("deletionTimestamp" in pod["metadata"] for pod in self._state.placed_pods())
+
+    def _runs(self, key: str) -> bool | None:
+        """None where it is gone or has ended."""
+        tree = self._state.workloads.get(key)
+        if tree is not None:
+            return None if is_finished(tree) else admission(tree) is not None
+        pod = self._state.pods.get(key)
+        if pod is not None:
+            return bool(node_of(pod))
+        namespace, _, name = key.partition("/")
+        members = [
+            pod
+            for pod in self._state.alive_pods()
+            if pod["metadata"]["namespace"] == namespace
+            and (
+                group_of(pod) == name
+                or any(owner["name"] == name for owner in pod["metadata"].get("ownerReferences", ()))
+            )
+        ]
+        return any(node_of(pod) for pod in members) if members else None
+
+
+__all__ = ["EvictionJudge", "key_of"]
