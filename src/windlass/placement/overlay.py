@@ -159,9 +159,11 @@ class Overlay:
         for removed in restored.values():
             self._apply_running(removed, -1)
 
-    def assume(self, pod: Pod, row: int, node: int) -> AssumedPod:
-        """Place a pod that fits on the node; the row has to be refreshed."""
-        device = int(self.table.cells.device[row, node])
+    def assume(self, pod: Pod, row: int, node: int, device: int | None = None) -> AssumedPod:
+        """Place a pod that fits on the node; the row has to be refreshed. `device`: for a share, in place of the one
+        that the scorer has chosen (-1: the first with room)."""
+        if device is None:
+            device = int(self.table.cells.device[row, node])
         grant = self.kernels.add_pod_to_node(
             self.state, self.table.shapes, row, node, device, self.table.shapes[row, SCORER] == WINDLASS
         )
