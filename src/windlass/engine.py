@@ -136,6 +136,7 @@ def decide_without_explanations(
     before, after = waiting.pods_before_workloads, waiting.pods_after_workloads
     with np.errstate(over="ignore"):  # the tie-breaking hash in the kernels overflows on purpose
         overlay = _make_overlay(snapshot, config, cache, waiting.pending_workloads)
+        overlay.now = int(now)
         preemption = Preemption(overlay, config.queues, int(now))
         placed_before = place_single_pods(overlay, before, preemption)
         # These binds wait only for victims that are chosen up to here; later evictions are not theirs.

@@ -11,7 +11,7 @@ import pytest
 
 from reference.overlays import overlay_on, pod_of, snapshot_of, table_row
 from reference.park import gpu_node, pod
-from windlass.placement import combination_search
+from windlass.placement import combination_search, pattern_search
 from windlass.placement.combination_search import IdenticalPods, try_combinations
 from windlass.placement.overlay import Overlay
 
@@ -106,8 +106,14 @@ def test_one_shape_is_no_combination() -> None:
     assert overlay.checkpoint() == 0
 
 
+@pytest.fixture
+def _no_patterns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(combination_search, "find_patterns", lambda overlay, groups: None)
+
+
+@pytest.mark.usefixtures("_no_patterns")
 @pytest.mark.parametrize(("limit", "value"), [("MAX_PODS", 2), ("MAX_NODES", 2), ("MAX_TRIES", 3)])
-def test_the_search_is_bounded(limit: str, value: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_backtracking_is_bounded(limit: str, value: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(combination_search, limit, value)
     overlay, groups = a_puzzle()
     assert try_combinations(overlay, groups) is not None, "two pods, two nodes, three tries"
@@ -115,6 +121,26 @@ def test_the_search_is_bounded(limit: str, value: int, monkeypatch: pytest.Monke
     overlay, groups = a_puzzle()
     assert try_combinations(overlay, groups) is None
     assert overlay.checkpoint() == 0
+
+
+@pytest.mark.parametrize("limit", ["MAX_PODS", "MAX_NODES", "MAX_TRIES"])
+def test_what_backtracking_does_not_reach_is_placed_by_patterns(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(combination_search, limit, 1)
+    overlay, groups = a_puzzle()
+    result = try_combinations(overlay, groups)
+    assert result is not None
+    assert {(placed.pod_set, placed.assumed.node) for placed in result} == {(0, 1), (1, 0)}
+    assert overlay.assumed_pods() == [placed.assumed for placed in result]
+
+
+@pytest.mark.parametrize(("limit", "value"), [("MAX_NODES", 1), ("MAX_DOMAIN_CHOICES", 0), ("MAX_TRIAL_PODS", 1)])
+def test_the_search_for_patterns_is_bounded(limit: str, value: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(combination_search, "MAX_PODS", 1)
+    monkeypatch.setattr(pattern_search, limit, value)
+    overlay, groups = a_puzzle()
+    before = [array.tolist() for array in overlay.state]
+    assert try_combinations(overlay, groups) is None
+    assert [array.tolist() for array in overlay.state] == before
 
 
 def test_a_group_that_fits_in_no_domain_ends_the_search_at_once() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from windlass.model.decision import Hold
+from windlass.model.obstacle import Obstacle
 from windlass.model.refusal import Refusal
 from windlass.model.times import format_timestamp, parse_timestamp
 from windlass.model.verdict import Change, Limit, MoveOffer, NearMiss, ReasonCount, Relief, Verdict
@@ -132,6 +133,21 @@ class HoldRefusal(Document, frozen=True):
     """The API server's message."""
 
 
+class HoldObstacle(Document, frozen=True):
+    """Why nothing is preempted for it."""
+
+    kind: str
+    """`stuck`, `policy`, `priority`, `minRunTime`, `protected` or `noGain`."""
+    text: str
+    public_text: str
+    workloads: tuple[str, ...]
+    """The workloads or pods concerned. Not public."""
+    node: str
+    """Of a stuck pod. Not public."""
+    at: str | None
+    """When the protection ends, or when a stuck pod should have ended."""
+
+
 class HoldDocument(Document, frozen=True):
     """The decision that a workload waits."""
 
@@ -167,6 +183,8 @@ class HoldDocument(Document, frozen=True):
     """The reason of a hold that was decided without nodes: a gate, a claim, an object that can't be read."""
     refusals: tuple[HoldRefusal, ...] = ()
     """Recent refusals of the API server: its bind to a node, or an eviction for it."""
+    obstacles: tuple[HoldObstacle, ...] = ()
+    """Why nothing is preempted for it."""
 
 
 STRUCTS = (
@@ -179,6 +197,7 @@ STRUCTS = (
     HoldCount,
     HoldNearMiss,
     HoldRefusal,
+    HoldObstacle,
 )
 
 
@@ -204,6 +223,7 @@ def hold_document(hold: Hold) -> dict[str, Any]:
         nearest=tuple(HoldNearMiss(**msgspec.structs.asdict(miss)) for miss in verdict.nearest),
         detail=verdict.detail,
         refusals=tuple(_refusal(refusal) for refusal in verdict.refusals),
+        obstacles=tuple(map(_obstacle, verdict.obstacles)),
     )
     document: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(made))
     return document
@@ -229,6 +249,7 @@ def parse_hold(document: dict[str, Any]) -> Hold:
         remedy=read.remedy,
         is_explained=read.explained,
         refusals=tuple(_refusal_of(refusal) for refusal in read.refusals),
+        obstacles=tuple(map(_obstacle_of, read.obstacles)),
     )
     return Hold(read.workload, verdict)
 
@@ -241,6 +262,16 @@ def _refusal(refusal: Refusal) -> HoldRefusal:
 def _refusal_of(read: HoldRefusal) -> Refusal:
     fields = msgspec.structs.asdict(read)
     return Refusal(**{**fields, "until": parse_timestamp(read.until)})
+
+
+def _obstacle(obstacle: Obstacle) -> HoldObstacle:
+    at = None if obstacle.at is None else format_timestamp(obstacle.at)
+    return HoldObstacle(**{**msgspec.structs.asdict(obstacle), "at": at})
+
+
+def _obstacle_of(read: HoldObstacle) -> Obstacle:
+    at = None if read.at is None else parse_timestamp(read.at)
+    return Obstacle(**{**msgspec.structs.asdict(read), "at": at})
 
 
 def _relief_of(read: HoldRelief) -> Relief:

@@ -8,8 +8,11 @@ from __future__ import annotations
 import msgspec
 
 from windlass.model.meta import KubeStruct, LabelSelector, ObjectMeta
+from windlass.model.times import parse_timestamp
 
 RawQuantity = str | int | float
+STUCK_AFTER_SECONDS = 60
+"""A pod that is still there so long after its grace period is not expected to end by itself."""
 
 
 class ResourceClaimName(KubeStruct, frozen=True):
@@ -208,6 +211,12 @@ class Pod(KubeStruct, frozen=True):
     def is_ready(self) -> bool:
         """Not said to be otherwise: what has no kubelet (a trace, a manifest) says nothing."""
         return all(condition.status == "True" for condition in self.status.conditions)
+
+    def is_stuck(self, now: int) -> bool:
+        """Whether it is being deleted and should have ended some time ago: deletionTimestamp is the end of its grace
+        period. Its node may be unreachable, or a finalizer keeps it."""
+        ends_at = parse_timestamp(self.metadata.deletion_timestamp)
+        return bool(ends_at) and now - ends_at > STUCK_AFTER_SECONDS
 
     @property
     def is_terminal(self) -> bool:

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from windlass.model.names.nvidia import GPU_RESOURCE
+from windlass.model.obstacle import Obstacle
 from windlass.model.reasons import WHY_GPU_DEVICE_ROOM, insufficient_reason, reason_of_bit
 from windlass.model.refusal import Refusal
 from windlass.model.times import format_timestamp
@@ -167,6 +168,8 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
     """Moves of running pods that would make room, the cheapest found."""
     refusals: tuple[Refusal, ...] = ()
     """Recent refusals of the API server: its bind to a node, or an eviction for it."""
+    obstacles: tuple[Obstacle, ...] = ()
+    """Why nothing is preempted for it."""
     remedy: str = ""
     """What would help where neither the end of other workloads nor a changed request does."""
     is_explained: bool = False
@@ -227,6 +230,8 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
     def _help(self, *, is_public: bool) -> Iterator[str]:
         refusals = dict.fromkeys(refusal.public_text if is_public else refusal.text for refusal in self.refusals)
         yield from list(refusals)[:MAX_NAMED]
+        obstacles = dict.fromkeys(item.public_text if is_public else item.text for item in self.obstacles)
+        yield from list(obstacles)[:MAX_NAMED]
         if self.is_infeasible:
             yield "it would not fit even if nothing else ran"
         # With a planned start, the outlook has the relief already.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from windlass.model.pod import Pod
+from windlass.model.pod import STUCK_AFTER_SECONDS, Pod
 
 
 class TopologyRequest(msgspec.Struct, frozen=True):
@@ -87,6 +87,8 @@ class Workload(msgspec.Struct, frozen=True):
     admission: Admission | None = None
     evicting: bool = False
     """It is being evicted."""
+    ends_by: int = 0
+    """Where it is being evicted: when the grace period of its pods ends, in seconds; 0 where unknown."""
     active: bool = True
     hold: str = ""
     """Why it is not considered: a missing queue, an ungrouped owner, a field that can't be read."""
@@ -129,6 +131,10 @@ class Workload(msgspec.Struct, frozen=True):
     @property
     def name(self) -> str:
         return self.key.partition("/")[2]
+
+    def is_stuck(self, now: int) -> bool:
+        """Whether it should have ended some time ago: nothing can count on its end."""
+        return self.evicting and bool(self.ends_by) and now - self.ends_by > STUCK_AFTER_SECONDS
 
     @property
     def is_running(self) -> bool:

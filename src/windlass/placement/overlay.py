@@ -100,6 +100,10 @@ class Overlay:
         self._inter_pod_rules: InterPodRules | None = None
         self.has_affinity_terms = bool(snapshot.pods_with_affinity)
         """Whether a pod on the overlay has, or had, affinity terms, which other pods have to be checked against."""
+        self.now = 0
+        """Seconds since 1970; `engine` sets it."""
+        self.removes_stuck_pods = False
+        """Whether `remove_running` also removes pods that should have ended and have not, for a what-if."""
         self._verdict_buffer = table.result_buffer(1)
         table.start_decision()
         # The memo is that of the last decision; only nodes that have changed since are computed again.
@@ -115,7 +119,7 @@ class Overlay:
         """A copy with its own score table, for what-ifs while this one is in use. Its earlier steps are final."""
         table = ScoreTable(self.snapshot, self.table.mix, self.table.scorer_selector)
         copy = Overlay(self.snapshot, table, self.rule, self.kernels, state=self.state)
-        copy.has_affinity_terms = self.has_affinity_terms
+        copy.has_affinity_terms, copy.now = self.has_affinity_terms, self.now
         copy._steps, copy._step_ids = list(self._steps), list(self._step_ids)
         copy._next_step_id = self._next_step_id
         return copy
@@ -159,9 +163,11 @@ class Overlay:
         for removed in restored.values():
             self._apply_running(removed, -1)
 
-    def assume(self, pod: Pod, row: int, node: int) -> AssumedPod:
-        """Place a pod that fits on the node; the row has to be refreshed."""
-        device = int(self.table.cells.device[row, node])
+    def assume(self, pod: Pod, row: int, node: int, device: int | None = None) -> AssumedPod:
+        """Place a pod that fits on the node; the row has to be refreshed. `device`: for a share, in place of the one
+        that the scorer has chosen (-1: the first with room)."""
+        if device is None:
+            device = int(self.table.cells.device[row, node])
         grant = self.kernels.add_pod_to_node(
             self.state, self.table.shapes, row, node, device, self.table.shapes[row, SCORER] == WINDLASS
         )
@@ -222,10 +228,20 @@ class Overlay:
         return self.cache.pod_rows(self.snapshot.pods)
 
     def remove_running(self, pod_row: int) -> None:
-        """Remove a running pod from its node, as if it had been evicted."""
+        """Remove a running pod from its node, as if it had been evicted. A pod that should have ended long ago stays:
+        evicting it frees nothing."""
+        if not self.removes_stuck_pods and pod_row in self.stuck_rows:
+            return
         step = RemovedPod(pod_row, int(self.snapshot.pods.node[pod_row]))
         self._record(step)
         self._apply_running(step, -1)
+
+    @cached_property
+    def stuck_rows(self) -> frozenset[int]:
+        """Rows of pods that are being deleted and should have ended some time ago. Their capacity stays in use."""
+        pods = self.snapshot.pods
+        bound = np.flatnonzero((pods.alive == 1) & (pods.node >= 0)).tolist()
+        return frozenset(row for row in bound if pods.objects[row].is_stuck(self.now))
 
     def removed_pods(self) -> list[Pod]:
         """The running pods that are removed here."""
@@ -247,6 +263,8 @@ class Overlay:
 
     def restore_running(self, pod_row: int) -> None:
         """Undo `remove_running`, whatever was done since."""
+        if not self.removes_stuck_pods and pod_row in self.stuck_rows:
+            return
         step = RemovedPod(pod_row, int(self.snapshot.pods.node[pod_row]))
         self._record(RestoredPod(step))
         self._apply_running(step, 1)

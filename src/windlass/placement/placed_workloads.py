@@ -150,7 +150,9 @@ class PlacedWorkloads(Mapping[str, WorkloadPods]):
         self._record(_StepKind.REMOVED, workload.key)
         pods = self._pods.pop(workload.key, WorkloadPods([], []))
         self._restorable[workload.key] = (pods, self._removed_nodes.get(workload.key))
-        nodes = {int(self._overlay.snapshot.pods.node[row]) for row in pods.running_rows}
+        # Nothing waits for a pod that does not end, since its capacity stays in use.
+        ending = [row for row in pods.running_rows if row not in self._overlay.stuck_rows]
+        nodes = {int(self._overlay.snapshot.pods.node[row]) for row in ending}
         for row in pods.running_rows:
             self._overlay.remove_running(row)
         for placement in pods.placed:

@@ -67,6 +67,8 @@ def _eviction_cost(running: AdmittedWorkload, config: QueueConfig, now: int) -> 
 
 
 def may_be_evicted(running: AdmittedWorkload, config: QueueConfig, now: int) -> bool:
+    if running.workload.is_stuck(now):
+        return False  # its pods don't end, so its quota does not come free
     # Going already, or not started yet: nothing is lost.
     if running.is_evicting or running.is_assumed:
         return True

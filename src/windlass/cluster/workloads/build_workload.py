@@ -44,6 +44,7 @@ from windlass.cluster.workloads.workload_parts import (
 from windlass.model.errors import InputError
 from windlass.model.group_membership import KUEUE_GROUP
 from windlass.model.kueue import queue_hold, workload_from_object
+from windlass.model.kueue.workload_wire import Condition
 from windlass.model.meta import ObjectMeta
 from windlass.model.namespace_limits import limit_range_violation
 from windlass.model.owners import Owner, template_pod
@@ -54,6 +55,8 @@ from windlass.model.workload import Admission, PodSet, Workload
 
 TERMINATING_SUFFIX = "#leaving"
 """Appended to the key of a workload for its part that is being deleted."""
+DEFAULT_GRACE_SECONDS = 30
+"""Kubernetes' default of terminationGracePeriodSeconds."""
 
 
 def build_workload(unit: Unit, inputs: GroupingInputs) -> Workload | None:
@@ -137,6 +140,7 @@ def _from_workload_object(unit: Unit, members: UnitMembers, inputs: GroupingInpu
         nominated=admission is None and is_nominated(members.pods),
         admission=admission,
         evicting=base.evicting or leaving or members.evicting,
+        ends_by=_ends_by(members, workload_object.condition("Evicted")),
         hold=hold[0] if admission is None else "",
         hold_code=hold[1] if admission is None else "",
         unreadable=unreadable[0],
@@ -220,6 +224,7 @@ def _assemble(parts: WorkloadParts, members: UnitMembers, inputs: GroupingInputs
         queued_at=queued_since(identity.metadata, created),
         admission=admission,
         evicting=members.evicting,
+        ends_by=_ends_by(members),
         hold=hold[0],
         hold_code=hold[1],
         unreadable=unreadable[0],
@@ -234,6 +239,18 @@ def _assemble(parts: WorkloadParts, members: UnitMembers, inputs: GroupingInputs
         evictions=evictions_of(identity.metadata, members.pods),
         nominated=admission is None and is_nominated(members.pods),
     )
+
+
+def _ends_by(members: UnitMembers, evicted: Condition | None = None) -> int:
+    """When the last grace period of the pods ends. Those that nobody deletes yet have theirs from the eviction on."""
+    since = parse_timestamp(evicted.last_transition_time) if evicted is not None else 0
+    return max((_pod_ends_by(pod, since) for pod in members.pods if pod.is_bound), default=0)
+
+
+def _pod_ends_by(pod: Pod, evicted_at: int) -> int:
+    if pod.metadata.deletion_timestamp:
+        return parse_timestamp(pod.metadata.deletion_timestamp)
+    return evicted_at + DEFAULT_GRACE_SECONDS if evicted_at else 0
 
 
 def _cluster_queue(namespace: str, queue: str, inputs: GroupingInputs) -> ClusterQueue | None:

@@ -32,6 +32,7 @@ from windlass.placement.explain.node_reasons import find_cause
 from windlass.placement.explain.post_decision import PostDecisionState
 from windlass.placement.explain.relief import find_relief
 from windlass.placement.explain.remedies import find_remedy
+from windlass.placement.explain.stuck_pods import find_stuck_pods
 from windlass.placement.gang import PendingPodSet
 from windlass.placement.inter_pod import has_inter_pod_rules
 from windlass.placement.overlay import Overlay
@@ -192,6 +193,7 @@ class Advisor:
             "changes": changes,
             "moves": moves,
             "refusals": protecting_budgets(held, self._preemption),
+            "obstacles": () if infeasible else find_stuck_pods(held),
             "remedy": "" if relief or changes or moves else find_remedy(held, infeasible),
         }
 

@@ -152,7 +152,9 @@ class _Finder:
         workload: Workload | None = None,
         dependents: Sequence[Workload] = (),
     ) -> Iterator[VictimUnit]:
-        """The unit, if it may be evicted."""
+        """The unit, if it may be evicted. Pods that should have ended and have not are no part of it: evicting them
+        frees nothing."""
+        rows = [row for row in rows if not self._pods.objects[row].is_stuck(self._now)]
         objects = self._objects(rows)
         if not rows or any(not _may_be_evicted(pod) for pod in objects):
             return
