@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from windlass.model.queue import ResourceFlavor
 from windlass.model.workload import PodSet, Workload
 from windlass.queueing.flavor_eligibility import flavor_ineligible_reason
 from windlass.queueing.placement_interface import PlacementResult, PodSetChoice, UnlimitedPlacement
+from windlass.queueing.victim_room import RoomByAmount, VictimRoom
 
 Node = tuple[str, int]
 
@@ -43,12 +46,16 @@ class FirstFitPlacement(UnlimitedPlacement):
         self._move(workload, -1)
 
     def _move(self, workload: Workload, sign: int) -> None:
+        for node, pods in self._held(workload).items():
+            self._change(node, sign * pods * self._cpus(workload))
+
+    def _held(self, workload: Workload) -> dict[str, int]:
+        """Node → pods."""
         nodes = self._placed.get(workload.key)
         if nodes is None:
             assert workload.admission is not None
             nodes = workload.admission.assignments[0].nodes
-        for node, pods in nodes.items():
-            self._change(node, sign * pods * self._cpus(workload))
+        return nodes
 
     def place(self, workload: Workload, choices: tuple[PodSetChoice, ...]) -> PlacementResult:
         self.tries += 1
@@ -82,3 +89,19 @@ class FirstFitPlacement(UnlimitedPlacement):
 
     def _cpus(self, workload: Workload) -> int:
         return self.requests(workload, workload.pod_sets[0])["cpu"] // 1000
+
+    def room(
+        self, workload: Workload, choices: tuple[PodSetChoice, ...], units: Sequence[Sequence[Workload]]
+    ) -> VictimRoom | None:
+        cpus, pods = self._cpus(workload), sum(choice.count for choice in choices)
+        nodes = []
+        for node, free in self.free.items():
+            freed = {
+                number: self._held(unit[0]).get(node, 0) * self._cpus(unit[0]) for number, unit in enumerate(units)
+            }
+            freed = {unit: amount for unit, amount in freed.items() if amount}
+            most = min(pods, max(0, free + sum(freed.values())) // cpus)
+            if node.startswith(choices[0].flavors["cpu"]):
+                lacking = tuple(max(0, count * cpus - free) for count in range(most + 1))
+                nodes.append(RoomByAmount(tuple(freed), tuple(freed.values()), lacking))
+        return VictimRoom(pods, [nodes], [0])

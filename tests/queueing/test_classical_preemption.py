@@ -17,8 +17,9 @@ from windlass.queueing.classical_preemption import find_victims
 from windlass.queueing.config import QueueConfig
 from windlass.queueing.pending_workload import PendingWorkload
 from windlass.queueing.placement_interface import UnlimitedPlacement
-from windlass.queueing.preemption_common import PreemptionContext, PreemptionRequest, Target
+from windlass.queueing.preemption_common import PreemptionContext, PreemptionRequest
 from windlass.queueing.quota_tree import QuotaTree
+from windlass.queueing.victims_by_place import VictimCosts
 
 CPU = ("default", "cpu")
 ANY = PreemptionPolicy(reclaim_within_cohort="Any")
@@ -240,15 +241,14 @@ def test_costs_compare_the_highest_class_first_then_gpus_then_pods() -> None:
     ]
     scene = Scene(queues, work, waiting("w", "q", 1, priority=2))
     candidates = Candidates(scene.request)
-    by_name = {one.workload.name: Target(one, "") for one in candidates.ordered}
-    share = 111_111 * 9
-    assert candidates.eviction_cost([by_name["a"], by_name["b"]]) == [((True, 2, 0), [0, 2 * share, 5])]
-    assert candidates.eviction_cost([by_name["a"], by_name["high"]]) == [
-        ((True, 2, 1), [0, 0, 0]),
-        ((True, 2, 0), [0, share, 2]),
-    ]
-    assert candidates.eviction_cost([]) == []
-    assert candidates.reason(by_name["a"].victim) == "InClusterQueue"
+    costs = VictimCosts(candidates.ordered, candidates.class_of)
+    by_name = {one.workload.name: one for one in candidates.ordered}
+    a, b, high = by_name["a"], by_name["b"], by_name["high"]
+    assert costs.of([]) == 0
+    assert costs.of([a]) < costs.of([b]), "of equal losses the fewer pods"
+    assert costs.of([b]) < costs.of([a, b]) == costs.of([a]) + costs.of([b])
+    assert costs.of([a, b]) < costs.of([high]), "the higher class, though nothing is lost"
+    assert candidates.reason(a) == "InClusterQueue"
 
 
 def on(node: str, workload: Workload) -> Workload:

@@ -23,6 +23,7 @@ from tests.queueing.builders import (
     waiting,
 )
 from tests.queueing.first_fit_placement import FirstFitPlacement
+from tests.queueing.test_placement_and_quota import on
 
 from windlass.model.errors import InputError
 from windlass.model.meta import LabelSelector
@@ -33,6 +34,7 @@ from windlass.queueing.config import QueueConfig
 from windlass.queueing.outcome import Admitted, Evicted, Held, Outcome
 from windlass.queueing.placement_interface import PlacementResult, PodSetChoice, UnlimitedPlacement
 from windlass.queueing.quota_cache import QuotaTreeCache
+from windlass.queueing.quota_node import AdmittedWorkload, QuotaNode
 
 ANY = PreemptionPolicy(reclaim_within_cohort="Any")
 LOWER = PreemptionPolicy(within_cluster_queue="LowerPriority")
@@ -347,31 +349,38 @@ def test_nodes_of_workloads_that_end_are_waited_for_as_well() -> None:
     assert admitted(outcomes)["w"].nodes == ({"n": 1},)
 
 
-def test_workloads_in_no_queue_are_preempted_only_for_one_that_has_its_quota() -> None:
-    asked: list[tuple[str, int]] = []
-
-    def preempt(workload: Workload, choices: tuple[PodSetChoice, ...]) -> PlacementResult | None:
-        asked.append((workload.name, choices[0].count))
-        return PlacementResult(True, ({"m": 2},), after=("team/single",)) if workload.name == "w" else None
+def test_workloads_in_no_queue_are_evicted_only_for_one_that_has_its_quota() -> None:
+    """Two nodes of two CPUs, on one of them a stranger of two; the queue has quota for three."""
+    queues = system([queue("q", cell(3), preemption=LOWER)])
+    stranger = msgspec.structs.replace(on("default-0", running("stranger", "", 2)), queue_name="")
+    asked: list[str] = []
 
     def outcomes(*crowd: Workload) -> list[Outcome]:
         asked.clear()
-        return admit(
-            system([queue("q", cell(3), preemption=LOWER)]), crowd, CLASSIC, NOW, Rooms(1), preempt_unqueued=preempt
-        )
+        outside = QuotaNode("", {}, 0)
+        candidate = AdmittedWorkload(stranger, outside, {}, 1)
+        candidate.add_to_tree()
 
-    found = outcomes(waiting("w", "q", 1, count=2))
-    assert asked == [("w", 2)]
-    assert (admitted(found)["w"].nodes, admitted(found)["w"].after) == (({"m": 2},), ("team/single",))
-    refused = outcomes(waiting("v", "q", 1, count=2))
-    assert asked == [("v", 2)]
+        def candidates(workload: Workload) -> list[AdmittedWorkload]:
+            asked.append(workload.name)
+            return list(outside.admitted.values()) if workload.priority else []
+
+        work = [workload for workload in crowd if workload.admission is not None]
+        room = FirstFitPlacement({"default-0": 2, "default-1": 2}, [stranger, *work])
+        return admit(queues, crowd, CLASSIC, NOW, room, unqueued_candidates=candidates)
+
+    found = outcomes(waiting("w", "q", 1, count=3, priority=1))
+    assert evicted(found) == {"stranger": "Priority"}
+    assert admitted(found)["w"].after == ("team/stranger",)
+    refused = outcomes(waiting("v", "q", 1, count=3))
+    assert asked == ["v"]
     assert list(held(refused)) == ["v"]
-    assert outcomes(waiting("one", "q", 1, count=1))
+    assert admitted(outcomes(waiting("one", "q", 1, count=1, priority=1)))
     assert asked == [], "there is room"
-    outcomes(running("r", "q", 3, priority=9), waiting("w", "q", 1, count=2, priority=1))
+    outcomes(on("default-1", running("r", "q", 2, priority=9)), waiting("w", "q", 1, count=2, priority=1))
     assert asked == [], "without quota nobody is preempted"
-    without = decide(system([queue("q", cell(3))]), [waiting("w", "q", 1, count=2)], placement=Rooms(1))
-    assert list(held(without)) == ["w"]
+    mixed = outcomes(on("default-1", running("r", "q", 2)), waiting("w", "q", 1, count=3, priority=1))
+    assert evicted(mixed) == {"r": "InClusterQueue", "stranger": "Priority"}
 
 
 @given(

@@ -29,11 +29,6 @@ def size(workload: Workload) -> int:
     return workload.pod_sets[0].count * cpus(workload)
 
 
-def _turn(workload: Workload) -> tuple[int, int, str]:
-    assert workload.admission is not None
-    return workload.priority, -workload.admission.reserved_at, workload.uid
-
-
 class Scene:
     """A queue that reclaims what it lends, and the workloads that have borrowed it."""
 
@@ -49,9 +44,9 @@ class Scene:
         return self.used("owner") + size(self.asks) <= self.nominal["owner"]
 
     def is_legal(self, gone: tuple[Workload, ...]) -> bool:
-        """Every victim's queue still borrows when it is evicted: lowest priority first, then the newest."""
+        """Every victim's queue still borrows when it is evicted, if its largest victim goes last."""
         for name in {workload.queue_name for workload in gone}:
-            taken = [size(one) for one in sorted(gone, key=_turn) if one.queue_name == name]
+            taken = sorted(size(one) for one in gone if one.queue_name == name)
             if self.used(name) - sum(taken[:-1]) <= self.nominal[name]:
                 return False
         return all(workload.queue_name != "owner" for workload in gone)

@@ -146,12 +146,12 @@ class DisruptionTracker:
         self._used: Counter[int] = Counter()
 
     def count_by_budget(self, *workloads: Workload) -> Counter[int]:
-        """Budget → number of the workloads' pods that it covers."""
-        found: Counter[int] = Counter()
-        for workload in workloads:
-            own = (key for pod_set in workload.pod_sets for key in pod_set.pod_keys)
-            found += self.budgets.count_by_budget((*own, *self._pods_evicted_with.get(workload.key, ())))
-        return found
+        """Budget → number of the workloads' pods that it covers, each counted once."""
+        pods: dict[str, None] = {}
+        for workload in workloads if self.budgets else ():
+            pods.update((key, None) for pod_set in workload.pod_sets for key in pod_set.pod_keys)
+            pods.update(dict.fromkeys(self._pods_evicted_with.get(workload.key, ())))
+        return self.budgets.count_by_budget(pods)
 
     def allow(self, covered: Mapping[int, int], besides: Mapping[int, int]) -> bool:
         """Whether so many more pods may be evicted, in addition to those of `besides`."""
@@ -159,6 +159,10 @@ class DisruptionTracker:
             self._used[number] + count + besides.get(number, 0) <= self.budgets.allowed[number]
             for number, count in covered.items()
         )
+
+    def left(self, budget: int) -> int:
+        """How many more pods of the budget may be evicted."""
+        return self.budgets.allowed[budget] - self._used[budget]
 
     def record(self, covered: Mapping[int, int]) -> None:
         """Counts these evictions."""

@@ -8,8 +8,6 @@ preempt running workloads of lower priority (`preemption`).
 
 from __future__ import annotations
 
-from functools import partial
-
 from msgspec.structs import replace
 
 from windlass.model.disruption import DisruptionTracker
@@ -18,6 +16,7 @@ from windlass.model.workload import Workload
 from windlass.placement.decision_context import DecisionContext
 from windlass.placement.filters import prefilter_pod
 from windlass.placement.preempted_piece import preempt_by_priority
+from windlass.placement.preemption.unqueued_candidates import UnqueuedCandidateFinder
 from windlass.placement.withdrawn_admissions import withdraw_admissions
 from windlass.placement.workload_pieces import is_above_minimum, unqueued_sort_key, workload_key
 from windlass.placement.workload_placer import PlacementGuard
@@ -57,7 +56,6 @@ def _admit_queued(
     context: DecisionContext, queued: list[Workload], disruptions: DisruptionTracker | None, first_turn: int
 ) -> list[Outcome]:
     """Evictions first, then the other outcomes by cycle, numbered from `first_turn`."""
-    evicted_by_priority: list[Evicted] = []
     found = admit(
         context.system,
         queued,
@@ -66,7 +64,7 @@ def _admit_queued(
         context.placer,
         disruptions,
         context.overlay.cache.counted,
-        partial(preempt_by_priority, context, evicted_by_priority),
+        UnqueuedCandidateFinder(context.placer, context.preemption),
     )
     evicted = [outcome for outcome in found if isinstance(outcome, Evicted)]
     decided = sorted(
@@ -74,7 +72,7 @@ def _admit_queued(
         key=lambda outcome: _turn_key(outcome, context.piece_by_key[outcome.workload]),
     )
     numbered = (replace(outcome, decided_in_cycle=turn) for turn, outcome in enumerate(decided, start=first_turn))
-    return [*evicted_by_priority, *evicted, *numbered]
+    return [*evicted, *numbered]
 
 
 def _turn_key(outcome: Admitted | Held, piece: Workload) -> tuple[object, ...]:

@@ -35,7 +35,7 @@ def _free_without(overlay: Overlay, removed: Iterable[WorkloadPods]) -> Ints | N
     for pods_of_workload in removed:
         rows += pods_of_workload.running_rows
         for placement in pods_of_workload.placed:
-            free[placement.assumed.node] += _requests(overlay, placement.assumed.row)
+            free[placement.assumed.node] += requests_of_row(overlay, placement.assumed.row)
     pods, snapshot = overlay.snapshot.pods, overlay.snapshot
     running = np.array(rows, dtype=np.int64)
     shapes, which = np.unique(pods.shape[running], return_inverse=True)
@@ -53,7 +53,7 @@ def _has_room(overlay: Overlay, pod_set: PendingPodSet, free: Ints) -> bool:
     row = overlay.table.row(pod_set.shape, overlay.snapshot, pod_set.pod)
     is_open = (overlay.table.cells.static[row] == 0) & (overlay.state.node_info[:, BLOCKED] == 0)
     counts: Ints = np.where(is_open, UNLIMITED, 0)
-    requests = _requests(overlay, row)
+    requests = requests_of_row(overlay, row)
     for column in np.flatnonzero(requests).tolist():
         np.minimum(counts, free[:, column] // requests[column], out=counts)
     # An over-committed node would make the sum of a domain too small.
@@ -64,7 +64,7 @@ def _has_room(overlay: Overlay, pod_set: PendingPodSet, free: Ints) -> bool:
     return any(int(counts[mask].sum()) >= pod_set.count for mask in pod_set.tree.domains(wanted.level, len(counts)))
 
 
-def _requests(overlay: Overlay, row: int) -> Ints:
+def requests_of_row(overlay: Overlay, row: int) -> Ints:
     """What a pod of the row takes of each resource column, without MIG instances, which some nodes create on demand."""
     shape, amounts = overlay.table.shapes[row], np.zeros(overlay.state.free.shape[1], dtype=np.int64)
     for j in range(int(shape[REQUEST_COUNT])):

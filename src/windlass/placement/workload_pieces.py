@@ -12,6 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
+from windlass.model.piece_keys import PIECE_SEPARATOR
+from windlass.model.piece_keys import is_above_minimum as is_above_minimum
+from windlass.model.piece_keys import workload_key as workload_key
 from windlass.model.queue import QueueSystem
 from windlass.model.workload import Admission, PodSet, PodSetAssignment, TopologyRequest, Workload
 from windlass.placement.decision_cache import DecisionCache
@@ -19,20 +22,9 @@ from windlass.queueing.outcome import Admitted, Evicted, Outcome
 from windlass.queueing.placement_interface import PodSetChoice
 from windlass.queueing.quota_node import queue_order_timestamp
 
-PIECE_SEPARATOR = "#"
-"""The minimum has the key of its workload, other pieces `key#number` or `key#missing`."""
 MISSING_PIECE = "missing"
 """Suffix of the piece that a running gang lacks of its minimum, for instance after a node was lost."""
 UNCONSTRAINED_TOPOLOGY = TopologyRequest("unconstrained")
-
-
-def workload_key(piece: str) -> str:
-    """Key of the workload that the piece belongs to."""
-    return piece.partition(PIECE_SEPARATOR)[0]
-
-
-def is_above_minimum(piece: str) -> bool:
-    return piece.partition(PIECE_SEPARATOR)[2].isdigit()
 
 
 def missing_piece_key(workload: str) -> str:

@@ -26,10 +26,12 @@ from windlass.placement.gang_domains import place_in_domains
 from windlass.placement.overlay import Overlay
 from windlass.placement.placed_workloads import PlacedWorkloads
 from windlass.placement.pod_set_builder import PodSetBuilder
+from windlass.placement.room_model import build_room
 from windlass.placement.topology import DomainTree
 from windlass.placement.workload_pieces import prerequisite_pieces
 from windlass.queueing.flavor_eligibility import flavor_ineligible_reason
 from windlass.queueing.placement_interface import PlacementResult, PodSetChoice
+from windlass.queueing.victim_room import VictimRoom
 
 
 class _FailedPlacement(NamedTuple):
@@ -149,6 +151,14 @@ class WorkloadPlacer:
         pod_sets, _, _ = self.pending_pod_sets(workload, choices)
         removed = (self.placed_workloads.get_or_empty(victim.key) for victim in without)
         return could_fit_without(self._overlay, pod_sets, removed)
+
+    def room(
+        self, workload: Workload, choices: tuple[PodSetChoice, ...], units: Sequence[Sequence[Workload]]
+    ) -> VictimRoom | None:
+        """How much room the removal of each unit makes; a unit is one or more workloads that go together."""
+        pod_sets, _, _ = self.pending_pod_sets(workload, choices)
+        placed = self.placed_workloads
+        return build_room(self._overlay, pod_sets, [[placed.get_or_empty(part.key) for part in unit] for unit in units])
 
     def place(self, workload: Workload, choices: tuple[PodSetChoice, ...]) -> PlacementResult:
         if self.guard is not None:

@@ -17,6 +17,7 @@ from windlass.queueing.outcome import (
     IN_COHORT_FAIR_SHARING,
     IN_COHORT_RECLAIM_WHILE_BORROWING,
     IN_COHORT_RECLAMATION,
+    PRIORITY,
     QUOTA_INSUFFICIENT,
     Admitted,
     Evicted,
@@ -164,10 +165,11 @@ class AdmissionState:
             self.current_victims[running.key] = running
             # One that is terminating already needs no decision; its end is waited for all the same.
             if not running.is_evicting:
-                if self._disruptions is not None:
-                    self._disruptions.record(self._disruptions.count_by_budget(running.workload))
-                message = _preemption_message(pending, running, reason)
+                message = _preemption_message(pending, running, reason) if reason != PRIORITY else ""
                 self._decided[running.key] = Evicted(running.key, pending.key, reason, message)
+        if self._disruptions is not None:
+            disrupted = [running.workload for running in victims if not running.is_evicting]
+            self._disruptions.record(self._disruptions.count_by_budget(*disrupted))
         return victims
 
     def _withdraw(self, running: AdmittedWorkload, pending: PendingWorkload) -> None:

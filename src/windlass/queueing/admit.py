@@ -17,7 +17,7 @@ from windlass.model.queue import QueueSystem
 from windlass.model.workload import Workload
 from windlass.queueing.admission_state import AdmissionState
 from windlass.queueing.config import QueueConfig
-from windlass.queueing.cycle import Cycle, Entry, PreemptUnqueued
+from windlass.queueing.cycle import Cycle, Entry
 from windlass.queueing.flavor_assignment import FlavorAssignmentMode
 from windlass.queueing.nominator import Nominator
 from windlass.queueing.outcome import (
@@ -33,7 +33,7 @@ from windlass.queueing.outcome import (
 from windlass.queueing.pending_queue import PendingQueue
 from windlass.queueing.pending_workload import PendingWorkload
 from windlass.queueing.placement_interface import PlacementInterface
-from windlass.queueing.preemption_common import PreemptionContext
+from windlass.queueing.preemption_common import PreemptionContext, UnqueuedCandidates
 from windlass.queueing.quota_cache import QuotaTreeCache
 from windlass.queueing.quota_node import AdmittedWorkload, local_queue_key
 from windlass.queueing.quota_tree import QuotaTree
@@ -51,11 +51,11 @@ def admit(
     placement: PlacementInterface,
     disruptions: DisruptionTracker | None = None,
     quota_cache: QuotaTreeCache | None = None,
-    preempt_unqueued: PreemptUnqueued | None = None,
+    unqueued_candidates: UnqueuedCandidates | None = None,
 ) -> list[Outcome]:
     """Outcomes of all queued workloads; workloads in no queue get none.
 
-    `preempt_unqueued` evicts workloads in no queue for a workload that has its quota and finds no room.
+    `unqueued_candidates`: what may be evicted besides, for a workload that finds no room within its quota.
     """
     running: list[Workload] = []
     pending_workloads: list[Workload] = []
@@ -64,7 +64,7 @@ def admit(
             (pending_workloads if workload.admission is None else running).append(workload)
     quota_cache = quota_cache or QuotaTreeCache()
     tree = quota_cache.tree_with_usage(queue_system, config, now, running)
-    context = PreemptionContext(config, now, disruptions=disruptions)
+    context = PreemptionContext(config, now, disruptions=disruptions, unqueued_candidates=unqueued_candidates)
     decision = _Decision(queue_system, tree, context, placement)
     decision.drain()
     # By key, so that nothing depends on the order of the input, not even the numbers of request shapes.
@@ -78,7 +78,7 @@ def admit(
             if pending is not None:
                 quota_cache.pending_by_id[id(workload)] = pending
     quota_cache.prune(len(pending_workloads))
-    decision.run(preempt_unqueued)
+    decision.run()
     return decision.state.outcomes()
 
 
@@ -177,9 +177,9 @@ class _Decision:
             return "Workload namespace doesn't match ClusterQueue selector"
         return ""
 
-    def run(self, preempt_unqueued: PreemptUnqueued | None) -> None:
+    def run(self) -> None:
         nominator = Nominator(self._system, self._context, self._placement)
-        cycle = Cycle(nominator, self.state, self._placement, self._config.fair_sharing, preempt_unqueued)
+        cycle = Cycle(nominator, self.state, self._placement, self._config.fair_sharing)
         active = [self._queues[name] for name in sorted(self._queues)]
         for _ in range(self._config.max_cycles):
             heads = [(head, queue) for queue in active if (head := self._next_head(queue)) is not None]

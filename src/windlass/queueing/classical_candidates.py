@@ -1,20 +1,21 @@
 """Preemption candidates by nominal quota and priority, in a tree of cohorts (Kueue's hierarchical candidates).
 
-`classical_preemption` walks the result. Three classes: workloads over which the preemptor's queue has an advantage,
-since it is closer to the quota that they borrow; candidates by priority alone; workloads of its own queue.
+`classical_preemption` walks the result. Four classes: workloads over which the preemptor's queue has an advantage,
+since it is closer to the quota that they borrow; candidates by priority alone; workloads of its own queue; and last
+what is in no queue, where the caller allows that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from enum import Enum
 
 from windlass.queueing.outcome import (
     IN_CLUSTER_QUEUE,
     IN_COHORT_RECLAIM_WHILE_BORROWING,
     IN_COHORT_RECLAMATION,
+    PRIORITY,
 )
-from windlass.queueing.preemption_common import PreemptionRequest, Target, sort_candidates
+from windlass.queueing.preemption_common import PreemptionRequest, sort_candidates
 from windlass.queueing.quota_node import AdmittedWorkload, QuotaNode, Usage
 
 VictimClass = tuple[bool, int, int]
@@ -28,6 +29,7 @@ class PreemptionVariant(Enum):
     BY_POSITION = IN_COHORT_RECLAMATION
     WHILE_BORROWING = IN_COHORT_RECLAIM_WHILE_BORROWING
     WITHOUT_BORROWING = "only if the preemptor's queue stays within its own quota"
+    UNQUEUED = PRIORITY
 
     @property
     def reason(self) -> str:
@@ -47,7 +49,9 @@ class Candidates:
         self._climb(by_position, by_priority)
         self.any_hierarchical = bool(by_position)
         self.any_from_other_queues = bool(by_position or by_priority)
-        classes = [sort_candidates(members, request) for members in (by_position, by_priority, own)]
+        unqueued = list(request.unqueued)
+        self._variants |= {running.key: (PreemptionVariant.UNQUEUED, None) for running in unqueued}
+        classes = [sort_candidates(members, request) for members in (by_position, by_priority, own, unqueued)]
         self._classes = {
             running.key: (not running.is_evicting, number, running.priority)
             for number, members in enumerate(classes)
@@ -57,15 +61,8 @@ class Candidates:
         self.ordered = [running for members in classes for running in members if running.is_evicting]
         self.ordered += [running for members in classes for running in members if not running.is_evicting]
 
-    def eviction_cost(self, targets: Sequence[Target]) -> list[tuple[VictimClass, list[int]]]:
-        """Cost by class, the class to evict last first: so evicting from a spared class always compares as dearer."""
-        sums: dict[VictimClass, list[int]] = {}
-        for target in targets:
-            running = target.victim
-            total = sums.setdefault(self._classes[running.key], [0, 0, 0])
-            for part, amount in enumerate((*running.eviction_cost, running.pod_count)):
-                total[part] += amount
-        return [(key, sums[key]) for key in sorted(sums, reverse=True)]
+    def class_of(self, running: AdmittedWorkload) -> VictimClass:
+        return self._classes[running.key]
 
     def reason(self, running: AdmittedWorkload) -> str:
         return self._variants[running.key][0].reason
@@ -76,7 +73,7 @@ class Candidates:
 
     def is_valid(self, running: AdmittedWorkload, allow_borrowing: bool) -> bool:
         """Whether its queue and the cohorts below the common one still borrow, after the removals before it."""
-        if running.node is self._request.node:
+        if running.node is self._request.node or self._variants[running.key][0] is PreemptionVariant.UNQUEUED:
             return True
         if not self.is_eligible(running, allow_borrowing):
             return False

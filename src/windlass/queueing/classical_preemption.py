@@ -7,7 +7,7 @@ are two attempts, since more candidates are allowed without it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 
 from windlass.queueing.classical_candidates import Candidates
@@ -16,13 +16,15 @@ from windlass.queueing.preemption_common import (
     PreemptionRequest,
     SparingAttempt,
     Target,
+    by_usage,
     fill_back,
     find_sparing,
     find_within_budgets,
+    is_cost_reducible,
     restore,
 )
 from windlass.queueing.quota_node import AdmittedWorkload
-from windlass.queueing.victims_by_place import find_by_place
+from windlass.queueing.victims_by_place import TakenVictims, VictimCosts, find_cheapest, remove_followers
 
 
 def find_victims(request: PreemptionRequest, *, cheapest: bool = True) -> list[Target]:
@@ -37,58 +39,57 @@ def _find(request: PreemptionRequest, cheapest: bool) -> list[Target]:
     candidates = Candidates(request)
     if request.placement_trial is not None and request.placement_trial.is_hopeless(candidates.ordered):
         return []
-    for allow_borrowing in _borrowing_attempts(request, candidates):
-        targets = _attempt(request, candidates, allow_borrowing)
-        if targets:
-            return _reduce_cost(request, candidates, targets, allow_borrowing) if cheapest else targets
-    if request.placement_trial is None:
-        return []
-    for allow_borrowing in _borrowing_attempts(request, candidates):
-        targets = find_by_place(request, candidates, partial(_attempt, request, candidates, allow_borrowing))
-        if targets:
-            return _reduce_cost(request, candidates, targets, allow_borrowing) if cheapest else targets
-    if len(candidates.ordered) > MAX_CANDIDATES:
-        return []
-    for allow_borrowing in _borrowing_attempts(request, candidates):
-        targets = find_sparing(partial(_remove_all_but, request, candidates, allow_borrowing))
-        if targets:
-            return _reduce_cost(request, candidates, targets, allow_borrowing) if cheapest else targets
-    return []
+    modes = _borrowing_attempts(request, candidates)
+    targets = _first(_attempt(request, candidates, allow_borrowing) for allow_borrowing in modes)
+    if targets and (not cheapest or not is_cost_reducible(request, targets)):
+        return targets
+    if targets or request.placement_trial is not None:
+        targets = _find_cheapest(request, candidates, modes, targets)
+    if targets or request.placement_trial is None or len(candidates.ordered) > MAX_CANDIDATES:
+        return targets
+    return _first(
+        find_sparing(partial(_remove_all_but, request, candidates, allow_borrowing)) for allow_borrowing in modes
+    )
 
 
-def _reduce_cost(
-    request: PreemptionRequest, candidates: Candidates, targets: list[Target], allow_borrowing: bool
+def _first(attempts: Iterable[list[Target]]) -> list[Target]:
+    return next(filter(None, attempts), [])
+
+
+def _find_cheapest(
+    request: PreemptionRequest, candidates: Candidates, modes: Sequence[bool], targets: list[Target]
 ) -> list[Target]:
-    """Searches again without each victim in turn, as long as the victims found then cost less.
-
-    Removing the cheapest candidates first doesn't always give the cheapest set: two small victims may free what one
-    larger victim on another node would have freed alone. Costs compare classes first, so a spared class stays spared.
-    """
-    # With usage history victims go by user, not by cost.
-    if request.context.local_queue_usage is not None:
-        return targets
-    if not any(any(target.victim.eviction_cost) for target in targets):
-        return targets
-    if len(candidates.ordered) > MAX_CANDIDATES:
-        if request.placement_trial is None:
-            return targets
-        found = find_by_place(request, candidates, partial(_attempt, request, candidates, allow_borrowing))
-        return min(filter(None, (targets, found)), key=candidates.eviction_cost)
-    spared: frozenset[str] = frozenset()
-    cost = candidates.eviction_cost(targets)
-    improved = True
-    while improved:
-        improved = False
-        for target in sorted(targets, key=lambda target: target.victim.eviction_cost, reverse=True):
-            if request.placement_trial is not None:
-                request.placement_trial.reset_throttle()
-            cheaper = _attempt(request, candidates, allow_borrowing, spared=spared | {target.victim.key})
-            # Strictly less, so that the loop ends.
-            if cheaper and candidates.eviction_cost(cheaper) < cost:
-                targets, cost, improved = cheaper, candidates.eviction_cost(cheaper), True
-                spared |= {target.victim.key}
-                break
+    """Removing the cheapest candidates first doesn't always give the cheapest set, nor one that makes a place."""
+    for allow_borrowing in modes:
+        eligible = [running for running in candidates.ordered if candidates.is_eligible(running, allow_borrowing)]
+        costs = VictimCosts(candidates.ordered, candidates.class_of)
+        take = partial(_take, request, candidates, allow_borrowing)
+        targets = find_cheapest(request, eligible, costs, take, targets, allow_borrowing=allow_borrowing)
     return targets
+
+
+def _take(
+    request: PreemptionRequest,
+    candidates: Candidates,
+    allow_borrowing: bool,
+    chosen: Sequence[AdmittedWorkload],
+    followers: Sequence[AdmittedWorkload],
+) -> TakenVictims:
+    """Removes exactly these, if the rules allow all of the chosen ones."""
+    targets: list[Target] = []
+    for running in by_usage(chosen, request):
+        reason = candidates.reason(running)
+        if not candidates.is_valid(running, allow_borrowing) or request.breaks_budget(running, reason, targets):
+            restore(targets)
+            return TakenVictims(False, [])
+        running.remove_from_tree()
+        targets.append(Target(running, reason))
+    targets += remove_followers(followers, targets)
+    fits = bool(targets) and request.fits_unthrottled(targets, allow_borrowing)
+    if fits and not followers:
+        targets = fill_back(request, targets, allow_borrowing, last_is_needed=False)
+    restore(targets)
+    return TakenVictims(True, targets if fits else [])
 
 
 def _borrowing_attempts(request: PreemptionRequest, candidates: Candidates) -> tuple[bool, ...]:
@@ -106,17 +107,11 @@ def _under_nominal(request: PreemptionRequest) -> bool:
     return all(node.quota(cell).nominal > node.usage.get(cell, 0) for cell in request.needs_preemption)
 
 
-def _attempt(
-    request: PreemptionRequest,
-    candidates: Candidates,
-    allow_borrowing: bool,
-    ordered: Sequence[AdmittedWorkload] = (),
-    spared: frozenset[str] = frozenset(),
-) -> list[Target]:
-    """Removes candidates, in this order or in their own, until the preemptor fits."""
+def _attempt(request: PreemptionRequest, candidates: Candidates, allow_borrowing: bool) -> list[Target]:
+    """Removes candidates in their order until the preemptor fits."""
     targets: list[Target] = []
-    for running in ordered or candidates.ordered:
-        if running.key in spared or not candidates.is_valid(running, allow_borrowing):
+    for running in candidates.ordered:
+        if not candidates.is_valid(running, allow_borrowing):
             continue
         reason = candidates.reason(running)
         if request.breaks_budget(running, reason, targets):

@@ -9,19 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from windlass.model.workload import Workload
 from windlass.queueing.admission_state import AdmissionState
 from windlass.queueing.flavor_assignment import Assignment, FlavorAssignmentMode
 from windlass.queueing.nominator import Nominator, Proposal
 from windlass.queueing.outcome import QUOTA_INSUFFICIENT, TOPOLOGY_NOFIT
 from windlass.queueing.pending_queue import PendingQueue
 from windlass.queueing.pending_workload import PendingWorkload
-from windlass.queueing.placement_interface import (
-    HoldMessage,
-    PlacementInterface,
-    PlacementResult,
-    PodSetChoice,
-)
+from windlass.queueing.placement_interface import HoldMessage, PlacementInterface
 from windlass.queueing.preemption_common import Target
 from windlass.queueing.quota_node import QuotaNode, Usage
 from windlass.queueing.tournament import fair_sharing_order
@@ -71,10 +65,6 @@ class Entry:
         self.code, self.message = QUOTA_INSUFFICIENT, why
 
 
-PreemptUnqueued = Callable[[Workload, tuple[PodSetChoice, ...]], PlacementResult | None]
-"""Places a workload that has quota by evicting workloads in no queue; None where that doesn't help either."""
-
-
 class Cycle:
     def __init__(
         self,
@@ -82,9 +72,7 @@ class Cycle:
         state: AdmissionState,
         placement: PlacementInterface,
         fair_sharing: bool,
-        preempt_unqueued: PreemptUnqueued | None = None,
     ) -> None:
-        self._preempt_unqueued = preempt_unqueued
         self._nominator = nominator
         self._state = state
         self._placement = placement
@@ -159,34 +147,19 @@ class Cycle:
         return not self._state.fits_now(entry.node, assignment.usage)
 
     def _admit_or_preempt(self, entry: Entry) -> None:
-        """Places the pods; else nominates again with placement; else preempts workloads that are in no queue."""
-        nominated = entry.assignment
-        fits = nominated.mode in (FlavorAssignmentMode.FIT, FlavorAssignmentMode.DEFERRED)
-        # Of the first nomination: the second one, with placement, replaces it in the entry.
-        has_quota = fits and not entry.targets
+        """Places the pods; else nominates again with placement, which may take victims that are in no queue."""
         if self._place(entry):
             return
         self._nominate_without_victims(entry, self._nominator.nominate_with_placement)
         assignment = entry.assignment
         if assignment.mode == FlavorAssignmentMode.PREEMPT and not entry.targets:
-            if not has_quota or not self._admit_by_preempting_unqueued(entry, nominated):
-                self._reserve_quota(entry)
+            self._reserve_quota(entry)
         elif (
             assignment.mode != FlavorAssignmentMode.NO_FIT
             and self._state.fits_afterwards(entry.node, assignment.usage, entry.targets)
             and not self._place(entry)
         ):
             entry.skip("no room for its pods after processing another workload")
-
-    def _admit_by_preempting_unqueued(self, entry: Entry, nominated: Assignment) -> bool:
-        if self._preempt_unqueued is None:
-            return False
-        result = self._preempt_unqueued(entry.pending.workload, nominated.choices)
-        if result is None:
-            return False
-        self._state.admit(entry.pending, nominated, result, [])
-        entry.is_admitted = True
-        return True
 
     def _place(self, entry: Entry) -> bool:
         before = self._placement.checkpoint()

@@ -12,47 +12,86 @@ eviction is still allowed by its strategy; otherwise the victim could evict in t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
 
 from windlass.queueing.config import FINAL_SHARE, INITIAL_SHARE
 from windlass.queueing.dominant_share import LOWEST_RANK, dominant_share
-from windlass.queueing.outcome import IN_CLUSTER_QUEUE, IN_COHORT_FAIR_SHARING, IN_COHORT_RECLAMATION
+from windlass.queueing.outcome import IN_CLUSTER_QUEUE, IN_COHORT_FAIR_SHARING, IN_COHORT_RECLAMATION, PRIORITY
 from windlass.queueing.preemption_common import (
     MAX_CANDIDATES,
     PreemptionRequest,
     SparingAttempt,
     Target,
+    by_usage,
     candidate_sort_key,
     fill_back,
     find_sparing,
     find_within_budgets,
+    is_cost_reducible,
+    is_unqueued,
     restore,
     sort_candidates,
 )
 from windlass.queueing.quota_node import AdmittedWorkload, QuotaNode
+from windlass.queueing.victims_by_place import TakenVictims, VictimCosts, find_cheapest, remove_followers
 
 ShareRank = tuple[bool, int]
 
 
-def find_victims(request: PreemptionRequest) -> list[Target]:
-    """Empty where no candidate may be evicted or it wouldn't help. The quota tree is left as it was."""
-    return find_within_budgets(request, lambda: _find(request))
+def find_victims(request: PreemptionRequest, *, cheapest: bool = True) -> list[Target]:
+    """Empty where no candidate may be evicted or it wouldn't help. The quota tree is left as it was.
+
+    `cheapest=False` skips the search for cheaper victims, for callers that only ask whether there are any.
+    """
+    return find_within_budgets(request, lambda: _find(request, cheapest))
 
 
-def _find(request: PreemptionRequest) -> list[Target]:
-    candidates = sort_candidates(_candidates(request), request)
-    if request.placement_trial is not None and request.placement_trial.is_hopeless(candidates):
+def _find(request: PreemptionRequest, cheapest: bool) -> list[Target]:
+    candidates = sort_candidates(_candidates(request), request) + sort_candidates(list(request.unqueued), request)
+    trial = request.placement_trial
+    if trial is not None and trial.is_hopeless(candidates):
         return []
     found = _run_search(request, candidates).targets
-    if found or request.placement_trial is None or len(candidates) > MAX_CANDIDATES:
+    if found and (not cheapest or not is_cost_reducible(request, found)):
+        return found
+    if found or trial is not None:
+        costs = VictimCosts(candidates, partial(_class_of, request))
+        found = find_cheapest(request, candidates, costs, partial(_take, request), found)
+    if found or trial is None or len(candidates) > MAX_CANDIDATES:
         return found
 
     def attempt(spared: frozenset[str]) -> SparingAttempt:
-        if request.placement_trial is not None:
-            request.placement_trial.reset_throttle()
+        trial.reset_throttle()
         return _run_search(request, [running for running in candidates if running.key not in spared])
 
     return find_sparing(attempt)
+
+
+def _class_of(request: PreemptionRequest, running: AdmittedWorkload) -> tuple[bool, int, int]:
+    """The class to evict last is the highest: other queues before the own, and last what is in no queue."""
+    number = 2 if is_unqueued(running) else int(running.node is request.node)
+    return not running.is_evicting, number, running.priority
+
+
+def _take(
+    request: PreemptionRequest, chosen: Sequence[AdmittedWorkload], followers: Sequence[AdmittedWorkload]
+) -> TakenVictims:
+    """Removes exactly these, if shares allow all of the chosen ones."""
+    search = _FairSearch(request)
+    request.node.add_usage(request.usage)
+    is_allowed = search.remove_all(by_usage(chosen, request))
+    request.node.remove_usage(request.usage)
+    targets = search.targets
+    if is_allowed:
+        targets += remove_followers(followers, targets)
+    fits = is_allowed and bool(targets) and request.fits_unthrottled(targets, True)
+    if fits and not followers:
+        targets = fill_back(request, targets, True, search.stays_fair, last_is_needed=False)
+    restore(targets)
+    # What shares don't allow alone, they may allow beside more victims of the own queue.
+    has_own = request.node.spec.preemption.within_cluster_queue != "Never"
+    return TakenVictims(is_allowed or has_own, targets if fits else [])
 
 
 def _run_search(request: PreemptionRequest, candidates: list[AdmittedWorkload]) -> SparingAttempt:
@@ -114,6 +153,51 @@ class _FairSearch:
         fits = request.fits_at_end(self.targets, True) if at_end else request.fits(self.targets, True)
         request.node.add_usage(request.usage)
         return fits
+
+    def remove_all(self, chosen: Sequence[AdmittedWorkload]) -> bool:
+        """Whether a strategy allows all of them, one after another: the own queue's first, which lower its share."""
+        request = self.request
+        strategies = request.context.config.preemption_strategies or (FINAL_SHARE, INITIAL_SHARE)
+        within_nominal = request.node.within_nominal(request.needs_preemption)
+        by_initial_share: set[str] = set()
+        for running in sorted(chosen, key=lambda running: running.node is not request.node):
+            reason = self._reason(running, within_nominal)
+            if self._breaks_budget(running, reason):
+                return False
+            if reason in (IN_COHORT_RECLAMATION, IN_COHORT_FAIR_SHARING) and not self._is_giver(running.node):
+                return False
+            if reason == IN_COHORT_FAIR_SHARING:
+                strategy = self._strategy_for(running, strategies)
+                if not strategy or running.node.name in by_initial_share:
+                    return False
+                if strategy == INITIAL_SHARE and strategy != strategies[0]:
+                    by_initial_share.add(running.node.name)
+            running.remove_from_tree()
+            self.targets.append(Target(running, reason))
+        return True
+
+    def _reason(self, running: AdmittedWorkload, within_nominal: bool) -> str:
+        if is_unqueued(running):
+            return PRIORITY
+        if running.node is self.request.node:
+            return IN_CLUSTER_QUEUE
+        return IN_COHORT_RECLAMATION if within_nominal else IN_COHORT_FAIR_SHARING
+
+    def _is_giver(self, queue: QuotaNode) -> bool:
+        """Whether the queue still borrows, and so does every cohort between it and the common one."""
+        shared = set(map(id, self.request.node.ancestors()))
+        below = [queue, *(above for above in queue.ancestors() if id(above) not in shared)]
+        return all(dominant_share(node).is_borrowing for node in below)
+
+    def _strategy_for(self, running: AdmittedWorkload, strategies: Sequence[str]) -> str:
+        """The first strategy that allows this eviction now, which is noted; empty where none does."""
+        preemptor, giver = _subtrees_below_common_cohort(self.request.node, running.node)
+        rank, giver_rank = dominant_share(preemptor).rank, dominant_share(giver).rank
+        for strategy in strategies:
+            if self._strategy_allows(strategy, rank, giver_rank, running, giver):
+                self._allowed[running.key] = (strategy, giver_rank)
+                return strategy
+        return ""
 
     def _apply_first_strategy(
         self, candidates: list[AdmittedWorkload], strategy: str

@@ -6,7 +6,7 @@ only where the pods found no room. `placement.timeplan` and `placement.explain` 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from windlass.model.queue import QueueSystem
@@ -16,7 +16,7 @@ from windlass.queueing.flavor_assignment import Assignment, FlavorAssignmentMode
 from windlass.queueing.pending_workload import PendingWorkload
 from windlass.queueing.placement_interface import PlacementInterface, PlacementResult
 from windlass.queueing.preemption_common import PlacementTrial, PreemptionContext, PreemptionRequest, Target
-from windlass.queueing.quota_node import FlavorResource
+from windlass.queueing.quota_node import AdmittedWorkload, FlavorResource
 
 
 class Proposal(NamedTuple):
@@ -94,8 +94,16 @@ class Nominator:
             assignment.placement_failed = True
             trial.reset_throttle()
             targets = self._preemption_targets(pending, assignment, trial)
+        unqueued = self._unqueued_candidates(pending) if not targets else []
+        if unqueued:
+            trial.reset_throttle()
+            targets = self._preemption_targets(pending, assignment, trial, unqueued)
         trial.close()
         return Proposal(assignment, targets, trial.failure)
+
+    def _unqueued_candidates(self, pending: PendingWorkload) -> list[AdmittedWorkload]:
+        find = self._context.unqueued_candidates
+        return find(pending.workload) if find is not None else []
 
     def _placement_failure(self, pending: PendingWorkload, assignment: Assignment) -> PlacementResult | None:
         before = self._placement.checkpoint()
@@ -142,15 +150,19 @@ class Nominator:
         return (PreemptionMode.PREEMPT if own else PreemptionMode.RECLAIM), height
 
     def _preemption_targets(
-        self, pending: PendingWorkload, assignment: Assignment, trial: PlacementTrial | None
+        self,
+        pending: PendingWorkload,
+        assignment: Assignment,
+        trial: PlacementTrial | None,
+        unqueued: Sequence[AdmittedWorkload] = (),
     ) -> list[Target]:
         cells = assignment.needs_preemption
-        request = PreemptionRequest(pending, assignment.usage, cells, self._context, trial)
+        request = PreemptionRequest(pending, assignment.usage, cells, self._context, trial, unqueued)
         return self._find_targets(request, cheapest=True)
 
     def _find_targets(self, request: PreemptionRequest, *, cheapest: bool) -> list[Target]:
         if self._context.config.fair_sharing:
-            return fair_sharing_preemption.find_victims(request)
+            return fair_sharing_preemption.find_victims(request, cheapest=cheapest)
         return classical_preemption.find_victims(request, cheapest=cheapest)
 
 

@@ -6,7 +6,7 @@ protocol is here. `UnlimitedPlacement` fits everything, for tests and for questi
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 import msgspec
@@ -16,6 +16,7 @@ from windlass.model.quota import quota_requests
 from windlass.model.verdict import Verdict
 from windlass.model.workload import PodSet, Workload
 from windlass.queueing.flavor_eligibility import flavor_ineligible_reason
+from windlass.queueing.victim_room import VictimRoom
 
 
 class PodSetChoice(msgspec.Struct, frozen=True):
@@ -89,6 +90,12 @@ class PlacementInterface(Protocol):
         """False only where it can't fit even with all of `without` removed. A quick check: True promises nothing."""
         ...
 
+    def room(
+        self, workload: Workload, choices: tuple[PodSetChoice, ...], units: Sequence[Sequence[Workload]]
+    ) -> VictimRoom | None:
+        """How much room removing each unit makes, by their number; None where that can't be counted."""
+        ...
+
 
 class UnlimitedPlacement:
     """There is room for everything: quota alone decides."""
@@ -116,3 +123,8 @@ class UnlimitedPlacement:
 
     def could_place(self, workload: Workload, choices: tuple[PodSetChoice, ...], without: Iterable[Workload]) -> bool:
         return True
+
+    def room(
+        self, workload: Workload, choices: tuple[PodSetChoice, ...], units: Sequence[Sequence[Workload]]
+    ) -> VictimRoom | None:
+        return None

@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from windlass.model.disruption import DisruptionTracker
+from windlass.model.workload import Workload
 from windlass.queueing.admitted_workload import may_be_evicted, uses_any
 from windlass.queueing.config import QueueConfig
 from windlass.queueing.outcome import BUDGET_OVERRIDE_BY_REASON
@@ -30,10 +31,11 @@ from windlass.queueing.pending_workload import PendingWorkload
 from windlass.queueing.placement_interface import PlacementInterface, PlacementResult, PodSetChoice
 from windlass.queueing.quota_node import AdmittedWorkload, FlavorResource, QuotaNode, Usage
 from windlass.queueing.usage_history import LocalQueueUsage
+from windlass.queueing.victim_room import VictimRoom
 
 CandidateSortKey = tuple[bool, bool, int, int, int, int, int, str]
 MAX_CANDIDATES = 64
-"""With more candidates, cheaper victims are only searched by place, and there is no `find_sparing`."""
+"""With more candidates there is no `find_sparing`."""
 MAX_TRIALS = 64
 _UNTHROTTLED_ATTEMPTS = 16
 """So many times placement is tried after every removal; from then on twice as many removals lie between two tries."""
@@ -46,6 +48,10 @@ class Target(NamedTuple):
     reason: str
 
 
+UnqueuedCandidates = Callable[[Workload], list[AdmittedWorkload]]
+"""What is in no queue and may be evicted for a workload by priority; on a node of its own, outside of the quota tree."""
+
+
 class PreemptionContext(NamedTuple):
     """What every victim search of one decision has in common."""
 
@@ -54,6 +60,8 @@ class PreemptionContext(NamedTuple):
     local_queue_usage: LocalQueueUsage | None = None
     disruptions: DisruptionTracker | None = None
     """Of the budgets that cover admitted workloads; None where there are none."""
+    unqueued_candidates: UnqueuedCandidates | None = None
+    """None: what is in no queue is not evicted."""
 
 
 class PlacementTrial:
@@ -127,6 +135,12 @@ class PlacementTrial:
         self._remove_exactly(removed)
         return self._placement.could_place(self._pending.workload, self._choices, ()) and self.fits(removed)
 
+    def room(self, units: Sequence[Sequence[AdmittedWorkload]]) -> VictimRoom | None:
+        """How much room the removal of each unit makes."""
+        self._remove_exactly(())
+        removed = [[running.workload for running in unit] for unit in units]
+        return self._placement.room(self._pending.workload, self._choices, removed)
+
     def _remove_exactly(self, removed: Sequence[AdmittedWorkload]) -> None:
         """Removes exactly these from the overlay; only the difference to the last call is applied."""
         wanted = dict.fromkeys(removed)
@@ -153,6 +167,7 @@ class PreemptionRequest:
         "overrides_budgets",
         "pending",
         "placement_trial",
+        "unqueued",
         "usage",
     )
 
@@ -163,8 +178,11 @@ class PreemptionRequest:
         needs_preemption: frozenset[FlavorResource],
         context: PreemptionContext,
         trial: PlacementTrial | None = None,
+        unqueued: Sequence[AdmittedWorkload] = (),
     ) -> None:
+        """`unqueued`: candidates in no queue, which free nodes but no quota."""
         self.pending = pending
+        self.unqueued = unqueued
         self.node: QuotaNode = pending.node
         self.usage = usage
         self.needs_preemption = needs_preemption
@@ -191,7 +209,9 @@ class PreemptionRequest:
         if not covered:
             return False
         others = [target.victim.workload for target in targets if not target.victim.is_evicting]
-        return not disruptions.allow(covered, disruptions.count_by_budget(*others))
+        # Counted together, since members above a minimum count with it.
+        together = disruptions.count_by_budget(*others, running.workload)
+        return not disruptions.allow({budget: together[budget] for budget in covered}, {})
 
     def quota_fits(self, allow_borrowing: bool) -> bool:
         node = self.node
@@ -360,6 +380,22 @@ def _still_fits_nodes(request: PreemptionRequest, restored: AdmittedWorkload, re
     if trial is None or trial.placed_nodes.isdisjoint(restored.nodes):
         return True
     return trial.still_fits([target.victim for target in rest])
+
+
+def is_unqueued(running: AdmittedWorkload) -> bool:
+    return running.node.queue is None
+
+
+def is_cost_reducible(request: PreemptionRequest, targets: Sequence[Target]) -> bool:
+    """With usage history victims go by user, not by cost; and where nothing is lost, in Kueue's order."""
+    return request.context.local_queue_usage is None and any(any(target.victim.eviction_cost) for target in targets)
+
+
+def by_usage(chosen: Sequence[AdmittedWorkload], request: PreemptionRequest) -> list[AdmittedWorkload]:
+    """In the order in which their queues may give the most: of one queue the largest goes last, when that still
+    borrows."""
+    cells = request.needs_preemption
+    return sorted(chosen, key=lambda running: sum(running.usage.get(cell, 0) for cell in cells))
 
 
 def restore(targets: Sequence[Target]) -> None:

@@ -1,96 +1,153 @@
-"""Victims chosen by place: candidates on a few nodes that together hold the preemptor, the cheapest nodes first.
+"""The cheapest victims among admitted workloads: quota and place in one search, within the rules of the caller.
 
-`classical_preemption` calls `find_by_place` where removing candidates in their order frees enough quota but no place
-(eight one-GPU borrowers that are spread over two nodes, for a pod of eight GPUs), and where there are too many
-candidates for its search of cheaper victims. The rules of quota stay those of the attempt that it is given.
+`classical_preemption` and `fair_sharing_preemption` call `find_cheapest` with the victims that Kueue's order gives, if
+any. Each says which sets of candidates its rules allow (`take`); `cheapest_victims` proposes the sets.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
 
-from windlass.queueing.classical_candidates import Candidates
-from windlass.queueing.preemption_common import PlacementTrial, PreemptionRequest, Target
-from windlass.queueing.quota_node import AdmittedWorkload
+from windlass.model.piece_keys import is_above_minimum, workload_key
+from windlass.queueing.cheapest_victims import Attempt, CheapestVictims, comparable_costs
+from windlass.queueing.preemption_common import PreemptionRequest, Target
+from windlass.queueing.quota_node import AdmittedWorkload, FlavorResource, QuotaNode
+from windlass.queueing.victim_room import Cap, Lack
 
-MAX_PLACES = 12
-"""So many places are compared; each costs one placement and the attempt to clear it."""
+
+class TakenVictims(NamedTuple):
+    """What became of a set of candidates."""
+
+    is_allowed: bool
+    """False: they may not be evicted together, and no more of them either."""
+    targets: list[Target]
+    """Empty where the preemptor doesn't fit without them. Those that aren't needed are left out."""
 
 
-def find_by_place(
+class VictimCosts:
+    """Sums of these numbers compare sets of victims: the class to evict last counts first, then what is lost in it."""
+
+    def __init__(self, candidates: Sequence[AdmittedWorkload], class_of: Callable[[AdmittedWorkload], Any]) -> None:
+        parts = [(*running.eviction_cost, running.pod_count) for running in candidates]
+        costs = comparable_costs([class_of(running) for running in candidates], parts)
+        self._of = {running.key: cost for running, cost in zip(candidates, costs, strict=True)}
+
+    def of(self, victims: Iterable[AdmittedWorkload]) -> int:
+        return sum(self._of[running.key] for running in victims)
+
+
+def find_cheapest(
     request: PreemptionRequest,
-    candidates: Candidates,
-    attempt: Callable[[Sequence[AdmittedWorkload]], list[Target]],
+    candidates: Sequence[AdmittedWorkload],
+    costs: VictimCosts,
+    take: Callable[[Sequence[AdmittedWorkload], Sequence[AdmittedWorkload]], TakenVictims],
+    known: list[Target],
+    *,
+    allow_borrowing: bool = True,
 ) -> list[Target]:
-    """The cheapest victims of the places that were tried; `attempt` takes candidates in an order and finds victims."""
-    best: list[Target] = []
-    for here in _places(request, candidates):
-        chosen = set(here)
-        targets = attempt([*here, *(running for running in candidates.ordered if running not in chosen)])
-        if targets and (not best or candidates.eviction_cost(targets) < candidates.eviction_cost(best)):
-            best = targets
-    return best
+    """Victims that cost no more than the known ones; empty where none are known or found.
 
-
-def _places(request: PreemptionRequest, candidates: Candidates) -> Iterator[list[AdmittedWorkload]]:
-    """The candidates on the nodes where the preemptor fits when they are gone; no node is in two places."""
+    `take` gets candidates, and members above the minimum of gangs among them, which go with it.
+    """
     trial = request.placement_trial
-    assert trial is not None, "without nodes there are no places"
-    left = _by_cost_of_node(request, candidates)
-    for _ in range(MAX_PLACES):
-        removed = _fewest_nodes(trial, left)
-        if removed is None:
-            return
-        used = trial.placed_nodes
-        trial.reset_throttle()
-        yield [running for running in removed if not used.isdisjoint(running.nodes)]
-        remaining = [(name, here) for name, here in left if name not in used]
-        if len(remaining) == len(left):
-            return
-        left = remaining
+    units = _units(candidates)
+    room = trial.room(units) if trial is not None else None
+    if trial is not None and room is None:
+        return known
+
+    def attempt(numbers: Sequence[int]) -> Attempt[list[Target]]:
+        chosen = [units[number][0] for number in numbers]
+        followers = dict.fromkeys(follower for number in numbers for follower in units[number][1:])
+        taken = take([running for running in chosen if running not in followers], list(followers))
+        cost = costs.of(target.victim for target in taken.targets)
+        return Attempt(taken.is_allowed, cost, taken.targets or None)
+
+    search = CheapestVictims(
+        [costs.of(unit) for unit in units],
+        room,
+        _quota_lacks(request, units, allow_borrowing),
+        [*_borrowing_caps(request, candidates), *_budget_caps(request, candidates)],
+        attempt,
+    )
+    return search.search(known or None, costs.of(target.victim for target in known)).found or []
 
 
-def _fewest_nodes(
-    trial: PlacementTrial, left: Sequence[tuple[str, list[AdmittedWorkload]]]
-) -> list[AdmittedWorkload] | None:
-    """The candidates of as few of the first nodes as make a place, on the overlay at the end; None if all don't."""
-
-    def removed(number: int) -> list[AdmittedWorkload]:
-        return list(dict.fromkeys(running for _, here in left[:number] for running in here))
-
-    end = 1
-    while not trial.fits(removed(end)):
-        if end >= len(left):
-            return None
-        end *= 2
-    first = end // 2 + 1
-    while first < end:
-        middle = (first + end) // 2
-        if trial.fits(removed(middle)):
-            end = middle
-        else:
-            first = middle + 1
-    return removed(end) if trial.fits(removed(end)) else None
+def _units(candidates: Sequence[AdmittedWorkload]) -> list[list[AdmittedWorkload]]:
+    """Each candidate with the members above the minimum that go with it."""
+    above: dict[str, list[AdmittedWorkload]] = {}
+    for running in candidates:
+        if is_above_minimum(running.key):
+            above.setdefault(workload_key(running.key), []).append(running)
+    return [[running, *above.get(running.key, ())] for running in candidates]
 
 
-def _by_cost_of_node(request: PreemptionRequest, candidates: Candidates) -> list[tuple[str, list[AdmittedWorkload]]]:
-    """Nodes with the candidates on them, by what it costs to free one pod's request there."""
-    by_node: dict[str, list[AdmittedWorkload]] = {}
-    for running in candidates.ordered:
-        for name in running.nodes:
-            by_node.setdefault(name, []).append(running)
-    pods = max(1, sum(pod_set.count for pod_set in request.pending.workload.pod_sets))
-    need = {cell: -(-request.usage.get(cell, 0) // pods) for cell in request.needs_preemption}
+def remove_followers(followers: Sequence[AdmittedWorkload], targets: Sequence[Target]) -> list[Target]:
+    """Members above a minimum that goes, off the tree: no rule protects them, since they do no work without it."""
+    reasons = {target.victim.key: target.reason for target in targets}
+    for running in followers:
+        running.remove_from_tree()
+    return [Target(running, reasons[workload_key(running.key)]) for running in followers]
 
-    def needed(here: Sequence[AdmittedWorkload]) -> list[Target]:
-        """The first of them that free enough for one pod, as far as usage tells; all if they don't."""
-        missing, found = dict(need), []
-        for running in here:
-            found.append(Target(running, ""))
-            for cell in missing:
-                missing[cell] -= running.usage.get(cell, 0) // len(running.nodes)
-            if all(amount <= 0 for amount in missing.values()):
-                break
-        return found
 
-    return sorted(by_node.items(), key=lambda entry: (candidates.eviction_cost(needed(entry[1])), entry[0]))
+def _quota_lacks(
+    request: PreemptionRequest, units: Sequence[Sequence[AdmittedWorkload]], allow_borrowing: bool
+) -> list[Lack]:
+    """What has to come free, cell by cell, at least: in the tree, and in the own queue where it may not borrow."""
+    node, found = request.node, []
+    for cell, amount in request.usage.items():
+        freed = {number: sum(part.usage.get(cell, 0) for part in unit) for number, unit in enumerate(units)}
+        lacking = amount - node.headroom(cell)
+        if lacking > 0:
+            found.append(Lack(lacking, freed))
+        beyond = node.usage.get(cell, 0) + amount - node.subtree_quota.get(cell, 0)
+        if beyond > 0 and not (allow_borrowing and request.may_borrow):
+            own = {number: freed[number] for number, unit in enumerate(units) if unit[0].node is node}
+            found.append(Lack(beyond, own))
+    return found
+
+
+def _borrowing_caps(request: PreemptionRequest, candidates: Sequence[AdmittedWorkload]) -> list[Cap]:
+    """Queues give only while they borrow. Where one borrows in several cells, the rules themselves have to tell."""
+    found = []
+    for queue in dict.fromkeys(running.node for running in candidates):
+        borrowed = [
+            (cell, beyond)
+            for cell in request.needs_preemption
+            if (beyond := queue.usage.get(cell, 0) - queue.subtree_quota.get(cell, 0)) > 0
+        ]
+        if queue is request.node or queue.queue is None or len(borrowed) != 1:
+            continue
+        [(cell, beyond)] = borrowed
+        amounts = {i: running.usage.get(cell, 0) for i, running in enumerate(candidates) if running.node is queue}
+        limit = beyond - 1 - _least_borrowed(request, candidates, queue, cell)
+        found.append(Cap(limit, amounts, spares_largest=True))
+    return found
+
+
+def _least_borrowed(
+    request: PreemptionRequest, candidates: Sequence[AdmittedWorkload], giver: QuotaNode, cell: FlavorResource
+) -> int:
+    """Under fair sharing: what the preemptor's queue borrows at least, even with all of its own candidates gone.
+
+    A giver of the same weight that borrows nothing else has to borrow more than that; for any other giver it is 0.
+    """
+    node = request.node
+    is_alike = giver.parent is node.parent and giver.weight_milli == node.weight_milli
+    borrows_more = any(giver.borrows_with(other, 0) for other in giver.usage if other != cell)
+    if not request.context.config.fair_sharing or not is_alike or borrows_more:
+        return 0
+    own = sum(running.usage.get(cell, 0) for running in candidates if running.node is node)
+    return max(0, node.usage.get(cell, 0) + request.usage.get(cell, 0) - own - node.subtree_quota.get(cell, 0))
+
+
+def _budget_caps(request: PreemptionRequest, candidates: Sequence[AdmittedWorkload]) -> list[Cap]:
+    disruptions = request.context.disruptions
+    if disruptions is None or request.overrides_budgets:
+        return []
+    amounts: dict[int, dict[int, int]] = {}
+    for i, running in enumerate(candidates):
+        if not (running.is_evicting or running.is_assumed):
+            for budget, pods in disruptions.count_by_budget(running.workload).items():
+                amounts.setdefault(budget, {})[i] = pods
+    return [Cap(disruptions.left(budget), pods) for budget, pods in amounts.items()]

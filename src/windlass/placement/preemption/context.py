@@ -22,6 +22,7 @@ from windlass.placement.preemption.freed_resources import FreedResources
 from windlass.placement.preemption.victim_units import VictimUnit, find_victim_units
 from windlass.queueing.config import QueueConfig
 from windlass.queueing.outcome import BUDGET_OVERRIDE_BY_REASON, PRIORITY
+from windlass.queueing.victim_room import Cap
 
 NEVER = "Never"
 
@@ -89,16 +90,26 @@ class Preemption:
 
     @cached_property
     def candidate_finder(self) -> CandidateFinder:
-        check = self._permits if self.budgets else permit_all
+        check = self.permits if self.budgets else permit_all
         return CandidateFinder(self.overlay, self.freed_resources, check)
 
-    def _permits(self, units: Sequence[VictimUnit]) -> bool:
+    def permits(self, units: Sequence[VictimUnit]) -> bool:
+        """Whether disruption budgets allow to evict these in addition to all that are evicted already."""
         if self._overrides_budgets:
             return True
         names = [name for unit in units if not unit.is_terminating for name in unit.pods]
         others = [name for unit in self._removed_in_search if not unit.is_terminating for name in unit.pods]
         covered = self.budgets.count_by_budget(names)
         return not covered or self.disruptions.allow(covered, self.budgets.count_by_budget(others))
+
+    def budget_caps(self, units: Sequence[VictimUnit]) -> list[Cap]:
+        """How many pods of these units each disruption budget lets go, and how many each unit has of them."""
+        amounts: dict[int, dict[int, int]] = {}
+        for number, unit in enumerate(units if not self._overrides_budgets else ()):
+            if not unit.is_terminating:
+                for budget, pods in self.budgets.count_by_budget(unit.pods).items():
+                    amounts.setdefault(budget, {})[number] = pods
+        return [Cap(self.disruptions.left(budget), pods) for budget, pods in amounts.items()]
 
     def budget_attempts(self) -> Iterable[None]:
         """Iterates once with all disruption budgets respected; then, where the policy allows it, once without them."""

@@ -2,8 +2,8 @@
 
 `placement.decision_pass` asks where a gang outside of queues, or a queued workload that has its quota, doesn't fit. In
 each domain that the gang may use, its members get nodes one after another, the largest first (`candidates`); that gives
-one set of victims per domain. The cheapest set is then executed: the victims are removed, and the whole gang is placed
-by every rule. Victims that turn out not to be needed stay.
+one set of victims per domain. The cheapest of them that holds by every rule is where the search over all units and
+domains at once (`queueing.cheapest_victims`) begins.
 """
 
 from __future__ import annotations
@@ -16,11 +16,14 @@ import numpy as np
 from windlass.cluster.node_columns import Bools
 from windlass.cluster.node_state import Ints
 from windlass.model.workload import Workload
+from windlass.placement.placed_workloads import WorkloadPods
 from windlass.placement.preemption.candidates import Preemptor
 from windlass.placement.preemption.context import Preemption
-from windlass.placement.preemption.victim_selection import EvictionCost, eviction_cost
+from windlass.placement.preemption.victim_selection import EvictionCost, eviction_cost, unit_costs
 from windlass.placement.preemption.victim_units import VictimUnit
+from windlass.placement.room_model import build_room
 from windlass.placement.workload_placer import WorkloadPlacer
+from windlass.queueing.cheapest_victims import Attempt, CheapestVictims
 from windlass.queueing.placement_interface import PlacementResult, PodSetChoice
 
 MAX_DOMAINS = 16
@@ -90,11 +93,38 @@ class _Search:
                 # With its number: of equal costs the domain that came first wins, and units have no order.
                 proposals.append((eviction_cost(victims), len(proposals), victims))
         self._preemption.begin_search(present)
-        for _, _, victims in sorted(proposals, key=lambda proposal: proposal[:2]):
-            found = self._execute(victims)
-            if found is not None:
-                return found
-        return None
+        ordered = [victims for _, _, victims in sorted(proposals, key=lambda proposal: proposal[:2])]
+        known = next((found for victims in ordered if (found := self._confirm(victims)) is not None), [])
+        victims = self._cheapest([unit for unit, here in zip(units, present, strict=True) if here], known)
+        result = self._place_without(victims) if victims else None
+        return None if result is None else GangPreemption(result, tuple(victims))
+
+    def _cheapest(self, units: Sequence[VictimUnit], known: list[VictimUnit]) -> list[VictimUnit]:
+        """Victims that cost no more than the known ones, by a search over all units and domains at once."""
+        units = [unit for unit in units if unit.priority < self._priority]
+        by_key = {unit.key: unit for unit in units}
+        followers = [[by_key[key] for key in unit.dependents if key in by_key] for unit in units]
+        pods = {unit.key: WorkloadPods(list(unit.rows), []) for unit in units}
+        parts = [[pods[part.key] for part in (unit, *more)] for unit, more in zip(units, followers, strict=True)]
+        room = build_room(self._overlay, self._pod_sets, parts)
+        if room is None:
+            return known
+        costs = unit_costs(units)
+
+        def attempt(numbers: Sequence[int]) -> Attempt[list[VictimUnit]]:
+            victims = list(dict.fromkeys(part for n in numbers for part in (units[n], *followers[n])))
+            if not self._preemption.permits(victims):
+                return Attempt(False)
+            before = self._placer.checkpoint()
+            fits = self._place_without(victims) is not None
+            self._placer.rollback(before)
+            return Attempt(True, sum(costs[number] for number in numbers), victims if fits else None)
+
+        search = CheapestVictims(costs, room, (), self._preemption.budget_caps(units), attempt)
+        number_of = {unit.key: number for number, unit in enumerate(units)}
+        below = {key for unit in known for key in unit.dependents}
+        cost = sum(costs[number_of[unit.key]] for unit in known if unit.key not in below)
+        return search.search(known or None, cost).found or []
 
     def _preemptor(self, index: int, member: int, domain: Bools | None) -> Preemptor:
         pod_set = self._pod_sets[index]
@@ -149,16 +179,13 @@ class _Search:
 
     # Execution
 
-    def _execute(self, victims: Sequence[VictimUnit]) -> GangPreemption | None:
+    def _confirm(self, victims: Sequence[VictimUnit]) -> list[VictimUnit] | None:
+        """Those that are needed; None where the gang doesn't fit by every rule. Nothing stays changed."""
         checkpoint = self._placer.checkpoint()
         result = self._place_without(victims)
-        if result is None:
-            return None
-        victims = self._drop_unneeded(victims, result, checkpoint)
-        # The drops were tried one by one: place once more with those that remain.
+        needed = self._drop_unneeded(victims, result, checkpoint) if result is not None else None
         self._placer.rollback(checkpoint)
-        final = self._place_without(victims)
-        return None if final is None else GangPreemption(final, tuple(victims))
+        return needed
 
     def _drop_unneeded(
         self, victims: Sequence[VictimUnit], result: PlacementResult, checkpoint: int

@@ -13,6 +13,7 @@ import numpy as np
 
 from windlass.cluster.node_state import Ints
 from windlass.placement.preemption.victim_units import VictimUnit
+from windlass.queueing.cheapest_victims import comparable_costs
 
 MAX_EXHAUSTIVE_UNITS = 12
 EvictionCost = list[tuple[int, tuple[int, int, int]]]
@@ -28,6 +29,12 @@ def eviction_cost(units: Sequence[VictimUnit]) -> EvictionCost:
             for part, amount in enumerate((*unit.loss, len(unit.pods))):
                 total[part] += amount
     return [(priority, (cost[0], cost[1], cost[2])) for priority, cost in sorted(sums.items(), reverse=True)]
+
+
+def unit_costs(units: Sequence[VictimUnit]) -> list[int]:
+    """Numbers whose sums compare sets of units as `eviction_cost` does."""
+    losses = [(0, 0, 0) if unit.is_terminating else (*unit.loss, len(unit.pods)) for unit in units]
+    return comparable_costs([(not unit.is_terminating, unit.priority) for unit in units], losses)
 
 
 def select_victims(units: Sequence[VictimUnit], freed: Ints, lacking: Ints) -> list[int] | None:

@@ -1,0 +1,1 @@
+"""Victims against an exact solver: what an eviction loses, beside the least that it has to lose."""
