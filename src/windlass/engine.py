@@ -60,7 +60,9 @@ MAX_INTERPRETED_CELLS = 8_000
 """Nodes and cells (nodes times shapes) up to which plain Python is faster than loading the compiled kernels."""
 _NO_ROWS = np.empty(0, dtype=np.int64)
 MAX_PASSES = 4
-"""After so many passes, workloads that still delay a planned start are held."""
+"""After so many passes that don't agree on who starts now and who later, fewer planned starts are kept."""
+LAST_GUARDED = (1, 0)
+"""How many then: the first, as in EASY backfill; and none, if that one turns out later all the same."""
 
 
 class EngineConfig(msgspec.Struct, frozen=True):
@@ -269,13 +271,14 @@ def decide_with_backfill(context: DecisionContext) -> PlannedOutcomes:
     )
     checkpoint = context.occupancy.checkpoint()
     outcomes = run_pass(context, starts.guard())
-    for _ in range(MAX_PASSES):
+    for first in (*[None] * MAX_PASSES, *LAST_GUARDED):
         if not starts.plan(outcomes):
-            return starts.planned_outcomes(outcomes)
+            break
         context.occupancy.rollback(checkpoint)
-        outcomes = run_pass(context, starts.guard(outcomes))
-    starts.plan(outcomes)
-    return starts.planned_outcomes(starts.hold_delaying_admissions(outcomes))
+        outcomes = run_pass(context, starts.guard(outcomes, first))
+    else:
+        starts.plan(outcomes)
+    return starts.planned_outcomes(outcomes)
 
 
 def _victims_by_node(*by_node: Mapping[int, tuple[str, ...]]) -> dict[int, tuple[str, ...]]:

@@ -247,6 +247,51 @@ def test_what_was_promised_is_not_taken_back() -> None:
     assert held(taken)["visitor"].decided_in_cycle == 1
 
 
+def test_what_was_refused_beside_a_withdrawn_admission_is_tried_again() -> None:
+    """Otherwise its quota stays idle: the next decision would do the same again."""
+    queues = system([queue("a", cell(4), cohort="c", preemption=ANY), queue("b", cell(4), cohort="c", preemption=ANY)])
+    crowd = [
+        waiting("large", "a", 6, created=1),
+        waiting("small", "a", 2, created=2),
+        *(waiting(f"alike{n}", "a", 2, created=2 + n) for n in (1, 2)),
+        waiting("first", "b", 1, created=1),
+        waiting("owner", "b", 3, created=2),
+    ]
+    outcomes = decide(queues, crowd)
+    assert sorted(admitted(outcomes)) == ["alike1", "first", "owner", "small"]
+    assert "reserved for team/owner" in str(held(outcomes)["large"].message)
+
+
+def test_behind_a_withdrawn_head_of_a_strict_queue_nothing_is_tried_again() -> None:
+    queues = system(
+        [
+            queue("a", cell(4), cohort="c", preemption=ANY, strategy="StrictFIFO"),
+            queue("b", cell(4), cohort="c", preemption=ANY),
+        ]
+    )
+    crowd = [
+        waiting("large", "a", 6, created=1),
+        waiting("small", "a", 2, created=2),
+        waiting("first", "b", 1, created=1),
+        waiting("owner", "b", 3, created=2),
+    ]
+    assert sorted(admitted(decide(queues, crowd))) == ["first", "owner"]
+
+
+def test_of_equal_admissions_the_last_is_withdrawn() -> None:
+    queues = system([queue("a", cell(4), cohort="c", preemption=ANY), queue("b", cell(4), cohort="c", preemption=ANY)])
+    crowd = [
+        waiting("early", "a", 4, created=1, uid="x"),
+        waiting("late", "a", 3, created=2, uid="y"),
+        waiting("tiny", "b", 1, created=1),
+        waiting("hopeless", "b", 9, created=2),
+        waiting("owner", "b", 3, created=3),
+    ]
+    assert sorted(admitted(decide(queues, crowd))) == ["early", "owner", "tiny"]
+    swapped = [msgspec.structs.replace(workload, uid={"x": "y", "y": "x"}.get(workload.uid, "")) for workload in crowd]
+    assert sorted(admitted(decide(queues, swapped))) == ["early", "owner", "tiny"]
+
+
 def test_the_same_request_is_refused_without_another_try() -> None:
     """Quota refused the first; the others of its shape get its message, and a smaller one is still admitted."""
     queues = system([queue("q", cell(3))])

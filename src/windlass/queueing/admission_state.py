@@ -49,6 +49,7 @@ class AdmissionState:
         self.current_victims: dict[str, AdmittedWorkload] = {}
         """Victims of this cycle; still on the tree."""
         self._withdrawn: set[str] = set()
+        self._newly_withdrawn: list[AdmittedWorkload] = []
         self._newly_admitted: list[AdmittedWorkload] = []
         self._evicted: dict[int, list[AdmittedWorkload]] = {}
         """id of the root → victims of earlier cycles: off the tree, but still running."""
@@ -133,6 +134,7 @@ class AdmissionState:
             self._first_cycle(pending.key),
         )
         self._held.pop(pending.key, None)
+        self._withdrawn.discard(pending.key)
         if self._local_queue_usage is not None:
             self._local_queue_usage.charge(pending.local_queue, assignment.usage)
         pending.node.add_usage(assignment.usage)
@@ -149,7 +151,8 @@ class AdmissionState:
         return {running.key for running in victims if running.node.root is root}
 
     def _add_assumed(self, pending: PendingWorkload, usage: Usage, place: PlacementResult) -> None:
-        running = AdmittedWorkload(pending.workload, pending.node, usage, self._now)
+        # By cycle, so that of equals the one admitted last is withdrawn first.
+        running = AdmittedWorkload(pending.workload, pending.node, usage, self._now + self._cycle)
         running.is_assumed = True
         running.assumed_nodes = frozenset(name for part in place.nodes for name in part)
         self._newly_admitted.append(running)
@@ -175,12 +178,18 @@ class AdmissionState:
     def _withdraw(self, running: AdmittedWorkload, pending: PendingWorkload) -> None:
         running.remove_from_tree()
         self._withdrawn.add(running.key)
+        self._newly_withdrawn.append(running)
         del self._decided[running.key]
         self.hold(
             running.key,
             QUOTA_INSUFFICIENT,
             f"fits only in quota that is reserved for {pending.key} in ClusterQueue {pending.node.name}",
         )
+
+    def take_withdrawn(self) -> list[AdmittedWorkload]:
+        """The admissions withdrawn since the last call: what was refused beside them may fit now."""
+        withdrawn, self._newly_withdrawn = self._newly_withdrawn, []
+        return withdrawn
 
     def begin_cycle(self) -> None:
         self._cycle += 1

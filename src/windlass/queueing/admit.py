@@ -2,7 +2,8 @@
 
 `placement.decision_pass` calls `admit` with the queues, all workloads and the placement to try pods on. Cycles (see
 `cycle`) run until nothing changes. A refused workload is tried again only in the next decision, since free quota and
-free nodes only decrease within one. The order of the input doesn't matter.
+free nodes only decrease within one; unless an admission of this decision was withdrawn, which frees both. The order of
+the input doesn't matter.
 """
 
 from __future__ import annotations
@@ -41,6 +42,8 @@ from windlass.queueing.usage_history import LocalQueueUsage
 
 INVALID_OBJECT = "INVALID_OBJECT"
 DRAIN = "HoldAndDrain"
+MAX_RECONSIDERATIONS = 32
+"""How often refused workloads are tried again because an admission was withdrawn: a decision has to end."""
 
 
 def admit(
@@ -98,6 +101,9 @@ class _Decision:
         self._queues: dict[str, PendingQueue] = {}
         self._blocked_heads: list[tuple[PendingWorkload, PendingQueue]] = []
         """Heads of StrictFIFO queues that found no victims: they reserve quota again in every cycle."""
+        self._refused: dict[str, tuple[PendingWorkload, PendingQueue]] = {}
+        """Held workloads by key, for another try where an admission is withdrawn."""
+        self._reconsiderations = 0
         self._context = context._replace(local_queue_usage=self._local_queue_usage)
         self.state = AdmissionState(self._context)
         if self._local_queue_usage is not None:
@@ -189,7 +195,29 @@ class _Decision:
                 break
             blocked_heads, self._blocked_heads = self._blocked_heads, []
             self._requeue_all(cycle.run(heads + blocked_heads), active)
+            withdrawn = self.state.take_withdrawn()
+            if withdrawn and self._reconsiderations < MAX_RECONSIDERATIONS:
+                self._reconsiderations += 1
+                self._push_back_refused(withdrawn, active)
         self._hold_the_rest()
+
+    def _push_back_refused(self, withdrawn: list[AdmittedWorkload], active: list[PendingQueue]) -> None:
+        """What was refused while the withdrawn admissions stood may fit now: in the same tree, by quota or by place.
+
+        Not behind a withdrawn head of a StrictFIFO queue, which waits again.
+        """
+        heads = {running.node.name for running in withdrawn if running.node.spec.queueing_strategy == "StrictFIFO"}
+        roots = {id(running.node.root) for running in withdrawn}
+        for key, (pending, queue) in list(self._refused.items()):
+            if id(queue.node.root) not in roots or queue.node.name in heads:
+                continue
+            del self._refused[key]
+            queue.inadmissible_shapes.clear()
+            queue.blocked_by = None
+            queue.push(pending)
+            if queue not in active:
+                active.append(queue)
+        self._blocked_heads = [(head, queue) for head, queue in self._blocked_heads if head.key in self._refused]
 
     def _next_head(self, queue: PendingQueue) -> PendingWorkload | None:
         """Holds workloads whose shape quota has refused already, without trying them again."""
@@ -198,6 +226,7 @@ class _Decision:
             if not refused:
                 return head
             self.state.hold(head.key, *refused)
+            self._refused[head.key] = (head, queue)
         return None
 
     def _requeue_all(self, entries: list[Entry], active: list[PendingQueue]) -> None:
@@ -239,6 +268,7 @@ class _Decision:
     def _hold_until_next_decision(self, entry: Entry) -> None:
         pending, queue = entry.pending, entry.queue
         self.state.hold(pending.key, entry.code, entry.message)
+        self._refused[pending.key] = (pending, queue)
         pending.tried_flavors = ()
         if queue.is_strict:
             queue.blocked_by = pending

@@ -149,3 +149,26 @@ def test_a_refusal_holds_for_its_like_until_something_is_removed() -> None:
     again = guard.place(waits(), choices(waits()))
     assert not again.ok
     assert again is not first
+
+
+def test_a_workload_that_starts_in_this_pass_leaves_nothing_of_its_plan() -> None:
+    """What it takes now is not kept for it a second time."""
+    found = office()
+    own = waits(2, "planned")
+    planned = replace(_on(found.overlay, plan(found.overlay, NOW + 100, None, (0, 2), key=own.key)), turn=4)
+    guard = PlannedStartGuard(found, [planned], {own.key: 4, "team/w": 5})
+    large = waits(6, "w")
+    assert guard.place(own, choices(own)).ok
+    found.placer.remove(RUNNING)
+    assert guard.place(large, choices(large)).ok
+
+
+def test_the_plan_that_is_in_the_way_is_named_with_its_queue() -> None:
+    """Not the earliest of all plans, which is elsewhere."""
+    overlay = make_overlay(node("n0", cpu=8), node("n1", cpu=8))
+    occupancy = make_occupancy(overlay, [], QUEUES)
+    elsewhere = replace(plan(overlay, NOW + 50, NOW + 500, (1, 8), key="team/elsewhere"), turn=1)
+    here = replace(plan(overlay, NOW + 100, NOW + 500, (0, 8), key="team/here", queue="b"), turn=2)
+    first_node = gang("w", pod("t", cpu="2", node_selector={"kubernetes.io/hostname": "n0"}))
+    refused = place(occupancy, first_node, elsewhere, here)
+    assert "it would delay team/here of ClusterQueue b, which is planned for" in str(refused.message)

@@ -10,6 +10,7 @@ from tests.queueing.builders import NOW, cell, queue, system
 
 from reference.park import node, pod
 from windlass.model.queue import QueueSystem
+from windlass.model.reasons import SCHEDULING_GATED
 from windlass.model.reservation import Reservation, ReservationSubjects
 from windlass.model.run_time_history import PERIOD_SECONDS, RunTimes
 from windlass.model.workload import Workload
@@ -17,10 +18,11 @@ from windlass.placement.timeplan.occupancy import Occupancy
 from windlass.placement.timeplan.run_limits import PlannedStartSettings, with_run_estimates
 from windlass.placement.timeplan.start_planner import Outlook, StartPlanner
 from windlass.queueing.config import QueueConfig
-from windlass.queueing.outcome import Admitted, Held, Outcome
+from windlass.queueing.outcome import BEHIND_HEAD, Admitted, Held, Outcome
 
 STRICT = system([queue("strict", cell(99), strategy="StrictFIFO"), queue("loose", cell(99))])
 ROOM = 10
+FIRST = {"kubernetes.io/hostname": "n0"}
 SECOND = {"kubernetes.io/hostname": "n1"}
 
 
@@ -188,34 +190,62 @@ def test_one_that_ends_in_time_delays_nobody() -> None:
         assert office.plan(*outcomes) == {"large": 100}
 
 
-def test_as_a_last_resort_what_delays_is_held() -> None:
-    """The second node is filled by what may stay: one decided before, and one that waits for an eviction."""
+def test_where_only_the_first_planned_start_is_kept_others_may_be_delayed() -> None:
+    """The second start is told as late as it is: the small workload that delays it stays."""
     office = Office(
         run("r", 6, 0, 100),
-        run("s", 7, 1),
-        wait("large", 10),
-        gang("early", pod("t", cpu="2", node_selector=SECOND)),
-        gang("heir", pod("t", cpu="1", node_selector=SECOND)),
-        wait("short", 1, max_run_seconds=100),
-        wait("small", 2),
+        run("s", 6, 1, 100),
+        gang("first", pod("t", cpu="10", node_selector=FIRST)),
+        gang("second", pod("t", cpu="10", node_selector=SECOND)),
+        gang("small", pod("t", cpu="2", node_selector=SECOND), max_run_seconds=500),
         nodes=2,
     )
-    outcomes = [
-        held("large", 1),
-        office.admit("early", 1),
-        office.admit("heir", 9, "team/s"),
-        office.admit("small", 5),
-        office.admit("short", 6),
-    ]
+    outcomes = [held("first", 1), held("second", 2), office.admit("small", 5)]
     assert office.planner.plan(outcomes)
-    kept = office.planner.hold_delaying_admissions(outcomes)
-    assert [type(outcome).__name__ for outcome in kept] == ["Held", "Admitted", "Admitted", "Held", "Admitted"]
-    turned = kept[3]
-    assert isinstance(turned, Held)
-    assert (turned.workload, turned.code, turned.decided_in_cycle) == ("team/small", "RESERVED_FOR_OTHERS", 5)
-    assert "delay team/large" in str(turned.message)
-    assert "team/small" not in office.occupancy.placer.placed_workloads
-    assert "team/short" in office.occupancy.placer.placed_workloads
+    guard = office.planner.guard(outcomes, 1)
+    assert guard is not None
+    assert not office.planner.plan(outcomes)
+    assert office.plan(*outcomes) == {"first": 100, "second": 500}
+    small = office.by_key["team/small"]
+    office.occupancy.placer.remove(small)
+    assert guard.place(small, choices(small)).ok
+
+
+def test_a_start_that_could_not_be_kept_is_not_planned_as_early_again() -> None:
+    """What is guarded and turns out later, for a workload that may delay it, holds nobody for the early moment."""
+    office = Office(
+        run("r", 8, 0, 100),
+        wait("large", 10, queue_name="a"),
+        wait("owner", 2, queue_name="b", max_run_seconds=300),
+        wait("small", 2, queue_name="a", max_run_seconds=300),
+        queues=BORROW,
+    )
+    assert office.planner.plan([held("large", 1), office.admit("small", 5)])
+    assert office.planner.guard() is not None
+    office.occupancy.placer.remove(office.by_key["team/small"])
+    kept_off = Held("team/small", "RESERVED_FOR_OTHERS", "", 5)
+    assert office.planner.plan([held("large", 1), office.admit("owner", 2), kept_off])
+    guard = office.planner.guard()
+    assert guard is not None
+    office.occupancy.placer.remove(office.by_key["team/owner"])
+    assert not office.planner.plan([held("large", 1), office.admit("small", 5)])
+
+
+def test_behind_a_head_that_no_end_helps_nothing_of_a_strict_queue_is_planned() -> None:
+    head = Held("team/head", "KUEUE_FLAVOR_MISMATCH", "", 1)
+    behind = Held("team/behind", BEHIND_HEAD, "", 2)
+    for workloads, planned in [((head, behind), {}), ((held("head", 1), behind), {"head": 100, "behind": 100})]:
+        office = Office(
+            run("r", 8, 0, 100),
+            wait("head", 4, queue_name="strict"),
+            wait("behind", 4, queue_name="strict"),
+        )
+        assert office.plan(*workloads) == planned
+
+
+def test_a_workload_with_a_gate_is_not_planned() -> None:
+    office = Office(run("r", 8, 0, 100), wait("gated", 4))
+    assert office.plan(Held("team/gated", SCHEDULING_GATED.code, "", 1)) == {}
 
 
 BORROW = system([queue("a", cell(4), cohort="c"), queue("b", cell(4), cohort="c"), queue("c", cell(92), cohort="c")])

@@ -30,8 +30,11 @@ class PlannedStartGuard:
     def __init__(self, occupancy: Occupancy, planned_starts: Sequence[PlannedStart], turns: Mapping[str, int]) -> None:
         self._occupancy, self._placer = occupancy, occupancy.placer
         self._planned_starts, self._turns = planned_starts, turns
-        self._refused: dict[RequestKind, PlacementResult] = {}
-        """Refusals by kind of request. They hold until a workload is removed: placing more only takes capacity."""
+        self._refused: dict[RequestKind, tuple[PlacementResult, list[PlannedStart]]] = {}
+        """Refusals by kind of request, and the plans in the way. They hold until a workload is removed: placing more
+        only takes capacity."""
+        self.plans_in_the_way: dict[str, list[PlannedStart]] = {}
+        """Workloads that were refused for plans."""
 
     def on_workload_removed(self) -> None:
         self._refused.clear()
@@ -42,7 +45,8 @@ class PlannedStartGuard:
             return self._record(workload, choices, self._placer.place_ignoring_plans(workload, choices))
         kind = self._request_kind(workload, choices)
         if kind in self._refused:
-            return self._refused[kind]
+            refused, self.plans_in_the_way[workload.key] = self._refused[kind]
+            return refused
         result = self._occupancy.place_without_conflict(workload, choices, plans)
         if result.ok:
             return self._record(workload, choices, result)
@@ -52,11 +56,23 @@ class PlannedStartGuard:
         self._placer.rollback(checkpoint)
         if not unrestricted.ok:
             return unrestricted
+        plans = self.plans_in_the_way[workload.key] = self._in_the_way(workload, plans, unrestricted)
         message = delays_plan_message(plans, self._occupancy)
         # `feasible=False` keeps preemption from evicting anything: plans are in the way, not running workloads.
         refused = PlacementResult(ok=False, message=message, code=RESERVED_FOR_OTHERS.code, feasible=False)
-        self._refused[kind] = refused
+        self._refused[kind] = (refused, plans)
         return refused
+
+    def _in_the_way(
+        self, workload: Workload, plans: list[PlannedStart], unrestricted: PlacementResult
+    ) -> list[PlannedStart]:
+        """The plans on the nodes that it would get now; else those that share its quota; else all."""
+        rows = self._occupancy.overlay.snapshot.nodes.index
+        nodes = {rows[name] for by_node in unrestricted.nodes for name in by_node}
+        on_nodes = [planned for planned in plans if planned.nodes & nodes]
+        node = self._occupancy.cluster_queue_of(workload)
+        cohort = {node.name, *(queue.name for queue in node.root.subtree_queues())} if node is not None else set()
+        return on_nodes or [planned for planned in plans if planned.queue in cohort] or plans
 
     def _request_kind(self, workload: Workload, choices: tuple[PodSetChoice, ...]) -> RequestKind:
         """Equal for workloads that are refused alike, provided that the later one is restricted at least as much."""
@@ -94,6 +110,8 @@ class PlannedStartGuard:
             and planned.overlaps(now, end)
             and planned.applies_at(now, settings.reservation_lead)
             and not planned.is_for(workload)
+            # One that starts in this pass takes what was planned for it; it must not be counted twice.
+            and planned.key not in self._placer.placed_workloads
         ]
         plans = [
             planned

@@ -33,7 +33,8 @@ def delays_plan_message(planned_starts: Sequence[PlannedStart], occupancy: Occup
         )
     others = sum(planned.reserved_for is None for planned in planned_starts) - 1
     more = f" (and {others} more planned start{'s' if others > 1 else ''})" if others else ""
-    return f"it would fit now, but it would delay {first.key}, which is planned for {start} on {where}{more}"
+    whose = f" of ClusterQueue {first.queue}" if first.queue else ""
+    return f"it would fit now, but it would delay {first.key}{whose}, which is planned for {start} on {where}{more}"
 
 
 class StartBasis(NamedTuple):

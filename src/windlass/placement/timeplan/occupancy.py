@@ -102,6 +102,8 @@ class Occupancy:
 
     def add_placed(self, workload: Workload, choices: tuple[PodSetChoice, ...]) -> None:
         """The workload starts now; it counts as an occupant while the placer has it placed."""
+        # Out first, so that a workload that was placed before stands where it is placed now.
+        self._placed.pop(workload.key, None)
         self._placed[workload.key] = (workload, choices)
 
     def _add_placed_occupant(self, workload: Workload, choices: tuple[PodSetChoice, ...]) -> None:
@@ -110,7 +112,24 @@ class Occupancy:
         queue_usage = (node.name, usage) if node is not None else None
         limit = run_limit_of(workload, self.settings)
         end = None if limit is None else self.now + limit
+        self._occupants.pop(workload.key, None)
         self._occupants[workload.key] = Occupant(workload, end, queue_usage)
+
+    def placed_within_nominal(self) -> set[str]:
+        """The workloads placed by this decision with which their queue, at their turn, borrowed nothing."""
+        used: dict[str, Usage] = {}
+        found: set[str] = set()
+        # Running workloads come first, then those placed by this decision in their order.
+        for workload, _, queue_usage in self.occupants():
+            if queue_usage is None:
+                continue
+            total = used.setdefault(queue_usage[0], {})
+            for cell, amount in queue_usage[1].items():
+                total[cell] = total.get(cell, 0) + amount
+            node = self.quota.active_queue(queue_usage[0])
+            if node is not None and not any(total[cell] > node.subtree_quota.get(cell, 0) for cell in queue_usage[1]):
+                found.add(workload.key)
+        return found
 
     def occupants(self) -> list[Occupant]:
         """The workloads that the placer has placed now, running or new."""

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from windlass.model.reasons import RESERVED_FOR_OTHERS
+from windlass.model.reasons import POD_REASONS, RESERVED_FOR_OTHERS
 from windlass.model.reservation import Reservation
 from windlass.model.workload import Workload
 from windlass.placement.timeplan import messages
@@ -25,6 +25,7 @@ from windlass.placement.timeplan.run_limits import expected_end, run_estimate_of
 from windlass.placement.workload_pieces import is_above_minimum, workload_key
 from windlass.queueing.config import QueueConfig
 from windlass.queueing.outcome import (
+    BEHIND_HEAD,
     FLAVOR_MISMATCH,
     QUEUE_MISSING,
     QUOTA_MISCONFIGURED,
@@ -36,7 +37,7 @@ from windlass.queueing.run_time_estimates import RunTimeEstimate
 
 PERMANENT_CODES = frozenset(
     {FLAVOR_MISMATCH, QUEUE_MISSING, QUOTA_MISCONFIGURED, "INVALID_OBJECT", "REQUEST_EXCEEDS_CLUSTER"}
-)
+) | {reason.code for reason in POD_REASONS if reason is not RESERVED_FOR_OTHERS}
 """Codes of holds that don't go away when running workloads end."""
 
 
@@ -85,29 +86,59 @@ class StartPlanner:
         self._plans: dict[str, PlannedStart] = {}
         self._basis: dict[str, list[str]] = {}
         self._delayed: dict[str, PlannedStart] = {}
+        self._max_guarded: int | None = None
+        """How many planned starts are guarded; None: all."""
+        self._guarded: dict[str, int] = {}
+        """Workload → the planned start that the last pass had to leave alone."""
+        self._postponed: dict[str, int | None] = {}
+        """Workload → the start that was left of a planned start which was guarded and could not be kept; None: no start
+        is known. It is not planned for an earlier moment again."""
+        self._is_guard_outdated = False
+        """Whether the last pass held workloads for a planned start that can't be kept."""
+        self._within_nominal: set[str] = set()
+        """Workloads that start now within the nominal quota of their queue."""
         self._cached_ends: _KnownEnds | None = None
+        self._guard: PlannedStartGuard | None = None
         self._is_possible = self._can_plan()
 
-    def guard(self, outcomes: Iterable[Outcome] = ()) -> PlannedStartGuard | None:
+    def guard(self, outcomes: Iterable[Outcome] = (), first: int | None = None) -> PlannedStartGuard | None:
         """The guard of planned starts and reservations for the next pass; None where nothing can be planned.
 
-        `outcomes` of the last pass say in which order the workloads were decided.
+        `outcomes` of the last pass say in which order the workloads were decided. `first`: only so many planned starts
+        are guarded, and may not be delayed, from now on.
         """
         if not self._is_possible:
             return None
+        self._max_guarded = first
+        plans = list(self._plans.values())[:first]
+        self._guarded = {plan.key: plan.start for plan in plans}
         decided = (outcome for outcome in outcomes if isinstance(outcome, Admitted | Held))
         turns = {outcome.workload: outcome.decided_in_cycle for outcome in decided}
-        return PlannedStartGuard(self._occupancy, [*self._reservations, *self._plans.values()], turns)
+        self._guard = PlannedStartGuard(self._occupancy, [*self._reservations, *plans], turns)
+        return self._guard
 
     def plan(self, outcomes: Sequence[Outcome]) -> bool:
-        """Plan a start for every waiting workload, in order; true if a workload behind delays one of them."""
+        """Plan a start for every waiting workload, in order; true if another pass is needed: a workload behind delays
+        one of them, or was held for a start that can't be kept."""
         if self._is_possible:
             self._plan(outcomes)
-        return bool(self._delayed)
+            self._compare_with_guard(outcomes)
+        return bool(self._delayed) or self._is_guard_outdated
 
     def planned_outcomes(self, outcomes: list[Outcome]) -> PlannedOutcomes:
         planned_starts = [*self._reservations, *self._plans.values()]
+        outcomes = [self._with_current_plans(outcome) for outcome in outcomes]
         return PlannedOutcomes(outcomes, planned_starts, self._outlooks(outcomes), self._shortfalls)
+
+    def _with_current_plans(self, outcome: Outcome) -> Outcome:
+        """A hold for planned starts names them as they are now: the last pass may have found an earlier one."""
+        if not isinstance(outcome, Held) or outcome.code != RESERVED_FOR_OTHERS.code or self._guard is None:
+            return outcome
+        plans = self._guard.plans_in_the_way.get(outcome.workload, ())
+        current = [self._plans.get(plan.key, plan) for plan in plans]
+        if not current:
+            return outcome
+        return msgspec.structs.replace(outcome, message=messages.delays_plan_message(current, self._occupancy))
 
     def _can_plan(self) -> bool:
         settings = self._occupancy.settings
@@ -122,12 +153,14 @@ class StartPlanner:
     def _plan(self, outcomes: Sequence[Outcome]) -> None:
         """Fills `_plans` and `_basis`, and `_delayed` with the planned starts that workloads behind would delay."""
         self._plans, self._basis, self._delayed = {}, {}, {}
+        self._within_nominal = self._occupancy.placed_within_nominal()
         last_start: dict[str, int | None] = {}
         """StrictFIFO queue → the start of its last workload so far: nothing behind may start before it."""
         for hold in self._waiting(outcomes)[: self._occupancy.settings.depth]:
             workload = self._by_key[hold.workload]
             queue = self._strict_queue(workload)
-            not_before = last_start.get(queue, 0) if queue else 0
+            # Behind a head that no end of others helps, nothing of a strict queue can be planned.
+            not_before = last_start.get(queue, None if hold.code == BEHIND_HEAD else 0) if queue else 0
             planned = (
                 None
                 if not_before is None
@@ -150,8 +183,13 @@ class StartPlanner:
             for outcome in outcomes
             if isinstance(outcome, Admitted) and outcome.decided_in_cycle > turn and not outcome.after
         ]
-        if not later or (found is not None and found.start <= self._occupancy.now + 1):
+        is_guarded = self._max_guarded is None or len(self._plans) < self._max_guarded
+        if not later or not is_guarded or (found is not None and found.start <= self._occupancy.now + 1):
             return found
+        postponed = self._postponed.get(workload.key, 0)
+        if postponed is None:
+            return found
+        not_before = max(not_before, postponed)
         # If it would start earlier without the workloads that were decided after it, they delay it.
         keys = {behind.key for behind in later}
         undelayed = self._search.earliest(workload, others, turn, not_before, keys)
@@ -164,6 +202,17 @@ class StartPlanner:
         self._delayed[workload.key] = undelayed
         return undelayed
 
+    def _compare_with_guard(self, outcomes: Sequence[Outcome]) -> None:
+        """Notes the planned starts that were guarded and turned out later: what exempt workloads take can't be kept."""
+        self._is_guard_outdated = False
+        for key, start in self._guarded.items():
+            plan = self._plans.get(key)
+            if (plan is None or plan.start > start) and key not in self._occupancy.placer.placed_workloads:
+                self._postponed[key] = None if plan is None else plan.start
+                self._is_guard_outdated = True
+        held = (outcome for outcome in outcomes if isinstance(outcome, Held))
+        self._is_guard_outdated &= any(outcome.code == RESERVED_FOR_OTHERS.code for outcome in held)
+
     def _must_not_delay(self, workload: Workload, planned: PlannedStart) -> bool:
         """Whether the workload must not delay the planned start; the exceptions are those of `guard`."""
         if starts_after_own_reservation(planned, workload, self._reservations, self._occupancy.now):
@@ -171,8 +220,7 @@ class StartPlanner:
         node = self._occupancy.cluster_queue_of(workload)
         if not planned.borrows or node is None or node.name == planned.queue:
             return True
-        self._occupancy.set_quota_at(self._occupancy.now, ())
-        return any(node.borrows_with(cell, 0) for cell in node.usage)
+        return workload.key not in self._within_nominal
 
     def _waiting(self, outcomes: Sequence[Outcome]) -> list[Held]:
         """The holds that may go away when running workloads end, in the order in which they were decided."""
@@ -226,33 +274,6 @@ class StartPlanner:
             known_ends.ends.extend(sorted(known_ends.by_end))
             self._cached_ends = known_ends
         return self._cached_ends
-
-    def hold_delaying_admissions(self, outcomes: Sequence[Outcome]) -> list[Outcome]:
-        """The outcomes with admissions turned into holds where they would still delay a plan: the last resort, where
-        the passes don't converge."""
-        kept: list[Outcome] = []
-        for outcome in outcomes:
-            delayed = [
-                plan
-                for plan in self._delayed.values()
-                if isinstance(outcome, Admitted)
-                and plan.turn < outcome.decided_in_cycle
-                and not outcome.after
-                and self._must_not_delay(self._by_key[outcome.workload], plan)
-            ]
-            end = next(
-                (occupant.end for occupant in self._occupancy.occupants() if occupant.workload.key == outcome.workload),
-                None,
-            )
-            delayed = [plan for plan in delayed if plan.overlaps(self._occupancy.now, end)]
-            if delayed and isinstance(outcome, Admitted):
-                self._occupancy.placer.remove(self._by_key[outcome.workload])
-                code, turn = RESERVED_FOR_OTHERS.code, outcome.decided_in_cycle
-                message = messages.delays_plan_message(delayed, self._occupancy)
-                kept.append(Held(outcome.workload, code, message, turn))
-            else:
-                kept.append(outcome)
-        return kept
 
     # Texts of holds
 
