@@ -28,7 +28,7 @@ def make_root(root: Path, program: Path, libraries: Path = Path("/")) -> None:
         target = root / path[1:]
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(libraries / path[1:], target)
-    for folder in ("bin", "dev", "etc", "proc", "tmp", "usr/lib"):
+    for folder in ("bin", "dev", "etc", "proc", "sys", "tmp", "usr/lib"):
         (root / folder).mkdir(parents=True, exist_ok=True)
     shutil.copy(program, root / PROGRAM[1:])
     (root / PROGRAM[1:]).chmod(0o755)
@@ -67,6 +67,8 @@ def oci_config(edits: Sequence[CdiEdits], *, uid: int = 0, cgroup: str = "/windl
             {"destination": "/proc", "type": "proc", "source": "proc"},
             {"destination": "/dev", "type": "tmpfs", "source": "tmpfs", "options": ["nosuid", "mode=755"]},
             {"destination": "/dev/shm", "type": "tmpfs", "source": "shm", "options": ["mode=1777"]},
+            {"destination": "/tmp", "type": "tmpfs", "source": "tmpfs", "options": ["mode=1777"]},
+            {"destination": "/sys", "type": "bind", "source": "/sys", "options": ["rbind", "ro"]},
             *(
                 {"destination": m.container_path, "type": "bind", "source": m.host_path, "options": list(m.options)}
                 for m in mounts
