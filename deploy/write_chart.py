@@ -117,11 +117,10 @@ def daemon_template(text: str, has_config: str) -> str:
     text = text.replace(runtime, when(".Values.node.runtimeClass", runtime))
     affinity = block_at(text, f"{pod}affinity:")
     selector = f"{pod}nodeSelector:\n{{{{ toYaml . | indent 8 }}}}\n"
-    text = text.replace(
+    return text.replace(
         affinity,
         f"{{{{- with .Values.node.nodeSelector }}}}\n{selector}{{{{- else }}}}\n{affinity}{{{{- end }}}}\n",
     )
-    return text
 
 
 def node_template(text: str, kind: str) -> str:
