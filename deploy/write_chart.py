@@ -91,6 +91,38 @@ def block_at(text: str, start: str) -> str:
     return "".join(lines[first:last])
 
 
+def daemon_template(text: str, has_config: str) -> str:
+    """The DaemonSet: arguments, volumes, runtime class and selector that depend on a choice."""
+    pod, container = " " * 6, " " * 8
+    folder = f"{container}- --config-file-srcdir=/etc/windlass\n"
+    file = when(".Values.node.config", f"{container}- --config-file=/etc/windlass/config.yaml\n")
+    text = text.replace(folder, either(".Values.node.configs", folder, file))
+    default = f"{container}- --default-config=MARK-default-config\n"
+    text = text.replace(default, when(".Values.node.defaultConfig", default))
+    argument = f"{container}- MARK-argument\n"
+    each = argument.replace("MARK-argument", "{{ . | quote }}")
+    text = text.replace(argument, f"{{{{- range .Values.node.args }}}}\n{each}{{{{- end }}}}\n")
+    to_file = 'eq .Values.node.labelSink "file"'
+    for block in (
+        block_at(text, f"{container}- name: features\n"),
+        block_at(text, f"{pod}- name: features\n"),
+    ):
+        text = text.replace(block, when(to_file, block))
+    for block in (
+        block_at(text, f"{container}- name: config\n"),
+        block_at(text, f"{pod}- name: config\n"),
+    ):
+        text = text.replace(block, when(has_config, block))
+    runtime = block_at(text, f"{pod}runtimeClassName:")
+    text = text.replace(runtime, when(".Values.node.runtimeClass", runtime))
+    affinity = block_at(text, f"{pod}affinity:")
+    selector = f"{pod}nodeSelector:\n{{{{ toYaml . | indent 8 }}}}\n"
+    return text.replace(
+        affinity,
+        f"{{{{- with .Values.node.nodeSelector }}}}\n{selector}{{{{- else }}}}\n{affinity}{{{{- end }}}}\n",
+    )
+
+
 def node_template(text: str, kind: str) -> str:
     """One object of the node agent: what depends on a choice is put under a condition."""
     has_config = "or .Values.node.config .Values.node.configs"
@@ -105,34 +137,7 @@ def node_template(text: str, kind: str) -> str:
         rule = text[text.index("- apiGroups:\n  - nfd.k8s-sigs.io") :]
         text = text.replace(rule, when('eq .Values.node.labelSink "node-feature"', rule))
     if kind == "DaemonSet":
-        pod, container = " " * 6, " " * 8
-        folder = f"{container}- --config-file-srcdir=/etc/windlass\n"
-        file = when(".Values.node.config", f"{container}- --config-file=/etc/windlass/config.yaml\n")
-        text = text.replace(folder, either(".Values.node.configs", folder, file))
-        default = f"{container}- --default-config=MARK-default-config\n"
-        text = text.replace(default, when(".Values.node.defaultConfig", default))
-        argument = f"{container}- MARK-argument\n"
-        each = argument.replace("MARK-argument", "{{ . | quote }}")
-        text = text.replace(argument, f"{{{{- range .Values.node.args }}}}\n{each}{{{{- end }}}}\n")
-        to_file = 'eq .Values.node.labelSink "file"'
-        for block in (
-            block_at(text, f"{container}- name: features\n"),
-            block_at(text, f"{pod}- name: features\n"),
-        ):
-            text = text.replace(block, when(to_file, block))
-        for block in (
-            block_at(text, f"{container}- name: config\n"),
-            block_at(text, f"{pod}- name: config\n"),
-        ):
-            text = text.replace(block, when(has_config, block))
-        runtime = block_at(text, f"{pod}runtimeClassName:")
-        text = text.replace(runtime, when(".Values.node.runtimeClass", runtime))
-        affinity = block_at(text, f"{pod}affinity:")
-        selector = f"{pod}nodeSelector:\n{{{{ toYaml . | indent 8 }}}}\n"
-        text = text.replace(
-            affinity,
-            f"{{{{- with .Values.node.nodeSelector }}}}\n{selector}{{{{- else }}}}\n{affinity}{{{{- end }}}}\n",
-        )
+        text = daemon_template(text, has_config)
     marks = {
         **expressions(""),
         "MARK-image": NODE_IMAGE,

@@ -171,6 +171,8 @@ class TestStrategy:
             ("cdi-cri", runtime_with(cdi=False), "no CDI"),
             ("cdi-cri,envvar", runtime_with(cdi=False), "container toolkit"),
             ("envvar", runtime_with(cdi=False, handlers=("nvidia", "runc")), ""),
+            ("cdi-annotations", runtime_with(cdi=False), "no CDI"),
+            ("cdi-annotations", runtime_with(cdi=False, handlers=("nvidia", "runc")), ""),
             ("cdi-cri,envvar", runtime_with(cdi=True), ""),
             ("envvar", runtime_with(cdi=True, handlers=()), ""),
             ("envvar", None, ""),

@@ -11,6 +11,7 @@ import pytest
 from tests.node import driver_layouts as layouts
 from tests.node.driver_layouts import LAYOUTS, VERSION
 
+from windlass.node.agent import AgentOptions
 from windlass.node.backend.protocol import DeviceError
 from windlass.node.driver_files import find_driver
 from windlass.node.driver_libraries import kernel_module_version, link_driver, use_mounted_driver
@@ -91,3 +92,15 @@ def test_what_is_missing_is_said(tmp_path: Path) -> None:
 )
 def test_the_modules_version_is_read_in_every_form(tmp_path: Path, text: str, version: str) -> None:
     assert kernel_module_version(MountedHost(tmp_path, text)) == version
+
+
+def test_the_hosts_files_are_where_a_variable_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def sees(root: str = "/") -> Path:
+        return AgentOptions(root=Path(root)).host.host_file("/etc/x")
+
+    assert sees() == Path("/etc/x")
+    monkeypatch.setenv("HOST_ROOT", str(tmp_path))
+    assert sees() == tmp_path / "etc/x"
+    assert sees("/simulated") == Path("/simulated/etc/x")
+    monkeypatch.setenv("HOST_ROOT", str(tmp_path / "missing"))
+    assert sees() == Path("/etc/x"), "a pod without the host's processes does without"

@@ -107,7 +107,7 @@ class TestReadings:
         health.on_reading(PLAIN, reading)
         assert word in health.unhealthy()[PLAIN.uuid]
         health.on_reading(PLAIN, {"DCGM_FI_DEV_GPU_TEMP": 40})
-        assert word in health.unhealthy()[PLAIN.uuid], "a value that is missing says nothing"
+        assert word in health.unhealthy()[PLAIN.uuid], "a value that is missing once says nothing"
         health.on_reading(PLAIN, dict.fromkeys(reading, 0))
         assert not health.unhealthy()
 
@@ -125,6 +125,15 @@ class TestReadings:
         clock.now += 5
         health.on_reading(PLAIN, {counter: 99_000})
         assert health.unhealthy(), "and growth across the gap is seen"
+
+    def test_a_value_that_stays_away_ends_its_problem(self, clock: Clock) -> None:
+        """MIG mode hides some of them."""
+        health = book(clock, unread_seconds=60)
+        health.on_reading(PLAIN, {protocol.ROW_REMAP_PENDING: 1})
+        for seconds, is_ill in ((5, True), (59, True), (1, False)):
+            clock.now += seconds
+            health.on_reading(PLAIN, {"DCGM_FI_DEV_GPU_TEMP": 40})
+            assert bool(health.unhealthy()) is is_ill
 
     def test_the_drivers_own_thermal_slowdown_is_no_fault(self, clock: Clock) -> None:
         """How a passively cooled T4 or L4 works under load."""

@@ -37,11 +37,10 @@ class TestManifests:
         keys = [term["matchExpressions"][0]["key"] for term in required["nodeSelectorTerms"]]
         assert tuple(keys) == GPU_LABELS
         assert pod["tolerations"] == [{"operator": "Exists"}]
-        assert {volume["name"] for volume in pod["volumes"]} == {*HOST_PATHS, "host"}
+        assert {volume["name"] for volume in pod["volumes"]} == set(HOST_PATHS)
         (container,) = pod["containers"]
-        (host,) = [mount for mount in container["volumeMounts"] if mount["name"] == "host"]
-        assert host["readOnly"]
-        assert {"name": "HOST_ROOT", "value": host["mountPath"]} in container["env"]
+        assert pod["hostPID"], "the host's first process is process 1"
+        assert {"name": "HOST_ROOT", "value": "/proc/1/root"} in container["env"]
         assert container["args"][:2] == ["node", "run"]
         names = {variable["name"] for variable in container["env"]}
         assert {"NODE_NAME", "POD_NAME"} <= names

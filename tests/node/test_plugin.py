@@ -13,6 +13,7 @@ from tests.node.machines import machine, until
 
 from windlass.node.backend.protocol import DeviceError
 from windlass.node.backend.simulated import SimulatedBackend
+from windlass.node.backend.simulated_state import MigInstanceState
 from windlass.node.cdi import read_spec
 from windlass.node.cdi_writer import CdiWriter
 from windlass.node.config_source import ConfigSource
@@ -280,9 +281,9 @@ class TestLayoutThatDoesNotFit:
         node = started(nodes, Node(tmp_path, backend, "flags: {migStrategy: single}"))
         until(lambda: len(node.kubelet.healthy_devices(GPU)) == 7)
         card = backend.inventory().gpus[0]
-        for instance in card.instances[1:]:
-            backend.destroy_instance(card.uuid, instance.gpu_instance)
-        backend.create_instance(card.uuid, "3g.40gb", 4)
+        with backend.store.change() as state:  # in one step: nothing in between can be advertised
+            other = MigInstanceState(gpu_instance=9, profile="3g.40gb", start=4, uuid="MIG-other")
+            state.gpus[0].cuts = [state.gpus[0].cuts[0], other]
         until(lambda: any("last good resources" in line for line in node.log))
         until(lambda: node.kubelet.healthy_devices(GPU) == [card.instances[0].uuid], what="what exists is all")
 

@@ -193,6 +193,23 @@ def test_labels_of_the_node_switch_parts_off_and_on(scenes: list[Scene], tmp_pat
     until(lambda: not scene.switch.exists() and scene.exporter.metrics_text, what="both are on again")
 
 
+def test_the_driver_is_closed_while_every_part_is_paused(scenes: list[Scene], tmp_path: Path) -> None:
+    """As the GPU operator pauses them, before it exchanges the driver."""
+
+    def holders() -> list[str]:
+        return scene.backend.store.read().holders
+
+    scene = started(scenes, tmp_path)
+    parts = ("device-plugin", "dcgm-exporter", "gpu-feature-discovery", "mig-manager")
+    paused = {f"nvidia.com__gpu.deploy.{part}": "paused-for-driver-upgrade" for part in parts}
+    scene.api.label(**{**paused, "nvidia.com__gpu.deploy.mig-manager": "true"})
+    until(lambda: len(holders()) == 1, what="one part needs it")
+    scene.api.label(**paused)
+    until(lambda: holders() == [], what="it is closed")
+    scene.api.label()
+    until(lambda: len(holders()) == 1, what="it is open again")
+
+
 def test_another_owner_keeps_a_part_off_and_is_named(scenes: list[Scene], tmp_path: Path) -> None:
     scene = started(scenes, tmp_path, [pod("theirs", "nvidia-device-plugin-daemonset"), pod("m", "nvidia-mig-manager")])
     until(lambda: scene.switch.exists(), what="the plugin is kept off")

@@ -68,8 +68,8 @@ class TestLockFile:
 
 class TestWhatIsCheckedIn:
     def test_names_no_place_of_the_machine_it_was_made_on(self) -> None:
-        # Put together here, so that this file doesn't contain what it looks for.
-        secret = re.compile("|".join(["/" + "root/", "/" + "work/", "/" + "home/[a-z]"]))
+        # Put together here, so that this file doesn't contain what it looks for. GKE's driver lies in such a folder.
+        secret = re.compile("|".join(["/" + "root/", "/" + "work/", "/" + "home/(?!kubernetes/)[a-z]"]))
         found = [
             f"{path.relative_to(ROOT)}: {match.group()}"
             for path in project_files()

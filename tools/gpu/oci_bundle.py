@@ -20,6 +20,14 @@ LIBRARIES = ("libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.s
 LIBRARY_FOLDER = "/lib/x86_64-linux-gnu"
 PROGRAM = "/bin/vector-add"
 SECONDS = 120
+_MOUNTS = (
+    {"destination": "/proc", "type": "proc", "source": "proc"},
+    {"destination": "/dev", "type": "tmpfs", "source": "tmpfs", "options": ["nosuid", "mode=755"]},
+    {"destination": "/dev/shm", "type": "tmpfs", "source": "shm", "options": ["mode=1777"]},
+    {"destination": "/tmp", "type": "tmpfs", "source": "tmpfs", "options": ["mode=1777"]},
+    {"destination": "/sys", "type": "bind", "source": "/sys", "options": ["rbind", "ro"]},
+)
+"""What every container has."""
 
 
 def make_root(root: Path, program: Path, libraries: Path = Path("/")) -> None:
@@ -28,7 +36,7 @@ def make_root(root: Path, program: Path, libraries: Path = Path("/")) -> None:
         target = root / path[1:]
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(libraries / path[1:], target)
-    for folder in ("bin", "dev", "etc", "proc", "tmp", "usr/lib"):
+    for folder in ("bin", "dev", "etc", "proc", "sys", "tmp", "usr/lib"):
         (root / folder).mkdir(parents=True, exist_ok=True)
     shutil.copy(program, root / PROGRAM[1:])
     (root / PROGRAM[1:]).chmod(0o755)
@@ -42,13 +50,6 @@ def edits_of(spec: CdiSpec, names: Sequence[str]) -> list[CdiEdits]:
 
 def oci_config(edits: Sequence[CdiEdits], *, uid: int = 0, cgroup: str = "/windlass-container") -> dict[str, Any]:
     """`config.json` of a container that runs the program with these edits."""
-    nodes = [node for edit in edits for node in edit.device_nodes]
-    mounts = [mount for edit in edits for mount in edit.mounts]
-    rules = [{"allow": False, "access": "rwm"}]
-    rules += [
-        {"allow": True, "type": node.type or "c", "major": node.major, "minor": node.minor, "access": "rwm"}
-        for node in nodes
-    ]
     hooks = [
         {"path": hook.path, "args": list(hook.args), "env": list(hook.env)} for edit in edits for hook in edit.hooks
     ]
@@ -63,34 +64,34 @@ def oci_config(edits: Sequence[CdiEdits], *, uid: int = 0, cgroup: str = "/windl
             "noNewPrivileges": True,
         },
         "root": {"path": "rootfs", "readonly": True},
-        "mounts": [
-            {"destination": "/proc", "type": "proc", "source": "proc"},
-            {"destination": "/dev", "type": "tmpfs", "source": "tmpfs", "options": ["nosuid", "mode=755"]},
-            {"destination": "/dev/shm", "type": "tmpfs", "source": "shm", "options": ["mode=1777"]},
-            *(
-                {"destination": m.container_path, "type": "bind", "source": m.host_path, "options": list(m.options)}
-                for m in mounts
-            ),
-        ],
+        "mounts": [*_MOUNTS, *_mounts(edits)],
         "hooks": {"createContainer": hooks},
         "linux": {
             "cgroupsPath": cgroup,
             "namespaces": [{"type": kind} for kind in ("pid", "mount", "ipc", "uts")],
-            "devices": [
-                {
-                    "path": node.path,
-                    "type": node.type or "c",
-                    "major": node.major,
-                    "minor": node.minor,
-                    "fileMode": node.file_mode or 0o666,
-                    "uid": node.uid,
-                    "gid": node.gid,
-                }
-                for node in nodes
-            ],
-            "resources": {"devices": rules},
+            **_devices(edits),
         },
     }
+
+
+def _mounts(edits: Sequence[CdiEdits]) -> list[dict[str, Any]]:
+    mounts = [mount for edit in edits for mount in edit.mounts]
+    return [
+        {"destination": each.container_path, "type": "bind", "source": each.host_path, "options": list(each.options)}
+        for each in mounts
+    ]
+
+
+def _devices(edits: Sequence[CdiEdits]) -> dict[str, Any]:
+    """The device nodes, and the cgroup's rules that allow them and no others."""
+    nodes = [node for edit in edits for node in edit.device_nodes]
+    numbers = [{"type": node.type or "c", "major": node.major, "minor": node.minor} for node in nodes]
+    devices = [
+        {**number, "path": node.path, "fileMode": node.file_mode or 0o666, "uid": node.uid, "gid": node.gid}
+        for number, node in zip(numbers, nodes, strict=True)
+    ]
+    allowed = [{**number, "allow": True, "access": "rwm"} for number in numbers]
+    return {"devices": devices, "resources": {"devices": [{"allow": False, "access": "rwm"}, *allowed]}}
 
 
 def run_container(runc: str, bundle: Path, name: str, config: dict[str, Any]) -> subprocess.CompletedProcess[str]:

@@ -42,8 +42,8 @@ HOST_PATHS = {
 FEATURES_FOLDER = "/etc/kubernetes/node-feature-discovery/features.d"
 """Where NFD looks for labels in files, on the host; mounted for the label sink `file` alone."""
 METRICS_PORT = 9400
-HOST_FILES = "/host"
-"""Where the host's whole file system is mounted, to find the driver in any layout; read-only."""
+HOST_FILES = "/proc/1/root"
+"""The host's file system as its first process has it: the driver in any layout, also one that is mounted later."""
 
 
 class NodeInstallOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -168,7 +168,6 @@ def _pod(choices: NodeInstallOptions) -> Unstructured:
     volumes: list[Unstructured] = [
         {"name": name, "hostPath": {"path": path, "type": "DirectoryOrCreate"}} for name, path in HOST_PATHS.items()
     ]
-    volumes.append({"name": "host", "hostPath": {"path": "/", "type": "Directory"}})
     if choices.label_sink == "file":
         volumes.append({"name": "features", "hostPath": {"path": FEATURES_FOLDER, "type": "DirectoryOrCreate"}})
     if choices.config or choices.configs:
@@ -197,9 +196,6 @@ def _pod(choices: NodeInstallOptions) -> Unstructured:
 
 def _container(choices: NodeInstallOptions) -> Unstructured:
     mounts: list[Unstructured] = [{"name": name, "mountPath": path} for name, path in HOST_PATHS.items()]
-    # What is mounted on the host later, such as a driver container's root, has to be seen.
-    follow = {"readOnly": True, "mountPropagation": "HostToContainer"}
-    mounts.append({"name": "host", "mountPath": HOST_FILES, **follow})
     if choices.label_sink == "file":
         mounts.append({"name": "features", "mountPath": FEATURES_FOLDER})
     arguments = [

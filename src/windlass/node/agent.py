@@ -90,9 +90,10 @@ class AgentOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def host(self) -> HostRoot:
-        """The host's files: where `HOST_ROOT` says that they are mounted, unless the machine is simulated."""
-        mounted = os.environ.get(HOST_ROOT_VARIABLE, "")
-        return HostRoot(self.root, files=mounted if mounted and self.root == Path("/") else None)
+        """The host's files: where `HOST_ROOT` says that they are, unless the machine is simulated."""
+        folder = os.environ.get(HOST_ROOT_VARIABLE, "")
+        is_there = self.root == Path("/") and os.access(folder, os.R_OK | os.X_OK)
+        return HostRoot(self.root, files=folder if is_there else None)
 
     @property
     def node(self) -> str:

@@ -93,7 +93,9 @@ def strategy_problem(config: PluginConfig, runtime: ContainerRuntime | None) -> 
     if runtime.has_cdi and any(strategy.startswith("cdi-") for strategy in strategies):
         return ""
     others = [strategy for strategy in strategies if not strategy.startswith("cdi-")]
-    if others and (runtime.has_nvidia_handler or not runtime.handlers):
+    # NVIDIA's runtime reads the annotations itself, also where containerd has no CDI.
+    by_nvidia = others or "cdi-annotations" in strategies
+    if by_nvidia and (runtime.has_nvidia_handler or not runtime.handlers):
         return ""
     named = ", ".join(strategies)
     if runtime.has_cdi:

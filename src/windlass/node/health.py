@@ -69,6 +69,8 @@ class HealthTracker:
         self._last_counts: dict[tuple[str, str], tuple[float, float]] = {}
         """When a counter of a device was last read, and its value."""
         self._last_fatal: dict[str, float] = {}
+        self._unread_since: dict[tuple[str, str], float] = {}
+        """Since when the value behind a device's problem is missing from readings."""
         self._most_links: dict[str, int] = {}
         self._changes: list[HealthChange] = []
 
@@ -154,10 +156,17 @@ class HealthTracker:
         present = {kind for kind, _, _ in problems}
         for kind in list(self._problems.get(gpu.uuid, ())):
             names = [name for prefix, name in READING_PROBLEMS.items() if kind.startswith(prefix)]
-            if names and names[0] in reading and kind not in present:
+            if names and kind not in present and self._has_ended((gpu.uuid, kind), names[0] in reading, now):
                 self._remove_problem(gpu.uuid, kind)
         self._check_throttling(gpu.uuid, reading, now)
         self._check_error_rates(gpu.uuid, reading, now)
+
+    def _has_ended(self, problem: tuple[str, str], is_read: bool, now: float) -> bool:
+        """Whether its value says so, or has not been there for long: MIG mode hides some values for good."""
+        if is_read:
+            self._unread_since.pop(problem, None)
+            return True
+        return now - self._unread_since.setdefault(problem, now) >= self._rules.unread_seconds
 
     def _check_throttling(self, uuid: str, reading: Reading, now: float) -> None:
         if protocol.THROTTLE_REASONS not in reading:

@@ -20,6 +20,8 @@ class HealthRules(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds after the last fatal Xid before the validator runs again."""
     throttled_seconds: float = 60.0
     """Seconds of uninterrupted slowdown by heat or the power brake that make a GPU unhealthy."""
+    unread_seconds: float = 60.0
+    """Seconds after which a problem ends whose value the driver no longer gives."""
     replays_per_minute: float = 600.0
     link_errors_per_minute: float = 60.0
     ignored_xids: frozenset[int] = frozenset()

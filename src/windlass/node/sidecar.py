@@ -244,7 +244,7 @@ class Sidecar:
         self._disabled = frozenset(part for part in self._options.parts if is_disabled_by_label(part, labels))
         disabled = self._conflicting | self._disabled
         self._set_plugin_disabled("plugin" in disabled)
-        self._hold_driver(bool(self._options.parts - {"plugin"} - disabled))
+        self._hold_driver(bool(self._options.parts - disabled))
         if self._options.config_label:
             self._write_config_label(labels.get(self._options.config_label, ""))
         if "mig" in self._options.parts and "mig" not in disabled:
