@@ -303,6 +303,15 @@ def test_a_workload_and_the_job_that_owns_it_are_one() -> None:
     assert only(WORKLOAD, job, *QUEUES).pod_sets[0].pod_keys == ()
 
 
+def test_a_workload_that_is_finished_waits_no_more_though_its_pods_are_still_there() -> None:
+    job = changed(JOB, "metadata/name", "train-job")
+    ended = [pod(f"p{n}", node="n", phase="Succeeded", ownerReferences=owned_by(job)) for n in range(2)]
+    finished = changed(WORKLOAD, "status/conditions", [{"type": "Finished", "status": "True", "reason": "Succeeded"}])
+    assert not grouped(finished, job, *QUEUES, *ended).workloads
+    leaving = pod("p2", node="n", ownerReferences=owned_by(job), deletionTimestamp="2026-01-01T07:00:00Z")
+    assert only(finished, job, *QUEUES, *ended, leaving).pod_sets[0].pod_keys == ("eng/p2",)
+
+
 def test_what_people_write_on_the_job_counts_beside_its_workload() -> None:
     notes = {
         "volcano.sh/preemptable": "false",

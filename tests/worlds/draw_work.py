@@ -117,7 +117,7 @@ def template(play: Play, gpus: int, seconds: int, pods: int, queue: str) -> Unst
         strength = rng.choice(("required", "preferred"))
         notes[TOPOLOGY.format(strength)] = rng.choice((RACK_LABEL, HOSTNAME))
         play.drew(f"topology: {strength}")
-    if pods > 1 and rng.random() < 0.25:
+    if pods > 1 and rng.random() < play.spec.theme.rules:
         labels["app"] = play.name("app")
         add_rule(play, spec, labels["app"], pods)
     if rng.random() < 0.05:
@@ -128,8 +128,8 @@ def template(play: Play, gpus: int, seconds: int, pods: int, queue: str) -> Unst
 
 def draw_job(play: Play, queue: str) -> Unstructured:
     rng = play.rng
-    seconds, pods = run_seconds(play, 20, 60, 200, 1000), rng.choice((1, 1, 2, 3, 4))
-    made = template(play, rng.choice((1, 1, 2, 4, 8)), seconds, pods, queue)
+    seconds, pods = run_seconds(play, *play.spec.theme.seconds), rng.choice((1, 1, 2, 3, 4))
+    made = template(play, rng.choice(play.spec.theme.sizes), seconds, pods, queue)
     metadata = owner_metadata(play, "job" if queue else "free", queue, seconds)
     if queue and pods > 1 and rng.random() < 0.12:
         metadata["annotations"]["kueue.x-k8s.io/job-min-parallelism"] = str(rng.randint(1, pods - 1))
@@ -233,7 +233,7 @@ def draw_group(play: Play) -> list[Unstructured]:
         group = [
             _pod_group("scheduling.k8s.io/v1alpha2", name, {"schedulingPolicy": {"gang": {"minCount": size}}}, queue)
         ]
-    if rng.random() < 0.35:
+    if rng.random() < play.spec.theme.rules + 0.1:
         labels["app"] = name
         add_rule(play, spec, name, size)
     pods = [draw_pod(play, f"{name}-{number}", {**spec}, labels=labels, annotations=notes) for number in range(size)]

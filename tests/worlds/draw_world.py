@@ -30,6 +30,44 @@ MANY_GPUS = 32
 
 
 @dataclass(frozen=True)
+class Theme:
+    """What a world has more of than others: faults hide where many of the same come together."""
+
+    name: str
+    weights: dict[str, int]
+    """Happening → how much more often it is drawn."""
+    sizes: tuple[int, ...] = (1, 1, 2, 4, 8)
+    """GPUs of a pod."""
+    seconds: tuple[int, ...] = (20, 60, 200, 1000)
+    """Run times of Jobs."""
+    rules: float = 0.25
+    """Share of gangs with rules between their pods."""
+    guaranteed: bool = False
+    """All queues share one cohort without limits, and take back what is theirs."""
+
+
+THEMES = (
+    Theme("anything", {}),
+    Theme("anything", {}),
+    Theme(
+        "borrowers",
+        {"submit_queued_job": 2, "submit_many_jobs": 2, "delete_work": 2, "submit_guarded_job": 3},
+        sizes=(1, 1, 1, 8),
+        seconds=(200, 1000, 1000),
+        guaranteed=True,
+    ),
+    Theme(
+        "losses",
+        {"fail_gpu": 6, "fail_node": 3, "heal": 2, "submit_pod": 4, "submit_queued_job": 2, "submit_owner": 2},
+        sizes=(1, 2, 4),
+        seconds=(1000,),
+    ),
+    Theme("rules", {"submit_pod_group": 4, "submit_apart_pods": 3, "submit_owner": 3, "move_node": 2}, rules=0.8),
+    Theme("slow", {"slow_watches": 6, "starve": 6, "submit_many_jobs": 3, "good_network": 0}, seconds=(20, 60)),
+)
+
+
+@dataclass(frozen=True)
 class WorldSpec:
     seed: int
     nodes: list[FleetNode]
@@ -43,6 +81,7 @@ class WorldSpec:
     """Jobs say how long they run, so that starts are planned."""
     pace: float
     """Seconds between happenings are multiplied by it, and so are run times: worlds in real time are hastier."""
+    theme: Theme
     drawn: Counter[str] = field(default_factory=Counter)
     """What this world has: kinds of nodes, policies, limits."""
 
@@ -54,10 +93,12 @@ class WorldSpec:
 def draw_world(seed: int, *, pace: float = 1.0, small: bool = False) -> WorldSpec:
     """`small`: one that a real server plays within half a minute."""
     rng, drawn = Random(seed), Counter[str]()
+    theme = rng.choice(THEMES)
+    drawn[f"theme: {theme.name}"] += 1
     pools = _draw_pools(rng, drawn, 1 if small else 3)
     names = tuple(f"q{number}" for number in range(rng.randint(1, 2 if small else 4)))
     has_topology = rng.random() < 0.4
-    by_pool = len(pools) > 1 and rng.random() < 0.6
+    by_pool = len(pools) > 1 and rng.random() < (0.2 if theme.guaranteed else 0.6)
     flavors = [pool.name for pool in pools] if by_pool else ["any"]
     objects = [_priority_class(name, value) for name, value in PRIORITIES.items()]
     if has_topology:
@@ -71,13 +112,13 @@ def draw_world(seed: int, *, pace: float = 1.0, small: bool = False) -> WorldSpe
         objects.append(flavor("cpus", {WORLD_LABEL: "yes"}, "racks") if has_topology else flavor("cpus", {}))
     has_cpu_group = any(tree["metadata"]["name"] == "cpus" for tree in objects)
     for name in names:
-        shape = QueueShape(name, tuple(flavors), total, len(names), has_cpu_group)
-        queue = draw_queue(rng, shape, in_cohort=rng.random() < 0.8)
+        shape = QueueShape(name, tuple(flavors), total, len(names), has_cpu_group, theme.guaranteed)
+        queue = draw_queue(rng, shape, in_cohort=theme.guaranteed or rng.random() < 0.8)
         objects += [queue, local_queue(name, name)]
         _count_queue(queue, drawn)
     settings = Settings(
         gang_grace_seconds=GANG_GRACE_SECONDS,
-        fair_sharing=rng.random() < 0.25,
+        fair_sharing=rng.random() < (0.1 if theme.guaranteed else 0.25),
         backfill_depth=rng.choice((32, 32, 4, 0)),
     )
     drawn.update(
@@ -91,7 +132,7 @@ def draw_world(seed: int, *, pace: float = 1.0, small: bool = False) -> WorldSpe
     fleet = Fleet(spec=FleetSpec(tuple(pools)))
     nodes = [_unlabelled(node) for node in fleet_nodes(fleet, time.time())]
     declares = rng.random() < 0.5
-    return WorldSpec(seed, nodes, fleet, settings, objects, names, has_topology, declares, pace, +drawn)
+    return WorldSpec(seed, nodes, fleet, settings, objects, names, has_topology, declares, pace, theme, +drawn)
 
 
 # Nodes
@@ -160,6 +201,8 @@ class QueueShape:
     queues: int
     has_cpu_group: bool = False
     """CPUs are in a resource group of their own."""
+    guaranteed: bool = False
+    """What it lends comes back at once."""
 
 
 def _draw_cohorts(rng: Random, drawn: Counter[str], flavors: list[str], total: int) -> list[Unstructured]:
@@ -180,15 +223,15 @@ def _draw_cohorts(rng: Random, drawn: Counter[str], flavors: list[str], total: i
 
 def draw_queue(rng: Random, shape: QueueShape, *, in_cohort: bool) -> Unstructured:
     """A ClusterQueue with about its part of the cluster, more or less than there is."""
-    reclaim = rng.choice(("Never", "LowerPriority", "Any", "Any"))
+    reclaim = "Any" if shape.guaranteed else rng.choice(("Never", "LowerPriority", "Any", "Any"))
     cells = {}
     part = 2 * max(1, shape.total // (shape.queues * len(shape.flavors)))
     for name in shape.flavors:
-        nominal = 0 if rng.random() < 0.1 else rng.randint(part // 3, part)
+        nominal = 0 if rng.random() < (0.4 if shape.guaranteed else 0.1) else rng.randint(part // 3, part)
         quota: Unstructured = {"nominalQuota": str(nominal)}
-        if in_cohort and rng.random() < 0.4:
+        if in_cohort and not shape.guaranteed and rng.random() < 0.4:
             quota["borrowingLimit"] = str(rng.choice((0, 2, 4)))
-        if in_cohort and rng.random() < 0.2:
+        if in_cohort and not shape.guaranteed and rng.random() < 0.2:
             quota["lendingLimit"] = str(rng.choice((0, 2)))
         cells[name] = {GPU: quota, MIG: {"nominalQuota": "4"}}
         if not shape.has_cpu_group:

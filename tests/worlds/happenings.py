@@ -1,4 +1,4 @@
-"""What can happen in a world: people submit, change and delete work, administrators edit queues and nodes, machines fail.
+"""What can happen in a world: people submit, change and delete work, queues and nodes are edited, machines fail.
 
 Every happening takes the world as it is played (`play.Play`); the driver draws them by weight, of those that its
 cluster can play.
@@ -18,18 +18,18 @@ from tests.worlds.draw_work import (
     draw_owner,
     draw_pod,
     pod_spec,
-    run_seconds,
 )
-from tests.worlds.draw_world import GPU, MIG, QueueShape, draw_queue
+from tests.worlds.draw_world import MIG, QueueShape, draw_queue
 
 from windlass.model.names.windlass import RACK_LABEL
-from windlass.model.unstructured import Unstructured
 
 if TYPE_CHECKING:
     from tests.worlds.play import Play
 
 Happening = Callable[["Play"], Awaitable[None]]
 CLUSTER_QUEUES, JOBS = "clusterqueues.kueue.x-k8s.io", "jobs.batch"
+MANY_JOBS = 15
+"""With so many that have not ended, no more come at once: worlds stay small."""
 SPECIAL = {"key": "example.com/special", "value": "yes", "effect": "NoSchedule"}
 NOT_PREEMPTABLE = {"volcano.sh/preemptable": "false"}
 
@@ -42,7 +42,9 @@ async def submit_queued_job(play: Play) -> None:
 
 
 async def submit_many_jobs(play: Play) -> None:
-    for _ in range(play.rng.randint(4, 8)):
+    count = play.rng.randint(4, 8)
+    unfinished = [job for job in await play.list(JOBS) if not job.get("status", {}).get("completionTime")]
+    for _ in range(count if len(unfinished) < MANY_JOBS else 1):
         await submit_queued_job(play)
 
 
@@ -293,12 +295,9 @@ HAPPENINGS: tuple[tuple[int, Happening], ...] = (
     (6, good_network),
 )
 """With how often they happen."""
-HARMLESS = {good_network}
 
 
 def draw_happening(play: Play) -> Happening:
-    able = [(weight, each) for weight, each in HAPPENINGS if play.can(each.__name__)]
+    more = play.spec.theme.weights
+    able = [(weight * more.get(each.__name__, 1), each) for weight, each in HAPPENINGS if play.can(each.__name__)]
     return play.rng.choices([each for _, each in able], [weight for weight, _ in able])[0]
-
-
-__all__ = ["GPU", "HAPPENINGS", "HARMLESS", "Unstructured", "draw_happening", "run_seconds"]

@@ -10,7 +10,6 @@ import contextlib
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from typing import Any
 
 import urllib3
@@ -178,6 +177,3 @@ def end(process: subprocess.Popen[bytes], seconds: float = 20.0) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
-
-
-__all__ = ["Callable", "LiveCluster", "end"]

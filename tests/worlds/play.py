@@ -40,6 +40,7 @@ RESOURCES = {
 QUIET_SECONDS = 300
 """At the end everything is healed, and nothing happens for so long but the end of work."""
 CHECK_SECONDS = 5.0
+TWO_REPLICAS_SHARE = 0.3
 RECOVERY_SECONDS = 45.0
 """After the network was bad or a scheduler was lost: a lease expires, watches catch up, backoffs end."""
 
@@ -234,8 +235,11 @@ def play_virtually(seed: int, steps: int = 30) -> Report:
     report, began = Report(seed), time.process_time()
 
     async def main(machine: Machine) -> None:
-        spec = draw_world(seed)
-        await play_world(spec, VirtualCluster(spec, machine), report, steps, QUIET_SECONDS)
+        spec, rng = draw_world(seed), Random(seed + 2)
+        replicas = 2 if rng.random() < TWO_REPLICAS_SHARE else 1
+        report.drawn[f"replicas: {replicas}"] += 1
+        cluster = VirtualCluster(spec.nodes, spec.settings, rng, machine, replicas)
+        await play_world(spec, cluster, report, steps, QUIET_SECONDS)
 
     run_virtually(main, seed)
     report.cpu_seconds = time.process_time() - began

@@ -109,6 +109,7 @@ def worlds_until_found(name: str, seeds: Iterator[int], most: int) -> tuple[int,
         seed = next(seeds)
         with REPAIRS[name]():
             problems = play_virtually(seed).problems
+        print(".", end="", file=sys.stderr, flush=True)
         if problems:
             known = {_kind(problem) for problem in play_virtually(seed).problems}
             new = [problem for problem in problems if _kind(problem) not in known]

@@ -7,12 +7,11 @@ import asyncio
 import contextlib
 import functools
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from random import Random
 
 from tests.live.owner_kinds import crd, crds_of_others
-from tests.worlds.draw_world import WorldSpec
 from tests.worlds.judge import Judge
 from tests.worlds.virtual_client import InProcessKubeClient, Network
 from tests.worlds.virtual_time import Machine
@@ -26,10 +25,12 @@ from windlass.embedded.controllers.controller_manager import ControllerManager
 from windlass.embedded.in_process_client import InProcessClient
 from windlass.embedded.pki import Identity, make_identity
 from windlass.embedded.registry.registry import Registry
+from windlass.embedded.runtime.fleet_nodes import FleetNode
 from windlass.embedded.runtime.simulated_nodes import SimulatedNodes
 from windlass.embedded.scheduler_thread import with_default_scheduler
 from windlass.embedded.server.server import ApiServer
 from windlass.embedded.store.store import Store
+from windlass.model.configuration import Settings
 from windlass.model.plan import Plan
 from windlass.model.unstructured import Unstructured
 from windlass.scheduler.options import SchedulerOptions
@@ -64,13 +65,22 @@ class Replica:
 class VirtualCluster:
     group_forms = ("kueue", "coscheduling", "volcano", "native")
 
-    def __init__(self, spec: WorldSpec, machine: Machine) -> None:
-        self._random, self._machine = Random(spec.seed + 2), machine
-        self.counts: dict[str, int] = {}
+    def __init__(
+        self,
+        nodes: Sequence[FleetNode],
+        settings: Settings,
+        random: Random,
+        machine: Machine | None = None,
+        replicas: int = 1,
+    ) -> None:
+        self._random, self._machine = random, machine or Machine()
+        self.network = Network(random)
+        """How it is now, for replicas that start; each has one of its own."""
+        self.counts = self.network.counts
         self.client = InProcessClient(Registry(Store(), clock=time.time))
         cache = Cache(self.client)
         bootstrap(self.client, [*crds(), *_crds_of_others()])
-        self.nodes = SimulatedNodes(self.client, cache, spec.nodes, clock=time.time)
+        self.nodes = SimulatedNodes(self.client, cache, nodes, clock=time.time)
         self.nodes.register(time.time())
         self._hanging: set[str] = set()
         self._make_kubelets_hang()
@@ -78,20 +88,20 @@ class VirtualCluster:
             self.client, cache, extra_controllers=self.nodes.controllers, clock=time.time
         )
         self._server = ApiServer(self.client.registry, identity())
-        self._settings = with_default_scheduler(spec.settings)
-        self._replica_count = 2 if self._random.random() < 0.3 else 1
+        self._settings = with_default_scheduler(settings)
+        self._replica_count = replicas
         self.cannot = frozenset() if self._replica_count > 1 else frozenset({"cut_off_leader"})
         self._loop_task: asyncio.Task[None] | None = None
         self._replicas: list[Replica] = []
-        self._judge: Judge | None = None
-        self._network = (0.002, 0.0, 0.0)
+        self._on_plan: Callable[[Plan], None] = lambda plan: None
 
-    async def start(self, judge: Judge) -> None:
-        self._judge = judge
-        self.client.create("namespaces", "", {"metadata": {"name": "team"}})
-        for node in self.client.list("nodes"):
-            judge.on_change("nodes", "ADDED", node, None)
-        self.client.subscribe_all(judge.on_change)
+    async def start(self, judge: Judge | None = None) -> None:
+        if judge is not None:
+            self._on_plan = judge.on_plan
+            self.client.create("namespaces", "", {"metadata": {"name": "team"}})
+            for node in self.client.list("nodes"):
+                judge.on_change("nodes", "ADDED", node, None)
+            self.client.subscribe_all(judge.on_change)
         self._controllers.start()
         self.nodes.attach_loop(self._controllers.loop)
         self._loop_task = asyncio.create_task(self._controllers.loop.run())
@@ -161,10 +171,9 @@ class VirtualCluster:
             leader_elect=self._replica_count > 1,
             identity=f"world-{self._random.randrange(10**6)}",
         )
-        network = Network(self._random, *self._network, counts=self.counts)
+        network = replace(self.network)
         scheduler = ObservedScheduler(InProcessKubeClient(self._server, network), options)
-        assert self._judge is not None
-        scheduler.on_plan = self._judge.on_plan
+        scheduler.on_plan = self._on_plan
         self._replicas.append(Replica(scheduler, network, asyncio.create_task(scheduler.run(asyncio.Event()))))
 
     async def restart_scheduler(self, pause: float) -> None:
@@ -191,9 +200,7 @@ class VirtualCluster:
             await replica.running
 
     def set_network(self, latency: float, failures: float, watch_lag: float, decision_seconds: float) -> None:
-        self._network = latency, watch_lag, failures
-        for replica in self._replicas:
-            network = replica.network
+        for network in (self.network, *(replica.network for replica in self._replicas)):
             network.latency, network.failures, network.watch_lag = latency, failures, watch_lag
         self._machine.thread_seconds = decision_seconds
 

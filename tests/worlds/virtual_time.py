@@ -39,7 +39,7 @@ def run_virtually(main: Callable[[Machine], Coroutine[Any, Any, T]], seed: int) 
         with (
             mock.patch("asyncio.to_thread", machine.to_thread),
             mock.patch("windlass.scheduler.loop.INLINE_MAX_SECONDS", -1.0),  # every decision in a thread
-            mock.patch("windlass.scheduler.loop.EXPLAIN_SECONDS", 30.0),  # half of all the time otherwise
+            mock.patch("windlass.scheduler.loop.EXPLAIN_SECONDS", 60.0),  # half of all the time otherwise
             mock.patch("uuid.uuid4", side_effect=lambda: uuid.UUID(int=random.getrandbits(128), version=4)),
             # Worlds are small and many: looking for garbage at every start of a scheduler takes longer than the start.
             mock.patch.object(gc, "freeze"),

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from tests.worlds.judges.gangs import group_of
-from tests.worlds.judges.trees import admission, annotations_of, key_of, node_of, owner_uids
+from tests.worlds.judges.trees import admission, annotations_of, node_of, owner_uids
 from tests.worlds.judges.world_state import WorldState, is_finished
 
 from windlass.model.plan import Plan
@@ -110,6 +110,3 @@ class EvictionJudge:
             )
         ]
         return any(node_of(pod) for pod in members) if members else None
-
-
-__all__ = ["EvictionJudge", "key_of"]

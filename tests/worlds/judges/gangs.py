@@ -14,7 +14,6 @@ from tests.worlds.judges.trees import (
     annotations_of,
     is_deleted,
     is_gated,
-    key_of,
     labels_of,
     message,
     node_of,
@@ -87,6 +86,3 @@ class GangJudge:
             return int(annotations_of(pods[0]).get(KUEUE_SIZE, len(pods)))
         spec = group["spec"]
         return int(spec.get("minMember") or spec.get("schedulingPolicy", {}).get("gang", {}).get("minCount", 1))
-
-
-__all__ = ["GangJudge", "group_of", "key_of"]

@@ -43,7 +43,7 @@ from windlass.cluster.workloads.workload_parts import (
 )
 from windlass.model.errors import InputError
 from windlass.model.group_membership import KUEUE_GROUP
-from windlass.model.kueue import queue_hold, workload_from_object
+from windlass.model.kueue import is_finished, queue_hold, workload_from_object
 from windlass.model.kueue.workload_wire import Condition
 from windlass.model.meta import ObjectMeta
 from windlass.model.namespace_limits import limit_range_violation
@@ -63,7 +63,9 @@ def build_workload(unit: Unit, inputs: GroupingInputs) -> Workload | None:
     """The workload of a unit; None where nothing is left of it."""
     members = members_of(unit)
     if unit.key.source == "workload":
-        return _from_workload_object(unit, members, inputs)
+        # Pods that have ended stay for a while, and must not make it wait.
+        is_over = not members.pods and is_finished(inputs.workloads[unit.key.key])
+        return None if is_over else _from_workload_object(unit, members, inputs)
     try:
         parts = read_parts(unit, members, inputs)
     except InputError as error:
