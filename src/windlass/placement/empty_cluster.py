@@ -13,14 +13,16 @@ from typing import NamedTuple
 import numpy as np
 
 from windlass.cluster.node_columns import Bools
-from windlass.cluster.node_state import DEV_END, DEV_FIRST, MODEL, REPLICAS, Ints, Uint64s
+from windlass.cluster.node_state import DEV_END, DEV_FIRST, GEOMETRY, MODEL, REPLICAS, Ints, Uint64s
 from windlass.model.names.kubernetes import HOSTNAME_LABEL, NODE_TAINT_PREFIX
 from windlass.model.names.nvidia import MIG_RESOURCE_PREFIX
 from windlass.model.node import Node
 from windlass.model.reasons import WHY_TAINT, WHY_UNSCHEDULABLE
+from windlass.model.requests import format_amount
 from windlass.model.topology import level_name
 from windlass.model.verdict import format_reason_counts
 from windlass.placement.gang import PendingPodSet
+from windlass.placement.kernels.devices import MAX_INSTANCES, mig_mask, mig_start
 from windlass.placement.overlay import Overlay
 from windlass.placement.verdicts import reason_of
 
@@ -51,6 +53,24 @@ class EmptyCluster:
                 return self._no_node_reason(pod_set)
             if pod_set.count > most:
                 return NeverFits(TOO_LARGE, f"on the empty cluster only {most} of {pod_set.count} pods would fit")
+        return self._exceeds_sums(pod_sets) if len(pod_sets) > 1 else None
+
+    def _exceeds_sums(self, pod_sets: Sequence[PendingPodSet]) -> NeverFits | None:
+        """Whether the pod sets together need more of a resource than the nodes that they may use have."""
+        overlay, needed = self._overlay, dict[str, int]()
+        usable: dict[str, Bools] = {}
+        for pod_set in pod_sets:
+            nodes = self.pods_per_empty_node(pod_set) > 0
+            for name, amount in pod_set.shape.requests if pod_set.count else ():
+                if not (pod_set.shape.gpu is not None and pod_set.shape.gpu.profile and name == mig_resource(pod_set)):
+                    needed[name] = needed.get(name, 0) + amount * pod_set.count
+                    usable[name] = usable.get(name, nodes) | nodes
+        for name, amount in needed.items():
+            has = int(overlay.state.allocatable[usable[name], overlay.snapshot.resources.column(name)].sum())
+            if amount > has:
+                requested, available = format_amount(name, amount), format_amount(name, has)
+                message = f"its pods request {requested} {name} in all, and the nodes that they may use have {available}"
+                return NeverFits(TOO_LARGE, message)
         return None
 
     def never_fits_topology(self, pod_sets: Sequence[PendingPodSet]) -> NeverFits | None:
@@ -116,7 +136,8 @@ class EmptyCluster:
         profile = pod_set.shape.gpu is not None and bool(pod_set.shape.gpu.profile)
         for name, amount in pod_set.shape.requests:
             if profile and name.startswith(MIG_RESOURCE_PREFIX):
-                continue  # instances may be created on demand, so the advertised number is no bound
+                np.minimum(counts, self._pods_by_instances(pod_set, amount), out=counts)
+                continue
             column = snapshot.resources.column(name)
             if column < state.allocatable.shape[1]:
                 np.minimum(counts, state.allocatable[:, column] // max(1, amount), out=counts)
@@ -127,19 +148,56 @@ class EmptyCluster:
             per_pod = max(1, gpu.count)
             slots = 1 if gpu.milli == 1000 or not gpu.milli else max(1, 1000 // gpu.milli)
             devices = self._devices_of_models(snapshot.gpu_models.mask(gpu.models))
-            most = np.where(state.node_info[:, REPLICAS] > 1, UNLIMITED, devices * slots // per_pod)
+            # Two GPUs of a pod are two devices, also where it takes only a share of each.
+            most = np.where(devices >= per_pod, devices * slots // per_pod, 0)
+            most = np.where(state.node_info[:, REPLICAS] > 1, UNLIMITED, most)
             if not gpu.milli:  # by GPU memory: how many pods fit on one device depends on the device
                 most = np.where(devices >= per_pod, UNLIMITED, 0)
             np.minimum(counts, most, out=counts)
         return np.maximum(counts, 0, out=counts)
 
+    def instances_per_node(self, pod_set: PendingPodSet, resource: str) -> Ints:
+        """By node, MIG instances of the profile when nothing runs: advertised ones, or as many as can be created."""
+        state, snapshot = self._overlay.state, self._overlay.snapshot
+        row = self._overlay.table.row(pod_set.shape, snapshot, pod_set.pod)
+        column = snapshot.resources.column(resource)
+        advertised = state.allocatable[:, column] if column < state.allocatable.shape[1] else 0
+        return np.where(self._creates_instances, self._sum_by_node(self._creatable(row)), advertised)
+
+    def _pods_by_instances(self, pod_set: PendingPodSet, per_pod: int) -> Ints:
+        most = self.instances_per_node(pod_set, mig_resource(pod_set)) // max(1, per_pod)
+        # A grant has no room for more instances that are created for one pod.
+        return np.where(self._creates_instances & (per_pod > MAX_INSTANCES), 0, most)
+
+    @property
+    def _creates_instances(self) -> Bools:
+        created: Bools = self._sum_by_node(self._overlay.state.device_info[:, GEOMETRY] >= 0) > 0
+        return created
+
+    def _creatable(self, row: int) -> Ints:
+        """By device, how many instances of the profile it holds when it is empty."""
+        state, shapes = self._overlay.state, self._overlay.table.shapes
+        known: dict[tuple[int, ...], int] = {}
+        counts = np.zeros(len(state.device_info), dtype=np.int64)
+        for device, kind in enumerate(map(tuple, state.device_info[:, [MODEL, GEOMETRY]].tolist())):
+            if kind not in known:
+                used = known[kind] = 0
+                while (start := mig_start(state, shapes, row, device, used)) >= 0:
+                    used |= mig_mask(state, shapes, row, device, start)
+                    known[kind] += 1
+            counts[device] = known[kind]
+        return counts
+
     def _devices_of_models(self, models: int) -> Ints:
         """By node, GPUs of these models, healthy or not: an unhealthy one may be repaired."""
         state = self._overlay.state
-        right = models >> np.maximum(state.device_info[:, MODEL], 0) & 1 == 1
-        # Devices are in node order, so the count of a node is a difference of prefix sums.
-        sums = np.concatenate([[0], np.cumsum(right.astype(np.int64))])
-        found: Ints = sums[state.node_info[:, DEV_END]] - sums[state.node_info[:, DEV_FIRST]]
+        return self._sum_by_node(models >> np.maximum(state.device_info[:, MODEL], 0) & 1 == 1)
+
+    def _sum_by_node(self, by_device: Ints | Bools) -> Ints:
+        info = self._overlay.state.node_info
+        # Devices are in node order, so the sum of a node is a difference of prefix sums.
+        sums = np.concatenate([[0], np.cumsum(by_device.astype(np.int64))])
+        found: Ints = sums[info[:, DEV_END]] - sums[info[:, DEV_FIRST]]
         return found
 
     def _no_node_reason(self, pod_set: PendingPodSet) -> NeverFits:
@@ -156,6 +214,11 @@ class EmptyCluster:
         )
         message = f"0/{len(static)} nodes are available: {words}."
         return NeverFits(reason_of(pod_set.shape, bit).code, message)
+
+
+def mig_resource(pod_set: PendingPodSet) -> str:
+    """The MIG resource that its pods request; empty where they request none."""
+    return next((name for name, _ in pod_set.shape.requests if name.startswith(MIG_RESOURCE_PREFIX)), "")
 
 
 def _is_unavailable(node: Node) -> bool:

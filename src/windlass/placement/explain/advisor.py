@@ -16,6 +16,7 @@ from windlass.cluster.pod_table import UNREADABLE
 from windlass.model.decision import Hold
 from windlass.model.errors import InputError
 from windlass.model.names.nvidia import GPU_RESOURCE
+from windlass.model.obstacle import Obstacle
 from windlass.model.plan import Plan
 from windlass.model.reasons import NODE_REASONS, POD_REASONS, RESERVED_FOR_OTHERS, insufficient_reason
 from windlass.model.verdict import Verdict, format_reason_counts
@@ -30,15 +31,16 @@ from windlass.placement.explain.limits import exceeds_quota, find_limits
 from windlass.placement.explain.move_offers import MoveOffers
 from windlass.placement.explain.node_reasons import find_cause
 from windlass.placement.explain.post_decision import PostDecisionState
+from windlass.placement.explain.preemption_obstacles import PreemptionRules, find_obstacles
 from windlass.placement.explain.relief import find_relief
-from windlass.placement.explain.remedies import find_remedy
+from windlass.placement.explain.remedies import CAPACITY_CODES, find_remedy
 from windlass.placement.explain.stuck_pods import find_stuck_pods
 from windlass.placement.gang import PendingPodSet
 from windlass.placement.inter_pod import has_inter_pod_rules
 from windlass.placement.overlay import Overlay
 from windlass.placement.preemption.context import Preemption
 from windlass.placement.verdicts import reason_of
-from windlass.queueing.outcome import BEHIND_HEAD, QUEUE_MISSING, TOPOLOGY_NOFIT
+from windlass.queueing.outcome import BEHIND_HEAD, QUEUE_MISSING, QUOTA_INSUFFICIENT, TOPOLOGY_NOFIT
 from windlass.queueing.placement_interface import PodSetChoice
 
 MAX_EXPLAINED_HOLDS = 32
@@ -68,6 +70,7 @@ class Advisor:
         self._state: PostDecisionState | None = None
         self._offers: MoveOffers | None = None
         self._preemption: Preemption | None = None
+        self._rules: PreemptionRules | None = None
         self._budget: DryRunBudget | None = None
         self._advice_by_request: dict[bytes, dict[str, Any]] = {}
         self._empty = EmptyCluster(overlay)
@@ -80,6 +83,7 @@ class Advisor:
             self._state = self._make_state()
             self._offers = MoveOffers(self._state)
             self._preemption = make_preemption(self._state)
+            self._rules = PreemptionRules(self._state)
             self._budget = DryRunBudget(self._state.overlay.snapshot.nodes.size)
         return self._state
 
@@ -193,9 +197,15 @@ class Advisor:
             "changes": changes,
             "moves": moves,
             "refusals": protecting_budgets(held, self._preemption),
-            "obstacles": () if infeasible else find_stuck_pods(held),
+            "obstacles": () if infeasible else self._obstacles(held),
             "remedy": "" if relief or changes or moves else find_remedy(held, infeasible),
         }
+
+    def _obstacles(self, held: HeldWorkload) -> tuple[Obstacle, ...]:
+        assert self._rules is not None
+        codes = {*CAPACITY_CODES, QUOTA_INSUFFICIENT, TOPOLOGY_NOFIT}
+        others = find_obstacles(held, self._rules) if held.verdict.code in codes else ()
+        return (*find_stuck_pods(held), *others)
 
     @staticmethod
     def _is_infeasible(held: HeldWorkload) -> bool:

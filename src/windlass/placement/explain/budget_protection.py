@@ -11,6 +11,7 @@ import numpy as np
 from windlass.model.refusal import EVICTION, Refusal
 from windlass.placement.explain.held_workload import HeldWorkload
 from windlass.placement.explain.post_decision import PostDecisionState
+from windlass.placement.explain.preemption_obstacles import quota_victims
 from windlass.placement.preemption.candidates import CandidateFinder, Preemptor, permit_all
 from windlass.placement.preemption.context import Preemption, preemption_policy
 
@@ -28,9 +29,12 @@ def make_preemption(state: PostDecisionState) -> Preemption | None:
 
 
 def protecting_budgets(held: HeldWorkload, preemption: Preemption | None) -> tuple[Refusal, ...]:
-    """One refusal for each budget without which some node would have room; empty where budgets aren't the cause."""
+    """One refusal for each budget without which some node, or its quota, would have room; empty where budgets aren't
+    the cause."""
     if preemption is None:
         return ()
+    if held.lacks_quota:
+        return _budgets_of_quota_victims(held, preemption)
     priority = preemption.priority_of(held.piece)
     classes = held.state.overlay.snapshot.queue_system.non_preempting_classes
     found: dict[str, Refusal] = {}
@@ -41,6 +45,15 @@ def protecting_budgets(held: HeldWorkload, preemption: Preemption | None) -> tup
         preemptor = Preemptor(pod_set.pod, pod_set.shape, row, priority)
         for pod, budget in _protected_pods(preemption, preemptor):
             found.setdefault(budget, Refusal(EVICTION, pod, until=0, budget=budget, message=MESSAGE))
+    return tuple(found.values())[:MAX_BUDGETS]
+
+
+def _budgets_of_quota_victims(held: HeldWorkload, preemption: Preemption) -> tuple[Refusal, ...]:
+    found: dict[str, Refusal] = {}
+    for workload in quota_victims(held):
+        pods = [key for pod_set in workload.pod_sets for key in pod_set.pod_keys]
+        if pods and (budget := preemption.budgets.budget_against(pods)):
+            found.setdefault(budget, Refusal(EVICTION, pods[0], until=0, budget=budget, message=MESSAGE))
     return tuple(found.values())[:MAX_BUDGETS]
 
 

@@ -25,7 +25,7 @@ from windlass.model.reasons import (
 from windlass.model.requests import format_amount
 from windlass.model.topology import level_name
 from windlass.model.verdict import CODES_WITH_PUBLIC_DETAIL, Limit
-from windlass.placement.empty_cluster import TOO_LARGE, EmptyCluster
+from windlass.placement.empty_cluster import TOO_LARGE, EmptyCluster, mig_resource
 from windlass.placement.explain.held_workload import HeldWorkload
 from windlass.placement.explain.pod_set_feasibility import WHOLE_MILLI, PodSetFeasibility, free_gpus
 from windlass.placement.gang import OverlayCapacity, PendingPodSet
@@ -185,6 +185,8 @@ def size_limits(held: HeldWorkload) -> Iterator[Limit]:
         for name, amount in pod_set.shape.requests:
             column = overlay.snapshot.resources.column(name)
             largest = int(total[eligible, column].max(initial=0)) if column < total.shape[1] else 0
+            if pod_set.shape.gpu is not None and pod_set.shape.gpu.profile and name == mig_resource(pod_set):
+                largest = int(empty.instances_per_node(pod_set, name)[eligible].max(initial=0))
             if largest < amount:
                 needed, has = format_amount(name, amount), format_amount(name, largest)
                 text = f"a pod requests {needed} {name}, the largest eligible node has {has}"

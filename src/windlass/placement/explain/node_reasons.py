@@ -117,9 +117,12 @@ def _too_small(overlay: Overlay, pod_set: PendingPodSet) -> Ints:
     total, resources = overlay.state.allocatable, overlay.snapshot.resources
     bits: Ints = np.zeros(overlay.snapshot.nodes.size, dtype=np.int64)
     for place, (name, amount) in enumerate(pod_set.shape.requests):
-        if _is_made_on_demand(pod_set, name) or resources.column(name) >= total.shape[1]:
+        if resources.column(name) >= total.shape[1]:
             continue
-        bits |= (total[:, resources.column(name)] < amount).astype(np.int64) << place
+        lacks = total[:, resources.column(name)] < amount
+        if _is_made_on_demand(pod_set, name):
+            lacks &= ~_creates_instances(overlay)
+        bits |= lacks.astype(np.int64) << place
     return bits
 
 
@@ -128,13 +131,22 @@ def _has_devices(overlay: Overlay, pod_set: PendingPodSet) -> Bools:
     state, resources = overlay.state, overlay.snapshot.resources
     result: Bools = np.ones(overlay.snapshot.nodes.size, dtype=np.bool_)
     for name, amount in pod_set.shape.requests:
-        if amount <= 0 or not is_extended_resource(name) or _is_made_on_demand(pod_set, name):
+        if amount <= 0 or not is_extended_resource(name):
             continue
         column = resources.column(name)
-        result &= state.allocatable[:, column] > 0 if column < state.allocatable.shape[1] else False
+        has = state.allocatable[:, column] > 0 if column < state.allocatable.shape[1] else np.zeros_like(result)
+        result &= has | _creates_instances(overlay) if _is_made_on_demand(pod_set, name) else has
     if pod_set.shape.gpu is not None:
         result &= state.node_info[:, DEV_END] > state.node_info[:, DEV_FIRST]
     return result
+
+
+def _creates_instances(overlay: Overlay) -> Bools:
+    """By node, whether it creates MIG instances on demand."""
+    state = overlay.state
+    sums = np.concatenate([[0], np.cumsum(state.device_info[:, GEOMETRY] >= 0)])
+    created: Bools = sums[state.node_info[:, DEV_END]] > sums[state.node_info[:, DEV_FIRST]]
+    return created
 
 
 def is_unknown_resource(overlay: Overlay, pod_set: PendingPodSet) -> bool:

@@ -2,12 +2,13 @@
 
 `advisor.Advisor` calls `find_relief`. Where a start is planned, these are the workloads on which the plan rests.
 Otherwise they are as few running workloads as a greedy search finds: on the nodes where fewest have to end, or of the
-users of the quota that is lacking. The result is checked by a dry run.
+users of the quota that is lacking. The result is checked by a dry run, and workloads without which it starts as well
+are left out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import numpy as np
 from msgspec.structs import replace
@@ -20,7 +21,7 @@ from windlass.placement.explain.pod_set_feasibility import nodes_limited_by_capa
 from windlass.placement.timeplan.occupancy import Occupant
 from windlass.placement.timeplan.run_limits import run_estimate_of
 from windlass.placement.workload_pieces import workload_key
-from windlass.queueing.quota_node import QuotaNode
+from windlass.queueing.quota_node import FlavorResource, QuotaNode
 
 UNKNOWN_OTHERS_AHEAD = "start time unknown: other workloads wait ahead of it for the same capacity"
 MAX_NODES = 512
@@ -43,7 +44,12 @@ def find_relief(held: HeldWorkload) -> Relief | None:
 
 def _make_relief(held: HeldWorkload, keys: Iterable[str]) -> Relief | None:
     """The relief by these workloads, with their ends as far as they are known; None where none of them runs."""
-    present = {occupant.workload.key: occupant for occupant in held.state.running()}
+    own = workload_key(held.piece.key)
+    present = {
+        occupant.workload.key: occupant
+        for occupant in held.state.running()
+        if workload_key(occupant.workload.key) != own
+    }
     found = [present[key] for key in dict.fromkeys(keys) if key in present]
     if not found:
         return None
@@ -72,32 +78,46 @@ def _make_relief(held: HeldWorkload, keys: Iterable[str]) -> Relief | None:
 def _quota_relief(held: HeldWorkload) -> Relief | None:
     """Users of the lacking quota, until it suffices without them: those of its own queue first, then by amount."""
     node = held.state.occupancy.cluster_queue_of(held.piece)
-    assignment = held.dry_runs.assignment(held.piece)
-    if node is None or assignment is None:
+    if node is None:
         return None
-    cells = set(assignment.usage) or {
-        (quotas.flavor, name)
-        for group in node.spec.resource_groups
-        for quotas in group.flavors
-        for name in group.resources
-    }
+    cells = quota_cells(held, node)
     users = [
         occupant
         for occupant in held.state.running()
-        if occupant.queue_usage is not None and _uses_quota(occupant, cells)
+        if _uses_quota(occupant, cells) and _may_be_named(held, occupant)
     ]
     in_tree = [occupant for occupant in users if _is_in_cohort_tree(held, occupant, node)]
     in_tree.sort(key=lambda occupant: _holder_rank(occupant, node.name, cells))
     ended: list[str] = []
     for occupant in in_tree[:MAX_QUOTA_USERS]:
         ended.append(occupant.workload.key)
-        if held.dry_runs.choices(held.piece, ended) is not None:
+        if held.dry_runs.choices(held.piece, ended) is None:
+            continue
+        # Quota suffices; a place may still be lacking, and those that end later may leave one.
+        if held.dry_runs.would_start(held.piece, ended, ignore_plans=True):
             return _relief_without_overtaking(held, ended)
     return None
 
 
+def _may_be_named(held: HeldWorkload, occupant: Occupant) -> bool:
+    """Not its own pods that run already, and nothing that is about to end anyway."""
+    workload = occupant.workload
+    return not workload.evicting and workload_key(workload.key) != workload_key(held.piece.key)
+
+
+def _without_bystanders(held: HeldWorkload, keys: Sequence[str]) -> list[str]:
+    """Without those that may go on running, the last first; as far as the budget of dry runs allows."""
+    kept = list(keys)
+    for key in reversed(keys[:MAX_TRIED]):
+        rest = [other for other in kept if other != key]
+        if rest and held.dry_runs.would_start(held.piece, rest, ignore_plans=True):
+            kept = rest
+    return kept
+
+
 def _relief_without_overtaking(held: HeldWorkload, ended: Sequence[str]) -> Relief | None:
     """The relief, without a time where other workloads wait ahead of it for the same capacity."""
+    ended = _without_bystanders(held, ended)
     relief = _make_relief(held, ended)
     if relief is None or held.dry_runs.would_start(held.piece, ended):
         return relief
@@ -106,7 +126,18 @@ def _relief_without_overtaking(held: HeldWorkload, ended: Sequence[str]) -> Reli
     return replace(relief, at=None, basis=UNKNOWN_OTHERS_AHEAD)
 
 
-def _uses_quota(occupant: Occupant, cells: set[tuple[str, str]]) -> bool:
+def quota_cells(held: HeldWorkload, node: QuotaNode) -> frozenset[FlavorResource]:
+    """The quota that it would use; all of its queue where no flavor suits it."""
+    assignment = held.dry_runs.assignment(held.piece)
+    return frozenset(assignment.usage if assignment is not None else ()) or frozenset(
+        (quotas.flavor, name)
+        for group in node.spec.resource_groups
+        for quotas in group.flavors
+        for name in group.resources
+    )
+
+
+def _uses_quota(occupant: Occupant, cells: Collection[FlavorResource]) -> bool:
     return occupant.queue_usage is not None and any(occupant.queue_usage[1].get(cell) for cell in cells)
 
 
@@ -117,7 +148,7 @@ def _is_in_cohort_tree(held: HeldWorkload, occupant: Occupant, node: QuotaNode) 
     return queue is not None and queue.root is node.root
 
 
-def _holder_rank(occupant: Occupant, queue: str, cells: set[tuple[str, str]]) -> tuple[object, ...]:
+def _holder_rank(occupant: Occupant, queue: str, cells: Collection[FlavorResource]) -> tuple[object, ...]:
     assert occupant.queue_usage is not None
     amount = max(occupant.queue_usage[1].get(cell, 0) for cell in cells)
     end = occupant.end
@@ -176,7 +207,7 @@ def _occupants_by_node(held: HeldWorkload) -> OccupantsByNode:
     occupancy = held.state.occupancy
     found: OccupantsByNode = {}
     for occupant in held.state.running():
-        if not occupant.workload.evicting:
+        if _may_be_named(held, occupant):
             rows, amounts = occupancy.forecast.held_by_workload(occupant.workload.key)
             for position, node in enumerate(rows.tolist()):
                 found.setdefault(node, []).append((occupant.workload.key, amounts[position]))

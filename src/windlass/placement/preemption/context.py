@@ -28,8 +28,12 @@ NEVER = "Never"
 
 
 class Preemption:
-    def __init__(self, overlay: Overlay, config: QueueConfig, now: int) -> None:
+    def __init__(
+        self, overlay: Overlay, config: QueueConfig, now: int, *, ignores_annotations: bool = False
+    ) -> None:
+        """`ignores_annotations`: also units that their owner has excluded from preemption, for a what-if."""
         self.overlay, self._config, self._now = overlay, config, now
+        self._ignores_annotations = ignores_annotations
         snapshot = overlay.snapshot
         pods = snapshot.pods
         running = pods.priority[(pods.alive == 1) & (pods.node >= 0)]
@@ -83,6 +87,7 @@ class Preemption:
             self._highest_waiting_priority,
             self._config,
             self._now,
+            ignores_annotations=self._ignores_annotations,
         )
         freed = FreedResources(self.overlay.snapshot, units)
         freed.present[:] = [self._is_present(unit) for unit in units]

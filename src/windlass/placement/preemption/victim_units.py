@@ -63,10 +63,17 @@ class VictimUnit(msgspec.Struct, frozen=True, eq=False):
 
 
 def find_victim_units(
-    snapshot: Snapshot, row_of: Mapping[str, int], priority: int, config: QueueConfig, now: int
+    snapshot: Snapshot,
+    row_of: Mapping[str, int],
+    priority: int,
+    config: QueueConfig,
+    now: int,
+    *,
+    ignores_annotations: bool = False,
 ) -> list[VictimUnit]:
     """All units that may be evicted for a preemptor of this priority, in eviction order."""
     finder = _Finder(snapshot, row_of, priority, config, now)
+    finder.ignores_annotations = ignores_annotations
     found = finder.of_workloads() if snapshot.workloads else finder.of_pods()
     ordered = sorted(found, key=lambda unit: unit.eviction_order)
     return [msgspec.structs.replace(unit, number=number) for number, unit in enumerate(ordered)]
@@ -84,6 +91,7 @@ class _Finder:
         self._snapshot, self._pods, self._row_of = snapshot, snapshot.pods, row_of
         self._preemptor_priority, self._config, self._now = preemptor_priority, config, now
         self._bound = np.flatnonzero((snapshot.pods.alive == 1) & (snapshot.pods.node >= 0)).tolist()
+        self.ignores_annotations = False
         self._totals = snapshot.node_state.allocatable.sum(axis=0).tolist()
 
     def of_pods(self) -> Iterator[VictimUnit]:
@@ -198,8 +206,9 @@ class _Finder:
     def _objects(self, rows: Sequence[int]) -> list[Pod]:
         return [self._pods.objects[row] for row in rows]
 
-    @staticmethod
-    def _is_evictable(workload: Workload | None, pods: Sequence[Pod]) -> bool:
+    def _is_evictable(self, workload: Workload | None, pods: Sequence[Pod]) -> bool:
+        if self.ignores_annotations:
+            return True
         return workload.evictable if workload is not None else is_evictable(pods[0].metadata, pods)
 
     def _is_old_enough(self, started_at: int) -> bool:
