@@ -89,3 +89,40 @@ def test_the_retry_time_of_a_refused_binding_is_the_schedulers() -> None:
 def test_the_quota_key_is_right_for_any_resource() -> None:
     assert "requests.<resource>" in CAUSES["QUOTA_KEY_INVALID"].remedy
     assert GPU in CAUSES["QUOTA_KEY_INVALID"].remedy
+
+
+@pytest.mark.parametrize("subject", ["job/grown", "pod/grown-1"])
+def test_pods_above_the_admission_of_an_elastic_job_wait_for_quota(subject: str) -> None:
+    """One of two pods is admitted: queue and node are full, and the engine asks the queue first."""
+    kueue = "kueue.x-k8s.io/v1beta2"
+    containers = {"containers": [{"name": "main", "resources": {"limits": {GPU: "1"}}}]}
+    template = {"spec": containers}
+    job = thing("Job", "grown", {"parallelism": 2, "template": template}, "batch/v1")
+    job["metadata"] |= {
+        "labels": {"kueue.x-k8s.io/queue-name": "q"},
+        "annotations": {"kueue.x-k8s.io/elastic-job": "true"},
+    }
+    part = {"name": "main", "count": 1, "flavors": {GPU: "any"}, "resourceUsage": {GPU: "1"}}
+    spec = {"queueName": "q", "podSets": [{"name": "main", "count": 2, "template": template}]}
+    workload = thing("Workload", "w", spec, kueue)
+    workload["metadata"]["ownerReferences"] = [
+        {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "name": "grown",
+            "uid": job["metadata"].get("uid", ""),
+            "controller": True,
+        }
+    ]
+    conditions = [{"type": kind, "status": "True", "reason": kind} for kind in ("QuotaReserved", "Admitted")]
+    workload["status"] = {"admission": {"clusterQueue": "q", "podSetAssignments": [part]}, "conditions": conditions}
+    cells = [{"name": "any", "resources": [{"name": GPU, "nominalQuota": 1}]}]
+    groups = [{"coveredResources": [GPU], "flavors": cells}]
+    queues = [
+        thing("ResourceFlavor", "any", {}, kueue),
+        thing("ClusterQueue", "q", {"namespaceSelector": {}, "resourceGroups": groups}, kueue),
+        thing("LocalQueue", "q", {"clusterQueue": "q"}, kueue),
+    ]
+    pods = [pod(f"grown-{i}", on="" if i else "g1", spec=containers, owner=("Job", "grown")) for i in range(2)]
+    found = ask(subject, node("g1", 1), *queues, job, workload, *pods)
+    assert found.code == "KUEUE_QUOTA_INSUFFICIENT"

@@ -139,8 +139,23 @@ def _queue_name(subject: Subject, workload: ClusterObject | None) -> str:
 
 
 def _admitted(workload: ClusterObject) -> bool:
+    """Whether all of it is admitted: of an elastic Job that was made larger, further pods may wait for quota."""
     admitted = nested_string(find_condition(workload.data, "Admitted"), "status")
-    return admitted == "True" or (not admitted and bool(nested_map(workload.data, "status", "admission")))
+    is_admitted = admitted == "True" or (not admitted and bool(nested_map(workload.data, "status", "admission")))
+    return is_admitted and not _asks_for_more(workload)
+
+
+def _asks_for_more(workload: ClusterObject) -> bool:
+    """Whether a pod set was admitted with fewer pods than it asks for, without partial admission."""
+    parts = nested_maps(workload.data, "status", "admission", "podSetAssignments")
+    admitted = {nested_string(part, "name"): nested_int(part, "count") for part in parts if "count" in part}
+    reclaimable = nested_maps(workload.data, "status", "reclaimablePods")
+    ended = {nested_string(part, "name"): nested_int(part, "count") for part in reclaimable}
+    for pod_set in nested_maps(workload.data, "spec", "podSets"):
+        name, count = nested_string(pod_set, "name"), nested_int(pod_set, "count")
+        if "minCount" not in pod_set and count - ended.get(name, 0) > admitted.get(name, count):
+            return True
+    return False
 
 
 def _of_workload(workload: ClusterObject) -> Finding | None:
