@@ -40,7 +40,7 @@ _KubernetesLoader.yaml_implicit_resolvers = {
     first: [(tag, pattern) for tag, pattern in resolvers if tag not in (_TIME, _EQUALS, _INT, _FLOAT)]
     for first, resolvers in yaml.CSafeLoader.yaml_implicit_resolvers.items()
 }
-_KubernetesLoader.add_constructor(_TIME, _KubernetesLoader.construct_scalar)
+_KubernetesLoader.add_constructor(_TIME, lambda loader, node: node.value)
 _KubernetesLoader.add_implicit_resolver(_INT, _PLAIN_INT, list("-+0123456789"))
 _KubernetesLoader.add_implicit_resolver(_FLOAT, _PLAIN_FLOAT, list("-+0123456789."))
 

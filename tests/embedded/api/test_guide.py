@@ -13,4 +13,4 @@ def test_every_test_that_is_named_exists() -> None:
     assert len(named) > 50
     for name, link in named:
         source = (GUIDE.parent / link).read_text()
-        assert re.search(rf"^(async )?def {name}\(", source, re.MULTILINE), f"{name} in {link}"
+        assert re.search(rf"^ *(async )?def {name}\(", source, re.MULTILINE), f"{name} in {link}"

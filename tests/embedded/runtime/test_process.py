@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator
@@ -14,6 +16,9 @@ from tests.embedded.runtime.host import Host, one_gpu
 
 from windlass.embedded.runtime.kubelet_api import STDOUT, ExecRequest, KubeletApiError
 from windlass.embedded.runtime.process.cgroups import Cgroups
+from windlass.embedded.runtime.process.container_runtime import CHUNK_BYTES
+from windlass.embedded.runtime.process.leftovers import OWNER_VARIABLE, process_identity
+from windlass.embedded.runtime.process.log_buffer import MAX_BYTES
 from windlass.embedded.runtime.process.this_machine import discover_this_machine
 from windlass.model.unstructured import Unstructured
 
@@ -91,9 +96,8 @@ class TestLife:
         process = host.nodes._runtime.processes(host.pod("p"), "main")[-1]
         host.verbs.delete("pods", "default", "p", grace=60)
         await host.until(lambda: host.verbs.find("pods", "default", "p") is None)
-        lines, over = process.lines()
-        assert over
-        assert [line for _, line in lines] == [b"ready\n", b"saving\n"]
+        assert process.is_over
+        assert process.log.text == b"ready\nsaving\n"
         found = process.poll(time.time())
         assert found is not None
         assert found.code == 7
@@ -114,6 +118,131 @@ class TestLife:
         pid = int((await host.logs("p")).split()[1])
         await host.close()
         assert not _is_alive(pid)
+
+
+DETACHED = """
+import os, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        print(os.getpid(), flush=True)
+        time.sleep(600)
+    os._exit(0)
+"""
+"""A daemon: a session of its own, its parent gone."""
+ABANDONED = """
+import asyncio, sys
+from pathlib import Path
+from tests.embedded.runtime.host import Host
+
+async def main():
+    host = Host(Path(sys.argv[1]))
+    host.start("p", sys.executable, "-c", sys.argv[2] + "time.sleep(600)")
+    while not (text := await host.logs("p") if host.nodes._runtime.processes(host.pod("p"), "main") else ""):
+        await asyncio.sleep(0.02)
+    print(text, flush=True)
+    await asyncio.sleep(600)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.asyncio
+class TestWholePods:
+    async def test_a_daemon_ends_with_its_pod(self, host: Host) -> None:
+        host.start("p", sys.executable, "-c", DETACHED + "time.sleep(600)")
+        await host.until_logged("p", "\n")
+        daemon = int(await host.logs("p"))
+        assert _is_alive(daemon)
+        host.verbs.delete("pods", "default", "p", grace=0)
+        await host.until(lambda: not _is_alive(daemon))
+
+    async def test_and_when_the_command_ends(self, host: Host) -> None:
+        host.start("p", sys.executable, "-c", DETACHED + "time.sleep(1)")
+        await host.until_phase("p", "Succeeded")
+        assert not _is_alive(int(await host.logs("p")))
+
+    async def test_what_exec_has_started_ends_with_it(self, host: Host) -> None:
+        host.start("p", "sleep", "600")
+        await host.until_phase("p", "Running")
+        command = (sys.executable, "-c", DETACHED + "time.sleep(600)")
+        session = await host.nodes.kubelet_api.exec(host.pod("p"), ExecRequest(command=command))
+        daemon = int((await anext(aiter(session.output())))[1])
+        await session.close()
+        assert not _is_alive(daemon)
+
+    async def test_a_daemon_ends_when_windlass_up_is_killed(self, tmp_path: Path, host: Host) -> None:
+        root = Path(__file__).parents[3]
+        command = [sys.executable, "-c", ABANDONED, str(tmp_path), DETACHED]
+        up = subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, text=True)
+        assert up.stdout is not None
+        daemon = int(await asyncio.to_thread(up.stdout.readline))
+        assert _is_alive(daemon)
+        up.kill()
+        up.wait()
+        await host.until(lambda: not _is_alive(daemon))
+
+    async def test_leftovers_of_a_killed_launcher_are_found_at_the_next_start(self, tmp_path: Path) -> None:
+        gone = {**os.environ, OWNER_VARIABLE: "999999999-1"}
+        here = {**os.environ, OWNER_VARIABLE: process_identity(os.getpid())}
+        left, ours = (subprocess.Popen(["sleep", "600"], env=env, start_new_session=True) for env in (gone, here))
+        try:
+            host = Host(tmp_path)
+            assert left.wait(60) == -9
+            assert ours.poll() is None
+            assert "1 processes of pods of an earlier windlass up were still running; killed" in host.nodes.notes
+            await host.close()
+        finally:
+            ours.kill()
+            ours.wait()
+
+
+@pytest.mark.asyncio
+class TestOutput:
+    async def test_what_has_no_end_of_line_is_shown(self, host: Host) -> None:
+        host.start("p", "sh", "-c", "printf 'password: '; sleep 600")
+        await host.until_logged("p", "password: ")
+        assert await host.logs("p", tail_lines=1) == "password: "
+
+    @pytest.mark.parametrize("command", [["cat", "/dev/zero"], ["yes"], ["yes", "x" * 5000]])
+    async def test_a_flood_stops_nobody_and_is_bounded(self, host: Host, command: list[str]) -> None:
+        host.start("flood", *command)
+        await host.until(lambda: host.nodes._runtime.processes(host.pod("flood"), "main"))
+        (process,) = host.nodes._runtime.processes(host.pod("flood"), "main")
+        await host.until(lambda: process.log.end > 2 * MAX_BYTES)
+        host.start("other", "true")
+        await host.until_phase("other", "Succeeded")
+        assert len(process.log.text) <= MAX_BYTES + CHUNK_BYTES
+        host.verbs.delete("pods", "default", "flood", grace=0)
+        await host.until(lambda: host.verbs.find("pods", "default", "flood") is None)
+
+    async def test_input_that_nobody_reads_stops_nobody(self, host: Host) -> None:
+        host.start("p", "sleep", "600")
+        await host.until_phase("p", "Running")
+        for tty in (True, False):
+            request = ExecRequest(command=("sleep", "600"), stdin=True, tty=tty)
+            session = await host.nodes.kubelet_api.exec(host.pod("p"), request)
+            writing = asyncio.create_task(session.write(b"x\n" * 500_000))
+            assert await host.exec("p", "echo", "hello") == ("hello\n", "", 0)
+            assert not writing.done()
+            writing.cancel()
+            await asyncio.gather(writing, return_exceptions=True)
+            await session.close()
+
+    async def test_many_terminals(self, host: Host) -> None:
+        """None of them holds a thread."""
+        host.start("p", "sleep", "600")
+        await host.until_phase("p", "Running")
+        request = ExecRequest(command=("cat",), stdin=True, tty=True)
+        sessions = [await host.nodes.kubelet_api.exec(host.pod("p"), request) for _ in range(12)]
+        readers = [asyncio.create_task(anext(aiter(session.output()))) for session in sessions]
+        await sessions[-1].write(b"echo\n")
+        assert b"echo" in (await readers[-1])[1]
+        for reader in readers:
+            reader.cancel()
+        await asyncio.gather(*readers, return_exceptions=True)
+        for session in sessions:
+            await session.close()
 
 
 @pytest.mark.asyncio
@@ -196,6 +325,10 @@ class TestCgroups:
         assert not group.was_oom_killed()
         (tmp_path / "w/pod/memory.events").write_text("low 0\noom_kill 1\n")
         assert group.was_oom_killed()
+        (tmp_path / "w/pod/cgroup.kill").touch()
+        group.kill()
+        assert (tmp_path / "w/pod/cgroup.kill").read_text() == "1"
+        assert groups.create("unlimited") is not None, "it is killed whole, too"
 
     def test_version_one(self, tmp_path: Path) -> None:
         for controller in ("memory", "cpu"):

@@ -60,7 +60,7 @@ def _decode(data: bytes) -> LastCommit | None:
     if len(data) < _SLOT.size + _CHECKSUM.size:
         return None
     body = data[: _SLOT.size]
-    magic, format_version, *fields = _SLOT.unpack(body)
+    magic, format_version, serial, generation, length, records, version = _SLOT.unpack(body)
     if magic != _MAGIC or _CHECKSUM.unpack_from(data, _SLOT.size)[0] != zlib.crc32(body):
         return None
-    return LastCommit(*fields, format=format_version)
+    return LastCommit(serial, generation, length, records, version, format_version)

@@ -42,7 +42,7 @@ class ObjectRecord(msgspec.Struct, array_like=True, tag="object", frozen=True):
 
 Record = LogHeader | ObjectRecord
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(Record).decode
+_decoder: msgspec.msgpack.Decoder[Record] = msgspec.msgpack.Decoder(Record)
 
 
 class FoundRecord(msgspec.Struct, frozen=True):
@@ -79,7 +79,7 @@ def record_at(data: bytes, offset: int) -> FoundRecord | None:
     if zlib.crc32(payload, zlib.crc32(_COVERED.pack(length, number))) != checksum:
         return None
     try:
-        return FoundRecord(number, _decode(payload), end)
+        return FoundRecord(number, _decoder.decode(payload), end)
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return None
 
@@ -90,6 +90,6 @@ def damaged_record_at(data: bytes, offset: int) -> Record | None:
         return None
     length = _HEAD.unpack_from(data, offset)[1]
     try:
-        return _decode(memoryview(data)[offset + _HEAD.size : offset + _HEAD.size + length])
+        return _decoder.decode(memoryview(data)[offset + _HEAD.size : offset + _HEAD.size + length])
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,6 +37,18 @@ class Cgroup:
                         return True
         return False
 
+    def kill(self, spared: int = 0) -> None:
+        """Kills every process in it but one."""
+        for folder in self.folders:
+            if not spared and (folder / "cgroup.kill").exists():
+                with contextlib.suppress(OSError):
+                    (folder / "cgroup.kill").write_text("1")
+                continue
+            for word in _read(folder / "cgroup.procs").split():
+                if int(word) != spared:
+                    with contextlib.suppress(OSError):
+                        os.kill(int(word), signal.SIGKILL)
+
     def remove(self) -> None:
         for folder in self.folders:
             with contextlib.suppress(OSError):  # still busy: it is removed by the next boot
@@ -51,8 +64,11 @@ class Cgroups:
         self._bases = self._open()
 
     def create(self, name: str, memory: int = 0, milli_cpu: int = 0) -> Cgroup | None:
-        """A group with limits (0: none); None if it can't be created or no limit is given."""
-        if not self._bases or not (memory or milli_cpu):
+        """A group with limits (0: none); None if it can't be created.
+
+        Version 1 has a folder for each limit, and so none without limits.
+        """
+        if not self._bases or not (self.is_v2 or memory or milli_cpu):
             return None
         folders = []
         try:

@@ -1,7 +1,7 @@
 """Containers as processes of this machine: each with its own session, devices by environment, limits by cgroup.
 
 The kubelet starts them through `ProcessContainerRuntime`, as it does simulated ones; `kubelet_api` reads their
-output. When this process dies, they are killed.
+output. A `launcher` over each kills all that it has started, when it ends and when this process dies.
 """
 
 from __future__ import annotations
@@ -20,14 +20,19 @@ from pathlib import Path
 from windlass.embedded.controllers.objects import key_of, uid_of
 from windlass.embedded.runtime.container_runtime import ContainerExit, ContainerLaunch, ContainerStartError
 from windlass.embedded.runtime.environment import expand_all
-from windlass.embedded.runtime.pod_logs import Line
 from windlass.embedded.runtime.process.cgroups import Cgroup, Cgroups
+from windlass.embedded.runtime.process.leftovers import OWNER_VARIABLE, process_identity
+from windlass.embedded.runtime.process.log_buffer import LogBuffer
 from windlass.model.errors import InputError
 from windlass.model.quantity import milli_value, whole_value
 from windlass.model.unstructured import Unstructured
 
 LAUNCHER = Path(__file__).with_name("launcher.py")
-MAX_LOG_BYTES = 10 << 20
+CHUNK_BYTES = 64 << 10
+MAX_PIPE_BYTES = 1 << 20
+"""What a pipe may still hold when its process has ended."""
+BURST_BYTES, BURST_SECONDS = 1 << 20, 0.1
+"""After so many bytes of output, how long reading pauses."""
 POLL_SECONDS = 0.1
 _INHERITED = (*("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "PYTHONPATH"),)
 NO_COMMAND = (
@@ -37,20 +42,23 @@ NO_COMMAND = (
 
 
 class LocalProcess:
-    """A started command, and the lines that it has printed."""
+    """A started command under its `launcher`, and what it has printed."""
 
     def __init__(
         self, popen: subprocess.Popen[bytes], launch: ContainerLaunch, group: Cgroup | None, now: float
     ) -> None:
-        self.launch, self.started_at = launch, now
-        self._popen, self._cgroup = popen, group
+        self.launch, self.started_at, self.log = launch, now, LogBuffer()
+        self.cgroup = group
+        self._popen = popen
         self._ended: ContainerExit | None = None
-        self._lines: list[Line] = []
-        self._partial_line = b""
-        self._size = self._dropped = 0
+        self._read_bytes = 0
         self._pidfd: int | None = None
         assert popen.stdout is not None
         os.set_blocking(popen.stdout.fileno(), False)
+
+    @property
+    def is_over(self) -> bool:
+        return self._ended is not None
 
     def poll(self, now: float) -> ContainerExit | None:
         if self._ended is None:
@@ -64,22 +72,26 @@ class LocalProcess:
         return None if self._pidfd is not None else time.time() + POLL_SECONDS
 
     def terminate(self, now: float) -> None:
-        self._signal(signal.SIGTERM)
+        """To the command and what shares its process group; the launcher lets it pass."""
+        if self._popen.poll() is None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._popen.pid, signal.SIGTERM)
 
     def kill(self, now: float) -> None:
-        self._signal(signal.SIGKILL)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._popen.wait(0.2)  # a process that hangs in a driver may take longer
+        """Everything that the command has started, in whatever session."""
+        if self._popen.poll() is None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(self._popen.pid, signal.SIGUSR1)  # the launcher kills its children, and ends
+            if self.cgroup is not None:
+                self.cgroup.kill(self._popen.pid)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._popen.wait(0.2)  # a process that hangs in a driver may take longer
         self.poll(now)
-
-    def lines(self) -> tuple[Sequence[Line], bool]:
-        return self._lines, self._ended is not None
 
     def watch(self, on_exit: Callable[[], None]) -> None:
         """Reads output as it arrives, and calls `on_exit` when the process has ended; on the running loop."""
         loop = asyncio.get_running_loop()
-        assert self._popen.stdout is not None
-        loop.add_reader(self._popen.stdout.fileno(), self._read)
+        self._start_reading()
         try:
             self._pidfd = os.pidfd_open(self._popen.pid)
         except (OSError, AttributeError):
@@ -94,27 +106,26 @@ class LocalProcess:
 
         loop.add_reader(self._pidfd, ended)
 
-    def _signal(self, number: signal.Signals) -> None:
-        """To the command and everything that it has started."""
-        if self._popen.poll() is None:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._popen.pid, number)
-
     def _on_exit(self, code: int) -> ContainerExit:
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._popen.pid, signal.SIGKILL)  # children that it left behind
-        self._read()
+            os.killpg(self._popen.pid, signal.SIGKILL)  # children that are left if the launcher itself was killed
+        if self.cgroup is not None:
+            self.cgroup.kill()
+        for _ in range(MAX_PIPE_BYTES // CHUNK_BYTES):
+            if not self._read_chunk():
+                break
         self._close()
-        if self._partial_line:
-            self._append_line(self._partial_line + b"\n")
-            self._partial_line = b""
-        was_oom_killed = self._cgroup is not None and self._cgroup.was_oom_killed()
-        if self._cgroup is not None:
-            self._cgroup.remove()
-        if code < 0:
-            reason = "OOMKilled" if was_oom_killed else ""
-            return ContainerExit(128 - code, reason, at=time.time())
+        was_oom_killed = self.cgroup is not None and self.cgroup.was_oom_killed()
+        if self.cgroup is not None:
+            self.cgroup.remove()
+        code = exit_code(code)
         return ContainerExit(code, "OOMKilled" if was_oom_killed and code else "", at=time.time())
+
+    def _start_reading(self) -> None:
+        stream = self._popen.stdout
+        if stream is not None and not stream.closed:
+            self._read_bytes = 0
+            asyncio.get_running_loop().add_reader(stream.fileno(), self._read)
 
     def _close(self) -> None:
         stream = self._popen.stdout
@@ -125,30 +136,43 @@ class LocalProcess:
         stream.close()
 
     def _read(self) -> None:
-        """Reads everything that is available now."""
+        """One chunk in a turn of the loop. A command that prints faster than is kept has to wait for the pipe."""
+        self._read_chunk()
         stream = self._popen.stdout
-        while stream is not None and not stream.closed:
-            try:
-                data = os.read(stream.fileno(), 1 << 16)
-            except BlockingIOError:
-                return
-            except OSError:
-                data = b""
-            if not data:
-                self._close()
-                return
-            *lines, self._partial_line = (self._partial_line + data).split(b"\n")
-            for line in lines:
-                self._append_line(line + b"\n")
+        if self._read_bytes > BURST_BYTES and stream is not None and not stream.closed:
+            loop = asyncio.get_running_loop()
+            loop.remove_reader(stream.fileno())
+            loop.call_later(BURST_SECONDS, self._start_reading)
 
-    def _append_line(self, line: bytes) -> None:
-        self._lines.append((time.time(), line))
-        self._size += len(line)
-        if self._size > MAX_LOG_BYTES:
-            half = len(self._lines) // 2
-            self._size -= sum(len(dropped) for _, dropped in self._lines[:half])
-            # A new list, since a reader that follows the log indexes into the old one.
-            self._lines = [(time.time(), b"... earlier lines were dropped ...\n"), *self._lines[half:]]
+    def _read_chunk(self) -> bool:
+        """Whether there was something to read."""
+        stream = self._popen.stdout
+        if stream is None or stream.closed:
+            return False
+        try:
+            data = os.read(stream.fileno(), CHUNK_BYTES)
+        except BlockingIOError:
+            return False
+        except OSError:
+            data = b""
+        if data:
+            self._read_bytes += len(data)
+            self.log.append(time.time(), data)
+        else:
+            self._close()
+        return bool(data)
+
+
+def exit_code(code: int) -> int:
+    """The exit code of a command, from that of its launcher; the signal that tells a launcher to kill is SIGKILL."""
+    if code == -signal.SIGUSR1:
+        return 128 + signal.SIGKILL
+    return 128 - code if code < 0 else code
+
+
+def launcher_command(command: Sequence[str], cgroup: Cgroup | None) -> list[str]:
+    files = ":".join(map(str, cgroup.procs)) if cgroup is not None else ""
+    return [sys.executable, "-I", "-S", str(LAUNCHER), str(os.getpid()), files, "--", *command]
 
 
 class ProcessContainerRuntime:
@@ -164,6 +188,7 @@ class ProcessContainerRuntime:
         """`enqueue` gets the key of a pod whose process has ended; `mps_environment` is for shared GPUs."""
         self._folder, self._enqueue, self._mps_environment = folder, enqueue, dict(mps_environment or {})
         self.cgroups = cgroups or Cgroups()
+        self._identity = process_identity(os.getpid())
         self._runs: dict[tuple[str, str], list[LocalProcess]] = {}
 
     def pull_seconds(self, node: str, container: Unstructured) -> float | None:
@@ -179,10 +204,9 @@ class ProcessContainerRuntime:
             message = f'exec: "{command[0]}": executable file not found in $PATH'
             raise ContainerStartError("CreateContainerError", message)
         cgroup = self._create_cgroup(launch)
-        cgroup_files = ":".join(map(str, cgroup.procs)) if cgroup is not None else ""
         try:
             popen = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(LAUNCHER), str(os.getpid()), cgroup_files, "--", *command],
+                launcher_command(command, cgroup),
                 cwd=self.working_directory(launch),
                 env=environment,
                 stdin=subprocess.DEVNULL,
@@ -227,6 +251,7 @@ class ProcessContainerRuntime:
     def environment(self, launch: ContainerLaunch) -> dict[str, str]:
         """A few inherited variables, then the pod's, then its devices: none unless it requested some."""
         values = {name: os.environ[name] for name in _INHERITED if name in os.environ}
+        values[OWNER_VARIABLE] = self._identity
         values["HOSTNAME"] = str(launch.pod["spec"].get("hostname") or launch.pod["metadata"]["name"])
         values |= launch.environment
         visible = ",".join(launch.devices)

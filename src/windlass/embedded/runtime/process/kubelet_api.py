@@ -10,11 +10,12 @@ import asyncio
 import contextlib
 import fcntl
 import os
+import shutil
 import signal
 import struct
 import termios
 import time
-from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from typing import Any
 
 from windlass.embedded.controllers.objects import name_of
@@ -27,8 +28,14 @@ from windlass.embedded.runtime.kubelet_api import (
     KubeletApiError,
     LogRequest,
 )
-from windlass.embedded.runtime.pod_logs import Line, select_container, select_run, stream_lines
-from windlass.embedded.runtime.process.container_runtime import LocalProcess, ProcessContainerRuntime
+from windlass.embedded.runtime.pod_logs import select_container, select_run
+from windlass.embedded.runtime.process.container_runtime import (
+    LocalProcess,
+    ProcessContainerRuntime,
+    exit_code,
+    launcher_command,
+)
+from windlass.embedded.runtime.process.log_buffer import stream_log
 from windlass.model.unstructured import Unstructured
 
 CHUNK = 1 << 15
@@ -75,7 +82,10 @@ class LocalExec:
         assert self._terminal is not None
         while True:
             try:
-                data = await asyncio.to_thread(os.read, self._terminal, CHUNK)
+                data = os.read(self._terminal, CHUNK)
+            except BlockingIOError:
+                await self._wait_terminal(asyncio.get_running_loop().add_reader, writing=False)
+                continue
             except OSError:  # the other end is closed: the command has ended
                 data = b""
             if not data:
@@ -83,10 +93,29 @@ class LocalExec:
                 return
             await queue.put((STDOUT, data))
 
+    async def _write_terminal(self, data: bytes) -> None:
+        """A command that doesn't read its input makes only its own client wait."""
+        while data and self._terminal is not None:
+            try:
+                data = data[os.write(self._terminal, data) :]
+            except BlockingIOError:
+                await self._wait_terminal(asyncio.get_running_loop().add_writer, writing=True)
+            except OSError:
+                return
+
+    async def _wait_terminal(self, add: Callable[..., None], *, writing: bool) -> None:
+        loop = asyncio.get_running_loop()
+        terminal, ready = self._terminal, asyncio.Event()
+        add(terminal, ready.set)
+        try:
+            await ready.wait()
+        finally:
+            assert terminal is not None
+            (loop.remove_writer if writing else loop.remove_reader)(terminal)
+
     async def write(self, data: bytes) -> None:
         if self._terminal is not None:
-            with contextlib.suppress(OSError):
-                os.write(self._terminal, data)
+            await self._write_terminal(data)
         elif self._process.stdin is not None:
             with contextlib.suppress(ConnectionError):
                 self._process.stdin.write(data)
@@ -102,13 +131,12 @@ class LocalExec:
                 fcntl.ioctl(self._terminal, termios.TIOCSWINSZ, struct.pack("HHHH", height, width, 0, 0))
 
     async def exit_code(self) -> int:
-        code = await self._process.wait()
-        return 128 - code if code < 0 else code
+        return exit_code(await self._process.wait())
 
     async def close(self) -> None:
         if self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._process.pid, signal.SIGKILL)
+                os.kill(self._process.pid, signal.SIGUSR1)  # its launcher kills all that it has started
             await self._process.wait()
         if self._terminal is not None:
             os.close(self._terminal)
@@ -124,24 +152,24 @@ class ProcessKubeletApi:
         runs = self._containers.processes(pod, container)
         process = select_run(runs, pod, container, request.previous)
 
-        def read() -> tuple[Sequence[Line], bool]:
-            return process.lines()
-
-        return stream_lines(read, request, time.time())
+        return stream_log(process.log, lambda: process.is_over, request, time.time())
 
     async def exec(self, pod: Unstructured, request: ExecRequest) -> ExecSession:
         process = self._running(pod, request)
         command = _with_devices(list(request.command), process.launch.devices)
         environment = self._containers.environment(process.launch)
         folder = self._containers.working_directory(process.launch)
+        if shutil.which(command[0], path=environment.get("PATH")) is None:
+            raise KubeletApiError(500, "InternalError", f'exec: "{command[0]}": executable file not found in $PATH')
         terminal = terminal_end = None
         if request.tty:
             terminal, terminal_end = os.openpty()
+            os.set_blocking(terminal, False)
         pipe = asyncio.subprocess.PIPE
         devnull = asyncio.subprocess.DEVNULL
         try:
             started = await asyncio.create_subprocess_exec(
-                *command,
+                *launcher_command(command, process.cgroup),
                 cwd=folder,
                 env=environment,
                 stdin=terminal_end if terminal_end is not None else (pipe if request.stdin else devnull),

@@ -26,6 +26,7 @@ from windlass.embedded.runtime.process.cgroups import Cgroups
 from windlass.embedded.runtime.process.container_runtime import ProcessContainerRuntime
 from windlass.embedded.runtime.process.gpu_health import GpuHealth
 from windlass.embedded.runtime.process.kubelet_api import ProcessKubeletApi
+from windlass.embedded.runtime.process.leftovers import kill_leftovers
 from windlass.embedded.runtime.process.this_machine import ThisMachine, discover_this_machine
 from windlass.model.errors import InputError
 from windlass.model.names.nvidia import GPU_RESOURCE
@@ -76,6 +77,7 @@ class ProcessNodes:
     ) -> None:
         """`rules` and `timing` say when a GPU is unhealthy and how often it is read."""
         self._client, self._clock = client, clock
+        self._leftovers = kill_leftovers()
         self._folder = Path(tempfile.mkdtemp(prefix="windlass-up-"))
         root = str(self._folder / "mps") if mps else ""
         this_machine, self._backend = discover_this_machine(backend, replicas, root, clock())
@@ -105,7 +107,9 @@ class ProcessNodes:
         reason = self._runtime.cgroups.unavailable_reason
         limits = f"memory and CPU limits are not enforced: {reason}" if reason else ""
         watch = "Xids, ECC errors and counters of these GPUs are watched" if self._health is not None else ""
-        return [f"GPUs of this machine: {self.this_machine.note}", *filter(None, [watch, limits])]
+        found = self._leftovers
+        left = f"{found} processes of pods of an earlier windlass up were still running; killed" if found else ""
+        return [f"GPUs of this machine: {self.this_machine.note}", *filter(None, [watch, limits, left])]
 
     def attach_loop(self, loop: ControllerLoop) -> None:
         self._loop = loop
