@@ -19,7 +19,7 @@ export WINDLASS_TRACES ?= $(abspath ../shared/traces)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help env test test-feasibility test-matrix cluster mutants worlds stranger lint format bench docs page up lock clean
+.PHONY: help env test test-feasibility test-matrix cluster mutants victims worlds stranger lint format bench docs page up lock clean
 
 help: ## list what can be done
 	@echo 'make TARGET, where TARGET is one of'
@@ -63,6 +63,9 @@ MUTANTS_TOOLS := cosmic-ray==8.7.0 parso==0.8.7 coverage==7.10.7
 
 worlds: env ## N whole clusters at random on the virtual clock (SEED for the same again, LOG=1 for what happened)
 	PYTHONHASHSEED=0 $(BIN)/python -m tests.worlds --count $(or $(N),100) $(if $(SEED),--seed $(SEED)) $(if $(LOG),--log)
+
+victims: env ## N worlds at random: what evictions lose, beside the least that an exact solver finds (SEED for the same again)
+	PYTHONHASHSEED=0 $(BIN)/python -m tests.victims --count $(or $(N),500) $(if $(SEED),--seed $(SEED))
 
 mutants: env .mutants-tools ## a sample of small changes to the rooms that decide: which would no test notice?
 	PYTHONPATH=.:.mutants-tools $(BIN)/python -m tools.mutants $(ARGS)
