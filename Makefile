@@ -19,7 +19,7 @@ export WINDLASS_TRACES ?= $(abspath ../shared/traces)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help env test test-feasibility test-matrix cluster mutants worlds worlds-unrepaired stranger lint format bench docs page up lock clean
+.PHONY: help env test test-feasibility test-matrix cluster mutants victims worlds worlds-unrepaired stranger lint format bench docs page up lock clean
 
 help: ## list what can be done
 	@echo 'make TARGET, where TARGET is one of'
@@ -66,6 +66,9 @@ worlds: env ## N whole clusters at random on the virtual clock (SEED for the sam
 
 worlds-unrepaired: env ## takes repairs out, one at a time, and counts the worlds that it takes to notice
 	PYTHONHASHSEED=0 PYTHONPATH=.:tests $(BIN)/python -m tests.worlds.unrepaired $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+victims: env ## N worlds at random: what evictions lose, beside the least that an exact solver finds (SEED for the same again)
+	PYTHONHASHSEED=0 $(BIN)/python -m tests.victims --count $(or $(N),500) $(if $(SEED),--seed $(SEED))
 
 mutants: env .mutants-tools ## a sample of small changes to the rooms that decide: which would no test notice?
 	PYTHONPATH=.:.mutants-tools $(BIN)/python -m tools.mutants $(ARGS)

@@ -126,7 +126,7 @@ FULL = Verdict(
         Hold("default/a", Verdict(code="SCHEDULING_GATED")),
         Admit("default/a", "Job", "q", (AdmittedPodSet("main", 2, {"cpu": "f"}, {"n": 2}, 4),), ("default/b",)),
         Bind("default/a", "n", (DeviceGrant(3, 250), DeviceGrant(1, 1000, "1g.10gb", 4)), ("default/b",)),
-        Evict("default/a", ("default/a-0",), "default/b", "Priority"),
+        Evict("default/a", ("default/a-0",), "default/b", "Priority", 7200, 3600),
         Reserve("reservation/launch", "rack=r1", 1_800_000_000, 1_800_003_600, {"n": 2}),
         Reserve("default/a", "", 1_800_000_000, None, {}),
     ],

@@ -96,10 +96,8 @@ class FirstFitPlacement(UnlimitedPlacement):
         cpus, pods = self._cpus(workload), sum(choice.count for choice in choices)
         nodes = []
         for node, free in self.free.items():
-            freed = {
-                number: self._held(unit[0]).get(node, 0) * self._cpus(unit[0]) for number, unit in enumerate(units)
-            }
-            freed = {unit: amount for unit, amount in freed.items() if amount}
+            held = enumerate(self._held(unit[0]).get(node, 0) * self._cpus(unit[0]) for unit in units)
+            freed = {unit: amount for unit, amount in held if amount}
             most = min(pods, max(0, free + sum(freed.values())) // cpus)
             if node.startswith(choices[0].flavors["cpu"]):
                 lacking = tuple(max(0, count * cpus - free) for count in range(most + 1))

@@ -29,12 +29,21 @@ class Comparison(NamedTuple):
     """None: nothing that may be evicted helps; empty: nothing has to go."""
     lost: Loss | None
     """By the engine; None where what is asking doesn't start."""
-    bound: int | None
-    """Milli-GPU-seconds that the plan says are lost at least."""
+    bound: int = 0
+    """GPU-seconds that are lost at least, as the plan says."""
 
     @property
     def is_found(self) -> bool:
         return (self.least is None) == (self.lost is None)
+
+    @property
+    def is_bound_right(self) -> bool:
+        return self.bound * 1000 <= sum((self.least or {}).values())
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the plan proves that nothing less could be lost."""
+        return bool(self.lost) and self.bound * 1000 + 1000 > sum((self.lost or {}).values())
 
     @property
     def gap(self) -> float:
@@ -63,7 +72,8 @@ def compare(seed: int) -> Comparison:
         f"{NAMESPACE}/{ASKING}-{number}" for number in range(world.asking.pods)
     }
     lost = engine_loss(world, plan) if starts else None
-    return Comparison(seed, world.kind, len(candidates(world)), ExactVictims(world).least_loss(), lost, None)
+    bound = max((evict.least_gpu_seconds for evict in plan.evicts), default=0)
+    return Comparison(seed, world.kind, len(candidates(world)), ExactVictims(world).least_loss(), lost, bound)
 
 
 def decide(world: VictimWorld) -> Plan:

@@ -125,17 +125,18 @@ class ExactVictims:
         for number, piece in enumerate(self.pieces):
             causes = [self.chosen[number]]
             if piece.is_above_minimum:
-                causes.append(
-                    next(x for x, other in zip(self.chosen, self.pieces, strict=True) if other.owner is piece.owner)
-                )
+                minimum = next(i for i, other in enumerate(self.pieces) if other.owner is piece.owner)
+                causes.append(self.chosen[minimum])
             self.model.add_max_equality(self.gone[number], causes)
 
     def _keep_budgets(self) -> None:
         for name, allowed in self.world.budgets.items():
-            self.model.add(self._sum(lambda piece: len(piece.members) * (piece.owner.budget == name)) <= allowed)
+            covered = [len(piece.members) if piece.owner.budget == name else 0 for piece in self.pieces]
+            self.model.add(self._total(covered) <= allowed)
 
-    def _sum(self, amount: object) -> cp_model.LinearExprT:
-        return sum(amount(piece) * gone for piece, gone in zip(self.pieces, self.gone, strict=True))  # type: ignore[operator]
+    def _total(self, amounts: Sequence[int]) -> cp_model.LinearExprT:
+        """Over the pieces that go."""
+        return sum(amount * gone for amount, gone in zip(amounts, self.gone, strict=True))
 
     def _place(self) -> None:
         asking, model = self.world.asking, self.model
@@ -150,7 +151,7 @@ class ExactVictims:
             shares = []
             for device in range(gpus):
                 shares.append(model.new_int_var(0, 1000 // asking.milli, ""))
-                freed = self._sum(lambda piece, at=(name, device): _freed(piece, *at))
+                freed = self._total([_freed(piece, name, device) for piece in self.pieces])
                 model.add(shares[-1] * asking.milli <= 1000 - held.get((name, device), 0) + freed)
             model.add(sum(shares) == pods[name] * asking.gpus)
         model.add(sum(pods.values()) == asking.pods)
@@ -167,9 +168,9 @@ class ExactVictims:
         world, model = self.world, self.model
         total = sum(world.nominal.values()) * 1000
         in_use = sum(used(world, queue) for queue in world.nominal)
-        freed = self._sum(lambda piece: piece.gpu_milli if piece.owner.queue else 0)
+        freed = self._total([piece.gpu_milli if piece.owner.queue else 0 for piece in self.pieces])
         model.add(in_use - freed + asked(world) <= total)
-        own_freed = self._sum(lambda piece: piece.gpu_milli if piece.owner.queue == OWN else 0)
+        own_freed = self._total([piece.gpu_milli if piece.owner.queue == OWN else 0 for piece in self.pieces])
         beyond = used(world, OWN) + asked(world) - world.nominal[OWN] * 1000
         above = model.new_int_var(0, max(0, beyond), "own-share")
         if world.is_fair:

@@ -64,7 +64,7 @@ def _cells(decision: Decision) -> tuple[str, str, str]:
         case Evict():
             for_workload = f" for {decision.for_workload}" if decision.for_workload else ""
             pods = _pods_text(len(decision.pods))
-            return "evict", decision.workload, f"{pods}{for_workload}: {decision.reason}"
+            return "evict", decision.workload, f"{pods}{for_workload}: {decision.reason}{_lost_text(decision)}"
         case Reserve():
             until = "" if decision.until is None else f" until {format_timestamp(decision.until)}"
             start = format_timestamp(decision.start)
@@ -88,6 +88,14 @@ def _admit_text(admit: Admit) -> str:
         )
     queue = f"{admit.queue}: " if admit.queue else ""
     return f"{queue}{'; '.join(parts)}{_after_text(admit.after)}"
+
+
+def _lost_text(evict: Evict) -> str:
+    """What the eviction loses, and what all evictions for the same preemptor lose at least."""
+    if not evict.lost_gpu_seconds:
+        return ""
+    least = f", at least {evict.least_gpu_seconds:,} for it" if evict.least_gpu_seconds else ""
+    return f"; {evict.lost_gpu_seconds:,} GPU-seconds lost{least}"
 
 
 def _pods_text(count: int) -> str:

@@ -60,6 +60,11 @@ class Evict(msgspec.Struct, frozen=True, gc=False):
     for_workload: str
     reason: str
     """`InClusterQueue`, `Priority`, …; `GangBelowMinimum` and `DurationExceeded` have no preemptor."""
+    lost_gpu_seconds: int = 0
+    """GPU time that this eviction loses: since the last checkpoint or the start, and for the restart."""
+    least_gpu_seconds: int = 0
+    """So much or more is lost together by any victims for the same preemptor that the rules allow and that spare what
+    these spare: a lower bound, reached where the search was complete. 0: nothing is known."""
 
 
 class Hold(msgspec.Struct, frozen=True, gc=False):

@@ -55,6 +55,8 @@ def decision_document(decision: Decision) -> dict[str, Any]:
                 "pods": list(decision.pods),
                 "for": decision.for_workload,
                 "reason": decision.reason,
+                "lostGpuSeconds": decision.lost_gpu_seconds,
+                "leastGpuSeconds": decision.least_gpu_seconds,
             }
         case Reserve():
             return {
@@ -92,7 +94,8 @@ def parse_decision(document: dict[str, Any]) -> Decision:
         case {"decision": "bind", "pod": pod, "node": node, "after": after}:
             return Bind(pod, node, msgspec.convert(document["devices"], tuple[DeviceGrant, ...]), tuple(after))
         case {"decision": "evict", "workload": workload, "pods": pods, "reason": reason}:
-            return Evict(workload, tuple(pods), document["for"], reason)
+            lost = (document.get("lostGpuSeconds", 0), document.get("leastGpuSeconds", 0))
+            return Evict(workload, tuple(pods), document["for"], reason, *lost)
         case {"decision": "reserve", "workload": workload, "domain": domain, "until": until, "nodes": nodes}:
             end = None if until is None else parse_timestamp(until)
             return Reserve(workload, domain, parse_timestamp(document["from"]), end, nodes)

@@ -12,6 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from windlass.cluster.node_columns import NodeColumns
+from windlass.cluster.pod_accounting import MILLI_PER_GPU
 from windlass.model.decision import Admit, AdmittedPodSet, Bind, Evict, Hold, Reserve
 from windlass.model.verdict import Verdict
 from windlass.model.workload import Workload
@@ -173,7 +174,9 @@ class _DecisionBuilder:
             for pod in pod_set.pod_keys
             if pod in pod_row and self._pods.node[pod_row[pod]] >= 0
         ]
-        return Evict(key, tuple(pods), workload_key(evicted[0].preemptor), evicted[0].reason)
+        lost = sum(outcome.lost for outcome in evicted) // MILLI_PER_GPU
+        least = evicted[0].least_lost // MILLI_PER_GPU
+        return Evict(key, tuple(pods), workload_key(evicted[0].preemptor), evicted[0].reason, lost, least)
 
     def _running_piece(self, key: str) -> Workload:
         """A piece of this decision, or a victim that is not decided on here: a single pod, or one pod of a gang."""

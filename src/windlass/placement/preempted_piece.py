@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from windlass.model.workload import Workload
 from windlass.placement.decision_context import DecisionContext
 from windlass.placement.preemption.gang import preempt_for_gang
+from windlass.placement.preemption.victim_units import own_losses
 from windlass.placement.workload_pieces import is_above_minimum
 from windlass.queueing.outcome import PRIORITY, Evicted
 from windlass.queueing.placement_interface import PlacementResult, PodSetChoice
@@ -26,6 +27,11 @@ def preempt_by_priority(
     if found is None:
         return None
     context.preemption.count_disruptions(found.victims)
-    evicted += [Evicted(unit.key, piece.key, PRIORITY) for unit in found.victims if not unit.is_terminating]
+    lost = own_losses(found.victims)
+    evicted += [
+        Evicted(unit.key, piece.key, PRIORITY, lost=lost[unit.key], least_lost=found.least_lost)
+        for unit in found.victims
+        if not unit.is_terminating
+    ]
     after = {*found.result.after, *(unit.key for unit in found.victims)}
     return replace(found.result, after=tuple(sorted(after)))

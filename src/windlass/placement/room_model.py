@@ -6,13 +6,13 @@ GPUs is modelled, by free amounts and, for GPUs, by device: two halves that come
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 
 import numpy as np
 
 from windlass.cluster.node_columns import Bools
-from windlass.cluster.node_state import BLOCKED, FREE_MILLI, REPLICAS, Ints
+from windlass.cluster.node_state import BLOCKED, DEV_END, DEV_FIRST, FREE_MILLI, REPLICAS, Ints
 from windlass.cluster.pod_accounting import MILLI_PER_GPU
 from windlass.cluster.pod_table import UNREADABLE
 from windlass.model.gpu import GpuRequest
@@ -48,7 +48,7 @@ class _FreedOnNode:
     __slots__ = ("amounts", "devices", "gpus")
 
     def __init__(self, columns: int) -> None:
-        self.amounts: Ints = np.zeros(columns, dtype=np.int64)
+        self.amounts = [0] * columns
         self.devices: dict[int, int] = {}
         """Index in the node → thousandths."""
         self.gpus = 0
@@ -64,7 +64,7 @@ class _RoomBuilder:
         self._columns: list[int] = np.flatnonzero(amounts).tolist()
         self._amounts: Ints = amounts[self._columns]
         self._gpu = _countable(pod_set.shape.gpu)
-        self._by_shape: dict[int, Ints] = {}
+        self._by_shape: dict[int, tuple[int, ...]] = {}
 
     def build(self, units: Sequence[Sequence[WorkloadPods]]) -> VictimRoom:
         units_of: dict[int, list[int]] = {}
@@ -72,12 +72,13 @@ class _RoomBuilder:
         for number, unit in enumerate(units):
             for part in unit:
                 units_of.setdefault(id(part), []).append(number)
-        base = self._pods_now()
+        by_node = self._freed_by_node(units)
+        base, most = self._pods({}), self._pods(by_node)
         nodes: dict[int, NodeRoom] = {}
-        for node, freed in self._freed_by_node(units).items():
-            room = self._node_room(node, freed, units_of) if self._open[node] else None
-            if room is not None:
-                nodes[node] = room
+        for node, freed in by_node.items():
+            # Elsewhere the evictions make no room for a single pod more.
+            if most[node] > base[node]:
+                nodes[node] = self._node_room(node, freed, units_of, (int(base[node]), int(most[node])))
                 base[node] = 0
         domains = self._domains()
         return VictimRoom(
@@ -93,16 +94,25 @@ class _RoomBuilder:
             return [None]
         return tree.domains(asked.level, len(self._open))
 
-    def _pods_now(self) -> Ints:
-        """[node] pods that fit without any eviction."""
+    def _pods(self, freed: Mapping[int, Mapping[int, _FreedOnNode]]) -> Ints:
+        """[node] pods that fit without all of these."""
         state = self._state
+        free, gpus = state.free[:, self._columns], np.zeros(len(self._open), dtype=np.int64)
+        devices = state.device_occupancy[:, FREE_MILLI].copy()
+        for node, parts in freed.items():
+            first = int(state.node_info[node, DEV_FIRST])
+            for part in parts.values():
+                free[node] += part.amounts
+                gpus[node] += part.gpus
+                for index, milli in part.devices.items():
+                    devices[first + index] += milli
         pods: Ints = np.where(self._open, self._pod_set.count, 0)
-        for column, amount in zip(self._columns, self._amounts.tolist(), strict=True):
-            np.minimum(pods, state.free[:, column] // amount, out=pods)
+        for column, amount in enumerate(self._amounts.tolist()):
+            np.minimum(pods, free[:, column] // amount, out=pods)
         if self._gpu is not None:
-            free = state.device_occupancy[:, FREE_MILLI]
-            shares = np.concatenate([[0], np.cumsum(np.maximum(0, free) // self._gpu.milli)])
-            by_device = (shares[state.node_info[:, 1]] - shares[state.node_info[:, 0]]) // self._gpu.count
+            shares = np.concatenate([[0], np.cumsum(np.maximum(0, devices) // self._gpu.milli)])
+            on_node = shares[state.node_info[:, DEV_END]] - shares[state.node_info[:, DEV_FIRST]] + gpus
+            by_device = on_node // self._gpu.count
             pods = np.where(state.node_info[:, REPLICAS] > 1, pods, np.minimum(pods, by_device))
         return np.maximum(pods, 0)
 
@@ -115,14 +125,14 @@ class _RoomBuilder:
         for part in {id(part): part for unit in units for part in unit}.values():
             for row in part.running_rows:
                 here = self._entry(found, int(pods.node[row]), id(part))
-                here.amounts += self._requested(int(pods.shape[row]))
+                _add(here.amounts, self._requested(int(pods.shape[row])))
                 for grant in pods.grants[row]:
                     if not grant.profile:
                         here.devices[grant.index] = here.devices.get(grant.index, 0) + grant.milli
             for placement in part.placed:
                 here = self._entry(found, placement.assumed.node, id(part))
                 requested = requests_of_row(self._overlay, placement.assumed.row)
-                here.amounts += requested[self._columns]
+                _add(here.amounts, requested[self._columns].tolist())
                 here.gpus += int(requested[self._overlay.snapshot.resources.column(GPU_RESOURCE)])
         return found
 
@@ -132,29 +142,32 @@ class _RoomBuilder:
             here[part] = _FreedOnNode(len(self._columns))
         return here[part]
 
-    def _requested(self, shape: int) -> Ints:
+    def _requested(self, shape: int) -> tuple[int, ...]:
         known = self._by_shape.get(shape)
         if known is None:
             snapshot = self._overlay.snapshot
             amounts = {snapshot.resources.column(name): amount for name, amount in snapshot.shapes[shape].requests}
-            known = self._by_shape[shape] = np.array([amounts.get(column, 0) for column in self._columns])
+            known = self._by_shape[shape] = tuple(amounts.get(column, 0) for column in self._columns)
         return known
 
     # Nodes
 
-    def _node_room(self, node: int, freed: dict[int, _FreedOnNode], units_of: dict[int, list[int]]) -> NodeRoom | None:
-        """None where the evictions make no room for a single pod more."""
+    def _node_room(
+        self,
+        node: int,
+        freed: dict[int, _FreedOnNode],
+        units_of: dict[int, list[int]],
+        pods: tuple[int, int],
+    ) -> NodeRoom:
+        """`pods` that fit with all of these workloads on the node, and without them."""
         units = tuple(dict.fromkeys(unit for part in freed for unit in units_of[part]))
-        parts = list(freed.values())
-        everything: Ints = np.ones((1, len(parts)), dtype=np.int64)
-        most = int(self._pods_without(node, everything, parts)[0])
-        now = int(self._pods_without(node, everything[:, :0], [])[0])
-        if most <= now:
-            return None
+        if len(units) == 1:
+            return RoomBySubset(units, pods)
         # A member above the minimum is a unit, and part of the minimum's unit, too.
         has_part: Ints = np.array([[int(unit in units_of[part]) for part in freed] for unit in units], dtype=np.int64)
+        parts = list(freed.values())
         if len(units) > MAX_SUBSET_UNITS:
-            return self._room_by_amount(node, units, has_part, parts, most)
+            return self._room_by_amount(node, units, has_part, parts, pods[1])
         gone = np.minimum(1, _subsets(len(units)) @ has_part)
         return RoomBySubset(units, self._pods_without(node, gone, parts).tolist())
 
@@ -192,6 +205,11 @@ class _RoomBuilder:
             amounts = by_column[:, scarcest]
         lacking = [max(0, each * pods - free) for pods in range(most + 1)]
         return RoomByAmount(units, tuple((has_part @ amounts).tolist()), tuple(lacking))
+
+
+def _add(amounts: list[int], more: Sequence[int]) -> None:
+    for column, amount in enumerate(more):
+        amounts[column] += amount
 
 
 def _countable(gpu: GpuRequest | None) -> GpuRequest | None:

@@ -160,7 +160,7 @@ class AdmissionState:
     def _evict(self, pending: PendingWorkload, targets: list[Target]) -> list[AdmittedWorkload]:
         """Returns the victims that have to end first. Targets admitted in this decision are withdrawn instead."""
         victims = []
-        for running, reason in targets:
+        for running, reason, least_lost in targets:
             if running.is_assumed:
                 self._withdraw(running, pending)
                 continue
@@ -169,7 +169,8 @@ class AdmissionState:
             # One that is terminating already needs no decision; its end is waited for all the same.
             if not running.is_evicting:
                 message = _preemption_message(pending, running, reason) if reason != PRIORITY else ""
-                self._decided[running.key] = Evicted(running.key, pending.key, reason, message)
+                lost = running.eviction_cost[0]
+                self._decided[running.key] = Evicted(running.key, pending.key, reason, message, lost, least_lost)
         if self._disruptions is not None:
             disrupted = [running.workload for running in victims if not running.is_evicting]
             self._disruptions.record(self._disruptions.count_by_budget(*disrupted))

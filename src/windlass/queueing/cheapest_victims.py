@@ -1,7 +1,7 @@
 """The cheapest victims, by branch and bound: one search for quota and place, queued and unqueued units together.
 
-`classical_preemption`, `fair_sharing_preemption` and `placement.preemption.gang` call it once they know some victims, or
-none. A model of the nodes (`victim_room`) and of quota proposes sets of units, the cheapest first; the caller's
+`classical_preemption`, `fair_sharing_preemption` and `placement.preemption.gang` call it, with victims that they know
+or without. A model of the nodes (`victim_room`) and of quota proposes sets of units, the cheapest first; the caller's
 `attempt` removes them by every rule and says whether the preemptor fits then. Where a proposal fails or costs more than
 the bound, one of its units is decided: in one branch it stays, in the other it goes.
 
@@ -274,6 +274,17 @@ def comparable_costs(classes: Sequence[Any], losses: Sequence[tuple[int, int, in
         cost = (gpus << 2 * _FIELD) + (other << _FIELD) + pods + 1
         found.append(cost << 3 * _FIELD * ranks[key])
     return found
+
+
+def least_gpus_lost(cost: int, bound: int) -> int:
+    """Milli-GPU-seconds that any victims lose: of all classes where the cost is the least; else of the highest one.
+
+    Where cheaper victims are possible, they may lose nothing in the lower classes.
+    """
+    classes = range(-(-cost.bit_length() // (3 * _FIELD)))
+    if bound >= cost:
+        return sum(cost >> _FIELD * (3 * rank + 2) & (1 << _FIELD) - 1 for rank in classes)
+    return bound >> _FIELD * (3 * len(classes) - 1) if classes else 0
 
 
 _Chain = tuple["_Chain", tuple[int, ...]] | None

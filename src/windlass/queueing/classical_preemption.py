@@ -60,9 +60,9 @@ def _find_cheapest(
     request: PreemptionRequest, candidates: Candidates, modes: Sequence[bool], targets: list[Target]
 ) -> list[Target]:
     """Removing the cheapest candidates first doesn't always give the cheapest set, nor one that makes a place."""
-    for allow_borrowing in modes:
+    costs = VictimCosts(candidates.ordered, candidates.class_of)
+    for allow_borrowing in modes if request.would_borrow else modes[:1]:
         eligible = [running for running in candidates.ordered if candidates.is_eligible(running, allow_borrowing)]
-        costs = VictimCosts(candidates.ordered, candidates.class_of)
         take = partial(_take, request, candidates, allow_borrowing)
         targets = find_cheapest(request, eligible, costs, take, targets, allow_borrowing=allow_borrowing)
     return targets

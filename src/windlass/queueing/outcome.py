@@ -71,6 +71,10 @@ class Evicted(msgspec.Struct, frozen=True):
     """The workload that it is evicted for; empty where its queue was stopped."""
     reason: str
     message: str = ""
+    lost: int = 0
+    """Milli-GPU-seconds that this eviction loses."""
+    least_lost: int = 0
+    """Milli-GPU-seconds that any victims for the same preemptor lose together; 0: nothing is known."""
 
 
 class Held(msgspec.Struct, frozen=True):

@@ -46,10 +46,12 @@ class Target(NamedTuple):
 
     victim: AdmittedWorkload
     reason: str
+    least_lost: int = 0
+    """Milli-GPU-seconds that any victims for the same preemptor lose together; 0: nothing is known."""
 
 
 UnqueuedCandidates = Callable[[Workload], list[AdmittedWorkload]]
-"""What is in no queue and may be evicted for a workload by priority; on a node of its own, outside of the quota tree."""
+"""What is in no queue and may be evicted for a workload by priority; on a node outside of the quota tree."""
 
 
 class PreemptionContext(NamedTuple):
@@ -161,6 +163,7 @@ class PreemptionRequest:
 
     __slots__ = (
         "context",
+        "least_lost",
         "may_borrow",
         "needs_preemption",
         "node",
@@ -189,6 +192,8 @@ class PreemptionRequest:
         self.context = context
         self.placement_trial = trial
         self.may_borrow = pending.workload.evictions < context.config.max_preemptions_while_borrowing
+        self.least_lost: int | None = None
+        """Milli-GPU-seconds that victims lose at least, of whatever the searches so far have found out."""
         self.overrides_budgets = False
         """Second search: disruption budgets yield to the preemptions of `config.budgets_yield_to`."""
 
@@ -212,6 +217,12 @@ class PreemptionRequest:
         # Counted together, since members above a minimum count with it.
         together = disruptions.count_by_budget(*others, running.workload)
         return not disruptions.allow({budget: together[budget] for budget in covered}, {})
+
+    @property
+    def would_borrow(self) -> bool:
+        """Whether its queue would exceed its own quota if nothing were evicted; if not, borrowing makes no difference:
+        all candidates of other queues are there by position."""
+        return any(self.node.borrows_with(cell, amount) for cell, amount in self.usage.items())
 
     def quota_fits(self, allow_borrowing: bool) -> bool:
         node = self.node
@@ -315,7 +326,7 @@ def find_within_budgets(request: PreemptionRequest, find: Callable[[], list[Targ
     if not found and request.may_override_budgets:
         request.overrides_budgets = True
         found = find()
-    return found
+    return [target._replace(least_lost=request.least_lost or 0) for target in found]
 
 
 class SparingAttempt(NamedTuple):

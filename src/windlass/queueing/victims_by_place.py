@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from windlass.model.piece_keys import is_above_minimum, workload_key
-from windlass.queueing.cheapest_victims import Attempt, CheapestVictims, comparable_costs
+from windlass.queueing.cheapest_victims import Attempt, CheapestVictims, comparable_costs, least_gpus_lost
 from windlass.queueing.preemption_common import PreemptionRequest, Target
 from windlass.queueing.quota_node import AdmittedWorkload, FlavorResource, QuotaNode
 from windlass.queueing.victim_room import Cap, Lack
@@ -70,7 +70,11 @@ def find_cheapest(
         [*_borrowing_caps(request, candidates), *_budget_caps(request, candidates)],
         attempt,
     )
-    return search.search(known or None, costs.of(target.victim for target in known)).found or []
+    victims = search.search(known or None, costs.of(target.victim for target in known))
+    # Any mode of borrowing would do, so the lowest of their bounds holds.
+    least = least_gpus_lost(victims.cost, victims.bound) if victims.found is not None else 0
+    request.least_lost = least if request.least_lost is None else min(request.least_lost, least)
+    return victims.found or []
 
 
 def _units(candidates: Sequence[AdmittedWorkload]) -> list[list[AdmittedWorkload]]:

@@ -193,3 +193,60 @@ def test_a_pod_goes_before_queued_work_below_it_though_other_queued_work_is_abov
         pod("between", 8, priority=100),
     )
     assert bound(plan) == {"between": "n1"}
+
+
+def test_a_queued_job_takes_one_queued_and_one_unqueued_victim() -> None:
+    plan = decided(
+        *(node("a"), node("b"), FLAVOR, *queue("team", 16)),
+        pod("own", 4, 0, "a", "team"),
+        pod("stray", 4, 0, "a"),
+        pod("protected", 8, 1000, "b"),
+        pod("urgent", 8, 100, "", "team"),
+    )
+    assert evicted(plan) == dict.fromkeys(("default/own", "default/stray"), "default/urgent")
+    assert {evict.reason for evict in plan.evicts} == {"InClusterQueue", "Priority"}
+    assert bound(plan) == {"urgent": "a"}
+
+
+def test_a_queued_gang_takes_queued_work_on_one_node_and_unqueued_work_on_the_other() -> None:
+    plan = decided(
+        *(node("a"), node("b"), FLAVOR, *queue("team", 16)),
+        pod("own", 8, 0, "a", "team"),
+        pod("stray", 8, 0, "b"),
+        *(pod(f"gang-{member}", 8, 100, "", "team", group=2) for member in range(2)),
+    )
+    assert evicted(plan) == dict.fromkeys(("default/own", "default/stray"), "default/gang")
+    assert bound(plan).keys() == {"gang-0", "gang-1"}
+
+
+def test_of_two_places_a_queued_job_takes_the_one_with_less_unqueued_work_to_lose() -> None:
+    plan = decided(
+        *(node("a"), node("b"), FLAVOR, *queue("team", 24)),
+        *(pod("own-a", 4, 0, "a", "team"), pod("stray-a", 4, 0, "a")),
+        *(pod("own-b", 6, 0, "b", "team"), pod("stray-b", 2, 0, "b")),
+        pod("urgent", 8, 100, "", "team"),
+    )
+    assert evicted(plan) == dict.fromkeys(("default/own-b", "default/stray-b"), "default/urgent")
+
+
+def test_queued_and_unqueued_work_gives_way_to_an_unqueued_pod_and_to_an_unqueued_gang() -> None:
+    crowd = [
+        *(node("a"), FLAVOR, *queue("team", 16)),
+        pod("own", 4, 0, "a", "team"),
+        pod("stray", 4, 0, "a"),
+    ]
+    plan = decided(*crowd, pod("urgent", 8, 100))
+    assert evicted(plan) == dict.fromkeys(("default/own", "default/stray"), "default/urgent")
+    plan = decided(*crowd, *(pod(f"gang-{member}", 4, 100, group=2) for member in range(2)))
+    assert evicted(plan) == dict.fromkeys(("default/own", "default/stray"), "default/gang")
+
+
+def test_the_plan_says_what_is_lost_and_what_is_lost_at_least() -> None:
+    plan = decided(
+        *(node("a"), node("b"), FLAVOR, *queue("team", 16)),
+        *(pod("own", 4, 0, "a", "team"), pod("stray", 4, 0, "a")),
+        pod("protected", 8, 1000, "b"),
+        pod("urgent", 8, 100, "", "team"),
+    )
+    lost = {evict.workload: (evict.lost_gpu_seconds, evict.least_gpu_seconds) for evict in plan.evicts}
+    assert lost == dict.fromkeys(("default/own", "default/stray"), (4 * 3600, 8 * 3600))

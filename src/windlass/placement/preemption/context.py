@@ -12,6 +12,7 @@ from functools import cached_property
 import msgspec
 import numpy as np
 
+from windlass.cluster.pod_accounting import MILLI_PER_GPU
 from windlass.model.decision import Admit, Evict
 from windlass.model.disruption import Budgets, DisruptionTracker
 from windlass.model.pod import Pod
@@ -19,7 +20,7 @@ from windlass.model.workload import Workload
 from windlass.placement.overlay import AssumedPod, Overlay
 from windlass.placement.preemption.candidates import CandidateFinder, Preemptor, permit_all
 from windlass.placement.preemption.freed_resources import FreedResources
-from windlass.placement.preemption.victim_units import VictimUnit, find_victim_units
+from windlass.placement.preemption.victim_units import VictimUnit, find_victim_units, own_losses
 from windlass.queueing.config import QueueConfig
 from windlass.queueing.outcome import BUDGET_OVERRIDE_BY_REASON, PRIORITY
 from windlass.queueing.victim_room import Cap
@@ -223,7 +224,13 @@ class Preemption:
             if not unit.is_terminating:
                 by_workload.setdefault(unit.workload_key, []).append((unit, preemptor))
         return [
-            Evict(workload, self._bound_pods(unit for unit, _ in evicted), evicted[0][1], PRIORITY)
+            Evict(
+                workload,
+                self._bound_pods(unit for unit, _ in evicted),
+                evicted[0][1],
+                PRIORITY,
+                sum(own_losses([unit for unit, _ in evicted]).values()) // MILLI_PER_GPU,
+            )
             for workload, evicted in by_workload.items()
         ]
 

@@ -23,7 +23,7 @@ from windlass.placement.preemption.victim_selection import EvictionCost, evictio
 from windlass.placement.preemption.victim_units import VictimUnit
 from windlass.placement.room_model import build_room
 from windlass.placement.workload_placer import WorkloadPlacer
-from windlass.queueing.cheapest_victims import Attempt, CheapestVictims
+from windlass.queueing.cheapest_victims import Attempt, CheapestVictims, least_gpus_lost
 from windlass.queueing.placement_interface import PlacementResult, PodSetChoice
 
 MAX_DOMAINS = 16
@@ -38,6 +38,8 @@ class GangPreemption(NamedTuple):
 
     result: PlacementResult
     victims: tuple[VictimUnit, ...]
+    least_lost: int = 0
+    """Milli-GPU-seconds that any victims lose together."""
 
 
 def preempt_for_gang(
@@ -72,6 +74,7 @@ class _Search:
         table, snapshot = self._overlay.table, self._overlay.snapshot
         self._rows = [table.row(pod_set.shape, snapshot, pod_set.pod) for pod_set in self._pod_sets]
         self._priority = preemption.priority_of(piece)
+        self._least_lost = 0
 
     def run(self) -> GangPreemption | None:
         units = self._preemption.freed_resources.units
@@ -97,7 +100,7 @@ class _Search:
         known = next((found for victims in ordered if (found := self._confirm(victims)) is not None), [])
         victims = self._cheapest([unit for unit, here in zip(units, present, strict=True) if here], known)
         result = self._place_without(victims) if victims else None
-        return None if result is None else GangPreemption(result, tuple(victims))
+        return None if result is None else GangPreemption(result, tuple(victims), self._least_lost)
 
     def _cheapest(self, units: Sequence[VictimUnit], known: list[VictimUnit]) -> list[VictimUnit]:
         """Victims that cost no more than the known ones, by a search over all units and domains at once."""
@@ -124,7 +127,9 @@ class _Search:
         number_of = {unit.key: number for number, unit in enumerate(units)}
         below = {key for unit in known for key in unit.dependents}
         cost = sum(costs[number_of[unit.key]] for unit in known if unit.key not in below)
-        return search.search(known or None, cost).found or []
+        found = search.search(known or None, cost)
+        self._least_lost = least_gpus_lost(found.cost, found.bound) if found.found is not None else 0
+        return found.found or []
 
     def _preemptor(self, index: int, member: int, domain: Bools | None) -> Preemptor:
         pod_set = self._pod_sets[index]

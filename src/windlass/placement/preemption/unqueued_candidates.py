@@ -7,9 +7,11 @@ they free no quota.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from windlass.model.workload import Workload
 from windlass.placement.preemption.context import Preemption
-from windlass.placement.preemption.victim_units import Loss, VictimUnit
+from windlass.placement.preemption.victim_units import Loss, VictimUnit, own_losses
 from windlass.placement.workload_pieces import is_above_minimum
 from windlass.placement.workload_placer import WorkloadPlacer
 from windlass.queueing.quota_node import AdmittedWorkload, QuotaNode
@@ -34,10 +36,10 @@ class UnqueuedCandidateFinder:
         self._placer.placed_workloads.track_running(
             unit.workload for unit in units if unit.workload is not None and unit.key not in evicted
         )
-        found = [self._candidate(unit) for unit in units if not unit.is_queued and unit.priority < priority]
+        found = [self._candidate(unit, units) for unit in units if not unit.is_queued and unit.priority < priority]
         return [candidate for candidate in found if candidate is not None]
 
-    def _candidate(self, unit: VictimUnit) -> AdmittedWorkload | None:
+    def _candidate(self, unit: VictimUnit, units: Sequence[VictimUnit]) -> AdmittedWorkload | None:
         """None where it is evicted already."""
         known = self._known.get(unit.key)
         if known is not None:
@@ -49,7 +51,9 @@ class UnqueuedCandidateFinder:
         nodes = self._preemption.overlay.snapshot.nodes.names
         at = self._preemption.overlay.snapshot.pods.node
         made.assumed_nodes = frozenset(nodes[int(at[row])] for row in unit.rows)
-        self._costs.by_key[unit.key] = unit.loss
+        # Members above its minimum are candidates of their own, and go with it.
+        above = [other for other in units if other.key in unit.dependents] if unit.dependents else []
+        self._costs.by_key[unit.key] = (own_losses([unit, *above])[unit.key], unit.loss[1])
         made.eviction_costs = self._costs
         made.add_to_tree()
         self._known[unit.key] = made

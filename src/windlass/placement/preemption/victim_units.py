@@ -79,6 +79,12 @@ def find_victim_units(
     return [msgspec.structs.replace(unit, number=number) for number, unit in enumerate(ordered)]
 
 
+def own_losses(units: Sequence[VictimUnit]) -> dict[str, int]:
+    """Unit → milli-GPU-seconds that its own pods lose, without those of its dependents among these units."""
+    lost = {unit.key: unit.loss[0] for unit in units}
+    return {unit.key: unit.loss[0] - sum(lost[key] for key in unit.dependents if key in lost) for unit in units}
+
+
 class _Finder:
     def __init__(
         self,
