@@ -13,13 +13,10 @@ from windlass.model.names.windlass import DECLARED_DURATION_ANNOTATION
 
 @rule("declared-duration", INFO, "A declared duration is as long as the work can take")
 def declared_duration(manifest: Manifest, context: CheckContext) -> Iterator[RuleFinding]:
-    places = [("metadata.annotations", nested_map(manifest.data, "metadata", "annotations"))]
-    places += [
-        (view.field_path("metadata.annotations"), nested_map(view.template, "metadata", "annotations"))
-        for view in manifest.pods
-    ]
-    for path, annotations in dict(places).items():
-        declared = annotations.get(DECLARED_DURATION_ANNOTATION)
+    objects = {"metadata.annotations": manifest.data}
+    objects |= {view.field_path("metadata.annotations"): view.template for view in manifest.pods}
+    for path, tree in objects.items():
+        declared = nested_map(tree, "metadata", "annotations").get(DECLARED_DURATION_ANNOTATION)
         if declared:
             yield RuleFinding(
                 f"Windlass stops it after {declared}, whether it is done or not, "
