@@ -9,11 +9,12 @@ only saves work; an empty one gives the same plan.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from windlass import jit
 from windlass.cluster.node_state import Ints
@@ -134,7 +135,7 @@ def decide_without_explanations(
     if not snapshot.workloads and not snapshot.reservations and not len(snapshot.pods.pending()):
         return Plan(), None
     planned_starts = with_run_estimates(config.gangs.planned_starts, snapshot.run_times, int(now))
-    waiting = collect_pending(snapshot, planned_starts)
+    waiting = collect_pending(snapshot, planned_starts, requeues_at_creation=config.queues.requeues_at_creation)
     before, after = waiting.pods_before_workloads, waiting.pods_after_workloads
     with np.errstate(over="ignore"):  # the tie-breaking hash in the kernels overflows on purpose
         overlay = _make_overlay(snapshot, config, cache, waiting.pending_workloads)
@@ -194,10 +195,15 @@ class PendingWork(NamedTuple):
     """Whether a single pod declares a run limit."""
 
 
-def collect_pending(snapshot: Snapshot, planned_starts: PlannedStartSettings) -> PendingWork:
+def collect_pending(
+    snapshot: Snapshot, planned_starts: PlannedStartSettings, *, requeues_at_creation: bool = False
+) -> PendingWork:
     grouped: list[Workload] = []
     single_pods: list[Workload] = []
-    for workload in snapshot.workloads:
+    workloads: Iterable[Workload] = snapshot.workloads
+    if requeues_at_creation:
+        workloads = [replace(known, queued_at=known.created) if known.requeues else known for known in workloads]
+    for workload in workloads:
         (single_pods if is_single_pod(workload) else grouped).append(workload)
     sort_keys = waiting_sort_keys(grouped)
     pods_to_plan = single_pods_to_plan(snapshot, grouped, single_pods, planned_starts)
@@ -245,7 +251,9 @@ def _stop_running_gangs(
 ) -> WorkloadDecisions:
     """Where only single pods are pending, all else to decide is which running gangs have to stop."""
     rows, snapshot = overlay.pod_rows(), overlay.snapshot
-    stop_conditions = StopConditions(snapshot, rows, now, settings.grace_seconds, settings.planned_starts)
+    stop_conditions = StopConditions(
+        snapshot, rows, now, settings.grace_seconds, settings.planned_starts, settings.readiness
+    )
     victims = preemption.victims
     running = {workload.key: workload for workload in waiting.workloads if workload.key not in victims}
     evicts = []

@@ -22,6 +22,7 @@ from windlass.model.priority import resolve_priorities
 from windlass.placement.decision_context import GangSettings
 from windlass.placement.explain.advisor import MAX_EXPLAINED_HOLDS
 from windlass.placement.policies import PlacementConfig
+from windlass.placement.stop_conditions import Readiness
 from windlass.placement.timeplan.run_limits import PlannedStartSettings
 from windlass.queueing.config import QueueConfig, UsageHistoryConfig
 
@@ -61,6 +62,8 @@ def engine_config(settings: Settings) -> EngineConfig:
         restart_seconds=settings.restart_seconds,
         lost_seconds_cap=settings.lost_seconds_cap,
         lost_seconds_caps=settings.lost_seconds_caps,
+        requeues_at_creation=settings.requeue_at_creation,
+        blocks_admission=settings.block_admission,
     )
     placement = PlacementConfig(settings.placement, settings.seed)
     time = PlannedStartSettings(
@@ -69,5 +72,8 @@ def engine_config(settings: Settings) -> EngineConfig:
         settings.run_time_seconds,
         settings.run_time_percentile,
     )
-    gangs = GangSettings(settings.gang_grace_seconds, settings.resources, time, settings.topology_levels)
+    readiness = None
+    if settings.ready_seconds is not None:
+        readiness = Readiness(settings.ready_seconds, settings.recovery_seconds, settings.requeue_limit)
+    gangs = GangSettings(settings.gang_grace_seconds, settings.resources, time, readiness, settings.topology_levels)
     return EngineConfig(placement, queues=queues, gangs=gangs, classes=settings.classes, defrag=settings.defrag)

@@ -218,12 +218,15 @@ async def test_an_eviction_is_counted_on_the_object_behind_the_workload(
 @in_virtual_time
 async def test_a_run_that_is_over_is_no_eviction_but_is_queued_again_from_now() -> None:
     scene = Scene(POD_GROUP)
-    evicted = Workload("team/g", "PodGroup", (), uid="uid-g")
+    evicted = Workload("team/g", "PodGroup", (), uid="uid-g", max_run_seconds=600)
     record = scene.executor.admissions.eviction_record_action(Evict("team/g", (), "", "DurationExceeded"), evicted)
     assert record is not None
     await record()
     (sent,) = scene.client.writes()
-    assert sent.body["metadata"]["annotations"] == {"windlass.dev/requeued-at": "2026-01-01T00:06:40Z"}
+    assert sent.body["metadata"]["annotations"] == {
+        "windlass.dev/requeued-at": "2026-01-01T00:06:40Z",
+        "windlass.dev/stopped-at-duration": "600",
+    }
 
 
 @pytest.mark.parametrize(

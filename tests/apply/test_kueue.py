@@ -17,6 +17,7 @@ from windlass.model.kueue import WorkloadObject, is_finished, workload_from_obje
 from windlass.model.kueue.workload_wire import Condition
 from windlass.model.owners import OwnerObject, owner_from_object
 from windlass.model.queue import QueueSystem
+from windlass.queueing.outcome import DEACTIVATING_REASONS
 
 GPU = "nvidia.com/gpu"
 JOB: dict[str, Any] = {
@@ -93,9 +94,11 @@ def test_an_evicted_one_holds_nothing_and_counts_its_evictions() -> None:
 def test_one_that_went_for_nobodys_sake_was_not_preempted(reason: str) -> None:
     status = kueue.eviction_status(workload(), reason, 2_000)
     kinds = {one["type"]: one["reason"] for one in status["conditions"]}
-    assert kinds["Evicted"] == reason
+    deactivates = reason in DEACTIVATING_REASONS
+    assert kinds["Evicted"] == (f"DeactivatedDueTo{reason}" if deactivates else reason)
     assert "Preempted" not in kinds
-    assert ("Requeued" in kinds) == (reason != "Deactivated"), "what was deactivated waits in no queue"
+    in_queue = reason != "Deactivated" and not deactivates
+    assert ("Requeued" in kinds) == in_queue, "what was deactivated waits in no queue"
 
 
 @pytest.mark.parametrize(
@@ -253,18 +256,21 @@ def test_an_admission_without_nodes_has_no_topology_and_an_unasked_resource_uses
     assert assignment["resourceUsage"] == {GPU: "6", "cpu": "0"}
 
 
+READY = Condition(type="PodsReady", status="True")
+
+
 def test_an_admission_clears_the_traces_of_an_eviction_and_keeps_the_rest() -> None:
     evicted = status_of(workload(), "InClusterQueue", 2_000)
-    other = Condition(type="PodsReady", status="True", last_transition_time="1970-01-01T00:00:01Z")
+    other = Condition(type="WaitingForReplacementPods", status="True", last_transition_time="1970-01-01T00:00:01Z")
     known = msgspec.structs.replace(
         evicted,
-        status=msgspec.structs.replace(evicted.status, conditions=(*evicted.status.conditions, other)),
+        status=msgspec.structs.replace(evicted.status, conditions=(*evicted.status.conditions, READY, other)),
     )
     status = admitted(known, AdmittedPodSet("main", 3, {GPU: "h100"}, {}))
     kinds = {condition["type"]: condition for condition in status["conditions"]}
-    assert kinds.keys() == {"QuotaReserved", "Admitted", "PodsReady"}
-    assert kinds["PodsReady"] == {
-        "type": "PodsReady",
+    assert kinds.keys() == {"QuotaReserved", "Admitted", "WaitingForReplacementPods"}
+    assert kinds["WaitingForReplacementPods"] == {
+        "type": "WaitingForReplacementPods",
         "status": "True",
         "reason": "Unknown",
         "message": "",

@@ -38,6 +38,7 @@ VERDICTS = st.builds(
         ("POLICY_DENIED", "Misconfigured"),
         ("NODE_NOT_UNDERSTOOD", "Misconfigured"),
         ("JOB_SUSPENDED", "Suspended"),
+        ("DURATION_EXCEEDED", "Suspended"),
         ("NOT_IMPLEMENTED", "NotImplemented"),
         ("GPU_FULL", "Unschedulable"),
         ("GPU_FRAGMENTED", "Unschedulable"),

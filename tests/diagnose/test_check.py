@@ -111,6 +111,32 @@ def test_a_selector_points_out_the_lengthened_product_label(tmp_path: Path) -> N
     assert any(finding.rule == "selector-matches" and "Tesla-T4-SHARED" in finding.fix for finding in findings)
 
 
+POD = "{{metadata: {{{pod}}}, spec: {{containers: [{{name: c}}]}}}}"
+JOB = f"{{{{apiVersion: batch/v1, kind: Job, metadata: {{{{name: j, {{meta}}}}}}, spec: {{{{template: {POD}}}}}}}}}"
+
+
+@pytest.mark.parametrize(
+    ("meta", "pod", "path"),
+    [
+        ("annotations: {windlass.dev/duration: 2h}", "", "metadata.annotations.windlass.dev/duration"),
+        ("", "annotations: {windlass.dev/duration: 2h}", "spec.template.metadata.annotations.windlass.dev/duration"),
+        ("annotations: {windlass.dev/placement: pack}", "", ""),
+    ],
+)
+def test_a_declared_duration_says_that_it_stops_the_work(meta: str, pod: str, path: str) -> None:
+    manifests = read_manifests([STDIN], JOB.format(meta=meta, pod=pod))
+    findings = check_all(manifests, None, 0, frozenset({"declared-duration"}))
+    assert [finding.path for finding in findings] == ([path] if path else [])
+    assert all("stops it after 2h, whether it is done or not" in finding.message for finding in findings)
+
+
+@pytest.mark.parametrize(("queue", "is_found"), [("", True), (", kueue.x-k8s.io/queue-name: q", False)])
+def test_a_maximum_execution_time_outside_of_a_queue_has_no_effect(queue: str, is_found: bool) -> None:
+    meta = f"labels: {{kueue.x-k8s.io/max-exec-time-seconds: '60'{queue}}}"
+    findings = check_all(read_manifests([STDIN], JOB.format(meta=meta, pod="")), None, 0)
+    assert ("execution-time-in-queue" in {finding.rule for finding in findings}) is is_found
+
+
 def test_a_rule_can_be_silenced_for_one_object_and_chosen_alone() -> None:
     text = (MANIFESTS / "sees-all-gpus.yaml").read_text()
     silenced = text.replace(

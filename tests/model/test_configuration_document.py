@@ -135,6 +135,10 @@ def test_no_setting_is_forgotten() -> None:
         resource_weights_milli={"cpu": 12},
         resources=ResourceRules(quota_check_strategy="IgnoreUndeclared"),
         ready_seconds=13,
+        recovery_seconds=14,
+        requeue_limit=15,
+        requeue_base_seconds=16,
+        requeue_max_seconds=17,
         block_admission=True,
         requeue_at_creation=True,
     )

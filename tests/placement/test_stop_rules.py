@@ -15,6 +15,7 @@ from windlass.model.workload import Admission, PodSet, PodSetAssignment, Workloa
 from windlass.placement.stop_conditions import (
     DURATION_EXCEEDED,
     GANG_BELOW_MINIMUM,
+    Readiness,
     StopConditions,
     min_running_pods,
 )
@@ -197,3 +198,32 @@ def test_the_fewest_pods_are_summed_over_sets_and_assignments() -> None:
     assert min_running_pods(msgspec.structs.replace(workload, kind="Job")) == 4 + 2 + 2
     assert min_running_pods(msgspec.structs.replace(workload, admission=None)) == 4 + 2 + 2
     assert min_running_pods(msgspec.structs.replace(workload, min_pods=1)) == 1
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({}, ""),
+        ({"execution_seconds": 501}, ""),
+        ({"execution_seconds": 500}, "MaximumExecutionTimeExceeded"),
+        ({"execution_seconds": 0}, "MaximumExecutionTimeExceeded"),
+        ({"execution_seconds": 0, "evicting": True}, ""),
+        ({"execution_seconds": 0, "kind": "Job"}, ""),
+        ({"unready_since": 1401}, ""),
+        ({"unready_since": 1400}, "PodsReadyTimeout"),
+        ({"unready_since": 1400, "requeues": 2}, "PodsReadyTimeout"),
+        ({"unready_since": 1400, "requeues": 3}, "RequeuingLimitExceeded"),
+        ({"unready_since": 1461, "is_recovering": True}, ""),
+        ({"unready_since": 1460, "is_recovering": True}, "PodsReadyTimeout"),
+    ],
+)
+def test_a_kueue_workload_stops_at_the_limits_of_kueue(fields: dict[str, Any], reason: str) -> None:
+    workload = gang("a", **{"kind": "Workload", "started_at": 1000, **fields})
+    snapshot = snapshot_of(gpu_node("n", 8), member("a", "n"))
+    stop = StopConditions(snapshot, {}, 1500, GRACE, PlannedStartSettings(), Readiness(100, 40, 3))
+    assert stop.kueue_reason(workload) == reason
+    without = StopConditions(snapshot, {}, 1500, GRACE, PlannedStartSettings())
+    assert without.kueue_reason(workload) == ("" if "unready_since" in fields else reason)
+    if fields.get("is_recovering"):
+        unlimited = StopConditions(snapshot, {}, 1500, GRACE, PlannedStartSettings(), Readiness(100))
+        assert unlimited.kueue_reason(workload) == ""

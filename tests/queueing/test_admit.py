@@ -338,3 +338,18 @@ def test_outcomes_name_queue_and_count() -> None:
         2,
         {"cpu": "default"},
     )
+
+
+def test_where_admission_blocks_one_is_admitted_at_a_time_and_none_before_it_is_ready() -> None:
+    queues = system([queue("q", cell(9)), queue("r", cell(9))])
+    crowd = [waiting("a", "q", 1), waiting("b", "q", 1, created=2), waiting("c", "r", 1, created=3)]
+    blocks = QueueConfig(blocks_admission=True)
+    assert sorted(admitted(decide(queues, crowd))) == ["a", "b", "c"]
+    first = decide(queues, crowd, blocks)
+    assert list(admitted(first)) == ["a"]
+    assert sorted(held(first)) == ["b", "c"]
+    unready = running("a", "q", 1, unready_since=NOW - 5)
+    blocked = decide(queues, [unready, *crowd[1:]], blocks)
+    assert not admitted(blocked)
+    assert all("the pods of team/a are ready" in str(hold.message) for hold in held(blocked).values())
+    assert list(admitted(decide(queues, [running("a", "q", 1), *crowd[1:]], blocks))) == ["b"]

@@ -10,12 +10,13 @@ from windlass.model.run_time_history import (
     PERIOD_SECONDS,
     FinishedRun,
     RunTimes,
-    run_time_periods,
+    run_time_fields,
     run_times_from_object,
 )
 from windlass.queueing.run_time_estimates import (
     MAX_BUCKET_SECONDS,
     MAX_PERIODS,
+    MAX_SHAPES,
     MIN_RUNS,
     RunTimeEstimates,
     add_runs,
@@ -31,7 +32,8 @@ QUEUE = "research/gpu"
 
 lengths = st.one_of(st.integers(1, 100), st.integers(1, MAX_BUCKET_SECONDS))
 ages = st.integers(0, (MAX_PERIODS + 2) * PERIOD_SECONDS)
-runs = st.builds(lambda seconds, age: FinishedRun(QUEUE, seconds, NOW - age), lengths, ages)
+shapes = st.sampled_from(["", "1x(nvidia.com/gpu=1), priority 0", "4x(nvidia.com/gpu=8), priority 9"])
+runs = st.builds(lambda seconds, age, shape: FinishedRun(QUEUE, seconds, NOW - age, shape), lengths, ages, shapes)
 histories = st.lists(runs, max_size=30).map(lambda some: add_runs(RunTimes(), some))
 
 
@@ -168,8 +170,38 @@ def test_the_object_says_the_same(times: RunTimes) -> None:
         "apiVersion": "windlass.dev/v1",
         "kind": "RunTimeHistory",
         "metadata": {"name": "gpu", "namespace": "research"},
-        "periods": run_time_periods(times),
+        **run_time_fields(times),
     }
     read = decode_object(tree)
     assert run_times_from_object(read) == times  # type: ignore[arg-type]
     assert decode_object(to_unstructured(read)) == read
+
+
+def test_runs_of_one_shape_say_more_than_all_of_the_queue() -> None:
+    small = [FinishedRun(QUEUE, 60, NOW, "small")] * MIN_RUNS
+    large = [FinishedRun(QUEUE, 36_000, NOW, "large")] * (MIN_RUNS - 1)
+    estimates = RunTimeEstimates({QUEUE: add_runs(RunTimes(), [*small, *large])}, 95, NOW)
+    found = estimates.get(QUEUE, "small")
+    assert found is not None
+    assert (found.seconds, found.runs, found.is_of_shape) == (60, MIN_RUNS, True)
+    assert found.text == f"95 % of {MIN_RUNS} earlier runs of this size of queue research/gpu ended within 1m"
+    for shape in ("large", "another"):
+        found = estimates.get(QUEUE, shape)
+        assert found is not None
+        assert (found.seconds, found.is_of_shape) == (bucket_of(36_000), False), "too few of its own"
+
+
+def test_a_run_that_takes_longer_is_one_of_the_longer_ones() -> None:
+    times = add_runs(RunTimes(), [FinishedRun(QUEUE, seconds, NOW, "a") for seconds in (60, 600, 6000)])
+    estimates = RunTimeEstimates({QUEUE: times}, 95, NOW)
+    assert estimates.after(QUEUE, "a", 600) == bucket_of(6000)
+    assert estimates.after(QUEUE, "b", 60) == bucket_of(6000), "by all of its queue"
+    assert estimates.after(QUEUE, "a", 7000) is None
+    assert estimates.after("research/other", "a", 60) is None
+
+
+def test_only_so_many_shapes_are_kept() -> None:
+    often = [FinishedRun(QUEUE, 60, NOW, f"often-{number:02}") for number in range(MAX_SHAPES)] * 2
+    times = add_runs(RunTimes(), [*often, FinishedRun(QUEUE, 60, NOW - PERIOD_SECONDS, "once")])
+    assert sorted(times.shapes) == [f"often-{number:02}" for number in range(MAX_SHAPES)]
+    assert recent_run_count(times, NOW) == 2 * MAX_SHAPES + 1

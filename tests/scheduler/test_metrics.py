@@ -17,6 +17,7 @@ NAMES = {
     "windlass_binds_in_flight": "gauge",
     "windlass_dropped_events": "gauge",
     "windlass_held_workloads": "gauge",
+    "windlass_planned_starts": "counter",
     "windlass_cycles": "counter",
     "windlass_failed_decisions": "counter",
     "windlass_cache_age_seconds": "gauge",

@@ -26,6 +26,7 @@ from windlass.apply.owner_starts import OwnerStarter
 from windlass.apply.owner_templates import pod_changes
 from windlass.apply.owner_workloads import OwnerWorkloadReconciler
 from windlass.apply.owners import annotate
+from windlass.apply.readiness import ReadinessReporter
 from windlass.apply.workload_sizes import WorkloadSizeWriter, held_pods
 from windlass.apply.workload_writer import WorkloadWriter
 from windlass.cluster.snapshot import Snapshot
@@ -34,18 +35,19 @@ from windlass.cluster.workloads.workload_attributes import EVICTIONS, REQUEUED_A
 from windlass.kube.backoff import Backoff
 from windlass.kube.errors import ApiError, Conflict, ServerUnavailable
 from windlass.kube.resources import KUEUE_API_GROUP, WATCHED_KINDS, Resource
-from windlass.kube.write_requests import remove_scheduling_gates
+from windlass.kube.write_requests import patch_by_uid, remove_scheduling_gates
 from windlass.model.codec import decode_object
 from windlass.model.decision import Admit, AdmittedPodSet, Bind, Evict, Hold
 from windlass.model.kueue import WorkloadObject, is_finished
 from windlass.model.kueue.workload_wire import Condition, WorkloadStatus
 from windlass.model.names.kubernetes import HOSTNAME_LABEL
 from windlass.model.names.kueue import QUEUE_NAME_LABEL
+from windlass.model.names.windlass import STOPPED_AT_DURATION_ANNOTATION
 from windlass.model.pod import Pod
 from windlass.model.times import format_timestamp
 from windlass.model.workload import Workload
 from windlass.placement.stop_conditions import DURATION_EXCEEDED
-from windlass.queueing.outcome import NO_MATCHING_WORKLOAD, QUEUE_EVICTION_REASONS
+from windlass.queueing.outcome import DEACTIVATING_REASONS, NO_MATCHING_WORKLOAD, QUEUE_EVICTION_REASONS
 
 log = logging.getLogger(__name__)
 
@@ -61,6 +63,7 @@ class AdmissionWriter:
         self._sizes = WorkloadSizeWriter(writer)
         self._left_out: set[str] = set()
         """Workloads with pods that were not bound since their admission was not on record yet."""
+        self._readiness = ReadinessReporter(cache, writer)
 
     def execute(self, admits: Sequence[Admit], snapshot: Snapshot) -> None:
         """Starts the admissions, which wait for no victims, and reconciles Workloads with their owners."""
@@ -69,6 +72,7 @@ class AdmissionWriter:
         self._cache.drain_inbox()
         self._owners.reconcile()
         self._sizes.reconcile(snapshot.workloads)
+        self._readiness.report(snapshot)
         admits = [admit for admit in admits if admit.kind == "Workload"]
         admits += self._unrecorded_admissions(snapshot)
         workloads = {workload.key: workload for workload in snapshot.workloads} if admits else {}
@@ -142,11 +146,11 @@ class AdmissionWriter:
             request = remove_scheduling_gates(pod.key, pod.metadata.uid, kept, changes)
             self._writer.start_once(f"gates of {pod.key}", functools.partial(self._writer.send, request))
 
-    def stop_action(self, evict: Evict) -> AsyncAction | None:
+    def stop_action(self, evict: Evict, workload: Workload | None = None) -> AsyncAction | None:
         """Stops a queued workload by its Workload object; None if its pods have to be evicted instead."""
         if not self._writer.manages_workload(evict.workload):
             return None
-        return functools.partial(self._evict_after_previous, evict)
+        return functools.partial(self._evict_after_previous, evict, workload)
 
     def is_left_to_kueue(self, evict: Evict) -> bool:
         """Whether a live Kueue will stop it by itself: the reason is one that Kueue sees in its queues, too."""
@@ -166,7 +170,7 @@ class AdmissionWriter:
         resource, key = found
         annotations = {EVICTIONS: str(workload.evictions + 1)}
         if evict.reason == DURATION_EXCEEDED:
-            annotations = {REQUEUED_AT: format_timestamp(int(time.time()))}
+            annotations = {REQUEUED_AT: format_timestamp(int(time.time())), **_stopped_annotation(workload)}
         return functools.partial(self._writer.write, annotate(resource, key, workload.uid, annotations))
 
     def _owner_of(self, workload: Workload) -> tuple[Resource, str] | None:
@@ -294,17 +298,18 @@ class AdmissionWriter:
         obj = decode_object(raw) if raw is not None else None
         return obj if isinstance(obj, WorkloadObject) else None
 
-    async def _evict_after_previous(self, evict: Evict) -> None:
+    async def _evict_after_previous(self, evict: Evict, workload: Workload | None) -> None:
         """Waits for an admission of the same Workload that is under way."""
-        await self._writer.start_after_previous(evict.workload, functools.partial(self._evict, evict))
+        await self._writer.start_after_previous(evict.workload, functools.partial(self._evict, evict, workload))
 
-    async def _evict(self, evict: Evict) -> None:
+    async def _evict(self, evict: Evict, workload: Workload | None) -> None:
         known = self._writer.workload(evict.workload)
         if known is None:
             return
         if evict.reason == NO_MATCHING_WORKLOAD and not await self._sizes.has_outgrown(known):
             return  # the watch of the owner was behind
-        status = kueue.eviction_status(known, evict.reason, int(time.time()))
+        await self._prevent_restart(evict, known, workload)
+        status = kueue.eviction_status(known, evict.reason, int(time.time()), self._cache.settings)
         # Assumed as evicted but still admitted: it uses its quota until the watch shows otherwise, and decisions
         # count on that quota instead of choosing another victim.
         evicted = [condition for condition in _conditions(status) if condition.type == "Evicted"]
@@ -317,6 +322,15 @@ class AdmissionWriter:
             self._cache.forget_status(sent)
             raise
         await self._starter.stop(known)
+
+    async def _prevent_restart(self, evict: Evict, known: WorkloadObject, workload: Workload | None) -> None:
+        """Writes what keeps it from starting again, before it is stopped: a leader that is killed in between leaves a
+        workload that the next one stops for the same reason."""
+        resource, uid = self._writer.workload_resource(), known.metadata.uid
+        if evict.reason in DEACTIVATING_REASONS:
+            await self._writer.send(patch_by_uid(resource, known.key, uid, {"spec": {"active": False}}))
+        elif evict.reason == DURATION_EXCEEDED and workload is not None:
+            await self._writer.send(annotate(resource, known.key, uid, _stopped_annotation(workload)))
 
     async def _write_eviction(self, sent: AssumedStatus, status: dict[str, Any]) -> str:
         backoff, pause = Backoff(most=5.0), 0.0
@@ -332,6 +346,10 @@ class AdmissionWriter:
                 pause = backoff.next()
             if not self._cache.is_unconfirmed(sent):
                 return ""  # the watch shows this write or a newer one, which a repetition would overwrite
+
+
+def _stopped_annotation(workload: Workload) -> dict[str, str]:
+    return {STOPPED_AT_DURATION_ANNOTATION: str(workload.max_run_seconds or 0)}
 
 
 def _conditions(status: dict[str, Any]) -> tuple[Condition, ...]:

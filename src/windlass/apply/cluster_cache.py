@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from windlass.apply.assumed_status import AssumedStatus
 from windlass.cluster.delta import Assume, Delta
+from windlass.model.configuration import Settings
 from windlass.model.kueue import WorkloadObject
 from windlass.model.owners import Owner, OwnerObject
 from windlass.model.pod import Pod
@@ -33,6 +34,9 @@ class ClusterCache(Protocol):
 
     @property
     def kueue_is_live(self) -> bool: ...
+
+    @property
+    def settings(self) -> Settings: ...
 
     @property
     def object_count(self) -> int: ...

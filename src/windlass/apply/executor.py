@@ -214,7 +214,7 @@ class PlanExecutor:
                 continue
             pods = [(key, self._cache.pods[key]) for key in evict.pods if key in self._cache.pods]
             to_evict = tuple((key, pod.metadata.uid) for key, pod in pods if not pod.metadata.deletion_timestamp)
-            stop = self.admissions.stop_action(evict)
+            stop = self.admissions.stop_action(evict, workloads.get(evict.workload))
             if to_evict or stop is not None:
                 record = self.admissions.eviction_record_action(evict, workloads.get(evict.workload))
                 victim = Victim(evict.workload, to_evict, evict.reason, stop, record)

@@ -11,17 +11,29 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from windlass.cluster.workloads.workload_attributes import execution_limit
+from windlass.model.configuration import Settings
 from windlass.model.decision import Admit
 from windlass.model.kueue import WorkloadObject
 from windlass.model.kueue.workload_wire import Condition
+from windlass.model.kueue.workloads import PODS_READY, WAIT_FOR_RECOVERY, WAIT_FOR_START
 from windlass.model.names.kubernetes import APP_MANAGED_BY_LABEL, HOSTNAME_LABEL
 from windlass.model.owners import Owner
 from windlass.model.quota import format_quota, quota_requests
-from windlass.model.times import format_timestamp
+from windlass.model.times import format_timestamp, parse_timestamp
 from windlass.model.unstructured import Unstructured
 from windlass.model.workload import Workload
 from windlass.placement.stop_conditions import DURATION_EXCEEDED, GANG_BELOW_MINIMUM
-from windlass.queueing.outcome import CLUSTER_QUEUE_STOPPED, DEACTIVATED, LOCAL_QUEUE_STOPPED, NO_MATCHING_WORKLOAD
+from windlass.queueing.outcome import (
+    CLUSTER_QUEUE_STOPPED,
+    DEACTIVATED,
+    DEACTIVATING_REASONS,
+    LOCAL_QUEUE_STOPPED,
+    MAXIMUM_EXECUTION_TIME_EXCEEDED,
+    NO_MATCHING_WORKLOAD,
+    PODS_READY_TIMEOUT,
+    REQUEUING_LIMIT_EXCEEDED,
+)
 
 
 class WorkloadQueue(msgspec.Struct, frozen=True):
@@ -34,6 +46,9 @@ class WorkloadQueue(msgspec.Struct, frozen=True):
 
 NON_PREEMPTION_MESSAGES = {
     DURATION_EXCEEDED: "The workload exceeded its declared duration",
+    PODS_READY_TIMEOUT: "Exceeded the PodsReady timeout",
+    MAXIMUM_EXECUTION_TIME_EXCEEDED: "The workload is deactivated due to exceeding the maximum execution time",
+    REQUEUING_LIMIT_EXCEEDED: "The workload is deactivated due to exceeding the maximum number of re-queuing retries",
     GANG_BELOW_MINIMUM: "Fewer pods were left than the minimum of the gang",
     CLUSTER_QUEUE_STOPPED: "The ClusterQueue is stopped",
     LOCAL_QUEUE_STOPPED: "The LocalQueue is stopped",
@@ -58,6 +73,7 @@ def build_workload(
     """The Workload of an owner, given the owner's object `raw` and the pod templates by pod set."""
     meta = raw["metadata"]
     pod_sets: list[Unstructured] = []
+    limit = execution_limit(owner.metadata)
     for pod_set in owner.pod_sets:
         pod_sets.append({"name": pod_set.name, "count": pod_set.count, "template": templates[pod_set.name]})
         if pod_set.min_count not in (None, pod_set.count):
@@ -69,7 +85,9 @@ def build_workload(
         "uid": meta["uid"],
         "controller": True,
     }
-    spec = {"podSets": pod_sets, "queueName": queue.name, "priority": queue.priority, "active": True}
+    spec: Unstructured = {"podSets": pod_sets, "queueName": queue.name, "priority": queue.priority, "active": True}
+    if limit is not None:
+        spec["maximumExecutionTimeSeconds"] = limit
     return {
         "apiVersion": f"kueue.x-k8s.io/{queue.version}",
         "kind": "Workload",
@@ -126,7 +144,7 @@ def admission_status(
         _condition("QuotaReserved", "True", "QuotaReserved", reserved, now),
         _condition("Admitted", "True", "Admitted", admitted, now),
     ]
-    cleared = ("Evicted", "Preempted", "Requeued")
+    cleared = ("Evicted", "Preempted", "Requeued", "PodsReady")
     kept = (condition for condition in wire.status.conditions if condition.type not in cleared)
     return {
         "admission": {"clusterQueue": admit.queue, "podSetAssignments": assignments},
@@ -134,16 +152,20 @@ def admission_status(
     }
 
 
-def eviction_status(wire: WorkloadObject, reason: str, now: int) -> Unstructured:
+def eviction_status(wire: WorkloadObject, reason: str, now: int, settings: Settings | None = None) -> Unstructured:
     """The status of an evicted Workload; unless it was deactivated, it keeps its place in the queue."""
     why = reason if reason in NON_PREEMPTION_MESSAGES else "Preempted"
     message = NON_PREEMPTION_MESSAGES.get(reason, f"Preempted to accommodate a workload: {reason}")
+    if reason in DEACTIVATING_REASONS:
+        why = f"{DEACTIVATED}DueTo{reason}"
     changes = [
         _condition("QuotaReserved", "False", "Pending", message, now),
         _condition("Admitted", "False", "NoReservation", "The workload has no reservation", now),
         _condition("Evicted", "True", why, message, now),
     ]
-    if reason != DEACTIVATED:
+    if reason == PODS_READY_TIMEOUT:
+        changes.append(_condition("Requeued", "False", why, message, now))
+    elif reason != DEACTIVATED and reason not in DEACTIVATING_REASONS:
         changes.append(_condition("Requeued", "True", why, "The workload is queued again", now))
     if why == "Preempted":
         changes.append(_condition("Preempted", "True", reason, message, now))
@@ -153,9 +175,63 @@ def eviction_status(wire: WorkloadObject, reason: str, now: int) -> Unstructured
         "admission": None,
         "conditions": _merge_conditions(wire.status.conditions, changes),
         "schedulingStats": {"evictions": [{"reason": counted, "count": count} for counted, count in counts.items()]},
+        **_execution_time(wire, reason, now),
     }
-    # The Workload follows its owner again while it waits, and so asks only for the pods that are left.
-    return {**status, "reclaimablePods": []} if wire.status.reclaimable_pods else status
+    if reason == PODS_READY_TIMEOUT:
+        status["requeueState"] = _requeue_state(wire, settings or Settings(), now)
+    elif reason in DEACTIVATING_REASONS:
+        status["requeueState"] = None
+    if wire.status.reclaimable_pods:
+        # The Workload follows its owner again while it waits, and so asks only for the pods that are left.
+        status["reclaimablePods"] = []
+    return status
+
+
+def _execution_time(wire: WorkloadObject, reason: str, now: int) -> Unstructured:
+    """What it has used of its maximum execution time, which its next run goes on with."""
+    admitted = wire.condition("Admitted")
+    if wire.spec.maximum_execution_time_seconds is None or admitted is None:
+        return {}
+    # v1beta1 spells it so.
+    is_old = wire.api_version.endswith("/v1beta1")
+    field = "accumulatedPastExexcutionTimeSeconds" if is_old else "accumulatedPastExecutionTimeSeconds"
+    if reason in DEACTIVATING_REASONS:
+        return {field: None}  # activated again, it has all of it
+    status = wire.status
+    spent = status.accumulated_past_execution_time_seconds or status.accumulated_past_exexcution_time_seconds or 0
+    return {field: spent + max(0, now - parse_timestamp(admitted.last_transition_time))}
+
+
+def _requeue_state(wire: WorkloadObject, settings: Settings, now: int) -> Unstructured:
+    """Twice as long each time, up to the longest. Without Kueue's jitter: Windlass decides on all of them at once."""
+    known = wire.status.requeue_state
+    count = 1 + (known.count if known is not None else 0)
+    wait = min(settings.requeue_base_seconds << min(count - 1, 32), settings.requeue_max_seconds)
+    return {"count": count, "requeueAt": format_timestamp(now + wait)}
+
+
+def backoff_finished_status(wire: WorkloadObject, now: int) -> Unstructured:
+    change = _condition("Requeued", "True", "BackoffFinished", "The workload backoff was finished", now)
+    known = wire.status.requeue_state
+    state = {"count": known.count if known is not None else 0, "requeueAt": None}
+    return {"conditions": _merge_conditions(wire.status.conditions, [change]), "requeueState": state}
+
+
+def pods_ready_status(wire: WorkloadObject, is_ready: bool, now: int) -> Unstructured | None:
+    """Kueue's condition PodsReady; None if it says that already."""
+    known = next((condition for condition in wire.status.conditions if condition.type == PODS_READY), None)
+    was_ready = known is not None and known.status == "True"
+    if is_ready:
+        change = _condition(
+            PODS_READY, "True", "Started", "All pods reached readiness and the workload is running", now
+        )
+    elif was_ready:
+        change = _condition(PODS_READY, "False", WAIT_FOR_RECOVERY, "A pod is not ready any more", now)
+    else:
+        change = _condition(PODS_READY, "False", WAIT_FOR_START, "Not all pods are ready or succeeded", now)
+    if known is not None and known.status == change.status:
+        return None
+    return {"conditions": _merge_conditions(wire.status.conditions, [change])}
 
 
 def pending_status(wire: WorkloadObject, reason: str, message: str, now: int) -> Unstructured:

@@ -270,7 +270,8 @@ def _workload_status() -> Schema:
 
 def _run_times() -> dict[str, Schema]:
     period = object_schema("from", **{"from": date_time()}, runs=map_of(integer(0), 256))
-    return {"periods": array(period, 16)}
+    shape = object_schema("shape", shape=string(max_length=1024), periods=array(period, 16))
+    return {"periods": array(period, 16), "shapes": array(shape, 64)}
 
 
 def _reservation() -> dict[str, Schema]:

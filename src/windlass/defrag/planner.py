@@ -48,7 +48,7 @@ from windlass.queueing.outcome import (
 
 CODES_MOVES_CANNOT_LIFT = frozenset(
     {QUOTA_INSUFFICIENT, QUOTA_MISCONFIGURED, QUEUE_MISSING, FLAVOR_MISMATCH, BEHIND_HEAD}
-    | {"REQUEST_EXCEEDS_CLUSTER", "GANG_INCOMPLETE", "JOB_SUSPENDED"}
+    | {"REQUEST_EXCEEDS_CLUSTER", "GANG_INCOMPLETE", "JOB_SUSPENDED", "DURATION_EXCEEDED"}
     | {reason.code for reason in POD_REASONS}
 )
 """Codes of holds that no move can resolve."""

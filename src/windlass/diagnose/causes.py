@@ -270,6 +270,10 @@ CAUSES: dict[str, Cause] = {
         is_wait=True,
     ),
     "WAITING_FOR_PREEMPTION": Cause("the preempted pods have not terminated yet", NOTHING_TO_DO, is_wait=True),
+    "DURATION_EXCEEDED": Cause(
+        "it was stopped at the end of its declared run time, and would be again",
+        f"raise or remove {DECLARED_DURATION_ANNOTATION}, or save checkpoints",
+    ),
     "JOB_SUSPENDED": Cause("it is suspended (spec.suspend: true)", "set spec.suspend to false"),
     "NONE": Cause("nothing is wrong", ""),
     "UNKNOWN": Cause("the evidence is not enough to name a cause", "run the commands under Missing"),

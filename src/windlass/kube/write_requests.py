@@ -102,6 +102,11 @@ def patch_object(resource: Resource, key: str, fields: Mapping[str, Any], versio
     return Request("PATCH", resource.path(key), body=body, content_type=MERGE_PATCH)
 
 
+def patch_by_uid(resource: Resource, key: str, uid: str, fields: Mapping[str, Any]) -> Request:
+    """Merge-patches a custom object, whatever its version, unless another one has its name by now."""
+    return Request("PATCH", resource.path(key), body={"metadata": {"uid": uid}, **fields}, content_type=MERGE_PATCH)
+
+
 def patch_status(resource: Resource, key: str, status: Mapping[str, Any], version: str = "") -> Request:
     """Merge-patches a custom object's status; lists are replaced whole. With a version, only if it still has it."""
     body: dict[str, Any] = {"status": dict(status)}

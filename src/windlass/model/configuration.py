@@ -169,7 +169,7 @@ class SchedulerConfiguration(StrictStruct, frozen=True):
     admission_fair_sharing: AdmissionFairSharing | None = None
     """Kueue's: within a ClusterQueue, LocalQueues are ordered by what they have used."""
     wait_for_pods_ready: WaitForPodsReady | None = None
-    """Kueue's: how long an admitted workload may take to have its pods ready. Accepted, but without effect yet."""
+    """Kueue's: how long an admitted workload may take to have its pods ready, and what happens then."""
     resources: ResourceRules = ResourceRules()
     """Kueue's: how requests are converted before they count against quota."""
 
@@ -203,6 +203,12 @@ class Settings(msgspec.Struct, frozen=True):
     resources: ResourceRules = ResourceRules()
     ready_seconds: int | None = None
     """How long an admitted workload may take to have its pods ready; None: no limit."""
+    recovery_seconds: int | None = None
+    """How long it may take to have them ready again after one was lost; None: no limit."""
+    requeue_limit: int | None = None
+    """How often a workload that was not ready in time is requeued before it is deactivated; None: no limit."""
+    requeue_base_seconds: int = 60
+    requeue_max_seconds: int = 3600
     block_admission: bool = False
     """Nothing is admitted while an admitted workload is not ready."""
     requeue_at_creation: bool = False
@@ -281,6 +287,12 @@ def _with_readiness(settings: Settings, ready: WaitForPodsReady | None) -> Setti
     return msgspec.structs.replace(
         settings,
         ready_seconds=_seconds(ready.timeout, "waitForPodsReady.timeout"),
+        recovery_seconds=_seconds(ready.recovery_timeout, "waitForPodsReady.recoveryTimeout")
+        if ready.recovery_timeout
+        else None,
+        requeue_limit=ready.requeuing_strategy.backoff_limit_count,
+        requeue_base_seconds=ready.requeuing_strategy.backoff_base_seconds,
+        requeue_max_seconds=ready.requeuing_strategy.backoff_max_seconds,
         block_admission=ready.block_admission,
         requeue_at_creation=timestamp == "Creation",
     )

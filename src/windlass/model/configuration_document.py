@@ -91,7 +91,13 @@ def _readiness(settings: Settings) -> WaitForPodsReady | None:
     return WaitForPodsReady(
         timeout=format_duration(settings.ready_seconds),
         block_admission=settings.block_admission,
-        requeuing_strategy=RequeuingStrategy(timestamp=timestamp),
+        recovery_timeout="" if settings.recovery_seconds is None else format_duration(settings.recovery_seconds),
+        requeuing_strategy=RequeuingStrategy(
+            timestamp=timestamp,
+            backoff_limit_count=settings.requeue_limit,
+            backoff_base_seconds=settings.requeue_base_seconds,
+            backoff_max_seconds=settings.requeue_max_seconds,
+        ),
     )
 
 

@@ -10,8 +10,13 @@ from a dump; the snapshot has it. `queueing.run_time_estimates` counts runs and 
     - from: 2026-01-01T00:00:00Z
       runs: {"1664": 3, "3584": 12}
 
+    shapes:
+    - shape: 4x(nvidia.com/gpu=8), priority 0
+      periods: […]
+
 Twelve runs that ended in the week from the first of January took at most 3,584 seconds, and more than the next lower
-bound. Unknown fields are ignored: a newer version of the scheduler may have written them.
+bound. `shapes` has the same for work of one size and priority. Unknown fields are ignored: a newer version of the
+scheduler may have written them.
 """
 
 from __future__ import annotations
@@ -22,7 +27,9 @@ import msgspec
 
 from windlass.model.errors import InputError
 from windlass.model.meta import KubeStruct, ObjectMeta
+from windlass.model.quota import format_quota, quota_requests
 from windlass.model.times import format_timestamp, parse_timestamp
+from windlass.model.workload import Workload
 
 PERIOD_SECONDS = 7 * 86_400
 
@@ -34,13 +41,33 @@ class FinishedRun(msgspec.Struct, frozen=True, gc=False):
     """LocalQueue, `namespace/name`."""
     seconds: int
     ended_at: int
+    shape: str = ""
+    """Size and priority (`run_shape`)."""
+
+
+RunPeriods = dict[int, dict[int, int]]
+"""Weeks since 1970 → upper bound of the run time in seconds → number of runs."""
 
 
 class RunTimes(msgspec.Struct, frozen=True):
     """Finished runs of one queue."""
 
-    periods: dict[int, dict[int, int]] = {}
-    """Weeks since 1970 → upper bound of the run time in seconds → number of runs."""
+    periods: RunPeriods = {}
+    shapes: dict[str, RunPeriods] = {}
+    """The same by size and priority; not every shape is kept."""
+
+
+def run_shape(workload: Workload) -> str:
+    """What distinguishes work whose run times are counted together: pods, the devices of each, and priority;
+    empty where that can't be read."""
+    if workload.unreadable:
+        return ""
+    sets = []
+    for pod_set in workload.pod_sets:
+        amounts = quota_requests(pod_set.template)
+        devices = ",".join(f"{name}={format_quota(name, amounts[name])}" for name in sorted(amounts) if "/" in name)
+        sets.append(f"{pod_set.count}x({devices})")
+    return f"{' + '.join(sets)}, priority {workload.priority}"
 
 
 class RunPeriod(KubeStruct, frozen=True):
@@ -48,11 +75,17 @@ class RunPeriod(KubeStruct, frozen=True):
     runs: dict[str, int] = {}
 
 
+class RunShape(KubeStruct, frozen=True):
+    shape: str = ""
+    periods: tuple[RunPeriod, ...] = ()
+
+
 class RunTimeHistoryObject(KubeStruct, frozen=True):
     """The Kubernetes object."""
 
     metadata: ObjectMeta = ObjectMeta()
     periods: tuple[RunPeriod, ...] = ()
+    shapes: tuple[RunShape, ...] = ()
 
     @property
     def key(self) -> str:
@@ -61,9 +94,17 @@ class RunTimeHistoryObject(KubeStruct, frozen=True):
 
 def run_times_from_object(wire: RunTimeHistoryObject) -> RunTimes:
     """The runs of the object. Raises an `InputError` that names the field."""
-    periods: dict[int, dict[int, int]] = {}
-    for index, period in enumerate(wire.periods):
-        path = f"periods[{index}]"
+    shapes = {
+        shape.shape: _periods_from_wire(shape.periods, f"shapes[{index}].periods")
+        for index, shape in enumerate(wire.shapes)
+    }
+    return RunTimes(_periods_from_wire(wire.periods, "periods"), shapes)
+
+
+def _periods_from_wire(wire: tuple[RunPeriod, ...], field: str) -> RunPeriods:
+    periods: RunPeriods = {}
+    for index, period in enumerate(wire):
+        path = f"{field}[{index}]"
         start = parse_timestamp(period.from_)
         if not start:
             raise InputError(
@@ -81,15 +122,21 @@ def run_times_from_object(wire: RunTimeHistoryObject) -> RunTimes:
                     remedy=remedy,
                 )
             counts[int(text)] = counts.get(int(text), 0) + runs
-    return RunTimes(periods)
+    return periods
 
 
-def run_time_periods(times: RunTimes) -> list[dict[str, Any]]:
-    """The object's `periods`, the oldest first."""
+def run_time_fields(times: RunTimes) -> dict[str, Any]:
+    """The object's fields."""
+    shapes = [{"shape": shape, "periods": run_time_periods(periods)} for shape, periods in sorted(times.shapes.items())]
+    return {"periods": run_time_periods(times.periods), "shapes": shapes}
+
+
+def run_time_periods(periods: RunPeriods) -> list[dict[str, Any]]:
+    """The oldest first."""
     return [
         {
             "from": format_timestamp(number * PERIOD_SECONDS),
             "runs": {str(seconds): runs for seconds, runs in sorted(counts.items())},
         }
-        for number, counts in sorted(times.periods.items())
+        for number, counts in sorted(periods.items())
     ]

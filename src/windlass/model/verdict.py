@@ -43,7 +43,7 @@ UNEXPLAINED_PUBLIC_MESSAGE_BY_CODE = {
 """By code, the public message of a verdict that was not explained."""
 CODES_WITH_PUBLIC_DETAIL = frozenset(
     {"GANG_INCOMPLETE", "INVALID_OBJECT", "NOT_IMPLEMENTED", "POLICY_DENIED", "SCHEDULING_GATED"}
-    | {"JOB_SUSPENDED", "REQUEUE_BACKOFF", "RESOURCE_QUOTA_EXCEEDED", "STORAGE_INSUFFICIENT"}
+    | {"DURATION_EXCEEDED", "JOB_SUSPENDED", "REQUEUE_BACKOFF", "RESOURCE_QUOTA_EXCEEDED", "STORAGE_INSUFFICIENT"}
     | {"FRACTIONAL_GPU_REQUEST", "REQUESTS_NE_LIMITS"}
 )
 """Codes whose detail names only the workload's own pods, claims, groups and namespace, so that it is public."""

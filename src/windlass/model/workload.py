@@ -103,6 +103,14 @@ class Workload(msgspec.Struct, frozen=True):
     """Declared limit of its run time."""
     run_limit_enforced: bool = True
     """It is stopped at its limit (a deadline); False for a declared `windlass.dev/duration`."""
+    execution_seconds: int | None = None
+    """What is left of Kueue's maximum execution time when it is admitted; then it is deactivated. None: no limit."""
+    unready_since: int = 0
+    """Since when an admitted Kueue Workload waits for its pods to be ready; 0: they are, or it is not admitted."""
+    is_recovering: bool = False
+    """Its pods were ready before."""
+    requeues: int = 0
+    """How often it was requeued because its pods were not ready in time."""
     started_at: int = 0
     checkpoint_at: int = 0
     """Last checkpoint, in seconds; 0 where unknown."""

@@ -18,6 +18,7 @@ from windlass.model.configuration import ResourceRules
 from windlass.model.workload import Workload
 from windlass.placement.overlay import Overlay
 from windlass.placement.preemption.context import Preemption
+from windlass.placement.stop_conditions import Readiness
 from windlass.placement.timeplan.occupancy import Occupancy
 from windlass.placement.timeplan.run_limits import PlannedStartSettings
 from windlass.placement.workload_pieces import pieces_to_decide
@@ -31,6 +32,8 @@ class GangSettings(msgspec.Struct, frozen=True):
     resources: ResourceRules = ResourceRules()
     """How pod requests are converted into quota usage."""
     planned_starts: PlannedStartSettings = PlannedStartSettings()
+    readiness: Readiness | None = None
+    """How long admitted workloads may take to have their pods ready; None: as long as they like."""
     topology_levels: tuple[str, ...] = ()
     """Node labels that are topology levels where no Topology object names them; empty: the default list."""
 

@@ -49,7 +49,33 @@ def _decide(context: DecisionContext) -> list[Outcome]:
     outcomes += _admit_queued(context, queued, disruptions, len(before))
     for turn, piece in enumerate(after, start=len(before) + len(queued)):
         outcomes = _place_unqueued(context, piece, turn, outcomes)
-    return outcomes
+    return _with_turns_by_age(context, outcomes, {piece.key for piece in after}) if after and queued else outcomes
+
+
+def _with_turns_by_age(context: DecisionContext, outcomes: list[Outcome], unqueued: set[str]) -> list[Outcome]:
+    """Numbers the unqueued pieces that were decided after all queued ones from where they belong by priority and age.
+
+    Otherwise every queued workload, however new, would be before them, and could delay their planned starts for ever.
+    """
+    decided = [outcome for outcome in outcomes if not isinstance(outcome, Evicted)]
+    in_turn = sorted(decided, key=lambda outcome: (outcome.decided_in_cycle, outcome.workload))
+    keys = {outcome.workload: unqueued_sort_key(context.piece_by_key[outcome.workload])[:-1] for outcome in in_turn}
+    others = [outcome.workload for outcome in in_turn if outcome.workload not in unqueued]
+    # The best key of what is still to come: a piece goes before the first from which on nothing is better than it.
+    order: list[str] = []
+    late = [outcome.workload for outcome in in_turn if outcome.workload in unqueued]
+    best_after = [keys[workload] for workload in others]
+    for index in range(len(others) - 2, -1, -1):
+        best_after[index] = min(best_after[index], best_after[index + 1])
+    for workload, best in zip(others, best_after, strict=True):
+        while late and keys[late[0]] <= best:
+            order.append(late.pop(0))
+        order.append(workload)
+    turns = {workload: turn for turn, workload in enumerate((*order, *late))}
+    return [
+        outcome if isinstance(outcome, Evicted) else replace(outcome, decided_in_cycle=turns[outcome.workload])
+        for outcome in outcomes
+    ]
 
 
 def _admit_queued(

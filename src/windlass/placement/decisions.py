@@ -127,7 +127,12 @@ class _DecisionBuilder:
         context, late = self._context, self._late
         settings = context.settings
         conditions = StopConditions(
-            context.snapshot, context.pod_row, context.now, settings.grace_seconds, settings.planned_starts
+            context.snapshot,
+            context.pod_row,
+            context.now,
+            settings.grace_seconds,
+            settings.planned_starts,
+            settings.readiness,
         )
         changing = {*self._evicted, *self._admits, *(workload_key(piece.key) for piece, _ in late.placed)}
         for workload, reason in conditions.workloads_to_stop(

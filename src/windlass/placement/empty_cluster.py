@@ -69,7 +69,9 @@ class EmptyCluster:
             has = int(overlay.state.allocatable[usable[name], overlay.snapshot.resources.column(name)].sum())
             if amount > has:
                 requested, available = format_amount(name, amount), format_amount(name, has)
-                message = f"its pods request {requested} {name} in all, and the nodes that they may use have {available}"
+                message = (
+                    f"its pods request {requested} {name} in all, and the nodes that they may use have {available}"
+                )
                 return NeverFits(TOO_LARGE, message)
         return None
 

@@ -4,12 +4,15 @@ owner runs more pods than were admitted.
 `placement.decisions` asks after everything else has been decided, so that a gang which this decision completes keeps
 running. A gang below its minimum gets a grace period, which starts when the newest of its waiting pods was created in
 place of a lost one. Where a pod is missing and a controller will create it, the grace period has not begun; where no
-controller will, the gang can never be complete and is stopped at once.
+controller will, the gang can never be complete and is stopped at once. A Kueue Workload is stopped, as by Kueue, when
+its maximum execution time is over, and where the configuration says how soon its pods have to be ready.
 """
 
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping
+
+import msgspec
 
 from windlass.cluster.pod_table import PENDING
 from windlass.cluster.snapshot import Snapshot
@@ -17,16 +20,36 @@ from windlass.cluster.workloads.owner_sizes import held_counts
 from windlass.model.times import parse_timestamp
 from windlass.model.workload import Workload
 from windlass.placement.timeplan.run_limits import PlannedStartSettings, run_limit_of
-from windlass.queueing.outcome import NO_MATCHING_WORKLOAD
+from windlass.queueing.outcome import (
+    MAXIMUM_EXECUTION_TIME_EXCEEDED,
+    NO_MATCHING_WORKLOAD,
+    PODS_READY_TIMEOUT,
+    REQUEUING_LIMIT_EXCEEDED,
+)
 
 GANG_BELOW_MINIMUM = "GangBelowMinimum"
 DURATION_EXCEEDED = "DurationExceeded"
 
 
+class Readiness(msgspec.Struct, frozen=True):
+    """Kueue's `waitForPodsReady`, as far as decisions depend on it."""
+
+    seconds: int
+    recovery_seconds: int | None = None
+    requeue_limit: int | None = None
+
+
 class StopConditions:
     def __init__(
-        self, snapshot: Snapshot, pod_row: Mapping[str, int], now: int, grace: int, time: PlannedStartSettings
+        self,
+        snapshot: Snapshot,
+        pod_row: Mapping[str, int],
+        now: int,
+        grace: int,
+        time: PlannedStartSettings,
+        readiness: Readiness | None = None,
     ) -> None:
+        self._readiness = readiness
         self._pods, self._pod_row = snapshot.pods, pod_row
         self._now, self._grace, self._time = now, grace, time
 
@@ -44,11 +67,26 @@ class StopConditions:
             is_plain_pod = workload.kind == "Pod" and workload.max_run_seconds is None
             if is_plain_pod or workload.admission is None or workload.key in changing:
                 continue
-            reason = self.duration_exceeded_reason(workload) or outgrown_reason(workload)
+            reason = self.kueue_reason(workload) or self.duration_exceeded_reason(workload) or outgrown_reason(workload)
             if not reason and workload.key in workloads:
                 reason = self.below_minimum_reason(workload, workload.key in late)
             if reason:
                 yield workload, reason
+
+    def kueue_reason(self, workload: Workload) -> str:
+        """The reason if Kueue's limits are over: its maximum execution time, or the time for its pods to be ready."""
+        if workload.kind != "Workload" or workload.evicting or not workload.started_at:
+            return ""
+        if workload.execution_seconds is not None and self._now >= workload.started_at + workload.execution_seconds:
+            return MAXIMUM_EXECUTION_TIME_EXCEEDED
+        readiness = self._readiness
+        if readiness is None or not workload.unready_since:
+            return ""
+        seconds = readiness.recovery_seconds if workload.is_recovering else readiness.seconds
+        if seconds is None or self._now < workload.unready_since + seconds:
+            return ""
+        is_last = readiness.requeue_limit is not None and workload.requeues >= readiness.requeue_limit
+        return REQUEUING_LIMIT_EXCEEDED if is_last else PODS_READY_TIMEOUT
 
     def duration_exceeded_reason(self, workload: Workload) -> str:
         """The reason if its declared run time is over, else empty.

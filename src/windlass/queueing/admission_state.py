@@ -42,6 +42,7 @@ class AdmissionState:
         self._local_queue_usage = context.local_queue_usage
         self._disruptions, self._budgets_yield_to = context.disruptions, context.config.budgets_yield_to
         self._now = context.now
+        self._blocks_admission = context.config.blocks_admission
         self._decided: dict[str, Admitted | Evicted] = {}
         self._held: dict[str, Held] = {}
         self._cycle = 0
@@ -58,6 +59,11 @@ class AdmissionState:
 
     def outcomes(self) -> list[Outcome]:
         return [*self._decided.values(), *(self._held[key] for key in sorted(self._held))]
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether one workload has been admitted where only one is at a time."""
+        return self._blocks_admission and any(isinstance(outcome, Admitted) for outcome in self._decided.values())
 
     def hold(self, key: str, code: str, message: HoldMessage) -> None:
         self._held[key] = Held(key, code, message, self._first_cycle(key))

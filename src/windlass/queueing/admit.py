@@ -81,7 +81,11 @@ def admit(
             if pending is not None:
                 quota_cache.pending_by_id[id(workload)] = pending
     quota_cache.prune(len(pending_workloads))
-    decision.run()
+    unready = [workload.key for workload in running if workload.unready_since and not workload.evicting]
+    if config.blocks_admission and unready:
+        decision.hold_all(f"waits until the pods of {min(unready)} are ready (waitForPodsReady.blockAdmission)")
+    else:
+        decision.run()
     return decision.state.outcomes()
 
 
@@ -191,7 +195,8 @@ class _Decision:
             heads = [(head, queue) for queue in active if (head := self._next_head(queue)) is not None]
             # Queues that are empty or blocked drop out; one whose blocked head is admitted comes back.
             active = [queue for _, queue in heads]
-            if not heads:
+            if not heads or self.state.is_closed:
+                self._push_back_heads(heads)
                 break
             blocked_heads, self._blocked_heads = self._blocked_heads, []
             self._requeue_all(cycle.run(heads + blocked_heads), active)
@@ -278,7 +283,18 @@ class _Decision:
         elif entry.refused_by_quota:
             queue.inadmissible_shapes[pending.shape(self._system.flavors)] = (entry.code, entry.message)
 
+    def _push_back_heads(self, heads: list[tuple[PendingWorkload, PendingQueue]]) -> None:
+        for head, queue in heads:
+            queue.push(head)
+
+    def hold_all(self, why: str) -> None:
+        for queue in self._queues.values():
+            while (pending := queue.pop_ignoring_block()) is not None:
+                self.state.hold(pending.key, QUOTA_INSUFFICIENT, why)
+
     def _hold_the_rest(self) -> None:
+        if self.state.is_closed:
+            self.hold_all("waits until the workload admitted before it has its pods ready")
         for queue in self._queues.values():
             head = queue.blocked_by
             while (pending := queue.pop_ignoring_block()) is not None:

@@ -45,6 +45,10 @@ class QueueConfig(msgspec.Struct, frozen=True):
     """ClusterQueue → its own cap instead of `lost_seconds_cap`."""
     budgets_yield_to: tuple[str, ...] = ()
     """`reclaim`, `fairShare`, `priority`: preemptions that may break a disruption budget where nothing else helps."""
+    requeues_at_creation: bool = False
+    """A workload whose pods were not ready in time is queued again by its creation, not by its eviction."""
+    blocks_admission: bool = False
+    """One workload is admitted at a time, and none while the pods of an admitted one are not ready."""
     max_cycles: int = 1_000_000
     """Limit of admission cycles in one decision; workloads undecided then are held."""
 

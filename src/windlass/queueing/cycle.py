@@ -100,6 +100,9 @@ class Cycle:
         return iter(sorted(entries, key=_entry_sort_key))
 
     def _process(self, entry: Entry) -> None:
+        if self._state.is_closed:
+            entry.skip("Workload waits until the one admitted before it has its pods ready")
+            return
         if self._state.overlaps(entry.targets):
             self._renominate(entry)
         mode = entry.assignment.mode

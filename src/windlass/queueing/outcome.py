@@ -15,6 +15,11 @@ LOCAL_QUEUE_STOPPED = "LocalQueueStopped"
 DEACTIVATED = "Deactivated"
 NO_MATCHING_WORKLOAD = "NoMatchingWorkload"
 """The owner runs more pods than the workload was admitted with."""
+MAXIMUM_EXECUTION_TIME_EXCEEDED = "MaximumExecutionTimeExceeded"
+PODS_READY_TIMEOUT = "PodsReadyTimeout"
+REQUEUING_LIMIT_EXCEEDED = "RequeuingLimitExceeded"
+DEACTIVATING_REASONS = frozenset({MAXIMUM_EXECUTION_TIME_EXCEEDED, REQUEUING_LIMIT_EXCEEDED})
+"""Evictions after which the workload is deactivated: it does not start again by itself."""
 PRIORITY = "Priority"
 """Preemption outside queues, by PriorityClass."""
 
@@ -37,6 +42,8 @@ QUEUE_EVICTION_REASONS = frozenset(
         LOCAL_QUEUE_STOPPED,
         DEACTIVATED,
         NO_MATCHING_WORKLOAD,
+        PODS_READY_TIMEOUT,
+        *DEACTIVATING_REASONS,
     }
 )
 """Evictions that a live Kueue executes by itself where it manages the workload."""

@@ -21,6 +21,7 @@ from windlass.cluster.delta import Assume, Deleted, Delta, Forget, Put
 from windlass.cluster.store import Store
 from windlass.kube.resources import KUEUE_API_GROUP
 from windlass.model.codec import Unreadable, object_id
+from windlass.model.configuration import Settings
 from windlass.model.disruption import PodDisruptionBudget
 from windlass.model.kueue import WorkloadObject
 from windlass.model.kueue.queue_wire import ClusterQueueObject, LocalQueueObject
@@ -194,6 +195,10 @@ class SchedulerCache:
         found: PersistentVolumeClaim | None = self.get("PersistentVolumeClaim", key)
         return found
 
+    @property
+    def settings(self) -> Settings:
+        return self._options.settings
+
     def queued_owners(self) -> list[OwnerObject]:
         """Owners with a queue name whose pods are ours, without those that another of them controls."""
         return [owner for owner in self._queued_owners.values() if not self._has_queued_parent(owner)]
@@ -289,7 +294,8 @@ class SchedulerCache:
             return []
         overlay = self._nominations.overlay
         if in_store and known is not None and _is_unchanged_for_engine(overlay(known), overlay(pod)):
-            if not self._budget_counts[pod.metadata.namespace or "default"]:
+            counts_readiness = self._options.settings.ready_seconds is not None
+            if not counts_readiness and not self._budget_counts[pod.metadata.namespace or "default"]:
                 return []
             return [] if is_pod_health_unchanged(known, pod) else self._health_updates([pod])
         # The watch confirms our own bind: the store counts the pod there already, so no decision is needed.
@@ -301,7 +307,8 @@ class SchedulerCache:
         return _with_start_time(self._nominations.overlay(pod), self._now)
 
     def _health_updates(self, pods: Iterable[Pod]) -> list[Delta]:
-        """Readiness of pods, which PodDisruptionBudgets count. It triggers no decision: the budget's status will."""
+        """Readiness of pods, which PodDisruptionBudgets count, and `waitForPodsReady`. It triggers no decision: the
+        budget's status will, and time-outs come with the tick."""
         bound = [pod for pod in pods if pod.is_bound and ("Pod", pod.key) in self._in_store]
         return [Put(self._for_engine(pod)) for pod in bound]
 

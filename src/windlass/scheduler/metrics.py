@@ -63,6 +63,13 @@ class Metrics:
             "Workloads (single pods, gangs, queued work) that wait, by the code of the cause.",
             "code",
         )
+        self.planned_starts = self._counter(
+            "windlass_planned_starts_total",
+            "Workloads with a planned start that have started: kept (by the first that was told), or late and why "
+            "(moved, unknown, overdue).",
+            "result",
+            "reason",
+        )
         self.cycles = self._counter("windlass_cycles_total", "Decisions made.")
         self.failures = self._counter(
             "windlass_failed_decisions_total", "Decisions that failed with an internal error."

@@ -17,7 +17,7 @@ from windlass.kube.write_requests import create_object, patch_object
 from windlass.model.run_time_history import (
     RunTimeHistoryObject,
     RunTimes,
-    run_time_periods,
+    run_time_fields,
     run_times_from_object,
 )
 from windlass.queueing.run_time_estimates import add_runs, merge_run_times, without_future_runs
@@ -69,15 +69,14 @@ class RunTimeWriter(BackgroundWriter):
         known: RunTimeHistoryObject | None = self._cache.get(KIND, queue, WINDLASS_API_GROUP)
         if known is not None:
             before = without_future_runs(run_times_from_object(known), int(time.time()))
-            periods = run_time_periods(merge_run_times(before, times))
-            version = known.metadata.resource_version
-            return patch_object(resource, queue, {"periods": periods}, version)
+            fields = run_time_fields(merge_run_times(before, times))
+            return patch_object(resource, queue, fields, known.metadata.resource_version)
         namespace, _, name = queue.partition("/")
         body: dict[str, Any] = {
             "apiVersion": resource.api_version,
             "kind": KIND,
             "metadata": {"name": name, "ownerReferences": self._owner_references(name, local.metadata.uid)},
-            "periods": run_time_periods(times),
+            **run_time_fields(times),
         }
         return create_object(resource, namespace, body)
 

@@ -32,6 +32,7 @@ from windlass.scheduler.loop import SchedulingLoop
 from windlass.scheduler.metrics import Metrics
 from windlass.scheduler.options import SchedulerOptions
 from windlass.scheduler.persisted_state import PersistedStateWriter
+from windlass.scheduler.planned_start_record import PlannedStartRecord
 from windlass.scheduler.queue_status import QueueStatusWriter
 from windlass.scheduler.run_time_writer import RunTimeWriter
 from windlass.scheduler.shadow import ShadowSink
@@ -64,6 +65,7 @@ class Scheduler:
         self.persisted_state = PersistedStateWriter(
             client, self.cache, options.settings, self._may_write, self.informers.resource_for
         )
+        self.planned_start_record = PlannedStartRecord(self.metrics.planned_starts)
         self.run_time_writer = RunTimeWriter(client, self.cache, self._may_write, self.informers.resource_for)
         self.queue_status_writer = QueueStatusWriter(client, self.cache, self._may_write, self.informers.resource_for)
         self.configuration_publisher = ConfigurationPublisher(client, options, self._may_write)
@@ -116,6 +118,7 @@ class Scheduler:
         self.executor.execute(plan, snapshot)
         self.queue_status_writer.observe(snapshot)
         self.persisted_state.observe(plan, snapshot)
+        self.planned_start_record.observe(plan, int(time.time()))
         self.run_time_writer.observe()
 
     async def _lead(self) -> None:

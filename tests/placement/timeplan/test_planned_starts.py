@@ -117,3 +117,17 @@ def test_a_limit_that_nobody_enforces_is_not_believed_against_history(
     settings = PlannedStartSettings(history={} if known is None else {"team/q": known})
     workload = msgspec.structs.replace(PLAIN, max_run_seconds=declared, run_limit_enforced=enforced)
     assert run_limit_of(workload, settings) == expected
+
+
+def test_new_queued_work_does_not_delay_the_planned_start_of_an_older_gang_in_no_queue() -> None:
+    """Also where something in a queue that waits is older than the gang, so that all queued work is decided first."""
+    timeline = [
+        {"at": "0s", "submit": [job("runs", 4, 3600), job("too-large", 16, 3600)]},
+        {"at": "1s", "submit": [{"group": "gang", "pods": 2, "gpus": 4, "limit": "1h", "duration": "1h"}]},
+        {"at": "2s", "submit": [job("short", 2, 600), job("long", 2, 7200)]},
+        {"at": "3h"},
+    ]
+    outcome = scenario(timeline, queues=[{"name": "team", "quota": {"gpu": 32}}])
+    assert starts(outcome)["gang"] == 3600
+    assert starts(outcome)["short"] == 2
+    assert starts(outcome)["long"] > 3600

@@ -95,3 +95,31 @@ def test_pods_and_groups_of_a_queue_are_runs_as_well() -> None:
     ]
     [said] = [event.text for event in events(scenario(timeline), "hold") if "large" in event.subject]
     assert "95 % of 10 earlier runs of queue default/team ended within 10m40s" in said
+
+
+def test_work_of_one_size_is_planned_by_runs_of_that_size() -> None:
+    """Minutes and days in one queue: the small job is expected to end when small jobs do."""
+    runs = [job(f"s{number}", 1, None, duration="10m") for number in range(8)]
+    more = [job(f"t{number}", 1, None, duration="10m") for number in range(2)]
+    long = [job(f"l{number}", 8, None, duration="10h") for number in range(1)]
+    timeline = [
+        {"at": "0s", "submit": runs},
+        {"at": "20m", "submit": more},
+        {"at": "1h", "submit": long},
+        {"at": "20h", "submit": [job("first", 1, None, duration="10m")]},
+        {"at": "72001s", "submit": [job("large", 8, None, duration="10m")]},
+        {"at": "30h"},
+    ]
+    [said] = [event.text for event in events(scenario(timeline), "hold") if event.at == 72001]
+    assert "95 % of 10 earlier runs of this size of queue default/team ended within 10m40s" in said
+
+
+def test_a_run_past_its_estimate_is_estimated_again_by_those_that_took_longer() -> None:
+    """Of 100 runs 95 took 10 minutes and five 2 hours: after 20 minutes it is one of the five."""
+    history = {**HISTORY, "periods": [{**HISTORY["periods"][0], "runs": {"640": 95, "7680": 5}}]}
+    timeline = [
+        {"at": "0s", "submit": [job("first", 4, None, duration="1h")]},
+        {"at": "20m", "submit": [job("large", 8, None, duration="1h")]},
+        {"at": "3h"},
+    ]
+    assert plans(scenario(timeline, objects=[history]))["large"][0] == (1200, 7680)

@@ -22,6 +22,7 @@ from windlass.cluster.workloads.workload_attributes import (
     declared_restart_cost,
     enforced_limit,
     evictions_of,
+    execution_limit,
     is_evictable,
     is_nominated,
     preemption_policy_of,
@@ -29,6 +30,7 @@ from windlass.cluster.workloads.workload_attributes import (
     queue_of,
     queued_since,
     run_limit,
+    stopped_hold,
 )
 from windlass.cluster.workloads.workload_parts import (
     NO_HOLD,
@@ -127,9 +129,16 @@ def _from_workload_object(unit: Unit, members: UnitMembers, inputs: GroupingInpu
     hold = (base.hold, base.hold_code) if base.hold else unreadable
     if admission is None and hold == NO_HOLD:
         hold = _limit_range_hold(sets, inputs, base.namespace)
-    limit, enforced = _run_limit(base, metadata, owner, sets)
+    execution = base.execution_seconds
+    if execution is None and owner is not None:
+        execution = execution_limit(owner.metadata)  # its Workload was made without it
+    limit, enforced = _run_limit(msgspec.structs.replace(base, max_run_seconds=execution), metadata, owner, sets)
     # People annotate the Job; Kueue makes the Workload beside it, without the annotations.
     annotated = [metadata, *([owner.metadata] if owner is not None else ())]
+    checkpoint = max(base.checkpoint_at, *(checkpoint_of(meta, members.pods) for meta in annotated))
+    queued_at = queued_since(metadata, base.queued_at) or inputs.now
+    if hold == NO_HOLD:
+        hold = stopped_hold(metadata, limit, checkpoint, queued_at)
     built = msgspec.structs.replace(
         base,
         pod_sets=sets,
@@ -137,8 +146,10 @@ def _from_workload_object(unit: Unit, members: UnitMembers, inputs: GroupingInpu
         is_elastic=owner is not None and owner.is_elastic,
         max_run_seconds=limit,
         run_limit_enforced=enforced,
+        execution_seconds=execution,
+        unready_since=0 if _are_ready(sets, members) else base.unready_since,
         created=base.created or inputs.now,
-        queued_at=queued_since(metadata, base.queued_at) or inputs.now,
+        queued_at=queued_at,
         nominated=admission is None and is_nominated(members.pods),
         admission=admission,
         evicting=base.evicting or leaving or members.evicting,
@@ -147,11 +158,17 @@ def _from_workload_object(unit: Unit, members: UnitMembers, inputs: GroupingInpu
         hold_code=hold[1] if admission is None else "",
         unreadable=unreadable[0],
         started_at=base.started_at or _first_start(members),
-        checkpoint_at=max(base.checkpoint_at, *(checkpoint_of(meta, members.pods) for meta in annotated)),
+        checkpoint_at=checkpoint,
         restart_seconds=declared_restart_cost([*annotated, *(pod.metadata for pod in members.pods)]),
         evictable=base.evictable and all(is_evictable(meta, members.pods) for meta in annotated),
     )
     return with_room_to_grow(built)
+
+
+def _are_ready(sets: Sequence[PodSet], members: UnitMembers) -> bool:
+    """Whether all pods are known to be ready, also where nobody was there to write the condition PodsReady."""
+    ready = sum(1 for pod in members.pods if pod.is_bound and pod.status.conditions and pod.is_ready)
+    return ready >= sum(pod_set.count for pod_set in sets)
 
 
 def _run_limit(
@@ -209,11 +226,15 @@ def _assemble(parts: WorkloadParts, members: UnitMembers, inputs: GroupingInputs
         hold = queue_hold(identity.namespace, queue, inputs.queue_system)
     if hold == NO_HOLD and not members.pods:
         hold = _limit_range_hold(parts.sets, inputs, identity.namespace)
-    if admission is not None:
-        hold = NO_HOLD
     template = parts.sets[0].template
     created = _created(identity, members, inputs.now)
+    queued_at = queued_since(identity.metadata, created)
+    checkpoint = checkpoint_of(identity.metadata, members.pods)
     limit = run_limit(identity, parts.sets, parts.deadline)
+    if hold == NO_HOLD:
+        hold = stopped_hold(identity.metadata, limit, checkpoint, queued_at)
+    if admission is not None:
+        hold = NO_HOLD
     return Workload(
         key=identity.key,
         kind=identity.kind,
@@ -223,7 +244,7 @@ def _assemble(parts: WorkloadParts, members: UnitMembers, inputs: GroupingInputs
         priority=priority_of(identity, template, inputs.queue_system),
         preemption_policy=preemption_policy_of(identity, template, inputs.queue_system),
         created=created,
-        queued_at=queued_since(identity.metadata, created),
+        queued_at=queued_at,
         admission=admission,
         evicting=members.evicting,
         ends_by=_ends_by(members),
@@ -235,7 +256,7 @@ def _assemble(parts: WorkloadParts, members: UnitMembers, inputs: GroupingInputs
         max_run_seconds=limit,
         run_limit_enforced=limit == enforced_limit(identity, parts.sets, parts.deadline),
         started_at=_first_start(members),
-        checkpoint_at=checkpoint_of(identity.metadata, members.pods),
+        checkpoint_at=checkpoint,
         restart_seconds=declared_restart_cost([identity.metadata, *(pod.metadata for pod in members.pods)]),
         evictable=is_evictable(identity.metadata, members.pods),
         evictions=evictions_of(identity.metadata, members.pods),

@@ -13,7 +13,7 @@ from windlass.cluster.workloads.pod_admission import start_time
 from windlass.cluster.workloads.units import UnitKey
 from windlass.model.kueue import is_finished
 from windlass.model.pod import Pod
-from windlass.model.run_time_history import FinishedRun
+from windlass.model.run_time_history import FinishedRun, run_shape
 from windlass.model.times import parse_timestamp
 from windlass.model.workload import Workload
 
@@ -37,7 +37,8 @@ def finished_run(before: Workload, unit: UnitKey, pods: Sequence[Pod], inputs: G
         started = min((start_time(pod) for pod in pods if pod.is_bound), default=0)
     if not started:
         return None
-    return FinishedRun(f"{before.namespace}/{before.queue_name}", max(1, inputs.now - started), inputs.now)
+    queue, seconds = f"{before.namespace}/{before.queue_name}", max(1, inputs.now - started)
+    return FinishedRun(queue, seconds, inputs.now, run_shape(before))
 
 
 def _has_succeeded(unit: UnitKey, pods: Sequence[Pod], inputs: GroupingInputs) -> bool:

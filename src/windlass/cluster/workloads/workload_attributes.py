@@ -16,11 +16,12 @@ from windlass.model.names.windlass import (
     DECLARED_DURATION_ANNOTATION,
     LAST_CHECKPOINT_ANNOTATION,
     RESTART_COST_ANNOTATION,
+    STOPPED_AT_DURATION_ANNOTATION,
 )
 from windlass.model.pod import Pod
 from windlass.model.pod_group import PodGroup
 from windlass.model.queue import QueueSystem
-from windlass.model.times import parse_duration, parse_timestamp
+from windlass.model.times import format_duration, parse_duration, parse_timestamp
 from windlass.model.workload import PodSet
 
 PREEMPTABLE = "volcano.sh/preemptable"
@@ -79,7 +80,7 @@ def preemption_policy_of(identity: WorkloadIdentity, template: Pod, system: Queu
 
 def run_limit(identity: WorkloadIdentity, sets: Sequence[PodSet], deadline: int | None) -> int | None:
     """The shortest run limit, enforced or declared; None where there is none."""
-    declared = [_declared_duration(identity.metadata)]
+    declared = [_declared_duration(identity.metadata), execution_limit(identity.metadata)]
     declared += [_declared_duration(pod_set.template.metadata) for pod_set in sets]
     limits = [enforced_limit(identity, sets, deadline), *declared]
     return min((value for value in limits if value), default=None)
@@ -96,15 +97,20 @@ def declares_run_limit(pod: Pod) -> bool:
 
 
 def enforced_limit(identity: WorkloadIdentity, sets: Sequence[PodSet], deadline: int | None) -> int | None:
-    """The shortest limit at which a controller stops the workload; a declared duration is not enforced."""
+    """The shortest limit at which a controller stops the workload; what is declared, Windlass enforces itself."""
     limits = [deadline] if deadline is not None else []
-    execution = identity.metadata.labels.get(MAX_EXEC_TIME_LABEL, "")
-    if execution.isascii() and execution.isdigit() and len(execution) < 11:
-        limits.append(int(execution))
     deadlines = [pod_set.template.spec.active_deadline_seconds for pod_set in sets]
     if all(value is not None for value in deadlines):
         limits.append(max(value for value in deadlines if value is not None))
     return min((value for value in limits if value > 0), default=None)
+
+
+def execution_limit(metadata: ObjectMeta) -> int | None:
+    """Kueue's label for the maximum execution time, which counts for queued work only."""
+    text = metadata.labels.get(MAX_EXEC_TIME_LABEL, "")
+    if QUEUE_NAME_LABEL not in metadata.labels or not (text.isascii() and text.isdigit() and len(text) < 11):
+        return None
+    return int(text) or None
 
 
 def checkpoint_of(metadata: ObjectMeta, pods: Sequence[Pod]) -> int:
@@ -131,6 +137,22 @@ def evictions_of(metadata: ObjectMeta, pods: Sequence[Pod]) -> int:
 def queued_since(metadata: ObjectMeta, created: int) -> int:
     """The creation time; or when it was stopped because its declared duration was over."""
     return max(created, parse_timestamp(metadata.annotations.get(REQUEUED_AT, "")))
+
+
+def stopped_hold(metadata: ObjectMeta, limit: int | None, checkpoint_at: int, queued_at: int) -> tuple[str, str]:
+    """Why a workload that was stopped at the end of its declared run time doesn't start again, and the code; empty
+    where it may.
+
+    Begun again from the start, it would be stopped again, for ever. It may start once it declares more, or nothing; or
+    if it saved a checkpoint in its last run, and so goes on from there.
+    """
+    text = metadata.annotations.get(STOPPED_AT_DURATION_ANNOTATION, "")
+    stopped = int(text) if text.isascii() and text.isdigit() and len(text) < 11 else 0
+    if not stopped or limit is None or limit > stopped or checkpoint_at > queued_at - stopped:
+        return "", ""
+    declared = format_duration(stopped)
+    why = f"it was stopped at the end of its declared run time ({DECLARED_DURATION_ANNOTATION}, {declared})"
+    return f"{why}, and would be again", "DURATION_EXCEEDED"
 
 
 def is_nominated(pods: Sequence[Pod]) -> bool:

@@ -12,6 +12,7 @@ from windlass.diagnose.check import (
     queues,
     quotas,
     requests,
+    run_times,
     topology,
 )
 from windlass.diagnose.check.rule import RULES
@@ -23,6 +24,7 @@ MODULES = (
     gangs,
     quotas,
     queues,
+    run_times,
     images,
     hygiene,
     cluster_objects,

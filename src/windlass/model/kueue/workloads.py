@@ -28,6 +28,7 @@ from windlass.model.validation import check_pod, check_priority
 from windlass.model.workload import PodSet, TopologyRequest, Workload
 
 PREEMPTED = "Preempted"
+PODS_READY, WAIT_FOR_START, WAIT_FOR_RECOVERY = "PodsReady", "WaitForStart", "WaitForRecovery"
 NO_HOLD = ("", "")
 _REQUEUES_AT_EVICTION = ("PodsReadyTimeout", "AdmissionCheck", "DurationExceeded", "NoMatchingWorkload")
 """Eviction reasons after which a workload is queued by its eviction time; after others it keeps its place."""
@@ -61,6 +62,10 @@ def workload_from_object(
         hold=hold,
         hold_code=code,
         max_run_seconds=_run_time_left(wire),
+        execution_seconds=_run_time_left(wire),
+        unready_since=_unready_since(wire) if admission is not None else 0,
+        is_recovering=_is_recovering(wire),
+        requeues=wire.status.requeue_state.count if wire.status.requeue_state is not None else 0,
         started_at=parse_timestamp(admitted.last_transition_time) if admitted and admission else 0,
         checkpoint_at=parse_timestamp(wire.metadata.annotations.get(LAST_CHECKPOINT_ANNOTATION, "")),
         evictions=_preemption_count(wire),
@@ -237,12 +242,31 @@ def _waiting_hold(wire: WorkloadObject, system: QueueSystem) -> tuple[str, str]:
         if problem:
             return problem, "INVALID_OBJECT"
     if not wire.spec.active:
-        return "the workload is deactivated: spec.active is false", "JOB_SUSPENDED"
+        evicted = wire.condition("Evicted")
+        because = f" ({evicted.message})" if evicted is not None and "DueTo" in evicted.reason else ""
+        return f"the workload is deactivated: spec.active is false{because}", "JOB_SUSPENDED"
     for condition in wire.status.conditions:
         if condition.type == "Requeued" and condition.status == "False":
             until = wire.status.requeue_state.requeue_at if wire.status.requeue_state else ""
             return f"waits to be requeued{f' until {until}' if until else ''}", "REQUEUE_BACKOFF"
     return NO_HOLD
+
+
+def _unready_since(wire: WorkloadObject) -> int:
+    """As Kueue counts: from the admission, or from when its pods ceased to be ready."""
+    known = {condition.type: condition for condition in wire.status.conditions}
+    ready, admitted = known.get(PODS_READY), wire.condition("Admitted")
+    if admitted is None or (ready is not None and ready.status == "True"):
+        return 0
+    began = ready if ready is not None and ready.reason == WAIT_FOR_RECOVERY else admitted
+    return parse_timestamp(began.last_transition_time)
+
+
+def _is_recovering(wire: WorkloadObject) -> bool:
+    return any(
+        condition.type == PODS_READY and condition.status == "False" and condition.reason == WAIT_FOR_RECOVERY
+        for condition in wire.status.conditions
+    )
 
 
 def _preemption_count(wire: WorkloadObject) -> int:

@@ -5,11 +5,15 @@ WINDLASS_API_VERSION = "windlass.dev/v1"
 
 # Annotations that users write on pods and their owners
 DECLARED_DURATION_ANNOTATION = "windlass.dev/duration"
-"""The declared run time. Nothing stops a workload that runs longer."""
+"""The declared run time. A workload that runs longer is stopped, and not started again with the same."""
 LAST_CHECKPOINT_ANNOTATION = "windlass.dev/last-checkpoint"
 PLACEMENT_ANNOTATION = "windlass.dev/placement"
 RESTART_COST_ANNOTATION = "windlass.dev/restart-cost"
 """Time lost by a restart: pulling, loading, warming up."""
+
+# Annotations that the scheduler writes on what it stops
+STOPPED_AT_DURATION_ANNOTATION = "windlass.dev/stopped-at-duration"
+"""The declared run time, in seconds, at whose end the workload was stopped."""
 
 # Annotations that the scheduler writes on pods, and the node agent's answer
 ALLOCATED_DEVICES_ANNOTATION = "windlass.dev/allocated-devices"

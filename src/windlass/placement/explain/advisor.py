@@ -46,7 +46,7 @@ from windlass.queueing.placement_interface import PodSetChoice
 MAX_EXPLAINED_HOLDS = 32
 """Holds of one plan that are explained; the others have only their code and their counts."""
 CODES_NOT_ABOUT_REQUEST = frozenset(
-    {QUEUE_MISSING, BEHIND_HEAD, "GANG_INCOMPLETE", "JOB_SUSPENDED", "RESOURCE_QUOTA_EXCEEDED"}
+    {QUEUE_MISSING, BEHIND_HEAD, "DURATION_EXCEEDED", "GANG_INCOMPLETE", "JOB_SUSPENDED", "RESOURCE_QUOTA_EXCEEDED"}
     | {reason.code for reason in POD_REASONS if reason is not RESERVED_FOR_OTHERS}
 )
 """Codes of holds that neither a smaller request nor the end of running work resolves."""

@@ -186,7 +186,9 @@ def _quota_obstacles(held: HeldWorkload) -> Iterator[Obstacle]:
     own, borrowers = _users_of_quota(held, node)
     policy = node.spec.preemption
     within, reclaim = policy.within_cluster_queue, policy.reclaim_within_cohort
-    if (own and within == NEVER and (not borrowers or reclaim == NEVER)) or (borrowers and not own and reclaim == NEVER):
+    if (own and within == NEVER and (not borrowers or reclaim == NEVER)) or (
+        borrowers and not own and reclaim == NEVER
+    ):
         yield _policy(f"ClusterQueue {node.name} has withinClusterQueue {within} and reclaimWithinCohort {reclaim}")
         return
     victims = quota_victims(held)

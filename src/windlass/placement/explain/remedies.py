@@ -9,6 +9,7 @@ from __future__ import annotations
 from windlass.model.labels import matches_selector
 from windlass.model.names.kubernetes import NAMESPACE_NAME_LABEL
 from windlass.model.names.kueue import QUEUE_NAME_LABEL
+from windlass.model.names.windlass import DECLARED_DURATION_ANNOTATION
 from windlass.model.queue import LocalQueue, QueueSystem
 from windlass.model.reasons import RESERVED_FOR_OTHERS
 from windlass.model.workload import Workload
@@ -28,6 +29,7 @@ REMEDY_BY_CODE = {
     "topology request",
     BEHIND_HEAD: "wait for the head of the queue, or set the queue's queueingStrategy to BestEffortFIFO",
     "INVALID_OBJECT": "correct the field that the message names",
+    "DURATION_EXCEEDED": f"raise or remove {DECLARED_DURATION_ANNOTATION}, or save checkpoints",
     "JOB_SUSPENDED": "resume the Job or activate the Workload",
     "NOT_IMPLEMENTED": "remove the field that the message names, or set spec.schedulerName to a scheduler that "
     "supports it",

@@ -2,7 +2,8 @@
 
 Used by all of `timeplan`. A limit is a deadline that Kubernetes enforces, a duration that the workload declares, or the
 configured history of its queue. A declared duration that nothing enforces is never less than the configured history, so
-that declaring too little gains nothing. Estimates from earlier runs are used only where there is nothing else.
+that declaring too little gains nothing. Estimates from earlier runs are used only where there is nothing else; a run
+that takes longer than its estimate is estimated again, by the earlier runs that took longer, too.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from windlass.model.run_time_history import RunTimes
+from windlass.model.run_time_history import RunTimes, run_shape
 from windlass.model.workload import Workload
 from windlass.queueing.run_time_estimates import RunTimeEstimate, RunTimeEstimates
 
@@ -64,7 +65,9 @@ def run_estimate_of(workload: Workload, settings: PlannedStartSettings) -> RunTi
     if settings.run_estimates is None or workload.max_run_seconds is not None or not workload.queue_name:
         return None
     queue = f"{workload.namespace}/{workload.queue_name}"
-    return None if queue in settings.history else settings.run_estimates.get(queue)
+    if queue in settings.history or not settings.run_estimates.has(queue):
+        return None
+    return settings.run_estimates.get(queue, run_shape(workload))
 
 
 def expected_end(workload: Workload, settings: PlannedStartSettings, now: int) -> int | None:
@@ -78,4 +81,15 @@ def expected_end(workload: Workload, settings: PlannedStartSettings, now: int) -
         return end
     if workload.max_run_seconds is not None and not workload.run_limit_enforced:
         return now + 1  # its declared duration is over, and this decision stops it
-    return now + 1 if now - end <= OVERDUE_SECONDS else None
+    if now - end <= OVERDUE_SECONDS:
+        return now + 1
+    longer = _estimate_after(workload, settings, now - started)
+    return None if longer is None else started + longer
+
+
+def _estimate_after(workload: Workload, settings: PlannedStartSettings, elapsed: int) -> int | None:
+    """The estimate for a run that has taken longer than its estimate: by those of its queue that took longer still."""
+    if settings.run_estimates is None or run_estimate_of(workload, settings) is None:
+        return None
+    queue = f"{workload.namespace}/{workload.queue_name}"
+    return settings.run_estimates.after(queue, run_shape(workload), elapsed)

@@ -189,7 +189,8 @@ class StartPlanner:
         postponed = self._postponed.get(workload.key, 0)
         if postponed is None:
             return found
-        not_before = max(not_before, postponed)
+        # Without them it may even start at once, with no end to wait for.
+        not_before = max(not_before, postponed, self._occupancy.now + 1)
         # If it would start earlier without the workloads that were decided after it, they delay it.
         keys = {behind.key for behind in later}
         undelayed = self._search.earliest(workload, others, turn, not_before, keys)

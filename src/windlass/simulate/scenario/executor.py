@@ -20,7 +20,7 @@ from windlass.cluster.workloads.workload_attributes import REQUEUED_AT
 from windlass.model.decision import Admit, Bind, Evict, Hold, Reserve
 from windlass.model.names.kubernetes import HOSTNAME_LABEL
 from windlass.model.names.kueue import WORKLOAD_ANNOTATION
-from windlass.model.names.windlass import DEVICES_ANNOTATION
+from windlass.model.names.windlass import DEVICES_ANNOTATION, STOPPED_AT_DURATION_ANNOTATION
 from windlass.model.queue import QueueSystem
 from windlass.model.unstructured import Unstructured
 from windlass.model.workload import Workload
@@ -254,7 +254,7 @@ class ScenarioExecutor:
             return
         for key in _pod_keys(workload):
             self._cluster.delete("Pod", key)
-        self._requeue(workload, now)
+        self._requeue(workload, now, evicted.reason)
 
     def _record_eviction(self, evicted: EvictedWorkload, now: int) -> None:
         """Writes the eviction to the workload's object, if it has one."""
@@ -265,13 +265,16 @@ class ScenarioExecutor:
         if evicted.reason in BUDGET_OVERRIDE_BY_REASON:
             self._cluster.update(with_eviction_counted(obj))
         elif evicted.reason == DURATION_EXCEEDED:
-            annotations = {REQUEUED_AT: virtual_timestamp(now)}
+            annotations = {
+                REQUEUED_AT: virtual_timestamp(now),
+                STOPPED_AT_DURATION_ANNOTATION: str(workload.max_run_seconds or 0),
+            }
             self._cluster.update(merge_patch(obj, {"metadata": {"annotations": annotations}}))
 
-    def _requeue(self, workload: Workload, now: int) -> None:
+    def _requeue(self, workload: Workload, now: int, reason: str) -> None:
         obj, gang = self._find_owner(workload.kind, workload.key)
         if workload.kind == "Workload":
-            self._cluster.update(with_evicted(obj, now))
+            self._cluster.update(with_evicted(obj, now, reason))
             self._suspend_owner(workload, True)
         elif gang is None:
             suspended = with_suspend(obj, True)

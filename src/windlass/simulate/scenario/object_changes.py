@@ -16,8 +16,10 @@ from windlass.model.names.kubernetes import HOSTNAME_LABEL, NOT_READY_TAINT
 from windlass.model.quota import format_quota, quota_requests
 from windlass.model.unstructured import Unstructured
 from windlass.model.workload import Workload
+from windlass.queueing.outcome import DEACTIVATING_REASONS
 from windlass.simulate.clock import virtual_timestamp
 
+_EVICTED_REASONS = {reason: f"DeactivatedDueTo{reason}" for reason in DEACTIVATING_REASONS}
 _IN_RUN_POLICY = ("PyTorchJob", "TFJob", "MPIJob", "XGBoostJob", "PaddleJob", "JAXJob")
 SUSPENDED_IN_SPEC = ("Job", "JobSet", "RayCluster", "RayJob", "TrainJob")
 
@@ -57,8 +59,11 @@ def with_admission(
     return changed
 
 
-def with_evicted(obj: Unstructured, at: int) -> Unstructured:
-    changed = _with_condition(obj, "Evicted", "True", at, PREEMPTED)
+def with_evicted(obj: Unstructured, at: int, reason: str) -> Unstructured:
+    """The Workload without its admission; deactivated, where that is what the eviction is for."""
+    changed = _with_condition(obj, "Evicted", "True", at, _EVICTED_REASONS.get(reason, PREEMPTED))
+    if reason in DEACTIVATING_REASONS:
+        changed["spec"]["active"] = False
     changed = _with_condition(_with_condition(changed, "QuotaReserved", "False", at), "Admitted", "False", at)
     changed["status"].pop("admission", None)
     return changed

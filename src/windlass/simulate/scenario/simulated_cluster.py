@@ -19,7 +19,7 @@ from windlass.model.decision import DeviceGrant
 from windlass.model.errors import InputError
 from windlass.model.names.windlass import DEVICES_ANNOTATION, WINDLASS_API_VERSION
 from windlass.model.queue import QueueSystem
-from windlass.model.run_time_history import FinishedRun, RunTimes, run_time_periods, run_times_from_object
+from windlass.model.run_time_history import FinishedRun, RunTimes, run_time_fields, run_times_from_object
 from windlass.model.unstructured import Unstructured
 from windlass.model.workload import Workload
 from windlass.queueing.run_time_estimates import add_runs
@@ -63,7 +63,7 @@ class SimulatedCluster:
         times = run_times_from_object(known) if known is not None else RunTimes()
         history = {"apiVersion": WINDLASS_API_VERSION, "kind": RUN_TIME_HISTORY}
         fields = {"metadata": {"name": name, "namespace": namespace}}
-        self.update({**history, **fields, "periods": run_time_periods(add_runs(times, [run]))})
+        self.update({**history, **fields, **run_time_fields(add_runs(times, [run]))})
 
     def grouping(self, now: int) -> tuple[QueueSystem, Grouping]:
         """Queues and workloads as the engine's own grouping sees them."""
