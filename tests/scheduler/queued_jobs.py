@@ -37,13 +37,13 @@ JOBS, WORKLOADS, PODS = "jobs.batch", "workloads.kueue.x-k8s.io", "pods"
 
 class QueuedJobs:
     def __init__(self, quota: dict[str, int], machine: Machine) -> None:
-        self.quota, self.machine = quota, machine
+        self.quota = quota
         pools = tuple(
             FleetPool(name=name, count=1, gpus=(FleetGpus(model="H100", count=8),), cpu="64", labels={POOL_LABEL: name})
             for name in ("big", "small")
         )
         self.cluster = VirtualCluster(
-            fleet_nodes(Fleet(FleetSpec(pools)), time.time()), Settings(gang_grace_seconds=60), Random(1)
+            fleet_nodes(Fleet(FleetSpec(pools)), time.time()), Settings(gang_grace_seconds=60), Random(1), machine
         )
         self.client = self.cluster.client
         self.problems: list[str] = []

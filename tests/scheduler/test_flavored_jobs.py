@@ -42,6 +42,7 @@ def label_nodes(cluster: QueuedJobs) -> None:
 async def test_a_job_runs_with_its_flavors_labels_and_tolerations(cluster: QueuedJobs) -> None:
     label_nodes(cluster)
     cluster.submit("first", 8, pod=OWN)
+    await asyncio.sleep(2)
     cluster.submit("second", 4, pod=OWN)
     await asyncio.sleep(10)
     for name, pool, tolerations in (("first", "big", []), ("second", "small", [TOLERATION])):
@@ -79,16 +80,14 @@ async def test_a_job_that_is_stopped_is_again_what_it_was_and_may_run_in_another
 def test_a_scheduler_that_is_killed_while_it_stops_a_job_is_followed_by_one_that_ends_it(milliseconds: int) -> None:
     @on_cluster(big=8, small=4)
     async def play(cluster: QueuedJobs) -> None:
-        cluster.cluster.network.latency = 0.004
+        cluster.cluster.set_network(latency=0.004, failures=0.0, watch_lag=0.0, decision_seconds=0.0)
         cluster.submit("train", 4, annotations=PARTIAL)
         cluster.submit("other", 6)
         written = spec_of(cluster, "train")
         await asyncio.sleep(10)
         activate(cluster, "train", False)
         await asyncio.sleep(milliseconds / 1000)
-        await cluster.cluster.kill_scheduler()
-        await asyncio.sleep(1)
-        cluster.cluster.start_scheduler()
+        await cluster.cluster.restart_scheduler(1)
         await asyncio.sleep(30)
         assert spec_of(cluster, "train") == written
         assert cluster.job("train")["spec"]["suspend"] is True

@@ -153,22 +153,20 @@ def test_whatever_the_timing_no_more_is_bound_than_admitted(seed: int) -> None:
 
     @on_cluster(big=8, small=4)
     async def play(cluster: QueuedJobs) -> None:
-        rng, network = Random(seed), cluster.cluster.network
+        rng = Random(seed)
         names = [f"job-{number}" for number in range(5)]
         for number, name in enumerate(names):
             pods = rng.randint(1, 5)
             cluster.submit(name, pods, annotations=ELASTIC if number % 2 else {}, seconds=rng.choice((40, 100_000)))
         for _ in range(25):
-            network.latency, network.watch_lag = rng.choice(((0.002, 0.0), (0.05, 0.2), (0.3, 1.0)))
-            network.failures = rng.choice((0.0, 0.0, 0.2))
-            cluster.machine.thread_seconds = rng.choice((0.0, 0.5))
+            latency, watch_lag = rng.choice(((0.002, 0.0), (0.05, 0.2), (0.3, 1.0)))
+            failures, decision_seconds = rng.choice((0.0, 0.0, 0.2)), rng.choice((0.0, 0.5))
+            cluster.cluster.set_network(latency, failures, watch_lag, decision_seconds)
             if rng.random() < 0.15:
-                await cluster.cluster.kill_scheduler()
-                cluster.cluster.start_scheduler()
+                await cluster.cluster.restart_scheduler(0)
             cluster.resize(rng.choice(names), rng.randint(0, 6))
             await asyncio.sleep(rng.choice((0.01, 0.3, 3.0, 20.0)))
-        network.latency, network.watch_lag, network.failures = 0.002, 0.0, 0.0
-        cluster.machine.thread_seconds = 0.0
+        cluster.cluster.set_network(latency=0.002, failures=0.0, watch_lag=0.0, decision_seconds=0.0)
         await asyncio.sleep(300)
         for name in names:
             assert len(cluster.bound(name)) == cluster.admitted(name), name

@@ -69,7 +69,7 @@ class Owner(msgspec.Struct, frozen=True):
     """Its pods start together or not at all."""
     min_pods: int | None = None
     suspended: bool = False
-    """Also while Kueue's mark says that it is still being stopped, it is not: its template has yet to be restored."""
+    """False as long as Kueue's annotation says that it is being stopped: its template is not restored yet."""
     finished: bool = False
     succeeded: bool = False
     """Finished successfully."""
