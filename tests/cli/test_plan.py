@@ -117,6 +117,8 @@ def test_the_document_for_scripts() -> None:
             "pods": ["eng/low-0", "eng/low-1"],
             "for": "eng/high",
             "reason": "InClusterQueue",
+            "lostGpuSeconds": 0,
+            "leastGpuSeconds": 0,
         },
         {
             "decision": "admit",

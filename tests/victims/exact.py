@@ -170,6 +170,8 @@ class ExactVictims:
         in_use = sum(used(world, queue) for queue in world.nominal)
         freed = self._total([piece.gpu_milli if piece.owner.queue else 0 for piece in self.pieces])
         model.add(in_use - freed + asked(world) <= total)
+        if in_use + asked(world) > total and not self._may_take_quota():
+            model.add_bool_or([])
         own_freed = self._total([piece.gpu_milli if piece.owner.queue == OWN else 0 for piece in self.pieces])
         beyond = used(world, OWN) + asked(world) - world.nominal[OWN] * 1000
         above = model.new_int_var(0, max(0, beyond), "own-share")
@@ -181,6 +183,15 @@ class ExactVictims:
         for queue in world.nominal:
             if queue != OWN:
                 self._keep_nominal(queue, above)
+
+    def _may_take_quota(self) -> bool:
+        """Kueue: who asks for more than its queue owns takes no quota from others, unless the policy allows that to one
+        who borrows; a queue that owns nothing may take its own."""
+        nominal, policy = self.world.nominal[OWN] * 1000, self.world.policy
+        rules = (policy.within_queue, policy.reclaim)
+        if asked(self.world) <= nominal or policy.borrow != "Never" or (not nominal and rules[0] != "Never"):
+            return True
+        return self.world.is_fair and rules != ("Never", "Never")
 
     def _keep_nominal(self, queue: str, above: cp_model.IntVar) -> None:
         """A queue gives only what it has borrowed: before its last victim goes it still borrows, and under fair

@@ -197,7 +197,8 @@ class CheapestVictims(Generic[Found]):
     def _propose(self, going: frozenset[int], staying: frozenset[int]) -> Option | None:
         """The lower bound, multiplied by `SPLIT`, and units that go; None where no more than these may stay."""
         sunk = sum(self._costs[unit] for unit in going) * SPLIT - self._refund(going)
-        bound, chosen = 0, ()
+        bound = 0
+        chosen: tuple[int, ...] = ()
         if self._room is not None:
             places = [
                 found

@@ -55,7 +55,7 @@ def _find(request: PreemptionRequest, cheapest: bool) -> list[Target]:
     found = _run_search(request, candidates).targets
     if found and (not cheapest or not is_cost_reducible(request, found)):
         return found
-    if found or trial is not None:
+    if found or trial is not None or len(candidates) <= MAX_CANDIDATES:
         costs = VictimCosts(candidates, partial(_class_of, request))
         found = find_cheapest(request, candidates, costs, partial(_take, request), found)
     if found or trial is None or len(candidates) > MAX_CANDIDATES:
