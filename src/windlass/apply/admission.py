@@ -203,7 +203,9 @@ class AdmissionWriter:
         write = functools.partial(
             self._writer.patch_workload_status, hold.workload, status, obj.metadata.resource_version
         )
-        self._writer.start_once(hold.workload, write, rate_limited=True)
+        known = obj.condition("QuotaReserved")
+        same_cause = known is not None and known.message.endswith(f"({hold.verdict.code})")
+        self._writer.start_message(hold.workload, write, same_cause=same_cause)
 
     def _hostnames(self) -> dict[str, str]:
         nodes: Iterable[Any] = (self._cache.get("Node", name) for name in self._cache.nodes)
