@@ -122,6 +122,23 @@ async def test_changes_that_come_together_are_one_decision() -> None:
 
 
 @in_virtual_time
+async def test_after_a_slow_decision_changes_are_collected_for_as_long_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise a stream of changes leaves no time to carry decisions out."""
+
+    async def slowly(function: Callable[..., Any], *arguments: Any) -> Any:
+        await asyncio.sleep(0.1)
+        return function(*arguments)
+
+    monkeypatch.setattr(asyncio, "to_thread", slowly)
+    monkeypatch.setattr(module, "INLINE_MAX_SECONDS", -1.0)
+    async with looping() as made:
+        for number in range(100):
+            made.put(node(f"n{number}"))
+            await asyncio.sleep(0.01)
+        assert made.decisions == 5, "one in 0.2 seconds"
+
+
+@in_virtual_time
 async def test_changes_that_no_decision_depends_on_are_applied_without_one() -> None:
     async with looping() as made:
         made.put(NO_NEWS)

@@ -63,9 +63,9 @@ class BenchCluster:
             body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
             await self.client.send(Request("POST", "/api/v1/namespaces", body=body))
         await self.delete_pods()
-        await _all(self._make_node(number) for number in range(len(found), nodes))
+        await run_all(self._make_node(number) for number in range(len(found), nodes))
         extra = [node["metadata"]["name"] for node in found[nodes:]]
-        await _all(self.client.send(Request("DELETE", NODES.path(name))) for name in extra)
+        await run_all(self.client.send(Request("DELETE", NODES.path(name))) for name in extra)
 
     async def _make_node(self, number: int) -> None:
         tree = node(number)
@@ -76,7 +76,7 @@ class BenchCluster:
         await self.client.send(Request("PATCH", path, body=status, content_type=MERGE_PATCH))
 
     async def create(self, pods: Iterable[Unstructured]) -> None:
-        await _all(self._make(tree) for tree in pods)
+        await run_all(self._make(tree) for tree in pods)
 
     async def _make(self, tree: Unstructured) -> None:
         await self.client.send(Request("POST", PODS.namespace_collection(NAMESPACE), body=tree))
@@ -157,7 +157,7 @@ class BenchCluster:
             await asyncio.sleep(0.1)
 
 
-async def _all(works: Iterable[Awaitable[Any]]) -> None:
+async def run_all(works: Iterable[Awaitable[Any]]) -> None:
     """All of them, so many at a time."""
     slots = asyncio.Semaphore(IN_FLIGHT)
 

@@ -20,10 +20,19 @@ import msgspec
 from windlass.kube.credentials import ClientCertificate
 from windlass.kube.tls import tls_context
 from windlass.model.errors import ClusterUnreachable
+from windlass.model.names.nvidia import GPU_RESOURCE
 from windlass_bench.processes import cpu_seconds, free_ports, memory_mib
 
-WINDLASS, PEER, LIMIT = "windlass", "kube-scheduler", "limit"
-SCHEDULER_NAMES = {WINDLASS: "windlass", PEER: "default-scheduler", LIMIT: "nobody"}
+WINDLASS, PEER, PACKING, LIMIT = "windlass", "kube-scheduler", "kube-scheduler, packing", "limit"
+SCHEDULER_NAMES = {WINDLASS: "windlass", PEER: "default-scheduler", PACKING: "default-scheduler", LIMIT: "nobody"}
+_RESOURCES = ({"name": GPU_RESOURCE, "weight": 8}, {"name": "cpu", "weight": 1}, {"name": "memory", "weight": 1})
+PACKING_PROFILE = {
+    "schedulerName": "default-scheduler",
+    "pluginConfig": [
+        {"name": "NodeResourcesFit", "args": {"scoringStrategy": {"type": "MostAllocated", "resources": _RESOURCES}}}
+    ],
+}
+"""kube-scheduler's own way to pack: the fullest node first, by GPUs before all."""
 START_SECONDS = 120.0
 
 
@@ -50,15 +59,21 @@ class SchedulerProcess:
             await asyncio.sleep(0.2)
 
     def _answers(self) -> bool:
+        try:
+            self._get("readyz")
+        except OSError:
+            return False
+        return True
+
+    def _get(self, path: str) -> bytes:
         scheme = "https" if self._secure else "http"
         # kube-scheduler makes its own certificate; this is loopback.
         context = tls_context(b"", insecure=True, client_certificate=ClientCertificate()) if self._secure else None
-        try:
-            url = f"{scheme}://127.0.0.1:{self._port}/readyz"
-            with urllib.request.urlopen(url, timeout=2, context=context) as answer:
-                return bool(answer.status == 200)
-        except OSError:
-            return False
+        with urllib.request.urlopen(f"{scheme}://127.0.0.1:{self._port}/{path}", timeout=10, context=context) as answer:
+            return bytes(answer.read())
+
+    async def metrics(self) -> str:
+        return (await asyncio.to_thread(self._get, "metrics")).decode()
 
     def pause(self) -> None:
         self._process.send_signal(signal.SIGSTOP)
@@ -94,8 +109,10 @@ def start_scheduler(name: str, kubeconfig: Path, peer: Path | None) -> Scheduler
         "kind": "KubeSchedulerConfiguration",
         "leaderElection": {"leaderElect": False},
         "clientConnection": {"kubeconfig": str(kubeconfig), "qps": 5000, "burst": 5000},
+        "profiles": [PACKING_PROFILE if name == PACKING else {"schedulerName": "default-scheduler"}],
     }
     file = folder / "configuration.yaml"
     file.write_text(json.dumps(configuration))
     command = [str(peer), f"--config={file}", "--bind-address=127.0.0.1", f"--secure-port={port}"]
+    command += ["--authorization-always-allow-paths=/readyz,/metrics"]
     return SchedulerProcess(name, command, port, True, folder / "log")

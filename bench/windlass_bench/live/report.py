@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from windlass_bench.live.contenders import LIMIT, PEER, WINDLASS
+from windlass_bench.live.churn import ChurnResult
+from windlass_bench.live.contenders import LIMIT, PACKING, PEER, WINDLASS
+from windlass_bench.live.queues import QueueResult
 from windlass_bench.live.run import BACKLOG, GANGS, MEMORY, STEADY, Result
 from windlass_bench.section import Column, Row, Section, columns
 
@@ -61,7 +63,7 @@ def _best(results: Iterable[Result], part: str) -> list[Result]:
     return sorted(best.values(), key=lambda result: (result.task.nodes, _ORDER[result.task.contender]))
 
 
-_ORDER = {WINDLASS: 0, PEER: 1, LIMIT: 2}
+_ORDER = {WINDLASS: 0, PEER: 1, PACKING: 2, LIMIT: 3}
 
 
 def _merit(result: Result) -> float:
@@ -89,3 +91,92 @@ def _row(result: Result, results: Sequence[Result]) -> Row:
         "cpu_seconds": result.cpu_seconds,
         "peak_rss_mib": result.peak_rss_mib or None,
     }
+
+
+_QUEUE_COLUMNS = (
+    Column("contender", "contender"),
+    *columns("{:,}", nodes="nodes", jobs="jobs"),
+    Column("arrival", "created"),
+    Column("started", "started", "{:,}"),
+    Column("rate", "jobs/s", "{:.1f}"),
+    Column("of_kueue", "× Kueue", "{:.1f}"),
+    *_WAITS,
+    Column("writes_per_job", "writes/job", "{:.2f}"),
+    Column("writes_per_change", "writes/change", "{:.2f}"),
+    *columns("{:,}", conflicts="conflicts", duplicate_creates="created twice"),
+    *_COST,
+)
+
+
+def queue_section(results: Sequence[QueueResult]) -> Section:
+    return Section(
+        "queues",
+        "Queued Jobs of one to four pods",
+        _QUEUE_COLUMNS,
+        [_queue_row(result, results) for result in results],
+        note="A Job is started when its last pod is bound. A Workload's creation, its status, the Job and a binding are"
+        " changes.",
+    )
+
+
+def _queue_row(result: QueueResult, results: Sequence[QueueResult]) -> Row:
+    task = result.task
+    same = [other for other in results if (other.task.jobs, other.task.rate) == (task.jobs, task.rate)]
+    kueue = max((other.rate for other in same if other.task.contender != WINDLASS), default=0.0)
+    jobs = max(1, result.started)
+    return {
+        "contender": task.name,
+        "nodes": task.nodes,
+        "jobs": task.jobs,
+        "arrival": f"{task.rate:g} a second" if task.rate else "at once",
+        "started": result.started,
+        "rate": result.rate,
+        "of_kueue": result.rate / kueue if kueue and task.contender == WINDLASS and not task.rate else None,
+        "p50": result.p50,
+        "p99": result.p99,
+        "writes_per_job": result.writes / jobs,
+        "writes_per_change": result.writes / max(1, result.needed_writes),
+        "conflicts": result.conflicts,
+        "duplicate_creates": result.duplicate_creates,
+        "cpu_seconds": result.cpu_seconds,
+        "peak_rss_mib": result.peak_rss_mib,
+    }
+
+
+_CHURN_COLUMNS = (
+    Column("contender", "contender"),
+    *columns("{:,}", nodes="nodes", pods="pods", bound="bound"),
+    *columns("{:.0f}", asked="pods/s asked", rate="pods/s reached"),
+    *_WAITS,
+    Column("decision_p99", "decision p99 ≤ s", "{:.3f}"),
+    *columns("{:.2%}", allocated="GPUs allocated", fgd="FGD's replay"),
+    *_COST,
+)
+
+
+def churn_section(results: Sequence[ChurnResult]) -> Section:
+    rows: list[Row] = [
+        {
+            "contender": result.contender,
+            "nodes": result.nodes,
+            "pods": result.arrived,
+            "bound": result.bound,
+            "asked": result.asked_rate,
+            "rate": result.arrived / result.seconds,
+            "p50": result.p50,
+            "p99": result.p99,
+            "decision_p99": result.decision_p99,
+            "allocated": result.allocated,
+            "fgd": result.fgd_allocated,
+            "cpu_seconds": result.cpu_seconds,
+            "peak_rss_mib": result.peak_rss_mib,
+        }
+        for result in results
+    ]
+    return Section(
+        "churn",
+        "Pods that come and go on a nearly full cluster, a tenth of them in gangs",
+        _CHURN_COLUMNS,
+        rows,
+        note="A decision of Windlass is on all pods that wait, one of kube-scheduler on one pod; which knows no gangs.",
+    )

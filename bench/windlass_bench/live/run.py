@@ -19,7 +19,7 @@ from windlass.kube.events import Event, EventRecorder, EventRegarding
 from windlass.kube.write_requests import bind_pod
 from windlass.model.names.windlass import BENCH_LABEL
 from windlass_bench.live.bench_cluster import IN_FLIGHT, BenchCluster
-from windlass_bench.live.contenders import LIMIT, SCHEDULER_NAMES, WINDLASS, SchedulerProcess, start_scheduler
+from windlass_bench.live.contenders import LIMIT, PACKING, SCHEDULER_NAMES, WINDLASS, SchedulerProcess, start_scheduler
 from windlass_bench.live.objects import NAMESPACE, name_of_node, pod, running_pod
 
 QUIET_SECONDS = 15.0
@@ -72,12 +72,14 @@ def tasks_of(sizes: Sequence[int], parts: Sequence[str], contenders: Sequence[st
             for name in order:
                 if BACKLOG in parts:
                     tasks.append(Task(BACKLOG, name, nodes, min(6_000, 3 * nodes)))
-                if STEADY in parts and name != LIMIT:
+                if STEADY in parts and name not in (LIMIT, PACKING):
                     tasks.append(Task(STEADY, name, nodes, 0, 20.0))
             if GANGS in parts:
                 tasks.append(Task(GANGS, WINDLASS, nodes, min(2_000, nodes // GANG_SIZE * GANG_SIZE)))
         if MEMORY in parts:  # once: a full cluster takes minutes to make
-            tasks += [Task(MEMORY, name, nodes, PODS_A_NODE * nodes) for name in contenders if name != LIMIT]
+            tasks += [
+                Task(MEMORY, name, nodes, PODS_A_NODE * nodes) for name in contenders if name not in (LIMIT, PACKING)
+            ]
     return tasks
 
 
@@ -188,12 +190,12 @@ def _result(scene: BenchCluster, contender: SchedulerProcess, task: Task, began:
         task,
         len(scene.bound_at),
         end - began,
-        _quantile(waits, 0.5),
-        _quantile(waits, 0.99),
+        quantile(waits, 0.5),
+        quantile(waits, 0.99),
         after.cpu_seconds - cpu,
         after.peak_rss_mib,
     )
 
 
-def _quantile(values: Sequence[float], share: float) -> float:
+def quantile(values: Sequence[float], share: float) -> float:
     return values[min(len(values) - 1, int(len(values) * share))] if values else 0.0

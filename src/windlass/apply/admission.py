@@ -21,7 +21,7 @@ from windlass.apply import kueue
 from windlass.apply.assumed_status import AssumedStatus, parse_resource_version, with_status
 from windlass.apply.cluster_cache import ClusterCache
 from windlass.apply.evictor import AsyncAction
-from windlass.apply.messages import condition_message
+from windlass.apply.messages import code_of_message, condition_message
 from windlass.apply.owner_starts import OwnerStarter
 from windlass.apply.owner_templates import pod_changes
 from windlass.apply.owner_workloads import OwnerWorkloadReconciler
@@ -207,7 +207,9 @@ class AdmissionWriter:
         write = functools.partial(
             self._writer.patch_workload_status, hold.workload, status, obj.metadata.resource_version
         )
-        self._writer.start_once(hold.workload, write, rate_limited=True)
+        told = [condition.message for condition in obj.status.conditions if condition.type == "QuotaReserved"]
+        same_cause = any(code_of_message(message) == hold.verdict.code for message in told)
+        self._writer.start_message(hold.workload, write, same_cause=same_cause)
 
     def _hostnames(self) -> dict[str, str]:
         nodes: Iterable[Any] = (self._cache.get("Node", name) for name in self._cache.nodes)

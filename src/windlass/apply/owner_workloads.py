@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import logging
 import time
@@ -28,11 +29,16 @@ from windlass.model.owners import Owner, OwnerObject, owner_from_object
 log = logging.getLogger(__name__)
 
 JOBSET = "jobset.x-k8s.io"
+MAX_CREATIONS = 16
+"""Workloads that are created at the same time: thousands of new Jobs must not keep back those that can start."""
 
 
 class OwnerWorkloadReconciler:
     def __init__(self, cache: ClusterCache, writer: WorkloadWriter, starter: OwnerStarter) -> None:
         self._cache, self._writer, self._starter = cache, writer, starter
+        self._creation_slots = asyncio.Semaphore(MAX_CREATIONS)
+        self._unsettled: dict[tuple[str, str], None] = {}
+        """Owners (kind and key) to look at with the next plan: they or their Workloads changed, or a write is open."""
         self._reconciled: dict[str, tuple[str, str]] = {}
         """Workload → resourceVersions of its owner and of itself that were compared and agree."""
         self._contradicted_since: dict[str, float] = {}
@@ -43,22 +49,32 @@ class OwnerWorkloadReconciler:
     def reconcile(self) -> None:
         """Creates missing Workloads, finishes those whose owner has ended, and reconciles the others."""
         self._drop_deleted()
-        for obj in self._cache.queued_owners():
-            metadata = obj.metadata
-            if not self._writer.manages_queue(metadata.namespace, metadata.labels.get(QUEUE_NAME_LABEL, "")):
-                continue
-            name = kueue.workload_name(obj.KIND, metadata.name, metadata.uid)
-            key = self._cache.workload_key_of(obj) or f"{metadata.namespace}/{name}"
-            known = self._writer.workload(key)
-            end = terminal_state(obj)
-            if known is None and not end:
-                if time.monotonic() > self._created_at.get(key, -RETRY_SECONDS) + RETRY_SECONDS:
-                    self._writer.start_once(key, functools.partial(self._create, key, obj))
-            elif known is not None and end and not is_finished(known):
-                status = kueue.finished_status(known, end, int(time.time()))
-                self._writer.start_once(key, functools.partial(self._writer.patch_workload_status, key, status))
-            elif known is not None and not end and not is_finished(known):
-                self._reconcile_existing(key, known, obj)
+        self._unsettled.update(dict.fromkeys(self._cache.pop_changed_owners()))
+        for identity in [*self._unsettled]:
+            obj = self._cache.queued_owner(identity)
+            if obj is None or self._reconcile_owner(obj):
+                del self._unsettled[identity]
+
+    def _reconcile_owner(self, obj: OwnerObject) -> bool:
+        """Whether nothing is left to do until the owner or its Workload changes."""
+        metadata = obj.metadata
+        if self._cache.has_queued_parent(obj):
+            return False  # the parent's Workload covers it, for as long as there is a parent
+        if not self._writer.manages_queue(metadata.namespace, metadata.labels.get(QUEUE_NAME_LABEL, "")):
+            return True
+        key = self._cache.workload_key_of(obj) or _workload_key(obj)
+        known, end = self._writer.workload(key), terminal_state(obj)
+        if known is None:
+            if not end and time.monotonic() > self._created_at.get(key, -RETRY_SECONDS) + RETRY_SECONDS:
+                self._writer.start_once(key, functools.partial(self._create, key, obj))
+            return bool(end)
+        if is_finished(known):
+            return True
+        if end:
+            status = kueue.finished_status(known, end, int(time.time()))
+            self._writer.start_once(key, functools.partial(self._writer.patch_workload_status, key, status))
+            return False
+        return self._reconcile_existing(key, known, obj)
 
     def _drop_deleted(self) -> None:
         if len(self._reconciled) > 2 * self._cache.object_count + MAX_ENTRIES:
@@ -69,15 +85,16 @@ class OwnerWorkloadReconciler:
             versions = self._writer.written_versions
             self._writer.written_versions = {key: version for key, version in versions.items() if exists(key)}
 
-    def _reconcile_existing(self, key: str, known: WorkloadObject, obj: OwnerObject) -> None:
+    def _reconcile_existing(self, key: str, known: WorkloadObject, obj: OwnerObject) -> bool:
         """Updates a pending Workload whose owner was changed; unsuspends an admitted owner and suspends an evicted one.
+        Returns whether they agree.
 
         The last two repair what a leader has left that was killed between its two writes. Kueue, too, unsuspends an
         admitted Job that a user suspends: users stop a Job with `spec.active` of its Workload.
         """
         versions = (obj.metadata.resource_version, known.metadata.resource_version)
         if self._reconciled.get(key) == versions:
-            return
+            return True
         owner = owner_from_object(obj)
         if _contradicts(known, owner):
             if time.monotonic() > self._contradicted_since.setdefault(key, time.monotonic()) + RETRY_SECONDS:
@@ -86,17 +103,19 @@ class OwnerWorkloadReconciler:
                     functools.partial(self._repair_suspend, key, known, obj),
                     rate_limited=True,
                 )
-            return
+            return False
         self._contradicted_since.pop(key, None)
         if not _is_outdated(known, owner) or self._writer.start_once(
             key, functools.partial(self._update_spec, key, known, obj)
         ):
             self._reconciled[key] = versions
+            return True
+        return False
 
     async def _update_spec(self, key: str, known: WorkloadObject, obj: OwnerObject) -> None:
         """Writes pod sets, queue and priority of the owner to its Workload."""
+        group, kind, owner_key = object_id(obj)
         try:
-            group, kind, owner_key = object_id(obj)
             raw = await self._writer.get_raw(kind, group, owner_key, obj.metadata.uid)
             if raw is None:
                 return
@@ -106,7 +125,8 @@ class OwnerWorkloadReconciler:
             version = known.metadata.resource_version
             await self._writer.send(patch_object(resource, key, {"spec": spec}, version))
         except ClusterUnreachable:
-            self._reconciled.pop(key, None)  # the next decision tries again
+            self._reconciled.pop(key, None)
+            self._unsettled[kind, owner_key] = None  # the next decision tries again
             raise
 
     async def _repair_suspend(self, key: str, known: WorkloadObject, obj: OwnerObject) -> None:
@@ -123,6 +143,10 @@ class OwnerWorkloadReconciler:
         await (self._starter.start(known) if is_admitted else self._starter.stop(known))
 
     async def _create(self, key: str, obj: OwnerObject) -> None:
+        async with self._creation_slots:
+            await self._create_now(key, obj)
+
+    async def _create_now(self, key: str, obj: OwnerObject) -> None:
         group, kind, owner_key = object_id(obj)
         raw = await self._writer.get_raw(kind, group, owner_key, obj.metadata.uid)
         if raw is None:
@@ -151,6 +175,12 @@ class OwnerWorkloadReconciler:
         return kueue.WorkloadQueue(
             obj.metadata.labels[QUEUE_NAME_LABEL], priority, self._writer.workload_resource().version
         )
+
+
+def _workload_key(obj: OwnerObject) -> str:
+    """Key of the Workload that Windlass creates for the owner."""
+    name = kueue.workload_name(obj.KIND, obj.metadata.name, obj.metadata.uid)
+    return f"{obj.metadata.namespace}/{name}"
 
 
 def _contradicts(known: WorkloadObject, owner: Owner) -> bool:

@@ -30,6 +30,10 @@ log = logging.getLogger(__name__)
 RETRY_SECONDS = 5.0
 """Pause after a failed write, and between two rate-limited writes to the same Workload."""
 MAX_ENTRIES = 1_000
+MESSAGE_BURST, MESSAGES_PER_SECOND = 100, 20
+"""Of writes that only change messages, to all Workloads together: starting work is more urgent than telling."""
+MESSAGE_UPDATE_SECONDS = 60.0
+"""Shortest time between two messages with the same cause: numbers in them change with every decision."""
 
 Action = Callable[[], Awaitable[object]]
 
@@ -58,6 +62,8 @@ class WorkloadWriter:
         self._running: dict[str, asyncio.Task[None]] = {}
         """Name → the last write that was started under it and has not ended."""
         self._not_before: dict[str, float] = {}
+        self._prune_at = 0.0
+        self._message_tokens, self._filled_at = float(MESSAGE_BURST), time.monotonic()
         self.written_versions: dict[str, str] = {}
         """Workload → resourceVersion of our last write, which the watch may not have shown yet."""
 
@@ -111,9 +117,23 @@ class WorkloadWriter:
 
     def may_start(self, limit_key: str) -> bool:
         now = time.monotonic()
-        if len(self._not_before) > MAX_ENTRIES:
+        if len(self._not_before) > MAX_ENTRIES and now >= self._prune_at:
             self._not_before = {key: at for key, at in self._not_before.items() if at > now}
+            self._prune_at = now + RETRY_SECONDS
         return now >= self._not_before.get(limit_key, 0.0) and self._may_write()
+
+    def start_message(self, key: str, action: Action, *, same_cause: bool) -> bool:
+        """Starts a write that only changes a Workload's message, unless there were too many; true if it was started."""
+        now = time.monotonic()
+        filled = self._message_tokens + (now - self._filled_at) * MESSAGES_PER_SECOND
+        self._message_tokens, self._filled_at = min(float(MESSAGE_BURST), filled), now
+        if self._message_tokens < 1 or (same_cause and not self.may_start(f"update of {key}")):
+            return False
+        if not self.start_once(key, action, rate_limited=True):
+            return False
+        self._message_tokens -= 1
+        self._not_before[f"update of {key}"] = now + MESSAGE_UPDATE_SECONDS
+        return True
 
     def start_after_previous(self, name: str, action: Action) -> asyncio.Task[None]:
         """Starts the write as soon as the previous one of the same name has ended."""
@@ -129,6 +149,8 @@ class WorkloadWriter:
             log.info("%s: %s", name, error)
         except (ApiError, ServerUnavailable, LeaseLost) as error:
             self._not_before[name] = time.monotonic() + RETRY_SECONDS
+            # Otherwise what the failure holds up would wait for the next change of any object.
+            asyncio.get_running_loop().call_later(RETRY_SECONDS, self._cache.request_decision)
             log.warning("%s: %s", name, error)
 
     def is_busy(self, name: str) -> bool:

@@ -40,6 +40,8 @@ STOP_POLICY_HOLD = "Hold"
 
 ObjectKey = tuple[str, str]
 """Kind and `namespace/name`."""
+OwnerId = tuple[str, str]
+"""Kind and `namespace/name` of an owner."""
 
 
 class FlushResult(NamedTuple):
@@ -81,7 +83,9 @@ class SchedulerCache:
         """Unapplied deltas that call for a decision."""
         self._budget_counts: Counter[str] = Counter()
         """Namespace → number of its PodDisruptionBudgets."""
-        self._queued_owners: dict[tuple[str, str], OwnerObject] = {}
+        self._queued_owners: dict[OwnerId, OwnerObject] = {}
+        self._changed_owners: dict[OwnerId, None] = {}
+        """Owners that changed, or whose Workload did, since they were last asked for."""
         self._workload_by_owner: dict[str, str] = {}
         """Uid of an owner → key of its Workload, whether Kueue or we created that."""
         self._backing_off: set[str] = set()
@@ -143,6 +147,11 @@ class SchedulerCache:
             self._unapplied += self._observe_object(workload)
             self.changed.set()
 
+    def request_decision(self) -> None:
+        """Something can be tried again that no object says."""
+        self._trigger_count += 1
+        self.changed.set()
+
     def start_backoff(self, key: str) -> None:
         """Leaves the pod out of decisions until `end_backoff`."""
         self.drain_inbox()  # deltas pushed earlier must not undo this one
@@ -201,13 +210,21 @@ class SchedulerCache:
 
     def queued_owners(self) -> list[OwnerObject]:
         """Owners with a queue name whose pods are ours, without those that another of them controls."""
-        return [owner for owner in self._queued_owners.values() if not self._has_queued_parent(owner)]
+        return [owner for owner in self._queued_owners.values() if not self.has_queued_parent(owner)]
+
+    def queued_owner(self, owner: OwnerId) -> OwnerObject | None:
+        return self._queued_owners.get(owner)
+
+    def pop_changed_owners(self) -> Iterable[OwnerId]:
+        """Owners that may be queued and changed since the last call, or whose Workload or responsibility did."""
+        changed, self._changed_owners = self._changed_owners, {}
+        return changed
 
     def workload_key_of(self, owner: OwnerObject) -> str:
         """Key of the owner's Workload; empty if it has none."""
         return self._workload_by_owner.get(owner.metadata.uid, "")
 
-    def _has_queued_parent(self, owner: OwnerObject) -> bool:
+    def has_queued_parent(self, owner: OwnerObject) -> bool:
         parents = (reference for reference in owner.metadata.owner_references if reference.controller)
         namespace = owner.metadata.namespace or "default"
         return any((parent.kind, f"{namespace}/{parent.name}") in self._queued_owners for parent in parents)
@@ -365,12 +382,16 @@ class SchedulerCache:
             self.push([Put(cluster_queue)] if cluster_queue is not None else [])
         if isinstance(obj, ClusterQueueObject | LocalQueueObject):
             obj = self._without_takeover_hold(obj)
+        if isinstance(obj, LocalQueueObject):
+            self._changed_owners.update(dict.fromkeys(self._queued_owners))  # which of them are ours may depend on it
         if isinstance(obj, WorkloadObject):
             self._workload_by_owner.update((uid, key) for uid in _controller_uids(obj))
+            self._changed_owners.update(dict.fromkeys(_controller_ids(obj)))
         if isinstance(obj, OwnerObject) and kind in SUSPEND_FIELDS:
             self._queued_owners.pop((kind, key), None)
             if QUEUE_NAME_LABEL in obj.metadata.labels and self._owner_concerns_engine(obj):
                 self._queued_owners[kind, key] = obj
+                self._changed_owners[kind, key] = None
         pods = self.awaiting_owner.pop_waiting_for((group, kind, key))
         if not self._concerns_engine(obj):
             removal = self._remove_from_store(f"{kind}.{group}", key, Deleted(kind, key, group))
@@ -431,6 +452,7 @@ class SchedulerCache:
         known = self.objects.pop((deletion.group, deletion.kind, deletion.key), None)
         if isinstance(known, WorkloadObject):
             self._assumed_statuses.forget(deletion.key)
+            self._changed_owners.update(dict.fromkeys(_controller_ids(known)))
             for uid in _controller_uids(known):
                 if self._workload_by_owner.get(uid) == deletion.key:
                     del self._workload_by_owner[uid]
@@ -455,6 +477,12 @@ class SchedulerCache:
 
 def _controller_uids(workload: WorkloadObject) -> list[str]:
     return [reference.uid for reference in workload.metadata.owner_references if reference.controller]
+
+
+def _controller_ids(workload: WorkloadObject) -> list[OwnerId]:
+    namespace = workload.metadata.namespace or "default"
+    references = (reference for reference in workload.metadata.owner_references if reference.controller)
+    return [(reference.kind, f"{namespace}/{reference.name}") for reference in references]
 
 
 def _is_unchanged_for_engine(old: Any, new: Any) -> bool:

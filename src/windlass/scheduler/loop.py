@@ -31,6 +31,8 @@ TICK_SECONDS = 10.0
 RETRY_SECONDS = 5.0
 INLINE_MAX_SECONDS, INLINE_MAX_CHANGES = 0.01, 100
 """If the last decision took less, one on no more changes runs on the event loop: a thread switch would cost more."""
+MAX_BATCH_SECONDS = 0.25
+"""Longest wait for more changes after a decision that took long: half of the time is then left for carrying out."""
 EXPLAIN_SECONDS, EXPLAIN_BUSY_SECONDS = 2.0, 60.0
 """Shortest time between two rounds of explaining holds, and the same while there are pods to bind."""
 
@@ -66,6 +68,7 @@ class SchedulingLoop:
         self._decided_at = 0.0
         self._is_quick = False
         """The last decision took less than `INLINE_MAX_SECONDS`."""
+        self._batch_seconds = options.batch_seconds
 
     async def run(self, may_decide: Callable[[], bool]) -> None:
         """Decides until `may_decide` is false, or until cancelled."""
@@ -103,7 +106,7 @@ class SchedulingLoop:
                 await self._cache.changed.wait()
         except TimeoutError:
             return True
-        await asyncio.sleep(self._options.batch_seconds)
+        await asyncio.sleep(self._batch_seconds)
         return False
 
     async def _cycle(self, must_decide: bool) -> None:
@@ -122,6 +125,8 @@ class SchedulingLoop:
             plan, explained = await asyncio.to_thread(self._decide, snapshot, now)
         seconds = time.perf_counter() - started
         self._is_quick = seconds < INLINE_MAX_SECONDS
+        pause = 0.0 if self._is_quick else time.monotonic() - self._decided_at
+        self._batch_seconds = max(self._options.batch_seconds, min(pause, MAX_BATCH_SECONDS))
         self._metrics.algorithm.observe(seconds)
         self._metrics.cycles.inc()
         self._cache.store.mark_decided(snapshot.pods.pending())

@@ -93,7 +93,7 @@ class QueueStatusWriter(BackgroundWriter):
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self._wanted: dict[QueueKey, Unstructured] = {}
+        self._latest: Snapshot | None = None
         self._written: dict[QueueKey, tuple[str, Unstructured]] = {}
         """Uid of the queue, and its status as it was written."""
         self._transitions: dict[QueueKey, tuple[str, str]] = {}
@@ -104,21 +104,20 @@ class QueueStatusWriter(BackgroundWriter):
         self._written.clear()
 
     def observe(self, snapshot: Snapshot) -> None:
-        """Compares the statuses that follow from the snapshot with those written, and queues the differences."""
+        """Statuses are made of it when it is time to write them, not with every decision."""
         system = snapshot.queue_system
-        if self._cache.kueue_is_live or not (system.queues or system.local_queues):
-            return
-        for name, status in queue_statuses(system, snapshot.workloads).items():
-            if self._written.get(name) != (self._uid(name), status):
-                self._wanted[name] = status
-                self._has_work.set()
-            else:
-                self._wanted.pop(name, None)
+        if not self._cache.kueue_is_live and (system.queues or system.local_queues):
+            self._latest = snapshot
+            self._has_work.set()
 
     async def flush(self) -> None:
-        while self._wanted:
-            name, status = self._wanted.popitem()
-            await self._write(name, status)
+        """Writes the statuses that differ from those written; what fails is tried again after the next decision."""
+        snapshot, self._latest = self._latest, None
+        if snapshot is None or self._cache.kueue_is_live:
+            return
+        for name, status in queue_statuses(snapshot.queue_system, snapshot.workloads).items():
+            if self._written.get(name) != (self._uid(name), status):
+                await self._write(name, status)
 
     def _uid(self, name: QueueKey) -> str:
         """Empty if there is no such queue."""
