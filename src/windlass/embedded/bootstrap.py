@@ -1,4 +1,4 @@
-"""Objects that every cluster has from the start: system namespaces, priority classes, the given CRDs.
+"""Objects that every cluster has from the start: system namespaces, priority classes, roles, the given CRDs.
 
 `embedded_cluster` calls `bootstrap` once, before the server listens. Existing objects are not changed.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from windlass.embedded.api.errors import ApiError
+from windlass.embedded.bootstrap_roles import bootstrap_roles
 from windlass.embedded.controllers.client import Client
 from windlass.model.names.kubernetes import SCHEDULING_API_VERSION
 from windlass.model.unstructured import Unstructured
@@ -35,6 +36,8 @@ def bootstrap(client: Client, crds: Iterable[Unstructured] = ()) -> None:
         priority_class = _named(SCHEDULING_API_VERSION, "PriorityClass", name)
         priority_class |= {"value": value, "globalDefault": False, "description": description}
         create_if_missing(client, "priorityclasses.scheduling.k8s.io", "", priority_class)
+    for resource, role in bootstrap_roles():
+        create_if_missing(client, resource, "", role)
     for crd in crds:
         create_if_missing(client, CRDS, "", crd)
     create_if_missing(client, "services", "default", _api_service())

@@ -19,6 +19,9 @@ from urllib.parse import urlencode
 import urllib3
 import yaml
 
+from windlass.embedded.bootstrap_roles import bootstrap_roles
+from windlass.embedded.controllers.role_aggregation import RESOURCE as ROLES
+from windlass.embedded.controllers.role_aggregation import aggregated_rules
 from windlass.embedded.in_process_client import InProcessClient
 from windlass.embedded.pki import Identity, make_identity, write_kubeconfig
 from windlass.embedded.registry.registry import Registry
@@ -180,6 +183,12 @@ class Served:
         for name in NAMESPACES:
             self.verbs.create("namespaces", "", {"metadata": {"name": name}})
         self.verbs.create("serviceaccounts", "default", {"metadata": {"name": "default"}})
+        for resource, role in bootstrap_roles():
+            self.verbs.create(resource, "", role)
+        for name in ("view", "edit", "admin"):  # no controller runs here
+            roles = self.verbs.list(ROLES)
+            rules = aggregated_rules(next(role for role in roles if role["metadata"]["name"] == name), roles)
+            self.verbs.patch(ROLES, "", name, {"rules": rules})
         self.server = ApiServer(registry, self.identity, kubelet_api=self._runtime)
         await self.server.start()
         write_kubeconfig(self.kubeconfig, self.server.url, self.identity)

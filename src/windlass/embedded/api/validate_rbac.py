@@ -1,4 +1,4 @@
-"""Validation of roles and bindings. They are stored but not enforced: whoever has the token may do everything.
+"""Validation of roles and bindings; `server.authorization` enforces them.
 
 Called by `validation` with decoded, defaulted objects. Messages are the Kubernetes API's (Apache-2.0).
 """

@@ -18,6 +18,7 @@ from windlass.embedded.controllers.node_lifecycle import (
     TaintEvictionController,
 )
 from windlass.embedded.controllers.resource_quota import ResourceQuotaController
+from windlass.embedded.controllers.role_aggregation import RoleAggregationController
 from windlass.embedded.controllers.workload_controllers import WORKLOAD_CONTROLLERS
 
 
@@ -44,6 +45,7 @@ class ControllerManager:
             NamespaceController(client, cache),
             ServiceAccountController(client, cache, ca),
             EventTtlController(client),
+            RoleAggregationController(client, cache),
             self._garbage,
             *extra_controllers,
         ]

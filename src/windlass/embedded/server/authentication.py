@@ -9,7 +9,8 @@ from __future__ import annotations
 import hmac
 import secrets
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from typing import NamedTuple
 
 import msgspec
 from aiohttp import web
@@ -25,8 +26,21 @@ class User(msgspec.Struct, frozen=True):
     uid: str = ""
 
 
+class _IssuedToken(NamedTuple):
+    user: User
+    until: float
+    is_valid: Callable[[], bool]
+
+
+def service_account_groups(namespace: str) -> tuple[str, ...]:
+    return ("system:serviceaccounts", f"system:serviceaccounts:{namespace}")
+
+
+MAX_TOKENS = 10_000
+"""Issued and not expired; beyond it the oldest goes."""
+AUTHENTICATED = "system:authenticated"
 USER_KEY = web.RequestKey("user", User)
-ADMIN = User("system:admin", ("system:masters", "system:authenticated"))
+ADMIN = User("system:admin", ("system:masters", AUTHENTICATED))
 
 
 class Authenticator:
@@ -35,15 +49,26 @@ class Authenticator:
         self._token = token.encode()
         self._names = frozenset((*LOOPBACK, *(_bracketed(host) for host in hosts)))
         self._allows_any_host = bool({"0.0.0.0", "[::]"} & self._names)
-        self._issued: dict[str, tuple[User, float]] = {}
+        self._issued: dict[str, _IssuedToken] = {}
 
-    def issue_token(self, user: User, until: float) -> str:
-        """A token for another user, such as a service account, valid until a given time."""
+    def issue_token(self, user: User, until: float, is_valid: Callable[[], bool] = lambda: True) -> str:
+        """A token for another user, such as a service account, valid until a given time, and while it is valid."""
         now = time.time()
-        self._issued = {token: issued for token, issued in self._issued.items() if issued[1] > now}
+        self._issued = {token: issued for token, issued in self._issued.items() if issued.until > now}
+        while len(self._issued) >= MAX_TOKENS:
+            self._issued.pop(next(iter(self._issued)))
         token = secrets.token_urlsafe(48)
-        self._issued[token] = user, until
+        self._issued[token] = _IssuedToken(user, until, is_valid)
         return token
+
+    def user_of(self, token: str) -> User | None:
+        """None for a token that is none, or no longer."""
+        if hmac.compare_digest(token.encode("utf-8", "surrogateescape"), self._token):
+            return ADMIN
+        issued = self._issued.get(token)
+        if issued is None or issued.until <= time.time() or not issued.is_valid():
+            return None
+        return issued.user
 
     def authenticate(self, request: web.BaseRequest) -> User:
         headers = request.headers
@@ -56,10 +81,8 @@ class Authenticator:
         scheme, _, token = headers.get("Authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not token:
             raise ApiError.unauthorized()
-        if hmac.compare_digest(token.encode("utf-8", "surrogateescape"), self._token):
-            return ADMIN
-        user, until = self._issued.get(token, (ADMIN, 0.0))
-        if until <= time.time():
+        user = self.user_of(token)
+        if user is None:
             raise ApiError.unauthorized()
         return user
 

@@ -1,6 +1,7 @@
 """The API server: HTTPS in front of `registry`.
 
-    TLS ─► authentication (Host, Origin, token) ─► path ─► read | write | subresources | other documents
+    TLS ─► authentication (Host, Origin, token) ─► impersonation, RBAC ─► path
+                                                      read | write | subresources | other documents ◄─┘
 
 Built on aiohttp's low-level server, without an application and its middlewares, to keep the cost per request low.
 `embedded_cluster` starts one and may mount handlers under other paths, behind the same authentication.
@@ -13,6 +14,7 @@ import gc
 import logging
 from collections.abc import Awaitable, Callable, Collection
 
+import msgspec
 from aiohttp import web
 from aiohttp.abc import AbstractStreamWriter
 from aiohttp.http_exceptions import HttpProcessingError
@@ -21,10 +23,13 @@ from aiohttp.streams import StreamReader
 from aiohttp.web_protocol import RequestHandler
 
 from windlass.embedded.api.errors import ApiError
+from windlass.embedded.api.rbac import request_attributes
 from windlass.embedded.pki import Identity
 from windlass.embedded.registry.registry import Registry
 from windlass.embedded.runtime.kubelet_api import KubeletApi
-from windlass.embedded.server.authentication import USER_KEY, Authenticator
+from windlass.embedded.server.authentication import USER_KEY, Authenticator, User
+from windlass.embedded.server.authorization import Authorizer
+from windlass.embedded.server.impersonation import impersonate
 from windlass.embedded.server.listener import Listener
 from windlass.embedded.server.non_resource_paths import NonResourceHandler
 from windlass.embedded.server.read_handlers import ReadHandlers
@@ -39,6 +44,7 @@ log = logging.getLogger(__name__)
 
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
+_STREAMS = ("exec", "attach", "portforward")
 SHUTDOWN_TIMEOUT_SECONDS = 1.0
 GC_THRESHOLDS = (100_000, 20, 100)
 IDLE_SECONDS = 90.0
@@ -62,9 +68,10 @@ class ApiServer:
             identity,
             Authenticator(identity.token, hosts),
         )
-        meter = WorkMeter()
-        self._reads, self._writes = ReadHandlers(registry, meter), WriteHandlers(registry, meter)
-        self._subresources = Subresources(registry, kubelet_api, self.authenticator)
+        meter, self.authorizer = WorkMeter(), Authorizer(registry)
+        self._reads = ReadHandlers(registry, meter)
+        self._writes = WriteHandlers(registry, meter, self.authorizer)
+        self._subresources = Subresources(registry, kubelet_api, self.authenticator, self.authorizer)
         self._non_resource = NonResourceHandler(registry)
         self._mounts: dict[str, Handler] = {}
         self._listener: Listener | None = None
@@ -111,9 +118,10 @@ class ApiServer:
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Every request comes through here, and every error is turned into a response here."""
         try:
-            request[USER_KEY] = self.authenticator.authenticate(request)
+            user = self.authenticator.authenticate(request)
             if self._listener is not None:
                 self._listener.welcome(request.protocol)
+            request[USER_KEY] = self._authorize(request, user)
             return await self._route(request)
         except ApiError as error:
             return error_response(request, error)
@@ -124,6 +132,15 @@ class ApiServer:
         except Exception as error:  # boundary: no request may end the process or show a traceback
             log.exception("%s %s", request.method, request.path)
             return error_response(request, ApiError.internal(f"{type(error).__name__}: {error}"))
+
+    def _authorize(self, request: web.BaseRequest, user: User) -> User:
+        """The user that the request is done as, who may do it; else a 403."""
+        user = impersonate(request, user, self.authorizer)
+        attributes = request_attributes(request.method, request.path, request.query)
+        self.authorizer.check(user, attributes)
+        if attributes.subresource in _STREAMS and attributes.verb == "get":  # a WebSocket, which begins with a GET
+            self.authorizer.check(user, msgspec.structs.replace(attributes, verb="create"))
+        return user
 
     async def _route(self, request: web.BaseRequest) -> web.StreamResponse:
         path = request.path
@@ -137,6 +154,8 @@ class ApiServer:
 
     async def _handle_resource(self, request: web.BaseRequest, target: Target) -> web.StreamResponse:
         method = request.method
+        if target.watch and method != "GET":
+            raise method_not_allowed()
         if target.subresource or "list" not in target.kind.verbs:
             subresource_handler = self._subresources.handler(target, method)
             if subresource_handler is not None:

@@ -12,11 +12,13 @@ from windlass.embedded.api.errors import ApiError
 from windlass.embedded.api.timestamps import format_time
 from windlass.embedded.registry.registry import Registry
 from windlass.embedded.runtime.kubelet_api import KubeletApi, KubeletApiError
-from windlass.embedded.server import request_body, reviews
-from windlass.embedded.server.authentication import Authenticator
+from windlass.embedded.server import request_body
+from windlass.embedded.server.authentication import USER_KEY, Authenticator
+from windlass.embedded.server.authorization import Authorizer
 from windlass.embedded.server.query import delete_options, write_options
 from windlass.embedded.server.request_target import Target
 from windlass.embedded.server.responses import method_not_allowed, respond_with_object
+from windlass.embedded.server.reviews import REVIEWS, Reviewer, service_account_user, token_lifetime
 from windlass.embedded.server.streams import serve_exec_or_attach, serve_logs
 from windlass.model.unstructured import Unstructured
 
@@ -26,12 +28,20 @@ _NO_PORT_FORWARD = (
     "pods of this cluster have no network of their own: nothing listens on a simulated pod, and a pod that is a local "
     "process (--gpus real) is reached on this machine's own ports"
 )
+_BOUND_RESOURCES = {"Pod": "pods", "Secret": "secrets", "Node": "nodes"}
 _SUCCESS = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
 
 
 class Subresources:
-    def __init__(self, registry: Registry, kubelet_api: KubeletApi | None, authenticator: Authenticator) -> None:
+    def __init__(
+        self,
+        registry: Registry,
+        kubelet_api: KubeletApi | None,
+        authenticator: Authenticator,
+        authorizer: Authorizer,
+    ) -> None:
         self._registry, self.kubelet_api, self._authenticator = registry, kubelet_api, authenticator
+        self._reviewer = Reviewer(authenticator, authorizer)
 
     def handler(self, target: Target, method: str) -> Handler | None:
         """None if the subresource is read and written like the object itself."""
@@ -48,7 +58,7 @@ class Subresources:
             return self._evict if method == "POST" else _not_allowed
         if name == "token":
             return self._token if method == "POST" else _not_allowed
-        if target.kind.kind in reviews.REVIEW_HANDLERS:
+        if target.kind.kind in REVIEWS:
             return self._review if method == "POST" else _not_allowed
         return None
 
@@ -81,18 +91,20 @@ class Subresources:
 
     async def _review(self, request: web.BaseRequest, target: Target) -> web.StreamResponse:
         review = await _body(request, target.kind.kind)
-        result = reviews.REVIEW_HANDLERS[target.kind.kind](review, reviews.requesting_user(request))
+        result = self._reviewer.review(target.kind.kind, target.namespace, review, request[USER_KEY])
         result = {"kind": target.kind.kind, "apiVersion": target.kind.api_version, **result}
         return await respond_with_object(request, result, 201)
 
     async def _token(self, request: web.BaseRequest, target: Target) -> web.StreamResponse:
-        """A token of a service account. It gives full access: there are no authorisation rules."""
+        """A token of a service account, valid while the account, and the object that it is bound to, are there."""
         token_request = await _body(request, "TokenRequest")
         account = self._registry.context.get(target.kind, target.namespace, target.name).tree
-        user = reviews.service_account_user(target.namespace, target.name, account["metadata"].get("uid", ""))
-        end = self._registry.context.clock() + reviews.token_lifetime(token_request)
+        uid = account["metadata"].get("uid", "")
+        user = service_account_user(target.namespace, target.name, uid)
+        end = self._registry.context.clock() + token_lifetime(token_request)
+        is_bound = self._binding_check(target, uid, token_request)
         status = {
-            "token": self._authenticator.issue_token(user, end),
+            "token": self._authenticator.issue_token(user, end, is_bound),
             "expirationTimestamp": format_time(end),
         }
         spec = token_request.get("spec")
@@ -103,6 +115,26 @@ class Subresources:
         }
         result |= {"spec": spec if isinstance(spec, dict) else {}, "status": status}
         return await respond_with_object(request, result, 201)
+
+    def _binding_check(self, target: Target, uid: str, token_request: Unstructured) -> Callable[[], bool]:
+        store, spec = self._registry.store, token_request.get("spec")
+        reference = (spec.get("boundObjectRef") if isinstance(spec, dict) else None) or {}
+        needed = [("serviceaccounts", target.name, uid)]
+        if isinstance(reference, dict) and reference.get("kind") in _BOUND_RESOURCES:
+            resource = _BOUND_RESOURCES[reference["kind"]]
+            needed.append((resource, str(reference.get("name", "")), str(reference.get("uid") or "")))
+
+        def is_bound() -> bool:
+            for resource, name, wanted in needed:
+                key = ("" if resource == "nodes" else target.namespace, name)
+                found = store.storage(resource).items.get(key)
+                if found is None or (wanted and found.tree["metadata"].get("uid") != wanted):
+                    return False
+            return True
+
+        if not is_bound():
+            raise ApiError(409, "Conflict", "the object that the token is to be bound to does not exist")
+        return is_bound
 
     async def _logs(self, request: web.BaseRequest, target: Target) -> web.StreamResponse:
         pod, runtime = self._pod(target)

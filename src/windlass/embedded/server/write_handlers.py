@@ -7,18 +7,24 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from contextlib import AbstractContextManager
+from typing import Any
 
+import msgspec
 from aiohttp import web
 
 from windlass.embedded.api import strategy
 from windlass.embedded.api.errors import ApiError, required
+from windlass.embedded.api.json_trees import deep_copy
 from windlass.embedded.api.kinds import Kind
+from windlass.embedded.api.rbac import RBAC_GROUP
 from windlass.embedded.registry.options import STRICT, WriteOptions
 from windlass.embedded.registry.registry import Registry
 from windlass.embedded.registry.selection import Selection
 from windlass.embedded.server import request_body
 from windlass.embedded.server.authentication import USER_KEY
+from windlass.embedded.server.authorization import Authorizer
 from windlass.embedded.server.negotiation import ObjectEncoder, negotiate_format
 from windlass.embedded.server.query import delete_options, list_query, write_options
 from windlass.embedded.server.request_target import Target
@@ -39,8 +45,25 @@ _MANAGER_REQUIRED = required("fieldManager", "is required for apply patch")
 
 
 class WriteHandlers:
-    def __init__(self, registry: Registry, meter: WorkMeter) -> None:
-        self._registry, self._meter = registry, meter
+    def __init__(self, registry: Registry, meter: WorkMeter, authorizer: Authorizer) -> None:
+        self._registry, self._meter, self._authorizer = registry, meter, authorizer
+
+    def _write(
+        self,
+        request: web.BaseRequest,
+        target: Target,
+        write: Callable[[WriteOptions], StoredObject],
+        options: WriteOptions,
+    ) -> StoredObject:
+        """Everything that a write does between two turns of the loop."""
+        with self._measure(request):
+            if target.kind.group == RBAC_GROUP:
+                # What would be stored decides whether its writer may grant that.
+                planned = write(msgspec.structs.replace(options, dry_run=True))
+                before = self._registry.context.find(target.kind, *planned.key)
+                old = None if before is None else before.tree
+                self._authorizer.check_grant(request[USER_KEY], target.kind, planned.tree, old)
+            return write(options)
 
     def _measure(self, request: web.BaseRequest) -> AbstractContextManager[None]:
         """Around everything that a write does between two turns of the loop."""
@@ -49,8 +72,10 @@ class WriteHandlers:
     async def create(self, request: web.BaseRequest, target: Target) -> web.StreamResponse:
         tree = await self._decode_object(request, target)
         options, warnings = self._options(request, target, "CreateOptions")
-        with self._measure(request):
-            stored = self._registry.writer.create(target.kind, target.namespace, tree, options)
+        key = target.kind, target.namespace
+        stored = self._write(
+            request, target, lambda chosen: self._registry.writer.create(*key, _copy(target, tree), chosen), options
+        )
         return await self._respond(request, target, stored, 201, warnings)
 
     async def update(self, request: web.BaseRequest, target: Target) -> web.StreamResponse:
@@ -61,8 +86,10 @@ class WriteHandlers:
             scale = registry.scale_subresource.update(kind, target.namespace, target.name, tree, options)
             return await self._respond_status(request, scale)
         before = registry.context.find(kind, target.namespace, target.name)
-        with self._measure(request):
-            stored = registry.writer.update(kind, target.namespace, target.name, tree, options)
+        key = kind, target.namespace, target.name
+        stored = self._write(
+            request, target, lambda chosen: registry.writer.update(*key, _copy(target, tree), chosen), options
+        )
         return await self._respond(request, target, stored, 201 if before is None else 200, warnings)
 
     async def patch(self, request: web.BaseRequest, target: Target) -> web.StreamResponse:
@@ -80,14 +107,16 @@ class WriteHandlers:
             if not request.query.get("fieldManager"):
                 raise ApiError.invalid(_PATCH_OPTIONS, "", [_MANAGER_REQUIRED])
             before = registry.context.find(*key)
-            with self._measure(request):
-                stored = registry.writer.apply(*key, patch, options)
+            stored = self._write(
+                request, target, lambda chosen: registry.writer.apply(*key, _copy(target, patch), chosen), options
+            )
             return await self._respond(request, target, stored, 201 if before is None else 200, warnings)
         if target.subresource == "scale":
             scale = registry.scale_subresource.patch(*key, patch, media, options)
             return await self._respond_status(request, scale)
-        with self._measure(request):
-            stored = registry.writer.patch(*key, patch, media, options)
+        stored = self._write(
+            request, target, lambda chosen: registry.writer.patch(*key, _copy(target, patch), media, chosen), options
+        )
         return await self._respond(request, target, stored, 200, warnings)
 
     async def delete(self, request: web.BaseRequest, target: Target) -> web.StreamResponse:
@@ -171,3 +200,8 @@ class WriteHandlers:
     ) -> web.StreamResponse:
         await self._registry.store.wait_durable()
         return await respond_with_object(request, tree, warnings=warnings or ())
+
+
+def _copy(target: Target, value: Any) -> Any:
+    """A write may change what it is given; only one that is tried first needs it twice."""
+    return deep_copy(value) if target.kind.group == RBAC_GROUP else value
