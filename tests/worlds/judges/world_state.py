@@ -59,9 +59,25 @@ class WorldState:
     def count_usage(self) -> Usage:
         """Quota in use now; the usage before is returned."""
         before = self.usage
-        holding = {key: tree for key, tree in self.workloads.items() if admission(tree) and not is_finished(tree)}
+        held = {key: tree for key, tree in self.workloads.items() if admission(tree) and not is_finished(tree)}
+        holding = {key: self._without_ended_pods(tree) for key, tree in held.items()}
         self.usage = self.books.usage(holding, list(self.alive_pods()), self.objects["nodes"])
         return before
+
+    def _without_ended_pods(self, workload: Unstructured) -> Unstructured:
+        """Pods that have succeeded, and that no others follow, give their quota back."""
+        owners = owner_uids(workload)
+        members = [pod for pod in self.pods.values() if owners & owner_uids(pod)]
+        if not any(pod["status"].get("phase") == "Succeeded" for pod in members):
+            return workload
+        found, parts = workload["status"]["admission"], []
+        for part in found["podSetAssignments"]:
+            mark = "" if len(found["podSetAssignments"]) == 1 else f"-{part['name'][:4]}"
+            phases = [pod["status"].get("phase") for pod in members if mark in pod["metadata"]["name"]]
+            alive = sum(phase not in ENDED for phase in phases)
+            left = max(alive, part["count"] - phases.count("Succeeded"))
+            parts.append({**part, "count": min(part["count"], left)})
+        return {**workload, "status": {**workload["status"], "admission": {**found, "podSetAssignments": parts}}}
 
     # As it is now
 
