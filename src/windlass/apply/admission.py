@@ -304,7 +304,7 @@ class AdmissionWriter:
             return
         if evict.reason == NO_MATCHING_WORKLOAD and not await self._sizes.has_outgrown(known):
             return  # the watch of the owner was behind
-        status = kueue.eviction_status(known, evict.reason, int(time.time()))
+        status = kueue.eviction_status(known, evict.reason, int(time.time()), evict.message)
         # Assumed as evicted but still admitted: it uses its quota until the watch shows otherwise, and decisions
         # count on that quota instead of choosing another victim.
         evicted = [condition for condition in _conditions(status) if condition.type == "Evicted"]

@@ -134,10 +134,16 @@ def admission_status(
     }
 
 
-def eviction_status(wire: WorkloadObject, reason: str, now: int) -> Unstructured:
+def eviction_message(reason: str, detail: str) -> str:
+    """Empty for a preemption."""
+    message = NON_PREEMPTION_MESSAGES.get(reason, "")
+    return f"{message}: {detail}" if message and detail else message
+
+
+def eviction_status(wire: WorkloadObject, reason: str, now: int, detail: str = "") -> Unstructured:
     """The status of an evicted Workload; unless it was deactivated, it keeps its place in the queue."""
     why = reason if reason in NON_PREEMPTION_MESSAGES else "Preempted"
-    message = NON_PREEMPTION_MESSAGES.get(reason, f"Preempted to accommodate a workload: {reason}")
+    message = eviction_message(reason, detail) or f"Preempted to accommodate a workload: {reason}"
     changes = [
         _condition("QuotaReserved", "False", "Pending", message, now),
         _condition("Admitted", "False", "NoReservation", "The workload has no reservation", now),
