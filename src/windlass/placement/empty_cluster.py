@@ -69,7 +69,9 @@ class EmptyCluster:
             has = int(self._allocatable(name, overlay.snapshot.resources.column(name))[usable[name]].sum())
             if amount > has:
                 requested, available = format_amount(name, amount), format_amount(name, has)
-                message = f"its pods request {requested} {name} in all, and the nodes that they may use have {available}"
+                message = (
+                    f"its pods request {requested} {name} in all, and the nodes that they may use have {available}"
+                )
                 return NeverFits(TOO_LARGE, message)
         return None
 
@@ -164,7 +166,8 @@ class EmptyCluster:
         unhealthy = self._sum_by_node(state.device_info[:, HEALTHY] == 0)
         # Where nodes advertise unhealthy ones as well, there are no more than devices.
         devices = np.maximum(state.node_info[:, DEV_END] - state.node_info[:, DEV_FIRST], state.allocatable[:, column])
-        return np.minimum(state.allocatable[:, column] + unhealthy, devices)
+        repaired: Ints = np.minimum(state.allocatable[:, column] + unhealthy, devices)
+        return repaired
 
     def instances_per_node(self, pod_set: PendingPodSet, resource: str) -> Ints:
         """By node, MIG instances of the profile when nothing runs: advertised ones, or as many as can be created."""

@@ -82,9 +82,7 @@ def _quota_relief(held: HeldWorkload) -> Relief | None:
         return None
     cells = quota_cells(held, node)
     users = [
-        occupant
-        for occupant in held.state.running()
-        if _uses_quota(occupant, cells) and _may_be_named(held, occupant)
+        occupant for occupant in held.state.running() if _uses_quota(occupant, cells) and _may_be_named(held, occupant)
     ]
     in_tree = [occupant for occupant in users if _is_in_cohort_tree(held, occupant, node)]
     in_tree.sort(key=lambda occupant: _holder_rank(occupant, node.name, cells))

@@ -29,9 +29,7 @@ NEVER = "Never"
 
 
 class Preemption:
-    def __init__(
-        self, overlay: Overlay, config: QueueConfig, now: int, *, ignores_annotations: bool = False
-    ) -> None:
+    def __init__(self, overlay: Overlay, config: QueueConfig, now: int, *, ignores_annotations: bool = False) -> None:
         """`ignores_annotations`: also units that their owner has excluded from preemption, for a what-if."""
         self.overlay, self._config, self._now = overlay, config, now
         self._ignores_annotations = ignores_annotations
