@@ -1,8 +1,9 @@
 """A gang of several shapes starts where a placement was planted for it.
 
 The cluster is built from a placement: every node is filled with pods of the gang, of two to six shapes and up to two
-hundred in all, and what they leave over is taken by running pods. So there is a place for the gang by construction; that
-it was found is all that is asked. Some nodes are larger than what was planted there, some pods are planted in racks.
+hundred in all, and what they leave over is taken by running pods. So there is a place for the gang by construction;
+that it was found is all that is asked. Some nodes are larger than what was planted there, some pods are planted in
+racks.
 """
 
 from __future__ import annotations
@@ -190,9 +191,7 @@ def test_a_gang_whose_pods_keep_apart_starts_where_it_fits(seed: int) -> None:
     world.put(pod_group("gang", len(pods), world.now))
     for number, shape in enumerate(pods):
         keeps_apart = shape == apart
-        made = pod(
-            f"g{number}", pod_spec(*shape, **({"affinity": rule} if keeps_apart else {})), created=world.now
-        )
+        made = pod(f"g{number}", pod_spec(*shape, **({"affinity": rule} if keeps_apart else {})), created=world.now)
         made["metadata"]["labels"] = {GROUP: "gang", **({"role": "apart"} if keeps_apart else {})}
         world.put(made)
     assert len(world.plan().binds) == len(pods)

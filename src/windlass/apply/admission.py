@@ -311,7 +311,7 @@ class AdmissionWriter:
         if evict.reason == NO_MATCHING_WORKLOAD and not await self._sizes.has_outgrown(known):
             return  # the watch of the owner was behind
         await self._prevent_restart(evict, known, workload)
-        status = kueue.eviction_status(known, evict.reason, int(time.time()), self._cache.settings)
+        status = kueue.eviction_status(known, evict.reason, int(time.time()), evict.message, self._cache.settings)
         # Assumed as evicted but still admitted: it uses its quota until the watch shows otherwise, and decisions
         # count on that quota instead of choosing another victim.
         evicted = [condition for condition in _conditions(status) if condition.type == "Evicted"]

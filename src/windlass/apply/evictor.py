@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 
-from windlass.apply.kueue import NON_PREEMPTION_MESSAGES
+from windlass.apply.kueue import eviction_message
 from windlass.kube.backoff import Backoff
 from windlass.kube.client import KubeClient
 from windlass.kube.errors import ApiError, Conflict, LeaseLost, NotFound, ServerUnavailable, TooManyRequests
@@ -45,6 +45,8 @@ class Victim(msgspec.Struct, frozen=True):
     """Stops the workload instead of evicting its pods: a queued Job is suspended."""
     record_eviction: AsyncAction | None = None
     """Counts the eviction on the owner, before the pods are evicted."""
+    detail: str = ""
+    """What its owner should know beyond the reason."""
 
 
 class Evictor:
@@ -138,7 +140,7 @@ class Evictor:
         self._on_evicted(len(victim.pods))
         for key, uid in victim.pods:
             regarding = EventRegarding("Pod", key, uid)
-            message = NON_PREEMPTION_MESSAGES.get(victim.reason, "")
+            message = eviction_message(victim.reason, victim.detail)
             if message:
                 self._recorder.record(Event(regarding, "Evicted", message, "Evicting"))
             else:

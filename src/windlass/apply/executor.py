@@ -217,7 +217,7 @@ class PlanExecutor:
             stop = self.admissions.stop_action(evict, workloads.get(evict.workload))
             if to_evict or stop is not None:
                 record = self.admissions.eviction_record_action(evict, workloads.get(evict.workload))
-                victim = Victim(evict.workload, to_evict, evict.reason, stop, record)
+                victim = Victim(evict.workload, to_evict, evict.reason, stop, record, evict.message)
                 by_preemptor.setdefault(evict.for_workload or evict.workload, []).append(victim)
         for preemptor, victims in by_preemptor.items():
             self.evictor.evict(preemptor, victims)

@@ -152,10 +152,18 @@ def admission_status(
     }
 
 
-def eviction_status(wire: WorkloadObject, reason: str, now: int, settings: Settings | None = None) -> Unstructured:
+def eviction_message(reason: str, detail: str) -> str:
+    """Empty for a preemption."""
+    message = NON_PREEMPTION_MESSAGES.get(reason, "")
+    return f"{message}: {detail}" if message and detail else message
+
+
+def eviction_status(
+    wire: WorkloadObject, reason: str, now: int, detail: str = "", settings: Settings | None = None
+) -> Unstructured:
     """The status of an evicted Workload; unless it was deactivated, it keeps its place in the queue."""
     why = reason if reason in NON_PREEMPTION_MESSAGES else "Preempted"
-    message = NON_PREEMPTION_MESSAGES.get(reason, f"Preempted to accommodate a workload: {reason}")
+    message = eviction_message(reason, detail) or f"Preempted to accommodate a workload: {reason}"
     if reason in DEACTIVATING_REASONS:
         why = f"{DEACTIVATED}DueTo{reason}"
     changes = [

@@ -65,6 +65,8 @@ class Evict(msgspec.Struct, frozen=True, gc=False):
     least_gpu_seconds: int = 0
     """So much or more is lost together by any victims for the same preemptor that the rules allow and that spare what
     these spare: a lower bound, reached where the search was complete. 0: nothing is known."""
+    message: str = ""
+    """What its owner should know beyond the reason: why a lost member found no other place."""
 
 
 class Hold(msgspec.Struct, frozen=True, gc=False):

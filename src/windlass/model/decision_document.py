@@ -57,6 +57,7 @@ def decision_document(decision: Decision) -> dict[str, Any]:
                 "reason": decision.reason,
                 "lostGpuSeconds": decision.lost_gpu_seconds,
                 "leastGpuSeconds": decision.least_gpu_seconds,
+                "message": decision.message,
             }
         case Reserve():
             return {
@@ -95,7 +96,7 @@ def parse_decision(document: dict[str, Any]) -> Decision:
             return Bind(pod, node, msgspec.convert(document["devices"], tuple[DeviceGrant, ...]), tuple(after))
         case {"decision": "evict", "workload": workload, "pods": pods, "reason": reason}:
             lost = (document.get("lostGpuSeconds", 0), document.get("leastGpuSeconds", 0))
-            return Evict(workload, tuple(pods), document["for"], reason, *lost)
+            return Evict(workload, tuple(pods), document["for"], reason, *lost, document.get("message", ""))
         case {"decision": "reserve", "workload": workload, "domain": domain, "until": until, "nodes": nodes}:
             end = None if until is None else parse_timestamp(until)
             return Reserve(workload, domain, parse_timestamp(document["from"]), end, nodes)

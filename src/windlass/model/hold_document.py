@@ -137,13 +137,13 @@ class HoldObstacle(Document, frozen=True):
     """Why nothing is preempted for it."""
 
     kind: str
-    """`stuck`, `policy`, `priority`, `minRunTime`, `protected` or `noGain`."""
+    """`stuck`, `unhealthy`, `policy`, `priority`, `minRunTime`, `protected` or `noGain`."""
     text: str
     public_text: str
     workloads: tuple[str, ...]
     """The workloads or pods concerned. Not public."""
     node: str
-    """Of a stuck pod. Not public."""
+    """Of a stuck pod, or the first with unhealthy GPUs. Not public."""
     at: str | None
     """When the protection ends, or when a stuck pod should have ended."""
 

@@ -1,4 +1,5 @@
-"""Why nothing makes room for a workload that waits: what keeps running work from being preempted for it.
+"""Why nothing makes room for a workload that waits: what keeps running work from being preempted for it, or GPUs that
+are unhealthy.
 
 `placement.explain` finds them; a verdict lists them after what holds the workload. Budgets and refusals of the API
 server are `Refusal`s, which stand beside these.
@@ -10,6 +11,8 @@ import msgspec
 
 STUCK = "stuck"
 """A pod that is being deleted should have ended, and has not."""
+UNHEALTHY = "unhealthy"
+"""A node would take a pod if all its GPUs were healthy."""
 POLICY = "policy"
 """Its own preemptionPolicy, or the preemption policies of its ClusterQueue, allow no preemption."""
 PRIORITY = "priority"
@@ -30,6 +33,6 @@ class Obstacle(msgspec.Struct, frozen=True, gc=False):
     workloads: tuple[str, ...] = ()
     """The workloads or pods concerned. Not public."""
     node: str = ""
-    """Of a stuck pod. Not public."""
+    """Of a stuck pod, or the first with unhealthy GPUs. Not public."""
     at: int | None = None
     """When the protection ends, or when a stuck pod should have ended, in seconds."""

@@ -169,7 +169,7 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
     refusals: tuple[Refusal, ...] = ()
     """Recent refusals of the API server: its bind to a node, or an eviction for it."""
     obstacles: tuple[Obstacle, ...] = ()
-    """Why nothing is preempted for it."""
+    """Why nothing makes room for it."""
     remedy: str = ""
     """What would help where neither the end of other workloads nor a changed request does."""
     is_explained: bool = False

@@ -21,7 +21,7 @@ from windlass.placement.decision_context import DecisionContext
 from windlass.placement.explain.post_decision import PostDecisionState
 from windlass.placement.grants import GrantUnpacker
 from windlass.placement.late_pods import LatePods
-from windlass.placement.stop_conditions import StopConditions
+from windlass.placement.stop_conditions import GANG_BELOW_MINIMUM, StopConditions
 from windlass.placement.timeplan.planned_start import PlannedStart, describe_domain, pods_by_node
 from windlass.placement.timeplan.reservations import ReservationShortfall
 from windlass.placement.timeplan.single_pods import block_planned_capacity
@@ -181,7 +181,10 @@ class _DecisionBuilder:
         ]
         lost = sum(outcome.lost for outcome in evicted) // MILLI_PER_GPU
         least = evicted[0].least_lost // MILLI_PER_GPU
-        return Evict(key, tuple(pods), workload_key(evicted[0].preemptor), evicted[0].reason, lost, least)
+        preemptor, reason = workload_key(evicted[0].preemptor), evicted[0].reason
+        refused = self._late.refused.get(key) if reason == GANG_BELOW_MINIMUM else None
+        message = refused.public_message if refused is not None else ""
+        return Evict(key, tuple(pods), preemptor, reason, lost, least, message)
 
     def _running_piece(self, key: str) -> Workload:
         """A piece of this decision, or a victim that is not decided on here: a single pod, or one pod of a gang."""

@@ -13,9 +13,9 @@ from typing import NamedTuple
 import numpy as np
 
 from windlass.cluster.node_columns import Bools
-from windlass.cluster.node_state import DEV_END, DEV_FIRST, GEOMETRY, MODEL, REPLICAS, Ints, Uint64s
+from windlass.cluster.node_state import DEV_END, DEV_FIRST, GEOMETRY, HEALTHY, MODEL, REPLICAS, Ints, Uint64s
 from windlass.model.names.kubernetes import HOSTNAME_LABEL, NODE_TAINT_PREFIX
-from windlass.model.names.nvidia import MIG_RESOURCE_PREFIX
+from windlass.model.names.nvidia import GPU_RESOURCE, MIG_RESOURCE_PREFIX
 from windlass.model.node import Node
 from windlass.model.reasons import WHY_TAINT, WHY_UNSCHEDULABLE
 from windlass.model.requests import format_amount
@@ -66,7 +66,7 @@ class EmptyCluster:
                     needed[name] = needed.get(name, 0) + amount * pod_set.count
                     usable[name] = usable.get(name, nodes) | nodes
         for name, amount in needed.items():
-            has = int(overlay.state.allocatable[usable[name], overlay.snapshot.resources.column(name)].sum())
+            has = int(self._allocatable(name, overlay.snapshot.resources.column(name))[usable[name]].sum())
             if amount > has:
                 requested, available = format_amount(name, amount), format_amount(name, has)
                 message = (
@@ -142,7 +142,7 @@ class EmptyCluster:
                 continue
             column = snapshot.resources.column(name)
             if column < state.allocatable.shape[1]:
-                np.minimum(counts, state.allocatable[:, column] // max(1, amount), out=counts)
+                np.minimum(counts, self._allocatable(name, column) // max(1, amount), out=counts)
             elif amount > 0:
                 counts[:] = 0
         gpu = pod_set.shape.gpu
@@ -157,6 +157,17 @@ class EmptyCluster:
                 most = np.where(devices >= per_pod, UNLIMITED, 0)
             np.minimum(counts, most, out=counts)
         return np.maximum(counts, 0, out=counts)
+
+    def _allocatable(self, resource: str, column: int) -> Ints:
+        """By node; of GPUs with those that are unhealthy, since they may be repaired."""
+        state = self._overlay.state
+        if resource != GPU_RESOURCE:
+            return state.allocatable[:, column]
+        unhealthy = self._sum_by_node(state.device_info[:, HEALTHY] == 0)
+        # Where nodes advertise unhealthy ones as well, there are no more than devices.
+        devices = np.maximum(state.node_info[:, DEV_END] - state.node_info[:, DEV_FIRST], state.allocatable[:, column])
+        repaired: Ints = np.minimum(state.allocatable[:, column] + unhealthy, devices)
+        return repaired
 
     def instances_per_node(self, pod_set: PendingPodSet, resource: str) -> Ints:
         """By node, MIG instances of the profile when nothing runs: advertised ones, or as many as can be created."""

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from windlass.cluster.workloads.owner_sizes import held_counts
 from windlass.model.verdict import Verdict
 from windlass.model.workload import Workload
 from windlass.placement.decision_context import DecisionContext
 from windlass.placement.preempted_piece import preempt_by_priority
+from windlass.placement.unhealthy_gpus import find_unhealthy_gpus
 from windlass.placement.verdicts import make_verdict
 from windlass.placement.workload_pieces import admitted_choices, workload_key
 from windlass.queueing.outcome import Evicted
@@ -60,5 +63,8 @@ def place_late_pods(context: DecisionContext) -> LatePods:
         if found.ok:
             placed.append((piece, found.after))
         else:
-            refused[workload_key(piece.key)] = make_verdict(found.code, found.message, nodes)
+            pod_sets, _, _ = context.placer.pending_pod_sets(piece, choices)
+            verdict = make_verdict(found.code, found.message, nodes)
+            unhealthy = find_unhealthy_gpus(context.overlay, pod_sets)
+            refused[workload_key(piece.key)] = replace(verdict, obstacles=unhealthy)
     return LatePods(placed, refused, evicted, frozenset(workload_key(piece.key) for piece in late))

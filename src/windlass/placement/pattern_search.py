@@ -1,8 +1,9 @@
 """Places gangs of several shapes node by node: which mix of their pods each node takes.
 
-`placement.combination_search` asks where backtracking over single pods has found nothing. A pattern is how many pods of each group one node takes together, tried on the overlay, so that devices,
-shares and MIG slices count. Node after node, the search keeps the totals that can be reached and that no other total
-exceeds in every group. With at most `MAX_TOTALS` of them the search is exact; with more, those that use most stay.
+`placement.combination_search` asks where backtracking over single pods has found nothing. A pattern is how many pods of
+each group one node takes together, tried on the state of the node, so that devices, shares and MIG slices count. Node
+after node, the search keeps the totals that can be reached and that no other total exceeds in every group. With at most
+`MAX_TOTALS` of them the search is exact; with more, those that use most stay.
 """
 
 from __future__ import annotations
@@ -92,7 +93,8 @@ class _PatternSearch:
         # What the nodes from here on can take at most: totals that lack more lead nowhere.
         most_left = np.cumsum(most[::-1], axis=0)[::-1]
         free_left = np.cumsum(free[::-1], axis=0)[::-1]
-        layers = [_Layer(-1, np.zeros((1, len(self._groups)), dtype=np.int64), np.zeros(1), np.zeros(1))]
+        start: Ints = np.zeros((1, len(self._groups)), dtype=np.int64)
+        layers = [_Layer(-1, start, start[0], start)]
         for i, node in enumerate(nodes):
             lacks = self._wanted - layers[-1].totals
             alive = (lacks <= most_left[i]).all(axis=1) & (lacks @ self._requests <= free_left[i]).all(axis=1)
@@ -188,6 +190,6 @@ def _requests(overlay: Overlay, row: int) -> Ints:
 
 def _maximal(rows: Ints) -> Bools:
     """Which of the different rows no other row reaches in every column."""
-    reaches = (rows[:, None, :] >= rows[None, :, :]).all(axis=2)
+    reaches: Bools = np.asarray((rows[:, None, :] >= rows[None, :, :]).all(axis=2))
     np.fill_diagonal(reaches, val=False)
     return np.asarray(~reaches.any(axis=0))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.invariants import objects as make
 from tests.invariants.objects import EPOCH, stamp
 from tests.peers.test_own_cases import NOW, node, pod, queues
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
 from tests.invariants import objects as make
 from tests.invariants.objects import EPOCH, stamp
-from tests.invariants.world import World
 from tests.peers.test_own_cases import NOW, pod, queues
 
 from windlass.cluster.delta import Put
 from windlass.cluster.store import Store
 from windlass.engine import EngineConfig, decide
 from windlass.model.codec import decode_object
-from windlass.model.configuration import Settings
 from windlass.model.plan import Plan
 from windlass.model.pod import STUCK_AFTER_SECONDS
 from windlass.model.unstructured import Unstructured
@@ -39,9 +36,7 @@ IN_TIME, TOO_LATE = NOW - STUCK_AFTER_SECONDS, NOW - STUCK_AFTER_SECONDS - 1
 
 def scene(since: int, *more: Unstructured) -> Plan:
     """A waiting pod, and a victim that has been told to go."""
-    return plan_of(
-        node("n1"), node("n2"), leaving(pod("old", on="n1"), since), pod("urgent", priority=10), *more
-    )
+    return plan_of(node("n1"), node("n2"), leaving(pod("old", on="n1"), since), pod("urgent", priority=10), *more)
 
 
 def test_within_its_grace_period_a_victim_is_waited_for() -> None:
@@ -90,7 +85,7 @@ def test_the_other_members_of_a_gang_free_what_they_hold() -> None:
     assert [bind.node for bind in both.binds] == ["n2"]
 
 
-def queued(since: int, **other: str) -> list[Unstructured]:
+def queued(since: int) -> list[Unstructured]:
     """Quota for two GPUs: a lower priority that does not go, and another one."""
     policy = {"withinClusterQueue": "LowerPriority"}
     objects = [node("n1", 4), *queues("q", gpus=2, preemption=policy)]

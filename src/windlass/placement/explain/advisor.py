@@ -39,6 +39,7 @@ from windlass.placement.gang import PendingPodSet
 from windlass.placement.inter_pod import has_inter_pod_rules
 from windlass.placement.overlay import Overlay
 from windlass.placement.preemption.context import Preemption
+from windlass.placement.unhealthy_gpus import find_unhealthy_gpus
 from windlass.placement.verdicts import reason_of
 from windlass.queueing.outcome import BEHIND_HEAD, QUEUE_MISSING, QUOTA_INSUFFICIENT, TOPOLOGY_NOFIT
 from windlass.queueing.placement_interface import PodSetChoice
@@ -205,7 +206,7 @@ class Advisor:
         assert self._rules is not None
         codes = {*CAPACITY_CODES, QUOTA_INSUFFICIENT, TOPOLOGY_NOFIT}
         others = find_obstacles(held, self._rules) if held.verdict.code in codes else ()
-        return (*find_stuck_pods(held), *others)
+        return (*find_unhealthy_gpus(held.state.overlay, held.pod_sets), *find_stuck_pods(held), *others)
 
     @staticmethod
     def _is_infeasible(held: HeldWorkload) -> bool:

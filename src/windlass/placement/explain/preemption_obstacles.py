@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 from msgspec.structs import replace
 
+from windlass.cluster.node_columns import Bools
 from windlass.cluster.workloads.workload_attributes import PREEMPTABLE, is_evictable
 from windlass.model.obstacle import MIN_RUN_TIME, NO_GAIN, POLICY, PRIORITY, PROTECTED, Obstacle
 from windlass.model.times import format_timestamp
@@ -91,7 +92,11 @@ def _policy(why: str) -> Obstacle:
 
 def _equal_priorities(held: HeldWorkload, priority: int) -> tuple[Obstacle, ...]:
     """Not told where nobody uses priorities: then nobody expects a preemption."""
-    if priority <= 0:
+    pods = held.state.overlay.snapshot.pods
+    bound = (pods.alive == 1) & (pods.node >= 0)
+    bound[bound] = _nodes_in_reach(held)[pods.node[bound]]
+    # Pods of lower priority that are no units: of a DaemonSet, or about to end.
+    if priority <= 0 or not bound.any() or int(pods.priority[bound].min()) < priority:
         return ()
     text = f"nothing is preempted for it: what runs where it could has priority {priority} or higher"
     return (Obstacle(PRIORITY, text, text),)
@@ -99,10 +104,7 @@ def _equal_priorities(held: HeldWorkload, priority: int) -> tuple[Obstacle, ...]
 
 def _units_in_reach(held: HeldWorkload, preemption: Preemption, priority: int) -> list[VictimUnit]:
     """Units of lower priority on nodes that only capacity keeps from taking its pods."""
-    overlay = held.state.overlay
-    inside = np.zeros(overlay.snapshot.nodes.size, dtype=np.bool_)
-    for pod_set in held.pod_sets:
-        inside |= nodes_limited_by_capacity(overlay, overlay.table.row(pod_set.shape, overlay.snapshot, pod_set.pod))
+    overlay, inside = held.state.overlay, _nodes_in_reach(held)
     nodes, removed = overlay.snapshot.pods.node, overlay.removed_rows()
     lowest = preemption.freed_resources.units if preemption.may_preempt(priority, "") else []
     return [
@@ -113,6 +115,14 @@ def _units_in_reach(held: HeldWorkload, preemption: Preemption, priority: int) -
         and not removed.intersection(unit.rows)
         and any(inside[int(nodes[row])] for row in unit.rows)
     ]
+
+
+def _nodes_in_reach(held: HeldWorkload) -> Bools:
+    overlay = held.state.overlay
+    inside = np.zeros(overlay.snapshot.nodes.size, dtype=np.bool_)
+    for pod_set in held.pod_sets:
+        inside |= nodes_limited_by_capacity(overlay, overlay.table.row(pod_set.shape, overlay.snapshot, pod_set.pod))
+    return inside
 
 
 def _helps(held: HeldWorkload, preemption: Preemption, priority: int) -> bool:
@@ -193,7 +203,8 @@ def _quota_obstacles(held: HeldWorkload) -> Iterator[Obstacle]:
         return
     victims = quota_victims(held)
     if not victims and own and held.piece.priority > 0:
-        text = f"nothing is preempted for it: what uses the quota of its queue has priority {held.piece.priority} or higher"
+        rank = f"priority {held.piece.priority} or higher"
+        text = f"nothing is preempted for it: what uses the quota of its queue has {rank}"
         yield Obstacle(PRIORITY, text, text)
     minimum, now = held.state.queues.min_run_seconds, held.state.now
     young = [(workload.key, workload.started_at) for workload in victims if now - workload.started_at < minimum]
