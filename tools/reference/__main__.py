@@ -118,9 +118,9 @@ What `windlass plan schedule … -o json` (or `-o yaml`) prints. Fields are only
 | `reserve` | `workload`, `domain`, `from`, `until`, `nodes`: capacity kept for a planned start or a Reservation |
 | `hold` | see [HoldDocument](#holddocument) |
 
-`lostGpuSeconds` is what this eviction loses, since the last checkpoint or the start and for the restart; `leastGpuSeconds`
-what all evictions for the same preemptor lose together, whatever victims are chosen, as far as the search could show (0:
-not at all). Where the sum of the first is the second, no victims that the rules allow lose less.
+`lostGpuSeconds` is what this eviction loses, since the last checkpoint or the start and for the restart.
+`leastGpuSeconds` is what all evictions for the same preemptor lose together, whatever victims are chosen, as far as the
+search could show (0: not at all). Where the sum of the first is the second, no victims that the rules allow lose less.
 
 `after` names the workloads that have to be gone first. `nodes` is node → pods; `wanted` is the requested number of pods
 where only some of a set start. The first holds are explained: the limit, the running workloads that would have to

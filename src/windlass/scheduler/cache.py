@@ -128,11 +128,6 @@ class SchedulerCache:
         self.drain_inbox()
         self._reobserve_workload(self._assumed_statuses.revert(sent))
 
-    def request_decision(self) -> None:
-        """Pods that were left out of the last plan can be bound now."""
-        self._trigger_count += 1
-        self.changed.set()
-
     def recorded_workload(self, key: str) -> WorkloadObject | None:
         """The Workload without an admission that the API server has not answered yet."""
         known: WorkloadObject | None = self.get("Workload", key, KUEUE_API_GROUP)
@@ -148,7 +143,7 @@ class SchedulerCache:
             self.changed.set()
 
     def request_decision(self) -> None:
-        """Something can be tried again that no object says."""
+        """Something can be tried again, such as pods that the last plan left out, though no object has changed."""
         self._trigger_count += 1
         self.changed.set()
 
