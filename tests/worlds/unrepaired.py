@@ -61,7 +61,9 @@ def members_of_one_decision_do_not_count() -> Patch:
 
 
 def victims_are_not_chosen_by_place() -> Patch:
-    return mock.patch("windlass.queueing.classical_preemption.find_by_place", return_value=[])
+    return mock.patch(
+        "windlass.queueing.classical_preemption._find_cheapest", lambda request, candidates, modes, targets: targets
+    )
 
 
 def workloads_are_created_again() -> Patch:
