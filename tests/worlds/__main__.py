@@ -32,7 +32,7 @@ def main() -> int:
     parser.add_argument("--live", choices=["up", "kube"], help="in real time, on this server")
     parser.add_argument("--small", action="store_true", help="with --live: worlds of one pool and half a minute")
     parser.add_argument(
-        "--quiet-seconds", type=float, default=40.0, help="with --live: how long nothing happens at the end"
+        "--quiet-seconds", type=float, default=60.0, help="with --live: how long nothing happens at the end"
     )
     parser.add_argument("--log", action="store_true", help="print what happened in worlds where something was wrong")
     arguments = parser.parse_args()

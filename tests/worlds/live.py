@@ -20,8 +20,9 @@ from tests.worlds.play import Report, play_world
 
 PACE = 0.05
 GANG_GRACE_SECONDS = 5
-PATIENCE = Patience(lag=20.0, decision=30.0, gang=60.0, stable=15.0)
-QUIET_SECONDS = 40.0
+PATIENCE = Patience(lag=30.0, decision=120.0, reclaim=200.0, gang=200.0, stable=30.0)
+"""A machine may be so busy that a scheduler needs a minute to start: what it may not do counts here, not how soon."""
+QUIET_SECONDS = 60.0
 
 
 def live_spec(seed: int, small: bool) -> WorldSpec:

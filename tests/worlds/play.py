@@ -93,7 +93,7 @@ class Play:
         self.group_forms = cluster.group_forms
         self.owner_resources = tuple(OWNER_RESOURCES.values()) if self.can("submit_owner") else ()
         self._serial = 0
-        self._is_bad, self._calm_from = False, 0.0
+        self._is_bad, self._is_away, self._calm_from = False, False, 0.0
 
     def can(self, happening: str) -> bool:
         return happening not in self.cluster.cannot
@@ -141,13 +141,15 @@ class Play:
         self.cluster.heal()
 
     async def restart_scheduler(self) -> None:
-        self._disturb()
+        self._is_away = True
         await self.cluster.restart_scheduler(self.rng.choice((0.1, 5.0)))
+        self._is_away = False
         self._disturb()
 
     async def cut_off_leader(self) -> None:
-        self._disturb()
+        self._is_away = True
         await self.cluster.cut_off_leader()
+        self._is_away = False
         self._disturb()
 
     def set_network(
@@ -162,7 +164,7 @@ class Play:
         self._judge.is_calm = False
 
     def update_calm(self) -> None:
-        self._judge.is_calm = not self._is_bad and time.time() >= self._calm_from
+        self._judge.is_calm = not self._is_bad and not self._is_away and time.time() >= self._calm_from
 
 
 async def play_world(
