@@ -29,6 +29,7 @@ from windlass.model.configuration import Settings
 from windlass.model.decision import Admit, AdmittedPodSet, Bind, DeviceGrant, Evict, Hold, Reserve
 from windlass.model.decision_document import decision_document, parse_decision, parse_plan
 from windlass.model.errors import InputError
+from windlass.model.obstacle import Obstacle
 from windlass.model.plan import Plan
 from windlass.model.refusal import Refusal
 from windlass.model.verdict import (
@@ -115,6 +116,7 @@ FULL = Verdict(
     moves=(MoveOffer("default/c", "n-0", "n-1", 42),),
     remedy="add nodes",
     is_explained=True,
+    obstacles=(Obstacle("stuck", "pod ns/p on node n1", "a pod", ("ns/p",), "n1", 1_767_225_600),),
     refusals=(Refusal("eviction", "ns/p", 1_800_000_060, "u", "n-0", "ns/w", "ns/budget", "not now"),),
 )
 
@@ -149,6 +151,7 @@ def test_the_full_verdict_above_leaves_no_field_at_its_default() -> None:
         FULL.changes[0],
         FULL.moves[0],
         FULL.refusals[0],
+        FULL.obstacles[0],
     )
     for part in parts:
         assert part is not None
