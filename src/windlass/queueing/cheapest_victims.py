@@ -18,10 +18,12 @@ from windlass.queueing.victim_room import Cap, Lack, NodeRoom, Option, RoomByAmo
 
 MAX_STEPS = 400
 """Proposals that are computed in one search."""
-MAX_WORK = 60_000
-"""Entries of options that are looked at in one search; on large clusters this ends it before the steps do."""
+MAX_WORK = 120_000
+"""Entries that are looked at in one search; with many units this ends it before the steps do."""
 MAX_ATTEMPTS = 48
 """Proposals that are tried by every rule, each with a placement."""
+WORK_OF_ATTEMPT = 20
+"""An attempt counts as so many entries for each unit: the more there are, the larger is the cluster."""
 SPLIT = 5040
 """Costs are multiplied by it, so that a unit on several nodes can be counted in parts on each of them."""
 
@@ -85,7 +87,8 @@ class CheapestVictims(Generic[Found]):
         self._best = Attempt(True, known_cost, known)
         self._set_prices()
         self._push(frozenset(), frozenset())
-        while self._open and not self._is_spent() and self._is_worthwhile(self._open[0].bound):
+        # The first proposal is tried in any case.
+        while self._open and self._is_worthwhile(self._open[0].bound) and not (self._is_spent() and self._tried):
             branch = heappop(self._open)
             tried = self._try(branch.proposal)
             if not tried.is_allowed:
@@ -95,8 +98,10 @@ class CheapestVictims(Generic[Found]):
         bound = max(0, self._open[0].bound // SPLIT) if self._open else cost
         return Victims(cost, found, bound if found is None else min(bound, cost))
 
-    def _is_spent(self) -> bool:
-        return self._steps >= MAX_STEPS or self._work >= MAX_WORK or self._attempts >= MAX_ATTEMPTS
+    def _is_spent(self, part: int = 1) -> bool:
+        """Whether this part of what may be done is done: half of it for 2."""
+        work, steps = MAX_WORK // part, MAX_STEPS // part
+        return self._steps >= steps or self._work >= work or self._attempts >= MAX_ATTEMPTS
 
     def _is_worthwhile(self, bound: int) -> bool:
         return self._best.found is None or bound < self._best.cost * SPLIT
@@ -107,6 +112,7 @@ class CheapestVictims(Generic[Found]):
             if not self._is_kept(proposal):
                 return Attempt(False)
             self._attempts += 1
+            self._work += WORK_OF_ATTEMPT * len(self._costs)
             known = self._tried[proposal] = self._attempt(sorted(proposal))
             if known.found is not None and (self._best.found is None or known.cost < self._best.cost):
                 self._best = known
@@ -178,7 +184,7 @@ class CheapestVictims(Generic[Found]):
             prices = [0, *sorted({cost * SPLIT // typical for cost in self._costs})]
             low, high = 0, len(prices) - 1
             # The bound is concave in the price.
-            while low < high and not self._is_spent():
+            while low < high and not self._is_spent(2):
                 middle = (low + high) // 2
                 if self._bound_at(number, prices[middle]) < self._bound_at(number, prices[middle + 1]):
                     low = middle + 1
@@ -209,6 +215,7 @@ class CheapestVictims(Generic[Found]):
                 return None
             bound, chosen = min(places, key=lambda place: place[0])
         for lack in self._lacks:
+            self._work += 2 * lack.work
             alone = lack.options(self._costs_for(lack.units, going, staying))[1]
             if alone is None:
                 return None
@@ -262,6 +269,7 @@ class CheapestVictims(Generic[Found]):
             costs = [
                 None if cost is None else cost // parts[unit] for unit, cost in zip(node.units, whole, strict=True)
             ]
+            self._work += node.work
             known = self._options[key] = node.options(costs)
         return known
 

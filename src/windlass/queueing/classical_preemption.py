@@ -16,15 +16,20 @@ from windlass.queueing.preemption_common import (
     PreemptionRequest,
     SparingAttempt,
     Target,
-    by_usage,
     fill_back,
     find_sparing,
     find_within_budgets,
-    is_cost_reducible,
     restore,
 )
 from windlass.queueing.quota_node import AdmittedWorkload
-from windlass.queueing.victims_by_place import TakenVictims, VictimCosts, find_cheapest, remove_followers
+from windlass.queueing.victims_by_place import (
+    TakenVictims,
+    VictimCosts,
+    by_usage,
+    find_cheapest,
+    is_cost_reducible,
+    remove_followers,
+)
 
 
 def find_victims(request: PreemptionRequest, *, cheapest: bool = True) -> list[Target]:

@@ -23,18 +23,23 @@ from windlass.queueing.preemption_common import (
     PreemptionRequest,
     SparingAttempt,
     Target,
-    by_usage,
     candidate_sort_key,
     fill_back,
     find_sparing,
     find_within_budgets,
-    is_cost_reducible,
-    is_unqueued,
     restore,
     sort_candidates,
 )
 from windlass.queueing.quota_node import AdmittedWorkload, QuotaNode
-from windlass.queueing.victims_by_place import TakenVictims, VictimCosts, find_cheapest, remove_followers
+from windlass.queueing.victims_by_place import (
+    TakenVictims,
+    VictimCosts,
+    by_usage,
+    find_cheapest,
+    is_cost_reducible,
+    is_unqueued,
+    remove_followers,
+)
 
 ShareRank = tuple[bool, int]
 

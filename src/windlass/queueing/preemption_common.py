@@ -393,22 +393,6 @@ def _still_fits_nodes(request: PreemptionRequest, restored: AdmittedWorkload, re
     return trial.still_fits([target.victim for target in rest])
 
 
-def is_unqueued(running: AdmittedWorkload) -> bool:
-    return running.node.queue is None
-
-
-def is_cost_reducible(request: PreemptionRequest, targets: Sequence[Target]) -> bool:
-    """With usage history victims go by user, not by cost; and where nothing is lost, in Kueue's order."""
-    return request.context.local_queue_usage is None and any(any(target.victim.eviction_cost) for target in targets)
-
-
-def by_usage(chosen: Sequence[AdmittedWorkload], request: PreemptionRequest) -> list[AdmittedWorkload]:
-    """In the order in which their queues may give the most: of one queue the largest goes last, when that still
-    borrows."""
-    cells = request.needs_preemption
-    return sorted(chosen, key=lambda running: sum(running.usage.get(cell, 0) for cell in cells))
-
-
 def restore(targets: Sequence[Target]) -> None:
     for target in targets:
         target.victim.add_to_tree()

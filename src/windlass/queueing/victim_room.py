@@ -7,7 +7,7 @@ rules has room here. So the cheapest victims by this model cost no more than the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 MAX_AMOUNTS = 256
@@ -23,6 +23,11 @@ class NodeRoom(Protocol):
         """The units with something on this node."""
         ...
 
+    @property
+    def work(self) -> int:
+        """About so many entries are looked at for `options`."""
+        ...
+
     def options(self, costs: Sequence[int | None]) -> list[Option | None]:
         """For 0, 1, 2, … pods the cheapest way to make room for so many; `costs` by unit, None: it stays."""
         ...
@@ -34,6 +39,10 @@ class RoomBySubset(NamedTuple):
     units: tuple[int, ...]
     pods: Sequence[int]
     """By set, as a mask over `units`."""
+
+    @property
+    def work(self) -> int:
+        return len(self.pods)
 
     def options(self, costs: Sequence[int | None]) -> list[Option | None]:
         sums: list[int | None] = [0]
@@ -66,12 +75,16 @@ class RoomByAmount(NamedTuple):
     lacking: tuple[int, ...]
     """For 0, 1, 2, … pods."""
 
+    @property
+    def work(self) -> int:
+        most, sizes = self.lacking[-1], {freed for freed in self.freed if freed > 0}
+        amounts = min(MAX_AMOUNTS, 1 + most // min(sizes, default=1))
+        return len(self.units) + amounts * sum(-(-most // size) for size in sizes)
+
     def options(self, costs: Sequence[int | None]) -> list[Option | None]:
         most = self.lacking[-1]
         by_amount: dict[int, Option] = {0: (0, ())}
-        for unit, freed, cost in zip(self.units, self.freed, costs, strict=True):
-            if cost is None or freed <= 0:
-                continue
+        for cost, unit, freed in self._useful(costs):
             for amount, (total, chosen) in list(by_amount.items()):
                 more = min(most, amount + freed)
                 known = by_amount.get(more)
@@ -83,6 +96,15 @@ class RoomByAmount(NamedTuple):
             min((option for amount, option in by_amount.items() if amount >= lack), default=None)
             for lack in self.lacking
         ]
+
+    def _useful(self, costs: Sequence[int | None]) -> Iterator[tuple[int, int, int]]:
+        """(cost, unit, freed): of units that free the same, only the cheapest few can be part of the cheapest set."""
+        by_size: dict[int, list[tuple[int, int]]] = {}
+        for unit, freed, cost in zip(self.units, self.freed, costs, strict=True):
+            if cost is not None and freed > 0:
+                by_size.setdefault(freed, []).append((cost, unit))
+        for freed, members in by_size.items():
+            yield from ((cost, unit, freed) for cost, unit in sorted(members)[: -(-self.lacking[-1] // freed)])
 
 
 def _cheapest_amounts(by_amount: dict[int, Option]) -> dict[int, Option]:

@@ -155,3 +155,19 @@ def _budget_caps(request: PreemptionRequest, candidates: Sequence[AdmittedWorklo
             for budget, pods in disruptions.count_by_budget(running.workload).items():
                 amounts.setdefault(budget, {})[i] = pods
     return [Cap(disruptions.left(budget), pods) for budget, pods in amounts.items()]
+
+
+def is_unqueued(running: AdmittedWorkload) -> bool:
+    return running.node.queue is None
+
+
+def is_cost_reducible(request: PreemptionRequest, targets: Sequence[Target]) -> bool:
+    """With usage history victims go by user, not by cost; and where nothing is lost, in Kueue's order."""
+    return request.context.local_queue_usage is None and any(any(target.victim.eviction_cost) for target in targets)
+
+
+def by_usage(chosen: Sequence[AdmittedWorkload], request: PreemptionRequest) -> list[AdmittedWorkload]:
+    """In the order in which their queues may give the most: of one queue the largest goes last, when that still
+    borrows."""
+    cells = request.needs_preemption
+    return sorted(chosen, key=lambda running: sum(running.usage.get(cell, 0) for cell in cells))
