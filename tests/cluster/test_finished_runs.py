@@ -18,7 +18,8 @@ ENDED = parse_timestamp(STARTED) + 1800
 QUEUE, GROUP = "kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/pod-group-name"
 BATCH, KUEUE = "batch/v1", "kueue.x-k8s.io/v1beta2"
 SPEC: Unstructured = {"containers": [{"name": "main", "resources": {"requests": {"cpu": "1"}}}]}
-THE_RUN = FinishedRun("eng/gpu", 1800, ENDED)
+SHAPE = "1x(), priority 0"
+THE_RUN = FinishedRun("eng/gpu", 1800, ENDED, SHAPE)
 
 
 def meta(name: str, **more: Any) -> Unstructured:
@@ -120,7 +121,7 @@ def test_a_group_is_one_run_when_its_last_member_is_done() -> None:
     group = {GROUP: "g"}
     watched = Watched(pod("a", **group), pod("b", **group))
     assert watched.put(pod("a", "Succeeded", **group), at=ENDED - 30) == []
-    assert watched.put(pod("b", "Succeeded", **group)) == [THE_RUN]
+    assert watched.put(pod("b", "Succeeded", **group)) == [FinishedRun("eng/gpu", 1800, ENDED, "2x(), priority 0")]
 
 
 def test_a_group_of_which_one_fails_is_none() -> None:

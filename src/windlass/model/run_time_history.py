@@ -21,12 +21,15 @@ scheduler may have written them.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from windlass.model.errors import InputError
 from windlass.model.meta import KubeStruct, ObjectMeta
+from windlass.model.pod import Pod
 from windlass.model.quota import format_quota, quota_requests
 from windlass.model.times import format_timestamp, parse_timestamp
 from windlass.model.workload import Workload
@@ -57,17 +60,19 @@ class RunTimes(msgspec.Struct, frozen=True):
     """The same by size and priority; not every shape is kept."""
 
 
-def run_shape(workload: Workload) -> str:
+def run_shape(workload: Workload, pods: Sequence[Pod] = ()) -> str:
     """What distinguishes work whose run times are counted together: pods, the devices of each, and priority;
-    empty where that can't be read."""
+    empty where that can't be read. The pods are all members of a group, of which the workload has those left."""
     if workload.unreadable:
         return ""
-    sets = []
-    for pod_set in workload.pod_sets:
-        amounts = quota_requests(pod_set.template)
-        devices = ",".join(f"{name}={format_quota(name, amounts[name])}" for name in sorted(amounts) if "/" in name)
-        sets.append(f"{pod_set.count}x({devices})")
-    return f"{' + '.join(sets)}, priority {workload.priority}"
+    counted = [(pod, 1) for pod in pods] or [(pod_set.template, pod_set.count) for pod_set in workload.pod_sets]
+    by_devices: Counter[str] = Counter()
+    for pod, count in counted:
+        amounts = quota_requests(pod)
+        names = [name for name in sorted(amounts) if "/" in name]
+        by_devices[",".join(f"{name}={format_quota(name, amounts[name])}" for name in names)] += count
+    sets = " + ".join(f"{count}x({devices})" for devices, count in sorted(by_devices.items()))
+    return f"{sets}, priority {workload.priority}"
 
 
 class RunPeriod(KubeStruct, frozen=True):

@@ -38,7 +38,8 @@ def finished_run(before: Workload, unit: UnitKey, pods: Sequence[Pod], inputs: G
     if not started:
         return None
     queue, seconds = f"{before.namespace}/{before.queue_name}", max(1, inputs.now - started)
-    return FinishedRun(queue, seconds, inputs.now, run_shape(before))
+    members = () if unit.source in ("workload", "owner") else pods
+    return FinishedRun(queue, seconds, inputs.now, run_shape(before, members))
 
 
 def _has_succeeded(unit: UnitKey, pods: Sequence[Pod], inputs: GroupingInputs) -> bool:
