@@ -56,6 +56,7 @@ NOT_EXPLAINED = {
     "estimate": {"start": None, "ahead": 0, "basis": "", "outlook": ""},
     "remedy": "",
     "refusals": [],
+    "obstacles": [],
     "explained": False,
     "nodes": 0,
     "counts": [],
@@ -119,6 +120,7 @@ def test_the_document_for_scripts() -> None:
             "reason": "InClusterQueue",
             "lostGpuSeconds": 0,
             "leastGpuSeconds": 0,
+            "message": "",
         },
         {
             "decision": "admit",

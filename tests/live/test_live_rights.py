@@ -60,7 +60,7 @@ def test_the_role_gives_exactly_what_is_asked_for(control_plane: ControlPlane, t
     # What is written to other kinds has scenes of its own (`right_scenes`), and so has Kubernetes' own PodGroup.
     others = {(group, plural) for group, plural, _ in rights - used}
     assert {verb for _, _, verb in rights - used} == {"patch", "list", "watch"}
-    assert all(group and "." in group for group, _ in others)
+    assert all(group and "." in group for group, _ in others - {("batch", "jobs/status")})
 
 
 def play(api: Api, lines: Any) -> None:

@@ -134,7 +134,7 @@ def test_a_profile_goes_to_a_gpu_that_has_it():
     desk = Desk(mixed, pod("p", mig=("7g.80gb", 1)))
     assert desk.devices("p") == [(1, "7g.80gb", 0)]
     desk.put(pod("q", mig=("3g.71gb", 1)))
-    assert desk.verdict("q").code == "GPU_FRAGMENTED"
+    assert desk.verdict("q").code == "REQUEST_EXCEEDS_CLUSTER"
 
 
 def test_instances_of_a_fixed_layout_are_counted_and_left_to_the_kubelet():
@@ -147,7 +147,7 @@ def test_instances_of_a_fixed_layout_are_counted_and_left_to_the_kubelet():
 
 def test_no_more_than_eight_instances_are_made_for_one_pod():
     desk = Desk(mig_node("n", 4, cpu=64), pod("p", mig=("1g.10gb", 9)), pod("q", mig=("1g.10gb", 8)))
-    assert desk.verdict("p").code == "GPU_FRAGMENTED"
+    assert desk.verdict("p").code == "REQUEST_EXCEEDS_CLUSTER"
     assert len(desk.devices("q")) == 8
 
 

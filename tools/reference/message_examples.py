@@ -221,6 +221,7 @@ VALUES: dict[str, tuple[str, ...]] = {
     "its node selector": ("pool=h100", "16", "12 NVIDIA-L40S, 4 Tesla-T4"),
     "its queue's flavor": ("pool=h100", "16", "12 NVIDIA-L40S, 4 Tesla-T4"),
     "⟦nodes⟧ nodes have too little": ("3", "cpu", "32", "16"),
+    "it was stopped at the end of its declared run time": ("2h",),
     "it would fit now, but it would delay": ("team/train", "research", "2026-01-01T12:00:00Z", "gpu-7", "2"),
     "planned to start at ⟦start⟧ on ⟦where⟧, when ⟦keys⟧ end (by their schedule)": (
         "2026-01-01T12:00:00Z",

@@ -224,6 +224,8 @@ class AdmissionWriter:
             return  # the Workload has changed since the decision, or the last attempt has just failed
         if is_growth:
             admit = _with_running_pods(admit, workload)
+        elif self._owners.awaits_update(known):
+            return  # else it would be admitted with the size that its owner had before
         version, now = self._writer.workload_resource().version, int(time.time())
 
         def status_of(obj: WorkloadObject) -> dict[str, Any]:

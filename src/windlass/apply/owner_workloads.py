@@ -112,6 +112,15 @@ class OwnerWorkloadReconciler:
             return True
         return False
 
+    def awaits_update(self, known: WorkloadObject) -> bool:
+        """Whether its owner is still being stopped, or says something else than the Workload does."""
+        for reference in known.metadata.owner_references:
+            obj = self._cache.queued_owner((reference.kind, f"{known.metadata.namespace}/{reference.name}"))
+            if reference.controller and obj is not None and obj.metadata.uid == reference.uid:
+                owner = owner_from_object(obj)
+                return _contradicts(known, owner) or _is_outdated(known, owner)
+        return False
+
     async def _update_spec(self, key: str, known: WorkloadObject, obj: OwnerObject) -> None:
         """Writes pod sets, queue and priority of the owner to its Workload."""
         group, kind, owner_key = object_id(obj)

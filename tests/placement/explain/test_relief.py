@@ -177,7 +177,7 @@ def test_of_equal_users_the_one_that_ends_first_then_by_name() -> None:
     assert names(*base, *same, pod("w", 4, metadata=in_queue())) == ["a"]
 
 
-def test_its_own_queue_comes_before_others_of_the_cohort_and_no_other_queue_counts() -> None:
+def test_work_of_its_own_queue_is_not_named_where_its_end_would_not_help_and_no_other_queue_counts() -> None:
     objects = [
         *TWO_NODES,
         *cohort(q=4, z=4, y=8),
@@ -188,7 +188,7 @@ def test_its_own_queue_comes_before_others_of_the_cohort_and_no_other_queue_coun
     ]
     found = relief(*objects, pod("w", 4, metadata=in_queue()))
     assert found is not None
-    assert (found.names, found.of) == (("default/q1", "default/z1"), {"q": 1, "z": 1})
+    assert (found.names, found.of) == (("default/z1",), {"z": 1})
 
 
 def test_users_of_two_queues_are_counted_by_queue() -> None:
