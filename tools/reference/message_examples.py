@@ -126,7 +126,7 @@ VALUES: dict[str, tuple[str, ...]] = {
         "kueue.x-k8s.io/queue-name",
         "research",
         "team/a",
-        "",
+        "vision",
         "team/b",
     ),
     "spec.minTaskMember": ("5", "4"),
@@ -222,6 +222,9 @@ VALUES: dict[str, tuple[str, ...]] = {
     "its queue's flavor": ("pool=h100", "16", "12 NVIDIA-L40S, 4 Tesla-T4"),
     "⟦nodes⟧ nodes have too little": ("3", "cpu", "32", "16"),
     "it was stopped at the end of its declared run time": ("2h",),
+    "the workload is deactivated: spec.active is false": (" (MaximumExecutionTimeExceeded)",),
+    "its pods request ⟦requested⟧": ("40", "nvidia.com/gpu", "32"),
+    "Windlass stops it after": ("2h",),
     "it would fit now, but it would delay": ("team/train", "research", "2026-01-01T12:00:00Z", "gpu-7", "2"),
     "planned to start at ⟦start⟧ on ⟦where⟧, when ⟦keys⟧ end (by their schedule)": (
         "2026-01-01T12:00:00Z",
