@@ -34,10 +34,12 @@ class LatePods(NamedTuple):
 
 def _lacks_nodes(piece: Workload, pending: set[str]) -> bool:
     """Whether pods without a node are among those that it holds quota for. Its owner may have created more."""
-    held = held_counts(piece.admission) if piece.admission is not None else {}
     for pod_set in piece.pod_sets:
+        if pending.isdisjoint(pod_set.pod_keys):
+            continue  # true of nearly all, so what is held is not even read
         waiting = sum(key in pending for key in pod_set.pod_keys)
-        if waiting and (piece.kind != "Workload" or len(pod_set.pod_keys) - waiting < held.get(pod_set.name, 0)):
+        held = held_counts(piece.admission) if piece.admission is not None else {}
+        if piece.kind != "Workload" or len(pod_set.pod_keys) - waiting < held.get(pod_set.name, 0):
             return True
     return False
 

@@ -241,7 +241,8 @@ class Overlay:
         """Rows of pods that are being deleted and should have ended some time ago. Their capacity stays in use."""
         pods = self.snapshot.pods
         bound = np.flatnonzero((pods.alive == 1) & (pods.node >= 0)).tolist()
-        return frozenset(row for row in bound if pods.objects[row].is_stuck(self.now))
+        terminating = [row for row in bound if pods.objects[row].metadata.deletion_timestamp]
+        return frozenset(row for row in terminating if pods.objects[row].is_stuck(self.now))
 
     def removed_pods(self) -> list[Pod]:
         """The running pods that are removed here."""

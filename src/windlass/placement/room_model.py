@@ -175,16 +175,16 @@ class _RoomBuilder:
         """[set] pods that fit on the node without these workloads."""
         pods = np.full(len(chosen), self._pod_set.count, dtype=np.int64)
         if self._columns:
-            amounts = np.array([one.amounts for one in freed], dtype=np.int64).reshape(-1, len(self._columns))
+            amounts = np.array([part.amounts for part in freed], dtype=np.int64).reshape(-1, len(self._columns))
             free = self._state.free[node, self._columns] + chosen @ amounts
             np.minimum(pods, (free // self._amounts).min(axis=1), out=pods)
         if self._gpu is not None and self._state.node_info[node, REPLICAS] <= 1:
             rows = self._state.devices(node)
-            held = [[one.devices.get(index, 0) for index in range(len(rows))] for one in freed]
+            held = [[part.devices.get(index, 0) for index in range(len(rows))] for part in freed]
             devices = np.array(held, dtype=np.int64).reshape(-1, len(rows))
             free = self._state.device_occupancy[rows.start : rows.stop, FREE_MILLI] + chosen @ devices
             shares = (np.maximum(0, free) // self._gpu.milli).sum(axis=1)
-            gpus = np.array([one.gpus for one in freed], dtype=np.int64)
+            gpus = np.array([part.gpus for part in freed], dtype=np.int64)
             np.minimum(pods, (shares + chosen @ gpus) // self._gpu.count, out=pods)
         return np.maximum(pods, 0)
 
@@ -196,9 +196,9 @@ class _RoomBuilder:
             rows = self._state.devices(node)
             free = int(np.maximum(0, self._state.device_occupancy[rows.start : rows.stop, FREE_MILLI]).sum())
             each = self._pod_set.shape.gpu_milli
-            amounts = np.array([sum(one.devices.values()) + one.gpus * MILLI_PER_GPU for one in freed])
+            amounts = np.array([sum(part.devices.values()) + part.gpus * MILLI_PER_GPU for part in freed])
         else:
-            by_column = np.array([one.amounts for one in freed])
+            by_column = np.array([part.amounts for part in freed])
             left = self._state.free[node, self._columns]
             scarcest = int(np.argmin((left + by_column.sum(axis=0)) / self._amounts))
             free, each = int(left[scarcest]), int(self._amounts[scarcest])

@@ -157,7 +157,8 @@ def test_a_matrix_is_asked_for_pods_of_each_set(overlay: Overlay) -> None:
     assert fitter.can_fit(empty)
     assert fitter.pods_per_node(0, -empty).tolist() == [0, 0]
     overlay.block_node(0)
-    assert fitter.pods_per_node(0, empty).tolist() == [0, 2]
+    blocked = PodSetFitter(overlay, occupancy.forecast, pod_sets)
+    assert blocked.pods_per_node(0, empty).tolist() == [0, 2]
 
 
 def fitter_of(overlay: Overlay, *sets: tuple[Pod, int], topology: TopologyRequest | None = None) -> PodSetFitter:

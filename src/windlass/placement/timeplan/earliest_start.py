@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Collection, Sequence
+from typing import NamedTuple
 
 from windlass.model.workload import Workload
 from windlass.placement.timeplan.occupancy import Occupancy
 from windlass.placement.timeplan.planned_start import PlannedStart
 from windlass.placement.timeplan.pod_set_fitter import PodSetFitter
 from windlass.placement.timeplan.run_limits import run_limit_of
+from windlass.placement.topology import DomainTree
 from windlass.queueing.config import QueueConfig
 from windlass.queueing.flavor_assignment import Assignment, FlavorAssignmentMode
 from windlass.queueing.nominator import Nominator
@@ -26,11 +28,23 @@ MAX_EXACT_MOMENTS = 48
 evenly spread: a start that is far off is planned less exactly."""
 
 
+class _FlavoredFit(NamedTuple):
+    """The pods of a workload with these flavors, and the topology that they have to keep to."""
+
+    choices: tuple[PodSetChoice, ...]
+    fitter: PodSetFitter
+    tree: DomainTree | None
+    topology: str
+
+
 class EarliestStartSearch:
     def __init__(self, occupancy: Occupancy, config: QueueConfig) -> None:
         self._occupancy = occupancy
         context = PreemptionContext(config, occupancy.now)
         self._nominator = Nominator(occupancy.system, context, occupancy.placer)
+        self._pending: PendingWorkload | None = None
+        self._last_fit: _FlavoredFit | None = None
+        """Of the last flavors that quota allowed: most moments of one search get the same."""
 
     def earliest(
         self,
@@ -39,17 +53,21 @@ class EarliestStartSearch:
         turn: int,
         not_before: int,
         without: Collection[str] = frozenset(),
+        before: int | None = None,
     ) -> PlannedStart | None:
-        """The first possible start after now, as if the workloads in `without` had ended; None where there is none."""
+        """The first possible start after now, as if the workloads in `without` had ended; None where there is none, or
+        none before the moment `before`."""
         occupancy = self._occupancy
         without = frozenset(without)
         ends = {occupant.end for occupant in occupancy.occupants() if occupant.end is not None}
         moments = {*ends, *(planned.end for planned in planned_starts if planned.end is not None), not_before}
         later = sorted(moment for moment in moments if moment > occupancy.now and moment >= not_before)
+        if before is not None:
+            later = later[: bisect_left(later, before)]
         if not later:
             return None
-        pod_sets, _, _ = occupancy.placer.pending_pod_sets(workload, _without_flavors(workload))
-        fitter = PodSetFitter(occupancy.overlay, occupancy.forecast, pod_sets)
+        self._last_fit = None
+        fitter = self._fit(workload, _without_flavors(workload)).fitter
 
         # Ends only add capacity and quota, so `is_possible` is monotonic: bisection finds the first moment at which the
         # workload would fit without other plans, and no earlier moment has to be tried.
@@ -90,9 +108,8 @@ class EarliestStartSearch:
         if workload.queue_name and assignment is None:
             return None
         choices = assignment.choices if assignment is not None else _without_flavors(workload)
-        pod_sets, tree, topology = occupancy.placer.pending_pod_sets(workload, choices)
-        flavor_fitter = PodSetFitter(occupancy.overlay, occupancy.forecast, pod_sets)
-        pods = flavor_fitter.plan_all_pods(spare, tree, topology)
+        fit = self._fit(workload, choices)
+        pods = fit.fitter.plan_all_pods(spare, fit.tree, fit.topology)
         if pods is None:
             return None
         if assignment is not None and not self._fits_quota_later(workload, assignment, overlapping, moment, without):
@@ -114,9 +131,19 @@ class EarliestStartSearch:
         node = self._occupancy.cluster_queue_of(workload)
         if node is None:
             return None
-        pending = PendingWorkload(workload, node, self._occupancy.placer)
-        assignment = self._nominator.nominate(pending).assignment
+        if self._pending is None or self._pending.workload is not workload or self._pending.node is not node:
+            self._pending = PendingWorkload(workload, node, self._occupancy.placer)
+        self._pending.reset(self._occupancy.placer)
+        assignment = self._nominator.nominate(self._pending).assignment
         return assignment if assignment.mode == FlavorAssignmentMode.FIT else None
+
+    def _fit(self, workload: Workload, choices: tuple[PodSetChoice, ...]) -> _FlavoredFit:
+        if self._last_fit is None or self._last_fit.choices != choices:
+            occupancy = self._occupancy
+            pod_sets, tree, topology = occupancy.placer.pending_pod_sets(workload, choices)
+            fitter = PodSetFitter(occupancy.overlay, occupancy.forecast, pod_sets)
+            self._last_fit = _FlavoredFit(choices, fitter, tree, topology)
+        return self._last_fit
 
     def _fits_quota_later(
         self,

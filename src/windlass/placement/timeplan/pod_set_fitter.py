@@ -21,23 +21,28 @@ from windlass.placement.topology.matrix_capacity import UNLIMITED, MatrixCapacit
 
 
 class PodSetFitter:
-    """The pod sets of a workload, with their rows of the score table and what one pod of each takes."""
+    """The pod sets of a workload, with their rows of the score table and what one pod of each takes.
+
+    Lives as long as one search, during which no node is blocked or changed.
+    """
 
     def __init__(self, overlay: Overlay, forecast: CapacityForecast, pod_sets: Sequence[PendingPodSet]) -> None:
-        self._overlay, self._pod_sets = overlay, pod_sets
+        self._pod_sets = pod_sets
         self._rows = [overlay.table.row(pod_set.shape, overlay.snapshot, pod_set.pod) for pod_set in pod_sets]
         self._requests = [forecast.row_request(row) for row in self._rows]
+        unblocked = overlay.state.node_info[:, BLOCKED] == 0
+        self._eligible = [(overlay.table.cells.static[row] == 0) & unblocked for row in self._rows]
+        self._columns = [np.flatnonzero(request) for request in self._requests]
 
     def pods_per_node(self, index: int, free: Ints, among: Bools | None = None) -> Ints:
         """By node, the number of pods of the set that it takes."""
-        eligible = self._overlay.table.cells.static[self._rows[index]] == 0
-        eligible &= self._overlay.state.node_info[:, BLOCKED] == 0
+        columns, request = self._columns[index], self._requests[index]
+        counts: Ints = (free[:, columns] // request[columns]).min(axis=1, initial=UNLIMITED)
+        np.maximum(counts, 0, out=counts)
+        counts *= self._eligible[index]
         if among is not None:
-            eligible &= among
-        counts: Ints = np.where(eligible, UNLIMITED, 0).astype(np.int64)
-        for column in np.flatnonzero(self._requests[index]):
-            np.minimum(counts, free[:, column] // self._requests[index][column], out=counts)
-        return np.maximum(counts, 0, out=counts)
+            counts *= among
+        return counts
 
     def can_fit(self, free: Ints) -> bool:
         """Whether each pod set fits, regardless of the others. A cheap necessary condition."""

@@ -193,12 +193,13 @@ class StartPlanner:
         not_before = max(not_before, postponed, self._occupancy.now + 1)
         # If it would start earlier without the workloads that were decided after it, they delay it.
         keys = {behind.key for behind in later}
-        undelayed = self._search.earliest(workload, others, turn, not_before, keys)
+        before = found.start if found is not None else None
+        undelayed = self._search.earliest(workload, others, turn, not_before, keys, before)
         # Some of those behind may start all the same (the exceptions of `guard`): only the others delay it.
         if undelayed is not None and (undelayed.borrows or self._reservations):
             restricted = {behind.key for behind in later if self._must_not_delay(behind, undelayed)}
-            undelayed = self._search.earliest(workload, others, turn, not_before, restricted)
-        if undelayed is None or (found is not None and found.start <= undelayed.start):
+            undelayed = self._search.earliest(workload, others, turn, not_before, restricted, before)
+        if undelayed is None:
             return found
         self._delayed[workload.key] = undelayed
         return undelayed
