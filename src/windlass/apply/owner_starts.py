@@ -3,7 +3,7 @@ admission changes in their pod templates.
 
 `apply.admission` and `apply.owner_workloads` call it, after the Workload's status is written. A Job's template can be
 changed only while it is suspended and has no start time. Hence a Job is stopped in three steps, as Kueue does it, with
-a mark that says that the last one is missing: whoever finds the mark begins again.
+a mark that says that the last one is missing: a run that finds the mark begins again.
 """
 
 from __future__ import annotations

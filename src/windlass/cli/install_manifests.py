@@ -43,7 +43,7 @@ class InstallOptions(msgspec.Struct, frozen=True):
 
 
 def manifests(choices: InstallOptions) -> list[Unstructured]:
-    """All but the CRDs, which may be somebody else's."""
+    """All but the CRDs, which may belong to another installation."""
     return [
         namespace_object(choices.namespace, "restricted"),
         {**_object("v1", "ServiceAccount", choices), "automountServiceAccountToken": False},

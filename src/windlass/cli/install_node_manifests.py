@@ -140,7 +140,7 @@ def _config(choices: NodeInstallOptions) -> Unstructured:
 
 
 def _service(choices: NodeInstallOptions) -> Unstructured:
-    """Headless: one address per node, for whoever scrapes by Services or annotations."""
+    """Headless: one address per node, for scrapers that find targets by Services or annotations."""
     service = _object("v1", "Service", choices)
     scrape = {"prometheus.io/scrape": "true", "prometheus.io/port": str(METRICS_PORT), "prometheus.io/path": "/metrics"}
     service["metadata"]["annotations"] = scrape

@@ -166,7 +166,7 @@ def _general(name: str) -> x509.GeneralName:
 def load_or_create_identity(folder: Path, names: Sequence[str] = ()) -> Identity:
     """The identity in a folder; a new one if there is none, or if it lacks one of these names.
 
-    Raises an `InputError` if the file isn't this user's own, or can't be read: whoever wrote it knows the token.
+    Raises an `InputError` if the file isn't this user's own, or can't be read: its author would know the token.
     """
     file = folder / _IDENTITY_FILE
     try:

@@ -30,13 +30,13 @@ def decision_document(decision: Decision) -> dict[str, Any]:
                 "queue": decision.queue,
                 "podSets": [
                     {
-                        "name": one.name,
-                        "count": one.count,
-                        "flavors": one.flavors,
-                        "nodes": one.nodes,
-                        **({"wanted": one.wanted} if one.wanted else {}),
+                        "name": pod_set.name,
+                        "count": pod_set.count,
+                        "flavors": pod_set.flavors,
+                        "nodes": pod_set.nodes,
+                        **({"wanted": pod_set.wanted} if pod_set.wanted else {}),
                     }
-                    for one in decision.pod_sets
+                    for pod_set in decision.pod_sets
                 ],
                 "after": list(decision.after),
             }
@@ -45,7 +45,7 @@ def decision_document(decision: Decision) -> dict[str, Any]:
                 "decision": "bind",
                 "pod": decision.pod,
                 "node": decision.node,
-                "devices": [device_document(one) for one in decision.devices],
+                "devices": [device_document(device) for device in decision.devices],
                 "after": list(decision.after),
             }
         case Evict():
@@ -75,8 +75,8 @@ def decision_document(decision: Decision) -> dict[str, Any]:
 def parse_plan(document: Mapping[str, Any]) -> Plan:
     """The plan that was written."""
     kinds: dict[str, list[Any]] = {"evict": [], "admit": [], "bind": [], "reserve": [], "hold": []}
-    for one in document["decisions"]:
-        kinds[one["decision"]].append(parse_decision(one))
+    for decision in document["decisions"]:
+        kinds[decision["decision"]].append(parse_decision(decision))
     return Plan(
         binds=tuple(kinds["bind"]),
         holds=tuple(kinds["hold"]),

@@ -1,6 +1,6 @@
 """Amounts as quota counts them: whole numbers in base units, and GPUs in thousandths.
 
-`model.kueue` reads the quotas of queues through here, and whoever holds a pod against a quota reads what the pod asks
+`model.kueue` reads the quotas of queues through here; code that compares a pod with a quota reads what the pod asks
 for the same way. A GPU share counts as that share of `nvidia.com/gpu`, so quota of that resource is kept in milli-GPU
 on both sides; everything else has the units of `model.requests`.
 """

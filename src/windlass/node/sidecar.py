@@ -252,7 +252,7 @@ class Sidecar:
                 self._mig.on_node(node)
 
     def _hold_driver(self, needed: bool) -> None:
-        """Closed while every part is paused: whoever paused them wants to reset a GPU or to exchange the driver."""
+        """Closed while every part is paused: parts are paused to reset a GPU or to exchange the driver."""
         if needed:
             self._backend.acquire()
         else:

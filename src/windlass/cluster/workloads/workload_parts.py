@@ -138,7 +138,7 @@ def _excess_pods(unit: Unit, pods: Sequence[Pod]) -> tuple[Pod, ...]:
 
 
 def excess_parts(pod: Pod, unit: Unit, members: UnitMembers) -> WorkloadParts:
-    """A pod that its Kueue group has no place for: held on its own, so that somebody learns of it."""
+    """A pod that its Kueue group has no place for: held on its own, so that its owner is told."""
     name = unit.key.key.partition("/")[2]
     existing = len(members.pods) + len(members.excess) + members.succeeded
     number = pod.metadata.annotations[POD_GROUP_TOTAL_COUNT_ANNOTATION]

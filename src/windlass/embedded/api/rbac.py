@@ -1,4 +1,5 @@
-"""RBAC as pure functions: what a rule allows, whether rules cover others, whom a binding names, what a request does.
+"""RBAC as pure functions: what a rule allows, whether rules cover others, which subjects a binding names, what a
+request does.
 
 `server.authorization` applies them to the stored roles and bindings. The rules are Kubernetes' own: there are only
 permissions, no denials, and nobody may grant what they don't have.

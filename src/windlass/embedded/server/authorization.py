@@ -1,6 +1,6 @@
 """Authorisation: which requests the stored roles and bindings allow a user.
 
-`server` asks for every request, `reviews` for `kubectl auth can-i`, and `write_handlers` before somebody writes a role
+`server` asks for every request, `reviews` for `kubectl auth can-i`, and `write_handlers` before a role is written
 or a binding: nobody may grant what they don't have, unless they have the verb `escalate` or `bind`.
 """
 

@@ -1,7 +1,7 @@
 """Waits for the driver's faults (Xids) through an NVML event set. Used by `nvml.NvmlBackend`.
 
 A set that holds a lost GPU fails at every wait, also for the other GPUs; so it is made again after an error, and
-whenever the GPUs that answer are others than before. It is freed before NVML is closed, by whoever closes it.
+whenever other GPUs answer than before. The code that closes NVML frees it first.
 """
 
 from __future__ import annotations
