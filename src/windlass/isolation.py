@@ -21,7 +21,7 @@ from windlass.cluster.set_aside import DecisionUnit, decision_units, set_aside
 from windlass.cluster.snapshot import Snapshot
 from windlass.engine import EngineCache, EngineConfig, decide_without_explanations
 from windlass.model.bisection import first_failing
-from windlass.model.bug import INTERNAL_ERROR, Bug, bug_of
+from windlass.model.bug import INTERNAL_ERROR, Bug, bug_of, first_named
 from windlass.model.decision import Hold
 from windlass.model.plan import Plan
 from windlass.model.verdict import Verdict
@@ -196,9 +196,10 @@ class _Search:
         suspects, error = self._failing_together(error)
         if len(suspects) == 1:
             return suspects[0], error
-        for suspect in suspects:
-            if self.fails([unit for unit in self.units if unit is not suspect]) is None:
-                return suspect, error
+        alone = [unit for unit in suspects if self.fails([other for other in self.units if other is not unit]) is None]
+        if alone:
+            key = first_named(error, [unit.key for unit in alone])
+            return next((unit for unit in alone if unit.key == key), alone[0]), error
         # There are several like it: it is one of the smallest group of units without which everything else succeeds.
         for suspect in sorted(suspects, key=lambda unit: len(self.pending_in(unit.namespace))):
             like_it = {unit.key for unit in self.pending_in(suspect.namespace)}

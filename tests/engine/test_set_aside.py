@@ -149,7 +149,7 @@ def test_all_others_are_decided_on_as_if_it_did_not_exist(
     stage: str, form: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     met = 0
-    for seed in range(6):
+    for seed in range(3):
         others = crowd(seed)
         odd = FORMS[form](1 + 7 * (seed % 2))
         with monkeypatch.context() as patched:
@@ -169,5 +169,11 @@ def test_all_others_are_decided_on_as_if_it_did_not_exist(
     assert bool(met) == ((stage, form) not in NEVER_MET)
 
 
-NEVER_MET: set[tuple[str, str]] = set()
+NEVER_MET = {
+    ("quota", "single"),
+    ("quota", "gang"),
+    ("place single pods", "gang"),
+    ("place single pods", "queued"),
+    ("preempt", "queued"),
+}
 """Stages that a form never comes to."""

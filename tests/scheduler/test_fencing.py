@@ -28,7 +28,7 @@ async def test_a_write_ends_with_the_lease_under_which_it_was_sent() -> None:
     assert asyncio.get_running_loop().time() - began == 4.0
     held.release()
     await asyncio.sleep(60)
-    assert client.api.get("pods", "team/late") is None, "it does not reach the server any more"
+    assert "team/late" not in client.api.objects.get("pods", {}), "it does not reach the server any more"
 
 
 @in_virtual_time
@@ -55,7 +55,7 @@ async def test_a_bind_that_the_network_holds_back_never_lands_after_the_next_lea
         first.client.fail(request, lost_answer())
     second = Replica(api, "second")
     await asyncio.sleep(0.1)
-    api.delete("pods", "team/early")
+    api.remove("pods", "team/early")
     api.store("pods", pod("later", gpus=8, priority=10))
     api.store("pods", pod("early", gpus=8, uid="uid-early"))
     await asyncio.sleep(2 * LEASE_SECONDS)

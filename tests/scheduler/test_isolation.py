@@ -127,7 +127,7 @@ async def test_a_pod_that_the_store_fails_on_is_one_that_can_not_be_read(monkeyp
     monkeypatch.setattr(store_module.Store, "_add_pod", add)
     async with running(pod("a"), pod("bad"), pod("c"), pod("bad", namespace="other", on="n1")) as replica:
         assert [replica.node_of(name) for name in ("a", "bad", "c")] == ["", "", ""], "what is free is not known"
-        replica.api.delete("pods", "other/bad")
+        replica.api.remove("pods", "other/bad")
         await asyncio.sleep(1)
         assert [replica.node_of(name) for name in ("a", "bad", "c")] == ["n1", "", "n1"]
         assert "a bug in Windlass" in condition(replica, "bad")["message"]

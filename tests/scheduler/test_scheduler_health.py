@@ -49,7 +49,7 @@ async def test_it_stops_within_ten_seconds_even_if_a_bind_has_no_answer() -> Non
     await asyncio.sleep(9.9)
     assert not replica.task.done()
     await asyncio.wait_for(replica.task, 0.2)
-    assert holder(replica.api) == ""
+    assert holder(replica.api) == "first", "the bind may still be under way: the lease expires"
 
 
 @in_virtual_time

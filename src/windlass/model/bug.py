@@ -7,10 +7,14 @@ workload fails. The text names no other object: the error itself may, and goes t
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Collection, Iterator
 from types import TracebackType
 
 import msgspec
 
+from windlass.model.piece_keys import workload_key
+
+MAX_ARGUMENTS = 8
 INTERNAL_ERROR = "INTERNAL_ERROR"
 """Code of holds that are our own fault."""
 
@@ -21,7 +25,7 @@ class Bug(msgspec.Struct, frozen=True):
     kind: str
     """Type of the exception."""
     where: str
-    """Module and function."""
+    """Module, function and line."""
 
     @property
     def message(self) -> str:
@@ -32,17 +36,38 @@ class Bug(msgspec.Struct, frozen=True):
 
 
 def bug_of(error: BaseException) -> Bug:
-    where = _innermost(error.__traceback__)
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    function, line = _innermost(error.__traceback__)
     kind = type(error).__name__
-    return Bug(hashlib.sha256(f"{kind} {where}".encode()).hexdigest()[:8], kind, where)
+    number = hashlib.sha256(f"{kind} {function}".encode()).hexdigest()[:8]
+    return Bug(number, kind, f"{function}, line {line}")
 
 
-def _innermost(trace: TracebackType | None) -> str:
-    """The innermost function of ours, or the innermost one of all."""
-    found, ours = "", ""
+def first_named(error: BaseException, keys: Collection[str]) -> str:
+    """Which of the workloads the failed functions were about, the innermost function first; empty if none was."""
+    found, trace = "", error.__traceback__
     while trace is not None:
-        code, module = trace.tb_frame.f_code, str(trace.tb_frame.f_globals.get("__name__", ""))
-        found = f"{module.removeprefix('windlass.')}.{code.co_name}"
+        named = [key for value in trace.tb_frame.f_locals.values() for key in _keys_of(value) if key in keys]
+        found = named[0] if named else found
+        trace = trace.tb_next
+    return found
+
+
+def _keys_of(value: object) -> Iterator[str]:
+    """The keys of the workloads, holds and pods that a variable has, also as one of a few arguments."""
+    for item in value if isinstance(value, tuple | list) and len(value) <= MAX_ARGUMENTS else (value,):
+        for key in (item, getattr(item, "key", ""), getattr(item, "workload", "")):
+            if isinstance(key, str):
+                yield workload_key(key)
+
+
+def _innermost(trace: TracebackType | None) -> tuple[str, int]:
+    """The innermost function of ours, or the innermost one of all, and the line."""
+    found, ours = ("an unknown place", 0), None
+    while trace is not None:
+        module = str(trace.tb_frame.f_globals.get("__name__", ""))
+        found = (f"{module.removeprefix('windlass.')}.{trace.tb_frame.f_code.co_name}", trace.tb_lineno)
         ours = found if module.startswith("windlass.") else ours
         trace = trace.tb_next
-    return ours or found or "an unknown place"
+    return ours or found
