@@ -10,9 +10,11 @@ from random import Random
 from typing import Any
 
 import pytest
+from tests.engine.plain_objects import node as plain_node
+from tests.engine.plain_objects import pod as plain_pod
 from tests.invariants.crowds import KUEUE, NOW, Crowd
 
-from windlass import engine
+from windlass import engine, isolation
 from windlass.cluster import shape
 from windlass.cluster.delta import Put
 from windlass.cluster.store import Store
@@ -26,6 +28,7 @@ from windlass.model.plan import Plan
 from windlass.model.unstructured import Unstructured
 from windlass.placement import preempted_piece
 from windlass.placement.explain.advisor import Advisor
+from windlass.placement.preemption.victim_units import _Finder
 from windlass.placement.timeplan.start_planner import StartPlanner
 from windlass.placement.workload_placer import WorkloadPlacer
 from windlass.queueing import queue_sort
@@ -177,3 +180,40 @@ NEVER_MET = {
     ("preempt", "queued"),
 }
 """Stages that a form never comes to."""
+
+
+def test_a_running_pod_on_which_it_fails_for_all_preemptors_is_to_blame_and_stays(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    nodes = [plain_node("n1"), plain_node("n2")]
+    running = [plain_pod("victim", 8, on="n1"), plain_pod("runner", 8, on="n2", metadata={"namespace": "odd"})]
+    waiting = [plain_pod(f"high-{number}", 8, priority=10) for number in range(3)]
+    trap = Trap(monkeypatch)
+    trap.put(_Finder, "_loss", lambda self, rows, workload: any(_is_odd(self._pods.keys[row]) for row in rows))
+    store = Store()
+    store.apply(Put(decode_object(tree)) for tree in [*nodes, *running, *waiting])
+    plan, _, faults = IsolatingEngine(EngineConfig()).decide_without_explanations(store.snapshot(NOW), NOW)
+    assert trap.sprung
+    assert [(fault.key, fault.is_pending) for fault in faults] == [("odd/runner", False)]
+    assert [(evict.workload, evict.for_workload) for evict in plan.evicts] == [("default/victim", "default/high-0")]
+    assert {hold.workload for hold in plan.holds} == {"default/high-1", "default/high-2"}
+    assert INTERNAL_ERROR not in {hold.verdict.code for hold in plan.holds}
+
+
+def test_an_earlier_decision_that_left_something_broken_sets_nothing_aside(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a failed decision left half computed in the cache must not reach the next one."""
+    real, caches = isolation.decide_without_explanations, []
+
+    def decide(snapshot: Any, config: Any, now: int, cache: Any = None) -> Any:
+        if caches and cache is caches[0]:
+            raise Broken
+        caches.append(cache)
+        return real(snapshot, config, now, cache)
+
+    monkeypatch.setattr(isolation, "decide_without_explanations", decide)
+    store, engine_of_it = Store(), IsolatingEngine(EngineConfig())
+    store.apply(Put(decode_object(tree)) for tree in [plain_node("n1"), plain_pod("p", 1)])
+    for _ in range(2):
+        plan, _, faults = engine_of_it.decide_without_explanations(store.snapshot(NOW), NOW)
+        assert ([bind.pod for bind in plan.binds], faults) == (["default/p"], ())
+    assert caches[1] is not caches[0]

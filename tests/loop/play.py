@@ -12,7 +12,7 @@ from tests.worlds.play import Report, play_world
 from tests.worlds.virtual_time import Machine, run_virtually
 
 STEPS = 20
-QUIET_SECONDS = 150.0
+QUIET_SECONDS = 300.0
 WEIGHTS = {"bad_network": 12, "cut_off_leader": 4, "restart_scheduler": 6, "slow_watches": 2, "good_network": 2}
 """Happening → how much more often than in other worlds."""
 
