@@ -88,7 +88,7 @@ class Scheduler:
         """Runs until `stop` is set, then waits for writes under way and releases the lease."""
         if self._options.listen is not None:
             await self.health_server.start(*self._options.listen)
-        jobs = [
+        jobs: list[Callable[[], Coroutine[Any, Any, None]]] = [
             self.informers.run,
             self.recorder.run,
             self.executor.conditions.run,
