@@ -19,7 +19,7 @@ export WINDLASS_TRACES ?= $(abspath ../shared/traces)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help env test test-feasibility test-matrix cluster mutants victims worlds worlds-unrepaired stranger lint format bench docs page up lock clean
+.PHONY: help env test test-feasibility test-matrix cluster mutants victims worlds loop-seeds worlds-unrepaired stranger lint format bench docs page up lock clean
 
 help: ## list what can be done
 	@echo 'make TARGET, where TARGET is one of'
@@ -63,6 +63,9 @@ MUTANTS_TOOLS := cosmic-ray==8.7.0 parso==0.8.7 coverage==7.10.7
 
 worlds: env ## N whole clusters at random on the virtual clock (SEED for the same again, LOG=1 for what happened, LIVE=up|kube)
 	PYTHONHASHSEED=0 PYTHONPATH=.:tests $(BIN)/python -m tests.worlds --count $(or $(N),100) $(if $(SEED),--seed $(SEED)) $(if $(LOG),--log) $(if $(LIVE),--live $(LIVE))
+
+loop-seeds: env ## N seeds of the whole control loop on a faulty network (SEED for the same again, LOG=1 for what happened)
+	PYTHONHASHSEED=0 PYTHONPATH=.:tests $(BIN)/python -m tests.loop --count $(or $(N),100) $(if $(SEED),--seed $(SEED)) $(if $(LOG),--log)
 
 worlds-unrepaired: env ## takes repairs out, one at a time, and counts the worlds that it takes to notice
 	PYTHONHASHSEED=0 PYTHONPATH=.:tests $(BIN)/python -m tests.worlds.unrepaired $(if $(SEED),--seed $(SEED)) $(ARGS)

@@ -1,6 +1,6 @@
 """A plan for a set of objects: one snapshot, one decision, and nothing is executed.
 
-`windlass plan`, `check` and `fit` call it, and it runs the scheduler's own `decide`. `engine_config` turns
+`windlass plan`, `check` and `fit` call it, and it decides as the scheduler does. `engine_config` turns
 settings into the configuration of the engine, for the scheduler and the simulator, too.
 """
 
@@ -13,7 +13,8 @@ import msgspec
 from windlass.cluster.delta import Put
 from windlass.cluster.snapshot import Snapshot
 from windlass.cluster.store import Store
-from windlass.engine import EngineConfig, decide
+from windlass.engine import EngineConfig
+from windlass.isolation import IsolatingEngine
 from windlass.model.annotation_checks import invalid_annotations
 from windlass.model.configuration import Settings
 from windlass.model.node import Node
@@ -31,7 +32,7 @@ def plan_objects(objects: Sequence[object], settings: Settings, now: int) -> tup
     """The plan for these objects now, and notes for the user: objects that can't be read or grouped."""
     snapshot = snapshot_objects(objects, settings, now)
     config = msgspec.structs.replace(engine_config(settings), max_explained_holds=MAX_EXPLAINED_HOLDS)
-    return decide(snapshot, config, now), (*snapshot.notes, *invalid_annotations(objects))
+    return IsolatingEngine(config).decide(snapshot, now), (*snapshot.notes, *invalid_annotations(objects))
 
 
 def snapshot_objects(objects: Sequence[object], settings: Settings, now: int) -> Snapshot:

@@ -14,7 +14,7 @@ import msgspec
 from windlass.apply.executor import PlanExecutor
 from windlass.cluster.delta import Deleted, Delta, Put
 from windlass.engine import EngineCache, decide
-from windlass.kube.errors import Conflict, NotFound, ServerUnavailable, Status
+from windlass.kube.errors import Conflict, NotFound, ServerUnavailable, Status, decode_answer
 from windlass.kube.events import EventRecorder
 from windlass.kube.request import Request
 from windlass.kube.resources import KUEUE_API_GROUP, Resource
@@ -51,6 +51,9 @@ class WorkloadServer:
         self.waiting: list[Waiting] = []
         self.sent: list[Request] = []
         """Writes to anything but Workloads; they are not carried out."""
+
+    async def read(self, request: Request, kind: Any) -> Any:
+        return decode_answer(await self.send(request), kind, request.path)
 
     async def send(self, request: Request, allowed: Any = None) -> bytes:
         if request.method == "GET":

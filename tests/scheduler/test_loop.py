@@ -18,7 +18,7 @@ from tests.kube.virtual_time import START, in_virtual_time
 
 from windlass.cluster.delta import Delta, Put
 from windlass.cluster.snapshot import Snapshot
-from windlass.engine import decide_without_explanations
+from windlass.isolation import IsolatedDecision, IsolatingEngine
 from windlass.model.decision import Bind, Hold
 from windlass.model.plan import Plan
 from windlass.model.verdict import Verdict
@@ -29,6 +29,11 @@ from windlass.scheduler.metrics import Metrics
 from windlass.scheduler.options import SchedulerOptions
 
 Decide = Callable[..., Any]
+decide = IsolatingEngine.decide_without_explanations
+
+
+def patch_engine(monkeypatch: pytest.MonkeyPatch, decides: Decide) -> None:
+    monkeypatch.setattr(IsolatingEngine, "decide_without_explanations", decides)
 
 
 class Looping:
@@ -239,7 +244,7 @@ BUSY = msgspec.structs.replace(HELD, binds=(Bind("team/q", "n1"),))
 def deciding(monkeypatch: pytest.MonkeyPatch, plan: Plan, *, explains: bool = True) -> None:
     """Every decision gives this plan."""
     advisor = SimpleNamespace(explain_hold=explained) if explains else None
-    monkeypatch.setattr(module, "decide_without_explanations", lambda *_: (plan, advisor))
+    patch_engine(monkeypatch, lambda *_: IsolatedDecision(plan, advisor))
 
 
 def outlooks(made: Looping) -> list[str]:
@@ -298,7 +303,7 @@ async def test_a_change_that_waits_ends_the_explaining(monkeypatch: pytest.Monke
         return explained(hold)
 
     advisor = SimpleNamespace(explain_hold=explain)
-    monkeypatch.setattr(module, "decide_without_explanations", lambda *_: (two, advisor))
+    patch_engine(monkeypatch, lambda *_: IsolatedDecision(two, advisor))
     await made.loop.run(times(1))
     assert outlooks(made) == ["at 0.0 s", ""]
 
@@ -307,18 +312,18 @@ async def test_a_change_that_waits_ends_the_explaining(monkeypatch: pytest.Monke
 
 
 def failing(monkeypatch: pytest.MonkeyPatch, *fails: bool) -> list[Any]:
-    """The first decisions fail or not; returns the engine's cache of each."""
-    caches: list[Any] = []
+    """The first decisions fail or not; returns the times of all."""
+    attempts: list[Any] = []
     outcomes = iter(fails)
 
-    def decide(snapshot: Any, config: Any, now: int, cache: Any) -> Any:
-        caches.append(cache)
+    def decide_or_fail(engine: IsolatingEngine, snapshot: Any, now: int) -> Any:
+        attempts.append(now)
         if next(outcomes, False):
             raise ZeroDivisionError("a bug")
-        return decide_without_explanations(snapshot, config, now, cache)
+        return decide(engine, snapshot, now)
 
-    monkeypatch.setattr(module, "decide_without_explanations", decide)
-    return caches
+    patch_engine(monkeypatch, decide_or_fail)
+    return attempts
 
 
 @in_virtual_time
@@ -364,19 +369,6 @@ async def test_failures_are_counted_until_a_decision_succeeds(monkeypatch: pytes
 
 
 @in_virtual_time
-async def test_a_decision_after_a_failed_one_starts_with_an_empty_cache(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """What the failed decision left half computed in the cache must not reach the next one."""
-    caches = failing(monkeypatch, False, True)
-    async with looping():
-        await asyncio.sleep(30)
-        assert caches[0] is caches[1], "a cache is kept from one decision to the next"
-        assert caches[2] is not caches[1]
-        assert caches[3] is caches[2]
-
-
-@in_virtual_time
 async def test_an_error_of_the_sink_is_a_failed_decision_too(monkeypatch: pytest.MonkeyPatch) -> None:
     made = Looping()
     monkeypatch.setattr(made, "execute", lambda plan, snapshot: 1 / 0)
@@ -395,12 +387,12 @@ class Threads:
         self._clock, self._seconds = 0.0, iter(seconds)
         clock = SimpleNamespace(time=time.time, monotonic=time.monotonic, perf_counter=lambda: self._clock)
         monkeypatch.setattr(module, "time", clock)
-        monkeypatch.setattr(module, "decide_without_explanations", self._decide)
+        patch_engine(monkeypatch, lambda *arguments: self._decide(*arguments))
 
     def _decide(self, *arguments: Any) -> Any:
         self.inline.append(threading.current_thread() is threading.main_thread())
         self._clock += next(self._seconds, 0.0)
-        return decide_without_explanations(*arguments)
+        return decide(*arguments)
 
 
 @in_virtual_time
@@ -435,14 +427,14 @@ async def test_the_lease_can_be_renewed_while_a_slow_decision_is_made(
     def slow(*arguments: Any) -> Any:
         began.set()
         assert renewed.wait(30), "nothing else ran while the decision was made"
-        return decide_without_explanations(*arguments)
+        return decide(*arguments)
 
     async def renew() -> None:
         while not began.is_set():
             await asyncio.sleep(0)
         renewed.set()
 
-    monkeypatch.setattr(module, "decide_without_explanations", slow)
+    patch_engine(monkeypatch, slow)
     made = Looping()
     await asyncio.gather(made.loop.run(times(1)), renew())
     assert made.decisions == 1

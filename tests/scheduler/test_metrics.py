@@ -20,6 +20,8 @@ NAMES = {
     "windlass_planned_starts": "counter",
     "windlass_cycles": "counter",
     "windlass_failed_decisions": "counter",
+    "windlass_internal_errors": "counter",
+    "windlass_set_aside_workloads": "gauge",
     "windlass_cache_age_seconds": "gauge",
     "windlass_watch_restarts": "gauge",
     "windlass_leading": "gauge",

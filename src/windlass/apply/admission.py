@@ -78,8 +78,9 @@ class AdmissionWriter:
         workloads = {workload.key: workload for workload in snapshot.workloads} if admits else {}
         hostnames = self._hostnames() if admits else {}
         for admit in admits:
-            if self._writer.manages_workload(admit.workload):
-                self._begin_admission(admit, workloads[admit.workload], hostnames)
+            with self._writer.guard.step(f"the admission of {admit.workload}"):
+                if self._writer.manages_workload(admit.workload):
+                    self._begin_admission(admit, workloads[admit.workload], hostnames)
 
     def _unrecorded_admissions(self, snapshot: Snapshot) -> list[Admit]:
         """Of Workloads whose pods all run although their status holds no quota: their Job was not suspended, and its

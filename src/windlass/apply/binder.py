@@ -46,6 +46,23 @@ class BindOutcome(msgspec.Struct, frozen=True):
     """The server's message if it refused this node, or why the pod's volumes can't be bound there."""
 
 
+class _FoundMeta(msgspec.Struct, frozen=True):
+    uid: str
+
+
+class _FoundSpec(msgspec.Struct, frozen=True, rename="camel"):
+    node_name: str = ""
+
+
+class _FoundPod(msgspec.Struct, frozen=True):
+    metadata: _FoundMeta
+    spec: _FoundSpec
+
+
+class _FoundPods(msgspec.Struct, frozen=True):
+    items: tuple[_FoundPod, ...] | None
+
+
 class Binder:
     def __init__(
         self, client: KubeClient, may_write: Callable[[], bool], on_outcome: Callable[[BindOutcome], None]
@@ -133,14 +150,14 @@ class Binder:
         backoff = Backoff(most=5.0)
         while True:
             try:
-                found: Any = msgspec.json.decode(await self._client.send(request))
+                found = await self._client.read(request, _FoundPods)
             except (ApiError, ServerUnavailable):
                 await asyncio.sleep(backoff.next())
                 continue
-            pods = [pod for pod in found["items"] or () if pod["metadata"]["uid"] == uid]
+            pods = [pod for pod in found.items or () if pod.metadata.uid == uid]
             if not pods:
                 return BindResult.GONE
-            node = pods[0]["spec"].get("nodeName", "")
+            node = pods[0].spec.node_name
             if not node:
                 return BindResult.REFUSED
             return BindResult.BOUND if node == bind.node else BindResult.GONE

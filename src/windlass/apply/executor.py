@@ -23,6 +23,7 @@ from windlass.apply.conditions import PendingCondition, PodConditionWriter
 from windlass.apply.decision_sink import execute_plan
 from windlass.apply.evictor import Evictor, Victim
 from windlass.apply.messages import SCHEDULING_GATED, WAITING_FOR_VICTIMS, condition_message, condition_reason
+from windlass.apply.step_guard import StepGuard
 from windlass.apply.volume_binding import PodVolumes, bind_pod_volumes, unbound_claims
 from windlass.apply.workload_writer import WorkloadWriter
 from windlass.cluster.delta import Assume, Refused
@@ -36,6 +37,7 @@ from windlass.model.plan import Plan
 from windlass.model.pod import Pod
 from windlass.model.refusal import BIND, EVICTION, Refusal
 from windlass.model.times import parse_timestamp
+from windlass.model.workload import Workload
 from windlass.placement.filters.volume_binding import volumes_to_bind
 
 log = logging.getLogger(__name__)
@@ -54,6 +56,7 @@ class ExecutorMetrics(Protocol):
     """The metrics that are filled here; `scheduler.metrics` has them."""
 
     attempts: prometheus_client.Counter
+    bugs: prometheus_client.Counter
     binds: prometheus_client.Counter
     refusals: prometheus_client.Counter
     victims: prometheus_client.Counter
@@ -76,7 +79,8 @@ class PlanExecutor:
         self.binder = Binder(client, may_write, self._on_bind_outcome)
         self.evictor = Evictor(client, recorder, may_write, self._metrics.victims.inc, self._on_eviction_refused)
         self.conditions = PodConditionWriter(client, recorder, may_write)
-        self.admissions = AdmissionWriter(cache, WorkloadWriter(client, cache, may_write, resource_for))
+        self.guard = StepGuard(lambda bug: metrics.bugs.labels(bug).inc())
+        self.admissions = AdmissionWriter(cache, WorkloadWriter(client, cache, may_write, resource_for, self.guard))
         self._backoffs: dict[str, Backoff] = {}
         self._codes_seen: set[str] = set()
         self._latest: tuple[Plan, Snapshot, dict[str, str]] | None = None
@@ -98,7 +102,8 @@ class PlanExecutor:
             self._has_report.clear()
             assert self._latest is not None
             plan, snapshot, nominated = self._latest
-            self._report_nominated(nominated, snapshot)
+            with self.guard.step("the report of nominated pods"):
+                self._report_nominated(nominated, snapshot)
             await self._report_holds(plan.holds, _pods_by_workload(snapshot))
             await asyncio.sleep(REPORT_INTERVAL_SECONDS)
 
@@ -117,30 +122,40 @@ class PlanExecutor:
     def bind(self, binds: Sequence[Bind], snapshot: Snapshot, admits: Sequence[Admit] = ()) -> None:
         """Sends the binds; of a pod with scheduling gates, these are removed first, and a later decision binds it. Pods
         whose admission is not on record yet are left to a later decision, too."""
-        ready: list[tuple[Bind, Pod]] = []
+        ready: list[tuple[Bind, str, Callable[[], Awaitable[None]] | None]] = []
+        failed: set[str] = set()
         flavors: Mapping[str, Sequence[str]] | None = None
         above = self.admissions.pods_above_admission({bind.pod for bind in binds}, snapshot)
         for bind in binds:
             if bind.pod in above:
                 continue
-            pod = self._cache.pods[bind.pod]
-            if pod.spec.scheduling_gates:
-                flavors = self.admissions.flavors_of_pods(admits, binds, snapshot) if flavors is None else flavors
-                self.admissions.remove_gates(pod, flavors.get(bind.pod, ()))
-            else:
-                ready.append((bind, pod))
-        self._cache.assume([Assume(bind.pod, bind.node, bind.devices) for bind, _ in ready])
-        for bind, pod in ready:
-            self.binder.bind(bind, pod.metadata.uid, self._pre_bind_action(pod, bind.node, snapshot))
+            with self.guard.step(f"the bind of {bind.pod}"):
+                pod = self._cache.pods[bind.pod]
+                if pod.spec.scheduling_gates:
+                    flavors = self.admissions.flavors_of_pods(admits, binds, snapshot) if flavors is None else flavors
+                    self.admissions.remove_gates(pod, flavors.get(bind.pod, ()))
+                else:
+                    ready.append((bind, pod.metadata.uid, self._pre_bind_action(pod, bind.node, snapshot)))
+                continue
+            failed.add(bind.pod)
+        if failed:
+            whole = self._with_gangs(failed, snapshot)
+            ready = [start for start in ready if start[0].pod not in whole]
+        self._cache.assume([Assume(bind.pod, bind.node, bind.devices) for bind, _, _ in ready])
+        for bind, uid, pre_bind in ready:
+            self.binder.bind(bind, uid, pre_bind)
 
     def _stale_pods(self, binds: Sequence[Bind], snapshot: Snapshot) -> set[str]:
         """Pods that can't be bound as decided since the cluster has changed, each with its whole gang."""
         self._cache.drain_inbox()
         stale = {bind.pod for bind in binds if self._is_stale(bind)}
-        if not stale:
-            return stale
+        return self._with_gangs(stale, snapshot) if stale else stale
+
+    @staticmethod
+    def _with_gangs(pods: set[str], snapshot: Snapshot) -> set[str]:
+        """The pods and all others of their workloads."""
         gangs = (set(keys) for keys in _pods_by_workload(snapshot).values())
-        return stale.union(*(keys for keys in gangs if keys & stale))
+        return pods.union(*(keys for keys in gangs if keys & pods))
 
     def _is_stale(self, bind: Bind) -> bool:
         pod = self._cache.pods.get(bind.pod)
@@ -209,18 +224,29 @@ class PlanExecutor:
         """Starts the evictions, grouped by preemptor: of one preemptor, either all victims are evicted or none."""
         by_preemptor: dict[str, list[Victim]] = {}
         workloads = {workload.key: workload for workload in snapshot.workloads} if evicts else {}
+        failed: set[str] = set()
         for evict in evicts:
-            if self.admissions.is_left_to_kueue(evict):
-                continue
-            pods = [(key, self._cache.pods[key]) for key in evict.pods if key in self._cache.pods]
-            to_evict = tuple((key, pod.metadata.uid) for key, pod in pods if not pod.metadata.deletion_timestamp)
-            stop = self.admissions.stop_action(evict, workloads.get(evict.workload))
-            if to_evict or stop is not None:
-                record = self.admissions.eviction_record_action(evict, workloads.get(evict.workload))
-                victim = Victim(evict.workload, to_evict, evict.reason, stop, record, evict.message)
-                by_preemptor.setdefault(evict.for_workload or evict.workload, []).append(victim)
+            preemptor, is_done = evict.for_workload or evict.workload, False
+            with self.guard.step(f"the eviction of {evict.workload}"):
+                victim = self._victim(evict, workloads.get(evict.workload))
+                by_preemptor.setdefault(preemptor, []).extend([victim] if victim is not None else ())
+                is_done = True
+            failed.update(() if is_done else (preemptor,))
         for preemptor, victims in by_preemptor.items():
-            self.evictor.evict(preemptor, victims)
+            if preemptor not in failed:
+                self.evictor.evict(preemptor, victims)
+
+    def _victim(self, evict: Evict, workload: Workload | None) -> Victim | None:
+        """None where nothing of it is left to evict, or Kueue stops it."""
+        if self.admissions.is_left_to_kueue(evict):
+            return None
+        pods = [(key, self._cache.pods[key]) for key in evict.pods if key in self._cache.pods]
+        to_evict = tuple((key, pod.metadata.uid) for key, pod in pods if not pod.metadata.deletion_timestamp)
+        stop = self.admissions.stop_action(evict, workload)
+        if not to_evict and stop is None:
+            return None
+        record = self.admissions.eviction_record_action(evict, workload)
+        return Victim(evict.workload, to_evict, evict.reason, stop, record, evict.message)
 
     def nominate(self, nominated: Mapping[str, str]) -> None:
         """Decisions see nominations at once; the reporter writes them to the pods."""
@@ -233,16 +259,19 @@ class PlanExecutor:
         for index in range(len(holds)):
             if index % REPORT_BATCH_SIZE == REPORT_BATCH_SIZE - 1:
                 await asyncio.sleep(0)  # lets other tasks run
-            hold = holds[index]
-            self.admissions.report_pending(hold)
-            verdict = hold.verdict
-            codes[verdict.code] += 1
-            if verdict.code == SCHEDULING_GATED:
-                continue
-            reason, message = condition_reason(verdict), condition_message(verdict)
-            for key in by_workload.get(hold.workload, (hold.workload,)):
-                self._enqueue_condition(key, reason, message)
+            codes[holds[index].verdict.code] += 1
+            with self.guard.step(f"the report of {holds[index].workload}"):
+                self._report_hold(holds[index], by_workload)
         self._count_held(codes)
+
+    def _report_hold(self, hold: Hold, by_workload: Mapping[str, Sequence[str]]) -> None:
+        self.admissions.report_pending(hold)
+        verdict = hold.verdict
+        if verdict.code == SCHEDULING_GATED:
+            return
+        reason, message = condition_reason(verdict), condition_message(verdict)
+        for key in by_workload.get(hold.workload, (hold.workload,)):
+            self._enqueue_condition(key, reason, message)
 
     def _count_held(self, codes: Mapping[str, int]) -> None:
         """Sets codes that hold nothing any more to 0 instead of leaving their last value."""
@@ -283,7 +312,8 @@ class _LiveSink:
         return True  # a victim that the watch shows as deleted is in no plan any more
 
     def start(self, admits: Sequence[Admit], binds: Sequence[Bind]) -> None:
-        self._executor.admissions.execute(admits, self._snapshot)
+        with self._executor.guard.step("admissions"):
+            self._executor.admissions.execute(admits, self._snapshot)
         self._executor.bind([bind for bind in binds if bind.pod not in self._stale_pods], self._snapshot, admits)
 
     def nominate(self, binds: Sequence[Bind]) -> None:

@@ -51,9 +51,10 @@ class OwnerWorkloadReconciler:
         self._drop_deleted()
         self._unsettled.update(dict.fromkeys(self._cache.pop_changed_owners()))
         for identity in [*self._unsettled]:
-            obj = self._cache.queued_owner(identity)
-            if obj is None or self._reconcile_owner(obj):
-                del self._unsettled[identity]
+            with self._writer.guard.step(f"the Workload of {' '.join(identity)}"):
+                obj = self._cache.queued_owner(identity)
+                if obj is None or self._reconcile_owner(obj):
+                    del self._unsettled[identity]
 
     def _reconcile_owner(self, obj: OwnerObject) -> bool:
         """Whether nothing is left to do until the owner or its Workload changes."""

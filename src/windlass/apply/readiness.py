@@ -29,14 +29,18 @@ class ReadinessReporter:
         if self._cache.settings.ready_seconds is None:
             return
         for workload in snapshot.workloads:
-            known = self._writer.workload(workload.key) if workload.kind == "Workload" else None
-            if known is None or self._writer.is_behind(known) or not self._writer.manages_workload(workload.key):
-                continue
-            status = self._status(known, workload, int(time.time()))
-            if status is not None:
-                version = known.metadata.resource_version
-                write = functools.partial(self._writer.patch_workload_status, known.key, status, version)
-                self._writer.start_once(known.key, write)
+            with self._writer.guard.step(f"the readiness of {workload.key}"):
+                self._report(workload)
+
+    def _report(self, workload: Workload) -> None:
+        known = self._writer.workload(workload.key) if workload.kind == "Workload" else None
+        if known is None or self._writer.is_behind(known) or not self._writer.manages_workload(workload.key):
+            return
+        status = self._status(known, workload, int(time.time()))
+        if status is not None:
+            version = known.metadata.resource_version
+            write = functools.partial(self._writer.patch_workload_status, known.key, status, version)
+            self._writer.start_once(known.key, write)
 
     def _status(self, known: WorkloadObject, workload: Workload, now: int) -> dict[str, Any] | None:
         """What has to be written; None: nothing."""

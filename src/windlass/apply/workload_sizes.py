@@ -49,8 +49,9 @@ class WorkloadSizeWriter:
 
     def reconcile(self, workloads: Iterable[Workload]) -> None:
         for workload in workloads:
-            if workload.owner_sizes and self._may_write(workload):
-                self._writer.start_once(workload.key, functools.partial(self._resize, workload))
+            with self._writer.guard.step(f"the size of {workload.key}"):
+                if workload.owner_sizes and self._may_write(workload):
+                    self._writer.start_once(workload.key, functools.partial(self._resize, workload))
 
     def _may_write(self, workload: Workload) -> bool:
         known = self._writer.workload(workload.key)

@@ -18,8 +18,9 @@ import msgspec
 from windlass.apply.assumed_status import parse_resource_version
 from windlass.apply.cluster_cache import ClusterCache
 from windlass.apply.owners import SUSPEND_FIELDS, suspend_owner
+from windlass.apply.step_guard import StepGuard
 from windlass.kube.client import KubeClient
-from windlass.kube.errors import ApiError, Conflict, LeaseLost, NotFound, ServerUnavailable
+from windlass.kube.errors import ApiError, Conflict, LeaseLost, NotFound, ServerUnavailable, decode_answer
 from windlass.kube.request import Request
 from windlass.kube.resources import KUEUE_API_GROUP, Resource
 from windlass.kube.write_requests import patch_status
@@ -46,7 +47,8 @@ class _Written(msgspec.Struct, frozen=True):
     metadata: _Meta = _Meta()
 
 
-_VERSIONS = msgspec.json.Decoder(_Written)
+class _RawItems(msgspec.Struct, frozen=True):
+    items: list[dict[str, Any]] | None
 
 
 class WorkloadWriter:
@@ -56,8 +58,10 @@ class WorkloadWriter:
         cache: ClusterCache,
         may_write: Callable[[], bool],
         resource_for: Callable[[str, str], Resource | None],
+        guard: StepGuard | None = None,
     ) -> None:
         """`resource_for` returns the resource of a kind and API group, or None if the server doesn't serve it."""
+        self.guard = guard or StepGuard()
         self._client, self._cache, self._may_write, self.resource_for = client, cache, may_write, resource_for
         self._running: dict[str, asyncio.Task[None]] = {}
         """Name → the last write that was started under it and has not ended."""
@@ -91,9 +95,9 @@ class WorkloadWriter:
             return None
         namespace, _, name = key.partition("/")
         selector = (("fieldSelector", f"metadata.name={name}"),)
-        answer = await self._client.send(Request("GET", resource.namespace_collection(namespace), selector))
-        items: Any = msgspec.json.decode(answer)["items"] or ()
-        raw = next((item for item in items if item["metadata"]["uid"] == uid), None)
+        request = Request("GET", resource.namespace_collection(namespace), selector)
+        items = (await self._client.read(request, _RawItems)).items or ()
+        raw = next((item for item in items if (item.get("metadata") or {}).get("uid") == uid), None)
         return None if raw is None else {"apiVersion": resource.api_version, "kind": kind, **raw}
 
     def manages_workload(self, key: str) -> bool:
@@ -144,7 +148,8 @@ class WorkloadWriter:
 
     async def run_with_backoff(self, name: str, action: Action) -> None:
         try:
-            await action()
+            with self.guard.step(f"the write of {name}"):
+                await action()
         except (NotFound, Conflict) as error:
             log.info("%s: %s", name, error)
         except (ApiError, ServerUnavailable, LeaseLost) as error:
@@ -165,7 +170,7 @@ class WorkloadWriter:
     async def patch_workload_status(self, key: str, status: dict[str, Any], version: str = "") -> str:
         """Returns the new resourceVersion."""
         answer = await self.send(patch_status(self.workload_resource(), key, status, version))
-        written = _VERSIONS.decode(answer).metadata.resource_version
+        written = decode_answer(answer, _Written, f"status of Workload {key}").metadata.resource_version
         self.written_versions[key] = written
         return written
 

@@ -20,6 +20,7 @@ from windlass.cli.config_option import config_option, print_configuration, resol
 from windlass.cli.extras import require_extra
 from windlass.cli.parameters import default_option
 from windlass.model.configuration import Settings
+from windlass.model.digits import is_digits
 
 EXAMPLES = """\b
 Examples:
@@ -54,7 +55,7 @@ class Address(click.ParamType[tuple[str, int]]):
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, int]:
         host, colon, port = str(value).rpartition(":")
-        if not colon or not port.isdigit() or int(port) > 65535:
+        if not colon or not is_digits(port) or int(port) > 65535:
             self.fail(f"'{value}' is not an address such as 127.0.0.1:10259", param, ctx)
         return host.strip("[]") or "0.0.0.0", int(port)
 

@@ -145,6 +145,10 @@ class AuxiliaryObjects:
         )
         return self._workloads.sync(cluster, self._objects, changed, namespaces, now, bool(needs_workloads))
 
+    def problems(self) -> dict[str, str]:
+        """`Kind.group namespace/name` → why it counts as absent."""
+        return {f"{kind}.{group} {key}": text for (group, kind, key), text in self._workloads.broken.items()}
+
     def pop_finished_runs(self) -> list[FinishedRun]:
         return self._workloads.pop_finished_runs()
 

@@ -14,6 +14,7 @@ from windlass.cluster.node_columns import NodeColumns
 from windlass.cluster.node_state import BLOCKED, DEV_END, DEV_FIRST, REPLICAS, NodeState
 from windlass.cluster.node_state_builder import GpuModelCodes, NodeRow, build_state, read_node
 from windlass.cluster.resource_columns import ResourceColumns
+from windlass.model.bug import bug_of
 from windlass.model.codec import Unreadable
 from windlass.model.errors import InputError
 from windlass.model.node import Node
@@ -65,6 +66,9 @@ class NodeTable:
                 self._models.code(device.model)
         except InputError as error:
             self.errors[node.name] = str(error.with_context(object=f"Node {node.name}"))
+            return fallback
+        except Exception as error:  # whatever it is: it concerns this node, and must not concern the others
+            self.errors[node.name] = bug_of(error).message
             return fallback
         for name in row.allocatable:
             self._resources.column(name)

@@ -100,6 +100,16 @@ class PodRows(NamedTuple):
         """Rows of pending pods, in the order in which they came."""
         return np.flatnonzero((self.node == PENDING) & (self.alive == 1))
 
+    def without(self, gone: Sequence[int], unreadable: Sequence[int]) -> PodRows:
+        """A copy in which the rows `gone` don't exist, and those of `unreadable` are pods that can't be read."""
+        marks, traits, objects = self.marks.copy(), self.traits.copy(), list(self.objects[: len(self.marks)])
+        marks[gone, _ALIVE] = 0
+        traits[unreadable, _SHAPE] = UNREADABLE
+        for row in unreadable:
+            spec = msgspec.structs.replace(objects[row].spec, affinity=None)
+            objects[row] = msgspec.structs.replace(objects[row], spec=spec)
+        return self._replace(objects=objects, marks=marks, traits=traits)
+
 
 class PodTable:
     """The store's own, growing table."""

@@ -10,6 +10,9 @@ from windlass.model.refusal import NO_REFUSALS, Refusal, Refusals, index_refusal
 MAX_KEPT = 1_000
 """Beyond that the oldest are dropped, so that a server that refuses everything doesn't fill the memory."""
 
+LONGEST_SECONDS = 120
+"""No refusal is respected for longer. One that ends later is from before the clock was set back."""
+
 
 class RefusalCache:
     def __init__(self) -> None:
@@ -31,7 +34,7 @@ class RefusalCache:
         self._keep(lambda refusal: refusal.budget != budget)
 
     def active_at(self, now: int) -> Refusals:
-        self._keep(lambda refusal: refusal.until > now)
+        self._keep(lambda refusal: now < refusal.until <= now + LONGEST_SECONDS)
         if self._index is None:
             self._index = index_refusals(self._refusals.values())
         return self._index

@@ -15,6 +15,7 @@ import msgspec
 from windlass.cluster.node_state import MAX_REQUESTS
 from windlass.cluster.pod_table import UNREADABLE, PodTraits
 from windlass.cluster.resource_columns import ResourceColumns
+from windlass.model.bug import bug_of
 from windlass.model.errors import InputError
 from windlass.model.gpu import GpuRequest, gpu_request
 from windlass.model.names.windlass import PLACEMENT_ANNOTATION
@@ -199,4 +200,6 @@ class PodTraitsCache:
                     self._resources.column(name)
         except InputError as error:
             self._unreadable[key] = str(error)
+        except Exception as error:  # whatever it is: it concerns this pod, and must not concern the others
+            self._unreadable[key] = bug_of(error).message
         return PodTraits(number, node_local, pod.spec.priority)

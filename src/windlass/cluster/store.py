@@ -33,9 +33,11 @@ from windlass.cluster.refusal_cache import RefusalCache
 from windlass.cluster.resource_columns import ResourceColumns
 from windlass.cluster.shape import PodTraitsCache, ShapeRegistry, has_pod_affinity
 from windlass.cluster.snapshot import Snapshot
-from windlass.model.codec import Unreadable
+from windlass.model.bug import bug_of
+from windlass.model.codec import Unreadable, object_id
 from windlass.model.decision import DeviceGrant
 from windlass.model.disruption import PodDisruptionBudget
+from windlass.model.errors import InputError
 from windlass.model.meta import ObjectMeta
 from windlass.model.names.windlass import ALLOCATED_DEVICES_ANNOTATION, DEVICES_ANNOTATION
 from windlass.model.node import Node
@@ -67,6 +69,8 @@ class Store:
         self._guessed_pods: dict[str, set[str]] = {}
         """Node → bound pods whose devices neither the node agent nor a bind of ours names."""
         self._unreadable: dict[str, str] = {}
+        self._broken: dict[tuple[str, str, str], str] = {}
+        """Objects other than pods and nodes that a bug of ours keeps from being read → its message."""
         self._traits = PodTraitsCache(self._shapes, self._resources, self._unreadable)
         self._generation = 0
 
@@ -82,7 +86,7 @@ class Store:
                 self._assume(binds)
                 binds = []
             if isinstance(delta, Put):
-                self._put(delta.object)
+                self._put_or_report(delta.object)
             elif isinstance(delta, Forget):
                 self._forget(delta.pod)
             elif isinstance(delta, Refused):
@@ -116,12 +120,17 @@ class Store:
             queue_system=system,
             workloads=grouping.workloads,
             notes=(*grouping.notes, *self._nodes.problems().values()),
-            unreadable={**self._unreadable, **self._nodes.problems()},
+            unreadable={**self._unreadable, **self._nodes.problems(), **self._broken_objects()},
             reservations=tuple(item for item in self._auxiliary.reservations() if item.until > now),
             budgets=self._auxiliary.budgets(),
             run_times=self._auxiliary.run_times,
             refusals=self._refusals.active_at(now),
         )
+
+    def _broken_objects(self) -> dict[str, str]:
+        """`Kind.group namespace/name` → why it counts as absent."""
+        mine = {f"{kind}.{group} {key}": text for (group, kind, key), text in self._broken.items()}
+        return {**mine, **self._auxiliary.problems()}
 
     def mark_decided(self, rows: Ints) -> None:
         """Counts the pods of these rows, on which a decision was made, in the pod mix; each pod once."""
@@ -158,6 +167,34 @@ class Store:
     def next_mix_update(self) -> int:
         """Number of decided pods at which snapshots get the next pod mix."""
         return self._pod_mix.next_publish_at
+
+    def _put_or_report(self, obj: ClusterObject) -> None:
+        if self._broken and not isinstance(obj, Unreadable):
+            self._broken.pop(object_id(obj), None)
+        try:
+            self._put(obj)
+        except Exception as error:  # whatever it is: it concerns this object, and must not concern the others
+            self._put_broken(obj, error)
+
+    def _put_broken(self, obj: ClusterObject, error: Exception) -> None:
+        """An object that a bug of ours keeps from being read is one that can't be read. The arrays may be half
+        written, so that they are built again."""
+        group, kind, key = object_id(obj)
+        problem = InputError(bug_of(error).message)
+        if isinstance(obj, Pod):
+            self._nodes.needs_rebuild = True
+            if key in self._pods.row_of:
+                self._pods.remove(key)
+            for guessed in self._guessed_pods.values():
+                guessed.discard(key)
+            self._assumed.pop(key, None)
+            meta = obj.metadata
+            self._put_unreadable(Unreadable(problem, "Pod", meta.namespace, meta.name, obj.spec.node_name))
+        elif isinstance(obj, Node):
+            self._nodes.put_unreadable(Unreadable(problem, "Node", "", obj.name))
+        else:
+            self._auxiliary.delete(Deleted(kind, key, group))
+            self._broken[group, kind, key] = str(problem)
 
     def _put(self, obj: ClusterObject) -> None:
         if isinstance(obj, Pod):
@@ -196,6 +233,7 @@ class Store:
             self._nodes.delete(delta.key)
             self._auxiliary.node_changed(delta.key)
         else:
+            self._broken.pop((delta.group, delta.kind, delta.key), None)
             self._auxiliary.delete(delta)
 
     def _flush_node_changes(self) -> None:
@@ -229,13 +267,16 @@ class Store:
         for key, row in sorted(pods, key=lambda item: not self._pods.grants(item[1])):
             name = self._node_name(key, row)
             if name and key not in guesses:
-                node, grants = self._columns.index.get(name, UNKNOWN_NODE), self._pods.grants(row)
-                if node >= 0 and not grants:
-                    grants = self._grants_of(self._pods.object(row), self._pods.shape(row), node)
-                self._pods.bind(row, node, grants)
-                self._account(row, 1)
+                self._account_on(row, self._columns.index.get(name, UNKNOWN_NODE))
         for name in guessed:
             self._assign_guessed_devices(name)
+
+    def _account_on(self, row: int, node: int) -> None:
+        grants = self._pods.grants(row)
+        if node >= 0 and not grants:
+            grants = self._grants_of(self._pods.object(row), self._pods.shape(row), node)
+        self._pods.bind(row, node, grants)
+        self._account(row, 1)
 
     def _will_be_rebuilt(self, node: int) -> bool:
         """Whether the node's row will be written again before it is read; until then nothing is accounted on it."""

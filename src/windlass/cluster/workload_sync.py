@@ -6,10 +6,13 @@ and nodes. Where no object or pod declares a workload, there is no index and all
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+import functools
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from windlass.cluster.workloads import Grouping, WorkloadIndex
+from windlass.model.bisection import first_failing
+from windlass.model.bug import bug_of
 from windlass.model.kueue import WorkloadObject, queue_system
 from windlass.model.namespace_limits import LimitRange, ResourceQuota
 from windlass.model.node import Node
@@ -53,6 +56,8 @@ class WorkloadSync:
         self._quotas: dict[ObjectId, ResourceQuota] = {}
         self._namespaces: Mapping[str, object] = {}
         self._rules_changed = True
+        self.broken: dict[ObjectId, str] = {}
+        """Objects that count as absent because of a bug of ours, which the text names."""
 
     def pod_changed(self, key: str) -> None:
         if self._index is not None:
@@ -111,7 +116,12 @@ class WorkloadSync:
             return
         if self._quotas.pop(object_id, None) is not None:
             return
-        entry_key, entry = self._index_entry(obj)
+        self.broken.pop(object_id, None)
+        try:
+            entry_key, entry = self._index_entry(obj)
+        except Exception as error:  # whatever it is: it concerns this object, and must not concern the others
+            self.broken[object_id] = bug_of(error).message
+            obj, entry_key, entry = None, None, None
         previous_key = self._entry_keys.pop(object_id, None)
         if previous_key is not None and previous_key != entry_key:
             self._update_entry(previous_key, object_id, None)
@@ -160,9 +170,33 @@ class WorkloadSync:
             index.put_pod_group(key, after)
 
     def _update_rules(self) -> None:
-        objects = list(self._rules.values())
-        self._system = queue_system([*self._namespaces.values(), *objects])
+        self._system = self._read_rules()
+        objects = [obj for object_id, obj in self._rules.items() if object_id not in self.broken]
         if self._index is not None:
             limits = [obj for obj in objects if isinstance(obj, LimitRange)]
             self._index.set_cluster_rules(self._system, limits, self._quotas.values())
         self._rules_changed = False
+
+    def _read_rules(self) -> QueueSystem:
+        """The queues, without rules that can't be read because of a bug of ours."""
+        for object_id in self._rules:
+            self.broken.pop(object_id, None)
+        namespaces = list(self._namespaces.values())
+        while True:
+            ids = [object_id for object_id in self._rules if object_id not in self.broken]
+            try:
+                return queue_system([*namespaces, *(self._rules[object_id] for object_id in ids)])
+            except Exception as error:  # whatever it is: it concerns one object, and must not concern the others
+                attempt = functools.partial(self._rules_error, namespaces, ids)
+                if not ids or attempt(0) is not None:
+                    raise
+                index, found = first_failing(len(ids), error, attempt)
+                self.broken[ids[index]] = bug_of(found).message
+
+    def _rules_error(self, namespaces: Sequence[object], ids: Sequence[ObjectId], count: int) -> Exception | None:
+        """The error of reading the first rules."""
+        try:
+            queue_system([*namespaces, *(self._rules[object_id] for object_id in ids[:count])])
+        except Exception as error:  # this is what is asked for
+            return error
+        return None

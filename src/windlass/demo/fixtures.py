@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from windlass.demo.api import ApiClient
+from windlass.model.digits import is_digits
 from windlass.model.names.windlass import ALLOCATED_DEVICES_ANNOTATION, DEVICES_ANNOTATION, RACK_LABEL
 from windlass.model.unstructured import Unstructured
 
@@ -80,7 +81,7 @@ def node_racks(api: ApiClient) -> dict[str, str]:
 def allocated_devices(pod: Unstructured) -> list[int]:
     notes = pod["metadata"].get("annotations") or {}
     text = notes.get(ALLOCATED_DEVICES_ANNOTATION) or notes.get(DEVICES_ANNOTATION) or ""
-    return [int(part) for part in text.split(",") if part.strip().isdigit()]
+    return [int(part) for part in text.split(",") if is_digits(part.strip())]
 
 
 def job_manifest(

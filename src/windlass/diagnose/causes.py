@@ -287,4 +287,8 @@ CAUSES: dict[str, Cause] = {
         "it needs something that Windlass does not implement",
         "remove the field that the message names, or set spec.schedulerName to a scheduler that supports it",
     ),
+    "INTERNAL_ERROR": Cause(
+        "deciding on it fails because of a bug in Windlass; everything else is decided on",
+        "report the bug's id with the log of the scheduler; until then, set spec.schedulerName to another scheduler",
+    ),
 }

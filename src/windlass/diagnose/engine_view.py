@@ -12,7 +12,7 @@ from functools import cached_property
 from windlass.cluster.snapshot import Snapshot
 from windlass.diagnose.causes import CAUSES
 from windlass.diagnose.finding import Finding, Outlook
-from windlass.engine import decide_without_explanations
+from windlass.isolation import IsolatingEngine
 from windlass.model.configuration import Settings
 from windlass.model.decision import Hold
 from windlass.model.errors import InputError
@@ -52,7 +52,9 @@ class EngineView:
 
     @cached_property
     def _decided(self) -> tuple[Plan, Advisor | None]:
-        return decide_without_explanations(self._snapshot, engine_config(self._settings), self._now)
+        engine = IsolatingEngine(engine_config(self._settings))
+        plan, advisor, _ = engine.decide_without_explanations(self._snapshot, self._now)
+        return plan, advisor
 
     @property
     def _plan(self) -> Plan:

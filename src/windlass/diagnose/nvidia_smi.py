@@ -9,6 +9,7 @@ import re
 from collections.abc import Sequence
 
 from windlass.diagnose.evidence import LogLines
+from windlass.model.digits import is_digits
 
 ROW = re.compile(
     r"^\|\s*(?P<index>\d+)\s+(?P<name>[A-Za-z][^|]*?)\s+(On|Off)\s*\|\s*\S+\s+\w+\s*\|\s*(?P<ecc>\S+)\s*\|"
@@ -33,7 +34,7 @@ def _of_table(lines: Sequence[str]) -> list[str]:
     problems = []
     for line in lines:
         row = ROW.match(line)
-        if row is not None and row["ecc"].isdigit() and int(row["ecc"]):
+        if row is not None and is_digits(row["ecc"]) and int(row["ecc"]):
             problems.append(f"GPU {row['index']} has {row['ecc']} uncorrectable ECC errors")
         if "ERR!" in line:
             problems.append("GPU requires reset: nvidia-smi shows ERR! for it")
@@ -69,7 +70,7 @@ def _of_report(lines: Sequence[str]) -> list[str]:
 def _of_field(path: Sequence[str], key: str, value: str) -> list[str]:
     if "Fabric" in path and key == "State" and value in ("In Progress", "Not Started"):
         return [f"Fabric state: {value.lower()}"]
-    if "ECC Errors" in path and "Uncorrectable" in key and value.isdigit() and int(value):
+    if "ECC Errors" in path and "Uncorrectable" in key and is_digits(value) and int(value):
         return [f"{value} uncorrectable ECC errors ({' '.join(path[-1:])})"]
     if "Remapping Failure" in key and value == "Yes":
         return ["row remapping failed"]

@@ -19,6 +19,7 @@ from windlass.diagnose.stack_components import gpu_nodes
 from windlass.diagnose.subject import Subject
 from windlass.diagnose.unschedulable import SchedulingAnalysis
 from windlass.diagnose.unstructured import nested_map, nested_string
+from windlass.model.digits import is_digits
 from windlass.model.names.nvidia import GPU_RESOURCE
 from windlass.model.node import Node
 
@@ -155,7 +156,7 @@ def _broken_gpus(evidence: Evidence, finding: Finding, analysis: SchedulingAnaly
 def _missing_devices(node: Node, resource: str) -> int:
     """How many devices its labels or its capacity count beyond what is advertised or allocatable."""
     count, replicas = (node.labels.get(f"nvidia.com/gpu.{key}", "") for key in ("count", "replicas"))
-    had = int(count) * (int(replicas) if replicas.isdigit() else 1) if count.isdigit() else 0
+    had = int(count) * (int(replicas) if is_digits(replicas) else 1) if is_digits(count) else 0
     missing = had - nodes.gpu_resources(node).get(resource, 0) if resource == GPU_RESOURCE else 0
     return max(missing, nodes.unhealthy_device_count(node, resource), 0)
 

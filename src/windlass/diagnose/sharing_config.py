@@ -14,6 +14,7 @@ from windlass.diagnose import nodes
 from windlass.diagnose.evidence import ClusterObject, Evidence
 from windlass.diagnose.finding import Finding
 from windlass.diagnose.unstructured import nested_map
+from windlass.model.digits import is_digits
 from windlass.model.errors import InputError
 from windlass.model.names.nvidia import DEVICE_PLUGIN_CONFIG_LABEL, GPU_COUNT_LABEL
 from windlass.model.node import Node
@@ -56,7 +57,7 @@ def _promised(text: str, node: Node, resource: str) -> int:
     count = node.labels.get(GPU_COUNT_LABEL, "1")
     for entry in sharing.resources if sharing is not None else ():
         if entry.name == resource and not entry.rename and not (sharing and sharing.rename_by_default):
-            return entry.replicas * (int(count) if count.isdigit() else 1)
+            return entry.replicas * (int(count) if is_digits(count) else 1)
     return 0
 
 

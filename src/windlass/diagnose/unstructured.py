@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from windlass.model.digits import is_digits
+
 Tree = Mapping[str, Any]
 
 
@@ -33,7 +35,7 @@ def nested_int(tree: object, *path: str | int) -> int:
     found = nested(tree, *path)
     if isinstance(found, bool):
         return 0
-    if isinstance(found, str) and found.isdigit():
+    if isinstance(found, str) and is_digits(found):
         return int(found)
     return int(found) if isinstance(found, int | float) and abs(found) < 1 << 62 else 0
 

@@ -8,29 +8,37 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import random
 import socket
 import urllib.request
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import aiohttp
-import msgspec
 from multidict import CIMultiDict
 from yarl import URL
 
 from windlass import __version__
 from windlass.kube.client_config import ClientConfig
 from windlass.kube.credentials import ClientCertificate
-from windlass.kube.errors import LeaseLost, ServerUnavailable, TooManyRequests, Unauthorized, api_error
+from windlass.kube.errors import (
+    LeaseLost,
+    ServerUnavailable,
+    TooManyRequests,
+    Unauthorized,
+    api_error,
+    decode_answer,
+)
 from windlass.kube.request import Request
 from windlass.kube.tls import tls_context
 from windlass.model.errors import ClusterUnreachable
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 CHUNK = 1 << 20
 CONNECT_SECONDS = 10.0
@@ -56,6 +64,9 @@ class KubeClient:
         self._session: aiohttp.ClientSession | None = None
         self._certificate: ClientCertificate | None = None
         self._opening = asyncio.Lock()
+        self.seconds_to_write: Callable[[], float] = lambda: math.inf
+        """How long a write with `may_send` may take: what is left of the lease under which it is sent. Beyond that
+        another replica may lead, and the write must not be done after the other has decided."""
 
     async def __aenter__(self) -> KubeClient:
         return self
@@ -73,15 +84,22 @@ class KubeClient:
     async def send(self, request: Request, may_send: Callable[[], bool] | None = None) -> bytes:
         """The body of a successful response. Raises `ApiError` for an error status, `ServerUnavailable` for none.
 
-        `may_send` is called right before each attempt; `LeaseLost` is raised if it returns False.
+        `may_send` is called right before each attempt; `LeaseLost` is raised if it returns False. The attempt ends
+        within `seconds_to_write`.
         """
         tries = 0
         while True:
             tries += 1
             if may_send is not None and not may_send():
                 raise LeaseLost(f"{request.method} {request.path} was not sent: the lease is lost")
+            seconds = self.seconds_to_write() if may_send is not None else math.inf
             try:
-                return await self._send_once(request)
+                async with asyncio.timeout(None if math.isinf(seconds) else seconds):
+                    return await self._send_once(request)
+            except TimeoutError:
+                raise ServerUnavailable(
+                    f"{request.method} {request.path}: no answer while the lease was held"
+                ) from None
             except Unauthorized:
                 if tries > 1 or not self.config.credentials.invalidate():
                     raise
@@ -92,7 +110,11 @@ class KubeClient:
 
     async def get(self, path: str, **query: str) -> Any:
         """The decoded JSON, untyped."""
-        return msgspec.json.decode(await self.send(Request("GET", path, tuple(query.items()))))
+        return await self.read(Request("GET", path, tuple(query.items())), Any)
+
+    async def read(self, request: Request, kind: type[T]) -> T:
+        """The decoded response; `MalformedAnswer` if it can't be decoded."""
+        return decode_answer(await self.send(request), kind, f"{request.method} {request.path}")
 
     async def stream_lines(self, request: Request, idle_timeout: float) -> AsyncGenerator[bytes, None]:
         """The lines of a watch, of any length, until the server ends it.

@@ -26,7 +26,7 @@ class _Group(msgspec.Struct, frozen=True):
 
 
 class _GroupList(msgspec.Struct, frozen=True):
-    groups: tuple[_Group, ...] = ()
+    groups: tuple[_Group, ...]
 
 
 class _ApiResource(msgspec.Struct, frozen=True):
@@ -35,12 +35,12 @@ class _ApiResource(msgspec.Struct, frozen=True):
 
 
 class _ResourceList(msgspec.Struct, frozen=True):
-    resources: tuple[_ApiResource, ...] = ()
+    resources: tuple[_ApiResource, ...]
 
 
 async def discover(client: KubeClient, kinds: Sequence[Kind]) -> list[Resource]:
     """The kinds that the server has now, in the given order, each in the best version."""
-    answer = msgspec.json.decode(await client.send(Request("GET", "/apis")), type=_GroupList)
+    answer = await client.read(Request("GET", "/apis"), _GroupList)
     served = {group.name: {served_version.version for served_version in group.versions} for group in answer.groups}
     served[""] = {"v1"}
     wanted = dict.fromkeys(
@@ -59,7 +59,7 @@ async def discover(client: KubeClient, kinds: Sequence[Kind]) -> list[Resource]:
 async def _plurals(client: KubeClient, group: str, version: str) -> frozenset[str]:
     path = f"/apis/{group}/{version}" if group else f"/api/{version}"
     try:
-        answer = msgspec.json.decode(await client.send(Request("GET", path)), type=_ResourceList)
+        answer = await client.read(Request("GET", path), _ResourceList)
     except NotFound:
         return frozenset()  # the group went away between two questions
     except ApiError as error:

@@ -2,6 +2,7 @@
 
     ClusterUnreachable
     ├── ServerUnavailable   no response: connection refused, reset, timed out
+    │   └── MalformedAnswer a response that is not what was asked for: cut off, or from something in between
     ├── LeaseLost           not sent: this replica leads no more
     └── ApiError            a response with an error status
         ├── Unauthorized    401
@@ -16,6 +17,8 @@ happened.
 """
 
 from __future__ import annotations
+
+from typing import TypeVar
 
 import msgspec
 
@@ -37,6 +40,10 @@ class Status(msgspec.Struct, frozen=True):
 
 class ServerUnavailable(ClusterUnreachable):
     """There was no response."""
+
+
+class MalformedAnswer(ServerUnavailable):
+    """The response can't be read; whether a write happened is as unknown as without one."""
 
 
 class LeaseLost(ClusterUnreachable):
@@ -83,6 +90,15 @@ _BY_CODE: dict[int, type[ApiError]] = {
     429: TooManyRequests,
 }
 _STATUS = msgspec.json.Decoder(Status)
+T = TypeVar("T")
+
+
+def decode_answer(body: bytes, kind: type[T], where: str) -> T:
+    """The decoded body of a successful response."""
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise MalformedAnswer(f"{where}: the answer can't be read: {error}") from None
 
 
 def api_error(code: int, body: bytes, where: str = "", retry_after: str = "") -> ApiError:

@@ -39,13 +39,15 @@ DeltaHandler = Callable[[Sequence[Delta]], None]
 
 
 class _ListMeta(msgspec.Struct, frozen=True, rename="camel"):
-    resource_version: str = ""
+    resource_version: str
     continue_: str = msgspec.field(default="", name="continue")
 
 
 class _Page(msgspec.Struct, frozen=True):
-    metadata: _ListMeta = _ListMeta()
-    items: list[msgspec.Raw] | None = None
+    """All of it is required: in place of a list, `{}` would mean that everything was deleted."""
+
+    metadata: _ListMeta
+    items: list[msgspec.Raw] | None
 
 
 class _Name(msgspec.Struct, frozen=True, rename="camel"):
@@ -64,7 +66,6 @@ class _Event(msgspec.Struct, frozen=True):
     object: msgspec.Raw
 
 
-_PAGES = msgspec.json.Decoder(_Page)
 _NAMES = msgspec.json.Decoder(_Named)
 _EVENTS = msgspec.json.Decoder(_Event)
 
@@ -109,7 +110,7 @@ class Informer:
                 log.info("%s: the watch is too far behind; listing again", self.resource.plural)
                 self._version = ""
                 pause = 0.0 if self.relists < 1 else self._backoff.next()
-            except (ApiError, ServerUnavailable) as error:
+            except (ApiError, ServerUnavailable, msgspec.MsgspecError) as error:
                 self.forbidden = isinstance(error, Forbidden)
                 if self.forbidden and not self._required:
                     self.synced.set()  # an optional kind that we may not read must not delay the start
@@ -157,7 +158,7 @@ class Informer:
             query += [("continue", token)] if token else []
             request = Request("GET", self.resource.collection, tuple(query))
             try:
-                page = _PAGES.decode(await self._client.send(request))
+                page = await self._client.read(request, _Page)
             except ResourceExpired:
                 if not token:
                     raise

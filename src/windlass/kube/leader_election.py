@@ -1,14 +1,16 @@
 """Leadership by a `coordination.k8s.io` Lease, as client-go's leader election does it.
 
 Used by `scheduler.scheduler`. A replica leads only for `renew_seconds` after it sent its last successful renewal; other
-replicas wait for the whole of `lease_seconds` without a renewal. Times are monotonic and go on while a process is
-stopped, so that a process which wakes up late knows at once that it leads no more.
+replicas wait for the whole of `lease_seconds` without a renewal, and what the replica has begun to write ends before.
+Times are monotonic and go on while a process is stopped, so that a process which wakes up late knows at once that it
+leads no more.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import random
 import time
 from typing import Any
@@ -16,7 +18,7 @@ from typing import Any
 import msgspec
 
 from windlass.kube.client import KubeClient
-from windlass.kube.errors import ApiError, Conflict, Forbidden, NotFound, ServerUnavailable
+from windlass.kube.errors import ApiError, Conflict, Forbidden, NotFound, ServerUnavailable, decode_answer
 from windlass.kube.events import micro_time
 from windlass.kube.request import Request
 from windlass.kube.resources import LEASES, NAMESPACES
@@ -53,10 +55,28 @@ class LeaderElectionConfig(msgspec.Struct, frozen=True):
         return f"{self.namespace}/{self.name}"
 
 
+class _Items(msgspec.Struct, frozen=True):
+    items: list[msgspec.Raw] | None
+
+
+class _LeaseSpec(msgspec.Struct, frozen=True, rename="camel"):
+    holder_identity: str | None = None
+    lease_duration_seconds: int | None = None
+    lease_transitions: int | None = None
+    renew_time: str | None = None
+
+
+class _Lease(msgspec.Struct, frozen=True):
+    """What is read of a Lease; the rest is written back as it is."""
+
+    metadata: dict[str, Any]
+    spec: _LeaseSpec | None = None
+
+
 class LeaderElector:
     def __init__(self, client: KubeClient, config: LeaderElectionConfig) -> None:
         self._client, self._config = client, config
-        self._held_until = 0.0
+        self._held_until = self._expires_at = 0.0
         self._seen: tuple[str, str] = ("", "")
         """Holder and renewTime as last observed; `_seen_at` is when they changed."""
         self._seen_at = 0.0
@@ -64,6 +84,11 @@ class LeaderElector:
     @property
     def is_leader(self) -> bool:
         return time.monotonic() < self._held_until
+
+    @property
+    def seconds_left(self) -> float:
+        """Until another replica can lead: a write that has begun has to end within them."""
+        return max(0.0, self._expires_at - time.monotonic())
 
     async def acquire(self) -> None:
         """Returns once this replica leads."""
@@ -104,6 +129,7 @@ class LeaderElector:
                 await self._ensure_namespace(error)
             return self.is_leader
         self._held_until = began + self._config.renew_seconds if won else 0.0
+        self._expires_at = began + self._config.lease_seconds if won else 0.0
         return won
 
     async def _compete(self) -> bool:
@@ -111,7 +137,7 @@ class LeaderElector:
         lease = await self._get()
         spec: dict[str, Any] = {
             "holderIdentity": config.identity,
-            "leaseDurationSeconds": max(1, round(config.lease_seconds)),
+            "leaseDurationSeconds": max(1, math.ceil(config.lease_seconds)),
             "acquireTime": micro_time(),
             "renewTime": micro_time(),
             "leaseTransitions": 0,
@@ -155,10 +181,10 @@ class LeaderElector:
         """403 can mean a missing namespace too: RBAC grants in a namespace are deleted with it."""
         only = (("fieldSelector", f"metadata.name={self._config.namespace}"),)
         try:
-            found = await self._client.send(Request("GET", NAMESPACES.collection, only))
+            found = await self._client.read(Request("GET", NAMESPACES.collection, only), _Items)
         except Forbidden:
             return isinstance(refusal, NotFound)
-        return not msgspec.json.decode(found)["items"]
+        return not found.items
 
     def _has_expired(self, spec: dict[str, Any]) -> bool:
         """Whether the holder has not renewed in time, by our own clock: the holder's may be wrong."""
@@ -173,6 +199,7 @@ class LeaderElector:
             found = await self._client.send(Request("GET", LEASES.path(self._config.key)))
         except NotFound:
             return None
+        decode_answer(found, _Lease, "lease")
         lease: dict[str, Any] = msgspec.json.decode(found)
         return lease
 

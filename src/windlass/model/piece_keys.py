@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from windlass.model.digits import is_digits
+
 PIECE_SEPARATOR = "#"
 """The minimum has the key of its workload, other pieces `key#number` or `key#missing`."""
 
@@ -15,4 +17,4 @@ def workload_key(piece: str) -> str:
 
 
 def is_above_minimum(piece: str) -> bool:
-    return piece.partition(PIECE_SEPARATOR)[2].isdigit()
+    return is_digits(piece.partition(PIECE_SEPARATOR)[2])

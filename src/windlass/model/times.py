@@ -26,13 +26,14 @@ def parse_timestamp(timestamp: str) -> int:
         return 0
 
 
-_LAST_TIMESTAMP = 253_402_300_799
-"""The last second of the year 9999: RFC 3339 has no later one."""
+_FIRST_TIMESTAMP, _LAST_TIMESTAMP = -62_135_596_800, 253_402_300_799
+"""The first second of the year 1 and the last one of the year 9999: RFC 3339 has no others."""
 
 
 def format_timestamp(seconds: int) -> str:
     """The RFC 3339 time, in UTC, as Kubernetes writes it."""
-    return datetime.fromtimestamp(min(seconds, _LAST_TIMESTAMP), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    shown = max(_FIRST_TIMESTAMP, min(seconds, _LAST_TIMESTAMP))
+    return datetime.fromtimestamp(shown, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def format_duration(seconds: int) -> str:

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from windlass.model.digits import is_digits
 from windlass.node import detached
 from windlass.node.backend.protocol import DeviceBackend, DeviceError
 from windlass.sharing.inventory import Gpu
@@ -93,9 +94,9 @@ class MpsDaemon:
             return tuple(
                 int(pid)
                 for server in servers
-                if server.isdigit()
+                if is_digits(server)
                 for pid in self.send_command(f"get_client_list {server}").split()
-                if pid.isdigit()
+                if is_digits(pid)
             )
         except DeviceError:
             return ()

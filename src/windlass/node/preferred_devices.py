@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from windlass.model.digits import is_digits
 from windlass.model.names.nvidia import NVIDIA_PREFIX
 from windlass.model.names.windlass import DEVICES_ANNOTATION
 from windlass.node.atomic_file import write_atomically
@@ -38,7 +39,7 @@ def pending_pods(pods: Iterable[Mapping[str, Any]], holders: Mapping[str, Sequen
         key = (metadata.get("namespace", ""), metadata["name"])
         if not preferred or key in served or pod.get("status", {}).get("phase", "Pending") != "Pending":
             continue
-        indices = tuple(int(index) for index in preferred.split(",") if index.strip().isdigit())
+        indices = tuple(int(index) for index in preferred.split(",") if is_digits(index.strip()))
         for resource, size in _requested_devices(pod):
             found.append(PendingPod("/".join(key), resource, size, indices))
     return found
@@ -48,7 +49,7 @@ def _requested_devices(pod: Mapping[str, Any]) -> list[tuple[str, int]]:
     found = []
     for container in pod.get("spec", {}).get("containers", ()):
         for name, amount in (container.get("resources", {}).get("limits") or {}).items():
-            if name.startswith(NVIDIA_PREFIX) and str(amount).isdigit():
+            if name.startswith(NVIDIA_PREFIX) and is_digits(str(amount)):
                 found.append((name, int(amount)))
     return found
 

@@ -47,8 +47,9 @@ class PodsAwaitingOwner:
         """Pods that have waited for `OWNER_WAIT_SECONDS`; they will not wait again."""
         overdue: list[str] = []
         for owner, pods in [*self._waiting.items()]:
-            overdue += (key for key, since in pods.items() if now - since >= OWNER_WAIT_SECONDS)
-            remaining = {key: since for key, since in pods.items() if now - since < OWNER_WAIT_SECONDS}
+            # A negative time: the clock was set back, and nothing may wait for as long as that.
+            remaining = {key: since for key, since in pods.items() if 0 <= now - since < OWNER_WAIT_SECONDS}
+            overdue += (key for key in pods if key not in remaining)
             self._waiting[owner] = remaining
             if not remaining:
                 del self._waiting[owner]

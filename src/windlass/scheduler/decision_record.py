@@ -17,7 +17,7 @@ import msgspec
 
 from windlass.cluster.delta import Assume, Deleted, Delta, Forget, Put, Refused
 from windlass.cluster.store import Store
-from windlass.engine import EngineCache, decide
+from windlass.isolation import IsolatingEngine
 from windlass.model.codec import Unreadable, decode_kind, to_unstructured
 from windlass.model.configuration import Settings
 from windlass.model.decision_document import decision_document
@@ -128,9 +128,8 @@ class ReplayResult(msgspec.Struct, frozen=True):
 def replay(folder: Path) -> ReplayResult:
     """Replays a record up to the first difference."""
     path = folder / RECORD_FILE
-    store, engine_cache = Store(), EngineCache()
-    lines = _read_lines(path)
-    config = engine_config(_read_header(next(lines, b""), path).settings)
+    store, lines = Store(), _read_lines(path)
+    engine = IsolatingEngine(engine_config(_read_header(next(lines, b""), path).settings))
     number, decided = 1, 0
     for number, raw in enumerate(lines, start=2):
         line: Line = _decode(raw, Line, path, number)
@@ -138,7 +137,7 @@ def replay(folder: Path) -> ReplayResult:
         if line.decisions is None:
             continue
         snapshot = store.snapshot(line.now)
-        plan = decide(snapshot, config, line.now, engine_cache)
+        plan = engine.decide(snapshot, line.now)
         store.mark_decided(snapshot.pods.pending())
         decided += 1
         found = msgspec.json.encode(tuple(map(decision_document, plan.decisions)))

@@ -25,17 +25,32 @@ class ExplanationCache:
         self._must_stop = must_stop
         self._explained: dict[str, tuple[Verdict, Hold]] = {}
         """Workload → the verdict as decided, and the hold with its explanation."""
+        self._failed: dict[str, Verdict] = {}
+        """Workload → its verdict, of which the explanation fails."""
 
-    def compute(self, plan: Plan, explain: Callable[[Hold], Hold]) -> None:
-        """Explains the first holds, as many as there is time for."""
+    def compute(self, plan: Plan, explain: Callable[[Hold], Hold]) -> Exception | None:
+        """Explains the first holds, as many as there is time for. If that fails for one, the others are explained by
+        the next calls, since what explains them may be half changed; returns the error."""
         fresh: dict[str, tuple[Verdict, Hold]] = {}
+        failure = None
+        self._failed = {hold.workload: hold.verdict for hold in plan.holds if self._is_failed(hold)}
         for hold in plan.holds[:MAX_EXPLAINED_HOLDS]:
-            fresh[hold.workload] = hold.verdict, explain(hold)
+            if self._is_failed(hold):
+                continue
+            try:
+                fresh[hold.workload] = hold.verdict, explain(hold)
+            except Exception as error:  # whatever it is: it concerns this hold, and must not concern the others
+                self._failed[hold.workload], failure = hold.verdict, error
+                break
             if self._must_stop():
                 break
         older = list(self._explained.items())[-MAX_CACHED_HOLDS:]
         # Fresh entries go last: the oldest ones are dropped first.
         self._explained = {**{key: entry for key, entry in older if key not in fresh}, **fresh}
+        return failure
+
+    def _is_failed(self, hold: Hold) -> bool:
+        return self._failed.get(hold.workload) == hold.verdict
 
     def with_explanations(self, plan: Plan) -> Plan:
         if not self._explained or not plan.holds:

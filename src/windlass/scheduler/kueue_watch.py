@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from typing import Any
 
 import msgspec
 
@@ -34,12 +33,24 @@ KUEUE_WEBHOOKS_PATH = Resource(
 ).path("kueue-validating-webhook-configuration")
 
 
+class _LeaseSpec(msgspec.Struct, frozen=True, rename="camel"):
+    holder_identity: str | None = None
+    renew_time: str | None = None
+    lease_duration_seconds: int | None = None
+
+
+class _Found(msgspec.Struct, frozen=True):
+    """A Lease, or another object, of which only that it is there counts."""
+
+    spec: _LeaseSpec | None = None
+
+
 async def kueue_is_live(client: KubeClient) -> bool:
     lease = await _get_or_none(client, LEASES.path(KUEUE_LEASE))
     if lease is not None:
-        spec = lease.get("spec") or {}
-        renewed = parse_timestamp(spec.get("renewTime", ""))
-        if spec.get("holderIdentity") and time.time() < renewed + 2 * spec.get("leaseDurationSeconds", 15):
+        spec = lease.spec or _LeaseSpec()
+        renewed = parse_timestamp(spec.renew_time or "")
+        if spec.holder_identity and time.time() < renewed + 2 * (spec.lease_duration_seconds or 15):
             return True
     return await _get_or_none(client, KUEUE_WEBHOOKS_PATH) is not None
 
@@ -66,9 +77,8 @@ async def watch_kueue(client: KubeClient, cache: SchedulerCache, detected: async
         await asyncio.sleep(pause)
 
 
-async def _get_or_none(client: KubeClient, path: str) -> dict[str, Any] | None:
+async def _get_or_none(client: KubeClient, path: str) -> _Found | None:
     try:
-        found: dict[str, Any] = msgspec.json.decode(await client.send(Request("GET", path)))
+        return await client.read(Request("GET", path), _Found)
     except (NotFound, Forbidden):
         return None  # an installation without Kueue grants no right to read its lease and webhooks
-    return found

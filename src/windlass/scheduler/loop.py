@@ -16,7 +16,8 @@ from typing import Protocol
 
 from windlass.cluster.delta import Delta
 from windlass.cluster.snapshot import Snapshot
-from windlass.engine import EngineCache, decide_without_explanations
+from windlass.isolation import Fault, IsolatingEngine
+from windlass.model.bug import bug_of
 from windlass.model.plan import Plan
 from windlass.planner import engine_config
 from windlass.scheduler.cache import SchedulerCache
@@ -58,8 +59,9 @@ class SchedulingLoop:
     ) -> None:
         self._options, self._cache, self._sink, self._metrics = options, cache, sink, metrics
         self._observer = observer
-        self._config = engine_config(options.settings)
-        self._engine_cache = EngineCache()
+        self._engine = IsolatingEngine(engine_config(options.settings))
+        self._faults: dict[str, Fault] = {}
+        """What is set aside, as last reported."""
         self.last_cycle_at = time.monotonic()
         self.consecutive_failures = 0
         self.last_failure = ""
@@ -82,7 +84,7 @@ class SchedulingLoop:
                 self.last_failure = f"{type(error).__name__}: {error}"
                 log.exception("a decision failed; deciding again in %.0f s", RETRY_SECONDS)
                 self._metrics.failures.inc()
-                self._engine_cache = EngineCache()  # it may be what the decision failed on
+                self._engine.reset_cache()  # it may be what the decision failed on
                 await asyncio.sleep(RETRY_SECONDS)
                 must_decide = True
                 continue
@@ -136,13 +138,30 @@ class SchedulingLoop:
 
     def _decide(self, snapshot: Snapshot, now: int) -> tuple[Plan, Plan]:
         """The plan, and a copy with cached explanations. Only the first is recorded: it does not depend on timing."""
-        plan, advisor = decide_without_explanations(snapshot, self._config, now, self._engine_cache)
+        plan, advisor, faults = self._engine.decide_without_explanations(snapshot, now)
+        self._report_faults(faults)
         interval = EXPLAIN_BUSY_SECONDS if plan.binds else EXPLAIN_SECONDS
         is_due = time.monotonic() - self._explained_at > interval
         if advisor is not None and plan.holds and is_due:
-            self._explanations.compute(plan, advisor.explain_hold)
+            failure = self._explanations.compute(plan, advisor.explain_hold)
+            if failure is not None:
+                self._report_bug("explaining a hold failed; the decision stands", failure)
+                self._engine.reset_cache()  # what explains shares it with decisions
             self._explained_at = time.monotonic()
         return plan, self._explanations.with_explanations(plan)
+
+    def _report_faults(self, faults: Sequence[Fault]) -> None:
+        for fault in faults:
+            known = self._faults.get(fault.key)
+            if known is None or known.error is not fault.error:
+                self._report_bug(f"{fault.key} is set aside, and everything else is decided on", fault.error)
+        self._faults = {fault.key: fault for fault in faults}
+        self._metrics.set_aside.set(len(faults))
+
+    def _report_bug(self, what: str, error: Exception) -> None:
+        bug = bug_of(error)
+        self._metrics.bugs.labels(bug.id).inc()
+        log.error("bug %s: %s; please report it with these lines", bug.id, what, exc_info=error)
 
     def _notify_observer(self, now: int, deltas: Sequence[Delta], plan: Plan | None) -> None:
         if self._observer is not None:

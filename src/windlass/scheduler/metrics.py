@@ -74,6 +74,15 @@ class Metrics:
         self.failures = self._counter(
             "windlass_failed_decisions_total", "Decisions that failed with an internal error."
         )
+        self.bugs = self._counter(
+            "windlass_internal_errors_total",
+            "Internal errors, by the id of the bug: a workload was set aside, or a step was left out.",
+            "bug",
+        )
+        self.set_aside = self._gauge(
+            "windlass_set_aside_workloads",
+            "Workloads and pods that are not decided on because of a bug of Windlass's; everything else is.",
+        )
         self.cache_age = self._gauge(
             "windlass_cache_age_seconds",
             "Seconds since the last message from the API server, for the oldest watch.",

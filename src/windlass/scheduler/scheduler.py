@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import gc
 import logging
 import time
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from windlass.apply.executor import PlanExecutor
 from windlass.cluster.snapshot import Snapshot
@@ -19,7 +22,9 @@ from windlass.kube.client_config import ClientConfig
 from windlass.kube.events import EventRecorder
 from windlass.kube.informers import Informers
 from windlass.kube.leader_election import LeaderElectionConfig, LeaderElector
+from windlass.model.bug import bug_of
 from windlass.model.configuration_document import settings_hash
+from windlass.model.errors import WindlassError
 from windlass.model.plan import Plan
 from windlass.planner import engine_config
 from windlass.scheduler.cache import SchedulerCache
@@ -43,8 +48,8 @@ log = logging.getLogger(__name__)
 STUCK_SECONDS = 120.0
 """/healthz fails when the loop has not completed a cycle for this long; the kubelet then restarts the container."""
 DRAIN_SECONDS = 10.0
-MAX_CONSECUTIVE_FAILURES = 3
-"""/readyz fails after this many failed decisions in a row."""
+RESTART_SECONDS = 5.0
+"""Pause until a task that ended with an internal error is started again."""
 
 
 class Scheduler:
@@ -56,11 +61,15 @@ class Scheduler:
         self.informers = Informers(client, self.cache.push)
         self.cache.awaiting_owner.is_watched = self.informers.is_watched
         self.leader_elector = LeaderElector(client, _election_config(options))
+        if options.leader_elect:
+            client.seconds_to_write = lambda: self.leader_elector.seconds_left
         self.executor = PlanExecutor(
             client, self.cache, self.recorder, self.metrics, self._may_write, self.informers.resource_for
         )
         self.unreadable_reporter = UnreadableReporter(self.cache, self.recorder, self.executor.conditions, self.metrics)
         self.recorder.should_yield = lambda: self.executor.binder.has_backlog
+        self._broken_task = ""
+        """The task that ended with an internal error and was not started again yet."""
         self._kueue_detected, self._warmed_up = asyncio.Event(), asyncio.Event()
         self.persisted_state = PersistedStateWriter(
             client, self.cache, options.settings, self._may_write, self.informers.resource_for
@@ -79,19 +88,19 @@ class Scheduler:
         """Runs until `stop` is set, then waits for writes under way and releases the lease."""
         if self._options.listen is not None:
             await self.health_server.start(*self._options.listen)
-        jobs = [
-            self.informers.run(),
-            self.recorder.run(),
-            self.executor.conditions.run(),
-            self.executor.run_reporter(),
-            self.queue_status_writer.run(),
-            self.persisted_state.run(),
-            self.run_time_writer.run(),
-            self.configuration_publisher.run(),
-            watch_kueue(self._client, self.cache, self._kueue_detected),
-            self._lead(),
+        jobs: list[Callable[[], Coroutine[Any, Any, None]]] = [
+            self.informers.run,
+            self.recorder.run,
+            self.executor.conditions.run,
+            self.executor.run_reporter,
+            self.queue_status_writer.run,
+            self.persisted_state.run,
+            self.run_time_writer.run,
+            self.configuration_publisher.run,
+            functools.partial(watch_kueue, self._client, self.cache, self._kueue_detected),
+            self._lead,
         ]
-        tasks = [asyncio.create_task(job) for job in jobs]
+        tasks = [asyncio.create_task(self._keep_running(job)) for job in jobs]
         stopped = asyncio.create_task(stop.wait())
         try:
             await asyncio.wait((*tasks, stopped), return_when=asyncio.FIRST_COMPLETED)
@@ -109,17 +118,40 @@ class Scheduler:
             if self.record_writer is not None:
                 self.record_writer.close()
 
+    async def _keep_running(self, job: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Runs a task that never ends; again, if it ends with an internal error. What a user has to mend ends it."""
+        while True:
+            try:
+                await job()
+            except WindlassError:
+                raise
+            except Exception as error:  # a task boundary: one failed task must not end the others
+                bug = bug_of(error)
+                self._broken_task = f"{type(error).__name__} in {bug.where} (bug {bug.id})"
+                self.metrics.bugs.labels(bug.id).inc()
+                log.exception("bug %s: a task has ended; it starts again in %.0f s", bug.id, RESTART_SECONDS)
+                await asyncio.sleep(RESTART_SECONDS)
+                self._broken_task = ""
+
     def execute(self, plan: Plan, snapshot: Snapshot) -> None:
         """Called by the loop with each plan."""
-        self.unreadable_reporter.report(snapshot, self._may_report)
         if self._shadow is not None:
             self._shadow.execute(plan, snapshot)
+        else:
+            self.executor.execute(plan, snapshot)
+        step = self.executor.guard.step
+        with step("the report of objects that can't be read"):
+            self.unreadable_reporter.report(snapshot, self._may_report)
+        if self._shadow is not None:
             return
-        self.executor.execute(plan, snapshot)
-        self.queue_status_writer.observe(snapshot)
-        self.persisted_state.observe(plan, snapshot)
-        self.planned_start_record.observe(plan, int(time.time()))
-        self.run_time_writer.observe()
+        with step("the status of queues"):
+            self.queue_status_writer.observe(snapshot)
+        with step("the usage history"):
+            self.persisted_state.observe(plan, snapshot)
+        with step("the record of planned starts"):
+            self.planned_start_record.observe(plan, int(time.time()))
+        with step("the history of run times"):
+            self.run_time_writer.observe()
 
     async def _lead(self) -> None:
         """Decides while this replica is the leader, keeps the store up to date while it is not."""
@@ -159,12 +191,15 @@ class Scheduler:
             await asyncio.gather(renewal, return_exceptions=True)
 
     async def _shut_down(self) -> None:
+        is_drained = False
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(DRAIN_SECONDS):
                 await self.executor.drain()
+                is_drained = True
                 await self.run_time_writer.flush()
         await self.recorder.drain(DRAIN_SECONDS / 2)
-        if self._options.leader_elect:
+        # Writes under way end within the lease: the next leader has to wait for them, that is, for its end.
+        if self._options.leader_elect and is_drained:
             await self.leader_elector.release()
 
     def _may_write(self) -> bool:
@@ -180,8 +215,10 @@ class Scheduler:
 
     def not_ready(self) -> str:
         failures = self.loop.consecutive_failures
-        if failures >= MAX_CONSECUTIVE_FAILURES:
+        if failures:
             return f"{failures} decisions in a row have failed: {self.loop.last_failure}"
+        if self._broken_task:
+            return f"a task has ended with an internal error and is started again: {self._broken_task}"
         if self.informers.synced.is_set():
             return "" if self._warmed_up.is_set() else "the kernels are being compiled"
         missing = [informer.resource.plural for informer in self.informers.informers if not informer.synced.is_set()]

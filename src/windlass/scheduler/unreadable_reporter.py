@@ -42,7 +42,8 @@ class UnreadableReporter:
                 self._enqueue_condition(key, unreadable, snapshot)
         for name, problem in snapshot.unreadable.items():
             kind, _, key = name.partition(" ") if " " in name else ("Pod", "", name)
-            obj = self._cache.pods.get(key) if kind == "Pod" else self._cache.get(kind, key)
+            kind, _, group = kind.partition(".")
+            obj = self._cache.pods.get(key) if kind == "Pod" else self._cache.get(kind, key, group)
             if obj is not None:
                 self._report(EventRegarding(kind, key, obj.metadata.uid), problem, may_write)
 

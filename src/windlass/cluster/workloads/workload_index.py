@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from windlass.cluster.workloads.broken_workload import broken_workload
 from windlass.cluster.workloads.build_workload import (
     build_excess_workloads,
     build_terminating_workload,
@@ -103,6 +104,8 @@ class WorkloadIndex:
         """Units without a creation time, which count as created at `now`."""
         self._dirty: dict[Dependent, None] = {}
         self._templates: list[Pod] = []
+        self._broken: dict[Dependent, tuple[UnitKey, Exception]] = {}
+        """Pods, Workloads and owners whose unit could not be found, with a unit of their own and the error."""
         self._finished_runs: deque[FinishedRun] = deque(maxlen=MAX_FINISHED_RUNS)
 
     # Input: objects, as they change
@@ -248,9 +251,10 @@ class WorkloadIndex:
             self._pods_by_unknown_owner[name].discard(key)
         if pod is None:
             self._tracker.forget((POD, key))
+            self._broken.pop((POD, key), None)
         else:
             with self._tracker.track((POD, key)):
-                after = self._finder.unit_of(pod)
+                after = self._find_unit_of(pod)
             self._unit_of[key] = after
             self._members.setdefault(after, set()).add(key)
             if self._finder.unknown_owners:
@@ -259,11 +263,25 @@ class WorkloadIndex:
                     self._pods_by_unknown_owner.setdefault(name, set()).add(key)
         return [unit for unit in (before, after) if unit is not None]
 
+    def _find_unit_of(self, pod: Pod) -> UnitKey:
+        self._broken.pop((POD, pod.key), None)
+        try:
+            return self._finder.unit_of(pod)
+        except Exception as error:  # whatever it is: it concerns this pod, and must not concern the others
+            alone = UnitKey("pod", pod.key, "Pod")
+            self._broken[POD, pod.key] = alone, error
+            return alone
+
     def _reassign_object(self, dependent: Dependent) -> list[UnitKey]:
         """Finds the units of a Workload or an owner again; returns those before and after."""
         before = self._units_of_object.pop(dependent, ())
+        self._broken.pop(dependent, None)
         with self._tracker.track(dependent):
-            after = self._units_of(dependent)
+            try:
+                after = self._units_of(dependent)
+            except Exception as error:  # whatever it is: it concerns this object, and must not concern the others
+                after = (_unit_of_its_own(dependent),)
+                self._broken[dependent] = after[0], error
         for unit in before:
             self._object_count[unit] -= 1
         for unit in after:
@@ -305,12 +323,7 @@ class WorkloadIndex:
             self._remove_unit(unit, before)
             return
         with self._tracker.track((UNIT, unit)):
-            pods = _unit_with_pods(unit, sorted((self._pods[key] for key in members), key=_age_key))
-            built = (
-                build_workload(pods, self._inputs),
-                build_terminating_workload(pods, self._inputs),
-                *build_excess_workloads(pods, self._inputs),
-            )
+            built = self._build(_unit_with_pods(unit, sorted((self._pods[key] for key in members), key=_age_key)))
         if before is not None and (built[0] is None or built[0].admission is None):
             self._record_finished_run(before, unit, [self._pods[key] for key in members])
         parts = [(part, workload) for part, workload in enumerate(built) if workload is not None]
@@ -323,6 +336,19 @@ class WorkloadIndex:
                 position = bisect_left(self._sort_keys, sort_key)
                 self._sort_keys.insert(position, sort_key)
                 self._sorted.insert(position, workload)
+
+    def _build(self, unit: Unit) -> tuple[Workload | None, ...]:
+        try:
+            for broken, error in self._broken.values():
+                if broken == unit.key:
+                    raise error
+            return (
+                build_workload(unit, self._inputs),
+                build_terminating_workload(unit, self._inputs),
+                *build_excess_workloads(unit, self._inputs),
+            )
+        except Exception as error:  # whatever it is: it concerns this unit, and must not concern the others
+            return (broken_workload(unit, error, self._inputs.now),)
 
     def _remove_unit(self, unit: UnitKey, before: Workload | None) -> None:
         if before is not None:
@@ -348,6 +374,12 @@ class WorkloadIndex:
         run = finished_run(before, unit, pods, self._inputs)
         if run is not None:
             self._finished_runs.append(run)
+
+
+def _unit_of_its_own(dependent: Dependent) -> UnitKey:
+    """The unit of a Workload or an owner, whatever else there is."""
+    source, key = dependent
+    return UnitKey("workload", key, "Workload") if source == WORKLOAD else UnitKey("owner", key[1], key[0])
 
 
 def group_workloads(inputs: GroupingInputs) -> Grouping:

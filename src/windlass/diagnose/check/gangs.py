@@ -17,6 +17,7 @@ from windlass.diagnose.unstructured import (
     nested_string,
     nested_strings,
 )
+from windlass.model.digits import is_digits
 from windlass.model.group_membership import (
     KUEUE_GROUP,
     GroupReference,
@@ -152,7 +153,7 @@ def _minimum(manifest: Manifest) -> Iterator[RuleFinding]:
             )
     least = nested_string(manifest.data, "metadata", "annotations", MIN_PARALLELISM_ANNOTATION)
     parallelism = nested_int(manifest.data, "spec", "parallelism") or 1
-    if least.isdigit() and int(least) > parallelism:
+    if is_digits(least) and int(least) > parallelism:
         yield RuleFinding(
             f"needs at least {least} pods to start, but its parallelism is {parallelism}",
             f"metadata.annotations.{MIN_PARALLELISM_ANNOTATION}",

@@ -10,6 +10,7 @@ from windlass.diagnose.check.manifest import Manifest
 from windlass.diagnose.check.requests import pod_and_requests, requests_gpus
 from windlass.diagnose.check.rule import INFO, WARNING, CheckContext, RuleFinding, rule
 from windlass.diagnose.unstructured import nested_string
+from windlass.model.digits import is_digits
 from windlass.model.node import Node
 from windlass.model.pod import Pod
 
@@ -52,7 +53,7 @@ def _driver_cuda(node: Node) -> tuple[int, int]:
     labels = node.labels
     major = labels.get("nvidia.com/cuda.runtime-version.major") or labels.get("nvidia.com/cuda.runtime.major", "")
     minor = labels.get("nvidia.com/cuda.runtime-version.minor") or labels.get("nvidia.com/cuda.runtime.minor", "")
-    return (int(major), int(minor)) if major.isdigit() and minor.isdigit() else (0, 0)
+    return (int(major), int(minor)) if is_digits(major) and is_digits(minor) else (0, 0)
 
 
 @rule("image-pre-pulled", INFO, "A large image is on the nodes already")

@@ -13,6 +13,7 @@ from windlass.diagnose.doctor.report import ERROR, OK, WARNING, Symptom
 from windlass.diagnose.evidence import Evidence
 from windlass.diagnose.stack_components import gpu_nodes
 from windlass.diagnose.unstructured import nested_map
+from windlass.model.digits import is_digits
 from windlass.model.errors import InputError
 from windlass.model.names.kubernetes import INSTANCE_TYPE_LABEL
 from windlass.model.names.nvidia import GPU_COUNT_LABEL, GPU_PRODUCT_LABEL, GPU_REPLICAS_LABEL, GPU_RESOURCE
@@ -100,7 +101,7 @@ def _advertises(node: Node) -> Iterator[Symptom]:
     count = node.labels.get(GPU_COUNT_LABEL, "")
     whole = nodes.gpu_resources(node).get(GPU_RESOURCE)
     shared = node.labels.get(GPU_REPLICAS_LABEL, "1") not in ("", "0", "1")
-    if count.isdigit() and whole is not None and not shared and whole < int(count):
+    if is_digits(count) and whole is not None and not shared and whole < int(count):
         yield Symptom(
             "expected-count",
             ERROR,

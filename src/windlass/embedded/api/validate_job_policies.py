@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from windlass.embedded.api.errors import FieldError, duplicate, invalid, required, unsupported
 from windlass.embedded.api.field_checks import minimum_errors, problem_errors
 from windlass.embedded.api.names import label_key_problems
+from windlass.model.digits import is_digits
 from windlass.model.unstructured import Unstructured
 
 _ACTIONS = ("Count", "FailIndex", "FailJob", "Ignore")
@@ -98,7 +99,7 @@ def _index_errors(indexes: str, path: str) -> Iterator[FieldError]:
     """Numbers and ranges: `0,3-5`."""
     for part in indexes.split(",") if indexes else ():
         for number in part.split("-"):
-            if not number.isdigit():
+            if not is_digits(number):
                 why = f'cannot convert string to integer for index: "{number}"'
                 yield invalid(path, indexes, f"error parsing succeededIndexes: {why}")
                 return

@@ -13,6 +13,7 @@ from windlass.embedded.api.errors import FieldError, forbidden_field, invalid, r
 from windlass.embedded.api.field_checks import problem_errors
 from windlass.embedded.api.names import label_key_problems
 from windlass.embedded.api.quantities import quantity_value
+from windlass.model.digits import is_digits
 from windlass.model.names.kubernetes import NATIVE_RESOURCE_DOMAIN
 from windlass.model.unstructured import Unstructured
 
@@ -67,7 +68,7 @@ def _container_resource_errors(name: str, value: str, path: str) -> Iterator[Fie
     yield from quantity_errors(name, value, path)
     if name.startswith("hugepages-"):
         page = name.removeprefix("hugepages-")
-        size = quantity_value(page) if page[:1].isdigit() else None
+        size = quantity_value(page) if is_digits(page[:1]) else None
         if size is None or quantity_value(value) % size:
             yield invalid(path, value, f"{value} is not positive integer multiple of {name}")
 
@@ -91,5 +92,5 @@ def quantity_errors(name: str, value: str, path: str) -> Iterator[FieldError]:
     if value.startswith("-"):
         yield invalid(path, value, "must be greater than or equal to 0")
     counted = name in COUNTED_RESOURCES or is_extended(name)
-    if counted and not value.isdigit() and quantity_value(value).denominator != 1:
+    if counted and not is_digits(value) and quantity_value(value).denominator != 1:
         yield invalid(path, value, "must be an integer")

@@ -16,6 +16,7 @@ import msgspec
 from aiohttp import web
 
 from windlass.embedded.api.errors import ApiError
+from windlass.model.digits import is_digits
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
@@ -88,7 +89,7 @@ class Authenticator:
 
     def _is_allowed_host(self, host: str) -> bool:
         name, colon, port = host.rpartition(":")
-        if not colon or not port.isdigit():
+        if not colon or not is_digits(port):
             name = host
         return name.lower() in self._names or (self._allows_any_host and bool(name))
 

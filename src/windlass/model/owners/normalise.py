@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from windlass.model.digits import is_digits
 from windlass.model.errors import InputError
 from windlass.model.kueue.workload_wire import PodTemplate
 from windlass.model.meta import ObjectMeta
@@ -147,7 +148,7 @@ def _count_indexes(text: str, completions: int) -> int:
     named = 0
     for part in text.split(",") if text else ():
         first, _, last = part.partition("-")
-        if first.isdigit() and (last or first).isdigit() and len(part) < 24:
+        if is_digits(first) and is_digits(last or first):
             named += max(0, min(int(last or first), completions - 1) - int(first) + 1)
     return named
 

@@ -17,6 +17,7 @@ from windlass.cluster.pod_table import UNREADABLE
 from windlass.cluster.shape import Shape
 from windlass.cluster.snapshot import Snapshot
 from windlass.model.decision import DeviceGrant
+from windlass.model.digits import is_digits
 from windlass.model.disruption import PodDisruptionBudget, disruptions_allowed
 from windlass.model.pod import Pod
 from windlass.model.times import parse_timestamp
@@ -235,7 +236,7 @@ def held_gpu_milli(shape: Shape, grants: tuple[DeviceGrant, ...]) -> int:
         return 0
     if gpu.profile:
         slices = gpu.profile.partition("g")[0]
-        return gpu.count * 1000 * (int(slices) if slices.isdigit() else _SLICES) // _SLICES
+        return gpu.count * 1000 * (int(slices) if is_digits(slices) else _SLICES) // _SLICES
     return sum(grant.milli for grant in grants) or shape.gpu_milli
 
 

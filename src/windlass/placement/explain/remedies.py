@@ -33,6 +33,7 @@ REMEDY_BY_CODE = {
     "JOB_SUSPENDED": "resume the Job or activate the Workload",
     "NOT_IMPLEMENTED": "remove the field that the message names, or set spec.schedulerName to a scheduler that "
     "supports it",
+    "INTERNAL_ERROR": "report the bug with its id, and set spec.schedulerName to another scheduler until it is mended",
     "POLICY_DENIED": "keep the request within the LimitRange of its namespace",
     "RESOURCE_QUOTA_EXCEEDED": "request less, or raise the ResourceQuota of its namespace",
     RESERVED_FOR_OTHERS.code: RESERVED_FOR_OTHERS.remedy,

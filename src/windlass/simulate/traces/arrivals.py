@@ -18,6 +18,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
+from windlass.model.digits import is_digits
 from windlass.model.errors import InputError
 from windlass.simulate.random_stream import Ints, RandomStream
 
@@ -39,7 +40,7 @@ def published_arrivals(path: Path, seed: int, pods: int, nodes: int) -> Arrivals
     rows = ranks = None
     for number, line in enumerate(_lines(path), start=1):
         kind, name, rest = [*line.split(" ", 2), "", ""][:3]
-        if kind not in ("pods", "nodes") or not name.isdigit():
+        if kind not in ("pods", "nodes") or not is_digits(name):
             raise InputError("expected `pods SEED …` or `nodes SEED …`", file=str(path), line=number)
         if int(name) != seed:
             continue

@@ -12,6 +12,8 @@ import signal
 from dataclasses import dataclass
 from pathlib import Path
 
+from windlass.model.digits import is_digits
+
 PERIOD = 100_000
 _ROOT = Path("/sys/fs/cgroup")
 
@@ -33,7 +35,7 @@ class Cgroup:
             for name in ("memory.events", "memory.oom_control"):
                 for line in _read(folder / name).splitlines():
                     key, _, count = line.partition(" ")
-                    if key == "oom_kill" and count.strip().isdigit() and int(count) > 0:
+                    if key == "oom_kill" and is_digits(count.strip()) and int(count) > 0:
                         return True
         return False
 
