@@ -10,15 +10,18 @@ from collections import Counter
 from collections.abc import Callable
 
 from tests.worlds.judges.gangs import group_of
-from tests.worlds.judges.trees import admission, annotations_of, node_of, owner_uids
+from tests.worlds.judges.trees import admission, annotations_of, is_deleted, node_of, owner_uids, seconds
 from tests.worlds.judges.world_state import WorldState, is_finished
 
 from windlass.model.plan import Plan
+from windlass.model.unstructured import Unstructured
 
 GAIN_SECONDS = 90.0
 """So long after an eviction the workload that it was for runs: victims have ended, binds were sent."""
 REGRET_SECONDS = 30.0
 PREEMPTABLE = "volcano.sh/preemptable"
+STUCK_SECONDS = 120.0
+"""So long after the end of its grace period nothing waits for a victim any more."""
 MOST_AT_REST = 2
 """Evictions of one workload while nothing happens: once for the last happening, once for what followed."""
 
@@ -34,6 +37,9 @@ class EvictionJudge:
         self._stopped: dict[str, float] = {}
         """Gang → when it was stopped for being below its minimum."""
         self._regretted: set[str] = set()
+        self._waited_for: set[str] = set()
+        self.reasons: dict[str, str] = {}
+        """Workload → why it was evicted last, in the word of the plan."""
         self._said: dict[str, str] = {}
 
     def on_plan(self, plan: Plan) -> None:
@@ -48,8 +54,22 @@ class EvictionJudge:
                 )
             if evict.reason == "GangBelowMinimum":
                 self._stopped[evict.workload] = now
+            self.reasons[evict.workload] = evict.reason
             for key in (evict.workload, *evict.pods):
                 self._decided[key] = (now, evict.for_workload)
+        waiting = [*((bind.pod, bind.after) for bind in plan.binds)]
+        waiting += [(admit.workload, admit.after) for admit in plan.admits]
+        for preemptor, victims in waiting:
+            for victim in victims:
+                self._check_stuck(preemptor, victim)
+
+    def _check_stuck(self, preemptor: str, victim: str) -> None:
+        pods = self._members(victim)
+        ends = [seconds(pod["metadata"]["deletionTimestamp"]) for pod in pods if is_deleted(pod)]
+        late = self._state.clock() - min(ends, default=self._state.clock())
+        if late > STUCK_SECONDS and victim not in self._waited_for:
+            self._waited_for.add(victim)
+            self._wrong(f"{preemptor} waits for {victim}, which should have ended {late:.0f} s ago")
 
     def on_evicted(self, key: str, said: str) -> None:
         """`said`: why, in the words of the object."""
@@ -99,8 +119,18 @@ class EvictionJudge:
         pod = self._state.pods.get(key)
         if pod is not None:
             return bool(node_of(pod))
+        members = self._members(key)
+        return any(node_of(pod) for pod in members) if members else None
+
+    def _members(self, key: str) -> list[Unstructured]:
+        """The pods of a Workload, a group or an owner, or the pod itself, that have not ended."""
+        tree, pod = self._state.workloads.get(key), self._state.pods.get(key)
+        if tree is not None:
+            return self._state.pods_of(tree)
+        if pod is not None:
+            return [pod]
         namespace, _, name = key.partition("/")
-        members = [
+        return [
             pod
             for pod in self._state.alive_pods()
             if pod["metadata"]["namespace"] == namespace
@@ -109,4 +139,3 @@ class EvictionJudge:
                 or any(owner["name"] == name for owner in pod["metadata"].get("ownerReferences", ()))
             )
         ]
-        return any(node_of(pod) for pod in members) if members else None

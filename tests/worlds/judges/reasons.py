@@ -9,11 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
-from tests.worlds.judges.conservation import find_place, flavor_choices, flavor_nodes, is_open, with_unit
+from tests.worlds.judges.conservation import find_place, flavor_choices, flavor_nodes, is_open, kept_by_plan, with_unit
+from tests.worlds.judges.lost_gpus import healthy_node
 from tests.worlds.judges.trees import admission, condition, is_deleted, is_gated, node_of
 from tests.worlds.judges.twin import Twin
 from tests.worlds.judges.waiting import Unit, waiting_units
 from tests.worlds.judges.world_state import WorldState, is_finished
+
+from windlass.model.unstructured import Unstructured
 
 CODE = re.compile(r"\(([A-Z][A-Z0-9_]+)\)$")
 REASONS_OF_CODE = {
@@ -106,7 +109,7 @@ class ReasonJudge:
     def _refusals(self, unit: Unit, names: Sequence[str]) -> set[str]:
         """Why the nodes refuse its pods, each beside those of them that found a place."""
         state = self._state
-        twin = Twin([*state.nodes.values()], [pod for pod in state.placed_pods() if pod not in unit.trees])
+        twin = Twin([*state.nodes.values()], state.placed_pods())
         found: set[str] = set()
         for pod in unit.pods:
             for name in names:
@@ -118,9 +121,7 @@ class ReasonJudge:
         plan = self._state.plan
         if plan is None:
             return list(names)
-        kept = {node for reserve in plan.reserves for node in reserve.nodes}
-        kept |= {bind.node for bind in plan.binds if bind.after}
-        kept |= {node for admit in plan.admits if admit.after for part in admit.pod_sets for node in part.nodes}
+        kept = {node for reserve in plan.reserves for node in reserve.nodes} | kept_by_plan(plan)
         return [name for name in names if name not in kept]
 
     def _quota_suffices(self, unit: Unit) -> str:
@@ -148,9 +149,7 @@ class ReasonJudge:
         return "" if leaving or evicted or plan is None or plan.evicts else "nothing leaves"
 
 
-def _healthy(node: dict) -> dict:  # type: ignore[type-arg]
+def _healthy(node: Unstructured) -> Unstructured:
     """As it would be with all of its GPUs, and open."""
-    notes = {key: value for key, value in (node["metadata"].get("annotations") or {}).items() if "unhealthy" not in key}
-    status = {**node["status"], "allocatable": node["status"]["capacity"]}
     spec = {key: value for key, value in node["spec"].items() if key not in ("unschedulable", "taints")}
-    return {**node, "metadata": {**node["metadata"], "annotations": notes}, "spec": spec, "status": status}
+    return {**healthy_node(node), "spec": spec}
