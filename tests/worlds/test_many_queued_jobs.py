@@ -146,12 +146,12 @@ def test_no_workload_is_created_again_while_the_watch_is_behind(monkeypatch: pyt
     requests = Requests(monkeypatch)
 
     async def main(machine: Machine) -> None:
-        cluster = await cluster_of(1, machine)
+        cluster = await cluster_of(2, machine)
         cluster.set_network(latency=0.002, failures=0.0, watch_lag=20.0, decision_seconds=0.03)
         for number in range(5):
             cluster.client.create("jobs.batch", NAMESPACE, job(number, 1000))
         await asyncio.sleep(200)
-        assert bound_pods(cluster) == 8
+        assert bound_pods(cluster) == 9
         await cluster.stop()
 
     run_virtually(main, 1)

@@ -13,7 +13,6 @@ from random import Random
 
 from tests.live.owner_kinds import crd, crds_of_others
 from tests.worlds.judge import Judge
-from tests.worlds.judges.trees import key_of
 from tests.worlds.virtual_client import InProcessKubeClient, Network
 from tests.worlds.virtual_time import Machine
 
@@ -146,9 +145,8 @@ class VirtualCluster:
     def heal(self) -> None:
         self.nodes.faults.heal()
         for node in self._hanging:
-            for pod in self.client.list("pods"):
-                if pod["spec"].get("nodeName") == node:
-                    self._controllers.loop.enqueue(self.nodes.kubelet, key_of(pod))
+            for key in self.nodes.kubelet.pod_keys_on_node(node):
+                self._controllers.loop.enqueue(self.nodes.kubelet, key)
         self._hanging.clear()
 
     def _make_kubelets_hang(self) -> None:
