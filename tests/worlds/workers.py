@@ -12,6 +12,10 @@ from typing import TypeVar
 
 from tests.worlds.play import play_virtually
 
+from windlass.model.configuration import Settings
+from windlass.planner import engine_config
+from windlass.scheduler.jit_warmup import warm_up
+
 Result = TypeVar("Result")
 WARM_UP_SEED = 1
 
@@ -20,6 +24,7 @@ WARM_UP_SEED = 1
 def world_pool(jobs: int) -> Iterator[Pool]:
     """So many processes side by side; a new one for every world, with everything loaded that worlds need."""
     logging.disable(logging.CRITICAL)
+    warm_up(engine_config(Settings()))  # compiled kernels decide the same, several times as fast
     play_virtually(WARM_UP_SEED, steps=2)
     with multiprocessing.get_context("fork").Pool(jobs, maxtasksperchild=1) as pool:
         yield pool

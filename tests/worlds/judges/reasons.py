@@ -81,11 +81,9 @@ class ReasonJudge:
         state = self._state
         if unit.queue and not is_open(state, unit):
             return ""
-        names: list[str] = []
         excludes = False
         for flavors in flavor_choices(state.books, unit):
             found = flavor_nodes(state, unit, flavors)
-            names += found
             excludes = excludes or len(found) < len(state.nodes)
             has_quota = not unit.queue or not state.books.pushed_over(
                 state.usage, with_unit(unit, flavors, state.usage)
@@ -94,9 +92,7 @@ class ReasonJudge:
             if where:
                 return f"it fits on {where}"
         if code == "REQUEST_EXCEEDS_CLUSTER":
-            empty = Twin([_healthy(node) for node in state.nodes.values()], ())
-            fits = None if unit.topology else empty.place(unit.pods, names)
-            return f"without all other pods it fits on {fits}" if fits else ""
+            return self._fits_alone(unit)
         wanted = REASONS_OF_CODE.get(code)
         if not wanted or unit.topology:
             return ""
@@ -105,6 +101,18 @@ class ReasonJudge:
             return ""  # the labels of its flavors exclude nodes
         refusals = self._refusals(unit, all_names)
         return "" if refusals & wanted else f"no node refuses it for that: {sorted(refusals)}"
+
+    def _fits_alone(self, unit: Unit) -> str:
+        """Where it fits without all others, with flavors of which its queue could ever have enough."""
+        state = self._state
+        nodes = [_healthy(node) for node in state.nodes.values()]
+        for flavors in flavor_choices(state.books, unit) if not unit.topology else ():
+            alone = with_unit(unit, flavors, {})
+            if not unit.queue or not state.books.pushed_over({}, alone):
+                fits = Twin(nodes, ()).place(unit.pods, flavor_nodes(state, unit, flavors))
+                if fits:
+                    return f"without all other pods it fits on {fits}"
+        return ""
 
     def _refusals(self, unit: Unit, names: Sequence[str]) -> set[str]:
         """Why the nodes refuse its pods, each beside those of them that found a place."""
