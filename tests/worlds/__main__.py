@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from tests.worlds.happenings import HAPPENINGS
-from tests.worlds.live import play_live, servers
+from tests.worlds.live import QUIET_SECONDS, play_live, servers
 from tests.worlds.play import Report, play_virtually
 from tests.worlds.workers import in_order, world_pool
 
@@ -33,7 +33,7 @@ def main() -> int:
     parser.add_argument("--live", choices=["up", "kube"], help="in real time, on this server")
     parser.add_argument("--small", action="store_true", help="with --live: worlds of one pool and half a minute")
     parser.add_argument(
-        "--quiet-seconds", type=float, default=60.0, help="with --live: how long nothing happens at the end"
+        "--quiet-seconds", type=float, default=QUIET_SECONDS, help="with --live: how long nothing happens at the end"
     )
     parser.add_argument("--log", action="store_true", help="print what happened in worlds where something was wrong")
     arguments = parser.parse_args()

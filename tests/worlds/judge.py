@@ -58,6 +58,8 @@ class Patience:
     """Reclaiming quota: victims are chosen, stopped, and end."""
     gang: float = 200.0
     """A gang that has lost pods: the node is noticed to be gone, the grace passes, pods are evicted."""
+    gain: float = 90.0
+    """After an eviction, until the workload that it was for runs: victims have ended, binds were sent."""
     stable: float = 75.0
     """Since the last change, for what is said to be up to date."""
     recovery: float = 45.0
@@ -72,7 +74,7 @@ class Judge:
         self._gangs = GangJudge(self.state, self.wrong, self.patience.gang)
         self._conservation = ConservationJudge(self.state, self.wrong, self._count, self.patience.decision)
         self.guarantees = GuaranteeJudge(self.state, self.wrong, self.patience.reclaim)
-        self._evictions = EvictionJudge(self.state, self.wrong)
+        self._evictions = EvictionJudge(self.state, self.wrong, self.patience.gain)
         self._lost_gpus = LostGpuJudge(self.state, self.wrong, self._count)
         self._flavors = FlavorJudge(self.state, self.wrong)
         self._sizes = SizeJudge(self.state, self.wrong)

@@ -20,10 +20,10 @@ from tests.worlds.play import Report, play_world
 
 PACE = 0.05
 GANG_GRACE_SECONDS = 5
-PATIENCE = Patience(lag=30.0, decision=30.0, reclaim=40.0, gang=40.0, stable=30.0, recovery=15.0)
-"""Of a machine that others use too."""
-QUIET_SECONDS = 60.0
-"""Time at the end for everything that may take its time."""
+PATIENCE = Patience(lag=30.0, decision=60.0, reclaim=60.0, gang=60.0, gain=60.0, stable=20.0, recovery=20.0)
+"""Of a machine that others use too: what may never be counts at once, how soon something happens only in a minute."""
+QUIET_SECONDS = 100.0
+"""Time at the end, so that everything that takes its time is judged, too."""
 
 
 def live_spec(seed: int, small: bool) -> WorldSpec:

@@ -17,8 +17,6 @@ from tests.worlds.judges.world_state import WorldState, is_finished
 from windlass.model.plan import Plan
 from windlass.model.unstructured import Unstructured
 
-GAIN_SECONDS = 90.0
-"""So long after an eviction the workload that it was for runs: victims have ended, binds were sent."""
 REGRET_SECONDS = 30.0
 PREEMPTABLE = "volcano.sh/preemptable"
 STUCK_SECONDS = 120.0
@@ -28,8 +26,8 @@ MOST_AT_REST = 2
 
 
 class EvictionJudge:
-    def __init__(self, state: WorldState, wrong: Callable[[str], None]) -> None:
-        self._state, self._wrong = state, wrong
+    def __init__(self, state: WorldState, wrong: Callable[[str], None], patience: float) -> None:
+        self._state, self._wrong, self._patience = state, wrong, patience
         self._decided: dict[str, tuple[float, str]] = {}
         """Victim, a workload or a pod → when it was decided, and for which workload."""
         self._expected: dict[str, tuple[float, str]] = {}
@@ -92,7 +90,7 @@ class EvictionJudge:
             late = self._state.clock() - since
             if self._runs(preemptor) is not False:
                 del self._expected[preemptor]
-            elif late > GAIN_SECONDS and not self._victims_linger():
+            elif late > self._patience and not self._victims_linger():
                 del self._expected[preemptor]
                 self._wrong(f"{victim} was evicted for {preemptor}, which does not run {late:.0f} s later")
 
