@@ -5,6 +5,7 @@ Written from the documentation of the rules; shares only the structs with the fa
 
 from __future__ import annotations
 
+import copy
 import json
 
 GPU = "nvidia.com/gpu"
@@ -116,6 +117,14 @@ class NodeCapacity:
         self.replicas = int(labels.get("nvidia.com/gpu.replicas", 1)) if shared else 1
         self.devices = self._devices(node)
         self._mark_unhealthy(node)
+
+    def copy(self):
+        """The same room once more, to be taken from."""
+        made = copy.copy(self)
+        made.free, made.devices = dict(self.free), [copy.copy(device) for device in self.devices]
+        for device in made.devices:
+            device.used = set(device.used)
+        return made
 
     def _devices(self, node):
         layout = node.metadata.annotations.get("windlass.dev/devices-layout")

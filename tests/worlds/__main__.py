@@ -8,17 +8,18 @@ make worlds N=10 LIVE=up       in real time on `windlass up`; LIVE=kube: on a re
 from __future__ import annotations
 
 import argparse
+import functools
 import logging
 import os
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
 
 from tests.worlds.happenings import HAPPENINGS
-from tests.worlds.live import play_live, servers
+from tests.worlds.live import QUIET_SECONDS, play_live, servers
 from tests.worlds.play import Report, play_virtually
+from tests.worlds.workers import in_order, world_pool
 
 RARE_PERCENT = 1.0
 
@@ -28,11 +29,11 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=100)
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--steps", type=int, default=30, help="happenings in a world")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="worlds side by side")
     parser.add_argument("--live", choices=["up", "kube"], help="in real time, on this server")
     parser.add_argument("--small", action="store_true", help="with --live: worlds of one pool and half a minute")
     parser.add_argument(
-        "--quiet-seconds", type=float, default=60.0, help="with --live: how long nothing happens at the end"
+        "--quiet-seconds", type=float, default=QUIET_SECONDS, help="with --live: how long nothing happens at the end"
     )
     parser.add_argument("--log", action="store_true", help="print what happened in worlds where something was wrong")
     arguments = parser.parse_args()
@@ -54,34 +55,31 @@ def main() -> int:
 
 def _play(arguments: argparse.Namespace) -> Iterator[Report]:
     seeds = range(arguments.seed, arguments.seed + arguments.count)
-    with ProcessPoolExecutor(arguments.jobs, initializer=_be_quiet) as pool:
-        yield from pool.map(play_virtually, seeds, [arguments.steps] * len(seeds))
+    with world_pool(arguments.jobs) as pool:
+        yield from in_order(pool, functools.partial(play_virtually, steps=arguments.steps), seeds)
 
 
 def _play_live(arguments: argparse.Namespace) -> Iterator[Report]:
-    _be_quiet()
+    logging.disable(logging.CRITICAL)
     with servers(arguments.live) as shared:
         for seed in range(arguments.seed, arguments.seed + arguments.count):
             yield play_live(seed, arguments.live, shared, arguments.steps, arguments.quiet_seconds, arguments.small)
-
-
-def _be_quiet() -> None:
-    logging.disable(logging.CRITICAL)
 
 
 def _print_counts(reports: list[Report]) -> None:
     happened: Counter[str] = sum((report.happened for report in reports), Counter())
     drawn: Counter[str] = sum((report.drawn for report in reports), Counter())
     counts: Counter[str] = sum((report.counts for report in reports), Counter())
-    happened += Counter({happening.__name__: 0 for _, happening in HAPPENINGS})
-    print("\n| what happened | times | share |\n| --- | ---: | ---: |")
+    print("\n| what happened | times | share | of worlds |\n| --- | ---: | ---: | ---: |")
     for name in [happening.__name__ for _, happening in HAPPENINGS]:
-        _print_share(name.replace("_", " "), happened[name], happened.total())
-    print("\n| what there was | times | share of its sort |\n| --- | ---: | ---: |")
+        share = happened[name] / max(1, happened.total())
+        _print_share(name.replace("_", " "), happened[name], share, [report.happened[name] for report in reports])
+    print("\n| what there was | times | share of its sort | of worlds |\n| --- | ---: | ---: | ---: |")
     for name, times in sorted(drawn.items()):
-        sort = name.partition(":")[0] if ":" in name else ""
-        total = sum(other for what, other in drawn.items() if what.partition(":")[0] == sort) if sort else len(reports)
-        _print_share(name, times, total)
+        sort = name.partition(":")[0]
+        total = sum(other for what, other in drawn.items() if what.partition(":")[0] == sort)
+        share = times / total if ":" in name else times / len(reports)
+        _print_share(name, times, share, [report.drawn[name] for report in reports])
     print("\n| what came of it | times |\n| --- | ---: |")
     for what, times in sorted(counts.items()):
         print(f"| {what} | {times:,} |")
@@ -89,9 +87,11 @@ def _print_counts(reports: list[Report]) -> None:
     print(f"\n{cpu:,.0f} s of CPU, {cpu / max(1, len(reports)):.1f} s for a world")
 
 
-def _print_share(what: str, times: int, total: int) -> None:
-    share = 100 * times / max(1, total)
-    print(f"| {what}{' (rare)' if share < RARE_PERCENT else ''} | {times:,} | {share:.1f} % |")
+def _print_share(what: str, times: int, share: float, by_world: list[int]) -> None:
+    """Rare is what has less than a hundredth of its sort, or is in fewer than a hundredth of all worlds."""
+    worlds = sum(1 for count in by_world if count) / max(1, len(by_world))
+    mark = " (rare)" if 100 * min(share, worlds) < RARE_PERCENT else ""
+    print(f"| {what}{mark} | {times:,} | {share:.1%} | {worlds:.0%} |")
 
 
 if __name__ == "__main__":

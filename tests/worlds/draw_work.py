@@ -9,8 +9,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tests.invariants.objects import HOSTNAME, QUEUE
-from tests.worlds.draw_world import GPU, MIG, POOL_LABEL, PRIORITIES
+from tests.worlds.draw_world import GPU, MIG, POOL_LABEL, PRIORITIES, SPECIAL_KEY
 
+from windlass.model.names.kueue import ELASTIC_JOB_ANNOTATION
 from windlass.model.names.windlass import (
     DECLARED_DURATION_ANNOTATION,
     LAST_CHECKPOINT_ANNOTATION,
@@ -45,7 +46,7 @@ def pod_spec(play: Play, gpus: int, priority: str = "", mig: int = 0) -> Unstruc
         made["nodeSelector"] = {POOL_LABEL: rng.choice([pool.name for pool in play.spec.fleet.spec.pools])}
         play.drew("rule: node selector")
     if rng.random() < 0.15:
-        made["tolerations"] = [{"key": "example.com/special", "operator": "Exists"}]
+        made["tolerations"] = [{"key": SPECIAL_KEY, "operator": "Exists"}]
         play.drew("rule: toleration")
     return made
 
@@ -85,9 +86,10 @@ def owner_metadata(play: Play, prefix: str, queue: str, seconds: int) -> Unstruc
             f"{int(seconds * rng.uniform(1, 2)) + 10 if is_true else seconds // 2 + 1}s"
         )
         play.drew(f"declared duration: {'true' if is_true else 'false'}")
-    if queue and rng.random() < 0.06:
-        labels[MAX_EXEC_TIME] = str(seconds * 2 + 30)
-        play.drew("max-exec-time-seconds")
+    if queue and rng.random() < play.spec.theme.limits:
+        is_enough = rng.random() < 0.5
+        labels[MAX_EXEC_TIME] = str(seconds * 2 + 30 if is_enough else seconds // 2 + 1)
+        play.drew(f"max-exec-time-seconds: {'enough' if is_enough else 'too short'}")
     if rng.random() < 0.08:
         notes[LAST_CHECKPOINT_ANNOTATION] = format_timestamp(int(play.now()))
         play.drew("last checkpoint")
@@ -134,6 +136,9 @@ def draw_job(play: Play, queue: str) -> Unstructured:
     if queue and pods > 1 and rng.random() < 0.12:
         metadata["annotations"]["kueue.x-k8s.io/job-min-parallelism"] = str(rng.randint(1, pods - 1))
         play.drew("partial admission")
+    elif queue and rng.random() < 0.12:
+        metadata["annotations"][ELASTIC_JOB_ANNOTATION] = "true"
+        play.drew("elastic Job")
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -141,7 +146,7 @@ def draw_job(play: Play, queue: str) -> Unstructured:
         "spec": {
             "suspend": bool(queue) and rng.random() < 0.8,
             "parallelism": pods,
-            "completions": pods,
+            "completions": pods + rng.choice((0, 0, 2, 4)),
             "backoffLimit": 100,
             "template": made,
         },
@@ -238,6 +243,29 @@ def draw_group(play: Play) -> list[Unstructured]:
         add_rule(play, spec, name, size)
     pods = [draw_pod(play, f"{name}-{number}", {**spec}, labels=labels, annotations=notes) for number in range(size)]
     return [*group, *pods]
+
+
+def draw_large_gang(play: Play, empty: list[Unstructured]) -> list[Unstructured]:
+    """Pods of two shapes that fill these empty nodes to the last CPU, and only if every node takes some of both."""
+    name, priority = play.name("crowd"), draw_priority(play)
+    large = sum(_cpus(node) // 32 for node in empty)
+    small = sum((_cpus(node) - 5 * (_cpus(node) // 32)) // 3 for node in empty)
+    play.drew("gang of two shapes" + (" and over 32 pods" if small + large > 32 else ""))
+    seconds = {SIMULATED_DURATION_ANNOTATION: f"{run_seconds(play, 30, 60)}s"}
+    made = [_pod_group("scheduling.volcano.sh/v1beta1", name, {"minMember": small + large}, "")]
+    for number in range(small + large):
+        spec = pod_spec(play, 0, priority)
+        for field in ("nodeSelector", "tolerations"):
+            spec.pop(field, None)
+        amounts = {"cpu": "3" if number < small else "5"}
+        spec["containers"][0]["resources"] = {"requests": amounts, "limits": dict(amounts)}
+        notes = {"scheduling.k8s.io/group-name": name, **seconds}
+        made.append(draw_pod(play, f"{name}-{number}", spec, annotations=notes))
+    return made
+
+
+def _cpus(node: Unstructured) -> int:
+    return int(node["status"]["allocatable"]["cpu"])
 
 
 def _pod_group(version: str, name: str, spec: Unstructured, queue: str) -> Unstructured:

@@ -22,7 +22,9 @@ from windlass.model.unstructured import Unstructured
 GPU, MIG = "nvidia.com/gpu", "nvidia.com/mig-3g.40gb"
 POOL_LABEL = "example.com/pool"
 WORLD_LABEL = "windlass.dev/world"
-GANG_GRACE_SECONDS = 60
+SPECIAL_KEY = "example.com/special"
+"""Of taints that come and go, and of tolerations."""
+GANG_GRACE_SECONDS, READY_SECONDS = 60, 60
 PRIORITIES = {"low": 0, "normal": 100, "high": 1000, "polite": 500}
 """`polite` preempts nothing."""
 MANY_GPUS = 32
@@ -44,6 +46,8 @@ class Theme:
     """Share of gangs with rules between their pods."""
     guaranteed: bool = False
     """All queues share one cohort without limits, and take back what is theirs."""
+    limits: float = 0.06
+    """Share of queued Jobs with a maximum execution time."""
 
 
 THEMES = (
@@ -63,6 +67,14 @@ THEMES = (
         seconds=(1000,),
     ),
     Theme("rules", {"submit_pod_group": 4, "submit_apart_pods": 3, "submit_owner": 3, "move_node": 2}, rules=0.8),
+    Theme(
+        "crowds",
+        {"submit_large_gang": 12, "submit_many_jobs": 0, "submit_owner": 0, "submit_service": 0, "submit_pod": 0},
+        seconds=(20, 60),
+    ),
+    Theme(
+        "limits", {"submit_queued_job": 2, "resize_job": 8, "hang_kubelet": 4, "heal": 2}, seconds=(60, 200), limits=0.3
+    ),
     Theme("slow", {"slow_watches": 6, "starve": 6, "submit_many_jobs": 3, "good_network": 0}, seconds=(20, 60)),
 )
 
@@ -90,10 +102,15 @@ class WorldSpec:
         return sorted({name for node in self.nodes for name in node.tree["status"]["capacity"] if "nvidia.com" in name})
 
 
+def theme_of(seed: int) -> Theme:
+    """Of the world with this seed."""
+    return Random(seed).choice(THEMES)
+
+
 def draw_world(seed: int, *, pace: float = 1.0, small: bool = False) -> WorldSpec:
     """`small`: one that a real server plays within half a minute."""
     rng, drawn = Random(seed), Counter[str]()
-    theme = rng.choice(THEMES)
+    theme = rng.choice(THEMES)  # first, as in `theme_of`
     drawn[f"theme: {theme.name}"] += 1
     pools = _draw_pools(rng, drawn, 1 if small else 3)
     names = tuple(f"q{number}" for number in range(rng.randint(1, 2 if small else 4)))
@@ -105,11 +122,19 @@ def draw_world(seed: int, *, pace: float = 1.0, small: bool = False) -> WorldSpe
         objects.append(topology("racks", [BLOCK_LABEL, RACK_LABEL, HOSTNAME]))
     for name in flavors:
         labels = {POOL_LABEL: name} if by_pool else {WORLD_LABEL: "yes"} if has_topology else {}
-        objects.append(flavor(name, labels, "racks" if has_topology else ""))
+        made = flavor(name, labels, "racks" if has_topology else "")
+        if rng.random() < 0.25:
+            made["spec"]["tolerations"] = [{"key": SPECIAL_KEY, "operator": "Exists"}]
+            drawn["flavor with tolerations"] += 1
+        objects.append(made)
     total = sum(pool.count * max(1, pool.gpu_count) for pool in pools)
     objects += _draw_cohorts(rng, drawn, flavors, total)
     if rng.random() < 0.3:
-        objects.append(flavor("cpus", {WORLD_LABEL: "yes"}, "racks") if has_topology else flavor("cpus", {}))
+        # Sometimes with labels that contradict those of other pools' flavors: only one of them goes together with it.
+        is_of_pool = by_pool and rng.random() < 0.5
+        labels = {POOL_LABEL: pools[0].name} if is_of_pool else {WORLD_LABEL: "yes"} if has_topology else {}
+        objects.append(flavor("cpus", labels, "racks" if has_topology else ""))
+        drawn["world with contradicting flavors"] += is_of_pool
     has_cpu_group = any(tree["metadata"]["name"] == "cpus" for tree in objects)
     for name in names:
         shape = QueueShape(name, tuple(flavors), total, len(names), has_cpu_group, theme.guaranteed)
@@ -120,6 +145,9 @@ def draw_world(seed: int, *, pace: float = 1.0, small: bool = False) -> WorldSpe
         gang_grace_seconds=GANG_GRACE_SECONDS,
         fair_sharing=rng.random() < (0.1 if theme.guaranteed else 0.25),
         backfill_depth=rng.choice((32, 32, 4, 0)),
+        ready_seconds=READY_SECONDS if rng.random() < (0.6 if theme.name == "limits" else 0.1) else None,
+        requeue_base_seconds=10,
+        requeue_limit=rng.choice((None, 3)),
     )
     drawn.update(
         {
@@ -127,6 +155,7 @@ def draw_world(seed: int, *, pace: float = 1.0, small: bool = False) -> WorldSpe
             "world with flavors by pool": by_pool,
             "world with fair sharing": settings.fair_sharing,
             "world with several resource groups": has_cpu_group,
+            "world with waitForPodsReady": settings.ready_seconds is not None,
         }
     )
     fleet = Fleet(spec=FleetSpec(tuple(pools)))

@@ -15,13 +15,15 @@ from tests.worlds.draw_work import (
     add_rule,
     draw_group,
     draw_job,
+    draw_large_gang,
     draw_owner,
     draw_pod,
     pod_spec,
 )
-from tests.worlds.draw_world import MIG, QueueShape, draw_queue
+from tests.worlds.draw_world import MIG, SPECIAL_KEY, QueueShape, draw_queue
 
 from windlass.model.names.windlass import RACK_LABEL
+from windlass.model.unstructured import Unstructured
 
 if TYPE_CHECKING:
     from tests.worlds.play import Play
@@ -30,7 +32,7 @@ Happening = Callable[["Play"], Awaitable[None]]
 CLUSTER_QUEUES, JOBS = "clusterqueues.kueue.x-k8s.io", "jobs.batch"
 MANY_JOBS = 15
 """With so many that have not ended, no more come at once: worlds stay small."""
-SPECIAL = {"key": "example.com/special", "value": "yes", "effect": "NoSchedule"}
+SPECIAL = {"key": SPECIAL_KEY, "value": "yes", "effect": "NoSchedule"}
 NOT_PREEMPTABLE = {"volcano.sh/preemptable": "false"}
 
 
@@ -99,6 +101,24 @@ async def submit_pod_group(play: Play) -> None:
         await play.create(made)
 
 
+async def submit_large_gang(play: Play) -> None:
+    """Pods of two shapes that fill the empty nodes, if there is none of that kind yet."""
+    pods = await play.list("pods")
+    used = {pod["spec"].get("nodeName") for pod in pods if pod["status"].get("phase") not in ("Succeeded", "Failed")}
+    empty = [node for node in await play.list("nodes") if node["metadata"]["name"] not in used and _is_open(node)]
+    if empty and not any(pod["metadata"]["name"].startswith("crowd-") for pod in pods if _waits(pod)):
+        for made in draw_large_gang(play, empty):
+            await play.create(made)
+
+
+def _is_open(node: Unstructured) -> bool:
+    return not node["spec"].get("unschedulable") and not node["spec"].get("taints")
+
+
+def _waits(pod: Unstructured) -> bool:
+    return pod["status"].get("phase") == "Pending"
+
+
 async def submit_apart_pods(play: Play) -> None:
     """Single pods with a required rule between them."""
     name = play.name("apart")
@@ -144,8 +164,11 @@ async def open_gates(play: Play) -> None:
 async def resize_job(play: Play) -> None:
     found = [one for one in await play.list(JOBS) if not one.get("status", {}).get("completionTime")]
     if found:
-        chosen = play.rng.choice(found)
-        await play.patch(JOBS, chosen, {"spec": {"parallelism": play.rng.randint(1, 4)}})
+        running = [one for one in found if not one["spec"].get("suspend")] or found
+        chosen = play.rng.choice(running)
+        before, after = int(chosen["spec"]["parallelism"]), play.rng.randint(1, 4)
+        play.drew(f"size: {'larger' if after > before else 'smaller' if after < before else 'the same'}")
+        await play.patch(JOBS, chosen, {"spec": {"parallelism": after}})
 
 
 async def change_priority(play: Play) -> None:
@@ -226,7 +249,7 @@ async def fail_gpu(play: Play) -> None:
 
 
 async def hang_kubelet(play: Play) -> None:
-    """Pods that are deleted there don't end."""
+    """Pods that are bound there don't start, and those that are deleted don't end."""
     play.hang_kubelet(play.rng.choice(await play.node_names()))
 
 
@@ -270,6 +293,7 @@ HAPPENINGS: tuple[tuple[int, Happening], ...] = (
     (2, submit_gated_pod),
     (3, submit_queued_pod),
     (6, submit_pod_group),
+    (2, submit_large_gang),
     (4, submit_apart_pods),
     (3, submit_service),
     (6, delete_work),

@@ -10,13 +10,16 @@ import contextlib
 import subprocess
 import sys
 import threading
+from pathlib import Path
 from typing import Any
 
 import urllib3
 from tests.real_cluster.api import Api, ApiError
+from tests.worlds.followed_record import follow_record
 from tests.worlds.judge import Judge
 from tests.worlds.judges.trees import key_of
 
+from windlass.model.plan import Plan
 from windlass.model.unstructured import Unstructured
 
 WATCHED = {
@@ -52,11 +55,15 @@ BURNERS, BURN_SECONDS, BURNER_NICE, PROGRAM_NICE = 6, 60, 12, 17
 
 
 class LiveCluster:
-    cannot = frozenset({"submit_owner", "hang_kubelet", "cut_off_leader", "bad_network", "slow_watches"})
+    cannot = frozenset(
+        {"submit_owner", "submit_large_gang", "hang_kubelet", "cut_off_leader", "bad_network", "slow_watches"}
+    )
     group_forms: tuple[str, ...] = ("kueue",)
 
-    def __init__(self) -> None:
+    def __init__(self, record: Path) -> None:
         self.api: Api
+        self.record = record
+        """Where the scheduler records its decisions."""
         self.counts: dict[str, int] = {}
         self._stopped = threading.Event()
         self._watches: list[threading.Thread] = []
@@ -70,6 +77,12 @@ class LiveCluster:
             thread = threading.Thread(target=self._follow, args=(kind, path, judge, loop), daemon=True)
             thread.start()
             self._watches.append(thread)
+
+        def tell(plan: Plan) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(judge.on_plan, plan)
+
+        threading.Thread(target=follow_record, args=(self.record, tell, self._stopped), daemon=True).start()
 
     def launch(self) -> None:
         """Starts the processes; sets `api`."""

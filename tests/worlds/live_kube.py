@@ -34,7 +34,7 @@ DEFAULT_SECONDS = 60
 
 class KubeCluster(LiveCluster):
     def __init__(self, spec: WorldSpec, folder: Path, plane: ControlPlane) -> None:
-        super().__init__()
+        super().__init__(folder / "record")
         self._spec, self._folder, self._plane = spec, folder, plane
         self._config = folder / "config.yaml"
         self._config.write_text(yaml.safe_dump(settings_document(with_default_scheduler(spec.settings))))
@@ -54,7 +54,7 @@ class KubeCluster(LiveCluster):
 
     def _start_scheduler(self) -> None:
         log, config = self._folder / "scheduler.log", f"--config={self._config}"
-        self._replica = Replica(self._plane.kubeconfig, log, config, "--no-leader-elect")
+        self._replica = Replica(self._plane.kubeconfig, log, config, "--no-leader-elect", f"--record={self.record}")
         os.setpriority(os.PRIO_PROCESS, self._replica.process.pid, PROGRAM_NICE)
         self._replica.wait_ready()
 

@@ -22,7 +22,7 @@ class UpCluster(LiveCluster):
     cannot = LiveCluster.cannot | {"restart_scheduler"}
 
     def __init__(self, spec: WorldSpec, folder: Path) -> None:
-        super().__init__()
+        super().__init__(folder / "record")
         self._folder = folder
         self._kubeconfig, self._log = folder / "kubeconfig", folder / "up.log"
         fleet = {"apiVersion": spec.fleet.api_version, "kind": "Fleet", **msgspec.to_builtins(spec.fleet)}
@@ -31,7 +31,8 @@ class UpCluster(LiveCluster):
         self._process: subprocess.Popen[bytes] | None = None
 
     def launch(self) -> None:
-        command = ["nice", "-n", str(PROGRAM_NICE), str(Path(sys.executable).with_name("windlass")), "up", "--no-page"]
+        command = ["nice", "-n", str(PROGRAM_NICE), sys.executable, "-m", "tests.worlds.recorded_up", str(self.record)]
+        command += ["up", "--no-page"]
         command += ["--port=0", f"--write-kubeconfig={self._kubeconfig}", f"--fleet={self._folder / 'fleet.yaml'}"]
         command += [f"--config={self._folder / 'config.yaml'}"]
         with self._log.open("ab") as output:

@@ -41,8 +41,6 @@ QUIET_SECONDS = 300
 """At the end everything is healed, and nothing happens for so long but the end of work."""
 CHECK_SECONDS = 5.0
 TWO_REPLICAS_SHARE = 0.3
-RECOVERY_SECONDS = 45.0
-"""After the network was bad or a scheduler was lost: a lease expires, watches catch up, backoffs end."""
 
 
 @dataclass
@@ -160,7 +158,7 @@ class Play:
         self.cluster.set_network(latency, failures, watch_lag, decision_seconds)
 
     def _disturb(self) -> None:
-        self._calm_from = time.time() + RECOVERY_SECONDS
+        self._calm_from = time.time() + self._judge.patience.recovery
         self._judge.is_calm = False
 
     def update_calm(self) -> None:
@@ -172,6 +170,7 @@ async def play_world(
 ) -> None:
     judge = Judge(report, patience)
     judge.guarantees.is_classical = not spec.settings.fair_sharing
+    judge.limits.ready_seconds = spec.settings.ready_seconds
     play = Play(spec, cluster, report, judge)
     report.drawn.update(spec.drawn)
     checking = asyncio.create_task(_check_again_and_again(play, judge))

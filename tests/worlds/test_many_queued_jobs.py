@@ -33,6 +33,8 @@ class Requests:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.counts: Counter[str] = Counter()
         self.fails: Callable[[str], bool] = lambda what: False
+        self.loses: Callable[[str], bool] = lambda what: False
+        """Whether the answer is lost, after the write was done."""
         send = InProcessKubeClient._send_once
 
         async def counted(client: InProcessKubeClient, request: Request) -> bytes:
@@ -41,7 +43,10 @@ class Requests:
                 self.counts[what] += 1
             if self.fails(what):
                 raise ServerUnavailable("connection refused")
-            return await send(client, request)
+            answer = await send(client, request)
+            if self.loses(what):
+                raise ServerUnavailable("connection reset by peer")
+            return answer
 
         monkeypatch.setattr(InProcessKubeClient, "_send_once", counted)
 
@@ -135,6 +140,38 @@ def test_a_job_whose_workload_could_not_be_created_does_not_wait_for_the_next_ti
         await cluster.stop()
 
     run_virtually(main, 1)
+
+
+def test_no_workload_is_created_again_while_the_watch_is_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    requests = Requests(monkeypatch)
+
+    async def main(machine: Machine) -> None:
+        cluster = await cluster_of(2, machine)
+        cluster.set_network(latency=0.002, failures=0.0, watch_lag=20.0, decision_seconds=0.03)
+        for number in range(5):
+            cluster.client.create("jobs.batch", NAMESPACE, job(number, 1000))
+        await asyncio.sleep(200)
+        assert bound_pods(cluster) == 9
+        await cluster.stop()
+
+    run_virtually(main, 1)
+    assert requests.counts["POST workloads"] == 5
+
+
+def test_a_workload_whose_creation_was_not_answered_is_not_created_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    requests = Requests(monkeypatch)
+    requests.loses = lambda what: what == "POST workloads" and requests.counts[what] == 1
+
+    async def main(machine: Machine) -> None:
+        cluster = await cluster_of(1, machine)
+        cluster.set_network(latency=0.002, failures=0.0, watch_lag=20.0, decision_seconds=0.03)
+        cluster.client.create("jobs.batch", NAMESPACE, job(0, 1000))
+        await asyncio.sleep(100)
+        assert bound_pods(cluster) == 1
+        await cluster.stop()
+
+    run_virtually(main, 1)
+    assert requests.counts["POST workloads"] == 1
 
 
 def test_messages_of_a_long_queue_are_not_rewritten_while_it_moves(monkeypatch: pytest.MonkeyPatch) -> None:

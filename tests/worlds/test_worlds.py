@@ -25,11 +25,11 @@ def play(*arguments: str) -> str:
 
 
 def test_nothing_is_wrong_whatever_happens() -> None:
-    assert "0 of 4 worlds have problems" in play("--count=4", "--seed=604", "--jobs=1")
+    assert "0 of 3 worlds have problems" in play("--count=3", "--seed=1004", "--jobs=1")
 
 
 def test_nothing_is_wrong_on_windlass_up() -> None:
-    said = play("--count=1", "--seed=3", "--live=up", "--small", "--steps=8", "--quiet-seconds=10")
+    said = play("--count=1", "--seed=3", "--live=up", "--small", "--steps=8", "--quiet-seconds=30")
     assert "0 of 1 worlds have problems" in said
 
 
@@ -38,5 +38,5 @@ def test_nothing_is_wrong_on_a_real_api_server(binaries: Binaries) -> None:
         binaries.build(CONTROL_PLANE)
     except NotAvailable as problem:
         unavailable(str(problem))
-    said = play("--count=1", "--seed=3", "--live=kube", "--small", "--steps=8", "--quiet-seconds=10")
+    said = play("--count=1", "--seed=3", "--live=kube", "--small", "--steps=8", "--quiet-seconds=30")
     assert "0 of 1 worlds have problems" in said

@@ -8,19 +8,30 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import logging
+import functools
+import itertools
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 from unittest import mock
 
-from tests.worlds.draw_world import draw_world
+from tests.worlds.draw_world import theme_of
 from tests.worlds.play import play_virtually
+from tests.worlds.workers import in_order, world_pool
 
 from windlass.apply.assumed_status import AssumedStatuses
+from windlass.apply.owner_starts import OwnerStarter
 from windlass.apply.owner_workloads import OwnerWorkloadReconciler
+from windlass.apply.workload_sizes import WorkloadSizeWriter
+from windlass.model.pod import Pod
+from windlass.model.workload import Workload
 from windlass.placement.inter_pod import InterPodRules
+from windlass.placement.stop_conditions import StopConditions
 from windlass.placement.timeplan.guard import PlannedStartGuard
+from windlass.queueing.flavor_assigner import _FlavorSearch
+from windlass.queueing.outcome import MAXIMUM_EXECUTION_TIME_EXCEEDED
 from windlass.scheduler.cache import SchedulerCache
 
 Patch = contextlib.AbstractContextManager[object]
@@ -91,48 +102,132 @@ def unlabelled_nodes_have_sixteen_gpus_at_most() -> Patch:
     return mock.patch("windlass.model.device._advertised", return_value=0)
 
 
-REPAIRS: dict[str, Callable[[], Patch]] = {
-    each.__name__: each
-    for each in (
-        sent_admissions_are_not_counted,
-        every_plan_holds_everything,
-        members_of_one_decision_do_not_count,
-        victims_are_not_chosen_by_place,
-        workloads_are_created_again,
-        a_lost_member_does_not_preempt,
-        annotations_of_owners_vanish,
-        unlabelled_nodes_have_sixteen_gpus_at_most,
-    )
-}
+def execution_times_are_not_enforced() -> Patch:
+    reason = StopConditions.kueue_reason
+
+    def other_reason(self: StopConditions, workload: Workload) -> str:
+        found = reason(self, workload)
+        return "" if found == MAXIMUM_EXECUTION_TIME_EXCEEDED else found
+
+    return mock.patch.object(StopConditions, "kueue_reason", other_reason)
 
 
-THEMES = {
-    "sent_admissions_are_not_counted": "slow",
-    "members_of_one_decision_do_not_count": "rules",
-    "victims_are_not_chosen_by_place": "borrowers",
-    "workloads_are_created_again": "slow",
-    "a_lost_member_does_not_preempt": "losses",
-    "annotations_of_owners_vanish": "borrowers",
-}
-"""The theme of the worlds that are played without a repair; any theme for the others."""
+def pods_need_not_be_ready() -> Patch:
+    """`waitForPodsReady` is read and ignored."""
+    reason = StopConditions.kueue_reason
+
+    def other_reason(self: StopConditions, workload: Workload) -> str:
+        found = reason(self, workload)
+        return found if found == MAXIMUM_EXECUTION_TIME_EXCEEDED else ""
+
+    return mock.patch.object(StopConditions, "kueue_reason", other_reason)
 
 
-def seeds_of(name: str, first: int) -> Iterator[int]:
-    return (seed for seed in range(first, 1 << 62) if draw_world(seed).theme.name == THEMES.get(name, "anything"))
+def declared_durations_do_not_end() -> Patch:
+    return mock.patch.object(StopConditions, "duration_exceeded_reason", return_value="")
 
 
-def worlds_until_found(name: str, seeds: Iterator[int], most: int) -> tuple[int, str]:
+def larger_jobs_run_without_quota() -> Patch:
+    return mock.patch("windlass.placement.stop_conditions.outgrown_reason", return_value="")
+
+
+def smaller_jobs_keep_their_quota() -> Patch:
+    return mock.patch.object(WorkloadSizeWriter, "reconcile", return_value=None)
+
+
+def partial_admission_changes_no_size() -> Patch:
+    return mock.patch("windlass.apply.owner_templates._set_parallelism")
+
+
+def a_job_that_lost_its_gpu_idles() -> Patch:
+    return mock.patch.object(StopConditions, "below_minimum_reason", return_value="")
+
+
+def lost_gpus_are_not_named() -> Patch:
+    return mock.patch("windlass.placement.late_pods.find_unhealthy_gpus", return_value=())
+
+
+def stuck_victims_are_waited_for() -> Patch:
+    """For as long as they are Terminating."""
+    stack = contextlib.ExitStack()
+    for kind in (Pod, Workload):
+        stack.enter_context(mock.patch.object(kind, "is_stuck", return_value=False))
+    return stack
+
+
+def large_gangs_of_two_shapes_are_placed_greedily() -> Patch:
+    return mock.patch("windlass.placement.combination_search._place_by_patterns", return_value=None)
+
+
+def flavors_change_no_pods() -> Patch:
+    """Neither their node labels nor their tolerations are added."""
+    return mock.patch.object(OwnerStarter, "flavor_specs", return_value=[])
+
+
+def flavors_may_contradict() -> Patch:
+    """A workload gets flavors of which no node has the labels of all."""
+    return mock.patch.object(_FlavorSearch, "_contradiction", return_value="")
+
+
+class Repair(NamedTuple):
+    item: str
+    """Which fault it mended: the number in the list of faults, and what it is about."""
+    take_out: Callable[[], Patch]
+    theme: str
+    """Of the worlds that are played without it."""
+
+    @property
+    def name(self) -> str:
+        return self.take_out.__name__
+
+
+REPAIRS = (
+    Repair("1", sent_admissions_are_not_counted, "slow"),
+    Repair("2", every_plan_holds_everything, "anything"),
+    Repair("3", members_of_one_decision_do_not_count, "rules"),
+    Repair("4", victims_are_not_chosen_by_place, "borrowers"),
+    Repair("5", workloads_are_created_again, "slow"),
+    Repair("6", a_lost_member_does_not_preempt, "losses"),
+    Repair("7", annotations_of_owners_vanish, "borrowers"),
+    Repair("8", execution_times_are_not_enforced, "limits"),
+    Repair("8", pods_need_not_be_ready, "limits"),
+    Repair("8", declared_durations_do_not_end, "limits"),
+    Repair("9", unlabelled_nodes_have_sixteen_gpus_at_most, "anything"),
+    Repair("9", large_gangs_of_two_shapes_are_placed_greedily, "crowds"),
+    Repair("9", stuck_victims_are_waited_for, "losses"),
+    Repair("9", flavors_may_contradict, "anything"),
+    Repair("9", flavors_change_no_pods, "anything"),
+    Repair("10", larger_jobs_run_without_quota, "limits"),
+    Repair("10", smaller_jobs_keep_their_quota, "limits"),
+    Repair("10", partial_admission_changes_no_size, "limits"),
+    Repair("10", a_job_that_lost_its_gpu_idles, "losses"),
+    Repair("10", lost_gpus_are_not_named, "losses"),
+)
+
+
+def seeds_of(theme: str, first: int) -> Iterator[int]:
+    return (seed for seed in itertools.count(first) if theme_of(seed).name == theme)
+
+
+def find_fault(number: int, seed: int) -> str:
+    """What is wrong in this world without the repair, and right with it; empty if nothing is."""
+    with REPAIRS[number].take_out():
+        problems = play_virtually(seed).problems
+    if not problems:
+        return ""
+    known = {_kind(problem) for problem in play_virtually(seed).problems}
+    new = [problem for problem in problems if _kind(problem) not in known]
+    return f"seed {seed}: {new[0]}" if new else ""
+
+
+def worlds_until_found(number: int, first: int, most: int, jobs: int) -> tuple[int, str]:
     """How many worlds it took, and the problem; (most, "") if none of so many has one."""
-    for number in range(1, most + 1):
-        seed = next(seeds)
-        with REPAIRS[name]():
-            problems = play_virtually(seed).problems
-        print(".", end="", file=sys.stderr, flush=True)
-        if problems:
-            known = {_kind(problem) for problem in play_virtually(seed).problems}
-            new = [problem for problem in problems if _kind(problem) not in known]
-            if new:
-                return number, f"seed {seed}: {new[0]}"
+    seeds = [*itertools.islice(seeds_of(REPAIRS[number].theme, first), most)]
+    with world_pool(jobs) as pool:
+        for count, found in enumerate(in_order(pool, functools.partial(find_fault, number), seeds), 1):
+            print(".", end="", file=sys.stderr, flush=True)
+            if found:
+                return count, found
     return most, ""
 
 
@@ -143,17 +238,19 @@ def _kind(problem: str) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="make worlds-unrepaired", description=__doc__)
-    parser.add_argument("--most", type=int, default=200, help="worlds for one fault")
+    parser.add_argument("--most", type=int, default=60, help="worlds for one fault")
     parser.add_argument("--seed", type=int, default=int(time.time()))
-    parser.add_argument("names", nargs="*", default=[*REPAIRS])
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="worlds side by side")
+    parser.add_argument("names", nargs="*", help="repairs to take out; all by default")
     arguments = parser.parse_args()
-    logging.disable(logging.CRITICAL)
-    print("| without the repair | worlds | what is wrong then |\n| --- | ---: | --- |")
+    print("| item | without the repair | worlds | what is wrong then |\n| ---: | --- | ---: | --- |")
     missed = 0
-    for name in arguments.names:
-        worlds, found = worlds_until_found(name, seeds_of(name, arguments.seed), arguments.most)
-        missed += not found
-        print(f"| {name.replace('_', ' ')} | {worlds} | {found[:160] or 'not found'} |", flush=True)
+    for number, repair in enumerate(REPAIRS):
+        if not arguments.names or repair.name in arguments.names:
+            worlds, found = worlds_until_found(number, arguments.seed, arguments.most, arguments.jobs)
+            missed += not found
+            words = repair.name.replace("_", " ")
+            print(f"| {repair.item} | {words} | {worlds} | {found[:160] or 'not found'} |", flush=True)
     return 1 if missed else 0
 
 

@@ -8,6 +8,7 @@ or asks to wait, watches break and lag behind.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 from random import Random
@@ -53,6 +54,10 @@ class Network:
     async def delay(self, mean: float) -> None:
         await asyncio.sleep(self.random.expovariate(1 / mean) if mean else 0)
 
+    def lag(self) -> float:
+        """By how much an event of a watch comes late; events stay in order."""
+        return self.random.expovariate(1 / self.watch_lag) if self.watch_lag else 0.0
+
 
 class InProcessKubeClient(KubeClient):
     def __init__(self, server: ApiServer, network: Network) -> None:
@@ -95,9 +100,10 @@ class InProcessKubeClient(KubeClient):
         serving = asyncio.create_task(self._server._handle(self._request(request, writer)))
         serving.add_done_callback(lambda _: writer.lines.put_nowait(None))
         try:
-            while (chunk := await writer.lines.get()) is not None:
-                if self._network.watch_lag:
-                    await self._network.delay(self._network.watch_lag)
+            while (sent := await writer.lines.get()) is not None:
+                chunk, sent_at = sent
+                lag = self._network.lag()
+                await asyncio.sleep(sent_at + lag - time.monotonic() if lag else 0)
                 if self._network.outage or self._network.random.random() < self._network.failures / 20:
                     self._network.count("watch broken")
                     raise ServerUnavailable("the watch broke")
@@ -151,10 +157,11 @@ class _Writer(AbstractStreamWriter):
     """Takes what a handler streams."""
 
     def __init__(self) -> None:
-        self.lines: asyncio.Queue[bytes | None] = asyncio.Queue()
+        self.lines: asyncio.Queue[tuple[bytes, float] | None] = asyncio.Queue()
+        """With the time at which they were sent."""
 
     async def write(self, chunk: Any) -> None:
-        self.lines.put_nowait(bytes(chunk))
+        self.lines.put_nowait((bytes(chunk), time.monotonic()))
 
     async def write_eof(self, chunk: bytes = b"") -> None: ...
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import logging
 import time
@@ -29,6 +30,8 @@ from windlass.model.owners import Owner, OwnerObject, owner_from_object
 log = logging.getLogger(__name__)
 
 JOBSET = "jobset.x-k8s.io"
+MAYBE = -RETRY_SECONDS
+"""In place of the time of a creation that was sent and not answered."""
 MAX_CREATIONS = 16
 """Workloads that are created at the same time: thousands of new Jobs must not keep back those that can start."""
 
@@ -44,7 +47,8 @@ class OwnerWorkloadReconciler:
         self._contradicted_since: dict[str, float] = {}
         """Workload → since when its owner's `suspend` contradicts its admission (monotonic seconds)."""
         self._created_at: dict[str, float] = {}
-        """Workload that the server has, and the watch may not have shown yet → since when (monotonic seconds)."""
+        """Workload that the server has or may have, and the watch may not have shown yet → since when it certainly has
+        it (monotonic seconds)."""
 
     def reconcile(self) -> None:
         """Creates missing Workloads, finishes those whose owner has ended, and reconciles the others."""
@@ -66,7 +70,7 @@ class OwnerWorkloadReconciler:
         key = self._cache.workload_key_of(obj) or _workload_key(obj)
         known, end = self._writer.workload(key), terminal_state(obj)
         if known is None:
-            if not end and time.monotonic() > self._created_at.get(key, -RETRY_SECONDS) + RETRY_SECONDS:
+            if not end and time.monotonic() > self._created_at.get(key, MAYBE) + RETRY_SECONDS:
                 self._writer.start_once(key, functools.partial(self._create, key, obj))
             return bool(end)
         if is_finished(known):
@@ -174,10 +178,11 @@ class OwnerWorkloadReconciler:
             owner = msgspec.structs.replace(owner, pod_sets=job_set_owner.pod_sets)
         body = kueue.build_workload(raw, owner, pod_templates_of(templates_from), self._queue_of(obj, owner))
         resource = self._writer.workload_resource()
-        try:
-            await self._writer.send(create_object(resource, obj.metadata.namespace, body))
-        except Conflict:
-            log.debug("Workload %s exists already", key)  # an earlier answer was lost, or the watch is behind
+        # An earlier answer may have been lost, and the watch may be behind: then it is there.
+        if key not in self._created_at or not await self._writer.exists("Workload", KUEUE_API_GROUP, key):
+            self._created_at[key] = MAYBE
+            with contextlib.suppress(Conflict):
+                await self._writer.send(create_object(resource, obj.metadata.namespace, body))
         self._created_at[key] = time.monotonic()
 
     def _queue_of(self, obj: OwnerObject, owner: Owner) -> kueue.WorkloadQueue:

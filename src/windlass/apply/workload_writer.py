@@ -89,16 +89,23 @@ class WorkloadWriter:
         return found
 
     async def get_raw(self, kind: str, group: str, key: str, uid: str) -> Any:
-        """The object with all of its fields; None if it was deleted. By list, since RBAC grants that already."""
+        """The object with all of its fields; None if it was deleted."""
         resource = self.resource_for(kind, group)
-        if resource is None:
-            return None
+        items = await self._list_by_name(resource, key) if resource is not None else ()
+        raw = next((item for item in items if (item.get("metadata") or {}).get("uid") == uid), None)
+        return None if raw is None or resource is None else {"apiVersion": resource.api_version, "kind": kind, **raw}
+
+    async def exists(self, kind: str, group: str, key: str) -> bool:
+        """Whether the server has an object of this name now."""
+        resource = self.resource_for(kind, group)
+        return resource is not None and bool(await self._list_by_name(resource, key))
+
+    async def _list_by_name(self, resource: Resource, key: str) -> Any:
+        """By list, since RBAC grants that already."""
         namespace, _, name = key.partition("/")
         selector = (("fieldSelector", f"metadata.name={name}"),)
         request = Request("GET", resource.namespace_collection(namespace), selector)
-        items = (await self._client.read(request, _RawItems)).items or ()
-        raw = next((item for item in items if (item.get("metadata") or {}).get("uid") == uid), None)
-        return None if raw is None else {"apiVersion": resource.api_version, "kind": kind, **raw}
+        return (await self._client.read(request, _RawItems)).items or ()
 
     def manages_workload(self, key: str) -> bool:
         workload = self.workload(key)

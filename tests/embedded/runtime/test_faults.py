@@ -133,6 +133,18 @@ class TestNode:
         names = [pod["metadata"]["name"] for pod in world.pods()]
         assert names == ["stubborn"], "the kubelet is back and has let them go"
 
+    def test_pods_that_were_bound_while_it_was_silent_start_or_go_when_it_is_back(self, world: Sandbox) -> None:
+        world.nodes.faults.fail("node/h100-0")
+        world.start("stays", "h100-0")
+        world.start("goes", "h100-0")
+        world.verbs.delete("pods", "default", "goes")
+        world.step()
+        assert names(world) == {"stays", "goes"}
+        world.nodes.faults.heal("node/h100-0")
+        world.pass_time(5)
+        assert names(world) == {"stays"}
+        assert world.phase("stays") == "Running"
+
     def test_a_pod_that_outlived_it_is_restarted(self, world: Sandbox) -> None:
         world.start("p", "cpu-0", restartPolicy="Always")
         world.start("once", "cpu-0", restartPolicy="Never", command=["sleep", "infinity"])

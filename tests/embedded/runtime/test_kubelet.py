@@ -234,6 +234,17 @@ class TestDevices:
             assert (pod["status"]["phase"], self.given(pod)) == ("Running", "2")
         assert "shared with other pods" in world.exec("a", "nvidia-smi")[0]
 
+    def test_a_gpu_with_shares_is_not_given_whole(self, world: Sandbox) -> None:
+        world.start("share", "h100-0", wish="0", annotations={"gpu-fraction": "0.5"})
+        world.start("a", "h100-0", limits={GPU: "1"}, wish="1")
+        assert self.given(world.start("b", "h100-0", limits={GPU: "1"}, wish="1")) == "2", "0 holds a share"
+        assert world.start("c", "h100-0", limits={GPU: "6"})["status"]["phase"] == "Failed"
+
+    def test_a_gpu_that_is_given_whole_gets_no_shares(self, world: Sandbox) -> None:
+        world.start("whole", "h100-0", limits={GPU: "1"}, wish="3")
+        share = world.start("share", "h100-0", wish="3", annotations={"gpu-fraction": "0.5"})
+        assert (share["status"]["phase"], share["status"]["reason"]) == ("Failed", "UnexpectedAdmissionError")
+
     def test_an_instance_that_is_cut_on_demand(self) -> None:
         world = Sandbox([{"name": "g", "gpus": [{"model": "A100-80", "count": 2, "mig": "dynamic"}]}])
         for name in ("a", "b"):

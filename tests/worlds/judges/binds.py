@@ -12,7 +12,7 @@ from itertools import combinations, islice
 
 from tests.invariants.judge import device_list
 from tests.worlds.judges.trees import annotations_of, key_of, node_of
-from tests.worlds.judges.twin import Twin, grants_of, typed_pod
+from tests.worlds.judges.twin import Twin, grants_of, unbound
 from tests.worlds.judges.world_state import WorldState
 
 from windlass.model.unstructured import Unstructured
@@ -77,7 +77,7 @@ class BindJudge:
         self, pod: Unstructured, nodes: list[Unstructured], placed: list[Unstructured]
     ) -> set[str]:
         """Pods of one decision arrive in another order than they were decided in."""
-        broken = Twin(nodes, placed).rules(_unbound(pod), node_of(pod))
+        broken = Twin(nodes, placed).rules(unbound(pod), node_of(pod))
         if not broken or broken & TIMELESS:
             return broken
         at = self._bound_at.get(key_of(pod), 0.0)
@@ -87,7 +87,7 @@ class BindJudge:
         before = [other for other in placed if other not in together]
         sets = (chosen for size in range(len(together)) for chosen in combinations(together, size))
         for chosen in islice(sets, MAX_ORDERS):
-            if not Twin(nodes, [*before, *chosen]).rules(_unbound(pod), node_of(pod)):
+            if not Twin(nodes, [*before, *chosen]).rules(unbound(pod), node_of(pod)):
                 return set()
         return broken
 
@@ -105,7 +105,7 @@ class BindJudge:
         others = [other for other in self._state.placed_pods() if key_of(other) != key and node_of(other) == node]
         lacking: set[str] = set()
         for version in self._state.versions_of_node(node):
-            lacking = Twin([version], others).lacks(_unbound(pod), node)
+            lacking = Twin([version], others).lacks(unbound(pod), node)
             if not lacking:
                 break
         else:
@@ -117,12 +117,8 @@ class BindJudge:
         others = [other for other in self._state.placed_pods() if key_of(other) != key and node_of(other) == node]
         misuse = ""
         for version in self._state.versions_of_node(node):
-            misuse = Twin([version], others).misuse(_unbound(pod), node, grants_of(pod))
+            misuse = Twin([version], others).misuse(unbound(pod), node, grants_of(pod))
             if not misuse:
                 return
         if misuse:
             self._wrong(f"{key} is given devices that are not free: {misuse} ({annotations_of(pod)})")
-
-
-def _unbound(pod: Unstructured):  # type: ignore[no-untyped-def]
-    return typed_pod({**pod, "spec": {**pod["spec"], "nodeName": ""}})

@@ -17,6 +17,7 @@ from tests.worlds.judges.waiting import Unit, waiting_units
 from tests.worlds.judges.world_state import WorldState, is_finished
 
 from windlass.model.decision import Reserve
+from windlass.model.plan import Plan
 from windlass.model.unstructured import Unstructured
 
 Flavors = dict[str, str]
@@ -29,28 +30,36 @@ class ConservationJudge:
     ) -> None:
         self._state, self._wrong, self._count, self._patience = state, wrong, count, patience
         self._since: dict[str, float] = {}
+        self._basis: tuple[object, ...] = ()
+        self._found: dict[str, tuple[str, str]] = {}
+        """Unit → where it could start, and what it says: true for as long as the basis is the same."""
 
     def disturb(self) -> None:
         """The scheduler may be late for other reasons: its time begins again."""
         self._since.clear()
 
     def check(self) -> None:
-        now, found = self._state.clock(), {}
-        units = waiting_units(self._state)
-        for unit in heads(units):
-            where = self.startable(unit, units)
-            if where:
-                found[unit.key] = where
-                late = now - self._since.setdefault(unit.key, now)
-                if late > self._patience:
-                    self._wrong(f"{unit.key} waits for {late:.0f} s although {where}: {unit.said}")
-                    self._since[unit.key] = now + 10_000  # said once
+        now, found = self._state.clock(), self._startable_units()
+        for key, (where, said) in found.items():
+            late = now - self._since.setdefault(key, now)
+            if late > self._patience:
+                self._wrong(f"{key} waits for {late:.0f} s although {where}: {said}")
+                self._since[key] = now + 10_000  # said once
         self._since = {key: since for key, since in self._since.items() if key in found}
+
+    def _startable_units(self) -> dict[str, tuple[str, str]]:
+        units = waiting_units(self._state)
+        basis = (self._state.version, tuple(unit.key for unit in units), kept_by_plan(self._state.plan))
+        if basis != self._basis or (self._state.plan is not None and self._state.plan.reserves):
+            places = [(unit, self.startable(unit, units)) for unit in heads(units)]
+            self._found = {unit.key: (where, unit.said) for unit, where in places if where}
+            self._basis = basis
+        return self._found
 
     def startable(self, unit: Unit, units: Sequence[Unit]) -> str:
         """Where it could start now without delaying a plan before it; empty if it could not."""
         state = self._state
-        if unit.queue and not is_open(state, unit):
+        if unit.is_stopped or (unit.queue and not is_open(state, unit)):
             return ""
         for flavors in flavor_choices(state.books, unit):
             if unit.queue and not within_nominal(state.books, unit, flavors, state.usage):
@@ -72,15 +81,21 @@ class ConservationJudge:
             kept |= _missing_pods(state, tree)
         if plan is None:
             return kept
-        for admit in plan.admits:
-            if admit.after:
-                kept |= {node for pod_set in admit.pod_sets for node in pod_set.nodes}
-        kept |= {bind.node for bind in plan.binds if bind.after}
+        kept |= kept_by_plan(plan)
         by_key = {other.key: other for other in units}
         for reserve in plan.reserves:
             if reserve.workload != unit.key and _comes_before(state, reserve, by_key.get(reserve.workload), unit):
                 kept |= reserve.nodes.keys()
         return kept
+
+
+def kept_by_plan(plan: Plan | None) -> frozenset[str]:
+    """Nodes on which something starts once its victims have gone."""
+    if plan is None:
+        return frozenset()
+    admits = (admit for admit in plan.admits if admit.after)
+    nodes = (node for admit in admits for pod_set in admit.pod_sets for node in pod_set.nodes)
+    return frozenset((*nodes, *(bind.node for bind in plan.binds if bind.after)))
 
 
 def heads(units: Sequence[Unit]) -> Iterator[Unit]:
@@ -177,9 +192,12 @@ def find_place(state: WorldState, unit: Unit, names: Sequence[str]) -> str:
             [name for name in names if labels_of(state.nodes[name]).get(unit.topology) == value]
             for value in sorted(value for value in values if value)
         ]
-    placed = [pod for pod in state.placed_pods() if pod not in unit.trees]
+    placed = state.placed_pods()
     for domain in domains:
-        where = Twin([*state.nodes.values()], placed).place(unit.pods, domain) if domain else None
+        if not domain:
+            continue
+        nodes = [*state.nodes.values()]
+        where = Twin(nodes, placed).place(unit.pods, domain) or Twin(nodes, placed).place_mixed(unit.pods, domain)
         if where:
             return ", ".join(f"{node} ({count})" for node, count in where.items())
     return ""

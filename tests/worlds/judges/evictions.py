@@ -9,23 +9,25 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
+from tests.invariants.objects import QUEUE
 from tests.worlds.judges.gangs import group_of
-from tests.worlds.judges.trees import admission, annotations_of, node_of, owner_uids
+from tests.worlds.judges.trees import admission, annotations_of, is_deleted, labels_of, node_of, seconds
 from tests.worlds.judges.world_state import WorldState, is_finished
 
 from windlass.model.plan import Plan
+from windlass.model.unstructured import Unstructured
 
-GAIN_SECONDS = 90.0
-"""So long after an eviction the workload that it was for runs: victims have ended, binds were sent."""
 REGRET_SECONDS = 30.0
 PREEMPTABLE = "volcano.sh/preemptable"
+STUCK_SECONDS = 120.0
+"""So long after the end of its grace period nothing waits for a victim any more."""
 MOST_AT_REST = 2
 """Evictions of one workload while nothing happens: once for the last happening, once for what followed."""
 
 
 class EvictionJudge:
-    def __init__(self, state: WorldState, wrong: Callable[[str], None]) -> None:
-        self._state, self._wrong = state, wrong
+    def __init__(self, state: WorldState, wrong: Callable[[str], None], patience: float) -> None:
+        self._state, self._wrong, self._patience = state, wrong, patience
         self._decided: dict[str, tuple[float, str]] = {}
         """Victim, a workload or a pod → when it was decided, and for which workload."""
         self._expected: dict[str, tuple[float, str]] = {}
@@ -34,6 +36,9 @@ class EvictionJudge:
         self._stopped: dict[str, float] = {}
         """Gang → when it was stopped for being below its minimum."""
         self._regretted: set[str] = set()
+        self._waited_for: set[str] = set()
+        self.reasons: dict[str, str] = {}
+        """Workload → why it was evicted last, in the word of the plan."""
         self._said: dict[str, str] = {}
 
     def on_plan(self, plan: Plan) -> None:
@@ -48,8 +53,22 @@ class EvictionJudge:
                 )
             if evict.reason == "GangBelowMinimum":
                 self._stopped[evict.workload] = now
+            self.reasons[evict.workload] = evict.reason
             for key in (evict.workload, *evict.pods):
                 self._decided[key] = (now, evict.for_workload)
+        waiting = [*((bind.pod, bind.after) for bind in plan.binds)]
+        waiting += [(admit.workload, admit.after) for admit in plan.admits]
+        for preemptor, victims in waiting:
+            for victim in victims:
+                self._check_stuck(preemptor, victim)
+
+    def _check_stuck(self, preemptor: str, victim: str) -> None:
+        pods = self._members(victim)
+        ends = [seconds(pod["metadata"]["deletionTimestamp"]) for pod in pods if is_deleted(pod)]
+        late = self._state.clock() - min(ends, default=self._state.clock())
+        if late > STUCK_SECONDS and victim not in self._waited_for:
+            self._waited_for.add(victim)
+            self._wrong(f"{preemptor} waits for {victim}, which should have ended {late:.0f} s ago")
 
     def on_evicted(self, key: str, said: str) -> None:
         """`said`: why, in the words of the object."""
@@ -71,7 +90,7 @@ class EvictionJudge:
             late = self._state.clock() - since
             if self._runs(preemptor) is not False:
                 del self._expected[preemptor]
-            elif late > GAIN_SECONDS and not self._victims_linger():
+            elif late > self._patience and not self._victims_linger():
                 del self._expected[preemptor]
                 self._wrong(f"{victim} was evicted for {preemptor}, which does not run {late:.0f} s later")
 
@@ -81,11 +100,13 @@ class EvictionJudge:
                 self._wrong(f"{key} was evicted {count} times while nothing happened: {self._said[key]}")
 
     def _is_guarded(self, key: str) -> bool:
-        """Its Job, its Workload or itself says that it must not be preempted."""
+        """Its Job, its Workload or itself says that it must not be preempted. Of a Job in no queue, whose pods are no
+        gang, only the pods are asked (`docs/limits.md`)."""
         tree = self._state.workloads.get(key) or self._state.pods.get(key)
         if tree is None:
             return False
-        owners = [job for job in self._state.objects["jobs"].values() if job["metadata"]["uid"] in owner_uids(tree)]
+        owner = self._state.owner_of(tree)
+        owners = [owner] if owner is not None and QUEUE in labels_of(owner) else []
         return any(annotations_of(found).get(PREEMPTABLE) == "false" for found in (tree, *owners))
 
     def _victims_linger(self) -> bool:
@@ -99,8 +120,18 @@ class EvictionJudge:
         pod = self._state.pods.get(key)
         if pod is not None:
             return bool(node_of(pod))
+        members = self._members(key)
+        return any(node_of(pod) for pod in members) if members else None
+
+    def _members(self, key: str) -> list[Unstructured]:
+        """The pods of a Workload, a group or an owner, or the pod itself, that have not ended."""
+        tree, pod = self._state.workloads.get(key), self._state.pods.get(key)
+        if tree is not None:
+            return self._state.pods_of(tree)
+        if pod is not None:
+            return [pod]
         namespace, _, name = key.partition("/")
-        members = [
+        return [
             pod
             for pod in self._state.alive_pods()
             if pod["metadata"]["namespace"] == namespace
@@ -109,4 +140,3 @@ class EvictionJudge:
                 or any(owner["name"] == name for owner in pod["metadata"].get("ownerReferences", ()))
             )
         ]
-        return any(node_of(pod) for pod in members) if members else None

@@ -1,7 +1,7 @@
 """Judges gangs: which pods belong together, and that none runs partly beyond its grace.
 
-A gang runs partly while some of its pods have a node and others wait for one. Extra members, above the minimum that a
-gang was submitted with, may wait.
+A gang runs partly while some of its pods have a node and others wait for one; a Workload that is admitted also while
+all of its pods wait. Extra members, above the minimum that a gang was submitted with, may wait.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ from windlass.model.unstructured import Unstructured
 KUEUE_GROUP, KUEUE_SIZE = "kueue.x-k8s.io/pod-group-name", "kueue.x-k8s.io/pod-group-total-count"
 MARKS = ("scheduling.x-k8s.io/pod-group", "pod-group.scheduling.sigs.k8s.io", KUEUE_GROUP)
 NOTES = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name", KUEUE_GROUP)
+ADMITTED = "Workload "
+"""Before the key of an admitted Workload: its pods run, or it gives its quota back."""
 
 
 def group_of(pod: Unstructured) -> str:
@@ -62,7 +64,8 @@ class GangJudge:
             here = [pod for pod in pods if not is_deleted(pod)]
             bound = [pod for pod in here if node_of(pod)]
             waiting = [pod for pod in here if not node_of(pod) and not is_gated(pod)]
-            if bound and waiting and len(bound) < minimum:
+            is_idle = name.startswith(ADMITTED) and not bound
+            if waiting and len(bound) < minimum and (bound or is_idle):
                 said = message(waiting[0], "PodScheduled")
                 found.append((name, f"{len(bound)} bound, {len(waiting)} wait, minimum {minimum}: {said}"))
         return found
@@ -77,7 +80,7 @@ class GangJudge:
         for key, tree in self._state.workloads.items():
             if admission(tree) and not is_finished(tree) and owner_uids(tree):
                 pods = self._state.pods_of(tree)
-                gangs[f"Workload {key}"] = (pods, len(pods) if pods else 0)
+                gangs[f"{ADMITTED}{key}"] = (pods, len(pods) if pods else 0)
         return gangs
 
     def _minimum(self, pods: list[Unstructured]) -> int:

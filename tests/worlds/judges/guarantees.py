@@ -25,6 +25,8 @@ class GuaranteeJudge:
     def __init__(self, state: WorldState, wrong: Callable[[str], None], patience: float) -> None:
         self._state, self._wrong, self._patience = state, wrong, patience
         self._since: dict[str, float] = {}
+        self._basis: tuple[object, ...] = ()
+        self._owed: dict[str, tuple[str, str]] = {}
         self.is_classical = True
         """Not fair sharing, whose rules for victims are others."""
 
@@ -32,25 +34,37 @@ class GuaranteeJudge:
         self._since.clear()
 
     def check(self) -> None:
-        now, owed = self._state.clock(), {}
+        now = self._state.clock()
         if not self.is_classical or any(is_deleted(pod) for pod in self._state.pods.values()):
             self._since.clear()
             return
-        for unit in heads(waiting_units(self._state)):
-            node = self._place_by_reclaim(unit) if unit.queue else ""
-            if node:
-                owed[unit.key] = node
-                late = now - self._since.setdefault(unit.key, now)
-                if late > self._patience:
-                    self._wrong(f"{unit.key} waits for {late:.0f} s although borrowers on {node} could go: {unit.said}")
-                    self._since[unit.key] = now + 10_000
+        owed = self._owed_units()
+        for key, (node, said) in owed.items():
+            late = now - self._since.setdefault(key, now)
+            if late > self._patience:
+                self._wrong(f"{key} waits for {late:.0f} s although borrowers on {node} could go: {said}")
+                self._since[key] = now + 10_000
         self._since = {key: since for key, since in self._since.items() if key in owed}
+
+    def _owed_units(self) -> dict[str, tuple[str, str]]:
+        """Unit → the node that could be cleared for it, and what it says."""
+        units, plan = waiting_units(self._state), self._state.plan
+        basis = (self._state.version, tuple(unit.key for unit in units), plan is not None and bool(plan.reserves))
+        if basis != self._basis:
+            places = [(unit, self._place_by_reclaim(unit)) for unit in heads(units) if unit.queue]
+            self._owed, self._basis = {unit.key: (node, unit.said) for unit, node in places if node}, basis
+        return self._owed
 
     def _place_by_reclaim(self, unit: Unit) -> str:
         """A node on which all of it fits once borrowers have gone; empty if there is none."""
         state, spec = self._state, self._state.books.queues.get(unit.queue, {})
         is_polite = any(tree["spec"].get("priorityClassName") == "polite" for tree in unit.trees)
-        if is_polite or not is_open(state, unit) or spec.get("preemption", {}).get("reclaimWithinCohort") != "Any":
+        if (
+            is_polite
+            or unit.is_stopped
+            or not is_open(state, unit)
+            or spec.get("preemption", {}).get("reclaimWithinCohort") != "Any"
+        ):
             return ""
         if unit.topology or unit.asks_for_topology:
             return ""

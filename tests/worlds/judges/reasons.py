@@ -9,11 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
-from tests.worlds.judges.conservation import find_place, flavor_choices, flavor_nodes, is_open, with_unit
+from tests.worlds.judges.conservation import find_place, flavor_choices, flavor_nodes, is_open, kept_by_plan, with_unit
+from tests.worlds.judges.lost_gpus import healthy_node
 from tests.worlds.judges.trees import admission, condition, is_deleted, is_gated, node_of
 from tests.worlds.judges.twin import Twin
 from tests.worlds.judges.waiting import Unit, waiting_units
 from tests.worlds.judges.world_state import WorldState, is_finished
+
+from windlass.model.unstructured import Unstructured
 
 CODE = re.compile(r"\(([A-Z][A-Z0-9_]+)\)$")
 REASONS_OF_CODE = {
@@ -78,11 +81,9 @@ class ReasonJudge:
         state = self._state
         if unit.queue and not is_open(state, unit):
             return ""
-        names: list[str] = []
         excludes = False
         for flavors in flavor_choices(state.books, unit):
             found = flavor_nodes(state, unit, flavors)
-            names += found
             excludes = excludes or len(found) < len(state.nodes)
             has_quota = not unit.queue or not state.books.pushed_over(
                 state.usage, with_unit(unit, flavors, state.usage)
@@ -91,9 +92,7 @@ class ReasonJudge:
             if where:
                 return f"it fits on {where}"
         if code == "REQUEST_EXCEEDS_CLUSTER":
-            empty = Twin([_healthy(node) for node in state.nodes.values()], ())
-            fits = None if unit.topology else empty.place(unit.pods, names)
-            return f"without all other pods it fits on {fits}" if fits else ""
+            return self._fits_alone(unit)
         wanted = REASONS_OF_CODE.get(code)
         if not wanted or unit.topology:
             return ""
@@ -103,10 +102,22 @@ class ReasonJudge:
         refusals = self._refusals(unit, all_names)
         return "" if refusals & wanted else f"no node refuses it for that: {sorted(refusals)}"
 
+    def _fits_alone(self, unit: Unit) -> str:
+        """Where it fits without all others, with flavors of which its queue could ever have enough."""
+        state = self._state
+        nodes = [_healthy(node) for node in state.nodes.values()]
+        for flavors in flavor_choices(state.books, unit) if not unit.topology else ():
+            alone = with_unit(unit, flavors, {})
+            if not unit.queue or not state.books.pushed_over({}, alone):
+                fits = Twin(nodes, ()).place(unit.pods, flavor_nodes(state, unit, flavors))
+                if fits:
+                    return f"without all other pods it fits on {fits}"
+        return ""
+
     def _refusals(self, unit: Unit, names: Sequence[str]) -> set[str]:
         """Why the nodes refuse its pods, each beside those of them that found a place."""
         state = self._state
-        twin = Twin([*state.nodes.values()], [pod for pod in state.placed_pods() if pod not in unit.trees])
+        twin = Twin([*state.nodes.values()], state.placed_pods())
         found: set[str] = set()
         for pod in unit.pods:
             for name in names:
@@ -118,9 +129,7 @@ class ReasonJudge:
         plan = self._state.plan
         if plan is None:
             return list(names)
-        kept = {node for reserve in plan.reserves for node in reserve.nodes}
-        kept |= {bind.node for bind in plan.binds if bind.after}
-        kept |= {node for admit in plan.admits if admit.after for part in admit.pod_sets for node in part.nodes}
+        kept = {node for reserve in plan.reserves for node in reserve.nodes} | kept_by_plan(plan)
         return [name for name in names if name not in kept]
 
     def _quota_suffices(self, unit: Unit) -> str:
@@ -148,9 +157,7 @@ class ReasonJudge:
         return "" if leaving or evicted or plan is None or plan.evicts else "nothing leaves"
 
 
-def _healthy(node: dict) -> dict:  # type: ignore[type-arg]
+def _healthy(node: Unstructured) -> Unstructured:
     """As it would be with all of its GPUs, and open."""
-    notes = {key: value for key, value in (node["metadata"].get("annotations") or {}).items() if "unhealthy" not in key}
-    status = {**node["status"], "allocatable": node["status"]["capacity"]}
     spec = {key: value for key, value in node["spec"].items() if key not in ("unschedulable", "taints")}
-    return {**node, "metadata": {**node["metadata"], "annotations": notes}, "spec": spec, "status": status}
+    return {**healthy_node(node), "spec": spec}

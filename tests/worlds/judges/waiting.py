@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property, partial
 
 from tests.invariants.judge import asked
 from tests.invariants.objects import QUEUE
@@ -24,10 +25,10 @@ from tests.worlds.judges.trees import (
     owner_uids,
     seconds,
 )
-from tests.worlds.judges.twin import typed_pod
+from tests.worlds.judges.twin import once, typed_pod
 from tests.worlds.judges.world_state import WorldState, is_finished
 
-from windlass.model.names.windlass import DECLARED_DURATION_ANNOTATION
+from windlass.model.names.windlass import DECLARED_DURATION_ANNOTATION, STOPPED_AT_DURATION_ANNOTATION
 from windlass.model.pod import Pod
 from windlass.model.times import parse_duration
 from windlass.model.unstructured import Unstructured
@@ -54,17 +55,19 @@ class Unit:
     """Label of the domain in which all of it must be; empty if it may be anywhere."""
 
     asks_for_topology: bool = False
+    is_stopped: bool = False
+    """It was stopped at the end of its declared duration, and would be again."""
 
     @property
     def order(self) -> tuple[int, float]:
         """Those of the same second are in any order."""
         return -self.priority, self.since
 
-    @property
+    @cached_property
     def pods(self) -> list[Pod]:
         return [typed_pod(tree) for tree in self.trees]
 
-    @property
+    @cached_property
     def need(self) -> Counter[str]:
         return sum((asked(tree) for tree in self.trees), Counter())
 
@@ -91,7 +94,7 @@ def _workload_units(state: WorldState) -> Iterator[Unit]:
     for key, tree in state.workloads.items():
         if admission(tree) or is_finished(tree) or not tree["spec"].get("active", True) or is_deleted(tree):
             continue
-        owner = _owner(state, tree)
+        owner = state.owner_of(tree)
         if owner is not None and is_deleted(owner):
             continue
         requeue = (tree["status"].get("requeueState") or {}).get("requeueAt") if tree.get("status") else None
@@ -103,7 +106,7 @@ def _workload_units(state: WorldState) -> Iterator[Unit]:
             notes = (template.get("metadata") or {}).get("annotations") or {}
             asks = asks or any(note.startswith(TOPOLOGY) for note in notes) or bool(pod_set.get("topologyRequest"))
             topology = notes.get(REQUIRED) or (pod_set.get("topologyRequest") or {}).get("required") or topology
-            trees += [_pod_from(key, pod_set["name"], number, template) for number in range(pod_set["count"])]
+            trees += [once(pod_set, partial(_pod_from, key))] * pod_set["count"]
         yield Unit(
             key,
             state.books.local.get(tree["spec"].get("queueName", ""), ""),
@@ -114,16 +117,8 @@ def _workload_units(state: WorldState) -> Iterator[Unit]:
             _limit(owner or tree),
             topology,
             asks,
+            is_stopped=any(STOPPED_AT_DURATION_ANNOTATION in annotations_of(found) for found in (tree, owner or tree)),
         )
-
-
-def _owner(state: WorldState, workload: Unstructured) -> Unstructured | None:
-    uids = owner_uids(workload)
-    for kind in ("jobs", "pytorchjobs", "jobsets", "rayclusters"):
-        for tree in state.objects[kind].values():
-            if tree["metadata"]["uid"] in uids:
-                return tree
-    return None
 
 
 def _pod_unit(state: WorldState, key: str, pods: list[Unstructured]) -> Unit:
@@ -149,11 +144,11 @@ def _limit(tree: Unstructured) -> float | None:
     return min(found, default=None)
 
 
-def _pod_from(key: str, pod_set: str, number: int, template: Unstructured) -> Unstructured:
+def _pod_from(key: str, pod_set: Unstructured) -> Unstructured:
+    """A pod that the pod set will have."""
+    template = pod_set["template"]
     namespace, _, name = key.partition("/")
     meta = template.get("metadata") or {}
     kept = {field: meta[field] for field in ("labels", "annotations") if meta.get(field)}
-    return {
-        "metadata": {"name": f"{name}-{pod_set}-{number}", "namespace": namespace, "uid": f"{key}{number}", **kept},
-        "spec": template["spec"],
-    }
+    name = f"{name}-{pod_set['name']}"
+    return {"metadata": {"name": name, "namespace": namespace, "uid": name, **kept}, "spec": template["spec"]}

@@ -119,16 +119,22 @@ class DeviceManager:
         if resource == FRACTIONAL_GPU or (
             resource not in self.devices_by_resource and self._can_create_instance(resource)
         ):
-            chosen = [gpu for gpu in preferred if gpu < len(self.devices) and gpu not in self.unhealthy][:count]
+            taken = self._whole_gpus() if resource == FRACTIONAL_GPU else set()
+            usable = set(range(len(self.devices))) - self.unhealthy.keys() - taken
+            chosen = [gpu for gpu in preferred if gpu in usable][:count]
             if len(chosen) < count:
                 raise DevicesUnavailable(resource, count, len(chosen))
             profile = profile_of_resource(resource) if resource != FRACTIONAL_GPU else ""
             in_use = sum(unit.resource == resource for unit in self._pod_of_device)
             return [AllocatableDevice(resource, gpu, in_use + number, profile) for number, gpu in enumerate(chosen)]
+        shared = self._shared_gpus() if resource == GPU_RESOURCE else set()
         free = [
             unit
             for unit in self.devices_by_resource.get(resource, ())
-            if unit not in self._pod_of_device and not self._is_unhealthy(unit) and unit not in allocated
+            if unit not in self._pod_of_device
+            and not self._is_unhealthy(unit)
+            and unit not in allocated
+            and unit.gpu_index not in shared
         ]
         if len(free) < count:
             raise DevicesUnavailable(resource, count, len(free))
@@ -139,6 +145,15 @@ class DeviceManager:
                 picked.append(match)
         rest = [unit for unit in free if unit not in picked]
         return [*picked, *rest[: count - len(picked)]]
+
+    def _shared_gpus(self) -> set[int]:
+        """GPUs of which pods hold shares: they are not given whole. Replicas may stand beside shares."""
+        held = (unit for units in self._devices_of_pod.values() for unit in units)
+        return {unit.gpu_index for unit in held if unit.resource == FRACTIONAL_GPU} if self.replicas == 1 else set()
+
+    def _whole_gpus(self) -> set[int]:
+        held = (unit for unit in self._pod_of_device if unit.resource == GPU_RESOURCE)
+        return {unit.gpu_index for unit in held} if self.replicas == 1 else set()
 
     def _can_create_instance(self, resource: str) -> bool:
         dynamic = any(device.mig == "dynamic" for device in self.devices)

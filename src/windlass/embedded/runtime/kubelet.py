@@ -111,7 +111,11 @@ class Kubelet:
         return requeue_at
 
     def pod_keys_on_node(self, node: str) -> list[str]:
-        """Keys of the pods that run there."""
+        """Keys of the pods that run there, or were bound to it while it was down."""
+        bound = (key_of(pod) for pod in self._cache.pods_on_node(node))
+        return [*dict.fromkeys((*self._running_on_node(node), *bound))]
+
+    def _running_on_node(self, node: str) -> list[str]:
         return [key for key, worker in self.pod_workers.items() if node_name(worker.pod) == node]
 
     def fail_pod(self, key: str, reason: str, message: str, now: float, ended: ContainerExit) -> None:
@@ -126,7 +130,7 @@ class Kubelet:
 
     def crash_node(self, node: str, now: float) -> None:
         """Stops everything on the node; no status is written until the node is back."""
-        for key in self.pod_keys_on_node(node):
+        for key in self._running_on_node(node):
             self.pod_workers[key].kill_all(ContainerExit(255, "Unknown", "the node was restarted"), now)
 
     def _start_worker(self, key: str, pod: Unstructured, machine: DeviceManager, now: float) -> PodWorker | None:

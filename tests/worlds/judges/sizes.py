@@ -1,0 +1,70 @@
+"""Judges the sizes of admitted Jobs: what runs has quota, and what has quota runs or is about to.
+
+Jobs are made larger and smaller while they run. `Judge` calls `check` every few seconds while nothing is disturbed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from tests.worlds.judges.trees import admission, condition, is_deleted, key_of, node_of, owner_uids
+from tests.worlds.judges.world_state import WorldState, is_finished
+
+from windlass.model.unstructured import Unstructured
+
+PATIENCE_SECONDS = 60.0
+
+
+class SizeJudge:
+    def __init__(self, state: WorldState, wrong: Callable[[str], None]) -> None:
+        self._state, self._wrong = state, wrong
+        self._since: dict[str, float] = {}
+
+    def disturb(self) -> None:
+        self._since.clear()
+
+    def check(self) -> None:
+        now, found = self._state.clock(), dict(self._wrong_sizes())
+        self._since = {key: self._since.get(key, now) for key in found}
+        for key, text in found.items():
+            if now - self._since[key] > PATIENCE_SECONDS:
+                self._wrong(f"{key} {text} for {now - self._since[key]:.0f} s")
+                self._since[key] = now + 10_000  # said once
+
+    def _wrong_sizes(self) -> Iterator[tuple[str, str]]:
+        for job in self._state.objects["jobs"].values():
+            tree = self._workload_of(job)
+            if tree is None or job["spec"].get("suspend") or is_deleted(job):
+                continue
+            held = _held_pods(tree)
+            pods = [pod for pod in self._state.pods_of(tree) if not is_deleted(pod)]
+            bound = sum(1 for pod in pods if node_of(pod))
+            needs = max(_wanted_pods(job), len(pods))
+            if bound > held:
+                yield key_of(tree), f"runs {bound} pods with quota for {held}"
+            elif held > needs:
+                yield key_of(tree), f"holds quota for {held} pods and needs {needs}"
+
+    def _workload_of(self, job: Unstructured) -> Unstructured | None:
+        """Its Workload, where that is admitted and goes on."""
+        for tree in self._state.workloads.values():
+            if job["metadata"]["uid"] in owner_uids(tree):
+                goes_on = admission(tree) and not is_finished(tree) and condition(tree, "Evicted") != "True"
+                return tree if goes_on else None
+        return None
+
+
+def _held_pods(tree: Unstructured) -> int:
+    """As in Kueue: the admitted pods, but no more than are asked for and not given back."""
+    parts = {part["name"]: part["count"] for part in admission(tree)["podSetAssignments"]}  # type: ignore[index]
+    given_back = {part["name"]: part["count"] for part in tree["status"].get("reclaimablePods") or ()}
+    return sum(
+        min(parts.get(pod_set["name"], 0), pod_set["count"] - given_back.get(pod_set["name"], 0))
+        for pod_set in tree["spec"]["podSets"]
+    )
+
+
+def _wanted_pods(job: Unstructured) -> int:
+    spec, succeeded = job["spec"], (job.get("status") or {}).get("succeeded", 0)
+    parallelism = int(spec.get("parallelism", 1))
+    return parallelism if spec.get("completions") is None else min(parallelism, int(spec["completions"]) - succeeded)
