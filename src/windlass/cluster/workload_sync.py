@@ -10,13 +10,14 @@ from collections.abc import Container, Iterable, Mapping
 from typing import Any, Protocol
 
 from windlass.cluster.workloads import Grouping, WorkloadIndex
-from windlass.model.kueue import WorkloadObject, queue_system
+from windlass.model.kueue import WorkloadObject, has_shared_queues, queue_system
 from windlass.model.namespace_limits import LimitRange, ResourceQuota
 from windlass.model.node import Node
 from windlass.model.owners import OwnerObject, owner_from_object
 from windlass.model.pod import Pod
 from windlass.model.pod_group import PodGroupObject, pod_group_from_object
 from windlass.model.queue import QueueSystem
+from windlass.model.quota import cluster_capacity
 from windlass.model.run_time_history import FinishedRun
 
 ObjectId = tuple[str, str, str]
@@ -53,6 +54,8 @@ class WorkloadSync:
         self._quotas: dict[ObjectId, ResourceQuota] = {}
         self._namespaces: Mapping[str, object] = {}
         self._rules_changed = True
+        self._capacity: dict[str, int] | None = None
+        """What all nodes have; None as long as nobody asked."""
 
     def pod_changed(self, key: str) -> None:
         if self._index is not None:
@@ -81,6 +84,8 @@ class WorkloadSync:
             changed = objects
         for object_id in changed:
             self._update_object(object_id, objects.get(object_id))
+        if (self._nodes or self._capacity is None) and has_shared_queues(self._rules.values()):
+            self._update_capacity(cluster_capacity(cluster.nodes_for_grouping.values()))
         if self._rules_changed:
             self._update_rules()
         if self._index is None:
@@ -92,6 +97,11 @@ class WorkloadSync:
             self._index.put_pod(key, cluster.pod_for_grouping(key))
         self._pods, self._nodes = set(), set()
         return self._system, self._index.grouping(now)
+
+    def _update_capacity(self, capacity: dict[str, int]) -> None:
+        """Queues of other schedulers share what no queue has of the cluster."""
+        self._rules_changed |= capacity != self._capacity
+        self._capacity = capacity
 
     def _start_index(self, cluster: GroupingSource) -> None:
         self._index, self._rules_changed = WorkloadIndex(cluster.unreadable_pods), True
@@ -161,7 +171,7 @@ class WorkloadSync:
 
     def _update_rules(self) -> None:
         objects = list(self._rules.values())
-        self._system = queue_system([*self._namespaces.values(), *objects])
+        self._system = queue_system([*self._namespaces.values(), *objects], self._capacity)
         if self._index is not None:
             limits = [obj for obj in objects if isinstance(obj, LimitRange)]
             self._index.set_cluster_rules(self._system, limits, self._quotas.values())

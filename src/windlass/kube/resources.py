@@ -81,6 +81,8 @@ WATCHED_KINDS: tuple[Kind, ...] = (
     Kind("Node", "nodes", "", ("v1",), False, True),
     Kind("Pod", "pods", "", ("v1",), True, True),
     Kind("Job", "jobs", "batch", ("v1",), True, True),
+    Kind("Deployment", "deployments", "apps", ("v1",)),
+    Kind("StatefulSet", "statefulsets", "apps", ("v1",)),
     Kind("ClusterQueue", "clusterqueues", KUEUE_API_GROUP, _KUEUE, False),
     Kind("LocalQueue", "localqueues", KUEUE_API_GROUP, _KUEUE),
     Kind("Cohort", "cohorts", KUEUE_API_GROUP, _KUEUE, False),
@@ -103,6 +105,8 @@ WATCHED_KINDS: tuple[Kind, ...] = (
     Kind("TrainJob", "trainjobs", "trainer.kubeflow.org", ("v1alpha1",)),
     Kind("RayCluster", "rayclusters", "ray.io", ("v1",)),
     Kind("RayJob", "rayjobs", "ray.io", ("v1",)),
+    Kind("AppWrapper", "appwrappers", "workload.codeflare.dev", ("v1beta2",)),
+    Kind("SparkApplication", "sparkapplications", "sparkoperator.k8s.io", ("v1beta2",)),
     Kind("LeaderWorkerSet", "leaderworkersets", "leaderworkerset.x-k8s.io", ("v1",)),
 )
 """The kinds that the engine reads, in the order of the first list: objects that pods refer to come before pods."""

@@ -25,15 +25,9 @@ import msgspec
 from windlass.model.device import Device, node_devices, node_replicas
 from windlass.model.errors import InputError
 from windlass.model.mig import profile_of_resource
+from windlass.model.names.kai import KAI_FRACTION, KAI_FRACTION_DEVICES, KAI_MEMORY
 from windlass.model.names.nvidia import GPU_RESOURCE, MIG_RESOURCE_PREFIX, NVIDIA_PREFIX
-from windlass.model.names.others import (
-    ALIBABA_COUNT,
-    ALIBABA_MILLI,
-    ALIBABA_MODEL,
-    KAI_FRACTION,
-    KAI_FRACTION_DEVICES,
-    KAI_MEMORY,
-)
+from windlass.model.names.others import ALIBABA_COUNT, ALIBABA_MILLI, ALIBABA_MODEL
 from windlass.model.pod import Pod
 
 __all__ = ["Device", "GpuRequest", "gpu_request", "node_devices", "node_replicas"]

@@ -10,7 +10,7 @@ from typing import assert_never
 
 import msgspec
 
-from windlass.cluster.workloads.grouping_inputs import GroupingInputs
+from windlass.cluster.workloads.grouping_inputs import GroupingInputs, is_submitted
 from windlass.cluster.workloads.pod_sets import (
     pod_sets_of_group,
     pod_sets_of_owner,
@@ -23,8 +23,10 @@ from windlass.model.group_membership import KUEUE_GROUP, read_group_size
 from windlass.model.meta import ObjectMeta
 from windlass.model.names.kueue import POD_GROUP_TOTAL_COUNT_ANNOTATION, QUEUE_NAME_LABEL
 from windlass.model.owners import Owner
+from windlass.model.owners.kubeflow import with_runtime
 from windlass.model.pod import Pod
 from windlass.model.pod_group import NOT_IMPLEMENTED
+from windlass.model.queue_names import named_queue
 from windlass.model.topology_request import topology_request_from_annotations
 from windlass.model.workload import PodSet
 
@@ -58,6 +60,8 @@ class WorkloadParts(msgspec.Struct, frozen=True):
     all_or_nothing: bool = True
     deadline: int | None = None
     hold: HoldReason = NO_HOLD
+    queue: str = ""
+    """The queue that the owner's spec names, where no label does."""
 
 
 def read_parts(unit: Unit, members: UnitMembers, inputs: GroupingInputs) -> WorkloadParts | None:
@@ -73,7 +77,7 @@ def read_parts(unit: Unit, members: UnitMembers, inputs: GroupingInputs) -> Work
             return _pod_parts(members.pods[0])
         case "kueue-group":
             return _kueue_group_parts(unit, members)
-        case "scheduling.k8s.io" | "scheduling.x-k8s.io" | "scheduling.volcano.sh":
+        case "scheduling.k8s.io" | "scheduling.x-k8s.io" | "scheduling.volcano.sh" | "scheduling.run.ai":
             return _pod_group_parts(unit, members, inputs)
     assert_never(source)
 
@@ -93,7 +97,7 @@ def members_of(unit: Unit) -> UnitMembers:
 
 def _pod_parts(pod: Pod) -> WorkloadParts:
     # The compiled loop for single pods ignores topology requests, so only a queued pod may have one.
-    queued = QUEUE_NAME_LABEL in pod.metadata.labels
+    queued = bool(named_queue(pod.metadata.labels, pod.metadata.annotations))
     topology = topology_request_from_annotations(pod.metadata.annotations) if queued else None
     pod_set = PodSet("main", 1, template_of(pod), pod_keys=(pod.key,), topology=topology)
     return WorkloadParts(WorkloadIdentity(pod.key, "Pod", pod.metadata), (pod_set,))
@@ -210,8 +214,10 @@ def _owner_parts(unit: Unit, members: UnitMembers, inputs: GroupingInputs) -> Wo
         return None
     hold = NO_HOLD
     identity = WorkloadIdentity(key, owner.kind, owner.metadata)
-    if owner.suspended and not queue_of(identity, members.pods):
+    if owner.suspended and not queue_of(identity, members.pods, inputs.owners):
         hold = (f"{owner.kind} {owner.key} is suspended: spec.suspend is true", "JOB_SUSPENDED")
+    elif owner.hold:
+        hold = (owner.hold, NOT_IMPLEMENTED)
     return WorkloadParts(
         identity,
         pod_sets_of_owner(owner, members.pods),
@@ -219,26 +225,36 @@ def _owner_parts(unit: Unit, members: UnitMembers, inputs: GroupingInputs) -> Wo
         all_or_nothing=owner.is_gang,
         deadline=owner.deadline,
         hold=hold,
+        queue=owner.queue,
     )
 
 
-def _parts_without_templates(owner: Owner) -> WorkloadParts:
-    """A TrainJob has no pod templates: they are in the JobSet that its controller creates."""
+def _parts_without_templates(owner: Owner) -> WorkloadParts | None:
+    """A TrainJob has no pod templates: they are in its runtime, or in the JobSet that its controller creates."""
+    if owner.makes_owners:
+        return None  # a CronJob that is suspended
     empty_pod = Pod(metadata=ObjectMeta(name=owner.metadata.name, namespace=owner.key.partition("/")[0]))
     hold = (f"{owner.kind} {owner.key} waits for its controller to create a JobSet", "GANG_INCOMPLETE")
+    if owner.hold:
+        hold = (owner.hold, NOT_IMPLEMENTED)
+    elif owner.runtime is not None and not is_submitted(owner.metadata):
+        name = owner.runtime.key.partition("/")[2]
+        hold = (f"spec.runtimeRef: {owner.runtime.kind} {name} doesn't exist", "GANG_INCOMPLETE")
     return WorkloadParts(
         WorkloadIdentity(owner.key, owner.kind, owner.metadata), (PodSet("main", 1, empty_pod),), hold=hold
     )
 
 
 def owner_with_pod_sets(kind: str, key: str, inputs: GroupingInputs) -> Owner | None:
-    """The owner; a TrainJob with the pod sets of its JobSet."""
+    """The owner; a TrainJob with the pod sets of its JobSet, or of its runtime as long as there is none."""
     owner = inputs.owners.get((kind, key))
     if owner is None or owner.pod_sets:
         return owner
     job_set = inputs.owners.get(("JobSet", key))
     if job_set is None:
-        return owner
+        runtime = inputs.owners.get((owner.runtime.kind, owner.runtime.key)) if owner.runtime is not None else None
+        # One that was submitted waits for the trainer, which knows more of its runtime than Windlass.
+        return owner if runtime is None or is_submitted(owner.metadata) else with_runtime(owner, runtime)
     return msgspec.structs.replace(
         owner, pod_sets=job_set.pod_sets, pod_set_label=job_set.pod_set_label, deadline=job_set.deadline
     )
