@@ -1,4 +1,4 @@
-"""KAI's cases in KAI's own objects: its Queues, PodGroups, labels and annotations in place of Kueue's and coscheduling's.
+"""KAI's cases in KAI's own objects: its Queues, PodGroups, labels and annotations in place of Kueue's.
 
 The cases were converted from KAI's tables to Kueue's objects; this converts them back, as far as the engine sees them.
 The scorers go on reading the cases as they are.

@@ -113,6 +113,8 @@ class ResourceFlavor(msgspec.Struct, frozen=True):
     node_taints: tuple[Taint, ...] = ()
     tolerations: tuple[Toleration, ...] = ()
     topology: str = ""
+    any_topology: bool = False
+    """Its topology is the labels of its nodes, whichever a request names: queues of other schedulers have no other."""
 
 
 class Topology(msgspec.Struct, frozen=True):

@@ -71,7 +71,7 @@ class SharedTree:
     def add_to(self, system: QueueSystem) -> None:
         if not self._queues:
             return
-        system.flavors[self._flavor] = ResourceFlavor(self._flavor)
+        system.flavors[self._flavor] = ResourceFlavor(self._flavor, any_topology=True)
         top = self._children.get("", [])
         rest = {
             resource: FlavorResourceQuota(
