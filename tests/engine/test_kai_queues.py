@@ -35,9 +35,7 @@ def member(name: str, of: str, gpus: int = 1, on: str = "", at: str = START, pri
     return pod(name, gpus, on, at, metadata={"annotations": {"pod-group-name": of}}, priority=priority)
 
 
-def in_queue(
-    name: str, queue_name: str, gpus: int = 1, label: str = "kai.scheduler/queue", **more: Any
-) -> Unstructured:
+def in_queue(name: str, of: str, gpus: int = 1, label: str = "kai.scheduler/queue", **more: Any) -> Unstructured:
     return pod(name, gpus, metadata={"labels": {label: of}}, **more)
 
 

@@ -53,6 +53,7 @@ from windlass.model.names.volcano import VOLCANO_DEFAULT_QUEUE
 from windlass.model.namespace_limits import limit_range_violation
 from windlass.model.owners import Owner, template_pod
 from windlass.model.pod import Pod
+from windlass.model.pod_group import NOT_IMPLEMENTED
 from windlass.model.queue import ClusterQueue
 from windlass.model.queue_names import VOLCANO_PREFIX
 from windlass.model.times import parse_timestamp
@@ -61,6 +62,10 @@ from windlass.model.workload import Admission, PodSet, Workload
 VOLCANO_DEFAULT = f"{VOLCANO_PREFIX}{VOLCANO_DEFAULT_QUEUE}"
 TERMINATING_SUFFIX = "#leaving"
 """Appended to the key of a workload for its part that is being deleted."""
+WORKLOAD_REF_HOLD = (
+    "spec.workloadRef: groups of Kubernetes 1.35 are not implemented (name a PodGroup in spec.schedulingGroup)",
+    NOT_IMPLEMENTED,
+)
 DEFAULT_GRACE_SECONDS = 30
 """Kubernetes' default of terminationGracePeriodSeconds."""
 
@@ -228,6 +233,8 @@ def _assemble(parts: WorkloadParts, members: UnitMembers, inputs: GroupingInputs
     admission = admission_of_pods(parts.sets, pods, cluster_queue, inputs.queue_system, inputs.nodes)
     unreadable = _unreadable_hold(_sets_to_read(parts.sets, inputs))
     hold = parts.hold if parts.hold != NO_HOLD else unreadable
+    if hold == NO_HOLD and any(pod_set.template.spec.workload_ref is not None for pod_set in parts.sets):
+        hold = WORKLOAD_REF_HOLD
     if hold == NO_HOLD and queue:
         hold = queue_hold(identity.namespace, queue, inputs.queue_system)
     if hold == NO_HOLD and not members.pods:

@@ -175,7 +175,11 @@ def unknown_owner_notes(pods_by_owner: Mapping[UnknownOwner, Collection[str]]) -
 
 def declares_membership(pod: Pod) -> bool:
     """Whether the pod itself declares a queue, a group, or an owner that may be a gang."""
-    if pod.spec.scheduling_group is not None or not _MEMBERSHIP_LABELS.isdisjoint(pod.metadata.labels):
+    if (
+        pod.spec.scheduling_group is not None
+        or pod.spec.workload_ref is not None
+        or not _MEMBERSHIP_LABELS.isdisjoint(pod.metadata.labels)
+    ):
         return True
     if not _MEMBERSHIP_ANNOTATIONS.isdisjoint(pod.metadata.annotations):
         return True

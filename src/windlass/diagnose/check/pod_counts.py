@@ -10,7 +10,8 @@ import re
 
 from windlass.diagnose.check.manifest import Manifest, PodView
 from windlass.diagnose.check.requests import pod_and_requests
-from windlass.diagnose.unstructured import nested, nested_int
+from windlass.diagnose.unstructured import nested, nested_int, nested_string
+from windlass.model.names.kueue import MIN_PARALLELISM_ANNOTATION
 
 STEP = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
 
@@ -37,6 +38,16 @@ def _own_count(field: object) -> int:
     if parallelism:
         return min(parallelism, completions) if completions else parallelism
     return 1
+
+
+def least_requests(manifest: Manifest) -> dict[str, int]:
+    """Requests of as many pods as it can be admitted with: Kueue's partial admission may start a Job with fewer."""
+    total = total_requests(manifest)
+    least = nested_string(manifest.data, "metadata", "annotations", MIN_PARALLELISM_ANNOTATION)
+    count = sum(pod_count(manifest, view) for view in manifest.pods)
+    if manifest.kind != "Job" or not (least.isascii() and least.isdigit() and 0 < int(least) < count):
+        return total
+    return {name: amount // count * int(least) for name, amount in total.items()}
 
 
 def total_requests(manifest: Manifest) -> dict[str, int]:

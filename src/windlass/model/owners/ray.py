@@ -85,8 +85,8 @@ def _workers(group: RayWorkerGroup, path: str) -> int:
         return 0
     least = checked_count(group.min_replicas, f"{path}.minReplicas")
     asked = least if group.replicas is None else checked_count(group.replicas, f"{path}.replicas")
-    most = asked if group.max_replicas is None else max(least, group.max_replicas)
-    return min(max(asked, least), most)
+    wanted = max(asked, least)
+    return wanted if group.max_replicas is None else min(wanted, max(least, group.max_replicas))
 
 
 def _with_autoscaler(head: PodTemplate, spec: RayClusterSpec) -> PodTemplate:
