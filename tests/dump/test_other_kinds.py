@@ -276,3 +276,24 @@ def test_a_share_for_a_container_that_does_not_exist(tmp_path: Path) -> None:
         obj("v1", "Pod", CPU_TEMPLATE["spec"], annotations={**annotations, "gpu-fraction-container-name": "c"}),
     )
     assert len(plan.binds) == 1
+
+
+class TestATemplateThatNamesAPodGroup:
+    """The pods that an owner will make belong to the group that its template names."""
+
+    def job(self) -> Unstructured:
+        spec = {**TEMPLATE["spec"], "schedulingGroup": {"podGroupName": "g"}}
+        return obj("batch/v1", "Job", {"parallelism": 4, "completions": 4, "template": {"spec": spec}})
+
+    def group(self, minimum: int) -> Unstructured:
+        policy = {"schedulingPolicy": {"gang": {"minCount": minimum}}}
+        return obj("scheduling.k8s.io/v1beta1", "PodGroup", policy, name="g")
+
+    @pytest.mark.parametrize(("minimum", "gpus", "starts"), [(4, 3, 0), (4, 4, 4), (2, 3, 3), (2, 1, 0)])
+    def test_starts_with_its_minimum(self, minimum: int, gpus: int, starts: int, tmp_path: Path) -> None:
+        plan, _ = submitted(tmp_path, self.job(), self.group(minimum), gpus=gpus)
+        assert placed(plan).get("main", 0) == starts
+
+    def test_that_does_not_exist(self, tmp_path: Path) -> None:
+        plan, _ = submitted(tmp_path, self.job())
+        assert "PodGroup g (scheduling.k8s.io) doesn't exist" in plan.holds[0].verdict.detail

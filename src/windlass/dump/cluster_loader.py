@@ -120,11 +120,12 @@ def _generated_name(builder: _ClusterBuilder, kind: str, namespace: str, prefix:
 def _submit(builder: _ClusterBuilder, source: SourceObject, namespace: str) -> None:
     obj = source.value
     if isinstance(obj, PartialObject):
-        title = f"{source.kind} {obj.metadata.namespace or namespace}/{obj.metadata.name} ({obj.api_version})"
+        name = obj.metadata.name or obj.metadata.generate_name
+        title = f"{source.kind} {obj.metadata.namespace or namespace}/{name} ({obj.api_version})"
         why_not = not_implemented(obj.api_version, obj.kind)
         if why_not:
             builder.notes.append(f"{title}: {why_not}")
-        if (makes_pods(obj.api_version, obj.kind) or _has_pod_template(source.raw)) and obj.metadata.name:
+        if (makes_pods(obj.api_version, obj.kind) or _has_pod_template(source.raw)) and name:
             builder.notes.append(
                 f"{title} is of an unknown kind, so nothing is decided for it (give its pods instead, with the label "
                 "kueue.x-k8s.io/pod-group-name if they form a gang)"

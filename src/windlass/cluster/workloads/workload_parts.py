@@ -10,6 +10,7 @@ from typing import assert_never
 
 import msgspec
 
+from windlass.cluster.workloads.ancestors import sibling_key
 from windlass.cluster.workloads.grouping_inputs import GroupingInputs, is_submitted
 from windlass.cluster.workloads.pod_sets import (
     pod_sets_of_group,
@@ -19,13 +20,19 @@ from windlass.cluster.workloads.pod_sets import (
 )
 from windlass.cluster.workloads.units import Unit
 from windlass.cluster.workloads.workload_attributes import WorkloadIdentity, queue_of
-from windlass.model.group_membership import KUEUE_GROUP, read_group_size
+from windlass.model.group_membership import (
+    KUEUE_GROUP,
+    POD_GROUP_SOURCES,
+    GroupReference,
+    group_of_pod,
+    read_group_size,
+)
 from windlass.model.meta import ObjectMeta
 from windlass.model.names.kueue import POD_GROUP_TOTAL_COUNT_ANNOTATION, QUEUE_NAME_LABEL
-from windlass.model.owners import Owner
+from windlass.model.owners import Owner, template_pod
 from windlass.model.owners.kubeflow import with_runtime
 from windlass.model.pod import Pod
-from windlass.model.pod_group import NOT_IMPLEMENTED
+from windlass.model.pod_group import NOT_IMPLEMENTED, PodGroup
 from windlass.model.queue_names import named_queue
 from windlass.model.topology_request import topology_request_from_annotations
 from windlass.model.workload import PodSet
@@ -213,20 +220,35 @@ def _owner_parts(unit: Unit, members: UnitMembers, inputs: GroupingInputs) -> Wo
     if owner.finished and not members.pods:
         return None
     hold = NO_HOLD
-    identity = WorkloadIdentity(key, owner.kind, owner.metadata)
+    reference, pod_group = _group_of_template(owner, inputs)
+    identity = WorkloadIdentity(key, owner.kind, owner.metadata, pod_group)
     if owner.suspended and not queue_of(identity, members.pods, inputs.owners):
         hold = (f"{owner.kind} {owner.key} is suspended: spec.suspend is true", "JOB_SUSPENDED")
-    elif owner.hold:
-        hold = (owner.hold, NOT_IMPLEMENTED)
+    elif owner.hold or (pod_group is not None and pod_group.hold):
+        hold = (owner.hold or (pod_group.hold if pod_group is not None else ""), NOT_IMPLEMENTED)
+    elif reference is not None and pod_group is None:
+        hold = (f"PodGroup {reference.name} ({reference.source}) doesn't exist", "GANG_INCOMPLETE")
+    minimum = owner.min_pods if owner.is_gang else 1
+    if pod_group is not None:
+        minimum = min(pod_group.min_pods, sum(pod_set.count for pod_set in owner.pod_sets))
     return WorkloadParts(
         identity,
         pod_sets_of_owner(owner, members.pods),
-        minimum=owner.min_pods if owner.is_gang else 1,
-        all_or_nothing=owner.is_gang,
+        minimum=minimum,
+        all_or_nothing=owner.is_gang if pod_group is None else pod_group.all_or_nothing,
         deadline=owner.deadline,
         hold=hold,
         queue=owner.queue,
     )
+
+
+def _group_of_template(owner: Owner, inputs: GroupingInputs) -> tuple[GroupReference | None, PodGroup | None]:
+    """The PodGroup that the pods of an owner will name, as long as there are none; they are grouped by it later."""
+    template = template_pod(owner, owner.pod_sets[0])
+    reference = group_of_pod(template)
+    if reference is None or reference.source not in POD_GROUP_SOURCES:
+        return None, None
+    return reference, inputs.pod_groups.get((reference.source, sibling_key(template.metadata, reference.name)))
 
 
 def _parts_without_templates(owner: Owner) -> WorkloadParts | None:

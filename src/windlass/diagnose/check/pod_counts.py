@@ -23,9 +23,19 @@ def pod_count(manifest: Manifest, view: PodView) -> int:
     for name, place in STEP.findall(view.path):
         field = nested(field, int(place) if place else name)
         count *= _own_count(field)
-    if view.path.endswith("workerTemplate"):  # a LeaderWorkerSet counts its leader in
-        count *= max(1, nested_int(manifest.data, "spec", "leaderWorkerTemplate", "size") - 1)
+    if view.path.endswith("workerTemplate"):
+        count *= _workers(manifest, view.path.rpartition(".")[0])
     return count
+
+
+def _workers(manifest: Manifest, path: str) -> int:
+    """Of a group of a LeaderWorkerSet: its size counts the leader in, which is one of them without a template of its
+    own."""
+    group: object = manifest.data
+    for name, place in STEP.findall(path):
+        group = nested(group, int(place) if place else name)
+    has_leader = isinstance(group, dict) and "leaderTemplate" in group
+    return max(0, (nested_int(group, "size") or 1) - has_leader)
 
 
 def _own_count(field: object) -> int:
