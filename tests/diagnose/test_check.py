@@ -49,7 +49,7 @@ def cluster(folder: Path, *, gpus: str = "nvidia.com/gpu: 8", labels: str = "{}"
     ("file", "rule", "level", "line"),
     [
         ("mig-and-whole-gpu.yaml", "mig-and-whole-gpu", "warning", 11),
-        ("queue-without-namespaces.yaml", "cluster-queue-admits-namespaces", "error", 5),
+        ("queue-without-namespaces.yaml", "cluster-queue-admits-namespaces", "warning", 5),
         ("queue-covers-gpus-only.yaml", "cluster-queue-covers-requests", "error", 24),
         ("quota-with-limits-key.yaml", "quota-key", "error", 6),
         ("plugin-without-socket.yaml", "plugin-daemonset", "warning", 9),
@@ -162,7 +162,7 @@ def test_fix_adds_a_missing_field_in_place(tmp_path: Path) -> None:
     file = tmp_path / "queue.yaml"
     file.write_text((MANIFESTS / "queue-without-namespaces.yaml").read_text())
     assert run("-f", str(file), "--fix").exit_code == 0
-    written = yaml.safe_load(file.read_text())
+    written = next(yaml.safe_load_all(file.read_text()))
     assert written["spec"]["namespaceSelector"] == {}
     assert written["spec"]["resourceGroups"][0]["coveredResources"] == ["nvidia.com/gpu"]
 

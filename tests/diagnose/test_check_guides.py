@@ -41,7 +41,7 @@ def test_the_same_plugin_on_a_cluster_reaches_no_gpu_node(tmp_path: Path) -> Non
 
 def test_a_queue_without_namespaces_that_covers_gpus_only() -> None:
     found = said("guide-queue-of-gpus.yaml")
-    assert [finding.level for finding in of(found, "cluster-queue-admits-namespaces")] == ["error"]
+    assert [finding.level for finding in of(found, "cluster-queue-admits-namespaces")] == ["info"]
     covers = of(found, "cluster-queue-covers-requests")
     assert [(finding.level, finding.line) for finding in covers] == [("warning", 7)]
     assert "cpu and memory" in covers[0].message

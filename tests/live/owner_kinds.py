@@ -60,6 +60,24 @@ def job_set(name: str, suspend: bool = True) -> Object:
     return owner("JobSet", name, {"suspend": suspend, "replicatedJobs": jobs})
 
 
+SPARK_POD = {
+    "cores": 1,
+    "memory": "512m",
+    "gpu": {"name": "nvidia.com/gpu", "quantity": 1},
+    "schedulerName": "windlass",
+}
+
+
+def wrapped_job() -> Object:
+    inside = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "inside"},
+        "spec": {"template": template(1)},
+    }
+    return {"template": inside}
+
+
 def suspended_owners() -> list[Object]:
     """One of each kind that has a field to stop it, but for Job."""
     return [
@@ -73,6 +91,8 @@ def suspended_owners() -> list[Object]:
         owner("RayJob", "rayjob", {"suspend": True, "rayClusterSpec": ray_cluster()}),
         owner("RayCluster", "raycluster", {"suspend": True, **ray_cluster()}),
         owner("TrainJob", "train", {"suspend": True}),
+        owner("AppWrapper", "wrapper", {"suspend": True, "components": [wrapped_job()]}),
+        owner("SparkApplication", "spark", {"suspend": True, "driver": SPARK_POD, "executor": SPARK_POD}),
     ]
 
 
@@ -81,7 +101,7 @@ def crds_of_others() -> list[Object]:
     return [
         crd(one.kind, one.plural, one.group, one.versions[0])
         for one in WATCHED_KINDS
-        if not one.required and one.group not in ("", "kueue.x-k8s.io", "windlass.dev", "scheduling.k8s.io")
+        if not one.required and one.group not in ("", "apps", "kueue.x-k8s.io", "windlass.dev", "scheduling.k8s.io")
     ]
 
 
@@ -98,7 +118,7 @@ def crd(kind: str, plural: str, group: str, version: str) -> Object:
         "spec": {
             "group": group,
             "names": {"kind": kind, "plural": plural},
-            "scope": "Namespaced",
+            "scope": "Namespaced" if kind != "Queue" else "Cluster",
             "versions": [served],
         },
     }
@@ -138,6 +158,10 @@ def _roles(one: Object) -> Iterator[tuple[str, int, dict[str, str]]]:
     elif kind in ("RayJob", "RayCluster"):
         yield "head", 0, {"ray.io/group": "headgroup"}
         yield "gpus", 1, {"ray.io/group": "gpus"}
+    elif kind == "AppWrapper":
+        yield "main", 1, {}
+    elif kind == "SparkApplication":
+        yield from ((role, 1, {"spark-role": role}) for role in ("driver", "executor"))
     else:
         (roles,) = [value for field, value in spec.items() if field.endswith("ReplicaSpecs")]
         yield from ((role.lower(), 1, {"training.kubeflow.org/replica-type": role.lower()}) for role in roles)

@@ -283,6 +283,7 @@ def _standing_for(kind: str, group: str) -> tuple[Object, dict[str, Any]]:
             {"minMember": 2},
             {"annotations": {"scheduling.k8s.io/group-name": name}},
         ),
+        "scheduling.run.ai": ({"minMember": 2}, {"annotations": {"pod-group-name": name}}),
         "scheduling.k8s.io": (
             {"schedulingPolicy": {"gang": {"minCount": 2}}},
             {"schedulingGroup": {"podGroupName": name}},

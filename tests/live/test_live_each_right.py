@@ -116,6 +116,10 @@ def _delete(api: Api, root: str, kind: Kind, one: Object) -> None:
 # What is read
 
 
+LABELS = {"matchLabels": {"app": "x"}}
+LABELLED = {"metadata": {"labels": {"app": "x"}}, "spec": {"containers": [{"name": "c", "image": "none"}]}}
+
+
 def sample(kind: Kind, version: str, name: str) -> Object:
     specs: dict[str, Any] = {
         "PersistentVolume": {
@@ -136,6 +140,8 @@ def sample(kind: Kind, version: str, name: str) -> Object:
             "suspend": True,
             "template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "none"}]}},
         },
+        "Deployment": {"replicas": 0, "selector": LABELS, "template": LABELLED},
+        "StatefulSet": {"replicas": 0, "serviceName": "s", "selector": LABELS, "template": LABELLED},
         "ClusterQueue": {"namespaceSelector": {}},
         "LocalQueue": {"clusterQueue": "q"},
         "Topology": {"levels": [{"nodeLabel": "kubernetes.io/hostname"}]},

@@ -31,6 +31,7 @@ def test_the_first_form_that_a_pod_uses_counts() -> None:
         "label pod-group.scheduling.sigs.k8s.io",
         "annotation scheduling.k8s.io/group-name",
         "annotation scheduling.volcano.sh/group-name",
+        "annotation pod-group-name",
         f"annotation {KUEUE}",
         f"label {KUEUE}",
     ]

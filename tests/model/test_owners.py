@@ -129,4 +129,4 @@ def test_the_wrong_field_is_named(tree: Unstructured, path: str, value: Any, whe
 
 
 def test_a_job_of_another_project_is_not_kubernetes_own() -> None:
-    assert type(decode_object(changed(JOB, "apiVersion", "batch.volcano.sh/v1alpha1"))).__name__ == "PartialObject"
+    assert type(decode_object(changed(JOB, "apiVersion", "batch.example.com/v1"))).__name__ == "PartialObject"

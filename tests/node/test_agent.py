@@ -410,6 +410,19 @@ class TestCommands:
         (resource,) = json.loads(out)["resources"]
         assert (resource["name"], resource["count"]) == ("nvidia.com/gpu.shared", 32)
 
+    def test_explain_config_in_a_config_map(self, tmp_path: Path) -> None:
+        entry = "sharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 4}]}}"
+        file = tmp_path / "map.yaml"
+        command = ("node", "explain-config", str(file), *self.hardware(tmp_path), "-o", "json")
+        file.write_text(json.dumps({"apiVersion": "v1", "kind": "ConfigMap", "data": {"any": entry}}))
+        _, out, _ = self.invoke(*command)
+        assert [resource["count"] for resource in json.loads(out)["resources"]] == [32]
+        file.write_text(json.dumps({"apiVersion": "v1", "kind": "ConfigMap", "data": {"any": entry, "plain": "{}"}}))
+        with pytest.raises(InputError, match="has 2 entries .choose one with --key; there are: any, plain"):
+            self.invoke(*command)
+        _, out, _ = self.invoke(*command, "--key", "plain")
+        assert [resource["count"] for resource in json.loads(out)["resources"]] == [8]
+
     def test_plan_mig(self, tmp_path: Path) -> None:
         hardware = self.hardware(tmp_path)
         code, out, _ = self.invoke("plan", "mig", "all-balanced", *hardware, "-o", "json")

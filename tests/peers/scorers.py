@@ -5,10 +5,12 @@ A case is a folder with objects, expectations and perhaps a configuration; `vari
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import json
 import sys
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any, NamedTuple
@@ -22,6 +24,7 @@ from windlass.model.configuration import Settings
 from windlass.planner import plan_objects
 
 Json = dict[str, Any]
+Rewrite = Callable[[list[Json]], list[Json]]
 
 
 class Score(NamedTuple):
@@ -36,11 +39,12 @@ class Score(NamedTuple):
 class Peer:
     """Kueue's or KAI's cases."""
 
-    def __init__(self, cases_dir: Path, name: str) -> None:
+    def __init__(self, cases_dir: Path, name: str, rewrite: Rewrite | None = None) -> None:
+        """`rewrite`: what the engine is given in place of a case's objects."""
         self.name = name
         self.folder = cases_dir / "engine" / name
         self._scorer = _load(self.folder / "score.py", f"score_of_{name}")
-        self._scorer.subprocess = SimpleNamespace(run=_answer, TimeoutExpired=TimeoutError)  # type: ignore[attr-defined]
+        self._scorer.subprocess = SimpleNamespace(run=functools.partial(_answer, rewrite), TimeoutExpired=TimeoutError)  # type: ignore[attr-defined]
 
     def suites(self) -> list[str]:
         return sorted({path.parents[1].name for path in self.folder.glob("*/*/expect.json")})
@@ -106,8 +110,16 @@ def _load(path: Path, name: str) -> ModuleType:
     return module
 
 
-def _answer(words: Sequence[str], **_: object) -> SimpleNamespace:
-    return SimpleNamespace(returncode=0, stdout=json.dumps(_plan(words)), stderr="")
+def _answer(rewrite: Rewrite | None, words: Sequence[str], **_: object) -> SimpleNamespace:
+    if rewrite is None:
+        return SimpleNamespace(returncode=0, stdout=json.dumps(_plan(words)), stderr="")
+    at = words.index("--from") + 1
+    document = read_json(Path(words[at]))
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as rewritten:
+        json.dump({**document, "items": rewrite(document["items"])}, rewritten)
+        rewritten.flush()
+        changed = [*words[:at], rewritten.name, *words[at + 1 :]]
+        return SimpleNamespace(returncode=0, stdout=json.dumps(_plan(changed)), stderr="")
 
 
 def _plan(words: Sequence[str]) -> Json:

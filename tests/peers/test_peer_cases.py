@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.peers.kai_objects import in_kais_words
 from tests.peers.scorers import Peer
 
 pytestmark = pytest.mark.cases
@@ -69,6 +70,15 @@ def test_a_suite(name: str, suite: str, cases_dir: Path) -> None:
     assert len(wrong) <= MISSES[name](len(counted)), wrong
     recorded = RECORD.read_text()
     assert {case: why for case, why in wrong.items() if f"`{_number(case)}`" not in recorded} == {}
+
+
+@pytest.mark.parametrize("suite", KAI)
+def test_kais_cases_in_kais_own_objects(suite: str, cases_dir: Path) -> None:
+    """Its Queues, PodGroups, labels and annotations, in place of Kueue's: all come out as KAI decides."""
+    peer = Peer(cases_dir, "kai", in_kais_words)
+    scores = [peer.score(case) for case in peer.cases(suite)]
+    assert {one.case: one.violations for one in scores if one.violations} == {}
+    assert {one.case: one.differences for one in scores if one.counts and one.differences} == {}
 
 
 @pytest.mark.parametrize(("name", "suites"), [("kueue", KUEUE), ("kai", KAI)])

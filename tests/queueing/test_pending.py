@@ -270,7 +270,7 @@ def test_a_workload_is_spared_until_it_has_run_for_the_least_time(least: int, go
     config, node = QueueConfig(min_run_seconds=least), one_queue()
 
     def may(**more: object) -> bool:
-        return may_be_evicted(AdmittedWorkload(running("r", "q", 1, **more), node, {}, NOW - 100), config, NOW)
+        return may_be_evicted(AdmittedWorkload(running("r", "q", 1, **more), node, {}, NOW - 100), node, config, NOW)
 
     assert may() == goes
     assert may(started_at=NOW - 100) == goes
@@ -279,7 +279,7 @@ def test_a_workload_is_spared_until_it_has_run_for_the_least_time(least: int, go
     assert not may(evictable=False)
     assumed = AdmittedWorkload(waiting("r", "q", 1, evictable=False), node, {}, NOW)
     assumed.is_assumed = True
-    assert may_be_evicted(assumed, config, NOW), "it has not started"
+    assert may_be_evicted(assumed, node, config, NOW), "it has not started"
 
 
 def test_an_admission_of_this_decision_has_no_pods_yet() -> None:

@@ -19,8 +19,8 @@ from windlass.engine import EngineConfig, decide
 from windlass.model.decision import Bind
 from windlass.model.fleet import Fleet, FleetGpus, FleetPool, FleetSharing, FleetSpec, expand_fleet
 from windlass.model.meta import ObjectMeta
+from windlass.model.names.kai import KAI_FRACTION, KAI_MEMORY
 from windlass.model.names.nvidia import GPU_RESOURCE
-from windlass.model.names.others import KAI_FRACTION, KAI_MEMORY
 from windlass.model.node import Node
 from windlass.model.pod import Pod
 from windlass.simulate.interference import (

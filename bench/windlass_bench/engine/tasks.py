@@ -16,6 +16,7 @@ from windlass import jit
 from windlass.cluster.delta import Put
 from windlass.cluster.store import Store
 from windlass.engine import EngineCache, EngineConfig, decide
+from windlass.model.names.kai import KAI_FRACTION
 from windlass.model.names.kubernetes import HOSTNAME_LABEL
 from windlass.model.names.kueue import (
     KUEUE_POD_GROUP_NAME,
@@ -24,7 +25,6 @@ from windlass.model.names.kueue import (
     REQUIRED_TOPOLOGY_ANNOTATION,
 )
 from windlass.model.names.nvidia import GPU_RESOURCE
-from windlass.model.names.others import KAI_FRACTION
 from windlass.model.plan import Plan
 from windlass.model.pod import Pod
 from windlass_bench.engine import kueue_performance, steady

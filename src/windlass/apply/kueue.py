@@ -75,7 +75,9 @@ def build_workload(
     pod_sets: list[Unstructured] = []
     limit = execution_limit(owner.metadata)
     for pod_set in owner.pod_sets:
-        pod_sets.append({"name": pod_set.name, "count": pod_set.count, "template": templates[pod_set.name]})
+        # A SparkApplication has no pod templates; what the model made of its sizes is one.
+        template = templates.get(pod_set.name) or msgspec.to_builtins(pod_set.template)
+        pod_sets.append({"name": pod_set.name, "count": pod_set.count, "template": template})
         if pod_set.min_count not in (None, pod_set.count):
             pod_sets[-1]["minCount"] = pod_set.min_count
     reference = {

@@ -22,6 +22,8 @@ SUSPEND_FIELDS: Mapping[str, tuple[str, ...]] = {
     "TrainJob": _SPEC,
     "RayJob": _SPEC,
     "RayCluster": _SPEC,
+    "AppWrapper": _SPEC,
+    "SparkApplication": _SPEC,
     "PyTorchJob": _RUN_POLICY,
     "TFJob": _RUN_POLICY,
     "MPIJob": _RUN_POLICY,
@@ -76,11 +78,7 @@ def _templates(kind: str, spec: Unstructured) -> Iterator[tuple[str, Unstructure
 
 def terminal_state(owner: OwnerObject) -> str:
     """Succeeded or Failed; empty while the owner has not ended."""
-    for condition in owner.status.conditions:
-        if condition.status == "True" and condition.type in ("Complete", "Completed", "Succeeded", "Failed"):
-            return "Failed" if condition.type == "Failed" else "Succeeded"
-    ray_states = {"SUCCEEDED": "Succeeded", "FAILED": "Failed", "STOPPED": "Failed"}
-    return ray_states.get(owner.status.job_status, "")
+    return owner.status.outcome
 
 
 def patched_kinds(kinds: Sequence[tuple[str, str, str]]) -> Iterator[tuple[str, str]]:

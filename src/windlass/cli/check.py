@@ -96,7 +96,7 @@ def check(
             click.echo(f"{rule.name:<34} {rule.level:<8} {rule.summary}")
         return
     filename = (*filename, *files)
-    _refuse_misuse(filename, rules, config is not None and not live and from_ is None)
+    _refuse_misuse(filename, rules)
     evidence = None
     if live or from_ is not None:
         evidence, _ = read_evidence(from_, kubeconfig, kube_context)
@@ -112,7 +112,7 @@ def check(
     context.exit(1 if reaches_level(findings, fail_on) else 0)
 
 
-def _refuse_misuse(files: tuple[Path, ...], rules: tuple[str, ...], has_useless_config: bool) -> None:
+def _refuse_misuse(files: tuple[Path, ...], rules: tuple[str, ...]) -> None:
     from windlass.diagnose.check.all_rules import RULES
 
     if not files:
@@ -120,8 +120,6 @@ def _refuse_misuse(files: tuple[Path, ...], rules: tuple[str, ...], has_useless_
     unknown = [name for name in rules if name not in RULES]
     if unknown:
         raise click.BadParameter(f"there is no rule '{unknown[0]}' (see --list)", param_hint="--rule")
-    if has_useless_config:
-        raise click.UsageError("--config is for checks against a cluster: also give --live or --from")
 
 
 def _configuration(path: Path | None, evidence: Evidence | None, manifests: list[Manifest]) -> Configuration:

@@ -13,13 +13,14 @@ from typing import Any, Protocol
 from windlass.cluster.workloads import Grouping, WorkloadIndex
 from windlass.model.bisection import first_failing
 from windlass.model.bug import bug_of
-from windlass.model.kueue import WorkloadObject, queue_system
+from windlass.model.kueue import WorkloadObject, has_shared_queues, queue_system
 from windlass.model.namespace_limits import LimitRange, ResourceQuota
 from windlass.model.node import Node
 from windlass.model.owners import OwnerObject, owner_from_object
 from windlass.model.pod import Pod
 from windlass.model.pod_group import PodGroupObject, pod_group_from_object
 from windlass.model.queue import QueueSystem
+from windlass.model.quota import cluster_capacity
 from windlass.model.run_time_history import FinishedRun
 
 ObjectId = tuple[str, str, str]
@@ -58,6 +59,8 @@ class WorkloadSync:
         self._rules_changed = True
         self.broken: dict[ObjectId, str] = {}
         """Objects that count as absent because of a bug of ours, which the text names."""
+        self._capacity: dict[str, int] | None = None
+        """What all nodes have; None as long as nobody asked."""
 
     def pod_changed(self, key: str) -> None:
         if self._index is not None:
@@ -86,6 +89,8 @@ class WorkloadSync:
             changed = objects
         for object_id in changed:
             self._update_object(object_id, objects.get(object_id))
+        if (self._nodes or self._capacity is None) and has_shared_queues(self._rules.values()):
+            self._update_capacity(cluster_capacity(cluster.nodes_for_grouping.values()))
         if self._rules_changed:
             self._update_rules()
         if self._index is None:
@@ -97,6 +102,11 @@ class WorkloadSync:
             self._index.put_pod(key, cluster.pod_for_grouping(key))
         self._pods, self._nodes = set(), set()
         return self._system, self._index.grouping(now)
+
+    def _update_capacity(self, capacity: dict[str, int]) -> None:
+        """Queues of other schedulers share what no queue has of the cluster."""
+        self._rules_changed |= capacity != self._capacity
+        self._capacity = capacity
 
     def _start_index(self, cluster: GroupingSource) -> None:
         self._index, self._rules_changed = WorkloadIndex(cluster.unreadable_pods), True
@@ -185,7 +195,7 @@ class WorkloadSync:
         while True:
             ids = [object_id for object_id in self._rules if object_id not in self.broken]
             try:
-                return queue_system([*namespaces, *(self._rules[object_id] for object_id in ids)])
+                return queue_system([*namespaces, *(self._rules[object_id] for object_id in ids)], self._capacity)
             except Exception as error:  # whatever it is: it concerns one object, and must not concern the others
                 attempt = functools.partial(self._rules_error, namespaces, ids)
                 if not ids or attempt(0) is not None:
@@ -196,7 +206,7 @@ class WorkloadSync:
     def _rules_error(self, namespaces: Sequence[object], ids: Sequence[ObjectId], count: int) -> Exception | None:
         """The error of reading the first rules."""
         try:
-            queue_system([*namespaces, *(self._rules[object_id] for object_id in ids[:count])])
+            queue_system([*namespaces, *(self._rules[object_id] for object_id in ids[:count])], self._capacity)
         except Exception as error:  # this is what is asked for
             return error
         return None

@@ -163,7 +163,7 @@ class EngineView:
         workload = self._workloads.get(key)
         if workload is None or not workload.queue_name:
             return ""
-        local = self._snapshot.queue_system.local_queues.get(f"{workload.namespace}/{workload.queue_name}")
+        local = self._snapshot.queue_system.local_queue(workload.namespace, workload.queue_name)
         return local.cluster_queue if local is not None else ""
 
     def _devices(self, key: str) -> frozenset[str]:

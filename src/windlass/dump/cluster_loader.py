@@ -21,10 +21,12 @@ from windlass.model.codec import PartialObject, Unreadable
 from windlass.model.errors import InputError
 from windlass.model.fleet import expand_fleet
 from windlass.model.fleet_spec import Fleet
-from windlass.model.kueue import WorkloadObject
+from windlass.model.kueue import QueueObject, WorkloadObject
 from windlass.model.kueue.queue_wire import LocalQueueObject
 from windlass.model.meta import ObjectMeta
 from windlass.model.owners import OwnerObject
+from windlass.model.owners.unknown_kinds import makes_pods, not_implemented
+from windlass.model.owners.wire import UnknownOwnerObject
 from windlass.model.pod import Pod
 from windlass.model.pod_group import PodGroupObject
 
@@ -117,12 +119,18 @@ def _generated_name(builder: _ClusterBuilder, kind: str, namespace: str, prefix:
 
 def _submit(builder: _ClusterBuilder, source: SourceObject, namespace: str) -> None:
     obj = source.value
-    if isinstance(obj, PartialObject) and _makes_pods(source.raw):
-        builder.notes.append(
-            f"{source.kind} {obj.metadata.namespace or namespace}/{obj.metadata.name} ({obj.api_version}) "
-            "is of an unknown kind, so nothing is decided for it (give its pods instead, with the label "
-            "kueue.x-k8s.io/pod-group-name if they form a gang)"
-        )
+    if isinstance(obj, PartialObject):
+        name = obj.metadata.name or obj.metadata.generate_name
+        title = f"{source.kind} {obj.metadata.namespace or namespace}/{name} ({obj.api_version})"
+        why_not = not_implemented(obj.api_version, obj.kind)
+        if why_not:
+            builder.notes.append(f"{title}: {why_not}")
+        if (makes_pods(obj.api_version, obj.kind) or _has_pod_template(source.raw)) and name:
+            builder.notes.append(
+                f"{title} is of an unknown kind, so nothing is decided for it (give its pods instead, with the label "
+                "kueue.x-k8s.io/pod-group-name if they form a gang)"
+            )
+            obj = UnknownOwnerObject(api_version=obj.api_version, metadata=obj.metadata, kind=obj.kind)
     if not isinstance(obj, NAMESPACED):
         builder.put(source)
         return
@@ -136,7 +144,7 @@ def _submit(builder: _ClusterBuilder, source: SourceObject, namespace: str) -> N
         annotations=metadata.annotations,
         owner_references=metadata.owner_references,
     )
-    key = (source.kind, fresh.namespace, name)
+    key = (_kind(source.kind, obj), fresh.namespace, name)
     before = builder.objects.get(key)
     if before is None:
         builder.objects[key] = _fresh(obj, fresh)
@@ -148,11 +156,11 @@ def _submit(builder: _ClusterBuilder, source: SourceObject, namespace: str) -> N
         builder.objects[key] = _updated(obj, before, fresh)
 
 
-def _makes_pods(raw: object) -> bool:
+def _has_pod_template(raw: object) -> bool:
     """Whether a pod template is somewhere in it."""
     if isinstance(raw, dict):
-        return "containers" in raw or any(map(_makes_pods, raw.values()))
-    return isinstance(raw, list) and any(map(_makes_pods, raw))
+        return "containers" in raw or any(map(_has_pod_template, raw.values()))
+    return isinstance(raw, list) and any(map(_has_pod_template, raw))
 
 
 def _fresh(obj: Submittable | LocalQueueObject, metadata: ObjectMeta) -> object:
@@ -180,4 +188,11 @@ def _key(kind: str, obj: object) -> tuple[str, str, str] | None:
     if not isinstance(metadata, ObjectMeta) or not metadata.name:
         return None
     namespace = metadata.namespace or ("default" if isinstance(obj, NAMESPACED) else "")
-    return type(obj).__name__ if kind == "Fleet" else kind, namespace, metadata.name
+    return type(obj).__name__ if kind == "Fleet" else _kind(kind, obj), namespace, metadata.name
+
+
+def _kind(kind: str, obj: object) -> str:
+    """Kinds of the same name in two API groups are told apart."""
+    if isinstance(obj, OwnerObject) and obj.KIND:
+        return obj.KIND
+    return type(obj).__name__ if isinstance(obj, PodGroupObject | QueueObject) else kind

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from windlass.dump.raw_objects import RawObject
+from windlass.model.names.kai import KAI_FRACTION, KAI_GROUP_ANNOTATION, KAI_MEMORY
 from windlass.model.names.kubernetes import (
     BIND_COMPLETED_ANNOTATION,
     DEFAULT_STORAGE_CLASS_ANNOTATION,
@@ -23,7 +24,14 @@ from windlass.model.names.kubernetes import (
 )
 from windlass.model.names.kueue import KUEUE_PREFIX
 from windlass.model.names.nvidia import NVIDIA_PREFIX
-from windlass.model.names.others import ALIBABA_COUNT, ALIBABA_MILLI, ALIBABA_MODEL, KAI_FRACTION, KAI_MEMORY
+from windlass.model.names.others import (
+    ALIBABA_COUNT,
+    ALIBABA_MILLI,
+    ALIBABA_MODEL,
+    JOBSET_EXCLUSIVE_ANNOTATION,
+    LWS_EXCLUSIVE_ANNOTATION,
+    LWS_SUBGROUP_EXCLUSIVE_ANNOTATION,
+)
 from windlass.model.names.windlass import WINDLASS_PREFIX
 
 KEPT_ANNOTATIONS = (
@@ -32,6 +40,11 @@ KEPT_ANNOTATIONS = (
     "scheduling.k8s.io/",
     "scheduling.volcano.sh/",
     "volcano.sh/",
+    "kai.scheduler/",
+    KAI_GROUP_ANNOTATION,
+    JOBSET_EXCLUSIVE_ANNOTATION,
+    LWS_EXCLUSIVE_ANNOTATION,
+    LWS_SUBGROUP_EXCLUSIVE_ANNOTATION,
     "cluster-autoscaler.kubernetes.io/",
     "karpenter.sh/",
     NVIDIA_PREFIX,

@@ -81,6 +81,8 @@ WATCHED_KINDS: tuple[Kind, ...] = (
     Kind("Node", "nodes", "", ("v1",), False, True),
     Kind("Pod", "pods", "", ("v1",), True, True),
     Kind("Job", "jobs", "batch", ("v1",), True, True),
+    Kind("Deployment", "deployments", "apps", ("v1",)),
+    Kind("StatefulSet", "statefulsets", "apps", ("v1",)),
     Kind("ClusterQueue", "clusterqueues", KUEUE_API_GROUP, _KUEUE, False),
     Kind("LocalQueue", "localqueues", KUEUE_API_GROUP, _KUEUE),
     Kind("Cohort", "cohorts", KUEUE_API_GROUP, _KUEUE, False),
@@ -93,6 +95,9 @@ WATCHED_KINDS: tuple[Kind, ...] = (
     Kind("PodGroup", "podgroups", "scheduling.x-k8s.io", ("v1alpha1",)),
     Kind("PodGroup", "podgroups", "scheduling.volcano.sh", ("v1beta1",)),
     Kind("PodGroup", "podgroups", "scheduling.k8s.io", ("v1beta1", "v1alpha2")),
+    Kind("PodGroup", "podgroups", "scheduling.run.ai", ("v2alpha2",)),
+    Kind("Queue", "queues", "scheduling.run.ai", ("v2",), False),
+    Kind("Queue", "queues", "scheduling.volcano.sh", ("v1beta1",), False),
     Kind("JobSet", "jobsets", "jobset.x-k8s.io", ("v1alpha2",)),
     Kind("PyTorchJob", "pytorchjobs", _KUBEFLOW, ("v1",)),
     Kind("TFJob", "tfjobs", _KUBEFLOW, ("v1",)),
@@ -103,6 +108,8 @@ WATCHED_KINDS: tuple[Kind, ...] = (
     Kind("TrainJob", "trainjobs", "trainer.kubeflow.org", ("v1alpha1",)),
     Kind("RayCluster", "rayclusters", "ray.io", ("v1",)),
     Kind("RayJob", "rayjobs", "ray.io", ("v1",)),
+    Kind("AppWrapper", "appwrappers", "workload.codeflare.dev", ("v1beta2",)),
+    Kind("SparkApplication", "sparkapplications", "sparkoperator.k8s.io", ("v1beta2",)),
     Kind("LeaderWorkerSet", "leaderworkersets", "leaderworkerset.x-k8s.io", ("v1",)),
 )
 """The kinds that the engine reads, in the order of the first list: objects that pods refer to come before pods."""

@@ -28,9 +28,8 @@ from windlass.model.kueue import queue_wire, queues
 from windlass.model.kueue.workload_wire import WorkloadObject
 from windlass.model.kueue.workloads import check_workload
 from windlass.model.meta import KubeStruct, ObjectMeta
+from windlass.model.names.kai import KAI_POD_GROUP_API_VERSION, KAI_QUEUE_API_VERSION
 from windlass.model.names.kubernetes import (
-    APPS_API_VERSION,
-    BATCH_API_VERSION,
     POD_GROUP_API_VERSION,
     POLICY_API_VERSION,
     SCHEDULING_API_VERSION,
@@ -39,24 +38,21 @@ from windlass.model.names.kubernetes import (
 from windlass.model.names.kueue import KUEUE_API_VERSION, KUEUE_CONFIG_API_VERSION
 from windlass.model.names.others import (
     COSCHEDULING_API_VERSION,
-    JOBSET_API_VERSION,
-    KUBEFLOW_API_VERSION,
-    LEADER_WORKER_SET_API_VERSION,
-    MPI_JOB_API_VERSION,
-    RAY_API_VERSION,
-    TRAINER_API_VERSION,
-    VOLCANO_API_VERSION,
 )
+from windlass.model.names.volcano import VOLCANO_API_VERSION
 from windlass.model.names.windlass import WINDLASS_API_VERSION
 from windlass.model.namespace_limits import LimitRange, ResourceQuota, check_limit_range, check_quota
 from windlass.model.node import Node
 from windlass.model.owners import owner_from_object
 from windlass.model.owners import wire as owners
+from windlass.model.owners.kinds import OWNER_KINDS
 from windlass.model.pod import Pod
 from windlass.model.pod_group import pod_group_from_object
 from windlass.model.priority import PriorityClass
 from windlass.model.reservation import ReservationObject, reservation_from_object
 from windlass.model.run_time_history import RunTimeHistoryObject, run_times_from_object
+from windlass.model.shared_queues.kai import KaiQueueObject, kai_queue_from_object
+from windlass.model.shared_queues.volcano import VolcanoQueueObject, volcano_queue_from_object
 from windlass.model.validation import (
     check_node,
     check_pod,
@@ -127,26 +123,14 @@ _KINDS: dict[str, tuple[tuple[str, type], ...]] = {
     "Topology": ((KUEUE_API_VERSION, queue_wire.TopologyObject),),
     "Workload": ((KUEUE_API_VERSION, WorkloadObject),),
     "WorkloadPriorityClass": ((KUEUE_API_VERSION, queue_wire.WorkloadPriorityClassObject),),
+    "Queue": ((KAI_QUEUE_API_VERSION, KaiQueueObject), (VOLCANO_API_VERSION, VolcanoQueueObject)),
     "PodGroup": (
+        (KAI_POD_GROUP_API_VERSION, pod_group.KaiPodGroup),
         (COSCHEDULING_API_VERSION, pod_group.CoschedulingPodGroup),
         (VOLCANO_API_VERSION, pod_group.VolcanoPodGroup),
         (POD_GROUP_API_VERSION, pod_group.NativePodGroup),
     ),
-    "Job": ((BATCH_API_VERSION, owners.JobObject),),
-    "JobSet": ((JOBSET_API_VERSION, owners.JobSetObject),),
-    "PyTorchJob": ((KUBEFLOW_API_VERSION, owners.PyTorchJobObject),),
-    "TFJob": ((KUBEFLOW_API_VERSION, owners.TFJobObject),),
-    "MPIJob": ((MPI_JOB_API_VERSION, owners.MPIJobObject),),
-    "XGBoostJob": ((KUBEFLOW_API_VERSION, owners.XGBoostJobObject),),
-    "PaddleJob": ((KUBEFLOW_API_VERSION, owners.PaddleJobObject),),
-    "JAXJob": ((KUBEFLOW_API_VERSION, owners.JAXJobObject),),
-    "TrainJob": ((TRAINER_API_VERSION, owners.TrainJobObject),),
-    "RayCluster": ((RAY_API_VERSION, owners.RayClusterObject),),
-    "RayJob": ((RAY_API_VERSION, owners.RayJobObject),),
-    "LeaderWorkerSet": ((LEADER_WORKER_SET_API_VERSION, owners.LeaderWorkerSetObject),),
-    "Deployment": ((APPS_API_VERSION, owners.DeploymentObject),),
-    "ReplicaSet": ((APPS_API_VERSION, owners.ReplicaSetObject),),
-    "StatefulSet": ((APPS_API_VERSION, owners.StatefulSetObject),),
+    **OWNER_KINDS,
     "PodDisruptionBudget": ((POLICY_API_VERSION, PodDisruptionBudget),),
     "ResourceQuota": (("v1", ResourceQuota),),
     "LimitRange": (("v1", LimitRange),),
@@ -170,6 +154,8 @@ _CHECKS: dict[type, Any] = {
     queue_wire.CohortObject: queues.cohort_from_object,
     queue_wire.ResourceFlavorObject: queues.resource_flavor_from_object,
     queue_wire.TopologyObject: queues.topology_from_object,
+    KaiQueueObject: kai_queue_from_object,
+    VolcanoQueueObject: volcano_queue_from_object,
     WorkloadObject: check_workload,
     PriorityClass: check_priority_class,
     queue_wire.WorkloadPriorityClassObject: check_priority_class,

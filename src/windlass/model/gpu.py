@@ -25,15 +25,9 @@ import msgspec
 from windlass.model.device import Device, node_devices, node_replicas
 from windlass.model.errors import InputError
 from windlass.model.mig import profile_of_resource
+from windlass.model.names.kai import KAI_FRACTION, KAI_FRACTION_CONTAINER, KAI_FRACTION_DEVICES, KAI_MEMORY
 from windlass.model.names.nvidia import GPU_RESOURCE, MIG_RESOURCE_PREFIX, NVIDIA_PREFIX
-from windlass.model.names.others import (
-    ALIBABA_COUNT,
-    ALIBABA_MILLI,
-    ALIBABA_MODEL,
-    KAI_FRACTION,
-    KAI_FRACTION_DEVICES,
-    KAI_MEMORY,
-)
+from windlass.model.names.others import ALIBABA_COUNT, ALIBABA_MILLI, ALIBABA_MODEL
 from windlass.model.pod import Pod
 
 __all__ = ["Device", "GpuRequest", "gpu_request", "node_devices", "node_replicas"]
@@ -66,12 +60,22 @@ def gpu_request(pod: Pod, requests: Mapping[str, int]) -> GpuRequest | None:
         found = _from_resources(requests)
         if annotations:
             found.extend(_from_annotations(annotations))
+            _check_container(pod)
             models = _models(annotations)
         else:
             models = ()
         return _agreed(found, models)
     except InputError as error:
         raise error.with_context(object=f"Pod {pod.key}", code="INVALID_OBJECT") from None
+
+
+def _check_container(pod: Pod) -> None:
+    """KAI's webhook refuses a share for a container that the pod hasn't got."""
+    name = pod.metadata.annotations.get(KAI_FRACTION_CONTAINER)
+    containers = (*pod.spec.containers, *pod.spec.init_containers)
+    if name is not None and all(container.name != name for container in containers):
+        names = ", ".join(container.name for container in containers)
+        raise _annotation_error(KAI_FRACTION_CONTAINER, f"there is no container {name!r}", f"name one of {names}")
 
 
 def _from_resources(requests: Mapping[str, int]) -> list[tuple[str, GpuRequest]]:

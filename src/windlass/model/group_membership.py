@@ -11,19 +11,20 @@ from typing import Final, Literal
 
 import msgspec
 
+from windlass.model.names.kai import KAI_GROUP_ANNOTATION
 from windlass.model.names.kueue import KUEUE_POD_GROUP_NAME, PREBUILT_WORKLOAD_LABEL, WORKLOAD_ANNOTATION
-from windlass.model.names.others import (
-    COSCHEDULING_LABELS,
-    VOLCANO_GROUP_ANNOTATION,
-    VOLCANO_QUALIFIED_GROUP_ANNOTATION,
-)
+from windlass.model.names.others import COSCHEDULING_LABELS
+from windlass.model.names.volcano import VOLCANO_GROUP_ANNOTATION, VOLCANO_QUALIFIED_GROUP_ANNOTATION
 from windlass.model.pod import Pod
 
-GroupSource = Literal["scheduling.k8s.io", "scheduling.x-k8s.io", "scheduling.volcano.sh", "kueue-group"]
+GroupSource = Literal[
+    "scheduling.k8s.io", "scheduling.x-k8s.io", "scheduling.volcano.sh", "scheduling.run.ai", "kueue-group"
+]
 """The API group of the PodGroup that a pod names, or `kueue-group`: Kueue's pod groups have no object."""
 NATIVE: Final = "scheduling.k8s.io"
 COSCHEDULING: Final = "scheduling.x-k8s.io"
 VOLCANO: Final = "scheduling.volcano.sh"
+KAI: Final = "scheduling.run.ai"
 KUEUE_GROUP: Final = "kueue-group"
 
 
@@ -48,6 +49,7 @@ GROUP_FORMS = (
     GroupForm(NATIVE),  # the field spec.schedulingGroup.podGroupName
     GroupForm(COSCHEDULING, labels=COSCHEDULING_LABELS),
     GroupForm(VOLCANO, (VOLCANO_GROUP_ANNOTATION, VOLCANO_QUALIFIED_GROUP_ANNOTATION)),
+    GroupForm(KAI, (KAI_GROUP_ANNOTATION,)),
     KUEUE_FORM,
 )
 """In order of precedence."""
@@ -63,6 +65,14 @@ GROUP_ANNOTATIONS = frozenset(annotation for form in GROUP_FORMS for annotation 
 POD_GROUP_SOURCES = tuple(form.source for form in GROUP_FORMS if form.source != KUEUE_GROUP)
 """Sources whose groups are objects of kind PodGroup."""
 
+INDEPENDENT_POD_KINDS = frozenset(
+    ("apps", kind) for kind in ("ReplicaSet", "StatefulSet", "DaemonSet", "Deployment")
+) | {
+    ("", "Node"),
+    ("", "ReplicationController"),
+    ("", "Pod"),
+}
+"""Kinds whose pods are independent of one another."""
 GANG_KINDS = frozenset(
     ("kubeflow.org", kind) for kind in ("PyTorchJob", "TFJob", "MPIJob", "XGBoostJob", "PaddleJob", "JAXJob")
 ) | {
@@ -70,10 +80,16 @@ GANG_KINDS = frozenset(
     ("ray.io", "RayCluster"),
     ("ray.io", "RayJob"),
     ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"),
+    ("batch.volcano.sh", "Job"),
+    ("workload.codeflare.dev", "AppWrapper"),
+    ("sparkoperator.k8s.io", "SparkApplication"),
 }
 """Kinds whose pods form a gang, even where the owner object is not known."""
 GANG_IF_QUEUED_KINDS = frozenset({("batch", "Job"), ("jobset.x-k8s.io", "JobSet")})
 """Kinds whose pods form a gang if they have a queue label."""
+OWNER_MAKING_KINDS = frozenset({("batch", "CronJob"), ("ray.io", "RayService")})
+"""Kinds that make owners (Jobs, RayClusters) one after the other: these are decided on."""
+KNOWN_OWNER_KINDS = GANG_KINDS | GANG_IF_QUEUED_KINDS | INDEPENDENT_POD_KINDS | OWNER_MAKING_KINDS
 
 
 class GroupReference(msgspec.Struct, frozen=True):

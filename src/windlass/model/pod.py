@@ -148,6 +148,12 @@ class SchedulingGroup(KubeStruct, frozen=True):
     pod_group_name: str = ""
 
 
+class WorkloadReference(KubeStruct, frozen=True):
+    """Kubernetes 1.35's way to name a group, gone since."""
+
+    name: str = ""
+
+
 class PodSpec(KubeStruct, frozen=True):
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()
@@ -169,6 +175,7 @@ class PodSpec(KubeStruct, frozen=True):
     runtime_class_name: str = ""
     active_deadline_seconds: int | None = None
     scheduling_group: SchedulingGroup | None = None
+    workload_ref: WorkloadReference | None = None
 
 
 class PodCondition(KubeStruct, frozen=True):

@@ -1,8 +1,8 @@
-"""Groups of pods that start together, as three schedulers write them, as one noun.
+"""Groups of pods that start together, as four schedulers write them, as one noun.
 
 Decoded by `model.codec`; `cluster.workloads` looks up the group that a pod names. The kinds are all called PodGroup:
-the coscheduling plugin's (`scheduling.x-k8s.io`), Volcano's (`scheduling.volcano.sh`) and Kubernetes' own
-(`scheduling.k8s.io`). Field names are interfaces of those projects (Apache-2.0).
+the coscheduling plugin's (`scheduling.x-k8s.io`), Volcano's (`scheduling.volcano.sh`), KAI's (`scheduling.run.ai`) and
+Kubernetes' own (`scheduling.k8s.io`). Field names are interfaces of those projects (Apache-2.0).
 """
 
 from __future__ import annotations
@@ -11,11 +11,13 @@ import msgspec
 
 from windlass.model.errors import InputError
 from windlass.model.meta import KubeStruct, ObjectMeta
+from windlass.model.queue_names import KAI_PREFIX, VOLCANO_PREFIX
 from windlass.model.topology_request import MAX_PODS
 from windlass.model.validation import check_priority
 from windlass.model.workload import TopologyRequest
 
 NOT_IMPLEMENTED = "NOT_IMPLEMENTED"
+KAI = "scheduling.run.ai"
 
 
 class PodGroup(msgspec.Struct, frozen=True):
@@ -31,8 +33,12 @@ class PodGroup(msgspec.Struct, frozen=True):
     preemption_policy: str = ""
     topology: TopologyRequest | None = None
     all_or_nothing: bool = True
+    queue: str = ""
+    """As `model.queue_names` writes it; empty where its spec names none."""
     hold: str = ""
     """A field that asks for something which is not implemented, by its path."""
+    preemptibility: str = ""
+    """KAI's word, if its spec has one: preemptible or non-preemptible."""
     has_task_minimums: bool = False
     """Volcano: each task has a minimum of its own. `min_pods` is only their sum."""
 
@@ -42,7 +48,7 @@ class PodGroup(msgspec.Struct, frozen=True):
 
 
 class PodGroupObject(KubeStruct, frozen=True):
-    """Base of the three kinds."""
+    """Base of the four kinds."""
 
     api_version: str = ""
     metadata: ObjectMeta = ObjectMeta()
@@ -66,6 +72,7 @@ class VolcanoSubGroup(KubeStruct, frozen=True):
 
 class VolcanoSpec(KubeStruct, frozen=True):
     min_member: int = 1
+    queue: str = ""
     min_task_member: dict[str, int] = msgspec.field(default_factory=dict)
     priority_class_name: str = ""
     network_topology: VolcanoNetworkTopology | None = None
@@ -74,6 +81,34 @@ class VolcanoSpec(KubeStruct, frozen=True):
 
 class VolcanoPodGroup(PodGroupObject, frozen=True):
     spec: VolcanoSpec = VolcanoSpec()
+
+
+class KaiTopologyConstraint(KubeStruct, frozen=True):
+    topology: str = ""
+    required_topology_level: str = ""
+    preferred_topology_level: str = ""
+
+
+class KaiSubGroup(KubeStruct, frozen=True):
+    name: str = ""
+    parent: str = ""
+    min_member: int = 0
+    min_sub_group: int | None = None
+    topology_constraint: KaiTopologyConstraint | None = None
+
+
+class KaiSpec(KubeStruct, frozen=True):
+    min_member: int = 1
+    min_sub_group: int | None = None
+    queue: str = ""
+    priority_class_name: str = ""
+    preemptibility: str = ""
+    topology_constraint: KaiTopologyConstraint | None = None
+    sub_groups: tuple[KaiSubGroup, ...] = ()
+
+
+class KaiPodGroup(PodGroupObject, frozen=True):
+    spec: KaiSpec = KaiSpec()
 
 
 class GangPolicy(KubeStruct, frozen=True):
@@ -130,6 +165,8 @@ def pod_group_from_object(wire: PodGroupObject) -> PodGroup:
         return _volcano(wire)
     if isinstance(wire, NativePodGroup):
         return _native(wire)
+    if isinstance(wire, KaiPodGroup):
+        return _kai(wire)
     assert isinstance(wire, CoschedulingPodGroup), wire
     minimum = _minimum(wire.spec.min_member, "spec.minMember")
     return PodGroup(wire.metadata, "scheduling.x-k8s.io", minimum)
@@ -148,9 +185,46 @@ def _volcano(wire: VolcanoPodGroup) -> PodGroup:
         "scheduling.volcano.sh",
         max(_minimum(spec.min_member, "spec.minMember"), tasks),
         priority_class=spec.priority_class_name,
+        queue=f"{VOLCANO_PREFIX}{spec.queue}" if spec.queue else "",
         hold=hold,
         has_task_minimums=len(spec.min_task_member) > 1,
     )
+
+
+def _kai(wire: KaiPodGroup) -> PodGroup:
+    """KAI's group: its minimum, or those of its sub-groups, which are met together only where they cover all pods."""
+    spec = wire.spec
+    parents = {sub_group.parent for sub_group in spec.sub_groups}
+    leaves = [sub_group for sub_group in spec.sub_groups if sub_group.name not in parents]
+    minimums = [_minimum(leaf.min_member, f"spec.subGroups.{leaf.name}.minMember") for leaf in leaves]
+    constrained = next((one.name for one in spec.sub_groups if _kai_topology(one.topology_constraint)), "")
+    hold = ""
+    if any(sub_group.min_sub_group is not None for sub_group in spec.sub_groups) or spec.min_sub_group is not None:
+        hold = "spec.minSubGroup: a number of sub-groups with which it starts is not implemented"
+    elif constrained:
+        hold = f"spec.subGroups.{constrained}.topologyConstraint: a constraint for each sub-group is not implemented"
+    return PodGroup(
+        wire.metadata,
+        KAI,
+        max(_minimum(spec.min_member, "spec.minMember"), sum(minimums)),
+        priority_class=spec.priority_class_name,
+        topology=_kai_topology(spec.topology_constraint),
+        queue=f"{KAI_PREFIX}{spec.queue}" if spec.queue else "",
+        preemptibility=spec.preemptibility,
+        all_or_nothing=False,
+        hold=hold,
+        has_task_minimums=len(leaves) > 1,
+    )
+
+
+def _kai_topology(constraint: KaiTopologyConstraint | None) -> TopologyRequest | None:
+    if constraint is None:
+        return None
+    if constraint.required_topology_level:
+        return TopologyRequest("required", constraint.required_topology_level)
+    if constraint.preferred_topology_level:
+        return TopologyRequest("preferred", constraint.preferred_topology_level)
+    return None
 
 
 def _native(wire: NativePodGroup) -> PodGroup:

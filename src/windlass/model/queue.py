@@ -73,6 +73,16 @@ class ClusterQueue(msgspec.Struct, frozen=True):
     """Order by usage history inside the queue (admissionScope UsageBasedAdmissionFairSharing)."""
     inactive_reason: str = ""
     """Why it admits nothing: a field that is not implemented, by its path, or a missing flavor."""
+    ignores_undeclared: bool = False
+    """It limits only the resources that it has quota of; others are not its business. Kueue's queues are not so."""
+    priority: int = 0
+    """Of two queues whose work borrows, that of the higher one comes first."""
+    preempt_min_run_seconds: int | None = None
+    """Work of it that has run for less is not preempted inside the queue; None: as configured for all."""
+    reclaimable: bool = True
+    """False: other queues don't reclaim from it, though it borrows (Volcano)."""
+    reclaim_min_run_seconds: tuple[tuple[str, int], ...] = ()
+    """(queue or cohort above it, seconds), widest first: the same for work that other queues reclaim from."""
 
 
 class Cohort(msgspec.Struct, frozen=True):
@@ -103,6 +113,8 @@ class ResourceFlavor(msgspec.Struct, frozen=True):
     node_taints: tuple[Taint, ...] = ()
     tolerations: tuple[Toleration, ...] = ()
     topology: str = ""
+    any_topology: bool = False
+    """Its topology is the labels of its nodes, whichever a request names: queues of other schedulers have no other."""
 
 
 class Topology(msgspec.Struct, frozen=True):
@@ -118,6 +130,8 @@ class QueueSystem(msgspec.Struct, frozen=True):
     queues: dict[str, ClusterQueue] = msgspec.field(default_factory=dict)
     cohorts: dict[str, Cohort] = msgspec.field(default_factory=dict)
     local_queues: dict[str, LocalQueue] = msgspec.field(default_factory=dict)
+    shared_queues: dict[str, LocalQueue] = msgspec.field(default_factory=dict)
+    """Queues that work of every namespace can name: KAI's and Volcano's, as `model.queue_names` writes them."""
     flavors: dict[str, ResourceFlavor] = msgspec.field(default_factory=dict)
     topologies: dict[str, Topology] = msgspec.field(default_factory=dict)
     priority_classes: dict[str, int] = msgspec.field(default_factory=dict)
@@ -129,3 +143,7 @@ class QueueSystem(msgspec.Struct, frozen=True):
     """PriorityClasses whose preemptionPolicy is Never."""
     namespaces: dict[str, dict[str, str]] = msgspec.field(default_factory=dict)
     """Labels of the namespaces, which a queue's `namespace_selector` selects by."""
+
+    def local_queue(self, namespace: str, name: str) -> LocalQueue | None:
+        """The queue that work of the namespace means by this name."""
+        return self.local_queues.get(f"{namespace}/{name}") or self.shared_queues.get(name)

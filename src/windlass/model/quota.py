@@ -7,11 +7,13 @@ on both sides; everything else has the units of `model.requests`.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
 
 from windlass.model.errors import InputError
 from windlass.model.gpu import gpu_request
 from windlass.model.names.nvidia import GPU_RESOURCE
+from windlass.model.node import Node
 from windlass.model.pod import Pod, RawQuantity
 from windlass.model.quantity import milli_value, whole_value
 from windlass.model.requests import format_amount, pod_requests
@@ -35,6 +37,18 @@ def parse_quota(resource: str, raw: RawQuantity) -> int:
 def format_quota(resource: str, amount: int) -> str:
     """The amount as people write it: `1500m` of cpu, `2Gi` of memory, `4` or `500m` GPUs."""
     return format_amount("cpu" if resource in _IN_THOUSANDTHS else resource, amount)
+
+
+def cluster_capacity(nodes: Iterable[Node]) -> dict[str, int]:
+    """What all nodes have together, in units of quota."""
+    total: dict[str, int] = {}
+    for node in nodes:
+        for resource, raw in node.status.allocatable.items():
+            try:
+                total[resource] = total.get(resource, 0) + parse_quota(resource, raw)
+            except InputError:
+                continue  # the store reports it
+    return total
 
 
 def quota_requests(pod: Pod, device_memory_mib: int = 0) -> dict[str, int]:

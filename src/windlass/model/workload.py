@@ -117,6 +117,8 @@ class Workload(msgspec.Struct, frozen=True):
     restart_seconds: int | None = None
     """Declared time lost by a restart; None if not declared."""
     evictable: bool = True
+    may_borrow: bool = True
+    """False: only its queue's own quota is for it (KAI's work that is not preemptible)."""
     evictions: int = 0
     """How often it was preempted so far; see `queueing.preemption_common` for why that counts."""
     nominated: bool = False

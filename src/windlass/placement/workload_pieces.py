@@ -53,8 +53,7 @@ def pieces_to_decide(
 
     def make_pieces(workload: Workload) -> tuple[Workload, ...]:
         pieces = split_workload(workload)
-        key = f"{workload.namespace}/{workload.queue_name}"
-        local_queue = system.local_queues.get(key) if topology_queues else None
+        local_queue = system.local_queue(workload.namespace, workload.queue_name) if topology_queues else None
         if local_queue is None or local_queue.cluster_queue not in topology_queues:
             return tuple(pieces)
         return tuple(map(_with_implied_topology, pieces))

@@ -118,6 +118,8 @@ class WorkloadPlacer:
             return reason  # a flavor of none of the pod's resources says nothing about its nodes
         if pod_set.topology is None:
             return f"Flavor {flavor.name!r} supports only TopologyAwareScheduling" if flavor.topology else ""
+        if flavor.any_topology:
+            return ""
         if not flavor.topology:
             return f"Flavor {flavor.name!r} does not support TopologyAwareScheduling"
         topology = self._system.topologies.get(flavor.topology)

@@ -15,6 +15,7 @@ from windlass.model.errors import InputError
 from windlass.model.labels import matches_selector
 from windlass.model.names.kubernetes import NAMESPACE_NAME_LABEL
 from windlass.model.queue import QueueSystem
+from windlass.model.queue_names import describe_queue, is_shared_queue
 from windlass.model.workload import Workload
 from windlass.queueing.admission_state import AdmissionState
 from windlass.queueing.config import QueueConfig
@@ -127,7 +128,7 @@ class _Decision:
         if DRAIN not in policies:
             return
         for running in sorted(self._admitted_workloads(), key=lambda running: running.key):
-            local = self._system.local_queues.get(running.local_queue)
+            local = self._system.local_queue(running.workload.namespace, running.workload.queue_name)
             if running.is_evicting:
                 continue
             if running.node.spec.stop_policy == DRAIN:
@@ -148,7 +149,9 @@ class _Decision:
             code = QUEUE_MISSING if workload.active else SUSPENDED
             self.state.hold(workload.key, workload.hold_code or code, why)
             return None
-        name = self._system.local_queues[local_queue_key(workload)].cluster_queue
+        local = self._system.local_queue(workload.namespace, workload.queue_name)
+        assert local is not None, "it is queued"
+        name = local.cluster_queue
         try:
             pending = PendingWorkload(workload, self._tree.queues[name], self._placement)
         except InputError as error:
@@ -169,13 +172,14 @@ class _Decision:
         if not workload.active:
             return "The workload is deactivated"
         key = local_queue_key(workload)
-        local = self._system.local_queues.get(key)
+        local = self._system.local_queue(workload.namespace, workload.queue_name)
         if local is None:
             return f"LocalQueue {key} doesn't exist"
         if local.stop_policy != "None":
             return f"LocalQueue {key} is stopped"
         if local.inactive_reason:
-            return f"LocalQueue {key} is inactive: {local.inactive_reason}"
+            shown = describe_queue(local.key) if is_shared_queue(local.key) else f"LocalQueue {key}"
+            return f"{shown} is inactive: {local.inactive_reason}"
         name = local.cluster_queue
         if name not in self._tree.queues:
             return f"ClusterQueue {name} doesn't exist"

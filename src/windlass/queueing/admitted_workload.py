@@ -66,7 +66,7 @@ def _eviction_cost(running: AdmittedWorkload, config: QueueConfig, now: int) -> 
     return 0, max(shares, default=0) * seconds
 
 
-def may_be_evicted(running: AdmittedWorkload, config: QueueConfig, now: int) -> bool:
+def may_be_evicted(running: AdmittedWorkload, preemptor: QuotaNode, config: QueueConfig, now: int) -> bool:
     if running.workload.is_stuck(now):
         return False  # its pods don't end, so its quota does not come free
     # Going already, or not started yet: nothing is lost.
@@ -74,8 +74,28 @@ def may_be_evicted(running: AdmittedWorkload, config: QueueConfig, now: int) -> 
         return True
     if not running.workload.evictable:
         return False
+    if running.node is not preemptor and running.node.queue is not None and not running.node.queue.reclaimable:
+        return False
     started = running.workload.started_at or running.reserved_at
-    return not config.min_run_seconds or now - started >= config.min_run_seconds
+    minimum = min_run_seconds(running.node, preemptor, config)
+    return not minimum or now - started >= minimum
+
+
+def min_run_seconds(node: QuotaNode, preemptor: QuotaNode, config: QueueConfig) -> int:
+    """How long work of a queue runs at least before that of `preemptor` may evict it: as KAI has it, the value of the
+    queue, or between queues that of the subtree below their lowest common cohort; else of the next one above."""
+    if node.queue is None:
+        return config.min_run_seconds
+    if node is preemptor:
+        own = node.queue.preempt_min_run_seconds
+        return config.min_run_seconds if own is None else own
+    if not node.queue.reclaim_min_run_seconds:
+        return config.min_run_seconds
+    others = {preemptor.name, *(above.name for above in preemptor.ancestors())}
+    path = [node.name, *(above.name for above in node.ancestors())]
+    below = next((place for place, name in enumerate(path) if name in others), len(path)) - 1
+    minimums = dict(node.queue.reclaim_min_run_seconds)
+    return next((minimums[name] for name in path[below:] if name in minimums), config.min_run_seconds)
 
 
 def uses_any(running: AdmittedWorkload, cells: frozenset[FlavorResource]) -> bool:

@@ -187,8 +187,14 @@ class Cycle:
 
 
 def _entry_sort_key(entry: Entry) -> tuple[object, ...]:
-    """Workloads for which others were evicted, then by how far up the tree they borrow, then in queue order."""
-    return (not entry.pending.workload.nominated, entry.assignment.borrowing_level, entry.pending.sort_key)
+    """Workloads for which others were evicted, then by how far up the tree they borrow, the priority of their queues,
+    and in queue order."""
+    return (
+        not entry.pending.workload.nominated,
+        entry.assignment.borrowing_level,
+        -entry.node.spec.priority,
+        entry.pending.sort_key,
+    )
 
 
 def _quota_to_reserve(entry: Entry) -> Usage:

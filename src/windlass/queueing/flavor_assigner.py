@@ -143,7 +143,7 @@ class _FlavorSearch:
         return served, reasons, severity
 
     def _is_ignored(self, amount: int) -> bool:
-        return amount == 0 or self.options.ignore_undeclared
+        return amount == 0 or self.options.ignore_undeclared or self.node.spec.ignores_undeclared
 
     def _best_flavor(self, group: ResourceGroup, resource: str, asked: dict[str, int]) -> dict[str, FlavorAssignment]:
         policy = self.node.spec.fungibility
@@ -224,6 +224,10 @@ class _FlavorSearch:
         # First, since no preemption and no waiting can help.
         if amount > maximum:
             self._refuse([_exceeds_capacity_message(cell, assumed, request, maximum)], EXCEEDS_MAXIMUM)
+            return PreemptionMode.NO_FIT, 0
+        if not self.pending.workload.may_borrow and amount > node.unborrowed(cell):
+            limit = format_quota(cell[1], node.quota(cell).nominal)
+            self._refuse([f"non-preemptible work may use only the queue's own quota of {cell[1]}: {limit}"], WAITING)
             return PreemptionMode.NO_FIT, 0
         borrowing, may_reclaim = lowest_fitting_height(node, cell, amount)
         available = node.available(cell)

@@ -271,7 +271,7 @@ class PreemptionRequest:
             return False
         if not uses_any(running, self.needs_preemption):
             return False
-        if not may_be_evicted(running, self.context.config, self.context.now):
+        if not may_be_evicted(running, self.node, self.context.config, self.context.now):
             return False
         if policy == "Any" or running.priority < self.pending.priority:
             return True

@@ -94,6 +94,12 @@ class QuotaNode:
     def quota(self, cell: FlavorResource) -> FlavorResourceQuota:
         return self.quotas.get(cell, _NO_QUOTA)
 
+    def unborrowed(self, cell: FlavorResource) -> int:
+        """What is left of its own quota for work that may not borrow, whatever other work of the queue uses of it."""
+        admitted = self.admitted.values()
+        used = sum(running.usage.get(cell, 0) for running in admitted if not running.workload.may_borrow)
+        return self.quota(cell).nominal - used
+
     def local_available(self, cell: FlavorResource) -> int:
         """Unused quota that is withheld from the parent."""
         return max(0, self.local_quota.get(cell, 0) - self.usage.get(cell, 0))

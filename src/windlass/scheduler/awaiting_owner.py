@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from windlass.cluster.workloads.units import controller_of, sibling_key
-from windlass.model.group_membership import GANG_IF_QUEUED_KINDS, GANG_KINDS
+from windlass.cluster.workloads.ancestors import controller_of, deployment_of, sibling_key
+from windlass.model.group_membership import KNOWN_OWNER_KINDS
 from windlass.model.pod import Pod
 
 OWNER_WAIT_SECONDS = 5
@@ -69,11 +69,11 @@ class PodsAwaitingOwner:
         while reference is not None:
             group = reference.api_version.rpartition("/")[0]
             owner = (group, reference.kind, sibling_key(pod.metadata, reference.name))
-            if owner in seen or owner[:2] not in GANG_KINDS | GANG_IF_QUEUED_KINDS:
+            if owner in seen or owner[:2] not in KNOWN_OWNER_KINDS:
                 return None
             seen.add(owner)
             found = self._objects.get(owner)
-            if found is None:
-                return owner if self.is_watched(reference.kind, group) else None
-            reference = controller_of(found.metadata)
+            if found is None and self.is_watched(reference.kind, group):
+                return owner
+            reference = controller_of(found.metadata) if found is not None else deployment_of(reference, pod.metadata)
         return None

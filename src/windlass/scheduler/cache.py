@@ -29,6 +29,7 @@ from windlass.model.names.kueue import QUEUE_NAME_LABEL, WORKLOAD_PRIORITY_CLASS
 from windlass.model.node import Node
 from windlass.model.owners import Owner, OwnerObject, owner_from_object
 from windlass.model.pod import Pod
+from windlass.model.queue_names import named_queue
 from windlass.model.run_time_history import RunTimeHistoryObject
 from windlass.model.times import format_timestamp
 from windlass.model.volume import PersistentVolumeClaim
@@ -425,7 +426,8 @@ class SchedulerCache:
         return True
 
     def _owner_concerns_engine(self, obj: OwnerObject) -> bool:
-        """False for owners of independent pods, of another scheduler's pods, and of queues that Kueue decides on."""
+        """False for owners of another scheduler's pods, of queues that Kueue decides on, and of independent pods in no
+        queue. A Deployment's pods are in the Deployment's queue: without it, they would pass the queue by."""
         owner = owner_from_object(obj)
         queue = owner.metadata.labels.get(QUEUE_NAME_LABEL, "")
         namespace = owner.metadata.namespace or "default"
@@ -433,7 +435,9 @@ class SchedulerCache:
             return False
         if owner.pod_sets and not self.is_responsible_for_owner(owner):
             return False
-        return owner.is_gang or any(reference.controller for reference in owner.metadata.owner_references)
+        if owner.is_gang or named_queue(owner.metadata.labels, owner.metadata.annotations):
+            return True
+        return any(reference.controller for reference in owner.metadata.owner_references)
 
     def _observe_deletion(self, deletion: Deleted) -> list[Delta]:
         if deletion.kind == "Pod":

@@ -14,6 +14,7 @@ from windlass.cluster.snapshot import Snapshot
 from windlass.kube.resources import KUEUE_API_GROUP
 from windlass.kube.write_requests import patch_status
 from windlass.model.queue import ClusterQueue, QueueSystem
+from windlass.model.queue_names import is_shared_queue
 from windlass.model.quota import format_quota
 from windlass.model.times import format_timestamp
 from windlass.model.unstructured import Unstructured
@@ -26,11 +27,12 @@ QueueKey = tuple[str, str]
 
 def queue_statuses(system: QueueSystem, workloads: Iterable[Workload]) -> dict[QueueKey, Unstructured]:
     """The status that each queue should have, without times."""
-    members: dict[QueueKey, list[Workload]] = {("ClusterQueue", name): [] for name in system.queues}
+    members: dict[QueueKey, list[Workload]] = {
+        ("ClusterQueue", name): [] for name in system.queues if not is_shared_queue(name)
+    }
     members |= {("LocalQueue", key): [] for key in system.local_queues}
     for workload in workloads:
-        key = f"{workload.namespace}/{workload.queue_name}"
-        local = system.local_queues.get(key) if workload.queue_name else None
+        local = system.local_queues.get(f"{workload.namespace}/{workload.queue_name}")
         if local is not None:
             members["LocalQueue", local.key].append(workload)
             members.setdefault(("ClusterQueue", local.cluster_queue), []).append(workload)

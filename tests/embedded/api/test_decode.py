@@ -31,6 +31,15 @@ def test_false_is_dropped_where_go_drops_it_and_kept_where_it_is_meant() -> None
     assert spec["securityContext"] == {}
 
 
+def test_base64_may_be_wrapped_as_its_command_wraps_it() -> None:
+    secrets = KINDS.by_resource("secrets")
+    assert secrets is not None
+    tree = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "data": {"key": "aGVs\r\nbG8=\n"}}
+    assert decode(secrets, tree)[0]["data"] == {"key": "aGVsbG8="}
+    with pytest.raises(ApiError, match="illegal base64 data at input byte 2"):
+        decode(secrets, {**tree, "data": {"key": "aG Vs"}})
+
+
 def test_quantities_are_canonical() -> None:
     limits = {"cpu": "0.5", "memory": "1024Mi", "nvidia.com/gpu": 1, "ephemeral-storage": "1e3"}
     spec = _pod(containers=[container(resources={"limits": limits})])

@@ -25,6 +25,7 @@ from windlass.cluster.workloads.workload_attributes import (
     execution_limit,
     is_evictable,
     is_nominated,
+    is_preemptible,
     preemption_policy_of,
     priority_of,
     queue_of,
@@ -48,15 +49,23 @@ from windlass.model.group_membership import KUEUE_GROUP
 from windlass.model.kueue import is_finished, queue_hold, workload_from_object
 from windlass.model.kueue.workload_wire import Condition
 from windlass.model.meta import ObjectMeta
+from windlass.model.names.volcano import VOLCANO_DEFAULT_QUEUE
 from windlass.model.namespace_limits import limit_range_violation
 from windlass.model.owners import Owner, template_pod
 from windlass.model.pod import Pod
+from windlass.model.pod_group import NOT_IMPLEMENTED
 from windlass.model.queue import ClusterQueue
+from windlass.model.queue_names import VOLCANO_PREFIX
 from windlass.model.times import parse_timestamp
 from windlass.model.workload import Admission, PodSet, Workload
 
+VOLCANO_DEFAULT = f"{VOLCANO_PREFIX}{VOLCANO_DEFAULT_QUEUE}"
 TERMINATING_SUFFIX = "#leaving"
 """Appended to the key of a workload for its part that is being deleted."""
+WORKLOAD_REF_HOLD = (
+    "spec.workloadRef: groups of Kubernetes 1.35 are not implemented (name a PodGroup in spec.schedulingGroup)",
+    NOT_IMPLEMENTED,
+)
 DEFAULT_GRACE_SECONDS = 30
 """Kubernetes' default of terminationGracePeriodSeconds."""
 
@@ -216,17 +225,23 @@ def _unreadable_parts(unit: Unit, members: UnitMembers, inputs: GroupingInputs, 
 
 def _assemble(parts: WorkloadParts, members: UnitMembers, inputs: GroupingInputs) -> Workload:
     identity = parts.identity
-    queue = queue_of(identity, members.pods)
+    queue = queue_of(identity, members.pods, inputs.owners) or parts.queue
+    if queue == VOLCANO_DEFAULT and queue not in inputs.queue_system.shared_queues:
+        queue = ""  # what Volcano's webhook writes where nothing else is said
     pods = {pod.key: pod for pod in members.pods}
     cluster_queue = _cluster_queue(identity.namespace, queue, inputs)
     admission = admission_of_pods(parts.sets, pods, cluster_queue, inputs.queue_system, inputs.nodes)
     unreadable = _unreadable_hold(_sets_to_read(parts.sets, inputs))
     hold = parts.hold if parts.hold != NO_HOLD else unreadable
+    if hold == NO_HOLD and any(pod_set.template.spec.workload_ref is not None for pod_set in parts.sets):
+        hold = WORKLOAD_REF_HOLD
     if hold == NO_HOLD and queue:
         hold = queue_hold(identity.namespace, queue, inputs.queue_system)
     if hold == NO_HOLD and not members.pods:
         hold = _limit_range_hold(parts.sets, inputs, identity.namespace)
     template = parts.sets[0].template
+    priority = priority_of(identity, template, inputs.queue_system)
+    preemptible = is_preemptible(identity, members.pods, queue, priority)
     created = _created(identity, members, inputs.now)
     queued_at = queued_since(identity.metadata, created)
     checkpoint = checkpoint_of(identity.metadata, members.pods)
@@ -241,7 +256,7 @@ def _assemble(parts: WorkloadParts, members: UnitMembers, inputs: GroupingInputs
         pod_sets=parts.sets,
         uid=identity.metadata.uid,
         queue_name=queue,
-        priority=priority_of(identity, template, inputs.queue_system),
+        priority=priority,
         preemption_policy=preemption_policy_of(identity, template, inputs.queue_system),
         created=created,
         queued_at=queued_at,
@@ -258,7 +273,8 @@ def _assemble(parts: WorkloadParts, members: UnitMembers, inputs: GroupingInputs
         started_at=_first_start(members),
         checkpoint_at=checkpoint,
         restart_seconds=declared_restart_cost([identity.metadata, *(pod.metadata for pod in members.pods)]),
-        evictable=is_evictable(identity.metadata, members.pods),
+        evictable=preemptible and is_evictable(identity.metadata, members.pods),
+        may_borrow=preemptible,
         evictions=evictions_of(identity.metadata, members.pods),
         nominated=admission is None and is_nominated(members.pods),
     )
@@ -277,7 +293,7 @@ def _pod_ends_by(pod: Pod, evicted_at: int) -> int:
 
 
 def _cluster_queue(namespace: str, queue: str, inputs: GroupingInputs) -> ClusterQueue | None:
-    local = inputs.queue_system.local_queues.get(f"{namespace}/{queue}")
+    local = inputs.queue_system.local_queue(namespace, queue)
     return inputs.queue_system.queues.get(local.cluster_queue) if local is not None else None
 
 

@@ -19,6 +19,7 @@ from windlass.model.owners import Owner, OwnerObject, owner_from_object
 from windlass.model.pod import Pod
 from windlass.model.pod_group import PodGroup, PodGroupObject, pod_group_from_object
 from windlass.model.queue import QueueSystem
+from windlass.model.quota import cluster_capacity
 
 
 class GroupingInputs(msgspec.Struct, frozen=True):
@@ -66,7 +67,7 @@ def grouping_inputs(objects: Iterable[object], now: int) -> GroupingInputs:
             case _:
                 pass
     return GroupingInputs(
-        queue_system=queue_system(all_objects),
+        queue_system=queue_system(all_objects, cluster_capacity(nodes.values())),
         now=now,
         pods=tuple(pods.values()),
         nodes=nodes,

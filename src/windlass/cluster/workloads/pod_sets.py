@@ -11,16 +11,9 @@ from collections.abc import Sequence
 import msgspec
 
 from windlass.cluster.shape import placement_strategy
+from windlass.model.names.kai import KAI_FRACTION, KAI_FRACTION_DEVICES, KAI_MEMORY
 from windlass.model.names.kueue import POD_SET_LABEL, TOPOLOGY_PREFIX
-from windlass.model.names.others import (
-    ALIBABA_COUNT,
-    ALIBABA_MILLI,
-    ALIBABA_MODEL,
-    KAI_FRACTION,
-    KAI_FRACTION_DEVICES,
-    KAI_MEMORY,
-    KUBEFLOW_REPLICA_TYPE_LABEL,
-)
+from windlass.model.names.others import ALIBABA_COUNT, ALIBABA_MILLI, ALIBABA_MODEL, KUBEFLOW_REPLICA_TYPE_LABEL
 from windlass.model.owners import Owner, OwnerPodSet, template_pod
 from windlass.model.owners.normalise import LWS_WORKER
 from windlass.model.pod import Pod

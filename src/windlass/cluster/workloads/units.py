@@ -7,24 +7,33 @@ the topmost owner that is a gang; itself. Pods of an owner of unknown kind are s
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterator, Mapping
+from collections.abc import Collection, Container, Mapping
 from typing import Literal
 
 import msgspec
 
+from windlass.cluster.workloads.ancestors import (
+    OwnerKey,
+    ancestors,
+    controller_of,
+    is_known_kind,
+    owner_kind,
+    sibling_key,
+)
 from windlass.cluster.workloads.grouping_inputs import GroupingInputs, is_submitted
 from windlass.model.group_membership import (
     GANG_IF_QUEUED_KINDS,
     GANG_KINDS,
     GROUP_ANNOTATIONS,
     GROUP_LABELS,
+    INDEPENDENT_POD_KINDS,
     POD_GROUP_SOURCES,
     GroupSource,
     group_of_pod,
     workload_name,
 )
 from windlass.model.kueue import WorkloadObject, is_finished
-from windlass.model.meta import ObjectMeta, OwnerReference
+from windlass.model.meta import OwnerReference
 from windlass.model.names.kueue import (
     KUEUE_POD_GROUP_NAME,
     POD_GROUP_TOTAL_COUNT_ANNOTATION,
@@ -32,22 +41,14 @@ from windlass.model.names.kueue import (
     QUEUE_NAME_LABEL,
     WORKLOAD_ANNOTATION,
 )
-from windlass.model.names.others import LEADER_WORKER_SET_API_VERSION
 from windlass.model.owners import Owner
-from windlass.model.owners.normalise import LWS_GROUP, LWS_NAME
+from windlass.model.owners.normalise import LWS_GROUP
 from windlass.model.pod import Pod
+from windlass.model.queue_names import QUEUE_ANNOTATIONS, QUEUE_LABELS
 
-INDEPENDENT_POD_KINDS = frozenset(
-    ("apps", kind) for kind in ("ReplicaSet", "StatefulSet", "DaemonSet", "Deployment")
-) | {
-    ("", "Node"),
-    ("", "ReplicationController"),
-    ("", "Pod"),
-}
-"""Kinds whose pods are independent of one another."""
 MAX_NOTED_PODS = 3
-_MEMBERSHIP_LABELS = GROUP_LABELS | {QUEUE_NAME_LABEL, PREBUILT_WORKLOAD_LABEL}
-_MEMBERSHIP_ANNOTATIONS = GROUP_ANNOTATIONS | {WORKLOAD_ANNOTATION}
+_MEMBERSHIP_LABELS = GROUP_LABELS | QUEUE_LABELS | {PREBUILT_WORKLOAD_LABEL}
+_MEMBERSHIP_ANNOTATIONS = GROUP_ANNOTATIONS | QUEUE_ANNOTATIONS | {WORKLOAD_ANNOTATION}
 
 UnitSource = Literal["workload", "owner", "pod"] | GroupSource
 
@@ -68,8 +69,6 @@ class Unit(msgspec.Struct):
     succeeded: int = 0
 
 
-OwnerKey = tuple[str, str]
-"""Kind and key of an owner."""
 UnknownOwner = tuple[str, str, str]
 """API version, kind and key of an owner of unknown kind."""
 
@@ -110,57 +109,51 @@ class UnitFinder:
 
     def _owner_unit(self, pod: Pod) -> UnitKey | None:
         found: UnitKey | None = None
-        for reference, owner in self._ancestors(pod.metadata):
-            key = sibling_key(pod.metadata, reference.name)
-            workload = self._owned_by.get((reference.kind, key))
+        for reference, owner in ancestors(pod.metadata, self._inputs.owners):
+            key, kind = sibling_key(pod.metadata, reference.name), owner_kind(reference)
+            workload = self._owned_by.get((kind, key))
             if workload is not None:
                 return UnitKey("workload", workload, "Workload")
             if _starts_together(reference, owner, pod):
-                found = UnitKey("owner", key, reference.kind, _gang_index(reference, pod))
-            elif owner is None and not _is_known(reference):
+                found = UnitKey("owner", key, kind, _gang_index(reference, pod))
+            elif owner is None and not is_known_kind(reference):
                 self.unknown_owners.append((reference.api_version, reference.kind, key))
         return found
-
-    def _ancestors(self, metadata: ObjectMeta) -> Iterator[tuple[OwnerReference, Owner | None]]:
-        """The controllers above an object, the nearest first, as far as the objects are known."""
-        seen: set[tuple[str, str]] = set()
-        reference = controller_of(metadata)
-        while reference is not None and (reference.kind, reference.name) not in seen:
-            seen.add((reference.kind, reference.name))
-            known = not reference.api_version or _is_known(reference)
-            key = (reference.kind, sibling_key(metadata, reference.name))
-            owner = self._inputs.owners.get(key) if known else None
-            yield reference, owner
-            reference = controller_of(owner.metadata) if owner is not None else None
 
     def units_of_workload(self, key: str, workload: WorkloadObject) -> tuple[UnitKey, ...]:
         return () if is_finished(workload) else (UnitKey("workload", key, "Workload"),)
 
     def units_of_owner(self, owner_key: OwnerKey, owner: Owner) -> tuple[UnitKey, ...]:
         """Units of an owner, which may have no pods yet; none where its parent, Workload or PodGroup covers them."""
-        if owner.finished or self._has_known_parent(owner) or owner_key in self._owned_by:
+        if owner.finished or owner.is_template or self._has_known_parent(owner) or owner_key in self._owned_by:
+            return ()
+        if owner.makes_owners and (is_submitted(owner.metadata) or owner_key in self._parents):
             return ()
         if not owner.is_gang and (is_submitted(owner.metadata) or owner_key in self._parents):
             return ()
-        if not owner.suspended and self._has_pod_group(owner_key[1]):
+        if not owner.suspended and self._has_pod_group(owner_key[1], owner.metadata.uid):
             return ()
         indices = range(owner.gang_count) if owner.kind == "LeaderWorkerSet" else (None,)
         return tuple(UnitKey("owner", owner_key[1], owner_key[0], index) for index in indices)
 
-    def _has_pod_group(self, key: str) -> bool:
-        """Whether its controller has created a PodGroup of the same name, which then defines the unit."""
-        return any((source, key) in self._inputs.pod_groups for source in POD_GROUP_SOURCES)
+    def _has_pod_group(self, key: str, uid: str) -> bool:
+        """Whether its controller has created a PodGroup of the same name, which then defines the unit. Volcano and KAI
+        add the uid, and KAI begins with `pg-`."""
+        namespace, _, name = key.partition("/")
+        names = (key, f"{key}-{uid}", f"{namespace}/pg-{name}-{uid}")
+        return any((source, known) in self._inputs.pod_groups for source in POD_GROUP_SOURCES for known in names)
 
     def parents_of(self, owner: Owner) -> tuple[OwnerKey, ...]:
         return tuple(
-            (reference.kind, sibling_key(owner.metadata, reference.name))
-            for reference, _ in self._ancestors(owner.metadata)
+            (owner_kind(reference), sibling_key(owner.metadata, reference.name))
+            for reference, _ in ancestors(owner.metadata, self._inputs.owners)
         )
 
     def _has_known_parent(self, owner: Owner) -> bool:
         """Whether a known owner or one with a Workload is above it; unknown owners are ignored."""
-        for reference, parent in self._ancestors(owner.metadata):
-            if parent is not None or (reference.kind, sibling_key(owner.metadata, reference.name)) in self._owned_by:
+        for reference, parent in ancestors(owner.metadata, self._inputs.owners):
+            key = (owner_kind(reference), sibling_key(owner.metadata, reference.name))
+            if (parent is not None and not parent.makes_owners) or key in self._owned_by:
                 return True
         return False
 
@@ -182,7 +175,11 @@ def unknown_owner_notes(pods_by_owner: Mapping[UnknownOwner, Collection[str]]) -
 
 def declares_membership(pod: Pod) -> bool:
     """Whether the pod itself declares a queue, a group, or an owner that may be a gang."""
-    if pod.spec.scheduling_group is not None or not _MEMBERSHIP_LABELS.isdisjoint(pod.metadata.labels):
+    if (
+        pod.spec.scheduling_group is not None
+        or pod.spec.workload_ref is not None
+        or not _MEMBERSHIP_LABELS.isdisjoint(pod.metadata.labels)
+    ):
         return True
     if not _MEMBERSHIP_ANNOTATIONS.isdisjoint(pod.metadata.annotations):
         return True
@@ -195,16 +192,11 @@ def declares_membership(pod: Pod) -> bool:
 
 def _starts_together(reference: OwnerReference, owner: Owner | None, pod: Pod) -> bool:
     if owner is not None:
-        return owner.is_gang
+        return owner.is_gang and not owner.makes_owners
     api = reference.api_version.rpartition("/")[0]
     if (api, reference.kind) in GANG_KINDS:
         return True
     return (api, reference.kind) in GANG_IF_QUEUED_KINDS and QUEUE_NAME_LABEL in pod.metadata.labels
-
-
-def _is_known(reference: OwnerReference) -> bool:
-    kind = (reference.api_version.rpartition("/")[0], reference.kind)
-    return kind in GANG_KINDS or kind in GANG_IF_QUEUED_KINDS or kind in INDEPENDENT_POD_KINDS
 
 
 def _gang_index(reference: OwnerReference, pod: Pod) -> int | None:
@@ -213,18 +205,3 @@ def _gang_index(reference: OwnerReference, pod: Pod) -> int | None:
     if reference.kind != "LeaderWorkerSet" or not (index.isascii() and index.isdigit() and len(index) < 9):
         return None
     return int(index)
-
-
-def controller_of(metadata: ObjectMeta) -> OwnerReference | None:
-    """The controller of an object. The StatefulSets between a LeaderWorkerSet and its pods are skipped: they say
-    nothing about the gang, and so need not be watched."""
-    reference = next((reference for reference in metadata.owner_references if reference.controller), None)
-    name = metadata.labels.get(LWS_NAME, "")
-    if name and (reference is None or reference.kind == "StatefulSet"):
-        return OwnerReference(kind="LeaderWorkerSet", name=name, api_version=LEADER_WORKER_SET_API_VERSION)
-    return reference
-
-
-def sibling_key(metadata: ObjectMeta, name: str) -> str:
-    """The key of an object of that name in the same namespace."""
-    return f"{metadata.namespace or 'default'}/{name}"

@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
+from windlass.cluster.workloads.ancestors import OwnerKey, ancestors
 from windlass.model.errors import InputError
 from windlass.model.meta import ObjectMeta
+from windlass.model.names.kai import KAI_PREEMPTIBILITY_LABEL, NON_PREEMPTIBLE_PRIORITY
 from windlass.model.names.kueue import MAX_EXEC_TIME_LABEL, QUEUE_NAME_LABEL, WORKLOAD_PRIORITY_CLASS_LABEL
 from windlass.model.names.windlass import (
     DECLARED_DURATION_ANNOTATION,
@@ -18,9 +20,11 @@ from windlass.model.names.windlass import (
     RESTART_COST_ANNOTATION,
     STOPPED_AT_DURATION_ANNOTATION,
 )
+from windlass.model.owners import Owner
 from windlass.model.pod import Pod
 from windlass.model.pod_group import PodGroup
 from windlass.model.queue import QueueSystem
+from windlass.model.queue_names import KAI_PREFIX, named_queue
 from windlass.model.times import format_duration, parse_duration, parse_timestamp
 from windlass.model.workload import PodSet
 
@@ -44,12 +48,21 @@ class WorkloadIdentity(msgspec.Struct, frozen=True):
         return self.key.partition("/")[0]
 
 
-def queue_of(identity: WorkloadIdentity, pods: Sequence[Pod]) -> str:
-    """The LocalQueue that the object or one of its pods names."""
-    named = identity.metadata.labels.get(QUEUE_NAME_LABEL, "")
-    return named or next(
-        (pod.metadata.labels[QUEUE_NAME_LABEL] for pod in pods if QUEUE_NAME_LABEL in pod.metadata.labels), ""
-    )
+def queue_of(identity: WorkloadIdentity, pods: Sequence[Pod], owners: Mapping[OwnerKey, Owner]) -> str:
+    """The queue that the object names, one of its pods, its group, or an owner above them: a Deployment's pods are in
+    the queue of the Deployment, as Kueue's webhook would have it."""
+    for metadata in (identity.metadata, *(pod.metadata for pod in pods)):
+        queue = named_queue(metadata.labels, metadata.annotations)
+        if queue:
+            return queue
+    if identity.group is not None and identity.group.queue:
+        return identity.group.queue
+    above = (identity.metadata, *(pod.metadata for pod in pods[:1]))
+    for owner in (owner for metadata in above for _, owner in ancestors(metadata, owners) if owner is not None):
+        queue = named_queue(owner.metadata.labels, owner.metadata.annotations) or owner.queue
+        if queue:
+            return queue
+    return ""
 
 
 def priority_of(identity: WorkloadIdentity, template: Pod, system: QueueSystem) -> int:
@@ -158,6 +171,16 @@ def stopped_hold(metadata: ObjectMeta, limit: int | None, checkpoint_at: int, qu
 def is_nominated(pods: Sequence[Pod]) -> bool:
     """Whether victims were evicted for one of its pods, which waits for them to end."""
     return any(pod.status.nominated_node_name and not pod.is_bound for pod in pods)
+
+
+def is_preemptible(identity: WorkloadIdentity, pods: Sequence[Pod], queue: str, priority: int) -> bool:
+    """False for KAI's work that is not preemptible: it is not evicted, and uses only its queue's own quota."""
+    if not queue.startswith(KAI_PREFIX):
+        return True
+    word = identity.group.preemptibility if identity.group is not None else ""
+    labels = (identity.metadata.labels, *(pod.metadata.labels for pod in pods[:1]))
+    word = word or next((found for one in labels if (found := one.get(KAI_PREEMPTIBILITY_LABEL))), "")
+    return word == "preemptible" if word else priority < NON_PREEMPTIBLE_PRIORITY
 
 
 def is_evictable(metadata: ObjectMeta, pods: Sequence[Pod]) -> bool:

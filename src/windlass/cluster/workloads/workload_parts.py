@@ -10,7 +10,8 @@ from typing import assert_never
 
 import msgspec
 
-from windlass.cluster.workloads.grouping_inputs import GroupingInputs
+from windlass.cluster.workloads.ancestors import sibling_key
+from windlass.cluster.workloads.grouping_inputs import GroupingInputs, is_submitted
 from windlass.cluster.workloads.pod_sets import (
     pod_sets_of_group,
     pod_sets_of_owner,
@@ -19,12 +20,20 @@ from windlass.cluster.workloads.pod_sets import (
 )
 from windlass.cluster.workloads.units import Unit
 from windlass.cluster.workloads.workload_attributes import WorkloadIdentity, queue_of
-from windlass.model.group_membership import KUEUE_GROUP, read_group_size
+from windlass.model.group_membership import (
+    KUEUE_GROUP,
+    POD_GROUP_SOURCES,
+    GroupReference,
+    group_of_pod,
+    read_group_size,
+)
 from windlass.model.meta import ObjectMeta
 from windlass.model.names.kueue import POD_GROUP_TOTAL_COUNT_ANNOTATION, QUEUE_NAME_LABEL
-from windlass.model.owners import Owner
+from windlass.model.owners import Owner, template_pod
+from windlass.model.owners.kubeflow import with_runtime
 from windlass.model.pod import Pod
-from windlass.model.pod_group import NOT_IMPLEMENTED
+from windlass.model.pod_group import NOT_IMPLEMENTED, PodGroup
+from windlass.model.queue_names import named_queue
 from windlass.model.topology_request import topology_request_from_annotations
 from windlass.model.workload import PodSet
 
@@ -58,6 +67,8 @@ class WorkloadParts(msgspec.Struct, frozen=True):
     all_or_nothing: bool = True
     deadline: int | None = None
     hold: HoldReason = NO_HOLD
+    queue: str = ""
+    """The queue that the owner's spec names, where no label does."""
 
 
 def read_parts(unit: Unit, members: UnitMembers, inputs: GroupingInputs) -> WorkloadParts | None:
@@ -73,7 +84,7 @@ def read_parts(unit: Unit, members: UnitMembers, inputs: GroupingInputs) -> Work
             return _pod_parts(members.pods[0])
         case "kueue-group":
             return _kueue_group_parts(unit, members)
-        case "scheduling.k8s.io" | "scheduling.x-k8s.io" | "scheduling.volcano.sh":
+        case "scheduling.k8s.io" | "scheduling.x-k8s.io" | "scheduling.volcano.sh" | "scheduling.run.ai":
             return _pod_group_parts(unit, members, inputs)
     assert_never(source)
 
@@ -93,7 +104,7 @@ def members_of(unit: Unit) -> UnitMembers:
 
 def _pod_parts(pod: Pod) -> WorkloadParts:
     # The compiled loop for single pods ignores topology requests, so only a queued pod may have one.
-    queued = QUEUE_NAME_LABEL in pod.metadata.labels
+    queued = bool(named_queue(pod.metadata.labels, pod.metadata.annotations))
     topology = topology_request_from_annotations(pod.metadata.annotations) if queued else None
     pod_set = PodSet("main", 1, template_of(pod), pod_keys=(pod.key,), topology=topology)
     return WorkloadParts(WorkloadIdentity(pod.key, "Pod", pod.metadata), (pod_set,))
@@ -209,36 +220,63 @@ def _owner_parts(unit: Unit, members: UnitMembers, inputs: GroupingInputs) -> Wo
     if owner.finished and not members.pods:
         return None
     hold = NO_HOLD
-    identity = WorkloadIdentity(key, owner.kind, owner.metadata)
-    if owner.suspended and not queue_of(identity, members.pods):
+    reference, pod_group = _group_of_template(owner, inputs)
+    identity = WorkloadIdentity(key, owner.kind, owner.metadata, pod_group)
+    if owner.suspended and not queue_of(identity, members.pods, inputs.owners):
         hold = (f"{owner.kind} {owner.key} is suspended: spec.suspend is true", "JOB_SUSPENDED")
+    elif owner.hold or (pod_group is not None and pod_group.hold):
+        hold = (owner.hold or (pod_group.hold if pod_group is not None else ""), NOT_IMPLEMENTED)
+    elif reference is not None and pod_group is None:
+        hold = (f"PodGroup {reference.name} ({reference.source}) doesn't exist", "GANG_INCOMPLETE")
+    minimum = owner.min_pods if owner.is_gang else 1
+    if pod_group is not None:
+        minimum = min(pod_group.min_pods, sum(pod_set.count for pod_set in owner.pod_sets))
     return WorkloadParts(
         identity,
         pod_sets_of_owner(owner, members.pods),
-        minimum=owner.min_pods if owner.is_gang else 1,
-        all_or_nothing=owner.is_gang,
+        minimum=minimum,
+        all_or_nothing=owner.is_gang if pod_group is None else pod_group.all_or_nothing,
         deadline=owner.deadline,
         hold=hold,
+        queue=owner.queue,
     )
 
 
-def _parts_without_templates(owner: Owner) -> WorkloadParts:
-    """A TrainJob has no pod templates: they are in the JobSet that its controller creates."""
+def _group_of_template(owner: Owner, inputs: GroupingInputs) -> tuple[GroupReference | None, PodGroup | None]:
+    """The PodGroup that the pods of an owner will name, as long as there are none; they are grouped by it later."""
+    template = template_pod(owner, owner.pod_sets[0])
+    reference = group_of_pod(template)
+    if reference is None or reference.source not in POD_GROUP_SOURCES:
+        return None, None
+    return reference, inputs.pod_groups.get((reference.source, sibling_key(template.metadata, reference.name)))
+
+
+def _parts_without_templates(owner: Owner) -> WorkloadParts | None:
+    """A TrainJob has no pod templates: they are in its runtime, or in the JobSet that its controller creates."""
+    if owner.makes_owners:
+        return None  # a CronJob that is suspended
     empty_pod = Pod(metadata=ObjectMeta(name=owner.metadata.name, namespace=owner.key.partition("/")[0]))
     hold = (f"{owner.kind} {owner.key} waits for its controller to create a JobSet", "GANG_INCOMPLETE")
+    if owner.hold:
+        hold = (owner.hold, NOT_IMPLEMENTED)
+    elif owner.runtime is not None and not is_submitted(owner.metadata):
+        name = owner.runtime.key.partition("/")[2]
+        hold = (f"spec.runtimeRef: {owner.runtime.kind} {name} doesn't exist", "GANG_INCOMPLETE")
     return WorkloadParts(
         WorkloadIdentity(owner.key, owner.kind, owner.metadata), (PodSet("main", 1, empty_pod),), hold=hold
     )
 
 
 def owner_with_pod_sets(kind: str, key: str, inputs: GroupingInputs) -> Owner | None:
-    """The owner; a TrainJob with the pod sets of its JobSet."""
+    """The owner; a TrainJob with the pod sets of its JobSet, or of its runtime as long as there is none."""
     owner = inputs.owners.get((kind, key))
     if owner is None or owner.pod_sets:
         return owner
     job_set = inputs.owners.get(("JobSet", key))
     if job_set is None:
-        return owner
+        runtime = inputs.owners.get((owner.runtime.kind, owner.runtime.key)) if owner.runtime is not None else None
+        # One that was submitted waits for the trainer, which knows more of its runtime than Windlass.
+        return owner if runtime is None or is_submitted(owner.metadata) else with_runtime(owner, runtime)
     return msgspec.structs.replace(
         owner, pod_sets=job_set.pod_sets, pod_set_label=job_set.pod_set_label, deadline=job_set.deadline
     )

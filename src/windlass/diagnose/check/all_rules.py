@@ -8,6 +8,7 @@ from windlass.diagnose.check import (
     gangs,
     hygiene,
     images,
+    kinds,
     placement,
     queues,
     quotas,
@@ -19,6 +20,7 @@ from windlass.diagnose.check.rule import RULES
 
 MODULES = (
     requests,
+    kinds,
     placement,
     topology,
     gangs,

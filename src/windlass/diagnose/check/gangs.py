@@ -20,6 +20,7 @@ from windlass.diagnose.unstructured import (
 from windlass.model.digits import is_digits
 from windlass.model.group_membership import (
     KUEUE_GROUP,
+    NATIVE,
     GroupReference,
     group_reference,
     read_group_size,
@@ -113,11 +114,16 @@ def _pod_group(manifest: Manifest, context: CheckContext) -> Iterator[RuleFindin
         for view in other_manifest.pods
         if other_manifest.namespace == manifest.namespace and _names_group(view, api_group, manifest.name)
     ]
-    if minimum and members and sum(members) < minimum:
+    group = GroupReference(api_group, manifest.name)  # type: ignore[arg-type]  # any group that a pod may name
+    total = sum(members) + _running_members(context, manifest.namespace, group, context.of_kind("Pod"))
+    if minimum and members and total < minimum:
+        # Pods of Kubernetes' own groups come from controllers that are not among the manifests.
+        level = WARNING if api_group == NATIVE else ERROR
         yield RuleFinding(
-            f"needs at least {minimum} pods, but only {sum(members)} are created for it, so none of them starts",
+            f"needs at least {minimum} pods, but only {total} are created for it, so none of them starts",
             path,
             "lower the minimum, or create more pods",
+            level,
         )
 
 

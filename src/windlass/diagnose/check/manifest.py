@@ -83,6 +83,8 @@ class Manifest:
         self._document = document
         self.document_index, self.list_index = document_index, list_index
         """Index of the YAML document in the file, and of the item if it is a List."""
+        self.file_error: InputError | None = None
+        """Why the file could not be read, where it is one of a folder."""
 
     @property
     def kind(self) -> str:
@@ -97,10 +99,25 @@ class Manifest:
         return nested_string(self.data, "metadata", "namespace") or "default"
 
     @property
+    def api_version(self) -> str:
+        return nested_string(self.data, "apiVersion")
+
+    @cached_property
+    def decoded(self) -> object:
+        """As the model reads it; the `InputError` if it can't."""
+        metadata = nested_map(self.data, "metadata") | {"name": self.name, "namespace": self.namespace}
+        try:
+            return decode_object({**self.data, "metadata": metadata, "status": {}})
+        except InputError as error:
+            return error
+
+    @property
     def title(self) -> str:
         return f"{self.kind} {self.name}" if self.name else self.kind
 
     def line_of(self, path: str = "") -> int:
+        if self.file_error is not None:
+            return max(1, self.file_error.line)
         return self._document.position_of(self.list_index, path)[0]
 
     @cached_property
@@ -126,8 +143,19 @@ def read_manifests(paths: list[Path], stdin: str = "") -> list[Manifest]:
             found += _of_documents(parse_documents(stdin, "<stdin>"), "<stdin>")
             continue
         for file in list_files(path):
-            found += _of_documents(read_documents(file), str(file))
+            try:
+                found += _of_documents(read_documents(file), str(file))
+            except InputError as error:
+                if file == path:
+                    raise
+                found.append(_unreadable(file, error))  # the other files of the folder are checked all the same
     return found
+
+
+def _unreadable(file: Path, error: InputError) -> Manifest:
+    manifest = Manifest({}, str(file), next(iter(parse_documents("{}", str(file)))), 0)
+    manifest.file_error = error
+    return manifest
 
 
 def _of_documents(documents: Iterator[Document], file: str) -> list[Manifest]:

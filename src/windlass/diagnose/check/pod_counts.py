@@ -10,7 +10,8 @@ import re
 
 from windlass.diagnose.check.manifest import Manifest, PodView
 from windlass.diagnose.check.requests import pod_and_requests
-from windlass.diagnose.unstructured import nested, nested_int
+from windlass.diagnose.unstructured import nested, nested_int, nested_string
+from windlass.model.names.kueue import MIN_PARALLELISM_ANNOTATION
 
 STEP = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
 
@@ -22,9 +23,19 @@ def pod_count(manifest: Manifest, view: PodView) -> int:
     for name, place in STEP.findall(view.path):
         field = nested(field, int(place) if place else name)
         count *= _own_count(field)
-    if view.path.endswith("workerTemplate"):  # a LeaderWorkerSet counts its leader in
-        count *= max(1, nested_int(manifest.data, "spec", "leaderWorkerTemplate", "size") - 1)
+    if view.path.endswith("workerTemplate"):
+        count *= _workers(manifest, view.path.rpartition(".")[0])
     return count
+
+
+def _workers(manifest: Manifest, path: str) -> int:
+    """Of a group of a LeaderWorkerSet: its size counts the leader in, which is one of them without a template of its
+    own."""
+    group: object = manifest.data
+    for name, place in STEP.findall(path):
+        group = nested(group, int(place) if place else name)
+    has_leader = isinstance(group, dict) and "leaderTemplate" in group
+    return max(0, (nested_int(group, "size") or 1) - has_leader)
 
 
 def _own_count(field: object) -> int:
@@ -37,6 +48,16 @@ def _own_count(field: object) -> int:
     if parallelism:
         return min(parallelism, completions) if completions else parallelism
     return 1
+
+
+def least_requests(manifest: Manifest) -> dict[str, int]:
+    """Requests of as many pods as it can be admitted with: Kueue's partial admission may start a Job with fewer."""
+    total = total_requests(manifest)
+    least = nested_string(manifest.data, "metadata", "annotations", MIN_PARALLELISM_ANNOTATION)
+    count = sum(pod_count(manifest, view) for view in manifest.pods)
+    if manifest.kind != "Job" or not (least.isascii() and least.isdigit() and 0 < int(least) < count):
+        return total
+    return {name: amount // count * int(least) for name, amount in total.items()}
 
 
 def total_requests(manifest: Manifest) -> dict[str, int]:

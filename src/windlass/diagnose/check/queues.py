@@ -6,21 +6,36 @@ from collections.abc import Iterator
 
 from windlass.diagnose.check.manifest import Manifest
 from windlass.diagnose.check.requests import pod_and_requests
-from windlass.diagnose.check.rule import ERROR, WARNING, CheckContext, Fix, RuleFinding, rule
+from windlass.diagnose.check.rule import ERROR, INFO, WARNING, CheckContext, Fix, RuleFinding, rule
 from windlass.diagnose.unstructured import nested, nested_maps, nested_string, nested_strings
 from windlass.model.names.kueue import QUEUE_NAME_LABEL
 from windlass.model.requests import is_extended_resource
 
 
-@rule("cluster-queue-admits-namespaces", ERROR, "A ClusterQueue has a namespaceSelector")
+@rule("cluster-queue-admits-namespaces", WARNING, "A ClusterQueue with LocalQueues has a namespaceSelector")
 def cluster_queue_admits(manifest: Manifest, context: CheckContext) -> Iterator[RuleFinding]:
-    if manifest.kind == "ClusterQueue" and nested(manifest.data, "spec", "namespaceSelector") is None:
+    if manifest.kind != "ClusterQueue" or nested(manifest.data, "spec", "namespaceSelector") is not None:
+        return
+    if not _has_local_queues(manifest.name, context):
         yield RuleFinding(
-            "has no namespaceSelector, so it admits nothing",
+            "has no namespaceSelector, so it admits nothing and only lends its quota",
             "spec",
-            "write namespaceSelector: {} to admit every namespace",
-            change=Fix("spec.namespaceSelector", {}),
+            "write namespaceSelector: {} if work is to be submitted to it",
+            INFO,
         )
+        return
+    yield RuleFinding(
+        "has no namespaceSelector, so it admits nothing",
+        "spec",
+        "write namespaceSelector: {} to admit every namespace",
+        change=Fix("spec.namespaceSelector", {}),
+    )
+
+
+def _has_local_queues(name: str, context: CheckContext) -> bool:
+    known = [queue.data for queue in context.of_kind("LocalQueue")]
+    known += [queue.data for queue in (context.evidence.of_kind("LocalQueue") if context.evidence is not None else ())]
+    return any(nested_string(queue, "spec", "clusterQueue") == name for queue in known)
 
 
 @rule("cluster-queue-covers-requests", ERROR, "A ClusterQueue covers what its jobs request")

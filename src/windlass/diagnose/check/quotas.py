@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from windlass.diagnose.check.manifest import Manifest
-from windlass.diagnose.check.pod_counts import total_requests
+from windlass.diagnose.check.pod_counts import least_requests, total_requests
 from windlass.diagnose.check.queues import cluster_queue_of
 from windlass.diagnose.check.requests import pod_and_requests
 from windlass.diagnose.check.rule import ERROR, WARNING, CheckContext, RuleFinding, rule
 from windlass.diagnose.resource_quota import is_ineffective_key
-from windlass.diagnose.unstructured import nested_map, nested_maps, nested_string
+from windlass.diagnose.unstructured import nested_map
 from windlass.model.errors import InputError
+from windlass.model.names.nvidia import GPU_RESOURCE
+from windlass.model.quota import MILLI_PER_GPU, format_quota
 from windlass.model.requests import format_amount, parse_amount
+from windlass.model.shared_queues.quota_tree import UNLIMITED
+from windlass.queueing.quota_node import FlavorResource, QuotaNode
 
 COMPUTE = ("cpu", "memory")
 
@@ -84,36 +88,30 @@ def queue_admits(manifest: Manifest, context: CheckContext) -> Iterator[RuleFind
     found = cluster_queue_of(manifest, context)
     if found is None:
         return
-    name, queue, path = found
-    total = total_requests(manifest)
-    for resource, most in sorted(_most(queue).items()):
-        if most is not None and total.get(resource, 0) > most:
-            yield RuleFinding(
-                f"requests {format_amount(resource, total[resource])} {resource} in total, but ClusterQueue {name} "
-                f"admits at most {format_amount(resource, most)}",
-                path,
-                "ask for less, or have the quota raised",
-            )
+    name, _, path = found
+    node = context.quota_tree.queues.get(name)
+    if node is None:
+        return
+    total = least_requests(manifest)
+    for group in node.spec.resource_groups:
+        for resource in group.resources:
+            cells = [(quotas.flavor, resource) for quotas in group.flavors]
+            most = max((_most(node, cell, context) for cell in cells), default=0)
+            asked = total.get(resource, 0) * (MILLI_PER_GPU if resource == GPU_RESOURCE else 1)
+            if asked > most:
+                yield RuleFinding(
+                    f"requests {format_quota(resource, asked)} {resource} in total, but ClusterQueue {name} "
+                    f"admits at most {format_quota(resource, most)}",
+                    path,
+                    "ask for less, or have the quota raised",
+                )
 
 
-def _most(queue: dict[str, object]) -> dict[str, int | None]:
-    """Resource → the most that one workload can get from one flavor, with borrowing; None if unbounded."""
-    in_cohort = bool(nested_string(queue, "spec", "cohort") or nested_string(queue, "spec", "cohortName"))
-    found: dict[str, int | None] = {}
-    for group in nested_maps(queue, "spec", "resourceGroups"):
-        for flavor in nested_maps(group, "flavors"):
-            for row in nested_maps(flavor, "resources"):
-                name = nested_string(row, "name")
-                most = _amount(name, row.get("nominalQuota"))
-                borrowed = _amount(name, row.get("borrowingLimit")) if "borrowingLimit" in row else None
-                limit = most if not in_cohort else None if borrowed is None else (most or 0) + borrowed
-                before = found.get(name, 0)
-                found[name] = None if limit is None or before is None else max(before, limit)
-    return found
-
-
-def _amount(name: str, value: object) -> int | None:
-    try:
-        return parse_amount(name, str(value))
-    except InputError:
-        return None
+def _most(node: QuotaNode, cell: FlavorResource, context: CheckContext) -> int:
+    """The most of a flavor that one workload can get with borrowing, as the engine's quota has it. Without a cluster,
+    the rest of a cohort may be somewhere else, and then only the queue's own limit counts."""
+    alone = len(list(node.root.subtree_queues())) < 2
+    if node.parent is None or context.evidence is not None or not alone:
+        return node.potential_available(cell)
+    quota = node.quota(cell)
+    return UNLIMITED if quota.borrowing_limit is None else quota.nominal + quota.borrowing_limit

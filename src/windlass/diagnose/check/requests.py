@@ -61,7 +61,9 @@ def _limit(view: PodView, path: str, name: str) -> object:
 
 @rule("readable", ERROR, "The object can be read: fields have their types, quantities their grammar")
 def is_readable(manifest: Manifest, context: CheckContext) -> Iterator[RuleFinding]:
-    if not manifest.data:
+    if manifest.file_error is not None:
+        yield RuleFinding(f"the file can't be read: {manifest.file_error.message}", fix=manifest.file_error.remedy)
+    elif not manifest.data:
         yield RuleFinding("is not a Kubernetes object", fix="an object has apiVersion, kind and metadata")
     for view in manifest.pods:
         fault = view.validation_error

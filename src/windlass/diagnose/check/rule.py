@@ -15,13 +15,15 @@ import msgspec
 from windlass.diagnose.check.manifest import Manifest
 from windlass.diagnose.evidence import Evidence
 from windlass.diagnose.fit import FitChecker
-from windlass.diagnose.unstructured import nested_int, nested_map, nested_maps, nested_strings
-from windlass.model.codec import decode_object
+from windlass.diagnose.unstructured import nested_int, nested_maps, nested_strings
 from windlass.model.configuration import Settings
 from windlass.model.errors import InputError
+from windlass.model.kueue import QueueObject, queue_system
 from windlass.model.node import Node
+from windlass.model.queue import QueueSystem
 from windlass.model.verdict import Verdict
 from windlass.planner import plan_objects
+from windlass.queueing.quota_tree import QuotaTree
 
 ERROR, WARNING, INFO = "error", "warning", "info"
 LEVELS = (INFO, WARNING, ERROR)
@@ -96,6 +98,16 @@ class CheckContext:
         return {hold.workload: hold.verdict for hold in plan.holds if hold.workload in submitted}
 
     @cached_property
+    def quota_tree(self) -> QuotaTree:
+        """The queues of the cluster and of the manifests, with nothing admitted."""
+        known = list(self.evidence.objects) if self.evidence is not None else []
+        submitted = [manifest.decoded for manifest in self.manifests if isinstance(manifest.decoded, QueueObject)]
+        try:
+            return QuotaTree(queue_system([*known, *submitted]))
+        except InputError:
+            return QuotaTree(QueueSystem())  # a queue of the cluster is invalid
+
+    @cached_property
     def _by_kind(self) -> dict[str, list[Manifest]]:
         found: dict[str, list[Manifest]] = {}
         for manifest in self.manifests:
@@ -113,16 +125,9 @@ def _images(node: dict[str, Any]) -> dict[str, int]:
 
 def _submitted(manifest: Manifest) -> object:
     """The object as the API server would store it; None if it is invalid, which other rules report."""
-    metadata = nested_map(manifest.data, "metadata") | {
-        "name": manifest.name,
-        "namespace": manifest.namespace,
-    }
     if any(view.validation_error is not None for view in manifest.pods):
         return None
-    try:
-        return decode_object({**manifest.data, "metadata": metadata, "status": {}})
-    except InputError:
-        return None
+    return None if isinstance(manifest.decoded, InputError) else manifest.decoded
 
 
 RuleFunction = Callable[[Manifest, CheckContext], Iterator[RuleFinding]]

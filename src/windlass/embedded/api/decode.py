@@ -264,6 +264,7 @@ def _string(value: Any, state: _DecodeState) -> Any:
 def _bytes(value: Any, state: _DecodeState) -> Any:
     if type(value) is not str:
         raise TypeMismatch(value, "[]uint8")
+    value = value.replace("\r", "").replace("\n", "")  # as Go reads it: `base64` wraps its lines
     try:
         base64.b64decode(value, validate=True)
     except (binascii.Error, ValueError):

@@ -6,7 +6,7 @@ objects ─► wire structs (decoded by model.codec) ─► queue_system ─► 
 
 from __future__ import annotations
 
-from windlass.model.kueue.queue_system import queue_system
+from windlass.model.kueue.queue_system import has_shared_queues, queue_system
 from windlass.model.kueue.queue_wire import QueueObject
 from windlass.model.kueue.workload_wire import WorkloadObject
 from windlass.model.kueue.workloads import is_finished, queue_hold, workload_from_object
@@ -14,6 +14,7 @@ from windlass.model.kueue.workloads import is_finished, queue_hold, workload_fro
 __all__ = [
     "QueueObject",
     "WorkloadObject",
+    "has_shared_queues",
     "is_finished",
     "queue_hold",
     "queue_system",

@@ -30,25 +30,58 @@ from windlass.model.kueue.queues import (
 )
 from windlass.model.priority import SYSTEM_PRIORITIES, PriorityClass
 from windlass.model.queue import ClusterQueue, Cohort, QueueSystem
+from windlass.model.queue_names import KAI_PREFIX, VOLCANO_PREFIX
+from windlass.model.shared_queues.kai import KaiQueueObject, kai_queue_from_object
+from windlass.model.shared_queues.quota_tree import SharedQueue, SharedTree
+from windlass.model.shared_queues.volcano import ROOT_QUEUE, VolcanoQueueObject, volcano_queue_from_object
 from windlass.model.volume import Namespace
 
+VOLCANO_ROOT = f"{VOLCANO_PREFIX}{ROOT_QUEUE}"
 
-def queue_system(objects: Iterable[object]) -> QueueSystem:
-    """The queue system of these objects; a later object of the same name replaces an earlier one."""
+
+def queue_system(objects: Iterable[object], capacity: Mapping[str, int] | None = None) -> QueueSystem:
+    """The queue system of these objects; a later object of the same name replaces an earlier one.
+
+    `capacity` is what all nodes have, in units of quota; only queues of other schedulers ask for it.
+    """
     system = QueueSystem(priority_classes=dict(SYSTEM_PRIORITIES))
     problems: dict[tuple[type, str], str] = {}
+    shared: dict[str, SharedQueue] = {}
     for obj in objects:
         try:
+            if isinstance(obj, KaiQueueObject | VolcanoQueueObject):
+                queue = _shared_queue(obj)
+                shared[queue.name] = queue
+                continue
             system = _with(system, obj)
         except InputError as error:
             name = getattr(obj, "name", "")
             raise error.with_context(object=f"{type(obj).__name__.removesuffix('Object')} {name}") from None
         if isinstance(obj, QueueObject) and obj.unread_fields:
             problems[type(obj), obj.name] = unimplemented_fields_message(obj.unread_fields)
+    _add_shared(system, shared, capacity)
     cohorts = _with_implied(system.queues.values(), system.cohorts)
     system = msgspec.structs.replace(system, cohorts=cohorts)
     queues = {name: _checked(queue, system, problems) for name, queue in system.queues.items()}
     return msgspec.structs.replace(system, queues=queues)
+
+
+def has_shared_queues(objects: Iterable[object]) -> bool:
+    return any(isinstance(obj, KaiQueueObject | VolcanoQueueObject) for obj in objects)
+
+
+def _shared_queue(obj: KaiQueueObject | VolcanoQueueObject) -> SharedQueue:
+    return kai_queue_from_object(obj) if isinstance(obj, KaiQueueObject) else volcano_queue_from_object(obj)
+
+
+def _add_shared(system: QueueSystem, shared: Mapping[str, SharedQueue], capacity: Mapping[str, int] | None) -> None:
+    for prefix, root in ((KAI_PREFIX, ""), (VOLCANO_PREFIX, VOLCANO_ROOT)):
+        queues = [queue for name, queue in shared.items() if name.startswith(prefix) and name != root]
+        limits = shared[root].limit if root in shared else {}
+        if capacity is not None:
+            known = capacity
+            limits = {resource: min(amount, limits.get(resource, amount)) for resource, amount in known.items()}
+        SharedTree(prefix, queues, limits if capacity is not None else None).add_to(system)
 
 
 def _with(system: QueueSystem, obj: object) -> QueueSystem:

@@ -16,6 +16,7 @@ from windlass.model.kueue.workload_wire import PodSetSpec, WorkloadObject
 from windlass.model.names.windlass import LAST_CHECKPOINT_ANNOTATION
 from windlass.model.pod import Container, Pod, PodSpec, ResourceRequirements
 from windlass.model.queue import QueueSystem
+from windlass.model.queue_names import describe_queue
 from windlass.model.requests import is_extended_resource
 from windlass.model.times import parse_timestamp
 from windlass.model.topology_request import (
@@ -82,10 +83,10 @@ def queue_hold(namespace: str, queue: str, system: QueueSystem) -> tuple[str, st
     """Why a workload of that LocalQueue is held, and the code; `NO_HOLD` if the queue exists."""
     if not queue:
         return "the workload names no LocalQueue", "KUEUE_QUEUE_MISSING"
-    local = system.local_queues.get(f"{namespace}/{queue}")
+    local = system.local_queue(namespace, queue)
     if local is None:
-        return f"LocalQueue {queue} doesn't exist", "KUEUE_QUEUE_MISSING"
-    if local.cluster_queue not in system.queues:
+        return f"{describe_queue(queue)} doesn't exist", "KUEUE_QUEUE_MISSING"
+    if local.cluster_queue not in system.queues and not local.inactive_reason:
         return f"ClusterQueue {local.cluster_queue} doesn't exist", "KUEUE_QUEUE_MISSING"
     return NO_HOLD
 

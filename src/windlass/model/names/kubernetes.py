@@ -42,6 +42,7 @@ JOB_CONTROLLER_UID_LABEL = "batch.kubernetes.io/controller-uid"
 JOB_NAME_LABEL = "batch.kubernetes.io/job-name"
 NAMESPACE_NAME_LABEL = "kubernetes.io/metadata.name"
 """The API server puts it on every namespace."""
+POD_TEMPLATE_HASH_LABEL = "pod-template-hash"
 POD_SECURITY_ENFORCE_LABEL = "pod-security.kubernetes.io/enforce"
 
 # Annotations

@@ -1,15 +1,5 @@
 """Names of other schedulers, workload controllers, clouds and device vendors."""
 
-# KAI: annotations of pods that share a GPU
-KAI_FRACTION = "gpu-fraction"
-KAI_FRACTION_DEVICES = "gpu-fraction-num-devices"
-KAI_MEMORY = "gpu-memory"
-
-# Volcano. Its usual annotation has Kubernetes' domain, from when its PodGroup was kube-batch's.
-VOLCANO_API_VERSION = "scheduling.volcano.sh/v1beta1"
-VOLCANO_GROUP_ANNOTATION = "scheduling.k8s.io/group-name"
-VOLCANO_QUALIFIED_GROUP_ANNOTATION = "scheduling.volcano.sh/group-name"
-
 # The coscheduling plugin of kubernetes-sigs/scheduler-plugins; the older label is still accepted.
 COSCHEDULING_API_VERSION = "scheduling.x-k8s.io/v1alpha1"
 COSCHEDULING_LABEL = "scheduling.x-k8s.io/pod-group"
@@ -17,12 +7,18 @@ COSCHEDULING_OLD_LABEL = "pod-group.scheduling.sigs.k8s.io"
 COSCHEDULING_LABELS = (COSCHEDULING_LABEL, COSCHEDULING_OLD_LABEL)
 
 # Controllers that make pods
+APP_WRAPPER_API_VERSION = "workload.codeflare.dev/v1beta2"
 JOBSET_API_VERSION = "jobset.x-k8s.io/v1alpha2"
+JOBSET_EXCLUSIVE_ANNOTATION = "alpha.jobset.sigs.k8s.io/exclusive-topology"
 KUBEFLOW_API_VERSION = "kubeflow.org/v1"
 KUBEFLOW_REPLICA_TYPE_LABEL = "training.kubeflow.org/replica-type"
 LEADER_WORKER_SET_API_VERSION = "leaderworkerset.x-k8s.io/v1"
+LWS_EXCLUSIVE_ANNOTATION = "leaderworkerset.sigs.k8s.io/exclusive-topology"
+LWS_SUBGROUP_EXCLUSIVE_ANNOTATION = "leaderworkerset.sigs.k8s.io/subgroup-exclusive-topology"
 MPI_JOB_API_VERSION = "kubeflow.org/v2beta1"
 RAY_API_VERSION = "ray.io/v1"
+SPARK_API_VERSION = "sparkoperator.k8s.io/v1beta2"
+TRAINJOB_STEP_LABEL = "trainer.kubeflow.org/trainjob-ancestor-step"
 TRAINER_API_VERSION = "trainer.kubeflow.org/v1alpha1"
 
 # Alibaba's production trace of 2023 (openb): annotations of pods, labels and resources of nodes

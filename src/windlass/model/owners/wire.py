@@ -12,6 +12,10 @@ import msgspec
 
 from windlass.model.kueue.workload_wire import Condition, PodTemplate
 from windlass.model.meta import KubeStruct, ObjectMeta
+from windlass.model.pod import ResourceRequirements
+
+_FINISHED_CONDITIONS = ("Complete", "Completed", "Succeeded", "Failed")
+_RAY_OUTCOMES = {"SUCCEEDED": "Succeeded", "FAILED": "Failed", "STOPPED": "Failed"}
 
 
 class OwnerStatus(KubeStruct, frozen=True):
@@ -23,6 +27,14 @@ class OwnerStatus(KubeStruct, frozen=True):
     conditions: tuple[Condition, ...] = ()
     job_status: str = ""
     """Only in RayJob; finished with SUCCEEDED, FAILED or STOPPED."""
+
+    @property
+    def outcome(self) -> str:
+        """Succeeded or Failed; empty while it has not ended."""
+        for condition in self.conditions:
+            if condition.status == "True" and condition.type in _FINISHED_CONDITIONS:
+                return "Failed" if condition.type == "Failed" else "Succeeded"
+        return _RAY_OUTCOMES.get(self.job_status, "")
 
 
 class OwnerObject(KubeStruct, frozen=True):
@@ -55,6 +67,16 @@ class JobObject(OwnerObject, frozen=True):
 class JobTemplate(KubeStruct, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
     spec: JobSpec = JobSpec()
+
+
+class CronJobSpec(KubeStruct, frozen=True):
+    suspend: bool = False
+    job_template: JobTemplate = JobTemplate()
+
+
+class CronJobObject(OwnerObject, frozen=True):
+    KIND: ClassVar[str] = "CronJob"
+    spec: CronJobSpec = CronJobSpec()
 
 
 class ReplicatedJob(KubeStruct, frozen=True):
@@ -150,8 +172,20 @@ class JAXJobObject(KubeflowJob, frozen=True):
     KIND: ClassVar[str] = "JAXJob"
 
 
+class RuntimeReference(KubeStruct, frozen=True):
+    name: str = ""
+    kind: str = "ClusterTrainingRuntime"
+
+
+class Trainer(KubeStruct, frozen=True):
+    num_nodes: int | None = None
+    resources_per_node: ResourceRequirements = ResourceRequirements()
+
+
 class TrainJobSpec(KubeStruct, frozen=True):
     suspend: bool = False
+    runtime_ref: RuntimeReference = RuntimeReference()
+    trainer: Trainer = Trainer()
 
 
 class TrainJobObject(OwnerObject, frozen=True):
@@ -161,19 +195,52 @@ class TrainJobObject(OwnerObject, frozen=True):
     spec: TrainJobSpec = TrainJobSpec()
 
 
+class MlPolicy(KubeStruct, frozen=True):
+    num_nodes: int | None = None
+
+
+class RuntimeTemplate(KubeStruct, frozen=True):
+    spec: JobSetSpec = JobSetSpec()
+
+
+class TrainingRuntimeSpec(KubeStruct, frozen=True):
+    ml_policy: MlPolicy = MlPolicy()
+    template: RuntimeTemplate = RuntimeTemplate()
+
+
+class TrainingRuntimeObject(OwnerObject, frozen=True):
+    """What TrainJobs of a namespace are made of."""
+
+    KIND: ClassVar[str] = "TrainingRuntime"
+    spec: TrainingRuntimeSpec = TrainingRuntimeSpec()
+
+
+class ClusterTrainingRuntimeObject(TrainingRuntimeObject, frozen=True):
+    KIND: ClassVar[str] = "ClusterTrainingRuntime"
+
+
 class RayHeadGroup(KubeStruct, frozen=True):
     template: PodTemplate = PodTemplate()
 
 
 class RayWorkerGroup(KubeStruct, frozen=True):
     group_name: str = ""
-    replicas: int = 1
+    replicas: int | None = None
+    min_replicas: int = 0
+    max_replicas: int | None = None
+    suspend: bool = False
     num_of_hosts: int = 1
     template: PodTemplate = PodTemplate()
 
 
+class AutoscalerOptions(KubeStruct, frozen=True):
+    resources: ResourceRequirements | None = None
+
+
 class RayClusterSpec(KubeStruct, frozen=True):
     suspend: bool = False
+    enable_in_tree_autoscaling: bool = False
+    autoscaler_options: AutoscalerOptions | None = None
     head_group_spec: RayHeadGroup = RayHeadGroup()
     worker_group_specs: tuple[RayWorkerGroup, ...] = ()
 
@@ -183,8 +250,19 @@ class RayClusterObject(OwnerObject, frozen=True):
     spec: RayClusterSpec = RayClusterSpec()
 
 
+class RayServiceSpec(KubeStruct, frozen=True):
+    ray_cluster_config: RayClusterSpec = RayClusterSpec()
+
+
+class RayServiceObject(OwnerObject, frozen=True):
+    KIND: ClassVar[str] = "RayService"
+    spec: RayServiceSpec = RayServiceSpec()
+
+
 class RayJobSpec(KubeStruct, frozen=True):
     suspend: bool = False
+    submission_mode: str = ""
+    cluster_selector: dict[str, str] = msgspec.field(default_factory=dict)
     active_deadline_seconds: int | None = None
     ray_cluster_spec: RayClusterSpec = RayClusterSpec()
     submitter_pod_template: PodTemplate | None = None
@@ -230,5 +308,15 @@ class ReplicaSetObject(Controller, frozen=True):
     KIND: ClassVar[str] = "ReplicaSet"
 
 
+class ReplicationControllerObject(Controller, frozen=True):
+    KIND: ClassVar[str] = "ReplicationController"
+
+
 class StatefulSetObject(Controller, frozen=True):
     KIND: ClassVar[str] = "StatefulSet"
+
+
+class UnknownOwnerObject(OwnerObject, frozen=True):
+    """A manifest of a kind that makes pods and that Windlass doesn't read: it is held by name, never passed over."""
+
+    kind: str = ""

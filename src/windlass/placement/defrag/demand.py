@@ -73,7 +73,7 @@ def demand_of(piece: Workload, choices: Choices, placer: WorkloadPlacer, overlay
 
 
 def _choices(piece: Workload, placer: WorkloadPlacer, system: QueueSystem) -> Iterator[Choices]:
-    local = system.local_queues.get(f"{piece.namespace}/{piece.queue_name}") if piece.queue_name else None
+    local = system.local_queue(piece.namespace, piece.queue_name) if piece.queue_name else None
     queue = system.queues.get(local.cluster_queue) if local is not None else None
     if queue is None:
         yield tuple(PodSetChoice(pod_set.name, pod_set.count, {}) for pod_set in piece.pod_sets)

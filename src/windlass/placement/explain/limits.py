@@ -104,7 +104,8 @@ def quota_limits(held: HeldWorkload) -> Iterator[Limit]:
             for quotas in group.flavors
         ]
         if not cells:
-            if resource != PODS and not held.state.queues.ignore_undeclared:
+            is_ignored = held.state.queues.ignore_undeclared or node.spec.ignores_undeclared
+            if resource != PODS and not is_ignored:
                 text = f"queue {node.name} has no quota for {resource}"
                 yield Limit("quota", text, node.name, resource=resource)
             continue

@@ -85,7 +85,7 @@ def _node_remedy(held: HeldWorkload) -> str:
 def _queue_remedy(piece: Workload, system: QueueSystem) -> str:
     if not piece.queue_name:
         return f"name a LocalQueue of its namespace with the label {QUEUE_NAME_LABEL}"
-    local = system.local_queues.get(f"{piece.namespace}/{piece.queue_name}")
+    local = system.local_queue(piece.namespace, piece.queue_name)
     if local is None:
         return f"create LocalQueue {piece.queue_name} in namespace {piece.namespace}, or name an existing one"
     return _cluster_queue_remedy(piece, local, system)

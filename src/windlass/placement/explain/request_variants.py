@@ -9,8 +9,9 @@ from collections.abc import Mapping
 
 import msgspec
 
+from windlass.model.names.kai import KAI_FRACTION
 from windlass.model.names.nvidia import GPU_RESOURCE
-from windlass.model.names.others import ALIBABA_MILLI, ALIBABA_MODEL, KAI_FRACTION
+from windlass.model.names.others import ALIBABA_MILLI, ALIBABA_MODEL
 from windlass.model.pod import Container, Pod, PodSpec, Toleration
 from windlass.model.requests import format_amount, parse_amount
 from windlass.model.workload import PodSet, TopologyRequest, Workload

@@ -159,7 +159,7 @@ class Occupancy:
         return self._occupants[key].workload
 
     def cluster_queue_of(self, workload: Workload) -> QuotaNode | None:
-        local = self.system.local_queues.get(f"{workload.namespace}/{workload.queue_name}")
+        local = self.system.local_queue(workload.namespace, workload.queue_name)
         return self.quota.active_queue(local.cluster_queue) if local is not None else None
 
     def nodes_of(self, key: str) -> set[int]:

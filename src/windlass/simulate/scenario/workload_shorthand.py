@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from windlass.model.errors import InputError
+from windlass.model.names.kai import KAI_FRACTION
 from windlass.model.names.kubernetes import APPS_API_VERSION, BATCH_API_VERSION, POD_GROUP_API_VERSION
 from windlass.model.names.kueue import (
     KUEUE_API_VERSION,
@@ -28,13 +29,8 @@ from windlass.model.names.kueue import (
     WORKLOAD_PRIORITY_CLASS_LABEL,
 )
 from windlass.model.names.nvidia import GPU_RESOURCE
-from windlass.model.names.others import (
-    COSCHEDULING_API_VERSION,
-    COSCHEDULING_LABEL,
-    KAI_FRACTION,
-    VOLCANO_API_VERSION,
-    VOLCANO_GROUP_ANNOTATION,
-)
+from windlass.model.names.others import COSCHEDULING_API_VERSION, COSCHEDULING_LABEL
+from windlass.model.names.volcano import VOLCANO_API_VERSION, VOLCANO_GROUP_ANNOTATION
 from windlass.model.names.windlass import (
     DECLARED_DURATION_ANNOTATION,
     LAST_CHECKPOINT_ANNOTATION,
