@@ -89,7 +89,8 @@ class Recorder:
                 traceback.print_exc(limit=6, file=sys.stdout)
             found, outcome = f"{type(error).__name__}: {error}", "FAIL"
             self.failed.append(name)
-            self._recover()
+            if name != "agent":
+                self._recover()
         self.record[name] = {"outcome": outcome, "took_s": round(time.monotonic() - begun, 2), "found": found}
         print(f"{outcome} {name} {json.dumps(found, default=str)[:3500]}", flush=True)
 
@@ -102,7 +103,7 @@ class Recorder:
         (MIG_FILE.parent / "fleet.yaml").write_text((self.files / "fleet.yaml").read_text())
         self.lab.label("gpu.present", "true")
         self.lab.apply(read_objects(self.files / ("simulated.yaml" if self.simulated else "node.yaml")))
-        self.lab.wait_allocatable(GPU, 1, 120)
+        self.lab.wait_allocatable(GPU, 1, 60)
         advertised = round(time.monotonic() - begun, 2)
         wait_until(lambda: self.lab.labels().get("nvidia.com/gpu.product"), 60, "labels", self.lab.agent_state)
         pod = self.lab.agent()
@@ -225,9 +226,10 @@ class Recorder:
     def clean(self) -> Any:
         """Off with everything: pods, MIG, the agent; then what nvidia-smi and the kernel say."""
         self._recover()
-        if self.lab.agent():
+        if "agent" not in self.failed:
             self._mig_off()
             self.record["memory at the end"] = {"found": self.lab.agent_memory()}
+        if self.lab.agent():
             self.lab.api.delete("/apis/apps/v1/namespaces/windlass-node/daemonsets/windlass-node")
             wait_until(lambda: not self.lab.agent(), 60, "the agent is gone")
         if self.simulated:
@@ -343,8 +345,8 @@ class Recorder:
             self.lab.delete_all()
             self.lab.label(CONFIG_LABEL, None)
             self.lab.label("mig.config", "all-disabled")
-            if self.lab.agent():
-                self.lab.wait_allocatable(GPU, 1)
+            if "agent" not in self.failed:
+                self.lab.wait_allocatable(GPU, 1, 30)
         except Exception as error:
             print(f"not recovered: {error}", flush=True)
 
@@ -373,7 +375,7 @@ def main() -> int:
             recorder = Recorder(lab, files, simulated=given.simulated)
             try:
                 for name in dict.fromkeys(["agent", *given.only.split(",")]):
-                    if not (given.simulated and name in NOT_SIMULATED):
+                    if not (given.simulated and name in NOT_SIMULATED) and "agent" not in recorder.failed:
                         recorder.section(name, getattr(recorder, name))
             finally:
                 (given.out / "agent.log").write_text(lab.agent_log())

@@ -74,7 +74,8 @@ class NodeLab:
     def agent_state(self) -> str:
         """What there is to know of an agent that doesn't do what it should."""
         statuses = self.agent().get("status", {}).get("containerStatuses", [])
-        return f"{statuses} {self.agent_log()[-3000:]}"
+        log = list(dict.fromkeys(line.partition("Z ")[2] for line in self.agent_log().splitlines()))
+        return f"{[each.get('state') for each in statuses]} {log[-25:]}"
 
     def agent_processes(self, name: str) -> list[int]:
         """Processes of the agent by name: `plugin`, `sidecar`."""

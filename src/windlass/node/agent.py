@@ -114,7 +114,11 @@ def make_backend(options: AgentOptions) -> DeviceBackend:
         from windlass.node.backend.nvml import NvmlBackend
         from windlass.node.driver_libraries import use_mounted_driver
 
+        libraries = os.environ.get("LD_LIBRARY_PATH")
         use_mounted_driver(options.host, options.state / "driver")
+        if os.environ.get("LD_LIBRARY_PATH") != libraries:
+            # The loader reads it when a process starts, and NVML looks for libcuda by its name.
+            os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
         return NvmlBackend(options.host)
     from windlass.node.backend.simulated import SimulatedBackend
     from windlass.node.backend.simulated_fleet import pool_of_node
