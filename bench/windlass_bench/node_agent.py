@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -32,12 +33,12 @@ from windlass.sharing.plugin_config import PluginConfig, resolve_config
 from windlass_bench.fake_kubelet import FakeKubelet
 from windlass_bench.processes import free_ports
 
-FLEET = """\
-apiVersion: windlass.dev/v1
-kind: Fleet
-spec: {pools: [{name: bench, numa: 2, gpus: [{model: H200, count: 8}]}]}
-"""
 PATIENCE = 60.0
+SHARES = 10
+SHARED = f"version: v1\nsharing: {{timeSlicing: {{resources: [{{name: {GPU_RESOURCE}, replicas: {SHARES}}}]}}}}\n"
+MIG = "version: v1\nflags: {migStrategy: mixed}\n"
+INSTANCE, INSTANCES = "1g.18gb", 7
+CGROUPS = Path("/sys/fs/cgroup")
 
 
 class Measure(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,45 +56,112 @@ class Measure(msgspec.Struct, frozen=True, kw_only=True):
 
 def measure_node(folder: Path, *, faults: int = 10, warm_up_seconds: float = 15.0) -> list[Measure]:
     """All of it; takes half a minute."""
-    with _agent(folder) as (agent, kubelet, machine, port):
+    with _agent(folder / "whole", Scene()) as running:
         time.sleep(warm_up_seconds)  # memory is what it is after some rounds, not at the first
         found = [
-            *_memory(agent.pid),
-            *_scrapes(port),
-            *_allocations(kubelet, machine),
-            *_faults(kubelet, machine, faults),
+            Measure(name="start to the first healthy device", value=running.took, unit="s"),
+            *_memory(running.process.pid),
+            *_cgroup_memory(running.cgroup),
+            *_scrapes(running.port),
+            *_allocations(running.kubelet, "Allocate over gRPC"),
+            *_faults(running.kubelet, running.machine, faults),
         ]
+    with _agent(folder / "shares", Scene(config=SHARED, devices=8 * SHARES)) as running:
+        found += _allocations(running.kubelet, f"Allocate, 8 × {SHARES} shares")
+    instances = Scene(config=MIG, mig=(INSTANCE,) * INSTANCES, resource=f"nvidia.com/mig-{INSTANCE}", devices=56)
+    with _agent(folder / "instances", instances) as running:
+        found += _scrapes(running.port, f", 8 × {INSTANCES} instances")
     return [*found, *preferred_latency()]
 
 
+class Scene(msgspec.Struct, frozen=True, kw_only=True):
+    """How the eight GPUs are cut and shared, and what the kubelet is to see."""
+
+    config: str = "version: v1\n"
+    mig: tuple[str, ...] = ()
+    resource: str = GPU_RESOURCE
+    devices: int = 8
+
+
+class Running(NamedTuple):
+    """An agent that has advertised everything."""
+
+    process: subprocess.Popen[bytes]
+    kubelet: FakeKubelet
+    machine: SimulatedBackend
+    port: int
+    cgroup: Path | None
+    took: float
+    """Seconds from its start to the first healthy device."""
+
+
 @contextmanager
-def _agent(folder: Path) -> Iterator[tuple[subprocess.Popen[bytes], FakeKubelet, SimulatedBackend, int]]:
-    fleet = folder / "fleet.yaml"
-    fleet.write_text(FLEET)
-    machine = SimulatedBackend(
-        FleetPool(name="bench", numa=2, gpus=(FleetGpus(model="H200", count=8),)), folder=folder / "machine"
-    )
+def _agent(folder: Path, scene: Scene) -> Iterator[Running]:
+    folder.mkdir()
+    fleet, config = folder / "fleet.yaml", folder / "config.yaml"
+    group = f"{{model: H200, count: 8, mig: [{', '.join(scene.mig)}]}}" if scene.mig else "{model: H200, count: 8}"
+    pools = f"[{{name: bench, numa: 2, gpus: [{group}]}}]"
+    fleet.write_text(f"apiVersion: windlass.dev/v1\nkind: Fleet\nspec: {{pools: {pools}}}\n")
+    config.write_text(scene.config)
+    gpus = FleetGpus(model="H200", count=8, mig=scene.mig)
+    machine = SimulatedBackend(FleetPool(name="bench", numa=2, gpus=(gpus,)), folder=folder / "machine")
     kubelet = FakeKubelet(folder / "plugins")
     kubelet.start()
     (port,) = free_ports(1)
+    cgroup = _make_cgroup()
+    into = ["sh", "-c", f'echo $$ > {cgroup}/cgroup.procs && exec "$@"', "sh"] if cgroup is not None else []
     command = [
-        *(sys.executable, "-c", "from windlass.cli.main import main; main()", "node", "run", "--without-api"),
+        *(*into, sys.executable, "-c", "from windlass.cli.main import main; main()", "node", "run", "--without-api"),
         *("--fleet", str(fleet), "--root", str(folder / "machine"), "--state", str(folder / "state")),
         *("--device-plugins", str(folder / "plugins"), "--cdi-folder", str(folder / "cdi")),
-        *("--listen", f"127.0.0.1:{port}", "--interval", "1", "--quiet-seconds", "0.1"),
+        *("--listen", f"127.0.0.1:{port}", "--interval", "1", "--quiet-seconds", "0.1", "--config-file", str(config)),
     ]
+    begun = time.monotonic()
     with (folder / "agent.log").open("wb") as log:
         agent = subprocess.Popen(command, stderr=log)
+    late = f"the agent didn't come up: see {folder}/agent.log"
     try:
-        _until(
-            lambda: len(kubelet.healthy_devices(GPU_RESOURCE)) == 8,
-            f"the agent didn't come up: see {folder}/agent.log",
-        )
-        yield agent, kubelet, machine, port
+        _until(lambda: kubelet.healthy_devices(scene.resource), late)
+        took = round(time.monotonic() - begun, 2)
+        _until(lambda: len(kubelet.healthy_devices(scene.resource)) == scene.devices, late)
+        yield Running(agent, kubelet, machine, port, cgroup, took)
     finally:
         agent.send_signal(signal.SIGTERM)
         agent.wait(20)
         kubelet.stop()
+        if cgroup is not None:
+            cgroup.rmdir()
+
+
+def _make_cgroup() -> Path | None:
+    """A cgroup of its own for the agent, as a container has one; None where that is not allowed."""
+    folder = CGROUPS / f"windlass-bench-{os.getpid()}"
+    try:
+        folder.mkdir()
+        if (folder / "memory.current").exists():
+            return folder
+        folder.rmdir()
+    except OSError:
+        return None
+    return None
+
+
+def _cgroup_memory(cgroup: Path | None) -> list[Measure]:
+    """What counts against a container's limit: also the kernel's part and the files that were read."""
+    if cgroup is None:
+        return []
+    stat = dict(line.split() for line in (cgroup / "memory.stat").read_text().splitlines())
+    values = {"anonymous": stat["anon"], "highest": (cgroup / "memory.peak").read_text()}
+    goals = {"anonymous": 128.0}
+    return [
+        Measure(
+            name=f"memory of its cgroup, {name}",
+            value=round(int(value) / (1 << 20), 1),
+            unit="MiB",
+            goal=goals.get(name),
+        )
+        for name, value in values.items()
+    ]
 
 
 def _memory(pid: int) -> list[Measure]:
@@ -127,7 +195,7 @@ def _proportional(pid: int) -> float:
     return next(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
 
 
-def _scrapes(port: int) -> list[Measure]:
+def _scrapes(port: int, where: str = "") -> list[Measure]:
     took = []
     page = ""
     for _ in range(200):
@@ -137,22 +205,22 @@ def _scrapes(port: int) -> list[Measure]:
         took.append(time.perf_counter() - begun)
     line = next(line for line in page.splitlines() if line.startswith("windlass_exporter_pass_seconds "))
     return [
-        Measure(name="scrape, median", value=_milliseconds(took, 0.5), unit="ms"),
-        Measure(name="scrape, 99th percentile", value=_milliseconds(took, 0.99), unit="ms"),
-        Measure(name="pass over the hardware", value=round(1000 * float(line.split()[1]), 2), unit="ms"),
+        Measure(name=f"scrape{where}, median", value=_milliseconds(took, 0.5), unit="ms"),
+        Measure(name=f"scrape{where}, 99th percentile", value=_milliseconds(took, 0.99), unit="ms"),
+        Measure(name=f"pass over the hardware{where}", value=round(1000 * float(line.split()[1]), 2), unit="ms"),
     ]
 
 
-def _allocations(kubelet: FakeKubelet, machine: SimulatedBackend) -> list[Measure]:
-    uuids = [gpu.uuid for gpu in machine.inventory().gpus]
+def _allocations(kubelet: FakeKubelet, what: str) -> list[Measure]:
+    devices = sorted(kubelet.healthy_devices(GPU_RESOURCE))
     took = []
     for number in range(200):
         begun = time.perf_counter()
-        kubelet.allocate(GPU_RESOURCE, *uuids[: 1 + number % 8])
+        kubelet.allocate(GPU_RESOURCE, *devices[: 1 + number % 8])
         took.append(time.perf_counter() - begun)
     return [
-        Measure(name="Allocate over gRPC, median", value=_milliseconds(took, 0.5), unit="ms"),
-        Measure(name="Allocate over gRPC, 99th percentile", value=_milliseconds(took, 0.99), unit="ms"),
+        Measure(name=f"{what}, median", value=_milliseconds(took, 0.5), unit="ms"),
+        Measure(name=f"{what}, 99th percentile", value=_milliseconds(took, 0.99), unit="ms"),
     ]
 
 

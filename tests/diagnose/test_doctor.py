@@ -133,3 +133,29 @@ def test_the_command_prints_a_document_and_an_exit_code(tmp_path: Path) -> None:
     people = CliRunner().invoke(doctor, ["node", "g1", "--from", str(dump)])
     assert people.exit_code == 1
     assert "kubectl uncordon g1" in people.stdout
+
+
+@pytest.mark.parametrize(
+    ("way", "level"),
+    [
+        (
+            "containerd 2.1.0 with CDI, handlers runc: devices come by CDI (cdi-cri); 26 libraries of the driver in /",
+            "ok",
+        ),
+        ("nothing carries out deviceListStrategy envvar: containerd 1.7.1 has no NVIDIA runtime; install it", "error"),
+        ("no container runtime answers; deviceListStrategy envvar", "warning"),
+    ],
+)
+def test_doctor_node_shows_how_containers_get_their_gpus(tmp_path: Path, way: str, level: str) -> None:
+    """As the agent found it on the node, with the cluster's RuntimeClasses beside it."""
+    machine = node("g1", 4, labels=T4, taints=[GPU_TAINT])
+    machine["metadata"]["annotations"] = {"windlass.dev/container-gpus": way}
+    runtime = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "gpu"}, "handler": "nvidia"}
+    (tmp_path / "objects.json").write_text(
+        json.dumps({"kind": "List", "apiVersion": "v1", "items": [machine, runtime]})
+    )
+    done = CliRunner().invoke(doctor, ["node", "g1", "--from", str(tmp_path), "-o", "json"])
+    (found,) = [each for each in json.loads(done.stdout)["findings"] if each["check"] == "container-gpus"]
+    assert (found["level"], found["saw"]) == (level, way)
+    assert found["meaning"] == "RuntimeClasses of NVIDIA's runtime: gpu"
+    assert done.exit_code == (1 if level == "error" else 0)

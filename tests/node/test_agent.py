@@ -180,6 +180,20 @@ class TestWithoutADriver:
         assert isinstance(found, SimulatedBackend)
         assert len(log) == 3
 
+    def test_a_host_whose_files_cant_be_read_is_named(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        """Some hosts keep the files of their first process even from root: the driver is there, and not found."""
+
+        def no_driver(options: AgentOptions) -> object:
+            raise DeviceError("NVML can't be used: Shared Library Not Found")
+
+        monkeypatch.setattr(agent, "make_backend", no_driver)
+        monkeypatch.setenv("HOST_ROOT", str(tmp_path / "hidden"))
+        with pytest.raises(DeviceError, match="hidden can't be read: install with --mount-host-root"):
+            agent.wait_for_driver(AgentOptions(), True, lambda line: None, threading.Event())
+        (tmp_path / "hidden").mkdir()
+        with pytest.raises(DeviceError, match=r"Not Found$"):
+            agent.wait_for_driver(AgentOptions(), True, lambda line: None, threading.Event())
+
     @pytest.mark.parametrize("must", [False, True])
     def test_a_driver_that_is_there_is_taken(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, must: bool) -> None:
         found, log = self.run(monkeypatch, tmp_path, must, 0)

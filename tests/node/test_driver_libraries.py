@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -31,10 +32,10 @@ class MountedHost(HostRoot):
         return self._module if host_path == "/proc/driver/nvidia/version" else super().read(host_path)
 
 
-def build_nvml(file: Path) -> None:
+def build_nvml(file: Path, soname: str = "libnvidia-ml.so.1") -> None:
     file.unlink()
     source = "int nvmlMade(void) { return 42; }"
-    command = ["gcc", "-shared", "-nostdlib", "-Wl,-soname,libnvidia-ml.so.1", "-o", str(file), "-x", "c", "-"]
+    command = ["gcc", "-shared", "-nostdlib", f"-Wl,-soname,{soname}", "-o", str(file), "-x", "c", "-"]
     subprocess.run(command, input=source, text=True, check=True)
 
 
@@ -64,6 +65,29 @@ print(ctypes.CDLL("libnvidia-ml.so.1").nvmlMade(), os.environ["LD_LIBRARY_PATH"]
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     lib, bin_folder = tmp_path / "driver/lib", tmp_path / "driver/bin"
     assert done.stdout == f"/run/nvidia/driver\n42 {lib} {bin_folder}\n", done.stderr
+
+
+def test_the_agent_can_load_every_library_of_the_driver_by_its_name(tmp_path: Path) -> None:
+    """NVML does, to ask CUDA for its version: on an H200 it answered "Not Found" for ever in the shipped pod."""
+    layouts.driver_container(tmp_path / "host")
+    folder = tmp_path / "host" / layouts.CONTAINER / layouts.DEBIAN
+    for name in ("libnvidia-ml", "libcuda"):
+        build_nvml(folder / f"{name}.so.{VERSION}", f"{name}.so.1")
+    program = f"""
+import contextlib, ctypes
+from pathlib import Path
+from windlass.node import agent
+from windlass.node.backend.protocol import DeviceError
+from windlass.node.host_root import HostRoot
+HostRoot.read = lambda self, path: {MODULE!r}
+with contextlib.suppress(DeviceError):  # it is no NVML, after all
+    agent.make_backend(agent.AgentOptions(state=Path({str(tmp_path)!r})))
+print(ctypes.CDLL("libcuda.so.1").nvmlMade())
+"""
+    environment = {**os.environ, "HOST_ROOT": str(tmp_path / "host")}
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=60)
+    assert done.stdout == "42\n", done.stderr
 
 
 def test_nothing_is_done_where_the_process_is_on_the_host() -> None:

@@ -14,7 +14,8 @@ from tests.real_cluster.fake_kubelet import node
 
 from windlass.cli.install import install, uninstall
 from windlass.cli.install_manifests import USER, InstallOptions, all_objects
-from windlass.cli.install_node_manifests import GPU_LABELS, HOST_PATHS, NodeInstallOptions, node_manifests
+from windlass.cli.install_node_manifests import HOST_PATHS, NodeInstallOptions, node_manifests
+from windlass.cli.install_platforms import GPU_LABELS, PLATFORMS
 from windlass.kube.client_config import load_client_config
 from windlass.model.errors import ClusterUnreachable
 from windlass.node.labels.sinks import NodeFeatureSink, NodeSink
@@ -122,6 +123,80 @@ class TestManifests:
     def test_the_namespace_allows_what_the_agent_needs(self) -> None:
         (namespace,) = [obj for obj in printed() if obj["kind"] == "Namespace"]
         assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "privileged"
+
+    def test_mps_needs_no_folder_of_its_own_in_the_config(self, tmp_path: Path) -> None:
+        """As with NVIDIA's chart, whose pod names the folder that it mounts."""
+        config = tmp_path / "config.yaml"
+        config.write_text("sharing: {mps: {resources: [{name: nvidia.com/gpu, replicas: 2}]}}")
+        (daemon,) = [obj for obj in printed("--config", str(config)) if obj["kind"] == "DaemonSet"]
+        (container,) = daemon["spec"]["template"]["spec"]["containers"]
+        assert {"name": "MPS_ROOT", "value": HOST_PATHS["mps"]} in container["env"]
+
+    def test_the_hosts_files_can_be_a_volume(self) -> None:
+        pod = daemon_pod("--mount-host-root")
+        (mount,) = [mount for mount in pod["containers"][0]["volumeMounts"] if mount["name"] == "host-root"]
+        assert {"name": "host-root", "hostPath": {"path": "/"}} in pod["volumes"]
+        assert {"name": "HOST_ROOT", "value": mount["mountPath"]} in pod["containers"][0]["env"]
+        assert mount["mountPropagation"] == "HostToContainer", "what is mounted later is seen, and what goes, goes"
+
+
+def daemon_pod(*arguments: str) -> dict[str, Any]:
+    (daemon,) = [obj for obj in printed(*arguments) if obj["kind"] == "DaemonSet"]
+    return dict(daemon["spec"]["template"]["spec"])
+
+
+def node_terms(*arguments: str) -> list[list[dict[str, Any]]]:
+    required = daemon_pod(*arguments)["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    return [term["matchExpressions"] for term in required["nodeSelectorTerms"]]
+
+
+class TestPlatforms:
+    @pytest.mark.parametrize("name", sorted(set(PLATFORMS) - {""}))
+    def test_each_says_what_it_does_itself_and_runs_where_gpus_are(self, name: str) -> None:
+        done = CliRunner().invoke(install, ["node", "--for", name], catch_exceptions=False)
+        assert "driver" in done.stderr
+        keys = {term[0]["key"] for term in node_terms("--for", name)}
+        assert set(GPU_LABELS) <= keys
+
+    @pytest.mark.parametrize(
+        ("name", "condition"),
+        [
+            ("gke", {"key": "gke-no-default-nvidia-gpu-device-plugin", "operator": "In", "values": ["true"]}),
+            ("eks", {"key": "eks.amazonaws.com/compute-type", "operator": "NotIn", "values": ["auto"]}),
+            ("aks", {"key": "kubernetes.azure.com/dcgm-exporter", "operator": "NotIn", "values": ["enabled"]}),
+        ],
+    )
+    def test_where_the_cloud_runs_a_plugin_the_agent_does_not(self, name: str, condition: dict[str, Any]) -> None:
+        assert all(condition in term for term in node_terms("--for", name))
+        chosen = ("--for", name, "--node-selector", "pool=gpu")
+        assert daemon_pod(*chosen)["nodeSelector"] == {"pool": "gpu"}
+        assert node_terms(*chosen) == [[condition]], "also on nodes that were chosen by hand"
+
+    @pytest.mark.parametrize(("name", "folder"), [("k0s", "/var/lib/k0s/kubelet"), ("microk8s", "/var/snap/microk8s")])
+    def test_the_kubelets_folder_is_the_platforms(self, name: str, folder: str) -> None:
+        pod = daemon_pod("--for", name)
+        hosts = {volume["name"]: volume["hostPath"]["path"] for volume in pod["volumes"]}
+        inside = {mount["name"]: mount["mountPath"] for mount in pod["containers"][0]["volumeMounts"]}
+        assert hosts["pod-resources"].startswith(folder)
+        assert inside["pod-resources"] == HOST_PATHS["pod-resources"]
+        # The kubelet has its device plugins there whatever its root is.
+        assert hosts["device-plugins"] == "/var/lib/kubelet/device-plugins"
+
+    def test_admission_gets_what_it_asks_for(self) -> None:
+        kinds = {obj["kind"]: obj for obj in printed("--for", "openshift")}
+        assert kinds["RoleBinding"]["roleRef"]["name"] == "system:openshift:scc:privileged"
+        quota = {obj["kind"]: obj for obj in printed("--for", "gke")}["ResourceQuota"]["spec"]
+        (scope,) = quota["scopeSelector"]["matchExpressions"]
+        assert scope["values"] == [daemon_pod()["priorityClassName"]]
+
+    def test_the_objects_of_every_platform_are_taken(self, control_plane: ControlPlane) -> None:
+        for name in sorted(PLATFORMS):
+            for each in node_manifests(NodeInstallOptions(platform=name)):
+                path = control_plane.api.path_of(each)
+                query = "fieldManager=test&force=true&dryRun=All"
+                if each["kind"] == "Namespace" and not control_plane.api.exists(path):
+                    control_plane.api.create(each)
+                control_plane.api.patch(f"{path}?{query}", each, "apply")
 
 
 def token_for(api: Api, pod: str) -> str:

@@ -25,6 +25,7 @@ from windlass.node.health_journal import HealthJournal, write_journal
 from windlass.node.host_root import HostRoot
 from windlass.node.labels.sinks import FileSink
 from windlass.node.preferred_devices import PreferredDevicesFile
+from windlass.node.reporter import Reporter
 from windlass.node.sidecar import Sidecar, SidecarOptions, SidecarParts
 
 PLUGIN_OFF = "nvidia.com/gpu.deploy.device-plugin"
@@ -328,3 +329,15 @@ def test_a_virtual_gpu_is_told_from_its_configuration_space(scenes: list[Scene],
     scene.thread.start()
     until(lambda: scene.sink.puts, what="labels are written")
     assert scene.sink.puts[0]["nvidia.com/vgpu.host-driver-branch"] == "r535_00"
+
+
+def test_the_node_says_how_its_containers_get_gpus(tmp_path: Path) -> None:
+    """Written by the plugin process, annotated by the sidecar, once per change."""
+    api, state = FakeApi(), tmp_path / "container-gpus"
+    reporter = Reporter(machine(), api, tmp_path / "health.json", pods=dict, holders=dict)
+    told = []
+    for text in ("", "devices come by CDI", "devices come by CDI", "nothing carries out envvar"):
+        state.write_text(text)
+        reporter.report()
+        told.append([patch["annotations"]["windlass.dev/container-gpus"] for patch in api.patches])
+    assert told[-1] == [None, "devices come by CDI", "nothing carries out envvar"]

@@ -121,9 +121,19 @@ def kubelets(cluster: Cluster) -> Iterator[Callable[..., FakeKubelet]]:
 @pytest.fixture
 def real_node(control_plane: ControlPlane) -> Iterator[RealNode]:
     """A real kubelet with containerd and runc, joined to `control_plane`. Starting it takes some seconds."""
+    yield from _started_node(control_plane, installed=False)
+
+
+@pytest.fixture
+def installed_node(control_plane: ControlPlane) -> Iterator[RealNode]:
+    """The same with its files where a user's node has them, for what finds them by itself."""
+    yield from _started_node(control_plane, installed=True)
+
+
+def _started_node(control_plane: ControlPlane, *, installed: bool) -> Iterator[RealNode]:
     try:
         control_plane.binaries.build(NODE)
-        with real_node_on(control_plane) as node:
+        with real_node_on(control_plane, installed=installed) as node:
             yield node
     except (NotAvailable, StartFailed) as problem:
         unavailable(str(problem))

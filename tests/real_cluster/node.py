@@ -39,7 +39,7 @@ state = "{folder}/state"
 [plugins.'io.containerd.cri.v1.runtime']
   restrict_oom_score_adj = true
   enable_cdi = true
-  cdi_spec_dirs = ["{folder}/cdi"]
+  cdi_spec_dirs = ["{cdi}"]
   [plugins.'io.containerd.cri.v1.runtime'.cni]
     bin_dirs = ["{plugins}"]
     conf_dir = "{folder}/cni"
@@ -72,18 +72,23 @@ class RealNode:
     """`containerd` and `kubelet` as services; `name` as the cluster knows it. Device plugins find the kubelet's
     socket in `device_plugins`, CDI files go into `cdi`."""
 
-    def __init__(self, plane: ControlPlane, name: str = "real-node") -> None:
+    def __init__(self, plane: ControlPlane, name: str = "real-node", *, installed: bool = False) -> None:
+        """`installed`: with socket, CDI files and the kubelet's folder where a user's node has them."""
         self.plane, self.name = plane, name
         self.folder = Path(tempfile.mkdtemp(prefix="windlass-node-"))  # short: socket paths have a limit
-        self.socket = self.folder / "containerd.sock"
-        self.cdi = self.folder / "cdi"
-        self.kubelet_root = self.folder / "kubelet"
+        self.socket = Path("/run/containerd") / "containerd.sock" if installed else self.folder / "containerd.sock"
+        self.cdi = Path("/var/run/cdi") if installed else self.folder / "cdi"
+        self.kubelet_root = Path("/var/lib/kubelet") if installed else self.folder / "kubelet"
+        self._left = (self.folder, self.kubelet_root, self.cdi) if installed else (self.folder,)
+        """What is not there any more when it has ended."""
         self.device_plugins = Path("/var/lib/kubelet/device-plugins")  # whatever the kubelet's root is
         self.containerd = self._containerd()
         self.kubelet = self._kubelet()
 
     def start(self) -> None:
         """Start both; returns when the cluster sees the node as Ready."""
+        if _listens(self.socket):
+            raise NotAvailable(f"another containerd listens on {self.socket}")
         self.containerd.start()
         self._import_images()
         self.kubelet.start()
@@ -108,11 +113,13 @@ class RealNode:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         self.containerd.stop()
-        _unmount_below(self.folder)
+        for folder in self._left:
+            _unmount_below(folder)
         _remove_cgroups()
         with suppress(FileNotFoundError):  # without `ip` the bridge stays, and the next node uses it
             subprocess.run(["ip", "link", "delete", "wlt0"], capture_output=True)
-        shutil.rmtree(self.folder, ignore_errors=True)
+        for folder in self._left:
+            shutil.rmtree(folder, ignore_errors=True)
 
     def ctr(self, *arguments: str) -> str:
         """Ask containerd itself."""
@@ -133,14 +140,15 @@ class RealNode:
 
     def _containerd(self) -> Service:
         binaries = self.plane.binaries
-        for folder in ("cni", "cdi", "ipam"):
-            (self.folder / folder).mkdir()
+        for folder in (self.folder / "cni", self.folder / "ipam", self.cdi, self.socket.parent):
+            folder.mkdir(parents=True, exist_ok=True)
         (self.folder / "cni" / "10-windlass.conflist").write_text(_NETWORK.format(folder=self.folder))
         config = self.folder / "containerd.toml"
         config.write_text(
             _CONTAINERD.format(
                 folder=self.folder,
                 socket=self.socket,
+                cdi=self.cdi,
                 pause=PAUSE,
                 plugins=_CNI_PLUGINS,
                 shim=binaries.path("containerd-shim-runc-v2"),
@@ -205,13 +213,13 @@ def only_node() -> Iterator[None]:
 
 
 @contextmanager
-def real_node_on(plane: ControlPlane) -> Iterator[RealNode]:
+def real_node_on(plane: ControlPlane, *, installed: bool = False) -> Iterator[RealNode]:
     """A running node, and nothing left of it afterwards."""
     lacking = missing_for_a_node()
     if lacking:
         raise NotAvailable(lacking)
     with only_node():
-        node = RealNode(plane)
+        node = RealNode(plane, installed=installed)
         try:
             node.start()
             yield node

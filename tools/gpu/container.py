@@ -15,6 +15,7 @@ the exit code is 1 if any failed. At the end MIG is off, the compute mode is the
 | --- | --- |
 | probe | what the machine has: runc, ldconfig, shell, container tools, the driver's folder |
 | spec | our CDI spec of the driver: libraries, links, device nodes, hooks |
+| cdi | our CDI spec beside nvidia-ctk's, for three layouts of the driver |
 | container | a container root without a driver: fails without the spec, computes with it, as root and as a user |
 | mig | multiprocessors of every profile: our back end, `nvidia-smi mig -cgi` and `-cci`, a container in the instance |
 | mps | the control daemon outlives its agent, is adopted, keeps its clients, and leaves the default compute mode |
@@ -40,7 +41,9 @@ DEVICE = ROOT / ".device"
 sys.path[:0] = [str(ROOT), str(ROOT / "src")]
 PYTHON_VERSION = "3.12"
 """Of the machine with the GPU; `--python-version` says otherwise."""
-SECTIONS = ("probe", "spec", "container", "mig", "mps")
+SECTIONS = ("probe", "spec", "cdi", "container", "mig", "mps")
+CTK = "github.com/NVIDIA/nvidia-container-toolkit/cmd/nvidia-ctk@v1.20.1"
+"""NVIDIA's own generator of CDI specs, to compare with."""
 
 
 def prepare(python_version: str) -> int:
@@ -59,12 +62,20 @@ def prepare(python_version: str) -> int:
         shutil.copy(library, DEVICE / "runc-libraries")
     source = Path(__file__).with_name("vector_add.c")
     subprocess.run(["gcc", "-O1", "-o", str(DEVICE / "vector-add"), str(source), "-ldl"], check=True)
+    _build_ctk(DEVICE / "nvidia-ctk")
     packages = [*("--target", str(DEVICE / "python"), "--python-version", python_version, "--only-binary=:all:")]
     packages += ["--upgrade", "--quiet", "msgspec", "nvidia-ml-py", "typing-extensions"]
     subprocess.run([sys.executable, "-m", "pip", "install", *packages], check=True)
     size = sum(file.stat().st_size for file in DEVICE.rglob("*") if file.is_file())
     print(f"{DEVICE}: {size >> 20} MiB")
     return 0
+
+
+def _build_ctk(target: Path) -> None:
+    """From its Go module; NVML is loaded when it runs."""
+    with tempfile.TemporaryDirectory() as folder:
+        for command in (["mod", "init", "ctk"], ["get", CTK], ["build", "-o", str(target), CTK.partition("@")[0]]):
+            subprocess.run(["nice", "go", *command], cwd=folder, check=True, capture_output=True)
 
 
 class Failed(Exception):
@@ -152,6 +163,14 @@ class Recorder:
         for library in ("libcuda.so.", "libnvidia-ml.so.", "libnvidia-ptxjitcompiler.so."):
             require(any(name.startswith(library) for name in names), f"no {library}: {found}")
         require(len(edits.hooks) >= 2, f"hooks are missing: {found}")
+        return found
+
+    def cdi(self) -> Any:
+        from tools.gpu.cdi_compare import compare_layouts
+
+        (DEVICE / "nvidia-ctk").chmod(0o755)
+        found = compare_layouts(self.backend, self.folder, DEVICE / "nvidia-ctk")
+        (self.folder / "cdi-compared.json").write_text(json.dumps(found, indent=1))
         return found
 
     def container(self) -> Any:
@@ -301,9 +320,8 @@ def main() -> int:
         finally:
             recorder.section("restore", recorder.restore)
             (arguments.out / "container.json").write_text(json.dumps(recorder.record, indent=1, default=str))
-            spec = Path(folder) / "spec.json"
-            if spec.exists():
-                shutil.copy(spec, arguments.out / "cdi-spec.json")
+            for made in sorted((*Path(folder).glob("*spec.json"), *Path(folder).glob("*s-*.json"))):
+                shutil.copy(made, arguments.out / made.name)
     print(f"{len(recorder.record) - len(recorder.failed)} of {len(recorder.record)} sections passed", flush=True)
     return 1 if recorder.failed else 0
 

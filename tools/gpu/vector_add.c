@@ -1,9 +1,14 @@
 /* A vector addition through CUDA's driver API alone. It needs nothing at compile time: libcuda.so.1 is opened at run
    time, as every framework does it, so this is what a container sees of the driver that a CDI spec brings.
-   Prints one line: right or wrong, the device, its multiprocessors. */
+   Prints one line: right or wrong, the device, its multiprocessors. More by arguments:
+     seconds N     adds again and again for so long, and says how often; the first line comes after the first sum
+     allocate MIB  says whether so much memory can be had at once, before it adds
+     stray         writes where nothing is, which the driver reports as Xid 31, and fails */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <time.h>
 
 #define COUNT (1 << 16)
 
@@ -40,7 +45,45 @@ static void check(const char *what, int error) {
 
 #define CALL(name, types, ...) check(#name, ((int(*) types)symbol(#name))(__VA_ARGS__))
 
-int main(void) {
+static unsigned *host;
+static pointer xs, ys;
+static void *function;
+
+static void launch(pointer from, pointer to) {
+    unsigned count = COUNT;
+    void *arguments[] = {&from, &to, &count};
+    CALL(cuLaunchKernel,
+         (void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **),
+         function, COUNT / 256, 1, 1, 256, 1, 1, 0, NULL, arguments, NULL);
+    CALL(cuCtxSynchronize, (void));
+}
+
+static void add(void) {
+    unsigned count = COUNT, wrong = 0;
+    for (unsigned at = 0; at < count; at++) host[at] = 3 * at;
+    CALL(cuMemcpyHtoD_v2, (pointer, const void *, size_t), xs, host, 4 * COUNT);
+    for (unsigned at = 0; at < count; at++) host[at] = 7 * at + 1;
+    CALL(cuMemcpyHtoD_v2, (pointer, const void *, size_t), ys, host, 4 * COUNT);
+    launch(xs, ys);
+    CALL(cuMemcpyDtoH_v2, (void *, pointer, size_t), host, ys, 4 * COUNT);
+    for (unsigned at = 0; at < count; at++) wrong += host[at] != 10 * at + 1;
+    if (wrong) {
+        printf("wrong: %u of %u sums\n", wrong, count);
+        exit(1);
+    }
+}
+
+static void allocate(size_t mib) {
+    pointer much;
+    int error = ((int (*)(pointer *, size_t))symbol("cuMemAlloc_v2"))(&much, mib << 20);
+    printf(error ? "refused: %zu MiB with CUDA error %d\n" : "granted: %zu MiB\n", mib, error);
+    if (!error) CALL(cuMemFree_v2, (pointer), much);
+}
+
+int main(int count, char **words) {
+    const char *what = count > 1 ? words[1] : "";
+    long number = count > 2 ? atol(words[2]) : 0;
+    setvbuf(stdout, NULL, _IOLBF, 0);
     library = dlopen("libcuda.so.1", RTLD_NOW);
     if (!library) {
         printf("wrong: %s\n", dlerror());
@@ -48,9 +91,8 @@ int main(void) {
     }
     int device, multiprocessors;
     char name[128] = "";
-    void *context, *module, *function;
-    pointer xs, ys;
-    unsigned count = COUNT, *host = malloc(4 * COUNT), wrong = 0;
+    void *context, *module;
+    host = malloc(4 * COUNT);
     CALL(cuInit, (unsigned), 0);
     CALL(cuDeviceGet, (int *, int), &device, 0);
     CALL(cuDeviceGetName, (char *, int, int), name, sizeof name, device);
@@ -60,21 +102,14 @@ int main(void) {
     CALL(cuModuleGetFunction, (void **, void *, const char *), &function, module, "add");
     CALL(cuMemAlloc_v2, (pointer *, size_t), &xs, 4 * COUNT);
     CALL(cuMemAlloc_v2, (pointer *, size_t), &ys, 4 * COUNT);
-    for (unsigned at = 0; at < count; at++) host[at] = 3 * at;
-    CALL(cuMemcpyHtoD_v2, (pointer, const void *, size_t), xs, host, 4 * COUNT);
-    for (unsigned at = 0; at < count; at++) host[at] = 7 * at + 1;
-    CALL(cuMemcpyHtoD_v2, (pointer, const void *, size_t), ys, host, 4 * COUNT);
-    void *arguments[] = {&xs, &ys, &count};
-    CALL(cuLaunchKernel,
-         (void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **),
-         function, COUNT / 256, 1, 1, 256, 1, 1, 0, NULL, arguments, NULL);
-    CALL(cuCtxSynchronize, (void));
-    CALL(cuMemcpyDtoH_v2, (void *, pointer, size_t), host, ys, 4 * COUNT);
-    for (unsigned at = 0; at < count; at++) wrong += host[at] != 10 * at + 1;
-    if (wrong) {
-        printf("wrong: %u of %u sums\n", wrong, count);
-        return 1;
+    if (!strcmp(what, "allocate")) allocate(number);
+    if (!strcmp(what, "stray")) launch(0x10, 0x10);
+    add();
+    printf("right: %u sums on %s with %d multiprocessors\n", COUNT, name, multiprocessors);
+    if (!strcmp(what, "seconds")) {
+        long rounds = 1;
+        for (time_t end = time(NULL) + number; time(NULL) < end; rounds++) add();
+        printf("right: %ld rounds\n", rounds);
     }
-    printf("right: %u sums on %s with %d multiprocessors\n", count, name, multiprocessors);
     return 0;
 }

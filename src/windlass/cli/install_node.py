@@ -8,7 +8,8 @@ import click
 
 from windlass.cli.cluster_option import run_with_client
 from windlass.cli.errors import check_names
-from windlass.cli.install_node_manifests import NodeInstallOptions, node_manifests
+from windlass.cli.install_node_manifests import AGENT_VARIABLES, NodeInstallOptions, node_manifests
+from windlass.cli.install_platforms import PLATFORMS, find_platform
 from windlass.cli.output import print_note
 from windlass.cli.parameters import NameList, default_option
 from windlass.cli.scheduler import kubeconfig_options
@@ -18,6 +19,7 @@ from windlass.node.agent_parts import PARTS
 EXAMPLES = """\b
 Examples:
   windlass install node | kubectl apply --server-side -f -
+  windlass install node --for gke | kubectl apply --server-side -f -
   windlass install node --runtime-class nvidia --config config.yaml --parts plugin,exporter
   windlass install node --config configs/ --default-config whole --arg=--honor-renames
 """
@@ -27,6 +29,13 @@ Examples:
 @default_option("-n", "--namespace", default="windlass-node", help="Where it runs.")
 @click.option("--image", default="", help="The container image. [default: windlass-node:VERSION]")
 @click.option("--image-pull-policy", type=click.Choice(["IfNotPresent", "Always", "Never"]), default="IfNotPresent")
+@click.option(
+    "--for",
+    "platform",
+    type=click.Choice(sorted(set(PLATFORMS) - {""})),
+    default=None,
+    help="The distribution or cloud: its paths, its GPU nodes, and what it runs itself.",
+)
 @default_option("--parts", type=NameList(), default=",".join(PARTS), help="What to run.")
 @default_option("--label-sink", type=click.Choice(["node", "node-feature", "file"]), default="node")
 @click.option("--runtime-class", default="", help="The runtime that brings the driver in, such as nvidia.")
@@ -40,6 +49,11 @@ Examples:
 @click.option("--arg", "arguments", multiple=True, help="One more argument of `windlass node run`, as often as needed.")
 @click.option("--node-selector", default="", help="Labels such as pool=gpu, instead of NFD's PCI labels.")
 @click.option("--pod-monitor", is_flag=True, help="Add a PodMonitor, for Prometheus's operator.")
+@click.option(
+    "--mount-host-root",
+    is_flag=True,
+    help="Mount the host's file system, for hosts where /proc/1/root can't be read.",
+)
 def install_node(
     namespace: str,
     image: str,
@@ -52,6 +66,8 @@ def install_node(
     arguments: tuple[str, ...],
     node_selector: str,
     pod_monitor: bool,
+    mount_host_root: bool,
+    platform: str | None,
 ) -> None:
     """Print the manifests that put the node agent onto every node with NVIDIA GPUs. Nothing is applied."""
     from windlass.cli.install import to_yaml
@@ -70,9 +86,13 @@ def install_node(
         arguments=arguments,
         node_selector=_labels(node_selector),
         pod_monitor=pod_monitor,
+        mount_host_root=mount_host_root,
+        platform=platform or "",
     )
     if default_config and not choices.configs:
         raise click.UsageError("--default-config is for a --config that is a folder")
+    if choices.platform:
+        print_note(find_platform(choices.platform).note)
     click.echo(to_yaml(node_manifests(choices)), nl=False)
 
 
@@ -94,7 +114,7 @@ def _checked(path: Path) -> str:
     from windlass.sharing.plugin_config import resolve_config
 
     try:
-        resolve_config(read_yaml(path), {}, {})
+        resolve_config(read_yaml(path), AGENT_VARIABLES, {})
     except InputError as error:
         raise error.with_context(file=str(path)) from None
     return path.read_text(encoding="utf-8")

@@ -11,13 +11,12 @@ import msgspec
 from windlass import __version__
 from windlass.cli.install_crds import MANAGED_LABELS
 from windlass.cli.install_manifests import managed_object, namespace_object
+from windlass.cli.install_platforms import find_platform
 from windlass.model.names.kubernetes import (
     APP_COMPONENT_LABEL,
     APP_NAME_LABEL,
     APPS_API_VERSION,
 )
-from windlass.model.names.nvidia import GPU_PRESENT_LABEL
-from windlass.model.names.others import NFD_NVIDIA_3D_LABEL, NFD_NVIDIA_LABEL, NFD_NVIDIA_VGA_LABEL
 from windlass.model.unstructured import Unstructured
 
 NAME = "windlass-node"
@@ -25,8 +24,6 @@ SELECTOR_LABELS = {APP_NAME_LABEL: "windlass", APP_COMPONENT_LABEL: "node"}
 LABELS = {**MANAGED_LABELS, **SELECTOR_LABELS}
 RBAC = "rbac.authorization.k8s.io"
 ADMISSION = "admissionregistration.k8s.io/v1"
-GPU_LABELS = (NFD_NVIDIA_LABEL, NFD_NVIDIA_3D_LABEL, NFD_NVIDIA_VGA_LABEL, GPU_PRESENT_LABEL)
-"""Any of them says that the node has an NVIDIA GPU: NFD's, by PCI class or without, and the GPU operator's."""
 CONFIG_KEY = "config.yaml"
 CONFIG_FOLDER = "/etc/windlass"
 HOST_PATHS = {
@@ -38,12 +35,17 @@ HOST_PATHS = {
     "dev": "/dev",
     "sys": "/sys",
 }
-"""Name → path, on the host and inside."""
+"""Name → path inside, and on the host unless the platform has another one."""
+AGENT_VARIABLES = {"MPS_ROOT": HOST_PATHS["mps"]}
+"""Settings of the device plugin that follow from the mounts, as NVIDIA's chart sets them."""
 FEATURES_FOLDER = "/etc/kubernetes/node-feature-discovery/features.d"
 """Where NFD looks for labels in files, on the host; mounted for the label sink `file` alone."""
 METRICS_PORT = 9400
+PRIORITY_CLASS = "system-node-critical"
 HOST_FILES = "/proc/1/root"
 """The host's file system as its first process has it: the driver in any layout, also one that is mounted later."""
+MOUNTED_HOST = "/host"
+"""Where it is mounted instead, for hosts that keep the files of their first process from everybody."""
 
 
 class NodeInstallOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,6 +69,10 @@ class NodeInstallOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Instead of the PCI labels."""
     pod_monitor: bool = False
     """Whether to add a PodMonitor, for Prometheus's operator."""
+    mount_host_root: bool = False
+    """Whether the host's file system is a volume of the pod, instead of `/proc/1/root`."""
+    platform: str = ""
+    """One of `PLATFORMS`; empty for the usual paths and labels."""
 
 
 def node_manifests(choices: NodeInstallOptions) -> list[Unstructured]:
@@ -78,6 +84,7 @@ def node_manifests(choices: NodeInstallOptions) -> list[Unstructured]:
         {**_object("v1", "ServiceAccount", choices), "automountServiceAccountToken": False},
         *_roles(choices),
         *_policy(choices),
+        *_platform_objects(choices),
         *config,
         _service(choices),
         *monitor,
@@ -134,6 +141,23 @@ def _policy(choices: NodeInstallOptions) -> list[Unstructured]:
     return [policy, binding]
 
 
+def _platform_objects(choices: NodeInstallOptions) -> list[Unstructured]:
+    """What the platform's own admission asks for."""
+    platform, objects = find_platform(choices.platform), []
+    if platform.cluster_role:
+        binding = {
+            **_object(f"{RBAC}/v1", "RoleBinding", choices),
+            "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": platform.cluster_role},
+            "subjects": [{"kind": "ServiceAccount", "name": NAME, "namespace": choices.namespace}],
+        }
+        objects.append(binding)
+    if platform.needs_quota:
+        classes = {"scopeName": "PriorityClass", "operator": "In", "values": [PRIORITY_CLASS]}
+        spec = {"hard": {"pods": "5000"}, "scopeSelector": {"matchExpressions": [classes]}}
+        objects.append({**_object("v1", "ResourceQuota", choices), "spec": spec})
+    return objects
+
+
 def _config(choices: NodeInstallOptions) -> Unstructured:
     data = dict(choices.configs) or {CONFIG_KEY: choices.config}
     return {**_object("v1", "ConfigMap", choices), "data": data}
@@ -165,17 +189,21 @@ def _daemon(choices: NodeInstallOptions) -> Unstructured:
 
 
 def _pod(choices: NodeInstallOptions) -> Unstructured:
+    platform = find_platform(choices.platform)
+    paths = HOST_PATHS | dict(platform.host_paths)
     volumes: list[Unstructured] = [
-        {"name": name, "hostPath": {"path": path, "type": "DirectoryOrCreate"}} for name, path in HOST_PATHS.items()
+        {"name": name, "hostPath": {"path": path, "type": "DirectoryOrCreate"}} for name, path in paths.items()
     ]
     if choices.label_sink == "file":
         volumes.append({"name": "features", "hostPath": {"path": FEATURES_FOLDER, "type": "DirectoryOrCreate"}})
+    if choices.mount_host_root:
+        volumes.append({"name": "host-root", "hostPath": {"path": "/"}})
     if choices.config or choices.configs:
         volumes.append({"name": "config", "configMap": {"name": NAME}})
     pod: Unstructured = {
         "serviceAccountName": NAME,
         "automountServiceAccountToken": True,
-        "priorityClassName": "system-node-critical",
+        "priorityClassName": PRIORITY_CLASS,
         "hostPID": True,
         "terminationGracePeriodSeconds": 15,
         # The agent is what makes a GPU node usable: it stays whatever the node is tainted with.
@@ -187,8 +215,8 @@ def _pod(choices: NodeInstallOptions) -> Unstructured:
         pod["runtimeClassName"] = choices.runtime_class
     if choices.node_selector:
         pod["nodeSelector"] = dict(choices.node_selector)
-    else:
-        terms = [{"matchExpressions": [{"key": label, "operator": "In", "values": ["true"]}]} for label in GPU_LABELS]
+    terms = platform.node_selector_terms(any_gpu_label=not choices.node_selector)
+    if terms:
         required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
         pod["affinity"] = {"nodeAffinity": required}
     return pod
@@ -198,6 +226,8 @@ def _container(choices: NodeInstallOptions) -> Unstructured:
     mounts: list[Unstructured] = [{"name": name, "mountPath": path} for name, path in HOST_PATHS.items()]
     if choices.label_sink == "file":
         mounts.append({"name": "features", "mountPath": FEATURES_FOLDER})
+    if choices.mount_host_root:  # what the host mounts or unmounts later, the agent sees too
+        mounts.append({"name": "host-root", "mountPath": MOUNTED_HOST, "mountPropagation": "HostToContainer"})
     arguments = [
         *("node", "run", f"--parts={','.join(choices.parts)}"),
         *(f"--label-sink={choices.label_sink}", f"--namespace={choices.namespace}"),
@@ -219,7 +249,8 @@ def _container(choices: NodeInstallOptions) -> Unstructured:
         "env": [
             {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
             {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
-            {"name": "HOST_ROOT", "value": HOST_FILES},
+            {"name": "HOST_ROOT", "value": MOUNTED_HOST if choices.mount_host_root else HOST_FILES},
+            *({"name": name, "value": value} for name, value in AGENT_VARIABLES.items()),
             {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"},
             {"name": "NVIDIA_DRIVER_CAPABILITIES", "value": "all"},
             {"name": "NVIDIA_MIG_CONFIG_DEVICES", "value": "all"},

@@ -114,7 +114,11 @@ def make_backend(options: AgentOptions) -> DeviceBackend:
         from windlass.node.backend.nvml import NvmlBackend
         from windlass.node.driver_libraries import use_mounted_driver
 
+        libraries = os.environ.get("LD_LIBRARY_PATH")
         use_mounted_driver(options.host, options.state / "driver")
+        if os.environ.get("LD_LIBRARY_PATH") != libraries:
+            # The loader reads it when a process starts, and NVML looks for libcuda by its name.
+            os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
         return NvmlBackend(options.host)
     from windlass.node.backend.simulated import SimulatedBackend
     from windlass.node.backend.simulated_fleet import pool_of_node
@@ -348,11 +352,20 @@ def wait_for_driver(options: AgentOptions, required: bool, log: Log, stop: threa
         try:
             return make_backend(options)
         except DeviceError as error:
+            problem = f"{error}{_hidden_host(options)}"
             if required:
-                raise NoDriver(str(error)) from None
-            log(f"{error}; trying again in {RETRY_SECONDS:g} s")
+                raise NoDriver(problem) from None
+            log(f"{problem}; trying again in {RETRY_SECONDS:g} s")
             stop.wait(RETRY_SECONDS)
     return None
+
+
+def _hidden_host(options: AgentOptions) -> str:
+    """Why the driver was looked for in this container alone, if it should have been looked for on the host."""
+    folder = os.environ.get(HOST_ROOT_VARIABLE, "")
+    if not folder or options.fleet is not None or not options.host.is_this_process:
+        return ""
+    return f"; the host's files were not searched, since {folder} can't be read: install with --mount-host-root"
 
 
 def _stop_on_signal() -> threading.Event:

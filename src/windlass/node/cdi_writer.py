@@ -57,6 +57,15 @@ class CdiWriter:
             self._log(f"the last good CDI spec stays in force: {line}")
         self._logged = errors
 
+    @property
+    def described(self) -> str:
+        """The driver that the specs name, in words; empty without one."""
+        if self._driver is None:
+            return ""
+        driver, program = self._driver, self._hook.path if self._hook is not None else "nothing"
+        counts = f"{len(driver.libraries)} libraries, {len(driver.links)} links"
+        return f"{counts} of the driver in {driver.root}, hooks by {program}"
+
     def _extra_specs(self, inventory: Inventory, config: PluginConfig) -> Iterator[CdiSpec]:
         yield from extra_specs(config, self._root, CDI_VENDOR)
 
@@ -89,8 +98,4 @@ class CdiWriter:
         return set()
 
     def _summary(self, spec: CdiSpec) -> str:
-        if self._driver is None or not spec.container_edits.mounts:
-            return ""
-        driver, program = self._driver, self._hook.path if self._hook is not None else "nothing"
-        counts = f"{len(driver.libraries)} libraries, {len(driver.links)} links"
-        return f": {counts} of the driver in {driver.root}, hooks by {program}"
+        return f": {self.described}" if self._driver is not None and spec.container_edits.mounts else ""

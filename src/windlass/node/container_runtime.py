@@ -27,6 +27,10 @@ SOCKETS = (
 )
 NVIDIA_RUNTIMES = ("/usr/bin/nvidia-container-runtime", "/usr/local/nvidia/toolkit/nvidia-container-runtime")
 CDI_STRATEGY = "cdi-cri"
+CONTAINER_GPUS_FILE = "container-gpus"
+"""In the agent's state folder: the way, in words, from the plugin for the sidecar."""
+NOTHING_CARRIES_OUT, DEVICES_COME = "nothing carries out", "devices come"
+"""What is said of a node without a way for GPUs into containers, and of one with; `doctor` reads it."""
 KNOWN_SECONDS, UNKNOWN_SECONDS = 300.0, 15.0
 """After how long the runtime is asked again, once it has answered and before."""
 _SERVICE, _TIMEOUT_SECONDS = "/runtime.v1.RuntimeService", 5.0
@@ -103,7 +107,7 @@ def strategy_problem(config: PluginConfig, runtime: ContainerRuntime | None) -> 
     else:
         remedy = "install NVIDIA's container toolkit, or enable CDI in the runtime and set deviceListStrategy: cdi-cri"
     have = "no NVIDIA runtime" if others else "no CDI"
-    return f"nothing carries out deviceListStrategy {named}: {runtime} has {have}; {remedy}"
+    return f"{NOTHING_CARRIES_OUT} deviceListStrategy {named}: {runtime} has {have}; {remedy}"
 
 
 def describe_way(config: PluginConfig, runtime: ContainerRuntime | None) -> str:
@@ -114,7 +118,7 @@ def describe_way(config: PluginConfig, runtime: ContainerRuntime | None) -> str:
     handlers = f"handlers {', '.join(runtime.handlers)}" if runtime.handlers else "no list of handlers"
     by_cdi = [strategy for strategy in config.device_list_strategy if strategy.startswith("cdi-")]
     way = "by CDI" if by_cdi and runtime.has_cdi else "by NVIDIA's runtime"
-    return f"{runtime} {cdi}, {handlers}: devices come {way} ({', '.join(config.device_list_strategy)})"
+    return f"{runtime} {cdi}, {handlers}: {DEVICES_COME} {way} ({', '.join(config.device_list_strategy)})"
 
 
 class RuntimeWatch:
@@ -130,6 +134,11 @@ class RuntimeWatch:
         self._runtime: ContainerRuntime | None = None
         self._ask_at = 0.0
         self._logged = ""
+
+    @property
+    def described(self) -> str:
+        """What `apply` last found, in words."""
+        return self._logged
 
     def apply(self, config: PluginConfig) -> tuple[PluginConfig, str]:
         """The configuration with its strategy, and why that can't work."""

@@ -25,8 +25,9 @@ _VERSION = re.compile(r"\s(\d{3,4}\.\d+(?:\.\d+)*)\s")
 def use_mounted_driver(host: HostRoot, folder: Path, environment: MutableMapping[str, str] | None = None) -> str:
     """Makes the driver loadable; returns where it was found, empty if this process had it already.
 
-    Sets `LD_LIBRARY_PATH` and `PATH` for the programs that this process starts, and loads NVML by its path, since the
-    loader reads the variable at the start of a process only. A `DeviceError` if the host has no driver either.
+    Sets `LD_LIBRARY_PATH` and `PATH` for the programs that this process starts, and for itself if it starts again: the
+    loader reads the variable at the start of a process only. Until then NVML is loaded by its path, which is not
+    enough for all of it. A `DeviceError` if the host has no driver either.
     """
     if host.is_this_process or _is_loadable():
         return ""

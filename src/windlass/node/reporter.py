@@ -13,13 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 from windlass.model.names.windlass import (
     ALLOCATED_DEVICES_ANNOTATION,
+    CONTAINER_GPUS_ANNOTATION,
     DEVICES_LAYOUT_ANNOTATION,
     UNHEALTHY_DEVICES_ANNOTATION,
 )
 from windlass.node.backend.protocol import DeviceBackend
+from windlass.node.container_runtime import CONTAINER_GPUS_FILE
 from windlass.node.exporter.collection_context import DeviceHolder
 from windlass.node.health_journal import HealthJournalEntry, read_journal
 from windlass.node.labels.features import device_annotations
+from windlass.node.named_configs import read_state_file
 from windlass.node.preferred_devices import allocated_devices
 
 if TYPE_CHECKING:
@@ -46,7 +49,8 @@ class Reporter:
         self._holders = holders
         # Changes before this process started were reported by its predecessor.
         self._reported = read_journal(journal).last
-        self._annotated: tuple[str, str] | None = None
+        self._way = journal.with_name(CONTAINER_GPUS_FILE)
+        self._annotated: tuple[str, str, str] | None = None
         self._reported_devices: dict[PodKey, str] = {}
 
     def report(self) -> None:
@@ -69,13 +73,15 @@ class Reporter:
         )
 
     def _annotate_node(self, devices: str, unhealthy: str) -> None:
-        if self._annotated != (devices, unhealthy):
+        way = read_state_file(self._way)
+        if self._annotated != (devices, unhealthy, way):
             annotations = {
                 DEVICES_LAYOUT_ANNOTATION: devices,
                 UNHEALTHY_DEVICES_ANNOTATION: unhealthy or None,
+                CONTAINER_GPUS_ANNOTATION: way or None,
             }
             self._api.patch_node(annotations=annotations)
-            self._annotated = (devices, unhealthy)
+            self._annotated = (devices, unhealthy, way)
 
     def _annotate_pods(self, allocated: Mapping[PodKey, str]) -> None:
         pods = self._pods()

@@ -17,9 +17,11 @@ from windlass.model.digits import is_digits
 from windlass.model.errors import InputError
 from windlass.model.names.kubernetes import INSTANCE_TYPE_LABEL
 from windlass.model.names.nvidia import GPU_COUNT_LABEL, GPU_PRODUCT_LABEL, GPU_REPLICAS_LABEL, GPU_RESOURCE
+from windlass.model.names.windlass import CONTAINER_GPUS_ANNOTATION
 from windlass.model.node import Node
 from windlass.model.pod import Pod
 from windlass.model.requests import is_extended_resource, pod_requests
+from windlass.node.container_runtime import DEVICES_COME, NOTHING_CARRIES_OUT
 
 POOL_LABELS = (
     "cloud.google.com/gke-nodepool",
@@ -62,7 +64,7 @@ def examine_node(evidence: Evidence, node: Node, now: int) -> list[Symptom]:
         if finding.code not in ("NODE_UNSCHEDULABLE",)
     ]
     found += _validated(node)
-    return found or [Symptom("node", OK, node.name, _summary(node))]
+    return [*(found or [Symptom("node", OK, node.name, _summary(node))]), *_container_gpus(evidence, node)]
 
 
 def _summary(node: Node) -> str:
@@ -162,6 +164,17 @@ def _validated(node: Node) -> Iterator[Symptom]:
             "",
             f"windlass node validate on {node.name}",
         )
+
+
+def _container_gpus(evidence: Evidence, node: Node) -> Iterator[Symptom]:
+    """How containers get their GPUs there, as Windlass's agent found it."""
+    way = node.metadata.annotations.get(CONTAINER_GPUS_ANNOTATION, "")
+    if not way:
+        return
+    classes = [item.name for item in evidence.of_kind("RuntimeClass") if "nvidia" in str(item.data.get("handler"))]
+    named = f"RuntimeClasses of NVIDIA's runtime: {', '.join(classes) or 'none'}"
+    level = ERROR if NOTHING_CARRIES_OUT in way else OK if DEVICES_COME in way else WARNING
+    yield Symptom("container-gpus", level, node.name, way, named)
 
 
 # Comparing nodes

@@ -24,6 +24,8 @@ DEVICES_ANNOTATION = "windlass.dev/devices"
 # Annotations and labels of nodes
 BENCH_LABEL = "windlass.dev/bench"
 BLOCK_LABEL = "windlass.dev/block"
+CONTAINER_GPUS_ANNOTATION = "windlass.dev/container-gpus"
+"""How containers get their GPUs on this node, as its agent found it: runtime, strategy, driver, hooks."""
 DEVICES_LAYOUT_ANNOTATION = "windlass.dev/devices-layout"
 RACK_LABEL = "windlass.dev/rack"
 UNHEALTHY_DEVICES_ANNOTATION = "windlass.dev/unhealthy-devices"

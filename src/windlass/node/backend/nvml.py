@@ -78,9 +78,9 @@ class NvmlBackend:
 
     def inventory(self) -> Inventory:
         self._check_driver()
-        count = call_or_raise("NVML doesn't answer", nv.nvmlDeviceGetCount)
-        cuda = call_or_raise("NVML doesn't answer", nv.nvmlSystemGetCudaDriverVersion_v2)
-        version = decode_text(call_or_raise("NVML doesn't answer", nv.nvmlSystemGetDriverVersion))
+        count = call_or_raise("NVML doesn't count the GPUs", nv.nvmlDeviceGetCount)
+        cuda = call_or_raise("NVML doesn't know CUDA's version", nv.nvmlSystemGetCudaDriverVersion_v2)
+        version = decode_text(call_or_raise("NVML doesn't know the driver's version", nv.nvmlSystemGetDriverVersion))
         seen = [gpu for index in range(count) if (gpu := self._gpu(index)) is not None]
         # A GPU that fell off the bus may no longer be listed: it stays known, marked as lost, until the agent restarts.
         seen_uuids = {gpu.uuid for gpu in seen}

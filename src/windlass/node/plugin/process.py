@@ -14,12 +14,13 @@ from windlass.node.agent_parts import DEPLOY_LABELS, PLUGIN_OFF_FILE
 from windlass.node.backend.protocol import DeviceBackend, DeviceError, DriverChanged
 from windlass.node.cdi_writer import CdiWriter
 from windlass.node.config_source import ConfigSource
-from windlass.node.container_runtime import RuntimeWatch, find_container_runtime
+from windlass.node.container_runtime import CONTAINER_GPUS_FILE, RuntimeWatch, find_container_runtime
 from windlass.node.device_cordon import CORDON_REASON, RELEASE, DeviceCordon
 from windlass.node.health import HealthTracker
 from windlass.node.health_journal import HealthJournal, read_journal, write_journal
 from windlass.node.health_watch import HealthWatch, Timing
 from windlass.node.host_root import HostRoot
+from windlass.node.named_configs import write_state_file
 from windlass.node.plugin.manager import PluginManager
 from windlass.node.plugin.sharing_setup import SharingSetup
 from windlass.node.process_memory import freeze_and_trim_memory
@@ -56,6 +57,7 @@ class PluginProcess:
         self._sharing = SharingSetup(backend, log, interval=time_slice, cgroups=cgroups)
         self._journal_path = state / "health.json"
         self._off_file = state / PLUGIN_OFF_FILE
+        self._way_file, self._way = state / CONTAINER_GPUS_FILE, ""
         self._cordon = DeviceCordon(state)
         self._release = DeviceCordon(state, RELEASE)
         self._journal: HealthJournal = read_journal(self._journal_path)
@@ -100,6 +102,7 @@ class PluginProcess:
         self._watch.poll(inventory)
         self._record_changes()
         self._cdi.sync(inventory, config)
+        self._describe_way()
         cordon = self._cordon.requested()
         resources = self.manager.advertised_resources(inventory, config)
         unshared = self._sharing.sync(inventory, config, resources, cordon.uuids if cordon is not None else frozenset())
@@ -107,6 +110,16 @@ class PluginProcess:
         unreachable = {gpu.uuid: strategy_problem for gpu in inventory.gpus if strategy_problem}
         self.manager.sync(inventory, config, {**unreachable, **cordoned, **unshared, **self.tracker.unhealthy()})
         self._cordon.acknowledge(cordon)
+
+    def _describe_way(self) -> None:
+        """For the sidecar, which tells the cluster."""
+        way = "; ".join(filter(None, (self._runtime.described, self._cdi.described)))
+        if way != self._way:
+            try:
+                write_state_file(self._way_file, way)
+            except OSError as error:
+                self._log(f"{self._way_file} can't be written: {error}")
+            self._way = way
 
     def wake(self) -> None:
         self._wake.set()
