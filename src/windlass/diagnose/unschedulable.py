@@ -119,7 +119,7 @@ def explain_cause(evidence: Evidence, fit: FitChecker, analysis: SchedulingAnaly
         return variant
     unhealthy = _fits_without_faults(fit, analysis)
     if unhealthy and code in DEVICE_CODES:
-        return _unhealthy(unhealthy, _device(analysis)[0], _other_codes(analysis))
+        return _unhealthy(fit, unhealthy[0], analysis)
     if code in GPU_CAPACITY_CODES:
         return _gpu_capacity_finding(fit, analysis, code)
     # Codes are only capacity codes here: the node would take the pod once others have ended.
@@ -189,15 +189,18 @@ def _free_by_node(free: dict[str, int], name: str) -> tuple[str, ...]:
     return (f"free {name}: {listed}",)
 
 
-def _unhealthy(unhealthy: list[Candidate], name: str, others: tuple[str, ...]) -> Finding:
-    node = unhealthy[0].node
-    count = nodes.unhealthy_device_count(node, name)
+def _unhealthy(fit: FitChecker, candidate: Candidate, analysis: SchedulingAnalysis) -> Finding:
+    node, (name, need) = candidate.node, _device(analysis)
+    count, total = nodes.unhealthy_device_count(node, name), capacity_and_allocatable(node)[0].get(name, 0)
+    free = max(0, fit.free(node.name, name))
     message = (
-        f"node {node.name} has {count} unhealthy {name} (capacity above allocatable); pods on them are still counted, "
-        "so no healthy one is free"
+        f"{count} of the {total} {name} of node {node.name} are unhealthy (capacity above allocatable); {free} healthy "
+        f"are free, {need} needed"
     )
-    remedy = "delete the pod on the unhealthy GPU or drain the node; look for Xid messages in its kernel log"
-    return Finding("DEVICE_UNHEALTHY", message, (), others, remedy)
+    remedy = "look for Xid messages in the node's kernel log, then reset or replace the GPU, or restart the plugin"
+    if not free:
+        remedy = "delete the pod on the unhealthy GPU or drain the node; look for Xid messages in its kernel log"
+    return Finding("DEVICE_UNHEALTHY", message, (), _other_codes(analysis), remedy)
 
 
 def _shortfall_finding(evidence: Evidence, analysis: SchedulingAnalysis, usable: list[Candidate], code: str) -> Finding:
