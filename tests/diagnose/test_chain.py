@@ -219,3 +219,28 @@ def test_what_an_operator_was_denied_is_said_by_its_log() -> None:
     world = [node("g1"), ray(), operator]
     assert ask("raycluster/asked", *world, logs={"ray-system/kuberay-operator-1": line}).code == "POLICY_DENIED"
     assert ask("raycluster/asked", *world, logs={"ray-system/kuberay-operator-1": other}).code != "POLICY_DENIED"
+
+
+# Names
+
+
+def test_who_holds_the_port_is_named() -> None:
+    port = {"containers": [{"name": "main", "ports": [{"containerPort": 80, "hostPort": 8080}]}]}
+    found = ask("pod/asked", node("g1"), pod("web", on="g1", spec=port), pod("asked", spec=port))
+    assert found.code == "HOST_PORT_CONFLICT"
+    assert "8080/TCP of node g1 is taken by Pod team/web" in found.headline
+
+
+def test_which_volume_is_in_which_zone_is_named() -> None:
+    zone = "topology.kubernetes.io/zone"
+    terms = [{"matchExpressions": [{"key": zone, "operator": "In", "values": ["eu-1b"]}]}]
+    spec = {
+        "nodeAffinity": {"required": {"nodeSelectorTerms": terms}},
+        "claimRef": {"namespace": "team", "name": "data"},
+    }
+    volume = thing("PersistentVolume", "pv-1", spec, "v1", namespace="", status={"phase": "Bound"})
+    claim = thing("PersistentVolumeClaim", "data", {"volumeName": "pv-1"}, "v1", status={"phase": "Bound"})
+    mounted = {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]}
+    found = ask("pod/asked", node("g1", 1, labels={zone: "eu-1a"}), volume, claim, pod("asked", 1, spec=mounted))
+    assert found.code == "STORAGE_INSUFFICIENT"
+    assert f"claim data is bound to volume pv-1, which is only in {zone} eu-1b" in found.headline.lower()

@@ -45,3 +45,16 @@ def test_devices_that_are_no_longer_advertised_are_not_less_than_none() -> None:
     account = next(account for account in found.nodes if account.name == "g1")
     assert (account.free[GPU], account.requested[GPU]) == ("0", "3")
     expect_agreeing(found)
+
+
+def test_the_nearest_node_is_the_one_that_lacks_least() -> None:
+    found = ask("pod/asked", node("a", 1), node("b", 4), node("c", 2), pod("asked", 8))
+    assert found.code == "REQUEST_EXCEEDS_CLUSTER"
+    assert "nearest is b" in found.headline
+
+
+def test_a_resource_that_nodes_have_is_not_said_to_be_missing() -> None:
+    both = pod("asked", spec={"containers": [{"name": "c", "resources": {"limits": {GPU: "1", "rdma/ib": "1"}}}]})
+    found = ask("pod/asked", node("g1", 4), node("r1", {"rdma/ib": 1}), both)
+    assert "rdma/ib" in found.headline
+    assert f"no node advertises {GPU};" not in found.headline.lower()

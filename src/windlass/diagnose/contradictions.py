@@ -39,6 +39,8 @@ def refutation(evidence: Evidence, finding: Finding, node: Node | None, pod: Clu
         return _working_driver(evidence, finding, node)
     if finding.code == "CUDA_DRIVER_TOO_OLD":
         return _new_enough(evidence, finding, node, pod)
+    if finding.code == "DEVICE_UNHEALTHY" and all_healthy(node):
+        return f"all GPUs of node {node.name} are allocatable now"
     return ""
 
 

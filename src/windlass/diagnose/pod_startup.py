@@ -56,7 +56,17 @@ def startup_conclusion(evidence: Evidence, pod: ClusterObject, now: int) -> Conc
     if symptom is None:
         return None
     found = conclude(symptom, [*judged, *_below(evidence, pod, node, now)])
-    return msgspec.structs.replace(found, is_certain=found.is_certain and not doubt(found.cause, node))
+    is_untied = symptom.code == "APP_ERROR" and found.cause is not symptom and not _speaks_of_gpus(logs)
+    is_certain = found.is_certain and not is_untied and not doubt(found.cause, node)
+    return msgspec.structs.replace(found, is_certain=is_certain)
+
+
+def _speaks_of_gpus(logs: list[LogLines]) -> bool:
+    """Whether the program's own log ties its failure to GPUs; otherwise a fault of the node may be a coincidence."""
+    return any(GPU_WORDS.search(line) for log in logs for line in log.lines)
+
+
+GPU_WORDS = re.compile(r"cuda|nvidia|\bgpu|nvml|nccl", re.I)
 
 
 def _below(evidence: Evidence, pod: ClusterObject, node: Node | None, now: int) -> list[Hypothesis]:

@@ -33,6 +33,8 @@ def no_candidate_finding(evidence: Evidence, analysis: SchedulingAnalysis) -> Fi
     advertised = sorted({key for node in evidence.nodes.values() for key in nodes.gpu_resources(node)})
     name = next((device for device in analysis.devices if device not in advertised), next(iter(analysis.devices), ""))
     detail = f"; the cluster has {', '.join(advertised)}" if advertised else ", and none looks like a GPU node"
+    if name in advertised:  # each on some node, but all of them on none
+        name, detail = " together with ".join(analysis.devices), ""
     also = min((other_refusals(candidate, ()) for candidate in analysis.never_candidates), key=len, default=[])
     return Finding("RESOURCE_NAME_MISMATCH", f"no node advertises {name}{detail}", contributing=tuple(also))
 

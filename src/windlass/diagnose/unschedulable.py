@@ -9,6 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from windlass.diagnose import nodes
+from windlass.diagnose.conflict_names import port_conflict, volume_conflict
 from windlass.diagnose.evidence import Evidence
 from windlass.diagnose.finding import Finding, NodeSummary
 from windlass.diagnose.fit import FitChecker, NodeFit, capacity_and_allocatable
@@ -127,7 +128,7 @@ def explain_cause(evidence: Evidence, fit: FitChecker, analysis: SchedulingAnaly
     usable = [candidate for candidate in usable if code in candidate.capacity_codes]
     if usable:
         return _shortfall_finding(evidence, analysis, usable, code)
-    return _refused(analysis, code)
+    return _refused(evidence, analysis, code)
 
 
 # Nodes that would take the pod if fewer pods ran on them
@@ -251,16 +252,22 @@ def _other_codes(analysis: SchedulingAnalysis) -> tuple[str, ...]:
 # Nodes that would not take the pod even when empty
 
 
-def _refused(analysis: SchedulingAnalysis, code: str) -> Finding:
-    def distance(candidate: Candidate) -> tuple[bool, int, bool]:
+def _refused(evidence: Evidence, analysis: SchedulingAnalysis, code: str) -> Finding:
+    def distance(candidate: Candidate) -> tuple[bool, int, bool, int]:
         # Resources that the node lacks although its pods would leave enough if they ended.
         occupied = set(candidate.fit.shortfall) - set(candidate.fit.shortfall_when_empty)
-        return code not in candidate.codes, len(set(candidate.permanent_codes)), bool(occupied)
+        devices = sum(candidate.fit.shortfall_when_empty.get(name, 0) for name in analysis.devices)
+        return code not in candidate.codes, len(set(candidate.permanent_codes)), bool(occupied), devices
 
     example = min(analysis.candidates, key=distance)
     elsewhere = {code for candidate in analysis.candidates for code in candidate.codes} - {"GPU_FULL"}
     others = tuple(sorted({*example.codes, *elsewhere} - {code}, key=cause_rank))
-    return Finding(code, _refusal_message(code, example, analysis), (), others, REMEDIES.get(code, ""))
+    message = _refusal_message(code, example, analysis)
+    if code == "HOST_PORT_CONFLICT":
+        message = port_conflict(evidence, example.node, analysis.pod)
+    elif code == "STORAGE_INSUFFICIENT":
+        message = volume_conflict(evidence, example.node, analysis.pod)
+    return Finding(code, message, (), others, REMEDIES.get(code, ""))
 
 
 REMEDIES = {

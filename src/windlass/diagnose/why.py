@@ -153,16 +153,17 @@ class Inquiry(WaitingInquiry):
     # Subjects without pods
 
     def _without_pods(self) -> Answer:
-        for finding in (
-            refusal.reported_refusal(self.evidence, self.subject),
-            queue.queue_finding(self.evidence, self.subject),
-            gang.deadlock_finding(self.evidence, self.subject),
-            quota_finding(self.evidence, self.subject),
-            self.held_finding(),
-            failure_finding(self.evidence, self.subject, 0),
-        ):
-            if finding is not None:
-                return Answer(finding, patches=patches_for(self, finding, None))
+        stages = (
+            lambda: refusal.reported_refusal(self.evidence, self.subject),
+            lambda: queue.queue_finding(self.evidence, self.subject),
+            lambda: gang.deadlock_finding(self.evidence, self.subject),
+            lambda: quota_finding(self.evidence, self.subject),
+            self.held_finding,
+            lambda: failure_finding(self.evidence, self.subject, 0),
+        )
+        finding = next((found for stage in stages if (found := stage()) is not None), None)
+        if finding is not None:
+            return Answer(finding, patches=patches_for(self, finding, None))
         if _is_done(self.subject.item):
             return Answer(Finding("NONE", f"{self.subject.title} has ended"))
         if not self.templates:
