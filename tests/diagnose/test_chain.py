@@ -120,6 +120,17 @@ def test_a_group_that_can_not_exist_is_ruled_out_by_a_node_that_matches() -> Non
     assert [entry.code for entry in found.ruled_out] == ["AUTOSCALER_NO_MATCHING_GROUP"]
 
 
+def test_a_provider_that_has_nothing_left_is_named_where_its_answer_was_for_this_pod() -> None:
+    scaler = pod("cluster-autoscaler-1", on="g1", namespace="kube-system")
+    line = "Pod team/{} can be scheduled on gpu-a100\nscale-up failed: ZONE_RESOURCE_POOL_EXHAUSTED in zone eu-1b"
+    world = [node("g1", 1), pod("busy", 1, on="g1"), scaler, pod("asked", 1)]
+    for_it = ask("pod/asked", *world, logs={"kube-system/cluster-autoscaler-1": line.format("asked")})
+    assert (for_it.code, for_it.chain[0].code) == ("CLOUD_CAPACITY", "GPU_FULL")
+    assert "ZONE_RESOURCE_POOL_EXHAUSTED" in str(for_it.evidence)
+    for_another = ask("pod/asked", *world, logs={"kube-system/cluster-autoscaler-1": line.format("other")})
+    assert for_another.code == "GPU_FULL"
+
+
 def test_a_volume_that_was_not_read_is_not_gone() -> None:
     volume = {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]}
     claim = thing("PersistentVolumeClaim", "data", {"volumeName": "pv-1"}, "v1", status={"phase": "Bound"})

@@ -127,7 +127,8 @@ def _of_node(
         if fault.code == finding.code or (fault.code == "NODE_UNSCHEDULABLE" and not _most_are_down(finding, analysis)):
             continue  # the engine's own rule has weighed it
         left = other_refusals(candidate, NODE_FAULTS)
-        shown = msgspec.structs.replace(fault, contributing=(*fault.contributing, *left))
+        headline = fault.headline or f"on {subject}, {fault.message}"
+        shown = msgspec.structs.replace(fault, headline=headline, contributing=(*fault.contributing, *left))
         untrue = refutation(evidence, fault, node)
         if untrue:
             yield Hypothesis(shown, subject, refuted_by=untrue)
