@@ -326,7 +326,7 @@ CASES = {
     ),
     # Preemption and queues
     "eight-gpus-freed-two-a-node": Case(
-        "PREEMPTION_INEFFECTIVE",
+        "GPU_FRAGMENTED",
         github("kubernetes-sigs/kueue/issues/5243"),
         [
             *(node(f"g{number}", 8) for number in range(4)),
@@ -338,10 +338,10 @@ CASES = {
             pod("asked", 8, owner=("Job", "big")),
             insufficient(4),
         ],
-        contributing=["GPU_FRAGMENTED"],
+        contributing=["PREEMPTION_INEFFECTIVE"],
     ),
     "two-gpus-freed-on-two-machines": Case(
-        "PREEMPTION_INEFFECTIVE",
+        "GPU_FRAGMENTED",
         github("kubernetes-sigs/kueue/issues/1309"),
         [
             node("g1", 2),
@@ -354,6 +354,7 @@ CASES = {
             admitted("two"),
             pod("asked", 2, owner=("Job", "two")),
         ],
+        contributing=["PREEMPTION_INEFFECTIVE"],
     ),
     "victims-are-still-going": Case(
         "WAITING_FOR_PREEMPTION",
@@ -435,7 +436,7 @@ CASES = {
         question="job/asked",
     ),
     "gang-waits-for-a-sibling-that-fits-nowhere": Case(
-        "GANG_INCOMPLETE",
+        "CPU_MEM_INSUFFICIENT",
         github("volcano-sh/volcano/issues/4116"),
         [
             node("g1", 4, cpu="16"),
@@ -450,7 +451,7 @@ CASES = {
             ),
             pod("volcano-scheduler-1", on="g1", namespace="volcano-system"),
         ],
-        contributing=["CPU_MEM_INSUFFICIENT"],
+        contributing=["GANG_INCOMPLETE"],
     ),
     # Placement
     "cpu-jobs-sit-on-the-gpu-nodes": Case(
@@ -1194,7 +1195,7 @@ MORE |= {
         ],
     ),
     "reboot-before-the-plugin-was-up": Case(
-        "DEVICE_UNHEALTHY",
+        "KUBELET_ADMISSION_RACE",
         github("kubernetes/kubernetes/issues/125579"),
         [
             node("g1", 8),

@@ -158,7 +158,8 @@ ADMISSION = "Allocate failed due to {}, which is unexpected"
     ],
 )
 def test_unexpected_admission_error(message: str, code: str) -> None:
-    check(Puzzle(code, [node("g1", 1), failed("UnexpectedAdmissionError", ADMISSION.format(message))]))
+    sick = {"capacity": {GPU: 2}} if code == "DEVICE_UNHEALTHY" else {}
+    check(Puzzle(code, [node("g1", 1, **sick), failed("UnexpectedAdmissionError", ADMISSION.format(message))]))
 
 
 @pytest.mark.parametrize(

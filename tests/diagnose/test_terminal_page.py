@@ -63,6 +63,6 @@ def test_evidence_that_repeats_the_sentence_is_left_out() -> None:
 def test_a_cordoned_node_that_would_do_is_offered_beside_a_full_cluster() -> None:
     objects = [node("g1", 1), node("g2", 1, cordoned=True), pod("busy", 1, on="g1"), pod("asked", 1)]
     found = ask("pod/asked", *objects)
-    assert found.code == "GPU_FULL"
+    assert (found.code, found.chain[0].code) == ("NODE_UNSCHEDULABLE", "GPU_FULL")
     best = found.patches[0]
     assert (best.target.kind, best.target.name, best.runs_after) == ("Node", "g2", True)

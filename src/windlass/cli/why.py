@@ -135,6 +135,10 @@ def _print_patch(diagnosis: Diagnosis) -> None:
 
     best = diagnosis.patches[0]
     where = f"-n {best.target.namespace} " if best.target.namespace else ""
+    if not best.accepted:
+        print_note(f"# {', '.join(best.refused)} can't be changed: kubectl replace --force {where}-f FILE")
+        click.echo(yaml.dump(best.manifest, Dumper=yaml.CSafeDumper, sort_keys=False), nl=False)
+        return
     flag = "" if best.type == "strategic" else f" --type={best.type}"
     print_note(f"# kubectl patch {where}{best.target.kind.lower()} {best.target.name}{flag} --patch-file FILE")
     click.echo(yaml.dump(best.patch, Dumper=yaml.CSafeDumper, sort_keys=False), nl=False)

@@ -24,15 +24,20 @@ def diagnosis_text(diagnosis: Diagnosis, wide: bool) -> str:
     width = max(WIDTH, shutil.get_terminal_size((WIDTH, 24)).columns) if wide else WIDTH
     outlook = outlook_lines(diagnosis.outlook) if diagnosis.outlook is not None else []
     missing = [f"{missing.what} (run: {missing.command})" for missing in diagnosis.missing_evidence]
+    linked = {link.code for link in diagnosis.chain}
+    also = [f"{code}: {CAUSES[code].meaning}" for code in diagnosis.contributing if code not in linked]
     parts = [
         _headline(diagnosis, width),
-        _listed("Also true", [f"{code}: {CAUSES[code].meaning}" for code in diagnosis.contributing], width),
+        _listed("Leads to", _consequences(diagnosis), width),
+        _listed("Also true", also, width),
         _listed("When", outlook, width),
         _listed("Evidence", _additional_evidence(diagnosis), width),
         _nodes(diagnosis, wide, width),
         _holders(diagnosis, wide, width),
         _patches(diagnosis, width),
+        _listed("Ruled out", _ruled_out(diagnosis, wide), width),
         _listed("Missing", missing, width),
+        _listed("Run next", _next(diagnosis), width),
     ]
     return "\n\n".join(part for part in parts if part)
 
@@ -49,6 +54,25 @@ def _headline(diagnosis: Diagnosis, width: int) -> str:
     gap = "  " if len("  ".join(parts)) <= width else "\n  "
     marked, code = click.style(mark, fg=colour, bold=True), click.style(diagnosis.code, bold=True)
     return "\n".join([f"{marked}  {diagnosis.subject}{gap}{code}", *_wrap(diagnosis.headline, width)])
+
+
+def _consequences(diagnosis: Diagnosis) -> list[str]:
+    """The chain from below the cause to the scheduler's own words, and who can change the cause."""
+    lines = [f"{link.code}: {link.message}" for link in reversed(diagnosis.chain[:-1])]
+    if lines and diagnosis.changed_by:
+        lines.append(f"it can be changed by {diagnosis.changed_by}")
+    return lines
+
+
+def _ruled_out(diagnosis: Diagnosis, wide: bool) -> list[str]:
+    shown = diagnosis.ruled_out if wide else diagnosis.ruled_out[:MOST_NAMED]
+    return [f"{entry.code}: {entry.by}" for entry in shown]
+
+
+def _next(diagnosis: Diagnosis) -> list[str]:
+    """Commands that are not under Missing already."""
+    named = {missing.command for missing in diagnosis.missing_evidence}
+    return [command for command in diagnosis.next_commands if command not in named]
 
 
 def _wrap(text: str, width: int, first: str = "", then: str = "") -> list[str]:
@@ -122,7 +146,8 @@ def _holders(diagnosis: Diagnosis, wide: bool, width: int) -> str:
 def _patches(diagnosis: Diagnosis, width: int) -> str:
     lines = [
         f"{patch.what}: {'it would run at once' if patch.runs_after else 'it would still wait'} "
-        f"({patch.target.kind.lower()}/{patch.target.name})"
+        f"({patch.target.kind.lower()}/{patch.target.name}"
+        f"{'' if patch.accepted else ', to be deleted and created again'})"
         for patch in diagnosis.patches
     ]
     if lines:

@@ -46,10 +46,19 @@ def autoscaler_finding(evidence: Evidence, pod: ClusterObject, device: str, has_
         (found for event in reversed(events) if (found := _of_event(event, device, has_device)) is not None),
         None,
     )
-    failed = _provider_failed(evidence) if events else None
+    failed = _provider_failed(evidence) if events or _is_known(evidence, pod) else None
     if finding is None or (failed is not None and finding.code == "AUTOSCALER_NO_MATCHING_GROUP"):
         return failed or finding
     return finding
+
+
+def _is_known(evidence: Evidence, pod: ClusterObject) -> bool:
+    """Whether an autoscaler's log names the pod, so that what failed there was for it."""
+    name = f"{pod.namespace}/{pod.name}"
+    logs = (
+        log for other in evidence.of_kind("Pod") if AUTOSCALERS.search(other.name) for log in evidence.logs_of(other)
+    )
+    return any(name in line for log in logs for line in log.lines)
 
 
 def _of_event(event: Event, device: str, has_device: bool) -> Finding | None:

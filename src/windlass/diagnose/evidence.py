@@ -25,6 +25,7 @@ from windlass.model.fleet import expand_fleet
 from windlass.model.fleet_spec import Fleet
 from windlass.model.node import Node
 from windlass.model.pod import Pod
+from windlass.model.volume import PersistentVolume, PersistentVolumeClaim
 
 if TYPE_CHECKING:
     from windlass.dump.collect import CollectedCluster
@@ -123,6 +124,8 @@ class Event(msgspec.Struct, frozen=True):
     count: int = 1
     last: str = ""
     warning: bool = False
+    uid: str = ""
+    """Of the object that it is about: a deleted object may have had the same name."""
 
 
 class LogLines(msgspec.Struct, frozen=True):
@@ -195,6 +198,16 @@ class Evidence:
         return kind in self.complete_kinds or bool(self.of_kind(kind))
 
     @cached_property
+    def sharing_configs(self) -> list[tuple[ClusterObject, str, str]]:
+        """(ConfigMap, key, text) of the device plugin's configurations that share GPUs."""
+        return [
+            (item, name, text)
+            for item in self.of_kind("ConfigMap")
+            for name, text in nested_map(item.data, "data").items()
+            if isinstance(text, str) and ("timeSlicing" in text or "mps:" in text)
+        ]
+
+    @cached_property
     def nodes(self) -> dict[str, Node]:
         return {item.name: item.decoded for item in self.of_kind("Node") if isinstance(item.decoded, Node)}
 
@@ -222,7 +235,20 @@ class Evidence:
     @cached_property
     def objects(self) -> tuple[object, ...]:
         """Decoded objects, for the engine."""
-        return tuple(item.decoded for item in self.items.values() if item.decoded is not None)
+        known = tuple(item.decoded for item in self.items.values() if item.decoded is not None)
+        return known if self.has_kind("PersistentVolume") else (*known, *self._unread_volumes())
+
+    def _unread_volumes(self) -> Iterator[PersistentVolume]:
+        """Volumes that claims are bound to, where volumes were not read: that one is unknown proves nothing."""
+        for item in self.of_kind("PersistentVolumeClaim"):
+            claim = item.decoded
+            if isinstance(claim, PersistentVolumeClaim) and claim.spec.volume_name and claim.status.phase == "Bound":
+                spec = {"accessModes": claim.spec.access_modes, "storageClassName": claim.spec.storage_class_name or ""}
+                metadata = {"name": claim.spec.volume_name}
+                data = {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": metadata, "spec": spec}
+                volume = decode_object({**data, "status": {"phase": "Bound"}})
+                assert isinstance(volume, PersistentVolume), data
+                yield volume
 
     def owner(self, item: ClusterObject) -> ClusterObject | None:
         """The first owner that is in the evidence, the controlling one first."""
@@ -251,7 +277,9 @@ class Evidence:
         return found
 
     def events_of(self, item: ClusterObject) -> list[Event]:
-        return self._events_by.get((item.kind, item.name), {}).get(item.namespace, [])
+        """The oldest first; those about a deleted object of the same name are left out."""
+        found = self._events_by.get((item.kind, item.name), {}).get(item.namespace, [])
+        return [event for event in found if not event.uid or not item.uid or event.uid == item.uid]
 
     @property
     def events(self) -> Sequence[Event]:
@@ -303,6 +331,7 @@ def read_event(data: dict[str, Any]) -> Event:
         or nested_string(data, "eventTime")
         or nested_string(data, "firstTimestamp"),
         warning=nested_string(data, "type") == "Warning",
+        uid="" if nested_string(about, "kind") == "Node" else nested_string(about, "uid"),  # kubelets write the name
     )
 
 

@@ -36,6 +36,12 @@ class Patch(msgspec.Struct, frozen=True):
     """Whether the engine would start it at once with the patch."""
     what: str = ""
     """The change, for people."""
+    accepted: bool = True
+    """False: the API server refuses to change these fields; delete the object and create `manifest` instead."""
+    refused: tuple[str, ...] = ()
+    """The fields that can't be changed."""
+    manifest: Any = None
+    """The whole object with the change, where the patch is not accepted."""
 
 
 class MissingEvidence(msgspec.Struct, frozen=True):
@@ -125,6 +131,14 @@ class CauseLink(msgspec.Struct, frozen=True):
     evidence: tuple[str, ...] = ()
 
 
+class RuledOut(msgspec.Struct, frozen=True):
+    """A cause that was considered, and the evidence against it."""
+
+    code: str
+    what: str
+    by: str
+
+
 class Diagnosis(msgspec.Struct, frozen=True):
     """The answer of `why`."""
 
@@ -148,3 +162,9 @@ class Diagnosis(msgspec.Struct, frozen=True):
     """`low` if evidence is missing that could show another cause."""
     configuration: UsedConfiguration = UsedConfiguration()
     """The configuration that the engine used for this answer."""
+    ruled_out: tuple[RuledOut, ...] = msgspec.field(default=(), name="ruledOut")
+    """Causes that were considered, and what speaks against them."""
+    changed_by: str = msgspec.field(default="", name="changedBy")
+    """Who can change the cause; empty if that depends, or if nobody has to."""
+    next_commands: tuple[str, ...] = msgspec.field(default=(), name="nextCommands")
+    """With low confidence: the commands whose output would settle the cause."""

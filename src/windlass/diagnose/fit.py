@@ -91,6 +91,16 @@ class FitChecker:
             self._overlay.rollback(before)
         return count
 
+    def node_fits_after(self, placed: Iterable[Pod], pod: Pod) -> list[NodeFit]:
+        """As `node_fits`, once other pods are placed. The overlay is rolled back."""
+        before = self._overlay.checkpoint()
+        with np.errstate(over="ignore"):
+            for other in placed:
+                self._place(other)
+            found = self.node_fits(pod)
+            self._overlay.rollback(before)
+        return found
+
     def pods_holding(self, resources: Collection[str]) -> Iterator[tuple[str, str, int]]:
         """(pod, node, amount) of every bound pod that requests one of the resources."""
         pods, shapes = self.snapshot.pods, self.snapshot.shapes

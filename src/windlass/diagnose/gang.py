@@ -113,6 +113,13 @@ def deadlock_finding(evidence: Evidence, subject: Subject) -> Finding | None:
     return None
 
 
+def partial_gang(evidence: Evidence, subject: Subject) -> Gang | None:
+    """The subject's gang, if some of its pods run while others wait."""
+    own = _gangs_of(evidence, subject)
+    found = find_gangs(evidence) if own else {}
+    return next((found[key] for key in sorted(own) if key in found and found[key].is_partial), None)
+
+
 def waiting_members(evidence: Evidence, subject: Subject) -> list[ClusterObject]:
     """Waiting pods of the subject's gangs that are not the subject's own."""
     gangs = _gangs_of(evidence, subject)

@@ -7,14 +7,15 @@ of the stack is no evidence of health; its log and what the node advertises are.
 from __future__ import annotations
 
 from windlass.diagnose import log_patterns, nodes
+from windlass.diagnose.contradictions import current_events, current_logs, is_ready, started, unhealed
 from windlass.diagnose.evidence import ClusterObject, Evidence, LogLines
 from windlass.diagnose.finding import Finding, MissingEvidence
 from windlass.diagnose.log_patterns import PatternMatch
 from windlass.diagnose.nvidia_smi import annotate_nvidia_smi_logs
 from windlass.diagnose.sharing_config import sharing_findings
-from windlass.diagnose.stack_components import COMPONENTS, failing_components, gpu_nodes, stack_pods
+from windlass.diagnose.stack_components import COMPONENTS, component_of, failing_components, gpu_nodes, stack_pods
 from windlass.diagnose.subject import template_pods
-from windlass.diagnose.unstructured import nested_int, nested_map, nested_maps, nested_string
+from windlass.diagnose.unstructured import find_condition, nested_int, nested_map, nested_maps, nested_string
 from windlass.model.names.nvidia import (
     DEPLOY_LABEL_PREFIX,
     MIG_CONFIG_LABEL,
@@ -48,7 +49,7 @@ def node_findings(evidence: Evidence, node: Node, now: int, resource: str) -> li
     down = nodes.unschedulable_reason(node)
     if down:
         found.append(Finding("NODE_UNSCHEDULABLE", f"GPU node {node.name} is {down}"))
-    found += label_findings(node)
+    found += label_findings(evidence, node)
     found += _by_logs(evidence, node)
     found += sharing_findings(evidence, node, resource)
     if not nodes.gpu_resources(node):
@@ -57,7 +58,7 @@ def node_findings(evidence: Evidence, node: Node, now: int, resource: str) -> li
     return found
 
 
-def label_findings(node: Node) -> list[Finding]:
+def label_findings(evidence: Evidence, node: Node) -> list[Finding]:
     """MIG layouts and driver upgrades that the node's labels show as pending or failed."""
     labels = node.labels
     state = labels.get(MIG_CONFIG_STATE_LABEL, "")
@@ -70,10 +71,18 @@ def label_findings(node: Node) -> list[Finding]:
         layout = labels.get(MIG_CONFIG_LABEL, "?")
         message = f"MIG layout {layout} of node {node.name} is in state {state or 'paused'}"
         found.append(Finding("MIG_CONFIG_NOT_APPLIED", message, tuple(paused)))
-    if upgrade in UPGRADING or any("driver" in value for value in paused):
+    if upgrade in UPGRADING or (any("driver" in value for value in paused) and not _lacks_driver_pod(evidence, node)):
         message = f"the driver upgrade of node {node.name} is in state {upgrade or 'paused'}"
         found.append(Finding("DRIVER_UPGRADE_BLOCKED", message))
     return found
+
+
+def _lacks_driver_pod(evidence: Evidence, node: Node) -> bool:
+    """Whether the node has no driver that could be upgraded: then the labels are left over."""
+    drivers = [daemon for daemon in evidence.of_kind("DaemonSet") if component_of(daemon) == "driver"]
+    running = any(component == "driver" for component, _ in stack_pods(evidence, node.name))
+    sightings = log_patterns.find_matches(evidence.host_logs(node.name), log_patterns.HOST)
+    return not running and (bool(drivers) or any(seen.code == "DRIVER_MISSING" for seen in sightings))
 
 
 def _by_logs(evidence: Evidence, node: Node) -> list[Finding]:
@@ -104,32 +113,49 @@ DEPTH_ORDER = (
 def host_log_lines(evidence: Evidence, node: str) -> list[LogLines]:
     """The host's logs, and messages of the Node's events (node-problem-detector)."""
     item = evidence.get("Node", "", node)
-    messages = [event.message for event in evidence.events_of(item)] if item is not None else []
+    messages = [event.message for event in unhealed(evidence.events_of(item))] if item is not None else []
     events = [LogLines(f"events of node {node}", messages)] if messages else []
     return [*annotate_nvidia_smi_logs(evidence.host_logs(node)), *events]
 
 
 def stack_logs(evidence: Evidence, node: str) -> list[LogLines]:
-    """Logs and status messages of the stack's pods on the node, without the exporter."""
+    """Logs and status messages of the stack's pods on the node, without the exporter.
+
+    A pod that was started before the driver or the toolkit was ready says what was then, not what is.
+    """
     logs: list[LogLines] = []
     for component, pod in stack_pods(evidence, node):
-        if component == "exporter":
+        if component == "exporter" or late_foundation(evidence, node, pod) is not None:
             continue
-        logs += evidence.logs_of(pod)
+        logs += current_logs(evidence, pod)
         logs += pod_status_lines(evidence, pod)
     return logs
 
 
 def pod_status_lines(evidence: Evidence, pod: ClusterObject) -> list[LogLines]:
-    """Messages of the pod's status, container states and events."""
+    """Messages of the pod's status, container states and events; of a ready pod, no earlier ones."""
+    moments = ("state",) if is_ready(pod) else ("state", "lastState")
     lines = [nested_string(pod.data, "status", "message"), nested_string(pod.data, "status", "reason")]
     for kind in ("initContainerStatuses", "containerStatuses"):
         for status in nested_maps(pod.data, "status", kind):
-            for moment in ("state", "lastState"):
+            for moment in moments:
                 for state in nested_map(status, moment).values():
                     lines += [nested_string(state, "message"), nested_string(state, "reason")]
-    lines += [event.message for event in evidence.events_of(pod)]
+    lines += [event.message for event in current_events(evidence, pod)]
     return [LogLines(f"status of {pod.title}", [line for text in lines if text for line in text.splitlines()])]
+
+
+def late_foundation(evidence: Evidence, node: str, pod: ClusterObject) -> ClusterObject | None:
+    """The node's driver or toolkit pod that became ready only after the device plugin's pod was started."""
+    if component_of(pod) != "device plugin" or not is_ready(pod):
+        return None
+    since = started(pod)
+    for component, other in stack_pods(evidence, node):
+        ready = find_condition(other.data, "Ready")
+        is_late = since and nested_string(ready, "lastTransitionTime") > since
+        if component in ("driver", "toolkit") and is_late and nested_string(ready, "status") == "True":
+            return other
+    return None
 
 
 def match_finding(match: PatternMatch) -> Finding:
@@ -179,6 +205,10 @@ def _failing(evidence: Evidence, node: Node, pod: ClusterObject) -> Finding:
     restarts = _restarts(pod)
     message = f"the device plugin {pod.name} is on node {node.name}"
     message += f" and has restarted {restarts} times" if restarts else ", but has advertised no GPU"
+    late = late_foundation(evidence, node.name, pod)
+    if late is not None:
+        message += f": it was started before {late.name} was ready and has not looked again"
+        return Finding("DEVICE_PLUGIN_FAILING", message, remedy=f"delete pod {pod.name}; it is created again")
     missing: tuple[MissingEvidence, ...] = ()
     if not evidence.logs_of(pod):
         missing = (MissingEvidence("the device plugin's log", f"kubectl logs -n {pod.namespace} {pod.name}"),)

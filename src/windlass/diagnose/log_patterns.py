@@ -50,7 +50,7 @@ LOG_PATTERNS = (
         "GPU_HW_FAULT",
         rf"xid\s*(\(|error|=|:)[^\n]{{0,40}}?\b({FATAL_XIDS})\b|fallen off the bus|gpu is lost|"
         r"unable to determine the device handle|uncorrectable ecc|double.bit ecc|row.?remap\w* fail|"
-        r"gpu (requires|needs) reset|detected critical xid",
+        r"gpu (requires|needs) reset|detected critical xid|rm_?init_?adapter failed",
         KUBELET,
         CONTAINER,
         STACK,
@@ -173,7 +173,8 @@ LOG_PATTERNS = (
     ),
     _pattern(
         "DEVICE_PERMISSION",
-        r"avc:\s+denied|failed to initialize nvml: insufficient permissions|/proc/driver/nvidia\S*: permission denied"
+        r"avc:\s+denied|selinux context.{0,120}(permission denied|not permitted)"
+        r"|failed to initialize nvml: insufficient permissions|/proc/driver/nvidia\S*: permission denied"
         r"|/dev/nvidia\S*:? (permission denied|operation not permitted)"
         r"|(permission denied|operation not permitted).{0,40}/dev/nvidia|insufficient permissions"
         r"|(bpf_prog_query|device rules|device filters).{0,160}(not permitted|permission denied)",
@@ -228,6 +229,7 @@ LOG_PATTERNS = (
         HOST,
         CONTAINER,
     ),
+    _pattern("DRIVER_MISSING", r"nvidia-smi: (command )?not found", HOST),
     _pattern(
         "RUNTIME_NOT_CONFIGURED",
         r"could not load nvml library|load library failed: libnvidia-ml|ERROR_LIBRARY_NOT_FOUND"
@@ -270,8 +272,11 @@ LOG_PATTERNS = (
 )
 
 
-def find_matches(logs: Iterable[LogLines], source: str) -> list[PatternMatch]:
-    """One match per code (its last line), in the order of `LOG_PATTERNS`."""
+def find_matches(logs: Iterable[LogLines], source: str, *, wrapped: bool = False) -> list[PatternMatch]:
+    """One match per code (its last line), in the order of `LOG_PATTERNS`.
+
+    Of a line only the first pattern counts; `wrapped`: all of them, since an error may wrap the one that caused it.
+    """
     found: dict[str, PatternMatch] = {}
     patterns = [pattern for pattern in LOG_PATTERNS if source in pattern.sources]
     for log in logs:
@@ -279,7 +284,8 @@ def find_matches(logs: Iterable[LogLines], source: str) -> list[PatternMatch]:
             for log_pattern in patterns:
                 if log_pattern.pattern.search(line):
                     found[log_pattern.code] = PatternMatch(log_pattern.code, log.origin, line.strip())
-                    break
+                    if not wrapped:
+                        break
     order = {pattern.code: index for index, pattern in reversed(list(enumerate(patterns)))}
     return sorted(found.values(), key=lambda match: order[match.code])
 

@@ -65,8 +65,9 @@ def looks_like_gpu_node(node: Node) -> bool:
     """Whether labels, resources, machine type or taints say that the node has GPUs, advertised or not."""
     if any(node.labels.get(label, "false") not in ("false", "0", "") for label in GPU_LABELS):
         return True
-    if gpu_resources(node):
-        return True
+    capacity, _ = capacity_and_allocatable(node)
+    if any(is_extended_resource(name) and _is_gpu_name(name) for name in capacity):
+        return True  # also with 0 of them, which kubelet leaves behind when a device plugin goes
     if any(GPU_INSTANCE_TYPES.match(node.labels.get(label, "")) for label in INSTANCE_TYPE_LABELS):
         return True
     return any("gpu" in taint.key.lower() for taint in node.spec.taints)
@@ -144,8 +145,10 @@ def node_summary(
     def amounts(numbers: Mapping[str, int]) -> dict[str, str]:
         return {name: format_amount(name, numbers[name]) for name in shown if name in numbers}
 
-    free = {name: fit.free(node.name, name) for name in shown if name in allocatable}
-    used = {name: allocatable[name] - free[name] for name in free}
+    left = {name: fit.free(node.name, name) for name in shown if name in allocatable}
+    used = {name: allocatable[name] - left[name] for name in left}
+    # Pods keep devices that are no longer advertised: more may be requested than there is.
+    free = {name: max(0, amount) for name, amount in left.items()}
     return NodeSummary(
         name=node.name,
         codes=tuple(dict.fromkeys(codes)),

@@ -17,6 +17,7 @@ from windlass.diagnose.strategic_merge import SpecPatch
 from windlass.diagnose.unschedulable import Candidate, SchedulingAnalysis
 from windlass.diagnose.unstructured import nested_map, nested_maps, nested_string
 from windlass.model.errors import InputError
+from windlass.model.names.nvidia import MIG_RESOURCE_PREFIX
 from windlass.model.node import Taint
 from windlass.model.quantity import parse_quantity
 from windlass.model.requests import format_amount, is_extended_resource
@@ -153,8 +154,15 @@ def loosen_spread(finding: Finding, analysis: SchedulingAnalysis) -> Iterator[Pr
 
 
 def loosen_affinity(finding: Finding, analysis: SchedulingAnalysis) -> Iterator[Proposal]:
-    for kind in ("podAffinity", "podAntiAffinity"):
-        yield f"drop the required {kind}", {"affinity": {kind: {REQUIRED: None}}}
+    """Drops the required terms that the pod has; those of other pods are not its own to change."""
+    affinity = analysis.pod.spec.affinity
+    own = {
+        "podAffinity": affinity.pod_affinity if affinity else None,
+        "podAntiAffinity": affinity.pod_anti_affinity if affinity else None,
+    }
+    for kind, terms in own.items():
+        if terms is not None and terms.required_during_scheduling_ignored_during_execution:
+            yield f"drop the required {kind}", {"affinity": {kind: {REQUIRED: None}}}
 
 
 def drop_host_ports(finding: Finding, analysis: SchedulingAnalysis) -> Iterator[Proposal]:
@@ -175,7 +183,7 @@ def use_default_scheduler(finding: Finding, analysis: SchedulingAnalysis) -> Ite
 
 
 def rename_resource(finding: Finding, analysis: SchedulingAnalysis) -> Iterator[Proposal]:
-    """The same number of another resource that nodes advertise, of the same vendor."""
+    """The same number of another resource that nodes advertise, of the same vendor; a MIG profile for a MIG profile."""
     if len(analysis.devices) != 1 or len(analysis.pod.spec.containers) != 1:
         return
     (name, amount), container = next(iter(analysis.devices.items())), analysis.pod.spec.containers[0]
@@ -185,6 +193,7 @@ def rename_resource(finding: Finding, analysis: SchedulingAnalysis) -> Iterator[
         for candidate in analysis.never_candidates
         for resource in nodes.gpu_resources(candidate.node)
         if resource.partition("/")[0] == vendor and resource != name
+        if resource.startswith(MIG_RESOURCE_PREFIX) or not name.startswith(MIG_RESOURCE_PREFIX)
     }
     for resource in sorted(offered, key=lambda name: (len(name), name)):
         sides = (("requests", container.resources.requests), ("limits", container.resources.limits))

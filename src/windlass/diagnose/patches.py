@@ -15,6 +15,7 @@ import msgspec
 from windlass.diagnose import patch_proposals, queue
 from windlass.diagnose.evidence import ClusterObject
 from windlass.diagnose.finding import Finding, Patch, PatchTarget
+from windlass.diagnose.immutability import recreated, refused_fields
 from windlass.diagnose.patch_proposals import Proposer
 from windlass.diagnose.strategic_merge import SpecPatch, strategic_merge, to_merge_patch
 from windlass.diagnose.subject import templates_of
@@ -82,14 +83,22 @@ def _try(what_if: WhatIf, analysis: SchedulingAnalysis, what: str, change: SpecP
     try:
         pod = patched_pod(analysis.pod, change)
         runs = what_if.fit.count_placeable([pod] * analysis.count) == analysis.count
+        if runs and what_if.decided_hold is not None and len(what_if.evidence.nodes) <= MANY_NODES:
+            runs = what_if.would_start_as(_patched_pods(what_if, analysis.pod, change))
     except InputError:
         return []
     return [_pod_patch(what_if, what, change, runs)]
 
 
+def _patched_pods(what_if: WhatIf, like: Pod, change: SpecPatch) -> dict[int, Pod]:
+    """The subject's waiting pods with this spec, changed; by the identity of the unchanged ones."""
+    waiting = [item.decoded for item in what_if.subject.pending]
+    return {id(pod): patched_pod(pod, change) for pod in waiting if isinstance(pod, Pod) and pod.spec == like.spec}
+
+
 def _by_spec(what_if: WhatIf, what: str, better: Callable[[dict[str, Any]], SpecPatch]) -> list[Patch]:
     item, path = _owner_of_template(what_if)
-    spec = nested_map(item.data, *path)
+    spec = _at(item.data, path)
     change = better(spec)
     if not change:
         return []
@@ -116,23 +125,82 @@ def patched_pod(pod: Pod, change: SpecPatch) -> Pod:
 
 def _pod_patch(what_if: WhatIf, what: str, change: SpecPatch, runs: bool) -> Patch:
     item, path = _owner_of_template(what_if)
+    spec = _at(item.data, path)
+    new = _with_spec(item.data, path, strategic_merge(spec, change))
+    if any(isinstance(step, int) for step in path):
+        return _checked(Patch(_target(item), "json", _json_patch(path, spec, change), runs, what), item, new)
     kind = "strategic" if (item.api_version or "v1") in BUILT_IN else "merge"
-    patch: Any = change if kind == "strategic" else to_merge_patch(nested_map(item.data, *path), change)
+    patch: Any = change if kind == "strategic" else to_merge_patch(spec, change)
     for step in reversed(path):
         patch = {step: patch}
-    return Patch(_target(item), kind, patch, runs, what)
+    return _checked(Patch(_target(item), kind, patch, runs, what), item, new)
 
 
-def _owner_of_template(what_if: WhatIf) -> tuple[ClusterObject, list[str]]:
-    """The object to patch: the topmost owner with one pod template, since most fields of a pod are immutable."""
+def _checked(patch: Patch, item: ClusterObject, new: dict[str, Any]) -> Patch:
+    """The patch, or the whole object where the API server refuses the patch."""
+    refused = refused_fields(item.kind, item.data, new)
+    if not refused:
+        return patch
+    manifest = recreated({"apiVersion": patch.target.api_version, "kind": item.kind, **new})
+    return msgspec.structs.replace(patch, accepted=False, refused=tuple(refused), manifest=manifest)
+
+
+def _json_patch(path: list[str | int], spec: dict[str, Any], change: SpecPatch) -> list[dict[str, Any]]:
+    """The change as JSON patch: merge patches can't address an item of a list."""
+    after, where = strategic_merge(spec, change), "".join(f"/{step}" for step in path)
+    return [
+        {"op": "add", "path": f"{where}/{name}", "value": after[name]}
+        if name in after
+        else {"op": "remove", "path": f"{where}/{name}"}
+        for name in change
+        if name in after or name in spec
+    ]
+
+
+def _at(data: Any, path: list[str | int]) -> dict[str, Any]:
+    for step in path:
+        data = data[step] if isinstance(step, int) else nested_map(data, step) or data.get(step, {})
+    return data if isinstance(data, dict) else {}
+
+
+def _with_spec(data: Any, path: list[str | int], spec: dict[str, Any]) -> Any:
+    """A copy of the data with another pod spec at the path."""
+    if not path:
+        return spec
+    first, rest = path[0], path[1:]
+    if isinstance(first, int):
+        return [_with_spec(value, rest, spec) if at == first else value for at, value in enumerate(data)]
+    return {**data, first: _with_spec(data.get(first, {}), rest, spec)}
+
+
+def _owner_of_template(what_if: WhatIf) -> tuple[ClusterObject, list[str | int]]:
+    """The object to patch and the path to its pod spec: the topmost owner that has the pod's template."""
+    pod = next((pod for pod in what_if.subject.pods), what_if.subject.item)
     for item in reversed((what_if.subject.item, *what_if.subject.owners)):
         if item.kind == "Pod":
             continue
         found = templates_of(item.data)
-        if len(found) == 1 and "[" not in found[0][0]:
-            return item, [*found[0][0].split("."), "spec"]
-    pod = next((pod for pod in what_if.subject.pods), what_if.subject.item)
+        fitting = [path for path, template in found if len(found) == 1 or _is_made_from(pod, template)]
+        if len(fitting) == 1:
+            return item, [*_steps(fitting[0]), "spec"]
     return pod, ["spec"]
+
+
+def _steps(path: str) -> list[str | int]:
+    """`spec.tasks[0].template` as spec, tasks, 0, template."""
+    return [int(step) if step.isdigit() else step for step in path.replace("[", ".").replace("]", "").split(".")]
+
+
+def _is_made_from(pod: ClusterObject, template: dict[str, object]) -> bool:
+    """Whether the pod's containers are those of the template, with its images and resources."""
+
+    def containers(data: object) -> list[tuple[str, str, str]]:
+        return [
+            (nested_string(row, "name"), nested_string(row, "image"), str(nested_map(row, "resources", "limits")))
+            for row in nested_maps(data, "spec", "containers")
+        ]
+
+    return pod.kind == "Pod" and containers(pod.data) == containers(template)
 
 
 # Changes of other objects, tried on the whole cluster
@@ -193,9 +261,10 @@ def _tolerate_flavor(what_if: WhatIf, finding: Finding) -> list[Patch]:
         if not taints or not what_if.templates:
             continue
         new = [{k: taint[k] for k in ("key", "value", "effect") if taint.get(k)} for taint in taints]
-        change = {"tolerations": [*nested_maps(item.data, *path, "tolerations"), *new]}
+        spec = _at(item.data, path)
+        change = {"tolerations": [*nested_maps(spec, "tolerations"), *new]}
         patch = _pod_patch(what_if, f"tolerate the taints of flavor {flavor.name}", change, False)
-        runs = what_if.would_start_with(item, strategic_merge(item.data, patch.patch))
+        runs = what_if.would_start_with(item, _with_spec(item.data, path, strategic_merge(spec, change)))
         found.append(msgspec.structs.replace(patch, runs_after=runs))
     return found
 

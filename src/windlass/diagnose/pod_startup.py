@@ -5,13 +5,21 @@ Called by `why`. Evidence in order: the pod's status and events, its program's l
 
 from __future__ import annotations
 
+import re
+
+import msgspec
+
 from windlass.diagnose import gpu_stack, log_patterns, nodes
-from windlass.diagnose.evidence import ClusterObject, Evidence
+from windlass.diagnose.contradictions import all_healthy, current_events, current_logs, doubt, is_ready, refutation
+from windlass.diagnose.evidence import ClusterObject, Evidence, LogLines
 from windlass.diagnose.finding import Finding, MissingEvidence
+from windlass.diagnose.hypothesis import Conclusion, Hypothesis, conclude
 from windlass.diagnose.log_patterns import PatternMatch
 from windlass.diagnose.nvidia_smi import annotate_nvidia_smi_logs
+from windlass.diagnose.stack_components import component_of
 from windlass.diagnose.subject import node_of, phase_of
 from windlass.diagnose.unstructured import nested_int, nested_map, nested_maps, nested_string
+from windlass.model.node import Node
 from windlass.model.times import parse_timestamp
 
 PULL_PATIENCE = 120
@@ -25,28 +33,57 @@ PULL_FAILED = (
 )
 
 
-def startup_finding(evidence: Evidence, pod: ClusterObject, now: int) -> Finding | None:
+def startup_conclusion(evidence: Evidence, pod: ClusterObject, now: int) -> Conclusion | None:
     """Why a placed pod does not start or fails; None if it does neither."""
     status_lines = gpu_stack.pod_status_lines(evidence, pod)
-    node = node_of(pod)
-    own = log_patterns.find_matches(annotate_nvidia_smi_logs(evidence.logs_of(pod)), log_patterns.CONTAINER)
-    kubelet = log_patterns.find_matches(status_lines, log_patterns.KUBELET)
-    host = _host_matches(evidence, node)
-    for found in (
-        _stale(kubelet, own),
-        _refused(pod, kubelet),
-        _first(kubelet),
-        _pulling(evidence, pod, now),
-        _out_of_memory(pod),
-        _broken_device(evidence, pod, own, host),
-        _gpu_not_requested(pod, own),
-        _first(own),
-    ):
-        if found is not None:
-            return found
-    if _fails(pod):
-        return _deeper(evidence, pod, node, host, now)
-    return None
+    logs = annotate_nvidia_smi_logs(current_logs(evidence, pod))
+    own = log_patterns.find_matches(logs, log_patterns.CONTAINER)
+    kubelet = log_patterns.find_matches(status_lines, log_patterns.KUBELET, wrapped=True)
+    node = evidence.nodes.get(node_of(pod))
+    symptoms = [
+        *_refused(pod, kubelet, node),
+        *map(gpu_stack.match_finding, kubelet),
+        *_pulling(evidence, pod, now),
+        *_out_of_memory(pod),
+        *_gpu_not_requested(pod, own),
+        *_refused_requests(logs),
+        *map(gpu_stack.match_finding, own),
+    ]
+    judged = [Hypothesis(found, refuted_by=refutation(evidence, found, node, pod)) for found in symptoms]
+    symptom = next((hypothesis.finding for hypothesis in judged if not hypothesis.refuted_by), None)
+    if symptom is None and (judged or _fails(pod)):
+        symptom = _unexplained(evidence, pod, [hypothesis.finding for hypothesis in judged])
+    if symptom is None:
+        return None
+    found = conclude(symptom, [*judged, *_below(evidence, pod, node, now)])
+    is_untied = symptom.code == "APP_ERROR" and found.cause is not symptom and not _speaks_of_gpus(logs)
+    is_certain = found.is_certain and not is_untied and not doubt(found.cause, node)
+    return msgspec.structs.replace(found, is_certain=is_certain)
+
+
+def _speaks_of_gpus(logs: list[LogLines]) -> bool:
+    """Whether the program's own log ties its failure to GPUs; otherwise a fault of the node may be a coincidence."""
+    return any(GPU_WORDS.search(line) for log in logs for line in log.lines)
+
+
+GPU_WORDS = re.compile(r"cuda|nvidia|\bgpu|nvml|nccl", re.I)
+
+
+def _below(evidence: Evidence, pod: ClusterObject, node: Node | None, now: int) -> list[Hypothesis]:
+    """Faults of the node's host and GPU stack, for a pod that uses them."""
+    if not node_of(pod) or not _uses_gpus(pod):
+        return []
+    lines = gpu_stack.host_log_lines(evidence, node_of(pod))
+    found = [gpu_stack.match_finding(seen) for seen in log_patterns.find_matches(lines, log_patterns.HOST)]
+    if node is not None and nodes.looks_like_gpu_node(node):
+        found += gpu_stack.node_findings(evidence, node, now, "")
+    return [Hypothesis(fault, refuted_by=refutation(evidence, fault, node)) for fault in found]
+
+
+def _uses_gpus(pod: ClusterObject) -> bool:
+    """Whether it depends on the node's GPUs: it requests devices, belongs to the GPU stack, or uses its runtime."""
+    runtime = nested_string(pod.data, "spec", "runtimeClassName")
+    return requests_devices(pod) or bool(component_of(pod)) or "nvidia" in runtime
 
 
 def running_pod_finding(evidence: Evidence, pod: ClusterObject) -> Finding | None:
@@ -65,41 +102,40 @@ def running_pod_finding(evidence: Evidence, pod: ClusterObject) -> Finding | Non
     return None
 
 
-def _host_matches(evidence: Evidence, node: str) -> list[PatternMatch]:
-    return log_patterns.find_matches(gpu_stack.host_log_lines(evidence, node), log_patterns.HOST) if node else []
-
-
-def _stale(kubelet: list[PatternMatch], own: list[PatternMatch]) -> Finding | None:
-    for seen in (*kubelet, *own):
-        if seen.code == "DEVICE_ID_STALE":
-            return gpu_stack.match_finding(seen)
-    return None
-
-
-def _refused(pod: ClusterObject, kubelet: list[PatternMatch]) -> Finding | None:
+def _refused(pod: ClusterObject, kubelet: list[PatternMatch], node: Node | None) -> list[Finding]:
     reason, message = (
         nested_string(pod.data, "status", "reason"),
         nested_string(pod.data, "status", "message"),
     )
     if reason == "TopologyAffinityError":
-        return Finding("TOPOLOGY_MANAGER_REFUSED", "", (message,))
+        return [Finding("TOPOLOGY_MANAGER_REFUSED", "", (message,))]
     if reason == "UnexpectedAdmissionError" or reason.startswith("OutOf"):
         code = kubelet[0].code if kubelet else "KUBELET_ADMISSION_RACE"
-        return Finding(code, "", (f"{reason}: {message}",))
-    return None
+        if code == "DEVICE_UNHEALTHY" and node is not None and all_healthy(node):
+            past = f"when it was admitted, the GPUs of node {node.name} were unhealthy or not registered; all are now"
+            return [Finding("KUBELET_ADMISSION_RACE", past, (f"{reason}: {message}",), (code,))]
+        return [Finding(code, "", (f"{reason}: {message}",))]
+    return []
 
 
-def _first(matches: list[PatternMatch]) -> Finding | None:
-    return gpu_stack.match_finding(matches[0]) if matches else None
+def _refused_requests(logs: list[LogLines]) -> list[Finding]:
+    """A program that creates objects, and repeats the API server's refusal of one."""
+    lines = [
+        LogLines(log.origin, [line for line in log.lines if API_REFUSAL.search(line)]) for log in logs if log.lines
+    ]
+    return [gpu_stack.match_finding(seen) for seen in log_patterns.find_matches(lines, log_patterns.API)]
 
 
-def _gpu_not_requested(pod: ClusterObject, own: list[PatternMatch]) -> Finding | None:
+API_REFUSAL = re.compile(r"error from server|denied the request|is forbidden: |is invalid: ", re.I)
+
+
+def _gpu_not_requested(pod: ClusterObject, own: list[PatternMatch]) -> list[Finding]:
     """A program that finds no GPU in a pod that requests none."""
-    if not own or own[0].code != "RUNTIME_NOT_CONFIGURED" or requests_devices(pod):
-        return None
+    if not own or own[0].code != "RUNTIME_NOT_CONFIGURED" or requests_devices(pod) or component_of(pod):
+        return []
     message = f"the program looks for a GPU, but {pod.title} requests none"
     remedy = "request one in resources.limits (nvidia.com/gpu: 1)"
-    return Finding("APP_ERROR", message, gpu_stack.match_finding(own[0]).evidence, remedy=remedy)
+    return [Finding("APP_ERROR", message, gpu_stack.match_finding(own[0]).evidence, remedy=remedy)]
 
 
 def requests_devices(pod: ClusterObject) -> bool:
@@ -111,51 +147,39 @@ def requests_devices(pod: ClusterObject) -> bool:
 
 
 def _states(pod: ClusterObject) -> list[tuple[str, str, dict[str, object]]]:
-    """(container, state, details) of all containers, `lastState` included."""
+    """(container, state, details) of all containers; `lastState`, too, unless the pod is ready now."""
     found = []
+    moments = ("state",) if is_ready(pod) else ("state", "lastState")
     for kind in ("initContainerStatuses", "containerStatuses"):
         for status in nested_maps(pod.data, "status", kind):
-            for moment in ("state", "lastState"):
+            for moment in moments:
                 for name, details in nested_map(status, moment).items():
                     found.append((nested_string(status, "name"), name, nested_map({"d": details}, "d")))
     return found
 
 
-def _pulling(evidence: Evidence, pod: ClusterObject, now: int) -> Finding | None:
+def _pulling(evidence: Evidence, pod: ClusterObject, now: int) -> list[Finding]:
     for container, state, details in _states(pod):
         if state == "waiting" and nested_string(details, "reason") in PULL_FAILED:
             message = nested_string(details, "message")
             headline = f"the image of container {container} can't be pulled: {message}"
-            return Finding("IMAGE_PULL_FAILED", headline)
-    events = evidence.events_of(pod)
+            return [Finding("IMAGE_PULL_FAILED", headline)]
+    events = current_events(evidence, pod)
     pulling = [event for event in events if event.reason == "Pulling"]
     pulled = [event for event in events if event.reason in ("Pulled", "Started", "Created")]
     if pulling and len(pulled) < len(pulling) and phase_of(pod) in ("Pending", "Failed", ""):
         since = now - parse_timestamp(pulling[-1].last) if pulling[-1].last else PULL_PATIENCE
         if since >= PULL_PATIENCE or phase_of(pod) == "Failed":
-            return Finding("IMAGE_PULL_SLOW", f"{pulling[-1].message}, for {since} s", (pulling[-1].message,))
+            return [Finding("IMAGE_PULL_SLOW", f"{pulling[-1].message}, for {since} s", (pulling[-1].message,))]
     deadline = [event for event in events if "ull" in event.message and "deadline" in event.message.lower()]
-    return Finding("IMAGE_PULL_SLOW", "", (deadline[-1].message,)) if deadline else None
+    return [Finding("IMAGE_PULL_SLOW", "", (deadline[-1].message,))] if deadline else []
 
 
-def _out_of_memory(pod: ClusterObject) -> Finding | None:
+def _out_of_memory(pod: ClusterObject) -> list[Finding]:
     for container, state, details in _states(pod):
         if state == "terminated" and nested_string(details, "reason") == "OOMKilled":
-            return Finding("CONTAINER_OOM", f"container {container} exceeded its memory limit and was killed")
-    return None
-
-
-def _broken_device(
-    evidence: Evidence, pod: ClusterObject, own: list[PatternMatch], host: list[PatternMatch]
-) -> Finding | None:
-    """A hardware fault in the kernel log, which takes precedence over the program's own errors."""
-    fault = next(
-        (seen for seen in host if seen.code in ("GPU_HW_FAULT", "DRIVER_LIB_MISMATCH", "FABRIC_NOT_READY")),
-        None,
-    )
-    if fault is not None and (own or _fails(pod)):
-        return gpu_stack.match_finding(fault)
-    return None
+            return [Finding("CONTAINER_OOM", f"container {container} exceeded its memory limit and was killed")]
+    return []
 
 
 def _fails(pod: ClusterObject) -> bool:
@@ -168,21 +192,20 @@ def _fails(pod: ClusterObject) -> bool:
     )
 
 
-def _deeper(evidence: Evidence, pod: ClusterObject, node: str, host: list[PatternMatch], now: int) -> Finding | None:
-    """For a failing pod whose status and log say nothing: the node's GPU stack, else the program itself."""
-    if host:
-        return gpu_stack.match_finding(host[0])
-    known = evidence.nodes.get(node)
-    if known is not None and nodes.looks_like_gpu_node(known):
-        found = gpu_stack.node_findings(evidence, known, now, "")
-        if found:
-            return found[0]
+def _unexplained(evidence: Evidence, pod: ClusterObject, doubted: list[Finding]) -> Finding:
+    """A failing pod whose status and log name no cause that holds."""
     codes = [
         f"container {container} exited with {nested_int(details, 'exitCode')}"
         for container, state, details in _states(pod)
         if state == "terminated" and nested_int(details, "exitCode")
     ]
     logs = evidence.logs_of(pod)
+    if doubted:
+        message = f"it says {doubted[0].code}, but other evidence rules that out"
+        missing = (
+            MissingEvidence("what the container sees", f"kubectl exec -n {pod.namespace} {pod.name} -- nvidia-smi"),
+        )
+        return Finding("UNKNOWN", message, doubted[0].evidence, missing=missing)
     if not logs:
         missing = (MissingEvidence("the container's log", f"kubectl logs -n {pod.namespace} {pod.name} --previous"),)
         return Finding(

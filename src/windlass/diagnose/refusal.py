@@ -6,6 +6,8 @@ controller logs for the API server's answer.
 
 from __future__ import annotations
 
+import re
+
 from windlass.diagnose import log_patterns
 from windlass.diagnose.evidence import ClusterObject, Evidence, LogLines
 from windlass.diagnose.finding import Finding
@@ -50,6 +52,8 @@ def _code_of(error: InputError) -> str:
 
 def _claim_fault(item: ClusterObject) -> Finding | None:
     """A resource claim that names neither a claim nor a template, as before Kubernetes 1.31 (nested in `source`)."""
+    if item.kind == "Pod" and item.uid:
+        return None  # the API server has taken it
     templates = [("", item.data)] if item.kind == "Pod" else templates_of(item.data)
     for path, template in templates:
         for place, claim in enumerate(nested_maps(template, "spec", "resourceClaims")):
@@ -102,18 +106,21 @@ def _collect(data: object, found: list[str]) -> None:
 
 
 def _controller_logs(evidence: Evidence, subject: Subject) -> list[LogLines]:
-    """Lines of other pods' logs about refused objects, preferably those that name the subject."""
-    names = {item.name for item in subject.related}
+    """Lines of other pods' logs that name the subject and speak of a refusal."""
+    names = sorted({re.escape(item.name) for item in subject.related})
+    named = re.compile(rf"(?<![\w.-])({'|'.join(names)})(?![\w.])")
+    own = {id(pod) for pod in subject.pods}
     found: list[LogLines] = []
     for pod in evidence.of_kind("Pod"):
-        if pod in subject.pods:
-            continue
-        for log in evidence.logs_of(pod):
-            lines = [line for line in log.lines if "is invalid" in line or "is forbidden" in line]
-            named = [line for line in lines if any(name in line for name in names)]
-            if named or lines:
-                found.append(LogLines(log.origin, named or lines))
+        logs = evidence.logs_of(pod) if id(pod) not in own else []
+        for log in logs:
+            lines = [line for line in log.lines if REFUSED.search(line) and named.search(line)]
+            if lines:
+                found.append(LogLines(log.origin, lines))
     return found
+
+
+REFUSED = re.compile(r"denied|forbidden|is invalid|exceeded quota|not found", re.I)
 
 
 def _quota_message(line: str) -> str:

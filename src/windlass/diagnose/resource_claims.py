@@ -30,7 +30,7 @@ def _missing_claim(evidence: Evidence, pod: ClusterObject, claims: list[dict[str
             ("resourceClaimTemplateName", "ResourceClaimTemplate"),
             ("resourceClaimName", "ResourceClaim"),
         ):
-            name = nested_string(claim, field)
+            name = _named(claim, field)
             if name and evidence.has_kind(kind) and evidence.get(kind, pod.namespace, name) is None:
                 return Finding(
                     "DRA_CLAIM_INVALID",
@@ -50,11 +50,17 @@ def _missing_claim(evidence: Evidence, pod: ClusterObject, claims: list[dict[str
 MISSING_CLAIM_REMEDY = "create it, or name one that exists"
 
 
+def _named(claim: dict[str, object], field: str) -> str:
+    """A name of the entry; before Kubernetes 1.31 it was nested in `source`."""
+    return nested_string(claim, field) or nested_string(claim, "source", field)
+
+
 def _missing_class(evidence: Evidence, pod: ClusterObject, claims: list[dict[str, object]]) -> Finding | None:
     """A device class of a claim that does not exist."""
-    known = {item.name for item in evidence.of_kind("DeviceClass")}
+    kinds = ("DeviceClass", "ResourceClass")
+    known = {item.name for kind in kinds for item in evidence.of_kind(kind)}
     for class_name in _classes(evidence, pod.namespace, claims):
-        if evidence.has_kind("DeviceClass") and class_name not in known:
+        if any(map(evidence.has_kind, kinds)) and class_name not in known:
             existing = ", ".join(sorted(known)) or "none"
             return Finding("DRA_CLASS_MISSING", f"device class {class_name} does not exist; there are: {existing}")
     return None
@@ -111,10 +117,11 @@ def _classes(evidence: Evidence, namespace: str, claims: list[dict[str, object]]
     """Device classes of the claims whose objects are in the evidence."""
     found = []
     for claim in claims:
-        template = evidence.get("ResourceClaimTemplate", namespace, nested_string(claim, "resourceClaimTemplateName"))
-        named = evidence.get("ResourceClaim", namespace, nested_string(claim, "resourceClaimName"))
+        template = evidence.get("ResourceClaimTemplate", namespace, _named(claim, "resourceClaimTemplateName"))
+        named = evidence.get("ResourceClaim", namespace, _named(claim, "resourceClaimName"))
         specs = [nested_map(template.data, "spec", "spec")] if template else []
         specs += [nested_map(named.data, "spec")] if named else []
+        found += [name for spec in specs if (name := nested_string(spec, "resourceClassName"))]
         for request in (row for spec in specs for row in nested_maps(spec, "devices", "requests")):
             name = nested_string(request, "deviceClassName") or nested_string(request, "exactly", "deviceClassName")
             found += [name] if name else []

@@ -1,107 +1,189 @@
-"""Root causes behind what the nodes show: GPUs that are not advertised, missing labels, the autoscaler.
+"""Hypotheses about what lies behind the nodes' answer: faulty nodes, missing labels, the autoscaler, preemption.
 
-`why` calls `root_cause` with the finding of `unschedulable`. It returns that finding, or the root cause with the other
-as contributing.
+`why` calls `collect_hypotheses` with what the nodes show (`unschedulable`) and concludes from them. A node that lacks
+devices is examined, and the engine is asked whether it would take the pod if they were there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
 from windlass.diagnose import autoscaler, gpu_stack, log_patterns, nodes, queue
+from windlass.diagnose.contradictions import refutation
 from windlass.diagnose.evidence import ClusterObject, Evidence
+from windlass.diagnose.explanations import FIXED_BY_NEW_NODE, NO_ROOM
 from windlass.diagnose.finding import Finding
+from windlass.diagnose.hypothesis import Hypothesis
+from windlass.diagnose.mended_nodes import gained_devices, missing_devices, other_refusals, would_take
 from windlass.diagnose.resource_quota import namespace_key_finding
-from windlass.diagnose.sharing_config import sharing_findings
-from windlass.diagnose.stack_components import gpu_nodes
+from windlass.diagnose.sharing_config import promised_by_configs, sharing_findings
+from windlass.diagnose.stack_components import COMPONENTS, gpu_nodes
 from windlass.diagnose.subject import Subject
-from windlass.diagnose.unschedulable import SchedulingAnalysis
+from windlass.diagnose.unschedulable import Candidate, SchedulingAnalysis
 from windlass.diagnose.unstructured import nested_map, nested_string
-from windlass.model.digits import is_digits
-from windlass.model.names.nvidia import GPU_RESOURCE
-from windlass.model.node import Node
 
-FIXED_BY_NEW_NODE = (
-    "GPU_FULL",
-    "GPU_FRAGMENTED",
-    "SELECTOR_MISMATCH",
-    "RESOURCE_NAME_MISMATCH",
-    "CPU_MEM_INSUFFICIENT",
-    "REQUEST_EXCEEDS_CLUSTER",
-    "POD_COUNT_LIMIT",
-    "DEVICE_PLUGIN_ABSENT",
-    "NODE_UNSCHEDULABLE",
-)
-"""Causes that a new node would remove: what the autoscaler reports takes precedence over them."""
+MAX_SUSPECTS = 50
+"""Nodes that are examined: the answer names one, and logs of thousands would take seconds."""
 
 
-def no_candidate_finding(evidence: Evidence, analysis: SchedulingAnalysis, now: int) -> Finding:
-    """No node has the requested devices: looks for GPU nodes that advertise none, else reports the name."""
+def no_candidate_finding(evidence: Evidence, analysis: SchedulingAnalysis) -> Finding:
+    """No node has the requested devices."""
     advertised = sorted({key for node in evidence.nodes.values() for key in nodes.gpu_resources(node)})
     name = next((device for device in analysis.devices if device not in advertised), next(iter(analysis.devices), ""))
-    for node in gpu_nodes(evidence):
-        found = gpu_stack.node_findings(evidence, node, now, name)
-        if found:
-            first = found[0]
-            more = [*(finding.code for finding in found[1:]), *_permanent_codes_on(analysis, node.name)]
-            return msgspec.structs.replace(first, contributing=(*first.contributing, *more))
     detail = f"; the cluster has {', '.join(advertised)}" if advertised else ", and none looks like a GPU node"
-    also = min(
-        (_permanent_codes_on(analysis, candidate.node.name) for candidate in analysis.never_candidates),
-        key=len,
-        default=[],
-    )
+    if name in advertised:  # each on some node, but all of them on none
+        name, detail = " together with ".join(analysis.devices), ""
+    also = min((other_refusals(candidate, ()) for candidate in analysis.never_candidates), key=len, default=[])
     return Finding("RESOURCE_NAME_MISMATCH", f"no node advertises {name}{detail}", contributing=tuple(also))
 
 
-def root_cause(
+def collect_hypotheses(
     evidence: Evidence,
     subject: Subject,
     finding: Finding,
     analysis: SchedulingAnalysis,
     item: ClusterObject | None,
     now: int,
-) -> Finding:
-    """The cause behind `finding`, or `finding` itself."""
+) -> list[Hypothesis]:
+    """What may lie behind `finding`, faults of nodes first."""
+    found = list(_faulty_nodes(evidence, finding, analysis, now))
     if finding.code == "SELECTOR_MISMATCH":
         labels = gpu_stack.missing_labels_finding(evidence, analysis.pod) or _flavor_labels(evidence, subject, analysis)
-        if labels is not None:
-            return labels
-    deeper = next(
-        (
-            deeper_finding
-            for deeper_finding in _deeper(evidence, subject, finding, analysis, item, now)
-            if deeper_finding is not None
-        ),
-        None,
-    )
-    if deeper is not None:
-        more = (*deeper.contributing, finding.code, *finding.contributing)
-        return msgspec.structs.replace(deeper, contributing=more)
+        found += [Hypothesis(labels)] if labels is not None else []
+    quota = _quota_above_capacity(evidence, subject, finding, analysis)
+    found += [Hypothesis(quota)] if quota is not None else []
+    return [*found, *_scaling(evidence, finding, analysis, item)]
+
+
+def with_contributing(evidence: Evidence, subject: Subject, finding: Finding, analysis: SchedulingAnalysis) -> Finding:
+    """The finding, with what is true beside it: a quota key without effect, and preemption that did not help.
+
+    Neither is a cause: without it, the pod would wait all the same.
+    """
     keys = namespace_key_finding(evidence, analysis.pod)
-    if keys is not None:
-        return msgspec.structs.replace(finding, contributing=(*finding.contributing, keys.code))
-    return finding
+    preempted = _ineffective_preemption(evidence, subject, finding)
+    more = [found for found in (keys, preempted) if found is not None]
+    proof = (preempted.headline,) if preempted is not None else ()
+    return msgspec.structs.replace(
+        finding,
+        contributing=(*finding.contributing, *(found.code for found in more)),
+        evidence=(*finding.evidence, *proof),
+    )
 
 
-def _deeper(
-    evidence: Evidence,
-    subject: Subject,
-    finding: Finding,
-    analysis: SchedulingAnalysis,
-    item: ClusterObject | None,
-    now: int,
-) -> Iterator[Finding | None]:
-    """Candidates for the root cause, deepest first. Lazy, since some of them look at every node."""
-    yield _under_repair(finding, analysis)
-    yield _unadvertised_gpus(evidence, finding, analysis, now)
-    yield _broken_gpus(evidence, finding, analysis)
-    yield _sharing_not_applied(evidence, finding, analysis)
-    yield _scaling(evidence, finding, analysis, item)
-    yield _ineffective_preemption(evidence, subject, finding)
-    yield _quota_above_capacity(evidence, subject, finding, analysis)
+# Nodes that would do if they were not faulty
+
+
+def _faulty_nodes(evidence: Evidence, finding: Finding, analysis: SchedulingAnalysis, now: int) -> Iterator[Hypothesis]:
+    """Faults of nodes that could have the devices, each with the engine's answer: would the node take the pod?"""
+    if not analysis.devices:
+        return
+    gpu_node_names = {node.name for node in gpu_nodes(evidence)}
+    suspects = [
+        candidate
+        for candidate in (*analysis.candidates, *analysis.never_candidates)
+        if candidate.node.name in gpu_node_names and _is_suspect(evidence, candidate, analysis, finding)
+    ]
+    suspects.sort(key=lambda candidate: len(other_refusals(candidate, NODE_FAULTS)))
+    for candidate in suspects[:MAX_SUSPECTS]:
+        yield from _of_node(evidence, finding, analysis, candidate, now)
+
+
+NODE_FAULTS = ("NODE_UNSCHEDULABLE", "DEVICE_UNHEALTHY")
+
+
+def _most_are_down(finding: Finding, analysis: SchedulingAnalysis) -> bool:
+    """Whether of the nodes that match, those that take no pods are at least as many as those that are full.
+
+    With many nodes, some are always down, and what is missing is room on the others.
+    """
+    if finding.code == "RESOURCE_NAME_MISMATCH":
+        return True
+    down = sum(set(candidate.permanent_codes) == {"NODE_UNSCHEDULABLE"} for candidate in analysis.candidates)
+    up = sum(not candidate.permanent_codes for candidate in analysis.candidates)
+    return finding.code in NO_ROOM and down >= up
+
+
+def _is_suspect(evidence: Evidence, candidate: Candidate, analysis: SchedulingAnalysis, finding: Finding) -> bool:
+    """Whether the node offers fewer of the devices than it has, or takes no pods."""
+    node = candidate.node
+    if nodes.unschedulable_reason(node) or not nodes.gpu_resources(node):
+        return True
+    if finding.code == "RESOURCE_NAME_MISMATCH":
+        return True  # the devices are asked for under another name than all nodes advertise: see why
+    return any(missing_devices(node, name) or sharing_findings(evidence, node, name) for name in analysis.devices)
+
+
+def _of_node(
+    evidence: Evidence, finding: Finding, analysis: SchedulingAnalysis, candidate: Candidate, now: int
+) -> Iterator[Hypothesis]:
+    node, subject = candidate.node, f"node {candidate.node.name}"
+    promised = promised_by_configs(evidence, node)
+    gained = gained_devices(candidate, analysis.devices, promised)
+    mended = would_take(candidate, analysis.pod, gained, uncordoned=True)
+    for fault in _faults(evidence, candidate, analysis, now):
+        if fault.code == finding.code or (fault.code == "NODE_UNSCHEDULABLE" and not _most_are_down(finding, analysis)):
+            continue  # the engine's own rule has weighed it
+        left = other_refusals(candidate, NODE_FAULTS)
+        headline = fault.headline or f"on {subject}, {fault.message}"
+        shown = msgspec.structs.replace(fault, headline=headline, contributing=(*fault.contributing, *left))
+        untrue = refutation(evidence, fault, node)
+        if untrue:
+            yield Hypothesis(shown, subject, refuted_by=untrue)
+        elif mended or finding.code == "RESOURCE_NAME_MISMATCH":
+            yield Hypothesis(shown, subject, mended)
+        elif fault.code == "SHARING_CONFIG_NOT_APPLIED" and fault.contributing:
+            yield Hypothesis(shown, subject)  # it would have to ask for another name, too
+        else:
+            still = ", ".join(dict.fromkeys([*left, *candidate.capacity_codes])) or "too little room"
+            by = f"{subject} would not take the pod without it either ({still})"
+            yield Hypothesis(shown, subject, False, refuted_by=by)
+
+
+def _faults(evidence: Evidence, candidate: Candidate, analysis: SchedulingAnalysis, now: int) -> Iterator[Finding]:
+    """What is wrong with the node, from objects, logs and host."""
+    node, name = candidate.node, next(iter(analysis.devices))
+    if name not in nodes.gpu_resources(node):
+        yield from _blocked_plugin(evidence, candidate, analysis)
+        yield from gpu_stack.node_findings(evidence, node, now, name)
+        return
+    if any(missing_devices(node, device) for device in analysis.devices):
+        yield from _broken_gpus(evidence, candidate)
+    for device in analysis.devices:
+        yield from sharing_findings(evidence, node, device)
+    down = nodes.unschedulable_reason(node)
+    if down:
+        yield Finding("NODE_UNSCHEDULABLE", f"node {node.name} would take the pod, but is {down}")
+        yield from gpu_stack.label_findings(evidence, node)
+
+
+def _blocked_plugin(evidence: Evidence, candidate: Candidate, analysis: SchedulingAnalysis) -> Iterator[Finding]:
+    """A taint that keeps both the pod and the device plugin off the node."""
+    own = [nodes.format_taint(taint) for taint in nodes.blocking_taints(candidate.node, analysis.pod)]
+    for daemon in evidence.of_kind("DaemonSet"):
+        if not own or not COMPONENTS["device plugin"].search(daemon.name):
+            continue
+        why = gpu_stack.daemonset_exclusion(daemon, candidate.node)
+        if any(why == f"taint {taint} is not tolerated" for taint in own):
+            message = (
+                f"neither the pod nor the device plugin ({daemon.title}) tolerates the taint {', '.join(own)} of GPU "
+                f"node {candidate.node.name}"
+            )
+            yield Finding("TAINT_NOT_TOLERATED", message)
+            return
+
+
+def _broken_gpus(evidence: Evidence, candidate: Candidate) -> Iterator[Finding]:
+    """The kernel log of a node that advertises fewer GPUs than it has shows a hardware fault."""
+    lines = gpu_stack.host_log_lines(evidence, candidate.node.name)
+    for seen in log_patterns.find_matches(lines, log_patterns.HOST):
+        if seen.code == "GPU_HW_FAULT":
+            yield gpu_stack.match_finding(seen)
+
+
+# Behind the nodes
 
 
 def _flavor_labels(evidence: Evidence, subject: Subject, analysis: SchedulingAnalysis) -> Finding | None:
@@ -118,58 +200,23 @@ def _flavor_labels(evidence: Evidence, subject: Subject, analysis: SchedulingAna
 
 
 FLAVOR_REMEDY = "label the nodes, or correct the flavor's nodeLabels"
-GPU_SHORTAGE_CODES = ("GPU_FULL", "GPU_FRAGMENTED", "REQUEST_EXCEEDS_CLUSTER", "DEVICE_UNHEALTHY")
-"""Causes of too few GPUs, where a node may have more than it advertises."""
-
-
-def _under_repair(finding: Finding, analysis: SchedulingAnalysis) -> Finding | None:
-    """A node that takes no pods because the GPU operator reconfigures it."""
-    if finding.code != "NODE_UNSCHEDULABLE":
-        return None
-    down = [candidate.node for candidate in analysis.candidates if finding.code in candidate.permanent_codes]
-    return next((found for node in down for found in gpu_stack.label_findings(node)), None)
 
 
 def _scaling(
     evidence: Evidence, finding: Finding, analysis: SchedulingAnalysis, item: ClusterObject | None
-) -> Finding | None:
+) -> Iterable[Hypothesis]:
+    """What the autoscaler says. That no group matches can't be true where a node matches: then only room is missing."""
     if item is None or finding.code not in FIXED_BY_NEW_NODE:
-        return None
+        return
     device = next(iter(analysis.devices), "")
-    return autoscaler.autoscaler_finding(evidence, item, device, bool(analysis.candidates))
-
-
-def _broken_gpus(evidence: Evidence, finding: Finding, analysis: SchedulingAnalysis) -> Finding | None:
-    """A candidate advertises fewer GPUs than it has, and its kernel log has a hardware fault."""
-    if finding.code not in GPU_SHORTAGE_CODES:
-        return None
-    for candidate in analysis.candidates:
-        if any(_missing_devices(candidate.node, name) for name in analysis.devices):
-            for sighting in log_patterns.find_matches(
-                gpu_stack.host_log_lines(evidence, candidate.node.name), log_patterns.HOST
-            ):
-                if sighting.code == "GPU_HW_FAULT":
-                    return gpu_stack.match_finding(sighting)
-    return None
-
-
-def _missing_devices(node: Node, resource: str) -> int:
-    """How many devices its labels or its capacity count beyond what is advertised or allocatable."""
-    count, replicas = (node.labels.get(f"nvidia.com/gpu.{key}", "") for key in ("count", "replicas"))
-    had = int(count) * (int(replicas) if is_digits(replicas) else 1) if is_digits(count) else 0
-    missing = had - nodes.gpu_resources(node).get(resource, 0) if resource == GPU_RESOURCE else 0
-    return max(missing, nodes.unhealthy_device_count(node, resource), 0)
-
-
-def _sharing_not_applied(evidence: Evidence, finding: Finding, analysis: SchedulingAnalysis) -> Finding | None:
-    """The sharing configuration promises more devices than the node advertises."""
-    if finding.code not in GPU_SHORTAGE_CODES or not evidence.of_kind("ConfigMap"):
-        return None
-    for candidate in analysis.candidates:
-        for name in analysis.devices:
-            for found in sharing_findings(evidence, candidate.node, name):
-                return found
-    return None
+    found = autoscaler.autoscaler_finding(evidence, item, device, bool(analysis.candidates))
+    if found is None:
+        return
+    matching = [candidate.node.name for candidate in analysis.candidates if not candidate.permanent_codes]
+    if found.code == "AUTOSCALER_NO_MATCHING_GROUP" and matching:
+        yield Hypothesis(found, refuted_by=f"node {matching[0]} matches the pod; it only lacks room")
+    else:
+        yield Hypothesis(found)
 
 
 def _ineffective_preemption(evidence: Evidence, subject: Subject, finding: Finding) -> Finding | None:
@@ -184,7 +231,7 @@ def _ineffective_preemption(evidence: Evidence, subject: Subject, finding: Findi
         return None
     named = ", ".join(victims[:3])
     message = f"{len(victims)} workload(s) were preempted ({named}), but what they freed does not fit it"
-    return Finding("PREEMPTION_INEFFECTIVE", f"{message}: {finding.headline}")
+    return Finding("PREEMPTION_INEFFECTIVE", message)
 
 
 def _quota_above_capacity(
@@ -200,23 +247,3 @@ def _quota_above_capacity(
             message = f"the nominal quota of all queues is {promised} {name}, but the nodes have {capacity}"
             return Finding("KUEUE_QUOTA_MISCONFIGURED", f"{message}; it was admitted, and none is free")
     return None
-
-
-def _unadvertised_gpus(evidence: Evidence, finding: Finding, analysis: SchedulingAnalysis, now: int) -> Finding | None:
-    """All advertised GPUs are in use, but another GPU node advertises none."""
-    if finding.code not in ("GPU_FULL", "GPU_FRAGMENTED", "REQUEST_EXCEEDS_CLUSTER"):
-        return None
-    name = next(iter(analysis.devices), "")
-    for node in (node for node in gpu_nodes(evidence) if not nodes.gpu_resources(node)):
-        for found in gpu_stack.node_findings(evidence, node, now, name):
-            more = _permanent_codes_on(analysis, node.name)
-            return msgspec.structs.replace(found, contributing=(*found.contributing, *more))
-    return None
-
-
-def _permanent_codes_on(analysis: SchedulingAnalysis, node: str) -> list[str]:
-    """Causes that would keep the pod off the node even if it advertised its GPUs."""
-    for candidate in analysis.never_candidates:
-        if candidate.node.name == node:
-            return [code for code in candidate.permanent_codes if code != "REQUEST_EXCEEDS_CLUSTER"]
-    return []

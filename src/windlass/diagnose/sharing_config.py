@@ -30,35 +30,59 @@ def sharing_findings(evidence: Evidence, node: Node, resource: str) -> list[Find
             if resource not in offered:
                 return [_misplaced(item, name, text, node, resource)]
             continue
-        promised = _promised(text, node, resource)
-        if 0 < offered.get(resource, 0) < promised:
+        promised = promised_devices(text, node)
+        has = offered.get(resource, 0)
+        if 0 < has < promised.get(resource, 0):
             message = (
-                f"ConfigMap {item.name}, key {name}, promises {promised} {resource} on node {node.name}, but "
-                f"the node advertises {offered[resource]}"
+                f"ConfigMap {item.name}, key {name}, promises {promised[resource]} {resource} on node {node.name}, but "
+                f"the node advertises {has}"
             )
             return [Finding("SHARING_CONFIG_NOT_APPLIED", message)]
+        if has and DEVICE_PLUGIN_CONFIG_LABEL in node.labels and not set(promised) & set(offered):
+            found = _not_renamed(item, name, promised, node, resource)
+            if found is not None:
+                return [found]
     return []
+
+
+def _not_renamed(item: ClusterObject, name: str, promised: dict[str, int], node: Node, resource: str) -> Finding | None:
+    """The node's label chooses a configuration that renames the resource, and the node has the old name only."""
+    renamed = f"{resource}.shared"
+    if renamed not in promised:
+        return None
+    message = (
+        f"ConfigMap {item.name}, key {name}, which the label of node {node.name} chooses, promises "
+        f"{promised[renamed]} {renamed}, but the node advertises {nodes.gpu_resources(node)[resource]} {resource}"
+    )
+    remedy = f"see why the device plugin does not read the configuration, then ask for {renamed}"
+    return Finding("SHARING_CONFIG_NOT_APPLIED", message, (), ("RESOURCE_NAME_MISMATCH",), remedy)
+
+
+def promised_by_configs(evidence: Evidence, node: Node) -> dict[str, int]:
+    """What the node would advertise if the sharing configuration for it were applied."""
+    found: dict[str, int] = {}
+    for _, _, text in _configs(evidence, node):
+        for resource, amount in promised_devices(text, node).items():
+            found[resource] = max(found.get(resource, 0), amount)
+    return found
 
 
 def _configs(evidence: Evidence, node: Node) -> Iterator[tuple[ClusterObject, str, str]]:
     """(ConfigMap, key, text) of the configurations for the node: the one of its label, else all."""
     chosen = node.labels.get(DEVICE_PLUGIN_CONFIG_LABEL, "")
-    for item in evidence.of_kind("ConfigMap"):
-        texts = nested_map(item.data, "data")
-        for name, text in texts.items():
-            shares = isinstance(text, str) and ("timeSlicing" in text or "mps:" in text)
-            if shares and (not chosen or name == chosen or chosen not in texts):
-                yield item, name, text
+    for item, name, text in evidence.sharing_configs:
+        if not chosen or name == chosen or chosen not in nested_map(item.data, "data"):
+            yield item, name, text
 
 
-def _promised(text: str, node: Node, resource: str) -> int:
-    """How many of the resource the node would advertise with it; 0 if it is not shared under this name."""
+def promised_devices(text: str, node: Node) -> dict[str, int]:
+    """Resource → how many the node would advertise with this configuration, under the names that it gives."""
     sharing = _read(text)
     count = node.labels.get(GPU_COUNT_LABEL, "1")
+    found: dict[str, int] = {}
     for entry in sharing.resources if sharing is not None else ():
-        if entry.name == resource and not entry.rename and not (sharing and sharing.rename_by_default):
-            return entry.replicas * (int(count) if is_digits(count) else 1)
-    return 0
+        found[entry.shared_name] = entry.replicas * (int(count) if is_digits(count) else 1)
+    return found
 
 
 @lru_cache(maxsize=64)

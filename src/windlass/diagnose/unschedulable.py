@@ -9,6 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from windlass.diagnose import nodes
+from windlass.diagnose.conflict_names import port_conflict, volume_conflict
 from windlass.diagnose.evidence import Evidence
 from windlass.diagnose.finding import Finding, NodeSummary
 from windlass.diagnose.fit import FitChecker, NodeFit, capacity_and_allocatable
@@ -119,7 +120,7 @@ def explain_cause(evidence: Evidence, fit: FitChecker, analysis: SchedulingAnaly
         return variant
     unhealthy = _fits_without_faults(fit, analysis)
     if unhealthy and code in DEVICE_CODES:
-        return _unhealthy(unhealthy, _device(analysis)[0], _other_codes(analysis))
+        return _unhealthy(fit, unhealthy[0], analysis)
     if code in GPU_CAPACITY_CODES:
         return _gpu_capacity_finding(fit, analysis, code)
     # Codes are only capacity codes here: the node would take the pod once others have ended.
@@ -127,7 +128,7 @@ def explain_cause(evidence: Evidence, fit: FitChecker, analysis: SchedulingAnaly
     usable = [candidate for candidate in usable if code in candidate.capacity_codes]
     if usable:
         return _shortfall_finding(evidence, analysis, usable, code)
-    return _refused(analysis, code)
+    return _refused(evidence, analysis, code)
 
 
 # Nodes that would take the pod if fewer pods ran on them
@@ -189,15 +190,18 @@ def _free_by_node(free: dict[str, int], name: str) -> tuple[str, ...]:
     return (f"free {name}: {listed}",)
 
 
-def _unhealthy(unhealthy: list[Candidate], name: str, others: tuple[str, ...]) -> Finding:
-    node = unhealthy[0].node
-    count = nodes.unhealthy_device_count(node, name)
+def _unhealthy(fit: FitChecker, candidate: Candidate, analysis: SchedulingAnalysis) -> Finding:
+    node, (name, need) = candidate.node, _device(analysis)
+    count, total = nodes.unhealthy_device_count(node, name), capacity_and_allocatable(node)[0].get(name, 0)
+    free = max(0, fit.free(node.name, name))
     message = (
-        f"node {node.name} has {count} unhealthy {name} (capacity above allocatable); pods on them are still counted, "
-        "so no healthy one is free"
+        f"{count} of the {total} {name} of node {node.name} are unhealthy (capacity above allocatable); {free} healthy "
+        f"are free, {need} needed"
     )
-    remedy = "delete the pod on the unhealthy GPU or drain the node; look for Xid messages in its kernel log"
-    return Finding("DEVICE_UNHEALTHY", message, (), others, remedy)
+    remedy = "look for Xid messages in the node's kernel log, then reset or replace the GPU, or restart the plugin"
+    if not free:
+        remedy = "delete the pod on the unhealthy GPU or drain the node; look for Xid messages in its kernel log"
+    return Finding("DEVICE_UNHEALTHY", message, (), _other_codes(analysis), remedy)
 
 
 def _shortfall_finding(evidence: Evidence, analysis: SchedulingAnalysis, usable: list[Candidate], code: str) -> Finding:
@@ -248,16 +252,22 @@ def _other_codes(analysis: SchedulingAnalysis) -> tuple[str, ...]:
 # Nodes that would not take the pod even when empty
 
 
-def _refused(analysis: SchedulingAnalysis, code: str) -> Finding:
-    def distance(candidate: Candidate) -> tuple[bool, int, bool]:
+def _refused(evidence: Evidence, analysis: SchedulingAnalysis, code: str) -> Finding:
+    def distance(candidate: Candidate) -> tuple[bool, int, bool, int]:
         # Resources that the node lacks although its pods would leave enough if they ended.
         occupied = set(candidate.fit.shortfall) - set(candidate.fit.shortfall_when_empty)
-        return code not in candidate.codes, len(set(candidate.permanent_codes)), bool(occupied)
+        devices = sum(candidate.fit.shortfall_when_empty.get(name, 0) for name in analysis.devices)
+        return code not in candidate.codes, len(set(candidate.permanent_codes)), bool(occupied), devices
 
     example = min(analysis.candidates, key=distance)
     elsewhere = {code for candidate in analysis.candidates for code in candidate.codes} - {"GPU_FULL"}
     others = tuple(sorted({*example.codes, *elsewhere} - {code}, key=cause_rank))
-    return Finding(code, _refusal_message(code, example, analysis), (), others, REMEDIES.get(code, ""))
+    message = _refusal_message(code, example, analysis)
+    if code == "HOST_PORT_CONFLICT":
+        message = port_conflict(evidence, example.node, analysis.pod)
+    elif code == "STORAGE_INSUFFICIENT":
+        message = volume_conflict(evidence, example.node, analysis.pod)
+    return Finding(code, message, (), others, REMEDIES.get(code, ""))
 
 
 REMEDIES = {

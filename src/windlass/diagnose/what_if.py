@@ -64,6 +64,12 @@ class WhatIf:
         view = EngineView(FitChecker(objects, self.now, self.settings).snapshot, self.settings, self.now)
         return view.would_start(self._keys)
 
+    def would_start_as(self, changed: Mapping[int, Pod]) -> bool:
+        """Whether the engine would start the subject if these of its pods (by identity) were others."""
+        objects = [changed.get(id(obj), obj) for obj in self.evidence.objects]
+        view = EngineView(FitChecker(objects, self.now, self.settings).snapshot, self.settings, self.now)
+        return view.would_start(self._keys)
+
     @cached_property
     def templates(self) -> list[Pod]:
         """The pods that the subject would create, one per template."""

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from windlass.model.convert import convert
+from windlass.model.digits import is_digits
 from windlass.model.errors import InputError
 from windlass.model.kueue.workload_wire import PodTemplate
 from windlass.model.meta import KubeStruct
@@ -117,7 +118,7 @@ def _at(tree: object, path: str) -> object:
     for step in path.replace("[", ".").replace("]", "").split("."):
         if isinstance(tree, Mapping):
             tree = tree.get(step)
-        elif isinstance(tree, list) and step.isdigit() and int(step) < len(tree):
+        elif isinstance(tree, list) and is_digits(step) and int(step) < len(tree):
             tree = tree[int(step)]
         else:
             return None

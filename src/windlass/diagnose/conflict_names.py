@@ -1,0 +1,64 @@
+"""The objects that stand in a pod's way on a node, by name: who holds the host port, which volume is in which zone.
+
+Called by `unschedulable`, since the engine's reason says only that there is a conflict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from windlass.diagnose.evidence import Evidence
+from windlass.diagnose.unstructured import nested_map, nested_maps, nested_string
+from windlass.model.node import Node
+from windlass.model.pod import Pod
+
+
+def port_conflict(evidence: Evidence, node: Node, pod: Pod) -> str:
+    """Which host port is taken on the node, and by which pod; empty if none is."""
+    wanted = set(_host_ports(pod))
+    for item in evidence.pods_on(node.name):
+        other = item.decoded
+        if isinstance(other, Pod) and not other.is_terminal:
+            for port, protocol in sorted(wanted & set(_host_ports(other))):
+                return f"host port {port}/{protocol} of node {node.name} is taken by {item.title}"
+    return ""
+
+
+def _host_ports(pod: Pod) -> Iterator[tuple[int, str]]:
+    for container in pod.spec.containers:
+        for port in container.ports:
+            if port.host_port:
+                yield port.host_port, port.protocol or "TCP"
+
+
+def volume_conflict(evidence: Evidence, node: Node, pod: Pod) -> str:
+    """Which claim is bound to a volume that the node can't reach, and where that is; empty if none is."""
+    namespace = pod.metadata.namespace or "default"
+    for claim_name in _claims(pod):
+        claim = evidence.get("PersistentVolumeClaim", namespace, claim_name)
+        volume_name = nested_string(claim.data, "spec", "volumeName") if claim is not None else ""
+        volume = evidence.get("PersistentVolume", "", volume_name) if volume_name else None
+        for key, values in _places(volume.data) if volume is not None else ():
+            has = node.labels.get(key)
+            if has not in values:
+                return (
+                    f"claim {claim_name} is bound to volume {volume_name}, which is only in {key} "
+                    f"{' or '.join(values)}; node {node.name} is in {has or 'none'}"
+                )
+    return ""
+
+
+def _claims(pod: Pod) -> list[str]:
+    return [volume.persistent_volume_claim.claim_name for volume in pod.spec.volumes if volume.persistent_volume_claim]
+
+
+def _places(volume: dict[str, object]) -> Iterator[tuple[str, list[str]]]:
+    """(label, values) of the nodes that can reach the volume: its node affinity, or its zone label."""
+    for term in nested_maps(volume, "spec", "nodeAffinity", "required", "nodeSelectorTerms"):
+        for expression in nested_maps(term, "matchExpressions"):
+            values = expression.get("values")
+            if nested_string(expression, "operator") == "In" and isinstance(values, list):
+                yield nested_string(expression, "key"), [str(value) for value in values]
+    for key, value in nested_map(volume, "metadata", "labels").items():
+        if key.endswith("/zone") and isinstance(value, str):
+            yield key, value.split("__")

@@ -1,0 +1,114 @@
+"""What an object's own controller says: failed conditions and phases, and pods that were never created.
+
+Called by `why` for objects without pods, and where all existing pods are well: an object may have failed before it
+created pods, or lack some of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from windlass.diagnose import log_patterns, refusal
+from windlass.diagnose.evidence import ClusterObject, Evidence, LogLines
+from windlass.diagnose.finding import Finding, MissingEvidence
+from windlass.diagnose.subject import Subject, phase_of
+from windlass.diagnose.unstructured import nested_bool, nested_int, nested_map, nested_maps, nested_string
+from windlass.model.times import parse_timestamp
+
+FAILED_CONDITIONS = ("Failed", "Failure", "Error", "ReplicaFailure", "Degraded", "Stalled", "Aborted")
+"""Types of conditions that mean a failure while they are True."""
+FAILED_PHASES = ("Failed", "Error", "Errored", "Aborted", "failed")
+NEW_SECONDS = 60
+"""Age up to which an object may still be creating its pods."""
+MANAGED_KINDS = ("Deployment", "ReplicaSet", "StatefulSet")
+
+
+def failure_finding(evidence: Evidence, subject: Subject, lacking: int) -> Finding | None:
+    """Why the object failed or lacks `lacking` pods, in its controllers' words; None if it does neither."""
+    said = [entry for item in subject.related for entry in _failures(item)]
+    if not said and not lacking:
+        return None
+    refused = refusal.reported_refusal(evidence, subject)
+    if refused is not None:
+        return refused
+    logs = [LogLines(origin, [text]) for origin, text in said]
+    for source in (log_patterns.API, log_patterns.KUBELET):
+        for seen in log_patterns.find_matches(logs, source):
+            return Finding(seen.code, "", (f"{seen.origin}: {seen.line}",))
+    if any("DeadlineExceeded" in text for _, text in said):
+        remedy = "raise activeDeadlineSeconds, or save checkpoints"
+        return Finding("DURATION_EXCEEDED", f"{said[0][0]}: {said[0][1]}", remedy=remedy)
+    return _unclassified(subject, said, lacking)
+
+
+def _unclassified(subject: Subject, said: list[tuple[str, str]], lacking: int) -> Finding:
+    item = subject.item
+    message = f"{lacking} of the pods that {item.title} should have do not exist, and nothing says why"
+    if said:
+        message = f"{said[0][0]}: {said[0][1]}"
+    where = f"-n {item.namespace} " if item.namespace else ""
+    missing = (
+        MissingEvidence(f"the events of {item.title}", f"kubectl describe {where}{item.kind.lower()} {item.name}"),
+        MissingEvidence("its operator's log", f"kubectl logs -A --all-containers deploy/OPERATOR | grep {item.name}"),
+    )
+    return Finding("UNKNOWN", message, missing=missing)
+
+
+def _failures(item: ClusterObject) -> Iterator[tuple[str, str]]:
+    """(where, what) of the failures that the object's status reports."""
+    for condition in nested_maps(item.data, "status", "conditions"):
+        kind = nested_string(condition, "type")
+        if kind in FAILED_CONDITIONS and nested_string(condition, "status") == "True":
+            reason, message = (nested_string(condition, field) for field in ("reason", "message"))
+            yield item.title, ": ".join(part for part in (reason, message) if part) or kind
+    status = nested_map(item.data, "status")
+    for field in ("phase", "state", "jobDeploymentStatus"):
+        value = status.get(field)
+        phase = nested_string(status, field, "phase") if isinstance(value, dict) else value
+        if item.kind != "Pod" and phase in FAILED_PHASES:
+            state = nested_map(status, field) if isinstance(value, dict) else status
+            message = nested_string(state, "message") or nested_string(state, "reason")
+            yield item.title, f"{field} {phase}: {message}" if message else f"{field} {phase}"
+
+
+# Pods that should exist
+
+
+def missing_pods(item: ClusterObject, pods: tuple[ClusterObject, ...], now: int) -> int:
+    """How many pods the object should have and has not; 0 if it has ended, is held, or was just created."""
+    created = parse_timestamp(item.created) if item.created else 0
+    if item.kind == "Pod" or now - created < NEW_SECONDS or _is_settled(item):
+        return 0
+    if item.kind not in MANAGED_KINDS and not item.api_group.count("."):
+        return 0  # of built-in kinds, Jobs and DaemonSets have pods as work and nodes ask for them
+    alive = [pod for pod in pods if not pod.owners or not nested_string(pod.data, "metadata", "deletionTimestamp")]
+    if any(phase_of(pod) in ("Succeeded", "Failed") for pod in alive):
+        return 0  # what has ended is not always replaced
+    return max(0, wanted_pods(nested_map(item.data, "spec")) - len(alive))
+
+
+def _is_settled(item: ClusterObject) -> bool:
+    """Whether its controller creates no more pods: ended, suspended or being deleted."""
+    if nested_string(item.data, "metadata", "deletionTimestamp") or nested_bool(item.data, "spec", "suspend"):
+        return True
+    return any(
+        nested_string(condition, "type") in ENDED and nested_string(condition, "status") == "True"
+        for condition in nested_maps(item.data, "status", "conditions")
+    )
+
+
+ENDED = ("Complete", "Completed", "Succeeded", "SuccessCriteriaMet", "Finished", "Suspended", "Failed")
+
+
+def wanted_pods(data: object) -> int:
+    """Pods that a spec asks for: the replicas of every pod template, wherever its kind nests them."""
+    if isinstance(data, list):
+        return sum(wanted_pods(value) for value in data)
+    if not isinstance(data, dict):
+        return 0
+    template = data.get("template")
+    if not isinstance(template, dict):
+        return sum(wanted_pods(value) for value in data.values() if isinstance(value, dict | list))
+    count = nested_int(data, "replicas") if "replicas" in data else nested_int(data, "parallelism") or 1
+    holds_pods = isinstance(nested_map(template, "spec").get("containers"), list)
+    return count * (1 if holds_pods else wanted_pods(nested_map(template, "spec")))

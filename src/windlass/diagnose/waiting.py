@@ -1,0 +1,297 @@
+"""Why pods wait for a node: queue, gates, gang, claims, then what every node says and what lies behind it.
+
+Base class of `why.Inquiry`. Each step before the nodes names a cause of its own; what the nodes show is a symptom,
+which `root_causes` and `hypothesis` explain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from windlass.diagnose import autoscaler, gang, queue, refusal, unschedulable
+from windlass.diagnose.causes import CAUSES
+from windlass.diagnose.engine_view import engine_finding, queueing_finding
+from windlass.diagnose.evidence import ClusterObject, Evidence
+from windlass.diagnose.explanations import NO_ROOM
+from windlass.diagnose.finding import Finding, Patch, RuledOut
+from windlass.diagnose.hypothesis import conclude
+from windlass.diagnose.nodes import gpu_resources
+from windlass.diagnose.patches import patches_for
+from windlass.diagnose.resource_claims import claim_finding
+from windlass.diagnose.root_causes import collect_hypotheses, no_candidate_finding, with_contributing
+from windlass.diagnose.scheduler_condition import CLAIMS_MISSING, condition_finding, sees_all_pods, storage_finding
+from windlass.diagnose.unschedulable import SchedulingAnalysis
+from windlass.diagnose.unstructured import nested_maps, nested_string
+from windlass.diagnose.what_if import WhatIf
+from windlass.model.errors import InputError
+from windlass.model.pod import Pod
+from windlass.model.reasons import Reason
+from windlass.model.requests import format_amount
+from windlass.placement.explain.advisor import NODE_REFUSAL_CODES
+
+DEFAULT_SCHEDULERS = ("default-scheduler", "windlass")
+CAPACITY_CODES = (
+    "GPU_FULL",
+    "GPU_FRAGMENTED",
+    "CPU_MEM_INSUFFICIENT",
+    "POD_COUNT_LIMIT",
+    "EPHEMERAL_STORAGE",
+)
+"""Causes of a hold that go away when other pods end."""
+NODE_CODES = NODE_REFUSAL_CODES | {"GPU_FRAGMENTED"}
+"""Causes of a hold that nodes show."""
+
+
+class Answer(msgspec.Struct, frozen=True):
+    finding: Finding
+    analysis: SchedulingAnalysis | None = None
+    patches: tuple[Patch, ...] = ()
+    links: tuple[Finding, ...] = ()
+    """Findings between the engine's hold and the cause, the symptom first."""
+    ruled_out: tuple[RuledOut, ...] = ()
+    is_certain: bool = True
+
+
+class WaitingInquiry(WhatIf):
+    def waiting_answer(self, waiting: Sequence[ClusterObject]) -> Answer:
+        item = waiting[0]
+        for finding in (
+            queue.queue_finding(self.evidence, self.subject),
+            self.held_finding(),
+            _gated(item),
+            gang.deadlock_finding(self.evidence, self.subject),
+            self._incomplete(),
+            claim_finding(self.evidence, item),
+            self._making_room(item),
+        ):
+            if finding is not None:
+                return Answer(finding, patches=patches_for(self, finding, None))
+        if not self.evidence.nodes:
+            return self._by_events(item)
+        return self._first_that_fails(waiting)
+
+    def held_finding(self) -> Finding | None:
+        """The engine's hold of queued work, where the queue's controller has written no condition."""
+        if not queue.is_queued(self.subject) or not self.knows_queues or self.explained_hold is None:
+            return None
+        return queueing_finding(self.explained_hold)
+
+    def _incomplete(self) -> Finding | None:
+        """The engine holds it because members of its gang are missing."""
+        is_incomplete = self.decided_hold is not None and self.decided_hold.verdict.code == "GANG_INCOMPLETE"
+        return queueing_finding(self.explained_hold) if is_incomplete and self.explained_hold is not None else None
+
+    @property
+    def knows_queues(self) -> bool:
+        """Whether the evidence covers queues; if not, a queue may exist without being in the evidence."""
+        return self.evidence.has_kind("LocalQueue") and self.evidence.has_kind("ClusterQueue")
+
+    def _first_that_fails(self, waiting: Sequence[ClusterObject]) -> Answer:
+        """The first waiting pod that no node takes; else all of them together, which may not fit though each does."""
+        pods = [item.decoded for item in waiting if isinstance(item.decoded, Pod)]
+        if not pods:
+            return self._by_events(waiting[0])
+        judged: list[Pod] = []
+        for item in waiting:
+            pod = item.decoded
+            if isinstance(pod, Pod) and not any(_is_alike(pod, judged_pod) for judged_pod in judged):
+                answer = self.unplaced_answer(pod, item, sum(_is_alike(pod, other) for other in pods))
+                if answer.finding.code not in ("NONE", "WRONG_SCHEDULER"):
+                    return self._partly_running(answer)
+                judged.append(pod)
+        sibling = self._sibling(pods)
+        if sibling is not None:
+            return sibling
+        placed = self.fit.count_placeable(pods)
+        if placed < len(pods):
+            return self._not_all_fit(pods, placed)
+        return self._behind_others(answer)
+
+    def _making_room(self, item: ClusterObject) -> Finding | None:
+        """A node is nominated for it, and victims on that node are still terminating."""
+        nominated = nested_string(item.data, "status", "nominatedNodeName")
+        terminating = [
+            pod.title
+            for pod in self.evidence.pods_on(nominated)
+            if nested_string(pod.data, "metadata", "deletionTimestamp")
+        ]
+        if not terminating:
+            return None
+        message = f"waiting for preempted pods on {nominated} to terminate: {', '.join(terminating[:3])}"
+        return Finding("WAITING_FOR_PREEMPTION", message)
+
+    def _sibling(self, pods: list[Pod]) -> Answer | None:
+        """A gang member outside the subject that no node takes, where the subject's own pods would fit."""
+        for item in gang.waiting_members(self.evidence, self.subject):
+            if not isinstance(item.decoded, Pod):
+                continue
+            pods.append(item.decoded)
+            answer = self.unplaced_answer(item.decoded, item, 1)
+            found = answer.finding
+            if found.code not in ("NONE", "WRONG_SCHEDULER"):
+                message = f"its gang waits for {item.title}, which finds no node"
+                gang_waits = Finding("GANG_INCOMPLETE", message)
+                cause = msgspec.structs.replace(
+                    found, headline=f"{message}: {found.message}", contributing=("GANG_INCOMPLETE", *found.contributing)
+                )
+                return msgspec.structs.replace(answer, finding=cause, links=(gang_waits, *answer.links), patches=())
+        return None
+
+    def _behind_others(self, answer: Answer) -> Answer:
+        """A node has enough free, but the engine gives it to workloads ahead in the queue."""
+        if (
+            answer.finding.code != "NONE"
+            or self.explained_hold is None
+            or self.explained_hold.verdict.code not in CAUSES
+        ):
+            return answer
+        found = queueing_finding(self.explained_hold)
+        if found is None:
+            taken = "nodes have enough free now, but workloads ahead of it get that first"
+            code = self.explained_hold.verdict.code
+            found = Finding(code, taken) if code in CAPACITY_CODES else engine_finding(self.explained_hold)
+        return Answer(found, answer.analysis)
+
+    def _not_all_fit(self, pods: Sequence[Pod], placed: int) -> Answer:
+        pod = pods[placed]
+        analysis = unschedulable.analyze_pod(self.evidence, self.fit, pod, len(pods))
+        message = f"only {placed} of its {len(pods)} waiting pods find a node at the same time"
+        code = self._cause_on_nodes(pod, len(pods))
+        if code == "GPU_FULL" and self.fit.cause_code(pod, len(pods)) == "GPU_FRAGMENTED":
+            code = "GPU_FRAGMENTED"  # GPU_FULL is for the whole gang; enough GPUs are free for the pods that wait
+        if code == "GPU_FRAGMENTED" and analysis.devices:
+            message = unschedulable.fragmentation_message(self.fit, analysis, placed)
+        finding = Finding(code, message)
+        nearest = self._nearest_lacks(pods[:placed], pod)
+        if code == "REQUEST_EXCEEDS_CLUSTER" and nearest is not None:
+            cause = Finding("CPU_MEM_INSUFFICIENT", f"{message}; {nearest}", (), (code,))
+            return Answer(cause, analysis, patches_for(self, cause, analysis), (finding,))
+        return Answer(finding, analysis, patches_for(self, finding, analysis))
+
+    def _nearest_lacks(self, placed: Sequence[Pod], pod: Pod) -> str | None:
+        """The CPU or memory that the nearest node lacks for the pod once the others are placed; None if it is more."""
+        fits = [fit for fit in self.fit.node_fits_after(placed, pod) if _lacks_only(fit.reasons, fit.shortfall)]
+        if not fits:
+            return None
+        nearest = min(fits, key=lambda fit: (len(fit.shortfall), sum(fit.shortfall.values()), fit.node))
+        lacks = ", ".join(f"{format_amount(name, amount)} {name}" for name, amount in nearest.shortfall.items())
+        return f"for {pod.metadata.name} node {nearest.node} then lacks {lacks}"
+
+    def _partly_running(self, answer: Answer) -> Answer:
+        """Part of its gang runs and holds devices, while the rest finds none."""
+        analysis, found = answer.analysis, answer.finding
+        part = gang.partial_gang(self.evidence, self.subject)
+        if part is None or analysis is None or not analysis.devices or found.code not in NO_ROOM:
+            return answer
+        name, need = next(iter(analysis.devices.items()))
+        able = [candidate for candidate in analysis.candidates if not candidate.permanent_codes]
+        total = sum(gpu_resources(candidate.node).get(name, 0) for candidate in able)
+        wanted, held = need * (part.running + part.waiting), need * part.running
+        if wanted > total:
+            message = f"{part.name} needs {wanted} {name} at the same time, and the matching nodes have {total} in all"
+            cause = Finding("REQUEST_EXCEEDS_CLUSTER", message, (), (found.code, *found.contributing))
+        elif queue.is_admitted(self.subject):
+            message = (
+                f"{part.running} of the {part.running + part.waiting} pods of {part.name} run and hold {held} {name}"
+            )
+            message += f" while the rest waits: {found.message}"
+            remedy = "have the queue's quota agree with what the nodes have free, and start its pods together"
+            cause = Finding("GANG_INCOMPLETE", message, (), (found.code, *found.contributing), remedy)
+        else:
+            return answer
+        return msgspec.structs.replace(answer, finding=cause, links=(*answer.links, found), patches=())
+
+    def _cause_on_nodes(self, pod: Pod, count: int) -> str:
+        """The code of the engine's hold if nodes show it, else the result of the engine's rule for these pods."""
+        code = self.decided_hold.verdict.code if self.decided_hold is not None else ""
+        return code if code in NODE_CODES else self.fit.cause_code(pod, count)
+
+    def unplaced_answer(self, pod: Pod, item: ClusterObject | None, count: int) -> Answer:
+        try:
+            hold = self.fit.hold_reason(pod)
+            analysis = unschedulable.analyze_pod(self.evidence, self.fit, pod, count)
+        except InputError as error:
+            return Answer(Finding(error.code or "INVALID_OBJECT", str(error)))
+        if hold is not None and hold.code == "NOT_IMPLEMENTED" and item is not None:
+            message = "it uses resource claims, and the evidence does not show why they are not allocated"
+            return Answer(condition_finding(self.evidence, item, message, CLAIMS_MISSING))
+        if hold is not None:
+            return Answer(Finding(hold.code, hold.kube_words, remedy=hold.remedy), analysis)
+        if analysis.feasible:
+            return self._feasible(analysis, item)
+        symptom = self._cause_finding(analysis)
+        hypotheses = collect_hypotheses(self.evidence, self.subject, symptom, analysis, item, self.now)
+        found = conclude(symptom, hypotheses)
+        cause = found.cause
+        if cause is symptom:
+            cause = with_contributing(self.evidence, self.subject, symptom, analysis)
+        links = found.links if found.cause is symptom else (symptom, *found.links)
+        patches = patches_for(self, cause, analysis)
+        return Answer(cause, analysis, patches, links, found.ruled_out, found.is_certain)
+
+    def _cause_finding(self, analysis: SchedulingAnalysis) -> Finding:
+        """What the nodes show; the engine's own message where no node shows the engine's cause."""
+        code = self._cause_on_nodes(analysis.pod, analysis.count)
+        if analysis.candidates:
+            found = unschedulable.explain_cause(self.evidence, self.fit, analysis, code)
+            is_shown = found.code != code or any(code in candidate.codes for candidate in analysis.candidates)
+        else:
+            found = no_candidate_finding(self.evidence, analysis)
+            is_shown = found.code != "RESOURCE_NAME_MISMATCH" or code == found.code
+        hold = self.explained_hold
+        return found if is_shown or hold is None or hold.verdict.code != code else engine_finding(hold)
+
+    def _feasible(self, analysis: SchedulingAnalysis, item: ClusterObject | None) -> Answer:
+        """At least one node would take it now."""
+        name = analysis.pod.spec.scheduler_name
+        if name not in DEFAULT_SCHEDULERS and not _scheduler_runs(self.evidence, name):
+            finding = Finding(
+                "WRONG_SCHEDULER",
+                f"no scheduler named {name} runs in the cluster (no Lease and no pod of that name)",
+            )
+        elif item is not None and (unseen := storage_finding(self.evidence, item)) is not None:
+            finding = unseen
+        elif item is not None and not sees_all_pods(self.evidence):
+            message = "nothing that you may see blocks it, but pods that you may not see use the nodes too"
+            finding = condition_finding(self.evidence, item, message)
+        else:
+            finding = Finding(
+                "NONE", f"node {analysis.feasible[0]} would take it now; its scheduler has not decided yet"
+            )
+        return Answer(finding, analysis, patches_for(self, finding, analysis))
+
+    def _by_events(self, item: ClusterObject) -> Answer:
+        """The evidence has no nodes: only the autoscaler, a refusal or the scheduler's condition can name a cause."""
+        scaling = autoscaler.autoscaler_finding(self.evidence, item, "", False)
+        if scaling is not None:
+            return Answer(scaling)
+        refused = refusal.reported_refusal(self.evidence, self.subject)
+        if refused is not None:
+            return Answer(refused)
+        message = "the pod is pending, but the evidence has no nodes to judge it on"
+        return Answer(condition_finding(self.evidence, item, message))
+
+
+def _lacks_only(reasons: Sequence[Reason], shortfall: Mapping[str, int]) -> bool:
+    """Whether only CPU or memory is missing."""
+    return set(shortfall) <= {"cpu", "memory"} and all(reason.name.startswith("INSUFFICIENT_") for reason in reasons)
+
+
+def _is_alike(pod: Pod, other: Pod) -> bool:
+    """Whether the pods have the same spec and labels, so that one answer holds for both."""
+    return pod.spec == other.spec and pod.metadata.labels == other.metadata.labels
+
+
+def _gated(item: ClusterObject) -> Finding | None:
+    gates = [nested_string(gate, "name") for gate in nested_maps(item.data, "spec", "schedulingGates")]
+    if not gates:
+        return None
+    return Finding("SCHEDULING_GATED", f"{item.title} has the scheduling gate {', '.join(gates)}")
+
+
+def _scheduler_runs(evidence: Evidence, name: str) -> bool:
+    """Whether a Lease or a pod has that name."""
+    leases = any(name in lease.name for lease in evidence.of_kind("Lease"))
+    return leases or any(name in pod.name for pod in evidence.of_kind("Pod"))

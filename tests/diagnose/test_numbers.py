@@ -1,0 +1,60 @@
+"""No number of an answer contradicts another, over random clusters: free, requested, allocatable, capacity."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from tests.diagnose.objects import GPU, ask, node, pod
+from tests.diagnose.test_engine_agrees import clusters, evidence_of
+
+from windlass.diagnose.finding import Diagnosis, NodeSummary
+from windlass.diagnose.why import why
+from windlass.model.requests import parse_amount
+from windlass.model.unstructured import Unstructured
+
+
+def amount(name: str, numbers: dict[str, str]) -> int:
+    return parse_amount(name, numbers.get(name, "0"))
+
+
+def expect_consistent(account: NodeSummary) -> None:
+    for name in account.free:
+        free, requested = amount(name, account.free), amount(name, account.requested)
+        allocatable, capacity = amount(name, account.allocatable), amount(name, account.capacity)
+        assert 0 <= free <= allocatable <= capacity, (account.name, name)
+        assert free == max(0, allocatable - requested), (account.name, name)
+
+
+def expect_agreeing(found: Diagnosis) -> None:
+    for account in found.nodes:
+        expect_consistent(account)
+    held = {name: 0 for account in found.nodes for name in account.requested if "/" in name}
+    for account in found.nodes:
+        for name in held:
+            held[name] += amount(name, account.requested)
+    assert sum(holder.gpus for holder in found.holders) <= sum(held.values()) or not found.holders
+
+
+@settings(max_examples=200, deadline=None)
+@given(clusters())
+def test_numbers_of_nodes_agree(objects: list[Unstructured]) -> None:
+    expect_agreeing(why(evidence_of(objects), "pod/asked", "x", 0))
+
+
+def test_devices_that_are_no_longer_advertised_are_not_less_than_none() -> None:
+    found = ask("pod/asked", node("g1", {GPU: 0}, capacity={GPU: 8}), pod("old", 3, on="g1"), pod("asked", 1))
+    account = next(account for account in found.nodes if account.name == "g1")
+    assert (account.free[GPU], account.requested[GPU]) == ("0", "3")
+    expect_agreeing(found)
+
+
+def test_the_nearest_node_is_the_one_that_lacks_least() -> None:
+    found = ask("pod/asked", node("a", 1), node("b", 4), node("c", 2), pod("asked", 8))
+    assert found.code == "REQUEST_EXCEEDS_CLUSTER"
+    assert "nearest is b" in found.headline
+
+
+def test_a_resource_that_nodes_have_is_not_said_to_be_missing() -> None:
+    both = pod("asked", spec={"containers": [{"name": "c", "resources": {"limits": {GPU: "1", "rdma/ib": "1"}}}]})
+    found = ask("pod/asked", node("g1", 4), node("r1", {"rdma/ib": 1}), both)
+    assert "rdma/ib" in found.headline
+    assert f"no node advertises {GPU};" not in found.headline.lower()
