@@ -72,7 +72,7 @@ def test_an_owner_that_can_not_be_read_counts_as_absent(monkeypatch: pytest.Monk
 
 
 def test_a_queue_that_can_not_be_read_counts_as_absent(monkeypatch: pytest.MonkeyPatch) -> None:
-    def has_bad(objects: list[Any]) -> bool:
+    def has_bad(objects: list[Any], _: object) -> bool:
         return any(obj.metadata.name == "queue-bad" for obj in objects)
 
     fail_where(monkeypatch, workload_sync, "queue_system", has_bad)
