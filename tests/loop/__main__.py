@@ -7,12 +7,13 @@ make loop-seeds N=1 SEED=7 LOG=1   one of them again, with everything that happe
 from __future__ import annotations
 
 import argparse
+import functools
 import logging
 import os
 import sys
 import time
 from collections import Counter
-from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 
 from tests.loop.play import STEPS, play_seed
 from tests.worlds.play import Report
@@ -29,8 +30,9 @@ def main() -> int:
     print(f"{arguments.count} seeds from {arguments.seed}", flush=True)
     seeds = range(arguments.seed, arguments.seed + arguments.count)
     reports: list[Report] = []
-    with ProcessPoolExecutor(arguments.jobs, initializer=_be_quiet) as pool:
-        for report in pool.map(play_seed, seeds, [arguments.steps] * len(seeds)):
+    # A process of its own for each: what an earlier one has left in caches would change the next.
+    with get_context("fork").Pool(arguments.jobs, _be_quiet, maxtasksperchild=1) as pool:
+        for report in pool.imap(functools.partial(play_seed, steps=arguments.steps), seeds):
             reports.append(report)
             if report.problems:
                 said = [f"\nseed {report.seed}: {len(report.problems)} problems", *report.problems]
