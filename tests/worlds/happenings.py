@@ -312,7 +312,7 @@ HAPPENINGS: tuple[tuple[int, Happening], ...] = (
     (2, hang_kubelet),
     (5, heal),
     (2, restart_scheduler),
-    (2, cut_off_leader),
+    (6, cut_off_leader),
     (2, bad_network),
     (2, slow_watches),
     (2, starve),

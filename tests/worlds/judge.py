@@ -107,8 +107,6 @@ class Judge:
         self._gangs.disturb()
         self._conservation.disturb()
         self.guarantees.disturb()
-        self._sizes.disturb()
-        self.limits.disturb()
 
     def on_plan(self, plan: Plan) -> None:
         self.state.plan = plan
@@ -197,6 +195,8 @@ class Judge:
         self._binds.check()
         if not self.is_calm:
             self._disturb()
+            self._sizes.disturb()
+            self.limits.disturb()
             return
         self._gangs.check()
         self._evictions.check()

@@ -19,19 +19,20 @@ class SizeJudge:
     def __init__(self, state: WorldState, wrong: Callable[[str], None]) -> None:
         self._state, self._wrong = state, wrong
         self._since: dict[str, float] = {}
+        """What is wrong → since when."""
 
     def disturb(self) -> None:
         self._since.clear()
 
     def check(self) -> None:
-        now, found = self._state.clock(), dict(self._wrong_sizes())
-        self._since = {key: self._since.get(key, now) for key in found}
-        for key, text in found.items():
-            if now - self._since[key] > PATIENCE_SECONDS:
-                self._wrong(f"{key} {text} for {now - self._since[key]:.0f} s")
-                self._since[key] = now + 10_000  # said once
+        now = self._state.clock()
+        self._since = {text: self._since.get(text, now) for text in self._wrong_sizes()}
+        for text, since in self._since.items():
+            if now - since > PATIENCE_SECONDS:
+                self._wrong(f"{text} for {now - since:.0f} s")
+                self._since[text] = now + 10_000  # said once
 
-    def _wrong_sizes(self) -> Iterator[tuple[str, str]]:
+    def _wrong_sizes(self) -> Iterator[str]:
         for job in self._state.objects["jobs"].values():
             tree = self._workload_of(job)
             if tree is None or job["spec"].get("suspend") or is_deleted(job):
@@ -41,9 +42,9 @@ class SizeJudge:
             bound = sum(1 for pod in pods if node_of(pod))
             needs = max(_wanted_pods(job), len(pods))
             if bound > held:
-                yield key_of(tree), f"runs {bound} pods with quota for {held}"
+                yield f"{key_of(tree)} runs {bound} pods with quota for {held}"
             elif held > needs:
-                yield key_of(tree), f"holds quota for {held} pods and needs {needs}"
+                yield f"{key_of(tree)} holds quota for {held} pods and needs {needs}"
 
     def _workload_of(self, job: Unstructured) -> Unstructured | None:
         """Its Workload, where that is admitted and goes on."""
