@@ -38,7 +38,7 @@ UNDERSTOOD, REFUSED, WRONGLY, MISREAD = "understood", "refused clearly", "refuse
 VERDICTS = (UNDERSTOOD, REFUSED, WRONGLY, MISREAD)
 CLEAR_CODES = frozenset(
     ("NOT_IMPLEMENTED", "KUEUE_QUEUE_MISSING", "GANG_INCOMPLETE", "DRA_CLAIM_PENDING", "JOB_SUSPENDED")
-) | {"CLAIM_MISSING", "INVALID_OBJECT"}
+) | {"CLAIM_MISSING", "INVALID_OBJECT", "REQUESTS_NE_LIMITS", "KUEUE_QUOTA_MISCONFIGURED"}
 CLEAR_WORDS = ("unknown kind", "not implemented", "is a template")
 TEMPLATE_KINDS = ("ClusterTrainingRuntime", "TrainingRuntime", "PodTemplate", "Workload")
 """Kinds whose templates make no pods by themselves."""
@@ -106,10 +106,16 @@ def _verdict(file: Path, manifests: Sequence[Manifest], expected: list[Expected]
         return (REFUSED if clear else MISREAD), f"{started} of {wanted} start: {said[:200]}"
     if started > wanted:
         return MISREAD, f"{started} start, and {wanted} are made"
+    if any(view.pod is not None and "gpu-fraction" in view.pod.metadata.annotations for view in _views(manifests)):
+        return UNDERSTOOD, ""  # shares may go together on fewer GPUs
     for less, tried in (("one GPU", _one_gpu_less(nodes)), ("one node", _one_node_less(nodes))):
         if tried is not None and _started(_plan(file, manifests, tried)[0]) >= wanted:
             return MISREAD, f"all {wanted} start with {less} less"
     return UNDERSTOOD, ""
+
+
+def _views(manifests: Sequence[Manifest]) -> list[PodView]:
+    return [view for manifest in manifests for view in manifest.pods]
 
 
 def _plan(file: Path, manifests: Sequence[Manifest], nodes: Iterable[Tree]) -> tuple[Plan, list[str]]:
@@ -209,12 +215,12 @@ def _queue(namespace: str, queue: str, manifests: Sequence[Manifest]) -> list[Tr
     if any(one.kind == "LocalQueue" for one in manifests):
         return []
     asked = {"cpu", "memory"}
-    views = [view for manifest in manifests for view in manifest.pods]
+    views = _views(manifests)
     for view in views:
         for _, container in view.containers():
             resources = container.get("resources") or {}
             asked |= {*(resources.get("requests") or ()), *(resources.get("limits") or ())}
-    cells = [{"name": name, "nominalQuota": "100P"} for name in sorted(asked - {"pods"})]
+    cells = [{"name": name, "nominalQuota": "1P"} for name in sorted(asked - {"pods"})]
     group = {"coveredResources": [cell["name"] for cell in cells], "flavors": [{"name": "any", "resources": cells}]}
     api = "kueue.x-k8s.io/v1beta2"
     local = _object(api, "LocalQueue", queue, {"clusterQueue": "any"})

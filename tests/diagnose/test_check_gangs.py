@@ -51,7 +51,7 @@ COUNTS = {
     "{kind: Job, spec: {template: T}}": [1],
     "{kind: JobSet, spec: {replicatedJobs: [{replicas: 2, template: {spec: {parallelism: 3, template: T}}}]}}": [6],
     "{kind: PyTorchJob, spec: {pytorchReplicaSpecs: {M: {template: T}, W: {replicas: 4, template: T}}}}": [1, 4],
-    "{kind: LeaderWorkerSet, spec: {replicas: 2, leaderWorkerTemplate: {size: 4, workerTemplate: T}}}": [6],
+    "{kind: LeaderWorkerSet, spec: {replicas: 2, leaderWorkerTemplate: {size: 4, workerTemplate: T}}}": [8],
     "{kind: RayCluster, spec: {headGroupSpec: {template: T}, workerGroupSpecs: [{replicas: 5, template: T}]}}": [1, 5],
 }  # fmt: skip
 

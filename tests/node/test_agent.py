@@ -432,7 +432,7 @@ class TestCommands:
         _, out, _ = self.invoke(*command)
         assert [resource["count"] for resource in json.loads(out)["resources"]] == [32]
         file.write_text(json.dumps({"apiVersion": "v1", "kind": "ConfigMap", "data": {"any": entry, "plain": "{}"}}))
-        with pytest.raises(InputError, match=r"has 2 entries .choose one with --key; there are: any, plain"):
+        with pytest.raises(InputError, match="there are: any, plain"):
             self.invoke(*command)
         _, out, _ = self.invoke(*command, "--key", "plain")
         assert [resource["count"] for resource in json.loads(out)["resources"]] == [8]

@@ -209,6 +209,28 @@ def test_nobody_waits_for_owners_that_are_not_watched() -> None:
     assert told(watching("ReplicaSet"), owned("p", "ReplicaSet", "apps/v1")) == ["p"]
 
 
+def test_a_pod_waits_for_the_deployment_above_its_replica_set() -> None:
+    """It may be in a queue, which its pods don't say."""
+    some = watching("Deployment")
+    reference = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-5d4f", "uid": "r", "controller": True}
+    labels = {"pod-template-hash": "5d4f"}
+    waits = pod("web-5d4f-x", labels=labels, ownerReferences=[reference])
+    assert told(some, waits) == []
+    template = {"spec": {"schedulerName": "windlass", "containers": [{"name": "c"}]}}
+    made = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "web", "namespace": "a", "labels": {"kueue.x-k8s.io/queue-name": "q"}},
+        "spec": {"template": template},
+    }
+    assert told(some, decode_object(made)) == ["web", "web-5d4f-x"]
+
+
+def test_a_deployment_in_no_queue_is_nothing_to_the_engine() -> None:
+    made = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web", "namespace": "a"}}
+    assert told(watching("Deployment"), decode_object(made)) == []
+
+
 def test_the_pods_of_a_leader_worker_set_wait_for_it_below_their_stateful_set() -> None:
     some = watching("LeaderWorkerSet")
     labels = {"leaderworkerset.sigs.k8s.io/name": "llama"}

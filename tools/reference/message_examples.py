@@ -119,6 +119,17 @@ SAMPLES_AFTER = {
 }
 """Word before the placeholder, and placeholder → text."""
 VALUES: dict[str, tuple[str, ...]] = {
+    "PodGroup ⟦reference⟧": ("train", "scheduling.k8s.io"),
+    "spec.runtimeRef": ("ClusterTrainingRuntime", "torch-distributed"),
+    "spec.subGroups.": ("workers",),
+    "Queue.scheduling.run.ai ⟦queue⟧ is": ("org", "it has queues below it (team-a, team-b), and only those take work"),
+    "Queue.scheduling.volcano.sh ⟦queue⟧ is": ("team-a", "spec.affinity: groups of nodes are not implemented"),
+    "LocalQueue ⟦queue⟧ is": ("research", "spec.newField: is not implemented"),
+    "the file can't be read": ("found character '%' that cannot start any token",),
+    "is of a kind that": ("apps.nvidia.com/v1alpha1",),
+    "⟦problem⟧, so it is held": ("tiers of HyperNodes are not implemented",),
+    "⟦problem⟧, so its pods": ("groups of groups are not implemented",),
+    "asks for resource claims": ("gpu",),
     "Preempted to make room": ("Priority",),
     "Successfully assigned": ("team/train-0", "gpu-7"),
     "binding to": ("gpu-7", "the webhook policy.example.com denied the request"),

@@ -15,8 +15,6 @@ from windlass.model.names.volcano import VOLCANO_JOB_QUEUE, VOLCANO_QUEUE_ANNOTA
 
 KAI_PREFIX = "kai/"
 VOLCANO_PREFIX = "volcano/"
-_OWNERS = {KAI_PREFIX: "Queue.scheduling.run.ai", VOLCANO_PREFIX: "Queue.scheduling.volcano.sh"}
-
 _QUEUE_KEYS = (
     (QUEUE_NAME_LABEL, ""),
     (KAI_QUEUE_LABEL, KAI_PREFIX),
@@ -48,7 +46,8 @@ def is_shared_queue(queue: str) -> bool:
 
 def describe_queue(queue: str) -> str:
     """The queue as its owner's tools name it, such as `Queue.scheduling.run.ai team-a` or `LocalQueue main`."""
-    for prefix, kind in _OWNERS.items():
-        if queue.startswith(prefix):
-            return f"{kind} {queue.removeprefix(prefix)}"
+    if queue.startswith(KAI_PREFIX):
+        return f"Queue.scheduling.run.ai {queue.removeprefix(KAI_PREFIX)}"
+    if queue.startswith(VOLCANO_PREFIX):
+        return f"Queue.scheduling.volcano.sh {queue.removeprefix(VOLCANO_PREFIX)}"
     return f"LocalQueue {queue}"

@@ -11,11 +11,14 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from windlass.cluster.workloads.ancestors import controller_of, deployment_of, sibling_key
-from windlass.model.group_membership import KNOWN_OWNER_KINDS
+from windlass.model.group_membership import GANG_IF_QUEUED_KINDS, GANG_KINDS
 from windlass.model.pod import Pod
 
 OWNER_WAIT_SECONDS = 5
 """An owner that has not been observed by then is assumed not to exist."""
+
+AWAITED_KINDS = GANG_KINDS | GANG_IF_QUEUED_KINDS | {("apps", "Deployment"), ("apps", "StatefulSet")}
+"""Kinds that say whether their pods start together, or which queue they are in."""
 
 OwnerKey = tuple[str, str, str]
 """API group, kind and key."""
@@ -69,11 +72,11 @@ class PodsAwaitingOwner:
         while reference is not None:
             group = reference.api_version.rpartition("/")[0]
             owner = (group, reference.kind, sibling_key(pod.metadata, reference.name))
-            if owner in seen or owner[:2] not in KNOWN_OWNER_KINDS:
+            if owner in seen:
                 return None
             seen.add(owner)
             found = self._objects.get(owner)
-            if found is None and self.is_watched(reference.kind, group):
+            if found is None and owner[:2] in AWAITED_KINDS and self.is_watched(reference.kind, group):
                 return owner
             reference = controller_of(found.metadata) if found is not None else deployment_of(reference, pod.metadata)
         return None

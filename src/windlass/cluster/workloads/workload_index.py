@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from windlass.cluster.workloads.ancestors import OwnerKey, sibling_key
 from windlass.cluster.workloads.broken_workload import broken_workload
 from windlass.cluster.workloads.build_workload import (
     build_excess_workloads,
@@ -25,15 +26,7 @@ from windlass.cluster.workloads.finished_runs import finished_run
 from windlass.cluster.workloads.grouping_inputs import GroupingInputs
 from windlass.cluster.workloads.resource_quota_holds import hold_over_resource_quota
 from windlass.cluster.workloads.unique_keys import WorkloadSortKey, with_unique_keys
-from windlass.cluster.workloads.units import (
-    OwnerKey,
-    Unit,
-    UnitFinder,
-    UnitKey,
-    UnknownOwner,
-    sibling_key,
-    unknown_owner_notes,
-)
+from windlass.cluster.workloads.units import Unit, UnitFinder, UnitKey, UnknownOwner, unknown_owner_notes
 from windlass.model.kueue import WorkloadObject
 from windlass.model.names.kubernetes import HOSTNAME_LABEL
 from windlass.model.namespace_limits import LimitRange, ResourceQuota

@@ -81,7 +81,8 @@ def shared_queue_exists(manifest: Manifest, context: CheckContext) -> Iterator[R
     if not is_shared_queue(queue) or context.evidence is None or not context.evidence.has_kind("Queue"):
         return
     name = queue.partition("/")[2]
-    known = [*context.of_kind("Queue"), *context.evidence.of_kind("Queue")]
-    if name not in {item.name for item in known}:
-        there = ", ".join(sorted({item.name for item in known}))
+    known = {manifest.name for manifest in context.of_kind("Queue")}
+    known |= {item.name for item in context.evidence.of_kind("Queue")}
+    if name not in known:
+        there = ", ".join(sorted(known))
         yield RuleFinding(f"{describe_queue(queue)} doesn't exist", "metadata.labels", f"there are: {there or 'none'}")

@@ -41,6 +41,9 @@ def _workers(manifest: Manifest, path: str) -> int:
 def _own_count(field: object) -> int:
     if not isinstance(field, dict):
         return 1
+    if "groupName" in field:  # of a Ray cluster
+        replicas = max(nested_int(field, "replicas"), nested_int(field, "minReplicas"))
+        return replicas * (nested_int(field, "numOfHosts") or 1)
     if isinstance(field.get("replicas"), int):
         return max(0, nested_int(field, "replicas"))
     parallelism = nested_int(field, "parallelism")

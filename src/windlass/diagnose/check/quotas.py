@@ -92,16 +92,16 @@ def queue_admits(manifest: Manifest, context: CheckContext) -> Iterator[RuleFind
     node = context.quota_tree.queues.get(name)
     if node is None:
         return
-    total = least_requests(manifest)
+    requested = least_requests(manifest)
     for group in node.spec.resource_groups:
         for resource in group.resources:
             cells = [(quotas.flavor, resource) for quotas in group.flavors]
-            most = max((_most(node, cell, context) for cell in cells), default=0)
-            asked = total.get(resource, 0) * (MILLI_PER_GPU if resource == GPU_RESOURCE else 1)
-            if asked > most:
+            limit = max((_most(node, cell, context) for cell in cells), default=0)
+            asked = requested.get(resource, 0) * (MILLI_PER_GPU if resource == GPU_RESOURCE else 1)
+            if asked > limit:
+                total, most = format_quota(resource, asked), format_quota(resource, limit)
                 yield RuleFinding(
-                    f"requests {format_quota(resource, asked)} {resource} in total, but ClusterQueue {name} "
-                    f"admits at most {format_quota(resource, most)}",
+                    f"requests {total} {resource} in total, but ClusterQueue {name} admits at most {most}",
                     path,
                     "ask for less, or have the quota raised",
                 )

@@ -90,7 +90,9 @@ def _declared(component: AppWrapperComponent, path: str) -> tuple[OwnerPodSet, .
                 path=f"{where}.path",
                 remedy="give the path of the template in the component, such as template.spec.template",
             )
-        template = checked_template(convert(tree, PodTemplate), f"{path}.{declared.path}")
+        converted = convert(tree, PodTemplate)
+        assert isinstance(converted, PodTemplate), converted
+        template = checked_template(converted, f"{path}.{declared.path}")
         sets.append(OwnerPodSet(f"set-{index}", checked_count(declared.replicas, f"{where}.replicas"), template))
     return tuple(sets)
 

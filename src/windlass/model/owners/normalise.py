@@ -105,10 +105,15 @@ def _read_wrapped(tree: Mapping[str, Any]) -> Owner | Pod | None:
     kind, version = str(tree.get("kind", "")), str(tree.get("apiVersion", ""))
     if (kind, version) == ("Pod", "v1"):
         pod = convert(tree, Pod)
+        assert isinstance(pod, Pod), pod
         check_pod(pod)
         return pod
     struct = struct_of_owner(kind, version)
-    return None if struct is None else owner_from_object(convert(tree, struct))
+    if struct is None:
+        return None
+    wire = convert(tree, struct)
+    assert isinstance(wire, OwnerObject), wire
+    return owner_from_object(wire)
 
 
 def _unknown(wire: UnknownOwnerObject) -> Owner:
