@@ -255,3 +255,38 @@ def test_which_volume_is_in_which_zone_is_named() -> None:
     found = ask("pod/asked", node("g1", 1, labels={zone: "eu-1a"}), volume, claim, pod("asked", 1, spec=mounted))
     assert found.code == "STORAGE_INSUFFICIENT"
     assert f"claim data is bound to volume pv-1, which is only in {zone} eu-1b" in found.headline.lower()
+
+
+# How sure it is
+
+
+def test_where_an_autoscaler_runs_and_says_nothing_the_answer_is_not_sure() -> None:
+    world = [node("c1"), pod("asked", 1)]
+    scaler = pod("karpenter-7", on="c1", namespace="karpenter")
+    said = event(
+        "Pod/asked",
+        "NotTriggerScaleUp",
+        "pod didn't trigger scale-up: 1 max node group size reached",
+        "cluster-autoscaler",
+    )
+    assert ask("pod/asked", *world).confidence == "high"
+    silent = ask("pod/asked", *world, scaler)
+    assert (silent.confidence, len(silent.next_commands)) == ("low", 3)
+    assert ask("pod/asked", *world, scaler, said).confidence == "high"
+
+
+def test_a_pod_that_should_long_have_started_is_not_well() -> None:
+    def placed(since: str) -> Diagnosis:
+        scheduled = {"conditions": [{"type": "PodScheduled", "status": "True", "lastTransitionTime": since}]}
+        return ask("pod/asked", node("g1", 1), pod("asked", 1, on="g1", phase="Pending", status=scheduled))
+
+    assert placed("2026-03-01T11:58:00Z").code == "NONE"
+    assert placed("2026-03-01T10:00:00Z").code == "UNKNOWN"
+
+
+def test_labels_alone_do_not_prove_an_upgrade() -> None:
+    paused = {"nvidia.com/gpu.present": "true", "nvidia.com/gpu.deploy.device-plugin": "paused-for-driver-upgrade"}
+    found = ask("pod/asked", node("g1", labels=paused), pod("asked", 1))
+    assert (found.code, found.confidence) == ("DRIVER_UPGRADE_BLOCKED", "low")
+    driver = pod("nvidia-driver-daemonset-1", on="g1", namespace="gpu-operator")
+    assert ask("pod/asked", node("g1", labels=paused), driver, pod("asked", 1)).confidence == "high"

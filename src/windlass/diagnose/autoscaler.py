@@ -52,6 +52,20 @@ def autoscaler_finding(evidence: Evidence, pod: ClusterObject, device: str, has_
     return finding
 
 
+def is_silent(evidence: Evidence, pod: ClusterObject) -> bool:
+    """Whether an autoscaler runs here and nothing that it says about the pod is known."""
+    runs = (
+        any(evidence.of_kind(kind) for kind in ("NodePool", "NodeClaim"))
+        or any(AUTOSCALERS.search(other.name) for other in evidence.of_kind("Pod"))
+        or any(item.name == "cluster-autoscaler-status" for item in evidence.of_kind("ConfigMap"))
+    )
+    said = any(
+        AUTOSCALERS.search(event.source) or event.reason in ("NotTriggerScaleUp", "TriggeredScaleUp")
+        for event in evidence.events_of(pod)
+    )
+    return runs and not said and not _is_known(evidence, pod)
+
+
 def _is_known(evidence: Evidence, pod: ClusterObject) -> bool:
     """Whether an autoscaler's log names the pod, so that what failed there was for it."""
     name = f"{pod.namespace}/{pod.name}"

@@ -73,7 +73,11 @@ def label_findings(evidence: Evidence, node: Node) -> list[Finding]:
         found.append(Finding("MIG_CONFIG_NOT_APPLIED", message, tuple(paused)))
     if upgrade in UPGRADING or (any("driver" in value for value in paused) and not _lacks_driver_pod(evidence, node)):
         message = f"the driver upgrade of node {node.name} is in state {upgrade or 'paused'}"
-        found.append(Finding("DRIVER_UPGRADE_BLOCKED", message))
+        has_driver = any(component == "driver" for component, _ in stack_pods(evidence, node.name))
+        wanted = MissingEvidence(
+            "the driver's pod on the node", f"kubectl get pods -A --field-selector spec.nodeName={node.name}"
+        )
+        found.append(Finding("DRIVER_UPGRADE_BLOCKED", message, missing=() if upgrade or has_driver else (wanted,)))
     return found
 
 

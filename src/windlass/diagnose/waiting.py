@@ -14,7 +14,7 @@ from windlass.diagnose import autoscaler, gang, queue, refusal, unschedulable
 from windlass.diagnose.causes import CAUSES
 from windlass.diagnose.engine_view import engine_finding, queueing_finding
 from windlass.diagnose.evidence import ClusterObject, Evidence
-from windlass.diagnose.explanations import NO_ROOM
+from windlass.diagnose.explanations import FIXED_BY_NEW_NODE, NO_ROOM
 from windlass.diagnose.finding import Finding, Patch, RuledOut
 from windlass.diagnose.hypothesis import conclude
 from windlass.diagnose.nodes import gpu_resources
@@ -229,7 +229,9 @@ class WaitingInquiry(WhatIf):
             cause = with_contributing(self.evidence, self.subject, symptom, analysis)
         links = found.links if found.cause is symptom else (symptom, *found.links)
         patches = patches_for(self, cause, analysis)
-        return Answer(cause, analysis, patches, links, found.ruled_out, found.is_certain)
+        # Where nodes come and go, that no node does is only half of the story.
+        is_half = item is not None and cause.code in FIXED_BY_NEW_NODE and autoscaler.is_silent(self.evidence, item)
+        return Answer(cause, analysis, patches, links, found.ruled_out, found.is_certain and not is_half)
 
     def _cause_finding(self, analysis: SchedulingAnalysis) -> Finding:
         """What the nodes show; the engine's own message where no node shows the engine's cause."""

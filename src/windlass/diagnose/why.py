@@ -9,7 +9,8 @@ If the evidence is not enough, the answer names what is missing and does not gue
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from math import inf
 
 import msgspec
 
@@ -30,7 +31,10 @@ from windlass.diagnose.unstructured import find_condition, nested_string
 from windlass.diagnose.waiting import Answer, WaitingInquiry
 from windlass.dump.configuration import Configuration
 from windlass.model.pod import Pod
+from windlass.model.times import parse_timestamp
 
+LONG_START = 600
+"""Seconds after which a pod with a node should have started, or something should say why not."""
 MANY_NODES = 1_000
 """Above this number of nodes no start is estimated unless run times are known: the search would take seconds."""
 NO_OUTLOOK_CODES = ("IMAGE_PULL_SLOW", "GPU_NOT_YET_ADVERTISED", "SCHEDULING_GATED")
@@ -110,7 +114,8 @@ class Inquiry(WaitingInquiry):
         missing = [entry.command for entry in (*finding.missing, *self._hidden())]
         pod = next(iter(self.subject.pods), self.subject.item)
         where = f"-n {pod.namespace} " if pod.namespace else ""
-        usual = [f"kubectl describe {where}{pod.kind.lower()} {pod.name}", "windlass doctor cluster"]
+        events = f"kubectl get events {where}--sort-by=.lastTimestamp"
+        usual = [f"kubectl describe {where}{pod.kind.lower()} {pod.name}", "windlass doctor cluster", events]
         if node_of(pod):
             usual.insert(1, f"windlass doctor node {node_of(pod)}")
         return tuple(dict.fromkeys([*missing, *usual]))[:3]
@@ -153,7 +158,7 @@ class Inquiry(WaitingInquiry):
     # Subjects without pods
 
     def _without_pods(self) -> Answer:
-        stages = (
+        stages: tuple[Callable[[], Finding | None], ...] = (
             lambda: refusal.reported_refusal(self.evidence, self.subject),
             lambda: queue.queue_finding(self.evidence, self.subject),
             lambda: gang.deadlock_finding(self.evidence, self.subject),
@@ -213,10 +218,18 @@ class Inquiry(WaitingInquiry):
         if failure is not None:
             return Answer(failure, patches=patches_for(self, failure, None))
         starting = [pod for pod in pods if phase_of(pod) == "Pending"]
+        if starting and self.now - _scheduled_at(starting[0]) > LONG_START:
+            return Answer(_unknown(f"{starting[0].title} has a node for long and has not started", self.subject))
         if starting:
             return Answer(Finding("NONE", f"{starting[0].title} is starting on node {node_of(starting[0])}"))
         phases = ", ".join(sorted({phase_of(pod) or "unknown" for pod in self.subject.pods}))
         return Answer(Finding("NONE", f"nothing is wrong: {self.subject.title} is {phases}"))
+
+
+def _scheduled_at(pod: ClusterObject) -> int | float:
+    """When it got its node; infinity if that is not known."""
+    moment = nested_string(find_condition(pod.data, "PodScheduled"), "lastTransitionTime")
+    return parse_timestamp(moment) if moment else inf
 
 
 def _is_done(item: ClusterObject) -> bool:
