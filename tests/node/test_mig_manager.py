@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,11 +16,13 @@ from tests.node.machines import machine
 from tests.sharing.layouts import legal_layouts
 
 from windlass.model.names.nvidia import MIG_CONFIG_LABEL, MIG_CONFIG_STATE_LABEL
+from windlass.node import mig_apply
 from windlass.node.backend.protocol import DeviceError, ProcessUsage
 from windlass.node.backend.simulated import SimulatedBackend
 from windlass.node.exporter.collection_context import DeviceHolder
 from windlass.node.mig_apply import apply_plans
 from windlass.node.mig_manager import MigManager
+from windlass.sharing.inventory import Inventory
 from windlass.sharing.mig_plan import plan_gpu
 
 
@@ -30,6 +33,45 @@ def layout(backend: SimulatedBackend, index: int = 0) -> list[tuple[str, int]]:
 def bring(backend: SimulatedBackend, wanted: dict[str, int], enabled: bool = True) -> None:
     gpu = backend.inventory().gpus[0]
     apply_plans(backend, [plan_gpu(gpu, wanted, enabled=enabled)])
+
+
+class Forgets:
+    """A back end that lists no instance for a moment after one was destroyed, as an H200 did."""
+
+    def __init__(self, backend: SimulatedBackend, times: int) -> None:
+        self._backend, self._times, self._left = backend, times, 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._backend, name)
+
+    def destroy_instance(self, uuid: str, number: int) -> None:
+        self._backend.destroy_instance(uuid, number)
+        self._left = self._times
+
+    def inventory(self) -> Inventory:
+        found = self._backend.inventory()
+        if not self._left:
+            return found
+        self._left -= 1
+        return msgspec.structs.replace(
+            found, gpus=tuple(msgspec.structs.replace(gpu, instances=()) for gpu in found.gpus)
+        )
+
+
+@pytest.mark.parametrize(("times", "error"), [(2, ""), (99, "there is no 3g.71gb")])
+def test_an_instance_that_is_not_listed_for_a_moment_is_looked_for_again(
+    monkeypatch: pytest.MonkeyPatch, times: int, error: str
+) -> None:
+    monkeypatch.setattr(mig_apply, "LOOK_AGAIN_SECONDS", (0.0,) * 3)
+    backend = machine("H200", 1)
+    bring(backend, {"3g.71gb": 1, "4g.71gb": 1})
+    plan = plan_gpu(backend.inventory().gpus[0], {}, enabled=True)
+    if error:
+        with pytest.raises(DeviceError, match=error):
+            apply_plans(Forgets(backend, times), [plan])  # type: ignore[arg-type]
+    else:
+        apply_plans(Forgets(backend, times), [plan])  # type: ignore[arg-type]
+        assert layout(backend) == []
 
 
 class FailsOnce:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -213,6 +214,24 @@ class TestLifeOfItsOwn:
         assert (cgroups / "windlass-mps/cgroup.procs").read_text() == "0"
         assert (scene.root / "shm/of-the-daemon").exists()
         assert not Path("/dev/shm/of-the-daemon").exists()
+
+    def test_the_hosts_program_runs_in_the_hosts_root(self, scene: Scene) -> None:
+        """Some hosts have a loader of their own for the driver's programs, which the agent's image hasn't."""
+        host = scene.folder / "host"
+        program = host / "usr/local/nvidia/bin/nvidia-cuda-mps-control"
+        program.parent.mkdir(parents=True)
+        program.write_text(
+            '#!/loader/sh\necho "$LD_LIBRARY_PATH $*" >> /told\nread line && echo "$line" >> /told\necho 25.0\n'
+        )
+        program.chmod(0o755)
+        (host / "loader").mkdir()
+        shutil.copy(shutil.which("busybox") or "busybox", host / "loader/sh")
+        daemon = MpsDaemon(scene.backend, scene.root, "nvidia.com/gpu", scene.backend.inventory().gpus, 2, host=host)
+        assert daemon.start(), "it answers there"
+        told = (host / "told").read_text()
+        assert "set_default_active_thread_percentage 50" in told
+        assert "/usr/local/nvidia/lib64" in told
+        assert not scene.told, "and not here"
 
     def test_it_starts_where_there_is_no_such_file_system(self, scene: Scene) -> None:
         gpus = scene.backend.inventory().gpus

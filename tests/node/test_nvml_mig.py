@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pynvml as nv
 import pytest
 
-from windlass.node.backend import nvml_mig
+from windlass.node.backend import nvml, nvml_mig
 from windlass.node.backend.protocol import DeviceError
 
 ONE_SLICE, TWO_SLICES, THREE_SLICES, ONE_SLICE_WHOLE = 0, 1, 2, 7
@@ -57,3 +57,14 @@ def test_an_instance_gets_all_its_multiprocessors(monkeypatch: pytest.MonkeyPatc
 def test_without_one_over_all_slices_nothing_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(DeviceError, match="no compute instance of 2 slices"):
         created(monkeypatch, 2, {ONE_SLICE: (1, 16)})
+
+
+def test_a_profile_that_the_driver_did_not_list_at_first_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On an H200 the list was short while another process switched MIG on: 1g.18gb+me was advertised as 1g.18gb."""
+    lists = [(nvml_mig.Profile("1g.18gb", 19, 1),), (nvml_mig.Profile("1g.18gb+me", 20, 1),)]
+    monkeypatch.setattr(nvml_mig, "profiles_of", lambda handle: lists.pop(0) if len(lists) > 1 else lists[0])
+    backend = nvml.NvmlBackend.__new__(nvml.NvmlBackend)
+    backend._profiles = {}
+    assert [backend._profile_name(None, "GPU-1", number) for number in (19, 20, 20, 99)] == [
+        *("1g.18gb", "1g.18gb+me", "1g.18gb+me", ""),
+    ]

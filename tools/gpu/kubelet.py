@@ -161,7 +161,7 @@ class Recorder:
             require(answer in found[name], f"{name}: {found[name]}")
         names = ("client-a", "client-b")
         for name in names:
-            self.lab.run(name, "seconds", "75")
+            self.lab.run(name, "seconds", "60")
         for name in names:
             self.lab.speaks(name)
         found["killed"] = self._kill_plugin()

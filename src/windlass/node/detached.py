@@ -1,8 +1,9 @@
-"""Starts a program that outlives the agent: `python detached.py CGROUP FOLDER COMMAND …`, standard library only.
+"""Starts a program that outlives the agent: `python detached.py ROOT CGROUP FOLDER COMMAND …`, standard library only.
 
 Called by `mps`. A container runtime ends everything in a container's cgroup with it, so the program is moved to a
 cgroup of its own; FOLDER is what it has as `/dev/shm`, in a mount namespace of its own, as MPS clients have it. What
-can't be done is said, and the program is started all the same. An empty CGROUP or FOLDER leaves that out.
+can't be done is said, and the program is started all the same. ROOT is the root file system that the program belongs
+to: the host's, where its loader and libraries are. An empty ROOT, CGROUP or FOLDER leaves that out.
 """
 
 from __future__ import annotations
@@ -22,24 +23,27 @@ def move_to_cgroup(folder: str) -> None:
         procs.write("0")  # the process that writes
 
 
-def use_as_shared_memory(folder: str) -> None:
+def use_as_shared_memory(folder: str, root: str) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     failed = (
         libc.unshare(_CLONE_NEWNS)
         or libc.mount(b"none", b"/", None, _MS_REC | _MS_SLAVE, None)
-        or libc.mount(folder.encode(), b"/dev/shm", None, _MS_BIND, None)
+        or libc.mount(folder.encode(), f"{root}/dev/shm".encode(), None, _MS_BIND, None)
     )
     if failed:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), folder)
 
 
-def main(cgroup: str, folder: str, *command: str) -> None:
-    for argument, step in ((cgroup, move_to_cgroup), (folder, use_as_shared_memory)):
+def main(root: str, cgroup: str, folder: str, *command: str) -> None:
+    for step, arguments in ((move_to_cgroup, (cgroup,)), (use_as_shared_memory, (folder, root))):
         try:
-            if argument:
-                step(argument)
+            if arguments[0]:
+                step(*arguments)
         except OSError as error:
             print(f"not detached from the agent: {error}", file=sys.stderr)
+    if root:
+        os.chroot(root)
+        os.chdir("/")
     os.execvp(command[0], command)
 
 

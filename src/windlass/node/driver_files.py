@@ -33,7 +33,10 @@ _SOCKETS = (
     *("/run/nvidia-persistenced/socket", "/run/nvidia-fabricmanager/socket", "/tmp/nvidia-mps"),
     "/run/nvidia-imex/socket",
 )
-_FIRMWARE_FOLDERS = ("/lib/firmware/updates", "/lib/firmware", "/usr/lib/firmware", "/firmware")
+_FIRMWARE_FOLDERS = (
+    *("/lib/firmware/updates", "/lib/firmware", "/usr/lib/firmware"),
+    *("/usr/local/nvidia/firmware", "/firmware"),
+)
 _DATA = (
     *("/usr/share/glvnd/egl_vendor.d/10_nvidia.json", "/usr/share/egl/egl_external_platform.d/10_nvidia_wayland.json"),
     *("/usr/share/egl/egl_external_platform.d/15_nvidia_gbm.json", "/usr/share/nvidia/nvoptix.bin"),

@@ -7,6 +7,7 @@ needs a reset resets that GPU only. Steps that could not be undone are named in 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 
 from windlass.node.backend.protocol import DeviceBackend, DeviceError, MigModeChange
@@ -14,6 +15,7 @@ from windlass.sharing.inventory import Gpu
 from windlass.sharing.mig_plan import Create, Destroy, GpuPlan, SetMode, Step
 
 Report = Callable[[str], None]
+LOOK_AGAIN_SECONDS = (0.1, 0.3, 0.6, 1.0, 0.0)
 
 
 def apply_plans(backend: DeviceBackend, plans: Sequence[GpuPlan], report: Report = lambda line: None) -> None:
@@ -52,7 +54,7 @@ def _execute(backend: DeviceBackend, uuid: str, step: Step) -> None:
             backend.create_instance(uuid, profile, start)
         case Destroy(_, profile, start):
             # Not by the plan's number: an instance that a rollback created again has a new one.
-            backend.destroy_instance(uuid, _instance_at(_gpu(backend, uuid), profile, start))
+            backend.destroy_instance(uuid, _instance_at(backend, uuid, profile, start))
         case SetMode(enabled):
             _set_mode(backend, uuid, enabled)
 
@@ -98,9 +100,12 @@ def _gpu(backend: DeviceBackend, uuid: str) -> Gpu:
     return gpu
 
 
-def _instance_at(gpu: Gpu, profile: str, start: int) -> int:
-    for instance in gpu.instances:
-        # `1c.3g.40gb` is a compute instance of GPU instance profile `3g.40gb`.
-        if instance.start == start and instance.profile.rpartition("c.")[2] == profile.rpartition("c.")[2]:
-            return instance.gpu_instance
+def _instance_at(backend: DeviceBackend, uuid: str, profile: str, start: int) -> int:
+    """Looked for more than once: right after another instance was destroyed, the driver may not list it."""
+    for pause in LOOK_AGAIN_SECONDS:
+        for instance in _gpu(backend, uuid).instances:
+            # `1c.3g.40gb` is a compute instance of GPU instance profile `3g.40gb`.
+            if instance.start == start and instance.profile.rpartition("c.")[2] == profile.rpartition("c.")[2]:
+                return instance.gpu_instance
+        time.sleep(pause)
     raise DeviceError(f"there is no {profile} at slice {start}")

@@ -20,6 +20,7 @@ from windlass.node.backend.protocol import DeviceBackend, DeviceError
 from windlass.sharing.inventory import Gpu
 
 CONTROL = "nvidia-cuda-mps-control"
+HOST_FOLDERS = {"/usr/bin": "", "/usr/local/bin": "", "/usr/local/nvidia/bin": "/usr/local/nvidia/lib64"}
 STARTED_FILE = ".started"
 CGROUP = "windlass-mps"
 _TIMEOUT_SECONDS = 20
@@ -34,14 +35,17 @@ class MpsDaemon:
         gpus: Sequence[Gpu],
         replicas: int,
         cgroups: Path | None = None,
+        host: Path | None = None,
     ) -> None:
         """`cgroups` is the host's cgroup file system, for a daemon whose clients are in containers.
 
-        None leaves it in this process's cgroup and with the host's shared memory, for clients on the host.
+        None leaves it in this process's cgroup and with the host's shared memory, for clients on the host. `host` is
+        the host's file system, where that is not this process's own: a program that the host has runs there, with the
+        host's loader and libraries, and needs nothing of an agent that is gone.
         """
         self.backend, self.gpus, self.replicas = backend, tuple(gpus), replicas
         self.folder, self.shm = root / resource, root / "shm"
-        self._cgroups = cgroups
+        self._cgroups, self._host = cgroups, host
 
     @property
     def pipe(self) -> Path:
@@ -135,11 +139,16 @@ class MpsDaemon:
     def _run(self, arguments: list[str], text: str = "", *, detach: bool = False) -> str:
         visible = ",".join(gpu.uuid for gpu in self.gpus)
         environment = {**os.environ, **self.environment(), "CUDA_VISIBLE_DEVICES": visible}
-        cgroup = str(self._cgroups / CGROUP) if self._cgroups is not None else ""
-        launcher = [sys.executable, "-S", "-E", "-P", detached.__file__, cgroup, str(self.shm) if cgroup else ""]
+        program, libraries = self._program_on_host()
+        if program:
+            environment["LD_LIBRARY_PATH"] = libraries
+            environment["PATH"] = f"{os.path.dirname(program)}:{os.defpath}"
+        cgroup = str(self._cgroups / CGROUP) if self._cgroups is not None and detach else ""
+        where = [str(self._host) if program else "", cgroup, str(self.shm) if cgroup else ""]
+        launcher = [sys.executable, "-S", "-E", "-P", detached.__file__, *where] if detach or program else []
         try:
             result = subprocess.run(
-                [*(launcher if detach else ()), CONTROL, *arguments],
+                [*launcher, program or CONTROL, *arguments],
                 input=text,
                 env=environment,
                 capture_output=True,
@@ -154,6 +163,13 @@ class MpsDaemon:
             output = " ".join((result.stdout + result.stderr).split())
             raise DeviceError(f"{CONTROL} {text.strip() or ' '.join(arguments)}: {output}")
         return result.stdout.strip()
+
+    def _program_on_host(self) -> tuple[str, str]:
+        """Its path on the host and the folder of the libraries beside it; empty where the host's loader knows it."""
+        for folder, libraries in HOST_FOLDERS.items() if self._host is not None else ():
+            if os.path.lexists(f"{self._host}{folder}/{CONTROL}"):
+                return f"{folder}/{CONTROL}", libraries
+        return "", ""
 
 
 def started_daemons(root: Path) -> dict[str, tuple[str, ...]]:

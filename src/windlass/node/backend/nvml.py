@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -132,7 +133,7 @@ class NvmlBackend:
         bus_id = short_bus_id(decode_text(pci.busId))
         mode = try_call(nv.nvmlDeviceGetMigMode, handle)
         uuid = decode_text(nv.nvmlDeviceGetUUID(handle))
-        instances = nvml_mig.instances_of(handle, self._profiles_of(handle, uuid)) if mode and mode[0] else ()
+        instances = nvml_mig.instances_of(handle, partial(self._profile_name, handle, uuid)) if mode and mode[0] else ()
         return Gpu(
             index=index,
             minor=nv.nvmlDeviceGetMinorNumber(handle),
@@ -241,6 +242,14 @@ class NvmlBackend:
 
     def _handle(self, uuid: str) -> Any:
         return call_or_raise(f"GPU {uuid}", nv.nvmlDeviceGetHandleByUUID, uuid)
+
+    def _profile_name(self, handle: Any, uuid: str, number: int) -> str:
+        """Empty if the driver has no such profile. While MIG mode changes, it doesn't list all of them."""
+        names = {profile.id: profile.name for profile in self._profiles_of(handle, uuid)}
+        if number not in names:
+            self._profiles.pop(uuid)
+            names = {profile.id: profile.name for profile in self._profiles_of(handle, uuid)}
+        return names.get(number, "")
 
     def _profiles_of(self, handle: Any, uuid: str) -> tuple[nvml_mig.Profile, ...]:
         if uuid not in self._profiles:

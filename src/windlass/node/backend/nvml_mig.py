@@ -7,6 +7,7 @@ it in neither; names come from `sharing.mig`'s formula, with the suffix that the
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -40,25 +41,25 @@ def profiles_of(handle: Any) -> tuple[Profile, ...]:
     return tuple(found)
 
 
-def instances_of(handle: Any, profiles: tuple[Profile, ...]) -> tuple[MigInstance, ...]:
-    """The MIG devices of a GPU, by index."""
+def instances_of(handle: Any, name_of: Callable[[int], str]) -> tuple[MigInstance, ...]:
+    """The MIG devices of a GPU, by index. `name_of` knows the driver's ids of profiles."""
     found = []
     for index in range(try_call(nv.nvmlDeviceGetMaxMigDeviceCount, handle) or 0):
         device = try_call(nv.nvmlDeviceGetMigDeviceHandleByIndex, handle, index)
-        instance = try_call(_instance, handle, device, index, profiles) if device is not None else None
+        instance = try_call(_instance, handle, device, index, name_of) if device is not None else None
         if instance is not None:
             found.append(instance)
     return tuple(found)
 
 
-def _instance(handle: Any, device: Any, index: int, profiles: tuple[Profile, ...]) -> MigInstance:
+def _instance(handle: Any, device: Any, index: int, name_of: Callable[[int], str]) -> MigInstance:
     attributes = nv.nvmlDeviceGetAttributes_v2(device)
     gpu_instance = nv.nvmlDeviceGetGpuInstanceId(device)
     info = nv.nvmlGpuInstanceGetInfo(nv.nvmlDeviceGetGpuInstanceById(handle, gpu_instance))
     slices, compute_slices = attributes.gpuInstanceSliceCount, attributes.computeInstanceSliceCount
     total = nv.nvmlDeviceGetMemoryInfo(handle).total >> 20
     default_name = profile_name(slices, attributes.memorySizeMB, total)
-    name = next((profile.name for profile in profiles if profile.id == info.profileId), default_name)
+    name = name_of(info.profileId) or default_name
     return MigInstance(
         uuid=decode_text(nv.nvmlDeviceGetUUID(device)),
         index=index,

@@ -54,7 +54,8 @@ class PluginProcess:
         self._cdi, self._log = cdi, log
         self._runtime = runtime or RuntimeWatch(lambda: find_container_runtime(root), log)
         cgroups = root.host_file("/sys/fs/cgroup")
-        self._sharing = SharingSetup(backend, log, interval=time_slice, cgroups=cgroups)
+        host = root.host_file("/") if root.root == Path("/") and not root.is_this_process else None
+        self._sharing = SharingSetup(backend, log, interval=time_slice, cgroups=cgroups, host=host)
         self._journal_path = state / "health.json"
         self._off_file = state / PLUGIN_OFF_FILE
         self._way_file, self._way = state / CONTAINER_GPUS_FILE, ""

@@ -31,12 +31,13 @@ class SharingSetup:
         *,
         interval: str = "",
         cgroups: Path | None = None,
+        host: Path | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._backend, self._log, self._clock = backend, log, clock
         self._interval = interval
         """The time slice; empty leaves it unchanged."""
-        self._cgroups = cgroups
+        self._cgroups, self._host = cgroups, host
         self._daemons: dict[str, MpsDaemon] = {}
         self._draining: dict[str, MpsDaemon] = {}
         """Daemons that are no longer wanted and have clients, by resource."""
@@ -104,7 +105,8 @@ class SharingSetup:
         gpus = {device.uuid: device.gpu for device in resource.devices}
         replicas = resource.devices[0].replicas
         root = Path(config.mps_root)
-        return MpsDaemon(self._backend, root, resource.name, list(gpus.values()), replicas, self._cgroups)
+        named = (self._backend, root, resource.name, list(gpus.values()), replicas)
+        return MpsDaemon(*named, cgroups=self._cgroups, host=self._host)
 
     def _find_others(self, inventory: Inventory, config: PluginConfig, wanted: Collection[str]) -> None:
         """Daemons of an earlier agent that this configuration has no use for."""
@@ -115,7 +117,7 @@ class SharingSetup:
         for name, uuids in started_daemons(root).items():
             if name not in wanted:
                 gpus = [gpu for gpu in inventory.gpus if gpu.uuid in uuids]
-                self._draining[name] = MpsDaemon(self._backend, root, name, gpus, 1, self._cgroups)
+                self._draining[name] = MpsDaemon(self._backend, root, name, gpus, 1, self._cgroups, self._host)
 
     def _retire_outdated(self, wanted: dict[str, PluginResource], config: PluginConfig) -> bool:
         """Puts daemons of vanished or changed resources aside; returns whether there is anything to do at once.
