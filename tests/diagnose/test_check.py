@@ -206,3 +206,10 @@ def _complaint(text: str) -> str | None:
     except InputError as error:
         return str(error)
     return None
+
+
+def test_files_without_an_object_are_not_said_to_run(tmp_path: Path) -> None:
+    (tmp_path / "empty.yaml").write_text("# nothing here\n")
+    result = CliRunner().invoke(check, ["-f", str(tmp_path / "empty.yaml")])
+    assert result.exit_code == 2
+    assert "there is no object" in result.output

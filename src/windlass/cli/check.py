@@ -103,6 +103,8 @@ def check(
         print_hidden(evidence)
     stdin = sys.stdin.read() if Path("-") in filename else ""
     manifests = read_manifests(list(filename), stdin)
+    if not manifests:
+        raise click.UsageError(f"nothing to check: there is no object in {', '.join(map(str, filename))}")
     configuration = _configuration(config, evidence, manifests)
     if mend:
         _mend(filename, evidence, frozenset(rules), configuration.settings)
