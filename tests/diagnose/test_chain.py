@@ -290,3 +290,15 @@ def test_labels_alone_do_not_prove_an_upgrade() -> None:
     assert (found.code, found.confidence) == ("DRIVER_UPGRADE_BLOCKED", "low")
     driver = pod("nvidia-driver-daemonset-1", on="g1", namespace="gpu-operator")
     assert ask("pod/asked", node("g1", labels=paused), driver, pod("asked", 1)).confidence == "high"
+
+
+def test_a_quota_of_limits_is_compared_without_any_event() -> None:
+    containers = [{"name": "main", "resources": {"limits": {"cpu": "1", "memory": "4Gi"}}}]
+    job = thing("Job", "asked", {"template": {"spec": {"containers": containers}}}, "batch/v1")
+    hard = {"limits.cpu": "64", "limits.memory": "512Gi"}
+    quota = thing("ResourceQuota", "team", {"hard": hard}, "v1", status={"used": {**hard, "limits.cpu": "64"}})
+    found = ask("job/asked", node("g1"), job, quota)
+    assert found.code == "RESOURCE_QUOTA_EXCEEDED"
+    assert "1 cpu requested, 64 of 64 used" in found.headline
+    quota["status"]["used"] = {"limits.cpu": "1", "limits.memory": "1Gi"}
+    assert ask("job/asked", node("g1"), job, quota).code != "RESOURCE_QUOTA_EXCEEDED"

@@ -24,16 +24,26 @@ def quota_finding(evidence: Evidence, subject: Subject) -> Finding | None:
                 continue
             hard, used = (nested_map(quota.data, "spec", "hard"), nested_map(quota.data, "status", "used"))
             for key, limit in hard.items():
-                name = key.removeprefix("requests.")
-                if name not in requests or is_ineffective_key(key):
+                name = key.removeprefix("requests.").removeprefix("limits.")
+                asked = _limits(pod).get(name) if key.startswith("limits.") else requests.get(name)
+                if asked is None or is_ineffective_key(key):
                     continue
-                over = _over(name, requests[name], limit, used.get(key, 0))
+                over = _over(name, asked, limit, used.get(key, 0))
                 if over:
                     return Finding(
                         "RESOURCE_QUOTA_EXCEEDED",
                         f"ResourceQuota {quota.name} of the namespace would be exceeded: {over}",
                     )
     return None
+
+
+def _limits(pod: Pod) -> dict[str, int]:
+    """The limits of the pod's containers, summed."""
+    total: dict[str, int] = {}
+    for container in pod.spec.containers:
+        for name, amount in container.resources.limits.items():
+            total[name] = total.get(name, 0) + parse_amount(name, str(amount))
+    return total
 
 
 def _over(name: str, requested: int, limit: object, used: object) -> str:
