@@ -19,7 +19,7 @@ def asked(world: World, question: str = "pod/asked") -> Diagnosis:
     return why(evidence(world.objects, world.logs, world.hosts), question, "", NOW)
 
 
-def scenes() -> Any:
+def scenes() -> pytest.MarkDecorator:
     return pytest.mark.parametrize("scene", SCENES.values(), ids=list(SCENES))
 
 
