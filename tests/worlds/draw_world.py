@@ -50,6 +50,18 @@ class Theme:
     """Share of queued Jobs with a maximum execution time."""
 
 
+SMALL_WORK = (
+    "submit_queued_job",
+    "submit_many_jobs",
+    "submit_guarded_job",
+    "submit_owner",
+    "submit_service",
+    "submit_pod",
+    "submit_queued_pod",
+    "submit_gated_pod",
+    "submit_apart_pods",
+)
+"""What takes CPUs of nodes that a crowd is made for."""
 THEMES = (
     Theme("anything", {}),
     Theme("anything", {}),
@@ -62,14 +74,22 @@ THEMES = (
     ),
     Theme(
         "losses",
-        {"fail_gpu": 6, "fail_node": 3, "heal": 2, "submit_pod": 4, "submit_queued_job": 2, "submit_owner": 2},
+        {
+            "fail_gpu": 6,
+            "fail_node": 3,
+            "hang_kubelet": 4,
+            "heal": 2,
+            "submit_pod": 4,
+            "submit_queued_job": 2,
+            "submit_owner": 2,
+        },
         sizes=(1, 2, 4),
         seconds=(1000,),
     ),
     Theme("rules", {"submit_pod_group": 4, "submit_apart_pods": 3, "submit_owner": 3, "move_node": 2}, rules=0.8),
     Theme(
         "crowds",
-        {"submit_large_gang": 12, "submit_many_jobs": 0, "submit_owner": 0, "submit_service": 0, "submit_pod": 0},
+        {"submit_large_gang": 12, **dict.fromkeys(SMALL_WORK, 0)},
         seconds=(20, 60),
     ),
     Theme(
@@ -160,7 +180,7 @@ def draw_world(seed: int, *, pace: float = 1.0, small: bool = False) -> WorldSpe
     )
     fleet = Fleet(spec=FleetSpec(tuple(pools)))
     nodes = [_unlabelled(node) for node in fleet_nodes(fleet, time.time())]
-    declares = rng.random() < 0.5
+    declares = rng.random() < (0.9 if theme.name == "limits" else 0.5)
     return WorldSpec(seed, nodes, fleet, settings, objects, names, has_topology, declares, pace, theme, +drawn)
 
 

@@ -22,7 +22,7 @@ from windlass.model.names.windlass import DECLARED_DURATION_ANNOTATION
 from windlass.model.times import parse_duration
 from windlass.model.unstructured import Unstructured
 
-PATIENCE_SECONDS = 45.0
+PATIENCE_SECONDS = 30.0
 """Decisions are due every ten seconds, and answers may be lost."""
 
 
