@@ -88,7 +88,7 @@ def suspended_owners() -> list[Object]:
         owner("PaddleJob", "paddle", replica_specs("paddleReplicaSpecs", "Master", "Worker")),
         owner("JAXJob", "jax", replica_specs("jaxReplicaSpecs", "Worker")),
         owner("MPIJob", "mpi", replica_specs("mpiReplicaSpecs", "Launcher", "Worker")),
-        owner("RayJob", "rayjob", {"suspend": True, "rayClusterSpec": ray_cluster()}),
+        owner("RayJob", "rayjob", {"suspend": True, "submissionMode": "HTTPMode", "rayClusterSpec": ray_cluster()}),
         owner("RayCluster", "raycluster", {"suspend": True, **ray_cluster()}),
         owner("TrainJob", "train", {"suspend": True}),
         owner("AppWrapper", "wrapper", {"suspend": True, "components": [wrapped_job()]}),

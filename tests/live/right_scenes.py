@@ -51,7 +51,13 @@ def ground() -> list[Object]:
     ]
     later = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "later"}}
     later |= {"provisioner": "example.com/none", "volumeBindingMode": "WaitForFirstConsumer"}
-    return [*(node(f"n{i}", {GPU: "8"}) for i in range(2)), arena, *classes, later, *queues(100)]
+    return [
+        *(node(f"n{i}", {GPU: "8"}) for i in range(2)),
+        arena,
+        *classes,
+        later,
+        *queues(100, cpu="1k", memory="10Ti"),
+    ]
 
 
 def gate(api: Api) -> Effect:

@@ -48,7 +48,7 @@ def test_owners_are_let_go_and_stopped(cluster: Cluster, kubelets: Kubelets, tmp
     api = cluster.api
     install_crds(api)
     install_kinds_of_others(api)
-    api.create(HIGH, *(node(f"n{i}", {GPU: "8"}) for i in range(3)), *queues(17))
+    api.create(HIGH, *(node(f"n{i}", {GPU: "8"}) for i in range(3)), *queues(20, cpu="1k", memory="10Ti"))
     owners = api.create(*suspended_owners())
     size = sum(len(pods_of(one)) for one in owners)
     with replica(cluster.kubeconfig, tmp_path / "log", "--no-leader-elect") as one:
@@ -73,9 +73,9 @@ def test_owners_are_let_go_and_stopped(cluster: Cluster, kubelets: Kubelets, tmp
             assert len(found["spec"]["podSets"]) == len(pods_of(each)), each["kind"]
         assert len(api.items("/apis/kueue.x-k8s.io/v1beta2/namespaces/default/workloads")) == len(owners)
 
-        api.create(job("urgent", 17, 1, "high"))  # all of the quota, so that nobody comes back meanwhile
+        api.create(job("urgent", 20, 1, "high"))  # all of the quota, so that nobody comes back meanwhile
         until(
-            playing(lambda: len(bound(api)) == len(bound(api, "urgent")) == 17),
+            playing(lambda: len(bound(api)) == len(bound(api, "urgent")) == 20),
             120,
             f"the urgent Job runs, and nothing else\n{one.last_lines()}",
         )

@@ -29,9 +29,12 @@ def established(api: Api, path: str) -> Object:
     return found[0] if found else {}
 
 
-def queues(quota: int) -> list[Object]:
+def queues(quota: int, **others: str) -> list[Object]:
+    """`others`: quota of other resources."""
     version = "kueue.x-k8s.io/v1beta1"
-    flavor = {"name": "any", "resources": [{"name": GPU, "nominalQuota": quota}]}
+    amounts = {GPU: quota, **others}
+    cells = [{"name": name, "nominalQuota": amount} for name, amount in amounts.items()]
+    flavor = {"name": "any", "resources": cells}
     return [
         {"apiVersion": version, "kind": "ResourceFlavor", "metadata": {"name": "any"}, "spec": {}},
         {
@@ -40,7 +43,7 @@ def queues(quota: int) -> list[Object]:
             "metadata": {"name": "team"},
             "spec": {
                 "namespaceSelector": {},
-                "resourceGroups": [{"coveredResources": [GPU], "flavors": [flavor]}],
+                "resourceGroups": [{"coveredResources": list(amounts), "flavors": [flavor]}],
                 "preemption": {"withinClusterQueue": "LowerPriority"},
             },
         },

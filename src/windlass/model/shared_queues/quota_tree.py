@@ -102,13 +102,12 @@ class SharedTree:
         name = queue.name
         quotas = {resource: self._subtree_quota(queue, resource) for resource in self._resources}
         cells = {resource: self._cell(queue, resource, amount, amount) for resource, amount in quotas.items()}
-        reclaims = "Any"
         system.queues[name] = ClusterQueue(
             name,
             cohort=self._parent(queue),
             resource_groups=self._groups(cells),
             queueing_strategy="StrictFIFO" if queue.strict_order else "BestEffortFIFO",
-            preemption=PreemptionPolicy("LowerPriority", reclaims),
+            preemption=PreemptionPolicy("LowerPriority", "Any"),
             fair_weight_milli=queue.weight_milli,
             namespace_selector=LabelSelector(),
             stop_policy="Hold" if queue.is_closed else "None",
