@@ -23,6 +23,7 @@ from windlass.diagnose.unschedulable import SchedulingAnalysis
 from windlass.diagnose.unstructured import nested_bool, nested_map, nested_maps, nested_string
 from windlass.diagnose.what_if import WhatIf
 from windlass.model.codec import decode_object
+from windlass.model.digits import is_digits
 from windlass.model.errors import InputError
 from windlass.model.names.kubernetes import APPS_API_VERSION, BATCH_API_VERSION, UNSCHEDULABLE_TAINT
 from windlass.model.names.kueue import QUEUE_NAME_LABEL
@@ -188,7 +189,7 @@ def _owner_of_template(what_if: WhatIf) -> tuple[ClusterObject, list[str | int]]
 
 def _steps(path: str) -> list[str | int]:
     """`spec.tasks[0].template` as spec, tasks, 0, template."""
-    return [int(step) if step.isdigit() else step for step in path.replace("[", ".").replace("]", "").split(".")]
+    return [int(step) if is_digits(step) else step for step in path.replace("[", ".").replace("]", "").split(".")]
 
 
 def _is_made_from(pod: ClusterObject, template: dict[str, object]) -> bool:
