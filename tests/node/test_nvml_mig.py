@@ -68,3 +68,24 @@ def test_a_profile_that_the_driver_did_not_list_at_first_is_named(monkeypatch: p
     assert [backend._profile_name(None, "GPU-1", number) for number in (19, 20, 20, 99)] == [
         *("1g.18gb", "1g.18gb+me", "1g.18gb+me", ""),
     ]
+
+
+def test_an_instance_for_which_the_driver_fails_once_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = [nv.NVML_ERROR_UNKNOWN, nv.NVML_SUCCESS]
+
+    def read(handle: object, device: object, index: int, name_of: object) -> str:
+        code = answers.pop(0)
+        if code:
+            raise nv.NVMLError(code)
+        return f"instance {index}"
+
+    def device(handle: object, index: int) -> object:
+        if index:
+            raise nv.NVMLError(nv.NVML_ERROR_NOT_FOUND)
+        return object()
+
+    monkeypatch.setattr(nvml_mig, "RETRY_SECONDS", (0.0, 0.0))
+    monkeypatch.setattr(nvml_mig, "_instance", read)
+    monkeypatch.setattr(nv, "nvmlDeviceGetMaxMigDeviceCount", lambda handle: 7)
+    monkeypatch.setattr(nv, "nvmlDeviceGetMigDeviceHandleByIndex", device)
+    assert nvml_mig.instances_of(None, lambda number: "") == ("instance 0",)

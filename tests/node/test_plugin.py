@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import grpc
+import msgspec
 import pytest
 from tests.node.machines import machine, until
 
@@ -27,6 +28,7 @@ from windlass.node.mig_apply import apply_plans
 from windlass.node.plugin.manager import ConflictingPlugin, PluginManager
 from windlass.node.plugin.process import PluginProcess
 from windlass.node.preferred_devices import PendingPod, PreferredDevicesFile, write_preferred_devices
+from windlass.sharing.inventory import Inventory
 from windlass.sharing.mig_plan import plan_gpu
 from windlass.sharing.plugin_config import resolve_config
 from windlass_bench.fake_kubelet import FakeKubelet
@@ -295,6 +297,43 @@ class TestLayoutThatDoesNotFit:
         backend.set_mig_mode(first, True)
         backend.create_instance(first, "3g.40gb", 0)
         until(lambda: node.kubelet.healthy_devices(GPU) == [second], what="only the other is left")
+
+
+class Remembering(SimulatedBackend):
+    """As NVML on an H200: what another process makes is what was there before, until it is opened again.
+
+    NVML goes by the instance's number, which is free again there and not here; the slice stands for it.
+    """
+
+    def inventory(self) -> Inventory:
+        found = super().inventory()
+        self.names: dict[int, str] = getattr(self, "names", {})
+        gpus = []
+        for gpu in found.gpus:
+            named = [(each, self.names.setdefault(each.start, each.profile)) for each in gpu.instances]
+            instances = tuple(msgspec.structs.replace(each, profile=name) for each, name in named)
+            gpus.append(msgspec.structs.replace(gpu, instances=instances))
+        return msgspec.structs.replace(found, gpus=tuple(gpus))
+
+    def release(self) -> None:
+        super().release()
+        self.names = {}
+
+
+def test_an_instance_is_not_taken_for_the_one_before_it(nodes: list[Node], tmp_path: Path) -> None:
+    backend = machine(count=1, folder=tmp_path / "machine")
+    backend.__class__ = Remembering
+    node = started(nodes, Node(tmp_path, backend, "flags: {migStrategy: mixed}"))
+    until(lambda: len(node.kubelet.healthy_devices(GPU)) == 1)
+    (uuid,) = node.ids()
+    sidecar = machine(count=1, folder=tmp_path / "machine")
+    sidecar.set_mig_mode(uuid, True)
+    sidecar.create_instance(uuid, "1g.10gb", 0)
+    until(lambda: len(node.kubelet.healthy_devices("nvidia.com/mig-1g.10gb")) == 1)
+    (before,) = sidecar.inventory().gpus[0].instances
+    sidecar.destroy_instance(uuid, before.gpu_instance)
+    sidecar.create_instance(uuid, "1g.10gb+me", 0)
+    until(lambda: len(node.kubelet.healthy_devices("nvidia.com/mig-1g.10gb.me")) == 1)
 
 
 class TestDriverIsLetGo:

@@ -7,6 +7,7 @@ it in neither; names come from `sharing.mig`'s formula, with the suffix that the
 from __future__ import annotations
 
 import ctypes
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +19,7 @@ from windlass.node.backend.protocol import DeviceError
 from windlass.sharing.inventory import Engines, MigInstance
 from windlass.sharing.mig import profile_name
 
+RETRY_SECONDS = (0.02, 0.05, 0.1)
 _SUFFIXES = {7: "+me", 8: "+me", 0xA: "+gfx", 0xB: "+gfx", 0xC: "+gfx", 0x11: "+gfx"}
 _SUFFIXES |= {0xD: "-me", 0xE: "-me", 0xF: "+me.all", 0x10: "+me.all"}
 
@@ -45,11 +47,23 @@ def instances_of(handle: Any, name_of: Callable[[int], str]) -> tuple[MigInstanc
     """The MIG devices of a GPU, by index. `name_of` knows the driver's ids of profiles."""
     found = []
     for index in range(try_call(nv.nvmlDeviceGetMaxMigDeviceCount, handle) or 0):
-        device = try_call(nv.nvmlDeviceGetMigDeviceHandleByIndex, handle, index)
-        instance = try_call(_instance, handle, device, index, name_of) if device is not None else None
+        instance = _instance_if_there(handle, index, name_of)
         if instance is not None:
             found.append(instance)
     return tuple(found)
+
+
+def _instance_if_there(handle: Any, index: int, name_of: Callable[[int], str]) -> MigInstance | None:
+    """Asked again where the driver fails: for moments an H200 left out instances whose processes had just ended."""
+    for pause in RETRY_SECONDS:
+        try:
+            device = nv.nvmlDeviceGetMigDeviceHandleByIndex(handle, index)
+            return _instance(handle, device, index, name_of)
+        except (nv.NVMLError_NotFound, nv.NVMLError_InvalidArgument):
+            return None
+        except nv.NVMLError:
+            time.sleep(pause)
+    return None
 
 
 def _instance(handle: Any, device: Any, index: int, name_of: Callable[[int], str]) -> MigInstance:

@@ -58,6 +58,8 @@ class PluginProcess:
         self._sharing = SharingSetup(backend, log, interval=time_slice, cgroups=cgroups, host=host)
         self._journal_path = state / "health.json"
         self._off_file = state / PLUGIN_OFF_FILE
+        self._instances: set[str] | None = None
+        """UUIDs of the MIG devices in the last round; None before the first."""
         self._way_file, self._way = state / CONTAINER_GPUS_FILE, ""
         self._cordon = DeviceCordon(state)
         self._release = DeviceCordon(state, RELEASE)
@@ -96,7 +98,7 @@ class PluginProcess:
         config = self.config.reload_if_changed()
         if not self._holds_driver():
             return
-        inventory = self.backend.inventory()
+        inventory = self._read_inventory()
         # First: a plugin that is refused must write nothing, such as a CDI spec under the same name.
         self._enable(inventory, config)
         config, strategy_problem = self._runtime.apply(config)
@@ -111,6 +113,18 @@ class PluginProcess:
         unreachable = {gpu.uuid: strategy_problem for gpu in inventory.gpus if strategy_problem}
         self.manager.sync(inventory, config, {**unreachable, **cordoned, **unshared, **self.tracker.unhealthy()})
         self._cordon.acknowledge(cordon)
+
+    def _read_inventory(self) -> Inventory:
+        """The driver's library remembers what an instance was by its number, and the sidecar gives numbers to others:
+        it is opened again for new ones."""
+        inventory = self.backend.inventory()
+        instances = {instance.uuid for gpu in inventory.gpus for instance in gpu.instances}
+        if self._instances is not None and not instances <= self._instances:
+            self.backend.release()
+            self.backend.acquire()
+            inventory = self.backend.inventory()
+        self._instances = instances
+        return inventory
 
     def _describe_way(self) -> None:
         """For the sidecar, which tells the cluster."""
