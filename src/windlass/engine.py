@@ -29,12 +29,14 @@ from windlass.placement.decision_pass import run_pass
 from windlass.placement.decisions import WorkloadDecisions, build_decisions
 from windlass.placement.defrag.proactive import with_moves
 from windlass.placement.explain import Advisor, make_single_pod_holds, single_pod_state, with_api_refusals
+from windlass.placement.explain.unmatched_selectors import with_selector_of_configuration
 from windlass.placement.grants import GrantUnpacker
 from windlass.placement.late_pods import place_late_pods
 from windlass.placement.overlay import Overlay
 from windlass.placement.policies import SCORERS, USES_MIX, PlacementConfig, make_scoring_rule
 from windlass.placement.preemption.context import Preemption, merge_evictions
 from windlass.placement.preemption.single_pods import place_single_pods
+from windlass.placement.resized_workloads import resize_workloads
 from windlass.placement.score_table import ScoreTable
 from windlass.placement.scorer_selector import ScorerSelector
 from windlass.placement.single_pod_placer import SinglePodResults
@@ -76,6 +78,8 @@ class EngineConfig(msgspec.Struct, frozen=True):
     """Workloads with a placement policy of their own."""
     defrag: Defragmentation = Defragmentation()
     """Whether running pods may be moved for pending ones."""
+    node_selector: dict[str, str] = {}
+    """Labels of the nodes that the scheduler uses; the snapshot has no others."""
     max_explained_holds: int | None = 0
     """How many holds are explained, the first in order. None: the plan has no holds at all."""
 
@@ -158,6 +162,8 @@ def decide_without_explanations(
             holds += map(advisor.refine_hold, decided.holds)
             holds += make_single_pod_holds(snapshot, after, placed_after, advisor)
             holds = with_api_refusals(holds, snapshot)
+            if config.node_selector and not snapshot.nodes.size:
+                holds = list(with_selector_of_configuration(holds, config.node_selector))
     victims = _victims_by_node(decided.victims_by_node, preemption.victims_by_node)
     binds_after = _binds(cache.grant_unpacker(snapshot), snapshot, after, placed_after, victims)
     plan = Plan(
@@ -167,6 +173,8 @@ def decide_without_explanations(
         evicts=tuple(merge_evictions([*decided.evicts, *preemption.evicts()])),
         reserves=decided.reserves,
     )
+    evicted = {evict.workload for evict in plan.evicts}
+    plan = replace(plan, resizes=tuple(resize_workloads(snapshot.workloads, evicted)))
     return with_moves(plan, advisor.post_decision, config.defrag), advisor
 
 

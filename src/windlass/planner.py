@@ -32,6 +32,8 @@ def plan_objects(objects: Sequence[object], settings: Settings, now: int) -> tup
     """The plan for these objects now, and notes for the user: objects that can't be read or grouped."""
     snapshot = snapshot_objects(objects, settings, now)
     config = msgspec.structs.replace(engine_config(settings), max_explained_holds=MAX_EXPLAINED_HOLDS)
+    if not any(isinstance(obj, Node) for obj in objects):
+        config = msgspec.structs.replace(config, node_selector={})  # nothing is known about nodes
     return IsolatingEngine(config).decide(snapshot, now), (*snapshot.notes, *invalid_annotations(objects))
 
 
@@ -77,4 +79,11 @@ def engine_config(settings: Settings) -> EngineConfig:
     if settings.ready_seconds is not None:
         readiness = Readiness(settings.ready_seconds, settings.recovery_seconds, settings.requeue_limit)
     gangs = GangSettings(settings.gang_grace_seconds, settings.resources, time, readiness, settings.topology_levels)
-    return EngineConfig(placement, queues=queues, gangs=gangs, classes=settings.classes, defrag=settings.defrag)
+    return EngineConfig(
+        placement,
+        queues=queues,
+        gangs=gangs,
+        classes=settings.classes,
+        defrag=settings.defrag,
+        node_selector=settings.node_selector,
+    )

@@ -193,6 +193,12 @@ OWNED_JOB = job("j", queue="", suspend=False)
         (OWNED_JOB, "team/j", "Job", "/apis/batch/v1/namespaces/team/jobs/j"),
         (OWNED_JOB, "team/j.job", "Job", "/apis/batch/v1/namespaces/team/jobs/j"),
         (
+            POD_GROUP,
+            "team/g.podgroup.scheduling.x-k8s.io",
+            "PodGroup",
+            "/apis/scheduling.x-k8s.io/v1alpha1/namespaces/team/podgroups/g",
+        ),
+        (
             LEADER_WORKER_SET,
             "team/serve-1",
             "LeaderWorkerSet",

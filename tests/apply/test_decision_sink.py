@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windlass.apply.decision_sink import execute_plan, reserved_nodes
-from windlass.model.decision import Admit, Bind, Evict, Hold, Reserve
+from windlass.model.decision import Admit, Bind, Evict, Hold, Reserve, Resize
 from windlass.model.plan import Plan
 from windlass.model.verdict import Verdict
 
@@ -38,6 +38,9 @@ class Told:
 
     def is_terminating(self, key: str) -> bool:
         return key in self._leaving
+
+    def resize(self, resizes: Sequence[Resize]) -> None:
+        self.said.extend([("resize", [resize.workload for resize in resizes])] if resizes else [])
 
     def start(self, admits: Sequence[Admit], binds: Sequence[Bind]) -> None:
         self.said.append(("admit", [admit.workload for admit in admits]))
@@ -138,3 +141,8 @@ def test_two_equal_starts_are_two_starts() -> None:
     waits = Bind("default/q", "n", after=("default/low",))
     said = dict(told(Plan(binds=(first, waits, second), evicts=(LOW_GOES,))))
     assert (said["bind"], said["nominate"]) == (["default/p", "default/p"], ["default/q"])
+
+
+def test_sizes_change_after_evictions_and_before_admissions() -> None:
+    plan = Plan(evicts=(LOW_GOES,), admits=(OTHER,), resizes=(Resize("default/train", ()),))
+    assert [what for what, _ in told(plan)][:3] == ["evict", "resize", "admit"]

@@ -196,7 +196,6 @@ async def test_the_child_of_a_queued_owner_has_no_workload_of_its_own() -> None:
         ({}, "", 0),
         ({}, "high", 7),
         ({WORKLOAD_PRIORITY_CLASS_LABEL: "urgent"}, "high", 9),
-        ({WORKLOAD_PRIORITY_CLASS_LABEL: "missing"}, "high", 7),
         ({}, "missing", 0),
     ],
 )
@@ -218,6 +217,16 @@ async def test_the_priority_comes_from_the_workloads_class_then_from_the_pods(
     scene = Scene(*classes, job("train", labels=labels, spec=spec))
     (created,) = await reconcile(scene)
     assert created.body["spec"]["priority"] == priority
+
+
+@in_virtual_time
+async def test_a_workload_class_that_does_not_exist_is_named_instead_of_a_priority() -> None:
+    """Its value counts once it exists; the engine holds the Workload until then."""
+    scene = Scene(job("train", labels={WORKLOAD_PRIORITY_CLASS_LABEL: "missing"}))
+    (created,) = await reconcile(scene)
+    assert "priority" not in created.body["spec"]
+    reference_ = {"group": "kueue.x-k8s.io", "kind": "WorkloadPriorityClass", "name": "missing"}
+    assert created.body["spec"]["priorityClassRef"] == reference_
 
 
 # TrainJob: its templates are in the JobSet of the same name

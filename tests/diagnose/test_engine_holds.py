@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from tests.diagnose.objects import GPU, ask, node, pod, thing
+from tests.diagnose.objects import GPU, NOW, ask, evidence, node, pod, thing
 
 from windlass.apply.executor import BIND_REFUSED_SECONDS
 from windlass.diagnose.causes import CAUSES
+from windlass.diagnose.why import why
+from windlass.dump.configuration import Configuration
+from windlass.model.configuration import Settings
 from windlass.model.unstructured import Unstructured
 
 VOLCANO = "scheduling.volcano.sh/v1beta1"
@@ -126,3 +129,50 @@ def test_pods_above_the_admission_of_an_elastic_job_wait_for_quota(subject: str)
     pods = [pod(f"grown-{i}", on="" if i else "g1", spec=containers, owner=("Job", "grown")) for i in range(2)]
     found = ask(subject, node("g1", 1), *queues, job, workload, *pods)
     assert found.code == "KUEUE_QUOTA_INSUFFICIENT"
+
+
+# Names that match nothing: `why` says what the plan says
+
+
+KUEUE = "kueue.x-k8s.io/v1beta2"
+QUEUE = "kueue.x-k8s.io/queue-name"
+
+
+def queued_job(**spec: object) -> list[Unstructured]:
+    """A suspended Job in a queue that has room for it, with a WorkloadPriorityClass that nobody has created."""
+    resources = [{"name": GPU, "nominalQuota": 8}]
+    groups = [{"coveredResources": [GPU], "flavors": [{"name": "any", "resources": resources}]}]
+    container = {"name": "main", "resources": {"limits": {GPU: "1"}}}
+    template = {"spec": {"restartPolicy": "Never", "containers": [container], **spec}}
+    labels = {QUEUE: "main", "kueue.x-k8s.io/priority-class": "urgent"}
+    return [
+        thing("ResourceFlavor", "any", {}, KUEUE, namespace=""),
+        thing("ClusterQueue", "main", {"namespaceSelector": {}, "resourceGroups": groups}, KUEUE, namespace=""),
+        thing("LocalQueue", "main", {"clusterQueue": "main"}, KUEUE),
+        thing("Job", "train", {"suspend": True, "parallelism": 1, "template": template}, "batch/v1", labels=labels),
+    ]
+
+
+@pytest.mark.parametrize("busy", [False, True])
+def test_why_names_a_missing_workload_priority_class(busy: bool) -> None:
+    running = [pod("busy", 4, on="g1")] if busy else []
+    found = ask("job/train", node("g1", 4), *queued_job(), *running)
+    assert found.code == "INVALID_OBJECT"
+    assert "WorkloadPriorityClass urgent doesn't exist: create it" in found.headline
+
+
+def test_why_names_the_node_selector_of_the_configuration() -> None:
+    objects = [node("g1", 4), pod("asked", 1)]
+    configured = Configuration(settings=Settings(node_selector={"pool": "gpu"}))
+    found = why(evidence(objects, None, None), "pod/asked", "", NOW, configured)
+    assert found.headline.startswith("The configuration's nodeSelector pool=gpu matches no node")
+    assert "label the nodes that it should use" in found.headline
+
+
+def test_why_names_a_claim_in_the_template_of_a_queued_job() -> None:
+    volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
+    objects = queued_job(volumes=volumes)
+    del objects[-1]["metadata"]["labels"]["kueue.x-k8s.io/priority-class"]
+    found = ask("job/train", node("g1", 4), *objects)
+    assert found.code == "STORAGE_INSUFFICIENT"
+    assert found.headline.startswith('Persistentvolumeclaim "data" not found')

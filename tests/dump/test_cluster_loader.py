@@ -95,10 +95,12 @@ def test_a_pod_that_is_there_stays_as_it_is(dump: Path, tmp_path: Path) -> None:
     assert "Pod eng/a" in loaded.notes[0]
 
 
-def test_each_manifest_with_a_generate_name_is_an_object_of_its_own(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_dump", [False, True])
+def test_each_object_with_a_generate_name_is_one_of_its_own(tmp_path: Path, is_dump: bool) -> None:
     pods = [{"apiVersion": "v1", "kind": "Pod", "metadata": {"generateName": "run-"}, "spec": {}}] * 2
-    (tmp_path / "pods.yaml").write_text("\n---\n".join(map(json.dumps, pods)))
-    loaded = load_cluster(None, [tmp_path / "pods.yaml"])
+    file = tmp_path / "pods.yaml"
+    file.write_text("\n---\n".join(map(json.dumps, pods)))
+    loaded = load_cluster(file) if is_dump else load_cluster(None, [file])
     assert [thing.key for thing in loaded.objects if isinstance(thing, Pod)] == [
         "default/run-new",
         "default/run-new-2",

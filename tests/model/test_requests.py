@@ -11,7 +11,13 @@ from windlass.model.meta import ObjectMeta
 from windlass.model.node import Node, NodeStatus
 from windlass.model.pod import Container, Pod, PodLevelResources, PodSpec, RawQuantity, ResourceRequirements
 from windlass.model.quantity import parse_quantity
-from windlass.model.requests import format_amount, is_extended_resource, node_quantities, pod_requests
+from windlass.model.requests import (
+    MAX_POD_REQUEST,
+    format_amount,
+    is_extended_resource,
+    node_quantities,
+    pod_requests,
+)
 
 Quantities = dict[str, RawQuantity]
 
@@ -208,6 +214,12 @@ def test_allocatable_defaults_to_capacity_and_capacity_to_allocatable() -> None:
     capacity, allocatable = node_quantities(node({"cpu": 2}, {"cpu": 1, "pods": "110"}))
     assert capacity == {"cpu": 2000, "pods": 110}
     assert allocatable == {"cpu": 1000, "pods": 110}
+
+
+def test_sums_of_what_nodes_have_fit_into_64_bits() -> None:
+    _, allocatable = node_quantities(node({"memory": "5Ei"}))
+    assert allocatable["memory"] * 5000 < 2**63
+    assert allocatable["memory"] >= MAX_POD_REQUEST, "a request is capped, too, and still fits"
 
 
 @pytest.mark.parametrize(

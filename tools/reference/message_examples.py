@@ -52,6 +52,7 @@ SAMPLES = {
     "misses": "nvidia.com/gpu.present is missing",
     "missing": "cpu, memory",
     "name": GPU,
+    "named": "batch, low, normal",
     "namespace": "team",
     "node": "gpu-7",
     "nodeName": "gpu-7",
@@ -116,6 +117,7 @@ SAMPLES_AFTER = {
     ("up:", "name"): "plugin",
     ("version:", "version"): "v2",
     ("with", "devices"): GPU,
+    ("WorkloadPriorityClass", "name"): "urgent",
 }
 """Word before the placeholder, and placeholder → text."""
 VALUES: dict[str, tuple[str, ...]] = {
@@ -231,6 +233,9 @@ VALUES: dict[str, tuple[str, ...]] = {
     "⟦requested⟧ GPUs requested": ("16", "3"),
     "its node selector": ("pool=h100", "16", "12 NVIDIA-L40S, 4 Tesla-T4"),
     "its queue's flavor": ("pool=h100", "16", "12 NVIDIA-L40S, 4 Tesla-T4"),
+    "its node selector ⟦labels⟧ matches": ("pool=h100", "16"),
+    "its queue's flavor with node labels ⟦labels⟧ matches": ("pool=h100", "16"),
+    "the configuration's nodeSelector": ("pool=gpu",),
     "⟦nodes⟧ nodes have too little": ("3", "cpu", "32", "16"),
     "it was stopped at the end of its declared run time": ("2h",),
     "the workload is deactivated: spec.active is false": (" (MaximumExecutionTimeExceeded)",),

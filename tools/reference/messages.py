@@ -33,7 +33,7 @@ from windlass.model.names.nvidia import GPU_RESOURCE
 from windlass.model.reasons import NODE_REASONS, POD_REASONS, insufficient_reason
 from windlass.model.verdict import UNEXPLAINED_PUBLIC_MESSAGE_BY_CODE
 from windlass.placement import decisions, empty_cluster, workload_placer
-from windlass.placement.explain import changes, limits, relaxed_constraints, relief, remedies
+from windlass.placement.explain import changes, limits, relaxed_constraints, relief, remedies, unmatched_selectors
 from windlass.placement.explain.cause import CAUSE_ORDER
 from windlass.placement.filters import prefilter
 from windlass.placement.timeplan import messages
@@ -84,7 +84,7 @@ EVENTS = (
     Source(evictor, "Event", (1, ""), (2, "")),
     Source(executor, "_enqueue_condition", (1, ""), (2, "")),
 )
-LIMITS = (Source(limits, "Limit", (0, ""), (1, "")),)
+LIMITS = (Source(limits, "Limit", (0, ""), (1, "")), Source(unmatched_selectors, "Limit", (0, ""), (1, "")))
 CHANGES = (
     Source(changes, "Change", (0, ""), (1, "")),
     Source(relaxed_constraints, "Change", (0, ""), (1, "")),

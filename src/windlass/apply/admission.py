@@ -27,9 +27,10 @@ from windlass.apply.owner_templates import pod_changes
 from windlass.apply.owner_workloads import OwnerWorkloadReconciler
 from windlass.apply.owners import annotate
 from windlass.apply.readiness import ReadinessReporter
-from windlass.apply.workload_sizes import WorkloadSizeWriter, held_pods
+from windlass.apply.workload_sizes import WorkloadSizeWriter
 from windlass.apply.workload_writer import WorkloadWriter
 from windlass.cluster.snapshot import Snapshot
+from windlass.cluster.workloads.owner_sizes import pod_set_sizes
 from windlass.cluster.workloads.pod_sets import KUEUE_GATES
 from windlass.cluster.workloads.workload_attributes import EVICTIONS, REQUEUED_AT
 from windlass.kube.backoff import Backoff
@@ -37,7 +38,7 @@ from windlass.kube.errors import ApiError, Conflict, ServerUnavailable
 from windlass.kube.resources import KUEUE_API_GROUP, WATCHED_KINDS, Resource
 from windlass.kube.write_requests import patch_by_uid, remove_scheduling_gates
 from windlass.model.codec import decode_object
-from windlass.model.decision import Admit, AdmittedPodSet, Bind, Evict, Hold
+from windlass.model.decision import Admit, AdmittedPodSet, Bind, Evict, Hold, Resize
 from windlass.model.kueue import WorkloadObject, is_finished
 from windlass.model.kueue.workload_wire import Condition, WorkloadStatus
 from windlass.model.names.kubernetes import HOSTNAME_LABEL
@@ -71,7 +72,6 @@ class AdmissionWriter:
             return
         self._cache.drain_inbox()
         self._owners.reconcile()
-        self._sizes.reconcile(snapshot.workloads)
         self._readiness.report(snapshot)
         admits = [admit for admit in admits if admit.kind == "Workload"]
         admits += self._unrecorded_admissions(snapshot)
@@ -81,6 +81,11 @@ class AdmissionWriter:
             with self._writer.guard.step(f"the admission of {admit.workload}"):
                 if self._writer.manages_workload(admit.workload):
                     self._begin_admission(admit, workloads[admit.workload], hostnames)
+
+    def resize(self, resizes: Sequence[Resize]) -> None:
+        """Writes changed sizes to their Workloads."""
+        if resizes and self._writer.resource_for("Workload", KUEUE_API_GROUP) is not None:
+            self._sizes.execute(resizes)
 
     def _unrecorded_admissions(self, snapshot: Snapshot) -> list[Admit]:
         """Of Workloads whose pods all run although their status holds no quota: their Job was not suspended, and its
@@ -108,7 +113,7 @@ class AdmissionWriter:
             if workload.kind != "Workload" or not self._writer.manages_workload(workload.key):
                 continue
             known = self._cache.recorded_workload(workload.key)
-            held = held_pods(known) if known is not None else {}
+            held = pod_set_sizes(known) if known is not None else {}
             for pod_set in workload.pod_sets:
                 to_bind = [key for key in pod_set.pod_keys if key in pods]
                 if to_bind and pod_set.name in held:
@@ -176,10 +181,11 @@ class AdmissionWriter:
 
     def _owner_of(self, workload: Workload) -> tuple[Resource, str] | None:
         """The PodGroup or owner of a workload, and its key."""
-        # The suffix tells apart two owners of different kinds with one name.
-        key = workload.key.removesuffix(f".{workload.kind.lower()}")
+        # Workloads of one name are told apart by their kind behind it, those of one kind by its API group, too.
+        full, kind_suffix = workload.key, f".{workload.kind.lower()}"
+        names = (full, full.removesuffix(kind_suffix), full.rpartition(f"{kind_suffix}.")[0])
         # A LeaderWorkerSet has several workloads, with the number of the group after its name.
-        keys = (key, key.rpartition("-")[0])
+        keys = dict.fromkeys(key for name in names for key in (name, name.rpartition("-")[0]))
         for kind in (watched for watched in WATCHED_KINDS if watched.kind == workload.kind):
             resource = self._writer.resource_for(kind.kind, kind.group)
             for key in keys if resource is not None else ():
@@ -225,6 +231,8 @@ class AdmissionWriter:
             return  # the Workload has changed since the decision, or the last attempt has just failed
         if is_growth:
             admit = _with_running_pods(admit, workload)
+            if not _has_room_for(known, admit):
+                return  # its pod sets are made larger first
         elif self._owners.awaits_update(known):
             return  # else it would be admitted with the size that its owner had before
         version, now = self._writer.workload_resource().version, int(time.time())
@@ -365,6 +373,12 @@ def _may_grow(obj: WorkloadObject, workload: Workload) -> bool:
     """Whether an admission adds pods to those that the elastic workload holds quota for."""
     has_quota = obj.status.admission is not None and workload.admission is not None
     return has_quota and workload.is_elastic and obj.condition("Evicted") is None and not is_finished(obj)
+
+
+def _has_room_for(obj: WorkloadObject, admit: Admit) -> bool:
+    """Whether the pod sets of the Workload's spec are as large as the admission."""
+    sizes = pod_set_sizes(obj)
+    return all(part.count <= sizes[part.name].declared - sizes[part.name].reclaimable for part in admit.pod_sets)
 
 
 def _with_running_pods(admit: Admit, workload: Workload) -> Admit:

@@ -1,6 +1,6 @@
 """The order in which a plan is executed, the same for every sink.
 
-    evictions ─► admissions and binds that may start now ─► nominations ─► reservations ─► holds
+    evictions ─► changed sizes ─► admissions and binds that may start now ─► nominations ─► reservations ─► holds
 
 `apply.executor` is the sink for an API server; `simulate.job_cluster` and `simulate.scenario.executor` are the others.
 Which decisions come first, and which wait for victims to terminate, is defined here. Nothing here decides, writes or
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol, TypeVar
 
-from windlass.model.decision import Admit, Bind, Evict, Hold, Reserve
+from windlass.model.decision import Admit, Bind, Evict, Hold, Reserve, Resize
 from windlass.model.plan import Plan
 from windlass.placement.timeplan.messages import RESERVATION_PREFIX
 
@@ -27,6 +27,8 @@ class DecisionSink(Protocol):
     def is_terminating(self, key: str) -> bool:
         """Whether an evicted workload or pod is still there. Called after `evict`."""
         ...
+
+    def resize(self, resizes: Sequence[Resize]) -> None: ...
 
     def start(self, admits: Sequence[Admit], binds: Sequence[Bind]) -> None:
         """Admissions and binds that wait for no victims."""
@@ -43,6 +45,7 @@ class DecisionSink(Protocol):
 
 def execute_plan(plan: Plan, sink: DecisionSink) -> None:
     sink.evict(plan.evicts)
+    sink.resize(plan.resizes)
     admits, _ = _split_ready(plan.admits, sink)
     binds, waiting = _split_ready(plan.binds, sink)
     sink.start(admits, binds)

@@ -32,7 +32,7 @@ from windlass.kube.backoff import Backoff
 from windlass.kube.client import KubeClient
 from windlass.kube.events import Event, EventRecorder, EventRegarding
 from windlass.kube.resources import Resource
-from windlass.model.decision import Admit, Bind, Evict, Hold, Reserve
+from windlass.model.decision import Admit, Bind, Evict, Hold, Reserve, Resize
 from windlass.model.plan import Plan
 from windlass.model.pod import Pod
 from windlass.model.refusal import BIND, EVICTION, Refusal
@@ -310,6 +310,9 @@ class _LiveSink:
 
     def is_terminating(self, key: str) -> bool:
         return True  # a victim that the watch shows as deleted is in no plan any more
+
+    def resize(self, resizes: Sequence[Resize]) -> None:
+        self._executor.admissions.resize(resizes)
 
     def start(self, admits: Sequence[Admit], binds: Sequence[Bind]) -> None:
         with self._executor.guard.step("admissions"):

@@ -42,6 +42,8 @@ class WorkloadQueue(msgspec.Struct, frozen=True):
     name: str
     priority: int
     version: str
+    missing_class: str = ""
+    """The WorkloadPriorityClass that its owner names and that doesn't exist: its value counts once it does."""
 
 
 NON_PREEMPTION_MESSAGES = {
@@ -87,7 +89,7 @@ def build_workload(
         "uid": meta["uid"],
         "controller": True,
     }
-    spec: Unstructured = {"podSets": pod_sets, "queueName": queue.name, "priority": queue.priority, "active": True}
+    spec: Unstructured = {"podSets": pod_sets, "queueName": queue.name, "active": True, **_priority(queue)}
     if limit is not None:
         spec["maximumExecutionTimeSeconds"] = limit
     return {
@@ -101,6 +103,16 @@ def build_workload(
         },
         "spec": spec,
     }
+
+
+def _priority(queue: WorkloadQueue) -> Unstructured:
+    """The priority, or the class from which it will be read."""
+    name = queue.missing_class
+    if not name:
+        return {"priority": queue.priority}
+    if queue.version == "v1beta1":
+        return {"priorityClassName": name, "priorityClassSource": "kueue.x-k8s.io/workloadpriorityclass"}
+    return {"priorityClassRef": {"group": "kueue.x-k8s.io", "kind": "WorkloadPriorityClass", "name": name}}
 
 
 def is_written_by_windlass(wire: WorkloadObject) -> bool:

@@ -24,7 +24,7 @@ from windlass.kube.write_requests import create_object, patch_object
 from windlass.model.codec import object_id
 from windlass.model.errors import ClusterUnreachable
 from windlass.model.kueue import WorkloadObject, is_finished
-from windlass.model.names.kueue import QUEUE_NAME_LABEL, STOPPING_ANNOTATION
+from windlass.model.names.kueue import QUEUE_NAME_LABEL, STOPPING_ANNOTATION, WORKLOAD_PRIORITY_CLASS_LABEL
 from windlass.model.owners import Owner, OwnerObject, owner_from_object
 
 log = logging.getLogger(__name__)
@@ -32,6 +32,10 @@ log = logging.getLogger(__name__)
 JOBSET = "jobset.x-k8s.io"
 MAYBE = -RETRY_SECONDS
 """In place of the time of a creation that was sent and not answered."""
+FIELDS_OF_OWNER = frozenset(
+    {"podSets", "queueName", "priority", "priorityClassRef", "priorityClassName", "priorityClassSource"}
+)
+"""Fields of a Workload's spec that follow its owner while it waits."""
 MAX_CREATIONS = 16
 """Workloads that are created at the same time: thousands of new Jobs must not keep back those that can start."""
 
@@ -135,7 +139,8 @@ class OwnerWorkloadReconciler:
                 return
             owner, resource = owner_from_object(obj), self._writer.workload_resource()
             body = kueue.build_workload(raw, owner, pod_templates_of(raw), self._queue_of(obj, owner))
-            spec = {field: body["spec"][field] for field in ("podSets", "queueName", "priority")}
+            followed = {field: value for field, value in body["spec"].items() if field in FIELDS_OF_OWNER}
+            spec = {"priority": None, **followed}
             version = known.metadata.resource_version
             await self._writer.send(patch_object(resource, key, {"spec": spec}, version))
         except ClusterUnreachable:
@@ -186,10 +191,11 @@ class OwnerWorkloadReconciler:
         self._created_at[key] = time.monotonic()
 
     def _queue_of(self, obj: OwnerObject, owner: Owner) -> kueue.WorkloadQueue:
+        labels, version = obj.metadata.labels, self._writer.workload_resource().version
+        named = labels.get(WORKLOAD_PRIORITY_CLASS_LABEL, "")
+        is_missing = bool(named) and self._cache.get("WorkloadPriorityClass", named, KUEUE_API_GROUP) is None
         priority = self._cache.priority_of(owner)
-        return kueue.WorkloadQueue(
-            obj.metadata.labels[QUEUE_NAME_LABEL], priority, self._writer.workload_resource().version
-        )
+        return kueue.WorkloadQueue(labels[QUEUE_NAME_LABEL], priority, version, named if is_missing else "")
 
 
 def _workload_key(obj: OwnerObject) -> str:

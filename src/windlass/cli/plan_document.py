@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from windlass.cli.output import plain_table, windlass_document
 from windlass.dump.configuration import Configuration, UsedConfiguration
-from windlass.model.decision import Admit, Bind, Decision, DeviceGrant, Evict, Hold, Reserve
+from windlass.model.decision import Admit, Bind, Decision, DeviceGrant, Evict, Hold, PodSetResize, Reserve, Resize
 from windlass.model.decision_document import MILLI_PER_GPU, decision_document
 from windlass.model.plan import Plan
 from windlass.model.times import format_timestamp
@@ -47,6 +47,7 @@ def summary(plan: Plan) -> str:
         "admitted": len(plan.admits),
         "bound": len(plan.binds),
         "evicted": len(plan.evicts),
+        "resized": len(plan.resizes),
         "held": len(plan.holds),
         "planned or reserved": len(plan.reserves),
     }
@@ -65,6 +66,9 @@ def _cells(decision: Decision) -> tuple[str, str, str]:
             for_workload = f" for {decision.for_workload}" if decision.for_workload else ""
             pods = _pods_text(len(decision.pods))
             return "evict", decision.workload, f"{pods}{for_workload}: {decision.reason}{_lost_text(decision)}"
+        case Resize():
+            parts = (f"{one.name} {_size_text(one)}" for one in decision.pod_sets)
+            return "resize", decision.workload, "; ".join(parts)
         case Reserve():
             until = "" if decision.until is None else f" until {format_timestamp(decision.until)}"
             start = format_timestamp(decision.start)
@@ -96,6 +100,13 @@ def _lost_text(evict: Evict) -> str:
         return ""
     least = f", at least {evict.least_gpu_seconds:,} for it" if evict.least_gpu_seconds else ""
     return f"; {evict.lost_gpu_seconds:,} GPU-seconds lost{least}"
+
+
+def _size_text(resize: PodSetResize) -> str:
+    before, after = resize.before, resize.after
+    if after.held == before.held:
+        return f"asks for {_pods_text(after.declared - after.reclaimable)}, and holds quota for {after.held}"
+    return f"gives back quota: {_pods_text(after.held)} instead of {before.held}"
 
 
 def _pods_text(count: int) -> str:

@@ -22,7 +22,7 @@ from windlass.model.requests import node_quantities
 from windlass.placement.empty_cluster import EmptyCluster
 from windlass.placement.explain.gpu_fragmentation import GPU_FULL
 from windlass.placement.explain.node_reasons import find_cause
-from windlass.placement.filters import prefilter_pod
+from windlass.placement.filters.prefilter import prefilter_pod, prefilter_template
 from windlass.placement.gang import PendingPodSet
 from windlass.placement.overlay import Overlay
 from windlass.placement.policies import PlacementConfig, make_scoring_rule
@@ -57,8 +57,9 @@ class FitChecker:
         self._total = {node.name: capacity_and_allocatable(node)[1] for node in self.snapshot.nodes.objects}
 
     def hold_reason(self, pod: Pod) -> Reason | None:
-        """Why the pod is held before the filters run; None if it is not."""
-        return prefilter_pod(pod, self.snapshot.listers)
+        """Why the pod, or a pod of this template, is held before the filters run; None if it is not."""
+        exists = pod.key in self.snapshot.pods.keys
+        return (prefilter_pod if exists else prefilter_template)(pod, self.snapshot.listers)
 
     def node_fits(self, pod: Pod) -> list[NodeFit]:
         """One entry per node. Raises `InputError` for an invalid pod."""

@@ -29,7 +29,7 @@ from windlass.model.errors import InputError
 from windlass.model.pod import Pod
 from windlass.model.reasons import Reason
 from windlass.model.requests import format_amount
-from windlass.placement.explain.advisor import NODE_REFUSAL_CODES
+from windlass.placement.explain.node_reasons import NODE_REFUSAL_CODES
 
 DEFAULT_SCHEDULERS = ("default-scheduler", "windlass")
 CAPACITY_CODES = (
@@ -76,7 +76,8 @@ class WaitingInquiry(WhatIf):
         """The engine's hold of queued work, where the queue's controller has written no condition."""
         if not queue.is_queued(self.subject) or not self.knows_queues or self.explained_hold is None:
             return None
-        return queueing_finding(self.explained_hold)
+        is_invalid = self.explained_hold.verdict.code == "INVALID_OBJECT"
+        return engine_finding(self.explained_hold) if is_invalid else queueing_finding(self.explained_hold)
 
     def _incomplete(self) -> Finding | None:
         """The engine holds it because members of its gang are missing."""
@@ -272,6 +273,8 @@ class WaitingInquiry(WhatIf):
         refused = refusal.reported_refusal(self.evidence, self.subject)
         if refused is not None:
             return Answer(refused)
+        if self.explained_hold is not None:
+            return Answer(engine_finding(self.explained_hold))
         message = "the pod is pending, but the evidence has no nodes to judge it on"
         return Answer(condition_finding(self.evidence, item, message))
 

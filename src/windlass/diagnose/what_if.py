@@ -33,6 +33,7 @@ class WhatIf:
             evidence.published_configurations, _scheduler_names(subject)
         )
         self.evidence = evidence.visible_to(self.settings)
+        self._excludes_all_nodes = bool(evidence.nodes) and not self.evidence.nodes
 
     @property
     def settings(self) -> Settings:
@@ -99,7 +100,8 @@ class WhatIf:
             found = ask(self._keys)
         except InputError:
             return None  # another waiting object is invalid; the subject itself was checked before
-        is_known = bool(self.evidence.nodes) or (found is not None and found.verdict.code in QUEUEING_CODES)
+        is_known = bool(self.evidence.nodes) or self._excludes_all_nodes
+        is_known |= found is not None and found.verdict.code in QUEUEING_CODES
         return found if is_known else None
 
     @cached_property

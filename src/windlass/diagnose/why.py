@@ -177,6 +177,8 @@ class Inquiry(WaitingInquiry):
 
     def _would_run(self, templates: Sequence[Pod]) -> Answer:
         """No pod exists and no event says why: judges pods made from the templates."""
+        if not self.evidence.nodes and self.explained_hold is not None:
+            return Answer(engine_finding(self.explained_hold))
         if not self.evidence.nodes:
             return Answer(_unknown(f"{self.subject.title} has no pods, and no event says why", self.subject))
         for pod in templates:

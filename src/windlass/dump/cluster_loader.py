@@ -60,6 +60,7 @@ class _ClusterBuilder:
 
     def put(self, source: SourceObject) -> None:
         for obj in _expanded(source):
+            obj = _named(self, source.kind, obj)
             key = _key(source.kind, obj)
             if isinstance(obj, Unreadable):
                 self.problems.append(obj.error)
@@ -106,6 +107,15 @@ def _expanded(source: SourceObject) -> list[object]:
         return list(expand_fleet(source.value))
     except InputError as error:
         raise source.locate_error(error) from error
+
+
+def _named(builder: _ClusterBuilder, kind: str, obj: object) -> object:
+    """An object that has only a `generateName` gets a name, as by the API server: else two of them were one."""
+    if not isinstance(obj, NAMESPACED) or obj.metadata.name or not obj.metadata.generate_name:
+        return obj
+    metadata = obj.metadata
+    name = _generated_name(builder, kind, metadata.namespace or "default", metadata.generate_name)
+    return msgspec.structs.replace(obj, metadata=msgspec.structs.replace(metadata, name=name))
 
 
 def _generated_name(builder: _ClusterBuilder, kind: str, namespace: str, prefix: str) -> str:

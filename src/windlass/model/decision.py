@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from windlass.model.verdict import Verdict
+from windlass.model.workload import PodSetSize
 
 
 class DeviceGrant(msgspec.Struct, frozen=True, gc=False):
@@ -90,4 +91,21 @@ class Reserve(msgspec.Struct, frozen=True, gc=False):
     """Node → pods."""
 
 
-Decision = Admit | Bind | Evict | Reserve | Hold
+class PodSetResize(msgspec.Struct, frozen=True, gc=False):
+    """What a pod set of a Workload asks for and holds, before and after."""
+
+    name: str
+    owner_count: int
+    """Pods that its owner asks for. If that or `before` has changed since, nothing is written."""
+    before: PodSetSize
+    after: PodSetSize
+
+
+class Resize(msgspec.Struct, frozen=True, gc=False):
+    """The owner of an admitted Workload runs another number of pods: the Workload follows."""
+
+    workload: str
+    pod_sets: tuple[PodSetResize, ...]
+
+
+Decision = Admit | Bind | Evict | Resize | Reserve | Hold

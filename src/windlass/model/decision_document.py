@@ -11,11 +11,23 @@ from typing import Any
 
 import msgspec
 
-from windlass.model.decision import Admit, AdmittedPodSet, Bind, Decision, DeviceGrant, Evict, Hold, Reserve
+from windlass.model.decision import (
+    Admit,
+    AdmittedPodSet,
+    Bind,
+    Decision,
+    DeviceGrant,
+    Evict,
+    Hold,
+    PodSetResize,
+    Reserve,
+    Resize,
+)
 from windlass.model.errors import InputError
 from windlass.model.hold_document import hold_document, parse_hold
 from windlass.model.plan import Plan
 from windlass.model.times import format_timestamp, parse_timestamp
+from windlass.model.workload import PodSetSize
 
 MILLI_PER_GPU = 1000
 
@@ -59,6 +71,12 @@ def decision_document(decision: Decision) -> dict[str, Any]:
                 "leastGpuSeconds": decision.least_gpu_seconds,
                 "message": decision.message,
             }
+        case Resize():
+            return {
+                "decision": "resize",
+                "workload": decision.workload,
+                "podSets": [_resize_document(one) for one in decision.pod_sets],
+            }
         case Reserve():
             return {
                 "decision": "reserve",
@@ -74,7 +92,7 @@ def decision_document(decision: Decision) -> dict[str, Any]:
 
 def parse_plan(document: Mapping[str, Any]) -> Plan:
     """The plan that was written."""
-    kinds: dict[str, list[Any]] = {"evict": [], "admit": [], "bind": [], "reserve": [], "hold": []}
+    kinds: dict[str, list[Any]] = {"evict": [], "resize": [], "admit": [], "bind": [], "reserve": [], "hold": []}
     for decision in document["decisions"]:
         kinds[decision["decision"]].append(parse_decision(decision))
     return Plan(
@@ -83,6 +101,7 @@ def parse_plan(document: Mapping[str, Any]) -> Plan:
         admits=tuple(kinds["admit"]),
         evicts=tuple(kinds["evict"]),
         reserves=tuple(kinds["reserve"]),
+        resizes=tuple(kinds["resize"]),
     )
 
 
@@ -97,12 +116,28 @@ def parse_decision(document: dict[str, Any]) -> Decision:
         case {"decision": "evict", "workload": workload, "pods": pods, "reason": reason}:
             lost = (document.get("lostGpuSeconds", 0), document.get("leastGpuSeconds", 0))
             return Evict(workload, tuple(pods), document["for"], reason, *lost, document.get("message", ""))
+        case {"decision": "resize", "workload": workload, "podSets": pod_sets}:
+            return Resize(workload, tuple(map(_parse_resize, pod_sets)))
         case {"decision": "reserve", "workload": workload, "domain": domain, "until": until, "nodes": nodes}:
             end = None if until is None else parse_timestamp(until)
             return Reserve(workload, domain, parse_timestamp(document["from"]), end, nodes)
         case {"decision": "hold"}:
             return parse_hold(document)
     raise InputError(f"{document.get('decision')!r} is no decision", path="decisions")
+
+
+def _resize_document(resize: PodSetResize) -> dict[str, Any]:
+    """`before` and `after` also say how many pods hold quota, which follows from the rest."""
+    sizes = {
+        name: {**msgspec.structs.asdict(size), "held": size.held}
+        for name, size in (("before", resize.before), ("after", resize.after))
+    }
+    return {"name": resize.name, "ownerCount": resize.owner_count, **sizes}
+
+
+def _parse_resize(document: dict[str, Any]) -> PodSetResize:
+    before, after = (msgspec.convert(document[name], PodSetSize) for name in ("before", "after"))
+    return PodSetResize(document["name"], document["ownerCount"], before, after)
 
 
 def device_document(grant: DeviceGrant) -> dict[str, Any]:

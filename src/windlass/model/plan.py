@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from windlass.model.decision import Admit, Bind, Decision, Evict, Hold, Reserve
+from windlass.model.decision import Admit, Bind, Decision, Evict, Hold, Reserve, Resize
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -21,11 +21,13 @@ class Plan(msgspec.Struct, frozen=True):
     admits: tuple[Admit, ...] = ()
     evicts: tuple[Evict, ...] = ()
     reserves: tuple[Reserve, ...] = ()
+    resizes: tuple[Resize, ...] = ()
 
     @property
     def decisions(self) -> Iterator[Decision]:
-        """In the order of execution: evictions, admissions, binds, reservations, holds."""
+        """In the order of execution: evictions, changed sizes, admissions, binds, reservations, holds."""
         yield from self.evicts
+        yield from self.resizes
         yield from self.admits
         yield from self.binds
         yield from self.reserves

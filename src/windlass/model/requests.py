@@ -20,6 +20,8 @@ from windlass.model.quantity import INT64_MAX, format_quantity, milli_value, par
 MAX_POD_REQUEST = 2**50
 """More than any node has (1 PiB of memory). Larger requests are capped to it, so that sums over thousands of pods fit
 into 64 bits."""
+MAX_NODE_AMOUNT = 2**50
+"""Larger amounts of a node are capped to it as well, so that sums over thousands of nodes fit into 64 bits."""
 Amounts = dict[str, int]
 
 _POD_LEVEL_NAMES = ("cpu", "memory")
@@ -204,7 +206,11 @@ def node_quantities(node: Node) -> tuple[Amounts, Amounts]:
                 raise _above_capacity(name, amount, capacity[name])
     except InputError as error:
         raise error.with_context(object=f"Node {node.name}") from None
-    return capacity, allocatable
+    return _capped(capacity), _capped(allocatable)
+
+
+def _capped(amounts: Amounts) -> Amounts:
+    return {name: min(amount, MAX_NODE_AMOUNT) for name, amount in amounts.items()}
 
 
 def _amounts(raw: Mapping[str, RawQuantity], where: str) -> Amounts:

@@ -24,7 +24,7 @@ from windlass.model.times import format_timestamp
 MAX_NAMED = 3
 _TOO_FEW_GPUS = insufficient_reason(GPU_RESOURCE).kube_words
 _NO_DEVICE_ROOM = reason_of_bit(WHY_GPU_DEVICE_ROOM.bit_length() - 1).kube_words
-LIMIT_KINDS_SHOWN_FIRST = ("fragmentation", "model", "quota", "topology")
+LIMIT_KINDS_SHOWN_FIRST = ("selector", "fragmentation", "model", "quota", "topology")
 """Kinds of limits that the counts of nodes by reason don't show."""
 
 UNEXPLAINED_PUBLIC_MESSAGE_BY_CODE = {
@@ -71,7 +71,8 @@ class Limit(msgspec.Struct, frozen=True, gc=False):
     """A constraint that holds the workload: a resource of which there is too little, or work that comes first."""
 
     kind: str
-    """`quota`, `fragmentation`, `resource`, `topology`, `model`, `rules`, `size`, `plan`, `order` or `object`."""
+    """`quota`, `fragmentation`, `resource`, `topology`, `model`, `selector`, `rules`, `size`, `plan`, `order` or
+    `object`."""
     text: str
     """In words that the workload's owner may read."""
     queue: str = ""

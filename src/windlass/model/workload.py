@@ -30,6 +30,40 @@ class TopologyRequest(msgspec.Struct, frozen=True):
     shapes."""
 
 
+class PodSetSize(msgspec.Struct, frozen=True):
+    """What a pod set of a Kueue Workload asks for and holds, in pods."""
+
+    declared: int
+    """`spec.podSets[].count`."""
+    reclaimable: int
+    """`status.reclaimablePods`: pods that have ended for good, whose quota is given back."""
+    admitted: int
+
+    @property
+    def held(self) -> int:
+        return max(0, min(self.admitted, self.declared - self.reclaimable))
+
+
+class OwnerSize(msgspec.Struct, frozen=True):
+    """How many pods the owner of an admitted Kueue Workload runs in one pod set, beside what that set holds."""
+
+    pod_set: str
+    count: int
+    """Pods that the owner asks for, without those that have ended for good."""
+    ended: int
+    """Those that have ended for good."""
+    on_nodes: int
+    """Pods on nodes, also those that are being deleted: their quota is free when they have terminated."""
+    is_partial: bool
+    """It may be admitted with fewer pods: the spec keeps the size that is restored when the owner is stopped."""
+    now: PodSetSize
+
+    @property
+    def wanted(self) -> int:
+        """Pods that need quota now."""
+        return max(self.count, min(self.on_nodes, self.now.held))
+
+
 class PodSet(msgspec.Struct, frozen=True):
     name: str
     count: int
@@ -126,9 +160,8 @@ class Workload(msgspec.Struct, frozen=True):
     capacity. Kubernetes stores this as `status.nominatedNodeName` of the pending pod."""
     gang_running: bool = False
     """The rest of its gang runs and idles without it: it comes before others of the same priority."""
-    owner_sizes: dict[str, int] = msgspec.field(default_factory=dict)
-    """Pod set → pods that its owner runs now, where that is not what it holds quota for. Those that are fewer count the
-    pods that have not terminated yet."""
+    owner_sizes: tuple[OwnerSize, ...] = ()
+    """The pod sets of which its owner runs another number of pods than it holds quota for."""
     is_elastic: bool = False
     """It may grow while it runs."""
     owner: str = ""

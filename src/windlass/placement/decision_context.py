@@ -13,7 +13,6 @@ import msgspec
 from msgspec.structs import replace
 
 from windlass.cluster.pod_table import PENDING
-from windlass.cluster.workloads.pod_sets import KUEUE_GATES
 from windlass.model.configuration import ResourceRules
 from windlass.model.workload import Workload
 from windlass.placement.overlay import Overlay
@@ -81,15 +80,11 @@ class DecisionContext:
         return replace(piece, evictable=False) if refused else piece
 
     @cached_property
-    def gated_pods(self) -> frozenset[str]:
-        """Pending pods with a scheduling gate that is not Kueue's."""
+    def pods_with_rules(self) -> frozenset[str]:
+        """Pending pods on which more than a node's own state decides; all pods with gates or claims are among them."""
         pods = self.snapshot.pods
         rows = pods.pending()
-        return frozenset(
-            pods.keys[row]
-            for row in rows[pods.node_local[rows] == 0].tolist()
-            if any(gate.name not in KUEUE_GATES for gate in pods.objects[row].spec.scheduling_gates)
-        )
+        return frozenset(pods.keys[row] for row in rows[pods.node_local[rows] == 0].tolist())
 
     def waiting_pods(self, piece: Workload) -> list[list[str]]:
         """Per pod set, the keys of its existing pods without a node."""

@@ -11,10 +11,10 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from windlass.model.disruption import DisruptionTracker
-from windlass.model.reasons import SCHEDULING_GATED, Reason
+from windlass.model.reasons import Reason
 from windlass.model.workload import Workload
 from windlass.placement.decision_context import DecisionContext
-from windlass.placement.filters import prefilter_pod
+from windlass.placement.member_holds import member_hold
 from windlass.placement.preempted_piece import preempt_by_priority
 from windlass.placement.preemption.unqueued_candidates import UnqueuedCandidateFinder
 from windlass.placement.withdrawn_admissions import withdraw_admissions
@@ -43,9 +43,9 @@ def _decide(context: DecisionContext) -> list[Outcome]:
         outcomes = _place_unqueued(context, piece, turn, outcomes)
     # Running pieces are among them: they hold quota, and may be victims.
     queued = [piece for piece in context.pieces if piece.queue_name]
-    gated = [piece.key for piece in queued if _has_foreign_gate(context, piece)]
-    outcomes += [_held_for(SCHEDULING_GATED, key, len(before)) for key in gated]
-    queued = [piece for piece in queued if piece.key not in gated] if gated else queued
+    holds = {piece.key: hold for piece in queued if (hold := _queued_hold(context, piece)) is not None}
+    outcomes += [_held_for(hold, key, len(before)) for key, hold in holds.items()]
+    queued = [piece for piece in queued if piece.key not in holds] if holds else queued
     outcomes += _admit_queued(context, queued, disruptions, len(before))
     for turn, piece in enumerate(after, start=len(before) + len(queued)):
         outcomes = _place_unqueued(context, piece, turn, outcomes)
@@ -146,7 +146,7 @@ def _place_unqueued(context: DecisionContext, piece: Workload, turn: int, outcom
     if piece.hold or not piece.active:
         code, message = piece.hold_code or "JOB_SUSPENDED", piece.hold or "the workload is not active"
         return [*outcomes, Held(piece.key, code, message, turn)]
-    hold = _member_hold(context, piece)
+    hold = member_hold(context, piece)
     if hold is not None:
         return [*outcomes, _held_for(hold, piece.key, turn)]
     choices = tuple(PodSetChoice(pod_set.name, pod_set.count, {}) for pod_set in piece.pod_sets)
@@ -169,16 +169,8 @@ def _held_for(reason: Reason, key: str, turn: int) -> Held:
     return Held(key, reason.code, reason.kube_words, turn, reason.remedy)
 
 
-def _has_foreign_gate(context: DecisionContext, piece: Workload) -> bool:
-    """Whether a waiting pod of the piece has a scheduling gate that is not Kueue's: admission removes only Kueue's."""
-    if not context.gated_pods or piece.admission is not None or piece.hold:
-        return False
-    return any(not context.gated_pods.isdisjoint(pod_set.pod_keys) for pod_set in piece.pod_sets)
-
-
-def _member_hold(context: DecisionContext, piece: Workload) -> Reason | None:
-    """A gate, or a claim that is not ready, of one pod holds the whole piece."""
-    objects = context.snapshot.pods.objects
-    pods = (objects[context.pod_row[key]] for keys in context.waiting_pods(piece) for key in keys)
-    holds = (prefilter_pod(pod, context.snapshot.listers) for pod in pods)
-    return next((hold for hold in holds if hold is not None), None)
+def _queued_hold(context: DecisionContext, piece: Workload) -> Reason | None:
+    """What keeps its pods from starting wherever they were placed; it gets no quota until then."""
+    if piece.admission is not None or piece.hold or not piece.active:
+        return None
+    return member_hold(context, piece)

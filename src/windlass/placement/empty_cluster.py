@@ -59,14 +59,19 @@ class EmptyCluster:
         """Whether the pod sets together need more of a resource than the nodes that they may use have."""
         overlay, needed = self._overlay, dict[str, int]()
         usable: dict[str, Bools] = {}
+        instances: dict[str, Ints] = {}
         for pod_set in pod_sets:
             nodes = self.pods_per_empty_node(pod_set) > 0
             for name, amount in pod_set.shape.requests if pod_set.count else ():
-                if not (pod_set.shape.gpu is not None and pod_set.shape.gpu.profile and name == mig_resource(pod_set)):
-                    needed[name] = needed.get(name, 0) + amount * pod_set.count
-                    usable[name] = usable.get(name, nodes) | nodes
+                needed[name] = needed.get(name, 0) + amount * pod_set.count
+                usable[name] = usable.get(name, nodes) | nodes
+                if pod_set.shape.gpu is not None and pod_set.shape.gpu.profile and name == mig_resource(pod_set):
+                    instances[name] = self.instances_per_node(pod_set, name)
         for name, amount in needed.items():
-            has = int(self._allocatable(name, overlay.snapshot.resources.column(name))[usable[name]].sum())
+            by_node = instances.get(name)
+            if by_node is None:
+                by_node = self._allocatable(name, overlay.snapshot.resources.column(name))
+            has = int(by_node[usable[name]].sum())
             if amount > has:
                 requested, available = format_amount(name, amount), format_amount(name, has)
                 message = (

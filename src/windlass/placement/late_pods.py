@@ -14,6 +14,7 @@ from windlass.cluster.workloads.owner_sizes import held_counts
 from windlass.model.verdict import Verdict
 from windlass.model.workload import Workload
 from windlass.placement.decision_context import DecisionContext
+from windlass.placement.member_holds import member_hold
 from windlass.placement.preempted_piece import preempt_by_priority
 from windlass.placement.unhealthy_gpus import find_unhealthy_gpus
 from windlass.placement.verdicts import make_verdict
@@ -56,6 +57,10 @@ def place_late_pods(context: DecisionContext) -> LatePods:
     for piece in sorted(late, key=lambda piece: (-piece.priority, piece.queued_at, piece.key)):
         if piece.unreadable:
             refused[workload_key(piece.key)] = Verdict("INVALID_OBJECT", nodes, detail=piece.unreadable)
+            continue
+        hold = member_hold(context, piece)
+        if hold is not None:
+            refused[workload_key(piece.key)] = make_verdict(hold.code, hold.kube_words, nodes, hold.remedy)
             continue
         choices = admitted_choices(piece)
         # First where its admission has said: other decisions have counted on that.

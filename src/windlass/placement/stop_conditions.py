@@ -138,8 +138,7 @@ def outgrown_reason(workload: Workload) -> str:
     suspended, and queued again with its new size."""
     if workload.admission is None or workload.evicting or workload.is_elastic:
         return ""
-    held = held_counts(workload.admission)
-    is_outgrown = any(size > held.get(name, 0) for name, size in workload.owner_sizes.items())
+    is_outgrown = any(size.wanted > size.now.held for size in workload.owner_sizes)
     return NO_MATCHING_WORKLOAD if is_outgrown else ""
 
 

@@ -19,6 +19,7 @@ from windlass.apply.owners import SUSPEND_FIELDS
 from windlass.cluster.change_detection import is_node_unchanged, is_pod_health_unchanged
 from windlass.cluster.delta import Assume, Deleted, Delta, Forget, Put
 from windlass.cluster.store import Store
+from windlass.cluster.workloads.workload_attributes import declares_eviction_cost
 from windlass.kube.resources import KUEUE_API_GROUP
 from windlass.model.codec import Unreadable, object_id
 from windlass.model.configuration import Settings
@@ -426,13 +427,16 @@ class SchedulerCache:
         return True
 
     def _owner_concerns_engine(self, obj: OwnerObject) -> bool:
-        """False for owners of another scheduler's pods, of queues that Kueue decides on, and of independent pods in no
-        queue. A Deployment's pods are in the Deployment's queue: without it, they would pass the queue by."""
+        """False for gangs of other schedulers, owners in queues that Kueue decides on, and owners of independent
+        pods that they neither queue nor protect from preemption. A Deployment's pods are in the Deployment's queue:
+        without it, they would pass the queue by."""
         owner = owner_from_object(obj)
         queue = owner.metadata.labels.get(QUEUE_NAME_LABEL, "")
         namespace = owner.metadata.namespace or "default"
         if queue and self.kueue_is_live and not self.is_taken_over(namespace, queue):
             return False
+        if not owner.is_gang and declares_eviction_cost(owner.metadata):
+            return True
         if owner.pod_sets and not self.is_responsible_for_owner(owner):
             return False
         if owner.is_gang or named_queue(owner.metadata.labels, owner.metadata.annotations):

@@ -16,7 +16,7 @@ import msgspec
 from windlass.cluster.delta import Assume, Deleted, Put
 from windlass.cluster.snapshot import Snapshot
 from windlass.cluster.store import Store
-from windlass.model.decision import Admit, Bind, Evict, Hold, Reserve
+from windlass.model.decision import Admit, Bind, Evict, Hold, Reserve, Resize
 from windlass.model.pod import Pod
 from windlass.simulate.clock import VIRTUAL_EPOCH
 from windlass.simulate.timeline import Timeline
@@ -136,6 +136,9 @@ class JobCluster(ABC, Generic[Job]):
 
     def is_terminating(self, key: str) -> bool:
         return False  # evicted jobs stop at once
+
+    def resize(self, resizes: Sequence[Resize]) -> None:
+        assert not resizes, "jobs keep their size"
 
     def start(self, admits: Sequence[Admit], binds: Sequence[Bind]) -> None:
         """Admissions change nothing: the pods exist already, and the plan binds them."""

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from reference.builders import taint
 from reference.park import Desk, gpu_node, node, pod
-from windlass.placement.explain.advisor import NODE_REFUSAL_CODES
 from windlass.placement.explain.cause import CAUSE_ORDER, TOO_LARGE, NodeGroup, cause_of
+from windlass.placement.explain.node_reasons import NODE_REFUSAL_CODES
 
 TAINT, SELECTOR, CORDON = "TAINT_NOT_TOLERATED", "SELECTOR_MISMATCH", "NODE_UNSCHEDULABLE"
 FULL, CPU = "GPU_FULL", "CPU_MEM_INSUFFICIENT"

@@ -93,6 +93,18 @@ def test_a_gang_with_more_instances_than_all_nodes() -> None:
     assert (hold.verdict.code, hold.verdict.is_infeasible) == (TOO_LARGE, True)
 
 
+@pytest.mark.parametrize("nodes", [[creates("n1", 1)], [advertises("n1", g1=7)]])
+def test_a_gang_whose_pod_sets_together_request_too_many_instances(nodes: list[Unstructured]) -> None:
+    """Each set fits on its own: four instances of one pod, or twice two; the nodes have seven."""
+    members = [pod("g0", g1=4), pod("g1", g1=2), pod("g2", g1=2)]
+    for member in members:
+        member["metadata"]["labels"] = {GROUP: "g"}
+    (hold,) = plan_of(*nodes, make.pod_group("g", 3, EPOCH), *members).holds
+    assert (hold.verdict.code, hold.verdict.is_infeasible) == (TOO_LARGE, True)
+    text = "request 8 nvidia.com/mig-1g.10gb in all, and the nodes that they may use have 7"
+    assert text in hold.verdict.message
+
+
 def test_a_gang_whose_pod_sets_together_request_too_much() -> None:
     members = [make.pod(f"g{i}", make.pod_spec(1 + i % 2, 4), created=EPOCH, labels={GROUP: "g"}) for i in range(6)]
     nodes = [make.node(f"n{i}", 16, 8, "a", "r1") for i in range(2)]

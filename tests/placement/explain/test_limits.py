@@ -188,8 +188,12 @@ def test_a_requested_model_is_named_as_such() -> None:
 def test_any_selector_is_named_with_its_labels_and_gpus_without_a_model_as_such() -> None:
     objects = [labelled(node("n1"), a="1"), labelled(node("n2"), b="2")]
     found = verdict(*objects, pod("w", 4, nodeSelector={"b": "2", "a": "1"}))
+    matches_none = "its node selector a=1, b=2 matches 0 of 2 nodes"
     text = "its node selector a=1, b=2 excludes 16 free GPUs: 16 of unknown model"
-    assert found.limits[0] == Limit("model", text, resource=GPU, available="16", nodes=2)
+    assert found.limits == (
+        Limit("selector", matches_none, nodes=2),
+        Limit("model", text, resource=GPU, available="16", nodes=2),
+    )
 
 
 def test_labels_of_the_flavor_exclude_gpus_too() -> None:

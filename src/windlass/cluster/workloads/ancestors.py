@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from windlass.model.group_membership import KNOWN_OWNER_KINDS
 from windlass.model.meta import ObjectMeta, OwnerReference
@@ -14,6 +14,7 @@ from windlass.model.names.others import LEADER_WORKER_SET_API_VERSION
 from windlass.model.names.volcano import VOLCANO_JOB_API_VERSION, VOLCANO_JOB_KIND
 from windlass.model.owners import Owner
 from windlass.model.owners.normalise import LWS_NAME
+from windlass.model.pod import Pod
 
 OwnerKey = tuple[str, str]
 """Kind and key of an owner."""
@@ -29,6 +30,19 @@ def ancestors(metadata: ObjectMeta, owners: Mapping[OwnerKey, Owner]) -> Iterato
         owner = owners.get(key) if not reference.api_version or is_known_kind(reference) else None
         yield reference, owner
         reference = controller_of(owner.metadata) if owner is not None else deployment_of(reference, metadata)
+
+
+def metadata_of_owners(pods: Iterable[Pod], owners: Mapping[OwnerKey, Owner]) -> list[ObjectMeta]:
+    """Metadata of the owners above the pods, for annotations that count for every pod of theirs.
+
+    Not of ReplicaSets: the live scheduler doesn't watch them, and a dump that has them must not be decided differently.
+    """
+    found: dict[OwnerKey, ObjectMeta] = {}
+    for pod in pods:
+        for _, owner in ancestors(pod.metadata, owners):
+            if owner is not None and owner.kind != "ReplicaSet":
+                found[owner.kind, owner.key] = owner.metadata
+    return list(found.values())
 
 
 def is_known_kind(reference: OwnerReference) -> bool:

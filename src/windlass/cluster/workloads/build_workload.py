@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import msgspec
 
 from windlass.cluster.shape import read_requests
+from windlass.cluster.workloads.ancestors import metadata_of_owners
 from windlass.cluster.workloads.grouping_inputs import GroupingInputs
 from windlass.cluster.workloads.owner_sizes import owner_sizes, with_room_to_grow
 from windlass.cluster.workloads.pod_admission import admission_of_pods, pods_per_node, start_time
@@ -32,6 +33,7 @@ from windlass.cluster.workloads.workload_attributes import (
     queued_since,
     run_limit,
     stopped_hold,
+    workload_priority_class,
 )
 from windlass.cluster.workloads.workload_parts import (
     NO_HOLD,
@@ -46,7 +48,7 @@ from windlass.cluster.workloads.workload_parts import (
 )
 from windlass.model.errors import InputError
 from windlass.model.group_membership import KUEUE_GROUP
-from windlass.model.kueue import is_finished, queue_hold, workload_from_object
+from windlass.model.kueue import is_finished, priority_class_hold, queue_hold, workload_from_object
 from windlass.model.kueue.workload_wire import Condition
 from windlass.model.meta import ObjectMeta
 from windlass.model.names.volcano import VOLCANO_DEFAULT_QUEUE
@@ -151,7 +153,7 @@ def _from_workload_object(unit: Unit, members: UnitMembers, inputs: GroupingInpu
     built = msgspec.structs.replace(
         base,
         pod_sets=sets,
-        owner_sizes=owner_sizes(base, owner, unit.pods),
+        owner_sizes=tuple(owner_sizes(workload_object, base, owner, unit.pods)),
         is_elastic=owner is not None and owner.is_elastic,
         max_run_seconds=limit,
         run_limit_enforced=enforced,
@@ -237,6 +239,8 @@ def _assemble(parts: WorkloadParts, members: UnitMembers, inputs: GroupingInputs
         hold = WORKLOAD_REF_HOLD
     if hold == NO_HOLD and queue:
         hold = queue_hold(identity.namespace, queue, inputs.queue_system)
+    if hold == NO_HOLD and queue:
+        hold = priority_class_hold(workload_priority_class(identity, parts.sets[0].template), inputs.queue_system)
     if hold == NO_HOLD and not members.pods:
         hold = _limit_range_hold(parts.sets, inputs, identity.namespace)
     template = parts.sets[0].template
@@ -244,7 +248,8 @@ def _assemble(parts: WorkloadParts, members: UnitMembers, inputs: GroupingInputs
     preemptible = is_preemptible(identity, members.pods, queue, priority)
     created = _created(identity, members, inputs.now)
     queued_at = queued_since(identity.metadata, created)
-    checkpoint = checkpoint_of(identity.metadata, members.pods)
+    annotated = [identity.metadata, *metadata_of_owners(members.pods, inputs.owners)]
+    checkpoint = max(checkpoint_of(meta, members.pods) for meta in annotated)
     limit = run_limit(identity, parts.sets, parts.deadline)
     if hold == NO_HOLD:
         hold = stopped_hold(identity.metadata, limit, checkpoint, queued_at)
@@ -272,8 +277,8 @@ def _assemble(parts: WorkloadParts, members: UnitMembers, inputs: GroupingInputs
         run_limit_enforced=limit == enforced_limit(identity, parts.sets, parts.deadline),
         started_at=_first_start(members),
         checkpoint_at=checkpoint,
-        restart_seconds=declared_restart_cost([identity.metadata, *(pod.metadata for pod in members.pods)]),
-        evictable=preemptible and is_evictable(identity.metadata, members.pods),
+        restart_seconds=declared_restart_cost([*annotated, *(pod.metadata for pod in members.pods)]),
+        evictable=preemptible and all(is_evictable(meta, members.pods) for meta in annotated),
         may_borrow=preemptible,
         evictions=evictions_of(identity.metadata, members.pods),
         nominated=admission is None and is_nominated(members.pods),

@@ -186,7 +186,7 @@ def declares_membership(pod: Pod) -> bool:
     owner = controller_of(pod.metadata)
     if owner is None:
         return False
-    kind = (owner.api_version.rpartition("/")[0], owner.kind)
+    kind = _kind_of(owner)
     return kind not in INDEPENDENT_POD_KINDS and kind not in GANG_IF_QUEUED_KINDS
 
 
@@ -196,7 +196,12 @@ def _starts_together(reference: OwnerReference, owner: Owner | None, pod: Pod) -
     api = reference.api_version.rpartition("/")[0]
     if (api, reference.kind) in GANG_KINDS:
         return True
-    return (api, reference.kind) in GANG_IF_QUEUED_KINDS and QUEUE_NAME_LABEL in pod.metadata.labels
+    return _kind_of(reference) in GANG_IF_QUEUED_KINDS and QUEUE_NAME_LABEL in pod.metadata.labels
+
+
+def _kind_of(reference: OwnerReference) -> tuple[str, str]:
+    """API group and kind."""
+    return reference.api_version.rpartition("/")[0], reference.kind
 
 
 def _gang_index(reference: OwnerReference, pod: Pod) -> int | None:

@@ -67,9 +67,7 @@ def queue_of(identity: WorkloadIdentity, pods: Sequence[Pod], owners: Mapping[Ow
 
 def priority_of(identity: WorkloadIdentity, template: Pod, system: QueueSystem) -> int:
     """From the WorkloadPriorityClass, else the pod group, else the pods."""
-    label = identity.metadata.labels.get(WORKLOAD_PRIORITY_CLASS_LABEL) or template.metadata.labels.get(
-        WORKLOAD_PRIORITY_CLASS_LABEL, ""
-    )
+    label = workload_priority_class(identity, template)
     if label in system.workload_priority_classes:
         return system.workload_priority_classes[label]
     group = identity.group
@@ -81,6 +79,12 @@ def priority_of(identity: WorkloadIdentity, template: Pod, system: QueueSystem) 
     if spec.priority or (template.metadata.uid and not spec.priority_class_name):
         return spec.priority  # the API server has resolved it
     return system.priority_classes.get(spec.priority_class_name or system.default_priority_class, 0)
+
+
+def workload_priority_class(identity: WorkloadIdentity, template: Pod) -> str:
+    """The WorkloadPriorityClass that the object or its pods name; empty where they name none."""
+    own, of_pods = identity.metadata.labels, template.metadata.labels
+    return own.get(WORKLOAD_PRIORITY_CLASS_LABEL) or of_pods.get(WORKLOAD_PRIORITY_CLASS_LABEL, "")
 
 
 def preemption_policy_of(identity: WorkloadIdentity, template: Pod, system: QueueSystem) -> str:
@@ -181,6 +185,12 @@ def is_preemptible(identity: WorkloadIdentity, pods: Sequence[Pod], queue: str, 
     labels = (identity.metadata.labels, *(pod.metadata.labels for pod in pods[:1]))
     word = word or next((found for one in labels if (found := one.get(KAI_PREEMPTIBILITY_LABEL))), "")
     return word == "preemptible" if word else priority < NON_PREEMPTIBLE_PRIORITY
+
+
+def declares_eviction_cost(metadata: ObjectMeta) -> bool:
+    """Whether the object says that its pods are not preemptable, or what preempting them loses."""
+    costs = (LAST_CHECKPOINT_ANNOTATION, RESTART_COST_ANNOTATION)
+    return not is_evictable(metadata, ()) or any(name in metadata.annotations for name in costs)
 
 
 def is_evictable(metadata: ObjectMeta, pods: Sequence[Pod]) -> bool:

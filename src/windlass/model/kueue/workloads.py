@@ -29,6 +29,7 @@ from windlass.model.validation import check_pod, check_priority
 from windlass.model.workload import PodSet, TopologyRequest, Workload
 
 PREEMPTED = "Preempted"
+MAX_NAMED = 3
 PODS_READY, WAIT_FOR_START, WAIT_FOR_RECOVERY = "PodsReady", "WaitForStart", "WaitForRecovery"
 NO_HOLD = ("", "")
 _REQUEUES_AT_EVICTION = ("PodsReadyTimeout", "AdmissionCheck", "DurationExceeded", "NoMatchingWorkload")
@@ -89,6 +90,20 @@ def queue_hold(namespace: str, queue: str, system: QueueSystem) -> tuple[str, st
     if local.cluster_queue not in system.queues and not local.inactive_reason:
         return f"ClusterQueue {local.cluster_queue} doesn't exist", "KUEUE_QUEUE_MISSING"
     return NO_HOLD
+
+
+def priority_class_hold(name: str, system: QueueSystem) -> tuple[str, str]:
+    """Why a queued workload that names this WorkloadPriorityClass is held, and the code; `NO_HOLD` if it exists.
+
+    As in Kueue, which doesn't queue a Job before its class is there: with priority 0 it would wait behind, or be
+    preempted by, what it should come before.
+    """
+    if not name or name in system.workload_priority_classes:
+        return NO_HOLD
+    known = sorted(system.workload_priority_classes)
+    named = ", ".join(known[:MAX_NAMED]) + (", …" if len(known) > MAX_NAMED else "")
+    others = f"name one of the {len(known)} that exist ({named})" if known else "remove the label that names it"
+    return f"WorkloadPriorityClass {name} doesn't exist: create it, or {others}", "INVALID_OBJECT"
 
 
 def check_workload(wire: WorkloadObject) -> None:
@@ -204,16 +219,20 @@ def _topology(spec: PodSetSpec, path: str) -> tuple[TopologyRequest | None, str]
 
 def _priority(wire: WorkloadObject, system: QueueSystem) -> int:
     """The priority of the object, else that of its class."""
-    spec = wire.spec
-    if spec.priority is not None:
-        return spec.priority
-    name, kueues_own = spec.priority_class_name, "workloadpriorityclass" in spec.priority_class_source
-    if spec.priority_class_ref is not None:
-        name = spec.priority_class_ref.name
-        kueues_own = spec.priority_class_ref.kind == "WorkloadPriorityClass"
-    if kueues_own:
+    if wire.spec.priority is not None:
+        return wire.spec.priority
+    name, is_kueues_own = _priority_class(wire)
+    if is_kueues_own:
         return system.workload_priority_classes.get(name, 0)
     return system.priority_classes.get(name or system.default_priority_class, 0)
+
+
+def _priority_class(wire: WorkloadObject) -> tuple[str, bool]:
+    """The class that it names, and whether that is a WorkloadPriorityClass."""
+    spec = wire.spec
+    if spec.priority_class_ref is not None:
+        return spec.priority_class_ref.name, spec.priority_class_ref.kind == "WorkloadPriorityClass"
+    return spec.priority_class_name, "workloadpriorityclass" in spec.priority_class_source
 
 
 def _preemption_policy(wire: WorkloadObject, system: QueueSystem) -> str:
@@ -234,8 +253,11 @@ def _queued_at(wire: WorkloadObject) -> int:
 
 
 def _waiting_hold(wire: WorkloadObject, system: QueueSystem) -> tuple[str, str]:
-    """Why it is held: its queue, an invalid topology request, its own state."""
+    """Why it is held: its queue, its priority class, an invalid topology request, its own state."""
     hold = queue_hold(wire.metadata.namespace or "default", wire.spec.queue_name, system)
+    name, is_kueues_own = _priority_class(wire)
+    if hold == NO_HOLD and is_kueues_own and wire.spec.priority is None:
+        hold = priority_class_hold(name, system)
     if hold != NO_HOLD:
         return hold
     for index, spec in enumerate(wire.spec.pod_sets):

@@ -15,10 +15,9 @@ import numpy as np
 from windlass.cluster.pod_table import UNREADABLE
 from windlass.model.decision import Hold
 from windlass.model.errors import InputError
-from windlass.model.names.nvidia import GPU_RESOURCE
 from windlass.model.obstacle import Obstacle
 from windlass.model.plan import Plan
-from windlass.model.reasons import NODE_REASONS, POD_REASONS, RESERVED_FOR_OTHERS, insufficient_reason
+from windlass.model.reasons import POD_REASONS, RESERVED_FOR_OTHERS
 from windlass.model.verdict import Verdict, format_reason_counts
 from windlass.model.workload import Workload
 from windlass.placement.empty_cluster import TOO_LARGE, EmptyCluster
@@ -29,7 +28,7 @@ from windlass.placement.explain.gpu_fragmentation import GPU_FRAGMENTED, GPU_FUL
 from windlass.placement.explain.held_workload import HeldWorkload
 from windlass.placement.explain.limits import exceeds_quota, find_limits
 from windlass.placement.explain.move_offers import MoveOffers
-from windlass.placement.explain.node_reasons import find_cause
+from windlass.placement.explain.node_reasons import NODE_REFUSAL_CODES, STORAGE_CODE, find_cause
 from windlass.placement.explain.post_decision import PostDecisionState
 from windlass.placement.explain.preemption_obstacles import PreemptionRules, find_obstacles
 from windlass.placement.explain.relief import find_relief
@@ -51,13 +50,6 @@ CODES_NOT_ABOUT_REQUEST = frozenset(
     | {reason.code for reason in POD_REASONS if reason is not RESERVED_FOR_OTHERS}
 )
 """Codes of holds that neither a smaller request nor the end of running work resolves."""
-STORAGE_CODE = "STORAGE_INSUFFICIENT"
-NODE_REFUSAL_CODES = frozenset(
-    {reason.code for reason in NODE_REASONS}
-    | {insufficient_reason(name).code for name in ("cpu", "ephemeral-storage", "pods", GPU_RESOURCE, "other.com/x")}
-    | {TOO_LARGE}
-)
-"""Codes of holds whose cause is looked for in what the nodes refuse."""
 CODES_FIXED_BY_MOVES = frozenset({GPU_FRAGMENTED, GPU_FULL, TOPOLOGY_NOFIT, "CPU_MEM_INSUFFICIENT"})
 """Codes of holds that moving running pods may resolve."""
 
@@ -146,7 +138,7 @@ class Advisor:
         """
         piece = self.post_decision().pending_piece(hold.workload)
         assert self.post_decision().is_current, "another decision has used the table since"
-        if piece is None:
+        if piece is None or hold.verdict.limits:  # limits that the decision itself has named say all
             return replace(hold, verdict=replace(hold.verdict, is_explained=True))
         self.post_decision().select_kernels()
         try:

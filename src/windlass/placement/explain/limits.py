@@ -13,6 +13,7 @@ import numpy as np
 
 from windlass.model.fragmentation import describe_fragmentation
 from windlass.model.names.nvidia import GPU_PRODUCT_LABEL, GPU_RESOURCE
+from windlass.model.pod import PodSpec
 from windlass.model.quota import MILLI_PER_GPU
 from windlass.model.reasons import (
     FIRST_RESOURCE_BIT,
@@ -28,6 +29,7 @@ from windlass.model.verdict import CODES_WITH_PUBLIC_DETAIL, Limit
 from windlass.placement.empty_cluster import TOO_LARGE, EmptyCluster, mig_resource
 from windlass.placement.explain.held_workload import HeldWorkload
 from windlass.placement.explain.pod_set_feasibility import WHOLE_MILLI, PodSetFeasibility, free_gpus
+from windlass.placement.explain.unmatched_selectors import unmatched_selector
 from windlass.placement.gang import OverlayCapacity, PendingPodSet
 from windlass.placement.topology import TopologyFailure, TopologyPodSetRequest, plan_topology
 from windlass.placement.verdicts import reason_of
@@ -202,9 +204,20 @@ def capacity_limits(held: HeldWorkload) -> Iterator[Limit]:
         yield from _topology_limit(held)
     index = held.tightest_pod_set()
     pod_set, fit = held.pod_sets[index], held.feasibility(index)
+    selector = unmatched_selector(fit, _own_spec(held, pod_set))
+    if selector is not None:
+        yield selector
+        if pod_set.shape.gpu is not None:
+            yield from _pinned(held, pod_set, fit)
+        return  # how much is free on which node doesn't matter
     if pod_set.shape.gpu is not None and not pod_set.shape.gpu.profile:
         yield from _gpu_limits(held, pod_set, fit)
     yield from _node_limits(pod_set, fit)
+
+
+def _own_spec(held: HeldWorkload, pod_set: PendingPodSet) -> PodSpec:
+    """The spec of the pod set without what its flavors add."""
+    return next(own.template.spec for own in held.piece.pod_sets if own.name == pod_set.name)
 
 
 def _topology_limit(held: HeldWorkload) -> Iterator[Limit]:

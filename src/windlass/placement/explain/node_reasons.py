@@ -13,8 +13,8 @@ import numpy as np
 
 from windlass.cluster.node_columns import Bools
 from windlass.cluster.node_state import DEV_END, DEV_FIRST, GEOMETRY, Ints
-from windlass.model.names.nvidia import MIG_RESOURCE_PREFIX
-from windlass.model.reasons import CAPACITY_BITS, WHY_GPU_UNHEALTHY, WHY_TAINT
+from windlass.model.names.nvidia import GPU_RESOURCE, MIG_RESOURCE_PREFIX
+from windlass.model.reasons import CAPACITY_BITS, NODE_REASONS, WHY_GPU_UNHEALTHY, WHY_TAINT, insufficient_reason
 from windlass.model.requests import is_extended_resource
 from windlass.model.taints import HARD_EFFECTS, taint_code, tolerates
 from windlass.placement.empty_cluster import EmptyCluster
@@ -26,6 +26,13 @@ from windlass.placement.overlay import Overlay
 from windlass.placement.verdicts import bits_of, reason_of
 
 NO_SUCH_RESOURCE = "RESOURCE_NAME_MISMATCH"
+STORAGE_CODE = "STORAGE_INSUFFICIENT"
+NODE_REFUSAL_CODES = frozenset(
+    {reason.code for reason in NODE_REASONS}
+    | {insufficient_reason(name).code for name in ("cpu", "ephemeral-storage", "pods", GPU_RESOURCE, "other.com/x")}
+    | {TOO_LARGE}
+)
+"""Codes of holds whose cause is looked for in what the nodes refuse."""
 TOO_SMALL_CODES = {
     "cpu": "CPU_MEM_INSUFFICIENT",
     "memory": "CPU_MEM_INSUFFICIENT",

@@ -1,6 +1,6 @@
 """Why a pod is held before any node is checked: its scheduling gates, or volume claims that are not ready.
 
-`placement.single_pod_placer`, `placement.decision_pass` and `diagnose.fit` ask before they place a pod. A request that
+`placement.single_pod_placer`, `placement.member_holds` and `diagnose.fit` ask before they place a pod. A request that
 Windlass does not implement (ResourceClaims) holds the pod too: it is never placed as if it had not asked. `kube_words`
 of the returned `Reason` are kube-scheduler's text, with the names of the objects appended where it has none; they
 become the detail of the hold's verdict, and `remedy` its remedy.
@@ -48,6 +48,16 @@ def prefilter_pod(pod: Pod, listers: Listers) -> Reason | None:
         kube = f"{RESOURCE_CLAIMS_NOT_IMPLEMENTED.kube_words}: {RESOURCE_CLAIMS_NOT_IMPLEMENTED.message}: {names}"
         return _with_text(RESOURCE_CLAIMS_NOT_IMPLEMENTED, kube)
     return None
+
+
+def prefilter_template(template: Pod, listers: Listers) -> Reason | None:
+    """As `prefilter_pod`, of pods that don't exist yet. Their gates and ephemeral claims are made with them."""
+    spec = template.spec
+    if not spec.volumes and not spec.resource_claims:
+        return None  # most templates
+    volumes = tuple(volume for volume in spec.volumes if volume.ephemeral is None)
+    spec = msgspec.structs.replace(spec, volumes=volumes, scheduling_gates=())
+    return prefilter_pod(msgspec.structs.replace(template, spec=spec), listers)
 
 
 def _not_ready(named: PodVolumeClaim, pod: Pod, listers: Listers) -> Reason | None:

@@ -17,7 +17,7 @@ import msgspec
 from windlass.apply.decision_sink import reserved_nodes
 from windlass.cluster.snapshot import Snapshot
 from windlass.cluster.workloads.workload_attributes import REQUEUED_AT
-from windlass.model.decision import Admit, Bind, Evict, Hold, Reserve
+from windlass.model.decision import Admit, Bind, Evict, Hold, Reserve, Resize
 from windlass.model.names.kubernetes import HOSTNAME_LABEL
 from windlass.model.names.kueue import WORKLOAD_ANNOTATION
 from windlass.model.names.windlass import DEVICES_ANNOTATION, STOPPED_AT_DURATION_ANNOTATION
@@ -98,6 +98,9 @@ class ScenarioExecutor:
 
     def is_terminating(self, key: str) -> bool:
         return key in self.terminating or any(key in evicted.pods for evicted in self.terminating.values())
+
+    def resize(self, resizes: Sequence[Resize]) -> None:
+        """Work of a scenario keeps its size, and so do the Workloads of a dump in one."""
 
     def start(self, admits: Sequence[Admit], binds: Sequence[Bind]) -> None:
         nodes = {bind.pod: bind.node for bind in binds}
