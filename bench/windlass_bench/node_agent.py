@@ -196,6 +196,7 @@ def _proportional(pid: int) -> float:
 
 
 def _scrapes(port: int, where: str = "") -> list[Measure]:
+    _until(lambda: _answers(port), "the exporter doesn't answer")
     took = []
     page = ""
     for _ in range(200):
@@ -209,6 +210,14 @@ def _scrapes(port: int, where: str = "") -> list[Measure]:
         Measure(name=f"scrape{where}, 99th percentile", value=_milliseconds(took, 0.99), unit="ms"),
         Measure(name=f"pass over the hardware{where}", value=round(1000 * float(line.split()[1]), 2), unit="ms"),
     ]
+
+
+def _answers(port: int) -> bool:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+            return b"windlass_exporter_pass_seconds " in answer.read()
+    except OSError:
+        return False
 
 
 def _allocations(kubelet: FakeKubelet, what: str) -> list[Measure]:

@@ -33,6 +33,7 @@ import argparse
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -232,6 +233,7 @@ class Recorder:
         if self.lab.agent():
             self.lab.api.delete("/apis/apps/v1/namespaces/windlass-node/daemonsets/windlass-node")
             wait_until(lambda: not self.lab.agent(), 60, "the agent is gone")
+        shutil.rmtree(MIG_FILE.parent, ignore_errors=True)
         if self.simulated:
             return "simulated"
         mode = smi("--query-gpu=mig.mode.current,compute_mode", "--format=csv,noheader")
