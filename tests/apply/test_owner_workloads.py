@@ -87,10 +87,10 @@ async def test_a_workload_is_not_made_twice_while_the_watch_is_behind() -> None:
     await asyncio.sleep(4.9)
     assert await reconcile(scene) == []
     await asyncio.sleep(0.2)
-    assert len(await reconcile(scene)) == 1, "it may have been deleted unseen"
     assert await reconcile(scene) == [], "it is there, says the server"
+    scene.api.remove("workloads", f"team/{name_of(job('train'))}")
     await asyncio.sleep(5.1)
-    assert len(await reconcile_and_watch(scene)) == 1
+    assert len(await reconcile_and_watch(scene)) == 1, "it was deleted, and the watch hasn't shown even its creation"
     await asyncio.sleep(5.1)
     assert await reconcile(scene) == []
 
