@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
-from tests.invariants.objects import QUEUE
 from tests.worlds.judges.gangs import group_of
-from tests.worlds.judges.trees import admission, annotations_of, is_deleted, labels_of, node_of, seconds
+from tests.worlds.judges.trees import admission, annotations_of, is_deleted, node_of, seconds
 from tests.worlds.judges.world_state import WorldState, is_finished
 
 from windlass.model.plan import Plan
@@ -100,13 +99,12 @@ class EvictionJudge:
                 self._wrong(f"{key} was evicted {count} times while nothing happened: {self._said[key]}")
 
     def _is_guarded(self, key: str) -> bool:
-        """Its Job, its Workload or itself says that it must not be preempted. Of a Job in no queue, whose pods are no
-        gang, only the pods are asked (`docs/limits.md`)."""
+        """Its Job, its Workload or itself says that it must not be preempted."""
         tree = self._state.workloads.get(key) or self._state.pods.get(key)
         if tree is None:
             return False
         owner = self._state.owner_of(tree)
-        owners = [owner] if owner is not None and QUEUE in labels_of(owner) else []
+        owners = [owner] if owner is not None else []
         return any(annotations_of(found).get(PREEMPTABLE) == "false" for found in (tree, *owners))
 
     def _victims_linger(self) -> bool:
