@@ -189,14 +189,13 @@ class WaitingInquiry(WhatIf):
         name, need = next(iter(analysis.devices.items()))
         able = [candidate for candidate in analysis.candidates if not candidate.permanent_codes]
         total = sum(gpu_resources(candidate.node).get(name, 0) for candidate in able)
-        wanted, held = need * (part.running + part.waiting), need * part.running
+        pods = part.running + part.waiting
+        wanted, held = need * pods, need * part.running
         if wanted > total:
             message = f"{part.name} needs {wanted} {name} at the same time, and the matching nodes have {total} in all"
             cause = Finding("REQUEST_EXCEEDS_CLUSTER", message, (), (found.code, *found.contributing))
         elif queue.is_admitted(self.subject):
-            message = (
-                f"{part.running} of the {part.running + part.waiting} pods of {part.name} run and hold {held} {name}"
-            )
+            message = f"{part.running} of the {pods} pods of {part.name} run and hold {held} {name}"
             message += f" while the rest waits: {found.message}"
             remedy = "have the queue's quota agree with what the nodes have free, and start its pods together"
             cause = Finding("GANG_INCOMPLETE", message, (), (found.code, *found.contributing), remedy)

@@ -31,7 +31,7 @@ from windlass.diagnose.unstructured import find_condition, nested_string
 from windlass.diagnose.waiting import Answer, WaitingInquiry
 from windlass.dump.configuration import Configuration
 from windlass.model.pod import Pod
-from windlass.model.times import parse_timestamp
+from windlass.model.times import format_duration, parse_timestamp
 
 LONG_START = 600
 """Seconds after which a pod with a node should have started, or something should say why not."""
@@ -220,8 +220,9 @@ class Inquiry(WaitingInquiry):
         if failure is not None:
             return Answer(failure, patches=patches_for(self, failure, None))
         starting = [pod for pod in pods if phase_of(pod) == "Pending"]
-        if starting and self.now - _scheduled_at(starting[0]) > LONG_START:
-            return Answer(_unknown(f"{starting[0].title} has a node for long and has not started", self.subject))
+        if starting and (since := self.now - _scheduled_at(starting[0])) > LONG_START:
+            message = f"{starting[0].title} got node {node_of(starting[0])} {format_duration(int(since))} ago"
+            return Answer(_unknown(f"{message}, and has not started", self.subject))
         if starting:
             return Answer(Finding("NONE", f"{starting[0].title} is starting on node {node_of(starting[0])}"))
         phases = ", ".join(sorted({phase_of(pod) or "unknown" for pod in self.subject.pods}))
