@@ -152,7 +152,7 @@ def test_all_others_are_decided_on_as_if_it_did_not_exist(
     stage: str, form: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     met = 0
-    for seed in range(3):
+    for seed in range(4):
         others = crowd(seed)
         odd = FORMS[form](1 + 7 * (seed % 2))
         with monkeypatch.context() as patched:
