@@ -221,14 +221,31 @@ def test_a_start_that_could_not_be_kept_is_not_planned_as_early_again() -> None:
         queues=BORROW,
     )
     assert office.planner.plan([held("large", 1), office.admit("small", 5)])
-    assert office.planner.guard() is not None
-    office.occupancy.placer.remove(office.by_key["team/small"])
+    guard = office.planner.guard()
+    small = office.by_key["team/small"]
+    office.occupancy.placer.remove(small)
+    assert guard is not None
+    assert guard.place(small, choices(small)).code == "RESERVED_FOR_OTHERS"
     kept_off = Held("team/small", "RESERVED_FOR_OTHERS", "", 5)
     assert office.planner.plan([held("large", 1), office.admit("owner", 2), kept_off])
-    guard = office.planner.guard()
-    assert guard is not None
+    assert office.planner.guard() is not None
     office.occupancy.placer.remove(office.by_key["team/owner"])
     assert not office.planner.plan([held("large", 1), office.admit("small", 5)])
+
+
+def test_who_did_not_have_to_respect_a_late_start_is_no_reason_for_another_pass() -> None:
+    office = Office(
+        run("r", 8, 0, 100),
+        wait("large", 10, queue_name="a"),
+        wait("owner", 2, queue_name="b", max_run_seconds=300),
+        wait("small", 2, queue_name="a", max_run_seconds=300),
+        queues=BORROW,
+    )
+    assert office.planner.plan([held("large", 1), office.admit("small", 5)])
+    assert office.planner.guard() is not None
+    office.occupancy.placer.remove(office.by_key["team/small"])
+    for_another = Held("team/small", "RESERVED_FOR_OTHERS", "", 5)
+    assert not office.planner.plan([held("large", 1), office.admit("owner", 2), for_another])
 
 
 def test_behind_a_head_that_no_end_helps_nothing_of_a_strict_queue_is_planned() -> None:

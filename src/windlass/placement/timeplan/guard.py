@@ -35,6 +35,8 @@ class PlannedStartGuard:
         only takes capacity."""
         self.plans_in_the_way: dict[str, list[PlannedStart]] = {}
         """Workloads that were refused for plans."""
+        self.respected_plans: dict[str, frozenset[str]] = {}
+        """Workloads that were refused → keys of all plans that they had to respect. Moving others changes nothing."""
 
     def on_workload_removed(self) -> None:
         self._refused.clear()
@@ -44,6 +46,7 @@ class PlannedStartGuard:
         if not plans:
             return self._record(workload, choices, self._placer.place_ignoring_plans(workload, choices))
         kind = self._request_kind(workload, choices)
+        self.respected_plans[workload.key] = frozenset(planned.key for planned in plans)
         if kind in self._refused:
             refused, self.plans_in_the_way[workload.key] = self._refused[kind]
             return refused

@@ -205,15 +205,21 @@ class StartPlanner:
         return undelayed
 
     def _compare_with_guard(self, outcomes: Sequence[Outcome]) -> None:
-        """Notes the planned starts that were guarded and turned out later: what exempt workloads take can't be kept."""
-        self._is_guard_outdated = False
+        """Notes the planned starts that were guarded and turned out later: what exempt workloads take can't be kept.
+        Only where a workload is held that had to respect one of them can another pass change anything."""
+        outdated: set[str] = set()
         for key, start in self._guarded.items():
             plan = self._plans.get(key)
             if (plan is None or plan.start > start) and key not in self._occupancy.placer.placed_workloads:
                 self._postponed[key] = None if plan is None else plan.start
-                self._is_guard_outdated = True
-        held = (outcome for outcome in outcomes if isinstance(outcome, Held))
-        self._is_guard_outdated &= any(outcome.code == RESERVED_FOR_OTHERS.code for outcome in held)
+                outdated.add(key)
+        respected = self._guard.respected_plans if self._guard is not None else {}
+        self._is_guard_outdated = any(
+            isinstance(outcome, Held)
+            and outcome.code == RESERVED_FOR_OTHERS.code
+            and not outdated.isdisjoint(respected.get(outcome.workload, ()))
+            for outcome in outcomes
+        )
 
     def _must_not_delay(self, workload: Workload, planned: PlannedStart) -> bool:
         """Whether the workload must not delay the planned start; the exceptions are those of `guard`."""
