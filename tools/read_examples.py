@@ -72,7 +72,7 @@ def judge(file: Path) -> Example | None:
         if manifest.kind not in (*TEMPLATE_KINDS, "DaemonSet")
         for at, view in enumerate(manifest.pods)
     ]
-    kinds = [(one.api_version, one.kind) for one in manifests]
+    kinds = [(manifest.api_version, manifest.kind) for manifest in manifests]
     named = [kind for kind in kinds if makes_pods(*kind) or not_implemented(*kind)]
     if not expected and not named:
         return None
@@ -212,7 +212,7 @@ def _queue(namespace: str, queue: str, manifests: Sequence[Manifest]) -> list[Tr
         return [_object("scheduling.run.ai/v2", "Queue", queue.removeprefix(KAI_PREFIX), spec)]
     if queue.startswith(VOLCANO_PREFIX):
         return [_object("scheduling.volcano.sh/v1beta1", "Queue", queue.removeprefix(VOLCANO_PREFIX), {"weight": 1})]
-    if any(one.kind == "LocalQueue" for one in manifests):
+    if any(manifest.kind == "LocalQueue" for manifest in manifests):
         return []
     asked = {"cpu", "memory"}
     views = _views(manifests)
@@ -278,14 +278,19 @@ def main(arguments: Sequence[str]) -> int:
     print(f"| --- | ---: |{' ---: |' * len(VERDICTS)}")
     all_counts: Counter[str] = Counter()
     for folder in folders:
-        judged = [one for file in list_files(folder) if (one := judge(file)) is not None]
-        counts = Counter(one.verdict for one in judged)
+        try:
+            files = list_files(folder)
+        except InputError as error:
+            print(error, file=sys.stderr)
+            return 2
+        judged = [example for file in files if (example := judge(file)) is not None]
+        counts = Counter(example.verdict for example in judged)
         all_counts += counts
         numbers = " | ".join(str(counts[verdict]) for verdict in VERDICTS)
         print(f"| {folder.name} | {len(judged)} | {numbers} |", flush=True)
-        for one in judged:
-            if one.verdict in (WRONGLY, MISREAD) or "--all" in arguments:
-                print(f"  {one.verdict}: {one.file}: {one.why}", file=sys.stderr)
+        for example in judged:
+            if example.verdict in (WRONGLY, MISREAD) or "--all" in arguments:
+                print(f"  {example.verdict}: {example.file}: {example.why}", file=sys.stderr)
     total = sum(all_counts.values())
     print(f"| all | {total} | {' | '.join(str(all_counts[verdict]) for verdict in VERDICTS)} |")
     return 0
