@@ -19,7 +19,7 @@ export WINDLASS_TRACES ?= $(abspath ../shared/traces)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help env test test-feasibility test-matrix cluster mutants victims worlds loop-seeds worlds-unrepaired stranger lint format bench docs page up lock clean
+.PHONY: help env test test-feasibility test-matrix cluster mutants victims worlds loop-seeds loop-unrepaired fuzz history load worlds-unrepaired why-cases stranger lint format bench docs page up lock release clean
 
 help: ## list what can be done
 	@echo 'make TARGET, where TARGET is one of'
@@ -67,11 +67,27 @@ worlds: env ## N whole clusters at random on the virtual clock (SEED for the sam
 loop-seeds: env ## N seeds of the whole control loop on a faulty network (SEED for the same again, LOG=1 for what happened)
 	PYTHONHASHSEED=0 PYTHONPATH=.:tests $(BIN)/python -m tests.loop --count $(or $(N),100) $(if $(SEED),--seed $(SEED)) $(if $(LOG),--log)
 
+loop-unrepaired: env ## takes repairs of the control loop out, one at a time, and counts the seeds that it takes to notice
+	PYTHONHASHSEED=0 PYTHONPATH=.:tests $(BIN)/python -m tests.loop.unrepaired $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+fuzz: env ## N inputs that are nearly right: objects, patches, requests, worlds, configurations, dumps (SEED for the same again)
+	PYTHONPATH=.:tests:bench $(BIN)/python -m tests.fuzz --count $(or $(N),5000) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+load: env ## windlass up under 1,000 watchers, 200 clients and hostile requests: how long a small GET takes, how much memory
+	PYTHONPATH=.:tests:bench $(BIN)/python -m tests.embedded.load $(ARGS)
+
+history: env ## N recorded histories of the embedded store, its process killed again and again, judged by a model (SEED for the same again)
+	PYTHONPATH=.:tests:bench $(BIN)/python -m tests.embedded.store.history_play --count $(or $(N),200) $(if $(SEED),--seed $(SEED))
+
 worlds-unrepaired: env ## takes repairs out, one at a time, and counts the worlds that it takes to notice
 	PYTHONHASHSEED=0 PYTHONPATH=.:tests $(BIN)/python -m tests.worlds.unrepaired $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 victims: env ## N worlds at random: what evictions lose, beside the least that an exact solver finds (SEED for the same again)
 	PYTHONHASHSEED=0 $(BIN)/python -m tests.victims --count $(or $(N),500) $(if $(SEED),--seed $(SEED))
+
+why-cases: env ## the score of `why` on recorded failures and on variants of them (CASES for a folder of dumps with expected.json)
+	PYTHONPATH=. $(BIN)/python -m tests.diagnose_fresh.score $(CASES) $(ARGS)
+	PYTHONPATH=. $(BIN)/python -m tests.diagnose_fresh.variants $(CASES) $(ARGS)
 
 mutants: env .mutants-tools ## a sample of small changes to the rooms that decide: which would no test notice?
 	PYTHONPATH=.:.mutants-tools $(BIN)/python -m tools.mutants $(ARGS)
@@ -119,6 +135,11 @@ up: $(RUNNING) ## a working GPU cluster on this machine, simulated; ARGS goes to
 lock: env ## resolve requirements.lock and requirements-up.lock again from pyproject.toml
 	$(COMPILE) --extra all --group dev pyproject.toml -o requirements.lock
 	$(COMPILE) --extra up --group build pyproject.toml --constraints requirements.lock -o requirements-up.lock
+	for role in scheduler node; do $(COMPILE) --extra $$role --group build pyproject.toml \
+	  --constraints requirements.lock -o deploy/requirements-$$role.lock || exit 1; done
+
+release: env page ## wheels, images (as root, on Debian), chart, bills of materials, hashes and an archive of all into dist/VERSION
+	$(BIN)/python -m tools.release $(ARGS)
 
 clean: ## remove .venv and everything that was built
 	rm -rf $(VENV) build dist web/node_modules src/windlass/web/static .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

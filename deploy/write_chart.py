@@ -8,15 +8,20 @@ What may differ between clusters is put in as marks and replaced by Helm's expre
 
 from __future__ import annotations
 
+import json
 import sys
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from windlass.cli.install import to_yaml
-from windlass.cli.install_crds import crds
+from windlass.cli.install_crds import KUEUE, crds
 from windlass.cli.install_manifests import InstallOptions, manifests
-from windlass.cli.install_node_manifests import NodeInstallOptions, node_manifests
+from windlass.cli.install_node_manifests import HOST_FILES, MOUNTED_HOST, NodeInstallOptions, node_manifests
+from windlass.cli.install_platforms import PLATFORMS
+from windlass.model.unstructured import Unstructured
 
 CHART = Path(__file__).parent / "chart" / "windlass"
 MARKED = InstallOptions(
@@ -36,14 +41,18 @@ NODE_MARKED = NodeInstallOptions(
     namespace="MARK-namespace",
     image="MARK-image",
     pull_policy="MARK-pull-policy",
-    parts=("MARK-parts",),
+    parts=("plugin", "MARK-parts"),
     label_sink="file",
     pod_monitor=True,
     runtime_class="MARK-runtime-class",
     configs=(("config.yaml", "MARK-config"),),
     default_config="MARK-default-config",
     arguments=("MARK-argument",),
+    mount_host_root=True,
 )
+
+PLATFORM_KINDS = {"RoleBinding": "openshift", "ResourceQuota": "gke"}
+"""Kinds that one platform needs."""
 
 
 def expressions(indent: str) -> dict[str, str]:
@@ -91,6 +100,48 @@ def block_at(text: str, start: str) -> str:
     return "".join(lines[first:last])
 
 
+def on_platforms(names: Iterable[str]) -> str:
+    """The condition that the platform is one of these."""
+    return f"has .Values.node.platform (list {' '.join(json.dumps(name) for name in names)})"
+
+
+def by_platform(blocks: Mapping[str, str]) -> str:
+    """The block of the platform that was chosen, from all of them by name."""
+    names_by_block: dict[str, list[str]] = {}
+    for name, block in blocks.items():
+        if block != blocks[""]:
+            names_by_block.setdefault(block, []).append(name)
+    text = blocks[""]
+    for block, names in names_by_block.items():
+        text = either(on_platforms(names), block, text) if text else when(on_platforms(names), block)
+    return text
+
+
+def platform_blocks(start: str, **choices: Any) -> dict[str, str]:
+    """An entry of the DaemonSet as each platform has it; empty where it has none."""
+    blocks = {}
+    for name in PLATFORMS:
+        marked = msgspec.structs.replace(NODE_MARKED, platform=name, **choices)
+        text = to_yaml([item for item in node_manifests(marked) if item["kind"] == "DaemonSet"])
+        blocks[name] = block_at(text, start) if f"\n{start}" in text else ""
+    return blocks
+
+
+def platform_template(text: str) -> str:
+    """What a platform changes of the DaemonSet: a folder of the kubelet's, and which nodes have GPUs."""
+    pod = " " * 6
+    folder = f"{pod}- name: pod-resources\n"
+    text = text.replace(block_at(text, folder), by_platform(platform_blocks(folder)))
+    affinity = f"{pod}affinity:\n"
+    selected = by_platform(platform_blocks(affinity, node_selector=(("MARK", "MARK"),)))
+    selector = f"{pod}nodeSelector:\n{{{{ toYaml .Values.node.nodeSelector | indent 8 }}}}\n"
+    other = by_platform(platform_blocks(affinity))
+    text = text.replace(block_at(text, affinity), either(".Values.node.nodeSelector", selector + selected, other))
+    known = ", ".join(sorted(set(PLATFORMS) - {""}))
+    refusal = f'{{{{- fail (printf "node.platform: %s is not one of {known}" .Values.node.platform) }}}}\n'
+    return when(f"not ({on_platforms(PLATFORMS)})", refusal) + text
+
+
 def daemon_template(text: str, has_config: str) -> str:
     """The DaemonSet: arguments, volumes, runtime class and selector that depend on a choice."""
     pod, container = " " * 6, " " * 8
@@ -115,12 +166,13 @@ def daemon_template(text: str, has_config: str) -> str:
         text = text.replace(block, when(has_config, block))
     runtime = block_at(text, f"{pod}runtimeClassName:")
     text = text.replace(runtime, when(".Values.node.runtimeClass", runtime))
-    affinity = block_at(text, f"{pod}affinity:")
-    selector = f"{pod}nodeSelector:\n{{{{ toYaml . | indent 8 }}}}\n"
-    return text.replace(
-        affinity,
-        f"{{{{- with .Values.node.nodeSelector }}}}\n{selector}{{{{- else }}}}\n{affinity}{{{{- end }}}}\n",
-    )
+    probe = block_at(text, f"{container}readinessProbe:")
+    text = text.replace(probe, when('has "plugin" .Values.node.parts', probe))
+    for block in (block_at(text, f"{container}- name: host-root\n"), block_at(text, f"{pod}- name: host-root\n")):
+        text = text.replace(block, when(".Values.node.mountHostRoot", block))
+    files = f"{{{{ if .Values.node.mountHostRoot }}}}{MOUNTED_HOST}{{{{ else }}}}{HOST_FILES}{{{{ end }}}}"
+    text = text.replace(f"value: {MOUNTED_HOST}\n", f"value: {files}\n")
+    return platform_template(text)
 
 
 def node_template(text: str, kind: str) -> str:
@@ -142,7 +194,7 @@ def node_template(text: str, kind: str) -> str:
         **expressions(""),
         "MARK-image": NODE_IMAGE,
         "MARK-namespace": "{{ .Values.node.namespace }}",
-        "MARK-parts": '{{ join "," .Values.node.parts }}',
+        "plugin,MARK-parts": '{{ join "," .Values.node.parts }}',
         "--label-sink=file": "--label-sink={{ .Values.node.labelSink }}",
         "MARK-runtime-class": "{{ .Values.node.runtimeClass }}",
         "MARK-config": "{{ .Values.node.config | toJson }}",
@@ -154,15 +206,48 @@ def node_template(text: str, kind: str) -> str:
     return when(".Values.node.enabled", text)
 
 
+def platform_objects() -> list[Unstructured]:
+    """What the admission of one platform asks for, each from the platform that has it."""
+    everywhere = node_manifests(NODE_MARKED)
+    found = []
+    for kind, name in PLATFORM_KINDS.items():
+        objects = node_manifests(msgspec.structs.replace(NODE_MARKED, platform=name))
+        found += [item for item in objects if item["kind"] == kind and item not in everywhere]
+    return found
+
+
+def crd_template(crd: dict[str, Any]) -> str:
+    """As a template, since Helm never upgrades what is in `crds/`. It stays when the release goes: objects of its kind
+    may be somebody's. One that another installation brought is left to that. The queue API is there by choice."""
+    name, group = crd["metadata"]["name"], crd["spec"]["group"]
+    metadata = crd["metadata"]
+    kept = {**(metadata.get("annotations") or {}), "helm.sh/resource-policy": "keep"}
+    text = to_yaml([{**crd, "metadata": {**metadata, "annotations": kept}}])
+    assert "{{" not in text, name
+    text = text.replace(
+        "app.kubernetes.io/managed-by: windlass", expressions("")["app.kubernetes.io/managed-by: windlass"]
+    )
+    there = f'$there := lookup "apiextensions.k8s.io/v1" "CustomResourceDefinition" "" "{name}"'
+    release = '(dig "metadata" "annotations" "meta.helm.sh/release-name" "" (default dict $there))'
+    condition = f"or (not $there) (eq {release} .Release.Name)"
+    condition = f"and .Values.queueAPI.install ({condition})" if group == KUEUE else condition
+    return f"{{{{- {there} }}}}\n{when(condition, text)}"
+
+
 def chart_files() -> dict[str, str]:
     """Path in the chart → content, of all files that are written from the manifests."""
-    files = {f"crds/{one['metadata']['name']}.yaml": to_yaml([one]) for one in crds()}
+    files = {f"templates/crd-{crd['metadata']['name']}.yaml": crd_template(crd) for crd in crds()}
     features = msgspec.structs.replace(NODE_MARKED, label_sink="node-feature")  # its role is the larger one
     roles = [one for one in node_manifests(features) if one["kind"] == "ClusterRole"]
-    for one in (*node_manifests(NODE_MARKED), *roles):
-        if one["kind"] == "ClusterRole" and one not in roles:
+    of_platforms = platform_objects()
+    for item in (*node_manifests(NODE_MARKED), *roles, *of_platforms):
+        if item["kind"] == "ClusterRole" and item not in roles:
             continue
-        files[f"templates/node-{one['kind'].lower()}.yaml"] = node_template(to_yaml([one]), one["kind"])
+        part = item["metadata"]["name"].removeprefix("windlass-node") if item["kind"] != "Namespace" else ""
+        text = node_template(to_yaml([item]), item["kind"])
+        if item in of_platforms:
+            text = when(on_platforms([PLATFORM_KINDS[item["kind"]]]), text)
+        files[f"templates/node{part}-{item['kind'].lower()}.yaml"] = text
     for one in manifests(MARKED):
         if one["kind"] == "Namespace":
             continue  # the release's own

@@ -89,10 +89,10 @@ def _submitter(manifest: Manifest, template: int) -> int:
 
 
 def _verdict(file: Path, manifests: Sequence[Manifest], expected: list[Expected], is_named: bool) -> tuple[str, str]:
-    wanted = sum(one.count + one.beside for one in expected)
+    wanted = sum(pods.count + pods.beside for pods in expected)
     if wanted > MAX_PODS:
         return REFUSED, f"{wanted} pods are more than this tool tries"
-    nodes = [node for shape, one in enumerate(expected) for node in _nodes_for(one, shape)]
+    nodes = [node for shape, pods in enumerate(expected) for node in _nodes_for(pods, shape)]
     try:
         plan, notes = _plan(file, manifests, nodes)
     except InputError as error:
@@ -132,11 +132,11 @@ def _started(plan: Plan) -> int:
     return len(plan.binds) + sum(sum(part.nodes.values()) for admit in owners for part in admit.pod_sets)
 
 
-def _nodes_for(one: Expected, shape: int) -> list[Tree]:
+def _nodes_for(pods: Expected, shape: int) -> list[Tree]:
     """A node for each pod, with just the devices that it asks for and the labels that it selects by."""
     devices: dict[str, str] = {}
     labels: dict[str, str] = {"topology.kubernetes.io/zone": "z", "topology.kubernetes.io/region": "r"}
-    pod = one.view.pod
+    pod = pods.view.pod
     if pod is not None:
         try:
             devices = {name: str(amount) for name, amount in pod_requests(pod).items() if is_extended_resource(name)}
@@ -144,8 +144,8 @@ def _nodes_for(one: Expected, shape: int) -> list[Tree]:
             devices = {}
         if any(name in pod.metadata.annotations for name in ("gpu-fraction", "gpu-memory")):
             devices = {"nvidia.com/gpu": pod.metadata.annotations.get("gpu-fraction-num-devices", "1")}
-        labels |= _labels_of(pod, one.view.template)
-    return [_node(f"n-{shape}-{index}", devices, labels) for index in range(one.count)]
+        labels |= _labels_of(pod, pods.view.template)
+    return [_node(f"n-{shape}-{index}", devices, labels) for index in range(pods.count)]
 
 
 def _labels_of(pod: Any, template: Mapping[str, Any]) -> dict[str, str]:

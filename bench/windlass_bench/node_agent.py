@@ -30,6 +30,7 @@ from windlass.node.process_memory import freeze_and_trim_memory
 from windlass.sharing.advertised_resources import advertised_resources
 from windlass.sharing.inventory import Inventory
 from windlass.sharing.plugin_config import PluginConfig, resolve_config
+from windlass_bench.cgroup_memory import MIB, make_cgroup, read_memory
 from windlass_bench.fake_kubelet import FakeKubelet
 from windlass_bench.processes import free_ports
 
@@ -38,7 +39,6 @@ SHARES = 10
 SHARED = f"version: v1\nsharing: {{timeSlicing: {{resources: [{{name: {GPU_RESOURCE}, replicas: {SHARES}}}]}}}}\n"
 MIG = "version: v1\nflags: {migStrategy: mixed}\n"
 INSTANCE, INSTANCES = "1g.18gb", 7
-CGROUPS = Path("/sys/fs/cgroup")
 
 
 class Measure(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,6 +66,9 @@ def measure_node(folder: Path, *, faults: int = 10, warm_up_seconds: float = 15.
             *_allocations(running.kubelet, "Allocate over gRPC"),
             *_faults(running.kubelet, running.machine, faults),
         ]
+    with _agent(folder / "sixteen", Scene(gpus=16, devices=16)) as running:
+        time.sleep(warm_up_seconds)
+        found += _cgroup_memory(running.cgroup, ", 16 GPUs")
     with _agent(folder / "shares", Scene(config=SHARED, devices=8 * SHARES)) as running:
         found += _allocations(running.kubelet, f"Allocate, 8 × {SHARES} shares")
     instances = Scene(config=MIG, mig=(INSTANCE,) * INSTANCES, resource=f"nvidia.com/mig-{INSTANCE}", devices=56)
@@ -75,8 +78,9 @@ def measure_node(folder: Path, *, faults: int = 10, warm_up_seconds: float = 15.
 
 
 class Scene(msgspec.Struct, frozen=True, kw_only=True):
-    """How the eight GPUs are cut and shared, and what the kubelet is to see."""
+    """How the GPUs are cut and shared, and what the kubelet is to see."""
 
+    gpus: int = 8
     config: str = "version: v1\n"
     mig: tuple[str, ...] = ()
     resource: str = GPU_RESOURCE
@@ -99,16 +103,16 @@ class Running(NamedTuple):
 def _agent(folder: Path, scene: Scene) -> Iterator[Running]:
     folder.mkdir()
     fleet, config = folder / "fleet.yaml", folder / "config.yaml"
-    group = f"{{model: H200, count: 8, mig: [{', '.join(scene.mig)}]}}" if scene.mig else "{model: H200, count: 8}"
+    group = f"{{model: H200, count: {scene.gpus}, mig: [{', '.join(scene.mig)}]}}"
     pools = f"[{{name: bench, numa: 2, gpus: [{group}]}}]"
     fleet.write_text(f"apiVersion: windlass.dev/v1\nkind: Fleet\nspec: {{pools: {pools}}}\n")
     config.write_text(scene.config)
-    gpus = FleetGpus(model="H200", count=8, mig=scene.mig)
+    gpus = FleetGpus(model="H200", count=scene.gpus, mig=scene.mig)
     machine = SimulatedBackend(FleetPool(name="bench", numa=2, gpus=(gpus,)), folder=folder / "machine")
     kubelet = FakeKubelet(folder / "plugins")
     kubelet.start()
     (port,) = free_ports(1)
-    cgroup = _make_cgroup()
+    cgroup = make_cgroup()
     into = ["sh", "-c", f'echo $$ > {cgroup}/cgroup.procs && exec "$@"', "sh"] if cgroup is not None else []
     command = [
         *(*into, sys.executable, "-c", "from windlass.cli.main import main; main()", "node", "run", "--without-api"),
@@ -133,34 +137,19 @@ def _agent(folder: Path, scene: Scene) -> Iterator[Running]:
             cgroup.rmdir()
 
 
-def _make_cgroup() -> Path | None:
-    """A cgroup of its own for the agent, as a container has one; None where that is not allowed."""
-    folder = CGROUPS / f"windlass-bench-{os.getpid()}"
-    try:
-        folder.mkdir()
-        if (folder / "memory.current").exists():
-            return folder
-        folder.rmdir()
-    except OSError:
-        return None
-    return None
-
-
-def _cgroup_memory(cgroup: Path | None) -> list[Measure]:
+def _cgroup_memory(cgroup: Path | None, where: str = "") -> list[Measure]:
     """What counts against a container's limit: also the kernel's part and the files that were read."""
     if cgroup is None:
         return []
-    stat = dict(line.split() for line in (cgroup / "memory.stat").read_text().splitlines())
-    values = {"anonymous": stat["anon"], "highest": (cgroup / "memory.peak").read_text()}
-    goals = {"anonymous": 128.0}
+    memory = read_memory(cgroup)
+    rows = (
+        ("anonymous", memory.anonymous, 128.0),
+        ("current", memory.current, None),
+        ("highest", memory.highest, None),
+    )
     return [
-        Measure(
-            name=f"memory of its cgroup, {name}",
-            value=round(int(value) / (1 << 20), 1),
-            unit="MiB",
-            goal=goals.get(name),
-        )
-        for name, value in values.items()
+        Measure(name=f"memory of its cgroup{where}, {name}", value=round(size / MIB, 1), unit="MiB", goal=goal)
+        for name, size, goal in rows
     ]
 
 
@@ -168,7 +157,7 @@ def _memory(pid: int) -> list[Measure]:
     children = [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     sizes = {"supervisor": _resident(pid)}
     for child in children:
-        name = "plugin" if "child\0plugin" in Path(f"/proc/{child}/cmdline").read_text() else "beside"
+        name = "plugin" if "child\0plugin" in Path(f"/proc/{child}/cmdline").read_text() else "sidecar"
         sizes[name] = _resident(child)
     goals = {"plugin": 45.0}
     found = [

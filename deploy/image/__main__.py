@@ -14,6 +14,7 @@ kernels are compiled inside the new root). `ctr images import`, `podman load` an
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import platform
 import shutil
@@ -21,8 +22,9 @@ import sys
 from pathlib import Path
 
 from archive import Image, write_archive
+from bill import bill_of_materials, libraries_of
 from folders import BuildFailed, Workshop
-from layers import debian_layer, dependency_layer, windlass_layer
+from layers import debian_layer, debian_packages, dependency_layer, windlass_layer
 from roles import ROLES, Role
 
 SOURCES = Path(__file__).resolve().parents[2]
@@ -66,7 +68,7 @@ def emulator_for(architecture: str) -> Path | None:
     return Path(found)
 
 
-def build(role: Role, architecture: str, name: str, output: Path) -> None:
+def build(role: Role, architecture: str, name: str, output: Path, bill: Path | None = None) -> None:
     workshop = Workshop(cache(), ENVIRONMENT, architecture, emulator_for(architecture))
     debian = debian_layer(workshop)
     wheels = dependency_layer(workshop, debian, SOURCES, role)
@@ -79,6 +81,9 @@ def build(role: Role, architecture: str, name: str, output: Path) -> None:
         user="65532:65532",
     )
     write_archive(image, [debian.tar, wheels.tar, windlass.tar], output)
+    if bill is not None:
+        found = bill_of_materials(role.image, version(), libraries_of(role, SOURCES), debian_packages(workshop))
+        bill.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
 
 
 def main() -> int:
@@ -91,6 +96,7 @@ def main() -> int:
         default=own_architecture(),
         help="default: this machine's",
     )
+    parser.add_argument("--bill", type=Path, help="also write a bill of materials (CycloneDX) to this file")
     parser.add_argument("--name", help="the image's name; default: windlass:VERSION, windlass-node:VERSION")
     given = parser.parse_args()
     role = ROLES[given.role]
@@ -99,7 +105,7 @@ def main() -> int:
         return 2
     try:
         name = given.name or f"docker.io/library/{role.image}:{version()}"
-        build(role, given.architecture, name, given.output)
+        build(role, given.architecture, name, given.output, given.bill)
     except BuildFailed as problem:
         print(f"the image can't be built: {problem}", file=sys.stderr)
         return 3

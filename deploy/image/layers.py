@@ -11,6 +11,8 @@ import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import unquote
 
 from folders import BuildFailed, Layer, Workshop, digest, run, same_time
 from roles import Role, distributions_of, plain
@@ -54,8 +56,7 @@ def debian_layer(workshop: Workshop) -> Layer:
 def _debian_layer(workshop: Workshop) -> Layer:
     with workshop.scratch() as scratch:
         apt = _apt_for_an_empty_machine(workshop, scratch)
-        listed = run([*apt, "--print-uris", "install", *PACKAGES])
-        names = sorted(line.split()[1] for line in listed.splitlines() if line.startswith("'"))
+        names = sorted(package.file for package in _resolved(apt))
 
         def make(tree: Path) -> None:
             run([*apt, "--yes", "--download-only", "install", *PACKAGES])
@@ -73,12 +74,44 @@ def _debian_layer(workshop: Workshop) -> Layer:
         return workshop.layer("debian", digest(*names, *PEOPLE.values(), repr(PACKAGES)), make)
 
 
+class DebianPackage(NamedTuple):
+    file: str
+    name: str
+    version: str
+    architecture: str
+    algorithm: str
+    hash: str
+    """By which `apt-get` verifies it."""
+
+
+def debian_packages(workshop: Workshop) -> list[DebianPackage]:
+    """What the lowest layer consists of, for the bill of materials."""
+    with workshop.scratch() as scratch:
+        return _resolved(_apt_for_an_empty_machine(workshop, scratch))
+
+
+def _resolved(apt: Sequence[str]) -> list[DebianPackage]:
+    listed = run([*apt, "--print-uris", "install", *PACKAGES])
+    return [_package(line) for line in listed.splitlines() if line.startswith("'")]
+
+
+def _package(line: str) -> DebianPackage:
+    """`'URI' name_1%3a2.3_amd64.deb SIZE SHA256:…`"""
+    file, checksum = line.split()[1], line.split()[3] if len(line.split()) > 3 else ":"
+    name, version, architecture = file.removesuffix(".deb").split("_")
+    algorithm, _, digits = checksum.partition(":")
+    return DebianPackage(file, name, unquote(version), architecture, _ALGORITHMS.get(algorithm, algorithm), digits)
+
+
+_ALGORITHMS = {"SHA256": "SHA-256", "SHA512": "SHA-512", "MD5Sum": "MD5"}
+
+
 def dependency_layer(workshop: Workshop, debian: Layer, sources: Path, role: Role) -> Layer:
     """The wheels that the role needs at run time, as the lock file pins them."""
     with workshop.scratch() as scratch:
         wanted = scratch / "requirements.txt"
         lock = (sources / "requirements.lock").read_text()
-        wanted.write_text(_pinned(lock, distributions_of(role, sources)))
+        wanted.write_text(pinned(lock, distributions_of(role, sources)))
         python = _asked(workshop, debian.tree, "'%d.%d' % sys.version_info[:2]")
         uv = Path(sys.executable).with_name("uv")
 
@@ -203,7 +236,7 @@ def _compile(workshop: Workshop, root: Path, folder: str) -> None:
     workshop.inside(root, "/usr/bin/python3", *command)
 
 
-def _pinned(lock: str, names: set[str]) -> str:
+def pinned(lock: str, names: set[str]) -> str:
     """The lock file's entries of those names, with their hashes."""
     entries = re.split(r"^(?=[A-Za-z0-9])", lock, flags=re.MULTILINE)
     return "".join(entry for entry in entries if plain(re.split(r"[=\s\[]", entry, maxsplit=1)[0]) in names)

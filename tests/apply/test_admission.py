@@ -22,7 +22,7 @@ from tests.apply.admissions import (
     status_writes,
     writes,
 )
-from tests.apply.objects import admission, condition, workload
+from tests.apply.objects import admission, condition, queues, workload
 from tests.kube.fake_api import refused
 from tests.kube.memory_client import lost_answer
 from tests.kube.virtual_time import in_virtual_time, settle
@@ -147,7 +147,7 @@ async def test_admissions_of_groups_without_a_workload_are_not_written() -> None
 async def test_a_live_kueue_admits_in_its_queues(take_over: frozenset[str], written: int) -> None:
     scene = scene_of(take_over=take_over)
     scene.cache.kueue_is_live = True
-    scene.put(workload("w"))
+    scene.put(*queues(stopPolicy="Hold")[1:2], workload("w"))
     scene.watch()
     decided = Workload("team/w", "Workload", (PodSet("main", 1, Pod()),))
     snapshot = msgspec.structs.replace(scene.snapshot(), workloads=(decided,))

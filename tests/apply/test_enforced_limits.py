@@ -203,7 +203,7 @@ async def test_what_was_stopped_at_its_declared_duration_does_not_start_again_wi
     await cluster.step(5)
     await cluster.step(10)
     assert not is_admitted(cluster)
-    assert f"stopped at the end of its declared run time ({DECLARED_DURATION_ANNOTATION}, 2m)" in cluster.why()
+    assert f"stopped after its declared 2m ({DECLARED_DURATION_ANNOTATION}) without a checkpoint" in cluster.why()
     assert cluster.why().endswith("(DURATION_EXCEEDED)")
     cluster.put(edit(cluster.get("jobs", "train"), **{DECLARED_DURATION_ANNOTATION: "1h"}))
     await cluster.step()

@@ -432,12 +432,21 @@ async def test_who_loses_the_lease_while_an_eviction_is_refused_gives_up() -> No
     assert await scene.events() == []
 
 
-@pytest.mark.parametrize("reason", ["Priority", "InClusterQueue", "InCohortReclamation", "InCohortFairSharing"])
+@pytest.mark.parametrize(
+    ("reason", "work"),
+    [
+        ("Priority", "work of higher priority"),
+        ("InClusterQueue", "work of higher priority in its ClusterQueue"),
+        ("InCohortReclamation", "work of the queue whose quota it borrowed"),
+        ("InCohortReclaimWhileBorrowing", "work of higher priority in its cohort"),
+        ("InCohortFairSharing", "work of a queue that has less of its fair share"),
+    ],
+)
 @in_virtual_time
-async def test_preempted_pods_get_an_event_with_the_reason(reason: str) -> None:
+async def test_preempted_pods_get_an_event_with_the_reason(reason: str, work: str) -> None:
     scene = Evicting()
     await scene.evict("team/urgent", victim("team/gang", "g0", "g1", reason=reason))
-    note = f"Preempted to make room ({reason})"
+    note = f"Preempted ({reason}) for {work}: what created the pod has to create it again"
     assert await scene.events() == [
         ("g0", "Preempted", "Preempting", note),
         ("g1", "Preempted", "Preempting", note),

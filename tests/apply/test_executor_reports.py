@@ -97,9 +97,22 @@ async def test_who_waits_for_victims_is_told_the_node_and_nominated() -> None:
     async with Scene(*NODES, pod("p")).running() as scene:
         scene.execute(Plan(binds=(Bind("team/p", "n1", after=("team/low",)),)))
         await settle()
-        message = "0/2 nodes are available: waiting for preempted pods on n1 to terminate."
+        message = "0/2 nodes are available: waiting for preempted pods on n1 to terminate (WAITING_FOR_PREEMPTION)"
         assert told(scene, "p") == ("WaitingForVictims", message)
         assert scene.get("pods", "p")["status"]["nominatedNodeName"] == "n1"
+        assert scene.metric("windlass_held_workloads", code="WAITING_FOR_PREEMPTION") == 1
+        scene.execute(Plan(holds=(Hold("team/p", FULL),)))
+        await asyncio.sleep(1)
+        assert scene.metric("windlass_held_workloads", code="WAITING_FOR_PREEMPTION") == 0
+
+
+@in_virtual_time
+async def test_a_gang_that_waits_for_victims_is_one_workload() -> None:
+    members = [gang_pod(f"g{index}", "g") for index in range(2)]
+    async with Scene(*NODES, *members).running() as scene:
+        scene.execute(Plan(binds=tuple(Bind(f"team/g{index}", "n1", after=("team/low",)) for index in range(2))))
+        await settle()
+        assert scene.metric("windlass_held_workloads", code="WAITING_FOR_PREEMPTION") == 1
 
 
 @pytest.mark.parametrize("nominated", ["n2", ""])

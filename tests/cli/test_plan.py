@@ -153,7 +153,7 @@ def test_the_document_for_scripts() -> None:
             "workload": "eng/wait",
             "code": "KUEUE_QUOTA_INSUFFICIENT",
             "message": QUOTA,
-            "publicMessage": "over quota: its queue has too little quota left",
+            "publicMessage": "its queue has too little quota left for its request; `windlass why` has the numbers",
             **NOT_EXPLAINED,
             "detail": QUOTA,
         },
@@ -275,7 +275,7 @@ def test_without_any_time_it_is_the_clocks(shell: Shell, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ((), "nothing to plan"),
+        (("--from", "{dump}", "--context", "x"), "--from is a dump instead of the live cluster"),
         (("--from", "nowhere.yaml"), "nowhere.yaml"),
         (("--from", "{dump}", "--now", "soon"), "'soon' is not a time"),
         (("--from", "{dump}", "--config", "{dump}"), "a Node is no configuration"),

@@ -159,3 +159,14 @@ def test_doctor_node_shows_how_containers_get_their_gpus(tmp_path: Path, way: st
     assert (found["level"], found["saw"]) == (level, way)
     assert found["meaning"] == "RuntimeClasses of NVIDIA's runtime: gpu"
     assert done.exit_code == (1 if level == "error" else 0)
+
+
+def test_pods_with_resource_claims_are_counted_by_the_scheduler_that_they_name() -> None:
+    """Before Windlass gets that name: it would hold them."""
+    claims = [{"name": "gpu", "resourceClaimName": "mine"}]
+    trees = [pod("runs", on="g1"), pod("waits"), pod("plain")]
+    for tree in trees[:2]:
+        tree["spec"]["resourceClaims"] = claims
+    found = checks(node("g1", 4, labels=T4, taints=[GPU_TAINT]), *trees)["resource-claims"]
+    assert found.where == f"scheduler {trees[0]['spec'].get('schedulerName', 'default-scheduler')}"
+    assert found.saw == "2 of its pods use resource claims, 1 of them wait"

@@ -7,10 +7,13 @@ from tests.diagnose.objects import GPU, NOW, ask, evidence, node, pod, thing
 
 from windlass.apply.executor import BIND_REFUSED_SECONDS
 from windlass.diagnose.causes import CAUSES
+from windlass.diagnose.engine_view import queueing_finding
 from windlass.diagnose.why import why
 from windlass.dump.configuration import Configuration
 from windlass.model.configuration import Settings
+from windlass.model.decision import Hold
 from windlass.model.unstructured import Unstructured
+from windlass.model.verdict import Limit, Verdict
 
 VOLCANO = "scheduling.volcano.sh/v1beta1"
 GROUP = {"scheduling.k8s.io/group-name": "ring"}
@@ -176,3 +179,20 @@ def test_why_names_a_claim_in_the_template_of_a_queued_job() -> None:
     found = ask("job/train", node("g1", 4), *objects)
     assert found.code == "STORAGE_INSUFFICIENT"
     assert found.headline.startswith('Persistentvolumeclaim "data" not found')
+
+
+def test_every_quota_that_lacks_is_named() -> None:
+    limits = (Limit("quota", "over quota: 4 cpu left"), Limit("quota", "over quota: 0 nvidia.com/gpu left"))
+    found = queueing_finding(Hold("team/w", Verdict("KUEUE_QUOTA_INSUFFICIENT", 1, limits=limits)))
+    assert found is not None
+    assert found.headline == "over quota: 4 cpu left; over quota: 0 nvidia.com/gpu left"
+
+
+def test_a_deactivated_workload_has_the_code_that_the_engine_gives_it() -> None:
+    """Also where Kueue has evicted it, and the engine holds it for spec.active."""
+    version, template = "kueue.x-k8s.io/v1beta1", {"spec": pod("x", 1)["spec"]}
+    evicted = {"type": "Evicted", "status": "True", "reason": "Deactivated", "message": "The workload is deactivated"}
+    spec = {"queueName": "q", "active": False, "podSets": [{"name": "main", "count": 1, "template": template}]}
+    workload = thing("Workload", "w", spec, version, status={"conditions": [evicted]})
+    found = ask("workload/w", node("g1", 8), workload)
+    assert found.code == "JOB_SUSPENDED"

@@ -179,6 +179,18 @@ def test_check_says_of_a_kueue_group_what_the_engine_does(
     assert all(checked in message for message in check_says(pods))
 
 
+@pytest.mark.parametrize(("labels", "total"), [({"kueue.x-k8s.io/queue-name": "other"}, "2"), ({}, "3")])
+def test_check_says_that_members_disagree_as_the_engine_does(labels: dict[str, str], total: str) -> None:
+    first, second = by_label(2, "2")
+    metadata = second["metadata"]
+    metadata["labels"] = metadata["labels"] | labels
+    metadata["annotations"] = metadata["annotations"] | {"kueue.x-k8s.io/pod-group-total-count": total}
+    (held,) = engine_says([node("n", 8), first, second]).values()
+    (said,) = check_says([first, second])
+    assert said.removesuffix(", so that none of them starts") in held
+    assert "different" in said
+
+
 def test_check_counts_members_that_name_the_group_in_an_annotation() -> None:
     first, second = by_label(2, "2")
     second["metadata"]["labels"] = {}

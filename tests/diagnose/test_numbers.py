@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from hypothesis import given, settings
 from tests.diagnose.objects import GPU, ask, node, pod
 from tests.diagnose.test_engine_agrees import clusters, evidence_of
@@ -38,6 +40,37 @@ def expect_agreeing(found: Diagnosis) -> None:
 @given(clusters())
 def test_numbers_of_nodes_agree(objects: list[Unstructured]) -> None:
     expect_agreeing(why(evidence_of(objects), "pod/asked", "x", 0))
+
+
+FREE = re.compile(r"too few (\S+) are free: (\d+) on (\d+) matching node\(s\), (\d+) needed")
+COUNTED = re.compile(r"of (\d+) node\(s\) \(nearest: (\S+)\)|(\d+) matching node\(s\) take no pods: (\S+) is")
+NEAREST = re.compile(r"nearest is (\S+), requested: (\d+) (nvidia.com/gpu) \(the node has (\d+)\)")
+LACKS = re.compile(r"node (\S+)(?: has the GPUs, but)? lacks (\S+) (\S+?)(?=[ ,.])")
+
+
+@settings(max_examples=300, deadline=None)
+@given(clusters())
+def test_the_headline_agrees_with_the_rows_below_it(objects: list[Unstructured]) -> None:
+    found = why(evidence_of(objects), "pod/asked", "x", 0)
+    rows = {account.name: account for account in found.nodes}
+    if said := FREE.search(found.headline):
+        name, free, count, needed = said[1], *map(int, said.groups()[1:])
+        able = [account for account in found.nodes if account.codes and set(account.codes) <= CAPACITY]
+        assert (free, count) == (sum(amount(name, account.free) for account in able), len(able)), found
+        assert free < needed, found.headline
+    if said := COUNTED.search(found.headline):
+        assert sum(found.code in account.codes for account in found.nodes) == int(said[1] or said[3]), found
+        assert (said[2] or said[4]) in rows, found.headline
+    if said := NEAREST.search(found.headline):
+        assert int(said[2]) > int(said[4]) == amount(GPU, rows[said[1]].allocatable), found
+        alike = [account for account in found.nodes if set(account.codes) <= set(rows[said[1]].codes)]
+        assert int(said[4]) == max(amount(GPU, account.allocatable) for account in alike), found
+    if said := LACKS.search(found.headline):
+        assert rows[said[1]].lacks[said[3]] == said[2], found
+
+
+CAPACITY = {"GPU_FULL", "GPU_FRAGMENTED", "CPU_MEM_INSUFFICIENT", "POD_COUNT_LIMIT", "EPHEMERAL_STORAGE"}
+"""What a node has too little of while others' pods run on it."""
 
 
 def test_devices_that_are_no_longer_advertised_are_not_less_than_none() -> None:

@@ -1,46 +1,59 @@
-#!/usr/bin/env python3
-"""Asks `windlass why` about every case beside this file and counts its answers.
+"""Asks `why` about every case and counts its answers.
 
-    python tests/diagnose_fresh/score.py [--windlass PATH] [--only F02,C01] [-v] [--out answers.json]
+    python -m tests.diagnose_fresh.score [FOLDER] [--only F02,C01] [-v]
 
-right: the established code, or one that the case accepts; near: a true link of the chain that is not the cause;
-unknown: UNKNOWN; wrong: anything else. Controls (C..) are healthy or only wait, and are counted apart. Variants are
-counted by letter: a and b like the case; c (decisive evidence removed) is held back if the answer is UNKNOWN or of low
-confidence, shallow if it is a true but incomplete link said with high confidence, named if it is the established cause
-all the same, else overconfident; d (repaired) is clear if the answer is NONE."""
+FOLDER has dumps with an `expected.json` each; without it, the scenes beside this file are asked about. right: the
+established code, or one that the case accepts; near: a true link of the chain that is not the cause; unknown: UNKNOWN;
+wrong: anything else. Controls (C..) are healthy or only wait, and are counted apart. Variants are counted by letter:
+a and b like the case; c (decisive evidence removed) is held back if the answer is UNKNOWN or of low confidence, shallow
+if it is a true but incomplete link said with high confidence, named if it is the established cause all the same, else
+overconfident; d (repaired) is clear if the answer is NONE.
+"""
 
 from __future__ import annotations
 
 import argparse
 import collections
 import json
-import pathlib
-import shlex
-import subprocess
-import sys
+import tempfile
 import time
-from typing import Any
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
 
-HERE = pathlib.Path(__file__).parent
+from tests.diagnose_fresh.cases import SCENES, SECOND, cases
+from tests.diagnose_fresh.world import Obj
 
+from windlass.diagnose.evidence import load_evidence
+from windlass.diagnose.finding import Diagnosis
+from windlass.diagnose.why import why
+from windlass.dump.files import newest_timestamp
 
-def ask(windlass: list[str], folder: pathlib.Path, target: str, limit: float) -> tuple[str, str, str]:
-    """The code, the confidence and the headline."""
-    kind, ns, name = target.split("/")
-    command = [*windlass, "why", f"{kind}/{name}", "-n", ns, "--from", str(folder), "-o", "json"]
-    try:
-        run = subprocess.run(command, capture_output=True, text=True, timeout=limit)
-    except subprocess.TimeoutExpired:
-        return "TIMEOUT", "-", ""
-    if "Traceback" in run.stderr:
-        return "TRACEBACK", "-", run.stderr.strip().splitlines()[-1]
-    if not run.stdout.strip():
-        return f"EXIT_{run.returncode}", "-", run.stderr.strip()[-160:]
-    doc = json.loads(run.stdout)
-    return doc.get("code", "?"), doc.get("confidence", "?"), doc.get("headline", "")
+GROUPS = ("cases", "controls", "a", "b", "c", "d")
+GOOD = ("right", "held back", "clear")
 
 
-def verdict(want: dict[str, Any], code: str, confidence: str) -> str:
+class Result(NamedTuple):
+    want: Obj
+    found: Diagnosis
+    verdict: str
+    seconds: float
+
+    @property
+    def group(self) -> str:
+        return str(self.want.get("variant") or ("controls" if self.want["id"].startswith("C") else "cases"))
+
+    @property
+    def is_confidently_wrong(self) -> bool:
+        return self.found.confidence == "high" and self.verdict in ("wrong", "overconfident", "blamed")
+
+
+def ask(folder: Path, target: str) -> Diagnosis:
+    kind, namespace, name = target.split("/")
+    return why(load_evidence(folder), f"{kind}/{name}", namespace, newest_timestamp(folder))
+
+
+def verdict(want: Obj, code: str, confidence: str) -> str:
     if want.get("variant") == "c":
         if code == "UNKNOWN" or confidence == "low":
             return "held back"
@@ -49,61 +62,74 @@ def verdict(want: dict[str, Any], code: str, confidence: str) -> str:
         return "shallow" if code in want.get("shallow", []) else "overconfident"
     if want.get("variant") == "d":
         return "clear" if code == "NONE" else "blamed"
-    if code == want["code"] or code in want["accept"]:
+    if code == want["code"] or code in want.get("accept", []):
         return "right"
-    if code in want["also"]:
+    if code in want.get("also", []):
         return "near"
     return "unknown" if code == "UNKNOWN" else "wrong"
 
 
-def main() -> int:
-    ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    ap.add_argument("--windlass", default=f"{sys.executable} -m windlass")
-    ap.add_argument("--only", default="", help="ids, separated by commas")
-    ap.add_argument("--timeout", type=float, default=60)
-    ap.add_argument("--out", type=pathlib.Path, help="write every answer to this file")
-    ap.add_argument("-v", action="store_true", help="print every case, not only those that are not right")
-    args = ap.parse_args()
-    only = set(filter(None, args.only.split(",")))
-    count: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
-    high_wrong, slowest, answers = [], 0.0, []
-    if not (HERE / "cases").exists():
-        subprocess.run([sys.executable, str(HERE / "build.py")], check=True)
-    for path in sorted((HERE / "cases").iterdir()):
-        want = json.loads((path / "expected.json").read_text())
-        if only and want["id"] not in only:
-            continue
+def score(folders: Iterable[Path]) -> Iterator[Result]:
+    for folder in folders:
+        want = json.loads((folder / "expected.json").read_text())
         began = time.perf_counter()
-        code, confidence, headline = ask(shlex.split(args.windlass), path, want["target"], args.timeout)
-        slowest = max(slowest, time.perf_counter() - began)
-        result = verdict(want, code, confidence)
-        group = want.get("variant") or ("controls" if want["id"].startswith("C") else "cases")
-        count[group][result] += 1
-        if result == "wrong" and confidence == "high" and group in ("cases", "controls"):
-            high_wrong.append(want["id"])
-        answers.append(
-            {
-                "id": want["id"],
-                "want": want["code"],
-                "got": code,
-                "confidence": confidence,
-                "verdict": result,
-                "headline": headline,
-            }
+        found = ask(folder, want["target"])
+        yield Result(want, found, verdict(want, found.code, found.confidence), time.perf_counter() - began)
+
+
+def write_cases(target: Path, scenes: Path = SCENES) -> list[Path]:
+    """Writes the scenes' cases as dumps, and returns their folders."""
+    folders = []
+    for want, world in cases(scenes):
+        world.write(target / want["id"], want)
+        folders.append(target / want["id"])
+    return folders
+
+
+def counts(results: Iterable[Result]) -> dict[str, collections.Counter[str]]:
+    """Group → verdict → number."""
+    found: dict[str, collections.Counter[str]] = {group: collections.Counter() for group in GROUPS}
+    for result in results:
+        found[result.group][result.verdict] += 1
+    return found
+
+
+def report(results: list[Result], verbose: bool) -> None:
+    for result in results:
+        if verbose or result.verdict not in GOOD:
+            want, found = result.want, result.found
+            said = f"{found.code:28} {found.confidence:5} {result.verdict}"
+            print(f"{want['id']:5} want {want.get('established', want['code']):28} got {said}")
+            print(f"      {found.headline}")
+    for group, counted in counts(results).items():
+        total = sum(counted.values())
+        if total:
+            print(f"{group:9} {total:3}: " + ", ".join(f"{name} {count}" for name, count in sorted(counted.items())))
+    right = [result for result in results if result.group in ("cases", "controls") and result.verdict == "right"]
+    sure = sum(result.found.confidence == "high" for result in right)
+    print(f"right answers with high confidence: {sure} of {len(right)}")
+    wrong = [result.want["id"] for result in results if result.is_confidently_wrong]
+    print(f"wrong with high confidence: {', '.join(wrong) or 'none'}")
+    print(f"slowest {max((result.seconds for result in results), default=0):.1f} s")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", nargs="?", type=Path)
+    parser.add_argument("--second", action="store_true", help="the second set of scenes")
+    parser.add_argument("--only", default="", help="ids, separated by commas")
+    parser.add_argument("-v", action="store_true", help="print every case, not only those that are not right")
+    args = parser.parse_args()
+    only = set(filter(None, args.only.split(",")))
+    with tempfile.TemporaryDirectory() as place:
+        folders = (
+            sorted(args.folder.iterdir())
+            if args.folder
+            else write_cases(Path(place), SECOND if args.second else SCENES)
         )
-        if args.v or result not in ("right", "held back", "clear"):
-            print(f"{want['id']:5} want {want['code']:28} got {code:28} {confidence:5} {result}", flush=True)
-    for group in ("cases", "controls", "a", "b", "c", "d"):
-        if n := sum(count[group].values()):
-            print(
-                f"{group:9} {n:3}: "
-                + ", ".join(f"{k} {count[group][k]} ({100 * count[group][k] / n:.0f} %)" for k in sorted(count[group]))
-            )
-    print(f"wrong with high confidence: {', '.join(high_wrong) or 'none'}; slowest {slowest:.1f} s")
-    if args.out:
-        args.out.write_text(json.dumps(answers, indent=1) + "\n")
-    return 0
+        asked = [path for path in folders if (path / "expected.json").exists() and (not only or path.name in only)]
+        report(list(score(asked)), args.v)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -1,12 +1,11 @@
-"""Small clusters as plain Kubernetes objects: what the cases are made of (see build.py)."""
+"""Small clusters as plain Kubernetes objects: what the cases are made of (see cases.py)."""
 
-# ruff: noqa: E501, E731
+# ruff: noqa: E731
 from __future__ import annotations
 
 import datetime
 import json
 import pathlib
-import random
 import uuid
 from typing import Any
 
@@ -526,53 +525,6 @@ class World:
             },
         )
 
-    def plugin(
-        self,
-        nodes: list[str],
-        ns: str = "nvidia-device-plugin",
-        name: str = "nvdp-nvidia-device-plugin",
-        version: str = "v0.17.1",
-        age: float = days(9),
-        resource: str = "nvidia.com/gpu",
-    ) -> None:
-        """A device plugin that works on these nodes."""
-        image = f"nvcr.io/nvidia/k8s-device-plugin:{version}"
-        self.ds(
-            ns,
-            name,
-            len(nodes),
-            len(nodes),
-            image,
-            "nvidia-device-plugin-ctr",
-            tolerations=[{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}],
-        )
-        for n in nodes:
-            pod = f"{name}-{uid(n)[:5]}"
-            self.pod(
-                ns,
-                pod,
-                node=n,
-                owner=("DaemonSet", name),
-                image=image,
-                container="nvidia-device-plugin-ctr",
-                age=age,
-                cpu="50m",
-                mem="64Mi",
-                labels={"app": name},
-                spec={"tolerations": [{"operator": "Exists"}], "priorityClassName": "system-node-critical"},
-            )
-            self.log(
-                ns,
-                pod,
-                "nvidia-device-plugin-ctr",
-                f"""
-I0301 09:58:02.114420       1 main.go:235] "Starting NVIDIA Device Plugin" version={version}
-I0301 09:58:02.301177       1 main.go:245] Starting OS watcher.
-I0301 09:58:02.644903       1 server.go:195] Starting GRPC server for '{resource}'
-I0301 09:58:02.650311       1 server.go:139] Starting to serve '{resource}' on /var/lib/kubelet/device-plugins/nvidia-gpu.sock
-I0301 09:58:02.655086       1 server.go:146] Registered device plugin for '{resource}' with Kubelet""",
-            )
-
     # -- transformations
     def renamed(self, pairs: list[tuple[str, str]]) -> World:
         text = json.dumps({"items": self.items, "files": self.files})
@@ -582,155 +534,6 @@ I0301 09:58:02.655086       1 server.go:146] Registered device plugin for '{reso
         d = json.loads(text)
         w.items, w.files, w.version = d["items"], d["files"], self.version
         return w
-
-    def noise(self, seed: int) -> None:
-        """Fifty pods of others with troubles of their own, old events, and faults that have healed; none of it touches the question."""
-        rnd = random.Random(seed)
-        for i in range(3):
-            self.node(
-                f"cpu-pool-{i}",
-                cpu="64",
-                mem="250Gi",
-                labels={"pool": "general"},
-                taints=[{"key": "pool", "value": "general", "effect": "NoSchedule"}],
-            )
-        self.node(
-            "other-gpu-0",
-            gpu=2,
-            product="NVIDIA-A10",
-            taints=[{"key": "dedicated", "value": "vision", "effect": "NoSchedule"}],
-            labels={"pool": "vision"},
-        )
-        tol = [{"key": "pool", "operator": "Exists"}]
-        for i in range(2):
-            self.pod(
-                "vision-lab",
-                f"tracker-{i}",
-                node="other-gpu-0",
-                gpu=1,
-                spec={"tolerations": [{"operator": "Exists"}]},
-                age=days(4),
-            )
-        self.event(
-            "",
-            "Node",
-            "other-gpu-0",
-            "GPUUnhealthy",
-            "GPU 1 reported Xid 31, marked unhealthy",
-            last=days(3),
-            source="node-health",
-        )
-        self.event(
-            "",
-            "Node",
-            "other-gpu-0",
-            "GPUHealthy",
-            "GPU 1 is healthy again after a reset",
-            last=days(3) - 40,
-            type="Normal",
-            source="node-health",
-        )
-        self.event(
-            "",
-            "Node",
-            "cpu-pool-1",
-            "NodeNotReady",
-            "Node cpu-pool-1 status is now: NodeNotReady",
-            last=days(2),
-            source="node-controller",
-        )
-        self.event(
-            "",
-            "Node",
-            "cpu-pool-1",
-            "NodeReady",
-            "Node cpu-pool-1 status is now: NodeReady",
-            last=days(2) - 12,
-            type="Normal",
-            source="kubelet",
-        )
-        kinds = ["ok", "ok", "oom", "pull", "crash", "cpu", "evicted", "done", "healed", "pvc"]
-        for i in range(48):
-            ns, kind, name = (
-                rnd.choice(["shop", "billing", "search", "mail"]),
-                kinds[i % len(kinds)],
-                f"{rnd.choice(['api', 'worker', 'cron', 'cache', 'web'])}-{i:02}-{rnd.randrange(16**5):05x}",
-            )
-            at = {
-                "node": f"cpu-pool-{i % 3}",
-                "spec": {"tolerations": tol},
-                "cpu": "200m",
-                "mem": "256Mi",
-                "age": rnd.randrange(60, 9000),
-            }
-            if kind == "ok":
-                self.pod(ns, name, **at)
-            elif kind == "oom":
-                self.pod(
-                    ns,
-                    name,
-                    state="crash",
-                    reason="OOMKilled",
-                    exit_code=137,
-                    restarts=rnd.randrange(3, 60),
-                    limits={"memory": "256Mi"},
-                    **at,
-                )
-            elif kind == "pull":
-                self.pod(
-                    ns,
-                    name,
-                    state="waiting",
-                    reason="ImagePullBackOff",
-                    message='Back-off pulling image "registry.shop/app:rc7"',
-                    image="registry.shop/app:rc7",
-                    **at,
-                )
-                if i < 20:
-                    self.event(
-                        ns,
-                        "Pod",
-                        name,
-                        "Failed",
-                        'Failed to pull image "registry.shop/app:rc7": not found',
-                        count=9,
-                        source="kubelet",
-                    )
-            elif kind == "crash":
-                self.pod(ns, name, state="crash", exit_code=2, restarts=11, **at)
-                self.log(ns, name, "main", "panic: config key DATABASE_URL is empty")
-            elif kind == "cpu":
-                self.pod(
-                    ns,
-                    name,
-                    state="unschedulable",
-                    message="0/9 nodes are available: 3 Insufficient cpu, 6 node(s) had untolerated taint(s).",
-                    cpu="90",
-                    mem="1Gi",
-                    spec={"tolerations": tol},
-                )
-            elif kind == "evicted":
-                self.pod(
-                    ns, name, state="rejected", reason="Evicted", message="The node was low on resource: memory.", **at
-                )
-            elif kind == "done":
-                self.pod(ns, name, state="succeeded", **at)
-            elif kind == "healed":
-                self.pod(
-                    ns, name, restarts=4, reason="OOMKilled", exit_code=137, since=days(2), **{**at, "age": days(5)}
-                )
-            else:
-                self.pod(
-                    ns,
-                    name,
-                    state="unschedulable",
-                    message="0/9 nodes are available: pod has unbound immediate PersistentVolumeClaims.",
-                    mem="1Gi",
-                    spec={
-                        "tolerations": tol,
-                        "volumes": [{"name": "d", "persistentVolumeClaim": {"claimName": "lost"}}],
-                    },
-                )
 
     def write(self, folder: pathlib.Path, expected: Obj) -> None:
         folder.mkdir(parents=True, exist_ok=True)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import os
+import pkgutil
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -20,9 +22,10 @@ from windlass.dump.files import newest_timestamp
 from windlass.dump.raw_objects import ObjectHeader, RawObject
 from windlass.dump.redact import KEPT_ANNOTATIONS, redact_object
 from windlass.dump.save import save_dump
+from windlass.model import names
 from windlass.model.codec import decode_object
 from windlass.model.configuration import Settings
-from windlass.model.names import kubernetes, kueue, nvidia, others, windlass
+from windlass.model.names import kubernetes
 from windlass.model.plan import Plan
 from windlass.model.times import parse_timestamp
 from windlass.model.unstructured import Unstructured
@@ -34,9 +37,9 @@ NOT_READ = (kubernetes.LAST_APPLIED_ANNOTATION, "sandbox.windlass.dev/")
 """A copy of the whole object; and what only the simulated kubelet obeys."""
 ANNOTATIONS = sorted(
     value
-    for owner in (kubernetes, kueue, nvidia, others, windlass)
-    for name, value in vars(owner).items()
-    if name.endswith("_ANNOTATION") or name.startswith(("KAI_", "ALIBABA_"))
+    for owner in pkgutil.iter_modules(names.__path__, f"{names.__name__}.")
+    for name, value in vars(importlib.import_module(owner.name)).items()
+    if name.endswith("_ANNOTATION") or name.startswith("ALIBABA_")
     if not value.startswith(NOT_READ)
 )
 STORAGE = "storage.k8s.io/v1"

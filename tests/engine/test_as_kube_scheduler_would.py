@@ -141,7 +141,11 @@ def test_of_two_default_priority_classes_the_lowest_counts_in_any_order(order: t
 class TestGroupsThatDisagree:
     @pytest.mark.parametrize(
         ("labels", "counts"),
-        [({"kueue.x-k8s.io/queue-name": "l"}, ("2", "2")), ({}, ("2", "3"))],
+        [
+            ({"kueue.x-k8s.io/queue-name": "l"}, ("2", "2")),
+            ({"kai.scheduler/queue": "l"}, ("2", "2")),
+            ({}, ("2", "3")),
+        ],
     )
     def test_a_pod_group_whose_pods_say_different_things_waits(
         self, labels: dict[str, str], counts: tuple[str, str]
@@ -160,7 +164,8 @@ class TestGroupsThatDisagree:
         ]
         plan, _ = planned(node("n1"), *pods)
         assert holds(plan) == {"default/g": "INVALID_OBJECT"}
-        assert "different values of" in plan.holds[0].verdict.message
+        assert "the pods of the group" in plan.holds[0].verdict.message
+        assert " different " in plan.holds[0].verdict.message
 
     def test_a_volcano_group_with_a_minimum_for_each_task_is_not_started_by_half(self) -> None:
         tasks = {"volcano.sh/task-spec": "worker"}

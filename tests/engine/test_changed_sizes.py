@@ -110,7 +110,7 @@ def test_an_elastic_job_that_cannot_grow_says_why() -> None:
     assert resized(found).after == PodSetSize(6, 0, 4), "it asks, and holds no more"
     (hold,) = found.holds
     assert (hold.workload, hold.verdict.code) == (f"{NAMESPACE}/w", "KUEUE_QUOTA_INSUFFICIENT")
-    assert "queue q has 0 nvidia.com/gpu left" in hold.verdict.public_message
+    assert "ClusterQueue q has 0 nvidia.com/gpu left" in hold.verdict.public_message
 
 
 def test_one_that_is_not_elastic_is_stopped_and_not_resized() -> None:

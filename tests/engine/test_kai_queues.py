@@ -55,9 +55,40 @@ def test_the_limit_of_a_queue(label: str) -> None:
     assert set(holds(plan).values()) == {"KUEUE_QUOTA_INSUFFICIENT"}
 
 
+@pytest.mark.parametrize(
+    ("asked", "text"),
+    [
+        (3, "over quota: Queue.scheduling.run.ai team has 2 nvidia.com/gpu of its own for non-preemptible work left"),
+        (5, "it never starts: Queue.scheduling.run.ai team can have at most 4 nvidia.com/gpu of its own for"),
+    ],
+)
+def test_non_preemptible_work_is_told_what_is_left_of_the_queues_own_quota(asked: int, text: str) -> None:
+    kept = {"labels": {"kai.scheduler/queue": "team", "kai.scheduler/preemptibility": "non-preemptible"}}
+    objects = [node("n1"), queue("team", 4), queue("other", 4), pod("r", 2, "n1", metadata=kept)]
+    plan, _ = planned(*objects, pod("p", asked, metadata=kept))
+    (hold,) = plan.holds
+    assert hold.verdict.code == "KUEUE_QUOTA_INSUFFICIENT"
+    assert hold.verdict.public_message.startswith(text)
+    assert hold.verdict.is_infeasible == (asked > 4)
+
+
+def test_messages_name_the_queue_as_its_owner_does() -> None:
+    pods = [in_queue(f"p{index}", "team") for index in range(3)]
+    for objects in (
+        [queue("team", 1, 2), *pods],
+        [queue("org", 2), queue("team", 2, parent="org"), in_queue("p", "org")],
+    ):
+        plan, _ = planned(node("n1"), *objects)
+        (hold,) = plan.holds
+        assert "Queue.scheduling.run.ai" in hold.verdict.public_message
+        assert "kai/" not in hold.verdict.message + hold.verdict.public_message
+        assert "ClusterQueue" not in hold.verdict.message + hold.verdict.public_message
+
+
 def test_a_queue_that_does_not_exist_is_named() -> None:
     plan, _ = planned(node("n1"), queue("team", 1), in_queue("p", "other"))
     assert holds(plan) == {"default/p": "KUEUE_QUEUE_MISSING"}
+    assert plan.holds[0].verdict.remedy == "create Queue.scheduling.run.ai other, or name an existing one"
     assert "Queue.scheduling.run.ai other doesn't exist" in plan.holds[0].verdict.detail
 
 

@@ -140,6 +140,7 @@ def test_the_node_selector_of_the_configuration_is_named(queued: bool) -> None:
     hold = only_hold(*ground(), waiting, node_selector={"pool": "gpu"})
     text = "the configuration's nodeSelector pool=gpu matches no node"
     assert says(hold, text)
+    assert (hold.verdict.message + hold.verdict.public_message).count(text) == 2, "once in each"
     assert "label the nodes that it should use, or correct nodeSelector" in hold.verdict.message
 
 

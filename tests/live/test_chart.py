@@ -16,9 +16,10 @@ from tests.real_cluster.binaries import Binaries
 from tests.real_cluster.control_plane import ControlPlane
 
 from windlass import __version__
-from windlass.cli.install_crds import crds
+from windlass.cli.install_crds import KUEUE, crds
 from windlass.cli.install_manifests import InstallOptions, manifests
 from windlass.cli.install_node_manifests import NodeInstallOptions, node_manifests
+from windlass.cli.install_platforms import PLATFORMS
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 CHART = DEPLOY / "chart" / "windlass"
@@ -38,9 +39,10 @@ def test_the_chart_is_written_from_the_manifests() -> None:
     expected: dict[str, str] = writer().chart_files()
     found = {
         str(path.relative_to(CHART)): path.read_text()
-        for folder in ("crds", "templates")
+        for folder in ("templates",)
         for path in (CHART / folder).iterdir()
     }
+    assert not (CHART / "crds").exists(), "Helm never upgrades what is there"
     assert found == expected, "run `python deploy/write_chart.py`"
     about = yaml.safe_load((CHART / "Chart.yaml").read_text())
     assert about["appVersion"] == __version__
@@ -50,8 +52,10 @@ def by_name(objects: list[dict[str, Any]]) -> dict[tuple[str, str], dict[str, An
     return {(one["kind"], one["metadata"]["name"]): one for one in objects if one}
 
 
-def test_helm_renders_what_install_prints(binaries: Binaries) -> None:
-    values = "--set=replicas=3,schedulerNames={a,b},nodeSelector=pool=gpu,takeOver={x/y},image.tag=7"
+@pytest.mark.parametrize("with_queue_api", [True, False])
+def test_helm_renders_what_install_prints(binaries: Binaries, with_queue_api: bool) -> None:
+    values = "--set=replicas=3,schedulerNames={a,b},nodeSelector=pool=gpu,takeOver={x/y},image.tag=7,"
+    values += f"queueAPI.install={str(with_queue_api).lower()}"
     command = [
         str(binaries.path("helm")),
         "template",
@@ -60,9 +64,7 @@ def test_helm_renders_what_install_prints(binaries: Binaries) -> None:
         "--namespace=elsewhere",
         values,
     ]
-    done = subprocess.run(
-        [*command, "--include-crds", "--kube-version=v1.36.0"], capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([*command, "--kube-version=v1.36.0"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     choices = InstallOptions(
         namespace="elsewhere",
@@ -73,12 +75,12 @@ def test_helm_renders_what_install_prints(binaries: Binaries) -> None:
         take_over=("x/y",),
     )
     rendered = by_name(list(yaml.safe_load_all(done.stdout)))
-    printed = by_name([*crds(), *manifests(choices)[1:]])
+    wanted = [crd for crd in crds() if with_queue_api or crd["spec"]["group"] != KUEUE]
+    for crd in wanted:
+        crd["metadata"].setdefault("annotations", {})["helm.sh/resource-policy"] = "keep"
+    printed = by_name([*wanted, *manifests(choices)[1:]])
     helms = yaml.safe_dump_all(printed.values()).replace("managed-by: windlass", "managed-by: Helm")
     expected = by_name(list(yaml.safe_load_all(helms)))
-    for key, one in printed.items():
-        if one["kind"] == "CustomResourceDefinition":
-            expected[key] = one  # taken as they are, never rendered
     assert rendered == expected
 
 
@@ -105,11 +107,28 @@ NAMED_CHOICES = NodeInstallOptions(
 )
 
 
-@pytest.mark.parametrize(
-    ("values", "choices"),
-    [({}, NodeInstallOptions()), (NODE_VALUES, NODE_CHOICES), (NAMED_VALUES, NAMED_CHOICES)],
-    ids=["as-is", "one-config", "named-configs"],
-)
+SELECTED_VALUES = {"platform": "eks", "nodeSelector": {"pool": "gpu"}, "mountHostRoot": True}
+SELECTED_CHOICES = NodeInstallOptions(platform="eks", node_selector=(("pool", "gpu"),), mount_host_root=True)
+WITHOUT_PLUGIN = NodeInstallOptions(parts=("exporter",))
+CASES: dict[str, tuple[dict[str, Any], NodeInstallOptions]] = {
+    "as-is": ({}, NodeInstallOptions()),
+    "one-config": (NODE_VALUES, NODE_CHOICES),
+    "named-configs": (NAMED_VALUES, NAMED_CHOICES),
+    "selected": (SELECTED_VALUES, SELECTED_CHOICES),
+    "no-plugin": ({"parts": ["exporter"]}, WITHOUT_PLUGIN),
+    **{f"for-{name}": ({"platform": name}, NodeInstallOptions(platform=name)) for name in PLATFORMS if name},
+}
+
+
+def test_the_chart_refuses_a_platform_that_it_does_not_know(binaries: Binaries) -> None:
+    values = "--set=node.enabled=true,node.platform=gkee"
+    command = [str(binaries.path("helm")), "template", "windlass", str(CHART), values, "--kube-version=v1.36.0"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert "node.platform: gkee is not one of aks, eks, gke" in done.stderr
+
+
+@pytest.mark.parametrize(("values", "choices"), CASES.values(), ids=CASES)
 def test_helm_renders_the_node_agent_that_install_prints(
     binaries: Binaries, tmp_path: Path, values: dict[str, Any], choices: NodeInstallOptions
 ) -> None:
@@ -121,7 +140,7 @@ def test_helm_renders_the_node_agent_that_install_prints(
     rendered = by_name(list(yaml.safe_load_all(done.stdout)))
     helms = yaml.safe_dump_all(node_manifests(choices)).replace("managed-by: windlass", "managed-by: Helm")
     expected = by_name(list(yaml.safe_load_all(helms)))
-    agents = {key: one for key, one in rendered.items() if key[1] == "windlass-node"}
+    agents = {key: one for key, one in rendered.items() if key[1].startswith("windlass-node")}
     assert agents == expected
 
 
@@ -138,14 +157,31 @@ def test_helm_puts_it_into_a_real_cluster_and_takes_it_out(binaries: Binaries, c
 
     deployment = "/apis/apps/v1/namespaces/windlass-system/deployments/windlass-scheduler"
     api = control_plane.api
+    crds_path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    theirs = next(crd for crd in crds() if crd["metadata"]["name"] == "topologies.kueue.x-k8s.io")
+    api.create({**theirs, "metadata": {"name": "topologies.kueue.x-k8s.io"}})
     run("install", "windlass", str(CHART), "--create-namespace")
+    assert not api.exists(f"{crds_path}/workloads.kueue.x-k8s.io"), "the queue API is there by choice"
     assert api.get(deployment)["spec"]["replicas"] == 2
     daemon = "/apis/apps/v1/namespaces/windlass-node/daemonsets/windlass-node"
     assert not api.exists(daemon)
-    run("upgrade", "windlass", str(CHART), "--set=replicas=3,node.enabled=true")
+    run("upgrade", "windlass", str(CHART), "--set=replicas=3,node.enabled=true,queueAPI.install=true")
+    run("upgrade", "windlass", str(CHART), "--set=replicas=3,node.enabled=true,queueAPI.install=true")
+    assert "labels" not in api.get(f"{crds_path}/topologies.kueue.x-k8s.io")["metadata"], "another installation's"
     assert api.get(deployment)["spec"]["replicas"] == 3
     assert api.get(daemon)["spec"]["template"]["spec"]["tolerations"] == [{"operator": "Exists"}]
     run("uninstall", "windlass")
     assert not api.exists(deployment)
     until(lambda: not api.exists(daemon))
-    assert api.exists("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/workloads.kueue.x-k8s.io")
+    assert api.exists(f"{crds_path}/workloads.kueue.x-k8s.io"), "objects of that kind may be left"
+    program = str(Path(sys.executable).with_name("windlass"))
+    command = [program, "install", "hand-over-crds", f"--kubeconfig={control_plane.kubeconfig}"]
+    done = subprocess.run([*command, "--helm-release=kueue-system/kueue"], capture_output=True, text=True, check=True)
+    assert "workloads.kueue.x-k8s.io handed over" in done.stderr
+    assert "topologies.kueue.x-k8s.io is not from Windlass" in done.stderr
+    handed = api.get(f"{crds_path}/workloads.kueue.x-k8s.io")["metadata"]
+    assert handed["labels"] == {"app.kubernetes.io/managed-by": "Helm"}
+    assert handed["annotations"] == {
+        "meta.helm.sh/release-name": "kueue",
+        "meta.helm.sh/release-namespace": "kueue-system",
+    }

@@ -21,9 +21,12 @@ from tests.real_cluster.fake_kubelet import FakeKubelet
 from windlass.cluster.delta import Delta
 from windlass.kube.client import KubeClient
 from windlass.kube.client_config import load_client_config
+from windlass.kube.errors import WritesFrozen
 from windlass.kube.informers import Informers
 from windlass.kube.leader_election import LeaderElectionConfig, LeaderElector
+from windlass.kube.request import Request
 from windlass.kube.resources import WATCHED_KINDS, Kind
+from windlass.kube.write_gate import WriteGate
 from windlass.scheduler.configuration_publisher import ConfigurationPublisher
 from windlass.scheduler.kueue_watch import kueue_is_live
 from windlass.scheduler.options import SchedulerOptions
@@ -269,7 +272,9 @@ def test_every_right_to_get_and_to_lead(roles: Roles, control_plane: ControlPlan
     assert live(kubeconfig)
     right = ("admissionregistration.k8s.io", "validatingwebhookconfigurations", "get")
     assert not without(roles, right, lambda: live(kubeconfig))
-    covered = {("coordination.k8s.io", "leases"), right[:2]}
+    assert may_write(kubeconfig)
+    assert not without(roles, ("", "configmaps", "get"), lambda: may_write(kubeconfig))
+    covered = {("coordination.k8s.io", "leases"), ("", "configmaps"), right[:2]}
     others = {one[:2] for one in roles.rights if one[2] in ("get", "update") or one[1] == "leases"}
     assert others == covered, "a right that nothing needs"
 
@@ -310,6 +315,20 @@ def publish(kubeconfig: Path) -> bool:
             return await ConfigurationPublisher(client, SchedulerOptions(), lambda: True).publish()
 
     return asyncio.run(attempt())
+
+
+def may_write(kubeconfig: Path) -> bool:
+    """Whether it could be read that writes are not frozen."""
+
+    async def look() -> bool:
+        async with KubeClient(load_client_config(str(kubeconfig), "")) as client:
+            try:
+                await WriteGate(client, "windlass-system").check(Request("PATCH", "/api/v1/nodes/n"))
+            except WritesFrozen:
+                return False
+            return True
+
+    return asyncio.run(look())
 
 
 def live(kubeconfig: Path) -> bool:

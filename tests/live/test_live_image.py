@@ -1,54 +1,31 @@
-"""The image of the project's own script on a real kubelet, in the Deployment that `windlass install` prints and in the
-DaemonSet that `windlass install node` prints."""
+"""The scheduler's image, built by the project's own script, on a real kubelet in the Deployment that `windlass install`
+prints."""
 
 from __future__ import annotations
 
-import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
-from click.testing import CliRunner
 from tests.live.scenes import pod
-from tests.node.machines import FLEET
 from tests.real_cluster.api import Api, Object, until
 from tests.real_cluster.control_plane import ControlPlane
 from tests.real_cluster.images import BUSYBOX
 from tests.real_cluster.node import RealNode
 from tests.real_cluster.service_proxy import service_proxy
 
-from windlass.cli.install import install
 from windlass.cli.install_manifests import InstallOptions, all_objects
-from windlass.cli.install_node_manifests import HOST_PATHS
 
-ROOT = Path(__file__).parents[2]
 SYSTEM = "/api/v1/namespaces/windlass-system/pods"
-AGENTS = "/api/v1/namespaces/windlass-node/pods"
 PACKAGE = "opt/windlass/windlass/placement/kernels"
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/windlass-system/leases/windlass-scheduler"
 
 
-@pytest.fixture(scope="session")
-def images(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """The archive of each role; what they are made from is kept in the user's cache, so that only what changed is made
-    again."""
-    folder = tmp_path_factory.mktemp("image")
-    archives = {role: folder / f"{role}.tar" for role in ("scheduler", "node")}
-    for role, archive in archives.items():
-        command = [sys.executable, str(ROOT / "deploy" / "image"), f"--role={role}", "-o", str(archive)]
-        done = subprocess.run(command, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-    return list(archives.values())
-
-
 @pytest.fixture
-def field(control_plane: ControlPlane, real_node: RealNode, images: list[Path]) -> Iterator[Api]:
-    """A cluster that has the images, where pods get tokens and find the API server; kube-scheduler places them."""
-    for image in images:
-        real_node.import_image(image)
+def field(control_plane: ControlPlane, real_node: RealNode, scheduler_image: Path) -> Iterator[Api]:
+    """A cluster that has the image, where pods get tokens and find the API server; kube-scheduler places them."""
+    real_node.import_image(scheduler_image)
     peer = control_plane.scheduler()
     with control_plane.service_accounts(), service_proxy(control_plane):
         until(real_node.ready, 60, "the node is seen again")
@@ -59,12 +36,8 @@ def field(control_plane: ControlPlane, real_node: RealNode, images: list[Path]) 
             peer.stop()
 
 
-def pods_of(api: Api, path: str, component: str) -> list[Object]:
-    return api.items(path, labelSelector=f"app.kubernetes.io/component={component}")
-
-
 def replicas(api: Api) -> list[Object]:
-    return pods_of(api, SYSTEM, "scheduler")
+    return api.items(SYSTEM, labelSelector="app.kubernetes.io/component=scheduler")
 
 
 def is_ready(one: Object) -> bool:
@@ -109,58 +82,6 @@ def test_the_printed_deployment_runs_on_a_real_kubelet(field: Api, real_node: Re
         shipped, used = kernels(process, f"{PACKAGE}/__pycache__"), kernels(process, "tmp")
         assert shipped
         assert used == shipped, "it compiled nothing: its kernels came with the image"
-
-
-@pytest.fixture
-def lab(real_node: RealNode) -> Iterator[Path]:
-    """A folder that the agent's pod sees, with the Fleet that its GPUs are simulated from."""
-    new = [Path(path) for path in HOST_PATHS.values() if not Path(path).exists()]
-    folder = Path(HOST_PATHS["state"], "lab")
-    folder.mkdir(parents=True)
-    (folder / "fleet.yaml").write_text(FLEET)
-    yield folder
-    real_node.kubelet.stop()
-    # Every kubelet of the machine keeps its books here: the next one is not to inherit this one's.
-    (real_node.device_plugins / "kubelet_internal_checkpoint").unlink(missing_ok=True)
-    shutil.rmtree(folder)
-    for path in new:
-        shutil.rmtree(path, ignore_errors=True)
-
-
-def test_the_printed_daemon_set_advertises_gpus_on_a_real_kubelet(field: Api, real_node: RealNode, lab: Path) -> None:
-    """The image's own user may write to no folder of the host, so the pod has to say that it is root."""
-    api, path = field, f"/api/v1/nodes/{real_node.name}"
-    arguments = (f"--arg=--fleet={lab}/fleet.yaml", f"--arg=--root={lab}/machine")
-    done = CliRunner().invoke(install, ["node", *arguments], catch_exceptions=False)
-    for one in yaml.safe_load_all(done.stdout):
-        api.create(one)
-    api.patch(path, {"metadata": {"labels": {"nvidia.com/gpu.present": "true"}}}, "merge")
-
-    def agents() -> list[Object]:
-        return pods_of(api, AGENTS, "node")
-
-    def advertised() -> bool:
-        restarted = [one for one in agents() for each in statuses(one) if each["restartCount"]]
-        ended = [said(api, one, previous=True) for one in restarted]
-        assert not ended, f"the agent has ended: {ended}"
-        return api.get(path)["status"]["allocatable"].get("nvidia.com/gpu") == "8"
-
-    until(advertised, 120, "the kubelet advertises 8 GPUs")
-    (agent,) = agents()
-    (status,) = statuses(agent)
-    process = process_of(real_node, status["containerID"])
-    assert user_of(process) == ("0", "0")
-    labels = until(lambda: labels_of(api, path).get("nvidia.com/gpu.count"), 60, "the node is labelled")
-    assert labels == "8", said(api, agent)
-    assert [each["restartCount"] for each in statuses(agents()[0])] == [0], said(api, agent)
-
-
-def statuses(one: Object) -> list[Object]:
-    return list(one["status"].get("containerStatuses") or ())
-
-
-def labels_of(api: Api, path: str) -> Object:
-    return dict(api.get(path)["metadata"].get("labels") or {})
 
 
 def process_of(real_node: RealNode, container: str) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -127,3 +128,69 @@ def move_over_and_back(api: Api, plane: ControlPlane, tmp_path: Path) -> None:
         assert {name: where for name, where in bound(api).items() if name in running} == running
     finally:
         one.stop()
+
+
+def test_a_cohort_is_taken_over_whole_under_load_and_given_back(
+    api: Api, control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    """Two queues of one quota; the quota of both is never lent twice, whichever of the two admits."""
+    flavor = {**queues(0)[0], "apiVersion": "kueue.x-k8s.io/v1beta2"}
+    pairs = [*pair("left", 8), *pair("right", 8)]
+    for queue in (pairs[0], pairs[2]):
+        queue["spec"]["cohortName"] = "shared"
+    pairs[0]["spec"]["stopPolicy"] = "Hold"
+    api.create(*(node(f"n{number}", {GPU: "8"}) for number in range(4)), flavor, *pairs)
+    api.create(*(queued(f"left-{number}", "left") for number in range(3)))
+    alone = beside(control_plane, tmp_path / "alone.log", "--take-over=left")
+    try:
+        until(lambda: refusals(api, "left"), 60, alone.last_lines())
+        assert "cohort shared also has ClusterQueue right, which Kueue keeps" in refusals(api, "left")[0]
+        assert is_suspended(api, "left-0"), "Kueue holds it, and Windlass leaves it alone"
+    finally:
+        alone.stop()
+    api.create(*(queued(f"right-{number}", "right") for number in range(3)))
+    until(lambda: lent(api) == 2, 60, "Kueue lends both queues' quota to the right one")
+    api.patch(f"{KUEUE}/clusterqueues/right", {"spec": {"stopPolicy": "Hold"}})
+    both = beside(control_plane, tmp_path / "both.log", "--take-over=left", "--take-over=right")
+    try:
+        finish_jobs(api)
+        until(lambda: any(admitted(api, f"left-{number}") for number in range(3)), 60, both.last_lines())
+        assert not refusals(api, "right")
+    finally:
+        both.stop()
+    for name in ("left", "right"):
+        api.patch(f"{KUEUE}/clusterqueues/{name}", {"spec": {"stopPolicy": "None"}})
+    finish_jobs(api)
+    until(lambda: lent(api) == 2, 60, "Kueue goes on")
+
+
+def refusals(api: Api, queue: str) -> list[str]:
+    events = api.items("/apis/events.k8s.io/v1/events")
+    found = [event for event in events if event["reason"] == "TakeOverRefused"]
+    return [event["note"] for event in found if event["regarding"]["name"] == queue]
+
+
+def lent(api: Api) -> int:
+    """Workloads of eight GPUs that hold quota; never more than there is for."""
+    workloads = api.items(f"{KUEUE}/namespaces/default/workloads")
+    held = [made for made in workloads if made.get("status", {}).get("admission") and not finished(made)]
+    assert len(held) <= 2, "quota was lent twice"
+    return len(held)
+
+
+def finished(made: Object) -> bool:
+    conditions = made.get("status", {}).get("conditions") or ()
+    return any(found["type"] == "Finished" and found["status"] == "True" for found in conditions)
+
+
+def finish_jobs(api: Api) -> None:
+    """Deletes the Jobs that run, and watches the quota while others take their place."""
+    for made in api.items("/apis/batch/v1/namespaces/default/jobs"):
+        if not made["spec"]["suspend"]:
+            api.delete(
+                f"/apis/batch/v1/namespaces/default/jobs/{made['metadata']['name']}", propagationPolicy="Background"
+            )
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        lent(api)
+        time.sleep(0.1)

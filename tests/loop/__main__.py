@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import argparse
 import functools
-import logging
 import os
 import sys
 import time
 from collections import Counter
-from multiprocessing import get_context
 
 from tests.loop.play import STEPS, play_seed
 from tests.worlds.play import Report
+from tests.worlds.workers import in_order, world_pool
 
 
 def main() -> int:
@@ -30,9 +29,8 @@ def main() -> int:
     print(f"{arguments.count} seeds from {arguments.seed}", flush=True)
     seeds = range(arguments.seed, arguments.seed + arguments.count)
     reports: list[Report] = []
-    # A process of its own for each: what an earlier one has left in caches would change the next.
-    with get_context("fork").Pool(arguments.jobs, _be_quiet, maxtasksperchild=1) as pool:
-        for report in pool.imap(functools.partial(play_seed, steps=arguments.steps), seeds):
+    with world_pool(arguments.jobs) as pool:
+        for report in in_order(pool, functools.partial(play_seed, steps=arguments.steps), seeds):
             reports.append(report)
             if report.problems:
                 said = [f"\nseed {report.seed}: {len(report.problems)} problems", *report.problems]
@@ -45,10 +43,6 @@ def main() -> int:
     wrong = sum(1 for report in reports if report.problems)
     print(f"\n{wrong} of {len(reports)} seeds have problems")
     return 1 if wrong else 0
-
-
-def _be_quiet() -> None:
-    logging.disable(logging.CRITICAL)
 
 
 def _print_counts(reports: list[Report]) -> None:

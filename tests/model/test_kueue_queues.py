@@ -143,7 +143,7 @@ def test_what_a_queue_rests_on_makes_it_inactive(trees: tuple[Unstructured, ...]
 
 def test_a_field_of_a_local_queue_that_is_not_understood_makes_it_inactive() -> None:
     made = system(changed(LOCAL_QUEUE, "spec/x", 1))
-    assert [one.inactive_reason for one in made.local_queues.values()] == ["spec.x: is not implemented"]
+    assert [one.inactive_reason for one in made.local_queues.values()] == ["spec.x is not implemented"]
 
 
 def test_a_cycle_of_cohorts_takes_down_the_tree() -> None:

@@ -121,7 +121,7 @@ def test_what_is_finished_holds_nothing_and_wants_nothing() -> None:
         ("spec/queueName", "nowhere", "KUEUE_QUEUE_MISSING", "LocalQueue nowhere doesn't exist"),
         ("spec/queueName", "", "KUEUE_QUEUE_MISSING", "names no LocalQueue"),
         ("spec/active", False, "JOB_SUSPENDED", "spec.active"),
-        ("status/conditions", [condition("Requeued", "False")], "REQUEUE_BACKOFF", "requeued"),
+        ("status/conditions", [condition("Requeued", "False")], "REQUEUE_BACKOFF", "is not queued again yet"),
         (
             "spec/podSets/0/topologyRequest/podSetSliceSize",
             0,

@@ -57,7 +57,7 @@ def test_without_limits_the_owner_sees_counts_of_nodes_or_the_code_never_the_det
     counted = Verdict("GPU_FULL", 3, (ReasonCount("GPU_FULL", "Insufficient nvidia.com/gpu", 3),))
     assert counted.public_message == "0/3 nodes are available: 3 Insufficient nvidia.com/gpu."
     told = Verdict("QUEUE_BEHIND_HEAD", 3, detail="waits behind blue/secret")
-    assert told.public_message == "work ahead of it in its queue waits, and the queue is strict"
+    assert told.public_message == "an older workload of its StrictFIFO queue waits, which this one may not pass"
     assert Verdict("SOMETHING_NEW", 3, detail="blue/secret").public_message == "it waits (SOMETHING_NEW)"
 
 
@@ -71,7 +71,7 @@ def test_a_planned_start_takes_the_place_of_whose_end_would_help() -> None:
     planned = Verdict("GPU_FULL", 1, planned_start=start, ahead=1, relief=Relief(1, {}, ("a/b",), start))
     assert "once 1 running workload" not in planned.message
     assert planned.public_message.endswith(
-        "planned to start at 2026-01-01T01:00:00Z, 1 workload of its queue before it"
+        "planned to start at 2026-01-01T01:00:00Z; 1 workload of its queue waits ahead of it"
     )
 
 

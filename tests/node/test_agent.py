@@ -23,7 +23,7 @@ from windlass.cli.main import cli
 from windlass.model.errors import InputError
 from windlass.node import agent, supervisor
 from windlass.node.agent import AgentOptions
-from windlass.node.agent_parts import conflict_message, conflicting_pods, is_disabled_by_label
+from windlass.node.agent_parts import is_disabled_by_label
 from windlass.node.backend.protocol import DeviceError
 from windlass.node.backend.simulated import SimulatedBackend
 from windlass.node.supervisor import NO_DRIVER, RESTARTED_VARIABLE
@@ -465,37 +465,7 @@ class TestCommands:
         assert json.loads(out)["way"] == "mig"
 
 
-class TestOwners:
-    def pod(self, app: str, phase: str = "Running") -> dict[str, object]:
-        return {
-            "metadata": {"name": "p", "namespace": "gpu-operator", "labels": {"app": app}},
-            "status": {"phase": phase},
-        }
-
-    @pytest.mark.parametrize(
-        ("app", "part"),
-        [
-            ("nvidia-device-plugin-daemonset", "plugin"),
-            ("nvidia-dcgm-exporter", "exporter"),
-            ("gpu-feature-discovery", "labels"),
-            ("nvidia-mig-manager", "mig"),
-        ],
-    )
-    def test_the_operators_pods_are_recognised(self, app: str, part: str) -> None:
-        owners = conflicting_pods([self.pod(app)])
-        assert owners == {part: "gpu-operator/p"}
-        assert f"nvidia.com/gpu.deploy.{app.removeprefix('nvidia-').removesuffix('-daemonset')}" in conflict_message(
-            part, owners[part]
-        )
-
-    def test_googles_plugin_is_recognised_by_its_own_label(self) -> None:
-        pod = self.pod("")
-        pod["metadata"]["labels"] = {"k8s-app": "nvidia-gpu-device-plugin"}  # type: ignore[index]
-        assert conflicting_pods([pod]) == {"plugin": "gpu-operator/p"}
-
-    def test_a_pod_that_has_ended_owns_nothing(self) -> None:
-        assert conflicting_pods([self.pod("nvidia-mig-manager", "Succeeded")]) == {}
-
+class TestDeployLabels:
     @pytest.mark.parametrize(
         ("value", "off"), [("true", False), ("", False), ("false", True), ("paused-for-mig-change", True)]
     )

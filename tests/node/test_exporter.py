@@ -25,7 +25,7 @@ from windlass.node.exporter.counters import Counter, default_counters, read_coun
 from windlass.node.exporter.counters_file import CountersFile
 from windlass.node.exporter.derived_metrics import DERIVED_METRICS
 from windlass.node.exporter.exporter import Exporter
-from windlass.node.exporter.fields import DESCRIPTION_FIELDS, FIELD_ALIASES, READING_FIELDS
+from windlass.node.exporter.fields import DESCRIPTION_FIELDS, FIELD_ALIASES, LINK_FIELDS, READING_FIELDS, reading_name
 from windlass.node.exporter.metrics_server import MetricsServer
 from windlass.node.exporter.pod_resources import PodResources, holders_from_response
 from windlass.node.exporter.prometheus_text import Family, Sample, write_text
@@ -148,7 +148,10 @@ class TestNames:
 
 ALL_OF_THEM = "".join(
     [
-        *(f"{name}, gauge, Help.\n" for name in sorted((*READING_FIELDS, *DERIVED_METRICS, *FIELD_ALIASES))),
+        *(
+            f"{name}, gauge, Help.\n"
+            for name in sorted((*READING_FIELDS, *LINK_FIELDS, *DERIVED_METRICS, *FIELD_ALIASES))
+        ),
         *(f"{name}, label, Help.\n" for name in sorted(DESCRIPTION_FIELDS)),
     ]
 )
@@ -162,7 +165,7 @@ class TestEveryName:
         counters, left_out = read_counters(ALL_OF_THEM)
         assert not left_out
         found = {family.name: family for family in collect_families(backend, counters, CollectionContext())}
-        assert set(found) == {*READING_FIELDS, *DERIVED_METRICS, *FIELD_ALIASES}
+        assert set(found) == {*READING_FIELDS, *LINK_FIELDS, *DERIVED_METRICS, *FIELD_ALIASES}
         assert [name for name, family in found.items() if not family.samples] == []
 
     def test_so_are_the_labels(self) -> None:
@@ -196,6 +199,17 @@ class TestEveryName:
                 self.inventory, self.reading = backend.inventory, backend.reading
 
         assert collect_families(Deaf(machine(count=1)), default_counters(), CollectionContext())  # type: ignore[arg-type]
+
+    def test_links_are_read_only_where_the_file_names_one(self) -> None:
+        """Two values a link and pass: not for those who want the total."""
+        backend = machine("H200", 8)
+        (total,) = samples(backend)["DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL"][:1]
+        found = samples(backend, extra="DCGM_FI_DEV_NVLINK_BANDWIDTH_L17, counter, b")
+        assert len(found["DCGM_FI_DEV_NVLINK_BANDWIDTH_L17"]) == 8
+        assert found["DCGM_FI_DEV_NVLINK_BANDWIDTH_L17"][0].value * 18 <= total.value + 4e6 * 60
+        assert not samples(machine("T4", 1), extra="DCGM_FI_DEV_NVLINK_BANDWIDTH_L0, counter, b")[
+            "DCGM_FI_DEV_NVLINK_BANDWIDTH_L0"
+        ]
 
     def test_the_node_can_be_called_as_in_newer_versions(self) -> None:
         view = CollectionContext(hostname="n1", hostname_label="hostname")
@@ -410,3 +424,24 @@ class TestServer:
         _, exporter, server = scene
         with pytest.raises(InputError, match="remove the other exporter"):
             MetricsServer(exporter, "127.0.0.1", server.port).start()
+
+
+@pytest.mark.parametrize(
+    ("old", "name"),
+    [
+        ("dcgm_sm_clock", "DCGM_FI_DEV_SM_CLOCK"),
+        ("dcgm_memory_clock", "DCGM_FI_DEV_MEM_CLOCK"),
+        ("dcgm_gpu_utilization", "DCGM_FI_DEV_GPU_UTIL"),
+        ("dcgm_fb_used", "DCGM_FI_DEV_FB_USED"),
+        ("dcgm_nvlink_bandwidth_total", "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL"),
+        ("dcgm_fi_prof_gr_engine_active", "DCGM_FI_PROF_GR_ENGINE_ACTIVE"),
+    ],
+)
+def test_names_of_the_first_release_are_read(old: str, name: str) -> None:
+    """Its counters file still comes with dcgm-exporter, for dashboards of that time: the metric keeps the old name."""
+    (counter,), left_out = read_counters(f"{old}, gauge, Help.\n")
+    assert (counter.field, reading_name(counter.field), left_out) == (old, name, [])
+
+
+def test_an_old_name_that_can_not_be_measured_is_left_out() -> None:
+    assert read_counters("dcgm_board_paint, gauge, Help.\n") == ((), ["dcgm_board_paint"])

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from tests.node.machines import machine
 from tests.sharing.layouts import legal_layouts
 
+from windlass.model.errors import ClusterUnreachable
 from windlass.model.names.nvidia import MIG_CONFIG_LABEL, MIG_CONFIG_STATE_LABEL
 from windlass.node import mig_apply
 from windlass.node.backend.protocol import DeviceError, ProcessUsage
@@ -345,7 +346,25 @@ class TestManager:
     def test_an_agent_that_died_half_way_ends_it(self) -> None:
         scene = Scene(machine("H200", 1, mig=("1g.18gb",) * 3))
         scene.label("all-1g.18gb", "pending")
-        assert [state for state, _ in scene.states] == ["success"]
+        assert [state for state, _ in scene.states] == ["pending", "success"]
+
+    @pytest.mark.parametrize("state", ["", "pending"])
+    def test_while_nothing_may_be_written_no_gpu_is_changed_and_the_label_is_looked_at_again(
+        self, state: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        scene = Scene(machine("H200", 1))
+
+        def frozen(state: str, reason: str) -> None:
+            raise ClusterUnreachable("PATCH was not sent: writes are frozen")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(scene.manager, "_write", frozen)
+            for _ in range(2):
+                with pytest.raises(ClusterUnreachable):
+                    scene.label("all-1g.18gb", state)
+        assert scene.asked == []
+        scene.label("all-1g.18gb", state)
+        assert [written for written, _ in scene.states] == ["pending", "success"]
 
     @pytest.mark.parametrize(
         ("name", "words"),

@@ -7,6 +7,7 @@ from typing import Any
 
 import pynvml as nv
 import pytest
+from tests.sharing.gpus import gpu
 
 from windlass.node.backend import nvml
 from windlass.node.backend.protocol import DeviceError, DriverChanged
@@ -123,3 +124,18 @@ def test_after_a_lost_gpu_the_others_are_heard(driver: Driver) -> None:
         backend.wait_for_faults(0)
     driver.xid = 48
     assert [(fault.uuid, fault.xid) for fault in backend.wait_for_faults(0)] == [("GPU-1", 48)]
+
+
+def test_a_gpu_that_is_back_is_heard_again(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nv, "nvmlSystemGetCudaDriverVersion_v2", lambda: 13000)
+    monkeypatch.setattr(nv, "nvmlSystemGetDriverVersion", lambda: VERSION)
+    monkeypatch.setattr(nvml.NvmlBackend, "_describe", lambda self, index, handle: gpu("H200", index))
+    driver.lost = True
+    backend = nvml.NvmlBackend(driver.root())
+    backend.inventory()
+    assert backend.wait_for_faults(0) == ()
+    assert driver.sets == [[1]]
+    driver.lost = False
+    backend.inventory()
+    assert backend.wait_for_faults(0) == ()
+    assert driver.sets[-1] == [0, 1]

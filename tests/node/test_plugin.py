@@ -465,6 +465,31 @@ class TestSwitch:
         assert len(node.kubelet.device_lists[GPU]) == 8
 
 
+class TestReadiness:
+    """A file for the readiness probe of the agent's pod."""
+
+    def test_ready_is_what_the_kubelet_knows(self, nodes: list[Node], tmp_path: Path) -> None:
+        ready = tmp_path / "state/device-plugin.ready"
+        node = Node(tmp_path, machine(folder=tmp_path / "machine"))
+        nodes.append(node)
+        node.start()
+        until(lambda: node.process.rounds > 3, what="it looks for a kubelet")
+        assert not ready.exists(), "no kubelet has heard of it"
+        node.kubelet.start()
+        until(ready.exists, what="it has registered")
+        assert node.kubelet.registrations
+        node.stop()
+        assert not ready.exists(), "the next agent begins without it"
+
+    def test_a_plugin_that_a_label_disables_is_ready(self, nodes: list[Node], tmp_path: Path) -> None:
+        node = Node(tmp_path, machine(folder=tmp_path / "machine"))
+        node.state.mkdir()
+        (node.state / "device-plugin.off").touch()
+        started(nodes, node)
+        until((node.state / "device-plugin.ready").exists, what="there is nothing to wait for")
+        assert node.kubelet.registrations == []
+
+
 class TestRequests:
     def test_an_unknown_device_fails_the_call_with_its_name(self, nodes: list[Node], tmp_path: Path) -> None:
         node = eight(nodes, tmp_path)

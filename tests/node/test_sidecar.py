@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from tests.node.machines import machine, until
+from tests.node.test_part_owners import operand
 
 from windlass.model.errors import ClusterUnreachable
 from windlass.node import device_cordon, sidecar
@@ -212,13 +213,24 @@ def test_the_driver_is_closed_while_every_part_is_paused(scenes: list[Scene], tm
 
 
 def test_another_owner_keeps_a_part_off_and_is_named(scenes: list[Scene], tmp_path: Path) -> None:
-    scene = started(scenes, tmp_path, [pod("theirs", "nvidia-device-plugin-daemonset"), pod("m", "nvidia-mig-manager")])
+    theirs = [operand("nvidia-device-plugin-daemonset"), operand("nvidia-mig-manager")]
+    scene = started(scenes, tmp_path, theirs)
     until(lambda: scene.switch.exists(), what="the plugin is kept off")
-    assert any("team/theirs does its job" in line and PLUGIN_OFF in line for line in scene.log)
+    assert any("gpu-operator/p does its job" in line and PLUGIN_OFF in line for line in scene.log)
     scene.api.label(**{"nvidia.com__mig.config": "all-1g.10gb"})
     until(lambda: scene.api.nodes.empty())
     assert not [change for change in scene.api.patches if change.get("labels")]
     assert scene.switch.exists()
+
+
+def test_a_tenants_pod_with_the_label_of_an_owner_keeps_nothing_off(scenes: list[Scene], tmp_path: Path) -> None:
+    tenants = [pod("mine", app) for app in ("nvidia-device-plugin-daemonset", "dcgm-exporter", "nvidia-mig-manager")]
+    scene = started(scenes, tmp_path, tenants)
+    until(lambda: scene.exporter.metrics_text, what="the exporter works")
+    scene.api.label(**{"nvidia.com__mig.config": "all-1g.10gb"})
+    until(lambda: mig_states(scene)[-1:] == ["success"], what="MIG is cut")
+    assert not scene.switch.exists()
+    assert any("plugin starts although team/mine" in line for line in scene.log)
 
 
 def mig_states(scene: Scene) -> list[str]:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
+from typing import Any
 
+import numpy
 import pytest
 from tests.node.machines import machine
 
 from windlass.node.backend.protocol import ProcessUsage
 from windlass.node.backend.simulated import SimulatedBackend
 from windlass.node.host_root import HostRoot
+from windlass.node.validator import compute
 from windlass.node.validator.checks import Check, validate
 from windlass.node.validator.compute import compute_in_process
 from windlass.node.validator.validated_gpus import ValidatedGpus
@@ -126,3 +130,60 @@ def test_the_gate_lasts_as_long_as_the_boot(tmp_path: Path) -> None:
     assert not ValidatedGpus(path, "boot-2").has_passed("GPU-1")
     path.write_text("{broken")
     assert not ValidatedGpus(path, "boot-1").has_passed("GPU-1")
+
+
+class PretendedGpu:
+    """The driver's calls that the computation makes, with numpy in place of a GPU."""
+
+    def __init__(self, wrong: int = 0) -> None:
+        self.wrong, self.buffers = wrong, list[bytes]()
+
+    def kernel(self, text: str, name: str) -> str:
+        return name
+
+    def allocate(self, size: int) -> int:
+        self.buffers.append(b"")
+        return len(self.buffers) - 1
+
+    def to_device(self, pointer: int, data: bytes) -> None:
+        self.buffers[pointer] = data
+
+    def launch(self, kernel: object, blocks: int, threads: int, arguments: Any) -> None:
+        x, y, factor, _ = arguments
+        xs, ys = (numpy.frombuffer(self.buffers[pointer], "u4") for pointer in (x, y))
+        result = xs * numpy.uint32(factor.value) + ys
+        result[: self.wrong] += 1
+        self.buffers[y] = result.tobytes()
+
+    def from_device(self, pointer: int, size: int) -> bytes:
+        assert len(self.buffers[pointer]) == size
+        return self.buffers[pointer]
+
+    def wait(self) -> None: ...
+
+    def free(self, pointer: int) -> None: ...
+
+    def name(self) -> str:
+        return "NVIDIA H200"
+
+    def multiprocessors(self) -> int:
+        return 132
+
+    def memory(self) -> tuple[int, int]:
+        return 1 << 30, 1 << 31
+
+
+@pytest.mark.parametrize("wrong", [0, 3])
+def test_every_number_is_compared_and_none_is_kept_as_an_object(monkeypatch: pytest.MonkeyPatch, wrong: int) -> None:
+    """Memory of the computation counts against the agent's limit: tens of bytes a number, not hundreds."""
+    count = 1 << 15
+    monkeypatch.setattr(compute, "COUNT", count)
+    gpu: Any = PretendedGpu(wrong)
+    tracemalloc.start()
+    try:
+        result = compute.compute(gpu)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert (result.right, result.error) == (not wrong, f"3 of {count} numbers are wrong" if wrong else "")
+    assert peak / count < 60

@@ -371,7 +371,7 @@ def test_members_above_the_minimum_wait_under_their_own_names() -> None:
     assert admit.pod_sets == (AdmittedPodSet("main", 2, {}, {"n0": 2}, wanted=3),)
     (hold,) = made.holds
     assert hold.workload == "team/g2"
-    assert hold.verdict.detail.startswith("its gang starts without it, since it is above the minimum: 0/1 nodes")
+    assert hold.verdict.detail.startswith("gang team/g runs with its minimum of 1; this further pod waits: 0/1 nodes")
     quiet = elastic()
     assert build_decisions(quiet, planned(*run_pass(quiet, None)), NO_LATE, with_holds=False).holds == ()
 
@@ -474,7 +474,7 @@ def test_a_reservation_names_its_place_and_its_pods() -> None:
 
 def test_a_shortfall_is_a_hold() -> None:
     (hold,) = shortfall_holds([ReservationShortfall("reservation/r", 3, 1)], 7)
-    assert hold == Hold("reservation/r", Verdict("GPU_FULL", 7, detail="only 1 of 3 reserved units fit"))
+    assert hold == Hold("reservation/r", Verdict("GPU_FULL", 7, detail="Reservation r found room for 1 of 3 pods"))
 
 
 def test_plans_without_pods_are_not_reserved() -> None:

@@ -280,7 +280,7 @@ def test_a_member_above_the_minimum_needs_the_minimum() -> None:
     placer = office(minimum, extra)
     failed = placer.place(extra, choices(extra))
     assert (failed.ok, failed.code, failed.feasible) == (False, "GANG_INCOMPLETE", False)
-    assert failed.message == "the minimum of its gang is not running"
+    assert failed.message == "the minimum of gang team/g does not run, so pods above it wait"
     assert placer.place(minimum, choices(minimum)).ok
     assert placer.place(extra, choices(extra)).ok
     assert office(extra).place(extra, choices(extra)).ok, "where the minimum is not decided on here"

@@ -70,7 +70,7 @@ def test_a_decision_stops_after_so_many_cycles() -> None:
     assert list(admitted(outcomes)) == ["w1", "w2"]
     hold = held(outcomes)["w3"]
     assert (hold.code, hold.message) == (
-        "KUEUE_QUOTA_INSUFFICIENT",
+        "ADMISSION_DEFERRED",
         "not considered: the decision stopped after 2 admission cycles",
     )
 
@@ -96,12 +96,33 @@ def test_holds_before_the_queue_have_codes_of_their_own() -> None:
         )
     )
     assert {name: (hold.code, hold.message) for name, hold in holds.items()} == {
-        "off": ("KUEUE_QUEUE_MISSING", "LocalQueue team/off is stopped"),
+        "off": ("KUEUE_QUEUE_MISSING", "LocalQueue team/off is stopped (spec.stopPolicy: Hold)"),
         "odd": ("KUEUE_QUEUE_MISSING", "LocalQueue team/odd is inactive: spec.y: not implemented"),
-        "asleep": ("JOB_SUSPENDED", "The workload is deactivated"),
+        "asleep": (
+            "JOB_SUSPENDED",
+            "Workload team/asleep is deactivated (spec.active: false): set spec.active to true",
+        ),
         "told": ("KUEUE_QUEUE_MISSING", "for a reason"),
         "coded": ("SOME_CODE", "for a reason"),
     }
+
+
+class NoRoomTheSecondTime(UnlimitedPlacement):
+    """Pods that find no room, then find some, then none again."""
+
+    def __init__(self) -> None:
+        self.results = [False, True, False]
+
+    def place(self, workload: Workload, choices: tuple[PodSetChoice, ...]) -> PlacementResult:
+        ok = self.results.pop(0) if self.results else False
+        return PlacementResult(ok=ok, nodes=({},), code="" if ok else "GPU_FULL", message="" if ok else "no room")
+
+
+def test_a_workload_without_room_is_not_said_to_be_over_quota() -> None:
+    (hold,) = held(
+        decide(system([queue("q", cell(9))]), [waiting("w", "q", 1)], placement=NoRoomTheSecondTime())
+    ).values()
+    assert (hold.code, hold.message) == ("GPU_FULL", "no room")
 
 
 class Unreadable(UnlimitedPlacement):
@@ -128,9 +149,9 @@ def test_a_drained_queue_evicts_in_the_order_of_names_and_says_which_was_stopped
     work += [running("leaving", "q", 1, evicting=True), running("going", "p", 1, evicting=True)]
     outcomes = decide(queues, work)
     assert outcomes == [
-        Evicted("team/a", "", "ClusterQueueStopped", "The ClusterQueue q is stopped"),
-        Evicted("team/b", "", "ClusterQueueStopped", "The ClusterQueue q is stopped"),
-        Evicted("team/z", "", "LocalQueueStopped", "The LocalQueue team/p is stopped"),
+        Evicted("team/a", "", "ClusterQueueStopped", "ClusterQueue q (spec.stopPolicy: HoldAndDrain)"),
+        Evicted("team/b", "", "ClusterQueueStopped", "ClusterQueue q (spec.stopPolicy: HoldAndDrain)"),
+        Evicted("team/z", "", "LocalQueueStopped", "LocalQueue team/p (spec.stopPolicy: HoldAndDrain)"),
     ]
     only_local = msgspec.structs.replace(queues, queues={**queues.queues, "q": queue("q", cell(9))})
     assert evicted(decide(only_local, work)) == {"z": "LocalQueueStopped"}
@@ -142,7 +163,7 @@ def test_what_is_drained_is_no_victim_and_keeps_its_quota_until_it_has_ended() -
     outcomes = decide(queues, work)
     assert evicted(outcomes) == {"r": "Deactivated"}
     assert list(held(outcomes)) == ["w"]
-    assert [one.message for one in outcomes if isinstance(one, Evicted)] == ["The workload is deactivated"]
+    assert [one.message for one in outcomes if isinstance(one, Evicted)] == ["Workload team/r (spec.active: false)"]
 
 
 def test_an_eviction_says_for_whom_and_why() -> None:

@@ -70,6 +70,22 @@ def test_the_next_flavor_is_preferred_to_preemption_where_the_queue_says_so() ->
     assert evicted(outcomes(Fungibility(when_can_preempt="MayStopSearch")))  # type: ignore[arg-type]
 
 
+def too_small_flavor(preemption: PreemptionPolicy) -> list[object]:
+    """The first flavor has large nodes and no quota left, the second one quota and nodes that are too small."""
+    queues = system([queue("q", {"large": cell(4), "small": cell(8)}, preemption=preemption)])
+    crowd = [on("large-0", running("r", "q", 4, flavor="large"))]
+    placement = FirstFitPlacement({"small-0": 2, "large-0": 8}, crowd)
+    return list(decide(queues, [*crowd, waiting("w", "q", 4, priority=1)], placement=placement))
+
+
+def test_a_flavor_whose_nodes_are_too_small_keeps_nothing_from_preempting_in_another() -> None:
+    assert evicted(too_small_flavor(BY_PRIORITY)) == {"r": "InClusterQueue"}  # type: ignore[arg-type]
+
+
+def test_a_hold_for_quota_is_not_said_to_be_one_for_the_size_of_nodes() -> None:
+    assert held(too_small_flavor(PreemptionPolicy()))["w"].code == "KUEUE_QUOTA_INSUFFICIENT"  # type: ignore[arg-type]
+
+
 def test_fewer_pods_start_where_nodes_are_the_limit() -> None:
     queues = system([queue("q", cell(32))])
     placement = FirstFitPlacement({"default-0": 4, "default-1": 4}, [])

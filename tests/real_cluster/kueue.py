@@ -33,8 +33,8 @@ def install_kueue(plane: ControlPlane) -> None:
 
 def _is_served(api: Api, crd: Object) -> bool:
     spec = crd["spec"]
-    served = next(one["name"] for one in spec["versions"] if one["served"])
-    return api.exists(f"/apis/{spec['group']}/{served}/{spec['names']['plural']}")
+    served = [version["name"] for version in spec["versions"] if version["served"]]
+    return all(api.exists(f"/apis/{spec['group']}/{version}/{spec['names']['plural']}") for version in served)
 
 
 def register_webhooks(plane: ControlPlane, port: int) -> None:

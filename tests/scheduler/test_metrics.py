@@ -26,6 +26,10 @@ NAMES = {
     "windlass_watch_restarts": "gauge",
     "windlass_leading": "gauge",
     "windlass_unreadable_objects": "counter",
+    "windlass_frozen": "gauge",
+    "windlass_audit_lines_lost": "counter",
+    "kueue_admitted_workloads": "counter",
+    "kueue_evicted_workloads": "counter",
 }
 
 

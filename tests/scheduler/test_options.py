@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from windlass.model.configuration import Settings
+from windlass.scheduler.audit_log import AuditLogOptions
 from windlass.scheduler.options import SchedulerOptions
 
 
@@ -20,6 +21,7 @@ def test_a_scheduler_without_options_leads_writes_and_compiles() -> None:
         "identity": "",
         "listen": None,
         "take_over": frozenset(),
+        "audit": AuditLogOptions(),
         "batch_seconds": 0.001,
         "warm_up": True,
     }

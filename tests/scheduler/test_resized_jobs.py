@@ -61,7 +61,7 @@ async def test_a_job_that_is_made_too_large_waits_with_the_reason(cluster: Queue
     assert cluster.job("train")["spec"]["suspend"] is True
     conditions = cluster.workload("train")["status"]["conditions"]
     reserved = next(part for part in conditions if part["type"] == "QuotaReserved")
-    assert "queue q has 4 nvidia.com/gpu left in flavor big, 6 requested" in reserved["message"]
+    assert "ClusterQueue q has 4 nvidia.com/gpu left in flavor big, 6 requested" in reserved["message"]
     cluster.resize("train", 4)
     await asyncio.sleep(30)
     assert len(cluster.bound("train")) == 4

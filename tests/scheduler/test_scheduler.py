@@ -47,7 +47,10 @@ async def test_the_leader_publishes_its_configuration_and_its_hash() -> None:
         await asyncio.sleep(5)
         assert holder(replica.api) == "first"
         annotations = replica.api.get("leases", LEASE)["metadata"]["annotations"]
-        assert annotations == {"windlass.dev/configuration-hash": settings_hash(settings)}
+        assert annotations == {
+            "windlass.dev/configuration-hash": settings_hash(settings),
+            "windlass.dev/obeys-freeze": "windlass-freeze",
+        }
         published = replica.api.get("configmaps", "windlass-system/windlass-scheduler-configuration")
         assert "seed: 5" in published["data"]["config.yaml"]
         assert replica.metric("windlass_leading") == 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from tools.reference import message_examples
 from tools.reference import messages as message_reference
@@ -40,14 +42,29 @@ def templates() -> dict[str, str]:
         "| `UNKNOWN` | the pod is pending, but the evidence has no nodes to judge it on |",
         # The engine's sentences
         "| `GANG_INCOMPLETE` | waiting for pods of the group: {existing} of {wanted} exist |",
-        "| `order` | quota suffices, but queue {name} is StrictFIFO and work ahead of it waits |",
+        "| `order` | quota suffices, but an older workload of {name} waits, which this one may not ",
         "| planned to start at {start} on {where}, when {keys} end (by run-time limit); {ahead} workloads wait",
+        # Obstacles, queues, details and outlooks
+        "| `priority` | it can preempt nothing: all pods on nodes that suit it have priority {priority} or higher |",
+        "| `stuck` | a pod that should have ended at {at} still holds what it needs: its owner or an administrator",
+        "| `unhealthy` | node {names} would take a pod if its GPUs {numbers} were healthy |",
+        "| `ADMISSION_DEFERRED` | not considered: the decision stopped after {max_cycles} admission cycles |",
+        "| `KUEUE_QUOTA_INSUFFICIENT` | Workload no longer fits after processing another workload |",
+        "| `any` | only {placeable} of {count} pods fit{reasons} |",
+        "| `infeasible` | it would not fit even if nothing else ran |",
+        "| {number} workloads of its queue wait ahead of it |",
+        "| no planned start: it is unknown when what holds it will end |",
+        "| `Suspended` | Waiting for queue {queue} to decide. |",
         # Causes and remedies of findings
         "| a GPU is lost, or the nodes are partitioned differently | nvidia-smi -L on the node |",
     ],
 )
 def test_the_page_has_every_kind_of_sentence(row: str) -> None:
     assert row in PAGE
+
+
+def test_no_name_is_left_out() -> None:
+    assert not [line for line in PAGE.splitlines() if re.search(r"[^|\s]  [^|\s]", line)]
 
 
 def test_every_placeholder_is_filled_in(templates: dict[str, str]) -> None:

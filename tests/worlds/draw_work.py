@@ -30,6 +30,8 @@ MAX_EXEC_TIME = "kueue.x-k8s.io/max-exec-time-seconds"
 PRIORITY_CLASS_LABEL = "kueue.x-k8s.io/priority-class"
 EXIT_CODE = "sandbox.windlass.dev/exit-code"
 GATE = "example.com/not-yet"
+LARGE = 8
+"""GPUs of pods that need a node for themselves, and come in small numbers."""
 
 
 def pod_spec(play: Play, gpus: int, priority: str = "", mig: int = 0) -> Unstructured:
@@ -81,9 +83,9 @@ def owner_metadata(play: Play, prefix: str, queue: str, seconds: int) -> Unstruc
     """Name, queue, and what people declare on an owner."""
     rng, notes, labels = play.rng, {}, {QUEUE: queue} if queue else {}
     if play.spec.declares_durations and rng.random() < 0.7:
-        is_true = rng.random() < 0.8
+        is_true = rng.random() >= play.spec.theme.false_durations
         notes[DECLARED_DURATION_ANNOTATION] = (
-            f"{int(seconds * rng.uniform(1, 2)) + 10 if is_true else seconds // 2 + 1}s"
+            f"{int(seconds * rng.uniform(1, 2)) + 10 if is_true else seconds // 3 + 1}s"
         )
         play.drew(f"declared duration: {'true' if is_true else 'false'}")
     if queue and rng.random() < play.spec.theme.limits:
@@ -128,10 +130,18 @@ def template(play: Play, gpus: int, seconds: int, pods: int, queue: str) -> Unst
     return {"metadata": {"annotations": notes, **({"labels": labels} if labels else {})}, "spec": spec}
 
 
+def draw_size(play: Play) -> int:
+    """GPUs of a pod: seldom more than any node has, since what is first in a strict queue and never fits blocks it."""
+    sizes = play.spec.theme.sizes
+    fitting = [size for size in sizes if size <= play.gpus_of_largest_node]
+    return play.rng.choice(fitting if fitting and play.rng.random() < 0.95 else sizes)
+
+
 def draw_job(play: Play, queue: str) -> Unstructured:
     rng = play.rng
-    seconds, pods = run_seconds(play, *play.spec.theme.seconds), rng.choice((1, 1, 2, 3, 4))
-    made = template(play, rng.choice(play.spec.theme.sizes), seconds, pods, queue)
+    seconds, gpus = run_seconds(play, *play.spec.theme.seconds), draw_size(play)
+    pods = rng.choice(play.spec.theme.pods if gpus < LARGE else (1, 1, 1, 2))
+    made = template(play, gpus, seconds, pods, queue)
     metadata = owner_metadata(play, "job" if queue else "free", queue, seconds)
     if queue and pods > 1 and rng.random() < 0.12:
         metadata["annotations"]["kueue.x-k8s.io/job-min-parallelism"] = str(rng.randint(1, pods - 1))
@@ -146,7 +156,7 @@ def draw_job(play: Play, queue: str) -> Unstructured:
         "spec": {
             "suspend": bool(queue) and rng.random() < 0.8,
             "parallelism": pods,
-            "completions": pods + rng.choice((0, 0, 2, 4)),
+            "completions": pods + rng.choice((0, 0, 2, 4, 8)),
             "backoffLimit": 100,
             "template": made,
         },

@@ -36,8 +36,14 @@ class Theme:
     """What a world has more of than others: faults hide where many of the same come together."""
 
     name: str
-    weights: dict[str, int]
+    weights: dict[str, float]
     """Happening → how much more often it is drawn."""
+    others: float = 0.5
+    """How much more often all others are."""
+    pods: tuple[int, ...] = (1, 1, 2, 3, 4)
+    """Of a Job."""
+    fillers: tuple[str, ...] = ("low", "normal", "high")
+    """Priorities of many pods that come at once."""
     sizes: tuple[int, ...] = (1, 1, 2, 4, 8)
     """GPUs of a pod."""
     seconds: tuple[int, ...] = (20, 60, 200, 1000)
@@ -46,8 +52,21 @@ class Theme:
     """Share of gangs with rules between their pods."""
     guaranteed: bool = False
     """All queues share one cohort without limits, and take back what is theirs."""
+    quota: float = 2.0
+    """A queue has up to so many times its part of the cluster's GPUs."""
     limits: float = 0.06
     """Share of queued Jobs with a maximum execution time."""
+    durations: float = 0.5
+    """Share of worlds in which Jobs say how long they run, so that starts are planned."""
+    false_durations: float = 0.2
+    """Share of them that run longer than they say."""
+    ready: float = 0.1
+    """Share of worlds with `waitForPodsReady`."""
+    by_pool: float = 0.6
+    """Share of worlds with a flavor for each pool of nodes, of those with several."""
+    cpu_group: float = 0.3
+    """Share of worlds in which CPUs are in a resource group of their own."""
+    fewest_pools: int = 1
 
 
 SMALL_WORK = (
@@ -57,45 +76,74 @@ SMALL_WORK = (
     "submit_owner",
     "submit_service",
     "submit_pod",
+    "submit_many_pods",
     "submit_queued_pod",
     "submit_gated_pod",
     "submit_apart_pods",
 )
 """What takes CPUs of nodes that a crowd is made for."""
 THEMES = (
-    Theme("anything", {}),
-    Theme("anything", {}),
+    Theme("anything", {}, others=1.0),
+    Theme("anything", {}, others=1.0),
     Theme(
         "borrowers",
-        {"submit_queued_job": 2, "submit_many_jobs": 2, "delete_work": 2, "submit_guarded_job": 3},
+        {"submit_queued_job": 2, "submit_many_jobs": 3, "delete_work": 2, "submit_guarded_job": 3},
         sizes=(1, 1, 1, 8),
         seconds=(200, 1000, 1000),
         guaranteed=True,
+        durations=0.1,
+        by_pool=0.2,
     ),
     Theme(
         "losses",
-        {
-            "fail_gpu": 6,
-            "fail_node": 3,
-            "hang_kubelet": 4,
-            "heal": 2,
-            "submit_pod": 4,
-            "submit_queued_job": 2,
-            "submit_owner": 2,
-        },
-        sizes=(1, 2, 4),
+        {"fail_gpu": 8, "fail_node": 1, "submit_many_pods": 6, "submit_queued_job": 4},
+        sizes=(1, 1, 2),
+        pods=(2, 3, 4),
         seconds=(1000,),
+        fillers=("low", "high"),
+    ),
+    Theme(
+        "kubelets",
+        {"hang_kubelet": 12, "heal": 0.2, "submit_many_pods": 4, "submit_queued_job": 3, "submit_pod": 2},
+        sizes=(1, 2, 4),
+        seconds=(200, 1000),
+        fillers=("low",),
+        ready=0.7,
     ),
     Theme("rules", {"submit_pod_group": 4, "submit_apart_pods": 3, "submit_owner": 3, "move_node": 2}, rules=0.8),
+    Theme("crowds", {"submit_large_gang": 8, **dict.fromkeys(SMALL_WORK, 0)}, seconds=(20, 60)),
     Theme(
-        "crowds",
-        {"submit_large_gang": 12, **dict.fromkeys(SMALL_WORK, 0)},
+        "limits",
+        {"submit_queued_job": 4, "resize_job": 8},
+        sizes=(1, 1, 2),
+        seconds=(200, 400),
+        limits=0.3,
+        durations=0.9,
+        false_durations=0.4,
+    ),
+    Theme(
+        "plans",
+        {"submit_queued_job": 3, "submit_many_jobs": 2},
+        sizes=(1, 2, 8, 8),
+        seconds=(60, 200, 400),
+        durations=1.0,
+        false_durations=0.05,
+    ),
+    Theme(
+        "flavors",
+        {"edit_flavor": 2, "submit_queued_job": 2, "submit_owner": 2},
+        by_pool=1.0,
+        cpu_group=1.0,
+        fewest_pools=2,
+    ),
+    Theme(
+        "slow",
+        {"slow_watches": 6, "starve": 3, "submit_many_jobs": 6, "good_network": 0},
+        sizes=(1, 1, 2),
+        pods=(1, 1, 2),
         seconds=(20, 60),
+        quota=1.0,
     ),
-    Theme(
-        "limits", {"submit_queued_job": 2, "resize_job": 8, "hang_kubelet": 4, "heal": 2}, seconds=(60, 200), limits=0.3
-    ),
-    Theme("slow", {"slow_watches": 6, "starve": 6, "submit_many_jobs": 3, "good_network": 0}, seconds=(20, 60)),
 )
 
 
@@ -132,10 +180,10 @@ def draw_world(seed: int, *, pace: float = 1.0, small: bool = False) -> WorldSpe
     rng, drawn = Random(seed), Counter[str]()
     theme = rng.choice(THEMES)  # first, as in `theme_of`
     drawn[f"theme: {theme.name}"] += 1
-    pools = _draw_pools(rng, drawn, 1 if small else 3)
+    pools = _draw_pools(rng, drawn, theme.fewest_pools, 1 if small else 3)
     names = tuple(f"q{number}" for number in range(rng.randint(1, 2 if small else 4)))
     has_topology = rng.random() < 0.4
-    by_pool = len(pools) > 1 and rng.random() < (0.2 if theme.guaranteed else 0.6)
+    by_pool = len(pools) > 1 and rng.random() < theme.by_pool
     flavors = [pool.name for pool in pools] if by_pool else ["any"]
     objects = [_priority_class(name, value) for name, value in PRIORITIES.items()]
     if has_topology:
@@ -149,7 +197,7 @@ def draw_world(seed: int, *, pace: float = 1.0, small: bool = False) -> WorldSpe
         objects.append(made)
     total = sum(pool.count * max(1, pool.gpu_count) for pool in pools)
     objects += _draw_cohorts(rng, drawn, flavors, total)
-    if rng.random() < 0.3:
+    if rng.random() < theme.cpu_group:
         # Sometimes with labels that contradict those of other pools' flavors: only one of them goes together with it.
         is_of_pool = by_pool and rng.random() < 0.5
         labels = {POOL_LABEL: pools[0].name} if is_of_pool else {WORLD_LABEL: "yes"} if has_topology else {}
@@ -157,7 +205,7 @@ def draw_world(seed: int, *, pace: float = 1.0, small: bool = False) -> WorldSpe
         drawn["world with contradicting flavors"] += is_of_pool
     has_cpu_group = any(tree["metadata"]["name"] == "cpus" for tree in objects)
     for name in names:
-        shape = QueueShape(name, tuple(flavors), total, len(names), has_cpu_group, theme.guaranteed)
+        shape = QueueShape(name, tuple(flavors), total, len(names), has_cpu_group, theme)
         queue = draw_queue(rng, shape, in_cohort=theme.guaranteed or rng.random() < 0.8)
         objects += [queue, local_queue(name, name)]
         _count_queue(queue, drawn)
@@ -165,7 +213,7 @@ def draw_world(seed: int, *, pace: float = 1.0, small: bool = False) -> WorldSpe
         gang_grace_seconds=GANG_GRACE_SECONDS,
         fair_sharing=rng.random() < (0.1 if theme.guaranteed else 0.25),
         backfill_depth=rng.choice((32, 32, 4, 0)),
-        ready_seconds=READY_SECONDS if rng.random() < (0.6 if theme.name == "limits" else 0.1) else None,
+        ready_seconds=READY_SECONDS if rng.random() < theme.ready else None,
         requeue_base_seconds=10,
         requeue_limit=rng.choice((None, 3)),
     )
@@ -180,18 +228,18 @@ def draw_world(seed: int, *, pace: float = 1.0, small: bool = False) -> WorldSpe
     )
     fleet = Fleet(spec=FleetSpec(tuple(pools)))
     nodes = [_unlabelled(node) for node in fleet_nodes(fleet, time.time())]
-    declares = rng.random() < (0.9 if theme.name == "limits" else 0.5)
+    declares = rng.random() < theme.durations
     return WorldSpec(seed, nodes, fleet, settings, objects, names, has_topology, declares, pace, theme, +drawn)
 
 
 # Nodes
 
 
-def _draw_pools(rng: Random, drawn: Counter[str], most: int) -> list[FleetPool]:
+def _draw_pools(rng: Random, drawn: Counter[str], fewest: int, most: int) -> list[FleetPool]:
     kinds = rng.choices(
         ("big", "small", "mixed-mig", "single-mig", "sliced", "bare"),
-        weights=(6, 4, 2, 2, 2, 1),
-        k=rng.randint(1, most),
+        weights=(6, 4, 2, 2, 2, 2),
+        k=rng.randint(min(fewest, most), most),
     )
     pools = []
     for number, kind in enumerate(dict.fromkeys(kinds)):
@@ -250,8 +298,7 @@ class QueueShape:
     queues: int
     has_cpu_group: bool = False
     """CPUs are in a resource group of their own."""
-    guaranteed: bool = False
-    """What it lends comes back at once."""
+    theme: Theme = THEMES[0]
 
 
 def _draw_cohorts(rng: Random, drawn: Counter[str], flavors: list[str], total: int) -> list[Unstructured]:
@@ -272,15 +319,15 @@ def _draw_cohorts(rng: Random, drawn: Counter[str], flavors: list[str], total: i
 
 def draw_queue(rng: Random, shape: QueueShape, *, in_cohort: bool) -> Unstructured:
     """A ClusterQueue with about its part of the cluster, more or less than there is."""
-    reclaim = "Any" if shape.guaranteed else rng.choice(("Never", "LowerPriority", "Any", "Any"))
+    reclaim = "Any" if shape.theme.guaranteed else rng.choice(("Never", "LowerPriority", "Any", "Any"))
     cells = {}
-    part = 2 * max(1, shape.total // (shape.queues * len(shape.flavors)))
+    part = int(shape.theme.quota * max(1, shape.total // (shape.queues * len(shape.flavors))))
     for name in shape.flavors:
-        nominal = 0 if rng.random() < (0.4 if shape.guaranteed else 0.1) else rng.randint(part // 3, part)
+        nominal = 0 if rng.random() < (0.4 if shape.theme.guaranteed else 0.1) else rng.randint(part // 3, part)
         quota: Unstructured = {"nominalQuota": str(nominal)}
-        if in_cohort and not shape.guaranteed and rng.random() < 0.4:
+        if in_cohort and not shape.theme.guaranteed and rng.random() < 0.4:
             quota["borrowingLimit"] = str(rng.choice((0, 2, 4)))
-        if in_cohort and not shape.guaranteed and rng.random() < 0.2:
+        if in_cohort and not shape.theme.guaranteed and rng.random() < 0.2:
             quota["lendingLimit"] = str(rng.choice((0, 2)))
         cells[name] = {GPU: quota, MIG: {"nominalQuota": "4"}}
         if not shape.has_cpu_group:

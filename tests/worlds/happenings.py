@@ -19,10 +19,11 @@ from tests.worlds.draw_work import (
     draw_owner,
     draw_pod,
     pod_spec,
+    run_seconds,
 )
 from tests.worlds.draw_world import MIG, SPECIAL_KEY, QueueShape, draw_queue
 
-from windlass.model.names.windlass import RACK_LABEL
+from windlass.model.names.windlass import RACK_LABEL, SIMULATED_DURATION_ANNOTATION
 from windlass.model.unstructured import Unstructured
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ CLUSTER_QUEUES, JOBS = "clusterqueues.kueue.x-k8s.io", "jobs.batch"
 MANY_JOBS = 15
 """With so many that have not ended, no more come at once: worlds stay small."""
 SPECIAL = {"key": SPECIAL_KEY, "value": "yes", "effect": "NoSchedule"}
+ALLOCATED = "windlass.dev/allocated-devices"
 NOT_PREEMPTABLE = {"volcano.sh/preemptable": "false"}
 
 
@@ -83,6 +85,15 @@ async def submit_pod(play: Play) -> None:
     if rng.random() < 0.1:
         made["metadata"]["annotations"].update(NOT_PREEMPTABLE)
     await play.create(made)
+
+
+async def submit_many_pods(play: Play) -> None:
+    """Single pods that fill what is free."""
+    priority, gpus = play.rng.choice(play.spec.theme.fillers), play.rng.choice((1, 1, 2, 4))
+    waiting = [pod for pod in await play.list("pods") if _waits(pod)]
+    notes = {SIMULATED_DURATION_ANNOTATION: f"{run_seconds(play, 300, 1000)}s"}
+    for _ in range(play.rng.randint(6, 16) if len(waiting) < MANY_JOBS else 1):
+        await play.create(draw_pod(play, play.name("many"), pod_spec(play, gpus, priority), annotations=notes))
 
 
 async def submit_gated_pod(play: Play) -> None:
@@ -162,11 +173,14 @@ async def open_gates(play: Play) -> None:
 
 
 async def resize_job(play: Play) -> None:
-    found = [one for one in await play.list(JOBS) if not one.get("status", {}).get("completionTime")]
+    """Mostly one that runs, and is in a queue."""
+    found = [job for job in await play.list(JOBS) if not job.get("status", {}).get("completionTime")]
     if found:
-        running = [one for one in found if not one["spec"].get("suspend")] or found
-        chosen = play.rng.choice(running)
-        before, after = int(chosen["spec"]["parallelism"]), play.rng.randint(1, 4)
+        running = [job for job in found if not job["spec"].get("suspend")] or found
+        queued = [job for job in running if QUEUE in job["metadata"].get("labels", {})] or running
+        chosen = play.rng.choice(queued if play.rng.random() < 0.8 else found)
+        before = int(chosen["spec"]["parallelism"])
+        after = max(1, before + play.rng.choice((-2, -1, 1, 2, 2)))
         play.drew(f"size: {'larger' if after > before else 'smaller' if after < before else 'the same'}")
         await play.patch(JOBS, chosen, {"spec": {"parallelism": after}})
 
@@ -184,7 +198,7 @@ async def edit_queue(play: Play) -> None:
     found = next(one for one in await play.list(CLUSTER_QUEUES) if one["metadata"]["name"] == name)
     groups = found["spec"]["resourceGroups"]
     flavors = tuple(one["name"] for one in groups[0]["flavors"])
-    shape = QueueShape(name, flavors, play.gpus_of_cluster, len(play.spec.queues), len(groups) > 1)
+    shape = QueueShape(name, flavors, play.gpus_of_cluster, len(play.spec.queues), len(groups) > 1, play.spec.theme)
     in_cohort = "cohortName" in found["spec"]  # only then may it have limits for borrowing and lending
     made = draw_queue(play.rng, shape, in_cohort=in_cohort)["spec"]
     change = {"resourceGroups": made["resourceGroups"], "preemption": made["preemption"]}
@@ -242,10 +256,23 @@ async def fail_node(play: Play) -> None:
 
 
 async def fail_gpu(play: Play) -> None:
-    node = play.rng.choice(await play.list("nodes"))
-    gpus = play.physical_gpus(node)
-    if gpus:
-        play.fail(f"gpu/{node['metadata']['name']}:{play.rng.randrange(gpus)}")
+    """Mostly one that is in use."""
+    gpus = {node["metadata"]["name"]: play.physical_gpus(node) for node in await play.list("nodes")}
+    found = [f"{name}:{number}" for name, count in gpus.items() for number in range(count)]
+    used = [
+        f"{pod['spec']['nodeName']}:{number}"
+        for pod in await play.list("pods")
+        for number in _allocated(pod)
+        if gpus.get(pod["spec"].get("nodeName", ""))
+    ]
+    if found:
+        play.fail(f"gpu/{play.rng.choice(used if used and play.rng.random() < 0.8 else found)}")
+
+
+def _allocated(pod: Unstructured) -> list[str]:
+    """The GPUs that it has."""
+    text = (pod["metadata"].get("annotations") or {}).get(ALLOCATED, "")
+    return text.split(",") if text and pod["status"].get("phase") == "Running" else []
 
 
 async def hang_kubelet(play: Play) -> None:
@@ -290,38 +317,39 @@ HAPPENINGS: tuple[tuple[int, Happening], ...] = (
     (3, submit_guarded_job),
     (4, submit_owner),
     (5, submit_pod),
-    (2, submit_gated_pod),
+    (3, submit_many_pods),
+    (3, submit_gated_pod),
     (3, submit_queued_pod),
     (6, submit_pod_group),
-    (2, submit_large_gang),
+    (3, submit_large_gang),
     (4, submit_apart_pods),
     (3, submit_service),
     (6, delete_work),
-    (2, open_gates),
-    (2, resize_job),
-    (2, change_priority),
+    (3, open_gates),
+    (3, resize_job),
+    (3, change_priority),
     (3, edit_queue),
-    (2, edit_cohort),
-    (2, edit_flavor),
-    (2, stop_or_start_queue),
-    (2, cordon_or_uncordon),
-    (2, taint_or_untaint),
-    (2, move_node),
-    (2, fail_node),
+    (3, edit_cohort),
+    (3, edit_flavor),
+    (3, stop_or_start_queue),
+    (3, cordon_or_uncordon),
+    (3, taint_or_untaint),
+    (3, move_node),
+    (3, fail_node),
     (3, fail_gpu),
-    (2, hang_kubelet),
+    (3, hang_kubelet),
     (5, heal),
-    (2, restart_scheduler),
-    (6, cut_off_leader),
-    (2, bad_network),
-    (2, slow_watches),
-    (2, starve),
+    (3, restart_scheduler),
+    (9, cut_off_leader),
+    (3, bad_network),
+    (3, slow_watches),
+    (3, starve),
     (6, good_network),
 )
 """With how often they happen."""
 
 
 def draw_happening(play: Play) -> Happening:
-    more = play.spec.theme.weights
-    able = [(weight * more.get(each.__name__, 1), each) for weight, each in HAPPENINGS if play.can(each.__name__)]
+    more, others = play.spec.theme.weights, play.spec.theme.others
+    able = [(weight * more.get(each.__name__, others), each) for weight, each in HAPPENINGS if play.can(each.__name__)]
     return play.rng.choices([each for _, each in able], [weight for weight, _ in able])[0]

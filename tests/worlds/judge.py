@@ -21,6 +21,7 @@ from tests.worlds.judges.gangs import GangJudge
 from tests.worlds.judges.guarantees import GuaranteeJudge
 from tests.worlds.judges.limits import LimitJudge
 from tests.worlds.judges.lost_gpus import LostGpuJudge
+from tests.worlds.judges.lost_members import LostMemberJudge
 from tests.worlds.judges.reasons import ReasonJudge
 from tests.worlds.judges.sizes import SizeJudge
 from tests.worlds.judges.trees import (
@@ -75,6 +76,7 @@ class Judge:
         self._conservation = ConservationJudge(self.state, self.wrong, self._count, self.patience.decision)
         self.guarantees = GuaranteeJudge(self.state, self.wrong, self.patience.reclaim)
         self._evictions = EvictionJudge(self.state, self.wrong, self.patience.gain)
+        self._members = LostMemberJudge(self.state, self.wrong, self._count, self.patience.decision * 2)
         self._lost_gpus = LostGpuJudge(self.state, self.wrong, self._count)
         self._flavors = FlavorJudge(self.state, self.wrong)
         self._sizes = SizeJudge(self.state, self.wrong)
@@ -101,12 +103,13 @@ class Judge:
     def on_happening(self, name: str) -> None:
         self.note(name)
         self._evictions.on_happening()
-        self._disturb()
+        self._conservation.disturb()
 
     def _disturb(self) -> None:
         self._gangs.disturb()
         self._conservation.disturb()
         self.guarantees.disturb()
+        self._members.disturb()
 
     def on_plan(self, plan: Plan) -> None:
         self.state.plan = plan
@@ -200,6 +203,7 @@ class Judge:
             return
         self._gangs.check()
         self._evictions.check()
+        self._members.check()
         self._conservation.check()
         self.guarantees.check()
         self._sizes.check()

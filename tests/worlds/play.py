@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import time
 from collections import Counter
 from dataclasses import dataclass, field
@@ -39,6 +40,7 @@ RESOURCES = {
 }
 QUIET_SECONDS = 300
 """At the end everything is healed, and nothing happens for so long but the end of work."""
+QUIET_PARTS = 20
 CHECK_SECONDS = 5.0
 TWO_REPLICAS_SHARE = 0.3
 
@@ -55,6 +57,12 @@ class Report:
     cpu_seconds: float = 0.0
     log: list[str] = field(default_factory=list)
     """The last things that happened."""
+    sought: str = ""
+    """A pattern: the world ends at the first problem that it is found in."""
+
+    @property
+    def is_found(self) -> bool:
+        return bool(self.sought) and any(re.search(self.sought, problem) for problem in self.problems)
 
 
 class WorldCluster(Protocol):
@@ -87,7 +95,8 @@ class Play:
     def __init__(self, spec: WorldSpec, cluster: WorldCluster, report: Report, judge: Judge) -> None:
         self.spec, self.cluster, self.report, self._judge = spec, cluster, report, judge
         self.rng = Random(spec.seed + 1)
-        self.gpus_of_cluster = sum(int(node.tree["status"]["capacity"].get(GPU, 0)) for node in spec.nodes)
+        gpus = [int(node.tree["status"]["capacity"].get(GPU, 0)) for node in spec.nodes]
+        self.gpus_of_cluster, self.gpus_of_largest_node = sum(gpus), max(gpus)
         self.group_forms = cluster.group_forms
         self.owner_resources = tuple(OWNER_RESOURCES.values()) if self.can("submit_owner") else ()
         self._serial = 0
@@ -180,6 +189,8 @@ async def play_world(
             await play.create({**tree, "metadata": {**tree["metadata"]}})
         await asyncio.sleep(5 * spec.pace)
         for _ in range(steps):
+            if report.is_found:
+                return
             happening = happenings.draw_happening(play)
             report.happened[happening.__name__] += 1
             judge.on_happening(happening.__name__)
@@ -187,7 +198,10 @@ async def play_world(
             await asyncio.sleep(play.rng.choice((0.01, 0.5, 3.0, 15.0, 60.0)) * spec.pace)
         await _become_quiet(play)
         judge.begin_quiet()
-        await asyncio.sleep(quiet)
+        for _ in range(QUIET_PARTS):
+            if report.is_found:
+                return
+            await asyncio.sleep(quiet / QUIET_PARTS)
         report.counts.update(cluster.counts)
         judge.check_at_rest()
     finally:
@@ -229,11 +243,11 @@ WORK_PRIORITIES = [
 ]
 
 
-def play_virtually(seed: int, steps: int = 30) -> Report:
+def play_virtually(seed: int, steps: int = 30, sought: str = "") -> Report:
     from tests.worlds.virtual_cluster import VirtualCluster
     from tests.worlds.virtual_time import Machine, run_virtually
 
-    report, began = Report(seed), time.process_time()
+    report, began = Report(seed, sought=sought), time.process_time()
 
     async def main(machine: Machine) -> None:
         spec, rng = draw_world(seed), Random(seed + 2)

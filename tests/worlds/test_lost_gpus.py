@@ -126,7 +126,7 @@ def test_a_gang_whose_rack_has_no_other_node_moves_as_a_whole_and_says_why() -> 
         assert running(cluster) == ["big-2", "big-3"]
         events = cluster.client.list("events")
         (evicted,) = [event for event in events if event["reason"] == "Evicted"]
-        assert "GPU 3 of node big-0" in evicted["message"]
+        assert "node big-0 would take a pod if its GPU 3 were healthy" in evicted["message"]
 
     play(4, story)
 
@@ -137,12 +137,12 @@ def test_a_job_without_another_place_is_queued_again_and_names_the_gpu() -> None
         await asyncio.sleep(GRACE - 15)
         (waiting,) = [pod for pod in cluster.client.list("pods") if pod["status"]["phase"] == "Pending"]
         (scheduled,) = [found for found in waiting["status"]["conditions"] if found["type"] == "PodScheduled"]
-        assert "GPU 3 of node big-0" in scheduled["message"]
+        assert "node big-0 would take a pod if its GPU 3 were healthy" in scheduled["message"]
         await asyncio.sleep(120)
         found = conditions(cluster)
-        assert "GPU 3 of node big-0" in found["Evicted"]["message"]
+        assert "node big-0 would take a pod if its GPU 3 were healthy" in found["Evicted"]["message"]
         assert found["QuotaReserved"]["status"] == "False"
-        assert "GPU 3 of node big-0" in found["QuotaReserved"]["message"]
+        assert "node big-0 would take a pod if its GPU 3 were healthy" in found["QuotaReserved"]["message"]
         assert "would not fit even if nothing else ran" not in found["QuotaReserved"]["message"]
         cluster.nodes.faults.heal()
         await asyncio.sleep(30)

@@ -133,7 +133,7 @@ def larger_jobs_run_without_quota() -> Patch:
 
 
 def smaller_jobs_keep_their_quota() -> Patch:
-    return mock.patch.object(WorkloadSizeWriter, "reconcile", return_value=None)
+    return mock.patch.object(WorkloadSizeWriter, "execute", return_value=None)
 
 
 def partial_admission_changes_no_size() -> Patch:
@@ -186,20 +186,20 @@ class Repair(NamedTuple):
 
 REPAIRS = (
     Repair("1", sent_admissions_are_not_counted, "slow", "pushes quota over|has no room|not free"),
-    Repair("2", every_plan_holds_everything, "anything", "although it fits"),
+    Repair("2", every_plan_holds_everything, "plans", "although it fits"),
     Repair("3", members_of_one_decision_do_not_count, "rules", "rules forbid"),
     Repair("4", victims_are_not_chosen_by_place, "borrowers", "borrowers on"),
     Repair("5", workloads_are_created_again, "slow", "were created again"),
-    Repair("6", a_lost_member_does_not_preempt, "losses", "member that was lost|runs partly"),
+    Repair("6", a_lost_member_does_not_preempt, "losses", "in place of a lost pod|member that was lost"),
     Repair("7", annotations_of_owners_vanish, "borrowers", "must not be preempted"),
     Repair("8", execution_times_are_not_enforced, "limits", "maximum execution time"),
-    Repair("8", pods_need_not_be_ready, "limits", "pods to be ready"),
+    Repair("8", pods_need_not_be_ready, "kubelets", "pods to be ready"),
     Repair("8", declared_durations_do_not_end, "limits", "declared duration"),
     Repair("9", unlabelled_nodes_have_sixteen_gpus_at_most, "anything", "fits on|rejects|has no"),
     Repair("9", large_gangs_of_two_shapes_are_placed_greedily, "crowds", "although it fits"),
-    Repair("9", stuck_victims_are_waited_for, "losses", "should have ended"),
-    Repair("9", flavors_may_contradict, "anything", "which it excludes|runs partly|although"),
-    Repair("9", flavors_change_no_pods, "anything", "without the node labels"),
+    Repair("9", stuck_victims_are_waited_for, "kubelets", "should have ended"),
+    Repair("9", flavors_may_contradict, "flavors", "which is another's|runs partly|although"),
+    Repair("9", flavors_change_no_pods, "flavors", "without the node labels"),
     Repair("10", larger_jobs_run_without_quota, "limits", "with quota for"),
     Repair("10", smaller_jobs_keep_their_quota, "limits", "holds quota for"),
     Repair("10", partial_admission_changes_no_size, "limits", "with quota for"),
@@ -214,8 +214,9 @@ def seeds_of(theme: str, first: int) -> Iterator[int]:
 
 def find_fault(number: int, seed: int) -> str:
     """What is wrong in this world without the repair, and right with it; empty if nothing is."""
+    sign = REPAIRS[number].sign
     with REPAIRS[number].take_out():
-        problems = [found for found in play_virtually(seed).problems if re.search(REPAIRS[number].sign, found)]
+        problems = [found for found in play_virtually(seed, sought=sign).problems if re.search(sign, found)]
     if not problems:
         return ""
     known = {_kind(problem) for problem in play_virtually(seed).problems}

@@ -145,7 +145,7 @@ def _kind(path: str) -> str:
     return "/".join([parts[1], *parts[3:]]) if len(parts) > 1 else path
 
 
-_OPEN = SimpleNamespace(is_closing=lambda: True, get_extra_info=lambda *_: None)
+_OPEN = SimpleNamespace(is_closing=lambda: True, get_extra_info=lambda *_: None, abort=lambda: None)
 
 
 class _Body(SimpleNamespace):

@@ -4,6 +4,7 @@ a world must not matter to it. `__main__` and `unrepaired` use it."""
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import multiprocessing
 from collections.abc import Callable, Iterator, Sequence
@@ -23,11 +24,16 @@ WARM_UP_SEED = 1
 @contextlib.contextmanager
 def world_pool(jobs: int) -> Iterator[Pool]:
     """So many processes side by side; a new one for every world, with everything loaded that worlds need."""
+    _load_once()
+    with multiprocessing.get_context("fork").Pool(jobs, maxtasksperchild=1) as pool:
+        yield pool
+
+
+@functools.cache
+def _load_once() -> None:
     logging.disable(logging.CRITICAL)
     warm_up(engine_config(Settings()))  # compiled kernels decide the same, several times as fast
     play_virtually(WARM_UP_SEED, steps=2)
-    with multiprocessing.get_context("fork").Pool(jobs, maxtasksperchild=1) as pool:
-        yield pool
 
 
 def in_order(pool: Pool, play: Callable[[int], Result], seeds: Sequence[int]) -> Iterator[Result]:

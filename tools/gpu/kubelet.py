@@ -69,10 +69,14 @@ def mig_file() -> str:
     return json.dumps({"version": "v1", "mig-configs": configs})
 
 
-def smi(*arguments: str) -> str:
-    done = subprocess.run(["nvidia-smi", *arguments], capture_output=True, text=True, timeout=120, check=False)
-    require(done.returncode == 0, f"nvidia-smi {' '.join(arguments)}: {done.stdout}{done.stderr}")
-    return done.stdout.strip()
+def smi(*arguments: str, attempts: int = 1) -> str:
+    """More than one attempt where the exporter may be sampling, in whose moments no instance can be destroyed."""
+    for left in reversed(range(attempts)):
+        done = subprocess.run(["nvidia-smi", *arguments], capture_output=True, text=True, timeout=120, check=False)
+        if done.returncode == 0:
+            return done.stdout.strip()
+        time.sleep(0.5 if left else 0)
+    raise Failed(f"nvidia-smi {' '.join(arguments)}: {done.stdout}{done.stderr}")
 
 
 class Recorder:
@@ -108,6 +112,9 @@ class Recorder:
         advertised = round(time.monotonic() - begun, 2)
         wait_until(lambda: self.lab.labels().get("nvidia.com/gpu.product"), 60, "labels", self.lab.agent_state)
         pod = self.lab.agent()
+        wait_until(
+            lambda: self.lab.agent()["status"]["containerStatuses"][0]["ready"], 30, "ready", self.lab.agent_state
+        )
         (status,) = pod["status"]["containerStatuses"]
         require(status["restartCount"] == 0, f"it has ended before: {self.lab.agent_state()}")
         way = [line for line in self.lab.agent_log().splitlines() if "devices come" in line or "wrote" in line]
@@ -211,14 +218,16 @@ class Recorder:
             self._mig_layout(f"one-{profile.replace('+', '.')}")
             resource = f"nvidia.com/mig-{profile.replace('+', '.')}"
             self.lab.wait_allocatable(resource, 1)
-            self.lab.run("one", resource=resource)
-            found[profile] = {"pod": self._multiprocessors(self._right(*self.lab.ends("one")))}
+            name = f"in-{profile.replace('.', '-').replace('+', '-')}"
+            self.lab.run(name, resource=resource)
+            found[profile] = {"pod": self._multiprocessors(self._right(*self.lab.ends(name)))}
+            print(f"  {profile}: {found[profile]}", flush=True)
         self._mig_layout("none")
         for profile in PROFILES:
-            smi("mig", "-cgi", profile, "-C")
+            smi("mig", "-cgi", profile, "-C", attempts=20)
             found[profile]["nvidia-smi"] = self._multiprocessors(self._on_host())
-            smi("mig", "-dci")
-            smi("mig", "-dgi")
+            smi("mig", "-dci", attempts=20)
+            smi("mig", "-dgi", attempts=20)
         self._mig_off()
         wrong = [profile for profile, row in found.items() if row["pod"] != row["nvidia-smi"]]
         require(not wrong, f"{', '.join(wrong)} differ: {found}")
@@ -264,14 +273,20 @@ class Recorder:
         return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False).stdout
 
     def _named_in_metrics(self, pods: list[str]) -> list[str]:
-        """One line of the exporter for each pod."""
+        """One line of the exporter for each pod, with memory in use: the kubelet lists a pod before it runs, so that a
+        page may name it that was made before it had any."""
 
         def lines() -> list[str]:
             text = self.lab.metrics().splitlines()
             used = [line for line in text if line.startswith("DCGM_FI_DEV_FB_USED{")]
-            return [line for pod in pods for line in used if f'pod="{pod}"' in line]
+            named = [line for pod in pods for line in used if f'pod="{pod}"' in line]
+            return named if self.simulated else [line for line in named if not line.endswith(" 0")]
 
-        wait_until(lambda: len(lines()) >= len(pods), 30, f"the exporter names {pods}", self.lab.metrics)
+        def told() -> str:
+            processes = "" if self.simulated else smi("--query-compute-apps=pid,used_memory", "--format=csv")
+            return f"{[line for line in self.lab.metrics().splitlines() if 'FB_USED' in line]} {processes}"
+
+        wait_until(lambda: len(lines()) >= len(pods), 30, f"the exporter names {pods} with their memory", told)
         return lines()
 
     def _default_config(self) -> None:

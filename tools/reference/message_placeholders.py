@@ -15,7 +15,7 @@ PLACEHOLDER = re.compile(f"{OPEN}([^{CLOSE}]*){CLOSE}")
 """A value in a text. Not braces, which some texts have themselves."""
 MAX_VARIANTS = 40
 """Texts that are kept of one expression, and of one variable."""
-FUNCTION = re.compile(r"(?!format_|nested_)_?[a-z]+_[a-z_]+")
+FUNCTION = re.compile(r"(?!format_|nested_|describe_cluster)_?[a-z]+_[a-z_]+")
 """Functions whose name is the noun of what they return."""
 PLURALS = {"its": "their", "has": "have", "is": "are", "does": "do", "was": "were"}
 

@@ -29,7 +29,9 @@ from tools.reference.message_placeholders import (
 
 MAX_PATHS = 64
 MAX_DEPTH = 5
-OPAQUE = re.compile(r"format_|nested_|_amount$|_listed$|_names$|_reason$|describe_domain|level_name|pinned_to")
+OPAQUE = re.compile(
+    r"format_|nested_|_amount$|_listed$|_names$|_reason$|describe_domain|describe_cluster_queue|level_name|pinned_to"
+)
 """Functions whose result is a name or an amount: a placeholder says more than their texts."""
 SAME_TEXT = ("rstrip", "removesuffix", "removeprefix", "strip", "lower", "capitalize")
 
@@ -195,6 +197,8 @@ class FunctionRun:
                 return (text,)
             case ast.Constant(value=None):
                 return ()
+            case ast.List(elts=[element]):
+                return self.texts(element, scope)
             case ast.IfExp(test=test, body=body, orelse=orelse):
                 scopes = (
                     (body, self._narrowed(scope, test, True)),

@@ -27,19 +27,31 @@ from windlass.diagnose.causes import CAUSES
 from windlass.diagnose.check.all_rules import RULES
 from windlass.diagnose.check.rule import Rule
 from windlass.diagnose.doctor.local_host import CUDA_ERRORS
-from windlass.model import pod_group, refusal, requests, verdict
+from windlass.model import hold_document, pod_group, refusal, requests, verdict
 from windlass.model.kueue import workloads as kueue_workloads
 from windlass.model.names.nvidia import GPU_RESOURCE
 from windlass.model.reasons import NODE_REASONS, POD_REASONS, insufficient_reason
-from windlass.model.verdict import UNEXPLAINED_PUBLIC_MESSAGE_BY_CODE
-from windlass.placement import decisions, empty_cluster, workload_placer
-from windlass.placement.explain import changes, limits, relaxed_constraints, relief, remedies, unmatched_selectors
+from windlass.model.verdict import NEVER_FITS, UNEXPLAINED_PUBLIC_MESSAGE_BY_CODE
+from windlass.placement import decisions, empty_cluster, unhealthy_gpus, workload_placer
+from windlass.placement.explain import (
+    advisor,
+    changes,
+    limits,
+    preemption_obstacles,
+    quota_limits,
+    relaxed_constraints,
+    relief,
+    remedies,
+    stuck_pods,
+    unmatched_selectors,
+)
 from windlass.placement.explain.cause import CAUSE_ORDER
 from windlass.placement.filters import prefilter
 from windlass.placement.timeplan import messages
-from windlass.queueing import admit
-from windlass.queueing.outcome import QUEUE_MISSING
+from windlass.queueing import admission_state, admit, cycle, flavor_assigner
+from windlass.queueing.outcome import FLAVOR_MISMATCH, QUEUE_MISSING, QUOTA_INSUFFICIENT
 from windlass.sharing import mig_config, plugin_config
+from windlass.web import jobs
 
 INTRODUCTION = """\
 # Messages
@@ -53,6 +65,7 @@ command line, which name the field and the remedy. How the parts of a hold make 
 """
 REASON_RESOURCES = ("cpu", "memory", "pods", "ephemeral-storage", GPU_RESOURCE)
 ANY_CODE = "any"
+CODE_OF_SEVERITY = {"WAITING": QUOTA_INSUFFICIENT, "EXCEEDS_MAXIMUM": QUOTA_INSUFFICIENT, "NO_MATCH": FLAVOR_MISMATCH}
 CODE = re.compile(r"[A-Z][A-Z0-9_]+")
 
 Row = tuple[str, ...]
@@ -66,6 +79,8 @@ class Source(NamedTuple):
     code: tuple[int, str]
     """Position and keyword of the argument; a fixed code has the position -1."""
     text: tuple[int, str]
+    function: str = ""
+    """Only calls of this function; empty: of all functions."""
 
 
 HOLDS = (
@@ -78,13 +93,23 @@ HOLDS = (
     Source(workload_placer, "PlacementResult", (-1, "code"), (-1, "message")),
     Source(empty_cluster, "NeverFits", (0, ""), (1, "")),
     Source(decisions, "Verdict", (0, ""), (-1, "detail")),
+    Source(flavor_assigner, "_refuse", (1, ""), (0, "")),
+    Source(cycle, "skip", (1, "KUEUE_QUOTA_INSUFFICIENT"), (0, "")),
+    Source(admission_state, "hold", (1, ""), (2, "")),
+    Source(admit, "hold_all", (-1, "ADMISSION_DEFERRED"), (0, "")),
+    Source(admit, "hold", (1, ""), (2, ""), "_hold_the_rest"),
+)
+OBSTACLES = (
+    *(Source(preemption_obstacles, "Obstacle", (0, ""), (place, "")) for place in (1, 2)),
+    *(Source(stuck_pods, "Obstacle", (0, ""), (place, "")) for place in (1, 2)),
+    Source(unhealthy_gpus, "Obstacle", (0, ""), (1, "")),
 )
 EVENTS = (
     Source(executor, "Event", (1, ""), (2, "")),
     Source(evictor, "Event", (1, ""), (2, "")),
     Source(executor, "_enqueue_condition", (1, ""), (2, "")),
 )
-LIMITS = (Source(limits, "Limit", (0, ""), (1, "")), Source(unmatched_selectors, "Limit", (0, ""), (1, "")))
+LIMITS = tuple(Source(module, "Limit", (0, ""), (1, "")) for module in (limits, quota_limits, unmatched_selectors))
 CHANGES = (
     Source(changes, "Change", (0, ""), (1, "")),
     Source(relaxed_constraints, "Change", (0, ""), (1, "")),
@@ -97,7 +122,11 @@ RETURNED = {
         (messages, "planned_start_message"),
         (messages, "no_planned_start_message"),
         (messages, "beyond_depth_message"),
+        (verdict, "_public_outlook"),
+        (hold_document, "_basis"),
     ),
+    "detail": ((advisor, "_gang_detail"), (advisor, "_size_detail")),
+    "page": ((jobs, "_suspended_message"),),
     "remedy": ((remedies, "find_remedy"),),
 }
 """Functions whose return values are sentences."""
@@ -115,6 +144,7 @@ def messages_reference() -> str:
     public = [(f"`{code}`", message) for code, message in UNEXPLAINED_PUBLIC_MESSAGE_BY_CODE.items()]
     causes = [(f"`{code}`", cause.meaning, cause.remedy) for code, cause in CAUSES.items()]
     events = [*_source_rows(EVENTS), *(("`Evicted`", text, "") for text in NON_PREEMPTION_MESSAGES.values())]
+    events += [("`Suspended`", *row) for row in _returned_rows("page")]
     sections = [
         INTRODUCTION,
         "## Why a node refuses a pod\n\nIn plans, conditions and events, counted by node in kube-scheduler's words.\n",
@@ -144,13 +174,18 @@ def messages_reference() -> str:
 
 def _engine_sections() -> list[str]:
     """What the scheduler says about a hold, part by part."""
-    holds = [*_source_rows(HOLDS), *((f"`{QUEUE_MISSING}`", *row) for row in _returned_rows("hold"))]
+    holds = _source_rows(HOLDS)
+    known = {row[1] for row in holds}
+    holds += [(f"`{QUEUE_MISSING}`", *row) for row in _returned_rows("hold") if row[0] not in known]
+    holds += [(f"`{ANY_CODE}`", *row) for row in _returned_rows("detail")]
     remedies_of_holds: list[Row] = [(text, "") for text in remedies.REMEDY_BY_CODE.values()]
     remedies_of_holds += _returned_rows("remedy")
     help_rows: list[Row] = [("`relief`", text, example(text)) for text in _relief_texts()]
     start_now = "it would start now"
     help_rows += [("`change`", f"{start_now} {row[1]}", f"{start_now} {row[2]}") for row in _source_rows(CHANGES)]
     help_rows += [("`moves`, `refusals`", *row) for row in _returned_rows("help")]
+    help_rows.append(("`infeasible`", NEVER_FITS, ""))
+    obstacles = _source_rows(OBSTACLES)
     return [
         "## Holds before nodes are looked at\n\nThe detail of the hold, public where it names only its own objects.\n",
         _table(("code", "message", "example"), holds),
@@ -158,6 +193,8 @@ def _engine_sections() -> list[str]:
         _table(("kind", "message", "example"), list(_source_rows(LIMITS))),
         "## What would help\n",
         _table(("part", "message", "example"), help_rows),
+        "## What keeps others from making room\n\nThe obstacles of a hold, by kind: for operators, then for owners.\n",
+        _table(("kind", "message", "example"), obstacles),
         "## Planned starts\n",
         _table(("message", "example"), list(_returned_rows("plan"))),
         "## Remedies of holds\n\nAfter “what would help”, where no end of other work and no change does.\n",
@@ -177,17 +214,17 @@ def _cell(text: str) -> str:
 # Rows from the source
 
 
-def _calls(modules: Iterable[ModuleType], name: str) -> Iterator[Call]:
+def _calls(modules: Iterable[ModuleType], name: str, only: str = "") -> Iterator[Call]:
     for module in modules:
-        for function in functions_of(module):
+        for function in [only] if only else functions_of(module):
             yield from (call for call in calls_in(module, function) if call.name == name)
 
 
 def _source_rows(sources: Sequence[Source]) -> list[Row]:
-    code_of_reason = {reason.name: reason.code for reason in POD_REASONS}
+    code_of_reason = {reason.name: reason.code for reason in POD_REASONS} | CODE_OF_SEVERITY
     rows = []
     for source in sources:
-        for call in _calls([source.module], source.call):
+        for call in _calls([source.module], source.call, source.function):
             codes = call.texts(*source.code) or ((source.code[1],) if CODE.fullmatch(source.code[1]) else ())
             known = [code_of_reason.get(code.strip(OPEN + CLOSE), code) for code in codes]
             if source.call == "pair":
@@ -200,7 +237,9 @@ def _best_codes(rows: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
     """Sentences with their codes. `any` stands for a code that no call names."""
     codes_by_text: dict[str, dict[str, None]] = {}
     for code, text in rows:
-        if is_sentence(text):
+        if (
+            is_sentence(text) and "  " not in text
+        ):  # two spaces: a name that is empty there, which the code refuses before
             codes_by_text.setdefault(text, {})[ANY_CODE if OPEN in code else code] = None
     for text, codes in codes_by_text.items():
         known = [code for code in codes if code != ANY_CODE]

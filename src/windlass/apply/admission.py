@@ -19,6 +19,7 @@ import msgspec
 
 from windlass.apply import kueue
 from windlass.apply.assumed_status import AssumedStatus, parse_resource_version, with_status
+from windlass.apply.audit import Auditor, AuditRecord, admission_record
 from windlass.apply.cluster_cache import ClusterCache
 from windlass.apply.evictor import AsyncAction
 from windlass.apply.messages import code_of_message, condition_message
@@ -57,8 +58,8 @@ StatusOf = Callable[[WorkloadObject], dict[str, Any]]
 
 
 class AdmissionWriter:
-    def __init__(self, cache: ClusterCache, writer: WorkloadWriter) -> None:
-        self._cache, self._writer = cache, writer
+    def __init__(self, cache: ClusterCache, writer: WorkloadWriter, auditor: Auditor | None = None) -> None:
+        self._cache, self._writer, self._auditor = cache, writer, auditor or Auditor()
         self._starter = OwnerStarter(cache, writer)
         self._owners = OwnerWorkloadReconciler(cache, writer, self._starter)
         self._sizes = WorkloadSizeWriter(writer)
@@ -243,17 +244,21 @@ class AdmissionWriter:
         status = msgspec.convert(status_of(known), WorkloadStatus)
         assumed = with_status(known, status.admission, status.conditions)
         sent = self._cache.assume_status(known, assumed, is_admission=True)
-        write = functools.partial(self._grow if is_growth else self._admit, known, sent, status_of)
+        record = admission_record(admit, self._auditor.plan)
+        write = functools.partial(self._grow if is_growth else self._admit, known, sent, status_of, record)
         self._writer.start_after_previous(
             admit.workload, functools.partial(self._writer.run_with_backoff, admit.workload, write)
         )
 
-    async def _admit(self, known: WorkloadObject, sent: AssumedStatus, status_of: StatusOf) -> None:
+    async def _admit(
+        self, known: WorkloadObject, sent: AssumedStatus, status_of: StatusOf, record: AuditRecord
+    ) -> None:
         try:
             self._finish_admission(sent, await self._write_admission(known, status_of))
         except BaseException:
             self._cache.forget_status(sent)
             raise
+        self._auditor.write(record)
         await self._starter.start(sent.assumed)
 
     def _finish_admission(self, sent: AssumedStatus, version: str) -> None:
@@ -262,7 +267,7 @@ class AdmissionWriter:
             self._left_out.discard(sent.observed.key)
             self._cache.request_decision()
 
-    async def _grow(self, known: WorkloadObject, sent: AssumedStatus, status_of: StatusOf) -> None:
+    async def _grow(self, known: WorkloadObject, sent: AssumedStatus, status_of: StatusOf, record: AuditRecord) -> None:
         """More pods of an elastic workload; a later decision binds them. One attempt: the next decision tries again."""
         try:
             status, version = status_of(known), known.metadata.resource_version
@@ -270,6 +275,7 @@ class AdmissionWriter:
         except BaseException:
             self._cache.forget_status(sent)
             raise
+        self._auditor.write(record)
 
     async def _write_admission(self, known: WorkloadObject, status_of: StatusOf) -> str:
         """Retries until the server has accepted or refused it. After an attempt without an answer it reads the

@@ -17,7 +17,7 @@ import msgspec
 
 from windlass.kube.backoff import Backoff
 from windlass.kube.client import KubeClient
-from windlass.kube.errors import ApiError, LeaseLost, ServerUnavailable
+from windlass.kube.errors import ApiError, NotSent, ServerUnavailable
 from windlass.kube.request import Request
 from windlass.kube.resources import PODS
 from windlass.kube.write_requests import bind_pod
@@ -104,7 +104,7 @@ class Binder:
     async def _run_pre_bind(self, bind: Bind, uid: str, pre_bind: Callable[[], Awaitable[None]]) -> None:
         try:
             await pre_bind()
-        except (ApiError, ServerUnavailable, LeaseLost) as failure:
+        except (ApiError, ServerUnavailable, NotSent) as failure:
             self._on_outcome(_failure_outcome(bind, uid, failure))
         else:
             self.bind(bind, uid)
@@ -124,7 +124,7 @@ class Binder:
         outcome = BindOutcome(bind, uid, BindResult.REFUSED)
         try:
             outcome = BindOutcome(bind, uid, await self._send_bind(bind, uid))
-        except (ApiError, ServerUnavailable, LeaseLost) as failure:
+        except (ApiError, ServerUnavailable, NotSent) as failure:
             outcome = _failure_outcome(bind, uid, failure)
         finally:
             self._on_outcome(outcome)

@@ -14,7 +14,7 @@ from collections.abc import Callable
 import msgspec
 
 from windlass.kube.client import KubeClient
-from windlass.kube.errors import ApiError, Conflict, LeaseLost, NotFound, ServerUnavailable
+from windlass.kube.errors import ApiError, Conflict, NotFound, NotSent, ServerUnavailable
 from windlass.kube.events import Event, EventRecorder, EventRegarding
 from windlass.kube.write_requests import patch_pod_condition
 from windlass.model.times import format_timestamp
@@ -104,7 +104,7 @@ class PodConditionWriter:
             await self._client.send(request, self._may_write)
         except (NotFound, Conflict):
             return  # the pod was deleted or replaced
-        except LeaseLost:
+        except NotSent:
             self._written.pop(pending.key, None)
             return
         except (ApiError, ServerUnavailable) as error:

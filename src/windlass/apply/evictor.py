@@ -15,12 +15,20 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 
+from windlass.apply.audit import DONE
 from windlass.apply.kueue import eviction_message
 from windlass.kube.backoff import Backoff
 from windlass.kube.client import KubeClient
-from windlass.kube.errors import ApiError, Conflict, LeaseLost, NotFound, ServerUnavailable, TooManyRequests
+from windlass.kube.errors import ApiError, Conflict, NotFound, NotSent, ServerUnavailable, TooManyRequests
 from windlass.kube.events import Event, EventRecorder, EventRegarding
 from windlass.kube.write_requests import evict_pod
+from windlass.queueing.outcome import (
+    IN_CLUSTER_QUEUE,
+    IN_COHORT_FAIR_SHARING,
+    IN_COHORT_RECLAIM_WHILE_BORROWING,
+    IN_COHORT_RECLAMATION,
+    PRIORITY,
+)
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +44,16 @@ MULTIPLE_BUDGETS_MESSAGE = "more than one PodDisruptionBudget"
 """Part of the server's message when it can't evict at all; it answers with code 500."""
 
 
+_PREEMPTORS = {
+    PRIORITY: "work of higher priority",
+    IN_CLUSTER_QUEUE: "work of higher priority in its ClusterQueue",
+    IN_COHORT_RECLAMATION: "work of the queue whose quota it borrowed",
+    IN_COHORT_RECLAIM_WHILE_BORROWING: "work of higher priority in its cohort",
+    IN_COHORT_FAIR_SHARING: "work of a queue that has less of its fair share",
+}
+"""Reason of a preemption → the work that it is for."""
+
+
 class Victim(msgspec.Struct, frozen=True):
     workload: str
     pods: tuple[tuple[str, str], ...]
@@ -47,6 +65,8 @@ class Victim(msgspec.Struct, frozen=True):
     """Counts the eviction on the owner, before the pods are evicted."""
     detail: str = ""
     """What its owner should know beyond the reason."""
+    on_result: Callable[[str], None] = lambda result: None
+    """Called when it has been stopped, with `done`; or with the error, and then some of its pods may be evicted."""
 
 
 class Evictor:
@@ -111,7 +131,7 @@ class Evictor:
                 return
             for victim in victims:
                 await self._stop(victim)
-        except (ApiError, ServerUnavailable, LeaseLost) as error:
+        except (ApiError, ServerUnavailable, NotSent) as error:
             self._not_before[_attempt_key(preemptor, victims)] = time.monotonic() + RETRY_SECONDS
             log.warning("evictions for %s failed and will be decided again: %s", preemptor, error)
 
@@ -131,11 +151,16 @@ class Evictor:
         return refusals
 
     async def _stop(self, victim: Victim) -> None:
-        if victim.stop is not None:
-            await victim.stop()
-        else:
-            await self._record_eviction(victim)
-            await asyncio.gather(*(self._evict(key, uid) for key, uid in victim.pods))
+        try:
+            if victim.stop is not None:
+                await victim.stop()
+            else:
+                await self._record_eviction(victim)
+                await asyncio.gather(*(self._evict(key, uid) for key, uid in victim.pods))
+        except BaseException as error:
+            victim.on_result(str(error) or type(error).__name__)
+            raise
+        victim.on_result(DONE)
         self._stopped_at[victim.workload] = time.monotonic()
         self._on_evicted(len(victim.pods))
         for key, uid in victim.pods:
@@ -144,7 +169,11 @@ class Evictor:
             if message:
                 self._recorder.record(Event(regarding, "Evicted", message, "Evicting"))
             else:
-                note = f"Preempted to make room ({victim.reason})"
+                work = _PREEMPTORS.get(victim.reason, "other work")
+                after = (
+                    "it is queued again" if victim.stop is not None else "what created the pod has to create it again"
+                )
+                note = f"Preempted ({victim.reason}) for {work}: {after}"
                 self._recorder.record(Event(regarding, "Preempted", note, "Preempting"))
 
     async def _record_eviction(self, victim: Victim) -> None:

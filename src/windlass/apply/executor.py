@@ -11,18 +11,27 @@ import functools
 import logging
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
+import msgspec
 import prometheus_client
 
 from windlass.apply.admission import AdmissionWriter
+from windlass.apply.audit import Auditor, AuditRecord, admission_record, eviction_record
 from windlass.apply.binder import Binder, BindOutcome, BindResult
 from windlass.apply.cluster_cache import ClusterCache
 from windlass.apply.conditions import PendingCondition, PodConditionWriter
 from windlass.apply.decision_sink import execute_plan
 from windlass.apply.evictor import Evictor, Victim
-from windlass.apply.messages import SCHEDULING_GATED, WAITING_FOR_VICTIMS, condition_message, condition_reason
+from windlass.apply.messages import (
+    SCHEDULING_GATED,
+    WAITING_FOR_PREEMPTION,
+    WAITING_FOR_VICTIMS,
+    condition_message,
+    condition_reason,
+    waiting_for_victims_message,
+)
 from windlass.apply.step_guard import StepGuard
 from windlass.apply.volume_binding import PodVolumes, bind_pod_volumes, unbound_claims
 from windlass.apply.workload_writer import WorkloadWriter
@@ -73,14 +82,19 @@ class PlanExecutor:
         metrics: ExecutorMetrics,
         may_write: Callable[[], bool],
         resource_for: Callable[[str, str], Resource | None],
+        auditor: Auditor | None = None,
     ) -> None:
+        self._auditor = auditor or Auditor()
+        self._unaudited: dict[str, AuditRecord] = {}
+        """Pods of admitted workloads that have no Workload object: the first that is bound records it."""
         self._client, self._cache, self._recorder, self._metrics = client, cache, recorder, metrics
         self._may_write = may_write
         self.binder = Binder(client, may_write, self._on_bind_outcome)
         self.evictor = Evictor(client, recorder, may_write, self._metrics.victims.inc, self._on_eviction_refused)
         self.conditions = PodConditionWriter(client, recorder, may_write)
         self.guard = StepGuard(lambda bug: metrics.bugs.labels(bug).inc())
-        self.admissions = AdmissionWriter(cache, WorkloadWriter(client, cache, may_write, resource_for, self.guard))
+        writer = WorkloadWriter(client, cache, may_write, resource_for, self.guard)
+        self.admissions = AdmissionWriter(cache, writer, self._auditor)
         self._backoffs: dict[str, Backoff] = {}
         self._codes_seen: set[str] = set()
         self._latest: tuple[Plan, Snapshot, dict[str, str]] | None = None
@@ -90,6 +104,7 @@ class PlanExecutor:
 
     def execute(self, plan: Plan, snapshot: Snapshot) -> None:
         """Starts all writes of the plan; returns without waiting for answers."""
+        self._auditor.begin_plan(snapshot.generation)
         sink = _LiveSink(self, snapshot, self._stale_pods(plan.binds, snapshot))
         execute_plan(plan, sink)
         self._latest = plan, snapshot, sink.nominated
@@ -104,7 +119,8 @@ class PlanExecutor:
             plan, snapshot, nominated = self._latest
             with self.guard.step("the report of nominated pods"):
                 self._report_nominated(nominated, snapshot)
-            await self._report_holds(plan.holds, _pods_by_workload(snapshot))
+            by_workload = _pods_by_workload(snapshot)
+            await self._report_holds(plan.holds, by_workload, _count_workloads(nominated, by_workload))
             await asyncio.sleep(REPORT_INTERVAL_SECONDS)
 
     def forget(self, key: str) -> None:
@@ -141,9 +157,27 @@ class PlanExecutor:
         if failed:
             whole = self._with_gangs(failed, snapshot)
             ready = [start for start in ready if start[0].pod not in whole]
+        self._prepare_records({bind.pod for bind, _, _ in ready}, admits, snapshot)
         self._cache.assume([Assume(bind.pod, bind.node, bind.devices) for bind, _, _ in ready])
         for bind, uid, pre_bind in ready:
             self.binder.bind(bind, uid, pre_bind)
+
+    def _prepare_records(self, pods: set[str], admits: Sequence[Admit], snapshot: Snapshot) -> None:
+        """Of queued workloads that start without a Workload object."""
+        queued = {admit.workload: admit for admit in admits if admit.kind != "Workload" and admit.queue}
+        for workload in snapshot.workloads if queued else ():
+            keys = [key for pod_set in workload.pod_sets for key in pod_set.pod_keys if key in pods]
+            if keys and workload.key in queued:
+                record = admission_record(queued[workload.key], self._auditor.plan, keys)
+                self._unaudited.update(dict.fromkeys(keys, record))
+
+    def _write_record(self, pod: str) -> None:
+        """The pod was bound."""
+        record = self._unaudited.get(pod)
+        if record is not None:
+            self._auditor.write(record)
+            for key in record.pods:
+                self._unaudited.pop(key, None)
 
     def _stale_pods(self, binds: Sequence[Bind], snapshot: Snapshot) -> set[str]:
         """Pods that can't be bound as decided since the cluster has changed, each with its whole gang."""
@@ -181,8 +215,10 @@ class PlanExecutor:
         if outcome.result is BindResult.BOUND:
             self._backoffs.pop(key, None)
             self.conditions.forget(key)
+            self._write_record(key)
             self._report_bound(key, outcome.uid, node, pod)
             return
+        self._unaudited.pop(key, None)
         log.info("bind of %s to %s: %s", key, node, outcome.error or outcome.result.value)
         if outcome.refusal:
             until = int(time.time()) + BIND_REFUSED_SECONDS
@@ -245,8 +281,13 @@ class PlanExecutor:
         stop = self.admissions.stop_action(evict, workload)
         if not to_evict and stop is None:
             return None
-        record = self.admissions.eviction_record_action(evict, workload)
-        return Victim(evict.workload, to_evict, evict.reason, stop, record, evict.message)
+        count = self.admissions.eviction_record_action(evict, workload)
+        record = eviction_record(evict, self._auditor.plan, [key for key, _ in to_evict], workload)
+
+        def on_result(result: str) -> None:
+            self._auditor.write(msgspec.structs.replace(record, result=result))
+
+        return Victim(evict.workload, to_evict, evict.reason, stop, count, evict.message, on_result)
 
     def nominate(self, nominated: Mapping[str, str]) -> None:
         """Decisions see nominations at once; the reporter writes them to the pods."""
@@ -254,8 +295,11 @@ class PlanExecutor:
 
     # Conditions
 
-    async def _report_holds(self, holds: Sequence[Hold], by_workload: Mapping[str, Sequence[str]]) -> None:
-        codes: Counter[str] = Counter()
+    async def _report_holds(
+        self, holds: Sequence[Hold], by_workload: Mapping[str, Sequence[str]], waiting_for_victims: int = 0
+    ) -> None:
+        """`waiting_for_victims`: workloads with nominated pods, which are no holds of the plan and wait, too."""
+        codes = Counter({WAITING_FOR_PREEMPTION: waiting_for_victims})
         for index in range(len(holds)):
             if index % REPORT_BATCH_SIZE == REPORT_BATCH_SIZE - 1:
                 await asyncio.sleep(0)  # lets other tasks run
@@ -280,9 +324,8 @@ class PlanExecutor:
             self._metrics.held.labels(code).set(codes.get(code, 0))
 
     def _report_nominated(self, nominated: Mapping[str, str], snapshot: Snapshot) -> None:
-        prefix = f"0/{snapshot.nodes.size} nodes are available"
         for key, node in nominated.items():
-            message = f"{prefix}: waiting for preempted pods on {node} to terminate."
+            message = waiting_for_victims_message(snapshot.nodes.size, node)
             self._enqueue_condition(key, WAITING_FOR_VICTIMS, message, node)
 
     def _enqueue_condition(self, key: str, reason: str, message: str, node: str | None = None) -> None:
@@ -335,3 +378,11 @@ def _pods_by_workload(snapshot: Snapshot) -> dict[str, list[str]]:
         workload.key: [key for pod_set in workload.pod_sets for key in pod_set.pod_keys]
         for workload in snapshot.workloads
     }
+
+
+def _count_workloads(pods: Collection[str], by_workload: Mapping[str, Sequence[str]]) -> int:
+    """How many workloads these pods are of; a pod in none counts as one."""
+    if not pods:
+        return 0
+    workload_of = {pod: workload for workload, members in by_workload.items() for pod in members}
+    return len({workload_of.get(pod, pod) for pod in pods})

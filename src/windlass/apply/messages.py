@@ -6,10 +6,9 @@ reason `Unschedulable`, so it is used only where more nodes could help; every ot
 
 from __future__ import annotations
 
-import re
-
 import msgspec
 
+from windlass.model.message_code import CODE_AT_END, shorten_message
 from windlass.model.verdict import Verdict
 
 UNSCHEDULABLE = "Unschedulable"
@@ -31,6 +30,7 @@ _REASONS = {
     "GANG_INCOMPLETE": WAITING_FOR_GANG,
     "RESERVED_FOR_OTHERS": WAITING_BEHIND_PLAN,
     "WAITING_FOR_PREEMPTION": WAITING_FOR_VICTIMS,
+    "ADMISSION_DEFERRED": WAITING_FOR_QUOTA,
     "KUEUE_QUEUE_MISSING": MISCONFIGURED,
     "KUEUE_QUOTA_MISCONFIGURED": MISCONFIGURED,
     "KUEUE_FLAVOR_MISMATCH": MISCONFIGURED,
@@ -47,7 +47,7 @@ STORAGE_INSUFFICIENT = "STORAGE_INSUFFICIENT"
 SCHEDULING_GATED = "SCHEDULING_GATED"
 """Gets no condition from us: the API server writes the condition of gated pods itself."""
 MAX_MESSAGE_LENGTH = 4096
-_CODE = re.compile(r" \(([A-Z][A-Z0-9_]+)\)$")
+WAITING_FOR_PREEMPTION = "WAITING_FOR_PREEMPTION"
 NODES_AVAILABLE, NO_NODES = "nodes are available", "no nodes available"
 
 
@@ -60,13 +60,18 @@ def condition_reason(verdict: Verdict) -> str:
 def condition_message(verdict: Verdict) -> str:
     """kube-scheduler's "0/N nodes are available", which people and programs look for, then our own sentence, then the
     cause's code, which `why` reads back with `code_of_message`."""
-    code = f" ({verdict.code})"
-    return _sentence(verdict)[: MAX_MESSAGE_LENGTH - len(code)] + code
+    return shorten_message(f"{_sentence(verdict)} ({verdict.code})", MAX_MESSAGE_LENGTH)
+
+
+def waiting_for_victims_message(nodes: int, node: str) -> str:
+    """For a pod that has a node as soon as the pods preempted for it have ended."""
+    waits = f"waiting for preempted pods on {node} to terminate"
+    return f"0/{nodes} {NODES_AVAILABLE}: {waits} ({WAITING_FOR_PREEMPTION})"
 
 
 def code_of_message(message: str) -> str:
     """The code at the end of a message of ours; empty for other schedulers' messages."""
-    found = _CODE.search(message)
+    found = CODE_AT_END.search(message)
     return found[1] if found else ""
 
 

@@ -20,7 +20,7 @@ from windlass.apply.cluster_cache import ClusterCache
 from windlass.apply.owners import SUSPEND_FIELDS, suspend_owner
 from windlass.apply.step_guard import StepGuard
 from windlass.kube.client import KubeClient
-from windlass.kube.errors import ApiError, Conflict, LeaseLost, NotFound, ServerUnavailable, decode_answer
+from windlass.kube.errors import ApiError, Conflict, NotFound, NotSent, ServerUnavailable, decode_answer
 from windlass.kube.request import Request
 from windlass.kube.resources import KUEUE_API_GROUP, Resource
 from windlass.kube.write_requests import patch_status
@@ -159,7 +159,7 @@ class WorkloadWriter:
                 await action()
         except (NotFound, Conflict) as error:
             log.info("%s: %s", name, error)
-        except (ApiError, ServerUnavailable, LeaseLost) as error:
+        except (ApiError, ServerUnavailable, NotSent) as error:
             self._not_before[name] = time.monotonic() + RETRY_SECONDS
             # Otherwise what the failure holds up would wait for the next change of any object.
             asyncio.get_running_loop().call_later(RETRY_SECONDS, self._cache.request_decision)

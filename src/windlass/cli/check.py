@@ -17,6 +17,7 @@ from windlass.cli.cluster_option import print_hidden, read_evidence
 from windlass.cli.config_option import config_option, print_configuration, resolve_configuration
 from windlass.cli.output import atomic_output_file, check_writable, output_option, print_document, print_note
 from windlass.cli.parameters import default_option
+from windlass.cli.printable import printable
 
 if TYPE_CHECKING:
     from windlass.diagnose.check.manifest import Manifest
@@ -158,10 +159,11 @@ def _print(found: list[CheckFinding], output: str, checked: int, configuration: 
         print_document(report.sarif(found, __version__), "json")
     elif output == "github":
         for line in report.github_annotations(found):
-            click.echo(line)
+            click.echo(printable(line))
     else:
         for finding in found:
             level = click.style(finding.level.upper(), fg=COLOURS[finding.level], bold=True)
-            click.echo(f"{finding.file}:{finding.line}: {level} {finding.rule}: {report.format_finding(finding)}")
+            text = f"{finding.file}:{finding.line}: {level} {finding.rule}: {report.format_finding(finding)}"
+            click.echo(printable(text))
         counts = {level: sum(finding.level == level for finding in found) for level in ("error", "warning", "info")}
         print_note(f"{checked} objects: " + ", ".join(f"{number} {level}" for level, number in counts.items()))

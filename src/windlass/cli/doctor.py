@@ -10,6 +10,7 @@ import click
 from windlass.cli.cluster_option import cluster_options, print_hidden, read_evidence
 from windlass.cli.output import output_option, print_document, print_note
 from windlass.cli.parameters import default_option
+from windlass.cli.printable import printable
 from windlass.model.errors import InputError
 
 if TYPE_CHECKING:
@@ -84,10 +85,10 @@ def _report(context: click.Context, symptoms: list[Symptom], output: str) -> Non
             mark, colour = MARKS[symptom.level]
             where = symptom.where if len(group) == 1 else f"{symptom.where} and {len(group) - 1} more"
             mark = click.style(f"{mark:<5}", fg=colour, bold=True)
-            click.echo(f"{mark} {where}: {symptom.check}: {symptom.saw}")
+            click.echo(printable(f"{mark} {where}: {symptom.check}: {symptom.saw}"))
             for line in (symptom.meaning, f"run: {symptom.command}" if symptom.command else ""):
                 if line:
-                    click.echo(f"        {line}")
+                    click.echo(printable(f"        {line}"))
         errors = sum(symptom.level == "error" for symptom in symptoms)
         print_note(f"{len(symptoms)} checks, {errors} errors")
     context.exit(1 if any(symptom.level == "error" for symptom in symptoms) else 0)

@@ -21,6 +21,7 @@ from collections.abc import Iterable
 import click
 
 from windlass.cli.extras import missing_module
+from windlass.cli.printable import printable
 from windlass.model.errors import InputError, WindlassError
 
 EXIT_DONE = 0
@@ -112,7 +113,7 @@ def _usage_line(error: click.UsageError) -> str:
 def _print_error(line: str) -> None:
     if os.environ.get(DEBUG_VARIABLE):
         traceback.print_exc()
-    click.echo("error: " + " ".join(line.split()), err=True)
+    click.echo("error: " + printable(" ".join(line.split())), err=True)
 
 
 def _discard_stdout() -> None:

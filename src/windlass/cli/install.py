@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from windlass.cli.cluster_option import run_with_client
+from windlass.cli.install_hand_over import hand_over_crds
 from windlass.cli.install_node import install_node, uninstall_node
 from windlass.cli.output import print_note
 from windlass.cli.parameters import default_option
@@ -57,7 +58,8 @@ Examples:
 def install(**given: Any) -> None:
     """Print the manifests that put Windlass into a cluster. Nothing is applied.
 
-    `windlass install` is the scheduler, `windlass install node` the agent of GPU nodes.
+    `windlass install` is the scheduler, `windlass install node` the agent of GPU nodes; `hand-over-crds` is for the
+    day on which Kueue is installed.
     """
     if click.get_current_context().invoked_subcommand:
         return
@@ -124,10 +126,12 @@ def _without_foreign(wanted: list[Unstructured], kubeconfig: str, context: str) 
 
 async def remove_installation(client: KubeClient, namespace: str, *, remove_used_crds: bool) -> None:
     """Deletes the installed objects, in reverse order."""
+    from windlass.cli.handover_manifests import HandoverOptions, handover_manifests
     from windlass.cli.install_crds import crds
     from windlass.cli.install_manifests import InstallOptions, manifests
 
     first, *rest = manifests(InstallOptions(namespace=namespace))
+    await remove_objects(client, handover_manifests(HandoverOptions(namespace, "", ())))
     await remove_objects(client, rest)
     for crd in crds():
         await _delete_crd(client, crd, remove_used_crds)
@@ -177,6 +181,7 @@ def _is_ours(obj: Unstructured) -> bool:
 
 
 install.add_command(install_node)
+install.add_command(hand_over_crds)
 uninstall.add_command(uninstall_node)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from windlass import __version__
 from windlass.cli.openapi_schema import (
     Schema,
     array,
@@ -32,6 +33,45 @@ MANAGED_LABELS = {APP_MANAGED_BY_LABEL: "windlass", "app.kubernetes.io/part-of":
 _FLAVOR_NAMES = ("flavor", "flavors", "rf")
 STOP_POLICY = enum("None", "Hold", "HoldAndDrain")
 FAIR_SHARING = object_schema(weight=quantity())
+QUEUE_API_ANNOTATION = "windlass.dev/queue-api"
+QUEUE_API = f"kueue-v0.18, windlass-{__version__}"
+"""Whose interface the CRDs of the queue API follow, and which release of Windlass wrote them."""
+Column = tuple[str, str, str]
+"""Heading, JSON path, type; in `kubectl get -o wide` alone if the heading ends with `+`."""
+_AGE: Column = ("Age", ".metadata.creationTimestamp", "date")
+_COUNTS: tuple[Column, ...] = (("Pending Workloads", ".status.pendingWorkloads", "integer"),)
+_COLUMNS: dict[str, tuple[Column, ...]] = {
+    "ClusterQueue": (
+        ("Cohort", ".spec.cohortName", "string"),
+        ("Strategy+", ".spec.queueingStrategy", "string"),
+        *_COUNTS,
+        ("Admitted Workloads+", ".status.admittedWorkloads", "integer"),
+    ),
+    "LocalQueue": (
+        ("ClusterQueue", ".spec.clusterQueue", "string"),
+        *_COUNTS,
+        ("Admitted Workloads", ".status.admittedWorkloads", "integer"),
+    ),
+    "Workload": (
+        ("Queue", ".spec.queueName", "string"),
+        ("Reserved in", ".status.admission.clusterQueue", "string"),
+        ("Admitted", ".status.conditions[?(@.type=='Admitted')].status", "string"),
+        ("Finished", ".status.conditions[?(@.type=='Finished')].status", "string"),
+        _AGE,
+    ),
+    "WorkloadPriorityClass": (("Value", ".value", "integer"),),
+    "Cohort": (("Parent", ".spec.parentName", "string"), _AGE),
+    "ResourceFlavor": (("Topology", ".spec.topologyName", "string"), _AGE),
+    "Reservation": (
+        ("From", ".spec.from", "string"),
+        ("Until", ".spec.until", "string"),
+        ("GPUs", ".spec.gpus", "integer"),
+        _AGE,
+    ),
+}
+"""What `kubectl get` shows of each kind: for Kueue's, as in its own CRDs, which have none for cohorts and flavors."""
+_OLD_PATHS = {".spec.cohortName": ".spec.cohort", ".spec.parentName": ".spec.parent"}
+"""In v1beta1."""
 
 
 def crds() -> list[dict[str, Any]]:
@@ -77,15 +117,19 @@ def _crd(
             "served": True,
             "storage": position == 0,
             "schema": {"openAPIV3Schema": schema},
+            "additionalPrinterColumns": _columns(kind, version),
             **({"subresources": {"status": {}}} if "status" in fields else {}),
         }
         for position, version in enumerate(versions)
     ]
     names = {"kind": kind, "listKind": f"{kind}List", "plural": plural, "singular": kind.lower()}
+    metadata: dict[str, Any] = {"name": f"{plural}.{group}", "labels": dict(MANAGED_LABELS)}
+    if group == KUEUE:
+        metadata["annotations"] = {QUEUE_API_ANNOTATION: QUEUE_API}
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{plural}.{group}", "labels": dict(MANAGED_LABELS)},
+        "metadata": metadata,
         "spec": {
             "group": group,
             "names": {**names, **({"shortNames": list(short)} if short else {})},
@@ -93,6 +137,15 @@ def _crd(
             "versions": served,
         },
     }
+
+
+def _columns(kind: str, version: str) -> list[dict[str, Any]]:
+    found = []
+    for heading, path, column_type in _COLUMNS.get(kind, (_AGE,)):
+        path = _OLD_PATHS.get(path, path) if version == "v1beta1" else path
+        column = {"name": heading.removesuffix("+"), "type": column_type, "jsonPath": path}
+        found.append({**column, "priority": 1} if heading.endswith("+") else column)
+    return found
 
 
 def _resource_groups() -> Schema:

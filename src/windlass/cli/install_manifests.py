@@ -91,6 +91,7 @@ def _arguments(choices: InstallOptions) -> list[str]:
         f"--listen=:{PORT}",
         f"--lease-namespace={choices.namespace}",
         f"--lease-name={LEASE}",
+        "--audit=-",
         *(f"--scheduler-name={name}" for name in choices.scheduler_names),
         *([f"--node-selector={choices.node_selector}"] if choices.node_selector else []),
         *(f"--take-over={queue}" for queue in choices.take_over),

@@ -12,12 +12,14 @@ from windlass import __version__
 from windlass.cli.install_crds import MANAGED_LABELS
 from windlass.cli.install_manifests import managed_object, namespace_object
 from windlass.cli.install_platforms import find_platform
+from windlass.cli.install_rbac import freeze_rule
 from windlass.model.names.kubernetes import (
     APP_COMPONENT_LABEL,
     APP_NAME_LABEL,
     APPS_API_VERSION,
 )
 from windlass.model.unstructured import Unstructured
+from windlass.node.agent_parts import PLUGIN_READY_FILE
 
 NAME = "windlass-node"
 SELECTOR_LABELS = {APP_NAME_LABEL: "windlass", APP_COMPONENT_LABEL: "node"}
@@ -41,6 +43,18 @@ AGENT_VARIABLES = {"MPS_ROOT": HOST_PATHS["mps"]}
 FEATURES_FOLDER = "/etc/kubernetes/node-feature-discovery/features.d"
 """Where NFD looks for labels in files, on the host; mounted for the label sink `file` alone."""
 METRICS_PORT = 9400
+READINESS_PROBE = {
+    # Python itself, since the image has no other program, and without its site packages: milliseconds.
+    "exec": {
+        "command": [
+            *("python3", "-I", "-S", "-c"),
+            f"import os, sys; sys.exit(not os.path.exists('{HOST_PATHS['state']}/{PLUGIN_READY_FILE}'))",
+        ]
+    },
+    "periodSeconds": 5,
+    "timeoutSeconds": 5,
+}
+"""Whether the kubelet has this node's devices: a rollout that breaks them ends at the first nodes."""
 PRIORITY_CLASS = "system-node-critical"
 HOST_FILES = "/proc/1/root"
 """The host's file system as its first process has it: the driver in any layout, also one that is mounted later."""
@@ -100,6 +114,8 @@ def _roles(choices: NodeInstallOptions) -> list[Unstructured]:
     rules = [
         {"apiGroups": [""], "resources": ["nodes", "pods"], "verbs": ["get", "list", "watch", "patch"]},
         {"apiGroups": [""], "resources": ["events"], "verbs": ["create"]},
+        # Which GPU a pod holds by a claim, for the exporter.
+        {"apiGroups": ["resource.k8s.io"], "resources": ["resourceslices"], "verbs": ["list"]},
     ]
     if choices.label_sink == "node-feature":
         verbs = ["get", "create", "update"]
@@ -110,7 +126,19 @@ def _roles(choices: NodeInstallOptions) -> list[Unstructured]:
         "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": NAME},
         "subjects": [{"kind": "ServiceAccount", "name": NAME, "namespace": choices.namespace}],
     }
-    return [role, binding]
+    return [role, binding, *_freeze_role(choices)]
+
+
+def _freeze_role(choices: NodeInstallOptions) -> list[Unstructured]:
+    """The right to read whether `windlass freeze` was given, in its own namespace."""
+    version, name = f"{RBAC}/v1", f"{NAME}-freeze"
+    role = managed_object(version, "Role", name, LABELS, choices.namespace)
+    binding = {
+        **managed_object(version, "RoleBinding", name, LABELS, choices.namespace),
+        "roleRef": {"apiGroup": RBAC, "kind": "Role", "name": name},
+        "subjects": [{"kind": "ServiceAccount", "name": NAME, "namespace": choices.namespace}],
+    }
+    return [{**role, "rules": [freeze_rule()]}, binding]
 
 
 def _policy(choices: NodeInstallOptions) -> list[Unstructured]:
@@ -241,6 +269,7 @@ def _container(choices: NodeInstallOptions) -> Unstructured:
     if choices.configs or choices.config:
         mounts.append({"name": "config", "mountPath": CONFIG_FOLDER, "readOnly": True})
     arguments += choices.arguments
+    probe = {"readinessProbe": READINESS_PROBE} if "plugin" in choices.parts else {}
     return {
         "name": "agent",
         "image": choices.image,
@@ -261,4 +290,5 @@ def _container(choices: NodeInstallOptions) -> Unstructured:
         # The image's own user may write to none of the host's folders that are mounted here.
         "securityContext": {"privileged": True, "runAsUser": 0, "runAsGroup": 0, "runAsNonRoot": False},
         "volumeMounts": mounts,
+        **probe,
     }

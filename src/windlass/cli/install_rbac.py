@@ -11,6 +11,7 @@ from typing import Any
 
 from windlass.apply.owners import patched_kinds
 from windlass.dump.configuration import CONFIG_MAP_SUFFIX
+from windlass.kube.freeze import FREEZE_CONFIG_MAP
 from windlass.kube.resources import KUEUE_API_GROUP, WATCHED_KINDS
 
 Rule = dict[str, Any]
@@ -65,7 +66,13 @@ def lease_rules(lease: str) -> list[Rule]:
         _rule(group, ["leases"], ("create",)),
         _rule(group, ["leases"], ("get", "update"), [lease]),
         _rule("", ["configmaps"], ("create", "patch"), [f"{lease}{CONFIG_MAP_SUFFIX}"]),
+        freeze_rule(),
     ]
+
+
+def freeze_rule() -> Rule:
+    """Without it nothing is written: a role that can't read the brake must not move."""
+    return _rule("", ["configmaps"], ("get",), [FREEZE_CONFIG_MAP])
 
 
 def _rule(group: str, resources: Iterable[str], verbs: Iterable[str], names: Iterable[str] = ()) -> Rule:

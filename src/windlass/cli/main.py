@@ -47,6 +47,9 @@ COMMANDS = lazy_commands(
         "Run the project's benchmarks (the distribution windlass-bench).",
         "windlass_bench.cli:bench",
     ),
+    ("freeze", "Run it", "Stop all writes of Windlass in a cluster, and let it go on."),
+    ("handover", "Run it", "Hand waiting pods to kube-scheduler, and back."),
+    ("audit", "Find out", "What was admitted and evicted, when, why and for which work."),
     ("install", "Set up", "Print the manifests that put Windlass into a cluster."),
     (
         "uninstall",

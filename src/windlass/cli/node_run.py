@@ -18,6 +18,7 @@ from windlass.model.names.nvidia import DEVICE_PLUGIN_CONFIG_LABEL
 from windlass.node.agent import AgentOptions, child_commands, clear_stale_label_files
 from windlass.node.agent_parts import PARTS
 from windlass.node.options_validation import validate_options
+from windlass.node.owners import TRUSTED_NAMESPACES
 from windlass.node.supervisor import become_supervisor
 from windlass.sharing.plugin_fields import ALIASES, PLUGIN_FIELDS
 
@@ -122,6 +123,12 @@ def plugin_flags(command: Callable[..., Any]) -> Callable[..., Any]:
     help="Where labels go.",
 )
 @default_option("--namespace", default="windlass-system", help="Of the NodeFeature object.")
+@default_option(
+    "--trusted-namespaces",
+    type=NameList(),
+    default=",".join(TRUSTED_NAMESPACES),
+    help="Where a DaemonSet of another project may own the job of a part; nobody but administrators may write there.",
+)
 @default_option(
     "--hostname-label",
     type=click.Choice(["Hostname", "hostname"]),

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from windlass.cli.parameters import default_option
+from windlass.cli.printable import printable
 from windlass.model.errors import InputError
 from windlass.model.names.windlass import WINDLASS_API_VERSION
 
@@ -60,7 +61,7 @@ def plain_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> Table
     for heading in headings:
         table.add_column(heading, overflow="fold")
     for row in rows:
-        table.add_row(*map(Text, row))
+        table.add_row(*(Text(printable(cell)) for cell in row))
     return table
 
 
@@ -71,7 +72,7 @@ def print_table(table: RenderableType) -> None:
 
 def print_note(text: str) -> None:
     """Anything that isn't the result, on stderr, so that a pipe carries data only."""
-    click.echo(text, err=True)
+    click.echo(printable(text), err=True)
 
 
 def check_writable(path: Path) -> Path:

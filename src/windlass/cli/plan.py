@@ -8,7 +8,7 @@ from windlass.cli.lazy_group import LazyGroup, lazy_commands
 
 COMMANDS = lazy_commands(
     "windlass.cli.plan_",
-    ("schedule", "Questions", "What would be decided now on a dump, with manifests added."),
+    ("schedule", "Questions", "What would be decided now, on the cluster or a dump, with manifests added."),
     ("mig", "Questions", "What a MIG layout would change on this node's GPUs."),
     ("defrag", "Questions", "Which running pods to move so that something that waits can start."),
 )

@@ -1,13 +1,15 @@
-"""`windlass plan schedule`: what the engine would decide now on a dump, with manifests added as if just submitted.
+"""`windlass plan schedule`: what the engine would decide now, with manifests added as if just submitted.
 
-Loads files through `dump`, plans with `windlass.planner`, prints through `plan_document`. Nothing is executed.
+Loads a dump or the live cluster through `dump`, plans with `windlass.planner`, prints through `plan_document`. Nothing
+is executed.
 """
 
 from __future__ import annotations
 
+import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -17,6 +19,7 @@ from windlass.cli.config_option import config_option, resolve_configuration
 from windlass.cli.output import output_option, print_document, print_note, print_table
 from windlass.cli.parameters import default_option
 from windlass.cli.plan_document import plan_document, plan_table, summary
+from windlass.cli.scheduler import kubeconfig_options
 from windlass.dump.cluster_loader import LoadedCluster, load_cluster
 from windlass.model.configuration import Settings
 from windlass.model.plan import Plan
@@ -27,6 +30,7 @@ EXISTING = click.Path(path_type=Path, exists=True)
 
 EXAMPLES = """\b
 Examples:
+  windlass plan schedule --context production -f job.yaml
   windlass plan schedule --from dump.yaml
   windlass plan schedule --from dump/ -f job.yaml -o json
   windlass plan schedule --from dump.yaml --config kueue-config.yaml --now 2026-01-01T12:00:00Z
@@ -51,13 +55,21 @@ class Options:
     namespace: str
     keep_going: bool
     output: str
+    kubeconfig: str = ""
+    context: str = ""
+
+    @property
+    def is_live(self) -> bool:
+        """Whether the cluster itself is asked: by its name, or since nothing else is there to plan."""
+        return bool(self.kubeconfig or self.context) or (self.from_ is None and not self.filename)
 
 
 def schedule_command(load_planner: Callable[[], Planner]) -> click.Command:
     """The command; the planner is loaded after the input was read, since its import is slow."""
 
     @click.command("schedule", epilog=EXAMPLES)
-    @click.option("--from", "from_", type=EXISTING, help="The cluster: a dump, as a file or a folder.")
+    @kubeconfig_options
+    @click.option("--from", "from_", type=EXISTING, help="A dump, as a file or a folder, instead of the live cluster.")
     @click.option(
         "-f",
         "--filename",
@@ -82,9 +94,7 @@ def schedule_command(load_planner: Callable[[], Planner]) -> click.Command:
 
 
 def run_schedule(options: Options, load_planner: Callable[[], Planner]) -> None:
-    if options.from_ is None and not options.filename:
-        raise click.UsageError("nothing to plan: give --from DUMP, or -f FILE with nodes and workloads")
-    loaded = load_cluster(options.from_, options.filename, namespace=options.namespace, keep_going=options.keep_going)
+    loaded = _load_live(options) if options.is_live else _load(options, options.from_)
     configuration = resolve_configuration(options.config, loaded.published_configurations, scheduler_names(loaded))
     now = decision_time(options.now, loaded)
     plan, planner_notes = load_planner()(loaded.objects, configuration.settings, now)
@@ -96,6 +106,28 @@ def run_schedule(options: Options, load_planner: Callable[[], Planner]) -> None:
         print_note(summary(plan))
     else:
         print_document(plan_document(plan, now, notes, configuration.used), options.output)
+
+
+def _load(options: Options, dump: Path | None) -> LoadedCluster:
+    return load_cluster(dump, options.filename, namespace=options.namespace, keep_going=options.keep_going)
+
+
+def _load_live(options: Options) -> LoadedCluster:
+    """The cluster as `windlass dump` would save it, as of now. What can't be read of it is told and left out."""
+    from windlass.cli.cluster_option import collect_live
+    from windlass.dump.save import Privacy, save_dump
+
+    if options.from_ is not None:
+        raise click.UsageError("--from is a dump instead of the live cluster: leave --kubeconfig and --context out")
+    collected = collect_live(options.kubeconfig, options.context, "")
+    for what in collected.not_readable:
+        print_note(f"could not read {what}")
+    with tempfile.TemporaryDirectory() as folder:
+        save_dump(collected, Path(folder) / "cluster.json", Privacy())
+        loaded = load_cluster(
+            Path(folder) / "cluster.json", options.filename, namespace=options.namespace, keep_going=True
+        )
+    return replace(loaded, newest_timestamp=int(time.time()))
 
 
 def scheduler_names(loaded: LoadedCluster) -> list[str]:

@@ -15,6 +15,7 @@ from click.core import ParameterSource
 
 from windlass.cli.errors import EXIT_DONE, EXIT_FINDINGS
 from windlass.cli.output import print_document, print_note
+from windlass.cli.printable import printable
 from windlass.cli.progress import ProgressBar
 from windlass.model.errors import InputError
 
@@ -61,11 +62,11 @@ def _print(outcomes: Sequence[Outcome], output: str) -> None:
         print_document(report_document(outcomes), output)
         return
     if len(outcomes) == 1:
-        click.echo("\n".join(trace_lines(outcomes[0])))
+        click.echo(printable("\n".join(trace_lines(outcomes[0]))))
         return
     for outcome in outcomes:
         whole = output == "wide" or not outcome.passed
-        click.echo("\n".join(trace_lines(outcome)) + "\n" if whole else summary_line(outcome))
+        click.echo(printable("\n".join(trace_lines(outcome)) + "\n" if whole else summary_line(outcome)))
     passed = sum(outcome.passed for outcome in outcomes)
     print_note(f"{passed} of {len(outcomes)} scenarios pass")
 

@@ -89,6 +89,14 @@ def kubeconfig_options(command: Any) -> Any:
     help="Write every event and decision into this folder, for `windlass simulate`.",
 )
 @click.option(
+    "--audit",
+    default="",
+    metavar="FOLDER|-",
+    help="Put every admission and eviction on record, in files of this folder or on stdout; `windlass audit` reads it.",
+)
+@default_option("--audit-days", type=click.IntRange(1), default=90, help="How long files of the record are kept.")
+@default_option("--audit-megabytes", type=click.IntRange(1), default=4096, help="What they may take together.")
+@click.option(
     "--take-over",
     multiple=True,
     metavar="QUEUE",
@@ -109,6 +117,7 @@ def scheduler(**given: Any) -> None:
     """
     require_extra("scheduler", "windlass scheduler")
     from windlass.kube.client_config import load_client_config
+    from windlass.scheduler.audit_log import AuditLogOptions
     from windlass.scheduler.logs import set_up_logs
     from windlass.scheduler.options import SchedulerOptions
 
@@ -127,6 +136,7 @@ def scheduler(**given: Any) -> None:
         identity=f"{socket.gethostname()}_{uuid.uuid4().hex[:12]}",
         listen=given["listen"],
         take_over=frozenset(given["take_over"]),
+        audit=AuditLogOptions(given["audit"], given["audit_days"], given["audit_megabytes"]),
     )
     set_up_logs(given["log_format"], given["log_level"])
     asyncio.run(_until_stopped(access, options))

@@ -30,6 +30,7 @@ from windlass.cli.output import (
     print_table,
 )
 from windlass.cli.parameters import PolicyList, SeedList, default_option, jobs_option, traces_option
+from windlass.cli.printable import printable
 from windlass.cli.progress import ProgressBar
 from windlass.cli.replay import run_replay, wants_replay
 from windlass.cli.scenario import run_scenarios, wants_scenarios
@@ -240,7 +241,7 @@ def _print_explanations(results: list[RunResult]) -> None:
 
     for result in results:
         if result.explanation is not None:
-            click.echo(explanation_text(result.explanation), nl=False)
+            click.echo(printable(explanation_text(result.explanation)), nl=False)
 
 
 def _write_files(results: list[RunResult], options: Options, settings: BatchSettings) -> None:

@@ -17,6 +17,7 @@ import msgspec
 from windlass.cli.cluster_option import cluster_options, read_evidence, read_live_evidence
 from windlass.cli.config_option import config_option, load_configuration, print_configuration
 from windlass.cli.output import output_option, print_document, print_note
+from windlass.cli.printable import printable
 from windlass.model.names.windlass import WINDLASS_API_VERSION
 
 if TYPE_CHECKING:
@@ -124,7 +125,7 @@ def _print_diagnosis(diagnosis: Diagnosis, output: str) -> None:
     if output in ("json", "yaml"):
         print_document(diagnosis_document(diagnosis), output)
     else:
-        click.echo(diagnosis_text(diagnosis, wide=output == "wide"))
+        click.echo(printable(diagnosis_text(diagnosis, wide=output == "wide")))
 
 
 def _print_patch(diagnosis: Diagnosis) -> None:

@@ -36,6 +36,7 @@ def diagnosis_text(diagnosis: Diagnosis, wide: bool) -> str:
         _holders(diagnosis, wide, width),
         _patches(diagnosis, width),
         _listed("Ruled out", _ruled_out(diagnosis, wide), width),
+        _listed("Against it", [diagnosis.doubt] if diagnosis.doubt else [], width),
         _listed("Missing", missing, width),
         _listed("Run next", _next(diagnosis), width),
     ]

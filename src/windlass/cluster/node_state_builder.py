@@ -56,14 +56,15 @@ class NodeRow(msgspec.Struct, frozen=True):
 
 def read_node(node: Node) -> NodeRow:
     capacity, allocatable = node_quantities(node)
-    devices = node_devices(node, allocatable, capacity)
+    replicas = node_replicas(node)
+    devices = node_devices(node, allocatable, capacity, replicas)
     if len(devices) > MAX_DEVICES:
         raise InputError(
             f"has {len(devices)} GPUs; the limit is {MAX_DEVICES} per node",
             object=f"Node {node.name}",
             path="status.allocatable",
         )
-    return NodeRow(allocatable, devices, node_replicas(node))
+    return NodeRow(allocatable, devices, replicas)
 
 
 def build_state(rows: Sequence[NodeRow], resources: ResourceColumns, models: GpuModelCodes) -> NodeState:

@@ -27,7 +27,8 @@ class RefusalCache:
         self._index = None
 
     def pod_added(self, pod: str, uid: str) -> None:
-        self._keep(lambda refusal: refusal.pod != pod or refusal.uid == uid)
+        if self._refusals:  # asked of every pod
+            self._keep(lambda refusal: refusal.pod != pod or refusal.uid == uid)
 
     def budget_changed(self, budget: str) -> None:
         """A changed budget may allow now what it refused."""

@@ -16,6 +16,7 @@ from windlass.cluster.node_state import MAX_REQUESTS
 from windlass.cluster.pod_table import UNREADABLE, PodTraits
 from windlass.cluster.resource_columns import ResourceColumns
 from windlass.model.bug import bug_of
+from windlass.model.configuration import PLACEMENT_STRATEGIES
 from windlass.model.errors import InputError
 from windlass.model.gpu import GpuRequest, gpu_request
 from windlass.model.names.windlass import PLACEMENT_ANNOTATION
@@ -24,7 +25,6 @@ from windlass.model.requests import pod_requests
 
 MAX_CACHED_PODS = 4096
 NOT_INTERNED = -1
-STRATEGIES = ("pack", "spread", "balanced")
 
 
 class Shape(msgspec.Struct, frozen=True):
@@ -75,12 +75,13 @@ def shape_key(pod: Pod, requests: tuple[tuple[str, int], ...], gpu: GpuRequest |
 def placement_strategy(pod: Pod) -> str:
     """The strategy of the pod's annotation; empty where there is none, or none that exists."""
     strategy = pod.metadata.annotations.get(PLACEMENT_ANNOTATION, "")
-    return strategy if strategy in STRATEGIES else ""
+    return strategy if strategy in PLACEMENT_STRATEGIES else ""
 
 
 def read_requests(pod: Pod) -> tuple[tuple[tuple[str, int], ...], GpuRequest | None]:
     """The pod's requests sorted by resource name, and its GPU request. Raises InputError, naming the field, if they
-    can't be read; if it succeeds, so does `make_shape`."""
+    can't be read; if it succeeds, so does `make_shape`. A bound pod that can't be read blocks its node, so raise only
+    where what the pod uses is unknown."""
     amounts = pod_requests(pod)
     gpu = gpu_request(pod, amounts)
     requests = tuple(sorted((name, amount) for name, amount in amounts.items() if amount))
@@ -106,7 +107,7 @@ def make_shape(pod: Pod) -> Shape:
 
 def is_node_local(pod: Pod) -> bool:
     """Whether only a node's own state decides where the pod can go: no gates, claims, host ports, relations to other
-    pods, or preferences among nodes."""
+    pods, or preferences among nodes. Such pods skip `placement.filters.prefilter`, too."""
     spec = pod.spec
     if spec.scheduling_gates or spec.resource_claims or spec.topology_spread_constraints:
         return False

@@ -311,8 +311,7 @@ class Store:
         if self._ended_pods.pop(key, None) is not None:
             self._auxiliary.pod_changed(key)
         # A pending pod that is being deleted will never start.
-        never_starts = bool(pod.metadata.deletion_timestamp) and not pod.is_bound and key not in self._assumed
-        if pod.is_terminal or never_starts:
+        if pod.is_terminal or (pod.metadata.deletion_timestamp and not pod.is_bound and key not in self._assumed):
             self._auxiliary.pod_changed(key)
             self._remove_pod(key)
             self._ended_pods[key] = pod

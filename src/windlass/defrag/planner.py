@@ -39,6 +39,7 @@ from windlass.placement.grants import GrantUnpacker
 from windlass.placement.workload_pieces import workload_key
 from windlass.planner import engine_config, visible_objects
 from windlass.queueing.outcome import (
+    ADMISSION_DEFERRED,
     BEHIND_HEAD,
     FLAVOR_MISMATCH,
     QUEUE_MISSING,
@@ -47,7 +48,7 @@ from windlass.queueing.outcome import (
 )
 
 CODES_MOVES_CANNOT_LIFT = frozenset(
-    {QUOTA_INSUFFICIENT, QUOTA_MISCONFIGURED, QUEUE_MISSING, FLAVOR_MISMATCH, BEHIND_HEAD}
+    {QUOTA_INSUFFICIENT, QUOTA_MISCONFIGURED, QUEUE_MISSING, FLAVOR_MISMATCH, BEHIND_HEAD, ADMISSION_DEFERRED}
     | {"REQUEST_EXCEEDS_CLUSTER", "GANG_INCOMPLETE", "JOB_SUSPENDED", "DURATION_EXCEEDED"}
     | {reason.code for reason in POD_REASONS}
 )

@@ -21,7 +21,7 @@ NO_CAPACITY = re.compile(
     r"in backoff after failed scale-up|OUT_OF_RESOURCES|QUOTA_EXCEEDED|insufficient ?(instance)? ?capacity"
     r"|stockout|out of (resource|capacity)"
     r"|ZONE_RESOURCE_POOL|quota.{0,30}exceeded|exceeded.{0,30}quota|could not launch|no capacity|scale-up failed"
-    r"|ScaleUpTimedOut|capacity-?block",
+    r"|ScaleUpTimedOut|capacity-?block|limit ?exceeded|LaunchFailed|failed launching|launch(ing)? .{0,40}failed",
     re.I,
 )
 AUTOSCALERS = re.compile(r"cluster-autoscaler|karpenter")
@@ -52,8 +52,13 @@ def autoscaler_finding(evidence: Evidence, pod: ClusterObject, device: str, has_
     return finding
 
 
+def has_triggered(evidence: Evidence, pod: ClusterObject) -> bool:
+    """Whether the autoscaler has started a scale-up for the pod: a node of the group would take it."""
+    return any(event.reason == "TriggeredScaleUp" for event in evidence.events_of(pod))
+
+
 def is_silent(evidence: Evidence, pod: ClusterObject) -> bool:
-    """Whether an autoscaler runs here and nothing that it says about the pod is known."""
+    """Whether an autoscaler runs here and nothing that it says about the pod is understood."""
     runs = (
         any(evidence.of_kind(kind) for kind in ("NodePool", "NodeClaim"))
         or any(AUTOSCALERS.search(other.name) for other in evidence.of_kind("Pod"))
@@ -63,7 +68,7 @@ def is_silent(evidence: Evidence, pod: ClusterObject) -> bool:
         AUTOSCALERS.search(event.source) or event.reason in ("NotTriggerScaleUp", "TriggeredScaleUp")
         for event in evidence.events_of(pod)
     )
-    return runs and not said and not _is_known(evidence, pod)
+    return runs and not said
 
 
 def _is_known(evidence: Evidence, pod: ClusterObject) -> bool:
@@ -117,7 +122,7 @@ def _provider_failed(evidence: Evidence) -> Finding | None:
     for claim in evidence.of_kind("NodeClaim"):
         for condition in nested_maps(claim.data, "status", "conditions"):
             message = " ".join(nested_string(condition, field) for field in ("reason", "message"))
-            if nested_string(condition, "status") == "False" and NO_CAPACITY.search(message):
+            if nested_string(condition, "status") != "True" and NO_CAPACITY.search(message):
                 return Finding("CLOUD_CAPACITY", "", (f"{claim.title}: {message}",))
     for item in evidence.of_kind("ConfigMap"):
         if item.name == "cluster-autoscaler-status":

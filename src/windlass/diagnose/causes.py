@@ -113,7 +113,7 @@ CAUSES: dict[str, Cause] = {
         "count only matching nodes (node affinity, nodeTaintsPolicy), raise maxSkew, or use ScheduleAnyway",
     ),
     "GPU_FULL": Cause(
-        "every matching GPU is in use",
+        "too few matching GPUs are free",
         "free GPUs, or wait; `windlass plan schedule` shows the planned start",
         is_wait=True,
     ),
@@ -253,14 +253,24 @@ CAUSES: dict[str, Cause] = {
     ),
     "APP_ERROR": Cause("the program itself failed; nothing shows a fault of GPUs or the cluster", "read its log"),
     # Waits and states
-    "SCHEDULING_GATED": Cause("the pod still has scheduling gates", "see which controller owns the gate", is_wait=True),
+    "SCHEDULING_GATED": Cause(
+        "the pod still has scheduling gates",
+        "let the gate's owner remove it from spec.schedulingGates",
+        is_wait=True,
+    ),
     "WRONG_SCHEDULER": Cause(
         "no scheduler of that name is running", "use the name of a running scheduler, or start that one"
     ),
     "HOST_PORT_CONFLICT": Cause("the host port is taken on every matching node", "drop hostPort"),
     "QUEUE_BEHIND_HEAD": Cause(
         "the quota is sufficient, but a workload ahead of it in a StrictFIFO queue waits",
-        "wait, or change the queue to BestEffortFIFO",
+        "run `windlass why` on the head of the queue, or set its queueingStrategy to BestEffortFIFO",
+        is_wait=True,
+    ),
+    "ADMISSION_DEFERRED": Cause(
+        "its queue has not considered it yet: pods of a workload admitted before it are not ready "
+        "(waitForPodsReady.blockAdmission), or the decision ended before its turn",
+        "run `windlass why` on the workload whose pods are not ready, or set waitForPodsReady.blockAdmission to false",
         is_wait=True,
     ),
     "REQUEUE_BACKOFF": Cause("it was evicted and waits for its backoff to end", NOTHING_TO_DO, is_wait=True),
@@ -269,15 +279,26 @@ CAUSES: dict[str, Cause] = {
         f"set activeDeadlineSeconds or {DECLARED_DURATION_ANNOTATION} so that it ends before the reservation starts",
         is_wait=True,
     ),
-    "WAITING_FOR_PREEMPTION": Cause("the preempted pods have not terminated yet", NOTHING_TO_DO, is_wait=True),
+    "WAITING_FOR_PREEMPTION": Cause(
+        "the pods preempted for it have not terminated yet",
+        "wait for their grace period; if they outlive it, check their node and finalizers",
+        is_wait=True,
+    ),
     "DURATION_EXCEEDED": Cause(
-        "it was stopped at the end of its declared run time, and would be again",
+        "it was stopped at the end of its declared run time; started again, it would be stopped again",
         f"raise or remove {DECLARED_DURATION_ANNOTATION}, or save checkpoints",
     ),
-    "JOB_SUSPENDED": Cause("it is suspended (spec.suspend: true)", "set spec.suspend to false"),
+    "JOB_SUSPENDED": Cause(
+        "it is suspended (spec.suspend: true), or its Workload is deactivated (spec.active: false)",
+        "set spec.suspend to false, or, in a queue, let the queue start it; of a deactivated Workload, set spec.active "
+        "to true",
+    ),
     "NONE": Cause("nothing is wrong", ""),
     "UNKNOWN": Cause("the evidence is not enough to name a cause", "run the commands under Missing"),
-    "INVALID_OBJECT": Cause("the object is invalid", "correct the field that the message names"),
+    "INVALID_OBJECT": Cause(
+        "a field of the object can't be read, or has a value that is not allowed",
+        "correct the field that the message names",
+    ),
     "NODE_NOT_UNDERSTOOD": Cause(
         "the node or a pod on it could not be read",
         "correct the object that the event Unreadable is about "

@@ -43,7 +43,7 @@ def volume_conflict(evidence: Evidence, node: Node, pod: Pod) -> str:
             if has not in values:
                 return (
                     f"claim {claim_name} is bound to volume {volume_name}, which is only in {key} "
-                    f"{' or '.join(values)}; node {node.name} is in {has or 'none'}"
+                    f"{' or '.join(values)}; node {node.name} {f'is in {has}' if has else f'has no label {key}'}"
                 )
     return ""
 

@@ -35,6 +35,7 @@ QUEUEING_CODES = frozenset(
         "KUEUE_FLAVOR_MISMATCH",
         "KUEUE_TOPOLOGY_NOFIT",
         "QUEUE_BEHIND_HEAD",
+        "ADMISSION_DEFERRED",
         "RESERVED_FOR_OTHERS",
         "RESOURCE_QUOTA_EXCEEDED",
         "WAITING_FOR_PREEMPTION",
@@ -194,7 +195,8 @@ def queueing_finding(hold: Hold) -> Finding | None:
     if verdict.code not in QUEUEING_CODES or verdict.code not in CAUSES:
         return None
     limits = [limit.text for limit in verdict.limits if limit.kind != "object"]
-    message = limits[0] if limits else verdict.detail or verdict.message
+    quotas = [limit.text for limit in verdict.limits if limit.kind == "quota"]
+    message = "; ".join(quotas or limits[:1]) or verdict.detail or verdict.message
     proof = (verdict.detail,) if verdict.detail and verdict.detail != message else ()
     return Finding(verdict.code, message.rstrip("."), proof, remedy=verdict.remedy)
 

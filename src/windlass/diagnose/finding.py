@@ -61,6 +61,8 @@ class Finding(msgspec.Struct, frozen=True):
     contributing: tuple[str, ...] = ()
     remedy: str = ""
     missing: tuple[MissingEvidence, ...] = ()
+    explains: tuple[str, ...] = ()
+    """Codes that it explains in this cluster, beside those of `explanations`: it is about another object."""
 
     @property
     def message(self) -> str:
@@ -159,11 +161,14 @@ class Diagnosis(msgspec.Struct, frozen=True):
     """From the scheduler's reason to the root cause. If the engine holds the subject, the first link is that hold, with
     the code that `windlass plan`, the pod's condition, the event and the metric have."""
     confidence: str = "high"
-    """`low` if evidence is missing that could show another cause."""
+    """`high` if the cause's own evidence is there, nothing speaks against it and, where the engine can answer, it says
+    that the pod would run without it. `low` otherwise."""
     configuration: UsedConfiguration = UsedConfiguration()
     """The configuration that the engine used for this answer."""
     ruled_out: tuple[RuledOut, ...] = msgspec.field(default=(), name="ruledOut")
     """Causes that were considered, and what speaks against them."""
+    doubt: str = ""
+    """What speaks against the cause without ruling it out."""
     changed_by: str = msgspec.field(default="", name="changedBy")
     """Who can change the cause; empty if that depends, or if nobody has to."""
     next_commands: tuple[str, ...] = msgspec.field(default=(), name="nextCommands")

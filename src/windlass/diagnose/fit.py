@@ -54,12 +54,12 @@ class FitChecker:
             self._overlay = Overlay(
                 self.snapshot, table, rule, jit.kernels(self.snapshot.nodes.size <= INTERPRETED_MAX_NODES)
             )
+        self._pods = frozenset(self.snapshot.pods.keys)
         self._total = {node.name: capacity_and_allocatable(node)[1] for node in self.snapshot.nodes.objects}
 
     def hold_reason(self, pod: Pod) -> Reason | None:
         """Why the pod, or a pod of this template, is held before the filters run; None if it is not."""
-        exists = pod.key in self.snapshot.pods.keys
-        return (prefilter_pod if exists else prefilter_template)(pod, self.snapshot.listers)
+        return (prefilter_pod if pod.key in self._pods else prefilter_template)(pod, self.snapshot.listers)
 
     def node_fits(self, pod: Pod) -> list[NodeFit]:
         """One entry per node. Raises `InputError` for an invalid pod."""

@@ -12,13 +12,7 @@ from windlass.diagnose.evidence import ClusterObject, Evidence
 from windlass.diagnose.finding import Finding
 from windlass.diagnose.subject import Subject, group_of, is_waiting, owners_of
 from windlass.diagnose.unstructured import nested_int
-from windlass.model.group_membership import (
-    GANG_KINDS,
-    KUEUE_GROUP,
-    read_group_size,
-    workload_name,
-)
-from windlass.model.names.kueue import POD_GROUP_TOTAL_COUNT_ANNOTATION
+from windlass.model.group_membership import ANNOUNCED_FORMS, GANG_KINDS, KUEUE_GROUP, workload_name
 from windlass.model.pod import Pod
 
 GANG_OWNER_KINDS = {kind for _, kind in GANG_KINDS} | {"JobSet", "PodGroup"}
@@ -54,9 +48,9 @@ def find_gangs(evidence: Evidence) -> dict[GangKey, Gang]:
 
 
 def _announced_size(key: GangKey, pod: ClusterObject) -> int:
-    if key[1] not in (KUEUE_GROUP, "Workload"):
-        return 0
-    return read_group_size(pod.annotations.get(POD_GROUP_TOTAL_COUNT_ANNOTATION)) or 0
+    """0 where its pods announce no size. Kueue makes a Workload of a pod group, whose pods go on announcing it."""
+    form = ANNOUNCED_FORMS.get(KUEUE_GROUP if key[1] == "Workload" else key[1])
+    return (form.size_in(pod.annotations) or 0) if form is not None else 0
 
 
 def _gang(key: GangKey, members: list[ClusterObject], minimum: int) -> Gang:

@@ -6,16 +6,27 @@ of the stack is no evidence of health; its log and what the node advertises are.
 
 from __future__ import annotations
 
+import msgspec
+
 from windlass.diagnose import log_patterns, nodes
 from windlass.diagnose.contradictions import current_events, current_logs, is_ready, started, unhealed
 from windlass.diagnose.evidence import ClusterObject, Evidence, LogLines
 from windlass.diagnose.finding import Finding, MissingEvidence
-from windlass.diagnose.log_patterns import PatternMatch
+from windlass.diagnose.log_patterns import LONG_LINE, match_finding
+from windlass.diagnose.mig_layout import promised_instances
 from windlass.diagnose.nvidia_smi import annotate_nvidia_smi_logs
 from windlass.diagnose.sharing_config import sharing_findings
-from windlass.diagnose.stack_components import COMPONENTS, component_of, failing_components, gpu_nodes, stack_pods
+from windlass.diagnose.stack_components import (
+    COMPONENTS,
+    FAILURE_CODES,
+    component_of,
+    failing_components,
+    gpu_nodes,
+    stack_pods,
+)
 from windlass.diagnose.subject import template_pods
 from windlass.diagnose.unstructured import find_condition, nested_int, nested_map, nested_maps, nested_string
+from windlass.diagnose.workload_faults import workload_fault
 from windlass.model.names.nvidia import (
     DEPLOY_LABEL_PREFIX,
     MIG_CONFIG_LABEL,
@@ -55,7 +66,29 @@ def node_findings(evidence: Evidence, node: Node, now: int, resource: str) -> li
     if not nodes.gpu_resources(node):
         found += failing_components(evidence, node.name)
         found += _by_plugin(evidence, node, now)
+        found += [fault for finding in found for fault in _behind_component(evidence, node, finding.code, now)]
+    elif any(finding.code == "MIG_CONFIG_NOT_APPLIED" for finding in found):
+        found += _behind_component(evidence, node, "MIG_CONFIG_NOT_APPLIED", now)
     return found
+
+
+def _behind_component(evidence: Evidence, node: Node, code: str, now: int) -> list[Finding]:
+    """Why the component whose failure has this code does not run on the node: any cause that a workload may have."""
+    components = [part for part, failure in COMPONENT_CODES.items() if code in failure]
+    for owner in evidence.of_kind("DaemonSet"):
+        if component_of(owner) in components and not daemonset_exclusion(owner, node):
+            fault = workload_fault(evidence, owner, now, node.name)
+            if fault is not None and fault.code not in DEPTH_ORDER:
+                message = f"{owner.title} has no working pod on node {node.name}: {fault.message}"
+                return [msgspec.structs.replace(fault, headline=message, explains=(code,))]
+    return []
+
+
+COMPONENT_CODES = {
+    **{component: (code,) for component, code in FAILURE_CODES.items()},
+    "device plugin": ("DEVICE_PLUGIN_ABSENT", "DEVICE_PLUGIN_FAILING"),
+}
+"""Component → codes of its failure."""
 
 
 def label_findings(evidence: Evidence, node: Node) -> list[Finding]:
@@ -69,16 +102,34 @@ def label_findings(evidence: Evidence, node: Node) -> list[Finding]:
     found = []
     if state in ("failed", "pending", "rebooting") or any("mig" in value for value in paused):
         layout = labels.get(MIG_CONFIG_LABEL, "?")
-        message = f"MIG layout {layout} of node {node.name} is in state {state or 'paused'}"
+        message = f"MIG layout {layout} of node {node.name} is in state {state}"
+        if state not in ("failed", "pending", "rebooting"):
+            message = (
+                f"MIG layout {layout} of node {node.name} is being applied: the operator has paused its components"
+            )
         found.append(Finding("MIG_CONFIG_NOT_APPLIED", message, tuple(paused)))
+    elif promised := promised_instances(node):
+        found.append(_layout_missing(evidence, node, next(iter(promised))))
     if upgrade in UPGRADING or (any("driver" in value for value in paused) and not _lacks_driver_pod(evidence, node)):
-        message = f"the driver upgrade of node {node.name} is in state {upgrade or 'paused'}"
+        message = f"the driver upgrade of node {node.name} is in state {upgrade}"
+        if not upgrade:
+            message = f"the driver of node {node.name} is being upgraded: the operator has paused its components"
         has_driver = any(component == "driver" for component, _ in stack_pods(evidence, node.name))
         wanted = MissingEvidence(
             "the driver's pod on the node", f"kubectl get pods -A --field-selector spec.nodeName={node.name}"
         )
         found.append(Finding("DRIVER_UPGRADE_BLOCKED", message, missing=() if upgrade or has_driver else (wanted,)))
     return found
+
+
+def _layout_missing(evidence: Evidence, node: Node, resource: str) -> Finding:
+    """The label asks for a layout that the node does not have, and nothing is at work on it."""
+    message = f"node {node.name} is labelled with MIG layout {node.labels[MIG_CONFIG_LABEL]}, but has no {resource}"
+    for manager in evidence.of_kind("DaemonSet"):
+        why = daemonset_exclusion(manager, node) if component_of(manager) == "MIG manager" else ""
+        if why:
+            message += f"; the MIG manager does not run there: {why}"
+    return Finding("MIG_CONFIG_NOT_APPLIED", message)
 
 
 def _lacks_driver_pod(evidence: Evidence, node: Node) -> bool:
@@ -162,14 +213,6 @@ def late_foundation(evidence: Evidence, node: str, pod: ClusterObject) -> Cluste
     return None
 
 
-def match_finding(match: PatternMatch) -> Finding:
-    return Finding(match.code, "", (f"{match.origin}: {_cut(match.line)}",))
-
-
-def _cut(line: str) -> str:
-    return line if len(line) <= 200 else line[:197] + "..."
-
-
 # The device plugin
 
 
@@ -186,9 +229,7 @@ def _by_plugin(evidence: Evidence, node: Node, now: int) -> list[Finding]:
                 )
             ]
         return [_failing(evidence, node, running[0])]
-    sets = [
-        daemonset for daemonset in evidence.of_kind("DaemonSet") if COMPONENTS["device plugin"].search(daemonset.name)
-    ]
+    sets = [daemonset for daemonset in evidence.of_kind("DaemonSet") if component_of(daemonset) == "device plugin"]
     if not sets and not evidence.has_kind("DaemonSet") and not evidence.has_kind("Pod"):
         return []
     if age is not None and 0 <= age < NEW_NODE_SECONDS and sets and daemonset_exclusion(sets[0], node) == "":
@@ -221,12 +262,15 @@ def _failing(evidence: Evidence, node: Node, pod: ClusterObject) -> Finding:
 
 def plugin_absent_finding(evidence: Evidence, node: Node, sets: list[ClusterObject]) -> Finding:
     operators = [pod for part, pod in stack_pods(evidence) if part == "operator" and not sets]
-    for seen in log_patterns.find_matches(
-        [log for pod in operators for log in evidence.logs_of(pod)], log_patterns.STACK
-    ):
-        return match_finding(seen)
+    logs = [log for pod in operators for log in evidence.logs_of(pod)]
+    for source in (log_patterns.API, log_patterns.STACK):  # the operator may be refused its DaemonSets
+        for seen in log_patterns.find_matches(logs, source):
+            return match_finding(seen)
     if not sets:
-        return Finding("DEVICE_PLUGIN_ABSENT", f"no device plugin is installed for GPU node {node.name}")
+        unread = MissingEvidence("the DaemonSets", "kubectl get daemonsets -A -o json")
+        message = f"no device plugin is installed for GPU node {node.name}"
+        missing = () if evidence.has_kind("DaemonSet") else (unread,)
+        return Finding("DEVICE_PLUGIN_ABSENT", message, missing=missing)
     plugin = sets[0]
     why = daemonset_exclusion(plugin, node)
     desired = nested_int(plugin.data, "status", "desiredNumberScheduled")
@@ -236,7 +280,10 @@ def plugin_absent_finding(evidence: Evidence, node: Node, sets: list[ClusterObje
         contributing = ["GFD_LABELS_MISSING", *_blocked_discovery(evidence, node)]
     elif why.startswith("taint"):
         contributing = ["TAINT_NOT_TOLERATED"]
-    return Finding("DEVICE_PLUGIN_ABSENT", f"{message}{f': {why}' if why else ''}", (), tuple(contributing))
+    command = f"kubectl describe daemonset -n {plugin.namespace} {plugin.name}"
+    unsaid = () if why else (MissingEvidence("why the DaemonSet has no pod there", command),)
+    said = f"{message}: {why or f'see {command}'}"
+    return Finding("DEVICE_PLUGIN_ABSENT", said, (), tuple(contributing), missing=unsaid)
 
 
 def _blocked_discovery(evidence: Evidence, node: Node) -> list[str]:
@@ -281,4 +328,4 @@ def missing_labels_finding(evidence: Evidence, pod: Pod) -> Finding | None:
 
 
 def _last(evidence: Evidence, pod: ClusterObject) -> list[str]:
-    return [f"{log.origin}: {_cut(log.lines[-1])}" for log in evidence.logs_of(pod) if log.lines]
+    return [f"{log.origin}: {log.lines[-1][:LONG_LINE]}" for log in evidence.logs_of(pod) if log.lines]

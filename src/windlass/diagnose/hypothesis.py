@@ -29,6 +29,11 @@ class Hypothesis(msgspec.Struct, frozen=True):
     def code(self) -> str:
         return self.finding.code
 
+    def leads_to(self, code: str) -> bool:
+        """Whether it explains the code, by the table or in this cluster."""
+        here = self.finding.explains
+        return leads_to(self.code, code) or code in here or any(leads_to(link, code) for link in here)
+
 
 class Conclusion(msgspec.Struct, frozen=True):
     """The cause, and the findings on the way from the symptom to it."""
@@ -52,7 +57,7 @@ def conclude(symptom: Finding, hypotheses: Sequence[Hypothesis]) -> Conclusion:
     relevant = [
         hypothesis
         for hypothesis in hypotheses
-        if not hypothesis.refuted_by and (hypothesis.would_run or leads_to(hypothesis.code, shown))
+        if not hypothesis.refuted_by and (hypothesis.would_run or hypothesis.leads_to(shown))
     ]
     deepest = [hypothesis for hypothesis in relevant if not _is_explained(hypothesis, relevant)]
     if not deepest:
@@ -61,9 +66,9 @@ def conclude(symptom: Finding, hypotheses: Sequence[Hypothesis]) -> Conclusion:
     below = [
         other
         for other in relevant
-        if other.subject == best.subject and other.code != best.code and leads_to(best.code, other.code)
+        if other.subject == best.subject and other.code != best.code and best.leads_to(other.code)
     ]
-    between = sorted(below, key=lambda link: sum(leads_to(link.code, other.code) for other in below))
+    between = sorted(below, key=lambda link: sum(link.leads_to(other.code) for other in below))
     others = [other.code for other in deepest if _rank(other) <= _rank(best)]
     known = [symptom.code] if symptom.code != "UNKNOWN" else []
     codes = (*known, *symptom.contributing, *(link.code for link in between), *others)
@@ -74,7 +79,7 @@ def conclude(symptom: Finding, hypotheses: Sequence[Hypothesis]) -> Conclusion:
 def _is_explained(hypothesis: Hypothesis, others: Sequence[Hypothesis]) -> bool:
     """Whether another hypothesis about the same object explains this one."""
     return any(
-        leads_to(other.code, hypothesis.code)
+        other.leads_to(hypothesis.code)
         for other in others
         if other.subject == hypothesis.subject and _rank(other) <= _rank(hypothesis)
     )

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 import msgspec
 
 from windlass.diagnose.evidence import LogLines
+from windlass.diagnose.finding import Finding
 
 API = "api"
 """Refusals of the API server: events and statuses of owners."""
@@ -23,6 +24,10 @@ STACK = "stack"
 """Logs of drivers, plugins and operators."""
 HOST = "host"
 """The kernel's and the host services' logs."""
+
+
+LONG_LINE = 200
+"""Longer lines are cut where they are quoted."""
 
 
 class LogPattern(msgspec.Struct, frozen=True):
@@ -61,13 +66,27 @@ LOG_PATTERNS = (
     _pattern("REQUESTS_NE_LIMITS", r"must be equal to \S+ limit of", API),
     _pattern("REQUESTS_NE_LIMITS", r"limit must be set for non overcommitable resources", API),
     _pattern(
+        "KUEUE_QUOTA_INSUFFICIENT",
+        r"\bqueue\b.{0,60}(quota|capability|deserved|limit|resources?)\b.{0,40}"
+        r"(insufficient|exceed|not enough|overused)"
+        r"|(insufficient|exceed\w*|not enough|over).{0,60}\bqueue(.s)?\b.{0,20}(quota|capability|deserved|limit)",
+        API,
+    ),
+    _pattern(
+        "KUEUE_QUEUE_MISSING",
+        r"\b(local|cluster)?queues?(\.[\w.-]+)? \S{0,80} ?(not found|does not exist|doesn.t exist|is (closed|stopped))"
+        r"|(can ?not|unable to|failed to) (find|get) .{0,20}\bqueue\b",
+        API,
+    ),
+    _pattern(
         "RESOURCE_QUOTA_EXCEEDED",
-        r"(exceeded|failed) quota:|insufficient quota to consume|status unknown for quota",
+        r"(exceeded|failed|over) quota\b|insufficient quota to |quota.{0,30}\bexceeded|status unknown for quota",
         API,
     ),
     _pattern(
         "DRA_CLAIM_INVALID",
-        r"must specify one of: .?resourceClaimName|unknown field .{0,40}resourceClaims",
+        r"must specify one of: .?resourceClaimName|unknown field .{0,40}resourceClaims"
+        r"|resource ?claim ?(template)?s?(\.resource\.k8s\.io)? \S+ (not found|does not exist)",
         API,
     ),
     _pattern("DRA_CLAIM_INVALID", r"CEL (compile|compilation|runtime) error|selector #\d+: .{0,40}error", API),
@@ -81,11 +100,27 @@ LOG_PATTERNS = (
     _pattern("RUNTIME_NOT_CONFIGURED", r"runtimeclass(es)?(\.node\.k8s\.io)? \S+ not found", API, KUBELET),
     _pattern(
         "POLICY_DENIED",
-        r"admission webhook .* denied the request|violates podsecurity|validatingadmissionpolicy .* denied"
-        r"|unable to validate against any security context constraint|denied by policy"
-        r"|is forbidden: (maximum|minimum) \S+ usage per (container|pod)",
+        r"webhook .{0,120}denied|denied the request|violates podsecurity|admissionpolicy .* denied"
+        r"|unable to validate against any security context constraint"
+        r"|(denied|blocked|disallowed) (by|due to) .{0,60}polic"
+        r"|is forbidden: ((maximum|minimum) \S+ usage per (container|pod)|no PriorityClass|error looking up)"
+        r"|is forbidden: User \S+ cannot (create|bind|patch|update) resource|cannot set blockOwnerDeletion"
+        r"|(failed|error)( to)? call(ing)? .{0,20}webhook",
         API,
     ),
+    _pattern(
+        "STORAGE_INSUFFICIENT",
+        r"persistentvolumeclaims? \S+ not found|storageclass\S* \S+ not found|failed to provision volume"
+        r"|binding volumes: |unbound immediate persistentvolumeclaims|volume node affinity conflict",
+        API,
+    ),
+    # HAMi's and Volcano's words for cards that they split
+    _pattern(
+        "GPU_FULL",
+        r"Card(InsufficientMemory|InsufficientCore|TimeSlicingExhausted|ComputeUnitsExhausted)|ExclusiveDeviceAllocate",
+        API,
+    ),
+    _pattern("SELECTOR_MISMATCH", r"Card(Type|Uuid)Mismatch", API),
     # Refused or killed by the kubelet
     _pattern(
         "TOPOLOGY_MANAGER_REFUSED",
@@ -103,7 +138,8 @@ LOG_PATTERNS = (
     _pattern("REQUEST_EXCEEDS_CLUSTER", r"maximum request size for shared resources is", KUBELET),
     _pattern(
         "STORAGE_INSUFFICIENT",
-        r"multi-attach error|attachvolume.attach failed|unable to attach or mount volumes",
+        r"multi-attach error|attachvolume.attach failed|unable to attach or mount volumes"
+        r"|mountvolume\.\w+ failed|in the list of registered csi drivers",
         KUBELET,
     ),
     _pattern("KUBELET_ADMISSION_RACE", r"requested number of devices unavailable", KUBELET),
@@ -155,7 +191,7 @@ LOG_PATTERNS = (
     _pattern(
         "RUNTIME_NOT_CONFIGURED",
         r"no runtime for .?\"?nvidia|unknown or invalid runtime name|could not select device driver"
-        r"|runtime handler .?\"?nvidia|nvidia-container-runtime\S*: (no such file|executable file not found)"
+        r"|runtime ?handler .{0,3}nvidia|nvidia-container-runtime\S*: (no such file|executable file not found)"
         r"|runtimeclass.* not found",
         KUBELET,
         HOST,
@@ -263,6 +299,8 @@ LOG_PATTERNS = (
     _pattern(
         "RUNTIME_NOT_CONFIGURED",
         r"no cuda gpus are available|found no nvidia driver on your system|CUDA_ERROR_NO_DEVICE"
+        r"|no (nvidia |cuda )?(gpu|accelerator|cuda device|platform)s? (was |were )?(found|detected|available|visible)"
+        r"|failed to infer device type|is_available\(\)( is|:| returned| ==)? false"
         r"|nvidia-smi\"?:? ?(command |executable file )?not found"
         r"|libcuda\.so\S* .{0,40}(not found|cannot open|no such)"
         r"|no cuda-capable device is detected",
@@ -288,6 +326,12 @@ def find_matches(logs: Iterable[LogLines], source: str, *, wrapped: bool = False
                         break
     order = {pattern.code: index for index, pattern in reversed(list(enumerate(patterns)))}
     return sorted(found.values(), key=lambda match: order[match.code])
+
+
+def match_finding(match: PatternMatch) -> Finding:
+    """The cause that a line shows, with the line as its evidence."""
+    line = match.line if len(match.line) <= LONG_LINE else f"{match.line[: LONG_LINE - 3]}..."
+    return Finding(match.code, "", (f"{match.origin}: {line}",))
 
 
 def matches_any_pattern(line: str) -> bool:

@@ -11,8 +11,16 @@ from collections.abc import Iterator
 from windlass.diagnose import log_patterns, refusal
 from windlass.diagnose.evidence import ClusterObject, Evidence, LogLines
 from windlass.diagnose.finding import Finding, MissingEvidence
+from windlass.diagnose.hypothesis import Conclusion
 from windlass.diagnose.subject import Subject, phase_of
-from windlass.diagnose.unstructured import nested_bool, nested_int, nested_map, nested_maps, nested_string
+from windlass.diagnose.unstructured import (
+    find_condition,
+    nested_bool,
+    nested_int,
+    nested_map,
+    nested_maps,
+    nested_string,
+)
 from windlass.model.times import parse_timestamp
 
 FAILED_CONDITIONS = ("Failed", "Failure", "Error", "ReplicaFailure", "Degraded", "Stalled", "Aborted")
@@ -23,14 +31,16 @@ NEW_SECONDS = 60
 MANAGED_KINDS = ("Deployment", "ReplicaSet", "StatefulSet")
 
 
-def failure_finding(evidence: Evidence, subject: Subject, lacking: int) -> Finding | None:
+def failure_conclusion(evidence: Evidence, subject: Subject, lacking: int, now: int) -> Conclusion | None:
     """Why the object failed or lacks `lacking` pods, in its controllers' words; None if it does neither."""
     said = [entry for item in subject.related for entry in _failures(item)]
     if not said and not lacking:
         return None
-    refused = refusal.reported_refusal(evidence, subject)
-    if refused is not None:
-        return refused
+    return refusal.reported_cause(evidence, subject, now) or Conclusion(_said_failure(subject, said, lacking))
+
+
+def _said_failure(subject: Subject, said: list[tuple[str, str]], lacking: int) -> Finding:
+    """The failure as the object's own status has it."""
     logs = [LogLines(origin, [text]) for origin, text in said]
     for source in (log_patterns.API, log_patterns.KUBELET):
         for seen in log_patterns.find_matches(logs, source):
@@ -85,6 +95,19 @@ def missing_pods(item: ClusterObject, pods: tuple[ClusterObject, ...], now: int)
     if any(phase_of(pod) in ("Succeeded", "Failed") for pod in alive):
         return 0  # what has ended is not always replaced
     return max(0, wanted_pods(nested_map(item.data, "spec")) - len(alive))
+
+
+def is_done(item: ClusterObject) -> bool:
+    """Whether its own status says that it has ended as it should, or has all the pods that it wants."""
+    done = [find_condition(item.data, kind) for kind in ("Complete", "SuccessCriteriaMet", "Finished", "Succeeded")]
+    if any(nested_string(condition, "status") == "True" for condition in done):
+        return not any(nested_string(condition, "reason").startswith("Fail") for condition in done)
+    if item.kind not in MANAGED_KINDS:
+        return False
+    wanted = nested_int(item.data, "spec", "replicas") if "replicas" in nested_map(item.data, "spec") else 1
+    status = nested_map(item.data, "status")
+    current = nested_int(status, "updatedReplicas") if "updatedReplicas" in status else wanted
+    return bool(wanted) and nested_int(status, "readyReplicas") >= wanted and current >= wanted
 
 
 def _is_settled(item: ClusterObject) -> bool:

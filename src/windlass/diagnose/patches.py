@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from windlass.cluster.workloads.pod_sets import placement_marks
 from windlass.diagnose import patch_proposals, queue
 from windlass.diagnose.evidence import ClusterObject
 from windlass.diagnose.finding import Finding, Patch, PatchTarget
@@ -92,9 +93,10 @@ def _try(what_if: WhatIf, analysis: SchedulingAnalysis, what: str, change: SpecP
 
 
 def _patched_pods(what_if: WhatIf, like: Pod, change: SpecPatch) -> dict[int, Pod]:
-    """The subject's waiting pods with this spec, changed; by the identity of the unchanged ones."""
-    waiting = [item.decoded for item in what_if.subject.pending]
-    return {id(pod): patched_pod(pod, change) for pod in waiting if isinstance(pod, Pod) and pod.spec == like.spec}
+    """The subject's waiting pods like this one, changed; by the identity of the unchanged ones."""
+    waiting = [item.decoded for item in what_if.subject.pending if isinstance(item.decoded, Pod)]
+    alike = [pod for pod in waiting if pod.spec == like.spec and placement_marks(pod) == placement_marks(like)]
+    return {id(pod): patched_pod(pod, change) for pod in alike}
 
 
 def _by_spec(what_if: WhatIf, what: str, better: Callable[[dict[str, Any]], SpecPatch]) -> list[Patch]:

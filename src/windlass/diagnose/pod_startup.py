@@ -10,27 +10,26 @@ import re
 import msgspec
 
 from windlass.diagnose import gpu_stack, log_patterns, nodes
-from windlass.diagnose.contradictions import all_healthy, current_events, current_logs, doubt, is_ready, refutation
+from windlass.diagnose.contradictions import current_logs, doubt, refutation
 from windlass.diagnose.evidence import ClusterObject, Evidence, LogLines
 from windlass.diagnose.finding import Finding, MissingEvidence
 from windlass.diagnose.hypothesis import Conclusion, Hypothesis, conclude
-from windlass.diagnose.log_patterns import PatternMatch
+from windlass.diagnose.log_patterns import PatternMatch, match_finding
 from windlass.diagnose.nvidia_smi import annotate_nvidia_smi_logs
+from windlass.diagnose.pod_status import (
+    admission_findings,
+    config_findings,
+    container_states,
+    early_end_findings,
+    is_failing,
+    memory_findings,
+    pull_findings,
+)
+from windlass.diagnose.reports import COMPLAINS
 from windlass.diagnose.stack_components import component_of
-from windlass.diagnose.subject import node_of, phase_of
+from windlass.diagnose.subject import node_of
 from windlass.diagnose.unstructured import nested_int, nested_map, nested_maps, nested_string
 from windlass.model.node import Node
-from windlass.model.times import parse_timestamp
-
-PULL_PATIENCE = 120
-"""Seconds after which an image pull counts as slow."""
-PULL_FAILED = (
-    "ErrImagePull",
-    "ImagePullBackOff",
-    "InvalidImageName",
-    "ErrImageNeverPull",
-    "RegistryUnavailable",
-)
 
 
 def startup_conclusion(evidence: Evidence, pod: ClusterObject, now: int) -> Conclusion | None:
@@ -41,17 +40,19 @@ def startup_conclusion(evidence: Evidence, pod: ClusterObject, now: int) -> Conc
     kubelet = log_patterns.find_matches(status_lines, log_patterns.KUBELET, wrapped=True)
     node = evidence.nodes.get(node_of(pod))
     symptoms = [
-        *_refused(pod, kubelet, node),
-        *map(gpu_stack.match_finding, kubelet),
-        *_pulling(evidence, pod, now),
-        *_out_of_memory(pod),
+        *admission_findings(pod, kubelet, node),
+        *map(match_finding, kubelet),
+        *pull_findings(evidence, pod, now),
+        *memory_findings(pod),
+        *config_findings(pod),
+        *early_end_findings(pod),
         *_gpu_not_requested(pod, own),
         *_refused_requests(logs),
-        *map(gpu_stack.match_finding, own),
+        *map(match_finding, own),
     ]
     judged = [Hypothesis(found, refuted_by=refutation(evidence, found, node, pod)) for found in symptoms]
     symptom = next((hypothesis.finding for hypothesis in judged if not hypothesis.refuted_by), None)
-    if symptom is None and (judged or _fails(pod)):
+    if symptom is None and (judged or is_failing(pod)):
         symptom = _unexplained(evidence, pod, [hypothesis.finding for hypothesis in judged])
     if symptom is None:
         return None
@@ -66,6 +67,22 @@ def _speaks_of_gpus(logs: list[LogLines]) -> bool:
     return any(GPU_WORDS.search(line) for log in logs for line in log.lines)
 
 
+def _is_own_fault(pod: ClusterObject, logs: list[LogLines]) -> bool:
+    """Whether its log says what is wrong, and no error speaks of devices, which may be another layer's fault."""
+    errors = [line for log in logs for line in log.lines if COMPLAINS.search(line)]
+    is_told = any(SAYS_WHAT.search(line) for line in errors)
+    if component_of(pod):
+        return False  # a component of the GPU stack fails for what lies below it
+    return is_told and not (requests_devices(pod) and any(map(DEVICE_WORDS.search, errors)))
+
+
+SAYS_WHAT = re.compile(
+    r"(error|exception|panic|fatal|failed|abort)\w*\W.{0,80}?:\s*\S|errno|refused|no such|not found|denied|invalid"
+    r"|missing|timed? ?out|reset by peer|unreachable",
+    re.I,
+)
+"""An error with what it is about, not only that there was one."""
+DEVICE_WORDS = re.compile(r"cuda|nvidia|\bgpu|nvml|nccl|device|accelerator|driver", re.I)
 GPU_WORDS = re.compile(r"cuda|nvidia|\bgpu|nvml|nccl", re.I)
 
 
@@ -74,7 +91,7 @@ def _below(evidence: Evidence, pod: ClusterObject, node: Node | None, now: int) 
     if not node_of(pod) or not _uses_gpus(pod):
         return []
     lines = gpu_stack.host_log_lines(evidence, node_of(pod))
-    found = [gpu_stack.match_finding(seen) for seen in log_patterns.find_matches(lines, log_patterns.HOST)]
+    found = [match_finding(seen) for seen in log_patterns.find_matches(lines, log_patterns.HOST)]
     if node is not None and nodes.looks_like_gpu_node(node):
         found += gpu_stack.node_findings(evidence, node, now, "")
     return [Hypothesis(fault, refuted_by=refutation(evidence, fault, node)) for fault in found]
@@ -87,8 +104,8 @@ def _uses_gpus(pod: ClusterObject) -> bool:
 
 
 def running_pod_finding(evidence: Evidence, pod: ClusterObject) -> Finding | None:
-    """A running pod that sees GPUs without having requested any."""
-    asks = requests_devices(pod)
+    """A running pod that sees GPUs without having requested any; components of the GPU stack have to."""
+    asks = requests_devices(pod) or bool(component_of(pod))
     for container in nested_maps(pod.data, "spec", "containers"):
         for variable in nested_maps(container, "env"):
             if (
@@ -102,28 +119,12 @@ def running_pod_finding(evidence: Evidence, pod: ClusterObject) -> Finding | Non
     return None
 
 
-def _refused(pod: ClusterObject, kubelet: list[PatternMatch], node: Node | None) -> list[Finding]:
-    reason, message = (
-        nested_string(pod.data, "status", "reason"),
-        nested_string(pod.data, "status", "message"),
-    )
-    if reason == "TopologyAffinityError":
-        return [Finding("TOPOLOGY_MANAGER_REFUSED", "", (message,))]
-    if reason == "UnexpectedAdmissionError" or reason.startswith("OutOf"):
-        code = kubelet[0].code if kubelet else "KUBELET_ADMISSION_RACE"
-        if code == "DEVICE_UNHEALTHY" and node is not None and all_healthy(node):
-            past = f"when it was admitted, the GPUs of node {node.name} were unhealthy or not registered; all are now"
-            return [Finding("KUBELET_ADMISSION_RACE", past, (f"{reason}: {message}",), (code,))]
-        return [Finding(code, "", (f"{reason}: {message}",))]
-    return []
-
-
 def _refused_requests(logs: list[LogLines]) -> list[Finding]:
     """A program that creates objects, and repeats the API server's refusal of one."""
     lines = [
         LogLines(log.origin, [line for line in log.lines if API_REFUSAL.search(line)]) for log in logs if log.lines
     ]
-    return [gpu_stack.match_finding(seen) for seen in log_patterns.find_matches(lines, log_patterns.API)]
+    return [match_finding(seen) for seen in log_patterns.find_matches(lines, log_patterns.API)]
 
 
 API_REFUSAL = re.compile(r"error from server|denied the request|is forbidden: |is invalid: ", re.I)
@@ -135,7 +136,7 @@ def _gpu_not_requested(pod: ClusterObject, own: list[PatternMatch]) -> list[Find
         return []
     message = f"the program looks for a GPU, but {pod.title} requests none"
     remedy = "request one in resources.limits (nvidia.com/gpu: 1)"
-    return [Finding("APP_ERROR", message, gpu_stack.match_finding(own[0]).evidence, remedy=remedy)]
+    return [Finding("APP_ERROR", message, match_finding(own[0]).evidence, remedy=remedy)]
 
 
 def requests_devices(pod: ClusterObject) -> bool:
@@ -146,70 +147,25 @@ def requests_devices(pod: ClusterObject) -> bool:
     )
 
 
-def _states(pod: ClusterObject) -> list[tuple[str, str, dict[str, object]]]:
-    """(container, state, details) of all containers; `lastState`, too, unless the pod is ready now."""
-    found = []
-    moments = ("state",) if is_ready(pod) else ("state", "lastState")
-    for kind in ("initContainerStatuses", "containerStatuses"):
-        for status in nested_maps(pod.data, "status", kind):
-            for moment in moments:
-                for name, details in nested_map(status, moment).items():
-                    found.append((nested_string(status, "name"), name, nested_map({"d": details}, "d")))
-    return found
-
-
-def _pulling(evidence: Evidence, pod: ClusterObject, now: int) -> list[Finding]:
-    for container, state, details in _states(pod):
-        if state == "waiting" and nested_string(details, "reason") in PULL_FAILED:
-            message = nested_string(details, "message")
-            headline = f"the image of container {container} can't be pulled: {message}"
-            return [Finding("IMAGE_PULL_FAILED", headline)]
-    events = current_events(evidence, pod)
-    pulling = [event for event in events if event.reason == "Pulling"]
-    pulled = [event for event in events if event.reason in ("Pulled", "Started", "Created")]
-    if pulling and len(pulled) < len(pulling) and phase_of(pod) in ("Pending", "Failed", ""):
-        since = now - parse_timestamp(pulling[-1].last) if pulling[-1].last else PULL_PATIENCE
-        if since >= PULL_PATIENCE or phase_of(pod) == "Failed":
-            return [Finding("IMAGE_PULL_SLOW", f"{pulling[-1].message}, for {since} s", (pulling[-1].message,))]
-    deadline = [event for event in events if "ull" in event.message and "deadline" in event.message.lower()]
-    return [Finding("IMAGE_PULL_SLOW", "", (deadline[-1].message,))] if deadline else []
-
-
-def _out_of_memory(pod: ClusterObject) -> list[Finding]:
-    for container, state, details in _states(pod):
-        if state == "terminated" and nested_string(details, "reason") == "OOMKilled":
-            return [Finding("CONTAINER_OOM", f"container {container} exceeded its memory limit and was killed")]
-    return []
-
-
-def _fails(pod: ClusterObject) -> bool:
-    if phase_of(pod) == "Failed":
-        return True
-    return any(
-        (state == "waiting" and nested_string(details, "reason") not in ("", "ContainerCreating", "PodInitializing"))
-        or (state == "terminated" and nested_int(details, "exitCode") != 0)
-        for _, state, details in _states(pod)
-    )
-
-
 def _unexplained(evidence: Evidence, pod: ClusterObject, doubted: list[Finding]) -> Finding:
     """A failing pod whose status and log name no cause that holds."""
     codes = [
         f"container {container} exited with {nested_int(details, 'exitCode')}"
-        for container, state, details in _states(pod)
+        for container, state, details in container_states(pod)
         if state == "terminated" and nested_int(details, "exitCode")
     ]
     logs = evidence.logs_of(pod)
     if doubted:
-        message = f"it says {doubted[0].code}, but other evidence rules that out"
+        message = f"its log shows {doubted[0].code}, but what is known of its node contradicts it"
         missing = (
             MissingEvidence("what the container sees", f"kubectl exec -n {pod.namespace} {pod.name} -- nvidia-smi"),
         )
         return Finding("UNKNOWN", message, doubted[0].evidence, missing=missing)
+    missing = (MissingEvidence("the container's log", f"kubectl logs -n {pod.namespace} {pod.name} --previous"),)
     if not logs:
-        missing = (MissingEvidence("the container's log", f"kubectl logs -n {pod.namespace} {pod.name} --previous"),)
         return Finding(
             "UNKNOWN", codes[0] if codes else "it failed, and its log is not in the evidence", missing=missing
         )
     last = [f"{log.origin}: {log.lines[-1]}" for log in logs if log.lines]
-    return Finding("APP_ERROR", codes[0] if codes else "", tuple(last[:2]))
+    told = () if _is_own_fault(pod, logs) else missing
+    return Finding("APP_ERROR", codes[0] if codes else "", tuple(last[:2]), missing=told)

@@ -172,7 +172,8 @@ def _of_workload(workload: ClusterObject) -> Finding | None:
             return Finding(REASONS[reason], message, (f"{workload.title}: {reason}: {message}",))
     evicted = find_condition(workload.data, "Evicted")
     if nested_string(evicted, "status") == "True" and nested_string(evicted, "reason") == "Deactivated":
-        return Finding("KUEUE_QUEUE_MISSING", f"{workload.title} was deactivated: {nested_string(evicted, 'message')}")
+        message = f"{workload.title} was deactivated: {nested_string(evicted, 'message')}"
+        return Finding("JOB_SUSPENDED", message, remedy="set spec.active of the Workload to true")
     checks = [
         row for row in nested_maps(workload.data, "status", "admissionChecks") if nested_string(row, "state") != "Ready"
     ]

@@ -1,18 +1,24 @@
 """Pods that the API server, a quota or a policy refused, and objects with invalid fields.
 
-Called by `why`. `object_fault` checks the object's own fields; `reported_refusal` reads events, conditions and
-controller logs for the API server's answer.
+Called by `why`. `object_fault` checks the object's own fields; `reported_cause` and `reported_pod_cause` read what
+controllers say about it, and follow the objects that they name.
 """
 
 from __future__ import annotations
 
 import re
 
+import msgspec
+
 from windlass.diagnose import log_patterns
-from windlass.diagnose.evidence import ClusterObject, Evidence, LogLines
+from windlass.diagnose.evidence import ClusterObject, Evidence
 from windlass.diagnose.finding import Finding
-from windlass.diagnose.subject import Subject, template_pods, templates_of
-from windlass.diagnose.unstructured import nested_map, nested_maps, nested_string
+from windlass.diagnose.hypothesis import Conclusion
+from windlass.diagnose.reports import Report, reports_about
+from windlass.diagnose.scheduler_condition import COUNTED_NODES
+from windlass.diagnose.subject import Subject, group_of, template_pods, templates_of
+from windlass.diagnose.unstructured import nested_maps, nested_string
+from windlass.diagnose.workload_faults import classified, named_fault
 from windlass.model.errors import InputError
 from windlass.model.gpu import gpu_request
 from windlass.model.pod import Pod
@@ -64,66 +70,56 @@ def _claim_fault(item: ClusterObject) -> Finding | None:
     return None
 
 
-def reported_refusal(evidence: Evidence, subject: Subject) -> Finding | None:
-    """The API server's refusal as events, conditions and logs repeat it."""
-    logs = [status_lines(item) for item in subject.related]
-    for item in subject.related:
-        lines = [
-            event.message
-            for event in evidence.events_of(item)
-            if event.reason.startswith(("Failed", "Error", "Quota", "Invalid", "Forbidden")) or event.warning
-        ]
-        logs.append(LogLines(f"event of {item.title}", lines))
-    logs += _controller_logs(evidence, subject)
-    matches = log_patterns.find_matches([log for log in logs if log.lines], log_patterns.API)
-    if not matches:
-        return None
-    first = matches[0]
-    return Finding(
-        first.code,
-        _quota_message(first.line) if "QUOTA" in first.code else "",
-        (f"{first.origin}: {first.line}",),
-    )
+def reported_cause(evidence: Evidence, subject: Subject, now: int) -> Conclusion | None:
+    """What controllers say about the subject, its owners and what it owns: why it has no pods, or too few."""
+    items = [item for item in subject.related if item.kind != "Workload"]  # `queue` reads Workloads
+    return _first_cause(evidence, subject, reports_about(evidence, items, subject.pods), now)
 
 
-def status_lines(item: ClusterObject) -> LogLines:
-    """Every message and reason in an object's status, at any depth."""
-    found: list[str] = []
-    _collect(nested_map(item.data, "status"), found)
-    return LogLines(f"status of {item.title}", found)
+def reported_pod_cause(evidence: Evidence, subject: Subject, now: int) -> Conclusion | None:
+    """What controllers say about its waiting pods, and about the groups that these name."""
+    groups = [group for pod in subject.pending if (group := _group(evidence, pod)) is not None]
+    items = {id(item): item for item in (*subject.pending[:MANY_PODS], *groups)}
+    reports = reports_about(evidence, items.values(), subject.pods)
+    # What kube-scheduler counts nodes by is judged on the nodes.
+    return _first_cause(evidence, subject, [report for report in reports if not COUNTED_NODES.search(report.text)], now)
 
 
-def _collect(data: object, found: list[str]) -> None:
-    if isinstance(data, dict):
-        for key, value in data.items():
-            if isinstance(value, str) and key in ("message", "reason", "error", "failureMessage"):
-                found += value.splitlines()
-            else:
-                _collect(value, found)
-    elif isinstance(data, list):
-        for value in data:
-            _collect(value, found)
+MANY_PODS = 20
 
 
-def _controller_logs(evidence: Evidence, subject: Subject) -> list[LogLines]:
-    """Lines of other pods' logs that name the subject and speak of a refusal."""
-    names = sorted({re.escape(item.name) for item in subject.related})
-    named = re.compile(rf"(?<![\w.-])({'|'.join(names)})(?![\w.])")
-    own = {id(pod) for pod in subject.pods}
-    found: list[LogLines] = []
-    for pod in evidence.of_kind("Pod"):
-        logs = evidence.logs_of(pod) if id(pod) not in own else []
-        for log in logs:
-            lines = [line for line in log.lines if REFUSED.search(line) and named.search(line)]
-            if lines:
-                found.append(LogLines(log.origin, lines))
-    return found
+def _group(evidence: Evidence, pod: ClusterObject) -> ClusterObject | None:
+    group = group_of(pod)
+    return evidence.get("PodGroup", pod.namespace, group.name) if group is not None else None
 
 
-REFUSED = re.compile(r"denied|forbidden|is invalid|exceeded quota|not found", re.I)
+def _first_cause(evidence: Evidence, subject: Subject, reports: list[Report], now: int) -> Conclusion | None:
+    """The first report that shows a cause, with the fault of the object that it names, if it names one."""
+    for report in reports:
+        found = classified(report)
+        if found is None and not BINDING.search(report.text):
+            continue
+        behind = named_fault(evidence, subject, report, now)
+        if behind is None and found is None:
+            continue
+        if behind is None or (found is not None and behind.code == found.code):
+            return Conclusion(found) if found is not None else None
+        links = (found,) if found is not None else ()
+        codes = (*behind.contributing, *(link.code for link in links))
+        cause = msgspec.structs.replace(behind, evidence=(report.quote, *behind.evidence), contributing=codes)
+        return Conclusion(cause, links)
+    return None
 
 
-def _quota_message(line: str) -> str:
-    """The part of the line from `exceeded quota:` on."""
-    place = line.find("exceeded quota:")
-    return line[place:].strip() if place >= 0 else ""
+BINDING = re.compile(r"\b(re)?bind|waiting for|reserv", re.I)
+"""A scheduler has chosen a node and can't use it, or waits for something that it names."""
+
+
+def binding_failure(evidence: Evidence, pod: ClusterObject) -> str:
+    """What a scheduler says last about the pod, if that is that binding it to a node fails; else empty."""
+    events = [event for event in evidence.events_of(pod) if SCHEDULING.search(event.reason)]
+    return events[-1].message if events and FAILED_BINDING.search(f"{events[-1].reason} {events[-1].message}") else ""
+
+
+SCHEDULING = re.compile(r"schedul|bind", re.I)
+FAILED_BINDING = re.compile(r"(bind\w*.{0,20}(fail|error|reject|denied))|((fail|error|reject|unable).{0,20}bind)", re.I)

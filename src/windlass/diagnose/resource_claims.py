@@ -8,19 +8,22 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+import msgspec
+
 from windlass.diagnose import log_patterns
 from windlass.diagnose.evidence import ClusterObject, Evidence
 from windlass.diagnose.finding import Finding
 from windlass.diagnose.unstructured import nested_map, nested_maps, nested_string
+from windlass.diagnose.workload_faults import workload_fault
 
 
-def claim_finding(evidence: Evidence, pod: ClusterObject) -> Finding | None:
+def claim_finding(evidence: Evidence, pod: ClusterObject, now: int) -> Finding | None:
     """What is wrong with the pod's claims; None if it has none or nothing is found."""
     claims = nested_maps(pod.data, "spec", "resourceClaims")
     if not claims:
         return None
     found = _missing_claim(evidence, pod, claims) or _missing_class(evidence, pod, claims) or _reported(evidence, pod)
-    return found or _no_free_device(evidence, pod, claims)
+    return found or _failing_driver(evidence, pod, claims, now) or _no_free_device(evidence, pod, claims)
 
 
 def _missing_claim(evidence: Evidence, pod: ClusterObject, claims: list[dict[str, object]]) -> Finding | None:
@@ -74,18 +77,43 @@ def _reported(evidence: Evidence, pod: ClusterObject) -> Finding | None:
     return None
 
 
+def _failing_driver(
+    evidence: Evidence, pod: ClusterObject, claims: list[dict[str, object]], now: int
+) -> Finding | None:
+    """A driver of the claims' classes that has published no device, since its kubelet plugin does not work."""
+    for name in _classes(evidence, pod.namespace, claims):
+        driver = _driver(evidence, name)
+        if not driver or _devices(evidence, driver):
+            continue
+        for owner in evidence.of_kind("DaemonSet"):
+            fault = workload_fault(evidence, owner, now) if KUBELET_PLUGIN.search(owner.name) else None
+            if fault is not None:
+                message = f"{owner.title}, which publishes the devices of {driver}, has no working pod: {fault.message}"
+                codes = ("DEVICE_PLUGIN_ABSENT", *fault.contributing)
+                return msgspec.structs.replace(fault, headline=message, contributing=codes)
+    return None
+
+
+KUBELET_PLUGIN = re.compile(r"\bdra\b|kubelet-?plugin|resource-?driver")
+
+
+def _devices(evidence: Evidence, driver: str) -> set[tuple[str, str]]:
+    """(pool, name) of the devices that the driver publishes."""
+    return {
+        (nested_string(item.data, "spec", "pool", "name"), nested_string(device, "name"))
+        for item in evidence.of_kind("ResourceSlice")
+        if nested_string(item.data, "spec", "driver") == driver
+        for device in nested_maps(item.data, "spec", "devices")
+    }
+
+
 def _no_free_device(evidence: Evidence, pod: ClusterObject, claims: list[dict[str, object]]) -> Finding | None:
     """The driver of a class publishes no device, or all of its devices are allocated."""
     if not evidence.has_kind("ResourceSlice"):
         return None
     for name in _classes(evidence, pod.namespace, claims):
         driver = _driver(evidence, name)
-        devices = {
-            (nested_string(item.data, "spec", "pool", "name"), nested_string(device, "name"))
-            for item in evidence.of_kind("ResourceSlice")
-            if nested_string(item.data, "spec", "driver") == driver
-            for device in nested_maps(item.data, "spec", "devices")
-        }
+        devices = _devices(evidence, driver)
         if driver and not devices:
             message = f"no node publishes a device of {driver} (no ResourceSlice)"
             return Finding("DEVICE_PLUGIN_ABSENT", f"{message}: the driver's kubelet plugin does not run")

@@ -17,6 +17,7 @@ from windlass.diagnose.explanations import FIXED_BY_NEW_NODE, NO_ROOM
 from windlass.diagnose.finding import Finding
 from windlass.diagnose.hypothesis import Hypothesis
 from windlass.diagnose.mended_nodes import gained_devices, missing_devices, other_refusals, would_take
+from windlass.diagnose.mig_layout import promised_instances
 from windlass.diagnose.resource_quota import namespace_key_finding
 from windlass.diagnose.sharing_config import promised_by_configs, sharing_findings
 from windlass.diagnose.stack_components import COMPONENTS, gpu_nodes
@@ -113,14 +114,18 @@ def _is_suspect(evidence: Evidence, candidate: Candidate, analysis: SchedulingAn
         return True
     if finding.code == "RESOURCE_NAME_MISMATCH":
         return True  # the devices are asked for under another name than all nodes advertise: see why
-    return any(missing_devices(node, name) or sharing_findings(evidence, node, name) for name in analysis.devices)
+    promised = promised_instances(node)
+    return any(
+        missing_devices(node, name) or sharing_findings(evidence, node, name) or name in promised
+        for name in analysis.devices
+    )
 
 
 def _of_node(
     evidence: Evidence, finding: Finding, analysis: SchedulingAnalysis, candidate: Candidate, now: int
 ) -> Iterator[Hypothesis]:
     node, subject = candidate.node, f"node {candidate.node.name}"
-    promised = promised_by_configs(evidence, node)
+    promised = promised_by_configs(evidence, node) | promised_instances(node)
     gained = gained_devices(candidate, analysis.devices, promised)
     mended = would_take(candidate, analysis.pod, gained, uncordoned=True)
     for fault in _faults(evidence, candidate, analysis, now):
@@ -161,6 +166,8 @@ def _faults(evidence: Evidence, candidate: Candidate, analysis: SchedulingAnalys
 
 def _blocked_plugin(evidence: Evidence, candidate: Candidate, analysis: SchedulingAnalysis) -> Iterator[Finding]:
     """A taint that keeps both the pod and the device plugin off the node."""
+    if nodes.gpu_resources(candidate.node):
+        return  # a device plugin works there
     own = [nodes.format_taint(taint) for taint in nodes.blocking_taints(candidate.node, analysis.pod)]
     for daemon in evidence.of_kind("DaemonSet"):
         if not own or not COMPONENTS["device plugin"].search(daemon.name):
@@ -180,7 +187,7 @@ def _broken_gpus(evidence: Evidence, candidate: Candidate) -> Iterator[Finding]:
     lines = gpu_stack.host_log_lines(evidence, candidate.node.name)
     for seen in log_patterns.find_matches(lines, log_patterns.HOST):
         if seen.code == "GPU_HW_FAULT":
-            yield gpu_stack.match_finding(seen)
+            yield log_patterns.match_finding(seen)
 
 
 # Behind the nodes
@@ -206,7 +213,8 @@ def _scaling(
     evidence: Evidence, finding: Finding, analysis: SchedulingAnalysis, item: ClusterObject | None
 ) -> Iterable[Hypothesis]:
     """What the autoscaler says. That no group matches can't be true where a node matches: then only room is missing."""
-    if item is None or finding.code not in FIXED_BY_NEW_NODE:
+    is_matched = item is not None and autoscaler.has_triggered(evidence, item)
+    if item is None or not (is_matched or finding.code in FIXED_BY_NEW_NODE):
         return
     device = next(iter(analysis.devices), "")
     found = autoscaler.autoscaler_finding(evidence, item, device, bool(analysis.candidates))
@@ -215,7 +223,9 @@ def _scaling(
     matching = [candidate.node.name for candidate in analysis.candidates if not candidate.permanent_codes]
     if found.code == "AUTOSCALER_NO_MATCHING_GROUP" and matching:
         yield Hypothesis(found, refuted_by=f"node {matching[0]} matches the pod; it only lacks room")
-    else:
+    elif is_matched and found.code != "AUTOSCALER_NO_MATCHING_GROUP":
+        yield Hypothesis(found, would_run=True)  # the autoscaler has tried it on a node of the group
+    elif finding.code in FIXED_BY_NEW_NODE:
         yield Hypothesis(found)
 
 
@@ -230,7 +240,7 @@ def _ineffective_preemption(evidence: Evidence, subject: Subject, finding: Findi
     if not victims:
         return None
     named = ", ".join(victims[:3])
-    message = f"{len(victims)} workload(s) were preempted ({named}), but what they freed does not fit it"
+    message = f"{len(victims)} workload(s) were preempted ({named}), but it does not fit in what they freed"
     return Finding("PREEMPTION_INEFFECTIVE", message)
 
 

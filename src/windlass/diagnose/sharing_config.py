@@ -96,7 +96,10 @@ def _read(text: str) -> Sharing | None:
 def _misplaced(item: ClusterObject, name: str, text: str, node: Node, resource: str) -> Finding:
     has = ", ".join(f"{key}={amount}" for key, amount in nodes.gpu_resources(node).items()) or "no GPU resource"
     before_sharing = text.split("sharing:", 1)[0]
-    why = f"ConfigMap {item.name}, key {name}, asks for sharing, and node {node.name} advertises {has}, not {resource}"
+    why = (
+        f"ConfigMap {item.name}, key {name}, asks for sharing, and node {node.name} advertises {has}; "
+        f"expected {resource}"
+    )
     remedy = ""
     if "renameByDefault" in before_sharing:
         remedy = "move renameByDefault under sharing.timeSlicing (or sharing.mps); under flags it is ignored"

@@ -11,9 +11,10 @@ from collections.abc import Iterable
 from windlass.diagnose import nodes
 from windlass.diagnose.evidence import ClusterObject, Evidence
 from windlass.diagnose.finding import Finding
-from windlass.diagnose.unstructured import nested_int, nested_maps, nested_string
+from windlass.diagnose.unstructured import nested_int, nested_map, nested_maps, nested_string
 from windlass.model.names.kubernetes import APP_COMPONENT_LABEL, APP_NAME_LABEL
 from windlass.model.node import Node
+from windlass.model.pod import Pod
 
 COMPONENTS = {
     "device plugin": re.compile(r"device-plugin"),
@@ -30,6 +31,13 @@ COMPONENTS = {
 }
 """Component → pattern of its pods' names and labels."""
 
+IMAGES = {
+    "device plugin": re.compile(r"device-plugin"),
+    "driver": re.compile(r"nvidia/driver[:@]"),
+    "toolkit": re.compile(r"/container-toolkit[:@]"),
+    "MIG manager": re.compile(r"mig-manager"),
+}
+"""Component → pattern of its image, for pods and DaemonSets that are called otherwise."""
 FAILURE_CODES = {
     "driver": "DRIVER_MISSING",
     "toolkit": "RUNTIME_NOT_CONFIGURED",
@@ -48,7 +56,18 @@ def component_of(pod: ClusterObject) -> str:
     for component, pattern in COMPONENTS.items():
         if pattern.search(f"{pod.name} {labels}"):
             return component
-    return ""
+    images = " ".join(_images(pod))
+    return next((component for component, pattern in IMAGES.items() if pattern.search(images)), "")
+
+
+def _images(item: ClusterObject) -> list[str]:
+    """The images of a pod, or of a DaemonSet's template."""
+    if isinstance(item.decoded, Pod):
+        return [container.image for container in item.decoded.spec.containers]
+    if item.kind != "DaemonSet":
+        return []
+    spec = nested_map(item.data, "spec", "template", "spec")
+    return [nested_string(container, "image") for container in nested_maps(spec, "containers")]
 
 
 def stack_pods(evidence: Evidence, node: str = "") -> list[tuple[str, ClusterObject]]:

@@ -195,8 +195,8 @@ def _unhealthy(fit: FitChecker, candidate: Candidate, analysis: SchedulingAnalys
     count, total = nodes.unhealthy_device_count(node, name), capacity_and_allocatable(node)[0].get(name, 0)
     free = max(0, fit.free(node.name, name))
     message = (
-        f"{count} of the {total} {name} of node {node.name} are unhealthy (capacity above allocatable); {free} healthy "
-        f"are free, {need} needed"
+        f"{count} of the {total} {name} of node {node.name} {'is' if count == 1 else 'are'} unhealthy (capacity above "
+        f"allocatable); {need} needed, healthy and free: {free}"
     )
     remedy = "look for Xid messages in the node's kernel log, then reset or replace the GPU, or restart the plugin"
     if not free:
@@ -283,7 +283,10 @@ def _refusal_message(code: str, example: Candidate, analysis: SchedulingAnalysis
         taints = ", ".join(map(nodes.format_taint, nodes.blocking_taints(example.node, analysis.pod)))
         return f"the pod does not tolerate the taint {taints} of {count} node(s) (nearest: {node})"
     if code == "SELECTOR_MISMATCH":
-        misses = "; ".join(nodes.selector_mismatches(example.node, analysis.pod)) or "its labels differ"
+        misses = (
+            "; ".join(nodes.selector_mismatches(example.node, analysis.pod))
+            or "no term of the required node affinity matches"
+        )
         return f"no node matches the pod's selector or affinity; on {node}, {misses}"
     if code == "NODE_UNSCHEDULABLE":
         why = nodes.unschedulable_reason(example.node)

@@ -10,28 +10,40 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from windlass.cluster.workloads.pod_sets import placement_marks
 from windlass.diagnose import autoscaler, gang, queue, refusal, unschedulable
 from windlass.diagnose.causes import CAUSES
 from windlass.diagnose.engine_view import engine_finding, queueing_finding
 from windlass.diagnose.evidence import ClusterObject, Evidence
 from windlass.diagnose.explanations import FIXED_BY_NEW_NODE, NO_ROOM
-from windlass.diagnose.finding import Finding, Patch, RuledOut
+from windlass.diagnose.finding import Finding, MissingEvidence, Patch, RuledOut
 from windlass.diagnose.hypothesis import conclude
 from windlass.diagnose.nodes import gpu_resources
 from windlass.diagnose.patches import patches_for
 from windlass.diagnose.resource_claims import claim_finding
 from windlass.diagnose.root_causes import collect_hypotheses, no_candidate_finding, with_contributing
-from windlass.diagnose.scheduler_condition import CLAIMS_MISSING, condition_finding, sees_all_pods, storage_finding
+from windlass.diagnose.scheduler_condition import (
+    CLAIMS_MISSING,
+    condition_finding,
+    disagreement,
+    latest_words,
+    sees_all_pods,
+    storage_finding,
+)
 from windlass.diagnose.unschedulable import SchedulingAnalysis
-from windlass.diagnose.unstructured import nested_maps, nested_string
+from windlass.diagnose.unstructured import find_condition, nested_maps, nested_string
+from windlass.diagnose.virtual_gpus import registered_cards, too_large_finding, without_card_parts
 from windlass.diagnose.what_if import WhatIf
 from windlass.model.errors import InputError
 from windlass.model.pod import Pod
 from windlass.model.reasons import Reason
 from windlass.model.requests import format_amount
+from windlass.model.times import format_duration, parse_timestamp
 from windlass.placement.explain.node_reasons import NODE_REFUSAL_CODES
 
 DEFAULT_SCHEDULERS = ("default-scheduler", "windlass")
+DECIDES_WITHIN = 300
+"""Seconds within which a scheduler should have placed a pod that fits."""
 CAPACITY_CODES = (
     "GPU_FULL",
     "GPU_FRAGMENTED",
@@ -52,6 +64,8 @@ class Answer(msgspec.Struct, frozen=True):
     """Findings between the engine's hold and the cause, the symptom first."""
     ruled_out: tuple[RuledOut, ...] = ()
     is_certain: bool = True
+    doubt: str = ""
+    """What speaks against it."""
 
 
 class WaitingInquiry(WhatIf):
@@ -63,11 +77,16 @@ class WaitingInquiry(WhatIf):
             _gated(item),
             gang.deadlock_finding(self.evidence, self.subject),
             self._incomplete(),
-            claim_finding(self.evidence, item),
+            claim_finding(self.evidence, item, self.now),
             self._making_room(item),
         ):
             if finding is not None:
                 return Answer(finding, patches=patches_for(self, finding, None))
+        said = refusal.reported_pod_cause(self.evidence, self.subject, self.now)
+        if said is not None:
+            return Answer(said.cause, links=said.links)
+        if binding := refusal.binding_failure(self.evidence, item):
+            return Answer(_unbound(item, binding))
         if not self.evidence.nodes:
             return self._by_events(item)
         return self._first_that_fails(waiting)
@@ -108,7 +127,7 @@ class WaitingInquiry(WhatIf):
         placed = self.fit.count_placeable(pods)
         if placed < len(pods):
             return self._not_all_fit(pods, placed)
-        return self._behind_others(answer)
+        return self._if_overdue(self._behind_others(answer), waiting[0])
 
     def _making_room(self, item: ClusterObject) -> Finding | None:
         """A node is nominated for it, and victims on that node are still terminating."""
@@ -155,6 +174,36 @@ class WaitingInquiry(WhatIf):
             found = Finding(code, taken) if code in CAPACITY_CODES else engine_finding(self.explained_hold)
         return Answer(found, answer.analysis)
 
+    def _if_overdue(self, answer: Answer, item: ClusterObject) -> Answer:
+        """That a node would take it is no answer if its scheduler has refused it for long: something is not known."""
+        refused = nested_string(find_condition(item.data, "PodScheduled"), "status") == "False"
+        waited = self.now - max(parse_timestamp(item.created) if item.created else 0, self._last_change())
+        if answer.finding.code != "NONE" or not refused:
+            return answer
+        if waited < DECIDES_WITHIN:
+            doubt = "its scheduler has refused it, and may not have looked again"
+            return msgspec.structs.replace(answer, is_certain=False, doubt=doubt)
+        said = latest_words(self.evidence, item)
+        message = (
+            f"{answer.finding.message.split(';')[0]} by what is known, but it has waited {format_duration(waited)}"
+        )
+        proof = (f"its scheduler says: {said}",) if said else ()
+        pod = f"-n {item.namespace} {item.name}"
+        missing = [MissingEvidence("what its scheduler says", f"kubectl describe pod {pod}")]
+        if nested_maps(item.data, "spec", "volumes"):
+            missing.append(MissingEvidence("its volumes", f"kubectl get pvc -n {item.namespace},pv -o wide"))
+        name = nested_string(item.data, "spec", "schedulerName") or DEFAULT_SCHEDULERS[0]
+        missing.append(MissingEvidence("its scheduler's log", f"kubectl logs -n kube-system -l component={name}"))
+        return msgspec.structs.replace(answer, finding=Finding("UNKNOWN", message, proof, missing=tuple(missing)))
+
+    def _last_change(self) -> int:
+        """When a node came or changed its state last: its scheduler may not have looked again since."""
+        moments = [node.metadata.creation_timestamp for node in self.evidence.nodes.values()]
+        items = self.evidence.of_kind("Node")
+        rows = (row for item in items for row in nested_maps(item.data, "status", "conditions"))
+        moments += [nested_string(row, "lastTransitionTime") for row in rows]
+        return max((parse_timestamp(moment) for moment in moments if moment), default=0)
+
     def _not_all_fit(self, pods: Sequence[Pod], placed: int) -> Answer:
         pod = pods[placed]
         analysis = unschedulable.analyze_pod(self.evidence, self.fit, pod, len(pods))
@@ -178,7 +227,7 @@ class WaitingInquiry(WhatIf):
             return None
         nearest = min(fits, key=lambda fit: (len(fit.shortfall), sum(fit.shortfall.values()), fit.node))
         lacks = ", ".join(f"{format_amount(name, amount)} {name}" for name, amount in nearest.shortfall.items())
-        return f"for {pod.metadata.name} node {nearest.node} then lacks {lacks}"
+        return f"for pod {pod.metadata.name}, node {nearest.node} then lacks {lacks}"
 
     def _partly_running(self, answer: Answer) -> Answer:
         """Part of its gang runs and holds devices, while the rest finds none."""
@@ -206,9 +255,15 @@ class WaitingInquiry(WhatIf):
     def _cause_on_nodes(self, pod: Pod, count: int) -> str:
         """The code of the engine's hold if nodes show it, else the result of the engine's rule for these pods."""
         code = self.decided_hold.verdict.code if self.decided_hold is not None else ""
+        if code == "RESOURCE_NAME_MISMATCH" and registered_cards(self.evidence):
+            code = ""  # the engine does not know what the extender counts
         return code if code in NODE_CODES else self.fit.cause_code(pod, count)
 
     def unplaced_answer(self, pod: Pod, item: ClusterObject | None, count: int) -> Answer:
+        cards = registered_cards(self.evidence)
+        if cards and (too_large := too_large_finding(cards, pod)) is not None:
+            return Answer(too_large)
+        pod = without_card_parts(pod) if cards else pod
         try:
             hold = self.fit.hold_reason(pod)
             analysis = unschedulable.analyze_pod(self.evidence, self.fit, pod, count)
@@ -231,7 +286,9 @@ class WaitingInquiry(WhatIf):
         patches = patches_for(self, cause, analysis)
         # Where nodes come and go, that no node does is only half of the story.
         is_half = item is not None and cause.code in FIXED_BY_NEW_NODE and autoscaler.is_silent(self.evidence, item)
-        return Answer(cause, analysis, patches, links, found.ruled_out, found.is_certain and not is_half)
+        other_words = disagreement(self.evidence, item, symptom.code) if item is not None else ""
+        is_certain = found.is_certain and not is_half and not other_words
+        return Answer(cause, analysis, patches, links, found.ruled_out, is_certain, other_words)
 
     def _cause_finding(self, analysis: SchedulingAnalysis) -> Finding:
         """What the nodes show; the engine's own message where no node shows the engine's cause."""
@@ -248,11 +305,11 @@ class WaitingInquiry(WhatIf):
     def _feasible(self, analysis: SchedulingAnalysis, item: ClusterObject | None) -> Answer:
         """At least one node would take it now."""
         name = analysis.pod.spec.scheduler_name
-        if name not in DEFAULT_SCHEDULERS and not _scheduler_runs(self.evidence, name):
-            finding = Finding(
-                "WRONG_SCHEDULER",
-                f"no scheduler named {name} runs in the cluster (no Lease and no pod of that name)",
-            )
+        if name not in DEFAULT_SCHEDULERS and not _scheduler_runs(self.evidence, name, item):
+            message = f"no scheduler named {name} runs in the cluster (no Lease and no pod of that name)"
+            unread = MissingEvidence("the schedulers that run", f"kubectl get pods,leases -A | grep {name}")
+            is_known = self.evidence.has_kind("Lease") or "Pod" in self.evidence.complete_kinds
+            finding = Finding("WRONG_SCHEDULER", message, missing=() if is_known else (unread,))
         elif item is not None and (unseen := storage_finding(self.evidence, item)) is not None:
             finding = unseen
         elif item is not None and not sees_all_pods(self.evidence):
@@ -269,9 +326,9 @@ class WaitingInquiry(WhatIf):
         scaling = autoscaler.autoscaler_finding(self.evidence, item, "", False)
         if scaling is not None:
             return Answer(scaling)
-        refused = refusal.reported_refusal(self.evidence, self.subject)
+        refused = refusal.reported_cause(self.evidence, self.subject, self.now)
         if refused is not None:
-            return Answer(refused)
+            return Answer(refused.cause, links=refused.links)
         if self.explained_hold is not None:
             return Answer(engine_finding(self.explained_hold))
         message = "the pod is pending, but the evidence has no nodes to judge it on"
@@ -284,8 +341,11 @@ def _lacks_only(reasons: Sequence[Reason], shortfall: Mapping[str, int]) -> bool
 
 
 def _is_alike(pod: Pod, other: Pod) -> bool:
-    """Whether the pods have the same spec and labels, so that one answer holds for both."""
-    return pod.spec == other.spec and pod.metadata.labels == other.metadata.labels
+    """Whether the pods have the same spec, labels and annotations that decide where they go, so that one answer holds
+    for both."""
+    if pod.spec != other.spec or pod.metadata.labels != other.metadata.labels:
+        return False
+    return placement_marks(pod) == placement_marks(other)
 
 
 def _gated(item: ClusterObject) -> Finding | None:
@@ -295,7 +355,15 @@ def _gated(item: ClusterObject) -> Finding | None:
     return Finding("SCHEDULING_GATED", f"{item.title} has the scheduling gate {', '.join(gates)}")
 
 
-def _scheduler_runs(evidence: Evidence, name: str) -> bool:
-    """Whether a Lease or a pod has that name."""
+def _scheduler_runs(evidence: Evidence, name: str, item: ClusterObject | None) -> bool:
+    """Whether a Lease, a pod or the namespace of one has that name, or a scheduler has spoken about the pod."""
+    if item is not None and (find_condition(item.data, "PodScheduled") or latest_words(evidence, item)):
+        return True
     leases = any(name in lease.name for lease in evidence.of_kind("Lease"))
-    return leases or any(name in pod.name for pod in evidence.of_kind("Pod"))
+    return leases or any(name in pod.name or pod.namespace == name for pod in evidence.of_kind("Pod"))
+
+
+def _unbound(item: ClusterObject, said: str) -> Finding:
+    """A scheduler has chosen a node, and binding the pod to it fails for a reason that is not known."""
+    missing = MissingEvidence("its events", f"kubectl describe pod -n {item.namespace} {item.name}")
+    return Finding("UNKNOWN", f"its scheduler has chosen a node, but binding fails: {said}", missing=(missing,))

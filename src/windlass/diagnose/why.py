@@ -16,14 +16,16 @@ import msgspec
 
 from windlass.diagnose import gang, pod_startup, queue, refusal, unschedulable
 from windlass.diagnose.causes import CAUSES
+from windlass.diagnose.contradictions import is_ready
 from windlass.diagnose.engine_view import engine_finding, queueing_finding
 from windlass.diagnose.evidence import ClusterObject, Evidence
 from windlass.diagnose.explanations import CHANGED_BY
 from windlass.diagnose.finding import CauseLink, Diagnosis, Finding, MissingEvidence, NodeSummary, Outlook
 from windlass.diagnose.holders import gpu_holders
 from windlass.diagnose.nodes import not_ready_reason
-from windlass.diagnose.operator_reports import failure_finding, missing_pods
+from windlass.diagnose.operator_reports import failure_conclusion, is_done, missing_pods
 from windlass.diagnose.patches import patches_for
+from windlass.diagnose.pod_status import PULL_PATIENCE
 from windlass.diagnose.podless_objects import podless_object_finding
 from windlass.diagnose.resource_quota import quota_finding
 from windlass.diagnose.subject import Subject, find_subject, node_of, phase_of
@@ -78,13 +80,17 @@ class Inquiry(WaitingInquiry):
             confidence=confidence,
             configuration=self.configuration.used,
             ruled_out=answer.ruled_out,
+            doubt=answer.doubt,
             changed_by=CHANGED_BY.get(finding.code, ""),
             next_commands=self._next_commands(finding) if confidence == "low" else (),
         )
 
     def _fall_back_to_engine_hold(self, finding: Finding) -> Finding:
         """The engine's hold, where the stages found no cause and the engine did not merely fail to judge."""
-        if finding.code not in ("NONE", "UNKNOWN") or self.decided_hold is None or self.explained_hold is None:
+        is_over = is_done(self.subject.item) and not self.subject.pending
+        if finding.code not in ("NONE", "UNKNOWN") or is_over:
+            return finding
+        if self.decided_hold is None or self.explained_hold is None:
             return finding
         code = self.decided_hold.verdict.code
         if code not in CAUSES or code == "NOT_IMPLEMENTED":
@@ -107,6 +113,8 @@ class Inquiry(WaitingInquiry):
         return (*first, *shown, deepest)
 
     def _is_complete(self, finding: Finding) -> bool:
+        if finding.code == "KUEUE_QUEUE_MISSING" and not finding.evidence and not self.knows_queues:
+            return False  # the engine misses a queue that may not have been read
         return finding.code != "UNKNOWN" and not finding.missing and not self._hidden()
 
     def _next_commands(self, finding: Finding) -> tuple[str, ...]:
@@ -140,6 +148,8 @@ class Inquiry(WaitingInquiry):
         ) + tuple(MissingEvidence(what, command) for what, command in self.evidence.failed_queries)
 
     def _answer(self) -> Answer:
+        if is_done(self.subject.item) and not self.subject.pending:
+            return Answer(Finding("NONE", f"nothing is wrong: {self.subject.title} has ended as it should"))
         own_finding = podless_object_finding(self.evidence, self.subject.item, self.now)
         if own_finding is not None:
             return Answer(own_finding)
@@ -158,19 +168,21 @@ class Inquiry(WaitingInquiry):
     # Subjects without pods
 
     def _without_pods(self) -> Answer:
+        said = refusal.reported_cause(self.evidence, self.subject, self.now)
+        if said is not None:
+            return Answer(said.cause, None, patches_for(self, said.cause, None), said.links)
         stages: tuple[Callable[[], Finding | None], ...] = (
-            lambda: refusal.reported_refusal(self.evidence, self.subject),
             lambda: queue.queue_finding(self.evidence, self.subject),
             lambda: gang.deadlock_finding(self.evidence, self.subject),
             lambda: quota_finding(self.evidence, self.subject),
             self.held_finding,
-            lambda: failure_finding(self.evidence, self.subject, 0),
         )
         finding = next((found for stage in stages if (found := stage()) is not None), None)
         if finding is not None:
             return Answer(finding, patches=patches_for(self, finding, None))
-        if _is_done(self.subject.item):
-            return Answer(Finding("NONE", f"{self.subject.title} has ended"))
+        failure = failure_conclusion(self.evidence, self.subject, 0, self.now)
+        if failure is not None:
+            return Answer(failure.cause, None, patches_for(self, failure.cause, None), failure.links)
         if not self.templates:
             return Answer(_unknown(f"{self.subject.title} has no pods, and no event says why", self.subject))
         return self._would_run(self.templates)
@@ -204,9 +216,9 @@ class Inquiry(WaitingInquiry):
             best = best or answer
         if best is not None:
             return best
-        loop = queue.queue_finding(self.evidence, self.subject)
-        if loop is not None:
-            return Answer(loop)
+        held = queue.queue_finding(self.evidence, self.subject)
+        if held is not None and (held.code == "PREEMPTION_LOOP" or not all(map(is_ready, pods))):
+            return Answer(held)
         for pod in pods[:50]:
             visible = pod_startup.running_pod_finding(self.evidence, pod)
             if visible is not None:
@@ -216,15 +228,20 @@ class Inquiry(WaitingInquiry):
             if node is not None and phase_of(pod) in ("Running", "Pending", "Unknown") and not_ready_reason(node):
                 return Answer(Finding("NODE_UNSCHEDULABLE", f"its node {node.name} is {not_ready_reason(node)}"))
         lacking = missing_pods(self.subject.item, self.subject.pods, self.now)
-        failure = failure_finding(self.evidence, self.subject, lacking)
+        failure = failure_conclusion(self.evidence, self.subject, lacking, self.now)
         if failure is not None:
-            return Answer(failure, patches=patches_for(self, failure, None))
+            return Answer(failure.cause, None, patches_for(self, failure.cause, None), failure.links)
         starting = [pod for pod in pods if phase_of(pod) == "Pending"]
         if starting and (since := self.now - _scheduled_at(starting[0])) > LONG_START:
             message = f"{starting[0].title} got node {node_of(starting[0])} {format_duration(int(since))} ago"
             return Answer(_unknown(f"{message}, and has not started", self.subject))
         if starting:
-            return Answer(Finding("NONE", f"{starting[0].title} is starting on node {node_of(starting[0])}"))
+            is_new = self.now - _scheduled_at(starting[0]) < PULL_PATIENCE
+            started = Finding("NONE", f"{starting[0].title} is starting on node {node_of(starting[0])}")
+            return Answer(started, is_certain=is_new)
+        unready = next((pod for pod in pods if _unready_since(pod) < self.now - LONG_START), None)
+        if unready is not None:
+            return Answer(_unready(unready, self.now))
         phases = ", ".join(sorted({phase_of(pod) or "unknown" for pod in self.subject.pods}))
         return Answer(Finding("NONE", f"nothing is wrong: {self.subject.title} is {phases}"))
 
@@ -235,9 +252,21 @@ def _scheduled_at(pod: ClusterObject) -> int | float:
     return parse_timestamp(moment) if moment else inf
 
 
-def _is_done(item: ClusterObject) -> bool:
-    done = [find_condition(item.data, kind) for kind in ("Complete", "SuccessCriteriaMet", "Finished", "Succeeded")]
-    return any(nested_string(condition, "status") == "True" for condition in done)
+def _unready_since(pod: ClusterObject) -> int | float:
+    """Since when it runs without being ready; infinity if it does not, or if that is not known."""
+    ready = find_condition(pod.data, "Ready")
+    moment = nested_string(ready, "lastTransitionTime")
+    is_unready = phase_of(pod) == "Running" and nested_string(ready, "status") == "False" and bool(moment)
+    return parse_timestamp(moment) if is_unready else inf
+
+
+def _unready(pod: ClusterObject, now: int) -> Finding:
+    since = format_duration(int(now - _unready_since(pod)))
+    missing = (
+        MissingEvidence("what its probe says", f"kubectl describe pod -n {pod.namespace} {pod.name}"),
+        MissingEvidence("its log", f"kubectl logs -n {pod.namespace} {pod.name} --all-containers"),
+    )
+    return Finding("UNKNOWN", f"{pod.title} runs, but has not been ready for {since}", missing=missing)
 
 
 def _unknown(message: str, subject: Subject) -> Finding:

@@ -48,6 +48,9 @@ GPU_STACK = re.compile(
     r"|cluster-autoscaler|karpenter"
 )
 """Pods of the GPU stack and of autoscalers: their logs and the ConfigMaps of their namespaces are collected."""
+CONTROLLERS = re.compile(r"controller|operator|scheduler|-manager|webhook|admission|binder|reservation")
+"""Pods that decide about others' pods: their logs name the objects that they refuse."""
+MAX_CONTROLLERS = 40
 
 Progress = Callable[[str, int, int], None]
 
@@ -122,9 +125,16 @@ async def _collect_stack(client: KubeClient, found: CollectedCluster) -> None:
         except ApiError as error:
             found.not_readable.append(f"configmaps of {namespace}: {error}")
     places = [place for pod in pods[:MAX_LOGGED_PODS] for place in containers_of(pod.data)]
+    places += [place for pod in _controllers(found, pods)[:MAX_CONTROLLERS] for place in containers_of(pod.data)]
     own = [obj.data for obj in found.objects if obj.header.kind == "Pod" and obj not in pods and _fails(obj.data)]
     places += [place for tree in own[:MAX_LOGGED_PODS] for place in containers_of(tree)]
     found.logs += await read_logs(client, places)
+
+
+def _controllers(found: CollectedCluster, others: list[RawObject]) -> list[RawObject]:
+    known = {id(pod) for pod in others}
+    pods = [obj for obj in found.objects if obj.header.kind == "Pod" and id(obj) not in known]
+    return [pod for pod in pods if CONTROLLERS.search(f"{pod.header.metadata.namespace}/{pod.header.metadata.name}")]
 
 
 async def _collect_configuration(client: KubeClient, found: CollectedCluster) -> None:

@@ -35,6 +35,7 @@ from windlass.kube.errors import (
 )
 from windlass.kube.request import Request
 from windlass.kube.tls import tls_context
+from windlass.kube.write_gate import WriteGate
 from windlass.model.errors import ClusterUnreachable
 
 log = logging.getLogger(__name__)
@@ -67,6 +68,8 @@ class KubeClient:
         self.seconds_to_write: Callable[[], float] = lambda: math.inf
         """How long a write with `may_send` may take: what is left of the lease under which it is sent. Beyond that
         another replica may lead, and the write must not be done after the other has decided."""
+        self.write_gate: WriteGate | None = None
+        """Stops the writes of a role while they are frozen; None for commands that a person gives."""
 
     async def __aenter__(self) -> KubeClient:
         return self
@@ -85,11 +88,13 @@ class KubeClient:
         """The body of a successful response. Raises `ApiError` for an error status, `ServerUnavailable` for none.
 
         `may_send` is called right before each attempt; `LeaseLost` is raised if it returns False. The attempt ends
-        within `seconds_to_write`.
+        within `seconds_to_write`. `WritesFrozen` is raised for a write while writes are frozen.
         """
         tries = 0
         while True:
             tries += 1
+            if self.write_gate is not None:
+                await self.write_gate.check(request)
             if may_send is not None and not may_send():
                 raise LeaseLost(f"{request.method} {request.path} was not sent: the lease is lost")
             seconds = self.seconds_to_write() if may_send is not None else math.inf

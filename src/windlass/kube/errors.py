@@ -3,7 +3,9 @@
     ClusterUnreachable
     ├── ServerUnavailable   no response: connection refused, reset, timed out
     │   └── MalformedAnswer a response that is not what was asked for: cut off, or from something in between
-    ├── LeaseLost           not sent: this replica leads no more
+    ├── NotSent             no request was made
+    │   ├── LeaseLost       this replica leads no more
+    │   └── WritesFrozen    `windlass freeze`, or whether it was given can't be read
     └── ApiError            a response with an error status
         ├── Unauthorized    401
         ├── Forbidden       403
@@ -46,8 +48,16 @@ class MalformedAnswer(ServerUnavailable):
     """The response can't be read; whether a write happened is as unknown as without one."""
 
 
-class LeaseLost(ClusterUnreachable):
-    """The request was not sent, since the lease was lost."""
+class NotSent(ClusterUnreachable):
+    """The request was not sent: this process must not write now."""
+
+
+class LeaseLost(NotSent):
+    """The lease was lost."""
+
+
+class WritesFrozen(NotSent):
+    """All writes of Windlass are frozen."""
 
 
 class ApiError(ClusterUnreachable):

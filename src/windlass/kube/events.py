@@ -16,9 +16,10 @@ from datetime import UTC, datetime
 import msgspec
 
 from windlass.kube.client import KubeClient
-from windlass.kube.errors import ApiError, NotFound, ServerUnavailable
+from windlass.kube.errors import ApiError, NotFound, NotSent, ServerUnavailable
 from windlass.kube.request import MERGE_PATCH, Request
 from windlass.kube.resources import EVENTS
+from windlass.model.message_code import shorten_message
 from windlass.model.names.kubernetes import EVENTS_API_VERSION
 
 log = logging.getLogger(__name__)
@@ -27,7 +28,8 @@ CONTROLLER = "windlass.dev/scheduler"
 MAX_QUEUED = 20_000
 WORKERS, PRIORITY_WORKERS = 16, 4
 """Concurrent requests, and how many of them go on while more urgent requests wait (`should_yield`)."""
-YIELD_SECONDS = 0.1
+YIELD_SECONDS, FROZEN_SECONDS = 0.1, 1.0
+"""Pauses while more urgent requests wait, and while writes are frozen."""
 RATE, BURST = 50.0, 500.0
 """Token bucket, per second and at once, for events that only say that a pod still waits."""
 SERIES_UPDATE_SECONDS = 60.0
@@ -130,7 +132,7 @@ class EventRecorder:
                 await asyncio.sleep(YIELD_SECONDS)
             request, sent = await self._queue.get()
             try:
-                await self._client.send(request)
+                await self._send(request)
                 sent.is_there = True
             except NotFound:
                 pass  # the namespace, or the event whose series was to be patched, was deleted
@@ -139,6 +141,15 @@ class EventRecorder:
                 log.debug("the server refused an event: %s", error)
             finally:
                 self._queue.task_done()
+
+    async def _send(self, request: Request) -> None:
+        """Waits while writes are frozen."""
+        while True:
+            try:
+                await self._client.send(request)
+                return
+            except NotSent:
+                await asyncio.sleep(FROZEN_SECONDS)
 
     def _push(self, request: Request, sent: _Sent) -> None:
         try:
@@ -165,7 +176,7 @@ class EventRecorder:
             "eventTime": micro_time(),
             "regarding": about.object_reference,
             "reason": event.reason,
-            "note": event.note[:MAX_NOTE_LENGTH],
+            "note": shorten_message(event.note, MAX_NOTE_LENGTH),
             "action": event.action,
             "type": event.type,
             "reportingController": CONTROLLER,

@@ -1,6 +1,7 @@
 """Finds annotations of Windlass whose value can't be read and which therefore have no effect.
 
-Called by `planner` for every plan of a set of objects; the sentences become notes of the plan.
+Called by `planner` for every plan of a set of objects, whose notes the sentences become, and by a rule of `check`. An
+annotation whose wrong value holds the pod instead (as one of GPU requests) has no entry here.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ def invalid_annotations(objects: Iterable[object]) -> list[str]:
         metadata = getattr(obj, "metadata", None)
         if isinstance(metadata, ObjectMeta) and metadata.annotations:
             where = f"{metadata.namespace or 'default'}/{metadata.name}"
-            problems += [f"{where}: {problem}" for problem in _problems(metadata.annotations)]
+            found = annotation_problems(metadata.annotations)
+            problems += [f"{where}: annotation {name}: {problem}" for name, problem in found]
     more = (
         [f"and {len(problems) - MAX_REPORTED} more annotations that can't be read"]
         if len(problems) > MAX_REPORTED
@@ -37,9 +39,10 @@ def invalid_annotations(objects: Iterable[object]) -> list[str]:
     return [*problems[:MAX_REPORTED], *more]
 
 
-def _problems(annotations: Mapping[str, str]) -> list[str]:
+def annotation_problems(annotations: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Names of the annotations that can't be read, each with a sentence."""
     return [
-        f"annotation {name}: {annotations[name][:64]!r} can't be read and counts as not given (use {use})"
+        (name, f"{annotations[name][:64]!r} can't be read and counts as not given (use {use})")
         for name, (is_legible, use) in _RULES.items()
         if name in annotations and not is_legible(annotations[name])
     ]

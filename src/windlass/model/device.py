@@ -70,14 +70,18 @@ class DeviceGroup(msgspec.Struct, frozen=True, omit_defaults=True):
     mig: str = ""
 
 
-def node_devices(node: Node, allocatable: Mapping[str, int], capacity: Mapping[str, int]) -> tuple[Device, ...]:
-    """The GPUs of a node by index; empty if it has none. `allocatable` and `capacity` are from `node_quantities`."""
+def node_devices(
+    node: Node, allocatable: Mapping[str, int], capacity: Mapping[str, int], replicas: int | None = None
+) -> tuple[Device, ...]:
+    """The GPUs of a node by index; empty if it has none. `allocatable` and `capacity` are from `node_quantities`, and
+    `replicas` from `node_replicas`, where the caller has asked for it already."""
     if not _has_gpus(node, capacity):
         return ()
+    replicas = node_replicas(node) if replicas is None else replicas
     try:
-        groups = _groups(node, capacity)
+        groups = _groups(node, capacity, replicas)
         devices = _expand_groups(groups)
-        return _mark_unhealthy(devices, node, allocatable, capacity)
+        return _mark_unhealthy(devices, node, allocatable, capacity, replicas)
     except InputError as error:
         raise error.with_context(object=f"Node {node.name}", code="INVALID_OBJECT") from None
 
@@ -120,28 +124,27 @@ def _has_gpus(node: Node, capacity: Mapping[str, int]) -> bool:
     )
 
 
-def _groups(node: Node, capacity: Mapping[str, int]) -> tuple[DeviceGroup, ...]:
+def _groups(node: Node, capacity: Mapping[str, int], replicas: int) -> tuple[DeviceGroup, ...]:
     layout = node.metadata.annotations.get(DEVICES_LAYOUT_ANNOTATION)
     if layout is not None:
         return _decode_layout(layout)
     model = node.labels.get(GPU_PRODUCT_LABEL) or node.labels.get(ALIBABA_MODEL, "")
     model = model.removesuffix(_SHARED_SUFFIX)
     memory = _label_number(node, GPU_MEMORY_LABEL)
-    whole, cut = _counts(node, capacity)
+    whole, cut = _counts(node, capacity, replicas)
     return (
         DeviceGroup(model, whole, memory),
         DeviceGroup(model, cut, memory, mig="static"),
     )
 
 
-def _counts(node: Node, capacity: Mapping[str, int]) -> tuple[int, int]:
+def _counts(node: Node, capacity: Mapping[str, int], replicas: int) -> tuple[int, int]:
     """`(allocated whole, already partitioned)`.
 
     The advertised number is preferred to the label: in a node with several models the label differs from run to run.
     """
     labelled = _label_number(node, GPU_COUNT_LABEL)
     advertised = capacity.get(GPU_RESOURCE, 0) or capacity.get(ALIBABA_COUNT, 0)
-    replicas = node_replicas(node)
     if replicas > 1 and advertised:
         # With MIG's single strategy the label counts instances, as the resource does.
         return labelled if 0 < labelled <= MAX_DEVICES else -(-advertised // replicas), 0
@@ -200,12 +203,12 @@ def _known_memory(model: str) -> int:
 
 
 def _mark_unhealthy(
-    devices: list[Device], node: Node, allocatable: Mapping[str, int], capacity: Mapping[str, int]
+    devices: list[Device], node: Node, allocatable: Mapping[str, int], capacity: Mapping[str, int], replicas: int
 ) -> tuple[Device, ...]:
     """Kubernetes only counts unhealthy GPUs (capacity - allocatable): those of the annotation, then the last ones."""
     named = _named_unhealthy(node, len(devices))
     resource = GPU_RESOURCE if capacity.get(GPU_RESOURCE) else ALIBABA_COUNT
-    missing = (capacity.get(resource, 0) - allocatable.get(resource, 0)) // node_replicas(node)
+    missing = (capacity.get(resource, 0) - allocatable.get(resource, 0)) // replicas
     if not named and missing <= 0:
         return tuple(devices)
     counted = [device.index for device in devices if device.mig != "static"]
@@ -219,6 +222,8 @@ def _mark_unhealthy(
 
 def _named_unhealthy(node: Node, count: int) -> frozenset[int]:
     text = node.metadata.annotations.get(UNHEALTHY_DEVICES_ANNOTATION, "")
+    if not text:
+        return frozenset()  # most nodes
     named = set()
     for item in filter(None, (part.strip() for part in text.split(","))):
         index = int(item) if item.isascii() and item.isdigit() and len(item) < 9 else -1

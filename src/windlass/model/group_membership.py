@@ -6,21 +6,27 @@ the engine decides on. The first form of `GROUP_FORMS` that a pod uses counts, a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final, Literal
+from collections.abc import Mapping, Sequence
+from typing import Final, Literal, NamedTuple
 
 import msgspec
 
 from windlass.model.names.kai import KAI_GROUP_ANNOTATION
-from windlass.model.names.kueue import KUEUE_POD_GROUP_NAME, PREBUILT_WORKLOAD_LABEL, WORKLOAD_ANNOTATION
+from windlass.model.names.kueue import (
+    KUEUE_POD_GROUP_NAME,
+    POD_GROUP_TOTAL_COUNT_ANNOTATION,
+    PREBUILT_WORKLOAD_LABEL,
+    WORKLOAD_ANNOTATION,
+)
 from windlass.model.names.others import COSCHEDULING_LABELS
 from windlass.model.names.volcano import VOLCANO_GROUP_ANNOTATION, VOLCANO_QUALIFIED_GROUP_ANNOTATION
 from windlass.model.pod import Pod
+from windlass.model.queue_names import describe_queue, named_queue
 
 GroupSource = Literal[
     "scheduling.k8s.io", "scheduling.x-k8s.io", "scheduling.volcano.sh", "scheduling.run.ai", "kueue-group"
 ]
-"""The API group of the PodGroup that a pod names, or `kueue-group`: Kueue's pod groups have no object."""
+"""Of groups that are objects, the API group of their PodGroup; of groups without an object, a word of our own."""
 NATIVE: Final = "scheduling.k8s.io"
 COSCHEDULING: Final = "scheduling.x-k8s.io"
 VOLCANO: Final = "scheduling.volcano.sh"
@@ -34,17 +40,18 @@ class GroupForm(msgspec.Struct, frozen=True):
     source: GroupSource
     annotations: tuple[str, ...] = ()
     labels: tuple[str, ...] = ()
+    size_annotation: str = ""
+    """Of a group without an object: the annotation of every pod that has the number of pods."""
 
-    def name_in(self, labels: Mapping[str, object], annotations: Mapping[str, object]) -> str:
-        for keys, values in ((self.annotations, annotations), (self.labels, labels)):
-            for key in keys:
-                name = values.get(key)
-                if name and isinstance(name, str):
-                    return name
-        return ""
+    def size_in(self, annotations: Mapping[str, object]) -> int | None:
+        """The number of pods that a pod announces; None where it can't be read, as Kueue's webhook reads it."""
+        value = annotations.get(self.size_annotation)
+        if not isinstance(value, str) or not (value.isascii() and value.isdigit() and len(value) < 9):
+            return None
+        return int(value) or None
 
 
-KUEUE_FORM = GroupForm(KUEUE_GROUP, (KUEUE_POD_GROUP_NAME,), (KUEUE_POD_GROUP_NAME,))
+KUEUE_FORM = GroupForm(KUEUE_GROUP, (KUEUE_POD_GROUP_NAME,), (KUEUE_POD_GROUP_NAME,), POD_GROUP_TOTAL_COUNT_ANNOTATION)
 GROUP_FORMS = (
     GroupForm(NATIVE),  # the field spec.schedulingGroup.podGroupName
     GroupForm(COSCHEDULING, labels=COSCHEDULING_LABELS),
@@ -62,8 +69,10 @@ _MARKS = tuple(
 """The forms, flat: this is asked for every pod."""
 GROUP_LABELS = frozenset(label for form in GROUP_FORMS for label in form.labels)
 GROUP_ANNOTATIONS = frozenset(annotation for form in GROUP_FORMS for annotation in form.annotations)
-POD_GROUP_SOURCES = tuple(form.source for form in GROUP_FORMS if form.source != KUEUE_GROUP)
+POD_GROUP_SOURCES = tuple(form.source for form in GROUP_FORMS if not form.size_annotation)
 """Sources whose groups are objects of kind PodGroup."""
+ANNOUNCED_FORMS: dict[str, GroupForm] = {form.source: form for form in GROUP_FORMS if form.size_annotation}
+"""Source → form of the groups without an object, whose size every pod announces."""
 
 INDEPENDENT_POD_KINDS = frozenset(
     ("apps", kind) for kind in ("ReplicaSet", "StatefulSet", "DaemonSet", "Deployment")
@@ -122,11 +131,38 @@ def workload_name(labels: Mapping[str, str], annotations: Mapping[str, str]) -> 
     """The Kueue Workload that a pod names, if one exists: it counts before every group. Kueue names the Workload of a
     pod group like the group."""
     own = annotations.get(WORKLOAD_ANNOTATION) or labels.get(PREBUILT_WORKLOAD_LABEL)
-    return own or KUEUE_FORM.name_in(labels, annotations)
+    return own or annotations.get(KUEUE_POD_GROUP_NAME) or labels.get(KUEUE_POD_GROUP_NAME, "")
 
 
-def read_group_size(value: object) -> int | None:
-    """The number in Kueue's annotation pod-group-total-count; None for what Kueue's webhook refuses."""
-    if not isinstance(value, str) or not (value.isascii() and value.isdigit() and len(value) < 9):
-        return None
-    return int(value) or None
+class GroupMember(NamedTuple):
+    """What the pods of a group without an object have to agree on, of one of them."""
+
+    key: str
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+
+
+def group_disagreement(form: GroupForm, members: Sequence[GroupMember]) -> str:
+    """Where the pods name different queues or sizes, as Kueue refuses them: whose quota would it be charged to? Empty
+    where they agree. The engine holds such a group, and `check` reports it."""
+    queues = {member.key: named_queue(member.labels, member.annotations) for member in members}
+    if pair := _first_pair(queues):
+        first, other = pair
+        first_queue, other_queue = [describe_queue(queues[key]) if queues[key] else "no queue" for key in pair]
+        said = f"{first_queue} on {first} and {other_queue} on {other}"
+        return f"the pods of the group name different queues: {said}; name one queue on all of them"
+    sizes = {member.key: member.annotations.get(form.size_annotation, "") for member in members}
+    if pair := _first_pair(sizes):
+        (first, other), name = pair, form.size_annotation
+        first_size, other_size = sizes[first], sizes[other]
+        said = f'"{first_size}" on {first} and "{other_size}" on {other}'
+        return f"the pods of the group have different values of {name}: {said}; set one on all of them"
+    return ""
+
+
+def _first_pair(values: Mapping[str, str]) -> tuple[str, ...]:
+    """The first two pods by name that differ; empty where all are the same."""
+    if len(set(values.values())) < 2:
+        return ()
+    first = min(values)
+    return first, min(key for key in values if values[key] != values[first])

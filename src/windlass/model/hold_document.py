@@ -14,7 +14,7 @@ from windlass.model.decision import Hold
 from windlass.model.obstacle import Obstacle
 from windlass.model.refusal import Refusal
 from windlass.model.times import format_timestamp, parse_timestamp
-from windlass.model.verdict import Change, Limit, MoveOffer, NearMiss, ReasonCount, Relief, Verdict
+from windlass.model.verdict import NEVER_FITS, Change, Limit, MoveOffer, NearMiss, ReasonCount, Relief, Verdict
 
 
 class Document(msgspec.Struct, frozen=True, rename="camel"):
@@ -45,10 +45,12 @@ class HoldLimit(Document, frozen=True):
     """A constraint that holds the workload."""
 
     kind: str
-    """`quota`, `fragmentation`, `resource`, `topology`, `model`, `rules`, `size`, `plan`, `order` or `object`."""
+    """`quota`, `fragmentation`, `resource`, `topology`, `model`, `selector`, `rules`, `size`, `plan`, `order` or
+    `object`."""
     text: str
     queue: str = ""
-    """ClusterQueue whose quota is the limit."""
+    """The queue whose quota or order is the limit (ClusterQueue, or `kai/` or `volcano/` and the Queue's name); of kind
+    `object`, the queue that the workload names: its LocalQueue."""
     flavor: str = ""
     level: str = ""
     """Node label of the topology level that is the limit."""
@@ -284,7 +286,7 @@ def _basis(verdict: Verdict) -> str:
     if verdict.outlook or not verdict.limits:
         return verdict.outlook
     if verdict.is_infeasible:
-        return "no planned start: it would not fit even if nothing else ran"
+        return f"no planned start: {NEVER_FITS}"
     if verdict.relief is not None:
         return verdict.relief.basis
     return "no planned start: it is unknown when what holds it will end"

@@ -17,4 +17,5 @@ def workload_key(piece: str) -> str:
 
 
 def is_above_minimum(piece: str) -> bool:
-    return is_digits(piece.partition(PIECE_SEPARATOR)[2])
+    # Asked of everything that is pending or runs; hardly any has pieces.
+    return PIECE_SEPARATOR in piece and is_digits(piece.partition(PIECE_SEPARATOR)[2])

@@ -200,9 +200,9 @@ def _kai(wire: KaiPodGroup) -> PodGroup:
     constrained = next((one.name for one in spec.sub_groups if _kai_topology(one.topology_constraint)), "")
     hold = ""
     if any(sub_group.min_sub_group is not None for sub_group in spec.sub_groups) or spec.min_sub_group is not None:
-        hold = "spec.minSubGroup: a number of sub-groups with which it starts is not implemented"
+        hold = "spec.minSubGroup: not implemented"
     elif constrained:
-        hold = f"spec.subGroups.{constrained}.topologyConstraint: a constraint for each sub-group is not implemented"
+        hold = f"spec.subGroups.{constrained}.topologyConstraint: not implemented"
     return PodGroup(
         wire.metadata,
         KAI,

@@ -51,3 +51,8 @@ def describe_queue(queue: str) -> str:
     if queue.startswith(VOLCANO_PREFIX):
         return f"Queue.scheduling.volcano.sh {queue.removeprefix(VOLCANO_PREFIX)}"
     return f"LocalQueue {queue}"
+
+
+def describe_cluster_queue(queue: str) -> str:
+    """The queue that has the quota, as its owner's tools name it."""
+    return describe_queue(queue) if is_shared_queue(queue) else f"ClusterQueue {queue}"

@@ -39,6 +39,11 @@ def format_quota(resource: str, amount: int) -> str:
     return format_amount("cpu" if resource in _IN_THOUSANDTHS else resource, amount)
 
 
+def quota_units(resource: str, amount: int) -> float:
+    """The amount in cores, GPUs or bytes, as metrics have it."""
+    return amount / 1000 if resource in _IN_THOUSANDTHS else float(amount)
+
+
 def cluster_capacity(nodes: Iterable[Node]) -> dict[str, int]:
     """What all nodes have together, in units of quota."""
     total: dict[str, int] = {}

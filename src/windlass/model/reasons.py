@@ -5,10 +5,11 @@ a verdict and the reports print it. Each reason is defined once: its bit, its ki
 (interface text of Kubernetes, Apache-2.0), our sentence and the remedy. kube-scheduler has no wording for what happens
 inside a GPU; those entries follow its style.
 
-Bits 0 to 31 belong to the entries below; a new reason takes the next free one. Bit 32 + j says that the j-th resource
-of the shape's own sorted request list is insufficient: `insufficient_reason(name)` makes that entry. Of several reasons
-the lowest bit is named first, so that devices come before resources; apart from that, the order of the bits means
-nothing. What sort of reasons a mask has is asked with the masks by kind (`PERMANENT_BITS`, `CAPACITY_BITS` and others).
+Bits 0 to 31 belong to the entries below, in order of their bits; a new reason takes bit 20, then 23 and so on. Bit
+32 + j says that the j-th resource of the shape's own sorted request list is insufficient: `insufficient_reason(name)`
+makes that entry. Of several reasons the lowest bit is named first, so that devices come before resources; apart from
+that, the order of the bits means nothing. What sort of reasons a mask has is asked with the masks by kind
+(`PERMANENT_BITS`, `CAPACITY_BITS` and others).
 """
 
 from __future__ import annotations
@@ -17,8 +18,7 @@ from typing import Literal
 
 import msgspec
 
-from windlass.model.names.nvidia import GPU_RESOURCE, MIG_RESOURCE_PREFIX
-from windlass.model.names.others import AMD_GPU_RESOURCE
+from windlass.model.names.nvidia import GPU_PRODUCT_LABEL
 from windlass.model.names.windlass import DECLARED_DURATION_ANNOTATION
 
 WHY_UNSCHEDULABLE = 1 << 0
@@ -46,7 +46,7 @@ WHY_BIND_REFUSED = 1 << 22
 
 FIRST_RESOURCE_BIT = 32
 MAX_RESOURCES = 32
-"""Distinct resources that one pod may request; more don't fit into the mask."""
+"""Bits for the resources of one pod. `cluster.node_state.MAX_REQUESTS` is the limit that pods meet."""
 
 
 def insufficient_bit(position: int) -> int:
@@ -199,7 +199,8 @@ NODE_REASONS = (
         "NODE_NOT_UNDERSTOOD",
         "node(s) could not be read or held a pod that could not be read",
         "the node or a pod on it could not be read, so what is free there is not known",
-        "correct the object that the error names",
+        "correct the object that the event Unreadable is about "
+        "(kubectl get events -A --field-selector reason=Unreadable)",
         RULE,
         12,
     ),
@@ -245,7 +246,7 @@ NODE_REASONS = (
         "SELECTOR_MISMATCH",
         "node(s) didn't have the requested GPU model",
         "the node's GPUs are of another model than the pod allows",
-        "allow the models that the cluster has",
+        f"allow a GPU model that the cluster has (kubectl get nodes -L {GPU_PRODUCT_LABEL})",
         RULE,
         17,
     ),
@@ -286,7 +287,7 @@ NODE_REASONS = (
         22,
     ),
 )
-"""Reasons of one (pod, node) pair, by bit. Bit 20 is free."""
+"""Reasons of one (pod, node) pair, by bit. Bit 20 is free, and 23 to 31."""
 
 
 def _bits(*kinds: ReasonKind) -> int:
@@ -335,7 +336,7 @@ INVALID_OBJECT = Reason(
     "INVALID_OBJECT",
     "INVALID_OBJECT",
     "pod is invalid",
-    "the pod is invalid",
+    "a field of the pod can't be read, or has a value that is not allowed",
     "correct the field that the message names",
 )
 
@@ -343,8 +344,9 @@ RESERVED_FOR_OTHERS = Reason(
     "RESERVED_FOR_OTHERS",
     "RESERVED_FOR_OTHERS",
     "there is room, but it is kept for a planned start or a reservation",
-    "there is room, but a planned start or a calendar reservation of others holds it",
-    f"declare a duration that ends before it begins ({DECLARED_DURATION_ANNOTATION}), or wait until that work has run",
+    "room is free, but kept for a planned start or a reservation",
+    f"declare a duration short enough to end before the planned start or the reservation begins "
+    f"({DECLARED_DURATION_ANNOTATION})",
 )
 
 POD_REASONS = (
@@ -376,7 +378,8 @@ def insufficient_reason(resource: str) -> Reason:
             "raise maxPods, or add nodes",
             CAPACITY,
         )
-    code = _RESOURCE_CODES.get(resource, "GPU_FULL" if resource.startswith(_GPU_PREFIXES) else "RESOURCE_NAME_MISMATCH")
+    # Devices of any vendor that a node has are in use; what no node has is found before its nodes are asked.
+    code = _RESOURCE_CODES.get(resource, "GPU_FULL" if "/" in resource else "CPU_MEM_INSUFFICIENT")
     return Reason(
         f"INSUFFICIENT_{resource}",
         code,
@@ -387,7 +390,6 @@ def insufficient_reason(resource: str) -> Reason:
     )
 
 
-_GPU_PREFIXES = (GPU_RESOURCE, MIG_RESOURCE_PREFIX, "alibabacloud.com/gpu", AMD_GPU_RESOURCE)
 _RESOURCE_CODES = {
     "cpu": "CPU_MEM_INSUFFICIENT",
     "memory": "CPU_MEM_INSUFFICIENT",

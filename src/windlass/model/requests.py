@@ -210,6 +210,8 @@ def node_quantities(node: Node) -> tuple[Amounts, Amounts]:
 
 
 def _capped(amounts: Amounts) -> Amounts:
+    if max(amounts.values(), default=0) <= MAX_NODE_AMOUNT:
+        return amounts  # as ever
     return {name: min(amount, MAX_NODE_AMOUNT) for name, amount in amounts.items()}
 
 

@@ -22,23 +22,26 @@ from windlass.model.refusal import Refusal
 from windlass.model.times import format_timestamp
 
 MAX_NAMED = 3
+NEVER_FITS = "it would not fit even if nothing else ran"
 _TOO_FEW_GPUS = insufficient_reason(GPU_RESOURCE).kube_words
 _NO_DEVICE_ROOM = reason_of_bit(WHY_GPU_DEVICE_ROOM.bit_length() - 1).kube_words
 LIMIT_KINDS_SHOWN_FIRST = ("selector", "fragmentation", "model", "quota", "topology")
 """Kinds of limits that the counts of nodes by reason don't show."""
 
 UNEXPLAINED_PUBLIC_MESSAGE_BY_CODE = {
-    "KUEUE_QUOTA_INSUFFICIENT": "over quota: its queue has too little quota left",
+    "KUEUE_QUOTA_INSUFFICIENT": "its queue has too little quota left for its request; `windlass why` has the numbers",
     "KUEUE_QUOTA_MISCONFIGURED": "its queue has no quota for a resource that it asks for",
     "KUEUE_QUEUE_MISSING": "its queue is missing, inactive or stopped",
     "KUEUE_FLAVOR_MISMATCH": "no flavor of its queue may be used by its pods (taints, node selector or topology)",
-    "KUEUE_TOPOLOGY_NOFIT": "no domain of the topology has room for all of it",
-    "QUEUE_BEHIND_HEAD": "work ahead of it in its queue waits, and the queue is strict",
-    "RESERVED_FOR_OTHERS": "there is room, but a planned start or a reservation holds it",
-    "REQUEST_EXCEEDS_CLUSTER": "it is larger than the cluster",
+    "KUEUE_TOPOLOGY_NOFIT": "no domain of the requested topology level has room for all its pods",
+    "QUEUE_BEHIND_HEAD": "an older workload of its StrictFIFO queue waits, which this one may not pass",
+    "RESERVED_FOR_OTHERS": "room is free, but kept for a planned start or a reservation",
+    "REQUEST_EXCEEDS_CLUSTER": "it requests more than the nodes that it may use have, even empty",
     "GPU_FULL": "too few GPUs are free",
     "GPU_FRAGMENTED": "enough GPUs are free in total, but too few on one node",
     "CPU_MEM_INSUFFICIENT": "too little CPU or memory is free",
+    "ADMISSION_DEFERRED": "its queue has not considered it yet: pods of a workload admitted before it are not ready, "
+    "or the decision ended before its turn",
 }
 """By code, the public message of a verdict that was not explained."""
 CODES_WITH_PUBLIC_DETAIL = frozenset(
@@ -76,6 +79,8 @@ class Limit(msgspec.Struct, frozen=True, gc=False):
     text: str
     """In words that the workload's owner may read."""
     queue: str = ""
+    """The queue whose quota or order is the limit (ClusterQueue, or `kai/` or `volcano/` and the Queue's name); of kind
+    `object`, the queue that the workload names."""
     flavor: str = ""
     level: str = ""
     """Node label of the topology level."""
@@ -190,7 +195,7 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
         # An infeasible workload never starts, so that its outlook says nothing.
         outlook = "" if self.is_infeasible and self.planned_start is None else self.outlook
         parts = [*limits, self.detail or self.kube_message, outlook, *self._help(is_public=False)]
-        return [part for part in parts if part]
+        return list(dict.fromkeys(part for part in parts if part))  # a limit may be the detail, too
 
     @property
     def public_message(self) -> str:
@@ -222,11 +227,12 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def _public_outlook(self) -> str:
-        waits = f"{_count(self.ahead, 'workload')} of its queue before it" if self.ahead else ""
+        verb = "waits" if self.ahead == 1 else "wait"
+        waits = f"{_count(self.ahead, 'workload')} of its queue {verb} ahead of it" if self.ahead else ""
         if self.planned_start is None:
             return waits
         start = f"planned to start at {format_timestamp(self.planned_start)}"
-        return f"{start}, {waits}" if waits else start
+        return f"{start}; {waits}" if waits else start
 
     def _help(self, *, is_public: bool) -> Iterator[str]:
         refusals = dict.fromkeys(refusal.public_text if is_public else refusal.text for refusal in self.refusals)
@@ -234,7 +240,7 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
         obstacles = dict.fromkeys(item.public_text if is_public else item.text for item in self.obstacles)
         yield from list(obstacles)[:MAX_NAMED]
         if self.is_infeasible:
-            yield "it would not fit even if nothing else ran"
+            yield NEVER_FITS
         # With a planned start, the outlook has the relief already.
         if self.relief is not None and self.planned_start is None:
             yield self.relief.public_text if is_public else self.relief.text

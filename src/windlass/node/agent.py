@@ -22,10 +22,11 @@ import msgspec
 
 from windlass.model.errors import InputError, WindlassError
 from windlass.model.names.nvidia import DEVICE_PLUGIN_CONFIG_LABEL
-from windlass.node.agent_parts import PLUGIN_OFF_FILE
+from windlass.node.agent_parts import PLUGIN_OFF_FILE, PLUGIN_READY_FILE
 from windlass.node.backend.protocol import DeviceBackend, DeviceError
 from windlass.node.host_root import HostRoot
 from windlass.node.named_configs import CONFIG_LABEL_FILE, NAMED, SINGLE, NamedConfigs, write_state_file
+from windlass.node.owners import TRUSTED_NAMESPACES
 from windlass.node.supervisor import NO_DRIVER, RESTARTED_VARIABLE
 
 if TYPE_CHECKING:
@@ -78,6 +79,7 @@ class AgentOptions(msgspec.Struct, frozen=True, kw_only=True):
     without_api: bool = False
     label_sink: str = "node-feature"
     namespace: str = "windlass-system"
+    trusted_namespaces: tuple[str, ...] = TRUSTED_NAMESPACES
     mig_config: Path | None = None
     counters: Path | None = None
     listen: str = ":9400"
@@ -192,6 +194,7 @@ def make_config(options: AgentOptions, log: Log, last_good_copy: Path | None = N
 
 def run_plugin(options: AgentOptions) -> int:
     """The plugin process. Exit code 2 for wrong input, 1 if another plugin is running, 3 without a required driver."""
+    (options.state / PLUGIN_READY_FILE).unlink(missing_ok=True)
     return _run_process("plugin", options, wait_for_config_label, _make_plugin)
 
 
@@ -257,6 +260,7 @@ def _make_sidecar(options: AgentOptions, backend: DeviceBackend, config: Any, lo
         mig_config=options.mig_config,
         state=options.state,
         config_label=options.node_label if options.config_file_srcdir is not None else "",
+        trusted_namespaces=options.trusted_namespaces,
     )
     parts = _make_sidecar_parts(options, backend, config, log)
     return Sidecar(backend, options.host, config, sidecar_options, parts, log)
@@ -265,9 +269,12 @@ def _make_sidecar(options: AgentOptions, backend: DeviceBackend, config: Any, lo
 def _make_sidecar_parts(options: AgentOptions, backend: DeviceBackend, config: Any, log: Log) -> SidecarParts:
     from windlass.node.exporter.metrics_server import MetricsServer
     from windlass.node.exporter.pod_resources import PodResources
+    from windlass.node.exporter.resource_slices import ResourceSlices
     from windlass.node.sidecar import SidecarParts
 
-    api, pods = _make_api(options), PodResources(options.pod_resources)
+    api = _make_api(options)
+    by_claims = (ResourceSlices(api).uuid_of,) if api is not None else ()
+    pods = PodResources(options.pod_resources, *by_claims)
     exporter = metrics = None
     if "exporter" in options.parts:
         exporter = _make_exporter(options, backend, pods, log)
@@ -327,7 +334,7 @@ def _make_api(options: AgentOptions) -> NodeApi | None:
     from windlass.kube.client_config import load_client_config
     from windlass.node.node_api import NodeApi
 
-    return NodeApi(load_client_config(options.kubeconfig), options.node)
+    return NodeApi(load_client_config(options.kubeconfig), options.node, options.namespace)
 
 
 def _can_reach_api(options: AgentOptions) -> bool:

@@ -118,18 +118,21 @@ class MigManager:
         wanted, state = labels.get(MIG_CONFIG_LABEL, ""), labels.get(MIG_CONFIG_STATE_LABEL, "")
         if not wanted or wanted == self._handled:
             return
+        is_applied = state == "success" and self._is_applied(wanted)
+        if not is_applied:
+            # Before all else: where it can't be written, as while writes are frozen, no GPU is changed, and the label
+            # is looked at again.
+            self._write("pending", "")
         self._handled = wanted
         self._blocked = ""
         self._backoff.reset()
-        if state == "success" and self._is_applied(wanted):
-            return
-        if state != "pending":
-            self._write("pending", "")
-        self._apply_and_report(wanted)
+        if not is_applied:
+            self._apply_and_report(wanted)
 
     def retry(self) -> None:
         """Applies a layout that failed because devices were in use, once they are free."""
         if self._blocked and self._clock() >= self._retry_at and not self._refusals(self._blocked):
+            self._write("pending", "")
             self._apply_and_report(self._blocked)
 
     def _apply_and_report(self, name: str) -> None:

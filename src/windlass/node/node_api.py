@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import http.client
 import json
+import math
 import ssl
 import sys
 import threading
+import time
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 from urllib.parse import urlencode, urlsplit
@@ -19,6 +21,7 @@ from urllib.parse import urlencode, urlsplit
 import msgspec
 
 from windlass.kube.client_config import ClientConfig
+from windlass.kube.freeze import REFRESH_SECONDS, FreezeState, decode_freeze, freeze_path, is_stopped_by_freeze
 from windlass.kube.request import JSON, MERGE_PATCH
 from windlass.kube.tls import tls_context
 from windlass.model.errors import ClusterUnreachable
@@ -35,11 +38,14 @@ class NotFound(ClusterUnreachable):
 
 
 class NodeApi:
-    def __init__(self, access: ClientConfig, node: str) -> None:
+    def __init__(self, access: ClientConfig, node: str, freeze_namespace: str = "") -> None:
+        """`freeze_namespace`: where the ConfigMap of `windlass freeze` is; empty if this client is not a role's."""
         self.node = node
         self.access = access
         self._lock = threading.Lock()
         self._connection: http.client.HTTPConnection | None = None
+        self._freeze_namespace, self._freeze = freeze_namespace, FreezeState()
+        self._freeze_read_at = -math.inf
 
     def get_node(self) -> dict[str, Any]:
         return self.request("GET", f"/api/v1/nodes/{self.node}")
@@ -59,6 +65,18 @@ class NodeApi:
         query = urlencode({"fieldSelector": f"spec.nodeName={self.node}", "resourceVersion": "0"})
         found: list[dict[str, Any]] = self.request("GET", f"/api/v1/pods?{query}").get("items") or []
         return found
+
+    def list_resource_slices(self, driver: str) -> list[dict[str, Any]]:
+        """What a DRA driver offers on this node."""
+        query = urlencode({"fieldSelector": f"spec.nodeName={self.node},spec.driver={driver}"})
+        for version in ("v1", "v1beta2", "v1beta1"):
+            try:
+                answer = self.request("GET", f"/apis/resource.k8s.io/{version}/resourceslices?{query}")
+            except NotFound:
+                continue
+            found: list[dict[str, Any]] = answer.get("items") or []
+            return found
+        return []
 
     def annotate_pod(self, namespace: str, name: str, annotations: Mapping[str, str]) -> None:
         body = {"metadata": {"annotations": dict(annotations)}}
@@ -146,6 +164,25 @@ class NodeApi:
 
     def request(self, method: str, path: str, body: Any = None, content_type: str = JSON) -> dict[str, Any]:
         """The decoded answer. Tries once more if a kept connection had died."""
+        if self._freeze_namespace and is_stopped_by_freeze(method, path):
+            self._check_freeze(f"{method} {path.partition('?')[0]}")
+        text = self._request(method, path, body, content_type)
+        found: dict[str, Any] = msgspec.json.decode(text) if text else {}
+        return found
+
+    def _check_freeze(self, request: str) -> None:
+        """Raises if writes are frozen, and if that can't be read."""
+        now = time.monotonic()
+        if now - self._freeze_read_at > REFRESH_SECONDS:
+            try:
+                self._freeze = decode_freeze(self._request("GET", freeze_path(self._freeze_namespace)))
+            except NotFound:
+                self._freeze = FreezeState()
+            self._freeze_read_at = now
+        if self._freeze.is_frozen:
+            raise ClusterUnreachable(f"{request} was not sent: writes are {self._freeze}")
+
+    def _request(self, method: str, path: str, body: Any = None, content_type: str = JSON) -> bytes:
         with self._lock:
             for attempt in (1, 2):
                 fresh = self._connection is None
@@ -157,7 +194,7 @@ class NodeApi:
                         raise ClusterUnreachable(f"{self.access.server}: {error}") from None
         raise AssertionError("the second attempt returns or raises")
 
-    def _send(self, method: str, path: str, body: Any, content_type: str) -> dict[str, Any]:
+    def _send(self, method: str, path: str, body: Any, content_type: str) -> bytes:
         if self._connection is None:
             self._connection = self._connect(REQUEST_SECONDS)
         headers = {**self._headers(), "Content-Type": content_type}
@@ -166,8 +203,7 @@ class NodeApi:
         answer = self._connection.getresponse()
         text = answer.read()
         if answer.status < 300:
-            found: dict[str, Any] = msgspec.json.decode(text) if text else {}
-            return found
+            return text
         message = _error_message(text) or answer.reason
         kind = NotFound if answer.status == 404 else ClusterUnreachable
         raise kind(f"{method} {path.partition('?')[0]}: {answer.status} {message}")

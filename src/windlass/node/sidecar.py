@@ -19,12 +19,7 @@ import msgspec
 
 from windlass.model.errors import WindlassError
 from windlass.model.names.nvidia import MIG_CONFIG_STATE_LABEL
-from windlass.node.agent_parts import (
-    PLUGIN_OFF_FILE,
-    conflict_message,
-    conflicting_pods,
-    is_disabled_by_label,
-)
+from windlass.node.agent_parts import PLUGIN_OFF_FILE, is_disabled_by_label
 from windlass.node.backend.protocol import DeviceBackend, DriverChanged
 from windlass.node.config_source import ConfigSource
 from windlass.node.device_cordon import cordon_devices, release_elsewhere
@@ -38,6 +33,7 @@ from windlass.node.labels.sinks import LabelSink
 from windlass.node.labels.vgpu import find_virtual_gpus
 from windlass.node.mig_manager import REASON_ANNOTATION, MigManager
 from windlass.node.named_configs import CONFIG_LABEL_FILE, read_state_file, write_state_file
+from windlass.node.owners import TRUSTED_NAMESPACES, conflict_message, doubt_message, find_owners
 from windlass.node.preferred_devices import pending_pods, write_preferred_devices
 from windlass.node.process_memory import freeze_and_trim_memory
 from windlass.node.reporter import PodKey, Reporter
@@ -61,6 +57,8 @@ class SidecarOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Folder of the files with which sidecar and plugin tell each other their state."""
     config_label: str = ""
     """The label that selects the plugin's config; empty without named configs."""
+    trusted_namespaces: tuple[str, ...] = TRUSTED_NAMESPACES
+    """Where pods of other projects may own the job of a part."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,13 +161,15 @@ class Sidecar:
         if self._api is None:
             return []
         try:
-            owners = conflicting_pods(self._api.list_pods())
+            owners = find_owners(self._api.list_pods(), self._options.trusted_namespaces)
         except WindlassError as error:
             self._log(f"can't check for other GPU agents on this node: {error}")
             return []
-        found = [part for part in owners if part in self._options.parts]
+        found = [part for part in owners.trusted if part in self._options.parts]
         for part in found:
-            self._log(conflict_message(part, owners[part]))
+            self._log(conflict_message(part, owners.trusted[part]))
+        for part in sorted((owners.doubtful.keys() & self._options.parts) - owners.trusted.keys()):
+            self._log(doubt_message(part, owners.doubtful[part]))
         return found
 
     def _start(self, name: str, period: float | None, work: Callable[[], None]) -> None:

@@ -22,6 +22,7 @@ from windlass.placement.explain.post_decision import PostDecisionState
 from windlass.placement.grants import GrantUnpacker
 from windlass.placement.late_pods import LatePods
 from windlass.placement.stop_conditions import GANG_BELOW_MINIMUM, StopConditions
+from windlass.placement.timeplan.messages import RESERVATION_PREFIX
 from windlass.placement.timeplan.planned_start import PlannedStart, describe_domain, pods_by_node
 from windlass.placement.timeplan.reservations import ReservationShortfall
 from windlass.placement.timeplan.single_pods import block_planned_capacity
@@ -33,7 +34,7 @@ from windlass.placement.workload_pieces import (
     is_single_pod,
     workload_key,
 )
-from windlass.queueing.outcome import Admitted, Evicted, Held
+from windlass.queueing.outcome import BUDGET_OVERRIDE_BY_REASON, PODS_READY_TIMEOUT, Admitted, Evicted, Held
 from windlass.queueing.placement_interface import hold_message_text
 
 
@@ -138,8 +139,15 @@ class _DecisionBuilder:
         for workload, reason in conditions.workloads_to_stop(
             context.workloads, context.running_single_pods, changing, late.workloads
         ):
-            self._evicted[workload.key] = [Evicted(workload.key, "", reason)]
+            self._evicted[workload.key] = [Evicted(workload.key, "", reason, self._stop_message(workload, reason))]
             self._workloads.setdefault(workload.key, workload)
+
+    def _stop_message(self, workload: Workload, reason: str) -> str:
+        readiness = self._context.settings.readiness
+        if reason != PODS_READY_TIMEOUT or readiness is None:
+            return ""
+        seconds = readiness.recovery_seconds if workload.is_recovering else readiness.seconds
+        return f"the pods of {workload.key} were not ready within {seconds} s"
 
     def _hold(self, outcome: Held, found: PlannedOutcomes) -> None:
         key = workload_key(outcome.workload)
@@ -160,7 +168,10 @@ class _DecisionBuilder:
                 and workload_key(outcome.workload) in self._admits
             ):
                 why = hold_message_text(outcome.message)
-                detail = f"its gang starts without it, since it is above the minimum: {why}"
+                gang = workload_key(outcome.workload)
+                least = self._workloads[gang].min_pods
+                minimum = f"its minimum of {least}" if least is not None else "its minimum"
+                detail = f"gang {gang} runs with {minimum}; this further pod waits: {why}"
                 verdict = Verdict(outcome.code, self._nodes.size, detail=detail)
                 for pods in self._context.waiting_pods(self._context.piece_by_key[outcome.workload]):
                     yield from (Hold(pod, verdict) for pod in pods)
@@ -183,7 +194,8 @@ class _DecisionBuilder:
         least = evicted[0].least_lost // MILLI_PER_GPU
         preemptor, reason = workload_key(evicted[0].preemptor), evicted[0].reason
         refused = self._late.refused.get(key) if reason == GANG_BELOW_MINIMUM else None
-        message = refused.public_message if refused is not None else ""
+        message = evicted[0].message if reason not in BUDGET_OVERRIDE_BY_REASON else ""
+        message = refused.public_message if refused is not None else message
         return Evict(key, tuple(pods), preemptor, reason, lost, least, message)
 
     def _running_piece(self, key: str) -> Workload:
@@ -228,6 +240,7 @@ def shortfall_holds(shortfalls: Iterable[ReservationShortfall], nodes: int) -> l
     """Reservations that found too little capacity."""
     holds = []
     for shortfall in shortfalls:
-        detail = f"only {shortfall.found} of {shortfall.wanted} reserved units fit"
+        name = shortfall.key.removeprefix(RESERVATION_PREFIX)
+        detail = f"Reservation {name} found room for {shortfall.found} of {shortfall.wanted} pods"
         holds.append(Hold(shortfall.key, Verdict("GPU_FULL", nodes, detail=detail)))
     return holds

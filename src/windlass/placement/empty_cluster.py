@@ -28,6 +28,8 @@ from windlass.placement.verdicts import reason_of
 
 UNLIMITED = 1 << 31
 TOO_LARGE = "REQUEST_EXCEEDS_CLUSTER"
+NO_NODE_LARGE_ENOUGH = "no node is large enough for one of its pods, even empty"
+"""`explain.advisor` replaces it by the number, where it explains the hold."""
 UNAVAILABLE_BITS = WHY_UNSCHEDULABLE | WHY_TAINT
 """Reasons that go away once a node that is cordoned or has a condition taint is available again."""
 
@@ -223,7 +225,7 @@ class EmptyCluster:
         row = overlay.table.row(pod_set.shape, overlay.snapshot, pod_set.pod)
         static = overlay.table.cells.static[row]
         if not len(static) or (static == 0).any():
-            return NeverFits(TOO_LARGE, "no node is large enough, even empty")
+            return NeverFits(TOO_LARGE, NO_NODE_LARGE_ENOUGH)
         counts = [int(np.count_nonzero(static >> np.uint64(bit) & np.uint64(1))) for bit in range(64)]
         # The most frequent reason; of equals the lowest bit.
         bit = int(np.argmax(counts))

@@ -16,14 +16,19 @@ from windlass.placement.filters.prefilter import prefilter_pod, prefilter_templa
 def member_hold(context: DecisionContext, piece: Workload) -> Reason | None:
     """None where all its pods may be placed. Admission removes Kueue's own gates, so they hold nothing in a queue."""
     listers, objects = context.snapshot.listers, context.snapshot.pods.objects
-    for key in (key for pod_set in piece.pod_sets for key in pod_set.pod_keys if key in context.pods_with_rules):
-        pod = objects[context.pod_row[key]]
-        hold = prefilter_pod(template_of(pod) if piece.queue_name else pod, listers)
-        if hold is not None:
-            return hold
+    for pod_set in piece.pod_sets:
+        for key in pod_set.pod_keys:
+            if key in context.pods_with_rules:
+                pod = objects[context.pod_row[key]]
+                hold = prefilter_pod(template_of(pod) if piece.queue_name else pod, listers)
+                if hold is not None:
+                    return hold
     if piece.admission is not None:
         return None
     # Pods that don't exist yet would wait for the same, with quota that others could use.
-    templates = (pod_set.template for pod_set in piece.pod_sets if len(pod_set.pod_keys) < pod_set.count)
-    holds = (prefilter_template(template, listers) for template in templates)
-    return next((hold for hold in holds if hold is not None), None)
+    for pod_set in piece.pod_sets:
+        if len(pod_set.pod_keys) < pod_set.count:
+            hold = prefilter_template(pod_set.template, listers)
+            if hold is not None:
+                return hold
+    return None

@@ -29,10 +29,12 @@ def find_unhealthy_gpus(overlay: Overlay, pod_sets: Sequence[PendingPodSet]) -> 
         nodes |= dict.fromkeys(np.flatnonzero(unhealthy).tolist())
     if not nodes:
         return ()
-    named = [f"{_gpus_of(overlay, node)} of node {overlay.snapshot.nodes.names[node]}" for node in nodes]
-    more = f" and those of {len(named) - MAX_NAMED} more nodes" if len(named) > MAX_NAMED else ""
-    text = f"a pod of it would fit on their node if these GPUs were healthy: {', '.join(named[:MAX_NAMED])}{more}"
-    return (Obstacle(UNHEALTHY, text, text, node=overlay.snapshot.nodes.names[next(iter(nodes))]),)
+    names = overlay.snapshot.nodes.names
+    first = list(nodes)[:MAX_NAMED]
+    more = f"; so would {len(nodes) - MAX_NAMED} more nodes" if len(nodes) > MAX_NAMED else ""
+    text = "; ".join(f"node {names[node]} would take a pod if its {_gpus_of(overlay, node)} healthy" for node in first)
+    text += more
+    return (Obstacle(UNHEALTHY, text, text, node=names[next(iter(nodes))]),)
 
 
 def _gpu_bits(pod_set: PendingPodSet) -> int:
@@ -44,4 +46,5 @@ def _gpu_bits(pod_set: PendingPodSet) -> int:
 def _gpus_of(overlay: Overlay, node: int) -> str:
     first = int(overlay.state.node_info[node, DEV_FIRST])
     devices = overlay.state.devices(node)
-    return "GPU " + ", ".join(str(row - first) for row in devices if not overlay.state.device_info[row, HEALTHY])
+    numbers = [str(row - first) for row in devices if not overlay.state.device_info[row, HEALTHY]]
+    return f"GPU {numbers[0]} were" if len(numbers) == 1 else f"GPUs {', '.join(numbers)} were"

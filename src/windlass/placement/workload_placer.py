@@ -28,7 +28,7 @@ from windlass.placement.placed_workloads import PlacedWorkloads
 from windlass.placement.pod_set_builder import PodSetBuilder
 from windlass.placement.room_model import build_room
 from windlass.placement.topology import DomainTree
-from windlass.placement.workload_pieces import prerequisite_pieces
+from windlass.placement.workload_pieces import prerequisite_pieces, workload_key
 from windlass.queueing.flavor_eligibility import flavor_ineligible_reason
 from windlass.queueing.placement_interface import PlacementResult, PodSetChoice
 from windlass.queueing.victim_room import VictimRoom
@@ -185,7 +185,7 @@ class WorkloadPlacer:
         if not self._has_prerequisites(workload.key):
             return PlacementResult(
                 ok=False,
-                message="the minimum of its gang is not running",
+                message=f"the minimum of gang {workload_key(workload.key)} does not run, so pods above it wait",
                 code="GANG_INCOMPLETE",
                 feasible=False,
             )

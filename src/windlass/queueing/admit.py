@@ -12,23 +12,24 @@ from collections.abc import Sequence
 
 from windlass.model.disruption import DisruptionTracker
 from windlass.model.errors import InputError
+from windlass.model.kueue.workloads import deactivated_message
 from windlass.model.labels import matches_selector
 from windlass.model.names.kubernetes import NAMESPACE_NAME_LABEL
 from windlass.model.queue import QueueSystem
-from windlass.model.queue_names import describe_queue, is_shared_queue
+from windlass.model.queue_names import describe_cluster_queue, describe_queue, is_shared_queue
 from windlass.model.workload import Workload
 from windlass.queueing.admission_state import AdmissionState
 from windlass.queueing.config import QueueConfig
-from windlass.queueing.cycle import Cycle, Entry
+from windlass.queueing.cycle import WAITS_FOR_ADMITTED, Cycle, Entry
 from windlass.queueing.flavor_assignment import FlavorAssignmentMode
 from windlass.queueing.nominator import Nominator
 from windlass.queueing.outcome import (
+    ADMISSION_DEFERRED,
     BEHIND_HEAD,
     CLUSTER_QUEUE_STOPPED,
     DEACTIVATED,
     LOCAL_QUEUE_STOPPED,
     QUEUE_MISSING,
-    QUOTA_INSUFFICIENT,
     SUSPENDED,
     Outcome,
 )
@@ -43,6 +44,9 @@ from windlass.queueing.usage_history import LocalQueueUsage
 
 INVALID_OBJECT = "INVALID_OBJECT"
 DRAIN = "HoldAndDrain"
+NOT_CONSIDERED = "not considered"
+UNREADY_PREFIX = "waits until the pods of "
+"""How the messages of `ADMISSION_DEFERRED` begin; `placement.explain.limits` reads them."""
 MAX_RECONSIDERATIONS = 32
 """How often refused workloads are tried again because an admission was withdrawn: a decision has to end."""
 
@@ -84,7 +88,7 @@ def admit(
     quota_cache.prune(len(pending_workloads))
     unready = [workload.key for workload in running if workload.unready_since and not workload.evicting]
     if config.blocks_admission and unready:
-        decision.hold_all(f"waits until the pods of {min(unready)} are ready (waitForPodsReady.blockAdmission)")
+        decision.hold_all(f"{UNREADY_PREFIX}{min(unready)} are ready (waitForPodsReady.blockAdmission)")
     else:
         decision.run()
     return decision.state.outcomes()
@@ -122,7 +126,7 @@ class _Decision:
         """Evicts deactivated workloads, and everything in queues whose stop policy is HoldAndDrain."""
         for running in self._admitted_workloads():
             if not running.workload.active and not running.is_evicting:
-                self._evict_stopped(running, DEACTIVATED, "The workload is deactivated")
+                self._evict_stopped(running, DEACTIVATED, f"Workload {running.key} (spec.active: false)")
         policies = {queue.stop_policy for queue in self._system.queues.values()}
         policies |= {queue.stop_policy for queue in self._system.local_queues.values()}
         if DRAIN not in policies:
@@ -132,10 +136,11 @@ class _Decision:
             if running.is_evicting:
                 continue
             if running.node.spec.stop_policy == DRAIN:
-                name = running.node.name
-                self._evict_stopped(running, CLUSTER_QUEUE_STOPPED, f"The ClusterQueue {name} is stopped")
+                stopped = f"ClusterQueue {running.node.name} (spec.stopPolicy: {DRAIN})"
+                self._evict_stopped(running, CLUSTER_QUEUE_STOPPED, stopped)
             elif local is not None and local.stop_policy == DRAIN:
-                self._evict_stopped(running, LOCAL_QUEUE_STOPPED, f"The LocalQueue {local.key} is stopped")
+                stopped = f"LocalQueue {local.key} (spec.stopPolicy: {DRAIN})"
+                self._evict_stopped(running, LOCAL_QUEUE_STOPPED, stopped)
 
     def _evict_stopped(self, running: AdmittedWorkload, reason: str, message: str) -> None:
         self.state.evict_stopped(running, reason, message)
@@ -146,8 +151,7 @@ class _Decision:
         """Adds the workload to its queue; holds it and returns None where that is not possible."""
         why = self._why_not_queued(workload)
         if why:
-            code = QUEUE_MISSING if workload.active else SUSPENDED
-            self.state.hold(workload.key, workload.hold_code or code, why)
+            self.state.hold(workload.key, workload.hold_code or (QUEUE_MISSING if workload.active else SUSPENDED), why)
             return None
         local = self._system.local_queue(workload.namespace, workload.queue_name)
         assert local is not None, "it is queued"
@@ -170,25 +174,26 @@ class _Decision:
         if workload.hold:
             return workload.hold
         if not workload.active:
-            return "The workload is deactivated"
-        key = local_queue_key(workload)
+            return deactivated_message(workload.key)
+        queue = workload.queue_name
+        shown = describe_queue(queue) if is_shared_queue(queue) else f"LocalQueue {local_queue_key(workload)}"
         local = self._system.local_queue(workload.namespace, workload.queue_name)
         if local is None:
-            return f"LocalQueue {key} doesn't exist"
+            return f"{shown} doesn't exist"
         if local.stop_policy != "None":
-            return f"LocalQueue {key} is stopped"
+            return f"{shown} is stopped (spec.stopPolicy: {local.stop_policy})"
         if local.inactive_reason:
-            shown = describe_queue(local.key) if is_shared_queue(local.key) else f"LocalQueue {key}"
             return f"{shown} is inactive: {local.inactive_reason}"
         name = local.cluster_queue
         if name not in self._tree.queues:
-            return f"ClusterQueue {name} doesn't exist"
+            return f"{describe_cluster_queue(name)} doesn't exist"
         if name in self._tree.inactive_reasons:
-            return f"ClusterQueue {name} {self._tree.inactive_reasons[name]}"
+            return f"{describe_cluster_queue(name)} {self._tree.inactive_reasons[name]}"
         known = self._system.namespaces.get(workload.namespace, {})
         labels = {NAMESPACE_NAME_LABEL: workload.namespace, **known}
         if not matches_selector(self._system.queues[name].namespace_selector, labels):
-            return "Workload namespace doesn't match ClusterQueue selector"
+            names = f"namespace {workload.namespace}, {describe_cluster_queue(name)}"
+            return f"Workload namespace doesn't match ClusterQueue selector: {names}"
         return ""
 
     def run(self) -> None:
@@ -294,17 +299,18 @@ class _Decision:
     def hold_all(self, why: str) -> None:
         for queue in self._queues.values():
             while (pending := queue.pop_ignoring_block()) is not None:
-                self.state.hold(pending.key, QUOTA_INSUFFICIENT, why)
+                self.state.hold(pending.key, ADMISSION_DEFERRED, why)
 
     def _hold_the_rest(self) -> None:
         if self.state.is_closed:
-            self.hold_all("waits until the workload admitted before it has its pods ready")
+            self.hold_all(WAITS_FOR_ADMITTED)
         for queue in self._queues.values():
             head = queue.blocked_by
             while (pending := queue.pop_ignoring_block()) is not None:
                 if head is not None:
-                    why = f"waits behind {head.key}, the head of ClusterQueue {queue.node.name} (StrictFIFO)"
+                    strict = f"{describe_cluster_queue(queue.node.name)} (StrictFIFO)"
+                    why = f"waits behind {head.key}, the head of {strict}"
                     self.state.hold(pending.key, BEHIND_HEAD, why)
                 else:
-                    why = f"not considered: the decision stopped after {self._config.max_cycles} admission cycles"
-                    self.state.hold(pending.key, QUOTA_INSUFFICIENT, why)
+                    why = f"{NOT_CONSIDERED}: the decision stopped after {self._config.max_cycles} admission cycles"
+                    self.state.hold(pending.key, ADMISSION_DEFERRED, why)

@@ -12,13 +12,17 @@ from collections.abc import Callable, Iterator
 from windlass.queueing.admission_state import AdmissionState
 from windlass.queueing.flavor_assignment import Assignment, FlavorAssignmentMode
 from windlass.queueing.nominator import Nominator, Proposal
-from windlass.queueing.outcome import QUOTA_INSUFFICIENT, TOPOLOGY_NOFIT
+from windlass.queueing.outcome import ADMISSION_DEFERRED, QUOTA_INSUFFICIENT, TOPOLOGY_NOFIT
 from windlass.queueing.pending_queue import PendingQueue
 from windlass.queueing.pending_workload import PendingWorkload
 from windlass.queueing.placement_interface import HoldMessage, PlacementInterface
 from windlass.queueing.preemption_common import Target
 from windlass.queueing.quota_node import QuotaNode, Usage
 from windlass.queueing.tournament import fair_sharing_order
+
+WAITS_FOR_ADMITTED = (
+    "waits until the pods of the workload admitted before it are ready (waitForPodsReady.blockAdmission)"
+)
 
 
 class Entry:
@@ -60,9 +64,9 @@ class Entry:
             self.code = proposal.failure.code or TOPOLOGY_NOFIT
             self.message = proposal.failure.message
 
-    def skip(self, why: str) -> None:
+    def skip(self, why: str, code: str = QUOTA_INSUFFICIENT) -> None:
         self.is_skipped = True
-        self.code, self.message = QUOTA_INSUFFICIENT, why
+        self.code, self.message = code, why
 
 
 class Cycle:
@@ -101,7 +105,7 @@ class Cycle:
 
     def _process(self, entry: Entry) -> None:
         if self._state.is_closed:
-            entry.skip("Workload waits until the one admitted before it has its pods ready")
+            entry.skip(WAITS_FOR_ADMITTED, ADMISSION_DEFERRED)
             return
         if self._state.overlaps(entry.targets):
             self._renominate(entry)
@@ -162,7 +166,7 @@ class Cycle:
             and self._state.fits_afterwards(entry.node, assignment.usage, entry.targets)
             and not self._place(entry)
         ):
-            entry.skip("no room for its pods after processing another workload")
+            entry.is_skipped = True  # quota suffices: code and message stay those of the nodes
 
     def _place(self, entry: Entry) -> bool:
         before = self._placement.checkpoint()

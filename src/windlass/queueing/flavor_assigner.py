@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 from windlass.model.queue import ResourceFlavor, ResourceGroup
+from windlass.model.queue_names import is_shared_queue
 from windlass.model.quota import format_quota
 from windlass.queueing.flavor_assignment import (
     BEST,
@@ -234,8 +235,7 @@ class _FlavorSearch:
         if amount <= available:
             return PreemptionMode.FIT, borrowing
         lacking = format_quota(cell[1], amount - available)
-        flavor, resource = cell
-        self._refuse([f"insufficient unused quota for {resource} in flavor {flavor}, {lacking} more needed"], WAITING)
+        self._refuse([f"insufficient unused quota for {_cell_name(cell)}, {lacking} more needed"], WAITING)
         if node.quota(cell).nominal >= amount or may_reclaim or self._may_preempt_while_borrowing(cell):
             return self.options.oracle(cell, amount)
         return PreemptionMode.NO_FIT, borrowing
@@ -284,10 +284,15 @@ def _tries_next_flavor(fitness: GranularMode, when_can_preempt: str, when_can_bo
     return fitness.borrowing_level > 0 and when_can_borrow == "TryNextFlavor"
 
 
-def _exceeds_capacity_message(cell: FlavorResource, assumed: int, request: int, maximum: int) -> str:
+def _cell_name(cell: FlavorResource) -> str:
+    """In Kueue's words. A queue of KAI or Volcano has one flavor, which is no object that people know."""
     flavor, resource = cell
-    before, now, most = (format_quota(resource, amount) for amount in (assumed, request, maximum))
+    return resource if is_shared_queue(flavor) else f"{resource} in flavor {flavor}"
+
+
+def _exceeds_capacity_message(cell: FlavorResource, assumed: int, request: int, maximum: int) -> str:
+    before, now, most = (format_quota(cell[1], amount) for amount in (assumed, request, maximum))
     return (
-        f"insufficient quota for {resource} in flavor {flavor}, previously considered podsets requests "
+        f"insufficient quota for {_cell_name(cell)}, previously considered podsets requests "
         f"({before}) + current podset request ({now}) > maximum capacity ({most})"
     )

@@ -162,6 +162,13 @@ class Assignment:
         return any(served.tried_flavor_index != -1 for part in self.pod_sets for served in part.flavors.values())
 
     @property
+    def waits_for_quota(self) -> bool:
+        """Whether it doesn't fit now, and would with quota that others use."""
+        severities = [part.severity for part in self.pod_sets]
+        is_waiting = self.mode == FlavorAssignmentMode.NO_FIT and max(severities, default=0) == WAITING
+        return is_waiting or self.mode == FlavorAssignmentMode.PREEMPT
+
+    @property
     def code(self) -> str:
         return _CODES[max((part.severity for part in self.pod_sets), default=0)]
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from windlass.model.queue import QueueSystem
+from windlass.model.reasons import RESERVED_FOR_OTHERS
 from windlass.model.workload import PodSet, Workload
 from windlass.queueing import classical_preemption, fair_sharing_preemption, flavor_assigner
 from windlass.queueing.flavor_assignment import Assignment, FlavorAssignmentMode, PreemptionMode
@@ -70,13 +71,17 @@ class Nominator:
             failure = self._placement_failure(pending, assignment)
             if failure is None:
                 return Proposal(assignment, [])
-            first_failure = first_failure or Proposal(assignment, [], failure)
+            if first_failure is None or (_never_fits(first_failure) and failure.feasible):
+                first_failure = Proposal(assignment, [], failure)
             excluded_next = excluded | self._replaceable(pending, assignment)
             # TryNextFlavor: the queue prefers another flavor to preemption, so those are tried first.
-            if excluded_next == excluded or pending.node.spec.fungibility.when_can_preempt != "TryNextFlavor":
+            tries_next = pending.node.spec.fungibility.when_can_preempt == "TryNextFlavor"
+            if excluded_next == excluded or not (tries_next or _never_fits(Proposal(assignment, [], failure))):
                 break
             excluded = excluded_next
-        return self._with_preemption(pending, first_failure or Proposal(assignment, []))
+        if first_failure is None or (_never_fits(first_failure) and assignment.waits_for_quota):
+            return self._with_preemption(pending, Proposal(assignment, []))
+        return self._with_preemption(pending, first_failure)
 
     def _with_preemption(self, pending: PendingWorkload, proposal: Proposal) -> Proposal:
         assignment, _, failure = proposal
@@ -168,6 +173,12 @@ class Nominator:
 
 def _is_found(proposal: Proposal) -> bool:
     return proposal.assignment.mode == FlavorAssignmentMode.FIT or bool(proposal.targets)
+
+
+def _never_fits(proposal: Proposal) -> bool:
+    """Whether the nodes of its flavors could not take the pods if they were empty, so that another flavor has to."""
+    failure = proposal.failure
+    return failure is not None and not failure.feasible and failure.code != RESERVED_FOR_OTHERS.code
 
 
 def _search_reduced(counts: tuple[int, ...], deltas: tuple[int, ...], attempt: Attempt) -> Proposal | None:

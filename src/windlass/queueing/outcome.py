@@ -55,6 +55,8 @@ SUSPENDED = "JOB_SUSPENDED"
 FLAVOR_MISMATCH = "KUEUE_FLAVOR_MISMATCH"
 TOPOLOGY_NOFIT = "KUEUE_TOPOLOGY_NOFIT"
 BEHIND_HEAD = "QUEUE_BEHIND_HEAD"
+ADMISSION_DEFERRED = "ADMISSION_DEFERRED"
+"""Not considered in this decision; quota and room were not looked at."""
 
 
 class Admitted(msgspec.Struct, frozen=True):
@@ -78,6 +80,7 @@ class Evicted(msgspec.Struct, frozen=True):
     """The workload that it is evicted for; empty where its queue was stopped."""
     reason: str
     message: str = ""
+    """Of a preemption, Kueue's sentence; otherwise the object and the setting that end it."""
     lost: int = 0
     """Milli-GPU-seconds that this eviction loses."""
     least_lost: int = 0

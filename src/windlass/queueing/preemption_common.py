@@ -285,14 +285,17 @@ class PreemptionRequest:
 
 def candidate_sort_key(running: AdmittedWorkload, preemptor_queue: QuotaNode) -> CandidateSortKey:
     """Lower keys are evicted first."""
+    workload, costs = running.workload, running.eviction_costs
+    gpu_seconds, share_seconds = costs.of(running) if costs is not None else (0, 0)
     return (
-        not running.is_evicting,
+        not workload.evicting,
         running.node is preemptor_queue,
         running.priority,
-        *running.eviction_cost,
+        gpu_seconds,
+        share_seconds,
         running.pod_count,
         -running.reserved_at,
-        running.uid,
+        workload.uid or running.key,
     )
 
 

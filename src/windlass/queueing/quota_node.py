@@ -212,7 +212,12 @@ class AdmittedWorkload:
     @property
     def pod_count(self) -> int:
         """Pods that exist; 0 for an admission of this decision."""
-        return 0 if self.is_assumed else sum(len(pod_set.pod_keys) for pod_set in self.workload.pod_sets)
+        if self.is_assumed:
+            return 0
+        count = 0
+        for pod_set in self.workload.pod_sets:  # a loop: this is asked of every candidate, several times
+            count += len(pod_set.pod_keys)
+        return count
 
     @property
     def queued_at(self) -> int:

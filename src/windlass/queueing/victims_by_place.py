@@ -100,7 +100,7 @@ def _quota_lacks(
     """What has to come free, cell by cell, at least: in the tree, and in the own queue where it may not borrow."""
     node, found = request.node, []
     for cell, amount in request.usage.items():
-        freed = {number: sum(part.usage.get(cell, 0) for part in unit) for number, unit in enumerate(units)}
+        freed = {number: _freed(unit, cell) for number, unit in enumerate(units)}
         lacking = amount - node.headroom(cell)
         if lacking > 0:
             found.append(Lack(lacking, freed))
@@ -109,6 +109,12 @@ def _quota_lacks(
             own = {number: freed[number] for number, unit in enumerate(units) if unit[0].node is node}
             found.append(Lack(beyond, own))
     return found
+
+
+def _freed(unit: Sequence[AdmittedWorkload], cell: FlavorResource) -> int:
+    if len(unit) == 1:  # most
+        return unit[0].usage.get(cell, 0)
+    return sum(part.usage.get(cell, 0) for part in unit)
 
 
 def _borrowing_caps(request: PreemptionRequest, candidates: Sequence[AdmittedWorkload]) -> list[Cap]:

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable
 
 from windlass.kube.client import KubeClient
-from windlass.kube.errors import ApiError, LeaseLost, NotFound, ServerUnavailable
+from windlass.kube.errors import ApiError, NotFound, NotSent, ServerUnavailable
 from windlass.kube.request import Request
 from windlass.kube.resources import Resource
 from windlass.scheduler.cache import SchedulerCache
@@ -49,7 +49,7 @@ class BackgroundWriter:
         """Whether it was written. An object that is gone, and a lease that was lost, are nothing to tell."""
         try:
             await self._client.send(request, self._may_write)
-        except (NotFound, LeaseLost):
+        except (NotFound, NotSent):
             return False
         except (ApiError, ServerUnavailable) as error:
             log.warning("can't write %s: %s", what, error)

@@ -25,7 +25,7 @@ from windlass.model.codec import Unreadable, object_id
 from windlass.model.configuration import Settings
 from windlass.model.disruption import PodDisruptionBudget
 from windlass.model.kueue import WorkloadObject
-from windlass.model.kueue.queue_wire import ClusterQueueObject, LocalQueueObject
+from windlass.model.kueue.queue_wire import ClusterQueueObject, LocalQueueObject, QueueObject
 from windlass.model.names.kueue import QUEUE_NAME_LABEL, WORKLOAD_PRIORITY_CLASS_LABEL
 from windlass.model.node import Node
 from windlass.model.owners import Owner, OwnerObject, owner_from_object
@@ -37,8 +37,7 @@ from windlass.model.volume import PersistentVolumeClaim
 from windlass.scheduler.awaiting_owner import PodsAwaitingOwner
 from windlass.scheduler.nominations import Nominations
 from windlass.scheduler.options import SchedulerOptions
-
-STOP_POLICY_HOLD = "Hold"
+from windlass.scheduler.take_over import STOP_POLICY_HOLD, TakeOver
 
 ObjectKey = tuple[str, str]
 """Kind and `namespace/name`."""
@@ -75,6 +74,7 @@ class SchedulerCache:
         self.assume_observer: AssumeObserver | None = None
         self.changed = asyncio.Event()
         self.kueue_is_live = False
+        self.take_over = TakeOver(options.take_over)
         self._inbox: list[Delta] = []
         self._unapplied: list[Delta] = []
         """Taken out of the inbox, and not applied to the store yet."""
@@ -177,9 +177,17 @@ class SchedulerCache:
 
     def drain_inbox(self) -> None:
         """Updates the cache, but not the store: a decision may be under way on the store's state."""
+        self._take_in()
+        if self.take_over.is_stale and self.take_over.reevaluate(self.objects, self.kueue_is_live):
+            queues = [obj for obj in self.objects.values() if isinstance(obj, ClusterQueueObject | LocalQueueObject)]
+            self._unapplied += self._as_triggers([Put(self._without_takeover_hold(queue)) for queue in queues])
+            self._push_again(WorkloadObject, OwnerObject)
+            self._take_in()
+        self._unapplied += self._reobserve_pods(self.awaiting_owner.pop_overdue(self._now))
+
+    def _take_in(self) -> None:
         inbox, self._inbox = self._inbox, []
         self._unapplied += [delta for pushed in inbox for delta in self._store_deltas(pushed)]
-        self._unapplied += self._reobserve_pods(self.awaiting_owner.pop_overdue(self._now))
 
     @property
     def object_count(self) -> int:
@@ -251,7 +259,7 @@ class SchedulerCache:
         return self._options.shadow or not names.isdisjoint(self._options.settings.scheduler_names)
 
     def is_taken_over(self, namespace: str, queue: str) -> bool:
-        names = self._options.take_over
+        names = self.take_over.names
         if f"{namespace}/{queue}" in names:
             return True
         local = self.get("LocalQueue", f"{namespace}/{queue}", KUEUE_API_GROUP)
@@ -259,8 +267,12 @@ class SchedulerCache:
 
     def reevaluate_queue_ownership(self) -> None:
         """Kueue has appeared or disappeared: pushes everything again whose relevance depends on that."""
+        self.take_over.is_stale = bool(self.take_over.wanted)
         self.drain_inbox()  # a newer state there must not be undone by an older one
-        self.push([Put(obj) for obj in self.objects.values() if isinstance(obj, WorkloadObject | OwnerObject)])
+        self._push_again(WorkloadObject, OwnerObject)
+
+    def _push_again(self, *kinds: type) -> None:
+        self.push([Put(obj) for obj in self.objects.values() if isinstance(obj, kinds)])
 
     # From observed deltas to what the store has to apply
 
@@ -373,7 +385,9 @@ class SchedulerCache:
         if isinstance(obj, RunTimeHistoryObject):
             self._in_store.add((f"{kind}.{group}", key))
             return [Put(obj)]  # triggers no decision: run times only refine estimates
-        if isinstance(obj, LocalQueueObject) and key in self._options.take_over and known is None:
+        if isinstance(obj, QueueObject):
+            self.take_over.is_stale = bool(self.take_over.wanted)
+        if isinstance(obj, LocalQueueObject) and key in self.take_over.names and known is None:
             # Its ClusterQueue may have been observed before, and counts as taken over from now on.
             cluster_queue = self.get("ClusterQueue", obj.spec.cluster_queue, KUEUE_API_GROUP)
             self.push([Put(cluster_queue)] if cluster_queue is not None else [])
@@ -409,7 +423,7 @@ class SchedulerCache:
         return msgspec.structs.replace(queue, spec=msgspec.structs.replace(queue.spec, stop_policy="None"))
 
     def _is_queue_taken_over(self, queue: ClusterQueueObject | LocalQueueObject) -> bool:
-        names = self._options.take_over
+        names = self.take_over.names
         if isinstance(queue, LocalQueueObject):
             return f"{queue.metadata.namespace}/{queue.metadata.name}" in names
         name = queue.metadata.name
@@ -453,6 +467,8 @@ class SchedulerCache:
             self._nominations.forget(deletion.key)
             return self._remove_from_store("Pod", deletion.key)
         known = self.objects.pop((deletion.group, deletion.kind, deletion.key), None)
+        if isinstance(known, QueueObject):
+            self.take_over.is_stale = bool(self.take_over.wanted)
         if isinstance(known, WorkloadObject):
             self._assumed_statuses.forget(deletion.key)
             self._changed_owners.update(dict.fromkeys(_controller_ids(known)))

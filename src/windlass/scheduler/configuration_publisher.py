@@ -15,7 +15,7 @@ import yaml
 
 from windlass.dump.configuration import CONFIG_MAP_KEY, CONFIG_MAP_SUFFIX, PUBLISHED_LABEL
 from windlass.kube.client import KubeClient
-from windlass.kube.errors import ApiError, LeaseLost, ServerUnavailable
+from windlass.kube.errors import ApiError, NotSent, ServerUnavailable
 from windlass.kube.request import Request
 from windlass.kube.resources import CONFIG_MAPS
 from windlass.kube.write_requests import apply_object
@@ -49,7 +49,7 @@ class ConfigurationPublisher:
         """True if it was written. The same error is logged once, not at every attempt."""
         try:
             await self._client.send(self._request, self._may_write)
-        except LeaseLost:
+        except NotSent:
             return False
         except (ApiError, ServerUnavailable) as error:
             if str(error) != self._failure:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from windlass.scheduler.queue_metrics import QueueMetrics
+
 # kube-scheduler's buckets: 1 ms to 16 s for the algorithm, 10 ms to 1.5 h from creation to binding.
 _ALGORITHM_BUCKETS = tuple(0.001 * 2**power for power in range(15))
 _SLI_BUCKETS = tuple(0.01 * 2**power for power in range(20))
@@ -16,6 +18,7 @@ _SLI_BUCKETS = tuple(0.01 * 2**power for power in range(20))
 class Metrics:
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
+        self.queues = QueueMetrics(self._registry)
         self._add_kube_scheduler_metrics()
         self._add_api_write_metrics()
         self._add_loop_metrics()
@@ -53,6 +56,9 @@ class Metrics:
             "kind",
         )
         self.in_flight = self._gauge("windlass_binds_in_flight", "Binds without an answer yet.")
+        self.lost_audit_lines = self._counter(
+            "windlass_audit_lines_lost_total", "Admissions and evictions that could not be put on record."
+        )
         self.dropped_events = self._gauge(
             "windlass_dropped_events", "Events that were not sent because there were too many."
         )
@@ -89,6 +95,9 @@ class Metrics:
         )
         self.watch_restarts = self._gauge("windlass_watch_restarts", "Restarts of watches, by kind.", "resource")
         self.leading = self._gauge("windlass_leading", "1 if this replica is the leader.")
+        self.frozen = self._gauge(
+            "windlass_frozen", "1 while `windlass freeze` has stopped the writes of this replica."
+        )
         self.unreadable = self._counter(
             "windlass_unreadable_objects_total", "Objects that could not be read, by kind.", "kind"
         )

@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 
 from windlass.model.configuration import Settings
+from windlass.scheduler.audit_log import AuditLogOptions
 
 
 class SchedulerOptions(msgspec.Struct, frozen=True):
@@ -25,6 +26,8 @@ class SchedulerOptions(msgspec.Struct, frozen=True):
     """Address of /healthz, /readyz and /metrics."""
     take_over: frozenset[str] = frozenset()
     """LocalQueues (`namespace/name`) or ClusterQueues that Windlass decides on although Kueue is live."""
+    audit: AuditLogOptions = AuditLogOptions()
+    """Where admissions and evictions are put on record."""
     batch_seconds: float = 0.001
     """Seconds between the first change and the decision on it, so that simultaneous changes are one batch."""
     warm_up: bool = True

@@ -71,13 +71,31 @@ def _status(kind: str, name: str, queue: ClusterQueue | None, members: list[Work
     }
 
 
-def _usage(queue: ClusterQueue | None, admitted: Iterable[Workload]) -> list[Unstructured]:
+def used_quota(system: QueueSystem, workloads: Iterable[Workload]) -> dict[tuple[str, str, str], int]:
+    """ClusterQueue, flavor and resource → what admitted workloads hold of it."""
+    found: dict[tuple[str, str, str], int] = {}
+    for workload in workloads:
+        local = system.local_queues.get(f"{workload.namespace}/{workload.queue_name}")
+        if local is not None:
+            for (flavor, resource), amount in _used([workload]).items():
+                cell = local.cluster_queue, flavor, resource
+                found[cell] = found.get(cell, 0) + amount
+    return found
+
+
+def _used(admitted: Iterable[Workload]) -> dict[tuple[str, str], int]:
+    """By flavor and resource."""
     used: dict[tuple[str, str], int] = {}
     for workload in admitted:
         for assignment in workload.admission.assignments if workload.admission is not None else ():
             for resource, amount in assignment.usage.items():
                 cell = assignment.flavors.get(resource, ""), resource
                 used[cell] = used.get(cell, 0) + amount
+    return used
+
+
+def _usage(queue: ClusterQueue | None, admitted: Iterable[Workload]) -> list[Unstructured]:
+    used = _used(admitted)
     flavors: dict[str, list[Unstructured]] = {}
     for group in queue.resource_groups if queue is not None else ():
         for flavor in group.flavors:

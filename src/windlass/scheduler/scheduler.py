@@ -14,19 +14,23 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from windlass.apply.audit import Auditor, AuditRecord
 from windlass.apply.executor import PlanExecutor
 from windlass.cluster.snapshot import Snapshot
 from windlass.dump.configuration import HASH_ANNOTATION
 from windlass.kube.client import KubeClient
 from windlass.kube.client_config import ClientConfig
 from windlass.kube.events import EventRecorder
+from windlass.kube.freeze import FREEZE_CONFIG_MAP, FROZEN, OBEYED_ANNOTATION, RUNNING, FreezeState
 from windlass.kube.informers import Informers
 from windlass.kube.leader_election import LeaderElectionConfig, LeaderElector
+from windlass.kube.write_gate import WriteGate
 from windlass.model.bug import bug_of
 from windlass.model.configuration_document import settings_hash
 from windlass.model.errors import WindlassError
 from windlass.model.plan import Plan
 from windlass.planner import engine_config
+from windlass.scheduler.audit_log import AuditLog
 from windlass.scheduler.cache import SchedulerCache
 from windlass.scheduler.configuration_publisher import ConfigurationPublisher
 from windlass.scheduler.decision_record import RecordWriter
@@ -57,16 +61,25 @@ class Scheduler:
         self._client, self._options = client, options
         self.metrics = Metrics()
         self.recorder = EventRecorder(client, options.identity)
+        self.audit_log = AuditLog(options.audit, self.metrics.lost_audit_lines.inc)
         self.cache = SchedulerCache(options)
         self.informers = Informers(client, self.cache.push)
         self.cache.awaiting_owner.is_watched = self.informers.is_watched
+        self.write_gate = client.write_gate = WriteGate(client, options.lease_namespace, self._on_freeze)
         self.leader_elector = LeaderElector(client, _election_config(options))
         if options.leader_elect:
             client.seconds_to_write = lambda: self.leader_elector.seconds_left
         self.executor = PlanExecutor(
-            client, self.cache, self.recorder, self.metrics, self._may_write, self.informers.resource_for
+            client,
+            self.cache,
+            self.recorder,
+            self.metrics,
+            self._may_write,
+            self.informers.resource_for,
+            Auditor(options.identity, self._put_on_record),
         )
         self.unreadable_reporter = UnreadableReporter(self.cache, self.recorder, self.executor.conditions, self.metrics)
+        self.metrics.queues.decides_on = self._decides_on_queue
         self.recorder.should_yield = lambda: self.executor.binder.has_backlog
         self._broken_task = ""
         """The task that ended with an internal error and was not started again yet."""
@@ -117,6 +130,7 @@ class Scheduler:
             await self.health_server.stop()
             if self.record_writer is not None:
                 self.record_writer.close()
+            self.audit_log.close()
 
     async def _keep_running(self, job: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Runs a task that never ends; again, if it ends with an internal error. What a user has to mend ends it."""
@@ -142,8 +156,11 @@ class Scheduler:
         step = self.executor.guard.step
         with step("the report of objects that can't be read"):
             self.unreadable_reporter.report(snapshot, self._may_report)
+        with step("the report of queues that are not taken over"):
+            self.cache.take_over.report(self.recorder, self.cache.objects, self._may_report)
         if self._shadow is not None:
             return
+        self.metrics.queues.observe(snapshot)
         with step("the status of queues"):
             self.queue_status_writer.observe(snapshot)
         with step("the usage history"):
@@ -164,7 +181,7 @@ class Scheduler:
         gc.freeze()  # the objects listed so far mostly stay: collections need not walk them again
         log.info("all informers have synced")
         if not self._options.leader_elect:
-            await self.loop.run(lambda: True)
+            await self._decide_while(lambda: True)
         while True:
             standby = asyncio.create_task(self.loop.run_standby())
             try:
@@ -183,12 +200,36 @@ class Scheduler:
             self.run_time_writer.start_leading()
             self.executor.conditions.start_leading()
             self.queue_status_writer.start_leading()
-            await self.loop.run(lambda: self.leader_elector.is_leader)
+            await self._decide_while(lambda: self.leader_elector.is_leader)
             await self.executor.drain()
         finally:
             self.metrics.leading.set(0)
+            self.metrics.queues.observe(None)
             renewal.cancel()
             await asyncio.gather(renewal, return_exceptions=True)
+
+    async def _decide_while(self, may_decide: Callable[[], bool]) -> None:
+        """Decides, and while writes are frozen only keeps the store up to date: a decision that can't be carried out
+        would be made again and again."""
+        while may_decide():
+            await self.loop.run(lambda: may_decide() and not self.write_gate.state.is_frozen)
+            standby = asyncio.create_task(self.loop.run_standby())
+            try:
+                await self.write_gate.wait_until_running(may_decide)
+            finally:
+                standby.cancel()
+                await asyncio.gather(standby, return_exceptions=True)
+
+    def _put_on_record(self, record: AuditRecord) -> None:
+        self.audit_log.write(record)
+        self.metrics.queues.count(record)
+
+    def _decides_on_queue(self, cluster_queue: str) -> bool:
+        return not self.cache.kueue_is_live or cluster_queue in self.cache.take_over.names
+
+    def _on_freeze(self, state: FreezeState) -> None:
+        self.metrics.frozen.set(state.is_frozen)
+        self.cache.request_decision()  # wakes the loop
 
     async def _shut_down(self) -> None:
         is_drained = False
@@ -219,6 +260,8 @@ class Scheduler:
             return f"{failures} decisions in a row have failed: {self.loop.last_failure}"
         if self._broken_task:
             return f"a task has ended with an internal error and is started again: {self._broken_task}"
+        if self.write_gate.state.state not in (FROZEN, RUNNING):
+            return f"writes are {self.write_gate.state}"
         if self.informers.synced.is_set():
             return "" if self._warmed_up.is_set() else "the kernels are being compiled"
         missing = [informer.resource.plural for informer in self.informers.informers if not informer.synced.is_set()]
@@ -242,7 +285,7 @@ def _election_config(options: SchedulerOptions) -> LeaderElectionConfig:
         options.lease_name,
         options.identity,
         options.lease_seconds,
-        {HASH_ANNOTATION: settings_hash(options.settings)},
+        {HASH_ANNOTATION: settings_hash(options.settings), OBEYED_ANNOTATION: FREEZE_CONFIG_MAP},
     )
 
 

@@ -183,7 +183,7 @@ def _wanted(raw: Any, path: str) -> dict[str, int]:
             remedy = "profiles are called like 1g.10gb or 1g.10gb+me"
             raise InputError(f"{str(name)[:64]!r} is not a MIG profile", path=path, remedy=remedy)
         if "c." in name:
-            message = f"{name} cuts compute below its GPU instance, which no resource could name"
+            message = f"{name} is a compute instance, and those have no resource name"
             raise InputError(message, path=f"{path}.{name}", remedy=f"use {name.partition('c.')[2]}")
         if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= MAX_INSTANCES:
             raise InputError("must be a count", path=f"{path}.{name}", remedy="write a number of instances")

@@ -107,9 +107,12 @@ def _held(owner: Mapping[str, Any] | None, workload: Mapping[str, Any] | None) -
                 return condition.get("reason") or "", condition.get("message") or ""
     if owner is not None and (owner.get("spec") or {}).get("suspend"):
         queue = (owner["metadata"].get("labels") or {}).get(QUEUE_NAME_LABEL)
-        message = f"Waiting for queue {queue} to decide." if queue else "Suspended (spec.suspend: true)."
-        return "Suspended", message
+        return "Suspended", _suspended_message(queue)
     return None
+
+
+def _suspended_message(queue: str | None) -> str:
+    return f"Waiting for queue {queue} to decide." if queue else "Suspended (spec.suspend: true)."
 
 
 def _wanted(

@@ -9,14 +9,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from windlass.model.errors import InputError
-from windlass.model.names.nvidia import NVIDIA_PREFIX
-from windlass.model.requests import parse_amount
+from windlass.model.names.nvidia import GPU_RESOURCE, NVIDIA_PREFIX
+from windlass.model.quota import MILLI_PER_GPU, parse_quota
 from windlass.model.unstructured import Unstructured
 
 
 def queue_view(tree: Mapping[str, Any]) -> Unstructured:
     spec, status = tree.get("spec") or {}, tree.get("status") or {}
-    quota: dict[str, list[int]] = {}
+    quota: dict[str, list[float]] = {}
     for group in spec.get("resourceGroups") or ():
         for flavor in group.get("flavors") or ():
             for resource in flavor.get("resources") or ():
@@ -39,8 +39,12 @@ def queue_view(tree: Mapping[str, Any]) -> Unstructured:
     }
 
 
-def _add(quota: dict[str, list[int]], name: str, column: int, raw: Any) -> None:
+def _add(quota: dict[str, list[float]], name: str, column: int, raw: Any) -> None:
+    """Quota counts GPUs in thousandths, so that half a GPU (`500m`) may be used."""
     try:
-        quota.setdefault(name, [0, 0, 0])[column] += parse_amount(name, raw)
+        amount = parse_quota(name, raw)
     except InputError:
         return
+    gpus, rest = divmod(amount, MILLI_PER_GPU)
+    shown = amount if name != GPU_RESOURCE else amount / MILLI_PER_GPU if rest else gpus
+    quota.setdefault(name, [0, 0, 0])[column] += shown

@@ -72,7 +72,7 @@ def test_a_hold_for_the_queues_sake_says_what_to_do(objects: list[Unstructured],
 def test_quota_that_lacks_names_its_queue_and_flavor_first():
     used = pod("runs", on="n1", metadata=QUEUED)
     found = verdict("default/p", *TWO_NODES, *queue({"nvidia.com/gpu": 8}), used, pod("p", metadata=QUEUED))
-    assert found.sentences[0] == "over quota: queue q has 0 nvidia.com/gpu left in flavor f, 8 requested"
+    assert found.sentences[0] == "over quota: ClusterQueue q has 0 nvidia.com/gpu left in flavor f, 8 requested"
 
 
 @pytest.mark.parametrize(

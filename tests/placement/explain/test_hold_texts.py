@@ -85,7 +85,7 @@ CASES = {
     "group whose pods contradict one another": (
         [member("a", "2"), member("b", "3")],
         "INVALID_OBJECT",
-        '"2" on default/a, "3" on default/b',
+        '"2" on default/a and "3" on default/b',
         "correct the field that the message names",
     ),
     "missing claim": ([with_claim()], "STORAGE_INSUFFICIENT", '"data" not found', "create the claim"),

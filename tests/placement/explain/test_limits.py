@@ -236,7 +236,7 @@ def test_a_gang_that_is_larger_than_every_domain() -> None:
         Limit("size", text, level=RACK, needed="5", available="8"),
         Limit(
             "topology",
-            "no rack has capacity for all 5 pods: at most 4 would fit",
+            "no rack has room for all 5 pods: at most 4 fit",
             level=RACK,
             needed="5",
             available="4",
@@ -251,22 +251,25 @@ def test_a_gang_that_is_larger_than_every_domain() -> None:
 def test_a_level_with_too_little_in_every_domain(used: tuple[int, ...], fits: int) -> None:
     running = [pod(f"r{at}", gpus, on=f"n{at}") for at, gpus in enumerate(used) if gpus]
     found = verdict(*racks(8, 8, 8, 8), *running, *gang(4, 4, annotations={REQUIRED: RACK}))
-    text = f"no rack has capacity for all 4 pods: at most {fits} would fit"
+    text = f"no rack has room for all 4 pods: at most {fits} fit"
     assert found.limits[0] == Limit("topology", text, level=RACK, needed="4", available=str(fits))
 
 
 def test_a_gang_of_one_says_its_pod() -> None:
     running = [pod(f"r{at}", 6, on=f"n{at}") for at in range(2)]
     found = verdict(*racks(8, 8), *running, *gang(1, 4, annotations={REQUIRED: RACK}))
-    assert found.limits[0].text == "no rack has capacity for its pod: at most 0 would fit"
+    assert found.limits[0].text == "no rack has room for its pod"
 
 
 # Quota
 
 
 def quota_limit(resource: str, left: str, needed: str, most: str = "", name: str = "f") -> Limit:
-    text = f"over quota: queue q has {left} {resource} left in flavor {name}, {needed} requested"
-    text += f" (the queue can have at most {most})" if most else ""
+    text = f"over quota: ClusterQueue q has {left} {resource} left in flavor {name}, {needed} requested"
+    if most:
+        text = (
+            f"it never starts: ClusterQueue q can have at most {most} {resource} in flavor {name}, {needed} requested"
+        )
     return Limit("quota", text, queue="q", flavor=name, resource=resource, needed=needed, available=left)
 
 
@@ -296,12 +299,33 @@ def test_quota_counts_all_pods_of_a_gang_and_half_gpus_by_half() -> None:
     assert found.limits == (quota_limit(GPU, "5", "6", "5"),)
 
 
-def test_a_resource_without_quota_is_named_after_the_object() -> None:
+def test_a_resource_without_quota_is_named_once() -> None:
     found = verdict(*TWO_NODES, flavor(), *queue({"f": {"memory": 8}}), pod("w", 1, metadata=in_queue()))
-    assert found.limits == (
-        Limit("object", "its queue has no quota for a resource that it asks for", queue="q"),
-        Limit("quota", "queue q has no quota for nvidia.com/gpu", queue="q", resource=GPU),
+    assert found.limits == (Limit("quota", "ClusterQueue q has no quota for nvidia.com/gpu", queue="q", resource=GPU),)
+
+
+def test_only_flavors_that_the_pod_may_use_count() -> None:
+    nodes = [labelled(node("n1"), pool="f1"), labelled(node("n2"), pool="f2")]
+    objects = [*nodes, flavor("f1", pool="f1"), flavor("f2", pool="f2"), *queue({"f1": {GPU: 8}, "f2": {GPU: 2}})]
+    picky = pod("w", 4, metadata=in_queue(), nodeSelector={"pool": "f2"})
+    found = verdict(*objects, picky)
+    assert found.limits == (quota_limit(GPU, "2", "4", "2", "f2"),)
+    assert found.is_infeasible
+    assert "f1" not in found.public_message
+
+
+def test_quota_that_is_left_in_flavors_that_do_not_go_together() -> None:
+    nodes = [labelled(node("n1"), pool="f1"), labelled(node("n2"), pool="f2")]
+    objects = [*nodes, flavor("f1", pool="f1"), flavor("f2", pool="f2")]
+    found = verdict(
+        *objects,
+        *queue({"f1": {GPU: 8, "cpu": "1"}, "f2": {GPU: 2, "cpu": "8"}}),
+        asking(pod("w", 4, metadata=in_queue()), cpu=6),
     )
+    assert found.code == "KUEUE_QUOTA_INSUFFICIENT"
+    text = "ClusterQueue q has quota left, but not in flavors that its pods can use together: "
+    assert [limit.text for limit in found.limits] == [f"{text}8 cpu in flavor f2, 8 {GPU} in flavor f1"]
+    assert found.public_message.startswith(text)
 
 
 # Order and plans
@@ -311,7 +335,7 @@ def test_the_head_of_a_strict_queue_and_those_behind_it() -> None:
     objects = [*TWO_NODES, flavor(), *queue({"f": {GPU: 8}}, queueingStrategy="StrictFIFO")]
     waiting = [pod("r", 2, on="n1", metadata=in_queue()), pod("head", 8, metadata=in_queue())]
     found = verdict(*objects, *waiting, pod("w", 1, at=LATER, metadata=in_queue()))
-    text = "quota suffices, but queue q is StrictFIFO and work ahead of it waits"
+    text = "quota suffices, but an older workload of ClusterQueue q waits, which this one may not pass (StrictFIFO)"
     assert found.limits == (Limit("order", text, queue="q", behind="default/head"),)
 
 
@@ -330,5 +354,6 @@ def planned_starts() -> list[Unstructured]:
 def test_a_planned_start_that_keeps_others_out_is_named() -> None:
     found = verdict(*planned_starts(), pod("w", 2, at="2026-01-01T02:00:00Z"))
     assert found.code == "RESERVED_FOR_OTHERS"
-    text = "there is room, but a planned start or a calendar reservation of others holds it"
-    assert found.limits == (Limit("plan", text, behind="default/first"),)
+    (limit,) = found.limits
+    assert limit.text.startswith("room is free, but kept for work that is planned from 2026-01-01T")
+    assert (limit.kind, limit.behind) == ("plan", "default/first")

@@ -46,7 +46,7 @@ def budget(name: str) -> Unstructured:
 def test_equal_priorities() -> None:
     verdict = held("b", node("n1"), pod("a", 8, on="n1", priority=5), pod("b", 1, priority=5))
     assert kinds(verdict) == ["priority"]
-    assert "what runs where it could has priority 5 or higher" in verdict.message
+    assert "all pods on nodes that suit it have priority 5 or higher" in verdict.message
 
 
 def test_where_nobody_uses_priorities_nothing_is_said() -> None:

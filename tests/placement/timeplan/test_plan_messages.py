@@ -62,8 +62,8 @@ def test_a_reservation_says_until_when_it_holds(occupancy: Occupancy) -> None:
     assert delays_plan_message([began], occupancy).endswith(f" holds n0 until {LATER}")
     later = plan("reservation/r", NOON + 1, end=NOON + 3600, reserved=True)
     assert delays_plan_message([later], occupancy) == (
-        f"it would fit now, but Reservation r holds n0 from 2026-01-01T12:00:01Z until {LATER}, "
-        "and it has no run-time limit that ends before"
+        f"it would fit now, but Reservation r holds n0 from 2026-01-01T12:00:01Z until {LATER}; "
+        "set windlass.dev/duration so that this workload ends before"
     )
 
 
@@ -112,21 +112,16 @@ def test_those_ahead_are_counted(occupancy: Occupancy) -> None:
 
 
 def test_without_a_planned_start_the_reason_is_given() -> None:
-    best_effort = "so smaller workloads behind it may start (BestEffortFIFO)"
-    strict = "so nothing behind it in its queue starts (StrictFIFO)"
     none = "no planned start: no running workload with a known end frees enough for it"
-    assert no_planned_start_message(["a"], False, 0) == f"no planned start: a has no run-time limit, {best_effort}"
-    assert (
-        no_planned_start_message(["a", "b"], True, 0) == f"no planned start: a and b have no run-time limit, {strict}"
-    )
-    assert no_planned_start_message([], False, 0) == f"{none}, {best_effort}"
-    assert no_planned_start_message([], False, 1) == (
-        f"{none} after the workloads ahead of it, {best_effort}; 1 workload waits ahead of it"
-    )
+    assert no_planned_start_message(["a"], 0) == "no planned start: a has no run-time limit"
+    assert no_planned_start_message(["a", "b"], 0) == "no planned start: a and b have no run-time limit"
+    assert no_planned_start_message([], 0) == none
+    assert no_planned_start_message([], 1) == f"{none} after the workloads ahead of it; 1 workload waits ahead of it"
 
 
 def test_beyond_the_depth_no_start_is_planned() -> None:
-    assert beyond_depth_message(1, 0) == "no planned start: only the first waiting workload gets one"
+    text = "no planned start: starts are planned for the first"
+    assert beyond_depth_message(1, 0) == f"{text} waiting workload only (backfill.depth)"
     assert beyond_depth_message(2, 3) == (
-        "no planned start: only the first waiting 2 workloads get one; 3 workloads wait ahead of it"
+        f"{text} 2 waiting workloads only (backfill.depth); 3 workloads wait ahead of it"
     )

@@ -136,7 +136,7 @@ def test_a_reservation_that_finds_too_little_room_says_so() -> None:
     reserved, held = _plan(reservation(HOUR, 2 * HOUR, count=3))
     assert reserved["nodes"] == {"n": 1}
     assert (held["decision"], held["workload"]) == ("hold", "reservation/r")
-    assert held["message"] == "only 1 of 3 reserved units fit"
+    assert held["message"] == "Reservation r found room for 1 of 3 pods"
 
 
 def test_one_that_is_over_is_not_mentioned() -> None:

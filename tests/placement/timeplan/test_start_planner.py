@@ -341,7 +341,8 @@ def test_a_hold_says_when_it_starts_and_who_is_ahead_in_its_queue() -> None:
     ]
     assert found["a"].text.endswith("when team/r ends (by run-time limit)")
     assert found["c"].text == (
-        "no planned start: only the first waiting 2 workloads get one; 1 workload waits ahead of it"
+        "no planned start: starts are planned for the first 2 waiting workloads only (backfill.depth); "
+        "1 workload waits ahead of it"
     )
     assert found["c"].basis == ()
 
@@ -370,10 +371,7 @@ def test_a_hold_names_what_has_no_end() -> None:
     office.occupancy.placer.placed_workloads.track_running([stranger])
     said = office.outlooks(held("a"), office.admit("new", 0))["a"]
     assert said.start is None
-    assert said.text == (
-        "no planned start: team/endless, team/late and team/new have no run-time limit, "
-        "so nothing behind it in its queue starts (StrictFIFO)"
-    )
+    assert said.text == "no planned start: team/endless, team/late and team/new have no run-time limit"
     with_history = Office(
         run("r", 8, 0, 100),
         replace(run("late", 1, 1, 100), started_at=NOW - 1000),

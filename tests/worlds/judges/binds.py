@@ -12,7 +12,7 @@ from itertools import combinations, islice
 
 from tests.invariants.judge import device_list
 from tests.worlds.judges.trees import annotations_of, key_of, node_of
-from tests.worlds.judges.twin import Twin, grants_of, unbound
+from tests.worlds.judges.twin import Twin, grants_of, twin_of, unbound
 from tests.worlds.judges.world_state import WorldState
 
 from windlass.model.unstructured import Unstructured
@@ -77,7 +77,7 @@ class BindJudge:
         self, pod: Unstructured, nodes: list[Unstructured], placed: list[Unstructured]
     ) -> set[str]:
         """Pods of one decision arrive in another order than they were decided in."""
-        broken = Twin(nodes, placed).rules(unbound(pod), node_of(pod))
+        broken = twin_of(nodes, placed).rules(unbound(pod), node_of(pod))
         if not broken or broken & TIMELESS:
             return broken
         at = self._bound_at.get(key_of(pod), 0.0)

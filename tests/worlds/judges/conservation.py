@@ -12,12 +12,13 @@ from itertools import product
 
 from tests.invariants.judge import Books, Usage
 from tests.worlds.judges.trees import admission, labels_of, node_of
-from tests.worlds.judges.twin import Twin
+from tests.worlds.judges.twin import Twin, has_two_shapes, twin_now
 from tests.worlds.judges.waiting import Unit, waiting_units
 from tests.worlds.judges.world_state import WorldState, is_finished
 
 from windlass.model.decision import Reserve
 from windlass.model.plan import Plan
+from windlass.model.pod import Pod
 from windlass.model.unstructured import Unstructured
 
 Flavors = dict[str, str]
@@ -192,15 +193,20 @@ def find_place(state: WorldState, unit: Unit, names: Sequence[str]) -> str:
             [name for name in names if labels_of(state.nodes[name]).get(unit.topology) == value]
             for value in sorted(value for value in values if value)
         ]
-    placed = state.placed_pods()
+    is_mixed = has_two_shapes(unit.pods)
     for domain in domains:
-        if not domain:
+        if not domain or not any(_may_take(twin_now(state), unit.pods[0], name) for name in domain):
             continue
-        nodes = [*state.nodes.values()]
-        where = Twin(nodes, placed).place(unit.pods, domain) or Twin(nodes, placed).place_mixed(unit.pods, domain)
+        where = twin_now(state).copy().place(unit.pods, domain)
+        if not where and is_mixed:
+            where = twin_now(state).copy().place_mixed(unit.pods, domain)
         if where:
             return ", ".join(f"{node} ({count})" for node, count in where.items())
     return ""
+
+
+def _may_take(twin: Twin, pod: Pod, name: str) -> bool:
+    return not twin.lacks(pod, name) and not twin.rules(pod, name)
 
 
 def _missing_pods(state: WorldState, tree: Unstructured) -> set[str]:

@@ -10,14 +10,13 @@ from collections import Counter
 from collections.abc import Callable
 
 from tests.worlds.judges.gangs import group_of
-from tests.worlds.judges.trees import admission, annotations_of, is_deleted, node_of, seconds
-from tests.worlds.judges.world_state import WorldState, is_finished
+from tests.worlds.judges.trees import admission, is_deleted, node_of, seconds
+from tests.worlds.judges.world_state import WorldState, is_finished, is_guarded
 
 from windlass.model.plan import Plan
 from windlass.model.unstructured import Unstructured
 
 REGRET_SECONDS = 30.0
-PREEMPTABLE = "volcano.sh/preemptable"
 STUCK_SECONDS = 120.0
 """So long after the end of its grace period nothing waits for a victim any more."""
 MOST_AT_REST = 2
@@ -76,7 +75,8 @@ class EvictionJudge:
         decided, preemptor = self._decided.get(key, (0.0, ""))
         if preemptor and self._state.clock() - decided < self._state.lag_seconds:
             self._expected[preemptor] = (self._state.clock(), key)
-            if self._is_guarded(key):
+            tree = self._state.workloads.get(key) or self._state.pods.get(key)
+            if tree is not None and is_guarded(self._state, tree):
                 self._wrong(f"{key} must not be preempted, and was evicted for {preemptor}")
 
     def on_happening(self) -> None:
@@ -97,15 +97,6 @@ class EvictionJudge:
         for key, count in self._at_rest.items():
             if count > MOST_AT_REST:
                 self._wrong(f"{key} was evicted {count} times while nothing happened: {self._said[key]}")
-
-    def _is_guarded(self, key: str) -> bool:
-        """Its Job, its Workload or itself says that it must not be preempted."""
-        tree = self._state.workloads.get(key) or self._state.pods.get(key)
-        if tree is None:
-            return False
-        owner = self._state.owner_of(tree)
-        owners = [owner] if owner is not None else []
-        return any(annotations_of(found).get(PREEMPTABLE) == "false" for found in (tree, *owners))
 
     def _victims_linger(self) -> bool:
         return any("deletionTimestamp" in pod["metadata"] for pod in self._state.placed_pods())

@@ -14,11 +14,9 @@ from tests.worlds.judges.conservation import Flavors, flavor_choices, flavor_nod
 from tests.worlds.judges.trees import admission, annotations_of, is_deleted, node_of, owner_uids
 from tests.worlds.judges.twin import Twin
 from tests.worlds.judges.waiting import Unit, waiting_units
-from tests.worlds.judges.world_state import WorldState, is_finished
+from tests.worlds.judges.world_state import PREEMPTABLE, WorldState, is_finished
 
 from windlass.model.unstructured import Unstructured
-
-PREEMPTABLE = "volcano.sh/preemptable"
 
 
 class GuaranteeJudge:
@@ -83,17 +81,17 @@ class GuaranteeJudge:
         gone: set[str] = set()
         for tree in victims:
             queue, need = admission(tree)["clusterQueue"], _usage_of(tree)  # type: ignore[index]
-            if not any(usage[queue][cell] > state.books.quota(queue, cell)[0] for cell in need):
-                return False  # its queue would not borrow any more
-            usage[queue].subtract(need)
-            gone |= owner_uids(tree)
+            # A queue that borrows no more keeps what it has.
+            if any(usage[queue][cell] > state.books.quota(queue, cell)[0] for cell in _contested(flavors)):
+                usage[queue].subtract(need)
+                gone |= owner_uids(tree)
         if not within_nominal(state.books, unit, flavors, usage):
             return False
         left = [pod for pod in state.placed_pods() if not owner_uids(pod) & gone]
         return Twin([*state.nodes.values()], left).place(unit.pods, [name]) is not None
 
     def _borrowers_on(self, name: str, unit: Unit, flavors: Flavors) -> Iterator[Unstructured]:
-        state, cells = self._state, {(flavor, resource) for resource, flavor in flavors.items()}
+        state, cells = self._state, _contested(flavors)
         chain = set(state.books.chain(unit.queue))
         for tree in state.workloads.values():
             found = admission(tree)
@@ -106,6 +104,11 @@ class GuaranteeJudge:
             pods = state.pods_of(tree)
             if borrowed and any(node_of(pod) == name for pod in pods) and _may_go(state, tree, pods):
                 yield tree
+
+
+def _contested(flavors: Flavors) -> set[tuple[str, str]]:
+    """Flavors and resources that victims give; there are CPUs enough."""
+    return {(flavor, resource) for resource, flavor in flavors.items() if resource != "cpu"}
 
 
 def _may_go(state: WorldState, tree: Unstructured, pods: list[Unstructured]) -> bool:

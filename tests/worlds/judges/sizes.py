@@ -1,4 +1,5 @@
-"""Judges the sizes of admitted Jobs: what runs has quota, and what has quota runs or is about to.
+"""Judges the sizes of admitted Jobs: what runs has quota, what has quota runs or is about to, and a Job that wants more
+than it has quota for is queued again, unless it is elastic.
 
 Jobs are made larger and smaller while they run. `Judge` calls `check` every few seconds while nothing is disturbed.
 """
@@ -7,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from tests.worlds.judges.trees import admission, condition, is_deleted, key_of, node_of, owner_uids
+from tests.worlds.judges.trees import admission, annotations_of, condition, is_deleted, key_of, node_of, owner_uids
 from tests.worlds.judges.world_state import WorldState, is_finished
 
+from windlass.model.names.kueue import ELASTIC_JOB_ANNOTATION
 from windlass.model.unstructured import Unstructured
 
 PATIENCE_SECONDS = 60.0
@@ -40,9 +42,12 @@ class SizeJudge:
             held = _held_pods(tree)
             pods = [pod for pod in self._state.pods_of(tree) if not is_deleted(pod)]
             bound = sum(1 for pod in pods if node_of(pod))
-            needs = max(_wanted_pods(job), len(pods))
+            wanted = _wanted_pods(job)
+            needs = max(wanted, len(pods))
             if bound > held:
                 yield f"{key_of(tree)} runs {bound} pods with quota for {held}"
+            elif wanted > held and ELASTIC_JOB_ANNOTATION not in annotations_of(job):
+                yield f"{key_of(tree)} wants {wanted} pods and goes on with quota for {held}"
             elif held > needs:
                 yield f"{key_of(tree)} holds quota for {held} pods and needs {needs}"
 

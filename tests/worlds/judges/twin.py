@@ -6,6 +6,7 @@ all answered from the objects of a `WorldState`.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -72,6 +73,12 @@ class Twin:
         for pod in placed:
             if node_of(pod) in self.index:
                 self.add(typed_pod(pod), node_of(pod), grants_of(pod))
+
+    def copy(self) -> Twin:
+        made = copy.copy(self)
+        made.room = [room.copy() for room in self.room]
+        made.cluster = Cluster(self.nodes, [*self.cluster.placed])
+        return made
 
     def add(self, pod: Pod, node: str, grants: Sequence[DeviceGrant]) -> None:
         at = self.index[node]
@@ -176,6 +183,10 @@ class Twin:
         return chosen
 
 
+def has_two_shapes(pods: Sequence[Pod]) -> bool:
+    return bool(_two_shapes(pods)[0])
+
+
 def _two_shapes(pods: Sequence[Pod]) -> tuple[list[Pod], list[Pod]]:
     """The pods by what they ask for, the more numerous first; empty if there are not two shapes, or rules between
     pods."""
@@ -208,5 +219,22 @@ def _with_amounts(room: NodeCapacity, pod: Pod, grants: Sequence[DeviceGrant]) -
     return [DeviceGrant(index, milli) for index, milli in made.items()]
 
 
+_twins: dict[tuple[tuple[int, ...], tuple[int, ...]], tuple[object, Twin]] = {}
+"""By the identity of the trees, which are kept."""
+MAX_TWINS = 8
+
+
+def twin_of(nodes: Sequence[Unstructured], placed: Sequence[Unstructured]) -> Twin:
+    """A twin to ask and not to change, made once: many questions are about the same moment."""
+    key = (tuple(map(id, nodes)), tuple(map(id, placed)))
+    found = _twins.get(key)
+    if found is None:
+        if len(_twins) >= MAX_TWINS:
+            del _twins[next(iter(_twins))]
+        found = _twins[key] = ((nodes, placed), Twin(nodes, placed))
+    return found[1]
+
+
 def twin_now(state: WorldState) -> Twin:
-    return Twin([*state.nodes.values()], state.placed_pods())
+    """To ask and not to change."""
+    return twin_of([*state.nodes.values()], state.placed_pods())

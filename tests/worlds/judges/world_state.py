@@ -34,6 +34,7 @@ QUEUE_KINDS = {
 }
 OWNER_KINDS = ("jobs", "pytorchjobs", "jobsets", "rayclusters")
 WORKLOAD_ANNOTATION = "kueue.x-k8s.io/workload"
+PREEMPTABLE = "volcano.sh/preemptable"
 
 
 class WorldState:
@@ -230,3 +231,10 @@ def _completions_beyond_parallelism(owner: Unstructured) -> int:
 
 def is_finished(workload: Unstructured) -> bool:
     return condition(workload, "Finished") == "True"
+
+
+def is_guarded(state: WorldState, tree: Unstructured) -> bool:
+    """Whether its Job, its Workload or itself says that it must not be preempted."""
+    owner = state.owner_of(tree)
+    owners = [owner] if owner is not None else []
+    return any(annotations_of(found).get(PREEMPTABLE) == "false" for found in (tree, *owners))

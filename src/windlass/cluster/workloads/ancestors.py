@@ -59,7 +59,11 @@ def owner_kind(reference: OwnerReference) -> str:
 def controller_of(metadata: ObjectMeta) -> OwnerReference | None:
     """The controller of an object. The StatefulSets between a LeaderWorkerSet and its pods are skipped: they say
     nothing about the gang, and so need not be watched."""
-    reference = next((reference for reference in metadata.owner_references if reference.controller), None)
+    reference = None
+    for candidate in metadata.owner_references:  # a loop: this is asked of every pod, and most have one owner or none
+        if candidate.controller:
+            reference = candidate
+            break
     name = metadata.labels.get(LWS_NAME, "")
     if name and (reference is None or reference.kind == "StatefulSet"):
         return OwnerReference(kind="LeaderWorkerSet", name=name, api_version=LEADER_WORKER_SET_API_VERSION)

@@ -47,7 +47,7 @@ from windlass.cluster.workloads.workload_parts import (
     shared_metadata,
 )
 from windlass.model.errors import InputError
-from windlass.model.group_membership import KUEUE_GROUP
+from windlass.model.group_membership import ANNOUNCED_FORMS
 from windlass.model.kueue import is_finished, priority_class_hold, queue_hold, workload_from_object
 from windlass.model.kueue.workload_wire import Condition
 from windlass.model.meta import ObjectMeta
@@ -107,8 +107,8 @@ def build_terminating_workload(unit: Unit, inputs: GroupingInputs) -> Workload |
 
 
 def build_excess_workloads(unit: Unit, inputs: GroupingInputs) -> list[Workload]:
-    """The pods of a Kueue group beyond the number that it announces, each held on its own."""
-    if unit.key.source != KUEUE_GROUP:
+    """The pods of a group beyond the number that it announces, each held on its own."""
+    if unit.key.source not in ANNOUNCED_FORMS:
         return []
     members = members_of(unit)
     return [
@@ -220,8 +220,7 @@ def _unreadable_parts(unit: Unit, members: UnitMembers, inputs: GroupingInputs, 
             PodSet(f"set-{number}", 1, template_of(pod), pod_keys=(pod.key,))
             for number, pod in enumerate(members.pods, start=1)
         )
-    where = f"{error.path}: " if error.path else ""
-    hold = (f"{where}{error.message}", error.code or "INVALID_OBJECT")
+    hold = (_field_message(error), error.code or "INVALID_OBJECT")
     return WorkloadParts(WorkloadIdentity(unit.key.key, unit.key.kind, metadata), sets, hold=hold)
 
 
@@ -327,10 +326,16 @@ def _limit_range_hold(sets: Sequence[PodSet], inputs: GroupingInputs, namespace:
         try:
             problem = limit_range_violation(ranges, pod_set.template)
         except InputError as error:
-            return f"{error.path}: {error.message}", error.code or "INVALID_OBJECT"
+            return _field_message(error), error.code or "INVALID_OBJECT"
         if problem:
             return f"pod set {pod_set.name}: {problem}", "POLICY_DENIED"
     return NO_HOLD
+
+
+def _field_message(error: InputError) -> str:
+    """The error without its object, which the hold names already."""
+    where = f"{error.path}: " if error.path else ""
+    return f"{where}{error.message}" + (f" ({error.remedy})" if error.remedy else "")
 
 
 def _created(identity: WorkloadIdentity, members: UnitMembers, now: int) -> int:

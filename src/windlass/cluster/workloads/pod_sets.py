@@ -123,7 +123,7 @@ def _equal_pods(pods: Sequence[Pod]) -> list[tuple[Pod, list[Pod]]]:
     groups: list[tuple[Pod, list[Pod]]] = []
     by_marks: dict[object, list[tuple[Pod, list[Pod]]]] = {}
     for pod in pods:
-        template, alike = template_of(pod), by_marks.setdefault(_marks(pod), [])
+        template, alike = template_of(pod), by_marks.setdefault(placement_marks(pod), [])
         # Specs are compared, not hashed: a gang has few different ones, and encoding each took longer than the rest.
         group = next((group for group in alike if group[0].spec == template.spec), None)
         if group is None:
@@ -134,7 +134,8 @@ def _equal_pods(pods: Sequence[Pod]) -> list[tuple[Pod, list[Pod]]]:
     return groups
 
 
-def _marks(pod: Pod) -> tuple[object, ...]:
+def placement_marks(pod: Pod) -> tuple[object, ...]:
+    """What tells members of a group apart beside their specs. Pods of an owner's pod set are placed as its template."""
     annotations = [
         (name, value)
         for name, value in pod.metadata.annotations.items()

@@ -168,8 +168,8 @@ def stopped_hold(metadata: ObjectMeta, limit: int | None, checkpoint_at: int, qu
     if not stopped or limit is None or limit > stopped or checkpoint_at > queued_at - stopped:
         return "", ""
     declared = format_duration(stopped)
-    why = f"it was stopped at the end of its declared run time ({DECLARED_DURATION_ANNOTATION}, {declared})"
-    return f"{why}, and would be again", "DURATION_EXCEEDED"
+    why = f"it was stopped after its declared {declared} ({DECLARED_DURATION_ANNOTATION}) without a checkpoint"
+    return f"{why}; started again, it would be stopped again", "DURATION_EXCEEDED"
 
 
 def is_nominated(pods: Sequence[Pod]) -> bool:

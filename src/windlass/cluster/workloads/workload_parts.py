@@ -21,14 +21,15 @@ from windlass.cluster.workloads.pod_sets import (
 from windlass.cluster.workloads.units import Unit
 from windlass.cluster.workloads.workload_attributes import WorkloadIdentity, queue_of
 from windlass.model.group_membership import (
-    KUEUE_GROUP,
+    ANNOUNCED_FORMS,
     POD_GROUP_SOURCES,
+    GroupForm,
+    GroupMember,
     GroupReference,
+    group_disagreement,
     group_of_pod,
-    read_group_size,
 )
 from windlass.model.meta import ObjectMeta
-from windlass.model.names.kueue import POD_GROUP_TOTAL_COUNT_ANNOTATION, QUEUE_NAME_LABEL
 from windlass.model.owners import Owner, template_pod
 from windlass.model.owners.kubeflow import with_runtime
 from windlass.model.pod import Pod
@@ -37,7 +38,6 @@ from windlass.model.queue_names import named_queue
 from windlass.model.topology_request import topology_request_from_annotations
 from windlass.model.workload import PodSet
 
-TOTAL_COUNT_PATH = f"metadata.annotations.{POD_GROUP_TOTAL_COUNT_ANNOTATION}"
 NO_HOLD = ("", "")
 HoldReason = tuple[str, str]
 """Message and code; NO_HOLD where nothing holds the workload."""
@@ -51,7 +51,7 @@ class UnitMembers(msgspec.Struct, frozen=True):
     evicting: bool
     """All pods that are left are being deleted."""
     excess: tuple[Pod, ...] = ()
-    """Pods beyond the number that their Kueue group announces, which are no members."""
+    """Pods beyond the number that their group announces, which are no members."""
 
     @property
     def bound(self) -> bool:
@@ -83,7 +83,7 @@ def read_parts(unit: Unit, members: UnitMembers, inputs: GroupingInputs) -> Work
         case "pod":
             return _pod_parts(members.pods[0])
         case "kueue-group":
-            return _kueue_group_parts(unit, members)
+            return _announced_parts(unit, members, ANNOUNCED_FORMS[source])
         case "scheduling.k8s.io" | "scheduling.x-k8s.io" | "scheduling.volcano.sh" | "scheduling.run.ai":
             return _pod_group_parts(unit, members, inputs)
     assert_never(source)
@@ -110,71 +110,62 @@ def _pod_parts(pod: Pod) -> WorkloadParts:
     return WorkloadParts(WorkloadIdentity(pod.key, "Pod", pod.metadata), (pod_set,))
 
 
-def _kueue_group_parts(unit: Unit, members: UnitMembers) -> WorkloadParts:
+def _announced_parts(unit: Unit, members: UnitMembers, form: GroupForm) -> WorkloadParts:
+    """A group without an object: each of its pods announces how many they are."""
     existing = len(members.pods) + members.succeeded
-    size = _announced_size(members.pods[0])
+    size = form.size_in(members.pods[0].metadata.annotations)
     return WorkloadParts(
         WorkloadIdentity(unit.key.key, "PodGroup", shared_metadata(members.pods)),
         pod_sets_of_group(members.pods, None),
         minimum=max(0, (size or existing) - members.succeeded),
-        hold=NO_HOLD if members.bound else _kueue_group_hold(members.pods, existing, size),
+        hold=NO_HOLD if members.bound else _announced_hold(form, members.pods, existing),
     )
 
 
-def _announced_size(pod: Pod) -> int | None:
-    return read_group_size(pod.metadata.annotations.get(POD_GROUP_TOTAL_COUNT_ANNOTATION))
-
-
-def _kueue_group_hold(pods: Sequence[Pod], existing: int, size: int | None) -> HoldReason:
+def _announced_hold(form: GroupForm, pods: Sequence[Pod], existing: int) -> HoldReason:
     """Kueue's webhook refuses pods without a number that it can read. The number of pods that happen to exist is no
     substitute: the gang would start with those that were created first."""
-    disagreement = _disagreement(pods)
-    if disagreement is not None:
-        return disagreement
+    problem = _disagreement(form, pods)
+    if problem:
+        return problem, "INVALID_OBJECT"
+    size = form.size_in(pods[0].metadata.annotations)
     if size is None:
-        value = pods[0].metadata.annotations.get(POD_GROUP_TOTAL_COUNT_ANNOTATION)
+        value = pods[0].metadata.annotations.get(form.size_annotation)
         problem = "is missing" if value is None else f"is {value!r}, which is no number of pods"
         remedy = 'set it on every pod of the group to the number of its pods, as a string such as "4"'
-        return f"{TOTAL_COUNT_PATH} of {pods[0].key} {problem}: {remedy}", "INVALID_OBJECT"
+        return f"metadata.annotations.{form.size_annotation} of {pods[0].key} {problem}: {remedy}", "INVALID_OBJECT"
     return _gang_incomplete(existing, size) if existing < size else NO_HOLD
 
 
 def _excess_pods(unit: Unit, pods: Sequence[Pod]) -> tuple[Pod, ...]:
-    """The youngest pods of a Kueue group with more pods than it announces. Kueue deletes them; bound ones may stay."""
-    size = _announced_size(pods[0]) if unit.key.source == KUEUE_GROUP else None
-    if size is None or len(pods) + unit.succeeded <= size or _disagreement(pods) is not None:
+    """The youngest pods of a group with more pods than it announces. Kueue deletes them; bound ones may stay."""
+    form = ANNOUNCED_FORMS.get(unit.key.source)
+    size = form.size_in(pods[0].metadata.annotations) if form is not None else None
+    if form is None or size is None or len(pods) + unit.succeeded <= size or _disagreement(form, pods):
         return ()
     bound = sum(pod.is_bound for pod in pods)
     return sort_members(pods)[max(bound, size - unit.succeeded) :]
 
 
 def excess_parts(pod: Pod, unit: Unit, members: UnitMembers) -> WorkloadParts:
-    """A pod that its Kueue group has no place for: held on its own, so that its owner is told."""
+    """A pod that its group has no place for: held on its own, so that its owner is told."""
     name = unit.key.key.partition("/")[2]
     existing = len(members.pods) + len(members.excess) + members.succeeded
-    number = pod.metadata.annotations[POD_GROUP_TOTAL_COUNT_ANNOTATION]
-    problem = f"{TOTAL_COUNT_PATH} is {number}, but group {name} has {existing} pods; this one is too many"
-    hold = (f"{problem}: delete it, or raise the number on every pod of the group", "INVALID_OBJECT")
+    annotation = ANNOUNCED_FORMS[unit.key.source].size_annotation
+    number = pod.metadata.annotations[annotation]
+    problem = f"metadata.annotations.{annotation} is {number}, but group {name} has {existing} pods"
+    hold = (
+        f"{problem}; this one is too many: delete it, or raise the number on every pod of the group",
+        "INVALID_OBJECT",
+    )
     pod_set = PodSet("main", 1, template_of(pod), pod_keys=(pod.key,))
     return WorkloadParts(WorkloadIdentity(pod.key, "Pod", pod.metadata), (pod_set,), hold=hold)
 
 
-def _disagreement(pods: Sequence[Pod]) -> HoldReason | None:
-    """Kueue refuses a group whose pods name different queues or sizes: whose quota would it be charged to?"""
-    for name, values in (
-        (QUEUE_NAME_LABEL, {pod.key: pod.metadata.labels.get(QUEUE_NAME_LABEL, "") for pod in pods}),
-        (
-            POD_GROUP_TOTAL_COUNT_ANNOTATION,
-            {pod.key: pod.metadata.annotations.get(POD_GROUP_TOTAL_COUNT_ANNOTATION, "") for pod in pods},
-        ),
-    ):
-        if len(set(values.values())) > 1:
-            first = min(values)
-            other = min(key for key in values if values[key] != values[first])
-            one, two = values[first], values[other]
-            said = f'"{one}" on {first}, "{two}" on {other}'
-            return f"the pods of the group have different values of {name}: {said}", "INVALID_OBJECT"
-    return None
+def _disagreement(form: GroupForm, pods: Sequence[Pod]) -> str:
+    return group_disagreement(
+        form, [GroupMember(pod.key, pod.metadata.labels, pod.metadata.annotations) for pod in pods]
+    )
 
 
 def _pod_group_parts(unit: Unit, members: UnitMembers, inputs: GroupingInputs) -> WorkloadParts:

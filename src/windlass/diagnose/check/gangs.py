@@ -10,7 +10,6 @@ from windlass.diagnose.check.pod_counts import pod_count
 from windlass.diagnose.check.rule import ERROR, WARNING, CheckContext, RuleFinding, rule
 from windlass.diagnose.subject import group_of, phase_of
 from windlass.diagnose.unstructured import (
-    nested,
     nested_int,
     nested_map,
     nested_maps,
@@ -19,13 +18,15 @@ from windlass.diagnose.unstructured import (
 )
 from windlass.model.digits import is_digits
 from windlass.model.group_membership import (
-    KUEUE_GROUP,
+    ANNOUNCED_FORMS,
     NATIVE,
+    GroupForm,
+    GroupMember,
     GroupReference,
+    group_disagreement,
     group_reference,
-    read_group_size,
 )
-from windlass.model.names.kueue import MIN_PARALLELISM_ANNOTATION, POD_GROUP_TOTAL_COUNT_ANNOTATION
+from windlass.model.names.kueue import MIN_PARALLELISM_ANNOTATION
 from windlass.model.names.nvidia import NVIDIA_PREFIX
 
 NODES_FLAG = re.compile(r"--nnodes[= ](\d+)(?![\d:])")
@@ -34,52 +35,58 @@ PROCESSES_FLAG = re.compile(r"--nproc[-_]per[-_]node[= ](\d+)\b")
 
 @rule("gang-complete", ERROR, "A gang has all its members, and its numbers agree")
 def gang_complete(manifest: Manifest, context: CheckContext) -> Iterator[RuleFinding]:
-    yield from _kueue_group(manifest, context)
+    yield from _announced_group(manifest, context)
     yield from _pod_group(manifest, context)
     yield from _minimum(manifest)
 
 
-def _kueue_group(manifest: Manifest, context: CheckContext) -> Iterator[RuleFinding]:
-    """Kueue's pod groups: pods that name a group, each with the total number of pods."""
+def _announced_group(manifest: Manifest, context: CheckContext) -> Iterator[RuleFinding]:
+    """Groups without an object, such as Kueue's: pods that name a group, each with the number of its pods."""
     group = _group_of(manifest.pods[0]) if manifest.kind == "Pod" else None
-    if group is None or group.source != KUEUE_GROUP:
+    form = ANNOUNCED_FORMS.get(group.source) if group is not None else None
+    if group is None or form is None:
         return
-    name, where = group.name, f"metadata.annotations.{POD_GROUP_TOTAL_COUNT_ANNOTATION}"
-    value = nested(manifest.data, "metadata", "annotations", POD_GROUP_TOTAL_COUNT_ANNOTATION)
-    total = read_group_size(value)
+    annotation, where = form.size_annotation, f"metadata.annotations.{form.size_annotation}"
+    annotations = nested_map(manifest.data, "metadata", "annotations")
+    value, total = annotations.get(annotation), form.size_in(annotations)
     if value is None:
         yield RuleFinding(
-            f"is in the group {name} without the annotation {POD_GROUP_TOTAL_COUNT_ANNOTATION}, "
-            "so it is never admitted",
+            f"is in the group {group.name} without the annotation {annotation}, so it is never admitted",
             "metadata.annotations",
-            f"set {POD_GROUP_TOTAL_COUNT_ANNOTATION} to the number of its pods, as a string",
+            f"set {annotation} to the number of its pods, as a string",
         )
     elif total is None:
-        yield RuleFinding(
-            f"{POD_GROUP_TOTAL_COUNT_ANNOTATION} is {value!r}, and must be the number of pods as a string",
-            where,
-        )
+        yield RuleFinding(f"{annotation} is {value!r}, and must be the number of pods as a string", where)
     else:
-        yield from _kueue_group_count(manifest, context, group, total)
+        yield from _announced_members(manifest, context, group, form, total)
 
 
-def _kueue_group_count(
-    manifest: Manifest, context: CheckContext, group: GroupReference, total: int
+def _announced_members(
+    manifest: Manifest, context: CheckContext, group: GroupReference, form: GroupForm, total: int
 ) -> Iterator[RuleFinding]:
     members = [
         pod for pod in context.of_kind("Pod") if pod.namespace == manifest.namespace and _group_of(pod.pods[0]) == group
     ]
     if manifest is not members[0]:
         return  # reported once per group
+    where, remedy = f"metadata.annotations.{form.size_annotation}", "make the two numbers agree"
+    problem, _, cure = group_disagreement(form, [_member(pod) for pod in members]).partition("; ")
+    if problem:
+        yield RuleFinding(f"{problem}, so that none of them starts", "metadata", cure)
+        return
     present = len(members) + _running_members(context, manifest.namespace, group, members)
     name, excess = group.name, present - total
-    where, remedy = f"metadata.annotations.{POD_GROUP_TOTAL_COUNT_ANNOTATION}", "make the two numbers agree"
     if excess < 0:
         problem = f"group {name} has {present} of {total} members, so it waits for the rest"
         yield RuleFinding(problem, where, remedy)
     elif excess > 0:
         surplus = f"group {name} has {excess} pod(s) more than {total}, so the youngest never start"
         yield RuleFinding(surplus, where, remedy)
+
+
+def _member(manifest: Manifest) -> GroupMember:
+    labels, annotations = (nested_map(manifest.data, "metadata", part) for part in ("labels", "annotations"))
+    return GroupMember(f"{manifest.namespace}/{manifest.name}", labels, annotations)
 
 
 def _running_members(context: CheckContext, namespace: str, group: GroupReference, submitted: list[Manifest]) -> int:
@@ -91,6 +98,7 @@ def _running_members(context: CheckContext, namespace: str, group: GroupReferenc
         and item.name not in names
         and group_of(item) == group
         and phase_of(item) != "Failed"
+        and not nested_string(item.data, "metadata", "deletionTimestamp")
         for item in context.evidence.of_kind("Pod")
     )
 

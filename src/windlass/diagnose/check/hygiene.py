@@ -17,6 +17,7 @@ from windlass.diagnose.unstructured import (
     nested_string,
     nested_strings,
 )
+from windlass.model.annotation_checks import annotation_problems
 from windlass.model.names.kubernetes import BETA_INSTANCE_TYPE_LABEL, BETA_REGION_LABEL, BETA_ZONE_LABEL
 from windlass.model.names.kueue import QUEUE_NAME_LABEL
 from windlass.model.names.windlass import LAST_CHECKPOINT_ANNOTATION
@@ -198,3 +199,14 @@ def visible_devices_all(manifest: Manifest, context: CheckContext) -> Iterator[R
                         "request nvidia.com/gpu, and remove the variable",
                         change=Fix(f"{path}.env[{place}].value", "none"),
                     )
+
+
+@rule("annotation-readable", WARNING, "Annotations of Windlass have values that it can read")
+def annotation_readable(manifest: Manifest, context: CheckContext) -> Iterator[RuleFinding]:
+    objects = {"metadata.annotations": manifest.data}
+    objects |= {view.field_path("metadata.annotations"): view.template for view in manifest.pods}
+    for path, tree in objects.items():
+        annotations = nested_map(tree, "metadata", "annotations")
+        texts = {name: value for name, value in annotations.items() if isinstance(value, str)}
+        for name, problem in annotation_problems(texts):
+            yield RuleFinding(problem, f"{path}.{name}")

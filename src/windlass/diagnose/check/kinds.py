@@ -33,12 +33,12 @@ def is_understood(manifest: Manifest, context: CheckContext) -> Iterator[RuleFin
         hold = owner_from_object(decoded).hold
         if hold:
             path, _, problem = hold.partition(": ")
-            yield RuleFinding(f"{problem}, so it is held", path, "leave that out, or leave it to another scheduler")
+            yield RuleFinding(f"{problem}, so it is held", path, f"remove {path}, or use another scheduler")
     elif isinstance(decoded, PodGroupObject):
         hold = pod_group_from_object(decoded).hold
         if hold:
             path, _, problem = hold.partition(": ")
-            yield RuleFinding(f"{problem}, so its pods are held", path, "leave that out")
+            yield RuleFinding(f"{problem}, so its pods are held", path, f"remove {path}, or use another scheduler")
     yield from _claims(manifest)
 
 

@@ -157,7 +157,7 @@ def fits_now(manifest: Manifest, context: CheckContext) -> Iterator[RuleFinding]
             yield RuleFinding(
                 "no node takes it now; it would wait",
                 view.field_path("spec"),
-                "submit it, then windlass why explains it",
+                "windlass plan schedule -f explains it",
             )
 
 

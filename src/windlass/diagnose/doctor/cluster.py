@@ -45,6 +45,7 @@ def examine_cluster(evidence: Evidence, now: int) -> list[Symptom]:
     found += _pools(gpus)
     found += _mixed_models(evidence, gpus)
     found += _quota_keys(evidence)
+    found += _resource_claims(evidence)
     return found
 
 
@@ -202,8 +203,10 @@ def _differs(pool: str, members: list[Node], label: str, what: str, mend: str) -
     values = Counter(node.labels[label] for node in members if label in node.labels)
     if len(values) > 1:
         usual = values.most_common(1)[0][0]
-        different = [f"{node.name} {node.labels[label]}" for node in members if node.labels.get(label, usual) != usual]
-        message = f"most nodes have {what} {usual}; not {', '.join(different[:5])}"
+        different = [
+            f"{node.name} has {what} {node.labels[label]}" for node in members if node.labels.get(label, usual) != usual
+        ]
+        message = f"{', '.join(different[:5])}; most nodes of the pool have {usual}"
         yield Symptom(f"same-{what}", WARNING, pool, message, "jobs across them may behave differently", mend)
 
 
@@ -219,7 +222,7 @@ def _mixed_models(evidence: Evidence, gpus: list[Node]) -> Iterator[Symptom]:
                 "one-model-per-pool",
                 WARNING,
                 name,
-                f"mixes {', '.join(sorted(products))}",
+                f"has GPUs of {len(products)} models: {', '.join(sorted(products))}",
                 "jobs must select a product to get a certain one",
             )
     yield from _stranded_by_pins(evidence, gpus)
@@ -255,6 +258,22 @@ def _gpus(value: object) -> int:
         return pod_requests(value).get(GPU_RESOURCE, 0)
     except InputError:
         return 0
+
+
+def _resource_claims(evidence: Evidence) -> Iterator[Symptom]:
+    """Pods that Windlass would hold, by the scheduler that they name: counted before it gets that name."""
+    decoded = (item.decoded for item in evidence.of_kind("Pod"))
+    pods = [pod for pod in decoded if isinstance(pod, Pod) and pod.spec.resource_claims and not pod.is_terminal]
+    for name, count in sorted(Counter(pod.spec.scheduler_name for pod in pods).items()):
+        waiting = sum(pod.spec.scheduler_name == name and not pod.is_bound for pod in pods)
+        yield Symptom(
+            "resource-claims",
+            WARNING,
+            f"scheduler {name}",
+            f"{count} of its pods use resource claims, {waiting} of them wait",
+            "Windlass doesn't allocate resource claims: under this name it would hold such pods",
+            "leave them to kube-scheduler under a name that Windlass doesn't have",
+        )
 
 
 def _quota_keys(evidence: Evidence) -> Iterator[Symptom]:

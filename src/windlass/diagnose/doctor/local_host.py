@@ -198,7 +198,7 @@ def _environment(host: Host) -> Iterator[Symptom]:
 def _cdi(host: Host) -> Iterator[Symptom]:
     specs = [path.name for folder in ("etc/cdi", "var/run/cdi") for path in host.path(folder).glob("*.*")]
     if specs:
-        yield Symptom("cdi", OK, "/etc/cdi", f"CDI specs: {', '.join(sorted(specs)[:4])}")
+        yield Symptom("cdi", OK, "/etc/cdi", f"has the CDI specs {', '.join(sorted(specs)[:4])}")
 
 
 def _shared_memory(host: Host) -> Iterator[Symptom]:
@@ -212,12 +212,12 @@ def _shared_memory(host: Host) -> Iterator[Symptom]:
             "shared-memory",
             WARNING,
             "/dev/shm",
-            f"{size >> 20} MiB",
+            f"/dev/shm has {size >> 20} MiB",
             "data loaders and NCCL need more",
             "mount an emptyDir with medium: Memory at /dev/shm",
         )
     else:
-        yield Symptom("shared-memory", OK, "/dev/shm", f"{size >> 20} MiB")
+        yield Symptom("shared-memory", OK, "/dev/shm", f"/dev/shm has {size >> 20} MiB")
 
 
 def _cuda(host: Host) -> Iterator[Symptom]:

@@ -116,7 +116,7 @@ def _under_checks(groups: tuple[ResourceGroup, ...], strategy: AdmissionChecksSt
 def unimplemented_fields_message(fields: tuple[str, ...]) -> str:
     if not fields:
         return ""
-    return f"{', '.join(fields)}: not implemented" if len(fields) > 1 else f"{fields[0]}: is not implemented"
+    return f"{', '.join(fields)} {'are' if len(fields) > 1 else 'is'} not implemented"
 
 
 def cohort_from_object(wire: CohortObject) -> Cohort:

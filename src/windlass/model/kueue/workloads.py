@@ -92,6 +92,11 @@ def queue_hold(namespace: str, queue: str, system: QueueSystem) -> tuple[str, st
     return NO_HOLD
 
 
+def deactivated_message(key: str, because: str = "") -> str:
+    state = f"spec.active: false; {because}" if because else "spec.active: false"
+    return f"Workload {key} is deactivated ({state}): set spec.active to true"
+
+
 def priority_class_hold(name: str, system: QueueSystem) -> tuple[str, str]:
     """Why a queued workload that names this WorkloadPriorityClass is held, and the code; `NO_HOLD` if it exists.
 
@@ -266,12 +271,14 @@ def _waiting_hold(wire: WorkloadObject, system: QueueSystem) -> tuple[str, str]:
             return problem, "INVALID_OBJECT"
     if not wire.spec.active:
         evicted = wire.condition("Evicted")
-        because = f" ({evicted.message})" if evicted is not None and "DueTo" in evicted.reason else ""
-        return f"the workload is deactivated: spec.active is false{because}", "JOB_SUSPENDED"
+        because = evicted.message if evicted is not None and "DueTo" in evicted.reason else ""
+        return deactivated_message(wire.key, because), "JOB_SUSPENDED"
     for condition in wire.status.conditions:
         if condition.type == "Requeued" and condition.status == "False":
             until = wire.status.requeue_state.requeue_at if wire.status.requeue_state else ""
-            return f"waits to be requeued{f' until {until}' if until else ''}", "REQUEUE_BACKOFF"
+            again = f"is queued again at {until}" if until else "is not queued again yet"
+            evicted_for = f"it was evicted ({condition.reason})" if condition.reason else "it was evicted"
+            return f"{evicted_for} and {again}", "REQUEUE_BACKOFF"
     return NO_HOLD
 
 

@@ -24,6 +24,7 @@ from windlass.node.backend.nvml_events import FaultEvents
 from windlass.node.backend.nvml_prune import prune_binding
 from windlass.node.backend.nvml_reading import NvmlReader
 from windlass.node.backend.protocol import (
+    MAX_LINKS,
     ComputeResult,
     DeviceError,
     DriverChanged,
@@ -40,7 +41,6 @@ from windlass.sharing.inventory import Driver, Gpu, Inventory
 NO_GPU_INSTANCE = 0xFFFFFFFF
 """NVML's value for "the whole GPU, not an instance"."""
 SKIPPED_NAMES = ("DGX Display", "NVIDIA DGX Display")
-_MAX_LINKS = 18
 NVLINK_CACHE_SECONDS = 10.0
 """How long NVLink data is cached: reading it takes most of the time of an inventory."""
 
@@ -157,6 +157,10 @@ class NvmlBackend:
         handle = try_call(nv.nvmlDeviceGetHandleByUUID, uuid)
         return self._reader.read(handle, uuid) if handle is not None else {}
 
+    def link_traffic(self, uuid: str) -> Reading:
+        handle = try_call(nv.nvmlDeviceGetHandleByUUID, uuid)
+        return nvml_reading.link_traffic(handle) if handle is not None else {}
+
     def description(self, uuid: str) -> Mapping[str, str]:
         handle = try_call(nv.nvmlDeviceGetHandleByUUID, uuid) if uuid not in self._descriptions else None
         if handle is not None:
@@ -265,7 +269,7 @@ def _memory_mib(handle: Any) -> int:
 def _peers(handle: Any, addresses: dict[str, int]) -> tuple[int, ...]:
     """Counts the NVLinks to each GPU by the PCI addresses at their other ends."""
     peers = [0] * len(addresses)
-    for link in range(_MAX_LINKS) if len(addresses) > 1 else ():
+    for link in range(MAX_LINKS) if len(addresses) > 1 else ():
         remote = try_call(nv.nvmlDeviceGetNvLinkRemotePciInfo, handle, link)
         position = addresses.get(short_bus_id(decode_text(remote.busId))) if remote is not None else None
         if position is not None:
@@ -275,7 +279,7 @@ def _peers(handle: Any, addresses: dict[str, int]) -> tuple[int, ...]:
 
 def _switch_links(handle: Any) -> int:
     count = 0
-    for link in range(_MAX_LINKS):
+    for link in range(MAX_LINKS):
         if try_call(nv.nvmlDeviceGetNvLinkState, handle, link):
             kind = try_call(nv.nvmlDeviceGetNvLinkRemoteDeviceType, handle, link)
             count += kind == nv.NVML_NVLINK_DEVICE_TYPE_SWITCH

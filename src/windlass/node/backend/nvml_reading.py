@@ -110,18 +110,32 @@ def _fields(handle: Any) -> Pairs:
             yield _FIELDS[value.fieldId], _field_value(value)
 
 
-def _link_traffic(handle: Any) -> Pairs:
+def _all_link_traffic(handle: Any) -> Pairs:
+    total = _traffic(handle, _ALL_LINKS)
+    if total is not None:
+        yield "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL", total
+
+
+def link_traffic(handle: Any) -> dict[str, float]:
+    """Of each link that is there, as `backend.link_traffic` promises."""
+    found = {}
+    for link, name in enumerate(protocol.LINK_TRAFFIC):
+        with contextlib.suppress(nv.NVMLError):
+            traffic = _traffic(handle, link)
+            if traffic is not None:
+                found[name] = traffic
+    return found
+
+
+def _traffic(handle: Any, scope: int) -> float | None:
+    """Both directions of a link, or of all of them; None if the driver doesn't count them."""
     fields = [
-        (nv.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, _ALL_LINKS),
-        (nv.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX, _ALL_LINKS),
+        (nv.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, scope),
+        (nv.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX, scope),
     ]
-    totals = [
-        _field_value(value)
-        for value in nv.nvmlDeviceGetFieldValues(handle, fields)
-        if value.nvmlReturn == nv.NVML_SUCCESS
-    ]
-    if len(totals) == len(fields):
-        yield "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL", sum(totals)
+    values = nv.nvmlDeviceGetFieldValues(handle, fields)
+    counted = [_field_value(value) for value in values if value.nvmlReturn == nv.NVML_SUCCESS]
+    return sum(counted) if len(counted) == len(fields) else None
 
 
 def _license(handle: Any) -> Pairs:
@@ -147,7 +161,7 @@ def _calls() -> dict[str, Callable[[Any], float]]:
 
 
 _SOURCES: tuple[Callable[[Any], Pairs], ...] = (
-    *(_clocks, _utilization, _memory, _rows, _ecc, _violations, _fields, _link_traffic, _license),
+    *(_clocks, _utilization, _memory, _rows, _ecc, _violations, _fields, _all_link_traffic, _license),
 )
 
 

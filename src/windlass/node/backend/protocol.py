@@ -22,6 +22,9 @@ THROTTLE_REASONS = "DCGM_FI_DEV_CLOCKS_EVENT_REASONS"
 ROW_REMAP_PENDING = "DCGM_FI_DEV_ROW_REMAP_PENDING"
 ROW_REMAP_FAILURE = "DCGM_FI_DEV_ROW_REMAP_FAILURE"
 LINKS_DOWN = "WINDLASS_NVLINKS_DOWN"
+MAX_LINKS = 18
+LINK_TRAFFIC = tuple(f"DCGM_FI_DEV_NVLINK_BANDWIDTH_L{link}" for link in range(MAX_LINKS))
+"""By link."""
 
 Reading = Mapping[str, float]
 
@@ -93,6 +96,9 @@ class DeviceBackend(Protocol):
 
     def description(self, uuid: str) -> Mapping[str, str]:
         """Texts about a GPU that never change, by DCGM's names: serial number, VBIOS and the like."""
+
+    def link_traffic(self, uuid: str) -> Reading:
+        """Bytes of each NVLink of a GPU, by DCGM's names (`…_BANDWIDTH_L0`); apart, since it takes a call per link."""
 
     def processes(self, uuid: str) -> tuple[ProcessUsage, ...]:
         """Processes on the GPU or MIG device, with their share of its time since the last call."""

@@ -22,6 +22,7 @@ from windlass.model.fleet_spec import FleetGpus, FleetPool, gpu_memory_mib, gpu_
 from windlass.model.gpu_models import find_gpu_model, mig_geometry_of_model
 from windlass.model.mig import MigGeometry, MigProfile, place_layout
 from windlass.node.backend.protocol import (
+    LINK_TRAFFIC,
     ComputeResult,
     DeviceError,
     Fault,
@@ -97,6 +98,11 @@ class SimulatedBackend:
                 if instance.uuid == uuid:
                     return read_instance(gpu, instance, state, self._board(gpu), self._clock())
         return {}
+
+    def link_traffic(self, uuid: str) -> Reading:
+        total = self.reading(uuid).get("DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL")
+        links = next((self._board(gpu).links for gpu in self._gpus_as_built if gpu.uuid == uuid), 0)
+        return dict.fromkeys(LINK_TRAFFIC[:links], total // links) if total is not None else {}
 
     def description(self, uuid: str) -> Mapping[str, str]:
         return next((describe_gpu(gpu) for gpu in self._gpus_as_built if gpu.uuid == uuid), {})

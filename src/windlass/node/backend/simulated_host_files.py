@@ -76,7 +76,9 @@ def _write_gpu(folder: Path, gpu: Gpu) -> list[Path]:
 
 
 def _write(path: Path, text: str) -> None:
-    """Only if the content differs, and in one step: another process may be reading."""
+    """Only if the content differs, and in one step: another process may be reading. A real device node stays."""
+    if path.is_char_device():
+        return
     try:
         if path.read_text() == text + "\n":
             return

@@ -15,7 +15,7 @@ from windlass.node.exporter.collection_context import CollectionContext, DeviceH
 from windlass.node.exporter.counters import Counter
 from windlass.node.exporter.derived_metrics import DERIVED_METRICS, LabelledValues
 from windlass.node.exporter.extra_labels import HPC_JOB
-from windlass.node.exporter.fields import FIELD_ALIASES
+from windlass.node.exporter.fields import LINK_FIELDS, reading_name
 from windlass.node.exporter.prometheus_text import Family, Sample
 from windlass.sharing.inventory import Gpu, Inventory
 
@@ -32,7 +32,7 @@ def collect_families(
     devices: Sequence[MeasuredDevice] | None = None,
 ) -> list[Family]:
     """The families of one collection, in the order of the counters file."""
-    found = read_devices(backend) if devices is None else devices
+    found = read_devices(backend, counters) if devices is None else devices
     extra = {device.gpu.uuid: _extra_labels(backend, device, counters) for device in found}
     families = []
     for counter in counters:
@@ -43,14 +43,15 @@ def collect_families(
     return families
 
 
-def read_devices(backend: DeviceBackend) -> list[MeasuredDevice]:
+def read_devices(backend: DeviceBackend, counters: Sequence[Counter]) -> list[MeasuredDevice]:
     """Every GPU and its MIG instances, these with the board's values."""
     inventory = backend.inventory()
-    return [device for gpu in inventory.gpus for device in _read_gpu(backend, inventory, gpu)]
+    by_link = any(counter.field in LINK_FIELDS for counter in counters)
+    return [device for gpu in inventory.gpus for device in _read_gpu(backend, inventory, gpu, by_link)]
 
 
-def _read_gpu(backend: DeviceBackend, inventory: Inventory, gpu: Gpu) -> list[MeasuredDevice]:
-    board = backend.reading(gpu.uuid)
+def _read_gpu(backend: DeviceBackend, inventory: Inventory, gpu: Gpu, by_link: bool) -> list[MeasuredDevice]:
+    board = {**backend.reading(gpu.uuid), **(backend.link_traffic(gpu.uuid) if by_link else {})}
     shared = {name: value for name, value in board.items() if not name.startswith(OWN_OF_INSTANCE)}
     instances = [
         MeasuredDevice(inventory, gpu, instance, {**shared, **backend.reading(instance.uuid)})
@@ -72,7 +73,8 @@ def _samples(
             share = _share(field, value, holder, device, context)
             more = context.pod_labels.get((holder.namespace, holder.pod), {})
             found.append(Sample({**base, **labels, **_pod_labels(holder), **more}, share))
-    jobs = context.hpc_jobs.get(str(device.gpu.index), ())
+    place = f".{device.instance.gpu_instance}" if device.instance is not None else ""
+    jobs = context.hpc_jobs.get(f"{device.gpu.index}{place}", ())
     return [Sample({**each.labels, HPC_JOB: job}, each.value) for each in found for job in jobs] or found
 
 
@@ -87,7 +89,7 @@ def _labelled_values(field: str, device: MeasuredDevice, context: CollectionCont
 def _value(field: str, device: MeasuredDevice, context: CollectionContext) -> float | None:
     if field == XID:
         return _last_xid(device, context) if device.reading else None
-    return device.reading.get(FIELD_ALIASES.get(field, field))
+    return device.reading.get(reading_name(field))
 
 
 def _last_xid(device: MeasuredDevice, context: CollectionContext) -> int:
@@ -143,7 +145,8 @@ def _extra_labels(backend: DeviceBackend, device: MeasuredDevice, counters: Sequ
 
 
 def _pod_labels(holder: DeviceHolder) -> dict[str, str]:
-    return {"container": holder.container, "namespace": holder.namespace, "pod": holder.pod}
+    labels = {"container": holder.container, "namespace": holder.namespace, "pod": holder.pod}
+    return labels if holder.claim is None else {**labels, **holder.claim.labels()}
 
 
 def _type(counter: Counter) -> str:

@@ -17,6 +17,25 @@ WINDOW_SECONDS = 300.0
 """The window of the counts of Xids and clock events."""
 
 
+class DeviceClaim(msgspec.Struct, frozen=True):
+    """The ResourceClaim (DRA) through which a container holds a device."""
+
+    name: str
+    namespace: str
+    driver: str
+    pool: str
+    device: str
+
+    def labels(self) -> dict[str, str]:
+        return {
+            "dra_claim_name": self.name,
+            "dra_claim_namespace": self.namespace,
+            "dra_driver_name": self.driver,
+            "dra_pool_name": self.pool,
+            "dra_device_name": self.device,
+        }
+
+
 class DeviceHolder(msgspec.Struct, frozen=True):
     """A container that holds a device."""
 
@@ -24,6 +43,8 @@ class DeviceHolder(msgspec.Struct, frozen=True):
     namespace: str
     container: str
     uid: str = ""
+    claim: DeviceClaim | None = None
+    """None for a device of a device plugin."""
 
 
 class CollectionContext(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,7 +57,7 @@ class CollectionContext(msgspec.Struct, frozen=True, kw_only=True):
     pod_labels: Mapping[tuple[str, str], Mapping[str, str]] = {}
     """More labels of a pod's samples, by namespace and name."""
     hpc_jobs: Mapping[str, Sequence[str]] = {}
-    """Jobs of an HPC scheduler, by GPU index."""
+    """Jobs of an HPC scheduler, by GPU index, and for a MIG instance by `GPU.instance`."""
     processes: Mapping[str, Sequence[ProcessUsage]] = {}
     """Processes on devices that several containers share, by UUID; read once per collection."""
     pods_of_processes: Mapping[int, str] = {}

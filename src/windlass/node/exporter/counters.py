@@ -13,7 +13,13 @@ import msgspec
 
 from windlass.model.errors import InputError
 from windlass.node.exporter.derived_metrics import DERIVED_METRICS
-from windlass.node.exporter.fields import DEFAULT_COUNTERS, DESCRIPTION_FIELDS, FIELD_ALIASES, READING_FIELDS
+from windlass.node.exporter.fields import (
+    DEFAULT_COUNTERS,
+    DESCRIPTION_FIELDS,
+    LINK_FIELDS,
+    READING_FIELDS,
+    reading_name,
+)
 
 TYPES = ("gauge", "counter", "histogram", "summary", "label")
 
@@ -37,7 +43,7 @@ def read_counters(text: str, file: str = "") -> tuple[tuple[Counter, ...], list[
         if _is_supported(counter):
             # A duplicate is exported once: Prometheus refuses a page with two families of one name.
             counters.setdefault(counter.field, counter)
-        elif counter.field.startswith("DCGM_FI_"):
+        elif counter.field.startswith(("DCGM_FI_", "dcgm_")):
             left_out.append(counter.field)
         else:
             remedy = f"fields begin with DCGM_FI_, or are one of {', '.join(DERIVED_METRICS)}"
@@ -47,10 +53,10 @@ def read_counters(text: str, file: str = "") -> tuple[tuple[Counter, ...], list[
 
 def _is_supported(counter: Counter) -> bool:
     """Numbers can be metrics, texts only labels."""
-    field = FIELD_ALIASES.get(counter.field, counter.field)
+    field = reading_name(counter.field)
     if counter.type == "label":
         return field in DESCRIPTION_FIELDS
-    return field in READING_FIELDS or field in DERIVED_METRICS
+    return field in READING_FIELDS or field in LINK_FIELDS or field in DERIVED_METRICS
 
 
 def default_counters() -> tuple[Counter, ...]:

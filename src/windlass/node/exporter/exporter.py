@@ -65,7 +65,7 @@ class Exporter:
         journal = read_journal(self._journal) if self._journal is not None else HealthJournal()
         counters = self._counters()
         try:
-            devices = read_devices(self._backend)
+            devices = read_devices(self._backend, counters)
             if any(counter.field == "DCGM_EXP_CLOCK_EVENTS_COUNT" for counter in counters):
                 self._count_clock_events(devices)
             families = collect_families(self._backend, counters, self._make_context(journal), devices)

@@ -1,8 +1,8 @@
 """Labels that dcgm-exporter adds to metrics on request: labels of the pod, and the job of an HPC scheduler.
 
 `agent` makes it from dcgm-exporter's own variables, `exporter` asks it once per collection. Pod labels come from the
-API server; jobs from a folder in which a scheduler's prolog writes a file per GPU, named by its index, with one job a
-line.
+API server; jobs from a folder in which a scheduler's prolog writes a file per GPU, named by its index, or per MIG
+instance, named `GPU.instance`, with one job a line.
 """
 
 from __future__ import annotations
@@ -21,7 +21,11 @@ HPC_VARIABLE = "DCGM_HPC_JOB_MAPPING_DIR"
 HPC_JOB = "hpc_job"
 _RESERVED = frozenset(
     ("gpu", "UUID", "pci_bus_id", "device", "modelName", "Hostname", "hostname", "GPU_I_PROFILE", "GPU_I_ID")
-) | {"pod", "namespace", "container", HPC_JOB}
+) | {
+    *("pod", "namespace", "container", HPC_JOB),
+    *("dra_claim_name", "dra_claim_namespace", "dra_driver_name", "dra_pool_name", "dra_device_name"),
+}
+_DEVICE = re.compile(r"[0-9]+(\.[0-9]+)?")
 _INVALID = re.compile(r"[^a-zA-Z0-9_]")
 
 
@@ -40,9 +44,11 @@ class ExtraLabels(msgspec.Struct, frozen=True, kw_only=True):
         return {name: value for name, value in sorted(found.items()) if name not in _RESERVED and not name[0].isdigit()}
 
     def hpc_jobs(self) -> dict[str, tuple[str, ...]]:
-        """The jobs of each GPU, by index; empty without a folder."""
+        """The jobs of each GPU, by index, and of each MIG instance (`0.3`); empty without a folder."""
         found: dict[str, tuple[str, ...]] = {}
         for file in sorted(self.hpc_folder.glob("[0-9]*")) if self.hpc_folder is not None else ():
+            if not _DEVICE.fullmatch(file.name):
+                continue
             try:
                 found[file.name] = tuple(file.read_text().split())
             except (OSError, UnicodeDecodeError):

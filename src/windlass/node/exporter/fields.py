@@ -6,6 +6,8 @@ from the output.
 
 from __future__ import annotations
 
+from windlass.node.backend.protocol import LINK_TRAFFIC
+
 DEFAULT_COUNTERS = """\
 # Format: field, type, help
 DCGM_FI_DEV_SM_CLOCK, gauge, SM clock frequency (in MHz).
@@ -62,6 +64,9 @@ READING_FIELDS = frozenset(
 )
 """Numbers in a back end's reading, if the device gives them."""
 
+LINK_FIELDS = frozenset(LINK_TRAFFIC)
+"""Numbers that a back end is asked for only if the counters file names one of them."""
+
 DESCRIPTION_FIELDS = frozenset(
     {
         *("DCGM_FI_DRIVER_VERSION", "DCGM_FI_NVML_VERSION", "DCGM_FI_DEV_NAME", "DCGM_FI_DEV_UUID"),
@@ -72,5 +77,23 @@ DESCRIPTION_FIELDS = frozenset(
 )
 """Texts about a GPU; they can only be labels of other metrics."""
 
+_FIRST_NAMES = {
+    "memory_clock": "MEM_CLOCK",
+    "gpu_utilization": "GPU_UTIL",
+    "mem_copy_utilization": "MEM_COPY_UTIL",
+    "enc_utilization": "ENC_UTIL",
+    "dec_utilization": "DEC_UTIL",
+}
+"""Names of dcgm-exporter 1.x, after `dcgm_`, that differ in more than `DCGM_FI_DEV_` and capital letters."""
 FIELD_ALIASES = {"DCGM_FI_DEV_CLOCK_THROTTLE_REASONS": "DCGM_FI_DEV_CLOCKS_EVENT_REASONS"}
 """Older name → the name used in readings."""
+
+
+def reading_name(field: str) -> str:
+    """The name used in readings, of a field by any of its names."""
+    if field.startswith("dcgm_fi_"):
+        return field.upper()
+    if field.startswith("dcgm_"):
+        rest = field.removeprefix("dcgm_")
+        return f"DCGM_FI_DEV_{_FIRST_NAMES.get(rest, rest.upper())}"
+    return FIELD_ALIASES.get(field, field)

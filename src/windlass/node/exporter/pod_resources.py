@@ -10,11 +10,13 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+import msgspec
 from google.protobuf.message import DecodeError
 
 from windlass.model.names.nvidia import NVIDIA_PREFIX
 from windlass.node.backend.protocol import DeviceError
-from windlass.node.exporter.collection_context import DeviceHolder
+from windlass.node.exporter.collection_context import DeviceClaim, DeviceHolder
+from windlass.node.exporter.resource_slices import DRIVER, DeviceUuid
 from windlass.node.host_root import HostRoot
 from windlass.node.protos import podresources_pb2 as pr
 from windlass.node.unary_call import call_unary
@@ -25,8 +27,9 @@ _POD_UID = re.compile(r"pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})")
 
 
 class PodResources:
-    def __init__(self, socket: Path) -> None:
-        self._socket = socket
+    def __init__(self, socket: Path, uuid_of: DeviceUuid = lambda pool, device: "") -> None:
+        """`uuid_of` finds devices that pods hold by claims (DRA)."""
+        self._socket, self._uuid_of = socket, uuid_of
 
     def holders(self, uids: Mapping[tuple[str, str], str] | None = None) -> dict[str, list[DeviceHolder]]:
         """Containers by UUID of the GPU or MIG device; empty if the kubelet does not answer.
@@ -46,11 +49,13 @@ class PodResources:
             answer = pr.ListPodResourcesResponse.FromString(data)
         except DecodeError:
             raise DeviceError(f"{self._socket} sent an answer that is not a PodResources list") from None
-        return holders_from_response(answer, uids or {})
+        return holders_from_response(answer, uids or {}, self._uuid_of)
 
 
 def holders_from_response(
-    answer: pr.ListPodResourcesResponse, uids: Mapping[tuple[str, str], str]
+    answer: pr.ListPodResourcesResponse,
+    uids: Mapping[tuple[str, str], str],
+    uuid_of: DeviceUuid = lambda pool, device: "",
 ) -> dict[str, list[DeviceHolder]]:
     found: dict[str, dict[DeviceHolder, None]] = {}
     for pod in answer.pod_resources:
@@ -62,7 +67,20 @@ def holders_from_response(
                     continue
                 for device_id in devices.device_ids:
                     found.setdefault(physical_device_id(device_id), {})[holder] = None
+            for claim in _claims(container):
+                uuid = uuid_of(claim.pool, claim.device)
+                if uuid:
+                    found.setdefault(uuid, {})[msgspec.structs.replace(holder, claim=claim)] = None
     return {uuid: list(holders) for uuid, holders in found.items()}
+
+
+def _claims(container: pr.ContainerResources) -> list[DeviceClaim]:
+    return [
+        DeviceClaim(resource.claim_name, resource.claim_namespace, DRIVER, device.pool_name, device.device_name)
+        for resource in container.dynamic_resources
+        for device in resource.claim_resources
+        if device.driver_name == DRIVER
+    ]
 
 
 def physical_device_id(device_id: str) -> str:

@@ -59,6 +59,11 @@ class PluginManager:
         self._resources: tuple[PluginResource, ...] = ()
         self._handlers: dict[str, tuple[DeviceChooser, Allocator]] = {}
 
+    @property
+    def is_registered(self) -> bool:
+        """Whether the kubelet knows every resource; without a kubelet to register with, always."""
+        return self.registrar.is_disabled or (self._kubelet is not None and not self._unregistered)
+
     def refuse_conflicting_plugin(self, inventory: Inventory, config: PluginConfig) -> None:
         """Raises if another plugin serves one of our resources."""
         for resource in advertised_resources(inventory, config):

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from windlass.node.agent_parts import DEPLOY_LABELS, PLUGIN_OFF_FILE
+from windlass.node.agent_parts import DEPLOY_LABELS, PLUGIN_OFF_FILE, PLUGIN_READY_FILE
 from windlass.node.backend.protocol import DeviceBackend, DeviceError, DriverChanged
 from windlass.node.cdi_writer import CdiWriter
 from windlass.node.config_source import ConfigSource
@@ -58,6 +58,7 @@ class PluginProcess:
         self._sharing = SharingSetup(backend, log, interval=time_slice, cgroups=cgroups, host=host)
         self._journal_path = state / "health.json"
         self._off_file = state / PLUGIN_OFF_FILE
+        self._ready_file, self._is_ready = state / PLUGIN_READY_FILE, False
         self._instances: set[str] | None = None
         """UUIDs of the MIG devices in the last round; None before the first."""
         self._way_file, self._way = state / CONTAINER_GPUS_FILE, ""
@@ -90,6 +91,7 @@ class PluginProcess:
                 freeze_and_trim_memory()
             self._wake.wait(self.timing.round_seconds)
             self._wake.clear()
+        self._set_ready(False)
         self.manager.stop()
         self._sharing.stop()
 
@@ -113,6 +115,7 @@ class PluginProcess:
         unreachable = {gpu.uuid: strategy_problem for gpu in inventory.gpus if strategy_problem}
         self.manager.sync(inventory, config, {**unreachable, **cordoned, **unshared, **self.tracker.unhealthy()})
         self._cordon.acknowledge(cordon)
+        self._set_ready(self.manager.is_registered)
 
     def _read_inventory(self) -> Inventory:
         """The driver's library remembers what an instance was by its number, and the sidecar gives numbers to others:
@@ -125,6 +128,20 @@ class PluginProcess:
             inventory = self.backend.inventory()
         self._instances = instances
         return inventory
+
+    def _set_ready(self, is_ready: bool) -> None:
+        """For the pod's readiness probe: a rollout goes on once the kubelet has this node's devices again."""
+        if is_ready == self._is_ready:
+            return
+        try:
+            if is_ready:
+                self._ready_file.parent.mkdir(parents=True, exist_ok=True)
+                self._ready_file.touch()
+            else:
+                self._ready_file.unlink(missing_ok=True)
+        except OSError as error:
+            self._log(f"{self._ready_file} can't be written: {error}")
+        self._is_ready = is_ready
 
     def _describe_way(self) -> None:
         """For the sidecar, which tells the cluster."""
@@ -170,6 +187,7 @@ class PluginProcess:
             self.manager.withdraw()
             self._sharing.stop()
             self._was_disabled = True
+            self._set_ready(True)
         if disabled or request is not None:
             self.backend.release()
         else:

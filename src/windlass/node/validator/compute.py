@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import ctypes
 import os
-import struct
 import subprocess
 import sys
 import time
+from array import array
 from pathlib import Path
 
 import msgspec
@@ -27,18 +27,19 @@ _MASK = 0xFFFFFFFF
 
 def compute(cuda: Cuda) -> ComputeResult:
     """Computes `7 x + y` over a million numbers and compares every result."""
-    xs = [(position * 2654435761) & _MASK for position in range(COUNT)]
-    ys = [(position * 40503) & _MASK for position in range(COUNT)]
-    size = 4 * COUNT
+    # Arrays: lists of as many Python numbers would take ten times the memory, which counts against the agent's limit.
+    xs = array("I", ((position * 2654435761) & _MASK for position in range(COUNT)))
+    ys = array("I", ((position * 40503) & _MASK for position in range(COUNT)))
+    size = xs.itemsize * COUNT
     kernel = cuda.kernel(SAXPY, "saxpy")
     x_pointer, y_pointer = cuda.allocate(size), cuda.allocate(size)
-    cuda.to_device(x_pointer, struct.pack(f"{COUNT}I", *xs))
-    cuda.to_device(y_pointer, struct.pack(f"{COUNT}I", *ys))
+    cuda.to_device(x_pointer, xs.tobytes())
+    cuda.to_device(y_pointer, ys.tobytes())
     started = time.perf_counter()
     cuda.launch(kernel, COUNT // 256, 256, (x_pointer, y_pointer, ctypes.c_uint32(FACTOR), ctypes.c_uint32(COUNT)))
     cuda.wait()
     seconds = time.perf_counter() - started
-    answer = struct.unpack(f"{COUNT}I", cuda.from_device(y_pointer, size))
+    answer = array("I", cuda.from_device(y_pointer, size))
     wrong = sum(got != (FACTOR * x + y) & _MASK for got, x, y in zip(answer, xs, ys, strict=True))
     cuda.free(x_pointer)
     cuda.free(y_pointer)

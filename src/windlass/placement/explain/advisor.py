@@ -18,19 +18,20 @@ from windlass.model.errors import InputError
 from windlass.model.obstacle import Obstacle
 from windlass.model.plan import Plan
 from windlass.model.reasons import POD_REASONS, RESERVED_FOR_OTHERS
-from windlass.model.verdict import Verdict, format_reason_counts
+from windlass.model.verdict import Limit, Verdict, format_reason_counts
 from windlass.model.workload import Workload
-from windlass.placement.empty_cluster import TOO_LARGE, EmptyCluster
+from windlass.placement.empty_cluster import NO_NODE_LARGE_ENOUGH, TOO_LARGE, EmptyCluster
 from windlass.placement.explain.budget_protection import make_preemption, protecting_budgets
 from windlass.placement.explain.changes import find_changes
 from windlass.placement.explain.dry_runs import DryRunBudget
 from windlass.placement.explain.gpu_fragmentation import GPU_FRAGMENTED, GPU_FULL
 from windlass.placement.explain.held_workload import HeldWorkload
-from windlass.placement.explain.limits import exceeds_quota, find_limits
+from windlass.placement.explain.limits import find_limits
 from windlass.placement.explain.move_offers import MoveOffers
 from windlass.placement.explain.node_reasons import NODE_REFUSAL_CODES, STORAGE_CODE, find_cause
 from windlass.placement.explain.post_decision import PostDecisionState
 from windlass.placement.explain.preemption_obstacles import PreemptionRules, find_obstacles
+from windlass.placement.explain.quota_limits import exceeds_quota
 from windlass.placement.explain.relief import find_relief
 from windlass.placement.explain.remedies import CAPACITY_CODES, find_remedy
 from windlass.placement.explain.stuck_pods import find_stuck_pods
@@ -40,13 +41,21 @@ from windlass.placement.overlay import Overlay
 from windlass.placement.preemption.context import Preemption
 from windlass.placement.unhealthy_gpus import find_unhealthy_gpus
 from windlass.placement.verdicts import reason_of
-from windlass.queueing.outcome import BEHIND_HEAD, QUEUE_MISSING, QUOTA_INSUFFICIENT, TOPOLOGY_NOFIT
+from windlass.queueing.outcome import ADMISSION_DEFERRED, BEHIND_HEAD, QUEUE_MISSING, QUOTA_INSUFFICIENT, TOPOLOGY_NOFIT
 from windlass.queueing.placement_interface import PodSetChoice
 
 MAX_EXPLAINED_HOLDS = 32
 """Holds of one plan that are explained; the others have only their code and their counts."""
 CODES_NOT_ABOUT_REQUEST = frozenset(
-    {QUEUE_MISSING, BEHIND_HEAD, "DURATION_EXCEEDED", "GANG_INCOMPLETE", "JOB_SUSPENDED", "RESOURCE_QUOTA_EXCEEDED"}
+    {
+        QUEUE_MISSING,
+        BEHIND_HEAD,
+        ADMISSION_DEFERRED,
+        "DURATION_EXCEEDED",
+        "GANG_INCOMPLETE",
+        "JOB_SUSPENDED",
+        "RESOURCE_QUOTA_EXCEEDED",
+    }
     | {reason.code for reason in POD_REASONS if reason is not RESERVED_FOR_OTHERS}
 )
 """Codes of holds that neither a smaller request nor the end of running work resolves."""
@@ -183,7 +192,7 @@ class Advisor:
         moves = self._offers.moves(held) if may_move else ()
         relief, changes = None if infeasible else find_relief(held), find_changes(held)
         return {
-            "detail": _gang_detail(held),
+            "detail": _size_detail(held, limits) or _gang_detail(held),
             "limits": limits,
             "is_infeasible": infeasible,
             "relief": relief,
@@ -215,6 +224,14 @@ def _is_about_nodes(verdict: Verdict) -> bool:
     if verdict.code == STORAGE_CODE and not verdict.counts:
         return False
     return verdict.code in NODE_REFUSAL_CODES and verdict.nodes > 0
+
+
+def _size_detail(held: HeldWorkload, limits: tuple[Limit, ...]) -> str:
+    """The number for which no node is large enough; the decision itself takes no time to look for it."""
+    size = next((limit for limit in limits if limit.kind == "size" and limit.resource), None)
+    if size is None or held.verdict.detail != NO_NODE_LARGE_ENOUGH:
+        return ""
+    return f"no node has {size.needed} {size.resource}; the largest has {size.available}"
 
 
 def _gang_detail(held: HeldWorkload) -> str:

@@ -14,7 +14,7 @@ import numpy as np
 from windlass.model.fragmentation import describe_fragmentation
 from windlass.model.names.nvidia import GPU_PRODUCT_LABEL, GPU_RESOURCE
 from windlass.model.pod import PodSpec
-from windlass.model.quota import MILLI_PER_GPU
+from windlass.model.queue_names import describe_cluster_queue
 from windlass.model.reasons import (
     FIRST_RESOURCE_BIT,
     PERMANENT_BITS,
@@ -24,24 +24,27 @@ from windlass.model.reasons import (
     WHY_NODE_AFFINITY,
 )
 from windlass.model.requests import format_amount
+from windlass.model.times import format_timestamp
 from windlass.model.topology import level_name
 from windlass.model.verdict import CODES_WITH_PUBLIC_DETAIL, Limit
 from windlass.placement.empty_cluster import TOO_LARGE, EmptyCluster, mig_resource
 from windlass.placement.explain.held_workload import HeldWorkload
 from windlass.placement.explain.pod_set_feasibility import WHOLE_MILLI, PodSetFeasibility, free_gpus
+from windlass.placement.explain.quota_limits import quota_limits, unused_quota_limit
 from windlass.placement.explain.unmatched_selectors import unmatched_selector
 from windlass.placement.gang import OverlayCapacity, PendingPodSet
 from windlass.placement.topology import TopologyFailure, TopologyPodSetRequest, plan_topology
 from windlass.placement.verdicts import reason_of
+from windlass.queueing.admit import NOT_CONSIDERED, UNREADY_PREFIX
+from windlass.queueing.cycle import WAITS_FOR_ADMITTED
 from windlass.queueing.outcome import (
+    ADMISSION_DEFERRED,
     BEHIND_HEAD,
     FLAVOR_MISMATCH,
     QUEUE_MISSING,
     QUOTA_INSUFFICIENT,
     QUOTA_MISCONFIGURED,
 )
-from windlass.queueing.pending_workload import PODS
-from windlass.queueing.quota_node import QuotaNode
 
 MAX_LIMITS = 4
 MODEL_OR_AFFINITY_BITS = WHY_GPU_MODEL | WHY_NODE_AFFINITY
@@ -59,16 +62,23 @@ def _limits(held: HeldWorkload) -> Iterator[Limit]:
     if code == BEHIND_HEAD:
         queue = held.state.occupancy.cluster_queue_of(held.piece)
         name = queue.name if queue is not None else ""
-        text = f"quota suffices, but queue {name} is StrictFIFO and work ahead of it waits"
+        shown = describe_cluster_queue(name) if name else "its queue"
+        text = f"quota suffices, but an older workload of {shown} waits, which this one may not pass (StrictFIFO)"
         yield Limit("order", text, queue=name, behind=_queue_head(verdict.detail))
     elif code == RESERVED_FOR_OTHERS.code:
-        yield Limit("plan", RESERVED_FOR_OTHERS.message, behind=_first_plan(held))
+        yield _plan_limit(held)
+    elif code == ADMISSION_DEFERRED:
+        is_stopped = verdict.detail.startswith(NOT_CONSIDERED)
+        text = verdict.detail if is_stopped else WAITS_FOR_ADMITTED
+        yield Limit("order", text, behind="" if is_stopped else _unready_workload(verdict.detail))
+    elif code == QUOTA_MISCONFIGURED and (lacking := tuple(quota_limits(held))):
+        yield from lacking
     elif code in QUEUE_OBJECT_CODES or (code in CODES_WITH_PUBLIC_DETAIL and not verdict.counts):
         yield Limit("object", verdict.public_detail, queue=held.piece.queue_name)
-        if code == QUOTA_MISCONFIGURED:
-            yield from quota_limits(held)
     elif code == QUOTA_INSUFFICIENT:
-        yield from quota_limits(held)
+        lacking = tuple(quota_limits(held))
+        unused = None if lacking else unused_quota_limit(held)
+        yield from lacking if unused is None else (unused,)
     else:
         if code == TOO_LARGE:
             yield from size_limits(held)
@@ -81,90 +91,24 @@ def _queue_head(detail: str) -> str:
     return detail.removeprefix(prefix).partition(",")[0] if detail.startswith(prefix) else ""
 
 
-def _first_plan(held: HeldWorkload) -> str:
-    """The workload or reservation with the earliest planned start that comes before this one."""
+def _unready_workload(detail: str) -> str:
+    """The workload whose pods are not ready, out of the message of `queueing.admit`; empty where it names none."""
+    named = detail.removeprefix(UNREADY_PREFIX).partition(" ")[0] if detail.startswith(UNREADY_PREFIX) else ""
+    return named if "/" in named else ""
+
+
+def _plan_limit(held: HeldWorkload) -> Limit:
+    """Names the earliest planned start or reservation that comes before this one."""
     turn = held.state.turns.get(held.piece.key, 1 << 60)
     others = (planned for planned in held.state.planned_starts if not planned.is_for(held.piece))
     earlier = [planned for planned in others if planned.turn < turn]
-    return min(earlier, key=lambda planned: (planned.start, planned.turn, planned.key)).key if earlier else ""
-
-
-# Quota
-
-
-def quota_limits(held: HeldWorkload) -> Iterator[Limit]:
-    """For each resource of which the queue has too little left: the flavor with most left."""
-    node = held.state.occupancy.cluster_queue_of(held.piece)
-    if node is None:
-        return
-    held.state.occupancy.set_quota_at(held.state.now, ())
-    for resource, needed in sorted(requested_quota(held).items()):
-        cells = [
-            (quotas.flavor, resource)
-            for group in node.spec.resource_groups
-            if resource in group.resources
-            for quotas in group.flavors
-        ]
-        if not cells:
-            is_ignored = held.state.queues.ignore_undeclared or node.spec.ignores_undeclared
-            if resource != PODS and not is_ignored:
-                text = f"queue {node.name} has no quota for {resource}"
-                yield Limit("quota", text, node.name, resource=resource)
-            continue
-        best = max(cells, key=node.available)
-        if node.available(best) < needed:
-            yield _quota_limit(node, best, resource, needed)
-
-
-def requested_quota(held: HeldWorkload) -> dict[str, int]:
-    """Resource → amount over all pods, in units of quota (GPUs in thousandths)."""
-    requested: dict[str, int] = {}
-    for pod_set in held.piece.pod_sets:
-        for resource, amount in held.state.placer.requests(held.piece, pod_set).items():
-            requested[resource] = requested.get(resource, 0) + amount * pod_set.count
-    return requested
-
-
-def _quota_limit(node: QuotaNode, cell: tuple[str, str], resource: str, needed: int) -> Limit:
-    left, most = node.available(cell), node.potential_available(cell)
-    requested = quota_amount(resource, needed)
-    text = (
-        f"over quota: queue {node.name} has {quota_amount(resource, left)} {resource} left in flavor {cell[0]}, "
-        f"{requested} requested"
-    )
-    if needed > most:
-        text += f" (the queue can have at most {quota_amount(resource, most)})"
-    return Limit(
-        "quota",
-        text,
-        queue=node.name,
-        flavor=cell[0],
-        resource=resource,
-        needed=requested,
-        available=quota_amount(resource, left),
-    )
-
-
-def exceeds_quota(held: HeldWorkload) -> bool:
-    """Whether it requests more than its queue could have if nothing else used quota."""
-    node = held.state.occupancy.cluster_queue_of(held.piece)
-    if node is None:
-        return False
-    for resource, needed in requested_quota(held).items():
-        cells = [
-            (quotas.flavor, resource)
-            for group in node.spec.resource_groups
-            if resource in group.resources
-            for quotas in group.flavors
-        ]
-        if cells and all(node.potential_available(cell) < needed for cell in cells):
-            return True
-    return False
-
-
-def quota_amount(resource: str, amount: int) -> str:
-    """An amount of quota as people write it; quota counts GPUs in thousandths."""
-    return f"{amount / MILLI_PER_GPU:g}" if resource == GPU_RESOURCE else format_amount(resource, amount)
+    if not earlier:
+        return Limit("plan", RESERVED_FOR_OTHERS.message)
+    first = min(earlier, key=lambda planned: (planned.start, planned.turn, planned.key))
+    if first.start <= held.state.now:
+        return Limit("plan", RESERVED_FOR_OTHERS.message, behind=first.key)
+    start = format_timestamp(first.start)
+    return Limit("plan", f"room is free, but kept for work that is planned from {start} on", behind=first.key)
 
 
 # Size
@@ -235,8 +179,9 @@ def _topology_limit(held: HeldWorkload) -> Iterator[Limit]:
     level = result.level or next(pod_set.topology.level for pod_set in pod_sets if pod_set.topology)
     text = result.message
     if result.level and result.needed:
-        all_units = f"all {result.needed} {result.unit}s" if result.needed > 1 else f"its {result.unit}"
-        text = f"no {level_name(level)} has capacity for {all_units}: at most {result.fits} would fit"
+        text = f"no {level_name(level)} has room for its {result.unit}"
+        if result.needed > 1:
+            text = f"no {level_name(level)} has room for all {result.needed} {result.unit}s: at most {result.fits} fit"
     yield Limit("topology", text, level=level, needed=str(result.needed or ""), available=str(result.fits))
 
 

@@ -30,7 +30,7 @@ STORAGE_CODE = "STORAGE_INSUFFICIENT"
 NODE_REFUSAL_CODES = frozenset(
     {reason.code for reason in NODE_REASONS}
     | {insufficient_reason(name).code for name in ("cpu", "ephemeral-storage", "pods", GPU_RESOURCE, "other.com/x")}
-    | {TOO_LARGE}
+    | {TOO_LARGE, NO_SUCH_RESOURCE}
 )
 """Codes of holds whose cause is looked for in what the nodes refuse."""
 TOO_SMALL_CODES = {

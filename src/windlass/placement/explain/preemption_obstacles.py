@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from windlass.cluster.node_columns import Bools
 from windlass.cluster.workloads.workload_attributes import PREEMPTABLE, is_evictable
 from windlass.model.obstacle import MIN_RUN_TIME, NO_GAIN, POLICY, PRIORITY, PROTECTED, Obstacle
+from windlass.model.queue_names import describe_queue, is_shared_queue
 from windlass.model.times import format_timestamp
 from windlass.model.workload import Workload
 from windlass.placement.explain.held_workload import HeldWorkload
@@ -98,7 +99,7 @@ def _equal_priorities(held: HeldWorkload, priority: int) -> tuple[Obstacle, ...]
     # Pods of lower priority that are no units: of a DaemonSet, or about to end.
     if priority <= 0 or not bound.any() or int(pods.priority[bound].min()) < priority:
         return ()
-    text = f"nothing is preempted for it: what runs where it could has priority {priority} or higher"
+    text = f"it can preempt nothing: all pods on nodes that suit it have priority {priority} or higher"
     return (Obstacle(PRIORITY, text, text),)
 
 
@@ -199,12 +200,12 @@ def _quota_obstacles(held: HeldWorkload) -> Iterator[Obstacle]:
     if (own and within == NEVER and (not borrowers or reclaim == NEVER)) or (
         borrowers and not own and reclaim == NEVER
     ):
-        yield _policy(f"ClusterQueue {node.name} has withinClusterQueue {within} and reclaimWithinCohort {reclaim}")
+        yield _policy(_queue_policy(node.name, within, reclaim))
         return
     victims = quota_victims(held)
     if not victims and own and held.piece.priority > 0:
         rank = f"priority {held.piece.priority} or higher"
-        text = f"nothing is preempted for it: what uses the quota of its queue has {rank}"
+        text = f"it can preempt nothing: all work that uses the quota of its queue has {rank}"
         yield Obstacle(PRIORITY, text, text)
     minimum, now = held.state.queues.min_run_seconds, held.state.now
     young = [(workload.key, workload.started_at) for workload in victims if now - workload.started_at < minimum]
@@ -213,6 +214,12 @@ def _quota_obstacles(held: HeldWorkload) -> Iterator[Obstacle]:
     excluded = [workload.key for workload in victims if not workload.evictable]
     if excluded:
         yield _excluded(excluded)
+
+
+def _queue_policy(queue: str, within: str, reclaim: str) -> str:
+    if is_shared_queue(queue):
+        return f"what uses the quota of {describe_queue(queue)} may not be preempted for it"
+    return f"ClusterQueue {queue} has withinClusterQueue {within} and reclaimWithinCohort {reclaim}"
 
 
 def quota_victims(held: HeldWorkload) -> list[Workload]:

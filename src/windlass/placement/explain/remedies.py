@@ -11,13 +11,21 @@ from windlass.model.names.kubernetes import NAMESPACE_NAME_LABEL
 from windlass.model.names.kueue import QUEUE_NAME_LABEL
 from windlass.model.names.windlass import DECLARED_DURATION_ANNOTATION
 from windlass.model.queue import LocalQueue, QueueSystem
+from windlass.model.queue_names import describe_cluster_queue, describe_queue, is_shared_queue
 from windlass.model.reasons import RESERVED_FOR_OTHERS
+from windlass.model.verdict import MAX_NAMED
 from windlass.model.workload import Workload
 from windlass.placement.empty_cluster import TOO_LARGE
 from windlass.placement.explain.held_workload import HeldWorkload
 from windlass.placement.explain.node_reasons import NO_SUCH_RESOURCE, is_unknown_resource
 from windlass.placement.verdicts import reason_of
-from windlass.queueing.outcome import BEHIND_HEAD, FLAVOR_MISMATCH, QUEUE_MISSING, QUOTA_MISCONFIGURED
+from windlass.queueing.outcome import (
+    ADMISSION_DEFERRED,
+    BEHIND_HEAD,
+    FLAVOR_MISMATCH,
+    QUEUE_MISSING,
+    QUOTA_MISCONFIGURED,
+)
 
 UNAVAILABLE_NODE_CODES = ("NODE_UNSCHEDULABLE", "TAINT_NOT_TOLERATED")
 """If the request is feasible and has one of these codes, it fits on nodes that are cordoned or not ready."""
@@ -27,10 +35,12 @@ REMEDY_BY_CODE = {
     QUOTA_MISCONFIGURED: "add the resource to the queue's coveredResources with a quota, or remove it from the request",
     FLAVOR_MISMATCH: "add a flavor that its pods may use to the queue, or change their node selector, tolerations or "
     "topology request",
-    BEHIND_HEAD: "wait for the head of the queue, or set the queue's queueingStrategy to BestEffortFIFO",
+    BEHIND_HEAD: "run `windlass why` on the head of the queue, or set the queue's queueingStrategy to BestEffortFIFO",
+    ADMISSION_DEFERRED: "run `windlass why` on the workload whose pods are not ready, or set "
+    "waitForPodsReady.blockAdmission to false",
     "INVALID_OBJECT": "correct the field that the message names",
     "DURATION_EXCEEDED": f"raise or remove {DECLARED_DURATION_ANNOTATION}, or save checkpoints",
-    "JOB_SUSPENDED": "resume the Job or activate the Workload",
+    "JOB_SUSPENDED": "set spec.suspend of the owner to false; of a deactivated Workload, set spec.active to true",
     "NOT_IMPLEMENTED": "remove the field that the message names, or set spec.schedulerName to a scheduler that "
     "supports it",
     "INTERNAL_ERROR": "report the bug with its id, and set spec.schedulerName to another scheduler until it is mended",
@@ -63,7 +73,7 @@ def _gang_remedy(piece: Workload) -> str:
     if not piece.hold:
         return ""  # it is above the minimum: the hold of the minimum says what to do
     if piece.min_pods is not None:
-        return "create the missing pods: a gang starts when all of them exist"
+        return "create the missing pods: a gang starts when its minimum exists"
     # No minimum is known: the object that states it does not exist.
     if piece.kind == "PodGroup":
         return "create the PodGroup, or correct its name in the pods"
@@ -79,7 +89,14 @@ def _node_remedy(held: HeldWorkload) -> str:
     if is_unknown_resource(held.state.overlay, pod_set):
         return ""
     reasons = (reason_of(pod_set.shape, bit) for bit, _ in held.feasibility(index).reason_counts())
-    return next((reason.remedy for reason in reasons if reason.code == held.verdict.code), "")
+    found = next((reason for reason in reasons if reason.code == held.verdict.code), None)
+    if found is None:
+        return ""
+    models = sorted(filter(None, held.state.overlay.snapshot.gpu_models.names))
+    if found.name == "GPU_MODEL" and models:
+        more = f" and {len(models) - MAX_NAMED} more" if len(models) > MAX_NAMED else ""
+        return f"allow one of the GPU models that the cluster has: {', '.join(models[:MAX_NAMED])}{more}"
+    return found.remedy
 
 
 def _queue_remedy(piece: Workload, system: QueueSystem) -> str:
@@ -87,26 +104,30 @@ def _queue_remedy(piece: Workload, system: QueueSystem) -> str:
         return f"name a LocalQueue of its namespace with the label {QUEUE_NAME_LABEL}"
     local = system.local_queue(piece.namespace, piece.queue_name)
     if local is None:
-        return f"create LocalQueue {piece.queue_name} in namespace {piece.namespace}, or name an existing one"
+        where = "" if is_shared_queue(piece.queue_name) else f" in namespace {piece.namespace}"
+        return f"create {describe_queue(piece.queue_name)}{where}, or name an existing one"
     return _cluster_queue_remedy(piece, local, system)
 
 
 def _cluster_queue_remedy(piece: Workload, local: LocalQueue, system: QueueSystem) -> str:
     queue = system.queues.get(local.cluster_queue)
     if queue is None:
-        return f"create ClusterQueue {local.cluster_queue}, or let LocalQueue {piece.queue_name} name an existing one"
+        missing, own = describe_cluster_queue(local.cluster_queue), describe_queue(piece.queue_name)
+        return f"create {missing}, or let {own} name an existing one"
     if local.inactive_reason or "not implemented" in queue.inactive_reason:
+        if is_shared_queue(piece.queue_name):
+            return f"correct {describe_queue(piece.queue_name)} as the message says"
         return "remove the unsupported field, or let Kueue manage the queue"
     if queue.inactive_reason:
-        return f"create or correct the objects that ClusterQueue {queue.name} refers to"
+        return f"create or correct the objects that {describe_cluster_queue(queue.name)} refers to"
     if queue.stop_policy != "None":
-        return f"set spec.stopPolicy of ClusterQueue {queue.name} to None"
+        return f"set spec.stopPolicy of {describe_cluster_queue(queue.name)} to None"
     if local.stop_policy != "None":
-        return f"set spec.stopPolicy of LocalQueue {piece.queue_name} to None"
+        return f"set spec.stopPolicy of {describe_queue(piece.queue_name)} to None"
     labels = {NAMESPACE_NAME_LABEL: piece.namespace, **system.namespaces.get(piece.namespace, {})}
     if not matches_selector(queue.namespace_selector, labels):
         return (
             f"label namespace {piece.namespace} so that it matches spec.namespaceSelector of ClusterQueue {queue.name} "
             "(an empty selector matches every namespace, a missing one matches none)"
         )
-    return f"correct ClusterQueue {queue.name} and the objects that it refers to"
+    return f"correct {describe_cluster_queue(queue.name)} and the objects that it refers to"

@@ -1,9 +1,10 @@
 """Why a pod is held before any node is checked: its scheduling gates, or volume claims that are not ready.
 
-`placement.single_pod_placer`, `placement.member_holds` and `diagnose.fit` ask before they place a pod. A request that
-Windlass does not implement (ResourceClaims) holds the pod too: it is never placed as if it had not asked. `kube_words`
-of the returned `Reason` are kube-scheduler's text, with the names of the objects appended where it has none; they
-become the detail of the hold's verdict, and `remedy` its remedy.
+`placement.single_pod_placer` and `placement.member_holds` ask before they place a pod, but only for pods of which
+`cluster.shape.is_node_local` is false: whatever holds a pod here must make that false. `diagnose.fit` asks too. A
+request that Windlass does not implement (ResourceClaims) holds the pod too: it is never placed as if it had not asked.
+`kube_words` of the returned `Reason` are kube-scheduler's text, with the names of the objects appended where it has
+none; they become the detail of the hold's verdict, and `remedy` its remedy.
 """
 
 from __future__ import annotations

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from windlass.model.names.windlass import DECLARED_DURATION_ANNOTATION
+from windlass.model.queue_names import describe_cluster_queue
 from windlass.model.times import format_timestamp
 from windlass.placement.timeplan.occupancy import Occupancy
 from windlass.placement.timeplan.planned_start import PlannedStart, describe_domain
@@ -28,12 +30,12 @@ def delays_plan_message(planned_starts: Sequence[PlannedStart], occupancy: Occup
         if first.start <= occupancy.now:
             return f"it would fit now, but Reservation {name} holds {where} until {end}"
         return (
-            f"it would fit now, but Reservation {name} holds {where} from {start} until {end}, "
-            "and it has no run-time limit that ends before"
+            f"it would fit now, but Reservation {name} holds {where} from {start} until {end}; "
+            f"set {DECLARED_DURATION_ANNOTATION} so that this workload ends before"
         )
     others = sum(planned.reserved_for is None for planned in planned_starts) - 1
     more = f" (and {others} more planned start{'s' if others > 1 else ''})" if others else ""
-    whose = f" of ClusterQueue {first.queue}" if first.queue else ""
+    whose = f" of {describe_cluster_queue(first.queue)}" if first.queue else ""
     return f"it would fit now, but it would delay {first.key}{whose}, which is planned for {start} on {where}{more}"
 
 
@@ -68,23 +70,20 @@ def _known_from(basis: StartBasis) -> str:
     return f"{limits}{', '.join(texts[:MAX_NAMED_WORKLOADS])}{more}"
 
 
-def no_planned_start_message(unbounded: Sequence[str], strict: bool, ahead: int) -> str:
+def no_planned_start_message(unbounded: Sequence[str], ahead: int) -> str:
     if unbounded:
         verb = "has" if len(unbounded) == 1 else "have"
         text = f"no planned start: {_names(unbounded)} {verb} no run-time limit"
     else:
         after = " after the workloads ahead of it" if ahead else ""
         text = f"no planned start: no running workload with a known end frees enough for it{after}"
-    if strict:
-        rule = "nothing behind it in its queue starts (StrictFIFO)"
-    else:
-        rule = "smaller workloads behind it may start (BestEffortFIFO)"
-    return f"{text}, so {rule}{workloads_ahead_message(ahead)}"
+    return text + workloads_ahead_message(ahead)
 
 
 def beyond_depth_message(depth: int, ahead: int) -> str:
-    which = "workload gets" if depth == 1 else f"{depth} workloads get"
-    return f"no planned start: only the first waiting {which} one{workloads_ahead_message(ahead)}"
+    which = "waiting workload" if depth == 1 else f"{depth} waiting workloads"
+    text = f"no planned start: starts are planned for the first {which} only (backfill.depth)"
+    return text + workloads_ahead_message(ahead)
 
 
 def workloads_ahead_message(ahead: int) -> str:

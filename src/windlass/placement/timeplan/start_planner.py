@@ -306,7 +306,7 @@ class StartPlanner:
             else:
                 if unbounded is None:
                     unbounded = sorted({*map(workload_key, self._unbounded())})
-                text = messages.no_planned_start_message(unbounded, bool(self._strict_queue(workload)), ahead)
+                text = messages.no_planned_start_message(unbounded, ahead)
             start = None if plan is None else plan.start
             found[hold.workload] = Outlook(start, ahead, text, tuple(self._basis.get(hold.workload, ())))
         return found

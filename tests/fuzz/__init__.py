@@ -1,0 +1,1 @@
+"""Fuzzing: objects, patches, requests, configurations, dumps and engine worlds that are nearly right."""
