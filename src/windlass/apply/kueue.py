@@ -191,12 +191,10 @@ def eviction_status(
         changes.append(_condition("Requeued", "True", why, "The workload is queued again", now))
     if why == "Preempted":
         changes.append(_condition("Preempted", "True", reason, message, now))
-    counts = {eviction.reason: eviction.count for eviction in wire.status.scheduling_stats.evictions}
-    counts[why] = counts.get(why, 0) + 1
     status = {
         "admission": None,
         "conditions": _merge_conditions(wire.status.conditions, changes),
-        "schedulingStats": {"evictions": [{"reason": counted, "count": count} for counted, count in counts.items()]},
+        "schedulingStats": {"evictions": _eviction_counts(wire, reason, why)},
         **_execution_time(wire, reason, now),
     }
     if reason == PODS_READY_TIMEOUT:
@@ -207,6 +205,17 @@ def eviction_status(
         # The Workload follows its owner again while it waits, and so asks only for the pods that are left.
         status["reclaimablePods"] = []
     return status
+
+
+def _eviction_counts(wire: WorkloadObject, reason: str, why: str) -> list[Unstructured]:
+    """With one more of this kind. Kueue's CRD asks for a cause in every row, and an empty one will do."""
+    known = wire.status.scheduling_stats.evictions
+    counts = {(eviction.reason, eviction.underlying_cause): eviction.count for eviction in known}
+    counted = (DEACTIVATED, reason) if reason in DEACTIVATING_REASONS else (why, "")
+    counts[counted] = counts.get(counted, 0) + 1
+    return [
+        {"reason": reason, "underlyingCause": cause, "count": count} for (reason, cause), count in counts.items()
+    ]
 
 
 def _execution_time(wire: WorkloadObject, reason: str, now: int) -> Unstructured:

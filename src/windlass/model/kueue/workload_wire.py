@@ -138,6 +138,7 @@ class UnhealthyNode(KubeStruct, frozen=True):
 
 class EvictionCount(KubeStruct, frozen=True):
     reason: str = ""
+    underlying_cause: str = ""
     count: int = 0
 
 

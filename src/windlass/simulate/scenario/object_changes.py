@@ -74,9 +74,11 @@ def with_eviction_counted(obj: Unstructured) -> Unstructured:
     changed = copy.deepcopy(obj)
     if obj["kind"] == "Workload":
         stats = changed.setdefault("status", {}).setdefault("schedulingStats", {"evictions": []})
-        counts = {eviction["reason"]: eviction["count"] for eviction in stats["evictions"]}
-        counts[PREEMPTED] = counts.get(PREEMPTED, 0) + 1
-        stats["evictions"] = [{"reason": reason, "count": count} for reason, count in counts.items()]
+        counts = {(row["reason"], row.get("underlyingCause", "")): row["count"] for row in stats["evictions"]}
+        counts[PREEMPTED, ""] = counts.get((PREEMPTED, ""), 0) + 1
+        stats["evictions"] = [
+            {"reason": reason, "underlyingCause": cause, "count": count} for (reason, cause), count in counts.items()
+        ]
     else:
         annotations = changed["metadata"].setdefault("annotations", {})
         annotations[EVICTIONS] = str(int(annotations.get(EVICTIONS, "0")) + 1)
