@@ -1,11 +1,15 @@
-"""Compares the engine of this tree with that of another one, task by task of `windlass bench engine`.
+"""Compares the engine of this tree with that of another one, task by task.
 
     git worktree add ../before COMMIT && make -C ../before env
     .venv/bin/python tools/compare_engine.py ../before --rounds 25
+    .venv/bin/python tools/compare_engine.py ../before --rounds 5 --tasks simulate
+
+A task is one of `windlass bench engine`; `simulate` stands for the traces of `windlass bench simulate --part=speed`,
+which need WINDLASS_TRACES for all but the large one.
 
 Both trees play each task in turn, in processes that stay, on one core: where a machine's speed changes from minute to
 minute, two whole runs one after the other say little. Printed are the medians in milliseconds of processor time, and
-the median of the ratios of neighbours. Garbage is not collected meanwhile: where a collection falls is chance.
+the median of the ratios of neighbours. Garbage is not collected in tasks of the engine: where that falls is chance.
 """
 
 from __future__ import annotations
@@ -22,18 +26,37 @@ TASKS = (
     *("quick-plain", "quick-mixed", "quick-gangs", "quick-gang", "quick-preempt"),
     *("quick-plans", "never-full", "quick-kueue", "quick-steady"),
 )
+POLICIES = (
+    *("windlass", "fgd", "best-fit", "gpu-packing", "gpu-clustering"),
+    *("dot-product", "random", "first-fit", "pack", "spread"),
+)
+SIMULATIONS = (
+    *(f"openb/default {policy}" for policy in POLICIES),
+    *(f"synthetic/large {policy}" for policy in ("windlass", "fgd", "first-fit")),
+)
+"""Trace and policy."""
 WORKER = """
-import gc, json, sys
+import gc, json, os, pathlib, sys
 try:
     from windlass_bench.engine.tasks import TASKS
+    from windlass_bench.play import Case, Run, RunPlayer as Player
 except ImportError:  # before the benchmarks became a distribution of their own
     from windlass.bench.engine.tasks import TASKS
-gc.disable()
-for line in sys.stdin:
-    name = line.strip()
+    from windlass.bench.play import Case, Run, Player
+folder = os.environ.get("WINDLASS_TRACES")
+player = Player(pathlib.Path(folder) if folder else None)
+def play(trace, policy):
+    return {"CPU": player.play(Run(Case(trace, 42), policy, "declared", 1)).cpu_s}
+def decide(name):
+    gc.disable()
     found = TASKS[name](name)
+    gc.enable()
+    return {"decide": found.decide_s, "intake": found.intake_s}
+for line in sys.stdin:
+    words = line.split()
+    found = play(*words) if len(words) == 2 else decide(*words)
     gc.collect()
-    print(json.dumps({"decide": found.decide_s, "intake": found.intake_s}), flush=True)
+    print(json.dumps(found), flush=True)
 """
 
 
@@ -69,11 +92,12 @@ def main() -> None:
     os.sched_setaffinity(0, {arguments.core})
     trees = (Tree(arguments.before.resolve()), Tree(Path(__file__).resolve().parents[1]))
     print("| task | part | before, ms | now, ms | ratio of neighbours |\n| --- | --- | ---: | ---: | ---: |")
-    for task in arguments.tasks.split(","):
+    tasks = SIMULATIONS if arguments.tasks == "simulate" else arguments.tasks.split(",")
+    for task in tasks:
         for tree in trees:
             tree.play(task)  # loads what it needs
         rounds = [_in_turn(trees, task, number) for number in range(arguments.rounds)]
-        for part in ("decide", "intake"):
+        for part in rounds[0][0]:
             before, now = ([found[place][part] for found in rounds] for place in (0, 1))
             if statistics.median(before) > 0:
                 ratio = statistics.median(after / earlier for earlier, after in zip(before, now, strict=True))

@@ -287,14 +287,23 @@ def test_evictions_are_counted_by_their_reason(reason: str, why: str) -> None:
     once = status_of(workload(), reason, 2_000)
     status = kueue.eviction_status(status_of(once, "Deactivated", 3_000), reason, 4_000)
     assert status["schedulingStats"]["evictions"] == [
-        {"reason": why, "count": 2},
-        {"reason": "Deactivated", "count": 1},
-    ]
+        {"reason": why, "underlyingCause": "", "count": 2},
+        {"reason": "Deactivated", "underlyingCause": "", "count": 1},
+    ], "Kueue's CRD refuses a row without a cause"
     kinds = {condition["type"]: condition for condition in status["conditions"]}
     assert kinds["Requeued"]["reason"] == why
     assert kinds["Admitted"]["status"] == "False"
     assert kinds["Evicted"]["message"] == kinds["QuotaReserved"]["message"]
     assert reason in kinds["Evicted"]["message"] or "duration" in kinds["Evicted"]["message"]
+
+
+def test_a_deactivation_is_counted_by_its_cause() -> None:
+    once = status_of(workload(), "RequeuingLimitExceeded", 2_000)
+    status = kueue.eviction_status(status_of(once, "Deactivated", 3_000), "RequeuingLimitExceeded", 4_000)
+    assert status["schedulingStats"]["evictions"] == [
+        {"reason": "Deactivated", "underlyingCause": "RequeuingLimitExceeded", "count": 2},
+        {"reason": "Deactivated", "underlyingCause": "", "count": 1},
+    ]
 
 
 @pytest.mark.parametrize("end", ["Succeeded", "Failed"])

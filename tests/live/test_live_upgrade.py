@@ -107,6 +107,7 @@ def test_no_running_pod_is_touched(
                 until(lambda: "after" in running(api), 60, one.last_lines())
                 untouched()
             kueue_lives(api)
+            api.patch("/apis/kueue.x-k8s.io/v1beta2/clusterqueues/team", {"spec": {"stopPolicy": "Hold"}})
             taken = windlass("install", "--take-over=default/main").stdout
             apply(taken)
             assert "--take-over=default/main" in deployed(api)
