@@ -6,7 +6,7 @@ only for objects that can't be converted directly.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -25,8 +25,18 @@ def convert(tree: Mapping[str, Any], struct: type) -> object:
 
 
 def _has_null(value: object) -> bool:
-    inside = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
-    return value is None or any(map(_has_null, inside))
+    """Asked of every object that is read: nearly all values are text, for which no call is made."""
+    inside: Iterable[object]
+    if value.__class__ is dict or isinstance(value, Mapping):
+        inside = value.values()
+    elif isinstance(value, list | tuple):
+        inside = value
+    else:
+        return value is None
+    for item in inside:  # noqa: SIM110  # a third faster than `any`
+        if item is None or (item.__class__ is not str and _has_null(item)):
+            return True
+    return False
 
 
 def describe_found(value: object) -> str:
