@@ -90,9 +90,10 @@ def build_workload(unit: Unit, inputs: GroupingInputs) -> Workload | None:
 
 def build_terminating_workload(unit: Unit, inputs: GroupingInputs) -> Workload | None:
     """The pods of a queued unit that are being deleted while others stay: they hold quota until they have ended."""
-    staying = any(not pod.metadata.deletion_timestamp for pod in unit.pods)
     leaving = [pod for pod in unit.pods if pod.metadata.deletion_timestamp and pod.is_bound]
-    if not staying or not leaving or unit.key.source == "workload":
+    if not leaving or unit.key.source == "workload":
+        return None
+    if all(pod.metadata.deletion_timestamp for pod in unit.pods):
         return None
     workload = build_workload(Unit(unit.key, leaving, unit.succeeded), inputs)
     if workload is None or not workload.queue_name or workload.admission is None:
@@ -145,8 +146,8 @@ def _from_workload_object(unit: Unit, members: UnitMembers, inputs: GroupingInpu
         execution = execution_limit(owner.metadata)  # its Workload was made without it
     limit, enforced = _run_limit(msgspec.structs.replace(base, max_run_seconds=execution), metadata, owner, sets)
     # People annotate the Job; Kueue makes the Workload beside it, without the annotations.
-    annotated = [metadata, *([owner.metadata] if owner is not None else ())]
-    checkpoint = max(base.checkpoint_at, *(checkpoint_of(meta, members.pods) for meta in annotated))
+    annotated = [metadata, *([owner.metadata] if owner is not None else ()), *[pod.metadata for pod in members.pods]]
+    checkpoint = max(base.checkpoint_at, checkpoint_of(annotated))
     queued_at = queued_since(metadata, base.queued_at) or inputs.now
     if hold == NO_HOLD:
         hold = stopped_hold(metadata, limit, checkpoint, queued_at)
@@ -170,8 +171,8 @@ def _from_workload_object(unit: Unit, members: UnitMembers, inputs: GroupingInpu
         unreadable=unreadable[0],
         started_at=base.started_at or _first_start(members),
         checkpoint_at=checkpoint,
-        restart_seconds=declared_restart_cost([*annotated, *(pod.metadata for pod in members.pods)]),
-        evictable=base.evictable and all(is_evictable(meta, members.pods) for meta in annotated),
+        restart_seconds=declared_restart_cost(annotated),
+        evictable=base.evictable and is_evictable(annotated),
     )
     return with_room_to_grow(built)
 
@@ -247,8 +248,9 @@ def _assemble(parts: WorkloadParts, members: UnitMembers, inputs: GroupingInputs
     preemptible = is_preemptible(identity, members.pods, queue, priority)
     created = _created(identity, members, inputs.now)
     queued_at = queued_since(identity.metadata, created)
-    annotated = [identity.metadata, *metadata_of_owners(members.pods, inputs.owners)]
-    checkpoint = max(checkpoint_of(meta, members.pods) for meta in annotated)
+    own = [identity.metadata, *[pod.metadata for pod in members.pods if pod.metadata is not identity.metadata]]
+    annotated = [*own, *metadata_of_owners(members.pods, inputs.owners)]
+    checkpoint = checkpoint_of(annotated)
     limit = run_limit(identity, parts.sets, parts.deadline)
     if hold == NO_HOLD:
         hold = stopped_hold(identity.metadata, limit, checkpoint, queued_at)
@@ -276,10 +278,10 @@ def _assemble(parts: WorkloadParts, members: UnitMembers, inputs: GroupingInputs
         run_limit_enforced=limit == enforced_limit(identity, parts.sets, parts.deadline),
         started_at=_first_start(members),
         checkpoint_at=checkpoint,
-        restart_seconds=declared_restart_cost([*annotated, *(pod.metadata for pod in members.pods)]),
-        evictable=preemptible and all(is_evictable(meta, members.pods) for meta in annotated),
+        restart_seconds=declared_restart_cost(annotated),
+        evictable=preemptible and is_evictable(annotated),
         may_borrow=preemptible,
-        evictions=evictions_of(identity.metadata, members.pods),
+        evictions=evictions_of(own),
         nominated=admission is None and is_nominated(members.pods),
     )
 

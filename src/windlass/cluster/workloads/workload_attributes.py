@@ -130,11 +130,10 @@ def execution_limit(metadata: ObjectMeta) -> int | None:
     return int(text) or None
 
 
-def checkpoint_of(metadata: ObjectMeta, pods: Sequence[Pod]) -> int:
+def checkpoint_of(metadata: Iterable[ObjectMeta]) -> int:
     """Time of the newest checkpoint that the object or one of its pods reports; 0: none."""
-    timestamps = [metadata.annotations.get(LAST_CHECKPOINT_ANNOTATION, "")]
-    timestamps.extend(pod.metadata.annotations.get(LAST_CHECKPOINT_ANNOTATION, "") for pod in pods)
-    return max(parse_timestamp(timestamp) for timestamp in timestamps)
+    texts = [text for meta in metadata if (text := meta.annotations.get(LAST_CHECKPOINT_ANNOTATION))]
+    return max(map(parse_timestamp, texts)) if texts else 0
 
 
 def declared_restart_cost(metadata: Iterable[ObjectMeta]) -> int | None:
@@ -142,13 +141,14 @@ def declared_restart_cost(metadata: Iterable[ObjectMeta]) -> int | None:
     declared = [
         _duration(meta, RESTART_COST_ANNOTATION) for meta in metadata if RESTART_COST_ANNOTATION in meta.annotations
     ]
-    return max((seconds for seconds in declared if seconds is not None), default=None)
+    return max((seconds for seconds in declared if seconds is not None), default=None) if declared else None
 
 
-def evictions_of(metadata: ObjectMeta, pods: Sequence[Pod]) -> int:
+def evictions_of(metadata: Iterable[ObjectMeta]) -> int:
     """How often the workload was preempted, as the object or one of its pods records."""
-    texts = [meta.annotations.get(EVICTIONS, "") for meta in (metadata, *(pod.metadata for pod in pods))]
-    return max(int(text) if text.isascii() and text.isdigit() and len(text) < 9 else 0 for text in texts)
+    texts = [text for meta in metadata if (text := meta.annotations.get(EVICTIONS))]
+    counts = [int(text) for text in texts if text.isascii() and text.isdigit() and len(text) < 9]
+    return max(counts) if counts else 0
 
 
 def queued_since(metadata: ObjectMeta, created: int) -> int:
@@ -190,13 +190,13 @@ def is_preemptible(identity: WorkloadIdentity, pods: Sequence[Pod], queue: str, 
 def declares_eviction_cost(metadata: ObjectMeta) -> bool:
     """Whether the object says that its pods are not preemptable, or what preempting them loses."""
     costs = (LAST_CHECKPOINT_ANNOTATION, RESTART_COST_ANNOTATION)
-    return not is_evictable(metadata, ()) or any(name in metadata.annotations for name in costs)
+    return not is_evictable((metadata,)) or any(name in metadata.annotations for name in costs)
 
 
-def is_evictable(metadata: ObjectMeta, pods: Sequence[Pod]) -> bool:
-    """False where Volcano's label or annotation excludes the workload from preemption."""
-    objects = [metadata, *(pod.metadata for pod in pods)]
-    return not any("false" in (meta.annotations.get(PREEMPTABLE), meta.labels.get(PREEMPTABLE)) for meta in objects)
+def is_evictable(metadata: Iterable[ObjectMeta]) -> bool:
+    """False where Volcano's label or annotation, on any of these, excludes the workload from preemption."""
+    said = [meta for meta in metadata if PREEMPTABLE in meta.annotations or PREEMPTABLE in meta.labels]
+    return not any("false" in (meta.annotations.get(PREEMPTABLE), meta.labels.get(PREEMPTABLE)) for meta in said)
 
 
 def _declared_duration(metadata: ObjectMeta) -> int | None:

@@ -316,7 +316,8 @@ class WorkloadIndex:
             self._remove_unit(unit, before)
             return
         with self._tracker.track((UNIT, unit)):
-            built = self._build(_unit_with_pods(unit, sorted((self._pods[key] for key in members), key=_age_key)))
+            pods = [self._pods[key] for key in members]
+            built = self._build(_unit_with_pods(unit, sorted(pods, key=_age_key) if len(pods) > 1 else pods))
         if before is not None and (built[0] is None or built[0].admission is None):
             self._record_finished_run(before, unit, [self._pods[key] for key in members])
         parts = [(part, workload) for part, workload in enumerate(built) if workload is not None]

@@ -91,7 +91,7 @@ def read_parts(unit: Unit, members: UnitMembers, inputs: GroupingInputs) -> Work
 
 def members_of(unit: Unit) -> UnitMembers:
     """Pods that are being deleted count only where no other pod is left."""
-    staying = tuple(pod for pod in unit.pods if not pod.metadata.deletion_timestamp)
+    staying = tuple([pod for pod in unit.pods if not pod.metadata.deletion_timestamp])
     if staying:
         excess = _excess_pods(unit, staying)
         if excess:

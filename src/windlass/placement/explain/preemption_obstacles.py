@@ -159,7 +159,7 @@ def _is_evictable(held: HeldWorkload, unit: VictimUnit) -> bool:
     if unit.workload is not None:
         return unit.workload.evictable
     pods = [held.state.overlay.snapshot.pods.objects[row] for row in unit.rows]
-    return is_evictable(pods[0].metadata, pods)
+    return is_evictable(pod.metadata for pod in pods)
 
 
 def _run_time_obstacle(minimum: int, young: list[tuple[str, int]]) -> Obstacle:

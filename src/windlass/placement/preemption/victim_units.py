@@ -215,7 +215,7 @@ class _Finder:
     def _is_evictable(self, workload: Workload | None, pods: Sequence[Pod]) -> bool:
         if self.ignores_annotations:
             return True
-        return workload.evictable if workload is not None else is_evictable(pods[0].metadata, pods)
+        return workload.evictable if workload is not None else is_evictable(pod.metadata for pod in pods)
 
     def _is_old_enough(self, started_at: int) -> bool:
         minimum = self._config.min_run_seconds
