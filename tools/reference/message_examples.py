@@ -106,12 +106,14 @@ SAMPLES_AFTER = {
     ("class", "name"): "nvidia",
     ("ClusterQueue", "name"): "research",
     ("container", "name"): "main",
+    ("flavor", "name"): "h100",
     ("group", "name"): "workers",
     ("key", "key"): "limits.nvidia.com/gpu",
     ("key", "name"): "config.yaml",
     ("named", "name"): "my-scheduler",
     ("no", "name"): "cpu",
     ("persistentvolumeclaim", "name"): "data",
+    ("pod", "pod"): "train-3",
     ("PodGroup", "name"): "ring",
     ("queue", "name"): "research",
     ("queue", "node"): "research",
@@ -160,7 +162,7 @@ VALUES: dict[str, tuple[str, ...]] = {
     "⟦problem⟧, so that none of them starts": (
         "the pods of the group name different queues: LocalQueue research on team/a and LocalQueue vision on team/b",
     ),
-    "spec.minTaskMember": ("5", "4"),
+    "spec.minTaskMember": ("4", "5"),
     "⟦kind⟧ ⟦owner⟧ is suspended": ("Job", "team/train"),
     "waiting for pods of the group": ("2", "3"),
     "pod set ⟦pod_set⟧: LimitRange ⟦limits⟧: ⟦path⟧.⟦name⟧ is above": (
@@ -188,7 +190,7 @@ VALUES: dict[str, tuple[str, ...]] = {
     "PVC ": ("team", "train-0-scratch", "team/train-0"),
     "pod has unbound immediate": ("data", "fast"),
     "on the empty cluster only": ("4", "10"),
-    "the largest ⟦where⟧, empty": ("rack", "2", "3"),
+    "the largest ⟦where⟧ has room": ("rack", "2", "3"),
     "it could start once": ("2", "team/small-a, team/small-b"),
     "with ⟦value⟧ GPUs per pod": ("7", "8", "workers"),
     "with ⟦value⟧ of a GPU": ("0.3", "0.5", "workers"),
@@ -199,19 +201,19 @@ VALUES: dict[str, tuple[str, ...]] = {
     "with the ⟦level_name⟧ (⟦speed⟧ GB/s) as a preferred": ("rack", "25"),
     "moving ": ("team/small-a-0 from gpu-0 to gpu-1", "2", "0.4"),
     "binding it to": ("gpu-7", "the webhook policy.example.com denied the request"),
-    "pod ⟦pod⟧ can't be evicted for it, protected": (
-        "blue/serving-0",
+    "PodDisruptionBudget ⟦budget⟧ doesn't allow": (
         "blue/serving",
+        "blue/serving-0",
         "Cannot evict pod as it would violate the pod's disruption budget.",
     ),
-    "pod ⟦pod⟧ can't be evicted for it, refused": (
+    "the API server refused the eviction of pod": (
         "blue/serving-0",
         "the webhook policy.example.com denied the request",
     ),
     "over quota: ⟦queue⟧ has ⟦left⟧ ⟦resource⟧ left in": ("ClusterQueue research", "4", GPU, "h100", "8"),
     "over quota: ⟦queue⟧ has ⟦left⟧ ⟦resource⟧ left,": ("Queue.scheduling.run.ai team-a", "4", GPU, "8"),
     "over quota: ⟦queue⟧ has ⟦left⟧ ⟦resource⟧ of": ("Queue.scheduling.run.ai team-a", "4", GPU, "8"),
-    "over quota: ⟦queue⟧ has ⟦left⟧ ⟦resource⟧ of its own for non-preemptible work left in": (
+    "over quota: ⟦queue⟧ has ⟦left⟧ ⟦resource⟧ of its own quota for non-preemptible work left in": (
         "ClusterQueue research",
         "4",
         GPU,
@@ -232,7 +234,7 @@ VALUES: dict[str, tuple[str, ...]] = {
         GPU,
         "32",
     ),
-    "it never starts: ⟦queue⟧ can have at most ⟦most⟧ ⟦resource⟧ of its own for non-preemptible work in": (
+    "it never starts: ⟦queue⟧ can have at most ⟦most⟧ ⟦resource⟧ of its own quota for non-preemptible work in": (
         "ClusterQueue research",
         "16",
         GPU,
@@ -243,7 +245,7 @@ VALUES: dict[str, tuple[str, ...]] = {
     "⟦queue⟧ has enough": ("ClusterQueue research",),
     "⟦node⟧ has no quota": ("ClusterQueue research", GPU),
     "⟦name⟧ doesn't exist": ("ClusterQueue research",),
-    "quota suffices, but an older workload of ⟦name⟧": ("ClusterQueue research",),
+    "quota suffices, but a workload ahead of it in ⟦name⟧": ("ClusterQueue research",),
     "room is free, but kept for work": ("2026-01-01T12:00:00Z",),
     "Workload namespace doesn't": ("team", "ClusterQueue research"),
     "Workload ⟦key⟧ is deactivated (spec.active: false)": ("team/train",),
@@ -252,17 +254,27 @@ VALUES: dict[str, tuple[str, ...]] = {
     "it was evicted (⟦reason⟧) and is not": ("PodsReadyTimeout",),
     "0/⟦nodes⟧ nodes are available: ⟦message⟧": ("4", "too few GPUs are free", "GPU_FULL"),
     "0/⟦nodes⟧ nodes are available: waiting": ("4", "gpu-7"),
+    "create ⟦missing⟧, or name": ("ClusterQueue research",),
+    "create or correct the objects": ("ClusterQueue research",),
+    "correct ⟦queue⟧ and": ("ClusterQueue research",),
+    "set spec.stopPolicy of ⟦queue⟧": ("ClusterQueue research",),
+    "node ⟦node⟧ is labelled with MIG layout": ("gpu-7", "all-1g.10gb", "nvidia.com/mig-1g.10gb"),
+    "its log shows": ("DRIVER_MISSING",),
+    "⟦count⟧ of its pods use resource claims": ("3", "2"),
     "container ⟦container⟧ can't be created: ⟦message⟧": ("main", 'secret "token" not found'),
     "container ⟦container⟧ asks for ⟦amount⟧ ⟦name⟧, each": ("main", "4", GPU, "2"),
     "container ⟦container⟧ asks for ⟦amount⟧ ⟦name⟧, and": ("main", "80000", "nvidia.com/gpumem", "40960"),
     "all cards of": ("gpu-7",),
     "its scheduler has chosen a node": ("reservation pod gpu-7 timed out",),
-    "⟦value⟧ by what is known": ("it fits on gpu-7", "12m"),
+    "⟦fits⟧ as far as the evidence shows": ("node gpu-7 would take it now", "12m"),
     "⟦pod⟧ runs, but has not been ready": ("Pod team/serve-0", "2h"),
     "⟦pod⟧ finds no node": ("nvidia-device-plugin-x7k2p", "1 Insufficient memory"),
-    "of ⟦pod⟧, ": ("nvidia-device-plugin-x7k2p", "the image can't be pulled: manifest unknown"),
+    "⟦pod⟧ does not work: ": (
+        "nvidia-device-plugin-x7k2p",
+        "the image of container main can't be pulled: manifest unknown",
+    ),
     "⟦pod⟧ fails: ": ("nvidia-device-plugin-x7k2p", "could not load NVML library"),
-    "the minimum of gang": ("team/ring",),
+    "gang ⟦workload_key⟧ has not started": ("team/ring",),
     "Reservation ⟦name⟧ found": ("launch", "1", "2"),
     "gang ⟦gang⟧ runs with its minimum of": (
         "team/ring",
@@ -273,7 +285,7 @@ VALUES: dict[str, tuple[str, ...]] = {
     "flavor ⟦flavor⟧ has": ("old-gpus", "pool", "old", "new-cpus", "pool", "new"),
     "insufficient quota for ⟦resource⟧, ": (GPU, "0", "32", "16"),
     "insufficient quota for ⟦resource⟧ in flavor": (GPU, "h100", "0", "32", "16"),
-    "non-preemptible work may": (GPU, "4"),
+    "non-preemptible work may": ("4", GPU),
     "insufficient unused quota for ⟦resource⟧, ": (GPU, "1"),
     "insufficient unused quota for ⟦resource⟧ in flavor": (GPU, "h100", "1"),
     "fits only in quota": ("team/train", "research"),
@@ -284,18 +296,18 @@ VALUES: dict[str, tuple[str, ...]] = {
     "LocalQueue ⟦namespace⟧/⟦queue_name⟧ is inactive": ("team", "research", "spec.newField is not implemented"),
     "only ⟦placeable⟧ of": ("2", "3", ": 1 Insufficient nvidia.com/gpu"),
     "no node has ⟦needed⟧": ("16", GPU, "8"),
-    "all work of lower": ("5",),
+    "preempting all work": ("5",),
     "it can preempt nothing: all pods": ("5",),
     "it can preempt nothing: all work": ("5",),
     "it preempts nothing: ClusterQueue": ("research", "Never", "Never"),
-    "minRunTime keeps ⟦count⟧ running workloads from being preempted for it, for the first": (
-        "3",
-        "2026-01-01T12:05:00Z",
-    ),
-    "minRunTime keeps ⟦count⟧ running workloads from being preempted for it, until": (
+    "minRunTime protects ⟦count⟧ running workloads from preemption, the first until": ("3", "2026-01-01T12:05:00Z"),
+    "minRunTime protects ⟦count⟧ running workloads from preemption, until ⟦until⟧": ("1", "2026-01-01T12:05:00Z"),
+    "minRunTime protects ⟦count⟧ running workloads from preemption, until ⟦until⟧: ": (
         "1",
         "2026-01-01T12:05:00Z",
+        "blue/a",
     ),
+    "it preempts nothing: ⟦why⟧": ("its preemptionPolicy is Never",),
     "⟦count⟧ running workloads that could": ("3",),
     "pod ⟦pod⟧ on node ⟦node⟧ should": ("blue/batch-0", "gpu-7", "2026-01-01T12:00:00Z", "batch-0", "blue"),
     "a pod that should have": ("2026-01-01T12:00:00Z",),
@@ -333,7 +345,7 @@ VALUES: dict[str, tuple[str, ...]] = {
     "its queue's flavor": ("pool=h100", "16", "12 NVIDIA-L40S, 4 Tesla-T4"),
     "its node selector ⟦labels⟧ matches": ("pool=h100", "16"),
     "its queue's flavor with node labels ⟦labels⟧ matches": ("pool=h100", "16"),
-    "the configuration's nodeSelector": ("pool=gpu",),
+    "the scheduler's nodeSelector": ("pool=gpu",),
     "⟦nodes⟧ nodes have too little": ("3", "cpu", "32", "16"),
     "it was stopped after its declared": ("2h",),
     "its pods request ⟦requested⟧": ("40", "nvidia.com/gpu", "32"),
@@ -403,13 +415,13 @@ VALUES: dict[str, tuple[str, ...]] = {
     "the selector asks for": (PRODUCT, "Tesla-T4", "gpu-7", "Tesla-T4-SHARED"),
     "only ⟦placed⟧ of its": ("1", "3"),
     "its gang waits for": ("Pod team/train-3",),
-    "the device plugin ⟦pod⟧ is on node ⟦node⟧ and has restarted ⟦restarts⟧ times: it was": (
+    "the device plugin ⟦pod⟧ is on node ⟦node⟧ and has restarted ⟦restarts⟧ times: it started": (
         "nvidia-device-plugin-x7k2p",
         "gpu-7",
         "14",
         "the container toolkit",
     ),
-    "the device plugin ⟦pod⟧ is on node ⟦node⟧, but has advertised no GPU: it was": (
+    "the device plugin ⟦pod⟧ is on node ⟦node⟧, but has advertised no GPU: it started": (
         "nvidia-device-plugin-x7k2p",
         "gpu-7",
         "the container toolkit",
@@ -417,7 +429,7 @@ VALUES: dict[str, tuple[str, ...]] = {
     "⟦lacking⟧ of the pods that": ("2", "RayCluster team/train"),
     "neither the pod nor": ("nvidia-device-plugin-daemonset", "dedicated=ml:NoSchedule", "gpu-7"),
     "ConfigMap ⟦item⟧, key ⟦name⟧, which": ("gpu-operator/plugin-config", "shared", "gpu-7", "32", GPU, "8", GPU),
-    "⟦count⟧ of the ⟦total⟧ ⟦name⟧ of": ("1", "8", GPU, "gpu-7", "7", "8"),
+    "⟦count⟧ of the ⟦total⟧ ⟦name⟧ of": ("2", "8", GPU, "gpu-7", "8", "6"),
     "host port ⟦port⟧/": ("8080", "TCP", "gpu-7", "Pod team/server-0"),
     "claim ⟦claim_name⟧ is bound": ("data", "pv-7", "topology.kubernetes.io/zone", "zone-a", "gpu-7", "zone-b"),
     "claim ⟦claim_name⟧ is bound to volume ⟦volume_name⟧, which is only in ⟦key⟧ ⟦values⟧; node ⟦node⟧ has no": (
@@ -429,7 +441,7 @@ VALUES: dict[str, tuple[str, ...]] = {
         "topology.kubernetes.io/zone",
     ),
     "⟦part⟧ needs ⟦wanted⟧ ⟦name⟧ at": ("Job team/train", "16", GPU, "8"),
-    "⟦starting⟧ got node": ("Pod team/train-0", "gpu-7", "20m"),
+    "⟦starting⟧ was bound to node": ("Pod team/train-0", "gpu-7", "20m"),
     "⟦running⟧ of the ⟦pods⟧": ("2", "4", "Job team/train", "16", GPU, "too few GPUs are free"),
     "⟦key⟧ is not a valid quota key": ("limits.nvidia.com/gpu",),
     "⟦name⟧ is not a MIG profile": ("2g.99gb",),
@@ -477,4 +489,4 @@ def example(template: str) -> str:
         before = (text.rstrip(' "([').split() or [""])[-1]
         text += next(values, "") or SAMPLES_AFTER.get((before, found[1])) or SAMPLES.get(found[1], "…")
         place = found.end()
-    return text + template[place:]
+    return (text + template[place:]).replace(" 1 running workloads ", " 1 running workload ")

@@ -51,11 +51,11 @@ NON_PREEMPTION_MESSAGES = {
     PODS_READY_TIMEOUT: "Exceeded the PodsReady timeout",
     MAXIMUM_EXECUTION_TIME_EXCEEDED: "The workload is deactivated due to exceeding the maximum execution time",
     REQUEUING_LIMIT_EXCEEDED: "The workload is deactivated due to exceeding the maximum number of re-queuing retries",
-    GANG_BELOW_MINIMUM: "Fewer pods were left than the minimum of the gang",
+    GANG_BELOW_MINIMUM: "Fewer pods than the minimum of the gang were left",
     CLUSTER_QUEUE_STOPPED: "The ClusterQueue is stopped",
     LOCAL_QUEUE_STOPPED: "The LocalQueue is stopped",
     DEACTIVATED: "The workload is deactivated",
-    NO_MATCHING_WORKLOAD: "The owner was changed to more pods than were admitted: it is queued again with its new size",
+    NO_MATCHING_WORKLOAD: "The owner now has more pods than were admitted: it is queued again with its new size",
 }
 """Eviction reasons other than preemption → message."""
 MAX_NAME_LENGTH = 63
@@ -213,9 +213,7 @@ def _eviction_counts(wire: WorkloadObject, reason: str, why: str) -> list[Unstru
     counts = {(eviction.reason, eviction.underlying_cause): eviction.count for eviction in known}
     counted = (DEACTIVATED, reason) if reason in DEACTIVATING_REASONS else (why, "")
     counts[counted] = counts.get(counted, 0) + 1
-    return [
-        {"reason": reason, "underlyingCause": cause, "count": count} for (reason, cause), count in counts.items()
-    ]
+    return [{"reason": reason, "underlyingCause": cause, "count": count} for (reason, cause), count in counts.items()]
 
 
 def _execution_time(wire: WorkloadObject, reason: str, now: int) -> Unstructured:

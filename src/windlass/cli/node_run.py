@@ -36,7 +36,7 @@ def _interval() -> float:
     if not text:
         return 30.0
     if not (text.isascii() and text.isdigit()):
-        raise InputError(f"{text[:64]!r} is no number of milliseconds", path="DCGM_EXPORTER_INTERVAL")
+        raise InputError(f"{text[:64]!r} is not a number of milliseconds", path="DCGM_EXPORTER_INTERVAL")
     return int(text) / 1000
 
 

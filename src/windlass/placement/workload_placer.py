@@ -185,7 +185,7 @@ class WorkloadPlacer:
         if not self._has_prerequisites(workload.key):
             return PlacementResult(
                 ok=False,
-                message=f"the minimum of gang {workload_key(workload.key)} does not run, so pods above it wait",
+                message=f"gang {workload_key(workload.key)} has not started its minimum, so pods above it wait",
                 code="GANG_INCOMPLETE",
                 feasible=False,
             )
