@@ -55,6 +55,12 @@ def templates() -> dict[str, str]:
         "| {number} workloads of its queue wait ahead of it |",
         "| no planned start: it is not known when what it waits for will end |",
         "| `Suspended` | Waiting for queue {queue} to admit it. |",
+        # Bugs, binds that fail, Workload conditions, queues that stay with Kueue
+        "| `INTERNAL_ERROR` | it is left out of decisions because of a bug in Windlass ({kind} in {where}); ",
+        "| `FailedScheduling` | no volume for claims {waiting} within {minutes} minutes |",
+        "| `WaitForRecovery` | A pod is no longer ready |",
+        "| `TakeOverRefused` | Kueue still admits there (stopPolicy {wrong}): set spec.stopPolicy of ClusterQueue {key} ",
+        "it could start once {count} running workloads end, at {at} (by run-time limits",
         # Causes and remedies of findings
         "| a GPU is lost, or the nodes are partitioned differently | nvidia-smi -L on the node |",
     ],
@@ -65,6 +71,12 @@ def test_the_page_has_every_kind_of_sentence(row: str) -> None:
 
 def test_no_name_is_left_out() -> None:
     assert not [line for line in PAGE.splitlines() if re.search(r"[^|\s]  [^|\s]", line)]
+
+
+def test_what_the_code_never_says_is_not_listed() -> None:
+    """Queues of KAI and Volcano are in no namespace and have no stopPolicy."""
+    assert not re.search(r"Queue\.scheduling\S+ \S+ (in namespace|is stopped \(spec)", PAGE)
+    assert "stopPolicy of Queue.scheduling" not in PAGE
 
 
 def test_every_placeholder_is_filled_in(templates: dict[str, str]) -> None:

@@ -255,7 +255,7 @@ def pods_ready_status(wire: WorkloadObject, is_ready: bool, now: int) -> Unstruc
             PODS_READY, "True", "Started", "All pods reached readiness and the workload is running", now
         )
     elif was_ready:
-        change = _condition(PODS_READY, "False", WAIT_FOR_RECOVERY, "A pod is not ready any more", now)
+        change = _condition(PODS_READY, "False", WAIT_FOR_RECOVERY, "A pod is no longer ready", now)
     else:
         change = _condition(PODS_READY, "False", WAIT_FOR_START, "Not all pods are ready or succeeded", now)
     if known is not None and known.status == change.status:

@@ -174,7 +174,7 @@ def _run_time_obstacle(minimum: int, young: list[tuple[str, int]]) -> Obstacle:
 def _excluded(names: Iterable[str]) -> Obstacle:
     found = tuple(dict.fromkeys(names))
     count = f"{len(found)} running workload{'s' if len(found) > 1 else ''}"
-    verb = "is" if len(found) == 1 else "are"
+    verb = "are" if len(found) > 1 else "is"
     public = f"{count} that could be preempted for it {verb} marked {PREEMPTABLE}: false"
     return Obstacle(PROTECTED, f"{public}: {_listed(found)}", public, found)
 
