@@ -59,7 +59,7 @@ def templates() -> dict[str, str]:
         "| `INTERNAL_ERROR` | it is left out of decisions because of a bug in Windlass ({kind} in {where}); ",
         "| `FailedScheduling` | no volume for claims {waiting} within {minutes} minutes |",
         "| `WaitForRecovery` | A pod is no longer ready |",
-        "| `TakeOverRefused` | Kueue still admits there (stopPolicy {wrong}): set spec.stopPolicy of ClusterQueue {key} ",
+        "| `TakeOverRefused` | Kueue still admits there (stopPolicy {wrong}): set spec.stopPolicy of ClusterQueue ",
         "it could start once {count} running workloads end, at {at} (by run-time limits",
         # Causes and remedies of findings
         "| a GPU is lost, or the nodes are partitioned differently | nvidia-smi -L on the node |",

@@ -61,9 +61,9 @@ INTRODUCTION = """\
 The sentences that users see. `{…}` is filled in; the example shows how it may read. Parts that may be left out are
 shown. Codes, rule names and check names are stable; the wording is not, so scripts should read `-o json`.
 
-Not listed: messages of Kubernetes, Kueue and NVIDIA's components that Windlass repeats, and errors in objects (the event
-`Unreadable`), in files and on the command line, which name the field and the remedy. How the parts of a hold make one message:
-[verdicts](../guide/verdicts.md).
+Not listed: messages of Kubernetes, Kueue and NVIDIA's components that Windlass repeats, and errors in objects (the
+event `Unreadable`), in files and on the command line, which name the field and the remedy. How the parts of a hold make
+one message: [verdicts](../guide/verdicts.md).
 """
 REASON_RESOURCES = ("cpu", "memory", "pods", "ephemeral-storage", GPU_RESOURCE)
 ANY_CODE = "any"
