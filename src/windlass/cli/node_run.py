@@ -133,7 +133,7 @@ def plugin_flags(command: Callable[..., Any]) -> Callable[..., Any]:
     "--hostname-label",
     type=click.Choice(["Hostname", "hostname"]),
     default="Hostname",
-    help="What metrics call the node: dcgm-exporter wrote Hostname up to 4.8.2, hostname since.",
+    help="The label by which metrics name the node: dcgm-exporter wrote Hostname up to 4.8.2, hostname since.",
 )
 @click.option(
     "--time-slice",
