@@ -446,7 +446,7 @@ async def test_who_loses_the_lease_while_an_eviction_is_refused_gives_up() -> No
 async def test_preempted_pods_get_an_event_with_the_reason(reason: str, work: str) -> None:
     scene = Evicting()
     await scene.evict("team/urgent", victim("team/gang", "g0", "g1", reason=reason))
-    note = f"Preempted ({reason}) for {work}: what created the pod has to create it again"
+    note = f"Preempted ({reason}) for {work}: its controller or its owner has to create it again"
     assert await scene.events() == [
         ("g0", "Preempted", "Preempting", note),
         ("g1", "Preempted", "Preempting", note),

@@ -75,7 +75,10 @@ def test_the_table_says_who_lost_to_whom(folder: Path, capsys: pytest.CaptureFix
     [
         (["/nowhere"], "error: /nowhere: there is no such file or folder"),
         (["."], "has no audit-*.jsonl"),
-        ([".", "--since", "yesterday"], "'yesterday' is no duration such as 24h, and no time"),
+        (
+            [".", "--since", "yesterday"],
+            "'yesterday' is neither a duration such as 24h nor a time such as 2026-01-31T12:00:00Z",
+        ),
     ],
 )
 def test_mistakes_are_one_line(

@@ -278,7 +278,7 @@ def test_without_any_time_it_is_the_clocks(shell: Shell, tmp_path: Path) -> None
         (("--from", "{dump}", "--context", "x"), "--from is a dump instead of the live cluster"),
         (("--from", "nowhere.yaml"), "nowhere.yaml"),
         (("--from", "{dump}", "--now", "soon"), "'soon' is not a time"),
-        (("--from", "{dump}", "--config", "{dump}"), "a Node is no configuration"),
+        (("--from", "{dump}", "--config", "{dump}"), "a Node is not a configuration"),
         (("--from", "{broken}"), "broken.yaml:3:18: Pod a: metadata.labels"),
     ],
 )

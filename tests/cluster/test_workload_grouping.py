@@ -173,7 +173,7 @@ def test_the_youngest_pods_that_a_kueue_group_did_not_announce_wait() -> None:
         ("eng/a", "Pod", "INVALID_OBJECT"),
         ("eng/c", "Pod", "INVALID_OBJECT"),
     ]
-    assert "group g has 4 pods; this one is too many" in others[0].hold
+    assert "group g has 4 pods; delete this pod" in others[0].hold
 
 
 def test_what_runs_is_never_too_much_for_its_kueue_group() -> None:

@@ -75,7 +75,7 @@ def test_an_affinity_that_the_pod_does_not_have_is_not_dropped() -> None:
     alone = {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
     web = pod("web", on="g1", labels={"app": "web"})
     found = ask("pod/asked", node("g1", 1), web, pod("asked", 1, spec=alone))
-    assert [patch.what for patch in found.patches] == ["drop the required podAntiAffinity"]
+    assert [patch.what for patch in found.patches] == ["remove the required podAntiAffinity"]
     other = pod("web", on="g1", spec=alone, labels={"app": "db"})
     assert not ask("pod/asked", node("g1", 1), other, pod("asked", 1, labels={"app": "web"})).patches
 

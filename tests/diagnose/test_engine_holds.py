@@ -168,8 +168,8 @@ def test_why_names_the_node_selector_of_the_configuration() -> None:
     objects = [node("g1", 4), pod("asked", 1)]
     configured = Configuration(settings=Settings(node_selector={"pool": "gpu"}))
     found = why(evidence(objects, None, None), "pod/asked", "", NOW, configured)
-    assert found.headline.startswith("The configuration's nodeSelector pool=gpu matches no node")
-    assert "label the nodes that it should use" in found.headline
+    assert found.headline.startswith("The scheduler's nodeSelector pool=gpu matches no node")
+    assert "label the nodes that the scheduler should use" in found.headline
 
 
 def test_why_names_a_claim_in_the_template_of_a_queued_job() -> None:

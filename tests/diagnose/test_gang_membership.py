@@ -157,13 +157,13 @@ def check_says(objects: list[Unstructured]) -> list[str]:
     ("total", "held", "checked"),
     [
         (None, {"team/ring": "is missing: set it on every pod"}, "never admitted"),
-        ("two", {"team/ring": "is 'two', which is no number of pods"}, "must be the number of pods"),
-        ("0", {"team/ring": "is '0', which is no number of pods"}, "must be the number of pods"),
+        ("two", {"team/ring": "is 'two', which is not a number of pods"}, "must be the number of pods"),
+        ("0", {"team/ring": "is '0', which is not a number of pods"}, "must be the number of pods"),
         ("4", {"team/ring": "3 of 4 exist"}, "has 3 of 4 members, so it waits for the rest"),
         ("3", {}, ""),
         (
             "2",
-            {"team/p2": "has 3 pods; this one is too many: delete it"},
+            {"team/p2": "has 3 pods; delete this pod"},
             "1 pod(s) more than 2, so the youngest",
         ),
     ],

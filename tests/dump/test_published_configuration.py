@@ -54,7 +54,7 @@ class TestFile:
             (f"{HEADER}minRunTme: 1m\n", ["3:", "minRunTme", "minRunTime"]),
             (f"{HEADER}placement: best\n", ["placement", "'best'", "best-fit"]),
             (f"{HEADER}schedulerNames: []\n", ["schedulerNames", "name at least one"]),
-            ("apiVersion: v1\nkind: Pod\nmetadata: {name: p}\n", ["a Pod is no configuration"]),
+            ("apiVersion: v1\nkind: Pod\nmetadata: {name: p}\n", ["a Pod is not a configuration"]),
             (f"{HEADER}---\n{HEADER}", ["holds 2 configurations", "give one"]),
             ("", ["config.yaml"]),
         ],

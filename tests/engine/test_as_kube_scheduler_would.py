@@ -102,7 +102,7 @@ class TestVictims:
         kept = pod("kept", 8, on="n1", metadata={"labels": {"app": "a"}})
         plan, _ = planned(node("n1"), kept, budget("a", 0, app="a"), pod("high", 8, priority=99))
         verdict = plan.holds[0].verdict
-        assert "default/kept can't be evicted for it, protected by PodDisruptionBudget default/a" in verdict.message
+        assert "PodDisruptionBudget default/a doesn't allow the eviction of pod default/kept" in verdict.message
         assert "default/a" not in verdict.public_message
 
     def test_and_of_a_gang_that_only_goes_whole(self) -> None:
@@ -116,7 +116,7 @@ class TestVictims:
         }
         plan, _ = planned(node("n1"), *members, group, budget("a", 1, app="a"), pod("high", 8, priority=99))
         message = plan.holds[0].verdict.message
-        assert "default/m0 can't be evicted for it, protected by PodDisruptionBudget default/a" in message
+        assert "PodDisruptionBudget default/a doesn't allow the eviction of pod default/m0" in message
 
 
 def priority_class(name: str, value: int) -> Unstructured:

@@ -58,8 +58,8 @@ def test_the_limit_of_a_queue(label: str) -> None:
 @pytest.mark.parametrize(
     ("asked", "text"),
     [
-        (3, "over quota: Queue.scheduling.run.ai team has 2 nvidia.com/gpu of its own for non-preemptible work left"),
-        (5, "it never starts: Queue.scheduling.run.ai team can have at most 4 nvidia.com/gpu of its own for"),
+        (3, "over quota: Queue.scheduling.run.ai team has 2 nvidia.com/gpu of its own quota for non-preemptible work"),
+        (5, "it never starts: Queue.scheduling.run.ai team can have at most 4 nvidia.com/gpu of its own quota for"),
     ],
 )
 def test_non_preemptible_work_is_told_what_is_left_of_the_queues_own_quota(asked: int, text: str) -> None:

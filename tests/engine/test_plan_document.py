@@ -176,5 +176,5 @@ def test_what_the_command_prints_is_the_plan(tmp_path: Path, form: str) -> None:
 
 
 def test_what_is_no_decision_is_refused() -> None:
-    with pytest.raises(InputError, match="'guess' is no decision"):
+    with pytest.raises(InputError, match="'guess' is not a decision"):
         parse_decision({"decision": "guess"})

@@ -83,7 +83,7 @@ def test_a_member_above_the_minimum_is_held_by_its_own_name():
     plan, _ = planned(*TWO_NODES, group, *members)
     assert [bind.pod for bind in plan.binds] == ["default/m-0", "default/m-1"]
     assert holds(plan) == {"default/m-2": "GPU_FULL"}
-    assert "this further pod waits" in next(iter(plan.holds)).verdict.message
+    assert "this pod above the minimum waits" in next(iter(plan.holds)).verdict.message
     assert [(pod_set.count, pod_set.wanted) for pod_set in plan.admits[0].pod_sets] == [(2, 3)]
 
 

@@ -80,7 +80,7 @@ WAITING = {"a queued pod": pod, "a Workload": workload, "a queued Job": job, "a 
     ("spec", "code", "text"),
     [
         (CLAIM, "STORAGE_INSUFFICIENT", 'persistentvolumeclaim "data" not found'),
-        (DEVICE, "NOT_IMPLEMENTED", "which Windlass does not allocate yet: gpu"),
+        (DEVICE, "NOT_IMPLEMENTED", "which Windlass does not allocate: gpu"),
     ],
 )
 def test_what_lacks_a_claim_gets_neither_quota_nor_a_node(kind: str, spec: Unstructured, code: str, text: str) -> None:

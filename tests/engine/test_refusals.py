@@ -81,8 +81,10 @@ def test_a_hold_names_the_budget_where_nobody_else_would_do() -> None:
     found = plan(some)
     assert not found.evicts
     (hold,) = found.holds
-    assert "pod a/young can't be evicted for it, protected by PodDisruptionBudget a/b" in hold.verdict.message
-    assert "can't be evicted for it, protected by a PodDisruptionBudget" in hold.verdict.public_message
+    assert "PodDisruptionBudget a/b doesn't allow the eviction of pod a/young for it" in hold.verdict.message
+    assert (
+        "a PodDisruptionBudget doesn't allow the eviction of a pod that would make room" in hold.verdict.public_message
+    )
     assert "a/young" not in hold.verdict.public_message, "it may be somebody else's"
     assert hold.verdict.code == "GPU_FULL"
 

@@ -138,10 +138,13 @@ def test_a_flavor_whose_labels_no_node_has_is_named() -> None:
 def test_the_node_selector_of_the_configuration_is_named(queued: bool) -> None:
     waiting = queued_pod({}) if queued else make.pod("w", make.pod_spec(1, 1), created=EPOCH)
     hold = only_hold(*ground(), waiting, node_selector={"pool": "gpu"})
-    text = "the configuration's nodeSelector pool=gpu matches no node"
+    text = "the scheduler's nodeSelector pool=gpu matches no node"
     assert says(hold, text)
     assert (hold.verdict.message + hold.verdict.public_message).count(text) == 2, "once in each"
-    assert "label the nodes that it should use, or correct nodeSelector" in hold.verdict.message
+    assert (
+        "label the nodes that the scheduler should use, or correct nodeSelector in its configuration"
+        in hold.verdict.message
+    )
 
 
 def test_without_any_node_the_selector_of_the_configuration_is_not_blamed() -> None:

@@ -283,7 +283,7 @@ def test_token_files_rotate(folder: Path) -> None:
         (folder / "token").write_bytes(half_written)
         now[0] += 61
         assert asyncio.run(token()) == "Bearer third"
-    with pytest.raises(ClusterUnreachable, match="can't be read: it is no text"):
+    with pytest.raises(ClusterUnreachable, match="can't be read: it is not text"):
         asyncio.run(TokenFileCredentials(folder / "token").headers())
 
 

@@ -23,7 +23,7 @@ def waiting() -> dict[str, tuple[Object, str, str]]:
         (
             pod("device", 1, resourceClaims=[{"name": "card", "resourceClaimName": "c"}]),
             "NotImplemented",
-            "does not allocate yet: card",
+            "does not allocate: card",
         ),
         (gang("few", 3, 1)[0], "WaitingForGang", "1 of 3 exist"),
         (pod("gated", 1, schedulingGates=[{"name": "example.com/mine"}]), "SchedulingGated", "gates"),

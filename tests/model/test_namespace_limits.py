@@ -48,7 +48,7 @@ def test_limits_of_containers_and_pods() -> None:
     assert "spec.containers[0].resources.requests.cpu" in limit_range_violation(ranges, pod("301m"))
     assert "maximum of 300m" in limit_range_violation(ranges, pod("301m"))
     large = changed(LIMIT_RANGE, "spec/limits/1/min", {"nvidia.com/gpu": "2"})
-    assert "below the minimum of 2 a pod" in limit_range_violation(decoded(large), pod("1m", "1"))
+    assert "below the minimum of 2 per pod" in limit_range_violation(decoded(large), pod("1m", "1"))
 
 
 def member(name: str, node: str = "n", phase: str = "Running") -> Pod:

@@ -57,7 +57,7 @@ def test_without_limits_the_owner_sees_counts_of_nodes_or_the_code_never_the_det
     counted = Verdict("GPU_FULL", 3, (ReasonCount("GPU_FULL", "Insufficient nvidia.com/gpu", 3),))
     assert counted.public_message == "0/3 nodes are available: 3 Insufficient nvidia.com/gpu."
     told = Verdict("QUEUE_BEHIND_HEAD", 3, detail="waits behind blue/secret")
-    assert told.public_message == "an older workload of its StrictFIFO queue waits, which this one may not pass"
+    assert told.public_message == "a workload ahead of it in its StrictFIFO queue waits and has to start first"
     assert Verdict("SOMETHING_NEW", 3, detail="blue/secret").public_message == "it waits (SOMETHING_NEW)"
 
 

@@ -371,7 +371,9 @@ def test_members_above_the_minimum_wait_under_their_own_names() -> None:
     assert admit.pod_sets == (AdmittedPodSet("main", 2, {}, {"n0": 2}, wanted=3),)
     (hold,) = made.holds
     assert hold.workload == "team/g2"
-    assert hold.verdict.detail.startswith("gang team/g runs with its minimum of 1; this further pod waits: 0/1 nodes")
+    assert hold.verdict.detail.startswith(
+        "gang team/g runs with its minimum of 1; this pod above the minimum waits: 0/1 nodes"
+    )
     quiet = elastic()
     assert build_decisions(quiet, planned(*run_pass(quiet, None)), NO_LATE, with_holds=False).holds == ()
 

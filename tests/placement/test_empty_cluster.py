@@ -34,7 +34,7 @@ def test_more_pods_than_the_cluster_has_room_for():
 def test_more_pods_than_a_rack_has_room_for():
     verdict = Desk(*racks(4), *gang(3, 8, annotations=NOTES)).verdict("w0")
     assert verdict.code == "REQUEST_EXCEEDS_CLUSTER"
-    assert "the largest rack, empty, has room for 2 of 3 pods" in verdict.message
+    assert "the largest rack has room for 2 of 3 pods when it is empty" in verdict.message
 
 
 def test_the_same_rack_name_elsewhere_is_another_rack():

@@ -108,12 +108,14 @@ def test_what_is_too_much_for_all_nodes_never_fits() -> None:
         "REQUEST_EXCEEDS_CLUSTER", "on the empty cluster only 6 of 7 pods would fit"
     )
     assert never(one(pod("t", 9, cpu="1"))) == NeverFits(
-        "REQUEST_EXCEEDS_CLUSTER", "no node is large enough for one of its pods, even empty"
+        "REQUEST_EXCEEDS_CLUSTER", "no node is large enough for one of its pods, even when empty"
     )
     assert never(one(pod("t", 9, cpu="1"), 0)) is None
     assert never(one(pod("t", cpu="1")), one(pod("t", cpu="99"))) is not None
     nothing = EmptyCluster(make_overlay()).never_fits([one(pod("t"))])
-    assert nothing == NeverFits("REQUEST_EXCEEDS_CLUSTER", "no node is large enough for one of its pods, even empty")
+    assert nothing == NeverFits(
+        "REQUEST_EXCEEDS_CLUSTER", "no node is large enough for one of its pods, even when empty"
+    )
 
 
 def test_rules_of_nodes_are_named_with_the_most_frequent_as_the_code() -> None:
@@ -133,7 +135,9 @@ def test_rules_of_nodes_are_named_with_the_most_frequent_as_the_code() -> None:
     only = never(one(pod("t")), nodes=nodes[:2])
     assert only == NeverFits("TAINT_NOT_TOLERATED", "0/2 nodes are available: 2 node(s) had untolerated taint(s).")
     one_may = never(one(pod("t", cpu="99")), nodes=[node("c"), *nodes[:1]])
-    assert one_may == NeverFits("REQUEST_EXCEEDS_CLUSTER", "no node is large enough for one of its pods, even empty")
+    assert one_may == NeverFits(
+        "REQUEST_EXCEEDS_CLUSTER", "no node is large enough for one of its pods, even when empty"
+    )
 
 
 # Within a topology
@@ -163,7 +167,7 @@ def test_a_required_domain_has_to_be_large_enough(level: str, most: int, name: s
     request = TopologyRequest("required", level)
     assert topology(most, request) is None
     assert topology(most + 1, request) == NeverFits(
-        "REQUEST_EXCEEDS_CLUSTER", f"the largest {name}, empty, has room for {most} of {most + 1} pods"
+        "REQUEST_EXCEEDS_CLUSTER", f"the largest {name} has room for {most} of {most + 1} pods when it is empty"
     )
 
 
@@ -180,7 +184,9 @@ def test_a_slice_has_to_fit_into_its_domain() -> None:
     fits = TopologyRequest("preferred", ZONE_LABEL, RACK_LABEL, 8)
     assert topology(16, fits) is None
     too_large = topology(18, TopologyRequest("preferred", ZONE_LABEL, RACK_LABEL, 9))
-    assert too_large == NeverFits("REQUEST_EXCEEDS_CLUSTER", "the largest rack, empty, has room for 8 of 9 pods")
+    assert too_large == NeverFits(
+        "REQUEST_EXCEEDS_CLUSTER", "the largest rack has room for 8 of 9 pods when it is empty"
+    )
 
 
 def test_a_level_that_no_node_has_takes_nothing() -> None:
@@ -188,7 +194,7 @@ def test_a_level_that_no_node_has_takes_nothing() -> None:
     request = TopologyRequest("required", RACK_LABEL)
     pod_set = one(pod("t", cpu="1"), 1, request, tree=tree)
     found = EmptyCluster(make_overlay(node("n0"))).never_fits_topology([pod_set])
-    assert found == NeverFits("REQUEST_EXCEEDS_CLUSTER", "the largest rack, empty, has room for 0 of 1 pods")
+    assert found == NeverFits("REQUEST_EXCEEDS_CLUSTER", "the largest rack has room for 0 of 1 pods when it is empty")
 
 
 def test_a_domain_of_any_name_is_counted_as_a_whole() -> None:

@@ -253,7 +253,7 @@ def test_what_can_never_fit_is_not_feasible() -> None:
     request = TopologyRequest("required", RACK_LABEL)
     many = office(A, B).place(wants(4, 3, topology=request), choices(wants(4, 3)))
     assert (many.ok, many.code, many.feasible) == (False, "REQUEST_EXCEEDS_CLUSTER", False)
-    assert str(many.message).endswith("; the largest rack, empty, has room for 2 of 3 pods")
+    assert str(many.message).endswith("; the largest rack has room for 2 of 3 pods when it is empty")
     busy = office(A, B).place(wants(4, 2, topology=request), choices(wants(4, 2)))
     assert (busy.ok, busy.code, busy.feasible) == (False, "KUEUE_TOPOLOGY_NOFIT", True)
 
@@ -280,7 +280,7 @@ def test_a_member_above_the_minimum_needs_the_minimum() -> None:
     placer = office(minimum, extra)
     failed = placer.place(extra, choices(extra))
     assert (failed.ok, failed.code, failed.feasible) == (False, "GANG_INCOMPLETE", False)
-    assert failed.message == "the minimum of gang team/g does not run, so pods above it wait"
+    assert failed.message == "gang team/g has not started its minimum, so pods above it wait"
     assert placer.place(minimum, choices(minimum)).ok
     assert placer.place(extra, choices(extra)).ok
     assert office(extra).place(extra, choices(extra)).ok, "where the minimum is not decided on here"

@@ -42,19 +42,25 @@ def templates() -> dict[str, str]:
         "| `UNKNOWN` | the pod is pending, but the evidence has no nodes to judge it on |",
         # The engine's sentences
         "| `GANG_INCOMPLETE` | waiting for pods of the group: {existing} of {wanted} exist |",
-        "| `order` | quota suffices, but an older workload of {name} waits, which this one may not ",
+        "| `order` | quota suffices, but a workload ahead of it in {name} waits and has to start ",
         "| planned to start at {start} on {where}, when {keys} end (by run-time limit); {ahead} workloads wait",
         # Obstacles, queues, details and outlooks
         "| `priority` | it can preempt nothing: all pods on nodes that suit it have priority {priority} or higher |",
-        "| `stuck` | a pod that should have ended at {at} still holds what it needs: its owner or an administrator",
+        "| `stuck` | a pod that should have ended at {at} still holds resources that this workload needs: its owner ",
         "| `unhealthy` | node {names} would take a pod if its GPUs {numbers} were healthy |",
         "| `ADMISSION_DEFERRED` | not considered: the decision stopped after {max_cycles} admission cycles |",
         "| `KUEUE_QUOTA_INSUFFICIENT` | Workload no longer fits after processing another workload |",
         "| `any` | only {placeable} of {count} pods fit{reasons} |",
         "| `infeasible` | it would not fit even if nothing else ran |",
         "| {number} workloads of its queue wait ahead of it |",
-        "| no planned start: it is unknown when what holds it will end |",
-        "| `Suspended` | Waiting for queue {queue} to decide. |",
+        "| no planned start: it is not known when what it waits for will end |",
+        "| `Suspended` | Waiting for queue {queue} to admit it. |",
+        # Bugs, binds that fail, Workload conditions, queues that stay with Kueue
+        "| `INTERNAL_ERROR` | it is left out of decisions because of a bug in Windlass ({kind} in {where}); ",
+        "| `FailedScheduling` | no volume for claims {waiting} within {minutes} minutes |",
+        "| `WaitForRecovery` | A pod is no longer ready |",
+        "| `TakeOverRefused` | Kueue still admits there (stopPolicy {wrong}): set spec.stopPolicy of ClusterQueue ",
+        "it could start once {count} running workloads end, at {at} (by run-time limits",
         # Causes and remedies of findings
         "| a GPU is lost, or the nodes are partitioned differently | nvidia-smi -L on the node |",
     ],
@@ -65,6 +71,12 @@ def test_the_page_has_every_kind_of_sentence(row: str) -> None:
 
 def test_no_name_is_left_out() -> None:
     assert not [line for line in PAGE.splitlines() if re.search(r"[^|\s]  [^|\s]", line)]
+
+
+def test_what_the_code_never_says_is_not_listed() -> None:
+    """Queues of KAI and Volcano are in no namespace and have no stopPolicy."""
+    assert not re.search(r"Queue\.scheduling\S+ \S+ (in namespace|is stopped \(spec)", PAGE)
+    assert "stopPolicy of Queue.scheduling" not in PAGE
 
 
 def test_every_placeholder_is_filled_in(templates: dict[str, str]) -> None:
@@ -92,7 +104,7 @@ def test_no_sample_is_left_over(templates: dict[str, str]) -> None:
         "the nominal quota of all queues is 24 nvidia.com/gpu, but the nodes have 16",
         "the launcher waits for 4 nodes, but 3 pods are created",
         "requests 16 nvidia.com/gpu in total, but ClusterQueue research admits at most 8",
-        "requests 32 cpu with 1 nvidia.com/gpu, more than any node's share of 16",
+        "requests 32 cpu with 1 nvidia.com/gpu, more than any node has for them (16)",
         "ClusterQueue research is stopped (stopPolicy",
         "workloads preempt one another again and again: team/train 5 times, blue/batch 4 times",
     ],

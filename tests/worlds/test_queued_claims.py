@@ -47,7 +47,7 @@ def queued_pod(**spec: object) -> Unstructured:
     ("pod", "text"),
     [
         (CLAIM, 'persistentvolumeclaim "data" not found'),
-        (DEVICE, "which Windlass does not allocate yet: gpu"),
+        (DEVICE, "which Windlass does not allocate: gpu"),
     ],
     ids=["volume", "device"],
 )

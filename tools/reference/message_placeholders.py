@@ -36,10 +36,10 @@ def is_value(texts: Texts) -> bool:
 
 
 def shown(texts: Texts) -> Texts:
-    """What may be left out is shown; of single words, and of singular and plural, the last."""
+    """What may be left out is shown; of single words, and of singular and plural, the plural, or else the last."""
     found = [text for text in texts if text]
     if len(found) > 1 and not any(" " in text or OPEN in text for text in found):
-        return (found[-1],)
+        return (next((text for text in found if text in PLURALS.values()), found[-1]),)
     return tuple({_as_plural(text): text for text in found}.values()) or ("",)
 
 

@@ -30,7 +30,7 @@ from tools.reference.message_placeholders import (
 MAX_PATHS = 64
 MAX_DEPTH = 5
 OPAQUE = re.compile(
-    r"format_|nested_|_amount$|_listed$|_names$|_reason$|describe_domain|describe_cluster_queue|level_name|pinned_to"
+    r"format_|nested_|_amount$|_listed$|_names$|_reason$|describe_domain|describe_cluster_queue|level_name|pinned_to|workload_key"
 )
 """Functions whose result is a name or an amount: a placeholder says more than their texts."""
 SAME_TEXT = ("rstrip", "removesuffix", "removeprefix", "strip", "lower", "capitalize")

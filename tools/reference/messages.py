@@ -19,7 +19,7 @@ from tools.reference.message_templates import Call, calls_in, functions_of, text
 
 import windlass.diagnose
 import windlass.diagnose.doctor
-from windlass.apply import evictor, executor
+from windlass.apply import evictor, executor, kueue, volume_binding
 from windlass.apply.kueue import NON_PREEMPTION_MESSAGES
 from windlass.cluster.workloads import build_workload, resource_quota_holds, workload_parts
 from windlass.diagnose import unschedulable
@@ -27,9 +27,10 @@ from windlass.diagnose.causes import CAUSES
 from windlass.diagnose.check.all_rules import RULES
 from windlass.diagnose.check.rule import Rule
 from windlass.diagnose.doctor.local_host import CUDA_ERRORS
-from windlass.model import hold_document, pod_group, refusal, requests, verdict
+from windlass.model import bug, hold_document, pod_group, refusal, requests, verdict
 from windlass.model.kueue import workloads as kueue_workloads
 from windlass.model.names.nvidia import GPU_RESOURCE
+from windlass.model.owners import app_wrapper, job_sets, volcano
 from windlass.model.reasons import NODE_REASONS, POD_REASONS, insufficient_reason
 from windlass.model.verdict import NEVER_FITS, UNEXPLAINED_PUBLIC_MESSAGE_BY_CODE
 from windlass.placement import decisions, empty_cluster, unhealthy_gpus, workload_placer
@@ -50,6 +51,7 @@ from windlass.placement.filters import prefilter
 from windlass.placement.timeplan import messages
 from windlass.queueing import admission_state, admit, cycle, flavor_assigner
 from windlass.queueing.outcome import FLAVOR_MISMATCH, QUEUE_MISSING, QUOTA_INSUFFICIENT
+from windlass.scheduler import take_over
 from windlass.sharing import mig_config, plugin_config
 from windlass.web import jobs
 
@@ -59,14 +61,22 @@ INTRODUCTION = """\
 The sentences that users see. `{…}` is filled in; the example shows how it may read. Parts that may be left out are
 shown. Codes, rule names and check names are stable; the wording is not, so scripts should read `-o json`.
 
-Not listed: messages of Kubernetes, Kueue and NVIDIA's components that Windlass repeats, and errors in files and on the
-command line, which name the field and the remedy. How the parts of a hold make one message:
-[verdicts](../guide/verdicts.md).
+Not listed: messages of Kubernetes, Kueue and NVIDIA's components that Windlass repeats, and errors in objects (the
+event `Unreadable`), in files and on the command line, which name the field and the remedy. How the parts of a hold make
+one message: [verdicts](../guide/verdicts.md).
 """
 REASON_RESOURCES = ("cpu", "memory", "pods", "ephemeral-storage", GPU_RESOURCE)
 ANY_CODE = "any"
 CODE_OF_SEVERITY = {"WAITING": QUOTA_INSUFFICIENT, "EXCEEDS_MAXIMUM": QUOTA_INSUFFICIENT, "NO_MATCH": FLAVOR_MISMATCH}
 CODE = re.compile(r"[A-Z][A-Z0-9_]+")
+FIXED_CODE = re.compile(r"[A-Z]\w+")
+"""A code, or the reason of an event or condition, that a source names itself."""
+
+NEVER_MADE = re.compile(
+    f"Queue\\.scheduling.* is stopped \\(spec|stopPolicy of Queue\\.scheduling|LocalQueue {OPEN}queue{CLOSE} (is|as)"
+)
+"""Queues of KAI and Volcano have no stopPolicy, and a LocalQueue has its namespace there: the source keeps them apart
+by a test that is not followed."""
 
 Row = tuple[str, ...]
 
@@ -88,6 +98,8 @@ HOLDS = (
     Source(workload_parts, "pair", (1, ""), (0, "")),
     Source(kueue_workloads, "pair", (1, ""), (0, "")),
     Source(pod_group, "PodGroup", (-1, "NOT_IMPLEMENTED"), (-1, "hold")),
+    Source(app_wrapper, "Owner", (-1, "NOT_IMPLEMENTED"), (-1, "hold")),
+    Source(volcano, "Owner", (-1, "NOT_IMPLEMENTED"), (-1, "hold")),
     Source(resource_quota_holds, "_held", (2, ""), (1, "")),
     Source(prefilter, "_with_text", (0, ""), (1, "")),
     Source(workload_placer, "PlacementResult", (-1, "code"), (-1, "message")),
@@ -104,10 +116,13 @@ OBSTACLES = (
     *(Source(stuck_pods, "Obstacle", (0, ""), (place, "")) for place in (1, 2)),
     Source(unhealthy_gpus, "Obstacle", (0, ""), (1, "")),
 )
+WORKLOAD_CONDITIONS = ("admission_status", "backoff_finished_status", "pods_ready_status", "finished_status")
 EVENTS = (
     Source(executor, "Event", (1, ""), (2, "")),
     Source(evictor, "Event", (1, ""), (2, "")),
     Source(executor, "_enqueue_condition", (1, ""), (2, "")),
+    Source(volume_binding, "_bind_error", (-1, "FailedScheduling"), (1, "")),
+    *(Source(kueue, "_condition", (2, ""), (3, ""), function) for function in WORKLOAD_CONDITIONS),
 )
 LIMITS = tuple(Source(module, "Limit", (0, ""), (1, "")) for module in (limits, quota_limits, unmatched_selectors))
 CHANGES = (
@@ -128,6 +143,11 @@ RETURNED = {
     "detail": ((advisor, "_gang_detail"), (advisor, "_size_detail")),
     "page": ((jobs, "_suspended_message"),),
     "remedy": ((remedies, "find_remedy"),),
+    "bug": ((bug, "message"),),
+    "not implemented": ((job_sets, "exclusive_hold"),),
+    "flavor": ((workload_placer, "ineligible_reason"),),
+    "stopped": ((decisions, "_stop_message"),),
+    "take over": ((take_over, "_reason"),),
 }
 """Functions whose return values are sentences."""
 RULE_ERRORS = {
@@ -144,6 +164,8 @@ def messages_reference() -> str:
     public = [(f"`{code}`", message) for code, message in UNEXPLAINED_PUBLIC_MESSAGE_BY_CODE.items()]
     causes = [(f"`{code}`", cause.meaning, cause.remedy) for code, cause in CAUSES.items()]
     events = [*_source_rows(EVENTS), *(("`Evicted`", text, "") for text in NON_PREEMPTION_MESSAGES.values())]
+    events += [("`Evicted`", *row) for row in _returned_rows("stopped")]
+    events += [("`TakeOverRefused`", *row) for row in _returned_rows("take over")]
     events += [("`Suspended`", *row) for row in _returned_rows("page")]
     sections = [
         INTRODUCTION,
@@ -177,6 +199,9 @@ def _engine_sections() -> list[str]:
     holds = _source_rows(HOLDS)
     known = {row[1] for row in holds}
     holds += [(f"`{QUEUE_MISSING}`", *row) for row in _returned_rows("hold") if row[0] not in known]
+    holds += [("`NOT_IMPLEMENTED`", *row) for row in _returned_rows("not implemented")]
+    holds += [(f"`{FLAVOR_MISMATCH}`", *row) for row in _returned_rows("flavor")]
+    holds += [("`INTERNAL_ERROR`", *row) for row in _returned_rows("bug")]
     holds += [(f"`{ANY_CODE}`", *row) for row in _returned_rows("detail")]
     remedies_of_holds: list[Row] = [(text, "") for text in remedies.REMEDY_BY_CODE.values()]
     remedies_of_holds += _returned_rows("remedy")
@@ -225,7 +250,7 @@ def _source_rows(sources: Sequence[Source]) -> list[Row]:
     rows = []
     for source in sources:
         for call in _calls([source.module], source.call, source.function):
-            codes = call.texts(*source.code) or ((source.code[1],) if CODE.fullmatch(source.code[1]) else ())
+            codes = call.texts(*source.code) or ((source.code[1],) if FIXED_CODE.fullmatch(source.code[1]) else ())
             known = [code_of_reason.get(code.strip(OPEN + CLOSE), code) for code in codes]
             if source.call == "pair":
                 known = [code for code in known if CODE.fullmatch(code)]
@@ -248,9 +273,14 @@ def _best_codes(rows: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
 
 def _returned_rows(part: str) -> Iterator[Row]:
     for module, function in RETURNED[part]:
-        for text in texts_returned(module, function):
-            if is_sentence(text):
+        for text in map(_without_namespace, texts_returned(module, function)):
+            if is_sentence(text) and not NEVER_MADE.search(text):
                 yield text, example(text)
+
+
+def _without_namespace(text: str) -> str:
+    """Queues of KAI and Volcano are in none."""
+    return text.replace(f" in namespace {OPEN}namespace{CLOSE}", "") if "Queue.scheduling" in text else text
 
 
 def _relief_texts() -> list[str]:
@@ -259,7 +289,8 @@ def _relief_texts() -> list[str]:
     found = (text for call in calls for text in call.texts(4, "basis"))
     basis = dict.fromkeys(text for text in found if is_sentence(text))
     start = f"it could start once {OPEN}count{CLOSE} running workloads end"
-    return [f"{start} ({text}): {OPEN}names{CLOSE}" for text in basis]
+    known = {text: f", at {OPEN}at{CLOSE}" for text in basis if text.startswith("by ")}
+    return [f"{start}{known.get(text, '')} ({text}): {OPEN}names{CLOSE}" for text in basis]
 
 
 def _modules(package: ModuleType) -> list[ModuleType]:

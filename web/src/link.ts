@@ -27,6 +27,6 @@ export class Connection {
 export function noticeOf(link: Link, since: string): string {
   const old = `What is shown is from ${since}.`;
   if (link === "away") return `No connection to windlass up. ${old} Trying again.`;
-  if (link === "ended") return `windlass up was started anew. ${old} Open its new link, or the one that windlass page prints.`;
+  if (link === "ended") return `windlass up has restarted. ${old} Open its new link, or the one that windlass page prints.`;
   return "";
 }

@@ -75,5 +75,5 @@ test("quotas and a lost connection are told in words", () => {
   equal(quotaWords(queue, { resource: "nvidia.com/gpu", nominal: 16, used: 24, borrowed: 8 }), "24 of 16 GPUs · 8 borrowed · 2 waiting");
   equal(quotaWords({ ...queue, pending: 0 }, { resource: "cpu", nominal: 4, used: 0, borrowed: 0 }), "0 of 4 cpu");
   equal(noticeOf("live", ""), "");
-  equal(noticeOf("ended", "12:00:01"), "windlass up was started anew. What is shown is from 12:00:01. Open its new link, or the one that windlass page prints.");
+  equal(noticeOf("ended", "12:00:01"), "windlass up has restarted. What is shown is from 12:00:01. Open its new link, or the one that windlass page prints.");
 });

@@ -104,5 +104,5 @@ def _churn(environment: BenchEnvironment, sizes: list[int], contenders: list[str
 def _sizes(text: str, option: str) -> list[int]:
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isdigit() and 0 < int(part) <= 20_000 for part in parts):
-        raise click.BadParameter(f"'{text}' is no list of sizes such as 100,1000", param_hint=option)
+        raise click.BadParameter(f"'{text}' is not a list of sizes such as 100,1000", param_hint=option)
     return [int(part) for part in parts]

@@ -171,7 +171,9 @@ class Evictor:
             else:
                 work = _PREEMPTORS.get(victim.reason, "other work")
                 after = (
-                    "it is queued again" if victim.stop is not None else "what created the pod has to create it again"
+                    "it is queued again"
+                    if victim.stop is not None
+                    else "its controller or its owner has to create it again"
                 )
                 note = f"Preempted ({victim.reason}) for {work}: {after}"
                 self._recorder.record(Event(regarding, "Preempted", note, "Preempting"))

@@ -51,11 +51,11 @@ NON_PREEMPTION_MESSAGES = {
     PODS_READY_TIMEOUT: "Exceeded the PodsReady timeout",
     MAXIMUM_EXECUTION_TIME_EXCEEDED: "The workload is deactivated due to exceeding the maximum execution time",
     REQUEUING_LIMIT_EXCEEDED: "The workload is deactivated due to exceeding the maximum number of re-queuing retries",
-    GANG_BELOW_MINIMUM: "Fewer pods were left than the minimum of the gang",
+    GANG_BELOW_MINIMUM: "Fewer pods than the minimum of the gang were left",
     CLUSTER_QUEUE_STOPPED: "The ClusterQueue is stopped",
     LOCAL_QUEUE_STOPPED: "The LocalQueue is stopped",
     DEACTIVATED: "The workload is deactivated",
-    NO_MATCHING_WORKLOAD: "The owner was changed to more pods than were admitted: it is queued again with its new size",
+    NO_MATCHING_WORKLOAD: "The owner now has more pods than were admitted: it is queued again with its new size",
 }
 """Eviction reasons other than preemption → message."""
 MAX_NAME_LENGTH = 63
@@ -255,7 +255,7 @@ def pods_ready_status(wire: WorkloadObject, is_ready: bool, now: int) -> Unstruc
             PODS_READY, "True", "Started", "All pods reached readiness and the workload is running", now
         )
     elif was_ready:
-        change = _condition(PODS_READY, "False", WAIT_FOR_RECOVERY, "A pod is not ready any more", now)
+        change = _condition(PODS_READY, "False", WAIT_FOR_RECOVERY, "A pod is no longer ready", now)
     else:
         change = _condition(PODS_READY, "False", WAIT_FOR_START, "Not all pods are ready or succeeded", now)
     if known is not None and known.status == change.status:

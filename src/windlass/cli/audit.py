@@ -101,7 +101,9 @@ def _earliest(since: str) -> int:
     try:
         return int(time.time()) - parse_duration(since)
     except InputError:
-        raise InputError(f"'{since}' is no duration such as 24h, and no time", path="--since") from None
+        raise InputError(
+            f"'{since}' is neither a duration such as 24h nor a time such as 2026-01-31T12:00:00Z", path="--since"
+        ) from None
 
 
 def _row(record: AuditRecord) -> tuple[str, ...]:

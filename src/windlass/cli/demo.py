@@ -24,7 +24,7 @@ Exit codes: 0 every step passed, 1 one failed, 2 wrong usage, 3 no cluster.
 
 @click.command("demo", epilog=EXAMPLES)
 @click.option("--step", is_flag=True, help="Wait for a key after each step.")
-@click.option("--fast", is_flag=True, help="No pauses for reading. [default where the output is no terminal]")
+@click.option("--fast", is_flag=True, help="No pauses for reading. [default where the output is not a terminal]")
 @click.option("--only", default="", metavar="STEPS", help="Some steps, by name, separated by commas.")
 @click.option("--list", "list_", is_flag=True, help="Name the steps, and do nothing.")
 @click.option(

@@ -95,8 +95,8 @@ async def present_namespaces(client: KubeClient, wanted: tuple[str, ...]) -> lis
                 raise
     if not found:
         raise ClusterUnreachable(
-            f"the cluster has none of the namespaces {', '.join(NAMESPACES)}: Windlass is not installed there, or "
-            "elsewhere (name the namespace with -n)"
+            f"the cluster has none of the namespaces {', '.join(NAMESPACES)}: Windlass is not installed, or is in "
+            "another namespace (name it with -n)"
         )
     return found
 
@@ -142,7 +142,9 @@ def freeze_lines(found: list[FrozenNamespace]) -> list[str]:
     lines = []
     for part in found:
         by, why = (f" by {part.by}" if part.by else ""), (f": {part.reason}" if part.reason else "")
-        roles = ", ".join(f"scheduler {name}" for name in part.schedulers) or "no scheduler, node agents if there are"
+        roles = (
+            ", ".join(f"scheduler {name}" for name in part.schedulers) or "no scheduler; node agents, if there are any"
+        )
         if part.state == "running":
             since = f"since {part.since}{by}" if part.since else "was never frozen"
             lines.append(f"{part.namespace}: running ({roles}), {since}")
@@ -154,7 +156,7 @@ def freeze_lines(found: list[FrozenNamespace]) -> list[str]:
             for name in part.not_obeying
         ]
     if any(part.state != "running" for part in found):
-        lines.append("No write is begun later than 5 s after that time. To go on: windlass freeze --off")
+        lines.append("No write begins later than 5 s after that time. To resume: windlass freeze --off")
         lines.append(f"Not covered: {NOT_COVERED}.")
     return lines
 

@@ -39,7 +39,7 @@ Examples:
 @click.option("--back", is_flag=True, help="Remove kube-scheduler and let Windlass go on.")
 @click.option("--image", default="", help=f"[default: {IMAGE} in the version of the API server]")
 @click.option("--scheduler-name", "names", multiple=True, help="Whose pods. [default: as Windlass has published it]")
-@click.option("--without-quota", is_flag=True, help="Also if pods of queues would then start without their quota.")
+@click.option("--without-quota", is_flag=True, help="Hand over even if pods of queues then start without quota.")
 def handover(
     kubeconfig: str,
     context: str,

@@ -45,7 +45,7 @@ Examples:
     help="A device plugin config, v1; or a folder of them, of which a node's label picks one by its name "
     "(nvidia.com/device-plugin.config).",
 )
-@click.option("--default-config", default="", help="Which of the folder's nodes without the label get.")
+@click.option("--default-config", default="", help="The config of the folder that nodes without the label get.")
 @click.option("--arg", "arguments", multiple=True, help="One more argument of `windlass node run`, as often as needed.")
 @click.option("--node-selector", default="", help="Labels such as pool=gpu, instead of NFD's PCI labels.")
 @click.option("--pod-monitor", is_flag=True, help="Add a PodMonitor, for Prometheus's operator.")

@@ -108,5 +108,5 @@ PLATFORMS = {
 def find_platform(name: str) -> Platform:
     if name not in PLATFORMS:
         known = ", ".join(sorted(set(PLATFORMS) - {""}))
-        raise InputError(f"'{name[:64]}' is no known distribution", path="--for", remedy=f"there are {known}")
+        raise InputError(f"'{name[:64]}' is not a known distribution", path="--for", remedy=f"there are {known}")
     return PLATFORMS[name]

@@ -36,7 +36,7 @@ def _interval() -> float:
     if not text:
         return 30.0
     if not (text.isascii() and text.isdigit()):
-        raise InputError(f"{text[:64]!r} is no number of milliseconds", path="DCGM_EXPORTER_INTERVAL")
+        raise InputError(f"{text[:64]!r} is not a number of milliseconds", path="DCGM_EXPORTER_INTERVAL")
     return int(text) / 1000
 
 
@@ -133,7 +133,7 @@ def plugin_flags(command: Callable[..., Any]) -> Callable[..., Any]:
     "--hostname-label",
     type=click.Choice(["Hostname", "hostname"]),
     default="Hostname",
-    help="What metrics call the node: dcgm-exporter wrote Hostname up to 4.8.2, hostname since.",
+    help="The label by which metrics name the node: dcgm-exporter wrote Hostname up to 4.8.2, hostname since.",
 )
 @click.option(
     "--time-slice",

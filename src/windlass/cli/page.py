@@ -23,5 +23,5 @@ def page(kubeconfig: str, kube_context: str) -> None:
 
     A link opens the page once and for one browser, which keeps a cookie from then on.
     """
-    absent = "serves no page: it is no cluster of `windlass up`, or was started with --no-page"
+    absent = "serves no page: it is not a cluster of `windlass up`, or was started with --no-page"
     click.echo(request_embedded_cluster((kubeconfig, kube_context), "POST", PATH, not_found_message=absent)["url"])

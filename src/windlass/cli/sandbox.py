@@ -63,5 +63,5 @@ def _show(answer: dict[str, Any]) -> None:
 
 def _ask(where: tuple[str, str], method: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
     return request_embedded_cluster(
-        where, method, PATH, body, not_found_message="is no simulated cluster of `windlass up`"
+        where, method, PATH, body, not_found_message="is not a simulated cluster of `windlass up`"
     )

@@ -44,7 +44,7 @@ CAUSES: dict[str, Cause] = {
     ),
     "DRA_CLAIM_INVALID": Cause(
         "the pod's resource claim is not valid in this API version",
-        "name resourceClaimName or resourceClaimTemplateName directly under the entry",
+        "set resourceClaimName or resourceClaimTemplateName directly in the entry of spec.resourceClaims",
     ),
     "DRA_CLASS_MISSING": Cause(
         "the device class of the claim does not exist",
@@ -85,7 +85,7 @@ CAUSES: dict[str, Cause] = {
     ),
     "PREEMPTION_INEFFECTIVE": Cause(
         "preemption frees resources that the preemptor can't use",
-        "ask for whole nodes, or let the scheduler choose victims together with a placement",
+        "ask for whole nodes, or use a scheduler that chooses victims and nodes together",
     ),
     "GANG_DEADLOCK": Cause(
         "partial gangs hold resources and wait for one another",
@@ -126,11 +126,13 @@ CAUSES: dict[str, Cause] = {
         "keep CPU-only pods off GPU nodes (a taint), or move them",
     ),
     "REQUEST_EXCEEDS_CLUSTER": Cause(
-        "no node is large enough for one of its pods, or all nodes for all of them",
+        "no node is large enough for one of its pods, or all nodes together are too small for all of them",
         "ask for no more than the nodes have, or add nodes",
     ),
     "CPU_MEM_INSUFFICIENT": Cause("no matching node has enough CPU or memory free", "ask for less CPU or memory"),
-    "POD_COUNT_LIMIT": Cause("the node's limit of pods is reached", "raise max-pods, or move pods away"),
+    "POD_COUNT_LIMIT": Cause(
+        "the matching nodes have reached their maximum number of pods", "raise the kubelet's maxPods, or move pods away"
+    ),
     "EPHEMERAL_STORAGE": Cause(
         "local disk is used up",
         "write to a volume instead of the container's disk, and request ephemeral-storage",
@@ -255,15 +257,15 @@ CAUSES: dict[str, Cause] = {
     # Waits and states
     "SCHEDULING_GATED": Cause(
         "the pod still has scheduling gates",
-        "let the gate's owner remove it from spec.schedulingGates",
+        "wait until the gate's controller removes it, or remove it from spec.schedulingGates",
         is_wait=True,
     ),
     "WRONG_SCHEDULER": Cause(
         "no scheduler of that name is running", "use the name of a running scheduler, or start that one"
     ),
-    "HOST_PORT_CONFLICT": Cause("the host port is taken on every matching node", "drop hostPort"),
+    "HOST_PORT_CONFLICT": Cause("the host port is taken on every matching node", "remove hostPort, or use a free port"),
     "QUEUE_BEHIND_HEAD": Cause(
-        "the quota is sufficient, but a workload ahead of it in a StrictFIFO queue waits",
+        "quota suffices, but a workload ahead of it in its StrictFIFO queue waits and has to start first",
         "run `windlass why` on the head of the queue, or set its queueingStrategy to BestEffortFIFO",
         is_wait=True,
     ),
@@ -275,8 +277,9 @@ CAUSES: dict[str, Cause] = {
     ),
     "REQUEUE_BACKOFF": Cause("it was evicted and waits for its backoff to end", NOTHING_TO_DO, is_wait=True),
     "RESERVED_FOR_OTHERS": Cause(
-        "what is free is reserved for other workloads",
-        f"set activeDeadlineSeconds or {DECLARED_DURATION_ANNOTATION} so that it ends before the reservation starts",
+        "room is free, but kept for a planned start or a reservation",
+        f"set {DECLARED_DURATION_ANNOTATION} (or activeDeadlineSeconds) so that it ends before the planned start or "
+        "the reservation begins",
         is_wait=True,
     ),
     "WAITING_FOR_PREEMPTION": Cause(
@@ -290,8 +293,8 @@ CAUSES: dict[str, Cause] = {
     ),
     "JOB_SUSPENDED": Cause(
         "it is suspended (spec.suspend: true), or its Workload is deactivated (spec.active: false)",
-        "set spec.suspend to false, or, in a queue, let the queue start it; of a deactivated Workload, set spec.active "
-        "to true",
+        "set spec.suspend to false, or, in a queue, let the queue start it; if its Workload is deactivated, set "
+        "spec.active to true",
     ),
     "NONE": Cause("nothing is wrong", ""),
     "UNKNOWN": Cause("the evidence is not enough to name a cause", "run the commands under Missing"),
@@ -309,7 +312,8 @@ CAUSES: dict[str, Cause] = {
         "remove the field that the message names, or set spec.schedulerName to a scheduler that supports it",
     ),
     "INTERNAL_ERROR": Cause(
-        "deciding on it fails because of a bug in Windlass; everything else is decided on",
-        "report the bug's id with the log of the scheduler; until then, set spec.schedulerName to another scheduler",
+        "it is left out of decisions because of a bug in Windlass; other work is not affected",
+        "report the bug's id with the log of the scheduler, and set spec.schedulerName to another scheduler "
+        "until it is fixed",
     ),
 }

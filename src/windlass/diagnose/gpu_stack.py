@@ -252,8 +252,10 @@ def _failing(evidence: Evidence, node: Node, pod: ClusterObject) -> Finding:
     message += f" and has restarted {restarts} times" if restarts else ", but has advertised no GPU"
     late = late_foundation(evidence, node.name, pod)
     if late is not None:
-        message += f": it was started before {late.name} was ready and has not looked again"
-        return Finding("DEVICE_PLUGIN_FAILING", message, remedy=f"delete pod {pod.name}; it is created again")
+        message += f": it started before {late.name} was ready and has not checked again"
+        return Finding(
+            "DEVICE_PLUGIN_FAILING", message, remedy=f"delete pod {pod.name}; its DaemonSet creates it again"
+        )
     missing: tuple[MissingEvidence, ...] = ()
     if not evidence.logs_of(pod):
         missing = (MissingEvidence("the device plugin's log", f"kubectl logs -n {pod.namespace} {pod.name}"),)

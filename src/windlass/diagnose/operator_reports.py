@@ -53,13 +53,15 @@ def _said_failure(subject: Subject, said: list[tuple[str, str]], lacking: int) -
 
 def _unclassified(subject: Subject, said: list[tuple[str, str]], lacking: int) -> Finding:
     item = subject.item
-    message = f"{lacking} of the pods that {item.title} should have do not exist, and nothing says why"
+    message = f"{lacking} of the pods that {item.title} should have do not exist, and no event or condition says why"
     if said:
         message = f"{said[0][0]}: {said[0][1]}"
     where = f"-n {item.namespace} " if item.namespace else ""
     missing = (
         MissingEvidence(f"the events of {item.title}", f"kubectl describe {where}{item.kind.lower()} {item.name}"),
-        MissingEvidence("its operator's log", f"kubectl logs -A --all-containers deploy/OPERATOR | grep {item.name}"),
+        MissingEvidence(
+            "its operator's log", f"kubectl logs -n NAMESPACE --all-containers deploy/OPERATOR | grep {item.name}"
+        ),
     )
     return Finding("UNKNOWN", message, missing=missing)
 

@@ -162,7 +162,7 @@ def loosen_affinity(finding: Finding, analysis: SchedulingAnalysis) -> Iterator[
     }
     for kind, terms in own.items():
         if terms is not None and terms.required_during_scheduling_ignored_during_execution:
-            yield f"drop the required {kind}", {"affinity": {kind: {REQUIRED: None}}}
+            yield f"remove the required {kind}", {"affinity": {kind: {REQUIRED: None}}}
 
 
 def drop_host_ports(finding: Finding, analysis: SchedulingAnalysis) -> Iterator[Proposal]:
@@ -175,7 +175,7 @@ def drop_host_ports(finding: Finding, analysis: SchedulingAnalysis) -> Iterator[
         if (taken := [port for port in container.ports if port.host_port])
     ]
     if containers:
-        yield "drop hostPort", {"containers": containers}
+        yield "remove hostPort", {"containers": containers}
 
 
 def use_default_scheduler(finding: Finding, analysis: SchedulingAnalysis) -> Iterator[Proposal]:

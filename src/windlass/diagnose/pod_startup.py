@@ -156,7 +156,7 @@ def _unexplained(evidence: Evidence, pod: ClusterObject, doubted: list[Finding])
     ]
     logs = evidence.logs_of(pod)
     if doubted:
-        message = f"its log shows {doubted[0].code}, but what is known of its node contradicts it"
+        message = f"its log shows {doubted[0].code}, but the state of its node contradicts that"
         missing = (
             MissingEvidence("what the container sees", f"kubectl exec -n {pod.namespace} {pod.name} -- nvidia-smi"),
         )
@@ -164,7 +164,7 @@ def _unexplained(evidence: Evidence, pod: ClusterObject, doubted: list[Finding])
     missing = (MissingEvidence("the container's log", f"kubectl logs -n {pod.namespace} {pod.name} --previous"),)
     if not logs:
         return Finding(
-            "UNKNOWN", codes[0] if codes else "it failed, and its log is not in the evidence", missing=missing
+            "UNKNOWN", codes[0] if codes else "it failed, and the evidence has no log of it", missing=missing
         )
     last = [f"{log.origin}: {log.lines[-1]}" for log in logs if log.lines]
     told = () if _is_own_fault(pod, logs) else missing

@@ -196,7 +196,7 @@ def _unhealthy(fit: FitChecker, candidate: Candidate, analysis: SchedulingAnalys
     free = max(0, fit.free(node.name, name))
     message = (
         f"{count} of the {total} {name} of node {node.name} {'is' if count == 1 else 'are'} unhealthy (capacity above "
-        f"allocatable); {need} needed, healthy and free: {free}"
+        f"allocatable); {need} needed, {free} healthy and free"
     )
     remedy = "look for Xid messages in the node's kernel log, then reset or replace the GPU, or restart the plugin"
     if not free:
@@ -220,7 +220,7 @@ def _shortfall_finding(evidence: Evidence, analysis: SchedulingAnalysis, usable:
     what = ", ".join(f"{format_amount(resource, amount)} {resource}" for resource, amount in short.items())
     is_stranded = code == "CPU_MEM_INSUFFICIENT" and bool(analysis.devices)
     if is_stranded and _used_by_cpu_pods(evidence, best, name) >= short[name]:
-        message = f"GPUs are free on {best.node.name}, but pods without GPUs use its {name}; {what} more needed"
+        message = f"GPUs are free on {best.node.name}, but pods without GPUs use its {name}; the node lacks {what}"
         return Finding("GPU_STRANDED", message, contributing=others)
     where = f"node {best.node.name} has the GPUs, but" if analysis.devices else f"node {best.node.name}"
     return Finding(code, f"{where} lacks {what}", contributing=others)

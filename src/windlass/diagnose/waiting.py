@@ -181,17 +181,16 @@ class WaitingInquiry(WhatIf):
         if answer.finding.code != "NONE" or not refused:
             return answer
         if waited < DECIDES_WITHIN:
-            doubt = "its scheduler has refused it, and may not have looked again"
+            doubt = "its scheduler has refused it, and may not have checked it again since"
             return msgspec.structs.replace(answer, is_certain=False, doubt=doubt)
         said = latest_words(self.evidence, item)
-        message = (
-            f"{answer.finding.message.split(';')[0]} by what is known, but it has waited {format_duration(waited)}"
-        )
+        fits = answer.finding.message.split(";")[0]
+        message = f"{fits} as far as the evidence shows, but it has waited {format_duration(waited)}"
         proof = (f"its scheduler says: {said}",) if said else ()
         pod = f"-n {item.namespace} {item.name}"
         missing = [MissingEvidence("what its scheduler says", f"kubectl describe pod {pod}")]
         if nested_maps(item.data, "spec", "volumes"):
-            missing.append(MissingEvidence("its volumes", f"kubectl get pvc -n {item.namespace},pv -o wide"))
+            missing.append(MissingEvidence("its volumes", f"kubectl get pvc,pv -n {item.namespace} -o wide"))
         name = nested_string(item.data, "spec", "schedulerName") or DEFAULT_SCHEDULERS[0]
         missing.append(MissingEvidence("its scheduler's log", f"kubectl logs -n kube-system -l component={name}"))
         return msgspec.structs.replace(answer, finding=Finding("UNKNOWN", message, proof, missing=tuple(missing)))
@@ -227,7 +226,7 @@ class WaitingInquiry(WhatIf):
             return None
         nearest = min(fits, key=lambda fit: (len(fit.shortfall), sum(fit.shortfall.values()), fit.node))
         lacks = ", ".join(f"{format_amount(name, amount)} {name}" for name, amount in nearest.shortfall.items())
-        return f"for pod {pod.metadata.name}, node {nearest.node} then lacks {lacks}"
+        return f"for pod {pod.metadata.name}, node {nearest.node} lacks {lacks} once the others are placed"
 
     def _partly_running(self, answer: Answer) -> Answer:
         """Part of its gang runs and holds devices, while the rest finds none."""
@@ -246,7 +245,7 @@ class WaitingInquiry(WhatIf):
         elif queue.is_admitted(self.subject):
             message = f"{part.running} of the {pods} pods of {part.name} run and hold {held} {name}"
             message += f" while the rest waits: {found.message}"
-            remedy = "have the queue's quota agree with what the nodes have free, and start its pods together"
+            remedy = "make the queue's quota match what the nodes have, and start the pods of the gang together"
             cause = Finding("GANG_INCOMPLETE", message, (), (found.code, *found.contributing), remedy)
         else:
             return answer
@@ -313,7 +312,7 @@ class WaitingInquiry(WhatIf):
         elif item is not None and (unseen := storage_finding(self.evidence, item)) is not None:
             finding = unseen
         elif item is not None and not sees_all_pods(self.evidence):
-            message = "nothing that you may see blocks it, but pods that you may not see use the nodes too"
+            message = "nothing that you may see blocks it, but the nodes also run pods that you may not see"
             finding = condition_finding(self.evidence, item, message)
         else:
             finding = Finding(

@@ -149,7 +149,7 @@ class Inquiry(WaitingInquiry):
 
     def _answer(self) -> Answer:
         if is_done(self.subject.item) and not self.subject.pending:
-            return Answer(Finding("NONE", f"nothing is wrong: {self.subject.title} has ended as it should"))
+            return Answer(Finding("NONE", f"nothing is wrong: {self.subject.title} has completed"))
         own_finding = podless_object_finding(self.evidence, self.subject.item, self.now)
         if own_finding is not None:
             return Answer(own_finding)
@@ -233,7 +233,7 @@ class Inquiry(WaitingInquiry):
             return Answer(failure.cause, None, patches_for(self, failure.cause, None), failure.links)
         starting = [pod for pod in pods if phase_of(pod) == "Pending"]
         if starting and (since := self.now - _scheduled_at(starting[0])) > LONG_START:
-            message = f"{starting[0].title} got node {node_of(starting[0])} {format_duration(int(since))} ago"
+            message = f"{starting[0].title} was bound to node {node_of(starting[0])} {format_duration(int(since))} ago"
             return Answer(_unknown(f"{message}, and has not started", self.subject))
         if starting:
             is_new = self.now - _scheduled_at(starting[0]) < PULL_PATIENCE

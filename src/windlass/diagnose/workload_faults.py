@@ -82,7 +82,7 @@ def pod_fault(evidence: Evidence, pod: ClusterObject, now: int) -> Finding | Non
     failures = [*pull_findings(evidence, pod, now), *memory_findings(pod)]
     if failures:
         found = failures[0]
-        return Finding(found.code, f"of {pod.title}, {found.message}", found.evidence, found.contributing)
+        return Finding(found.code, f"{pod.title} does not work: {found.message}", found.evidence, found.contributing)
     if not is_failing(pod):
         return None
     logs = current_logs(evidence, pod)

@@ -80,7 +80,7 @@ def load_configuration_file(path: Path) -> Configuration:
         settings = _settings_of(source.value)
         if settings is None:
             wrong = InputError(
-                f"a {source.kind} is no configuration",
+                f"a {source.kind} is not a configuration",
                 remedy="use a SchedulerConfiguration (windlass.dev/v1) or Kueue's Configuration",
             )
             raise source.locate_error(wrong)
@@ -152,7 +152,7 @@ def _read(text: str, place: str) -> Settings:
         raise InputError(f"holds {len(objects)} configurations", file=place)
     settings = _settings_of(decode_object(objects[0], place))
     if settings is None:
-        raise InputError(f"a {objects[0].get('kind')} is no configuration", file=place)
+        raise InputError(f"a {objects[0].get('kind')} is not a configuration", file=place)
     return settings
 
 

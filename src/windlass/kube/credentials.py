@@ -88,7 +88,7 @@ class TokenFileCredentials:
         except OSError as error:
             found, why = "", str(error.strerror)
         except UnicodeDecodeError:
-            found, why = "", "it is no text"
+            found, why = "", "it is not text"
         if found and not is_valid_header_value(found):
             found, why = "", "it has characters that an HTTP header can't have"
         if not found and not self._token:

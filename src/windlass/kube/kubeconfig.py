@@ -136,7 +136,7 @@ def _merge(merged: MergedKubeconfig, path: Path) -> None:
     except yaml.YAMLError as error:
         raise InputError(f"is not YAML: {error}", file=str(path)) from None
     if not isinstance(document, dict):
-        raise InputError("is no kubeconfig", file=str(path), remedy="a kubeconfig is a mapping")
+        raise InputError("is not a kubeconfig", file=str(path), remedy="a kubeconfig is a mapping")
     merged.files.append(path)
     merged.current_context = merged.current_context or str(document.get("current-context") or "")
     for field, into, inner in (

@@ -121,7 +121,7 @@ def _check_number(expression: NodeSelectorRequirement, where: str) -> None:
 def _check_field(field: NodeSelectorRequirement, where: str) -> None:
     if field.key != NAME_FIELD:
         raise InputError(
-            f"node field {field.key!r} can't be selected by", path=f"{where}.key", remedy=f"use {NAME_FIELD}"
+            f"nodes can't be selected by the field {field.key!r}", path=f"{where}.key", remedy=f"use {NAME_FIELD}"
         )
     check_operator(field.operator, ("In", "NotIn"), where)
     if len(field.values) != 1:

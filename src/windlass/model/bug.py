@@ -30,8 +30,8 @@ class Bug(msgspec.Struct, frozen=True):
     @property
     def message(self) -> str:
         return (
-            f"a bug in Windlass: it can't be decided on ({self.kind} in {self.where}); all other work is; report bug "
-            f"{self.id} with the log of the scheduler"
+            f"it is left out of decisions because of a bug in Windlass ({self.kind} in {self.where}); other work is "
+            f"not affected; report bug {self.id} with the log of the scheduler"
         )
 
 

@@ -337,7 +337,7 @@ def _with_sharing(settings: Settings, fair: FairSharing | None, usage: Admission
         strategies = fair.preemption_strategies or STRATEGY_LISTS[0]
         if strategies not in STRATEGY_LISTS:
             raise InputError(
-                f"{', '.join(strategies)} is no list of strategies",
+                f"{', '.join(strategies)} is not a list of strategies",
                 path="fairSharing.preemptionStrategies",
                 remedy=f"use {FINAL_SHARE}, {INITIAL_SHARE}, or both in this order",
             )

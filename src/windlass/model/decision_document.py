@@ -123,7 +123,7 @@ def parse_decision(document: dict[str, Any]) -> Decision:
             return Reserve(workload, domain, parse_timestamp(document["from"]), end, nodes)
         case {"decision": "hold"}:
             return parse_hold(document)
-    raise InputError(f"{document.get('decision')!r} is no decision", path="decisions")
+    raise InputError(f"{document.get('decision')!r} is not a decision", path="decisions")
 
 
 def _resize_document(resize: PodSetResize) -> dict[str, Any]:

@@ -244,7 +244,7 @@ def _check_mig(group: FleetGpus, where: str) -> None:
     geometry = mig_geometry_of_model(gpu_product(group), gpu_memory_mib(group))
     if geometry is None:
         raise InputError(
-            f"GPU model {group.model!r} can't be cut by MIG, or how is not known",
+            f"GPU model {group.model!r} can't be partitioned by MIG, or its profiles are not known",
             path=f"{where}.mig",
             remedy="remove mig, or use A100-40, A100-80, A30, H100, H200, B200 or B300",
         )

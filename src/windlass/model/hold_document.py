@@ -289,7 +289,7 @@ def _basis(verdict: Verdict) -> str:
         return f"no planned start: {NEVER_FITS}"
     if verdict.relief is not None:
         return verdict.relief.basis
-    return "no planned start: it is unknown when what holds it will end"
+    return "no planned start: it is not known when what it waits for will end"
 
 
 def _limit(limit: Limit) -> HoldLimit:

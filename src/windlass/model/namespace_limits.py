@@ -139,9 +139,9 @@ def _measured(kind: str, pod: Pod) -> list[tuple[dict[str, int], str]]:
 def _outside(item: LimitRangeItem, asked: Mapping[str, int], path: str) -> str:
     for name, amount in asked.items():
         if name in item.max and amount > _request_units(name, item.max[name]):
-            return f"{path}.{name} is above the maximum of {item.max[name]} a {item.type.lower()}"
+            return f"{path}.{name} is above the maximum of {item.max[name]} per {item.type.lower()}"
         if name in item.min and amount < _request_units(name, item.min[name]):
-            return f"{path}.{name} is below the minimum of {item.min[name]} a {item.type.lower()}"
+            return f"{path}.{name} is below the minimum of {item.min[name]} per {item.type.lower()}"
     return ""
 
 

@@ -127,7 +127,7 @@ NODE_REASONS = (
         "HOST_PORT_CONFLICT",
         "node(s) didn't have free ports for the requested pod ports",
         "a host port that the pod asks for is taken on the node",
-        "drop hostPort, or use a port that is free",
+        "remove hostPort, or use a free port",
         INTER_POD,
         4,
     ),
@@ -135,7 +135,7 @@ NODE_REASONS = (
         "POD_AFFINITY",
         "POD_AFFINITY_CONFLICT",
         "node(s) didn't match pod affinity rules",
-        "no pod that the required pod affinity asks for runs in the node's domain",
+        "no pod that the required pod affinity selects runs in the node's topology domain",
         "check the affinity's selector, namespaces and topologyKey, or make it preferred",
         INTER_POD,
         5,
@@ -144,7 +144,7 @@ NODE_REASONS = (
         "POD_ANTI_AFFINITY",
         "POD_AFFINITY_CONFLICT",
         "node(s) didn't match pod anti-affinity rules",
-        "a pod that the required anti-affinity keeps away from runs in the node's domain",
+        "a pod that the required anti-affinity selects runs in the node's topology domain",
         "add nodes or domains, or make the anti-affinity preferred",
         INTER_POD,
         6,
@@ -153,7 +153,7 @@ NODE_REASONS = (
         "EXISTING_ANTI_AFFINITY",
         "POD_AFFINITY_CONFLICT",
         "node(s) didn't satisfy existing pods anti-affinity rules",
-        "a pod that runs in the node's domain keeps pods like this one away",
+        "the anti-affinity of a pod in the node's topology domain selects this pod",
         "change that pod's anti-affinity, or this pod's labels",
         INTER_POD,
         7,
@@ -162,8 +162,8 @@ NODE_REASONS = (
         "SPREAD",
         "POD_SPREAD_CONFLICT",
         "node(s) didn't match pod topology spread constraints",
-        "one more pod here would exceed the constraint's maxSkew",
-        "raise maxSkew, use ScheduleAnyway, or keep domains without GPU nodes out by node affinity",
+        "one more pod on this node would exceed maxSkew of a topology spread constraint",
+        "raise maxSkew, use ScheduleAnyway, or exclude domains without GPU nodes by node affinity",
         INTER_POD,
         8,
     ),
@@ -181,7 +181,7 @@ NODE_REASONS = (
         "STORAGE_INSUFFICIENT",
         "node(s) didn't match PersistentVolume's node affinity",
         "the pod's volume can't be reached from this node",
-        "use a volume that this node can reach, or let the volume decide the node",
+        "use a volume that this node can reach, or let the pod run on nodes that reach the volume",
         RULE,
         10,
     ),
@@ -282,7 +282,7 @@ NODE_REASONS = (
         "POLICY_DENIED",
         "node(s) to which the pod's binding was just refused",
         "the API server has just refused to bind the pod to this node: a webhook or a policy forbids it",
-        "see the refusal in the pod's events; the scheduler will try the node again by itself",
+        "read the refusal in the pod's events; the scheduler tries the node again after 30 s",
         RULE,
         22,
     ),
@@ -309,13 +309,13 @@ SCHEDULING_GATED = Reason(
     "SCHEDULING_GATED",
     "waiting for scheduling gates",
     "the pod still has scheduling gates",
-    "let the gate's owner remove it from spec.schedulingGates",
+    "wait until the gate's controller removes it, or remove it from spec.schedulingGates",
 )
 UNBOUND_CLAIM = Reason(
     "UNBOUND_CLAIM",
     "STORAGE_INSUFFICIENT",
     "pod has unbound immediate PersistentVolumeClaims",
-    "a volume claim of the pod is not bound, and its class binds immediately",
+    "a volume claim of the pod is not bound, and its storage class binds immediately",
     "check the claim's events and its storage class",
 )
 CLAIM_MISSING = Reason(
@@ -329,8 +329,8 @@ RESOURCE_CLAIMS_NOT_IMPLEMENTED = Reason(
     "RESOURCE_CLAIMS_NOT_IMPLEMENTED",
     "NOT_IMPLEMENTED",
     "cannot allocate all claims",
-    "the pod needs resource claims, which Windlass does not allocate yet",
-    "ask for the GPU as an extended resource, or leave the pod to another scheduler",
+    "the pod needs resource claims, which Windlass does not allocate",
+    "request the GPU as an extended resource, or set spec.schedulerName to another scheduler",
 )
 INVALID_OBJECT = Reason(
     "INVALID_OBJECT",
@@ -345,8 +345,7 @@ RESERVED_FOR_OTHERS = Reason(
     "RESERVED_FOR_OTHERS",
     "there is room, but it is kept for a planned start or a reservation",
     "room is free, but kept for a planned start or a reservation",
-    f"declare a duration short enough to end before the planned start or the reservation begins "
-    f"({DECLARED_DURATION_ANNOTATION})",
+    f"set {DECLARED_DURATION_ANNOTATION} so that it ends before the planned start or the reservation begins",
 )
 
 POD_REASONS = (
@@ -374,8 +373,8 @@ def insufficient_reason(resource: str) -> Reason:
             "INSUFFICIENT_PODS",
             "POD_COUNT_LIMIT",
             "Too many pods",
-            "the node runs as many pods as it may",
-            "raise maxPods, or add nodes",
+            "the node has reached its maximum number of pods",
+            "raise the kubelet's maxPods, or add nodes",
             CAPACITY,
         )
     # Devices of any vendor that a node has are in use; what no node has is found before its nodes are asked.

@@ -39,16 +39,16 @@ class Refusal(msgspec.Struct, frozen=True, gc=False):
     def text(self) -> str:
         if self.kind == BIND:
             return f"binding it to {self.node} was refused: {self.message}"
-        by = f"protected by PodDisruptionBudget {self.budget}" if self.budget else "refused by the API server"
-        return f"pod {self.pod} can't be evicted for it, {by}: {self.message}"
+        refused = f"PodDisruptionBudget {self.budget} doesn't allow" if self.budget else "the API server refused"
+        return f"{refused} the eviction of pod {self.pod} for it: {self.message}"
 
     @property
     def public_text(self) -> str:
         """Without names of other tenants' objects."""
         if self.kind == BIND:
             return self.text
-        by = "protected by a PodDisruptionBudget" if self.budget else "refused by the API server"
-        return f"a pod that would make room can't be evicted for it, {by}"
+        refused = "a PodDisruptionBudget doesn't allow" if self.budget else "the API server refused"
+        return f"{refused} the eviction of a pod that would make room for it"
 
 
 class Refusals(msgspec.Struct, frozen=True):

@@ -17,7 +17,7 @@ _CLONE_NEWNS, _MS_BIND, _MS_REC, _MS_SLAVE = 0x20000, 0x1000, 0x4000, 0x80000
 
 def move_to_cgroup(folder: str) -> None:
     if not os.path.exists(f"{os.path.dirname(folder)}/cgroup.controllers"):
-        raise OSError(f"{os.path.dirname(folder)} is no cgroup file system of version 2")
+        raise OSError(f"{os.path.dirname(folder)} is not a cgroup file system of version 2")
     os.makedirs(folder, exist_ok=True)
     with open(f"{folder}/cgroup.procs", "w") as procs:
         procs.write("0")  # the process that writes

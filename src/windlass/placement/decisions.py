@@ -171,7 +171,7 @@ class _DecisionBuilder:
                 gang = workload_key(outcome.workload)
                 least = self._workloads[gang].min_pods
                 minimum = f"its minimum of {least}" if least is not None else "its minimum"
-                detail = f"gang {gang} runs with {minimum}; this further pod waits: {why}"
+                detail = f"gang {gang} runs with {minimum}; this pod above the minimum waits: {why}"
                 verdict = Verdict(outcome.code, self._nodes.size, detail=detail)
                 for pods in self._context.waiting_pods(self._context.piece_by_key[outcome.workload]):
                     yield from (Hold(pod, verdict) for pod in pods)

@@ -28,7 +28,7 @@ from windlass.placement.verdicts import reason_of
 
 UNLIMITED = 1 << 31
 TOO_LARGE = "REQUEST_EXCEEDS_CLUSTER"
-NO_NODE_LARGE_ENOUGH = "no node is large enough for one of its pods, even empty"
+NO_NODE_LARGE_ENOUGH = "no node is large enough for one of its pods, even when empty"
 """`explain.advisor` replaces it by the number, where it explains the hold."""
 UNAVAILABLE_BITS = WHY_UNSCHEDULABLE | WHY_TAINT
 """Reasons that go away once a node that is cordoned or has a condition taint is available again."""
@@ -94,7 +94,9 @@ class EmptyCluster:
                 most = self._most_in_one_domain(pod_set, pod_set.tree.levels, level)
                 if most < pods:
                     where = level_name(level)
-                    return NeverFits(TOO_LARGE, f"the largest {where}, empty, has room for {most} of {pods} pods")
+                    return NeverFits(
+                        TOO_LARGE, f"the largest {where} has room for {most} of {pods} pods when it is empty"
+                    )
         return None
 
     def _most_in_one_domain(self, pod_set: PendingPodSet, levels: Sequence[str], level: str) -> int:

@@ -113,7 +113,7 @@ class WorkloadPlacer:
         reason = flavor_ineligible_reason(pod_set.template.spec, flavor)
         covered = self._covered_resources.get(flavor.name, set())
         if not reason and pod_set.flavors and flavor.name not in pod_set.flavors:
-            reason = f"flavor {flavor.name} is not the one of the pods that run"
+            reason = f"its running pods use another flavor than {flavor.name}"
         if reason or covered.isdisjoint(self._resource_names(pod_set.template)):
             return reason  # a flavor of none of the pod's resources says nothing about its nodes
         if pod_set.topology is None:
@@ -185,7 +185,7 @@ class WorkloadPlacer:
         if not self._has_prerequisites(workload.key):
             return PlacementResult(
                 ok=False,
-                message=f"the minimum of gang {workload_key(workload.key)} does not run, so pods above it wait",
+                message=f"gang {workload_key(workload.key)} has not started its minimum, so pods above it wait",
                 code="GANG_INCOMPLETE",
                 feasible=False,
             )

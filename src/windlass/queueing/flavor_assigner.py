@@ -189,7 +189,7 @@ class _FlavorSearch:
         if flavor is None:
             return f"flavor {name} not found"
         if name in self._given_up:
-            return f"flavor {name} goes together with no flavor of the other resources"
+            return f"no flavor of the other resources has node labels that agree with flavor {name}"
         contradiction = self._contradiction(flavor)
         if contradiction:
             return contradiction
@@ -228,7 +228,7 @@ class _FlavorSearch:
             return PreemptionMode.NO_FIT, 0
         if not self.pending.workload.may_borrow and amount > node.unborrowed(cell):
             limit = format_quota(cell[1], node.quota(cell).nominal)
-            self._refuse([f"non-preemptible work may use only the queue's own quota of {cell[1]}: {limit}"], WAITING)
+            self._refuse([f"non-preemptible work may use only the queue's own quota: {limit} {cell[1]}"], WAITING)
             return PreemptionMode.NO_FIT, 0
         borrowing, may_reclaim = lowest_fitting_height(node, cell, amount)
         available = node.available(cell)

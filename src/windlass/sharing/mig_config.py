@@ -142,7 +142,7 @@ def _entry(raw: Any, path: str) -> MigEntry:
         raise InputError("is required while MIG is on", path=f"{path}.mig-devices", remedy=remedy)
     wanted = _wanted(entry.get("mig-devices"), f"{path}.mig-devices")
     if wanted and not entry["mig-enabled"]:
-        remedy = "set mig-enabled: true, or take the instances out"
+        remedy = "set mig-enabled: true, or remove the instances"
         raise InputError("instances are listed while MIG is off", path=f"{path}.mig-devices", remedy=remedy)
     return MigEntry(
         filters=_filters(entry.get("device-filter"), f"{path}.device-filter"),

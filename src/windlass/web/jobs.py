@@ -112,7 +112,7 @@ def _held(owner: Mapping[str, Any] | None, workload: Mapping[str, Any] | None) -
 
 
 def _suspended_message(queue: str | None) -> str:
-    return f"Waiting for queue {queue} to decide." if queue else "Suspended (spec.suspend: true)."
+    return f"Waiting for queue {queue} to admit it." if queue else "Suspended (spec.suspend: true)."
 
 
 def _wanted(

@@ -40,7 +40,7 @@ class Sessions:
     def check_host(self, request: web.BaseRequest) -> None:
         """Refuses requests with a foreign Host, and cross-site requests."""
         if request.headers.get("Host", "").lower() not in self._hosts():
-            raise RequestRefused(421, "This server answers only under the address that it printed.")
+            raise RequestRefused(421, "This server answers only at the address that it printed.")
         site = request.headers.get("Sec-Fetch-Site", "none")
         navigation = request.headers.get("Sec-Fetch-Mode") == "navigate" and request.method == "GET"
         if site not in ("none", "same-origin") and not navigation:
@@ -69,7 +69,7 @@ class Sessions:
             if not is_known:
                 self._admit(request, answer)
         elif not is_known and not _from_elsewhere(request):
-            why = "This link was used already, or is of an earlier start. A link works once."
+            why = "This link was used already, or is from an earlier start of `windlass up`. A link works once."
             raise RequestRefused(401, f"{why} {NEW_LINK_HINT}")
         return answer
 

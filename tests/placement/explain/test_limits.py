@@ -231,7 +231,7 @@ def test_a_pod_that_is_larger_than_every_node() -> None:
 
 def test_a_gang_that_is_larger_than_every_domain() -> None:
     found = verdict(*racks(8, 8, 8, 8), *gang(5, 4, annotations={REQUIRED: RACK}))
-    text = "the largest rack, empty, has room for 4 of 5 pods"
+    text = "the largest rack has room for 4 of 5 pods when it is empty"
     assert found.limits == (
         Limit("size", text, level=RACK, needed="5", available="8"),
         Limit(
@@ -335,7 +335,7 @@ def test_the_head_of_a_strict_queue_and_those_behind_it() -> None:
     objects = [*TWO_NODES, flavor(), *queue({"f": {GPU: 8}}, queueingStrategy="StrictFIFO")]
     waiting = [pod("r", 2, on="n1", metadata=in_queue()), pod("head", 8, metadata=in_queue())]
     found = verdict(*objects, *waiting, pod("w", 1, at=LATER, metadata=in_queue()))
-    text = "quota suffices, but an older workload of ClusterQueue q waits, which this one may not pass (StrictFIFO)"
+    text = "quota suffices, but a workload ahead of it in ClusterQueue q waits and has to start first (StrictFIFO)"
     assert found.limits == (Limit("order", text, queue="q", behind="default/head"),)
 
 
@@ -355,5 +355,5 @@ def test_a_planned_start_that_keeps_others_out_is_named() -> None:
     found = verdict(*planned_starts(), pod("w", 2, at="2026-01-01T02:00:00Z"))
     assert found.code == "RESERVED_FOR_OTHERS"
     (limit,) = found.limits
-    assert limit.text.startswith("room is free, but kept for work that is planned from 2026-01-01T")
+    assert limit.text.startswith("room is free, but kept for work that is planned to begin at 2026-01-01T")
     assert (limit.kind, limit.behind) == ("plan", "default/first")

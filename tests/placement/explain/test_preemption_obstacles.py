@@ -63,7 +63,7 @@ def test_the_minimum_run_time_and_when_it_ends() -> None:
     verdict = held("b", node("n1"), pod("a", 8, on="n1"), pod("b", 1, priority=5), min_run_seconds=7200)
     assert kinds(verdict) == ["minRunTime"]
     until = f"until {stamp(STARTED + 7200)}"
-    assert f"minRunTime keeps 1 running workload from being preempted for it, {until}: team/a" in verdict.message
+    assert f"minRunTime protects 1 running workload from preemption, {until}: team/a" in verdict.message
     assert "team/a" not in verdict.public_message
     assert until in verdict.public_message
 

@@ -63,7 +63,7 @@ def test_a_reservation_says_until_when_it_holds(occupancy: Occupancy) -> None:
     later = plan("reservation/r", NOON + 1, end=NOON + 3600, reserved=True)
     assert delays_plan_message([later], occupancy) == (
         f"it would fit now, but Reservation r holds n0 from 2026-01-01T12:00:01Z until {LATER}; "
-        "set windlass.dev/duration so that this workload ends before"
+        "set windlass.dev/duration so that this workload ends before that"
     )
 
 

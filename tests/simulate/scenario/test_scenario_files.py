@@ -64,7 +64,7 @@ WRONG = {
     ),
     "no number of copies": (
         "objects:\n- {apiVersion: v1, kind: Pod, count: 0, metadata: {name: a}}\ntimeline:\n- at: 0s\n",
-        "objects[0].count: 0 is no number of objects",
+        "objects[0].count: 0 is not a number of objects",
     ),
     "nodes that don't match the pods": (
         "running:\n- {job: a, queue: team, pods: 3, nodes: [n-0, n-1]}\ntimeline:\n- at: 0s\n",
@@ -101,7 +101,7 @@ def test_is_refused(tmp_path: Path, case: str) -> None:
 
 
 HEADERS = {
-    "another kind": ("kind: Scenario", "kind: Fleet", "is no Scenario"),
+    "another kind": ("kind: Scenario", "kind: Fleet", "is not a Scenario"),
     "another version": ("windlass.dev/v1", "windlass.dev/v9", "apiVersion: unknown version"),
     "another rule": ("rule: Quota", "rule: Luck", "story.yaml:4:7: rule: unknown rule 'Luck'"),
     "no story": ("story: for a test\n", "", "story: required field is missing"),

@@ -158,7 +158,7 @@ BROKEN = [
         r"csv:1: the header lacks cpu_milli; expected name,",
     ),
     ("openb/openb_pod_list_default.csv", "qos", "quality", r"csv:1: the header has 'quality'"),
-    ("openb/openb_pod_list_default.csv", "pod-d", '"pod-d', r"csv:5: is no CSV"),
+    ("openb/openb_pod_list_default.csv", "pod-d", '"pod-d', r"csv:5: is not CSV"),
     ("openb/openb_pod_list_default.csv", "pod-d", '"pod\n-d"', r"csv:5: expected one record a line"),
     (
         "openb/openb_node_list_gpu_node.csv",

@@ -131,7 +131,7 @@ def _announced_hold(form: GroupForm, pods: Sequence[Pod], existing: int) -> Hold
     size = form.size_in(pods[0].metadata.annotations)
     if size is None:
         value = pods[0].metadata.annotations.get(form.size_annotation)
-        problem = "is missing" if value is None else f"is {value!r}, which is no number of pods"
+        problem = "is missing" if value is None else f"is {value!r}, which is not a number of pods"
         remedy = 'set it on every pod of the group to the number of its pods, as a string such as "4"'
         return f"metadata.annotations.{form.size_annotation} of {pods[0].key} {problem}: {remedy}", "INVALID_OBJECT"
     return _gang_incomplete(existing, size) if existing < size else NO_HOLD
@@ -155,7 +155,7 @@ def excess_parts(pod: Pod, unit: Unit, members: UnitMembers) -> WorkloadParts:
     number = pod.metadata.annotations[annotation]
     problem = f"metadata.annotations.{annotation} is {number}, but group {name} has {existing} pods"
     hold = (
-        f"{problem}; this one is too many: delete it, or raise the number on every pod of the group",
+        f"{problem}; delete this pod, or raise the number on every pod of the group",
         "INVALID_OBJECT",
     )
     pod_set = PodSet("main", 1, template_of(pod), pod_keys=(pod.key,))
@@ -186,8 +186,8 @@ def _pod_group_parts(unit: Unit, members: UnitMembers, inputs: GroupingInputs) -
     elif existing < pod_group.min_pods and not members.bound:
         hold = _gang_incomplete(existing, pod_group.min_pods)
     elif pod_group.has_task_minimums and existing > pod_group.min_pods and not members.bound:
-        message = "spec.minTaskMember: a minimum for each task is implemented only where it covers all pods"
-        hold = (f"{message} ({existing} pods, {pod_group.min_pods} required)", NOT_IMPLEMENTED)
+        message = "spec.minTaskMember: minimums of tasks are implemented only if they add up to all pods"
+        hold = (f"{message} ({pod_group.min_pods} of {existing} pods)", NOT_IMPLEMENTED)
     identity = WorkloadIdentity(unit.key.key, "PodGroup", pod_group.metadata, pod_group)
     topology = pod_group.topology or topology_request_from_annotations(pod_group.metadata.annotations)
     return WorkloadParts(

@@ -101,7 +101,10 @@ def least_privilege(manifest: Manifest, context: CheckContext) -> Iterator[RuleF
             own = nested_map(container, "securityContext")
             if nested_bool(own, "privileged"):
                 yield RuleFinding(
-                    "is privileged", f"{path}.securityContext.privileged", "GPUs need no privileges", WARNING
+                    "is privileged",
+                    f"{path}.securityContext.privileged",
+                    "remove privileged: true; GPUs need no privileges",
+                    WARNING,
                 )
             root = own.get("runAsNonRoot", pod_level.get("runAsNonRoot")) is not True
             user = own.get("runAsUser", pod_level.get("runAsUser"))

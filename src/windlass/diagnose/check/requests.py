@@ -143,7 +143,9 @@ def fits_now(manifest: Manifest, context: CheckContext) -> Iterator[RuleFinding]
     if verdict is not None:
         reasons = join_sentences(verdict.sentences[:2])
         level = ERROR if verdict.is_infeasible else INFO
-        yield RuleFinding(f"would wait ({verdict.code}): {reasons}", "", "windlass plan schedule -f explains it", level)
+        yield RuleFinding(
+            f"would wait ({verdict.code}): {reasons}", "", "run windlass plan schedule -f FILE for the reasons", level
+        )
         return
     for view in manifest.pods:
         read = pod_and_requests(view)
@@ -157,7 +159,7 @@ def fits_now(manifest: Manifest, context: CheckContext) -> Iterator[RuleFinding]
             yield RuleFinding(
                 "no node takes it now; it would wait",
                 view.field_path("spec"),
-                "windlass plan schedule -f explains it",
+                "run windlass plan schedule -f FILE for the reasons",
             )
 
 
@@ -176,7 +178,7 @@ def in_proportion(manifest: Manifest, context: CheckContext) -> Iterator[RuleFin
             if fitting and read[1].get(resource, 0) > most:
                 yield RuleFinding(
                     f"requests {format_amount(resource, read[1][resource])} {resource} with {asked} {name}, more than "
-                    f"any node's share of {format_amount(resource, most)}: other GPUs of the node would be stranded",
+                    f"any node has for them ({format_amount(resource, most)}): the node's other GPUs are stranded",
                     view.field_path("spec"),
                     f"ask for at most {format_amount(resource, most)} {resource}",
                 )

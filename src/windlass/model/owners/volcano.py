@@ -77,6 +77,6 @@ def _hold(spec: VolcanoJobSpec, minimum: int, total: int) -> str:
     for index, task in enumerate(spec.tasks):
         if task.min_available is not None and task.min_available < task.replicas and minimum < total:
             return (
-                f"spec.tasks[{index}].minAvailable: a minimum for a task is implemented only where it is all its pods"
+                f"spec.tasks[{index}].minAvailable: a minimum of a task is implemented only if it covers all its pods"
             )
     return ""

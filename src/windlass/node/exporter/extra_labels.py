@@ -66,7 +66,7 @@ def extra_labels_from_environment(environment: Mapping[str, str]) -> ExtraLabels
         try:
             re.compile(pattern)
         except re.error as error:
-            raise InputError(f"{pattern[:64]!r} is no pattern: {error}", path=ALLOWED_VARIABLE) from None
+            raise InputError(f"{pattern[:64]!r} is not a regular expression: {error}", path=ALLOWED_VARIABLE) from None
     folder = environment.get(HPC_VARIABLE, "")
     return ExtraLabels(
         with_pod_labels=environment.get(POD_LABELS_VARIABLE, "").lower() in ("1", "t", "true"),

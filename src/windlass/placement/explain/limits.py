@@ -63,7 +63,7 @@ def _limits(held: HeldWorkload) -> Iterator[Limit]:
         queue = held.state.occupancy.cluster_queue_of(held.piece)
         name = queue.name if queue is not None else ""
         shown = describe_cluster_queue(name) if name else "its queue"
-        text = f"quota suffices, but an older workload of {shown} waits, which this one may not pass (StrictFIFO)"
+        text = f"quota suffices, but a workload ahead of it in {shown} waits and has to start first (StrictFIFO)"
         yield Limit("order", text, queue=name, behind=_queue_head(verdict.detail))
     elif code == RESERVED_FOR_OTHERS.code:
         yield _plan_limit(held)
@@ -108,7 +108,7 @@ def _plan_limit(held: HeldWorkload) -> Limit:
     if first.start <= held.state.now:
         return Limit("plan", RESERVED_FOR_OTHERS.message, behind=first.key)
     start = format_timestamp(first.start)
-    return Limit("plan", f"room is free, but kept for work that is planned from {start} on", behind=first.key)
+    return Limit("plan", f"room is free, but kept for work that is planned to begin at {start}", behind=first.key)
 
 
 # Size

@@ -63,7 +63,7 @@ def find_obstacles(held: HeldWorkload, rules: PreemptionRules) -> tuple[Obstacle
     if not units:
         return ()
     if not _helps(held, lifted, priority):
-        text = f"all work of lower priority than {priority} that it could preempt would not make enough room"
+        text = f"preempting all work of lower priority than {priority} would not make enough room"
         return (Obstacle(NO_GAIN, text, text),)
     if _helps(held, rules.lifted(), priority):
         return ()
@@ -165,9 +165,9 @@ def _is_evictable(held: HeldWorkload, unit: VictimUnit) -> bool:
 def _run_time_obstacle(minimum: int, young: list[tuple[str, int]]) -> Obstacle:
     names = tuple(dict.fromkeys(name for name, _ in young))
     until = min(started for _, started in young) + minimum
-    ends = f"for the first until {format_timestamp(until)}" if len(names) > 1 else f"until {format_timestamp(until)}"
+    ends = f"the first until {format_timestamp(until)}" if len(names) > 1 else f"until {format_timestamp(until)}"
     count = f"{len(names)} running workload{'s' if len(names) > 1 else ''}"
-    public = f"minRunTime keeps {count} from being preempted for it, {ends}"
+    public = f"minRunTime protects {count} from preemption, {ends}"
     return Obstacle(MIN_RUN_TIME, f"{public}: {_listed(names)}", public, names, at=until)
 
 
@@ -218,7 +218,7 @@ def _quota_obstacles(held: HeldWorkload) -> Iterator[Obstacle]:
 
 def _queue_policy(queue: str, within: str, reclaim: str) -> str:
     if is_shared_queue(queue):
-        return f"what uses the quota of {describe_queue(queue)} may not be preempted for it"
+        return f"work that uses the quota of {describe_queue(queue)} may not be preempted for it"
     return f"ClusterQueue {queue} has withinClusterQueue {within} and reclaimWithinCohort {reclaim}"
 
 

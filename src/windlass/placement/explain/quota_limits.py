@@ -46,7 +46,7 @@ def unused_quota_limit(held: HeldWorkload) -> Limit | None:
         return None
     queue = describe_cluster_queue(node.name)
     if not held.lacks_quota:
-        text = f"{queue} has enough quota left, but keeps it in this decision for work that comes before this one"
+        text = f"{queue} has enough quota left, but workloads ahead of this one get it first"
         return Limit("quota", text, node.name)
     held.state.occupancy.set_quota_at(held.state.now, ())
     listed = []
@@ -85,7 +85,7 @@ def _quota_limit(held: HeldWorkload, node: QuotaNode, cell: FlavorResource, need
         where = ""  # its only flavor is no object that people know
     left, most = (quota_amount(resource, amount(held, node, cell)) for amount in (_left, _most))
     requested = quota_amount(resource, needed)
-    owned = resource if held.piece.may_borrow else f"{resource} of its own for non-preemptible work"
+    owned = resource if held.piece.may_borrow else f"{resource} of its own quota for non-preemptible work"
     if needed > _most(held, node, cell):
         text = f"it never starts: {queue} can have at most {most} {owned}{where}, {requested} requested"
     else:

@@ -40,10 +40,10 @@ REMEDY_BY_CODE = {
     "waitForPodsReady.blockAdmission to false",
     "INVALID_OBJECT": "correct the field that the message names",
     "DURATION_EXCEEDED": f"raise or remove {DECLARED_DURATION_ANNOTATION}, or save checkpoints",
-    "JOB_SUSPENDED": "set spec.suspend of the owner to false; of a deactivated Workload, set spec.active to true",
+    "JOB_SUSPENDED": "set spec.suspend of the owner to false; if its Workload is deactivated, set spec.active to true",
     "NOT_IMPLEMENTED": "remove the field that the message names, or set spec.schedulerName to a scheduler that "
     "supports it",
-    "INTERNAL_ERROR": "report the bug with its id, and set spec.schedulerName to another scheduler until it is mended",
+    "INTERNAL_ERROR": "report the bug with its id, and set spec.schedulerName to another scheduler until it is fixed",
     "POLICY_DENIED": "keep the request within the LimitRange of its namespace",
     "RESOURCE_QUOTA_EXCEEDED": "request less, or raise the ResourceQuota of its namespace",
     RESERVED_FOR_OTHERS.code: RESERVED_FOR_OTHERS.remedy,
@@ -113,7 +113,7 @@ def _cluster_queue_remedy(piece: Workload, local: LocalQueue, system: QueueSyste
     queue = system.queues.get(local.cluster_queue)
     if queue is None:
         missing, own = describe_cluster_queue(local.cluster_queue), describe_queue(piece.queue_name)
-        return f"create {missing}, or let {own} name an existing one"
+        return f"create {missing}, or name an existing one in {own}"
     if local.inactive_reason or "not implemented" in queue.inactive_reason:
         if is_shared_queue(piece.queue_name):
             return f"correct {describe_queue(piece.queue_name)} as the message says"

@@ -58,9 +58,10 @@ def _obstacle(pod: Pod, node: str) -> Obstacle:
     remedy = f"kubectl delete pod {name} -n {namespace} --force --grace-period=0"
     return Obstacle(
         STUCK,
-        f"pod {pod.key} on node {node} {should} and still holds what it needs: check the node and the pod's "
-        f"finalizers, or run {remedy} once its processes are gone",
-        f"a pod that {should} still holds what it needs: its owner or an administrator has to remove it",
+        f"pod {pod.key} on node {node} {should} and still holds resources that this workload needs: check the node and "
+        f"the pod's finalizers, or run {remedy} once its processes are gone",
+        f"a pod that {should} still holds resources that this workload needs: its owner or an administrator has to "
+        "remove it",
         (pod.key,),
         node,
         at,

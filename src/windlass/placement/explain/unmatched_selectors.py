@@ -44,8 +44,8 @@ def unmatched_selector(fit: PodSetFeasibility, own: PodSpec) -> Limit | None:
 def with_selector_of_configuration(holds: Iterable[Hold], selector: Mapping[str, str]) -> Iterator[Hold]:
     """Holds of a scheduler that sees no node, since `nodeSelector` of its configuration matches none."""
     labels = format_labels(selector)
-    text = f"the configuration's nodeSelector {labels} matches no node"
-    remedy = "label the nodes that it should use, or correct nodeSelector"
+    text = f"the scheduler's nodeSelector {labels} matches no node"
+    remedy = "label the nodes that the scheduler should use, or correct nodeSelector in its configuration"
     for hold in holds:
         verdict = hold.verdict
         if verdict.code in NODE_REFUSAL_CODES and not (verdict.code == STORAGE_CODE and verdict.detail):

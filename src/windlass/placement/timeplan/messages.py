@@ -31,7 +31,7 @@ def delays_plan_message(planned_starts: Sequence[PlannedStart], occupancy: Occup
             return f"it would fit now, but Reservation {name} holds {where} until {end}"
         return (
             f"it would fit now, but Reservation {name} holds {where} from {start} until {end}; "
-            f"set {DECLARED_DURATION_ANNOTATION} so that this workload ends before"
+            f"set {DECLARED_DURATION_ANNOTATION} so that this workload ends before that"
         )
     others = sum(planned.reserved_for is None for planned in planned_starts) - 1
     more = f" (and {others} more planned start{'s' if others > 1 else ''})" if others else ""

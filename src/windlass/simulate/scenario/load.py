@@ -93,7 +93,7 @@ def read_scenario(
 
 def _scenario(obj: object, name: str) -> Scenario:
     if not isinstance(obj, Mapping) or obj.get("kind") != "Scenario":
-        raise InputError("is no Scenario", path="kind", remedy="a scenario has kind: Scenario")
+        raise InputError("is not a Scenario", path="kind", remedy="a scenario has kind: Scenario")
     document = convert_strict(obj, ScenarioFile, "")
     if document.api_version != WINDLASS_API_VERSION:
         raise InputError("unknown version", path="apiVersion", remedy="use windlass.dev/v1")
@@ -168,7 +168,7 @@ def _settings(config: Unstructured) -> Settings:
         return scheduler_settings(found)
     if isinstance(found, KueueConfiguration):
         return kueue_settings(found)
-    raise InputError("is no configuration", path="config.kind", remedy="leave kind out")
+    raise InputError("is not a configuration", path="config.kind", remedy="leave kind out")
 
 
 def _initial_objects(document: ScenarioFile) -> Iterator[Unstructured]:
@@ -208,7 +208,7 @@ def _explicit_objects(obj: Unstructured, path: str) -> Iterator[Unstructured]:
     body = {key: value for key, value in obj.items() if key != "count"}
     count = obj.get("count", 1)
     if type(count) is not int or not 1 <= count <= MAX_COPIES:
-        message, remedy = f"{count!r} is no number of objects", f"use 1 to {MAX_COPIES}"
+        message, remedy = f"{count!r} is not a number of objects", f"use 1 to {MAX_COPIES}"
         raise InputError(message, path=f"{path}.count", remedy=remedy)
     metadata = getattr(_decode(body, path), "metadata", None)
     if metadata is None or not metadata.name:

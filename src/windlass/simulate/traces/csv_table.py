@@ -122,7 +122,7 @@ def _split(path: Path, lines: list[str], first_line: int) -> list[list[str]]:
                 raise InputError("expected one record a line", file=str(path), line=line)
     except csv.Error as error:
         line = first_line + reader.line_num - 1
-        raise InputError(f"is no CSV: {error}", file=str(path), line=line) from error
+        raise InputError(f"is not CSV: {error}", file=str(path), line=line) from error
     return rows
 
 
