@@ -22,6 +22,7 @@ from windlass.model.workload import PodSet, TopologyRequest
 
 ROLE_LABELS = (POD_SET_LABEL, "volcano.sh/task-spec", KUBEFLOW_REPLICA_TYPE_LABEL)
 """Labels with the role of a pod in its group; they name the pod sets."""
+_ROLE_LABELS = frozenset(ROLE_LABELS)
 KUEUE_GATES = ("kueue.x-k8s.io/admission", "kueue.x-k8s.io/topology", "kueue.x-k8s.io/elastic-job")
 _GPU_ANNOTATIONS = (
     KAI_FRACTION,
@@ -141,8 +142,10 @@ def placement_marks(pod: Pod) -> tuple[object, ...]:
         for name, value in pod.metadata.annotations.items()
         if name in _GPU_ANNOTATIONS or name.startswith(TOPOLOGY_PREFIX)
     ]
-    role = next((pod.metadata.labels[label] for label in ROLE_LABELS if label in pod.metadata.labels), "")
-    return tuple(sorted(annotations)), placement_strategy(pod), role
+    labels, role = pod.metadata.labels, ""
+    if not _ROLE_LABELS.isdisjoint(labels):
+        role = next(labels[label] for label in ROLE_LABELS if label in labels)
+    return tuple(sorted(annotations)) if annotations else (), placement_strategy(pod), role
 
 
 def _names(pods: Sequence[Pod]) -> list[str]:

@@ -163,6 +163,9 @@ def excess_parts(pod: Pod, unit: Unit, members: UnitMembers) -> WorkloadParts:
 
 
 def _disagreement(form: GroupForm, pods: Sequence[Pod]) -> str:
+    labels, annotations = pods[0].metadata.labels, pods[0].metadata.annotations
+    if all(pod.metadata.labels == labels and pod.metadata.annotations == annotations for pod in pods):
+        return ""  # most groups: their pods have one template
     return group_disagreement(
         form, [GroupMember(pod.key, pod.metadata.labels, pod.metadata.annotations) for pod in pods]
     )
