@@ -46,6 +46,16 @@ def wait_until(look: Callable[[], Any], seconds: float, what: str, told: Callabl
     return seen
 
 
+def smi(*arguments: str, attempts: int = 1) -> str:
+    """More than one attempt where the exporter may be sampling, in whose moments no instance can be destroyed."""
+    for left in reversed(range(attempts)):
+        done = subprocess.run(["nvidia-smi", *arguments], capture_output=True, text=True, timeout=120, check=False)
+        if done.returncode == 0:
+            return done.stdout.strip()
+        time.sleep(0.5 if left else 0)
+    raise Failed(f"nvidia-smi {' '.join(arguments)}: {done.stdout}{done.stderr}")
+
+
 class NodeLab:
     """The node, its agent and the pods of a section."""
 
@@ -125,7 +135,7 @@ class NodeLab:
 
     def events(self) -> list[str]:
         events = self.api.items("/api/v1/namespaces/default/events")
-        return [f"{one['reason']}: {one.get('message', '')}" for one in events]
+        return [f"{event['reason']}: {event.get('message', '')}" for event in events]
 
     # ---- pods
 
