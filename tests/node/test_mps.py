@@ -30,10 +30,11 @@ while read -r line; do
   case "$line" in
     quit) rm "$pipe/control" ;;
     get_default_active_thread_percentage) echo 25.0 ;;
-    get_server_list) [ -e "{folder}/clients" ] && echo 100 ;;
+    get_server_list) [ -e "{folder}/mute" ] && exit 1; [ -e "{folder}/clients" ] && echo 100 ;;
     "get_client_list 100") cat "{folder}/clients" ;;
   esac
 done
+exit 0
 """
 
 
@@ -169,6 +170,31 @@ class TestLifeOfItsOwn:
         scene.now += 10
         assert scene.follow(resolve_config()) == {}
         assert scene.told[-1] == "quit"
+        assert scene.exclusive == [False, False]
+
+    def test_is_not_told_to_quit_while_it_does_not_say_who_its_clients_are(self, scene: Scene) -> None:
+        scene.follow()
+        (scene.folder / "mute").touch()
+        held = scene.follow(resolve_config())
+        assert all("doesn't say" in reason for reason in held.values())
+        assert len(held) == 2
+        scene.setup.stop()
+        assert "quit" not in scene.told
+        assert scene.exclusive == [True, True]
+        (scene.folder / "mute").unlink()
+        scene.setup = scene.new_agent()
+        assert scene.follow(resolve_config({"flags": {"mpsRoot": str(scene.root)}})) == {}
+        assert scene.told[-1] == "quit"
+        assert scene.exclusive == [False, False]
+
+    def test_a_gpu_that_was_not_restored_is_restored_by_the_next_agent(self, scene: Scene) -> None:
+        scene.follow()
+        scene.backend.inject(0, refuses=["exclusive"])
+        scene.setup.stop()
+        assert scene.exclusive == [True, False]
+        scene.backend.inject(0, refuses=[])
+        scene.setup = scene.new_agent()
+        scene.follow(resolve_config({"flags": {"mpsRoot": str(scene.root)}}))
         assert scene.exclusive == [False, False]
 
     def test_an_unused_one_makes_way_for_a_change_of_mig(self, scene: Scene) -> None:

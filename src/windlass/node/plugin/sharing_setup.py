@@ -165,4 +165,5 @@ class SharingSetup:
 
 
 def _pids(daemon: MpsDaemon) -> str:
-    return ", ".join(f"process {pid}" for pid in daemon.clients())
+    clients = daemon.clients()
+    return "it doesn't say which" if clients is None else ", ".join(f"process {pid}" for pid in clients)
