@@ -10,6 +10,7 @@ from pathlib import Path
 import grpc
 import msgspec
 import pytest
+from tests.node.fake_mps import FakeMps
 from tests.node.machines import machine, until
 
 from windlass.node.backend.protocol import DeviceError
@@ -351,6 +352,24 @@ class TestDriverIsLetGo:
         switch.unlink()
         until(lambda: len(node.kubelet.healthy_devices(GPU)) == 8, what="it is open again")
         assert len(self.holders(node)) == 1
+
+    def test_while_it_is_paused_an_mps_daemon_goes_with_its_last_client(
+        self, nodes: list[Node], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Its server holds the driver, and a paused plugin is what a new driver waits for."""
+        mps = FakeMps(tmp_path, monkeypatch)
+        monkeypatch.setattr("windlass.node.plugin.sharing_setup.CHECK_SECONDS", 0.05)
+        config = f"flags: {{mpsRoot: {tmp_path}/mps}}\nsharing: {{mps: {{resources: [{{name: {GPU}, replicas: 2}}]}}}}"
+        node = started(nodes, Node(tmp_path, machine("H200", 1, folder=tmp_path / "machine"), config))
+        until(lambda: len(node.kubelet.healthy_devices(GPU)) == 2)
+        mps.set_clients(4711)
+        (tmp_path / "state/device-plugin.off").touch()
+        until(lambda: any("process 4711" in line for line in node.log), what="its client is named")
+        assert "quit" not in mps.told
+        mps.set_clients()
+        until(lambda: mps.told[-1] == "quit", what="it is told to quit")
+        until(lambda: not node.backend.store.read().gpus[0].is_exclusive, what="the compute mode is restored")
+        until(lambda: self.holders(node) == [], what="the driver is closed")
 
     def test_while_a_gpu_is_reset_with_its_devices_still_advertised(self, nodes: list[Node], tmp_path: Path) -> None:
         """Ampere's MIG mode needs a reset; the agent's other process makes it."""

@@ -248,6 +248,7 @@ def _make_plugin(options: AgentOptions, backend: DeviceBackend, config: Any, log
         log=log,
         timing=Timing(reading_seconds=options.reading_seconds),
         time_slice=options.time_slice,
+        pod_resources=options.pod_resources,
     )
 
 
