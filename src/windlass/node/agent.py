@@ -313,7 +313,7 @@ def _make_exporter(options: AgentOptions, backend: DeviceBackend, pods: PodResou
         pods=pods,
         journal=options.state / "health.json",
         hostname_label=options.hostname_label,
-        extra_labels=extra_labels_from_environment(os.environ),
+        extra_labels=extra_labels_from_environment(os.environ, options.host),
     )
 
 
