@@ -400,6 +400,29 @@ class TestContainerRuntime:
         assert [device.name for device in answer.cdi_devices] == [f"k8s.device-plugin.nvidia.com/gpu={node.ids()[0]}"]
         assert (tmp_path / "cdi/k8s.device-plugin.nvidia.com-gpu.json").exists()
 
+    def test_nobody_gets_a_gpu_whose_cdi_spec_can_t_be_written(self, nodes: list[Node], tmp_path: Path) -> None:
+        """The runtime refuses every container with a name that no spec has."""
+        backend = machine(count=1, folder=tmp_path / "machine")
+        node = Node(tmp_path, backend, "flags: {nvidiaDriverRoot: /elsewhere}")
+        node.runtime = self.runtime(cdi=True)
+        started(nodes, node)
+        until(lambda: len(node.kubelet.devices(GPU)) == 1)
+        until(lambda: any("no CDI spec is written" in line for line in node.log))
+        way = tmp_path / "state/container-gpus"
+        until(way.exists)
+        assert way.read_text().startswith(
+            "nothing carries out deviceListStrategy cdi-cri: flags.nvidiaDriverRoot: libcuda"
+        )
+        until(
+            lambda: any(line.endswith("not validated: the validator has not passed on this boot") for line in node.log)
+        )
+        seen = node.process.rounds
+        until(lambda: node.process.rounds > seen + 3, what="the GPU itself is well by now")
+        assert node.kubelet.healthy_devices(GPU) == []
+        node.config_file.write_text("")
+        until(lambda: len(node.kubelet.healthy_devices(GPU)) == 1, what="the driver is found")
+        until(lambda: "devices come by CDI" in way.read_text())
+
     def test_a_strategy_that_nothing_carries_out_is_refused_with_the_reason(
         self, nodes: list[Node], tmp_path: Path
     ) -> None:

@@ -117,12 +117,13 @@ class PluginProcess:
         self._record_changes()
         self._cdi.sync(inventory, config)
         self._describe_way()
+        problem = strategy_problem or self._cdi.problem
         cordon = self._cordon.requested()
         resources = self.manager.advertised_resources(inventory, config)
         self._is_sharing = True
         unshared = self._sharing.sync(inventory, config, resources, cordon.uuids if cordon is not None else frozenset())
         cordoned = dict.fromkeys(cordon.uuids if cordon is not None else (), CORDON_REASON)
-        unreachable = {gpu.uuid: strategy_problem for gpu in inventory.gpus if strategy_problem}
+        unreachable = {gpu.uuid: problem for gpu in inventory.gpus if problem}
         self.manager.sync(inventory, config, {**unreachable, **cordoned, **unshared, **self.tracker.unhealthy()})
         self._cordon.acknowledge(cordon)
         self._set_ready(self.manager.is_registered)
@@ -155,7 +156,7 @@ class PluginProcess:
 
     def _describe_way(self) -> None:
         """For the sidecar, which tells the cluster."""
-        way = "; ".join(filter(None, (self._runtime.described, self._cdi.described)))
+        way = self._cdi.problem or "; ".join(filter(None, (self._runtime.described, self._cdi.described)))
         if way != self._way:
             try:
                 write_state_file(self._way_file, way)
