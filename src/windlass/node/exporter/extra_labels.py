@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from windlass.model.errors import InputError
-from windlass.node.driver_root import DriverRoot
+from windlass.node.driver_root import seen_here
 from windlass.node.host_root import HostRoot
 
 POD_LABELS_VARIABLE = "DCGM_EXPORTER_KUBERNETES_ENABLE_POD_LABELS"
@@ -76,10 +76,5 @@ def extra_labels_from_environment(environment: Mapping[str, str], host: HostRoot
     return ExtraLabels(
         with_pod_labels=environment.get(POD_LABELS_VARIABLE, "").lower() in ("1", "t", "true"),
         allowed=patterns,
-        hpc_folder=_folder(folder, host or HostRoot()) if folder else None,
+        hpc_folder=seen_here(host or HostRoot(), folder) if folder else None,
     )
-
-
-def _folder(path: str, host: HostRoot) -> Path:
-    is_mounted = host.is_this_process or Path(path).is_dir()
-    return Path(path) if is_mounted else DriverRoot("/", host.host_file("/")).local_path(path)
