@@ -375,8 +375,7 @@ def main() -> int:
         given.lab = prepare(ROOT / ".device", pack=given.prepare)
         if given.prepare:
             return 0
-    files = given.lab / "files"
-    programs = given.lab / "bin"
+    files, programs = given.lab.resolve() / "files", given.lab.resolve() / "bin"
     with tempfile.TemporaryDirectory(prefix="kubelet") as folder:
         images = [files / "node-image.tar", files / "vector-add-image.tar"]
         with node_lab(Path(folder), programs, images) as lab:

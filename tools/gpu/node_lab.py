@@ -85,7 +85,7 @@ class NodeLab:
         """What there is to know of an agent that doesn't do what it should."""
         statuses = self.agent().get("status", {}).get("containerStatuses", [])
         log = list(dict.fromkeys(line.partition("Z ")[2] for line in self.agent_log().splitlines()))
-        return f"{[each.get('state') for each in statuses]} {log[-25:]}"
+        return f"{[each.get('state') for each in statuses]} {log[-25:]} {self.events('windlass-node')[-8:]}"
 
     def agent_processes(self, name: str) -> list[int]:
         """Processes of the agent by name: `plugin`, `sidecar`."""
@@ -133,8 +133,8 @@ class NodeLab:
         """A label of NVIDIA's; None takes it away."""
         self.api.patch(f"/api/v1/nodes/{NODE}", {"metadata": {"labels": {f"nvidia.com/{name}": value}}})
 
-    def events(self) -> list[str]:
-        events = self.api.items("/api/v1/namespaces/default/events")
+    def events(self, namespace: str = "default") -> list[str]:
+        events = self.api.items(f"/api/v1/namespaces/{namespace}/events")
         return [f"{event['reason']}: {event.get('message', '')}" for event in events]
 
     # ---- pods
