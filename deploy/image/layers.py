@@ -71,7 +71,8 @@ def _debian_layer(workshop: Workshop) -> Layer:
             (tree / "tmp").chmod(0o1777)
             _compile(workshop, tree, _asked(workshop, tree, "sysconfig.get_path('stdlib')"))
 
-        return workshop.layer("debian", digest(*names, *PEOPLE.values(), repr(PACKAGES)), make)
+        # This file too: the other layers' keys have this one in them.
+        return workshop.layer("debian", digest(*names, Path(__file__).read_bytes()), make)
 
 
 class DebianPackage(NamedTuple):
@@ -133,7 +134,7 @@ def dependency_layer(workshop: Workshop, debian: Layer, sources: Path, role: Rol
             if workshop.emulator is not None:
                 command += [f"--python-platform={WHEEL_PLATFORMS[workshop.architecture]}"]
             run([*command, f"--target={tree / SITE}", f"--requirements={wanted}"])
-            shutil.rmtree(tree / SITE / "bin", ignore_errors=True)  # scripts that name this machine's Python
+            _forget_this_machine(tree / SITE)
             for tests in [*(tree / SITE).rglob("tests")]:
                 shutil.rmtree(tests, ignore_errors=True)
             with workshop.root_of([debian.tree, tree]) as root:
@@ -164,7 +165,7 @@ def windlass_layer(workshop: Workshop, below: Sequence[Layer], sources: Path, ro
             uv = Path(sys.executable).with_name("uv")
             command = [str(uv), "pip", "install", "--quiet", "--no-deps", f"--python={sys.executable}"]
             run([*command, "--link-mode=copy", f"--target={tree / SITE}", str(wheel)])
-        shutil.rmtree(tree / SITE / "bin")  # scripts that name this machine's Python
+        _forget_this_machine(tree / SITE)
         program = tree / "usr/local/bin/windlass"
         program.parent.mkdir(parents=True)
         program.write_text(COMMAND)
@@ -178,6 +179,17 @@ def windlass_layer(workshop: Workshop, below: Sequence[Layer], sources: Path, ro
     pyproject = (sources / "pyproject.toml").read_bytes()
     key = digest(*(layer.key for layer in below), pyproject, *content)
     return workshop.layer(f"{role.name}-windlass", key, make)
+
+
+def _forget_this_machine(site: Path) -> None:
+    """Scripts that name this machine's Python, and notes of where and when a wheel was installed from."""
+    shutil.rmtree(site / "bin", ignore_errors=True)
+    (site / ".lock").unlink(missing_ok=True)
+    for note in [*site.glob("*.dist-info/direct_url.json"), *site.glob("*.dist-info/uv_cache.json")]:
+        note.unlink()
+        record = note.with_name("RECORD")
+        kept = [line for line in record.read_text().splitlines() if f"/{note.name}," not in line]
+        record.write_text("\n".join(kept) + "\n")
 
 
 def _fill_kernels(workshop: Workshop, root: Path, tree: Path, kept: Path) -> None:

@@ -110,7 +110,7 @@ class TestKinds:
         for _ in range(3):
             scene.follow(settings)
         assert [line for line in scene.log if "gdrcopy" in line] == [
-            f"the last good CDI spec stays in force: {CDI_VENDOR}/gdrcopy: devices: this machine has no such devices"
+            f"no CDI spec is written: {CDI_VENDOR}/gdrcopy: devices: this machine has no such devices"
         ]
         assert scene.written() == {"gpu"}
         device = scene.add("/dev/gdrdrv")
@@ -118,7 +118,7 @@ class TestKinds:
         assert scene.written() == {"gpu", "gdrcopy"}
         device.unlink()
         scene.follow(settings)
-        assert len([line for line in scene.log if "stays in force" in line]) == 2
+        assert len([line for line in scene.log if "stays in force" in line]) == 1
         assert scene.written() == {"gpu", "gdrcopy"}, "the last good one is not taken away"
 
 
@@ -177,8 +177,28 @@ class TestDriver:
             scene.writer.sync(inventory, config())
         assert scene.written() == set()
         (line,) = scene.log
+        assert line.startswith("no CDI spec is written: ")
         assert "libcuda.so" in line
         assert "/usr/lib/x86_64-linux-gnu" in line
+        assert "libcuda.so" in scene.writer.problem
+
+    def test_a_driver_that_goes_leaves_the_last_good_one(self, scene: Scene) -> None:
+        inventory = scene.backend.inventory()
+        scene.writer.sync(inventory, config())
+        for library in scene.root.path("/usr/lib/x86_64-linux-gnu").iterdir():
+            library.unlink()
+        scene.writer.sync(inventory, config())
+        assert scene.log[-1].startswith("the last good CDI spec stays in force: ")
+        assert scene.writer.problem == ""
+
+    def test_without_a_cdi_strategy_there_is_nothing_to_miss(self, scene: Scene) -> None:
+        for library in scene.root.path("/usr/lib/x86_64-linux-gnu").iterdir():
+            library.unlink()
+        scene.writer.sync(scene.backend.inventory(), config())
+        scene.writer.sync(
+            scene.backend.inventory(), resolve_config({"flags": {"plugin": {"deviceListStrategy": "envvar"}}})
+        )
+        assert scene.writer.problem == ""
 
     def test_the_log_says_what_a_container_gets(self, scene: Scene) -> None:
         scene.follow(config())

@@ -76,3 +76,23 @@ def test_jobs_are_read_by_gpu(tmp_path: Path) -> None:
     assert "hpc_job" not in first
     assert ['hpc_job="4711"' in second[0], 'hpc_job="4712"' in second[1]] == [True, True]
     assert ExtraLabels(hpc_folder=tmp_path / "missing").hpc_jobs() == {}
+
+
+def test_jobs_are_read_where_the_host_has_them(tmp_path: Path) -> None:
+    """The agent's pod doesn't mount the folder; /var/run is a link to /run of the host, not of the agent's image."""
+    host = tmp_path / "host"
+    (host / "run/slurm").mkdir(parents=True)
+    (host / "run/slurm/0").write_text("4711\n")
+    (host / "var").mkdir()
+    (host / "var/run").symlink_to("/run")
+    labels = extra_labels_from_environment(
+        {"DCGM_HPC_JOB_MAPPING_DIR": "/var/run/slurm"}, HostRoot(tmp_path, files=host)
+    )
+    assert labels.hpc_jobs() == {"0": ("4711",)}
+
+
+def test_jobs_of_a_mounted_folder_go_first(tmp_path: Path) -> None:
+    (tmp_path / "jobs").mkdir()
+    variables = {"DCGM_HPC_JOB_MAPPING_DIR": str(tmp_path / "jobs")}
+    host = HostRoot(tmp_path, files=tmp_path / "host")
+    assert extra_labels_from_environment(variables, host).hpc_folder == tmp_path / "jobs"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from tests.node.machines import machine
 from tests.sharing.gpus import gpu, inventory
 
 from windlass.model.errors import ClusterUnreachable
+from windlass.node.agent import AgentOptions, make_label_sink
 from windlass.node.labels.features import device_annotations, family_of, node_labels
 from windlass.node.labels.sinks import FileSink, NodeFeatureSink, owner_references
 from windlass.node.labels.vgpu import HostDriver, VirtualGpus
@@ -296,6 +298,17 @@ def test_the_feature_file_is_lines(tmp_path: Path) -> None:
     FileSink(file).write_labels({"nvidia.com/b": "2", "nvidia.com/a": "1"})
     assert file.read_text() == "nvidia.com/a=1\nnvidia.com/b=2\n"
     assert [path.name for path in file.parent.iterdir()] == ["gfd"]
+
+
+def test_the_feature_file_is_the_hosts_where_the_pod_does_not_mount_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also one that `useNodeFeatureAPI: false` asks for: NFD never sees a file inside the container."""
+    monkeypatch.setenv("HOST_ROOT", str(tmp_path))
+    flags = {"gfd": {"outputFile": "/etc/windlass-test/features.d/gfd"}}
+    config: Any = SimpleNamespace(config=resolve_config({"flags": flags}))
+    make_label_sink(AgentOptions(without_api=True), config, None).write_labels({"nvidia.com/a": "1"})
+    assert (tmp_path / "etc/windlass-test/features.d/gfd").read_text() == "nvidia.com/a=1\n"
 
 
 DAEMON = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "windlass-node", "uid": "uid-of-the-set"}

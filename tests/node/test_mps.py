@@ -7,44 +7,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.node.fake_mps import FakeMps
 from tests.node.machines import machine
 
 from windlass.node.backend.protocol import DeviceError
+from windlass.node.exporter.collection_context import DeviceHolder
 from windlass.node.mps import MpsDaemon
 from windlass.node.plugin.sharing_setup import SharingSetup
 from windlass.sharing.advertised_resources import advertised_resources
 from windlass.sharing.plugin_config import PluginConfig, resolve_config
 
-FAKE = """\
-#!/bin/sh
-# Answers as nvidia-cuda-mps-control does, and writes down what it was told.
-pipe="$CUDA_MPS_PIPE_DIRECTORY"
-if [ "$1" = "-d" ]; then
-  [ -e "{folder}/broken" ] && {{ echo "no daemon today"; exit 1; }}
-  touch "$pipe/control"; [ -e "{folder}/cgroup" ] && touch /dev/shm/of-the-daemon
-  echo "start $CUDA_VISIBLE_DEVICES" >> "{folder}/told"; exit 0
-fi
-[ -e "$pipe/control" ] || {{ echo "Cannot find MPS control daemon process"; exit 1; }}
-while read -r line; do
-  echo "$line" >> "{folder}/told"
-  case "$line" in
-    quit) rm "$pipe/control" ;;
-    get_default_active_thread_percentage) echo 25.0 ;;
-    get_server_list) [ -e "{folder}/clients" ] && echo 100 ;;
-    "get_client_list 100") cat "{folder}/clients" ;;
-  esac
-done
-"""
 
-
-class Scene:
+class Scene(FakeMps):
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.folder = folder
-        program = folder / "bin/nvidia-cuda-mps-control"
-        program.parent.mkdir()
-        program.write_text(FAKE.format(folder=folder))
-        program.chmod(0o755)
-        monkeypatch.setenv("PATH", str(program.parent), prepend=":")
+        super().__init__(folder, monkeypatch)
         self.backend = machine("H200", 2)
         self.root = folder / "mps"
         self.log: list[str] = []
@@ -55,19 +31,8 @@ class Scene:
         return SharingSetup(self.backend, self.log.append, clock=lambda: self.now, **settings)
 
     @property
-    def told(self) -> list[str]:
-        """What changes something; questions are left out."""
-        file = self.folder / "told"
-        lines = file.read_text().splitlines() if file.exists() else []
-        return [line for line in lines if not line.startswith("get_")]
-
-    @property
     def exclusive(self) -> list[bool]:
         return [gpu.is_exclusive for gpu in self.backend.store.read().gpus]
-
-    def set_clients(self, *pids: int) -> None:
-        file = self.folder / "clients"
-        file.write_text("\n".join(map(str, pids)) + "\n") if pids else file.unlink()
 
     def config(self, replicas: int = 4) -> PluginConfig:
         entry = {"name": "nvidia.com/gpu", "replicas": replicas}
@@ -170,6 +135,70 @@ class TestLifeOfItsOwn:
         assert scene.follow(resolve_config()) == {}
         assert scene.told[-1] == "quit"
         assert scene.exclusive == [False, False]
+
+    def test_is_not_told_to_quit_while_it_does_not_say_who_its_clients_are(self, scene: Scene) -> None:
+        scene.follow()
+        (scene.folder / "mute").touch()
+        held = scene.follow(resolve_config())
+        assert all("doesn't say" in reason for reason in held.values())
+        assert len(held) == 2
+        scene.setup.stop()
+        assert "quit" not in scene.told
+        assert scene.exclusive == [True, True]
+        (scene.folder / "mute").unlink()
+        scene.setup = scene.new_agent()
+        assert scene.follow(resolve_config({"flags": {"mpsRoot": str(scene.root)}})) == {}
+        assert scene.told[-1] == "quit"
+        assert scene.exclusive == [False, False]
+
+    def test_a_gpu_that_was_not_restored_is_restored_by_the_next_agent(self, scene: Scene) -> None:
+        scene.follow()
+        scene.backend.inject(0, refuses=["exclusive"])
+        scene.setup.stop()
+        assert scene.exclusive == [True, False]
+        scene.backend.inject(0, refuses=[])
+        scene.setup = scene.new_agent()
+        scene.follow(resolve_config({"flags": {"mpsRoot": str(scene.root)}}))
+        assert scene.exclusive == [False, False]
+
+    def test_an_agent_that_ends_leaves_it_to_pods_that_have_no_process_yet(self, scene: Scene) -> None:
+        """A notebook starts its first client at any time, and needs the daemon's limits then."""
+        first = scene.backend.inventory().gpus[0]
+        held = {first.uuid: [DeviceHolder("notebook", "default", "main")]}
+        scene.setup = scene.new_agent(holders=lambda: held)
+        scene.follow()
+        scene.setup.stop()
+        assert "quit" not in scene.told
+        assert scene.exclusive == [True, True]
+        assert any("default/notebook" in line for line in scene.log)
+        held.clear()
+        scene.setup = scene.new_agent(holders=lambda: held)
+        scene.follow()
+        scene.setup.stop()
+        assert scene.told[-1] == "quit"
+
+    def test_an_agent_that_ends_leaves_it_where_the_kubelet_does_not_say_who_has_a_gpu(self, scene: Scene) -> None:
+        def holders() -> dict[str, list[DeviceHolder]]:
+            raise DeviceError("the kubelet is busy")
+
+        scene.setup = scene.new_agent(holders=holders)
+        scene.follow()
+        scene.setup.stop()
+        assert "quit" not in scene.told
+        assert any("the kubelet is busy" in line for line in scene.log)
+
+    def test_one_that_was_left_is_stopped_later_or_taken_up_again(self, scene: Scene) -> None:
+        scene.follow()
+        scene.set_clients(4711)
+        assert not scene.setup.stop()
+        assert scene.follow() == {}, "with its clients"
+        assert not scene.setup.stop()
+        scene.set_clients()
+        assert not scene.setup.stop(), "it was asked a moment ago"
+        scene.now += 10
+        assert scene.setup.stop()
+        assert scene.told[-1] == "quit"
+        assert sum(line.startswith("start") for line in scene.told) == 1
 
     def test_an_unused_one_makes_way_for_a_change_of_mig(self, scene: Scene) -> None:
         scene.follow()

@@ -9,7 +9,7 @@ import pynvml as nv
 import pytest
 from tests.sharing.gpus import gpu
 
-from windlass.node.backend import nvml
+from windlass.node.backend import nvml, nvml_reading
 from windlass.node.backend.protocol import DeviceError, DriverChanged
 from windlass.node.host_root import HostRoot
 
@@ -91,6 +91,29 @@ def test_a_released_driver_is_closed_and_opened_again(driver: Driver) -> None:
     driver.xid = 79
     assert [fault.xid for fault in backend.wait_for_faults(0)] == [79]
     assert driver.open == 1
+
+
+def test_samples_of_the_counters_do_not_outlive_the_driver(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """NVML is opened again for every new MIG layout."""
+    samples, used = iter("abc"), []
+    supported = SimpleNamespace(isSupportedDevice=True)
+    freed: list[tuple[str, int]] = []
+    monkeypatch.setattr(nv, "nvmlDeviceGetHandleByUUID", lambda uuid: 0)
+    monkeypatch.setattr(nv, "nvmlGpmQueryDeviceSupport", lambda handle: supported)
+    monkeypatch.setattr(nv, "nvmlGpmSampleAlloc", lambda: next(samples))
+    monkeypatch.setattr(nv, "nvmlGpmSampleGet", lambda handle, sample: None)
+    monkeypatch.setattr(nv, "nvmlGpmSampleFree", lambda sample: freed.append((sample, driver.open)))
+    monkeypatch.setattr(nvml_reading, "_gpm_values", lambda before, after: used.append((before, after)) or ())
+    monkeypatch.setattr(nvml_reading, "_SOURCES", ())
+    monkeypatch.setattr(nvml_reading, "_calls", dict)
+    backend = nvml.NvmlBackend(driver.root())
+    backend.reading("GPU-0")
+    backend.reading("GPU-0")
+    backend.release()
+    assert freed == [("a", 1), ("b", 1)], "while it was open"
+    backend.acquire()
+    backend.reading("GPU-0")
+    assert used == [("a", "b")]
 
 
 def test_a_reset_finds_nobody_at_the_driver(driver: Driver) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import grpc
 import msgspec
 import pytest
+from tests.node.fake_mps import FakeMps
 from tests.node.machines import machine, until
 
 from windlass.node.backend.protocol import DeviceError
@@ -28,6 +29,7 @@ from windlass.node.mig_apply import apply_plans
 from windlass.node.plugin.manager import ConflictingPlugin, PluginManager
 from windlass.node.plugin.process import PluginProcess
 from windlass.node.preferred_devices import PendingPod, PreferredDevicesFile, write_preferred_devices
+from windlass.node.protos import deviceplugin_pb2 as dp
 from windlass.sharing.inventory import Inventory
 from windlass.sharing.mig_plan import plan_gpu
 from windlass.sharing.plugin_config import resolve_config
@@ -276,6 +278,27 @@ class TestLiveChanges:
         assert [device.name for device in answer.cdi_devices] == [f"k8s.device-plugin.nvidia.com/gpu={first}"]
 
 
+@pytest.mark.parametrize(("replicas", "advertised"), [(7_000, 56_000), (10_000, 0)])
+def test_a_list_that_the_kubelet_would_not_take_is_refused(tmp_path: Path, replicas: int, advertised: int) -> None:
+    """Its gRPC takes 4 MiB, and it would say so in its own log only."""
+    backend = machine(count=8, folder=tmp_path / "machine")
+    entry = {"name": GPU, "replicas": replicas}
+    config = resolve_config({"sharing": {"timeSlicing": {"resources": [entry]}}})
+    log: list[str] = []
+    manager = PluginManager(tmp_path, HostRoot(tmp_path / "machine"), log.append)
+    resources = manager.advertised_resources(backend.inventory(), config)
+    assert sum(len(resource.devices) for resource in resources) == advertised
+    assert advertised or "80000 nvidia.com/gpu is longer than the kubelet takes (4 MiB) (use fewer replicas)" in log[0]
+    whole = dp.ListAndWatchResponse(
+        devices=[
+            dp.Device(ID=device.id, health="Unhealthy", topology=dp.TopologyInfo(nodes=[dp.NUMANode(ID=1)]))
+            for resource in resources
+            for device in resource.devices
+        ]
+    )
+    assert len(whole.SerializeToString()) <= 4 << 20
+
+
 class TestLayoutThatDoesNotFit:
     def test_devices_that_are_gone_are_unhealthy_at_once(self, nodes: list[Node], tmp_path: Path) -> None:
         """Seven alike under the strategy single, then two that differ, which it can't advertise."""
@@ -352,6 +375,24 @@ class TestDriverIsLetGo:
         until(lambda: len(node.kubelet.healthy_devices(GPU)) == 8, what="it is open again")
         assert len(self.holders(node)) == 1
 
+    def test_while_it_is_paused_an_mps_daemon_goes_with_its_last_client(
+        self, nodes: list[Node], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Its server holds the driver, and a paused plugin is what a new driver waits for."""
+        mps = FakeMps(tmp_path, monkeypatch)
+        monkeypatch.setattr("windlass.node.plugin.sharing_setup.CHECK_SECONDS", 0.05)
+        config = f"flags: {{mpsRoot: {tmp_path}/mps}}\nsharing: {{mps: {{resources: [{{name: {GPU}, replicas: 2}}]}}}}"
+        node = started(nodes, Node(tmp_path, machine("H200", 1, folder=tmp_path / "machine"), config))
+        until(lambda: len(node.kubelet.healthy_devices(GPU)) == 2)
+        mps.set_clients(4711)
+        (tmp_path / "state/device-plugin.off").touch()
+        until(lambda: any("process 4711" in line for line in node.log), what="its client is named")
+        assert "quit" not in mps.told
+        mps.set_clients()
+        until(lambda: mps.told[-1] == "quit", what="it is told to quit")
+        until(lambda: not node.backend.store.read().gpus[0].is_exclusive, what="the compute mode is restored")
+        until(lambda: self.holders(node) == [], what="the driver is closed")
+
     def test_while_a_gpu_is_reset_with_its_devices_still_advertised(self, nodes: list[Node], tmp_path: Path) -> None:
         """Ampere's MIG mode needs a reset; the agent's other process makes it."""
         backend = machine("A100-80GB", count=1, folder=tmp_path / "machine")
@@ -380,6 +421,29 @@ class TestContainerRuntime:
         answer = node.kubelet.allocate(GPU, node.ids()[0])
         assert [device.name for device in answer.cdi_devices] == [f"k8s.device-plugin.nvidia.com/gpu={node.ids()[0]}"]
         assert (tmp_path / "cdi/k8s.device-plugin.nvidia.com-gpu.json").exists()
+
+    def test_nobody_gets_a_gpu_whose_cdi_spec_can_t_be_written(self, nodes: list[Node], tmp_path: Path) -> None:
+        """The runtime refuses every container with a name that no spec has."""
+        backend = machine(count=1, folder=tmp_path / "machine")
+        node = Node(tmp_path, backend, "flags: {nvidiaDriverRoot: /elsewhere}")
+        node.runtime = self.runtime(cdi=True)
+        started(nodes, node)
+        until(lambda: len(node.kubelet.devices(GPU)) == 1)
+        until(lambda: any("no CDI spec is written" in line for line in node.log))
+        way = tmp_path / "state/container-gpus"
+        until(way.exists)
+        assert way.read_text().startswith(
+            "nothing carries out deviceListStrategy cdi-cri: flags.nvidiaDriverRoot: libcuda"
+        )
+        until(
+            lambda: any(line.endswith("not validated: the validator has not passed on this boot") for line in node.log)
+        )
+        seen = node.process.rounds
+        until(lambda: node.process.rounds > seen + 3, what="the GPU itself is well by now")
+        assert node.kubelet.healthy_devices(GPU) == []
+        node.config_file.write_text("")
+        until(lambda: len(node.kubelet.healthy_devices(GPU)) == 1, what="the driver is found")
+        until(lambda: "devices come by CDI" in way.read_text())
 
     def test_a_strategy_that_nothing_carries_out_is_refused_with_the_reason(
         self, nodes: list[Node], tmp_path: Path

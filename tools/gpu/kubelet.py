@@ -10,9 +10,10 @@ On the machine with the GPU, as root, with the archives unpacked into one folder
     for part in .device/*.tar.xz; do tar -C "$LAB" -xJf $part; done; tar -C "$LAB" -xf "$LAB/tree.tar"
     cd "$LAB" && PYTHONPATH=python python3 tools/gpu/kubelet.py --lab "$LAB" --out "${OUT:-.}"
 
-`--only agent,compute` runs some sections (`agent` always). Each prints PASS or FAIL, what it found goes to
-`kubelet.json`, the agent's log beside it, and the exit code is 1 if any failed. At the end MIG is off, the compute mode
-is the default, and nothing is left. `--simulated` plays it with simulated GPUs, where pods can't compute.
+`--only agent,compute` runs some sections (`agent` always); `--keep-settings`, for a GPU that is lent, leaves out those
+that change its MIG mode or compute mode. Each prints PASS or FAIL, what it found goes to `kubelet.json`, the agent's
+log beside it, and the exit code is 1 if any failed. At the end MIG and compute mode are as they were, and nothing is
+left. `--simulated` plays it with simulated GPUs, where pods can't compute.
 
 | section | shows |
 | --- | --- |
@@ -47,43 +48,30 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "src")]
 sys.dont_write_bytecode = True
 
-from tools.gpu.node_lab import Failed, NodeLab, node_lab, read_objects, require, wait_until  # noqa: E402
+from tools.gpu.lab_layouts import PROFILES, lab_layouts, layout_name  # noqa: E402
+from tools.gpu.node_lab import Failed, NodeLab, node_lab, read_objects, require, running_programs, smi, wait_until  # noqa: E402  # noqa: E402
 
 GPU = "nvidia.com/gpu"
 CONFIG_LABEL = "device-plugin.config"
 SECTIONS = ("agent", "compute", "envvar", "slicing", "mps", "xid", "mig", "profiles")
 NOT_SIMULATED = ("envvar", "mps", "xid", "profiles")
+CHANGES_SETTINGS = ("mps", "mig", "profiles")
 IMAGE = "docker.io/library/windlass-node"
 MIG_FILE = Path("/run/windlass/lab/mig.yaml")
-PROFILES = ("1g.18gb", "1g.18gb+me", "1g.35gb", "2g.35gb", "3g.71gb", "4g.71gb", "7g.141gb")
-
-
-def mig_file() -> str:
-    """mig-parted's format. A label's value can't have a plus."""
-    layouts: dict[str, dict[str, int]] = {"seven": {"1g.18gb": 7}, "two": {"3g.71gb": 1, "4g.71gb": 1}, "none": {}}
-    layouts |= {f"one-{profile.replace('+', '.')}": {profile: 1} for profile in PROFILES}
-    configs: dict[str, Any] = {
-        name: [{"devices": "all", "mig-enabled": True, "mig-devices": wanted}] for name, wanted in layouts.items()
-    }
-    configs["all-disabled"] = [{"devices": "all", "mig-enabled": False}]
-    return json.dumps({"version": "v1", "mig-configs": configs})
-
-
-def smi(*arguments: str, attempts: int = 1) -> str:
-    """More than one attempt where the exporter may be sampling, in whose moments no instance can be destroyed."""
-    for left in reversed(range(attempts)):
-        done = subprocess.run(["nvidia-smi", *arguments], capture_output=True, text=True, timeout=120, check=False)
-        if done.returncode == 0:
-            return done.stdout.strip()
-        time.sleep(0.5 if left else 0)
-    raise Failed(f"nvidia-smi {' '.join(arguments)}: {done.stdout}{done.stderr}")
+SETTINGS = ("--query-gpu=mig.mode.current,compute_mode", "--format=csv,noheader")
 
 
 class Recorder:
-    def __init__(self, lab: NodeLab, files: Path, *, simulated: bool) -> None:
-        self.lab, self.files, self.simulated = lab, files, simulated
+    def __init__(self, lab: NodeLab, files: Path, *, simulated: bool, keep_settings: bool) -> None:
+        self.lab, self.files, self.simulated, self.keep_settings = lab, files, simulated, keep_settings
         self.record: dict[str, Any] = {}
         self.failed: list[str] = []
+        self._settings = "simulated" if simulated else smi(*SETTINGS)
+
+    def sections(self, named: list[str]) -> list[str]:
+        """What of the named sections can be run here."""
+        left_out = {*(NOT_SIMULATED if self.simulated else ()), *(CHANGES_SETTINGS if self.keep_settings else ())}
+        return [name for name in dict.fromkeys(["agent", *named]) if name not in left_out]
 
     def section(self, name: str, run: Callable[[], Any]) -> None:
         begun = time.monotonic()
@@ -104,7 +92,7 @@ class Recorder:
     def agent(self) -> Any:
         begun = time.monotonic()
         MIG_FILE.parent.mkdir(parents=True, exist_ok=True)
-        MIG_FILE.write_text(mig_file())
+        MIG_FILE.write_text(lab_layouts())
         (MIG_FILE.parent / "fleet.yaml").write_text((self.files / "fleet.yaml").read_text())
         self.lab.label("gpu.present", "true")
         self.lab.apply(read_objects(self.files / ("simulated.yaml" if self.simulated else "node.yaml")))
@@ -124,7 +112,7 @@ class Recorder:
 
     def compute(self) -> Any:
         self.lab.run("no-gpu", gpus=0)
-        found = {"without a GPU": self.lab.ends("no-gpu")[1]}
+        found: dict[str, Any] = {"without a GPU": self.lab.ends("no-gpu")[1]}
         require("libcuda.so.1" in found["without a GPU"], f"{found}")
         for name, user in (("as-root", 0), ("as-user", 65534)):
             self.lab.run(name, user=user)
@@ -132,6 +120,8 @@ class Recorder:
         self.lab.run("named", "seconds", "15")
         self.lab.speaks("named")
         found["metrics"] = self._named_in_metrics(["named"])
+        if not self.simulated:
+            found["nvidia-smi"] = smi("--query-gpu=memory.used", "--format=csv,noheader")
         found["named"] = self._right(*self.lab.ends("named"))
         return found
 
@@ -153,6 +143,8 @@ class Recorder:
         for name in names:
             self.lab.speaks(name)
         found: dict[str, Any] = {"metrics": self._named_in_metrics(names)}
+        if not self.simulated:
+            found["nvidia-smi"] = smi("--query-compute-apps=pid,used_memory", "--format=csv,noheader")
         found |= {name: self._right(*self.lab.ends(name)) for name in names}
         self._default_config()
         return found
@@ -215,7 +207,7 @@ class Recorder:
     def profiles(self) -> Any:
         found = {}
         for profile in PROFILES:
-            self._mig_layout(f"one-{profile.replace('+', '.')}")
+            self._mig_layout(layout_name(profile))
             resource = f"nvidia.com/mig-{profile.replace('+', '.')}"
             self.lab.wait_allocatable(resource, 1)
             name = f"in-{profile.replace('.', '-').replace('+', '-')}"
@@ -245,10 +237,9 @@ class Recorder:
         shutil.rmtree(MIG_FILE.parent, ignore_errors=True)
         if self.simulated:
             return "simulated"
-        mode = smi("--query-gpu=mig.mode.current,compute_mode", "--format=csv,noheader")
-        left = subprocess.run(["pgrep", "-fa", "nvidia-cuda-mps"], capture_output=True, text=True, check=False).stdout
-        found = {"MIG and compute mode": mode, "MPS": [one for one in left.splitlines() if "<defunct>" not in one]}
-        require(mode == "Disabled, Default" and not found["MPS"], f"{found}")
+        mode = smi(*SETTINGS)
+        found = {"MIG and compute mode": mode, "MPS": running_programs("nvidia-cuda-mps")}
+        require(mode == self._settings and not found["MPS"], f"{found}, before: {self._settings}")
         return found
 
     # ---- steps
@@ -353,7 +344,8 @@ class Recorder:
         return str(self.lab.annotations().get("windlass.dev/mig-config-reason"))
 
     def _mig_off(self) -> None:
-        self.lab.label("mig.config", "all-disabled")
+        if not self.keep_settings:
+            self.lab.label("mig.config", "all-disabled")
         self.lab.wait_allocatable(GPU, 1)
 
     def _recover(self) -> None:
@@ -361,7 +353,8 @@ class Recorder:
         try:
             self.lab.delete_all()
             self.lab.label(CONFIG_LABEL, None)
-            self.lab.label("mig.config", "all-disabled")
+            if not self.keep_settings:
+                self.lab.label("mig.config", "all-disabled")
             if "agent" not in self.failed:
                 self.lab.wait_allocatable(GPU, 1, 30)
         except Exception as error:
@@ -375,6 +368,7 @@ def main() -> int:
         "--lab", type=Path, help="where the archives were unpacked; default: this machine's own programs"
     )
     parser.add_argument("--simulated", action="store_true", help="simulated GPUs")
+    parser.add_argument("--keep-settings", action="store_true", help="leave MIG and compute mode of the GPU alone")
     parser.add_argument("--only", default=",".join(SECTIONS))
     parser.add_argument("--out", type=Path, default=Path(os.environ.get("OUT", ".")))
     given = parser.parse_args()
@@ -384,21 +378,21 @@ def main() -> int:
         given.lab = prepare(ROOT / ".device", pack=given.prepare)
         if given.prepare:
             return 0
-    files = given.lab / "files"
-    programs = given.lab / "bin"
+    files, programs = given.lab.resolve() / "files", given.lab.resolve() / "bin"
     with tempfile.TemporaryDirectory(prefix="kubelet") as folder:
         images = [files / "node-image.tar", files / "vector-add-image.tar"]
         with node_lab(Path(folder), programs, images) as lab:
-            recorder = Recorder(lab, files, simulated=given.simulated)
+            recorder = Recorder(lab, files, simulated=given.simulated, keep_settings=given.keep_settings)
             try:
-                for name in dict.fromkeys(["agent", *given.only.split(",")]):
-                    if not (given.simulated and name in NOT_SIMULATED) and "agent" not in recorder.failed:
+                for name in recorder.sections(given.only.split(",")):
+                    if "agent" not in recorder.failed:
                         recorder.section(name, getattr(recorder, name))
             finally:
                 (given.out / "agent.log").write_text(lab.agent_log())
                 recorder.section("clean", recorder.clean)
                 (given.out / "kubelet.json").write_text(json.dumps(recorder.record, indent=1, default=str))
-    print(f"{len(SECTIONS) + 1} sections, failed: {', '.join(recorder.failed) or 'none'}", flush=True)
+    ran = [name for name, row in recorder.record.items() if "outcome" in row]
+    print(f"ran: {', '.join(ran)}; failed: {', '.join(recorder.failed) or 'none'}", flush=True)
     return 1 if recorder.failed else 0
 
 

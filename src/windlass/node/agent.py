@@ -115,7 +115,11 @@ def make_backend(options: AgentOptions) -> DeviceBackend:
     if options.fleet is None:
         from windlass.node.backend.nvml import NvmlBackend
         from windlass.node.driver_libraries import use_mounted_driver
+        from windlass.node.unsupported import unsupported_machine
 
+        problem = unsupported_machine(options.host)
+        if problem:
+            raise DeviceError(problem)
         libraries = os.environ.get("LD_LIBRARY_PATH")
         use_mounted_driver(options.host, options.state / "driver")
         if os.environ.get("LD_LIBRARY_PATH") != libraries:
@@ -248,6 +252,7 @@ def _make_plugin(options: AgentOptions, backend: DeviceBackend, config: Any, log
         log=log,
         timing=Timing(reading_seconds=options.reading_seconds),
         time_slice=options.time_slice,
+        pod_resources=options.pod_resources,
     )
 
 
@@ -279,7 +284,7 @@ def _make_sidecar_parts(options: AgentOptions, backend: DeviceBackend, config: A
     if "exporter" in options.parts:
         exporter = _make_exporter(options, backend, pods, log)
         metrics = MetricsServer(exporter, *listen_address(options.listen), make_web_config(options, log))
-    sink = _make_label_sink(options, config, api) if "labels" in options.parts else None
+    sink = make_label_sink(options, config, api) if "labels" in options.parts else None
     return SidecarParts(api=api, pods=pods, exporter=exporter, metrics=metrics, sink=sink)
 
 
@@ -312,18 +317,19 @@ def _make_exporter(options: AgentOptions, backend: DeviceBackend, pods: PodResou
         pods=pods,
         journal=options.state / "health.json",
         hostname_label=options.hostname_label,
-        extra_labels=extra_labels_from_environment(os.environ),
+        extra_labels=extra_labels_from_environment(os.environ, options.host),
     )
 
 
-def _make_label_sink(options: AgentOptions, config: Any, api: NodeApi | None) -> LabelSink:
+def make_label_sink(options: AgentOptions, config: Any, api: NodeApi | None) -> LabelSink:
+    from windlass.node.driver_root import seen_here
     from windlass.node.labels.sinks import make_sink
 
     kind = options.label_sink if api is not None else "file"
     if kind == "node-feature" and not config.config.use_node_feature_api:
         kind = "file"
-    file = Path(config.config.output_file)
-    target = file if options.root == Path("/") else options.host.path(str(file))
+    file, host = Path(config.config.output_file), options.host
+    target = seen_here(host, str(file.parent)) / file.name if options.root == Path("/") else host.path(str(file))
     pod = os.environ.get("POD_NAME", "")
     return make_sink(kind, file=target, api=api, namespace=options.namespace, pod=pod)
 

@@ -1,7 +1,8 @@
 """Keeps the CDI spec files in step with the hardware: built again, checked, and written only if correct.
 
 The plugin process calls `sync` once per round, before devices are advertised under CDI names. If a spec fails the
-check, the last good file stays and the error is logged once.
+check, the last good file stays and the error is logged once. Without a good one `problem` says why: a runtime refuses
+every container with a name that no spec has, so nobody is to get the devices.
 """
 
 from __future__ import annotations
@@ -13,12 +14,14 @@ from windlass.model.errors import InputError
 from windlass.node.cdi import CdiSpec, check_spec, make_spec, write_spec
 from windlass.node.cdi_extras import extra_specs
 from windlass.node.cdi_hooks import HookProgram, find_hook_program
+from windlass.node.container_runtime import NOTHING_CARRIES_OUT
 from windlass.node.driver_files import DriverFiles, find_driver, folder_times
 from windlass.node.host_root import HostRoot
 from windlass.sharing.inventory import Inventory
 from windlass.sharing.plugin_config import PluginConfig
 
 CDI_VENDOR = "k8s.device-plugin.nvidia.com"
+GPU_KIND = f"{CDI_VENDOR}/gpu"
 
 
 class CdiWriter:
@@ -39,23 +42,34 @@ class CdiWriter:
         self._without_hooks = frozenset(without_hooks)
         self._written: dict[str, CdiSpec] = {}
         self._logged: set[str] = set()
+        self.problem = ""
+        """Why the GPUs have no spec, so that no container could start; empty if they have one or need none."""
         self._driver: DriverFiles | None = None
         self._hook: HookProgram | None = None
         self._found_for: object = None
 
     def sync(self, inventory: Inventory, config: PluginConfig) -> None:
+        self.problem = ""
         if not any(strategy.startswith("cdi-") for strategy in config.device_list_strategy):
             return
-        errors: set[str] = set()
-        for specs in (self._gpu_spec, self._extra_specs):
+        errors: dict[str, str] = {}
+        for kind, specs in ((GPU_KIND, self._gpu_spec), (f"{CDI_VENDOR}/imex-channel", self._extra_specs)):
             try:
                 for spec in specs(inventory, config):
                     errors |= self._write_if_changed(spec)
             except InputError as error:
-                errors.add(str(error))
-        for line in sorted(errors - self._logged):
-            self._log(f"the last good CDI spec stays in force: {line}")
-        self._logged = errors
+                errors[kind] = str(error)
+        if GPU_KIND in errors and GPU_KIND not in self._written:
+            strategy = ", ".join(config.device_list_strategy)
+            self.problem = f"{NOTHING_CARRIES_OUT} deviceListStrategy {strategy}: {errors[GPU_KIND]}"
+        lines = {self._line(kind, error) for kind, error in errors.items()}
+        for line in sorted(lines - self._logged):
+            self._log(line)
+        self._logged = lines
+
+    def _line(self, kind: str, error: str) -> str:
+        begin = "the last good CDI spec stays in force" if kind in self._written else "no CDI spec is written"
+        return f"{begin}: {kind}: {error}"
 
     @property
     def described(self) -> str:
@@ -71,8 +85,7 @@ class CdiWriter:
 
     def _gpu_spec(self, inventory: Inventory, config: PluginConfig) -> Iterator[CdiSpec]:
         driver = self._find_driver(inventory.driver.version, config)
-        kind, without = f"{CDI_VENDOR}/gpu", self._without_hooks
-        yield make_spec(inventory, self._root, kind, driver, hook=self._hook, without_hooks=without)
+        yield make_spec(inventory, self._root, GPU_KIND, driver, hook=self._hook, without_hooks=self._without_hooks)
 
     def _find_driver(self, version: str, config: PluginConfig) -> DriverFiles:
         """Searched again if the driver, the configuration or one of the folders has changed."""
@@ -85,17 +98,17 @@ class CdiWriter:
             self._found_for = key
         return self._driver
 
-    def _write_if_changed(self, spec: CdiSpec) -> set[str]:
-        """Writes a new or changed spec; returns its errors."""
+    def _write_if_changed(self, spec: CdiSpec) -> dict[str, str]:
+        """Writes a new or changed spec; returns its error by kind, if there is one."""
         if spec == self._written.get(spec.kind):
-            return set()
+            return {}
         try:
             check_spec(spec, self._root, self._driver)
         except InputError as error:
-            return {f"{spec.kind}: {error}"}
+            return {spec.kind: str(error)}
         self._log(f"wrote {write_spec(spec, self._folder)}{self._summary(spec)}")
         self._written[spec.kind] = spec
-        return set()
+        return {}
 
     def _summary(self, spec: CdiSpec) -> str:
         return f": {self.described}" if self._driver is not None and spec.container_edits.mounts else ""

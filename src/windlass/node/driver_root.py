@@ -62,6 +62,12 @@ class DriverRoot:
         return "/" + "/".join(resolved)
 
 
+def seen_here(host: HostRoot, folder: str) -> Path:
+    """A folder of the host as this process can open it: its own, where the agent's pod mounts it, else the host's."""
+    is_mounted = host.is_this_process or Path(folder).is_dir()
+    return Path(folder) if is_mounted else DriverRoot("/", host.host_file("/")).local_path(folder)
+
+
 def driver_roots(host: HostRoot, configured: str, container_driver_root: str) -> tuple[DriverRoot, ...]:
     """The roots to search. `configured` and `container_driver_root` are the device plugin's settings of that name."""
     mounted = Path(container_driver_root)

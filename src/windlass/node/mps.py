@@ -91,8 +91,8 @@ class MpsDaemon:
         except DeviceError:
             return False
 
-    def clients(self) -> tuple[int, ...]:
-        """Processes that use the daemon; empty if it doesn't run."""
+    def clients(self) -> tuple[int, ...] | None:
+        """Processes that use the daemon; empty if it doesn't run, None if it runs and doesn't say."""
         try:
             servers = self.send_command("get_server_list").split()
             return tuple(
@@ -103,16 +103,15 @@ class MpsDaemon:
                 if is_digits(pid)
             )
         except DeviceError:
-            return ()
+            return None if self.is_alive() else ()
 
     def stop(self) -> bool:
-        """Stops an unused daemon and restores the GPUs' default mode; False if clients keep it running.
+        """Stops an unused daemon and restores the GPUs' default mode; False if it has clients, or may have some.
 
-        Every GPU is restored, whatever state another one is in.
+        Every GPU is restored, whatever state another one is in; what was not restored is left to the next agent.
         """
-        if self.clients():
+        if self.clients() != ():
             return False
-        (self.folder / STARTED_FILE).unlink(missing_ok=True)
         problems = []
         try:
             if self.is_alive():
@@ -126,6 +125,7 @@ class MpsDaemon:
                 problems.append(str(error))
         if problems:
             raise DeviceError("; ".join(problems))
+        (self.folder / STARTED_FILE).unlink(missing_ok=True)
         return True
 
     def send_command(self, text: str) -> str:

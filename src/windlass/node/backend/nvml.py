@@ -75,6 +75,7 @@ class NvmlBackend:
         if self._is_open:
             self._is_open = False
             self._events.close()
+            self._reader.forget()
             try_call(nv.nvmlShutdown)
 
     def inventory(self) -> Inventory:

@@ -190,6 +190,14 @@ class NvmlReader:
             found.update(self._profiling(handle, uuid))
         return found
 
+    def forget(self) -> None:
+        """Frees the samples, before NVML is closed: they belong to it, and to devices that may be others afterwards."""
+        with self._lock:
+            for sample in self._samples.values():
+                with contextlib.suppress(nv.NVMLError):
+                    nv.nvmlGpmSampleFree(sample)
+            self._samples.clear()
+
     def process_utilization(self, handle: Any, uuid: str) -> dict[int, int] | None:
         """SM percent by process, from the driver's samples since the last call; None if it takes none.
 

@@ -14,6 +14,8 @@ from pathlib import Path
 import msgspec
 
 from windlass.model.errors import InputError
+from windlass.node.driver_root import seen_here
+from windlass.node.host_root import HostRoot
 
 POD_LABELS_VARIABLE = "DCGM_EXPORTER_KUBERNETES_ENABLE_POD_LABELS"
 ALLOWED_VARIABLE = "DCGM_EXPORTER_KUBERNETES_POD_LABEL_ALLOWLIST_REGEX"
@@ -59,8 +61,11 @@ class ExtraLabels(msgspec.Struct, frozen=True, kw_only=True):
         return not self.allowed or any(re.search(pattern, name) for pattern in self.allowed)
 
 
-def extra_labels_from_environment(environment: Mapping[str, str]) -> ExtraLabels:
-    """An `InputError` that names the variable for a pattern that is none."""
+def extra_labels_from_environment(environment: Mapping[str, str], host: HostRoot | None = None) -> ExtraLabels:
+    """An `InputError` that names the variable for a pattern that is none.
+
+    The folder of jobs is the host's, unless the agent's pod mounts one there.
+    """
     patterns = tuple(filter(None, (part.strip() for part in environment.get(ALLOWED_VARIABLE, "").split(","))))
     for pattern in patterns:
         try:
@@ -71,5 +76,5 @@ def extra_labels_from_environment(environment: Mapping[str, str]) -> ExtraLabels
     return ExtraLabels(
         with_pod_labels=environment.get(POD_LABELS_VARIABLE, "").lower() in ("1", "t", "true"),
         allowed=patterns,
-        hpc_folder=Path(folder) if folder else None,
+        hpc_folder=seen_here(host or HostRoot(), folder) if folder else None,
     )

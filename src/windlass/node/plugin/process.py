@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from windlass.node.agent_parts import DEPLOY_LABELS, PLUGIN_OFF_FILE, PLUGIN_READY_FILE
 from windlass.node.backend.protocol import DeviceBackend, DeviceError, DriverChanged
@@ -27,6 +29,9 @@ from windlass.node.process_memory import freeze_and_trim_memory
 from windlass.node.validator.validated_gpus import ValidatedGpus
 from windlass.sharing.inventory import Inventory
 from windlass.sharing.plugin_config import PluginConfig
+
+if TYPE_CHECKING:
+    from windlass.node.exporter.collection_context import DeviceHolder
 
 Log = Callable[[str], None]
 MEMORY_TRIM_ROUND = 10
@@ -48,6 +53,7 @@ class PluginProcess:
         timing: Timing | None = None,
         time_slice: str = "",
         runtime: RuntimeWatch | None = None,
+        pod_resources: Path | None = None,
     ) -> None:
         self.backend, self.root, self.config = backend, root, config
         self.manager, self.tracker, self.timing = manager, tracker, timing or Timing()
@@ -55,7 +61,10 @@ class PluginProcess:
         self._runtime = runtime or RuntimeWatch(lambda: find_container_runtime(root), log)
         cgroups = root.host_file("/sys/fs/cgroup")
         host = root.host_file("/") if root.root == Path("/") and not root.is_this_process else None
-        self._sharing = SharingSetup(backend, log, interval=time_slice, cgroups=cgroups, host=host)
+        holders = partial(_holders_of_gpus, pod_resources)
+        self._sharing = SharingSetup(backend, log, interval=time_slice, cgroups=cgroups, host=host, holders=holders)
+        self._is_sharing = False
+        """Whether there may be an MPS daemon."""
         self._journal_path = state / "health.json"
         self._off_file = state / PLUGIN_OFF_FILE
         self._ready_file, self._is_ready = state / PLUGIN_READY_FILE, False
@@ -108,11 +117,13 @@ class PluginProcess:
         self._record_changes()
         self._cdi.sync(inventory, config)
         self._describe_way()
+        problem = strategy_problem or self._cdi.problem
         cordon = self._cordon.requested()
         resources = self.manager.advertised_resources(inventory, config)
+        self._is_sharing = True
         unshared = self._sharing.sync(inventory, config, resources, cordon.uuids if cordon is not None else frozenset())
         cordoned = dict.fromkeys(cordon.uuids if cordon is not None else (), CORDON_REASON)
-        unreachable = {gpu.uuid: strategy_problem for gpu in inventory.gpus if strategy_problem}
+        unreachable = {gpu.uuid: problem for gpu in inventory.gpus if problem}
         self.manager.sync(inventory, config, {**unreachable, **cordoned, **unshared, **self.tracker.unhealthy()})
         self._cordon.acknowledge(cordon)
         self._set_ready(self.manager.is_registered)
@@ -145,7 +156,7 @@ class PluginProcess:
 
     def _describe_way(self) -> None:
         """For the sidecar, which tells the cluster."""
-        way = "; ".join(filter(None, (self._runtime.described, self._cdi.described)))
+        way = self._cdi.problem or "; ".join(filter(None, (self._runtime.described, self._cdi.described)))
         if way != self._way:
             try:
                 write_state_file(self._way_file, way)
@@ -185,10 +196,12 @@ class PluginProcess:
         if disabled and not self._was_disabled:
             self._log(f"disabled by the node's label {DEPLOY_LABELS['plugin']}: nothing is advertised")
             self.manager.withdraw()
-            self._sharing.stop()
             self._was_disabled = True
             self._set_ready(True)
-        if disabled or request is not None:
+        if disabled and self._is_sharing:
+            self._is_sharing = not self._sharing.stop()
+        # Not before the last MPS daemon has gone, whose server holds the driver too: GPUs get their default mode then.
+        if (disabled and not self._is_sharing) or request is not None:
             self.backend.release()
         else:
             self.backend.acquire()
@@ -202,3 +215,10 @@ class PluginProcess:
             if self._was_disabled:
                 self._log("enabled again by the node's label")
         self._was_disabled = False
+
+
+def _holders_of_gpus(pod_resources: Path | None) -> dict[str, list[DeviceHolder]]:
+    """Containers by UUID of what they hold; none where there is no kubelet."""
+    from windlass.node.exporter.pod_resources import PodResources  # for the end alone
+
+    return PodResources(pod_resources).holders_or_raise() if pod_resources and pod_resources.exists() else {}

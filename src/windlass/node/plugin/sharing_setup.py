@@ -3,20 +3,24 @@
 The plugin process calls `sync` once per round. A daemon that does not run is started (again); until it answers, its
 devices are reported as unhealthy, since a container would find no daemon to connect to. A daemon that is no longer
 wanted stays until its last client has ended, and its GPUs are unhealthy meanwhile: exclusive mode refuses everybody
-else. An agent that ends leaves daemons with clients to the next one.
+else. An agent that ends leaves daemons with clients, and those whose GPUs a pod holds, to the next one.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from windlass.node.backend.protocol import DeviceBackend, DeviceError
 from windlass.node.mps import MpsDaemon, started_daemons
 from windlass.sharing.advertised_resources import PluginResource
 from windlass.sharing.inventory import Inventory
 from windlass.sharing.plugin_config import PluginConfig
+
+if TYPE_CHECKING:
+    from windlass.node.exporter.collection_context import DeviceHolder
 
 CHECK_SECONDS = 5.0
 DEFAULT_MPS_ROOT = "/run/nvidia/mps"
@@ -32,15 +36,19 @@ class SharingSetup:
         interval: str = "",
         cgroups: Path | None = None,
         host: Path | None = None,
+        holders: Callable[[], Mapping[str, Sequence[DeviceHolder]]] = dict,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """`holders` gives the containers that hold a GPU, by UUID; a `DeviceError` if the kubelet doesn't say."""
         self._backend, self._log, self._clock = backend, log, clock
+        self._holders = holders
         self._interval = interval
         """The time slice; empty leaves it unchanged."""
         self._cgroups, self._host = cgroups, host
         self._daemons: dict[str, MpsDaemon] = {}
         self._draining: dict[str, MpsDaemon] = {}
         """Daemons that are no longer wanted and have clients, by resource."""
+        self._is_stopped = False
         self._looked_for_others = False
         self._next_check = 0.0
         self._problems: dict[str, str] = {}
@@ -76,14 +84,33 @@ class SharingSetup:
                     self._keep_alive(resource, config)
         return self._problems
 
-    def stop(self) -> None:
-        """For an agent that ends, or is told to do nothing: daemons with clients stay, for the next one to adopt."""
-        for name, daemon in (*self._daemons.items(), *self._draining.items()):
-            if not self._try_to_stop(daemon):
-                self._log(f"the MPS daemon of {name} has clients and stays: {_pids(daemon)}")
-        self._daemons.clear()
-        self._draining.clear()
-        self._looked_for_others = False
+    def stop(self) -> bool:
+        """For an agent that ends, or is told to do nothing: daemons in use stay, for the next one to adopt.
+
+        Returns whether none is left. While there is one, a later call looks again.
+        """
+        if not self._is_stopped or self._clock() >= self._next_check:
+            self._next_check = self._clock() + CHECK_SECONDS
+            self._draining |= self._daemons
+            self._daemons = {}
+            for name, daemon in list(self._draining.items()):
+                users = self._users(daemon)
+                if not users and self._try_to_stop(daemon):
+                    del self._draining[name]
+                elif not self._is_stopped:
+                    self._log(f"the MPS daemon of {name} is in use and stays: {users}")
+        self._is_stopped, self._looked_for_others = True, False
+        return not self._draining
+
+    def _users(self, daemon: MpsDaemon) -> str:
+        """Its clients, and pods that hold its GPUs: these may start a client at any time. Empty if there is none."""
+        try:
+            holders = self._holders()
+            held = {holder for gpu in daemon.gpus for holder in holders.get(gpu.uuid, ())}
+            pods = sorted({f"{holder.namespace}/{holder.pod}" for holder in held})
+        except DeviceError as error:
+            pods = [f"pods unknown: {error}"]
+        return ", ".join(filter(None, (_pids(daemon), *pods)))
 
     def _keep_alive(self, resource: PluginResource, config: PluginConfig) -> None:
         daemon = self._daemons.get(resource.name)
@@ -112,7 +139,8 @@ class SharingSetup:
         """Daemons of an earlier agent that this configuration has no use for."""
         if self._looked_for_others:
             return
-        self._looked_for_others = True
+        self._looked_for_others, self._is_stopped = True, False
+        self._draining.clear()
         root = Path(config.mps_root or DEFAULT_MPS_ROOT)
         for name, uuids in started_daemons(root).items():
             if name not in wanted:
@@ -165,4 +193,5 @@ class SharingSetup:
 
 
 def _pids(daemon: MpsDaemon) -> str:
-    return ", ".join(f"process {pid}" for pid in daemon.clients())
+    clients = daemon.clients()
+    return "it doesn't say which" if clients is None else ", ".join(f"process {pid}" for pid in clients)
