@@ -57,6 +57,17 @@ def test_firmware_goes_to_the_same_place(tmp_path: Path, layout: str) -> None:
 
 
 class TestChoice:
+    def test_a_folder_that_only_the_loader_knows_is_found(self, tmp_path: Path) -> None:
+        layouts.add_libraries(tmp_path, "opt/site/nvidia/lib")
+        layouts.add(tmp_path, "usr/bin/true")
+        with pytest.raises(InputError, match="libcuda"):
+            find_driver(mounted(tmp_path), VERSION)
+        layouts.add_ld_cache(tmp_path, {"libcuda.so.1": "/opt/site/nvidia/lib/libcuda.so.1"})
+        found = find_driver(mounted(tmp_path), VERSION)
+        assert [file.host for file in found.libraries if "libcuda.so" in file.host] == [
+            f"/opt/site/nvidia/lib/libcuda.so.{VERSION}"
+        ]
+
     def test_the_hosts_own_driver_goes_before_a_driver_container(self, tmp_path: Path) -> None:
         layouts.debian(tmp_path)
         layouts.driver_container(tmp_path)

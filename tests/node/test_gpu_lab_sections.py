@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from pathlib import Path
-from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
+from tests.node.machines import until
 from tools.gpu import kubelet
 from tools.gpu.kubelet import CHANGES_SETTINGS, SECTIONS, SETTINGS, Recorder
+from tools.gpu.node_lab import running_programs
 
 
 class Lab:
@@ -29,8 +32,7 @@ def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[str, ..
     """What nvidia-smi was asked for; nothing of this machine is looked at or removed."""
     asked: list[tuple[str, ...]] = []
     monkeypatch.setattr(kubelet, "MIG_FILE", tmp_path / "lab/mig.yaml")
-    nothing: Any = CompletedProcess((), 0, stdout="", stderr="")
-    monkeypatch.setattr(kubelet.subprocess, "run", lambda *arguments, **options: nothing)
+    monkeypatch.setattr(kubelet, "running_programs", lambda name: [])
     monkeypatch.setattr(kubelet, "smi", lambda *arguments: asked.append(arguments) or "Disabled, Default")
     return asked
 
@@ -50,3 +52,19 @@ def test_without_that_everything_is_run_and_mig_is_off_at_the_end(asked: list[tu
     assert set(CHANGES_SETTINGS) < set(recorder.sections(list(SECTIONS)))
     recorder.clean()
     assert "mig.config" in lab.given
+
+
+def test_a_program_is_known_by_its_name_and_not_by_what_it_was_told(tmp_path: Path) -> None:
+    program = tmp_path / "nvidia-fake-mps-control"
+    shutil.copy("/bin/sleep", program)
+    teller = subprocess.Popen(["nvidia-fake-mps-control", "1000"], executable="/bin/sleep")
+    daemon = subprocess.Popen([str(program), "1000"])
+    try:
+        assert running_programs("nvidia-fake-mps") == [daemon.pid]
+    finally:
+        for process in (teller, daemon):
+            process.kill()
+    teller.wait()
+    until(lambda: (Path("/proc") / str(daemon.pid) / "cmdline").read_text() == "", what="it has ended")
+    assert running_programs("nvidia-fake-mps") == [], "what nobody has waited for yet doesn't count"
+    daemon.wait()

@@ -29,6 +29,7 @@ from windlass.node.mig_apply import apply_plans
 from windlass.node.plugin.manager import ConflictingPlugin, PluginManager
 from windlass.node.plugin.process import PluginProcess
 from windlass.node.preferred_devices import PendingPod, PreferredDevicesFile, write_preferred_devices
+from windlass.node.protos import deviceplugin_pb2 as dp
 from windlass.sharing.inventory import Inventory
 from windlass.sharing.mig_plan import plan_gpu
 from windlass.sharing.plugin_config import resolve_config
@@ -275,6 +276,27 @@ class TestLiveChanges:
         until(lambda: second not in names(), what="the spec follows")
         answer = node.kubelet.allocate("nvidia.com/mig-3g.40gb", first)
         assert [device.name for device in answer.cdi_devices] == [f"k8s.device-plugin.nvidia.com/gpu={first}"]
+
+
+@pytest.mark.parametrize(("replicas", "advertised"), [(7_000, 56_000), (10_000, 0)])
+def test_a_list_that_the_kubelet_would_not_take_is_refused(tmp_path: Path, replicas: int, advertised: int) -> None:
+    """Its gRPC takes 4 MiB, and it would say so in its own log only."""
+    backend = machine(count=8, folder=tmp_path / "machine")
+    entry = {"name": GPU, "replicas": replicas}
+    config = resolve_config({"sharing": {"timeSlicing": {"resources": [entry]}}})
+    log: list[str] = []
+    manager = PluginManager(tmp_path, HostRoot(tmp_path / "machine"), log.append)
+    resources = manager.advertised_resources(backend.inventory(), config)
+    assert sum(len(resource.devices) for resource in resources) == advertised
+    assert advertised or "80000 nvidia.com/gpu is longer than the kubelet takes (4 MiB) (use fewer replicas)" in log[0]
+    whole = dp.ListAndWatchResponse(
+        devices=[
+            dp.Device(ID=device.id, health="Unhealthy", topology=dp.TopologyInfo(nodes=[dp.NUMANode(ID=1)]))
+            for resource in resources
+            for device in resource.devices
+        ]
+    )
+    assert len(whole.SerializeToString()) <= 4 << 20
 
 
 class TestLayoutThatDoesNotFit:

@@ -95,6 +95,8 @@ def test_a_gpu_that_the_driver_never_saw(tmp_path: Path) -> None:
         path.write_text(text)
     (check,) = failed(backend, tmp_path)
     assert "0000:ff:00.0" in check.evidence
+    (tmp_path / "sys/bus/pci/devices/0000:ff:00.0/driver").symlink_to("../../../drivers/vfio-pci")
+    assert failed(backend, tmp_path) == [], "a virtual machine has it"
 
 
 def test_library_and_kernel_module_must_agree(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "src")]
 sys.dont_write_bytecode = True
 
 from tools.gpu.lab_layouts import PROFILES, lab_layouts, layout_name  # noqa: E402
-from tools.gpu.node_lab import Failed, NodeLab, node_lab, read_objects, require, smi, wait_until  # noqa: E402
+from tools.gpu.node_lab import Failed, NodeLab, node_lab, read_objects, require, running_programs, smi, wait_until  # noqa: E402  # noqa: E402
 
 GPU = "nvidia.com/gpu"
 CONFIG_LABEL = "device-plugin.config"
@@ -112,7 +112,7 @@ class Recorder:
 
     def compute(self) -> Any:
         self.lab.run("no-gpu", gpus=0)
-        found = {"without a GPU": self.lab.ends("no-gpu")[1]}
+        found: dict[str, Any] = {"without a GPU": self.lab.ends("no-gpu")[1]}
         require("libcuda.so.1" in found["without a GPU"], f"{found}")
         for name, user in (("as-root", 0), ("as-user", 65534)):
             self.lab.run(name, user=user)
@@ -120,6 +120,8 @@ class Recorder:
         self.lab.run("named", "seconds", "15")
         self.lab.speaks("named")
         found["metrics"] = self._named_in_metrics(["named"])
+        if not self.simulated:
+            found["nvidia-smi"] = smi("--query-gpu=memory.used", "--format=csv,noheader")
         found["named"] = self._right(*self.lab.ends("named"))
         return found
 
@@ -141,6 +143,8 @@ class Recorder:
         for name in names:
             self.lab.speaks(name)
         found: dict[str, Any] = {"metrics": self._named_in_metrics(names)}
+        if not self.simulated:
+            found["nvidia-smi"] = smi("--query-compute-apps=pid,used_memory", "--format=csv,noheader")
         found |= {name: self._right(*self.lab.ends(name)) for name in names}
         self._default_config()
         return found
@@ -234,8 +238,7 @@ class Recorder:
         if self.simulated:
             return "simulated"
         mode = smi(*SETTINGS)
-        left = subprocess.run(["pgrep", "-fa", "nvidia-cuda-mps"], capture_output=True, text=True, check=False).stdout
-        found = {"MIG and compute mode": mode, "MPS": [line for line in left.splitlines() if "<defunct>" not in line]}
+        found = {"MIG and compute mode": mode, "MPS": running_programs("nvidia-cuda-mps")}
         require(mode == self._settings and not found["MPS"], f"{found}, before: {self._settings}")
         return found
 
@@ -375,8 +378,7 @@ def main() -> int:
         given.lab = prepare(ROOT / ".device", pack=given.prepare)
         if given.prepare:
             return 0
-    files = given.lab / "files"
-    programs = given.lab / "bin"
+    files, programs = given.lab.resolve() / "files", given.lab.resolve() / "bin"
     with tempfile.TemporaryDirectory(prefix="kubelet") as folder:
         images = [files / "node-image.tar", files / "vector-add-image.tar"]
         with node_lab(Path(folder), programs, images) as lab:

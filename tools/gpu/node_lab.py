@@ -56,6 +56,16 @@ def smi(*arguments: str, attempts: int = 1) -> str:
     raise Failed(f"nvidia-smi {' '.join(arguments)}: {done.stdout}{done.stderr}")
 
 
+def running_programs(name: str) -> list[int]:
+    """Processes of a program whose name begins so; the kernel keeps 15 characters. One that has ended has no words."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if (folder / "comm").read_text().startswith(name[:15]) and (folder / "cmdline").read_text():
+                found.append(int(folder.name))
+    return found
+
+
 class NodeLab:
     """The node, its agent and the pods of a section."""
 
@@ -85,7 +95,7 @@ class NodeLab:
         """What there is to know of an agent that doesn't do what it should."""
         statuses = self.agent().get("status", {}).get("containerStatuses", [])
         log = list(dict.fromkeys(line.partition("Z ")[2] for line in self.agent_log().splitlines()))
-        return f"{[each.get('state') for each in statuses]} {log[-25:]}"
+        return f"{[each.get('state') for each in statuses]} {log[-25:]} {self.events('windlass-node')[-8:]}"
 
     def agent_processes(self, name: str) -> list[int]:
         """Processes of the agent by name: `plugin`, `sidecar`."""
@@ -133,8 +143,8 @@ class NodeLab:
         """A label of NVIDIA's; None takes it away."""
         self.api.patch(f"/api/v1/nodes/{NODE}", {"metadata": {"labels": {f"nvidia.com/{name}": value}}})
 
-    def events(self) -> list[str]:
-        events = self.api.items("/api/v1/namespaces/default/events")
+    def events(self, namespace: str = "default") -> list[str]:
+        events = self.api.items(f"/api/v1/namespaces/{namespace}/events")
         return [f"{event['reason']}: {event.get('message', '')}" for event in events]
 
     # ---- pods

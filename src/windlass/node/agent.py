@@ -117,7 +117,11 @@ def make_backend(options: AgentOptions) -> DeviceBackend:
     if options.fleet is None:
         from windlass.node.backend.nvml import NvmlBackend
         from windlass.node.driver_libraries import use_mounted_driver
+        from windlass.node.unsupported import unsupported_machine
 
+        problem = unsupported_machine(options.host)
+        if problem:
+            raise DeviceError(problem)
         libraries = os.environ.get("LD_LIBRARY_PATH")
         use_mounted_driver(options.host, options.state / "driver")
         if os.environ.get("LD_LIBRARY_PATH") != libraries:

@@ -40,6 +40,8 @@ class PciGpu:
     bus_id: str
     pci_class: str
     numa: int
+    driver: str = ""
+    """The kernel module that has it: `nvidia`, `vfio-pci`; empty for none."""
 
 
 class HostRoot:
@@ -113,7 +115,9 @@ class HostRoot:
                 continue
             pci_class = self.pci_class(device.name)
             if _parse_int(pci_class, 16, 0) >> 16 == DISPLAY_CLASS:
-                found.append(PciGpu(device.name.lower(), pci_class, self.numa_of(device.name)))
+                bound = device / "driver"
+                driver = Path(os.readlink(bound)).name if bound.is_symlink() else ""
+                found.append(PciGpu(device.name.lower(), pci_class, self.numa_of(device.name), driver))
         return tuple(found)
 
     def numa_of(self, bus_id: str) -> int:

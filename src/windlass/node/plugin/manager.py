@@ -30,6 +30,12 @@ WITHDRAW_TIMEOUT_SECONDS = 10.0
 """How long `withdraw` waits until the kubelet has the empty lists."""
 
 
+MAX_LIST_BYTES = 4 << 20
+"""What the kubelet takes in one message; of a longer list it takes nothing, and only its own log says so."""
+BYTES_BESIDE_ID = 28
+"""Of a device in that message, at most: health, NUMA node, lengths."""
+
+
 class ConflictingPlugin(InputError):
     """Another device plugin serves this node already."""
 
@@ -123,6 +129,7 @@ class PluginManager:
         try:
             present_imex_channels(config, self._root)
             resources = advertised_resources(inventory, config)
+            _check_list_sizes(resources)
         except InputError as error:
             self._log_once(f"the last good resources stay in force, without devices that no longer exist: {error}")
             return
@@ -173,6 +180,18 @@ class PluginManager:
         if line != self._last_logged:
             self._log(line)
             self._last_logged = line
+
+
+def _check_list_sizes(resources: tuple[PluginResource, ...]) -> None:
+    for resource in resources:
+        size = sum(len(device.id) + BYTES_BESIDE_ID for device in resource.devices)
+        if size > MAX_LIST_BYTES:
+            raise InputError(
+                f"the list of {len(resource.devices)} {resource.name} is longer than the kubelet takes "
+                f"({MAX_LIST_BYTES >> 20} MiB)",
+                path="sharing",
+                remedy="use fewer replicas",
+            )
 
 
 def _vanished_devices(resources: tuple[PluginResource, ...], inventory: Inventory) -> dict[str, str]:

@@ -105,7 +105,8 @@ class SharingSetup:
     def _users(self, daemon: MpsDaemon) -> str:
         """Its clients, and pods that hold its GPUs: these may start a client at any time. Empty if there is none."""
         try:
-            held = [holder for gpu in daemon.gpus for holder in self._holders().get(gpu.uuid, ())]
+            holders = self._holders()
+            held = {holder for gpu in daemon.gpus for holder in holders.get(gpu.uuid, ())}
             pods = sorted({f"{holder.namespace}/{holder.pod}" for holder in held})
         except DeviceError as error:
             pods = [f"pods unknown: {error}"]

@@ -14,6 +14,7 @@ from windlass.model.gpu_models import find_gpu_model, product_label
 from windlass.node.backend import protocol
 from windlass.node.backend.protocol import ComputeResult, DeviceBackend, DeviceError
 from windlass.node.host_root import HostRoot
+from windlass.node.unsupported import VFIO
 from windlass.node.validator.node_checks import check_driver_files, check_runtime
 from windlass.node.validator.outcome import FAIL, NOT_APPLICABLE, PASS, Check
 from windlass.sharing.inventory import Gpu, Inventory
@@ -87,7 +88,7 @@ def _check_driver(inventory: Inventory, root: HostRoot, expected: str) -> Check:
 
 
 def _check_visible(inventory: Inventory, root: HostRoot) -> Check:
-    on_bus = {gpu.bus_id for gpu in root.pci_gpus()}
+    on_bus = {gpu.bus_id for gpu in root.pci_gpus() if gpu.driver != VFIO}
     seen = {gpu.bus_id for gpu in inventory.gpus if not gpu.is_lost}
     missing = sorted(on_bus - seen)
     lost = sorted(gpu.bus_id for gpu in inventory.gpus if gpu.is_lost)
