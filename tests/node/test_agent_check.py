@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from tests.node.machines import FLEET
 
 from windlass.cli.node_run import run
 from windlass.model.errors import InputError
 from windlass.node.agent import AgentOptions, listen_address
+from windlass.node.exporter.extra_labels import extra_labels_from_environment
 from windlass.node.options_validation import validate_options
 from windlass.node.plugin.registrar import NO_REGISTRATION, Registrar
 
@@ -95,3 +97,28 @@ def test_an_empty_kubelet_socket_registers_nowhere(tmp_path: Path, monkeypatch: 
     (tmp_path / "kubelet.sock").touch()
     assert Registrar(tmp_path).kubelet_identity() is not None
     assert Registrar(tmp_path, NO_REGISTRATION).kubelet_identity() is None
+
+
+def test_labels_on_request_are_asked_for_by_the_originals_flags(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An argument is what `install node --arg` and the chart's `node.args` can give to an agent."""
+    given: list[AgentOptions] = []
+    monkeypatch.setattr("windlass.cli.node_run.become_supervisor", lambda commands: None)
+    monkeypatch.setattr("windlass.cli.node_run.child_commands", lambda options: given.append(options) or {})
+    fleet = tmp_path / "fleet.yaml"
+    fleet.write_text(FLEET)
+    usual = ["--fleet", str(fleet), "--root", str(tmp_path / "machine"), "--state", str(tmp_path), "--without-api"]
+    flags = ["--kubernetes-enable-pod-labels", "--kubernetes-pod-label-allowlist-regex", "^team$"]
+    done = CliRunner().invoke(run, [*usual, *flags, "--hpc-job-mapping-dir", "/run/jobs"], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    (options,) = given
+    labels = extra_labels_from_environment(options.extra_labels)
+    assert labels.of_pod({"team": "vision", "app": "x"}) == {"team": "vision"}
+    assert labels.hpc_folder == Path("/run/jobs")
+
+
+def test_a_wrong_pattern_is_told_before_anything_runs(tmp_path: Path) -> None:
+    wrong = options(tmp_path, extra_labels={"DCGM_EXPORTER_KUBERNETES_POD_LABEL_ALLOWLIST_REGEX": "("})
+    with pytest.raises(InputError, match="ALLOWLIST_REGEX"):
+        validate_options(wrong)

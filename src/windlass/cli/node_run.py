@@ -17,6 +17,7 @@ from windlass.model.errors import InputError
 from windlass.model.names.nvidia import DEVICE_PLUGIN_CONFIG_LABEL
 from windlass.node.agent import AgentOptions, child_commands, clear_stale_label_files
 from windlass.node.agent_parts import PARTS
+from windlass.node.exporter.extra_labels import ALLOWED_VARIABLE, HPC_VARIABLE, POD_LABELS_VARIABLE
 from windlass.node.options_validation import validate_options
 from windlass.node.owners import TRUSTED_NAMESPACES
 from windlass.node.supervisor import become_supervisor
@@ -38,6 +39,16 @@ def _interval() -> float:
     if not (text.isascii() and text.isdigit()):
         raise InputError(f"{text[:64]!r} is not a number of milliseconds", path="DCGM_EXPORTER_INTERVAL")
     return int(text) / 1000
+
+
+def _extra_labels(options: dict[str, Any]) -> dict[str, str]:
+    """dcgm-exporter's own flags, by their variables; taken out of the options."""
+    given = {
+        POD_LABELS_VARIABLE: "true" if options.pop("kubernetes_enable_pod_labels") else "",
+        ALLOWED_VARIABLE: options.pop("kubernetes_pod_label_allowlist_regex"),
+        HPC_VARIABLE: options.pop("hpc_job_mapping_dir"),
+    }
+    return {name: value for name, value in given.items() if value}
 
 
 def plugin_flags(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -93,6 +104,21 @@ def plugin_flags(command: Callable[..., Any]) -> Callable[..., Any]:
     default=_interval,
     show_default="30, or DCGM_EXPORTER_INTERVAL, which counts milliseconds",
     help="Seconds between passes.",
+)
+@click.option(
+    "--kubernetes-enable-pod-labels",
+    is_flag=True,
+    help=f"Labels of pods on their metrics, as in dcgm-exporter ({POD_LABELS_VARIABLE}).",
+)
+@click.option(
+    "--kubernetes-pod-label-allowlist-regex",
+    default="",
+    help=f"Which labels of pods, as patterns with commas between them ({ALLOWED_VARIABLE}).",
+)
+@click.option(
+    "--hpc-job-mapping-dir",
+    default="",
+    help=f"Folder on the host where an HPC scheduler writes the jobs of each GPU ({HPC_VARIABLE}).",
 )
 @default_option("--state", type=FOLDER, default="/run/windlass", help="Folder for the state that the parts share.")
 @default_option("--device-plugins", type=FOLDER, default="/var/lib/kubelet/device-plugins")
@@ -163,6 +189,7 @@ def run(**options: Any) -> None:
     options["kubelet_socket"] = Path(socket) if socket is not None else None
     options["time_slice"] = options["time_slice"] or ""
     options["cdi_disable_hooks"] = options["cdi_disable_hooks"] or ()
+    options["extra_labels"] = _extra_labels(options)
     agent = AgentOptions(parts=frozenset(parts), flags=flags, **options)
     validate_options(agent)
     clear_stale_label_files(agent)

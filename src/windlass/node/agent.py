@@ -89,6 +89,8 @@ class AgentOptions(msgspec.Struct, frozen=True, kw_only=True):
     reading_seconds: float = 5.0
     time_slice: str = ""
     hostname_label: str = "Hostname"
+    extra_labels: dict[str, str] = {}
+    """Settings of dcgm-exporter about labels, by their variables; the environment has the others."""
 
     @property
     def host(self) -> HostRoot:
@@ -317,7 +319,7 @@ def _make_exporter(options: AgentOptions, backend: DeviceBackend, pods: PodResou
         pods=pods,
         journal=options.state / "health.json",
         hostname_label=options.hostname_label,
-        extra_labels=extra_labels_from_environment(os.environ, options.host),
+        extra_labels=extra_labels_from_environment({**os.environ, **options.extra_labels}, options.host),
     )
 
 

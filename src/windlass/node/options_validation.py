@@ -17,6 +17,7 @@ from windlass.node.agent import (
     make_named_configs,
     make_web_config,
 )
+from windlass.node.exporter.extra_labels import extra_labels_from_environment
 
 MIN_INTERVAL, MAX_INTERVAL = 0.1, 86_400.0
 
@@ -62,6 +63,7 @@ def _check_exporter(options: AgentOptions) -> None:
         remedy = "write seconds, 0.1 to 86400"
         raise InputError(f"{options.interval:g} is out of range", path="--interval", remedy=remedy)
     make_counters_file(options.counters)
+    extra_labels_from_environment({**os.environ, **options.extra_labels})
 
 
 def _check_mig_config(file: Path) -> None:
