@@ -69,6 +69,20 @@ def test_a_hold_for_the_queues_sake_says_what_to_do(objects: list[Unstructured],
     assert remedy in found.public_message
 
 
+def test_a_closed_queue_of_volcano_is_opened_with_its_own_command():
+    closed = {
+        "apiVersion": "scheduling.volcano.sh/v1beta1",
+        "kind": "Queue",
+        "metadata": {"name": "team"},
+        "spec": {"weight": 1},
+        "status": {"state": "Closed"},
+    }
+    queued = {"annotations": {"scheduling.volcano.sh/queue-name": "team"}}
+    found = verdict("default/p", *TWO_NODES, closed, pod("p", metadata=queued))
+    assert "vcctl queue operate --name team --action open" in found.remedy
+    assert "stopPolicy" not in found.message, "a field that Volcano's queues don't have"
+
+
 def test_quota_that_lacks_names_its_queue_and_flavor_first():
     used = pod("runs", on="n1", metadata=QUEUED)
     found = verdict("default/p", *TWO_NODES, *queue({"nvidia.com/gpu": 8}), used, pod("p", metadata=QUEUED))

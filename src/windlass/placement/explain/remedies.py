@@ -120,6 +120,9 @@ def _cluster_queue_remedy(piece: Workload, local: LocalQueue, system: QueueSyste
         return "remove the unsupported field, or let Kueue manage the queue"
     if queue.inactive_reason:
         return f"create or correct the objects that {describe_cluster_queue(queue.name)} refers to"
+    if queue.stop_policy != "None" and is_shared_queue(piece.queue_name):  # Volcano's, which is closed
+        name = piece.queue_name.partition("/")[2]
+        return f"open {describe_queue(piece.queue_name)}: vcctl queue operate --name {name} --action open"
     if queue.stop_policy != "None":
         return f"set spec.stopPolicy of {describe_cluster_queue(queue.name)} to None"
     if local.stop_policy != "None":
