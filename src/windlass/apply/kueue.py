@@ -213,9 +213,7 @@ def _eviction_counts(wire: WorkloadObject, reason: str, why: str) -> list[Unstru
     counts = {(eviction.reason, eviction.underlying_cause): eviction.count for eviction in known}
     counted = (DEACTIVATED, reason) if reason in DEACTIVATING_REASONS else (why, "")
     counts[counted] = counts.get(counted, 0) + 1
-    return [
-        {"reason": reason, "underlyingCause": cause, "count": count} for (reason, cause), count in counts.items()
-    ]
+    return [{"reason": reason, "underlyingCause": cause, "count": count} for (reason, cause), count in counts.items()]
 
 
 def _execution_time(wire: WorkloadObject, reason: str, now: int) -> Unstructured:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from windlass.diagnose.evidence import ClusterObject, Evidence
+from windlass.diagnose.evidence import ClusterObject, Evidence, once_per_evidence
 from windlass.diagnose.finding import Finding
 from windlass.diagnose.subject import Subject, group_of, is_waiting, owners_of
 from windlass.diagnose.unstructured import nested_int
@@ -32,6 +32,7 @@ class Gang(msgspec.Struct, frozen=True):
         return 0 < self.running < self.minimum and self.waiting > 0
 
 
+@once_per_evidence
 def find_gangs(evidence: Evidence) -> dict[GangKey, Gang]:
     """All gangs of the cluster."""
     members: dict[GangKey, list[ClusterObject]] = {}

@@ -46,17 +46,20 @@ def device_requests(requests: Mapping[str, int]) -> dict[str, int]:
     return {name: amount for name, amount in requests.items() if is_extended_resource(name) and amount}
 
 
+def gpu_count(requests: Mapping[str, int]) -> int:
+    """GPUs and parts of GPUs in the request."""
+    return sum(amount for name, amount in device_requests(requests).items() if is_gpu_name(name))
+
+
 def gpu_resources(node: Node) -> dict[str, int]:
     """GPU resources of the node's capacity that are not 0."""
     capacity, _ = capacity_and_allocatable(node)
     return {
-        name: amount
-        for name, amount in capacity.items()
-        if amount and is_extended_resource(name) and _is_gpu_name(name)
+        name: amount for name, amount in capacity.items() if amount and is_extended_resource(name) and is_gpu_name(name)
     }
 
 
-def _is_gpu_name(name: str) -> bool:
+def is_gpu_name(name: str) -> bool:
     vendor, _, rest = name.partition("/")
     return vendor in ("nvidia.com", "amd.com", "gpu.intel.com", "huawei.com", "habana.ai") or "gpu" in rest
 
@@ -66,7 +69,7 @@ def looks_like_gpu_node(node: Node) -> bool:
     if any(node.labels.get(label, "false") not in ("false", "0", "") for label in GPU_LABELS):
         return True
     capacity, _ = capacity_and_allocatable(node)
-    if any(is_extended_resource(name) and _is_gpu_name(name) for name in capacity):
+    if any(is_extended_resource(name) and is_gpu_name(name) for name in capacity):
         return True  # also with 0 of them, which kubelet leaves behind when a device plugin goes
     if any(GPU_INSTANCE_TYPES.match(node.labels.get(label, "")) for label in INSTANCE_TYPE_LABELS):
         return True

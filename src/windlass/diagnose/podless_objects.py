@@ -31,14 +31,19 @@ def podless_object_finding(evidence: Evidence, item: ClusterObject, now: int) ->
 
 
 def _of_daemon(evidence: Evidence, item: ClusterObject) -> Finding | None:
-    """A GPU node on which the DaemonSet has no pod; None if one of its pods is not running."""
+    """A GPU node without GPUs on which the DaemonSet has no pod; None if one of its pods is not running.
+
+    What advertises its GPUs is served, by this DaemonSet or by another.
+    """
     pods = evidence.children(item)
-    if any(phase_of(pod) not in ("Running", "Succeeded") for pod in pods):
+    if not component_of(item) or any(phase_of(pod) not in ("Running", "Succeeded") for pod in pods):
         return None
     occupied = {node_of(pod) for pod in pods}
     for node in gpu_nodes(evidence):
-        why = gpu_stack.daemonset_exclusion(item, node) if node.name not in occupied else ""
-        if why and component_of(item) == "device plugin" and not nodes.gpu_resources(node):
+        if node.name in occupied or nodes.gpu_resources(node):
+            continue
+        why = gpu_stack.daemonset_exclusion(item, node)
+        if why and component_of(item) == "device plugin":
             return gpu_stack.plugin_absent_finding(evidence, node, [item])
         if why:
             code = "SELECTOR_MISMATCH" if why.startswith("label") else "TAINT_NOT_TOLERATED"
@@ -47,7 +52,17 @@ def _of_daemon(evidence: Evidence, item: ClusterObject) -> Finding | None:
 
 
 def _of_node(evidence: Evidence, node: Node, now: int) -> Finding | None:
-    if node not in gpu_nodes(evidence):
-        return None
-    found = gpu_stack.node_findings(evidence, node, now, "")
-    return found[0] if found else None
+    """The deepest fault of the node that nothing rules out."""
+    if node.name not in {gpu_node.name for gpu_node in gpu_nodes(evidence)}:
+        down = nodes.unschedulable_reason(node)
+        return Finding("NODE_UNSCHEDULABLE", f"node {node.name} is {down}") if down else None
+    return gpu_stack.node_cause(evidence, node, now, _unhealthy_devices(node))
+
+
+def _unhealthy_devices(node: Node) -> list[Finding]:
+    for name, count in nodes.gpu_resources(node).items():
+        ill = nodes.unhealthy_device_count(node, name)
+        if ill:
+            message = f"{ill} of the {count} {name} of node {node.name} {'is' if ill == 1 else 'are'} unhealthy"
+            return [Finding("DEVICE_UNHEALTHY", message)]
+    return []

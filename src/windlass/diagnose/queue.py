@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import re
 
+import msgspec
+
 from windlass.apply.messages import code_of_message
 from windlass.diagnose.causes import CAUSES
 from windlass.diagnose.evidence import ClusterObject, Evidence
@@ -194,6 +196,17 @@ def stopped_queue_finding(queue: ClusterObject) -> Finding | None:
         headline = f"{queue.title} is inactive: {message}"
         return Finding("KUEUE_QUEUE_MISSING", headline)
     return None
+
+
+def with_queue_reason(evidence: Evidence, finding: Finding) -> Finding:
+    """The finding about an inactive queue, with what the queue itself says about that."""
+    if finding.code != "KUEUE_QUEUE_MISSING":
+        return finding
+    for item in evidence.of_kind("ClusterQueue"):
+        if re.search(rf"\bClusterQueue \"?{re.escape(item.name)}\b", finding.message):
+            own = stopped_queue_finding(item)
+            return finding if own is None else msgspec.structs.replace(finding, headline=own.headline)
+    return finding
 
 
 def suspended_object(subject: Subject) -> ClusterObject | None:

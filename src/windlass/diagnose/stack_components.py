@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable
 
 from windlass.diagnose import nodes
-from windlass.diagnose.evidence import ClusterObject, Evidence
+from windlass.diagnose.evidence import ClusterObject, Evidence, once_per_evidence
 from windlass.diagnose.finding import Finding
 from windlass.diagnose.unstructured import nested_int, nested_map, nested_maps, nested_string
 from windlass.model.names.kubernetes import APP_COMPONENT_LABEL, APP_NAME_LABEL
@@ -103,6 +103,7 @@ def container_failure(pod: ClusterObject) -> str:
     return ""
 
 
+@once_per_evidence
 def gpu_nodes(evidence: Evidence) -> list[Node]:
     """Nodes that look like GPU nodes or whose host logs show GPUs; if there are none, nodes with a device plugin."""
     known = [

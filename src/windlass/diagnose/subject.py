@@ -94,7 +94,10 @@ class Subject(msgspec.Struct, frozen=True):
 
 def find_subject(evidence: Evidence, question: str, namespace: str) -> Subject:
     """Raises `InputError` where no object, or objects of several namespaces, have the name."""
-    item = _named(evidence, question, namespace)
+    return subject_of(evidence, _named(evidence, question, namespace))
+
+
+def subject_of(evidence: Evidence, item: ClusterObject) -> Subject:
     owners = tuple(owners_of(evidence, item))
     below = list(_downwards(evidence, item))
     pods = [obj for obj in (item, *below) if obj.kind == "Pod"]
