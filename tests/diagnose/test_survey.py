@@ -21,7 +21,7 @@ from windlass.dump.files import newest_timestamp
 from windlass.model.errors import InputError
 from windlass.model.unstructured import Unstructured
 
-CRASHED = {"containerStatuses": [{"name": "main", "restartCount": 9, "ready": False, **ended(1)}]}
+CRASHED = ended(1)["status"]
 
 
 def surveyed(*objects: Unstructured, namespace: str = "") -> Survey:
