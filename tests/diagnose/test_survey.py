@@ -44,7 +44,7 @@ def test_what_needs_a_person_comes_before_what_only_needs_time() -> None:
     found = surveyed(
         *full, pod("picky", 1, spec={"nodeSelector": {"gpu": "none"}}), pod("crashed", status=CRASHED, on="g1")
     )
-    assert codes(found)[:2] == [("blocked", "SELECTOR_MISMATCH"), ("blocked", "APP_ERROR")]
+    assert codes(found)[:2] == [("blocked", "SELECTOR_MISMATCH"), ("unknown", "UNKNOWN")]
     assert codes(found)[-1] == ("waiting", "GPU_FULL")
 
 
@@ -102,7 +102,8 @@ def test_a_namespace_is_asked_about_alone() -> None:
 
 def test_more_than_can_be_asked_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(surveying, "MAX_ASKED", 2)
-    crashed = [pod(f"p{number}", on="g1", status=CRASHED) for number in range(5)]
+    failed = [{**CRASHED["containerStatuses"][0], "image": f"i{number}"} for number in range(5)]
+    crashed = [pod(f"p{at}", on="g1", status={"containerStatuses": [row]}) for at, row in enumerate(failed)]
     found = surveyed(node("g1", 8), *crashed)
     assert (found.asked, found.not_asked) == (5, 3)
     assert "3 of 5 objects in trouble were not looked into" in survey_text(found, NOW, wide=False)

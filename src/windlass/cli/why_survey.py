@@ -16,7 +16,8 @@ import msgspec
 from windlass.cli.output import windlass_document
 from windlass.cli.why_text import STATES, WIDTH
 from windlass.diagnose.finding import BLOCKED, UNKNOWN, WAITING
-from windlass.diagnose.survey import Survey, SurveyEntry
+from windlass.diagnose.survey import Survey
+from windlass.diagnose.survey_entries import SurveyEntry
 from windlass.model.times import parse_timestamp
 
 LINES_OF_TEXT = 2

@@ -33,6 +33,13 @@ class Gang(msgspec.Struct, frozen=True):
 
 
 @once_per_evidence
+def _waiting_gangs(evidence: Evidence) -> set[GangKey]:
+    """Gangs with pods that wait for a node."""
+    pods = (pod for pod in evidence.of_kind("Pod") if isinstance(pod.decoded, Pod) and not pod.decoded.is_bound)
+    return {key for pod in pods if (key := _gang_of(evidence, pod)) is not None}
+
+
+@once_per_evidence
 def find_gangs(evidence: Evidence) -> dict[GangKey, Gang]:
     """All gangs of the cluster."""
     members: dict[GangKey, list[ClusterObject]] = {}
@@ -99,6 +106,8 @@ def deadlock_finding(evidence: Evidence, subject: Subject) -> Finding | None:
     if not own and not any(item.kind in GANG_OWNER_KINDS for item in subject.related):
         return None
     own |= {_key_of(item) for item in subject.related}
+    if len(_waiting_gangs(evidence)) < 2:
+        return None  # what is not partial waits for nobody
     partial = {key: gang for key, gang in find_gangs(evidence).items() if gang.is_partial}
     if len(partial) > 1 and not own.isdisjoint(partial):
         some = [*partial.values()][:4]

@@ -141,7 +141,8 @@ def node_summary(
 ) -> NodeSummary:
     """The node's numbers for the resources that the pod requests."""
     capacity, allocatable = capacity_and_allocatable(node)
-    names = [name for name in pod_requests(pod) if name != "pods" or name in found.shortfall]
+    requests = pod_requests(pod)
+    names = [name for name in requests if name != "pods" or name in found.shortfall]
     gpus = [name for name in gpu_resources(node) if name not in names]
     shown = sorted([*names, *gpus], key=lambda name: not is_extended_resource(name))
 
@@ -155,17 +156,17 @@ def node_summary(
     return NodeSummary(
         name=node.name,
         codes=tuple(dict.fromkeys(codes)),
-        lacks={name: format_amount(name, amount) for name, amount in found.shortfall.items()},
+        lacks={name: format_amount(name, amount) for name, amount in _lacks(found, requests).items()},
         capacity=amounts(capacity),
         allocatable=amounts(allocatable),
         requested=amounts(used),
         free=amounts(free),
-        detail=_details(found, node, pod),
+        detail=_details(found, node, pod, requests),
         candidate=candidate,
     )
 
 
-def _details(found: NodeFit, node: Node, pod: Pod) -> tuple[str, ...]:
+def _details(found: NodeFit, node: Node, pod: Pod, requests: Mapping[str, int]) -> tuple[str, ...]:
     details: list[str] = []
     for reason in found.reasons:
         if reason.name == "TAINT":
@@ -178,10 +179,17 @@ def _details(found: NodeFit, node: Node, pod: Pod) -> tuple[str, ...]:
             continue  # the shortfall below says the same with a number
         elif not reason.name.startswith("INSUFFICIENT_"):  # the shortfall below has the amounts
             details.append(reason.message)
-    for name, amount in found.shortfall.items():
-        empty = " even when empty" if name in found.shortfall_when_empty else ""
-        details.append(f"lacks {format_amount(name, amount)} {name}{empty}")
+    for name, amount in _lacks(found, requests).items():
+        details.append(f"lacks {format_amount(name, amount)} {name}")
+        empty = found.shortfall_when_empty.get(name, 0)
+        if empty:
+            details[-1] += " even when empty" if empty == amount else f", {format_amount(name, empty)} even when empty"
     return tuple(details)
+
+
+def _lacks(found: NodeFit, requests: Mapping[str, int]) -> dict[str, int]:
+    """No more than is requested: pods may hold more than the node still advertises."""
+    return {name: min(amount, requests.get(name, amount)) for name, amount in found.shortfall.items()}
 
 
 def unhealthy_device_count(node: Node, resource: str) -> int:

@@ -1,57 +1,28 @@
 """`why -A`: everything that needs a person, and everything that only needs time, in a cluster or a namespace.
 
 `cli.why` calls `survey`. Every object in trouble (`survey_subjects`) is asked about as `why` would be, on one plan for
-all of them; objects with the same cause become one entry, and the entries that hold up most come first.
+all of them; objects with the same cause become one entry, and the entries that hold up most come first
+(`survey_entries`).
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 
 import msgspec
 
-from windlass.diagnose import nodes
 from windlass.diagnose.evidence import ClusterObject, Evidence
-from windlass.diagnose.finding import BLOCKED, UNKNOWN, WAITING, WELL, Diagnosis
-from windlass.diagnose.nodes import gpu_count
-from windlass.diagnose.operator_reports import wanted_pods
-from windlass.diagnose.subject import Subject, phase_of, subject_of, template_pods
+from windlass.diagnose.finding import WELL, Diagnosis
+from windlass.diagnose.subject import Subject, subject_of
+from windlass.diagnose.survey_entries import Answered, SurveyEntry, concerned_gpus, make_entries
 from windlass.diagnose.survey_subjects import troubled_objects
-from windlass.diagnose.unstructured import nested_map
+from windlass.diagnose.unstructured import nested_int, nested_map, nested_maps, nested_string
 from windlass.diagnose.why import Inquiry
 from windlass.dump.configuration import Configuration
-from windlass.model.digits import is_digits
 from windlass.model.errors import InputError
-from windlass.model.names.nvidia import GPU_COUNT_LABEL
-from windlass.model.node import Node
-from windlass.model.pod import Pod
-from windlass.model.requests import pod_requests
 
-STATE_ORDER = (BLOCKED, UNKNOWN, WAITING)
 MAX_ASKED = 300
-"""Questions of one survey. Pods alike share one; what is left over after these is counted, not judged."""
-
-
-Answered = tuple[ClusterObject, Diagnosis]
-
-
-class SurveyEntry(msgspec.Struct, frozen=True, rename="camel"):
-    """One cause, and what it keeps from running."""
-
-    state: str
-    """`blocked` needs a person, `unknown` needs a look, `waiting` only needs time."""
-    code: str
-    headline: str
-    confidence: str
-    changed_by: str
-    subjects: tuple[str, ...]
-    question: str
-    """For `windlass why`: the first of the subjects."""
-    gpus: int
-    """GPUs that they ask for, or that are out of service."""
-    since: str
-    """Creation of the oldest of them; empty if unknown."""
+"""Questions of one survey. What is alike shares one; what is left over after these is counted, not judged."""
 
 
 class Survey(msgspec.Struct, frozen=True, rename="camel"):
@@ -72,15 +43,16 @@ def survey(evidence: Evidence, namespace: str, now: int, configuration: Configur
     if namespace and namespace not in known:
         raise InputError(f"there is nothing of namespace {namespace} in the evidence")
     surveyor = Surveyor(evidence, now, configuration)
-    items = troubled_objects(evidence, namespace)
-    answers = [(item, surveyor.ask(item)) for item in items]
-    judged = [(item, found) for item, found in answers if found is not None]
-    entries = _entries(evidence, [(item, found) for item, found in judged if found.state != WELL])
-    return Survey(namespace, tuple(sorted(entries, key=_rank)), len(items), len(items) - len(judged))
+    subjects = [subject_of(evidence, item) for item in troubled_objects(evidence, namespace)]
+    weighed = sorted(((concerned_gpus(subject), subject) for subject in subjects), key=lambda pair: -pair[0])
+    answers = [(gpus, subject, surveyor.ask(subject)) for gpus, subject in weighed]
+    judged = [Answered(subject, found, gpus) for gpus, subject, found in answers if found is not None]
+    entries = make_entries(evidence, [answer for answer in judged if answer.found.state != WELL])
+    return Survey(namespace, entries, len(subjects), len(subjects) - len(judged))
 
 
 class Surveyor:
-    """Asks about many objects on one plan, and about pods that are alike once."""
+    """Asks about many objects on one plan, and about those that are alike once."""
 
     def __init__(self, evidence: Evidence, now: int, configuration: Configuration | None) -> None:
         self._evidence, self._now, self._configuration = evidence, now, configuration
@@ -89,9 +61,9 @@ class Surveyor:
         self._answers: dict[object, Diagnosis] = {}
         self._asked = 0
 
-    def ask(self, item: ClusterObject) -> Diagnosis | None:
+    def ask(self, subject: Subject) -> Diagnosis | None:
         """None once `MAX_ASKED` questions were asked."""
-        inquiry = self._inquiry(subject_of(self._evidence, item))
+        inquiry = self._inquiry(subject)
         key = self._likeness(inquiry)
         found = self._answers.get(key)
         if found is None and self._asked < MAX_ASKED:
@@ -109,10 +81,15 @@ class Surveyor:
         return made
 
     def _likeness(self, inquiry: Inquiry) -> object:
-        """Equal for objects to which the answer is the same: same hold, same kind of pods, same warnings."""
+        """Equal for objects to which the answer is the same: pods of one shape with the same hold, or that failed in
+        the same way, with the same warnings."""
         subject, hold = inquiry.subject, inquiry.decided_hold
-        waiting = subject.pending
-        if hold is None or not waiting or len(waiting) != len(subject.pods):
+        pods, waiting = subject.pods, subject.pending
+        if len(pods) == 1 and not waiting and not self._evidence.logs_of(pods[0]):
+            ways = tuple(_way_of_failing(status) for status in nested_maps(pods[0].data, "status", "containerStatuses"))
+            phase = nested_string(pods[0].data, "status", "phase")
+            return subject.item.kind, subject.item.namespace, phase, ways, self._warnings((*subject.related, *pods))
+        if hold is None or not waiting or len(waiting) != len(pods):
             return id(subject.item)
         shapes = inquiry.engine.shapes_of(f"{pod.namespace}/{pod.name}" for pod in waiting)
         return (
@@ -125,107 +102,15 @@ class Surveyor:
         return tuple(sorted({event.reason for event in events}))
 
 
-# Entries: objects with the same cause together
+def _way_of_failing(status: dict[str, object]) -> tuple[object, ...]:
+    """Image, and the reasons, exit codes and messages of a container's states."""
+    states = [(name, nested_map(status, field, name)) for field in ("state", "lastState") for name in STATES]
+    said = [
+        (name, nested_string(state, "reason"), nested_int(state, "exitCode"), nested_string(state, "message"))
+        for name, state in states
+        if state
+    ]
+    return nested_string(status, "image"), *said
 
 
-def _entries(evidence: Evidence, answers: list[Answered]) -> list[SurveyEntry]:
-    """One entry for each cause; what only needs time is told apart by its code and namespace alone."""
-    groups: dict[object, list[Answered]] = {}
-    names = _Names(evidence, answers)
-    for item, found in answers:
-        key = item.namespace if found.is_wait else names.without(found.headline)
-        groups.setdefault((found.code, key), []).append((item, found))
-    return [_entry(evidence, group) for group in _merged(list(groups.values()))]
-
-
-def _merged(groups: list[list[Answered]]) -> list[list[Answered]]:
-    """Objects that the sentence about others names already are part of that entry: a queue, a DaemonSet."""
-    kept: list[list[Answered]] = []
-    for group in sorted(groups, key=lambda group: all(item.kind in BELOW_WORKLOADS for item, _ in group)):
-        for other in kept:
-            headline, code = other[0][1].headline, other[0][1].code
-            if code == group[0][1].code and all(item.title in headline for item, _ in group):
-                other += group
-                break
-        else:
-            kept.append(group)
-    return kept
-
-
-BELOW_WORKLOADS = ("Node", "DaemonSet", "ClusterQueue", "LocalQueue", "ResourceQuota")
-"""Kinds that workloads depend on: older than their troubles, and named by the sentences about workloads."""
-
-
-class _Names:
-    """Leaves names and numbers out of sentences: the same fault on forty nodes is one entry."""
-
-    def __init__(self, evidence: Evidence, answers: list[Answered]) -> None:
-        self._names = {*evidence.nodes, *(item.name for item, _ in answers)}
-        self._names |= {f"{item.namespace}/{item.name}" for item, _ in answers}
-
-    def without(self, sentence: str) -> str:
-        sentence = ON_NODE.sub("", sentence).lower()
-        return " ".join(word for word in WORD.findall(sentence) if word not in self._names and not word[0].isdigit())
-
-
-ON_NODE = re.compile(r"^On node \S+, ")
-WORD = re.compile(r"[\w./-]*\w")
-
-
-def _entry(evidence: Evidence, group: list[Answered]) -> SurveyEntry:
-    gpus = {id(item): _concerned_gpus(evidence, item) for item, _ in group}
-    # What waits says more than what it waits for.
-    group = sorted(group, key=lambda answer: (answer[0].kind in BELOW_WORKLOADS, -gpus[id(answer[0])]))
-    first, found = group[0]
-    where = f" -n {first.namespace}" if first.namespace else ""
-    return SurveyEntry(
-        state=found.state,
-        code=found.code,
-        headline=found.headline,
-        confidence=min((found.confidence for _, found in group), key=("high", "low").index),
-        changed_by=found.changed_by,
-        subjects=tuple(item.title for item, _ in group),
-        question=f"{first.kind.lower()}/{first.name}{where}",
-        gpus=sum(gpus.values()),
-        since=min((since for item, _ in group if (since := _since(evidence, item))), default=""),
-    )
-
-
-def _since(evidence: Evidence, item: ClusterObject) -> str:
-    """Creation of the oldest of its pods that does not run; of what has no pods, its own. Empty if unknown."""
-    pods = [pod for pod in subject_of(evidence, item).pods if phase_of(pod) != "Running"]
-    if not pods and item.kind in BELOW_WORKLOADS:
-        return ""
-    return min((pod.created for pod in pods or (item,) if pod.created), default="")
-
-
-def _rank(entry: SurveyEntry) -> tuple[int, int, int, str]:
-    """State first, then how many GPUs and objects it holds up, then the oldest."""
-    return STATE_ORDER.index(entry.state), -entry.gpus, -len(entry.subjects), entry.since
-
-
-def _concerned_gpus(evidence: Evidence, item: ClusterObject) -> int:
-    """GPUs that its pods ask for, those that do not run if there are any, or that a node has and does not offer."""
-    if isinstance(item.decoded, Node):
-        return _out_of_service(item.decoded)
-    pods = [pod.decoded for pod in subject_of(evidence, item).pods if isinstance(pod.decoded, Pod)]
-    if pods:
-        running = [pod for pod in pods if pod.status.phase == "Running"]
-        return sum(_gpus(pod) for pod in pods if pod not in running) or sum(map(_gpus, running))
-    templates = template_pods(item)[0]
-    each = wanted_pods(nested_map(item.data, "spec")) // max(1, len(templates))
-    return sum(_gpus(pod) * max(1, each) for pod in templates)
-
-
-def _gpus(pod: Pod) -> int:
-    try:
-        return gpu_count(pod_requests(pod))
-    except InputError:
-        return 0  # a request that can't be read, which is then its cause
-
-
-def _out_of_service(node: Node) -> int:
-    has, label = nodes.gpu_resources(node), node.labels.get(GPU_COUNT_LABEL, "")
-    if has and not nodes.unschedulable_reason(node):
-        return sum(nodes.unhealthy_device_count(node, name) for name in has)
-    return sum(has.values()) or (int(label) if is_digits(label) else 0)
+STATES = ("waiting", "terminated")
