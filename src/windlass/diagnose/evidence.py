@@ -297,6 +297,11 @@ class Evidence:
     def logs_of(self, pod: ClusterObject) -> list[LogLines]:
         return list(self._pod_logs.get((pod.namespace, pod.name), {}).values())
 
+    @cached_property
+    def logged_pods(self) -> list[ClusterObject]:
+        """Pods of which there are logs: few, where pods are many."""
+        return [pod for pod in self.of_kind("Pod") if (pod.namespace, pod.name) in self._pod_logs]
+
     def host_logs(self, node: str) -> list[LogLines]:
         return list(self._host_logs.get(node, {}).values())
 

@@ -53,7 +53,7 @@ def _of_daemon(evidence: Evidence, item: ClusterObject) -> Finding | None:
 
 def _of_node(evidence: Evidence, node: Node, now: int) -> Finding | None:
     """The deepest fault of the node that nothing rules out."""
-    if node.name not in {gpu_node.name for gpu_node in gpu_nodes(evidence)}:
+    if not nodes.looks_like_gpu_node(node) and node not in gpu_nodes(evidence):
         down = nodes.unschedulable_reason(node)
         return Finding("NODE_UNSCHEDULABLE", f"node {node.name} is {down}") if down else None
     return gpu_stack.node_cause(evidence, node, now, _unhealthy_devices(node))

@@ -88,8 +88,11 @@ def _faulty_nodes(evidence: Evidence, finding: Finding, analysis: SchedulingAnal
         if candidate.node.name in gpu_node_names and _is_suspect(evidence, candidate, analysis, finding)
     ]
     suspects.sort(key=lambda candidate: len(other_refusals(candidate, NODE_FAULTS)))
+    is_mostly_down = _most_are_down(finding, analysis)
     for candidate in suspects[:MAX_SUSPECTS]:
-        yield from _of_node(evidence, finding, analysis, candidate, now)
+        for hypothesis in _of_node(evidence, finding, analysis, candidate, now):
+            if hypothesis.code != "NODE_UNSCHEDULABLE" or is_mostly_down:  # else the engine's own rule has weighed it
+                yield hypothesis
 
 
 NODE_FAULTS = ("NODE_UNSCHEDULABLE", "DEVICE_UNHEALTHY")
@@ -129,7 +132,7 @@ def _of_node(
     gained = gained_devices(candidate, analysis.devices, promised)
     mended = would_take(candidate, analysis.pod, gained, uncordoned=True)
     for fault in _faults(evidence, candidate, analysis, now):
-        if fault.code == finding.code or (fault.code == "NODE_UNSCHEDULABLE" and not _most_are_down(finding, analysis)):
+        if fault.code == finding.code:
             continue  # the engine's own rule has weighed it
         left = other_refusals(candidate, NODE_FAULTS)
         headline = fault.headline or f"on {subject}, {fault.message}"
