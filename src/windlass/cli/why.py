@@ -174,6 +174,11 @@ def _print_patch(diagnosis: Diagnosis) -> None:
     import yaml
 
     best = diagnosis.patches[0]
+    if not best.runs_after and diagnosis.nodes:
+        print_note(
+            f"No patch of {diagnosis.subject} would let it run now; with the nearest ({best.what}) it would wait."
+        )
+        return
     where = f"-n {best.target.namespace} " if best.target.namespace else ""
     if not best.accepted:
         print_note(f"# {', '.join(best.refused)} can't be changed: kubectl replace --force {where}-f FILE")

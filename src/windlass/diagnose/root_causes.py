@@ -22,7 +22,7 @@ from windlass.diagnose.resource_quota import namespace_key_finding
 from windlass.diagnose.sharing_config import promised_by_configs, sharing_findings
 from windlass.diagnose.stack_components import COMPONENTS, gpu_nodes
 from windlass.diagnose.subject import Subject
-from windlass.diagnose.unschedulable import Candidate, SchedulingAnalysis
+from windlass.diagnose.unschedulable import DEVICE_CODES, Candidate, SchedulingAnalysis
 from windlass.diagnose.unstructured import nested_map, nested_string
 
 MAX_SUSPECTS = 50
@@ -131,7 +131,7 @@ def _of_node(
     promised = promised_by_configs(evidence, node) | promised_instances(node)
     gained = gained_devices(candidate, analysis.devices, promised)
     mended = would_take(candidate, analysis.pod, gained, uncordoned=True)
-    for fault in _faults(evidence, candidate, analysis, now):
+    for fault in _faults(evidence, candidate, analysis, finding.code, now):
         if fault.code == finding.code:
             continue  # the engine's own rule has weighed it
         left = other_refusals(candidate, NODE_FAULTS)
@@ -150,7 +150,9 @@ def _of_node(
             yield Hypothesis(shown, subject, False, refuted_by=by)
 
 
-def _faults(evidence: Evidence, candidate: Candidate, analysis: SchedulingAnalysis, now: int) -> Iterator[Finding]:
+def _faults(
+    evidence: Evidence, candidate: Candidate, analysis: SchedulingAnalysis, symptom: str, now: int
+) -> Iterator[Finding]:
     """What is wrong with the node, from objects, logs and host."""
     node, name = candidate.node, next(iter(analysis.devices))
     if name not in nodes.gpu_resources(node):
@@ -159,6 +161,8 @@ def _faults(evidence: Evidence, candidate: Candidate, analysis: SchedulingAnalys
         return
     if any(missing_devices(node, device) for device in analysis.devices):
         yield from _broken_gpus(evidence, candidate)
+        if symptom not in DEVICE_CODES:  # of these, the engine's view of the devices has weighed it
+            yield from _unhealthy_gpus(candidate, analysis)
     for device in analysis.devices:
         yield from sharing_findings(evidence, node, device)
     down = nodes.unschedulable_reason(node)
@@ -183,6 +187,15 @@ def _blocked_plugin(evidence: Evidence, candidate: Candidate, analysis: Scheduli
             )
             yield Finding("TAINT_NOT_TOLERATED", message)
             return
+
+
+def _unhealthy_gpus(candidate: Candidate, analysis: SchedulingAnalysis) -> Iterator[Finding]:
+    node = candidate.node
+    for name in analysis.devices:
+        ill, total = nodes.unhealthy_device_count(node, name), nodes.gpu_resources(node).get(name, 0)
+        if ill:
+            message = f"{ill} of the {total} {name} of node {node.name} {'is' if ill == 1 else 'are'} unhealthy"
+            yield Finding("DEVICE_UNHEALTHY", message)
 
 
 def _broken_gpus(evidence: Evidence, candidate: Candidate) -> Iterator[Finding]:
