@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 CLUSTER_KINDS = frozenset(
     {
         "Node",
+        "GPU",
         "Namespace",
         "PersistentVolume",
         "StorageClass",

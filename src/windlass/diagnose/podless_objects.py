@@ -1,4 +1,4 @@
-"""Answers about objects without pods: nodes, quotas, queues, and DaemonSets that miss nodes.
+"""Answers about objects without pods: nodes, GPUs, quotas, queues, and DaemonSets that miss nodes.
 
 `why` calls `podless_object_finding` before it looks for pods.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 from windlass.diagnose import gpu_stack, nodes, queue
 from windlass.diagnose.evidence import ClusterObject, Evidence
 from windlass.diagnose.finding import Finding
+from windlass.diagnose.gpus import gpu_finding
 from windlass.diagnose.resource_quota import ineffective_key_finding
 from windlass.diagnose.stack_components import component_of, gpu_nodes
 from windlass.diagnose.subject import node_of, phase_of
@@ -20,14 +21,24 @@ def podless_object_finding(evidence: Evidence, item: ClusterObject, now: int) ->
     if item.kind == "ResourceQuota":
         found = ineffective_key_finding(item)
     elif item.kind in ("LocalQueue", "ClusterQueue"):
-        found = queue.stopped_queue_finding(item)
+        return _of_queue(evidence, item)
     elif isinstance(item.decoded, Node):
         found = _of_node(evidence, item.decoded, now)
+    elif item.kind == "GPU":
+        return gpu_finding(evidence, item.name, now)
     elif item.kind == "DaemonSet":
         return _of_daemon(evidence, item)
     else:
         return None
     return found or Finding("NONE", f"nothing is wrong with {item.title}")
+
+
+def _of_queue(evidence: Evidence, item: ClusterObject) -> Finding:
+    is_local = item.kind == "LocalQueue"
+    found = queue.local_queue_finding(evidence, item) if is_local else queue.stopped_queue_finding(item)
+    waiting = queue.waiting_in(evidence, item)
+    count = f"; {waiting} workload{'s wait' if waiting != 1 else ' waits'} in it" if waiting else ""
+    return found or Finding("NONE", f"nothing is wrong with {item.title}{count}")
 
 
 def _of_daemon(evidence: Evidence, item: ClusterObject) -> Finding | None:

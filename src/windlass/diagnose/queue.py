@@ -198,6 +198,33 @@ def stopped_queue_finding(queue: ClusterObject) -> Finding | None:
     return None
 
 
+def local_queue_finding(evidence: Evidence, queue: ClusterObject) -> Finding | None:
+    """What is wrong with a LocalQueue, or with the ClusterQueue behind it."""
+    name = nested_string(queue.data, "spec", "clusterQueue")
+    behind = evidence.get("ClusterQueue", "", name)
+    if behind is None and name and "ClusterQueue" in evidence.complete_kinds:
+        message = f"{queue.title} belongs to ClusterQueue {name}, which does not exist"
+        return Finding("KUEUE_QUEUE_MISSING", message)
+    return stopped_queue_finding(queue) or (stopped_queue_finding(behind) if behind is not None else None)
+
+
+def waiting_in(evidence: Evidence, queue: ClusterObject) -> int:
+    """Workloads of the queue that are neither admitted nor finished."""
+    local = {
+        (item.namespace, item.name)
+        for item in evidence.of_kind("LocalQueue")
+        if nested_string(item.data, "spec", "clusterQueue") == queue.name
+    }
+    own = {(queue.namespace, queue.name)} if queue.kind == "LocalQueue" else local
+    workloads = [
+        item
+        for item in evidence.of_kind("Workload")
+        if (item.namespace, nested_string(item.data, "spec", "queueName")) in own
+    ]
+    ended = [item for item in workloads if nested_string(find_condition(item.data, "Finished"), "status") == "True"]
+    return sum(not _admitted(item) for item in workloads if item not in ended)
+
+
 def with_queue_reason(evidence: Evidence, finding: Finding) -> Finding:
     """The finding about an inactive queue, with what the queue itself says about that."""
     if finding.code != "KUEUE_QUEUE_MISSING":
