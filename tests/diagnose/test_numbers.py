@@ -67,8 +67,8 @@ def test_a_survey_counts_everything_once(objects: list[Unstructured]) -> None:
     assert single.code == next((entry.code for entry in found.entries if "Pod x/asked" in entry.subjects), "NONE")
 
 
-FREE = re.compile(r"too few (\S+) are free: (\d+) on (\d+) matching node\(s\), (\d+) needed")
-COUNTED = re.compile(r"of (\d+) node\(s\) \(nearest: (\S+)\)|(\d+) matching node\(s\) take no pods: (\S+) is")
+FREE = re.compile(r"too few (\S+) are free: (\d+) on (\d+) matching nodes?, (\d+) needed")
+COUNTED = re.compile(r"of (\d+) nodes? \(nearest: (\S+)\)|(\d+) matching nodes? takes? no pods: (\S+) is")
 NEAREST = re.compile(r"nearest is (\S+), requested: (\d+) (nvidia.com/gpu) \(the node has (\d+)\)")
 LACKS = re.compile(r"node (\S+)(?: has the GPUs, but)? lacks (\S+) (\S+?)(?=[ ,.])")
 

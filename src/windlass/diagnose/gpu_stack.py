@@ -62,7 +62,7 @@ def node_findings(evidence: Evidence, node: Node, now: int, resource: str) -> li
     found: list[Finding] = []
     down = nodes.unschedulable_reason(node)
     if down:
-        found.append(Finding("NODE_UNSCHEDULABLE", f"GPU node {node.name} is {down}"))
+        found.append(Finding("NODE_UNSCHEDULABLE", f"GPU node {node.name} is {down}", remedy=nodes.down_remedy(node)))
     found += label_findings(evidence, node)
     found += _by_logs(evidence, node)
     found += sharing_findings(evidence, node, resource)
@@ -296,7 +296,8 @@ def plugin_absent_finding(evidence: Evidence, node: Node, sets: list[ClusterObje
         unread = MissingEvidence("the DaemonSets", "kubectl get daemonsets -A -o json")
         message = f"no device plugin is installed for GPU node {node.name}"
         missing = () if evidence.has_kind("DaemonSet") else (unread,)
-        return Finding("DEVICE_PLUGIN_ABSENT", message, missing=missing)
+        remedy = "install NVIDIA's device plugin or GPU operator, or whichever serves this node"
+        return Finding("DEVICE_PLUGIN_ABSENT", message, remedy=remedy, missing=missing)
     plugin = sets[0]
     why = daemonset_exclusion(plugin, node)
     desired = nested_int(plugin.data, "status", "desiredNumberScheduled")

@@ -87,6 +87,13 @@ def unschedulable_reason(node: Node) -> str:
     return "" if ready == "True" else "not ready"
 
 
+def down_remedy(node: Node) -> str:
+    """What to do about a node that takes no pods."""
+    if unschedulable_reason(node) in ("cordoned", "unschedulable"):
+        return f"if it is fit, kubectl uncordon {node.name}"
+    return f"repair its machine or its kubelet: kubectl describe node {node.name}"
+
+
 def not_ready_reason(node: Node) -> str:
     """Why running pods of the node are at risk; empty for a node that is only cordoned."""
     down = unschedulable_reason(node)

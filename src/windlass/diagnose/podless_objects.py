@@ -66,7 +66,8 @@ def _of_node(evidence: Evidence, node: Node, now: int) -> Finding | None:
     """The deepest fault of the node that nothing rules out."""
     if not nodes.looks_like_gpu_node(node) and node not in gpu_nodes(evidence):
         down = nodes.unschedulable_reason(node)
-        return Finding("NODE_UNSCHEDULABLE", f"node {node.name} is {down}") if down else None
+        message = f"node {node.name} is {down}"
+        return Finding("NODE_UNSCHEDULABLE", message, remedy=nodes.down_remedy(node)) if down else None
     return gpu_stack.node_cause(evidence, node, now, _unhealthy_devices(node))
 
 

@@ -189,12 +189,13 @@ def _of_workload(workload: ClusterObject) -> Finding | None:
 def stopped_queue_finding(queue: ClusterObject) -> Finding | None:
     policy = nested_string(queue.data, "spec", "stopPolicy")
     if policy in ("Hold", "HoldAndDrain"):
-        return Finding("KUEUE_QUEUE_MISSING", f"{queue.title} is stopped (stopPolicy {policy})")
+        remedy = "have its stopPolicy set to None, or use another queue"
+        return Finding("KUEUE_QUEUE_MISSING", f"{queue.title} is stopped (stopPolicy {policy})", remedy=remedy)
     active = find_condition(queue.data, "Active")
     if nested_string(active, "status") == "False":
         message = nested_string(active, "message") or nested_string(active, "reason")
-        headline = f"{queue.title} is inactive: {message}"
-        return Finding("KUEUE_QUEUE_MISSING", headline)
+        remedy = "create or correct the objects that it refers to"
+        return Finding("KUEUE_QUEUE_MISSING", f"{queue.title} is inactive: {message.rstrip('.')}", remedy=remedy)
     return None
 
 
@@ -232,7 +233,9 @@ def with_queue_reason(evidence: Evidence, finding: Finding) -> Finding:
     for item in evidence.of_kind("ClusterQueue"):
         if re.search(rf"\bClusterQueue \"?{re.escape(item.name)}\b", finding.message):
             own = stopped_queue_finding(item)
-            return finding if own is None else msgspec.structs.replace(finding, headline=own.headline)
+            return (
+                finding if own is None else msgspec.structs.replace(finding, headline=own.headline, remedy=own.remedy)
+            )
     return finding
 
 

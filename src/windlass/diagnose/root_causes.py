@@ -22,7 +22,7 @@ from windlass.diagnose.resource_quota import namespace_key_finding
 from windlass.diagnose.sharing_config import promised_by_configs, sharing_findings
 from windlass.diagnose.stack_components import COMPONENTS, gpu_nodes
 from windlass.diagnose.subject import Subject
-from windlass.diagnose.unschedulable import DEVICE_CODES, Candidate, SchedulingAnalysis
+from windlass.diagnose.unschedulable import Candidate, SchedulingAnalysis
 from windlass.diagnose.unstructured import nested_map, nested_string
 
 MAX_SUSPECTS = 50
@@ -161,13 +161,14 @@ def _faults(
         return
     if any(missing_devices(node, device) for device in analysis.devices):
         yield from _broken_gpus(evidence, candidate)
-        if symptom not in DEVICE_CODES:  # of these, the engine's view of the devices has weighed it
+        if symptom == "SELECTOR_MISMATCH":  # it is matched by this node, which only lacks healthy devices
             yield from _unhealthy_gpus(candidate, analysis)
     for device in analysis.devices:
         yield from sharing_findings(evidence, node, device)
     down = nodes.unschedulable_reason(node)
     if down:
-        yield Finding("NODE_UNSCHEDULABLE", f"node {node.name} would take the pod, but is {down}")
+        message = f"node {node.name} would take the pod, but is {down}"
+        yield Finding("NODE_UNSCHEDULABLE", message, remedy=nodes.down_remedy(node))
         yield from gpu_stack.label_findings(evidence, node)
 
 
@@ -271,5 +272,6 @@ def _quota_above_capacity(
         capacity = sum(nodes.gpu_resources(node).get(name, 0) for node in evidence.nodes.values())
         if promised > capacity:
             message = f"the nominal quota of all queues is {promised} {name}, but the nodes have {capacity}"
-            return Finding("KUEUE_QUOTA_MISCONFIGURED", f"{message}; it was admitted, and none is free")
+            remedy = "lower the quota to what the nodes have, or add nodes"
+            return Finding("KUEUE_QUOTA_MISCONFIGURED", f"{message}; it was admitted, and none is free", remedy=remedy)
     return None

@@ -19,11 +19,11 @@ from windlass.diagnose.causes import CAUSES
 from windlass.diagnose.contradictions import is_ready
 from windlass.diagnose.engine_view import engine_finding, queueing_finding
 from windlass.diagnose.evidence import ClusterObject, Evidence
-from windlass.diagnose.explanations import CHANGED_BY
+from windlass.diagnose.explanations import ADMINISTRATORS, CHANGED_BY
 from windlass.diagnose.finding import CauseLink, Diagnosis, Finding, MissingEvidence, NodeSummary, Outlook
 from windlass.diagnose.gpu_stack import layer_below_finding
 from windlass.diagnose.holders import gpu_holders
-from windlass.diagnose.nodes import not_ready_reason
+from windlass.diagnose.nodes import down_remedy, not_ready_reason
 from windlass.diagnose.operator_reports import failure_conclusion, is_done, missing_pods
 from windlass.diagnose.patches import patches_for
 from windlass.diagnose.pod_status import PULL_PATIENCE
@@ -232,7 +232,8 @@ class Inquiry(WaitingInquiry):
             found = pod_startup.startup_conclusion(self.evidence, pod, self.now)
             if found is None:
                 continue
-            answer = Answer(found.cause, None, (), found.links, found.ruled_out, found.is_certain)
+            cause = _with_node(found.cause, pod)
+            answer = Answer(cause, None, (), found.links, found.ruled_out, found.is_certain)
             if found.cause.code not in ("UNKNOWN", "APP_ERROR"):
                 return msgspec.structs.replace(answer, patches=patches_for(self, found.cause, None))
             best = best or answer
@@ -248,7 +249,8 @@ class Inquiry(WaitingInquiry):
         for pod in pods[:50]:
             node = self.evidence.nodes.get(node_of(pod))
             if node is not None and phase_of(pod) in ("Running", "Pending", "Unknown") and not_ready_reason(node):
-                return Answer(Finding("NODE_UNSCHEDULABLE", f"its node {node.name} is {not_ready_reason(node)}"))
+                message = f"its node {node.name} is {not_ready_reason(node)}"
+                return Answer(Finding("NODE_UNSCHEDULABLE", message, remedy=down_remedy(node)))
         lacking = missing_pods(self.subject.item, self.subject.pods, self.now)
         failure = failure_conclusion(self.evidence, self.subject, lacking, self.now)
         if failure is not None:
@@ -268,6 +270,13 @@ class Inquiry(WaitingInquiry):
             return Answer(_unready(unready, self.now))
         phases = ", ".join(sorted({phase_of(pod) or "unknown" for pod in self.subject.pods}))
         return Answer(Finding("NONE", f"nothing is wrong: {self.subject.title} is {phases}"))
+
+
+def _with_node(cause: Finding, pod: ClusterObject) -> Finding:
+    """The cause with the node's name, where it is the node's and no name is said."""
+    if cause.headline or not node_of(pod) or CHANGED_BY.get(cause.code) != ADMINISTRATORS:
+        return cause
+    return msgspec.structs.replace(cause, headline=f"on node {node_of(pod)}, {cause.message}")
 
 
 def _scheduled_at(pod: ClusterObject) -> int | float:
