@@ -19,7 +19,7 @@ export WINDLASS_TRACES ?= $(abspath ../shared/traces)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help env test test-feasibility test-matrix cluster mutants victims worlds loop-seeds loop-unrepaired fuzz history load worlds-unrepaired why-cases stranger lint format bench docs page up lock release clean
+.PHONY: help env test test-feasibility test-matrix cluster mutants victims worlds loop-seeds loop-unrepaired fuzz history load worlds-unrepaired why-cases why-live stranger lint format bench docs page up lock release clean
 
 help: ## list what can be done
 	@echo 'make TARGET, where TARGET is one of'
@@ -88,6 +88,9 @@ victims: env ## N worlds at random: what evictions lose, beside the least that a
 why-cases: env ## the score of `why` on recorded failures and on variants of them (CASES for a folder of dumps with expected.json)
 	PYTHONPATH=. $(BIN)/python -m tests.diagnose_fresh.score $(CASES) $(ARGS)
 	PYTHONPATH=. $(BIN)/python -m tests.diagnose_fresh.variants $(CASES) $(ARGS)
+
+why-live: env ## faults injected into `windlass up` (ON=kube: a real control plane), ten at a time; PAUSE seconds between two questions
+	PYTHONPATH=.:tests $(BIN)/python -m tests.why_live --on $(or $(ON),up) --pause $(or $(PAUSE),300) $(if $(ONLY),--only $(ONLY))
 
 mutants: env .mutants-tools ## a sample of small changes to the rooms that decide: which would no test notice?
 	PYTHONPATH=.:.mutants-tools $(BIN)/python -m tools.mutants $(ARGS)

@@ -9,6 +9,7 @@ from tests.diagnose.objects import GPU, ask, node, pod
 from tests.diagnose.test_engine_agrees import clusters, evidence_of
 
 from windlass.diagnose.finding import Diagnosis, NodeSummary
+from windlass.diagnose.survey import survey
 from windlass.diagnose.why import why
 from windlass.model.requests import parse_amount
 from windlass.model.unstructured import Unstructured
@@ -18,17 +19,19 @@ def amount(name: str, numbers: dict[str, str]) -> int:
     return parse_amount(name, numbers.get(name, "0"))
 
 
-def expect_consistent(account: NodeSummary) -> None:
+def expect_consistent(account: NodeSummary, asked: dict[str, str]) -> None:
     for name in account.free:
         free, requested = amount(name, account.free), amount(name, account.requested)
         allocatable, capacity = amount(name, account.allocatable), amount(name, account.capacity)
         assert 0 <= free <= allocatable <= capacity, (account.name, name)
         assert free == max(0, allocatable - requested), (account.name, name)
+    for name in set(account.lacks) & set(account.free):
+        assert amount(name, account.lacks) == amount(name, asked) - amount(name, account.free), (account.name, name)
 
 
-def expect_agreeing(found: Diagnosis) -> None:
+def expect_agreeing(found: Diagnosis, asked: dict[str, str]) -> None:
     for account in found.nodes:
-        expect_consistent(account)
+        expect_consistent(account, asked)
     held = {name: 0 for account in found.nodes for name in account.requested if "/" in name}
     for account in found.nodes:
         for name in held:
@@ -36,14 +39,36 @@ def expect_agreeing(found: Diagnosis) -> None:
     assert sum(holder.gpus for holder in found.holders) <= sum(held.values()) or not found.holders
 
 
+def limits_of(objects: list[Unstructured], name: str) -> dict[str, str]:
+    (asked,) = [tree for tree in objects if tree["kind"] == "Pod" and tree["metadata"]["name"] == name]
+    limits: dict[str, str] = asked["spec"]["containers"][0]["resources"]["limits"]
+    return {"pods": "1", **limits}
+
+
 @settings(max_examples=200, deadline=None)
 @given(clusters())
 def test_numbers_of_nodes_agree(objects: list[Unstructured]) -> None:
-    expect_agreeing(why(evidence_of(objects), "pod/asked", "x", 0))
+    expect_agreeing(why(evidence_of(objects), "pod/asked", "x", 0), limits_of(objects, "asked"))
 
 
-FREE = re.compile(r"too few (\S+) are free: (\d+) on (\d+) matching node\(s\), (\d+) needed")
-COUNTED = re.compile(r"of (\d+) node\(s\) \(nearest: (\S+)\)|(\d+) matching node\(s\) take no pods: (\S+) is")
+@settings(max_examples=100, deadline=None)
+@given(clusters())
+def test_a_survey_counts_everything_once(objects: list[Unstructured]) -> None:
+    found = survey(evidence_of(objects), "", 0)
+    named = [subject for entry in found.entries for subject in entry.subjects]
+    assert len(named) == len(set(named)) <= found.asked - found.not_asked
+    pods = {f"Pod x/{tree['metadata']['name']}": tree for tree in objects if tree["kind"] == "Pod"}
+    for entry in found.entries:
+        own = [limits_of(objects, pods[name]["metadata"]["name"]) for name in entry.subjects if name in pods]
+        of_nodes = any(name not in pods for name in entry.subjects)
+        asked = sum(int(limits.get(GPU, "0")) for limits in own)
+        assert entry.gpus == asked or (of_nodes and entry.gpus > asked), entry
+    single = why(evidence_of(objects), "pod/asked", "x", 0)
+    assert single.code == next((entry.code for entry in found.entries if "Pod x/asked" in entry.subjects), "NONE")
+
+
+FREE = re.compile(r"too few (\S+) are free: (\d+) on (\d+) matching nodes?, (\d+) needed")
+COUNTED = re.compile(r"of (\d+) nodes? \(nearest: (\S+)\)|(\d+) matching nodes? takes? no pods: (\S+) is")
 NEAREST = re.compile(r"nearest is (\S+), requested: (\d+) (nvidia.com/gpu) \(the node has (\d+)\)")
 LACKS = re.compile(r"node (\S+)(?: has the GPUs, but)? lacks (\S+) (\S+?)(?=[ ,.])")
 
@@ -77,7 +102,14 @@ def test_devices_that_are_no_longer_advertised_are_not_less_than_none() -> None:
     found = ask("pod/asked", node("g1", {GPU: 0}, capacity={GPU: 8}), pod("old", 3, on="g1"), pod("asked", 1))
     account = next(account for account in found.nodes if account.name == "g1")
     assert (account.free[GPU], account.requested[GPU]) == ("0", "3")
-    expect_agreeing(found)
+    expect_agreeing(found, {GPU: "1", "cpu": "1", "memory": "1Gi"})
+
+
+def test_a_node_lacks_no_more_than_is_asked_for() -> None:
+    found = ask("pod/asked", node("g1", 7, capacity={GPU: 8}), pod("old", 8, on="g1"), pod("asked", 8))
+    account = next(account for account in found.nodes if account.name == "g1")
+    assert account.lacks[GPU] == "8"
+    assert f"lacks 8 {GPU}, 1 even when empty" in account.detail
 
 
 def test_the_nearest_node_is_the_one_that_lacks_least() -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from windlass.cli.cluster_option import cluster_options, read_evidence, read_live_evidence
+from windlass.cli.cluster_option import cluster_options, print_hidden, read_evidence, read_live_evidence
 from windlass.cli.config_option import config_option, load_configuration, print_configuration
 from windlass.cli.output import output_option, print_document, print_note
 from windlass.cli.printable import printable
@@ -22,6 +22,7 @@ from windlass.model.names.windlass import WINDLASS_API_VERSION
 
 if TYPE_CHECKING:
     from windlass.diagnose.finding import Diagnosis
+    from windlass.diagnose.survey import Survey
 
 EXAMPLES = """\b
 Examples:
@@ -30,16 +31,21 @@ Examples:
   windlass why pytorchjob/llm -n research --from cluster.json -o json
   windlass why deploy/server --from dump/ --patch > patch.yaml
   windlass why pod/train-0 --exec     # it runs but does not see its GPU
+  windlass why -A                     # everything that needs a person, worst first
+  windlass why -n research            # the same for one namespace
 
 Exit codes: 0 nothing is wrong, 1 a cause was found or is unknown, 2 bad input, 3 no cluster.
 """
 
 
 @click.command("why", epilog=EXAMPLES)
-@click.argument("question", metavar="KIND/NAME")
+@click.argument("question", metavar="[KIND/NAME]", default="")
 @cluster_options
 @config_option
-@click.option("-n", "--namespace", default="", help="Its namespace; only needed if several namespaces have the name.")
+@click.option("-n", "--namespace", default="", help="Its namespace, if several have the name; alone: all of it.")
+@click.option(
+    "-A", "--all-namespaces", "whole_cluster", is_flag=True, help="Everything that needs a person, worst first."
+)
 @click.option("--now", default="", help="Judge as of this RFC 3339 time. [default: the dump's newest]")
 @click.option("--patch", "only_patch", is_flag=True, help="Print only the patch that would help, as YAML.")
 @click.option(
@@ -59,6 +65,7 @@ def why_command(
     kube_context: str,
     config: Path | None,
     namespace: str,
+    whole_cluster: bool,
     now: str,
     only_patch: bool,
     look_inside: bool,
@@ -68,19 +75,27 @@ def why_command(
     """Why KIND/NAME is not running, and what to do.
 
     KIND is Pod, Job, Deployment, PyTorchJob, Workload or anything with pods; it may be left out if the name is unique.
+    Without KIND/NAME: everything that needs a person, in a namespace (-n) or everywhere (-A).
     """
+    from windlass.diagnose.survey import survey
     from windlass.diagnose.why import why
 
     if from_ is not None and look_inside:
         raise click.UsageError("--exec needs a live cluster: leave out --from")
+    question, namespace = _scope(question, namespace, whole_cluster)
+    if not question and (only_patch or look_inside):
+        raise click.UsageError("--patch and --exec need a KIND/NAME")
     moment, given = _moment(now), load_configuration(config)
     with gc_disabled():
-        if from_ is not None:
-            evidence, newest = read_evidence(from_, "", "", namespace, keep_going)
+        if from_ is not None or not question:
+            evidence, newest = read_evidence(from_, kubeconfig, kube_context, namespace, keep_going)
         else:
             evidence, newest = read_live_evidence(kubeconfig, kube_context, namespace, question, look_inside)
         for problem in evidence.read_errors[:20]:
             print_note(str(problem))
+        if not question:
+            print_hidden(evidence)
+            context.exit(_print_survey(survey(evidence, namespace, moment or newest, given), moment or newest, output))
         diagnosis = why(evidence, question, namespace, moment or newest, given)
     if only_patch:
         _print_patch(diagnosis)
@@ -119,6 +134,30 @@ def _moment(now: str) -> int:
     return seconds
 
 
+def _scope(question: str, namespace: str, whole_cluster: bool) -> tuple[str, str]:
+    """The object (empty: everything) and the namespace (empty: all of them) that are asked about."""
+    kind, _, name = question.rpartition("/")
+    if kind.lower() in ("ns", "namespace", "namespaces"):
+        question, namespace = "", name
+    if whole_cluster and (question or namespace):
+        raise click.UsageError("-A asks about everything: leave out KIND/NAME and -n")
+    if not question and not namespace and not whole_cluster:
+        raise click.UsageError("name an object, such as pod/train-0, a namespace with -n, or everything with -A")
+    return question, namespace
+
+
+def _print_survey(found: Survey, now: int, output: str) -> int:
+    """Prints it; the exit code."""
+    from windlass.cli.why_survey import survey_document, survey_text
+    from windlass.diagnose.finding import WAITING
+
+    if output in ("json", "yaml"):
+        print_document(survey_document(found), output)
+    else:
+        click.echo(printable(survey_text(found, now, wide=output == "wide")))
+    return 1 if any(entry.state != WAITING for entry in found.entries) else 0
+
+
 def _print_diagnosis(diagnosis: Diagnosis, output: str) -> None:
     from windlass.cli.why_text import diagnosis_text
 
@@ -135,6 +174,11 @@ def _print_patch(diagnosis: Diagnosis) -> None:
     import yaml
 
     best = diagnosis.patches[0]
+    if not best.runs_after and diagnosis.nodes:
+        print_note(
+            f"No patch of {diagnosis.subject} would let it run now; with the nearest ({best.what}) it would wait."
+        )
+        return
     where = f"-n {best.target.namespace} " if best.target.namespace else ""
     if not best.accepted:
         print_note(f"# {', '.join(best.refused)} can't be changed: kubectl replace --force {where}-f FILE")

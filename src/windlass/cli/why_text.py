@@ -11,13 +11,20 @@ import click
 
 from windlass.diagnose.causes import CAUSES
 from windlass.diagnose.engine_view import outlook_lines
-from windlass.diagnose.finding import Diagnosis, NodeSummary
+from windlass.diagnose.finding import BLOCKED, UNKNOWN, WAITING, WELL, Diagnosis, NodeSummary
 
 FEW = 5
 """Groups of nodes, and holders, shown without `-o wide`."""
 MOST_NAMED = 3
 """Nodes named in a group of nodes with the same reasons."""
 WIDTH = 80
+STATES = {
+    BLOCKED: ("BLOCKED", "red"),
+    UNKNOWN: ("UNKNOWN", "magenta"),
+    WAITING: ("WAITING", "yellow"),
+    WELL: ("OK", "green"),
+}
+"""State → word and colour: what needs a person is told from what only needs time at a glance."""
 
 
 def diagnosis_text(diagnosis: Diagnosis, wide: bool) -> str:
@@ -44,13 +51,7 @@ def diagnosis_text(diagnosis: Diagnosis, wide: bool) -> str:
 
 
 def _headline(diagnosis: Diagnosis, width: int) -> str:
-    mark, colour = "BLOCKED", "red"
-    if diagnosis.code == "NONE":
-        mark, colour = "OK", "green"
-    elif diagnosis.code == "UNKNOWN":
-        mark, colour = "UNKNOWN", "yellow"
-    elif diagnosis.is_wait:
-        mark, colour = "WAITING", "yellow"
+    mark, colour = STATES[diagnosis.state]
     parts = (mark, diagnosis.subject, diagnosis.code)
     gap = "  " if len("  ".join(parts)) <= width else "\n  "
     marked, code = click.style(mark, fg=colour, bold=True), click.style(diagnosis.code, bold=True)

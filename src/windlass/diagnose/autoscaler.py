@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from windlass.diagnose.evidence import ClusterObject, Event, Evidence
+from windlass.diagnose.evidence import ClusterObject, Event, Evidence, once_per_evidence
 from windlass.diagnose.finding import Finding
 from windlass.diagnose.unstructured import nested_maps, nested_string
 
@@ -59,24 +59,26 @@ def has_triggered(evidence: Evidence, pod: ClusterObject) -> bool:
 
 def is_silent(evidence: Evidence, pod: ClusterObject) -> bool:
     """Whether an autoscaler runs here and nothing that it says about the pod is understood."""
-    runs = (
-        any(evidence.of_kind(kind) for kind in ("NodePool", "NodeClaim"))
-        or any(AUTOSCALERS.search(other.name) for other in evidence.of_kind("Pod"))
-        or any(item.name == "cluster-autoscaler-status" for item in evidence.of_kind("ConfigMap"))
-    )
     said = any(
         AUTOSCALERS.search(event.source) or event.reason in ("NotTriggerScaleUp", "TriggeredScaleUp")
         for event in evidence.events_of(pod)
     )
-    return runs and not said
+    return not said and _has_autoscaler(evidence)
+
+
+@once_per_evidence
+def _has_autoscaler(evidence: Evidence) -> bool:
+    return (
+        any(evidence.of_kind(kind) for kind in ("NodePool", "NodeClaim"))
+        or any(AUTOSCALERS.search(pod.name) for pod in evidence.of_kind("Pod"))
+        or any(item.name == "cluster-autoscaler-status" for item in evidence.of_kind("ConfigMap"))
+    )
 
 
 def _is_known(evidence: Evidence, pod: ClusterObject) -> bool:
     """Whether an autoscaler's log names the pod, so that what failed there was for it."""
     name = f"{pod.namespace}/{pod.name}"
-    logs = (
-        log for other in evidence.of_kind("Pod") if AUTOSCALERS.search(other.name) for log in evidence.logs_of(other)
-    )
+    logs = (log for other in evidence.logged_pods if AUTOSCALERS.search(other.name) for log in evidence.logs_of(other))
     return any(name in line for log in logs for line in log.lines)
 
 
@@ -130,7 +132,7 @@ def _provider_failed(evidence: Evidence) -> Finding | None:
             failed = [line.strip() for line in lines if NO_CAPACITY.search(line)]
             if failed:
                 return Finding("CLOUD_CAPACITY", "", (f"{item.title}: {'; '.join(failed[:2])}",))
-    for pod in evidence.of_kind("Pod"):
+    for pod in evidence.logged_pods:
         if AUTOSCALERS.search(pod.name):
             failures = [line.strip() for log in evidence.logs_of(pod) for line in log.lines if NO_CAPACITY.search(line)]
             if failures:

@@ -143,7 +143,7 @@ CAUSES: dict[str, Cause] = {
     ),
     "NODE_UNSCHEDULABLE": Cause(
         "the matching nodes are cordoned, not ready or unreachable",
-        "uncordon the node (kubectl uncordon), or repair its kubelet",
+        "uncordon the node if it is fit, or repair it: see its conditions",
     ),
     "KUBELET_ADMISSION_RACE": Cause(
         "the kubelet refused a pod that the scheduler had placed",
@@ -181,7 +181,7 @@ CAUSES: dict[str, Cause] = {
         "configure the nvidia runtime (nvidia-ctk runtime configure) and restart the container runtime",
     ),
     "DRIVER_MISSING": Cause(
-        "the NVIDIA driver is not installed or not loaded on the node",
+        "the NVIDIA driver is not installed or not loaded",
         "install a driver for the running kernel; see the driver pod's log",
     ),
     "DRIVER_LIB_MISMATCH": Cause(

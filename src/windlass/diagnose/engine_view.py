@@ -98,17 +98,30 @@ class EngineView:
 
     def workloads_containing(self, pods: Iterable[str]) -> list[str]:
         """Keys of the workloads that contain these pods, also if the owning object is not in the evidence."""
-        wanted = set(pods)
-        return [
-            workload.key
-            for workload in self._snapshot.workloads
-            if any(not wanted.isdisjoint(pod_set.pod_keys) for pod_set in workload.pod_sets)
-        ]
+        return list(dict.fromkeys(key for pod in pods for key in self._workloads_by_pod.get(pod, ())))
+
+    def shapes_of(self, pods: Iterable[str]) -> tuple[int, ...]:
+        """The shapes of these pods: pods of one shape have the same requests and node rules."""
+        rows = (self._pod_rows.get(pod) for pod in pods)
+        return tuple(sorted({int(self._snapshot.pods.shape[row]) for row in rows if row is not None}))
+
+    @cached_property
+    def _workloads_by_pod(self) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
+        for workload in self._snapshot.workloads:
+            for pod in (pod for pod_set in workload.pod_sets for pod in pod_set.pod_keys):
+                found.setdefault(pod, []).append(workload.key)
+        return found
 
     def explained_hold(self, keys: Collection[str]) -> Hold | None:
         """The hold of the first of these workloads that is held, explained."""
         place = next((self._places[key] for key in keys if key in self._places), None)
-        return None if place is None else self._explained.holds[place]
+        if place is None:
+            return None
+        if place < MAX_EXPLAINED_HOLDS:
+            return self._explained.holds[place]
+        plan, advisor = self._decided
+        return plan.holds[place] if advisor is None else advisor.explain_hold(plan.holds[place])
 
     def decided_hold(self, keys: Collection[str]) -> Hold | None:
         """The same hold without explanations."""

@@ -6,11 +6,12 @@ kind of which no object exists from a kind that was not read.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from copy import copy
-from functools import cached_property
+from functools import cached_property, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakKeyDictionary
 
 import msgspec
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 CLUSTER_KINDS = frozenset(
     {
         "Node",
+        "GPU",
         "Namespace",
         "PersistentVolume",
         "StorageClass",
@@ -296,6 +298,11 @@ class Evidence:
     def logs_of(self, pod: ClusterObject) -> list[LogLines]:
         return list(self._pod_logs.get((pod.namespace, pod.name), {}).values())
 
+    @cached_property
+    def logged_pods(self) -> list[ClusterObject]:
+        """Pods of which there are logs: few, where pods are many."""
+        return [pod for pod in self.of_kind("Pod") if (pod.namespace, pod.name) in self._pod_logs]
+
     def host_logs(self, node: str) -> list[LogLines]:
         return list(self._host_logs.get(node, {}).values())
 
@@ -313,6 +320,22 @@ class Evidence:
             if node:
                 found.setdefault(node, []).append(item)
         return found
+
+
+Found = TypeVar("Found")
+
+
+def once_per_evidence(find: Callable[[Evidence], Found]) -> Callable[[Evidence], Found]:
+    """Remembers what was found: evidence does not change once questions are asked, and a survey asks hundreds."""
+    known: WeakKeyDictionary[Evidence, Found] = WeakKeyDictionary()
+
+    @wraps(find)
+    def remembered(evidence: Evidence) -> Found:
+        if evidence not in known:
+            known[evidence] = find(evidence)
+        return known[evidence]
+
+    return remembered
 
 
 def read_event(data: dict[str, Any]) -> Event:

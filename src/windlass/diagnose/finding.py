@@ -16,6 +16,10 @@ from windlass.dump.configuration import UsedConfiguration
 NAME = re.compile(r"\S+[./]\w")
 
 
+BLOCKED, UNKNOWN, WAITING, WELL = "blocked", "unknown", "waiting", "well"
+"""States: needs a person; needs a look, since the evidence names no cause; only needs time; nothing is wrong."""
+
+
 class PatchTarget(msgspec.Struct, frozen=True, rename="camel"):
     """The object that a patch is for."""
 
@@ -173,3 +177,9 @@ class Diagnosis(msgspec.Struct, frozen=True):
     """Who can change the cause; empty if that depends, or if nobody has to."""
     next_commands: tuple[str, ...] = msgspec.field(default=(), name="nextCommands")
     """With low confidence: the commands whose output would settle the cause."""
+
+    @property
+    def state(self) -> str:
+        if self.code in ("NONE", "UNKNOWN"):
+            return WELL if self.code == "NONE" else UNKNOWN
+        return WAITING if self.is_wait else BLOCKED

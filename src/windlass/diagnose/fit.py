@@ -162,10 +162,22 @@ class FitChecker:
 
 def capacity_and_allocatable(node: Node) -> tuple[Mapping[str, int], Mapping[str, int]]:
     """(capacity, allocatable); empty for an invalid node, which the filters refuse for that."""
+    known = _QUANTITIES.get(id(node))
+    if known is not None and known[0] is node:
+        return known[1]
+    if len(_QUANTITIES) >= MAX_REMEMBERED:
+        _QUANTITIES.clear()
     try:
-        return node_quantities(node)
+        found = node_quantities(node)
     except InputError:
-        return {}, {}
+        found = {}, {}
+    _QUANTITIES[id(node)] = (node, found)
+    return found
+
+
+MAX_REMEMBERED = 10_000
+_QUANTITIES: dict[int, tuple[Node, tuple[dict[str, int], dict[str, int]]]] = {}
+"""Id of a node → the node and its amounts: an answer asks for them a dozen times, and nodes are frozen."""
 
 
 def _reason(bit: int, requests: tuple[tuple[str, int], ...]) -> Reason:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from windlass.diagnose.evidence import ClusterObject, Evidence
+from windlass.diagnose.evidence import ClusterObject, Evidence, once_per_evidence
 from windlass.diagnose.finding import Finding
 from windlass.diagnose.subject import Subject, group_of, is_waiting, owners_of
 from windlass.diagnose.unstructured import nested_int
@@ -32,6 +32,14 @@ class Gang(msgspec.Struct, frozen=True):
         return 0 < self.running < self.minimum and self.waiting > 0
 
 
+@once_per_evidence
+def _waiting_gangs(evidence: Evidence) -> set[GangKey]:
+    """Gangs with pods that wait for a node."""
+    pods = (pod for pod in evidence.of_kind("Pod") if isinstance(pod.decoded, Pod) and not pod.decoded.is_bound)
+    return {key for pod in pods if (key := _gang_of(evidence, pod)) is not None}
+
+
+@once_per_evidence
 def find_gangs(evidence: Evidence) -> dict[GangKey, Gang]:
     """All gangs of the cluster."""
     members: dict[GangKey, list[ClusterObject]] = {}
@@ -98,6 +106,8 @@ def deadlock_finding(evidence: Evidence, subject: Subject) -> Finding | None:
     if not own and not any(item.kind in GANG_OWNER_KINDS for item in subject.related):
         return None
     own |= {_key_of(item) for item in subject.related}
+    if len(_waiting_gangs(evidence)) < 2:
+        return None  # what is not partial waits for nobody
     partial = {key: gang for key, gang in find_gangs(evidence).items() if gang.is_partial}
     if len(partial) > 1 and not own.isdisjoint(partial):
         some = [*partial.values()][:4]

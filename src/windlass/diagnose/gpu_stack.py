@@ -6,12 +6,15 @@ of the stack is no evidence of health; its log and what the node advertises are.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from windlass.diagnose import log_patterns, nodes
-from windlass.diagnose.contradictions import current_events, current_logs, is_ready, started, unhealed
+from windlass.diagnose.contradictions import current_events, current_logs, is_ready, refutation, started, unhealed
 from windlass.diagnose.evidence import ClusterObject, Evidence, LogLines
 from windlass.diagnose.finding import Finding, MissingEvidence
+from windlass.diagnose.hypothesis import Hypothesis, conclude
 from windlass.diagnose.log_patterns import LONG_LINE, match_finding
 from windlass.diagnose.mig_layout import promised_instances
 from windlass.diagnose.nvidia_smi import annotate_nvidia_smi_logs
@@ -59,7 +62,7 @@ def node_findings(evidence: Evidence, node: Node, now: int, resource: str) -> li
     found: list[Finding] = []
     down = nodes.unschedulable_reason(node)
     if down:
-        found.append(Finding("NODE_UNSCHEDULABLE", f"GPU node {node.name} is {down}"))
+        found.append(Finding("NODE_UNSCHEDULABLE", f"GPU node {node.name} is {down}", remedy=nodes.down_remedy(node)))
     found += label_findings(evidence, node)
     found += _by_logs(evidence, node)
     found += sharing_findings(evidence, node, resource)
@@ -84,9 +87,32 @@ def _behind_component(evidence: Evidence, node: Node, code: str, now: int) -> li
     return []
 
 
+def node_cause(evidence: Evidence, node: Node, now: int, more: Sequence[Finding] = ()) -> Finding | None:
+    """The deepest fault of the node, or of `more`, that nothing rules out."""
+    found = (*node_findings(evidence, node, now, ""), *more)
+    faults = [fault for fault in found if not refutation(evidence, fault, node)]
+    if not faults:
+        return None
+    cause = conclude(faults[0], [Hypothesis(fault) for fault in faults[1:]]).cause
+    return msgspec.structs.replace(cause, headline=cause.headline or f"on node {node.name}, {cause.message}")
+
+
+def layer_below_finding(evidence: Evidence, pod: ClusterObject, now: int) -> Finding | None:
+    """The fault of its node for which a component of the stack waits; None if it is none, or if its own is all."""
+    component, node = component_of(pod), evidence.nodes.get(nested_string(pod.data, "spec", "nodeName"))
+    if not component or node is None:
+        return None
+    cause = node_cause(evidence, node, now)
+    if cause is None or cause.code in (*COMPONENT_CODES.get(component, ()), *PLUGIN_CODES, "NODE_UNSCHEDULABLE"):
+        return None
+    waits = f"{pod.title} has not started, and waits for the layer below it"
+    return msgspec.structs.replace(cause, evidence=(waits, *cause.evidence))
+
+
+PLUGIN_CODES = ("DEVICE_PLUGIN_ABSENT", "DEVICE_PLUGIN_FAILING")
 COMPONENT_CODES = {
     **{component: (code,) for component, code in FAILURE_CODES.items()},
-    "device plugin": ("DEVICE_PLUGIN_ABSENT", "DEVICE_PLUGIN_FAILING"),
+    "device plugin": PLUGIN_CODES,
 }
 """Component → codes of its failure."""
 
@@ -272,7 +298,8 @@ def plugin_absent_finding(evidence: Evidence, node: Node, sets: list[ClusterObje
         unread = MissingEvidence("the DaemonSets", "kubectl get daemonsets -A -o json")
         message = f"no device plugin is installed for GPU node {node.name}"
         missing = () if evidence.has_kind("DaemonSet") else (unread,)
-        return Finding("DEVICE_PLUGIN_ABSENT", message, missing=missing)
+        remedy = "install NVIDIA's device plugin or GPU operator, or whichever serves this node"
+        return Finding("DEVICE_PLUGIN_ABSENT", message, remedy=remedy, missing=missing)
     plugin = sets[0]
     why = daemonset_exclusion(plugin, node)
     desired = nested_int(plugin.data, "status", "desiredNumberScheduled")

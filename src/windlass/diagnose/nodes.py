@@ -46,17 +46,20 @@ def device_requests(requests: Mapping[str, int]) -> dict[str, int]:
     return {name: amount for name, amount in requests.items() if is_extended_resource(name) and amount}
 
 
+def gpu_count(requests: Mapping[str, int]) -> int:
+    """GPUs and parts of GPUs in the request."""
+    return sum(amount for name, amount in device_requests(requests).items() if is_gpu_name(name))
+
+
 def gpu_resources(node: Node) -> dict[str, int]:
     """GPU resources of the node's capacity that are not 0."""
     capacity, _ = capacity_and_allocatable(node)
     return {
-        name: amount
-        for name, amount in capacity.items()
-        if amount and is_extended_resource(name) and _is_gpu_name(name)
+        name: amount for name, amount in capacity.items() if amount and is_extended_resource(name) and is_gpu_name(name)
     }
 
 
-def _is_gpu_name(name: str) -> bool:
+def is_gpu_name(name: str) -> bool:
     vendor, _, rest = name.partition("/")
     return vendor in ("nvidia.com", "amd.com", "gpu.intel.com", "huawei.com", "habana.ai") or "gpu" in rest
 
@@ -66,7 +69,7 @@ def looks_like_gpu_node(node: Node) -> bool:
     if any(node.labels.get(label, "false") not in ("false", "0", "") for label in GPU_LABELS):
         return True
     capacity, _ = capacity_and_allocatable(node)
-    if any(is_extended_resource(name) and _is_gpu_name(name) for name in capacity):
+    if any(is_extended_resource(name) and is_gpu_name(name) for name in capacity):
         return True  # also with 0 of them, which kubelet leaves behind when a device plugin goes
     if any(GPU_INSTANCE_TYPES.match(node.labels.get(label, "")) for label in INSTANCE_TYPE_LABELS):
         return True
@@ -82,6 +85,13 @@ def unschedulable_reason(node: Node) -> str:
             return taint.key.rpartition("/")[2]
     ready = next((condition.status for condition in node.status.conditions if condition.type == "Ready"), "True")
     return "" if ready == "True" else "not ready"
+
+
+def down_remedy(node: Node) -> str:
+    """What to do about a node that takes no pods."""
+    if unschedulable_reason(node) in ("cordoned", "unschedulable"):
+        return f"if it is fit, kubectl uncordon {node.name}"
+    return f"repair its machine or its kubelet: kubectl describe node {node.name}"
 
 
 def not_ready_reason(node: Node) -> str:
@@ -138,7 +148,8 @@ def node_summary(
 ) -> NodeSummary:
     """The node's numbers for the resources that the pod requests."""
     capacity, allocatable = capacity_and_allocatable(node)
-    names = [name for name in pod_requests(pod) if name != "pods" or name in found.shortfall]
+    requests = pod_requests(pod)
+    names = [name for name in requests if name != "pods" or name in found.shortfall]
     gpus = [name for name in gpu_resources(node) if name not in names]
     shown = sorted([*names, *gpus], key=lambda name: not is_extended_resource(name))
 
@@ -152,17 +163,17 @@ def node_summary(
     return NodeSummary(
         name=node.name,
         codes=tuple(dict.fromkeys(codes)),
-        lacks={name: format_amount(name, amount) for name, amount in found.shortfall.items()},
+        lacks={name: format_amount(name, amount) for name, amount in _lacks(found, requests).items()},
         capacity=amounts(capacity),
         allocatable=amounts(allocatable),
         requested=amounts(used),
         free=amounts(free),
-        detail=_details(found, node, pod),
+        detail=_details(found, node, pod, requests),
         candidate=candidate,
     )
 
 
-def _details(found: NodeFit, node: Node, pod: Pod) -> tuple[str, ...]:
+def _details(found: NodeFit, node: Node, pod: Pod, requests: Mapping[str, int]) -> tuple[str, ...]:
     details: list[str] = []
     for reason in found.reasons:
         if reason.name == "TAINT":
@@ -175,10 +186,17 @@ def _details(found: NodeFit, node: Node, pod: Pod) -> tuple[str, ...]:
             continue  # the shortfall below says the same with a number
         elif not reason.name.startswith("INSUFFICIENT_"):  # the shortfall below has the amounts
             details.append(reason.message)
-    for name, amount in found.shortfall.items():
-        empty = " even when empty" if name in found.shortfall_when_empty else ""
-        details.append(f"lacks {format_amount(name, amount)} {name}{empty}")
+    for name, amount in _lacks(found, requests).items():
+        details.append(f"lacks {format_amount(name, amount)} {name}")
+        empty = found.shortfall_when_empty.get(name, 0)
+        if empty:
+            details[-1] += " even when empty" if empty == amount else f", {format_amount(name, empty)} even when empty"
     return tuple(details)
+
+
+def _lacks(found: NodeFit, requests: Mapping[str, int]) -> dict[str, int]:
+    """No more than is requested: pods may hold more than the node still advertises."""
+    return {name: min(amount, requests.get(name, amount)) for name, amount in found.shortfall.items()}
 
 
 def unhealthy_device_count(node: Node, resource: str) -> int:

@@ -33,7 +33,7 @@ MANAGED_KINDS = ("Deployment", "ReplicaSet", "StatefulSet")
 
 def failure_conclusion(evidence: Evidence, subject: Subject, lacking: int, now: int) -> Conclusion | None:
     """Why the object failed or lacks `lacking` pods, in its controllers' words; None if it does neither."""
-    said = [entry for item in subject.related for entry in _failures(item)]
+    said = [entry for item in subject.related for entry in failures_of(item)]
     if not said and not lacking:
         return None
     return refusal.reported_cause(evidence, subject, now) or Conclusion(_said_failure(subject, said, lacking))
@@ -66,7 +66,7 @@ def _unclassified(subject: Subject, said: list[tuple[str, str]], lacking: int) -
     return Finding("UNKNOWN", message, missing=missing)
 
 
-def _failures(item: ClusterObject) -> Iterator[tuple[str, str]]:
+def failures_of(item: ClusterObject) -> Iterator[tuple[str, str]]:
     """(where, what) of the failures that the object's status reports."""
     for condition in nested_maps(item.data, "status", "conditions"):
         kind = nested_string(condition, "type")

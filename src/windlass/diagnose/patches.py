@@ -62,6 +62,8 @@ def patches_for(what_if: WhatIf, finding: Finding, analysis: SchedulingAnalysis 
     """At most `MAX_PATCHES`, those that let it run first; empty where no change of this object would help."""
     code = finding.code
     found: list[Patch] = []
+    if not what_if.tries_patches:
+        return ()
     if code in OTHER_OBJECT_MAKERS:
         found = OTHER_OBJECT_MAKERS[code](what_if, finding)
     elif code in SPEC_FIXES_BY_CODE:

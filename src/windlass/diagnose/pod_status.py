@@ -59,8 +59,7 @@ def admission_findings(pod: ClusterObject, kubelet: list[PatternMatch], node: No
         code = kubelet[0].code if kubelet else "KUBELET_ADMISSION_RACE"
         if code == "DEVICE_UNHEALTHY" and node is not None and all_healthy(node):
             past = (
-                f"when it was admitted, GPUs of node {node.name} were unhealthy or not registered; all are healthy "
-                "now: delete the failed pod"
+                f"when it was admitted, GPUs of node {node.name} were unhealthy or not registered; all are healthy now"
             )
             return [Finding("KUBELET_ADMISSION_RACE", past, (f"{reason}: {message}",), (code,))]
         return [Finding(code, "", (f"{reason}: {message}",))]
@@ -81,7 +80,7 @@ def pull_findings(evidence: Evidence, pod: ClusterObject, now: int) -> list[Find
     if pulling and len(pulled) < len(pulling) and phase_of(pod) in ("Pending", "Failed", ""):
         since = now - parse_timestamp(pulling[-1].last) if pulling[-1].last else PULL_PATIENCE
         if since >= PULL_PATIENCE or phase_of(pod) == "Failed":
-            return [Finding("IMAGE_PULL_SLOW", f"{pulling[-1].message}, for {since} s", (pulling[-1].message,))]
+            return [Finding("IMAGE_PULL_SLOW", f"{pulling[-1].message}, for {since} s so far", (pulling[-1].message,))]
     deadline = [event for event in events if "ull" in event.message and "deadline" in event.message.lower()]
     return [Finding("IMAGE_PULL_SLOW", "", (deadline[-1].message,))] if deadline else []
 

@@ -1,4 +1,4 @@
-"""Answers about objects without pods: nodes, quotas, queues, and DaemonSets that miss nodes.
+"""Answers about objects without pods: nodes, GPUs, quotas, queues, and DaemonSets that miss nodes.
 
 `why` calls `podless_object_finding` before it looks for pods.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 from windlass.diagnose import gpu_stack, nodes, queue
 from windlass.diagnose.evidence import ClusterObject, Evidence
 from windlass.diagnose.finding import Finding
+from windlass.diagnose.gpus import gpu_finding
 from windlass.diagnose.resource_quota import ineffective_key_finding
 from windlass.diagnose.stack_components import component_of, gpu_nodes
 from windlass.diagnose.subject import node_of, phase_of
@@ -20,9 +21,11 @@ def podless_object_finding(evidence: Evidence, item: ClusterObject, now: int) ->
     if item.kind == "ResourceQuota":
         found = ineffective_key_finding(item)
     elif item.kind in ("LocalQueue", "ClusterQueue"):
-        found = queue.stopped_queue_finding(item)
+        return _of_queue(evidence, item)
     elif isinstance(item.decoded, Node):
         found = _of_node(evidence, item.decoded, now)
+    elif item.kind == "GPU":
+        return gpu_finding(evidence, item.name, now)
     elif item.kind == "DaemonSet":
         return _of_daemon(evidence, item)
     else:
@@ -30,15 +33,28 @@ def podless_object_finding(evidence: Evidence, item: ClusterObject, now: int) ->
     return found or Finding("NONE", f"nothing is wrong with {item.title}")
 
 
+def _of_queue(evidence: Evidence, item: ClusterObject) -> Finding:
+    is_local = item.kind == "LocalQueue"
+    found = queue.local_queue_finding(evidence, item) if is_local else queue.stopped_queue_finding(item)
+    waiting = queue.waiting_in(evidence, item)
+    count = f"; {waiting} workload{'s wait' if waiting != 1 else ' waits'} in it" if waiting else ""
+    return found or Finding("NONE", f"nothing is wrong with {item.title}{count}")
+
+
 def _of_daemon(evidence: Evidence, item: ClusterObject) -> Finding | None:
-    """A GPU node on which the DaemonSet has no pod; None if one of its pods is not running."""
+    """A GPU node without GPUs on which the DaemonSet has no pod; None if one of its pods is not running.
+
+    What advertises its GPUs is served, by this DaemonSet or by another.
+    """
     pods = evidence.children(item)
-    if any(phase_of(pod) not in ("Running", "Succeeded") for pod in pods):
+    if not component_of(item) or any(phase_of(pod) not in ("Running", "Succeeded") for pod in pods):
         return None
     occupied = {node_of(pod) for pod in pods}
     for node in gpu_nodes(evidence):
-        why = gpu_stack.daemonset_exclusion(item, node) if node.name not in occupied else ""
-        if why and component_of(item) == "device plugin" and not nodes.gpu_resources(node):
+        if node.name in occupied or nodes.gpu_resources(node):
+            continue
+        why = gpu_stack.daemonset_exclusion(item, node)
+        if why and component_of(item) == "device plugin":
             return gpu_stack.plugin_absent_finding(evidence, node, [item])
         if why:
             code = "SELECTOR_MISMATCH" if why.startswith("label") else "TAINT_NOT_TOLERATED"
@@ -47,7 +63,18 @@ def _of_daemon(evidence: Evidence, item: ClusterObject) -> Finding | None:
 
 
 def _of_node(evidence: Evidence, node: Node, now: int) -> Finding | None:
-    if node not in gpu_nodes(evidence):
-        return None
-    found = gpu_stack.node_findings(evidence, node, now, "")
-    return found[0] if found else None
+    """The deepest fault of the node that nothing rules out."""
+    if not nodes.looks_like_gpu_node(node) and node not in gpu_nodes(evidence):
+        down = nodes.unschedulable_reason(node)
+        message = f"node {node.name} is {down}"
+        return Finding("NODE_UNSCHEDULABLE", message, remedy=nodes.down_remedy(node)) if down else None
+    return gpu_stack.node_cause(evidence, node, now, _unhealthy_devices(node))
+
+
+def _unhealthy_devices(node: Node) -> list[Finding]:
+    for name, count in nodes.gpu_resources(node).items():
+        ill = nodes.unhealthy_device_count(node, name)
+        if ill:
+            message = f"{ill} of the {count} {name} of node {node.name} {'is' if ill == 1 else 'are'} unhealthy"
+            return [Finding("DEVICE_UNHEALTHY", message)]
+    return []

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import re
 
+import msgspec
+
 from windlass.apply.messages import code_of_message
 from windlass.diagnose.causes import CAUSES
 from windlass.diagnose.evidence import ClusterObject, Evidence
@@ -187,13 +189,54 @@ def _of_workload(workload: ClusterObject) -> Finding | None:
 def stopped_queue_finding(queue: ClusterObject) -> Finding | None:
     policy = nested_string(queue.data, "spec", "stopPolicy")
     if policy in ("Hold", "HoldAndDrain"):
-        return Finding("KUEUE_QUEUE_MISSING", f"{queue.title} is stopped (stopPolicy {policy})")
+        remedy = "have its stopPolicy set to None, or use another queue"
+        return Finding("KUEUE_QUEUE_MISSING", f"{queue.title} is stopped (stopPolicy {policy})", remedy=remedy)
     active = find_condition(queue.data, "Active")
     if nested_string(active, "status") == "False":
         message = nested_string(active, "message") or nested_string(active, "reason")
-        headline = f"{queue.title} is inactive: {message}"
-        return Finding("KUEUE_QUEUE_MISSING", headline)
+        remedy = "create or correct the objects that it refers to"
+        return Finding("KUEUE_QUEUE_MISSING", f"{queue.title} is inactive: {message.rstrip('.')}", remedy=remedy)
     return None
+
+
+def local_queue_finding(evidence: Evidence, queue: ClusterObject) -> Finding | None:
+    """What is wrong with a LocalQueue, or with the ClusterQueue behind it."""
+    name = nested_string(queue.data, "spec", "clusterQueue")
+    behind = evidence.get("ClusterQueue", "", name)
+    if behind is None and name and "ClusterQueue" in evidence.complete_kinds:
+        message = f"{queue.title} belongs to ClusterQueue {name}, which does not exist"
+        return Finding("KUEUE_QUEUE_MISSING", message)
+    return stopped_queue_finding(queue) or (stopped_queue_finding(behind) if behind is not None else None)
+
+
+def waiting_in(evidence: Evidence, queue: ClusterObject) -> int:
+    """Workloads of the queue that are neither admitted nor finished."""
+    local = {
+        (item.namespace, item.name)
+        for item in evidence.of_kind("LocalQueue")
+        if nested_string(item.data, "spec", "clusterQueue") == queue.name
+    }
+    own = {(queue.namespace, queue.name)} if queue.kind == "LocalQueue" else local
+    workloads = [
+        item
+        for item in evidence.of_kind("Workload")
+        if (item.namespace, nested_string(item.data, "spec", "queueName")) in own
+    ]
+    ended = [item for item in workloads if nested_string(find_condition(item.data, "Finished"), "status") == "True"]
+    return sum(not _admitted(item) for item in workloads if item not in ended)
+
+
+def with_queue_reason(evidence: Evidence, finding: Finding) -> Finding:
+    """The finding about an inactive queue, with what the queue itself says about that."""
+    if finding.code != "KUEUE_QUEUE_MISSING":
+        return finding
+    for item in evidence.of_kind("ClusterQueue"):
+        if re.search(rf"\bClusterQueue \"?{re.escape(item.name)}\b", finding.message):
+            own = stopped_queue_finding(item)
+            return (
+                finding if own is None else msgspec.structs.replace(finding, headline=own.headline, remedy=own.remedy)
+            )
+    return finding
 
 
 def suspended_object(subject: Subject) -> ClusterObject | None:

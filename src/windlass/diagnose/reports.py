@@ -131,7 +131,7 @@ def log_reports(evidence: Evidence, items: Sequence[ClusterObject], pods: Iterab
     names = "|".join(re.escape(name) for name in sorted(full | long))
     named = re.compile(rf"(?<![\w.-])({names})(?![\w.-])")
     own = {id(pod) for pod in pods}
-    for pod in evidence.of_kind("Pod"):
+    for pod in evidence.logged_pods:
         if id(pod) in own:
             continue
         for log in evidence.logs_of(pod):

@@ -88,8 +88,11 @@ def _faulty_nodes(evidence: Evidence, finding: Finding, analysis: SchedulingAnal
         if candidate.node.name in gpu_node_names and _is_suspect(evidence, candidate, analysis, finding)
     ]
     suspects.sort(key=lambda candidate: len(other_refusals(candidate, NODE_FAULTS)))
+    is_mostly_down = _most_are_down(finding, analysis)
     for candidate in suspects[:MAX_SUSPECTS]:
-        yield from _of_node(evidence, finding, analysis, candidate, now)
+        for hypothesis in _of_node(evidence, finding, analysis, candidate, now):
+            if hypothesis.code != "NODE_UNSCHEDULABLE" or is_mostly_down:  # else the engine's own rule has weighed it
+                yield hypothesis
 
 
 NODE_FAULTS = ("NODE_UNSCHEDULABLE", "DEVICE_UNHEALTHY")
@@ -128,8 +131,8 @@ def _of_node(
     promised = promised_by_configs(evidence, node) | promised_instances(node)
     gained = gained_devices(candidate, analysis.devices, promised)
     mended = would_take(candidate, analysis.pod, gained, uncordoned=True)
-    for fault in _faults(evidence, candidate, analysis, now):
-        if fault.code == finding.code or (fault.code == "NODE_UNSCHEDULABLE" and not _most_are_down(finding, analysis)):
+    for fault in _faults(evidence, candidate, analysis, finding.code, now):
+        if fault.code == finding.code:
             continue  # the engine's own rule has weighed it
         left = other_refusals(candidate, NODE_FAULTS)
         headline = fault.headline or f"on {subject}, {fault.message}"
@@ -147,7 +150,9 @@ def _of_node(
             yield Hypothesis(shown, subject, False, refuted_by=by)
 
 
-def _faults(evidence: Evidence, candidate: Candidate, analysis: SchedulingAnalysis, now: int) -> Iterator[Finding]:
+def _faults(
+    evidence: Evidence, candidate: Candidate, analysis: SchedulingAnalysis, symptom: str, now: int
+) -> Iterator[Finding]:
     """What is wrong with the node, from objects, logs and host."""
     node, name = candidate.node, next(iter(analysis.devices))
     if name not in nodes.gpu_resources(node):
@@ -156,11 +161,14 @@ def _faults(evidence: Evidence, candidate: Candidate, analysis: SchedulingAnalys
         return
     if any(missing_devices(node, device) for device in analysis.devices):
         yield from _broken_gpus(evidence, candidate)
+        if symptom == "SELECTOR_MISMATCH":  # it is matched by this node, which only lacks healthy devices
+            yield from _unhealthy_gpus(candidate, analysis)
     for device in analysis.devices:
         yield from sharing_findings(evidence, node, device)
     down = nodes.unschedulable_reason(node)
     if down:
-        yield Finding("NODE_UNSCHEDULABLE", f"node {node.name} would take the pod, but is {down}")
+        message = f"node {node.name} would take the pod, but is {down}"
+        yield Finding("NODE_UNSCHEDULABLE", message, remedy=nodes.down_remedy(node))
         yield from gpu_stack.label_findings(evidence, node)
 
 
@@ -180,6 +188,15 @@ def _blocked_plugin(evidence: Evidence, candidate: Candidate, analysis: Scheduli
             )
             yield Finding("TAINT_NOT_TOLERATED", message)
             return
+
+
+def _unhealthy_gpus(candidate: Candidate, analysis: SchedulingAnalysis) -> Iterator[Finding]:
+    node = candidate.node
+    for name in analysis.devices:
+        ill, total = nodes.unhealthy_device_count(node, name), nodes.gpu_resources(node).get(name, 0)
+        if ill:
+            message = f"{ill} of the {total} {name} of node {node.name} {'is' if ill == 1 else 'are'} unhealthy"
+            yield Finding("DEVICE_UNHEALTHY", message)
 
 
 def _broken_gpus(evidence: Evidence, candidate: Candidate) -> Iterator[Finding]:
@@ -255,5 +272,6 @@ def _quota_above_capacity(
         capacity = sum(nodes.gpu_resources(node).get(name, 0) for node in evidence.nodes.values())
         if promised > capacity:
             message = f"the nominal quota of all queues is {promised} {name}, but the nodes have {capacity}"
-            return Finding("KUEUE_QUOTA_MISCONFIGURED", f"{message}; it was admitted, and none is free")
+            remedy = "lower the quota to what the nodes have, or add nodes"
+            return Finding("KUEUE_QUOTA_MISCONFIGURED", f"{message}; it was admitted, and none is free", remedy=remedy)
     return None

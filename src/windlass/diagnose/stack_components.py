@@ -6,10 +6,9 @@ Called by `gpu_stack`, `doctor` and `cli.pod_evidence`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 
 from windlass.diagnose import nodes
-from windlass.diagnose.evidence import ClusterObject, Evidence
+from windlass.diagnose.evidence import ClusterObject, Evidence, once_per_evidence
 from windlass.diagnose.finding import Finding
 from windlass.diagnose.unstructured import nested_int, nested_map, nested_maps, nested_string
 from windlass.model.names.kubernetes import APP_COMPONENT_LABEL, APP_NAME_LABEL
@@ -52,12 +51,20 @@ GPU_SEEN = re.compile(r"NVIDIA-SMI \d|NVRM:|nvidia-smi.{0,40}driver version|GPU 
 
 def component_of(pod: ClusterObject) -> str:
     """The component that the pod belongs to; empty if none."""
-    labels = " ".join(pod.labels.get(key, "") for key in ("app", "name", APP_NAME_LABEL, APP_COMPONENT_LABEL))
-    for component, pattern in COMPONENTS.items():
-        if pattern.search(f"{pod.name} {labels}"):
-            return component
+    labels = pod.labels
+    names = " ".join([pod.name, *(labels[key] for key in NAME_LABELS if key in labels)])
+    if ANY_COMPONENT.search(names):
+        return next(component for component, pattern in COMPONENTS.items() if pattern.search(names))
     images = " ".join(_images(pod))
-    return next((component for component, pattern in IMAGES.items() if pattern.search(images)), "")
+    if not ANY_IMAGE.search(images):
+        return ""
+    return next(component for component, pattern in IMAGES.items() if pattern.search(images))
+
+
+NAME_LABELS = ("app", "name", APP_NAME_LABEL, APP_COMPONENT_LABEL)
+ANY_COMPONENT = re.compile("|".join(f"(?:{pattern.pattern})" for pattern in COMPONENTS.values()))
+ANY_IMAGE = re.compile("|".join(f"(?:{pattern.pattern})" for pattern in IMAGES.values()))
+"""Asked first, since most pods are of no component."""
 
 
 def _images(item: ClusterObject) -> list[str]:
@@ -72,8 +79,14 @@ def _images(item: ClusterObject) -> list[str]:
 
 def stack_pods(evidence: Evidence, node: str = "") -> list[tuple[str, ClusterObject]]:
     """(component, pod) of the stack, on the node or anywhere."""
-    pods: Iterable[ClusterObject] = evidence.pods_on(node) if node else evidence.of_kind("Pod")
-    return [(component, pod) for pod in pods if (component := component_of(pod))]
+    if not node:
+        return _all_stack_pods(evidence)
+    return [(component, pod) for pod in evidence.pods_on(node) if (component := component_of(pod))]
+
+
+@once_per_evidence
+def _all_stack_pods(evidence: Evidence) -> list[tuple[str, ClusterObject]]:
+    return [(component, pod) for pod in evidence.of_kind("Pod") if (component := component_of(pod))]
 
 
 def failing_components(evidence: Evidence, node: str) -> list[Finding]:
@@ -103,6 +116,7 @@ def container_failure(pod: ClusterObject) -> str:
     return ""
 
 
+@once_per_evidence
 def gpu_nodes(evidence: Evidence) -> list[Node]:
     """Nodes that look like GPU nodes or whose host logs show GPUs; if there are none, nodes with a device plugin."""
     known = [

@@ -94,7 +94,10 @@ class Subject(msgspec.Struct, frozen=True):
 
 def find_subject(evidence: Evidence, question: str, namespace: str) -> Subject:
     """Raises `InputError` where no object, or objects of several namespaces, have the name."""
-    item = _named(evidence, question, namespace)
+    return subject_of(evidence, _named(evidence, question, namespace))
+
+
+def subject_of(evidence: Evidence, item: ClusterObject) -> Subject:
     owners = tuple(owners_of(evidence, item))
     below = list(_downwards(evidence, item))
     pods = [obj for obj in (item, *below) if obj.kind == "Pod"]
@@ -128,6 +131,8 @@ def _named(evidence: Evidence, question: str, namespace: str) -> ClusterObject:
         raise InputError(f"'{question}' has no name", remedy="ask for KIND/NAME, such as pod/train-0")
     if kind and not namespace and kind in {item.namespace for item in evidence.items.values()}:
         kind, namespace = "", kind  # `namespace/name`, as plans and conditions write it
+    if kind.lower() in ("gpu", "gpus"):
+        return _gpu(name)
     wanted = _kind(evidence, kind)
     found = [
         item
@@ -147,6 +152,12 @@ def _named(evidence: Evidence, question: str, namespace: str) -> ClusterObject:
         )
     rank = {kind: place for place, kind in enumerate(KIND_PREFERENCE)}
     return min(found, key=lambda item: (rank.get(item.kind, len(rank)), item.kind))
+
+
+def _gpu(name: str) -> ClusterObject:
+    """Stands for one GPU of a node, which is no object of its own; `gpus` knows whether it exists."""
+    header = ObjectHeader(api_version="v1", kind="GPU", metadata=ObjectMeta(name=name))
+    return ClusterObject(RawObject(header, "", {}))
 
 
 def _groups_without_object(evidence: Evidence, name: str, namespace: str) -> list[ClusterObject]:

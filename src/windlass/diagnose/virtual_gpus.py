@@ -10,7 +10,7 @@ import re
 
 import msgspec
 
-from windlass.diagnose.evidence import Evidence
+from windlass.diagnose.evidence import Evidence, once_per_evidence
 from windlass.diagnose.finding import Finding
 from windlass.diagnose.unstructured import nested_bool, nested_int
 from windlass.model.digits import is_digits
@@ -30,6 +30,7 @@ class Card(msgspec.Struct, frozen=True):
     is_healthy: bool
 
 
+@once_per_evidence
 def registered_cards(evidence: Evidence) -> dict[str, list[Card]]:
     """Node → cards that an extender's plugin has registered there."""
     found: dict[str, list[Card]] = {}

@@ -298,8 +298,9 @@ class WaitingInquiry(WhatIf):
         else:
             found = no_candidate_finding(self.evidence, analysis)
             is_shown = found.code != "RESOURCE_NAME_MISMATCH" or code == found.code
-        hold = self.explained_hold
-        return found if is_shown or hold is None or hold.verdict.code != code else engine_finding(hold)
+        if is_shown or self.decided_hold is None or self.decided_hold.verdict.code != code:
+            return found
+        return found if self.explained_hold is None else engine_finding(self.explained_hold)
 
     def _feasible(self, analysis: SchedulingAnalysis, item: ClusterObject | None) -> Answer:
         """At least one node would take it now."""

@@ -29,11 +29,17 @@ class WhatIf:
     ) -> None:
         """Without a configuration, the one published by the subject's scheduler is used, else the defaults."""
         self.subject, self.now = subject, now
+        self.tries_patches = True
         self.configuration = configuration or choose_configuration(
             evidence.published_configurations, _scheduler_names(subject)
         )
         self.evidence = evidence.visible_to(self.settings)
         self._excludes_all_nodes = bool(evidence.nodes) and not self.evidence.nodes
+
+    def share(self, other: WhatIf) -> None:
+        """Takes over the snapshot and the plan of a question about the same evidence with the same configuration."""
+        self.evidence, self._excludes_all_nodes = other.evidence, other._excludes_all_nodes
+        self.fit, self.engine = other.fit, other.engine
 
     @property
     def settings(self) -> Settings:

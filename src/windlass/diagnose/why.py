@@ -19,10 +19,11 @@ from windlass.diagnose.causes import CAUSES
 from windlass.diagnose.contradictions import is_ready
 from windlass.diagnose.engine_view import engine_finding, queueing_finding
 from windlass.diagnose.evidence import ClusterObject, Evidence
-from windlass.diagnose.explanations import CHANGED_BY
+from windlass.diagnose.explanations import ADMINISTRATORS, CHANGED_BY
 from windlass.diagnose.finding import CauseLink, Diagnosis, Finding, MissingEvidence, NodeSummary, Outlook
+from windlass.diagnose.gpu_stack import layer_below_finding
 from windlass.diagnose.holders import gpu_holders
-from windlass.diagnose.nodes import not_ready_reason
+from windlass.diagnose.nodes import down_remedy, not_ready_reason
 from windlass.diagnose.operator_reports import failure_conclusion, is_done, missing_pods
 from windlass.diagnose.patches import patches_for
 from windlass.diagnose.pod_status import PULL_PATIENCE
@@ -55,15 +56,30 @@ def why(
 
 
 class Inquiry(WaitingInquiry):
+    def brief(self) -> Diagnosis:
+        """The cause alone, without what takes longer to find: patches, nodes, holders, an estimated start."""
+        self.tries_patches = False
+        answer = self._answer()
+        finding = self._final_finding(answer)
+        return Diagnosis(
+            subject=self.subject.title,
+            code=finding.code,
+            contributing=(),
+            headline=finding.sentence,
+            is_wait=CAUSES[finding.code].is_wait,
+            confidence=self._confidence(answer, finding),
+            changed_by=CHANGED_BY.get(finding.code, ""),
+        )
+
     def diagnosis(self) -> Diagnosis:
         answer = self._answer()
-        finding, analysis = self._fall_back_to_engine_hold(answer.finding), answer.analysis
+        finding, analysis = self._final_finding(answer), answer.analysis
         accounts: tuple[NodeSummary, ...] = (
             unschedulable.node_summaries(self.fit, analysis, finding.code) if analysis is not None else ()
         )
         holders = gpu_holders(self.evidence, self.fit, analysis) if analysis is not None and accounts else ()
         cause = CAUSES[finding.code]
-        confidence = "high" if answer.is_certain and self._is_complete(finding) else "low"
+        confidence = self._confidence(answer, finding)
         return Diagnosis(
             subject=self.subject.title,
             code=finding.code,
@@ -84,6 +100,9 @@ class Inquiry(WaitingInquiry):
             changed_by=CHANGED_BY.get(finding.code, ""),
             next_commands=self._next_commands(finding) if confidence == "low" else (),
         )
+
+    def _final_finding(self, answer: Answer) -> Finding:
+        return queue.with_queue_reason(self.evidence, self._fall_back_to_engine_hold(answer.finding))
 
     def _fall_back_to_engine_hold(self, finding: Finding) -> Finding:
         """The engine's hold, where the stages found no cause and the engine did not merely fail to judge."""
@@ -107,10 +126,13 @@ class Inquiry(WaitingInquiry):
             return (CauseLink(finding.code, hold.verdict.message, finding.evidence),)
         first = [CauseLink(hold.verdict.code, hold.verdict.message)] if hold is not None else []
         taken = {finding.code, *(link.code for link in first)}
-        between = answer.links if finding is answer.finding else ()
+        between = answer.links if finding.code == answer.finding.code else ()
         middle = {found.code: found for found in reversed(between) if found.code not in taken}
         shown = [CauseLink(found.code, found.message, found.evidence) for found in reversed(middle.values())]
         return (*first, *shown, deepest)
+
+    def _confidence(self, answer: Answer, finding: Finding) -> str:
+        return "high" if answer.is_certain and self._is_complete(finding) else "low"
 
     def _is_complete(self, finding: Finding) -> bool:
         if finding.code == "KUEUE_QUEUE_MISSING" and not finding.evidence and not self.knows_queues:
@@ -210,7 +232,8 @@ class Inquiry(WaitingInquiry):
             found = pod_startup.startup_conclusion(self.evidence, pod, self.now)
             if found is None:
                 continue
-            answer = Answer(found.cause, None, (), found.links, found.ruled_out, found.is_certain)
+            cause = _with_node(found.cause, pod)
+            answer = Answer(cause, None, (), found.links, found.ruled_out, found.is_certain)
             if found.cause.code not in ("UNKNOWN", "APP_ERROR"):
                 return msgspec.structs.replace(answer, patches=patches_for(self, found.cause, None))
             best = best or answer
@@ -226,7 +249,8 @@ class Inquiry(WaitingInquiry):
         for pod in pods[:50]:
             node = self.evidence.nodes.get(node_of(pod))
             if node is not None and phase_of(pod) in ("Running", "Pending", "Unknown") and not_ready_reason(node):
-                return Answer(Finding("NODE_UNSCHEDULABLE", f"its node {node.name} is {not_ready_reason(node)}"))
+                message = f"its node {node.name} is {not_ready_reason(node)}"
+                return Answer(Finding("NODE_UNSCHEDULABLE", message, remedy=down_remedy(node)))
         lacking = missing_pods(self.subject.item, self.subject.pods, self.now)
         failure = failure_conclusion(self.evidence, self.subject, lacking, self.now)
         if failure is not None:
@@ -234,7 +258,9 @@ class Inquiry(WaitingInquiry):
         starting = [pod for pod in pods if phase_of(pod) == "Pending"]
         if starting and (since := self.now - _scheduled_at(starting[0])) > LONG_START:
             message = f"{starting[0].title} was bound to node {node_of(starting[0])} {format_duration(int(since))} ago"
-            return Answer(_unknown(f"{message}, and has not started", self.subject))
+            unstarted = _unknown(f"{message}, and has not started", self.subject)
+            below = layer_below_finding(self.evidence, starting[0], self.now)
+            return Answer(below or unstarted)
         if starting:
             is_new = self.now - _scheduled_at(starting[0]) < PULL_PATIENCE
             started = Finding("NONE", f"{starting[0].title} is starting on node {node_of(starting[0])}")
@@ -244,6 +270,13 @@ class Inquiry(WaitingInquiry):
             return Answer(_unready(unready, self.now))
         phases = ", ".join(sorted({phase_of(pod) or "unknown" for pod in self.subject.pods}))
         return Answer(Finding("NONE", f"nothing is wrong: {self.subject.title} is {phases}"))
+
+
+def _with_node(cause: Finding, pod: ClusterObject) -> Finding:
+    """The cause with the node's name, where it is the node's and no name is said."""
+    if cause.headline or not node_of(pod) or CHANGED_BY.get(cause.code) != ADMINISTRATORS:
+        return cause
+    return msgspec.structs.replace(cause, headline=f"on node {node_of(pod)}, {cause.message}")
 
 
 def _scheduled_at(pod: ClusterObject) -> int | float:

@@ -56,8 +56,13 @@ def creation_refusal(evidence: Evidence, owners: list[ClusterObject]) -> Finding
 def classified(report: Report) -> Finding | None:
     """What a controller's message shows; None if it shows no cause that is known."""
     for seen in log_patterns.find_matches([LogLines(report.speaker, [report.text])], log_patterns.API):
-        return Finding(seen.code, _essence(seen), (report.quote,))
+        remedy = WEBHOOK_REMEDY if UNREACHABLE_WEBHOOK.search(seen.line) else ""
+        return Finding(seen.code, _essence(seen), (report.quote,), remedy=remedy)
     return None
+
+
+UNREACHABLE_WEBHOOK = re.compile(r"failed (calling|to call) webhook", re.I)
+WEBHOOK_REMEDY = "repair what serves the webhook; until it answers, nothing of that kind can be created"
 
 
 def _essence(match: PatternMatch) -> str:
