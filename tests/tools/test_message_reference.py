@@ -33,8 +33,8 @@ def templates() -> dict[str, str]:
     "row",
     [
         # Calls with a variable code
-        "| `TAINT_NOT_TOLERATED` | the pod does not tolerate the taint {taints} of {count} node(s) (nearest: {node}) |",
-        "| `GPU_FULL` | too few {name} are free: {total} on {count} matching node(s), {wanted} needed |",
+        "| `TAINT_NOT_TOLERATED` | the pod does not tolerate the taint {taints} of {count} nodes (nearest: {node}) |",
+        "| `GPU_FULL` | too few {name} are free: {total} on {count} matching nodes, {wanted} needed |",
         "| `DEVICE_UNHEALTHY` | node {node} has {count} unhealthy {name} |",
         # A text that is put together with +=
         "| `DEVICE_PLUGIN_FAILING` | the device plugin {pod} is on node {node} and has restarted {restarts} times |",

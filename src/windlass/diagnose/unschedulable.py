@@ -158,7 +158,7 @@ def _gpu_capacity_finding(fit: FitChecker, analysis: SchedulingAnalysis, code: s
     if not name:
         message = "no matching GPU has enough left for the requested share"
     elif code == "GPU_FULL":
-        message = f"too few {name} are free: {total} on {_nodes(len(free), 'matching ')}, {wanted} needed"
+        message = f"too few {name} are free: {total} on {len(free)} matching node{_plural(len(free))}, {wanted} needed"
     elif max(free.values(), default=0) >= need:  # the node has enough: what is in the way lies inside it
         reasons = (reason for candidate in analysis.candidates for reason in candidate.fit.reasons)
         message = next((reason.message for reason in reasons if reason.code == code), "")
@@ -274,8 +274,8 @@ def _refused(evidence: Evidence, analysis: SchedulingAnalysis, code: str) -> Fin
     return Finding(code, message, (), others, remedy)
 
 
-def _nodes(count: int, what: str = "") -> str:
-    return f"{count} {what}node{'s' * (count != 1)}"
+def _plural(count: int) -> str:
+    return "" if count == 1 else "s"
 
 
 REMEDIES = {
@@ -289,7 +289,7 @@ def _refusal_message(code: str, example: Candidate, analysis: SchedulingAnalysis
     count = sum(code in candidate.permanent_codes for candidate in analysis.candidates)
     if code == "TAINT_NOT_TOLERATED":
         taints = ", ".join(map(nodes.format_taint, nodes.blocking_taints(example.node, analysis.pod)))
-        return f"the pod does not tolerate the taint {taints} of {_nodes(count)} (nearest: {node})"
+        return f"the pod does not tolerate the taint {taints} of {count} node{_plural(count)} (nearest: {node})"
     if code == "SELECTOR_MISMATCH":
         misses = (
             "; ".join(nodes.selector_mismatches(example.node, analysis.pod))
@@ -298,7 +298,7 @@ def _refusal_message(code: str, example: Candidate, analysis: SchedulingAnalysis
         return f"no node matches the pod's selector or affinity; on {node}, {misses}"
     if code == "NODE_UNSCHEDULABLE":
         why = nodes.unschedulable_reason(example.node)
-        return f"{_nodes(count, 'matching ')} take{'s' * (count == 1)} no pods: {node} is {why}"
+        return f"{count} matching node{_plural(count)} {'takes' if count == 1 else 'take'} no pods: {node} is {why}"
     if code == "DEVICE_UNHEALTHY":
         counts = {name: nodes.unhealthy_device_count(example.node, name) for name in analysis.devices}
         return f"node {node} has {', '.join(f'{count} unhealthy {name}' for name, count in counts.items())}"
