@@ -6,8 +6,11 @@ from collections import Counter
 
 from windlass_bench.live.churn import decision_quantile
 from windlass_bench.live.churn_stream import draw_stream, replay_fgd
+from windlass_bench.live.contenders import BEFORE, WINDLASS
 from windlass_bench.live.queue_objects import job, pods_of
+from windlass_bench.live.report import sections_of
 from windlass_bench.live.request_counts import Key, conflicts_of, created, writes_of
+from windlass_bench.live.run import BACKLOG, Result, Task
 
 COUNTS: Counter[Key] = Counter(
     {
@@ -55,3 +58,17 @@ def test_a_stream_asks_for_nearly_all_gpus_and_its_gangs_come_and_go_together() 
     allocated = replay_fgd(stream, nodes=10, seconds=20)
     assert len(allocated) == 40
     assert all(0 < gpus <= 80 for gpus in allocated)
+
+
+def test_two_builds_are_compared_by_the_medians_of_all_rounds() -> None:
+    rates = {WINDLASS: (90, 120, 110), BEFORE: (100, 400, 50)}
+    results = [
+        Result(Task(BACKLOG, name, 10, rate), rate, 1.0, cpu_seconds=2.0, peak_rss_mib=100.0)
+        for name, found in rates.items()
+        for rate in found
+    ]
+    (section,) = [section for section in sections_of(results) if section.name == "before"]
+    by_measure = {row["measure"]: row for row in section.rows}
+    assert (by_measure["rate"]["before"], by_measure["rate"]["now"]) == (100, 110)
+    assert by_measure["rate"]["ratio"] == 1.1
+    assert "before" not in {section.name for section in sections_of(results[:3])}, "nothing to compare with"

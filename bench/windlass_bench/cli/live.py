@@ -29,6 +29,7 @@ QUEUES, CHURN = "queues", "churn"
     "--kubeconfig", type=FILE, required=True, help="Of a cluster that was made for this: no nodes of its own."
 )
 @click.option("--kube-scheduler", type=FILE, help="The peer's program. [default: kube-scheduler on the PATH]")
+@click.option("--before", type=FILE, help="Another build's program windlass, to compare this one with.")
 @click.option("--kueue", type=FILE, help="Kueue's controller, to compare queues with; needs root.")
 @click.option("--kueue-crds", type=FOLDER, help="The folder of CRDs in Kueue's source, for the part queues.")
 @default_option("--nodes", default="100,1000,5000", help="Sizes, with commas between them.")
@@ -40,6 +41,7 @@ QUEUES, CHURN = "queues", "churn"
 def live(
     kubeconfig: Path,
     kube_scheduler: Path | None,
+    before: Path | None,
     kueue: Path | None,
     kueue_crds: Path | None,
     nodes: str,
@@ -55,7 +57,7 @@ def live(
     elects a leader, both write their events. The part queues compares with Kueue and kube-scheduler, on Jobs.
     """
     from windlass_bench.cli.print_report import print_report
-    from windlass_bench.live.contenders import LIMIT, PACKING, PEER, WINDLASS
+    from windlass_bench.live.contenders import BEFORE, LIMIT, PACKING, PEER, WINDLASS, Programs
     from windlass_bench.live.report import sections_of
     from windlass_bench.live.run import BenchEnvironment, measure, tasks_of
     from windlass_bench.report import report_document
@@ -65,8 +67,9 @@ def live(
     peer = kube_scheduler or (Path(found) if found else None)
     if peer is None:
         print_note("there is no kube-scheduler to compare with (--kube-scheduler)")
-    contenders = [WINDLASS, *([PEER, PACKING] if peer is not None else []), LIMIT]
-    environment = BenchEnvironment(kubeconfig, peer, print_note)
+    contenders = [WINDLASS, *([BEFORE] if before is not None else [])]
+    contenders += [*([PEER, PACKING] if peer is not None else []), LIMIT]
+    environment = BenchEnvironment(kubeconfig, Programs(peer, before), print_note)
     tasks = tasks_of(_sizes(nodes, "--nodes"), part, contenders, rounds)
     with ProgressBar(f"{len(tasks)} measurements", len(tasks)) as progress:
         results = asyncio.run(measure(environment, tasks, progress))
@@ -85,7 +88,7 @@ def _queues(environment: BenchEnvironment, kueue: Path | None, crds: Path | None
 
     if crds is None:
         raise click.UsageError("the part queues needs --kueue-crds")
-    compared = kueue is not None and environment.peer is not None
+    compared = kueue is not None and environment.programs.peer is not None
     if not compared:
         print_note("there is no Kueue with a kube-scheduler to compare with (--kueue, --kube-scheduler)")
     contenders = [WINDLASS, *([PEER, PACKING] if compared else [])]

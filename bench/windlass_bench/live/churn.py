@@ -59,7 +59,7 @@ async def measure_churn(
         for name in contenders:
             environment.on_step(f"churn: {name} on {nodes} nodes, {rate:g} pods a second")
             await cluster.prepare(nodes)
-            contender = start_scheduler(name, environment.kubeconfig, environment.peer)
+            contender = start_scheduler(name, environment.kubeconfig, environment.programs)
             try:
                 await contender.ready()
                 async with cluster.watch_binds():

@@ -24,7 +24,15 @@ from windlass.model.names.nvidia import GPU_RESOURCE
 from windlass_bench.processes import cpu_seconds, free_ports, memory_mib
 
 WINDLASS, PEER, PACKING, LIMIT = "windlass", "kube-scheduler", "kube-scheduler, packing", "limit"
-SCHEDULER_NAMES = {WINDLASS: "windlass", PEER: "default-scheduler", PACKING: "default-scheduler", LIMIT: "nobody"}
+BEFORE = "windlass, before"
+"""Another build of Windlass, such as that of an earlier commit."""
+SCHEDULER_NAMES = {
+    WINDLASS: "windlass",
+    BEFORE: "windlass",
+    PEER: "default-scheduler",
+    PACKING: "default-scheduler",
+    LIMIT: "nobody",
+}
 _RESOURCES = ({"name": GPU_RESOURCE, "weight": 8}, {"name": "cpu", "weight": 1}, {"name": "memory", "weight": 1})
 PACKING_PROFILE = {
     "schedulerName": "default-scheduler",
@@ -34,6 +42,12 @@ PACKING_PROFILE = {
 }
 """kube-scheduler's own way to pack: the fullest node first, by GPUs before all."""
 START_SECONDS = 120.0
+
+
+class Programs(msgspec.Struct, frozen=True):
+    peer: Path | None
+    """kube-scheduler."""
+    before: Path | None = None
 
 
 class Usage(msgspec.Struct, frozen=True):
@@ -95,13 +109,13 @@ class SchedulerProcess:
             self._process.wait()
 
 
-def start_scheduler(name: str, kubeconfig: Path, peer: Path | None) -> SchedulerProcess:
+def start_scheduler(name: str, kubeconfig: Path, programs: Programs) -> SchedulerProcess:
     """Windlass as it is installed here, or kube-scheduler with client limits that don't bind; neither elects."""
     folder = Path(tempfile.mkdtemp(prefix="windlass-bench-"))
     (port,) = free_ports(1)
-    if name == WINDLASS:
-        program = str(Path(sys.executable).with_name("windlass"))
-        command = [program, "scheduler", f"--kubeconfig={kubeconfig}", "--no-leader-elect"]
+    if name in (WINDLASS, BEFORE):
+        program = programs.before if name == BEFORE else Path(sys.executable).with_name("windlass")
+        command = [str(program), "scheduler", f"--kubeconfig={kubeconfig}", "--no-leader-elect"]
         command += [f"--listen=127.0.0.1:{port}", "--log-level=warning"]
         return SchedulerProcess(name, command, port, False, folder / "log")
     configuration = {
@@ -113,6 +127,6 @@ def start_scheduler(name: str, kubeconfig: Path, peer: Path | None) -> Scheduler
     }
     file = folder / "configuration.yaml"
     file.write_text(json.dumps(configuration))
-    command = [str(peer), f"--config={file}", "--bind-address=127.0.0.1", f"--secure-port={port}"]
+    command = [str(programs.peer), f"--config={file}", "--bind-address=127.0.0.1", f"--secure-port={port}"]
     command += ["--authorization-always-allow-paths=/readyz,/metrics"]
     return SchedulerProcess(name, command, port, True, folder / "log")

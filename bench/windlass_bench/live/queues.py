@@ -104,7 +104,7 @@ async def measure_queues(
 
 
 def _start(environment: BenchEnvironment, kueue: Path | None, task: QueueTask) -> list[SchedulerProcess]:
-    scheduler = start_scheduler(task.contender, environment.kubeconfig, environment.peer)
+    scheduler = start_scheduler(task.contender, environment.kubeconfig, environment.programs)
     if task.contender == WINDLASS:
         return [scheduler]
     assert kueue is not None

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterable, Sequence
 
 from windlass_bench.live.churn import ChurnResult
-from windlass_bench.live.contenders import LIMIT, PACKING, PEER, WINDLASS
+from windlass_bench.live.contenders import BEFORE, LIMIT, PACKING, PEER, WINDLASS
 from windlass_bench.live.queues import QueueResult
 from windlass_bench.live.run import BACKLOG, GANGS, MEMORY, STEADY, Result
 from windlass_bench.section import Column, Row, Section, columns
@@ -47,7 +48,29 @@ def sections_of(results: Sequence[Result]) -> list[Section]:
             note="Read five seconds after the contender is in step with it.",
         ),
     ]
-    return [section for section in made if section.rows]
+    return [section for section in (*made, _before_section(results)) if section.rows]
+
+
+def _before_section(results: Sequence[Result]) -> Section:
+    """Medians of all rounds of this build and of the other one, and their ratios."""
+    rows: list[Row] = []
+    for part, nodes in dict.fromkeys((result.task.part, result.task.nodes) for result in results):
+        by_build: dict[str, list[Result]] = {WINDLASS: [], BEFORE: []}
+        for result in results:
+            if (result.task.part, result.task.nodes) == (part, nodes) and result.task.contender in by_build:
+                by_build[result.task.contender].append(result)
+        if not all(by_build.values()):
+            continue
+        for measure in ("rate", *(("p50", "p99") if part == STEADY else ()), "cpu_seconds", "peak_rss_mib"):
+            before, now = (
+                statistics.median(getattr(result, measure) for result in by_build[name]) for name in (BEFORE, WINDLASS)
+            )
+            row: Row = {"part": part, "nodes": nodes, "measure": measure, "before": before, "now": now}
+            rows.append({**row, "ratio": now / before if before else None})
+    texts = columns(part="part", measure="measure")
+    numbers = (*columns("{:.3f}", before="before", now="now"), Column("ratio", "ratio", "{:.2f}"))
+    title = "Beside another build: medians of all rounds"
+    return Section("before", title, (texts[0], *columns("{:,}", nodes="nodes"), texts[1], *numbers), rows)
 
 
 def _best(results: Iterable[Result], part: str) -> list[Result]:
@@ -63,7 +86,7 @@ def _best(results: Iterable[Result], part: str) -> list[Result]:
     return sorted(best.values(), key=lambda result: (result.task.nodes, _ORDER[result.task.contender]))
 
 
-_ORDER = {WINDLASS: 0, PEER: 1, PACKING: 2, LIMIT: 3}
+_ORDER = {WINDLASS: 0, BEFORE: 1, PEER: 2, PACKING: 3, LIMIT: 4}
 
 
 def _merit(result: Result) -> float:

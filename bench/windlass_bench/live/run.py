@@ -19,7 +19,15 @@ from windlass.kube.events import Event, EventRecorder, EventRegarding
 from windlass.kube.write_requests import bind_pod
 from windlass.model.names.windlass import BENCH_LABEL
 from windlass_bench.live.bench_cluster import IN_FLIGHT, BenchCluster
-from windlass_bench.live.contenders import LIMIT, PACKING, SCHEDULER_NAMES, WINDLASS, SchedulerProcess, start_scheduler
+from windlass_bench.live.contenders import (
+    LIMIT,
+    PACKING,
+    SCHEDULER_NAMES,
+    WINDLASS,
+    Programs,
+    SchedulerProcess,
+    start_scheduler,
+)
 from windlass_bench.live.objects import NAMESPACE, name_of_node, pod, running_pod
 
 QUIET_SECONDS = 15.0
@@ -59,7 +67,7 @@ class Result(msgspec.Struct, frozen=True):
 
 class BenchEnvironment(msgspec.Struct, frozen=True):
     kubeconfig: Path
-    peer: Path | None
+    programs: Programs
     on_step: Callable[[str], None]
 
 
@@ -102,7 +110,7 @@ async def measure(environment: BenchEnvironment, tasks: Sequence[Task], done: Ca
 async def _measure_one(environment: BenchEnvironment, scene: BenchCluster, task: Task) -> Result:
     if task.contender == LIMIT:
         return await _limit(scene, task)
-    contender = start_scheduler(task.contender, environment.kubeconfig, environment.peer)
+    contender = start_scheduler(task.contender, environment.kubeconfig, environment.programs)
     try:
         await contender.ready()
         async with scene.watch_binds():
