@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from windlass.diagnose import nodes
-from windlass.diagnose.conflict_names import port_conflict, volume_conflict
+from windlass.diagnose.conflict_names import SPLIT_REMEDY, port_conflict, split_claims, volume_conflict
 from windlass.diagnose.evidence import Evidence
 from windlass.diagnose.finding import Finding, NodeSummary
 from windlass.diagnose.fit import FitChecker, NodeFit, capacity_and_allocatable
@@ -268,10 +268,26 @@ def _refused(evidence: Evidence, analysis: SchedulingAnalysis, code: str) -> Fin
     message = _refusal_message(code, example, analysis)
     if code == "HOST_PORT_CONFLICT":
         message = port_conflict(evidence, example.node, analysis.pod)
-    elif code == "STORAGE_INSUFFICIENT":
-        message = volume_conflict(evidence, example.node, analysis.pod)
     remedy = nodes.down_remedy(example.node) if code == "NODE_UNSCHEDULABLE" else REMEDIES.get(code, "")
+    if code == "STORAGE_INSUFFICIENT":
+        split = split_claims(evidence, analysis.pod)
+        message, remedy = split or volume_conflict(evidence, example.node, analysis.pod), SPLIT_REMEDY if split else ""
+    if code == "NODE_UNSCHEDULABLE" and (spread := _excluded_by_spread(analysis)):
+        message += f"; {len(spread)} node{_plural(len(spread))} with enough free ({', '.join(spread[:3])})"
+        message += f" {'is' if len(spread) == 1 else 'are'} excluded by its topology spread constraint only"
+        remedy += f"; or relax the constraint: {SPREAD_REMEDY}"
     return Finding(code, message, (), others, remedy)
+
+
+def _excluded_by_spread(analysis: SchedulingAnalysis) -> list[str]:
+    return [
+        candidate.node.name
+        for candidate in analysis.candidates
+        if candidate.codes == ("POD_SPREAD_CONFLICT",) and not candidate.fit.shortfall
+    ]
+
+
+SPREAD_REMEDY = "raise maxSkew, use ScheduleAnyway, or set nodeTaintsPolicy: Honor, which leaves cordoned nodes out"
 
 
 def _plural(count: int) -> str:
