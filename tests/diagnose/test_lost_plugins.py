@@ -57,11 +57,12 @@ def test_gpus_are_unhealthy_where_some_are_still_offered() -> None:
     ],
 )
 def test_a_hook_that_is_not_on_the_host_means_a_runtime_that_is_not_configured(words: str) -> None:
-    start = {"terminated": {"exitCode": 128, "reason": "StartError", "message": f"OCI runtime create failed: {words}"}}
+    start = {"terminated": {"exitCode": 128, "reason": "StartError", "message": f"OCI runtime: {'a: ' * 90}{words}"}}
     status = {"containerStatuses": [{"name": "main", "restartCount": 9, "ready": False, "state": start}]}
     found = ask("pod/asked", node("g1", 4), pod("asked", 1, on="g1", status=status))
     assert (found.code, found.confidence) == ("RUNTIME_NOT_CONFIGURED", "high")
     assert "nvidia-ctk cdi generate" in found.headline
+    assert words.split(": ", 2)[-1].split(":")[0] in found.evidence[0]  # however long the line is
 
 
 def creating(message: str) -> list[Unstructured]:
@@ -74,7 +75,10 @@ def creating(message: str) -> list[Unstructured]:
     return [node("g1", 4), node("g2", 4), asked, said]
 
 
-UNREADY = "NodePrepareResources failed: error asserting ComputeDomain Ready: current node not ready in ComputeDomain"
+UNREADY = (
+    f"NodePrepareResources failed for claim {'long-name-' * 20}: error asserting ComputeDomain Ready: current node "
+    "not ready in ComputeDomain"
+)
 
 
 def imex_daemon(on: str) -> Unstructured:

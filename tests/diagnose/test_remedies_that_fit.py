@@ -101,7 +101,7 @@ def test_nodes_that_only_a_spread_constraint_excludes_are_named_beside_a_cordone
     cluster = [node("g1", 4), node("g2", 4), node("g3", 4, cordoned=True)]
     found = ask("pod/asked", *cluster, *running, pod("asked", 1, labels=labels, spec=spec))
     assert {found.code, *found.contributing} >= {"NODE_UNSCHEDULABLE", "POD_SPREAD_CONFLICT"}
-    assert "2 nodes with enough free (g1, g2) are excluded by its topology spread constraint only" in found.headline
+    assert "its topology spread constraint alone excludes g1, g2, where enough is free" in found.headline
     assert "maxSkew" in found.headline
 
 

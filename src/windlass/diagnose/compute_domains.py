@@ -21,21 +21,25 @@ DOMAIN = re.compile(r"compute-?domain|\bimex", re.I)
 DAEMON = re.compile(r"compute-?domain-daemon|\bimex", re.I)
 
 
-def with_daemon(evidence: Evidence, found: Finding, node: str) -> Finding:
+def with_daemon(evidence: Evidence, found: Finding, pod: ClusterObject) -> Finding:
     """The finding with the failing IMEX daemon, that of the pod's node first, and what it complains of last."""
-    if found.code != "FABRIC_NOT_READY" or not DOMAIN.search(" ".join(found.evidence)):
+    said = any(DOMAIN.search(event.message) for event in evidence.events_of(pod))
+    if found.code != "FABRIC_NOT_READY" or not said:
         return found
-    daemons = [pod for pod in evidence.of_kind("Pod") if _is_daemon(pod)]
-    failing = [pod for pod in daemons if container_failure(pod)]
+    node = node_of(pod)
+    daemons = [item for item in evidence.of_kind("Pod") if _is_daemon(item)]
+    failing = [item for item in daemons if container_failure(item)]
     if not failing:
         command = "kubectl get pods -A -o wide | grep -i computedomain"
         missing = () if daemons else (MissingEvidence("the daemons of the ComputeDomain", command),)
         return msgspec.structs.replace(found, missing=missing)
-    daemon = min(failing, key=lambda pod: node_of(pod) != node)
-    message = f"the ComputeDomain of node {node} is not ready: {daemon.title}: {container_failure(daemon)}"
+    daemon = min(failing, key=lambda item: node_of(item) != node)
+    failure = container_failure(daemon)
+    message = f"the ComputeDomain of node {node} is not ready: {daemon.title}: {failure}"
     lines = [f"{log.origin}: {line[:LONG_LINE]}" for log in evidence.logs_of(daemon) for line in log.lines]
     complaints = [line for line in lines if COMPLAINS.search(line)]
-    return msgspec.structs.replace(found, headline=message, evidence=(*found.evidence, *complaints[-2:]))
+    proof = (*found.evidence, *complaints[-2:])
+    return Finding("FABRIC_NOT_READY", message, proof, found.contributing, found.remedy)
 
 
 def _is_daemon(pod: ClusterObject) -> bool:

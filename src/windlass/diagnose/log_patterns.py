@@ -28,6 +28,8 @@ HOST = "host"
 
 LONG_LINE = 200
 """Longer lines are cut where they are quoted."""
+SHORT_START = 40
+"""How much of the beginning of a long line is quoted, where the words that matter come late in it."""
 
 
 class LogPattern(msgspec.Struct, frozen=True):
@@ -43,6 +45,8 @@ class PatternMatch(msgspec.Struct, frozen=True):
     origin: str
     line: str
     remedy: str = ""
+    words: str = ""
+    """The part of the line that the pattern is about."""
 
 
 def _pattern(code: str, pattern: str, *seen_in: str, remedy: str = "") -> LogPattern:
@@ -347,8 +351,8 @@ def find_matches(logs: Iterable[LogLines], source: str, *, wrapped: bool = False
     for log in logs:
         for line in log.lines:
             for log_pattern in patterns:
-                if log_pattern.pattern.search(line):
-                    seen = PatternMatch(log_pattern.code, log.origin, line.strip(), log_pattern.remedy)
+                if shown := log_pattern.pattern.search(line):
+                    seen = PatternMatch(log_pattern.code, log.origin, line.strip(), log_pattern.remedy, shown[0])
                     if not seen.remedy and seen.line == found.get(seen.code, seen).line:
                         found.setdefault(seen.code, seen)  # a narrower pattern may have matched the line
                     else:
@@ -361,8 +365,18 @@ def find_matches(logs: Iterable[LogLines], source: str, *, wrapped: bool = False
 
 def match_finding(match: PatternMatch) -> Finding:
     """The cause that a line shows, with the line as its evidence."""
-    line = match.line if len(match.line) <= LONG_LINE else f"{match.line[: LONG_LINE - 3]}..."
-    return Finding(match.code, "", (f"{match.origin}: {line}",), remedy=match.remedy)
+    return Finding(match.code, "", (f"{match.origin}: {_quote(match)}",), remedy=match.remedy)
+
+
+def _quote(match: PatternMatch) -> str:
+    """The line; if it is long, its beginning and the words that show the cause."""
+    line, end = match.line, match.line.find(match.words) + len(match.words)
+    if len(line) <= LONG_LINE:
+        return line
+    if end <= LONG_LINE - 3:
+        return f"{line[: LONG_LINE - 3]}..."
+    rest = line[max(SHORT_START, end - (LONG_LINE - SHORT_START - 6)) : end]
+    return f"{line[:SHORT_START]}...{rest}{'...' if end < len(line) else ''}"
 
 
 def matches_any_pattern(line: str) -> bool:

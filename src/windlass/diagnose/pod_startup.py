@@ -61,7 +61,7 @@ def startup_conclusion(evidence: Evidence, pod: ClusterObject, now: int) -> Conc
     found = conclude(symptom, [*judged, *_below(evidence, pod, node, now)])
     is_untied = symptom.code == "APP_ERROR" and found.cause is not symptom and not _speaks_of_gpus(logs)
     is_certain = found.is_certain and not is_untied and not doubt(found.cause, node)
-    cause = with_daemon(evidence, with_mounted_memory(pod, found.cause), node_of(pod))
+    cause = with_daemon(evidence, with_mounted_memory(pod, found.cause), pod)
     return msgspec.structs.replace(found, cause=cause, is_certain=is_certain)
 
 

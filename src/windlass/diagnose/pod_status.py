@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from windlass.diagnose.contradictions import all_healthy, current_events, is_ready
 from windlass.diagnose.evidence import ClusterObject, Evidence
 from windlass.diagnose.finding import Finding
@@ -125,7 +123,7 @@ def with_mounted_memory(pod: ClusterObject, found: Finding) -> Finding:
     bound = f"has a sizeLimit of {limit}" if limit else "has no sizeLimit, so that the pod's memory limit bounds it"
     message = f"volume {volume} is mounted at /dev/shm and {bound}; the program needs more shared memory"
     remedy = f"raise the sizeLimit of volume {volume}, and the memory limit, which its contents count against"
-    return msgspec.structs.replace(found, headline=message, remedy=remedy)
+    return Finding("SHM_TOO_SMALL", message, found.evidence, found.contributing, remedy)
 
 
 def mounted_memory(data: dict[str, object]) -> tuple[str, str] | None:

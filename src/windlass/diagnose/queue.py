@@ -244,9 +244,10 @@ def with_ready_timeouts(evidence: Evidence, subject: Subject, finding: Finding) 
     times = max((_ready_timeouts(evidence, item) for item in subject.related if item.kind == "Workload"), default=0)
     if finding.code != "IMAGE_PULL_SLOW" or not times:
         return finding
-    message = f"{finding.message}; waitForPodsReady has evicted it {times} time{'' if times == 1 else 's'} before"
+    slow = finding.message
+    message = f"{slow}; waitForPodsReady has evicted it {times} time{'' if times == 1 else 's'} before"
     remedy = "pre-pull the image, or raise waitForPodsReady.timeout: each eviction may begin the pull anew"
-    return msgspec.structs.replace(finding, headline=message, remedy=remedy)
+    return Finding("IMAGE_PULL_SLOW", message, finding.evidence, finding.contributing, remedy)
 
 
 def _ready_timeouts(evidence: Evidence, workload: ClusterObject) -> int:

@@ -32,12 +32,12 @@ def quota_report_finding(evidence: Evidence, subject: Subject, report: Report) -
     queue = _queue_name(evidence, subject, report.text)
     if not queue:
         return quota_finding(evidence, subject)
-    text = report.text.removesuffix(".")
+    text = report.text if len(report.text) <= LONG_LINE else report.text[:LONG_LINE].rpartition(". ")[0]
     remedy = "free some of the queue's quota, ask for less, or have it raised"
-    if "preemptible" in text.lower():
+    if "preemptible" in report.text.lower():
         remedy = "free some of the queue's quota, have it raised, or use a preemptible priority class to go over it"
     proof = (report.quote, *_numbers(evidence, queue))
-    message = f"the quota of queue {queue} is used up or too small: {text[:LONG_LINE]}"
+    message = f"the quota of queue {queue} is used up or too small: {text.removesuffix('.') or report.text}"
     return Finding("KUEUE_QUOTA_INSUFFICIENT", message, proof, remedy=remedy)
 
 
@@ -68,7 +68,7 @@ def _numbers(evidence: Evidence, name: str) -> tuple[str, ...]:
     ]
     grants += _amounts(spec, "deserved") + _amounts(spec, "capability")
     used = _amounts(status, "allocated") + _amounts(status, "allocatedNonPreemptible")
-    return (f"{queue.title}: {', '.join([*grants, *used])}",) if grants or used else ()
+    return (f"Queue {name}: {', '.join([*grants, *used])}",) if grants or used else ()
 
 
 def _amounts(data: dict[str, object], field: str) -> list[str]:

@@ -78,6 +78,7 @@ def _failing(evidence: Evidence, name: str, pod: ClusterObject, now: int) -> Fin
     restarts = sum(
         nested_int(status, "restartCount") for status in nested_maps(pod.data, "status", "containerStatuses")
     )
+    trouble = _trouble(pod)
     often = f" and has restarted {restarts} times" if restarts else ""
     lines = [(log.origin, line.strip()) for log in evidence.logs_of(pod) for line in log.lines if line.strip()]
     complaints = [line for line in lines if COMPLAINS.search(line[1])] or lines
@@ -85,7 +86,7 @@ def _failing(evidence: Evidence, name: str, pod: ClusterObject, now: int) -> Fin
     logs = f"kubectl logs -n {pod.namespace} {pod.name} --previous"
     return Finding(
         "WRONG_SCHEDULER",
-        f"scheduler {name} does not work: {pod.title}: {_trouble(pod)}{often}",
+        f"scheduler {name} does not work: {pod.title}: {trouble}{often}",
         (*said, *_stale_lease(evidence, OTHER_NAMES.get(name, name), now)),
         remedy=f"repair the scheduler ({logs}), or name one that runs in schedulerName",
     )

@@ -272,19 +272,27 @@ def _refused(evidence: Evidence, analysis: SchedulingAnalysis, code: str) -> Fin
     if code == "STORAGE_INSUFFICIENT":
         split = split_claims(evidence, analysis.pod)
         message, remedy = split or volume_conflict(evidence, example.node, analysis.pod), SPLIT_REMEDY if split else ""
-    if code == "NODE_UNSCHEDULABLE" and (spread := _excluded_by_spread(analysis)):
-        message += f"; {len(spread)} node{_plural(len(spread))} with enough free ({', '.join(spread[:3])})"
-        message += f" {'is' if len(spread) == 1 else 'are'} excluded by its topology spread constraint only"
-        remedy += f"; or relax the constraint: {SPREAD_REMEDY}"
-    return Finding(code, message, (), others, remedy)
+    finding = Finding(code, message, (), others, remedy)
+    return _beside_spread(finding, analysis) if code == "NODE_UNSCHEDULABLE" else finding
 
 
-def _excluded_by_spread(analysis: SchedulingAnalysis) -> list[str]:
-    return [
+def _beside_spread(finding: Finding, analysis: SchedulingAnalysis) -> Finding:
+    """Nodes that take no pods, and beside them nodes with enough free that only a spread constraint excludes."""
+    names = [
         candidate.node.name
         for candidate in analysis.candidates
         if candidate.codes == ("POD_SPREAD_CONFLICT",) and not candidate.fit.shortfall
     ]
+    if not names:
+        return finding
+    excluded = f"its topology spread constraint alone excludes {', '.join(names[:3])}"
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return Finding(
+        finding.code,
+        f"{finding.headline}; {excluded}{more}, where enough is free",
+        contributing=finding.contributing,
+        remedy=f"{finding.remedy}; or relax the constraint: {SPREAD_REMEDY}",
+    )
 
 
 SPREAD_REMEDY = "raise maxSkew, use ScheduleAnyway, or set nodeTaintsPolicy: Honor, which leaves cordoned nodes out"
