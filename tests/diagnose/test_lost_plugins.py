@@ -35,6 +35,13 @@ def test_a_driver_upgrade_that_has_paused_the_plugin_is_the_cause() -> None:
     assert found.code == "DRIVER_UPGRADE_BLOCKED"
 
 
+def test_gpus_are_not_called_unhealthy_where_the_plugin_crashes() -> None:
+    daemon, there = plugin("g1", restarts=7)
+    there["status"]["containerStatuses"][0]["state"] = {"waiting": {"reason": "CrashLoopBackOff"}}
+    found = ask("pod/asked", node("g1", {GPU: 0}, **GONE), daemon, there, pod("asked", 2))
+    assert found.code == "DEVICE_PLUGIN_FAILING"
+
+
 def test_gpus_are_unhealthy_where_the_plugin_runs_and_offers_none() -> None:
     found = ask("pod/asked", node("g1", {GPU: 0}, **GONE), *plugin("g1"), pod("asked", 2))
     assert found.code == "DEVICE_UNHEALTHY"

@@ -88,6 +88,8 @@ def lost_plugin_findings(evidence: Evidence, node: Node, now: int) -> list[Findi
     is_known = evidence.has_kind("DaemonSet") or any(part == "device plugin" for part, _ in stack_pods(evidence))
     if not is_lost or not is_known or any(not container_failure(pod) for pod in plugins):
         return []
+    if plugins and any(sharing_findings(evidence, node, name) for name in nodes.gpu_resources(node)):
+        return []  # the configuration that it can't apply is why it fails
     found = [
         *label_findings(evidence, node),
         *failing_components(evidence, node.name),
