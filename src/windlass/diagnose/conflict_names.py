@@ -33,19 +33,40 @@ def _host_ports(pod: Pod) -> Iterator[tuple[int, str]]:
 
 def volume_conflict(evidence: Evidence, node: Node, pod: Pod) -> str:
     """Which claim is bound to a volume that the node can't reach, and where that is; empty if none is."""
-    namespace = pod.metadata.namespace or "default"
+    for claim, volume, key, values in _bound_places(evidence, pod):
+        has = node.labels.get(key)
+        if has not in values:
+            return (
+                f"claim {claim} is bound to volume {volume}, which is only in {key} "
+                f"{' or '.join(values)}; node {node.name} {f'is in {has}' if has else f'has no label {key}'}"
+            )
+    return ""
+
+
+def split_claims(evidence: Evidence, pod: Pod) -> str:
+    """Two claims of the pod whose volumes no node can reach both; empty if there are none."""
+    first: dict[str, tuple[str, list[str]]] = {}
+    for claim, _, key, values in _bound_places(evidence, pod):
+        other, places = first.setdefault(key, (claim, values))
+        if other != claim and not set(places) & set(values):
+            return (
+                f"no node can reach all its volumes: that of claim {other} is only in {key} {' or '.join(places)}, "
+                f"that of claim {claim} only in {' or '.join(values)}"
+            )
+    return ""
+
+
+SPLIT_REMEDY = "copy one of the volumes into the place of the other (by a snapshot), and name the new claim in the pod"
+
+
+def _bound_places(evidence: Evidence, pod: Pod) -> Iterator[tuple[str, str, str, list[str]]]:
+    """(claim, volume, label, values) of the nodes that can reach each volume that its claims are bound to."""
     for claim_name in _claims(pod):
-        claim = evidence.get("PersistentVolumeClaim", namespace, claim_name)
+        claim = evidence.get("PersistentVolumeClaim", pod.metadata.namespace or "default", claim_name)
         volume_name = nested_string(claim.data, "spec", "volumeName") if claim is not None else ""
         volume = evidence.get("PersistentVolume", "", volume_name) if volume_name else None
         for key, values in _places(volume.data) if volume is not None else ():
-            has = node.labels.get(key)
-            if has not in values:
-                return (
-                    f"claim {claim_name} is bound to volume {volume_name}, which is only in {key} "
-                    f"{' or '.join(values)}; node {node.name} {f'is in {has}' if has else f'has no label {key}'}"
-                )
-    return ""
+            yield claim_name, volume_name, key, values
 
 
 def _claims(pod: Pod) -> list[str]:

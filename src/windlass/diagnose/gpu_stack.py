@@ -14,6 +14,7 @@ from windlass.diagnose import log_patterns, nodes
 from windlass.diagnose.contradictions import current_events, current_logs, is_ready, refutation, started, unhealed
 from windlass.diagnose.evidence import ClusterObject, Evidence, LogLines
 from windlass.diagnose.finding import Finding, MissingEvidence
+from windlass.diagnose.fit import capacity_and_allocatable
 from windlass.diagnose.hypothesis import Hypothesis, conclude
 from windlass.diagnose.log_patterns import LONG_LINE, match_finding
 from windlass.diagnose.mig_layout import promised_instances
@@ -23,6 +24,7 @@ from windlass.diagnose.stack_components import (
     COMPONENTS,
     FAILURE_CODES,
     component_of,
+    container_failure,
     failing_components,
     gpu_nodes,
     stack_pods,
@@ -73,6 +75,27 @@ def node_findings(evidence: Evidence, node: Node, now: int, resource: str) -> li
     elif any(finding.code == "MIG_CONFIG_NOT_APPLIED" for finding in found):
         found += _behind_component(evidence, node, "MIG_CONFIG_NOT_APPLIED", now)
     return found
+
+
+def lost_plugin_findings(evidence: Evidence, node: Node, now: int) -> list[Finding]:
+    """Why no device plugin works on a node whose GPUs are all not allocatable: gone with it, they are not unhealthy.
+
+    The kubelet keeps them in capacity for some minutes after the plugin has ended.
+    """
+    _, allocatable = capacity_and_allocatable(node)
+    is_lost = not any(allocatable.get(name, 0) for name in nodes.gpu_resources(node))
+    plugins = [pod for component, pod in stack_pods(evidence, node.name) if component == "device plugin"]
+    is_known = evidence.has_kind("DaemonSet") or any(part == "device plugin" for part, _ in stack_pods(evidence))
+    if not is_lost or not is_known or any(not container_failure(pod) for pod in plugins):
+        return []
+    if plugins and any(sharing_findings(evidence, node, name) for name in nodes.gpu_resources(node)):
+        return []  # the configuration that it can't apply is why it fails
+    found = [
+        *label_findings(evidence, node),
+        *failing_components(evidence, node.name),
+        *_by_plugin(evidence, node, now),
+    ]
+    return [*found, *(fault for seen in found for fault in _behind_component(evidence, node, seen.code, now))]
 
 
 def _behind_component(evidence: Evidence, node: Node, code: str, now: int) -> list[Finding]:

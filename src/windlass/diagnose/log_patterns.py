@@ -28,22 +28,29 @@ HOST = "host"
 
 LONG_LINE = 200
 """Longer lines are cut where they are quoted."""
+SHORT_START = 40
+"""How much of the beginning of a long line is quoted, where the words that matter come late in it."""
 
 
 class LogPattern(msgspec.Struct, frozen=True):
     code: str
     pattern: re.Pattern[str]
     sources: frozenset[str]
+    remedy: str = ""
+    """If empty, that of the code."""
 
 
 class PatternMatch(msgspec.Struct, frozen=True):
     code: str
     origin: str
     line: str
+    remedy: str = ""
+    words: str = ""
+    """The part of the line that the pattern is about."""
 
 
-def _pattern(code: str, pattern: str, *seen_in: str) -> LogPattern:
-    return LogPattern(code, re.compile(pattern, re.IGNORECASE), frozenset(seen_in))
+def _pattern(code: str, pattern: str, *seen_in: str, remedy: str = "") -> LogPattern:
+    return LogPattern(code, re.compile(pattern, re.IGNORECASE), frozenset(seen_in), remedy)
 
 
 FATAL_XIDS = "46|48|54|56|57|58|61|62|63|64|65|66|69|73|74|79|80|81|92|94|95|96|97|109|110|119|120|136|140|143|149"
@@ -80,7 +87,7 @@ LOG_PATTERNS = (
     ),
     _pattern(
         "RESOURCE_QUOTA_EXCEEDED",
-        r"(exceeded|failed|over) quota\b|insufficient quota to |quota.{0,30}\bexceeded|status unknown for quota",
+        r"(exceeded|failed) quota: |insufficient quota to match|status unknown for quota",
         API,
     ),
     _pattern(
@@ -190,12 +197,28 @@ LOG_PATTERNS = (
     ),
     _pattern(
         "RUNTIME_NOT_CONFIGURED",
+        r"nvidia-(ctk|cdi-hook|container-(cli|toolkit|runtime\S*?))\"?:? (no such file|executable file not found)"
+        r"|hook\b.{0,80}\bnvidia\S*?\"?: (no such file|executable file not found|permission denied)",
+        KUBELET,
+        remedy="install NVIDIA's container toolkit at the path that the message names, or write the CDI spec again "
+        "with its path on this host (nvidia-ctk cdi generate)",
+    ),
+    _pattern(
+        "RUNTIME_NOT_CONFIGURED",
         r"no runtime for .?\"?nvidia|unknown or invalid runtime name|could not select device driver"
         r"|runtime ?handler .{0,3}nvidia|nvidia-container-runtime\S*: (no such file|executable file not found)"
         r"|runtimeclass.* not found",
         KUBELET,
         HOST,
         STACK,
+    ),
+    _pattern(
+        "FABRIC_NOT_READY",
+        r"not ready in computedomain|computedomain\b.{0,40}\bnot ?ready|imex daemon.{0,40}(not ready|fail|exit)"
+        r"|failed to (start|initialize) imex",
+        KUBELET,
+        STACK,
+        remedy="repair the IMEX daemons of the ComputeDomain (its DaemonSet's pods, and their log) on every node of it",
     ),
     _pattern(
         "FABRIC_NOT_READY",
@@ -206,6 +229,14 @@ LOG_PATTERNS = (
         CONTAINER,
         STACK,
         HOST,
+    ),
+    _pattern(
+        "DEVICE_PERMISSION",
+        r"(?<!initialize nvml: )insufficient permissions",  # NVML is loaded, and refuses a call about a device
+        CONTAINER,
+        STACK,
+        remedy="on a node with MIG, set NVIDIA_MIG_MONITOR_DEVICES=all in the container that asks, and add the "
+        "capability SYS_ADMIN; elsewhere, run it privileged",
     ),
     _pattern(
         "DEVICE_PERMISSION",
@@ -320,8 +351,12 @@ def find_matches(logs: Iterable[LogLines], source: str, *, wrapped: bool = False
     for log in logs:
         for line in log.lines:
             for log_pattern in patterns:
-                if log_pattern.pattern.search(line):
-                    found[log_pattern.code] = PatternMatch(log_pattern.code, log.origin, line.strip())
+                if shown := log_pattern.pattern.search(line):
+                    seen = PatternMatch(log_pattern.code, log.origin, line.strip(), log_pattern.remedy, shown[0])
+                    if not seen.remedy and seen.line == found.get(seen.code, seen).line:
+                        found.setdefault(seen.code, seen)  # a narrower pattern may have matched the line
+                    else:
+                        found[seen.code] = seen
                     if not wrapped:
                         break
     order = {pattern.code: index for index, pattern in reversed(list(enumerate(patterns)))}
@@ -330,8 +365,18 @@ def find_matches(logs: Iterable[LogLines], source: str, *, wrapped: bool = False
 
 def match_finding(match: PatternMatch) -> Finding:
     """The cause that a line shows, with the line as its evidence."""
-    line = match.line if len(match.line) <= LONG_LINE else f"{match.line[: LONG_LINE - 3]}..."
-    return Finding(match.code, "", (f"{match.origin}: {line}",))
+    return Finding(match.code, "", (f"{match.origin}: {_quote(match)}",), remedy=match.remedy)
+
+
+def _quote(match: PatternMatch) -> str:
+    """The line; if it is long, its beginning and the words that show the cause."""
+    line, end = match.line, match.line.find(match.words) + len(match.words)
+    if len(line) <= LONG_LINE:
+        return line
+    if end <= LONG_LINE - 3:
+        return f"{line[: LONG_LINE - 3]}..."
+    rest = line[max(SHORT_START, end - (LONG_LINE - SHORT_START - 6)) : end]
+    return f"{line[:SHORT_START]}...{rest}{'...' if end < len(line) else ''}"
 
 
 def matches_any_pattern(line: str) -> bool:

@@ -13,6 +13,7 @@ import msgspec
 
 from windlass.diagnose import nodes
 from windlass.diagnose.finding import Finding
+from windlass.diagnose.pod_status import mounted_memory
 from windlass.diagnose.strategic_merge import SpecPatch
 from windlass.diagnose.unschedulable import Candidate, SchedulingAnalysis
 from windlass.diagnose.unstructured import nested_map, nested_maps, nested_string
@@ -255,6 +256,9 @@ def _value(amount: object) -> Any:
 
 
 def mount_shared_memory(spec: dict[str, Any]) -> SpecPatch:
+    """Empty if a volume is mounted there: how much larger it has to be is not known."""
+    if mounted_memory({"spec": spec}) is not None:
+        return {}
     first = next(iter(nested_maps(spec, "containers")), {})
     return {
         "volumes": [{"name": "dshm", "emptyDir": {"medium": "Memory"}}],

@@ -10,6 +10,7 @@ import re
 import msgspec
 
 from windlass.diagnose import gpu_stack, log_patterns, nodes
+from windlass.diagnose.compute_domains import with_daemon
 from windlass.diagnose.contradictions import current_logs, doubt, refutation
 from windlass.diagnose.evidence import ClusterObject, Evidence, LogLines
 from windlass.diagnose.finding import Finding, MissingEvidence
@@ -24,6 +25,7 @@ from windlass.diagnose.pod_status import (
     is_failing,
     memory_findings,
     pull_findings,
+    with_mounted_memory,
 )
 from windlass.diagnose.reports import COMPLAINS
 from windlass.diagnose.stack_components import component_of
@@ -59,7 +61,8 @@ def startup_conclusion(evidence: Evidence, pod: ClusterObject, now: int) -> Conc
     found = conclude(symptom, [*judged, *_below(evidence, pod, node, now)])
     is_untied = symptom.code == "APP_ERROR" and found.cause is not symptom and not _speaks_of_gpus(logs)
     is_certain = found.is_certain and not is_untied and not doubt(found.cause, node)
-    return msgspec.structs.replace(found, is_certain=is_certain)
+    cause = with_daemon(evidence, with_mounted_memory(pod, found.cause), pod)
+    return msgspec.structs.replace(found, cause=cause, is_certain=is_certain)
 
 
 def _speaks_of_gpus(logs: list[LogLines]) -> bool:

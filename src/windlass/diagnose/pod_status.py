@@ -112,3 +112,26 @@ def config_findings(pod: ClusterObject) -> list[Finding]:
             remedy = "create what the message names, or correct the name in the pod's template"
             return [Finding("INVALID_OBJECT", f"container {container} can't be created: {message}", remedy=remedy)]
     return []
+
+
+def with_mounted_memory(pod: ClusterObject, found: Finding) -> Finding:
+    """Too little shared memory, though a volume is mounted at /dev/shm: its size is the cause, not the default's."""
+    size = mounted_memory(pod.data) if found.code == "SHM_TOO_SMALL" else None
+    if size is None:
+        return found
+    volume, limit = size
+    bound = f"has a sizeLimit of {limit}" if limit else "has no sizeLimit, so that the pod's memory limit bounds it"
+    message = f"volume {volume} is mounted at /dev/shm and {bound}; the program needs more shared memory"
+    remedy = f"raise the sizeLimit of volume {volume}, and the memory limit, which its contents count against"
+    return Finding("SHM_TOO_SMALL", message, found.evidence, found.contributing, remedy)
+
+
+def mounted_memory(data: dict[str, object]) -> tuple[str, str] | None:
+    """(name, sizeLimit) of the emptyDir that a container mounts at /dev/shm; None if none does."""
+    volumes = {nested_string(volume, "name"): volume for volume in nested_maps(data, "spec", "volumes")}
+    for container in nested_maps(data, "spec", "containers"):
+        for mount in nested_maps(container, "volumeMounts"):
+            name = nested_string(mount, "name")
+            if nested_string(mount, "mountPath").rstrip("/") == "/dev/shm" and "emptyDir" in volumes.get(name, {}):
+                return name, nested_string(volumes[name], "emptyDir", "sizeLimit")
+    return None

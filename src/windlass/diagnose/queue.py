@@ -239,6 +239,25 @@ def with_queue_reason(evidence: Evidence, finding: Finding) -> Finding:
     return finding
 
 
+def with_ready_timeouts(evidence: Evidence, subject: Subject, finding: Finding) -> Finding:
+    """A start that is slow, with the number of times that its queue has evicted the work for that."""
+    times = max((_ready_timeouts(evidence, item) for item in subject.related if item.kind == "Workload"), default=0)
+    if finding.code != "IMAGE_PULL_SLOW" or not times:
+        return finding
+    slow = finding.message
+    message = f"{slow}; waitForPodsReady has evicted it {times} time{'' if times == 1 else 's'} before"
+    remedy = "pre-pull the image, or raise waitForPodsReady.timeout: each eviction may begin the pull anew"
+    return Finding("IMAGE_PULL_SLOW", message, finding.evidence, finding.contributing, remedy)
+
+
+def _ready_timeouts(evidence: Evidence, workload: ClusterObject) -> int:
+    events = [event for event in evidence.events_of(workload) if "PodsReadyTimeout" in event.reason]
+    stats = nested_maps(workload.data, "status", "schedulingStats", "evictions")
+    counted = sum(nested_int(row, "count") for row in stats if nested_string(row, "reason") == "PodsReadyTimeout")
+    known = max(sum(event.count for event in events), counted)
+    return max(known, nested_int(workload.data, "status", "requeueState", "count")) if known else 0
+
+
 def suspended_object(subject: Subject) -> ClusterObject | None:
     """The subject or the nearest owner with `suspend: true`."""
     places = (("spec", "suspend"), ("spec", "runPolicy", "suspend"))

@@ -14,6 +14,7 @@ from windlass.diagnose import log_patterns
 from windlass.diagnose.evidence import ClusterObject, Evidence
 from windlass.diagnose.finding import Finding
 from windlass.diagnose.hypothesis import Conclusion
+from windlass.diagnose.queue_quota import quota_report_finding
 from windlass.diagnose.reports import Report, reports_about
 from windlass.diagnose.scheduler_condition import COUNTED_NODES
 from windlass.diagnose.subject import Subject, group_of, template_pods, templates_of
@@ -96,7 +97,7 @@ def _group(evidence: Evidence, pod: ClusterObject) -> ClusterObject | None:
 def _first_cause(evidence: Evidence, subject: Subject, reports: list[Report], now: int) -> Conclusion | None:
     """The first report that shows a cause, with the fault of the object that it names, if it names one."""
     for report in reports:
-        found = classified(report)
+        found = quota_report_finding(evidence, subject, report) or classified(report)
         if found is None and not BINDING.search(report.text):
             continue
         behind = named_fault(evidence, subject, report, now)

@@ -161,6 +161,7 @@ def _faults(
         return
     if any(missing_devices(node, device) for device in analysis.devices):
         yield from _broken_gpus(evidence, candidate)
+        yield from gpu_stack.lost_plugin_findings(evidence, node, now)
         if symptom == "SELECTOR_MISMATCH":  # it is matched by this node, which only lacks healthy devices
             yield from _unhealthy_gpus(candidate, analysis)
     for device in analysis.devices:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from windlass.diagnose import nodes
-from windlass.diagnose.conflict_names import port_conflict, volume_conflict
+from windlass.diagnose.conflict_names import SPLIT_REMEDY, port_conflict, split_claims, volume_conflict
 from windlass.diagnose.evidence import Evidence
 from windlass.diagnose.finding import Finding, NodeSummary
 from windlass.diagnose.fit import FitChecker, NodeFit, capacity_and_allocatable
@@ -268,10 +268,34 @@ def _refused(evidence: Evidence, analysis: SchedulingAnalysis, code: str) -> Fin
     message = _refusal_message(code, example, analysis)
     if code == "HOST_PORT_CONFLICT":
         message = port_conflict(evidence, example.node, analysis.pod)
-    elif code == "STORAGE_INSUFFICIENT":
-        message = volume_conflict(evidence, example.node, analysis.pod)
     remedy = nodes.down_remedy(example.node) if code == "NODE_UNSCHEDULABLE" else REMEDIES.get(code, "")
-    return Finding(code, message, (), others, remedy)
+    if code == "STORAGE_INSUFFICIENT":
+        split = split_claims(evidence, analysis.pod)
+        message, remedy = split or volume_conflict(evidence, example.node, analysis.pod), SPLIT_REMEDY if split else ""
+    finding = Finding(code, message, (), others, remedy)
+    return _beside_spread(finding, analysis) if code == "NODE_UNSCHEDULABLE" else finding
+
+
+def _beside_spread(finding: Finding, analysis: SchedulingAnalysis) -> Finding:
+    """Nodes that take no pods, and beside them nodes with enough free that only a spread constraint excludes."""
+    names = [
+        candidate.node.name
+        for candidate in analysis.candidates
+        if candidate.codes == ("POD_SPREAD_CONFLICT",) and not candidate.fit.shortfall
+    ]
+    if not names:
+        return finding
+    excluded = f"its topology spread constraint alone excludes {', '.join(names[:3])}"
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return Finding(
+        finding.code,
+        f"{finding.headline}; {excluded}{more}, where enough is free",
+        contributing=finding.contributing,
+        remedy=f"{finding.remedy}; or relax the constraint: {SPREAD_REMEDY}",
+    )
+
+
+SPREAD_REMEDY = "raise maxSkew, use ScheduleAnyway, or set nodeTaintsPolicy: Honor, which leaves cordoned nodes out"
 
 
 def _plural(count: int) -> str:

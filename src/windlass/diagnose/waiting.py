@@ -14,7 +14,7 @@ from windlass.cluster.workloads.pod_sets import placement_marks
 from windlass.diagnose import autoscaler, gang, queue, refusal, unschedulable
 from windlass.diagnose.causes import CAUSES
 from windlass.diagnose.engine_view import engine_finding, queueing_finding
-from windlass.diagnose.evidence import ClusterObject, Evidence
+from windlass.diagnose.evidence import ClusterObject
 from windlass.diagnose.explanations import FIXED_BY_NEW_NODE, NO_ROOM
 from windlass.diagnose.finding import Finding, MissingEvidence, Patch, RuledOut
 from windlass.diagnose.hypothesis import conclude
@@ -30,6 +30,12 @@ from windlass.diagnose.scheduler_condition import (
     sees_all_pods,
     storage_finding,
 )
+from windlass.diagnose.scheduler_health import (
+    DECIDES_WITHIN,
+    DEFAULT_SCHEDULERS,
+    is_untouched,
+    scheduler_finding,
+)
 from windlass.diagnose.unschedulable import SchedulingAnalysis
 from windlass.diagnose.unstructured import find_condition, nested_maps, nested_string
 from windlass.diagnose.virtual_gpus import registered_cards, too_large_finding, without_card_parts
@@ -41,9 +47,6 @@ from windlass.model.requests import format_amount
 from windlass.model.times import format_duration, parse_timestamp
 from windlass.placement.explain.node_reasons import NODE_REFUSAL_CODES
 
-DEFAULT_SCHEDULERS = ("default-scheduler", "windlass")
-DECIDES_WITHIN = 300
-"""Seconds within which a scheduler should have placed a pod that fits."""
 CAPACITY_CODES = (
     "GPU_FULL",
     "GPU_FRAGMENTED",
@@ -175,17 +178,21 @@ class WaitingInquiry(WhatIf):
         return Answer(found, answer.analysis)
 
     def _if_overdue(self, answer: Answer, item: ClusterObject) -> Answer:
-        """That a node would take it is no answer if its scheduler has refused it for long: something is not known."""
+        """That a node would take it is no answer if its scheduler has refused it, or not looked at it, for long."""
         refused = nested_string(find_condition(item.data, "PodScheduled"), "status") == "False"
-        waited = self.now - max(parse_timestamp(item.created) if item.created else 0, self._last_change())
-        if answer.finding.code != "NONE" or not refused:
+        created = parse_timestamp(item.created) if item.created else 0
+        waited = self.now - max(created, self._last_change())
+        untouched = is_untouched(self.evidence, item) and self.now - created >= DECIDES_WITHIN
+        if answer.finding.code != "NONE" or not (refused or untouched):
             return answer
-        if waited < DECIDES_WITHIN:
+        if refused and waited < DECIDES_WITHIN:
             doubt = "its scheduler has refused it, and may not have checked it again since"
             return msgspec.structs.replace(answer, is_certain=False, doubt=doubt)
         said = latest_words(self.evidence, item)
         fits = answer.finding.message.split(";")[0]
         message = f"{fits} as far as the evidence shows, but it has waited {format_duration(waited)}"
+        if untouched:
+            message = f"{fits}, but no scheduler has said anything about it in {format_duration(self.now - created)}"
         proof = (f"its scheduler says: {said}",) if said else ()
         pod = f"-n {item.namespace} {item.name}"
         missing = [MissingEvidence("what its scheduler says", f"kubectl describe pod {pod}")]
@@ -305,11 +312,8 @@ class WaitingInquiry(WhatIf):
     def _feasible(self, analysis: SchedulingAnalysis, item: ClusterObject | None) -> Answer:
         """At least one node would take it now."""
         name = analysis.pod.spec.scheduler_name
-        if name not in DEFAULT_SCHEDULERS and not _scheduler_runs(self.evidence, name, item):
-            message = f"no scheduler named {name} runs in the cluster (no Lease and no pod of that name)"
-            unread = MissingEvidence("the schedulers that run", f"kubectl get pods,leases -A | grep {name}")
-            is_known = self.evidence.has_kind("Lease") or "Pod" in self.evidence.complete_kinds
-            finding = Finding("WRONG_SCHEDULER", message, missing=() if is_known else (unread,))
+        if (absent := scheduler_finding(self.evidence, name, item, self.now)) is not None:
+            finding = absent
         elif item is not None and (unseen := storage_finding(self.evidence, item)) is not None:
             finding = unseen
         elif item is not None and not sees_all_pods(self.evidence):
@@ -353,14 +357,6 @@ def _gated(item: ClusterObject) -> Finding | None:
     if not gates:
         return None
     return Finding("SCHEDULING_GATED", f"{item.title} has the scheduling gate {', '.join(gates)}")
-
-
-def _scheduler_runs(evidence: Evidence, name: str, item: ClusterObject | None) -> bool:
-    """Whether a Lease, a pod or the namespace of one has that name, or a scheduler has spoken about the pod."""
-    if item is not None and (find_condition(item.data, "PodScheduled") or latest_words(evidence, item)):
-        return True
-    leases = any(name in lease.name for lease in evidence.of_kind("Lease"))
-    return leases or any(name in pod.name or pod.namespace == name for pod in evidence.of_kind("Pod"))
 
 
 def _unbound(item: ClusterObject, said: str) -> Finding:

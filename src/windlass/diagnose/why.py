@@ -15,6 +15,7 @@ from math import inf
 import msgspec
 
 from windlass.diagnose import gang, pod_startup, queue, refusal, unschedulable
+from windlass.diagnose.awaited_siblings import awaited_sibling, waiting_init_container
 from windlass.diagnose.causes import CAUSES
 from windlass.diagnose.contradictions import is_ready
 from windlass.diagnose.engine_view import engine_finding, queueing_finding
@@ -29,10 +30,11 @@ from windlass.diagnose.patches import patches_for
 from windlass.diagnose.pod_status import PULL_PATIENCE
 from windlass.diagnose.podless_objects import podless_object_finding
 from windlass.diagnose.resource_quota import quota_finding
-from windlass.diagnose.subject import Subject, find_subject, node_of, phase_of
+from windlass.diagnose.subject import Subject, find_subject, node_of, phase_of, subject_of
 from windlass.diagnose.unstructured import find_condition, nested_string
 from windlass.diagnose.waiting import Answer, WaitingInquiry
 from windlass.dump.configuration import Configuration
+from windlass.model.node import Node
 from windlass.model.pod import Pod
 from windlass.model.times import format_duration, parse_timestamp
 
@@ -102,7 +104,8 @@ class Inquiry(WaitingInquiry):
         )
 
     def _final_finding(self, answer: Answer) -> Finding:
-        return queue.with_queue_reason(self.evidence, self._fall_back_to_engine_hold(answer.finding))
+        finding = queue.with_queue_reason(self.evidence, self._fall_back_to_engine_hold(answer.finding))
+        return queue.with_ready_timeouts(self.evidence, self.subject, finding)
 
     def _fall_back_to_engine_hold(self, finding: Finding) -> Finding:
         """The engine's hold, where the stages found no cause and the engine did not merely fail to judge."""
@@ -249,16 +252,19 @@ class Inquiry(WaitingInquiry):
         for pod in pods[:50]:
             node = self.evidence.nodes.get(node_of(pod))
             if node is not None and phase_of(pod) in ("Running", "Pending", "Unknown") and not_ready_reason(node):
-                message = f"its node {node.name} is {not_ready_reason(node)}"
-                return Answer(Finding("NODE_UNSCHEDULABLE", message, remedy=down_remedy(node)))
+                return Answer(_on_lost_node(pod, node))
         lacking = missing_pods(self.subject.item, self.subject.pods, self.now)
         failure = failure_conclusion(self.evidence, self.subject, lacking, self.now)
         if failure is not None:
             return Answer(failure.cause, None, patches_for(self, failure.cause, None), failure.links)
         starting = [pod for pod in pods if phase_of(pod) == "Pending"]
+        if (awaited := next(filter(None, map(self._awaited, starting[:50])), None)) is not None:
+            return awaited
         if starting and (since := self.now - _scheduled_at(starting[0])) > LONG_START:
             message = f"{starting[0].title} was bound to node {node_of(starting[0])} {format_duration(int(since))} ago"
-            unstarted = _unknown(f"{message}, and has not started", self.subject)
+            warnings = [event for event in self.evidence.events_of(starting[0]) if event.warning]
+            said = tuple(f"event of {starting[0].title}: {event.message}" for event in warnings[-1:])
+            unstarted = _unknown(f"{message}, and has not started", self.subject, said)
             below = layer_below_finding(self.evidence, starting[0], self.now)
             return Answer(below or unstarted)
         if starting:
@@ -271,12 +277,46 @@ class Inquiry(WaitingInquiry):
         phases = ", ".join(sorted({phase_of(pod) or "unknown" for pod in self.subject.pods}))
         return Answer(Finding("NONE", f"nothing is wrong: {self.subject.title} is {phases}"))
 
+    def _awaited(self, pod: ClusterObject) -> Answer | None:
+        """An init container runs until a sibling is up, and that finds no node or fails: the sibling's own cause."""
+        container = waiting_init_container(pod)
+        awaited = awaited_sibling(self.evidence, pod) if container else None
+        if awaited is None:
+            return None
+        sibling, is_leader = awaited
+        inquiry = Inquiry(self.evidence, subject_of(self.evidence, sibling), self.now, self.configuration)
+        inquiry.share(self)
+        inquiry.tries_patches = False
+        answer = inquiry._answer()
+        found = answer.finding
+        waits = f"init container {container} of {pod.title} waits for {sibling.title}"
+        link = Finding("GANG_INCOMPLETE", f"{waits}, which does not run")
+        if found.code in ("NONE", "UNKNOWN"):
+            return Answer(msgspec.structs.replace(link, missing=found.missing), is_certain=False)
+        cause = msgspec.structs.replace(
+            found, headline=f"{waits}: {found.message}", contributing=("GANG_INCOMPLETE", *found.contributing)
+        )
+        return Answer(cause, None, (), (link, *answer.links), answer.ruled_out, answer.is_certain and is_leader)
+
 
 def _with_node(cause: Finding, pod: ClusterObject) -> Finding:
     """The cause with the node's name, where it is the node's and no name is said."""
     if cause.headline or not node_of(pod) or CHANGED_BY.get(cause.code) != ADMINISTRATORS:
         return cause
     return msgspec.structs.replace(cause, headline=f"on node {node_of(pod)}, {cause.message}")
+
+
+def _on_lost_node(pod: ClusterObject, node: Node) -> Finding:
+    """A pod of a node that is not ready; one that was deleted stays until somebody confirms that it has ended."""
+    message, remedy = f"its node {node.name} is {not_ready_reason(node)}", down_remedy(node)
+    if nested_string(pod.data, "metadata", "deletionTimestamp"):
+        message += f", so {pod.title} stays Terminating, and its owner makes no other in its place"
+        remedy = (
+            f"bring the node back; if it is off for good, kubectl taint node {node.name} "
+            "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute, or "
+            f"kubectl delete pod -n {pod.namespace} {pod.name} --force --grace-period=0"
+        )
+    return Finding("NODE_UNSCHEDULABLE", message, remedy=remedy)
 
 
 def _scheduled_at(pod: ClusterObject) -> int | float:
@@ -302,8 +342,8 @@ def _unready(pod: ClusterObject, now: int) -> Finding:
     return Finding("UNKNOWN", f"{pod.title} runs, but has not been ready for {since}", missing=missing)
 
 
-def _unknown(message: str, subject: Subject) -> Finding:
+def _unknown(message: str, subject: Subject, said: tuple[str, ...] = ()) -> Finding:
     item = subject.item
     where = f"-n {item.namespace} " if item.namespace else ""
     command = f"kubectl get events {where}--field-selector involvedObject.name={item.name}"
-    return Finding("UNKNOWN", message, missing=(MissingEvidence(f"the events of {item.title}", command),))
+    return Finding("UNKNOWN", message, said, missing=(MissingEvidence(f"the events of {item.title}", command),))
