@@ -22,13 +22,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+from windlass.placement.policies import POLICIES
+
 TASKS = (
     *("quick-plain", "quick-mixed", "quick-gangs", "quick-gang", "quick-preempt"),
     *("quick-plans", "never-full", "quick-kueue", "quick-steady"),
-)
-POLICIES = (
-    *("windlass", "fgd", "best-fit", "gpu-packing", "gpu-clustering"),
-    *("dot-product", "random", "first-fit", "pack", "spread"),
 )
 SIMULATIONS = (
     *(f"openb/default {policy}" for policy in POLICIES),

@@ -22,7 +22,7 @@ QUOTA_WORDS = re.compile(
     re.I,
 )
 API_SERVER_WORDS = re.compile(r"exceeded quota: |failed quota: |insufficient quota to match|status unknown for quota")
-"""The API server speaks so of ResourceQuotas, and nobody else does."""
+"""The API server's own words for a ResourceQuota."""
 
 
 def quota_report_finding(evidence: Evidence, subject: Subject, report: Report) -> Finding | None:

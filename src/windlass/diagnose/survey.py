@@ -64,7 +64,7 @@ class Surveyor:
     def ask(self, subject: Subject) -> Diagnosis | None:
         """None once `MAX_ASKED` questions were asked."""
         inquiry = self._inquiry(subject)
-        key = self._likeness(inquiry)
+        key = self._answer_key(inquiry)
         found = self._answers.get(key)
         if found is None and self._asked < MAX_ASKED:
             self._asked += 1
@@ -80,8 +80,8 @@ class Surveyor:
         self._inquiries.append(made)
         return made
 
-    def _likeness(self, inquiry: Inquiry) -> object:
-        """Equal for objects to which the answer is the same: pods of one shape with the same hold, or that failed in
+    def _answer_key(self, inquiry: Inquiry) -> object:
+        """The same for objects whose answer is the same: pods of one shape with the same hold, or that failed in
         the same way, with the same warnings."""
         subject, hold = inquiry.subject, inquiry.decided_hold
         pods, waiting = subject.pods, subject.pending
